@@ -3,7 +3,7 @@ import { join } from "node:path";
 import t from "tap";
 import { createProgram } from "../src/cli/program.ts";
 import { parseConfig } from "../src/config/parse.ts";
-import { problemsInWords } from "../src/config/problem.ts";
+import { formatProblems } from "../src/config/problems.ts";
 import { REFUSALS } from "../src/core/refusal.ts";
 import { ROOT } from "./doubles/paths.ts";
 
@@ -18,14 +18,14 @@ function switchedOn(text: string): string {
 
 t.test("config.example.yaml has no problem in it", (t) => {
   const { config, problems } = parseConfig(example, "/home/me");
-  t.equal(problemsInWords("config.example.yaml", problems), "");
+  t.equal(formatProblems("config.example.yaml", problems), "");
   t.same(Object.keys(config?.tools ?? {}), ["claude-code", "codex", "scripts"]);
   t.end();
 });
 
 t.test("every setting that config.example.yaml switches off is a setting", (t) => {
   const { config, problems } = parseConfig(switchedOn(example), "/home/me");
-  t.equal(problemsInWords("config.example.yaml", problems), "");
+  t.equal(formatProblems("config.example.yaml", problems), "");
   t.equal(config?.gateways.main?.console?.kind, "sub2api");
   t.equal(config?.tools.codex?.limits.concurrent, 4);
   t.equal(config?.prices["my-model"]?.output, 4_000_000);

@@ -1,6 +1,6 @@
 import { Command } from "commander";
-import { problemsInWords } from "../config/problem.ts";
-import type { Config } from "../config/shape.ts";
+import { formatProblems } from "../config/problems.ts";
+import type { Config } from "../config/schema.ts";
 import { EXIT } from "../core/errors.ts";
 import { findPaths } from "../core/paths.ts";
 import { printableLines } from "./ui/text.ts";
@@ -21,7 +21,7 @@ export function checkCommand(): Command {
       if (options.json) {
         process.stdout.write(`${JSON.stringify({ ok: config !== null, problems }, null, 2)}\n`);
       } else {
-        const words = problemsInWords(paths.config, problems);
+        const words = formatProblems(paths.config, problems);
         if (words !== "") process.stderr.write(`${printableLines(words)}\n`);
         if (config !== null) process.stdout.write(`${printableLines(summary(paths.config, config))}\n`);
         else

@@ -1,5 +1,5 @@
 import { Command } from "commander";
-import { problemsInWords } from "../config/problem.ts";
+import { formatProblems } from "../config/problems.ts";
 import { askDaemon } from "../control/client.ts";
 import type { Action, DashboardStatus, Status, UsageStatus } from "../control/status.ts";
 import { EXIT } from "../core/errors.ts";
@@ -69,7 +69,7 @@ export function inWords(status: Status, now: number, width: number): string {
   if (problems.length > 0) {
     const bad = problems.some(({ severity }) => severity === "error");
     if (bad) lines.push("", "config.yaml cannot be used as it is; the last good one serves:");
-    lines.push("", problemsInWords(config.path, problems));
+    lines.push("", formatProblems(config.path, problems));
   }
   return `${printableLines(lines.join("\n"))}\n`;
 }

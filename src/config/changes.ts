@@ -1,9 +1,18 @@
-import { describeSource, type KeySource, type KeyState } from "../core/key-source.ts";
-import type { Config, Gateway, Group, Limits, Named, Rate, Tool } from "./shape.ts";
-import type { Snapshot } from "./snapshot.ts";
+import {
+  type Config,
+  describeSource,
+  type Gateway,
+  type Group,
+  type KeySource,
+  type Limits,
+  type Named,
+  type Rate,
+  type Tool,
+} from "./schema.ts";
+import type { KeyState, Snapshot } from "./snapshot.ts";
 
-/** What a reload changed, in words a person can follow in the log. Keys appear as fingerprints only. */
-export function changesInWords(from: Snapshot, to: Snapshot): string[] {
+/** What a reload changed, for the log. Keys appear as fingerprints only. */
+export function describeChanges(from: Snapshot, to: Snapshot): string[] {
   return [
     ...topChanges(from.config, to.config),
     ...namedChanges("gateway", from.config.gateways, to.config.gateways, gatewayChanges),
@@ -17,7 +26,7 @@ export function changesInWords(from: Snapshot, to: Snapshot): string[] {
   ];
 }
 
-/** Settings that only a restart brings into effect, by path. */
+/** Changed settings that take effect at the next start. */
 export function needsRestart(from: Config, to: Config): { path: string; message: string }[] {
   const changed: { path: string; message: string }[] = [];
   if (!same(from.listen, to.listen)) {
@@ -67,7 +76,7 @@ function gatewayChanges(from: Gateway, to: Gateway): string[] {
     ...differ("proxy", from.proxy, to.proxy),
     ...differ("ca_file", from.authority?.file ?? null, to.authority?.file ?? null),
     ...differ("timeouts", from.timeouts, to.timeouts),
-    // The login may hold a secret: only that it changed is said.
+    // The login may hold a secret, so only the fact is reported.
     ...(same(from.console, to.console) ? [] : ["console changed"]),
     ...namedChanges<Group>("group", from.groups, to.groups, (old, group) => [
       ...differ("multiplier", old.multiplier, group.multiplier),
@@ -82,7 +91,7 @@ function toolChanges(from: Tool, to: Tool): string[] {
     ...(from.enabled === to.enabled ? [] : [to.enabled ? "enabled" : "disabled"]),
     ...differ("gateway", from.gateway, to.gateway),
     ...differ("group", from.group, to.group),
-    ...differ("key comes from", originOf(from.key), originOf(to.key)),
+    ...differ("key comes from", describeOrigin(from.key), describeOrigin(to.key)),
     ...(same(from.tokens, to.tokens) ? [] : [`tokens changed, now ${to.tokens.length}`]),
     ...differ("token_in_url", from.tokenInUrl, to.tokenInUrl),
     ...differ("process", from.process, to.process),
@@ -98,16 +107,15 @@ function toolChanges(from: Tool, to: Tool): string[] {
   ];
 }
 
-/** A key that lies in the file is told by its fingerprint, where keys are compared. */
-function originOf(key: KeySource): string {
+/** keyChanges reports the fingerprint of a key that is in the file. */
+function describeOrigin(key: KeySource): string {
   return key.kind === "literal" ? "config.yaml itself" : describeSource(key);
 }
 
 function limitChanges(from: Limits, to: Limits): string[] {
-  const plain = (rates: readonly Rate[]) =>
-    rates.map((rate) => `${rate.most}/${rate.per}`).join(", ") || null;
+  const plain = (rates: readonly Rate[]) => rates.map((rate) => `${rate.max}/${rate.per}`).join(", ") || null;
   const spend = (rates: readonly Rate[]) =>
-    rates.map((rate) => `${money(rate.most)}/${rate.per}`).join(", ") || null;
+    rates.map((rate) => `${money(rate.max)}/${rate.per}`).join(", ") || null;
   return [
     ...differ("requests", plain(from.requests), plain(to.requests)),
     ...differ("tokens", plain(from.tokens), plain(to.tokens)),
@@ -119,11 +127,12 @@ function limitChanges(from: Limits, to: Limits): string[] {
 
 function keyChanges(from: KeyState, to: KeyState): string[] {
   if (from.state === "ready" && to.state === "ready" && from.key.equals(to.key)) return [];
-  const [before, after] = [keyInWords(from), keyInWords(to)];
+  const before = describeKey(from);
+  const after = describeKey(to);
   return before === after && from.state !== "ready" ? [] : [`key ${before} → ${after}`];
 }
 
-function keyInWords(key: KeyState): string {
+function describeKey(key: KeyState): string {
   switch (key.state) {
     case "ready":
       return key.key.fingerprint;
@@ -138,7 +147,7 @@ function differ(name: string, from: unknown, to: unknown): string[] {
   return same(from, to) ? [] : [`${name} ${show(from)} → ${show(to)}`];
 }
 
-/** Frozen plain data only; a Secret inside compares by its fingerprint, which is why keys are compared apart. */
+/** For plain data. A Secret inside compares by its fingerprint, so keys are compared separately. */
 function same(a: unknown, b: unknown): boolean {
   return JSON.stringify(a) === JSON.stringify(b);
 }

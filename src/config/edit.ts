@@ -12,8 +12,7 @@ import {
   type YAMLSeq,
 } from "yaml";
 import { redactCredentials } from "../core/secret.ts";
-import { lexInBounds } from "./text/bounds.ts";
-import { joinPath } from "./text/tree.ts";
+import { joinPath, lexInBounds } from "./yaml.ts";
 
 /**
  * Edits of config.yaml's text: set, remove, rename or append a value at a path. yaml's document says where each value is;

@@ -4,35 +4,35 @@ import { dirname } from "node:path";
 import { createSecureContext } from "node:tls";
 import { errorMessage, hasCode } from "../core/errors.ts";
 import { configModeFault } from "../core/paths.ts";
-import { notYetHeld } from "./not-yet.ts";
 import { type Parsed, parseConfig } from "./parse.ts";
-import { type Problem, warning } from "./problem.ts";
-import type { CertificateAuthority, Config, Gateway } from "./shape.ts";
+import { type Problem, warning } from "./problems.ts";
+import type { CertificateAuthority, Config, Gateway } from "./schema.ts";
+import { consoleSources } from "./snapshot.ts";
 
 export interface Loaded {
-  /** false: there is no such file. */
+  /** False: there is no such file. */
   readonly found: boolean;
-  /** The file's text, or null where it could not be read. */
+  /** null: the file could not be read. */
   readonly text: string | null;
-  /** null when something is wrong enough that the file must not be used. */
+  /** null: there is an error among the problems. */
   readonly config: Config | null;
   readonly problems: readonly Problem[];
-  /** What the text alone says. */
+  /** The result of the text alone. */
   readonly parsed: Parsed | null;
 }
 
 export interface LoadOptions {
   /** The person's home folder, for `~/`. */
   readonly home: string;
-  /** true: who else may read the file is an error where a key lies in it. false: always a warning. */
+  /** True: a file with a secret in it that others can read is an error. False: it is a warning. */
   readonly strict: boolean;
-  /** As it was last loaded: the same text is not parsed again. */
+  /** The last result: the same text is not parsed again. */
   readonly before?: Loaded;
 }
 
-const MOST_BYTES = 1_000_000;
+const MAX_BYTES = 1_000_000;
 
-/** Reads and checks a config.yaml, and who else can read it. Changes nothing. */
+/** Reads and checks config.yaml, its ca_files and its mode. */
 export async function loadConfig(file: string, options: LoadOptions): Promise<Loaded> {
   const read = await readText(file);
   const { text } = read;
@@ -43,26 +43,19 @@ export async function loadConfig(file: string, options: LoadOptions): Promise<Lo
   const parsed = known ?? parseConfig(text, home);
   if (parsed.config === null) return { found: true, text, config: null, problems: parsed.problems, parsed };
   const { config, problems } = await withAuthorities(parsed.config);
-  const around = [
-    ...problems,
-    ...modeProblems(file, config, strict),
-    ...gitProblems(file, config),
-    ...notYet(config),
-  ];
-  const usable = around.every((problem) => problem.severity === "warning");
+  problems.push(...modeProblems(file, config, strict), ...gitProblems(file, config), ...unsupported(config));
+  const isUsable = problems.every((problem) => problem.severity === "warning");
   return {
     found: true,
     text,
-    config: usable ? config : null,
-    problems: [...parsed.problems, ...around],
+    config: isUsable ? config : null,
+    problems: [...parsed.problems, ...problems],
     parsed,
   };
 }
 
-/** The configuration with what its ca_files hold. */
-async function withAuthorities(
-  config: Config,
-): Promise<{ readonly config: Config; readonly problems: readonly Problem[] }> {
+/** The configuration with the content of its ca_files. */
+async function withAuthorities(config: Config): Promise<{ config: Config; problems: Problem[] }> {
   const problems: Problem[] = [];
   const gateways: Record<string, Gateway> = Object.create(null);
   for (const [name, gateway] of Object.entries(config.gateways)) {
@@ -76,7 +69,7 @@ async function withAuthorities(
   return { config: Object.freeze({ ...config, gateways: Object.freeze(gateways) }), problems };
 }
 
-/** Or why it cannot be used. */
+/** A text says why it cannot be used. */
 async function readAuthority({ file }: CertificateAuthority): Promise<CertificateAuthority | string> {
   const read = await readText(file);
   if (read.text === null) return read.fault;
@@ -92,15 +85,15 @@ async function readAuthority({ file }: CertificateAuthority): Promise<Certificat
 
 export type Read = { found: boolean; text: null; fault: string } | { found: true; text: string };
 
-/** The text of a configuration, or why it cannot be had. */
+/** Reads a small text file, or says why it cannot be read. */
 export async function readText(file: string): Promise<Read> {
   try {
-    // O_NONBLOCK: opening a fifo would otherwise wait for somebody to write into it, and every later save with it.
+    // O_NONBLOCK: opening a named pipe would otherwise wait for its writer, and every later save with it.
     const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const stat = await handle.stat();
       if (!stat.isFile()) return { found: true, text: null, fault: `${file} is not a file` };
-      if (stat.size > MOST_BYTES)
+      if (stat.size > MAX_BYTES)
         return { found: true, text: null, fault: `${file} is larger than 1 MB: not read` };
       const bytes = await handle.readFile();
       return { found: true, text: new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes) };
@@ -129,23 +122,26 @@ function gitProblems(file: string, config: Config): Problem[] {
   if (!holdsLiteral(config)) return [];
   for (let folder = dirname(file); folder !== dirname(folder); folder = dirname(folder)) {
     if (existsSync(`${folder}/.git`)) {
-      const hint = "use env:, file: or command:, so that no commit can carry the key away";
-      return [warning("", `a key lies in ${file}, inside the git work tree ${folder}`, hint)];
+      const hint = "use env:, file: or command:, so that no commit contains the key";
+      return [warning("", `there is a key in ${file}, inside the git work tree ${folder}`, hint)];
     }
   }
   return [];
 }
 
-function notYet(config: Config): Problem[] {
-  return notYetHeld(config).map(({ path, message }) => warning(path, message));
+/** Settings that are parsed but have no effect in this version. */
+function unsupported(config: Config): Problem[] {
+  return Object.values(config.gateways).flatMap(({ name, console }) => {
+    if (console?.kind !== "litellm" && console?.kind !== "openrouter") return [];
+    const message = `a console of kind ${console.kind} is not supported yet`;
+    return [warning(`gateways.${name}.console.kind`, message)];
+  });
 }
 
 function holdsLiteral(config: Config): boolean {
-  const logins = Object.values(config.gateways).flatMap(({ console }) =>
-    (console?.logins ?? []).flatMap((login) => [login.password, login.accessToken, login.refreshToken]),
-  );
-  const keys = Object.values(config.tools).map((tool) => tool.key);
-  return [...keys, ...logins].some((source) => source?.kind === "literal");
+  const tools = Object.values(config.tools).map(({ key }) => key);
+  const consoles = Object.values(config.gateways).flatMap(consoleSources);
+  return [...tools, ...consoles.map(({ source }) => source)].some(({ kind }) => kind === "literal");
 }
 
 function failure(message: string): Problem {

@@ -1,13 +1,57 @@
-import { DEFAULT_DASHBOARD, DEFAULT_LISTEN, DEFAULT_LOG, DEFAULT_USAGE } from "./defaults.ts";
-import { baseUrl } from "./fields/address.ts";
-import { gatewayFromUrl, readGateway } from "./fields/gateway.ts";
-import { readTool } from "./fields/tool.ts";
-import { duration, flag, listen, oneOf, price } from "./fields/values.ts";
-import type { Problem } from "./problem.ts";
+import { isAbsolute, join } from "node:path";
+import { validate as isSchedule } from "node-cron";
+import { keyFault, Secret } from "../core/secret.ts";
+import { type Problem, Report } from "./problems.ts";
 import { checkReferences } from "./references.ts";
-import type { Config, Dashboard, Gateway, Log, Named, Price, Tool, Usage } from "./shape.ts";
-import { asSection, Section } from "./text/section.ts";
-import { createReport, type Entry, type Report, readTree } from "./text/tree.ts";
+import {
+  type CertificateAuthority,
+  type Config,
+  type Console,
+  type ConsoleLogin,
+  type Dashboard,
+  DEFAULT_DASHBOARD,
+  DEFAULT_LIMITS,
+  DEFAULT_LISTEN,
+  DEFAULT_LOG,
+  DEFAULT_SCHEDULE,
+  DEFAULT_TIMEOUTS,
+  DEFAULT_USAGE,
+  type Gateway,
+  type Group,
+  type KeySource,
+  type Limits,
+  type Log,
+  type Named,
+  type Price,
+  type Timeouts,
+  type Tool,
+  type Usage,
+} from "./schema.ts";
+import { asSection, quoted, type Reader, type Reading, Section } from "./section.ts";
+import {
+  baseUrl,
+  consoleUrl,
+  count,
+  dollars,
+  duration,
+  factor,
+  flag,
+  isLoopback,
+  listen,
+  messagesUrl,
+  moment,
+  oneOf,
+  origin,
+  plainText,
+  price,
+  program,
+  proxyUrl,
+  requestRate,
+  spendRate,
+  tokenRate,
+  withoutVersion,
+} from "./values.ts";
+import { type Entry, readTree } from "./yaml.ts";
 
 export interface Parsed {
   /** null when there is an error among the problems. */
@@ -15,20 +59,20 @@ export interface Parsed {
   readonly problems: readonly Problem[];
 }
 
-/** Reads config.yaml's text. Pure: the same text and home folder give the same answer. */
+/** Parses config.yaml's text. Pure: the same text and home folder give the same result. */
 export function parseConfig(raw: string, home: string): Parsed {
   // A byte order mark is no column that a person can see.
   const text = raw.replace(/^\u{FEFF}/u, "");
-  const report = createReport(text);
+  const report = new Report(text);
   const tree = readTree(text, report);
   if (tree === null) return { config: null, problems: report.problems };
   const top = new Section(tree, "", report);
   const draft = {
     listen: top.scalar("listen", listen, DEFAULT_LISTEN),
     dashboard: readDashboard(top),
-    gateways: readGateways(top, home, report),
-    tools: readTools(top, home, report),
-    prices: top.named("prices", (entry, _name, path) => readPrice(entry, path, report)),
+    gateways: readGateways(top, home),
+    tools: top.named("tools", (section, name) => readTool(section, name, home), isToolName),
+    prices: top.named("prices", readPrice),
     usage: readUsage(top.section("usage")),
     log: readLog(top.section("log")),
   };
@@ -39,58 +83,34 @@ export function parseConfig(raw: string, home: string): Parsed {
   return { config: failed ? null : config, problems: inOrder };
 }
 
-function readGateways(top: Section, home: string, report: Report): Named<Gateway> {
-  const single = top.scalar("gateway", baseUrl, null);
-  const several = top.named("gateways", (entry, name, path) =>
-    checkName(name, entry, "gateway", path, report) ? readGateway(entry, name, path, home, report) : null,
-  );
-  const both = top.entries().get("gateway");
-  if (both && top.entries().has("gateways")) {
-    report.error(both.at, "gateway", "there is gateway and gateways", "keep one of the two");
-  }
-  if (single === null) return several;
-  const result: Record<string, Gateway> = Object.create(null);
-  result.main = gatewayFromUrl("main", single);
-  return Object.freeze(result);
-}
-
-function readTools(top: Section, home: string, report: Report): Named<Tool> {
-  return top.named("tools", (entry, name, path) =>
-    checkName(name, entry, "tool", path, report) ? readTool(entry, name, path, home, report) : null,
-  );
-}
-
-/** Words that other readers of YAML turn into something else; a person who means the name says so with quotes. */
+/** Names that other readers of YAML turn into something else. A person who means the name quotes it. */
 const AMBIGUOUS =
   /^(?:y|n|yes|no|on|off|true|false|null|~|[-+.\d][\d_.,:]*(?:e[-+]?\d+)?|0x[\da-f]+|0o[0-7]+)$/i;
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 
-function checkName(name: string, entry: Entry, noun: string, path: string, report: Report): boolean {
-  if (entry.plain && AMBIGUOUS.test(name)) {
-    report.error(
-      entry.at,
-      path,
-      `yaml may read ${name} as something else than a name`,
-      `quote it: "${name}"`,
-    );
+function checkName(noun: string) {
+  return (name: string, entry: Entry, path: string, report: Report): boolean => {
+    if (entry.plain && AMBIGUOUS.test(name)) {
+      const message = `yaml may read ${name} as something else than a name`;
+      report.error(entry.at, path, message, `quote it: "${name}"`);
+      return false;
+    }
+    if (NAME.test(name)) return true;
+    const hint = "letters, digits, dot, dash and underscore, at most 64, starting with a letter or digit";
+    report.error(entry.at, path, `this cannot be the name of a ${noun}`, hint);
     return false;
-  }
-  if (NAME.test(name)) return true;
-  report.error(
-    entry.at,
-    path,
-    `this cannot be the name of a ${noun}`,
-    "letters, digits, dot, dash and underscore, at most 64, starting with a letter or digit",
-  );
-  return false;
+  };
 }
+
+const isToolName = checkName("tool");
+const isGatewayName = checkName("gateway");
 
 function readDashboard(top: Section): Dashboard {
   const entry = top.entry("dashboard");
   if (entry === undefined) return DEFAULT_DASHBOARD;
   if (entry.value.kind === "scalar" && entry.value.text !== "") {
-    const on = top.scalar("dashboard", flag, true);
-    return on ? DEFAULT_DASHBOARD : Object.freeze({ ...DEFAULT_DASHBOARD, when: "never" });
+    const isOn = top.scalar("dashboard", flag, true);
+    return isOn ? DEFAULT_DASHBOARD : Object.freeze({ ...DEFAULT_DASHBOARD, when: "never" });
   }
   const section = asSection(entry.value, "dashboard", top.report);
   if (section === null) return DEFAULT_DASHBOARD;
@@ -102,20 +122,21 @@ function readDashboard(top: Section): Dashboard {
   return Object.freeze(dashboard);
 }
 
-function readPrice(entry: Entry, path: string, report: Report): Price | null {
-  const section = asSection(entry.value, path, report);
-  if (section === null) return null;
+function readPrice(section: Section): Price | null {
   const input = section.scalar("input", price, null);
   const output = section.scalar("output", price, null);
   const cacheRead = section.scalar("cache_read", price, null);
   const cacheWrite = section.scalar("cache_write", price, null);
   section.finish();
-  if (input === null || output === null) {
-    if (!section.entries().has("input") || !section.entries().has("output")) {
-      report.error(section.at, path, "a price needs input and output", "{ input: 1.0, output: 4.0 }");
-    }
-    return null;
-  }
+  const isComplete = section.entries().has("input") && section.entries().has("output");
+  if (!isComplete)
+    section.report.error(
+      section.at,
+      section.path,
+      "a price needs input and output",
+      "{ input: 1.0, output: 4.0 }",
+    );
+  if (input === null || output === null) return null;
   return Object.freeze({ input, output, cacheRead: cacheRead ?? input, cacheWrite: cacheWrite ?? input });
 }
 
@@ -134,4 +155,348 @@ function readLog(section: Section | null): Log {
   const level = section.scalar("level", oneOf("trace", "debug", "info", "warn", "error"), DEFAULT_LOG.level);
   section.finish();
   return Object.freeze({ level });
+}
+
+// Gateways.
+
+function readGateways(top: Section, home: string): Named<Gateway> {
+  const single = top.scalar("gateway", baseUrl, null);
+  const several = top.named("gateways", (section, name) => readGateway(section, name, home), isGatewayName);
+  const gateway = top.entries().get("gateway");
+  if (gateway !== undefined && top.entries().has("gateways"))
+    top.report.error(gateway.at, "gateway", "there is gateway and gateways", "keep one of the two");
+  if (single === null) return several;
+  const result: Record<string, Gateway> = Object.create(null);
+  result.main = gatewayFromUrl("main", single);
+  return Object.freeze(result);
+}
+
+/** `gateway: URL`, the short form of one gateway called main. */
+export function gatewayFromUrl(name: string, base: string): Gateway {
+  return Object.freeze({
+    name,
+    baseUrl: base,
+    messagesUrl: withoutVersion(base),
+    keyHeader: "auto",
+    websockets: false,
+    proxy: null,
+    authority: null,
+    timeouts: DEFAULT_TIMEOUTS,
+    groups: Object.freeze(Object.create(null)),
+    console: null,
+  });
+}
+
+function readGateway(section: Section, name: string, home: string): Gateway | null {
+  const base = section.scalar("base_url", baseUrl, null);
+  if (!section.entries().has("base_url")) {
+    const hint = "base_url: https://gateway.example.com/v1";
+    section.report.error(section.at, section.path, "the gateway has no base_url", hint);
+  }
+  const messages = section.scalar("messages_url", messagesUrl, null);
+  const gateway = {
+    name,
+    baseUrl: base ?? "",
+    messagesUrl: messages ?? withoutVersion(base ?? ""),
+    keyHeader: section.scalar("key_header", oneOf("auto", "bearer", "x-api-key"), "auto" as const),
+    websockets: section.scalar("websockets", flag, false),
+    proxy: section.scalar("proxy", proxyUrl, null),
+    authority: readAuthority(section, home),
+    timeouts: readTimeouts(section.section("timeouts")),
+    groups: section.named("groups", readGroup),
+    console: readConsole(section.section("console"), base ?? "", home),
+  };
+  section.finish();
+  checkProxy(gateway, section);
+  return base === null ? null : Object.freeze(gateway);
+}
+
+function readAuthority(section: Section, home: string): CertificateAuthority | null {
+  const path: Reader<string> = (text) => {
+    const file = expandHome(text, home);
+    if (isAbsolute(file) && !file.includes("\0")) return { value: file };
+    return { fault: "the path of a ca_file is not absolute", hint: "such as ca_file: /etc/ssl/company.pem" };
+  };
+  const file = section.scalar("ca_file", path, null);
+  return file === null ? null : Object.freeze({ file, pem: "" });
+}
+
+/** A proxy sees what is sent by http, so then only one on this machine is allowed. */
+function checkProxy({ proxy, baseUrl: base, messagesUrl: messages }: Gateway, section: Section): void {
+  if (proxy === null || isLoopback(new URL(proxy).hostname)) return;
+  if (![base, messages].some((address) => address.startsWith("http:"))) return;
+  const message = "an outbound proxy would see the key of a gateway that is called by http";
+  const hint = "remove it; a gateway on this machine needs none";
+  section.report.error(section.offsetOf("proxy"), section.pathOf("proxy"), message, hint);
+}
+
+/** Node's timers hold at most 2^31 milliseconds, about 24 days, and fire at once beyond that. */
+const MAX_TIMEOUT = 24 * 3_600_000;
+
+const timeout: Reader<number> = (text) => {
+  const reading = duration(text);
+  if ("fault" in reading) return reading;
+  if (reading.value === 0) return { fault: "a timeout of zero would end every call" };
+  if (reading.value > MAX_TIMEOUT) return { fault: "a timeout is at most 24h" };
+  return reading;
+};
+
+function readTimeouts(section: Section | null): Timeouts {
+  if (section === null) return DEFAULT_TIMEOUTS;
+  const timeouts = {
+    connect: section.scalar("connect", timeout, DEFAULT_TIMEOUTS.connect),
+    firstByte: section.scalar("first_byte", timeout, DEFAULT_TIMEOUTS.firstByte),
+    idle: section.scalar("idle", timeout, DEFAULT_TIMEOUTS.idle),
+  };
+  section.finish();
+  return Object.freeze(timeouts);
+}
+
+function readGroup(section: Section): Group {
+  const models = section.scalars("models", plainText);
+  const group = {
+    multiplier: section.scalar("multiplier", factor, 1),
+    models: section.entries().has("models") ? models : Object.freeze(["*"]),
+    enabled: section.scalar("enabled", flag, true),
+  };
+  section.finish();
+  return Object.freeze(group);
+}
+
+const schedule: Reader<string> = (text) => {
+  if (text.trim().split(/\s+/).length === 5 && isSchedule(text)) return { value: text };
+  return {
+    fault: `${quoted(text)} is not a schedule`,
+    hint: 'five fields as cron has them, quoted: "*/5 * * * *"',
+  };
+};
+
+function readConsole(section: Section | null, base: string, home: string): Console | null {
+  if (section === null) return null;
+  const url = section.scalar("url", consoleUrl, null);
+  const settings = {
+    kind: section.scalar("kind", oneOf("sub2api", "new-api", "one-api", "litellm", "openrouter"), null),
+    url: url ?? (URL.canParse(base) ? new URL(base).origin : ""),
+    logins: readLogins(section, home),
+    schedule: section.scalar("schedule", schedule, DEFAULT_SCHEDULE),
+  };
+  section.finish();
+  return Object.freeze(settings);
+}
+
+const NO_LOGIN: ConsoleLogin = Object.freeze({
+  name: null,
+  email: null,
+  user: null,
+  password: null,
+  accessToken: null,
+  refreshToken: null,
+});
+
+/** One login, or a list of logins with names. */
+function readLogins(section: Section, home: string): readonly ConsoleLogin[] {
+  const entry = section.entry("login");
+  const path = section.pathOf("login");
+  const { report } = section;
+  if (entry === undefined) return Object.freeze([NO_LOGIN]);
+  if (entry.value.kind !== "list")
+    return Object.freeze([readLogin(asSection(entry.value, path, report), home, false)]);
+  const logins = entry.value.items.map((item, index) =>
+    readLogin(asSection(item, `${path}[${index}]`, report), home, true),
+  );
+  const names = logins.map(({ name }) => name);
+  for (const [index, name] of names.entries()) {
+    if (name === null || names.indexOf(name) === index) continue;
+    report.error(entry.value.at, `${path}[${index}].name`, `two accounts are called ${quoted(name)}`);
+  }
+  return Object.freeze(logins.length === 0 ? [NO_LOGIN] : logins);
+}
+
+/** Part of commands, and of the names under which secrets are stored. */
+const accountName: Reader<string> = (text) =>
+  /^[A-Za-z0-9][\w.-]{0,39}$/.test(text)
+    ? { value: text }
+    : { fault: `${quoted(text)} is not a name`, hint: "letters, digits, dots, hyphens and underscores" };
+
+function readLogin(section: Section | null, home: string, isNamed: boolean): ConsoleLogin {
+  if (section === null) return NO_LOGIN;
+  const name = isNamed ? section.scalar("name", accountName, null) : null;
+  if (isNamed && !section.entries().has("name"))
+    section.report.error(section.at, section.pathOf("name"), "an account in a list has a name", "name: work");
+  const login = {
+    name,
+    email: section.scalar("email", plainText, null),
+    user: section.scalar("user", plainText, null),
+    password: readKeySource(section, "password", home, passwordFault),
+    accessToken: readKeySource(section, "access_token", home),
+    refreshToken: readKeySource(section, "refresh_token", home),
+  };
+  section.finish();
+  return Object.freeze(login);
+}
+
+// Tools.
+
+/** The gateway is empty where the tool names none; checkReferences fills in the only one. */
+function readTool(section: Section, name: string, home: string): Tool {
+  const defaultKey: KeySource = Object.freeze({ kind: "keychain", service: "keybearer", account: name });
+  const tool = {
+    name,
+    gateway: section.scalar("gateway", plainText, ""),
+    group: section.scalar("group", plainText, null),
+    key: readKeySource(section, "key", home) ?? defaultKey,
+    tokens: section.scalars("token", tokenHash(name)),
+    tokenInUrl: section.scalar("token_in_url", flag, false),
+    process: section.scalar("process", program, null),
+    allowOrigins: section.scalars("allow_origins", origin),
+    model: section.scalar("model", plainText, null),
+    limits: readLimits(section.section("limits")),
+    quota: section.scalar("quota", dollars, null),
+    expires: section.scalar("expires", moment, null),
+    enabled: section.scalar("enabled", flag, true),
+    askUsage: section.scalar("ask_usage", flag, false),
+    estimate: section.scalar("estimate", flag, false),
+    keysElsewhere: section.scalar("keys_elsewhere", flag, false),
+    watchOnly: section.scalar("watch_only", flag, false),
+  };
+  section.finish();
+  return tool;
+}
+
+function tokenHash(tool: string): Reader<string> {
+  return (text) => {
+    const hash = /^sha256:([0-9a-f]{64})$/i.exec(text)?.[1];
+    if (hash !== undefined) return { value: hash.toLowerCase() };
+    const fault = text.startsWith("kb_")
+      ? "this is the token itself, and only its hash is kept here"
+      : "this is not the hash of a token";
+    return { fault, hint: `remove it, then run keybearer tools token ${tool}` };
+  };
+}
+
+function readLimits(section: Section | null): Limits {
+  if (section === null) return DEFAULT_LIMITS;
+  const limits = {
+    requests: section.scalars("requests", requestRate),
+    tokens: section.scalars("tokens", tokenRate),
+    spend: section.scalars("spend", spendRate),
+    concurrent: section.scalar("concurrent", count, null),
+    wait: section.scalar("wait", duration, 0),
+  };
+  section.finish();
+  return Object.freeze(limits);
+}
+
+// Where keys and other secrets come from.
+
+/** What is wrong with a secret that is written in the file itself. */
+type LiteralCheck = (text: string) => string | null;
+
+const incompleteKey: LiteralCheck = (text) => {
+  const fault = keyFault(text);
+  return fault === null ? null : `incomplete key: ${fault}`;
+};
+
+/** A person chose it, so it may be anything on one line. */
+const passwordFault: LiteralCheck = (text) =>
+  /[\r\n]/.test(text) ? "the password has a line break in it" : null;
+
+const SOURCE_FORMS =
+  "write keychain:keybearer/NAME, env:NAME, file:/PATH, { command: [/PROGRAM, ARGUMENT] } or the key itself";
+
+function readKeySource(
+  section: Section,
+  name: string,
+  home: string,
+  literalFault: LiteralCheck = incompleteKey,
+): KeySource | null {
+  const value = section.entry(name)?.value;
+  if (value === undefined) return null;
+  const path = section.pathOf(name);
+  if (value.kind === "scalar") {
+    const reading = sourceFromText(value.text, home, literalFault);
+    if ("value" in reading) return reading.value;
+    section.report.error(value.at, path, reading.fault, reading.hint);
+    return null;
+  }
+  if (value.kind === "dict" && value.entries.has("command"))
+    return readCommand(new Section(value, path, section.report), home);
+  // The names in the map are not repeated: in `{the-key-itself}` the key is one.
+  section.report.error(value.at, path, "a key comes from one place", SOURCE_FORMS);
+  return null;
+}
+
+function sourceFromText(text: string, home: string, literalFault: LiteralCheck): Reading<KeySource> {
+  const colon = text.indexOf(":");
+  const rest = text.slice(colon + 1);
+  switch (text.slice(0, colon)) {
+    case "env":
+      if (/^[A-Za-z_][A-Za-z0-9_]*$/.test(rest)) return { value: Object.freeze({ kind: "env", name: rest }) };
+      return { fault: "that is not the name of a variable", hint: "such as env:CODEX_GATEWAY_KEY" };
+    case "file": {
+      const path = expandHome(rest, home);
+      if (isAbsolute(path) && !path.includes("\0")) return { value: Object.freeze({ kind: "file", path }) };
+      return {
+        fault: "the path of a key file is not absolute",
+        hint: "such as file:/home/me/keys/codex or file:~/keys/codex",
+      };
+    }
+    case "keychain":
+      return keychainSource(rest);
+    case "command":
+      return {
+        fault: "a command is written as a list, so that no shell reads it",
+        hint: "{ command: [/usr/bin/pass, show, codex] }",
+      };
+    case "op":
+      return { fault: "1Password is read by a command", hint: '{ command: [/usr/bin/op, read, "op://…"] }' };
+  }
+  if (text === "") return { fault: "nothing is written here", hint: SOURCE_FORMS };
+  const variable = /^\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?$/.exec(text)?.[1];
+  if (variable) return { fault: "variables are not filled in", hint: `write env:${variable}` };
+  if (text.startsWith("kb_")) {
+    return {
+      fault: "this is a token of keybearer's own, not a gateway's key",
+      hint: "copy the key from the gateway's console",
+    };
+  }
+  const fault = literalFault(text);
+  if (fault !== null) return { fault, hint: "copy it whole from the gateway's console" };
+  return { value: Object.freeze({ kind: "literal", secret: new Secret(text) }) };
+}
+
+function keychainSource(rest: string): Reading<KeySource> {
+  const match = /^([^/]+)\/(.+)$/.exec(rest);
+  const [, service = "", account = ""] = match ?? [];
+  if (match === null) {
+    return {
+      fault: "a keychain entry has a service and an account",
+      hint: "such as keychain:keybearer/codex",
+    };
+  }
+  // Otherwise an edit of this file could fetch any of the person's passwords.
+  if (!service.startsWith("keybearer")) {
+    return {
+      fault: "the service of a keychain entry must begin with keybearer",
+      hint: `keychain:keybearer/${account}`,
+    };
+  }
+  return { value: Object.freeze({ kind: "keychain", service, account }) };
+}
+
+function readCommand(section: Section, home: string): KeySource | null {
+  const [first = "", ...rest] = section.scalars("command", (text) => ({ value: text }));
+  section.finish();
+  const path = expandHome(first, home);
+  if (!isAbsolute(path) || [first, ...rest].some((part) => part.includes("\0"))) {
+    const message = "a command starts with the absolute path of a program";
+    const hint = "{ command: [/usr/bin/pass, show, codex] }";
+    section.report.error(section.offsetOf("command"), section.path, message, hint);
+    return null;
+  }
+  return Object.freeze({ kind: "command", argv: Object.freeze([path, ...rest] as const) });
+}
+
+function expandHome(path: string, home: string): string {
+  return path.startsWith("~/") ? join(home, path.slice(2)) : path;
 }

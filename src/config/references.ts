@@ -1,66 +1,49 @@
-import type { Config, Gateway, Named, Period, Tool } from "./shape.ts";
-import { quoted, type Section } from "./text/section.ts";
-import { joinPath, type Report } from "./text/tree.ts";
+import type { Report } from "./problems.ts";
+import type { Config, Gateway, Named, Period, Tool } from "./schema.ts";
+import { quoted, type Section } from "./section.ts";
+import { joinPath } from "./yaml.ts";
 
-type Draft = Config;
-
-/** Checks what one setting says of another, fills in the only gateway there is, and freezes the whole. */
-export function checkReferences(draft: Draft, top: Section, report: Report): Config {
-  const names = Object.keys(draft.gateways);
-  if (!top.entries().has("gateway") && !top.entries().has("gateways")) {
-    report.error(-1, "", "no gateway is named", "gateway: https://gateway.example.com/v1");
-  } else if (names.length === 0 && top.entries().has("gateways") && !hasErrorBelow(report, "gateways")) {
-    report.error(
-      top.placeOf("gateways"),
-      "gateways",
-      "no gateway is named",
-      "gateways: { main: { base_url: … } }",
-    );
-  }
-  if (Object.keys(draft.tools).length === 0 && !hasErrorBelow(report, "tools")) {
-    report.error(
-      top.entries().has("tools") ? top.placeOf("tools") : -1,
-      "tools",
-      "no tool is named",
-      "tools: { codex: {} }",
-    );
-  }
-  if (
-    draft.dashboard.when !== "never" &&
-    draft.dashboard.listen.port === draft.listen.port &&
-    draft.listen.port !== 0
-  ) {
-    report.error(
-      top.placeOf("dashboard"),
-      "dashboard.listen",
-      "the dashboard cannot share the tools' port",
-      "choose another port",
-    );
+/** Checks the settings that depend on each other, fills in the only gateway, and freezes the whole. */
+export function checkReferences(draft: Config, top: Section, report: Report): Config {
+  checkPresence(draft, top, report);
+  const { dashboard, listen } = draft;
+  if (dashboard.when !== "never" && dashboard.listen.port === listen.port && listen.port !== 0) {
+    const message = "the dashboard cannot share the tools' port";
+    report.error(top.offsetOf("dashboard"), "dashboard.listen", message, "choose another port");
   }
   const tools: Record<string, Tool> = Object.create(null);
-  for (const [name, tool] of Object.entries(draft.tools)) {
-    tools[name] = checkTool(tool, draft.gateways, paths(top, name), report);
-  }
-  checkTokens(tools, top, report);
-  checkProcesses(tools, top, report);
-  checkSharedKeys(tools, top, report);
-  checkKeep(draft.usage.keep, tools, top, report);
+  for (const [name, tool] of Object.entries(draft.tools)) tools[name] = checkTool(tool, draft.gateways, top);
+  checkTokens(tools, top);
+  checkProcesses(tools, top);
+  checkSharedKeys(tools, top);
+  checkKeep(draft.usage.keep, tools, top);
   return Object.freeze({ ...draft, tools: Object.freeze(tools) });
 }
 
-type PlaceOf = (setting: string) => number;
-
-/** Where a setting of a tool stands in the text. */
-function paths(top: Section, tool: string): PlaceOf {
-  const tools = top.entries().get("tools")?.value;
-  const entry = tools?.kind === "dict" ? tools.entries.get(tool) : undefined;
-  return (setting) => {
-    const inside = entry?.value.kind === "dict" ? entry.value.entries.get(setting) : undefined;
-    return inside?.value.at ?? entry?.at ?? -1;
-  };
+function checkPresence({ gateways, tools }: Config, top: Section, report: Report): void {
+  const hasError = (path: string) =>
+    report.problems.some((problem) => problem.severity === "error" && problem.path.startsWith(path));
+  if (!top.entries().has("gateway") && !top.entries().has("gateways")) {
+    report.error(-1, "", "no gateway is named", "gateway: https://gateway.example.com/v1");
+  } else if (Object.keys(gateways).length === 0 && top.entries().has("gateways") && !hasError("gateways")) {
+    const hint = "gateways: { main: { base_url: … } }";
+    report.error(top.offsetOf("gateways"), "gateways", "no gateway is named", hint);
+  }
+  if (Object.keys(tools).length === 0 && !hasError("tools")) {
+    const at = top.entries().has("tools") ? top.offsetOf("tools") : -1;
+    report.error(at, "tools", "no tool is named", "tools: { codex: {} }");
+  }
 }
 
-function checkTool(tool: Tool, gateways: Named<Gateway>, place: PlaceOf, report: Report): Tool {
+/** The offset of a tool's setting in the text. */
+function offsetIn(top: Section, tool: string, setting: string): number {
+  const tools = top.entries().get("tools")?.value;
+  const entry = tools?.kind === "dict" ? tools.entries.get(tool) : undefined;
+  const inside = entry?.value.kind === "dict" ? entry.value.entries.get(setting) : undefined;
+  return inside?.value.at ?? entry?.at ?? -1;
+}
+
+function checkTool(tool: Tool, gateways: Named<Gateway>, top: Section): Tool {
   const path = joinPath("tools", tool.name);
   const names = Object.keys(gateways);
   const only = names.length === 1 ? (names[0] ?? "") : "";
@@ -71,7 +54,8 @@ function checkTool(tool: Tool, gateways: Named<Gateway>, place: PlaceOf, report:
       tool.gateway === ""
         ? "there are several gateways, and this tool names none"
         : `there is no gateway ${quoted(tool.gateway)}`;
-    report.error(place("gateway"), `${path}.gateway`, message, `one of: ${names.join(", ")}`);
+    const at = offsetIn(top, tool.name, "gateway");
+    top.report.error(at, `${path}.gateway`, message, `one of: ${names.join(", ")}`);
   }
   if (gateway !== undefined && tool.group !== null && gateway.groups[tool.group] === undefined) {
     const known = Object.keys(gateway.groups).map((name) => quoted(name));
@@ -79,94 +63,78 @@ function checkTool(tool: Tool, gateways: Named<Gateway>, place: PlaceOf, report:
       known.length > 0
         ? `one of: ${known.join(", ")}`
         : `add it: gateways.${gatewayName}.groups.${tool.group}`;
-    report.error(
-      place("group"),
-      `${path}.group`,
-      `gateway ${gatewayName} has no group ${quoted(tool.group)}`,
-      hint,
-    );
+    const message = `gateway ${gatewayName} has no group ${quoted(tool.group)}`;
+    top.report.error(offsetIn(top, tool.name, "group"), `${path}.group`, message, hint);
   }
   return Object.freeze({ ...tool, gateway: gatewayName });
 }
 
-function checkTokens(tools: Named<Tool>, top: Section, report: Report): void {
-  const processLookup = new Map<string, string>();
+function checkTokens(tools: Named<Tool>, top: Section): void {
+  const owners = new Map<string, string>();
   for (const tool of Object.values(tools)) {
     for (const token of tool.tokens) {
-      const owner = processLookup.get(token);
+      const owner = owners.get(token);
       if (owner !== undefined && owner !== tool.name) {
         const path = `${joinPath("tools", tool.name)}.token`;
         const hint = `make a new one: keybearer tools token ${tool.name}`;
-        report.error(paths(top, tool.name)("token"), path, `tool ${owner} has the same token`, hint);
+        top.report.error(offsetIn(top, tool.name, "token"), path, `tool ${owner} has the same token`, hint);
       }
-      processLookup.set(token, tool.name);
+      owners.set(token, tool.name);
     }
   }
 }
 
-/** Two tools that are known by the same program alone could not be told apart. */
-function checkProcesses(tools: Named<Tool>, top: Section, report: Report): void {
-  const processLookup = new Map<string, string>();
+/** Two tools without tokens cannot be distinguished by the same program. */
+function checkProcesses(tools: Named<Tool>, top: Section): void {
+  const owners = new Map<string, string>();
   for (const tool of Object.values(tools)) {
     if (tool.process === null || tool.tokens.length > 0) continue;
-    const owner = processLookup.get(tool.process);
+    const owner = owners.get(tool.process);
     if (owner !== undefined) {
       const path = `${joinPath("tools", tool.name)}.process`;
       const hint = `give one of them a token: keybearer tools token ${tool.name}`;
-      report.error(
-        paths(top, tool.name)("process"),
-        path,
-        `tool ${owner} is known by the same program`,
-        hint,
-      );
+      const message = `tool ${owner} is known by the same program`;
+      top.report.error(offsetIn(top, tool.name, "process"), path, message, hint);
     }
-    processLookup.set(tool.process, owner ?? tool.name);
+    owners.set(tool.process, owner ?? tool.name);
   }
 }
 
-/** One key per tool is what makes a leak harmless and usage attributable (SPEC.md section 5). */
-function checkSharedKeys(tools: Named<Tool>, top: Section, report: Report): void {
-  const salt = "two tools, one key";
-  const processLookup = new Map<string, string>();
+/** With one key per tool, a leak harms one tool and usage can be attributed (SPEC.md section 5). */
+function checkSharedKeys(tools: Named<Tool>, top: Section): void {
+  const owners = new Map<string, string>();
   for (const tool of Object.values(tools)) {
-    const identity = tool.key.kind === "literal" ? tool.key.secret.digest(salt) : JSON.stringify(tool.key);
-    const owner = processLookup.get(identity);
+    const { key } = tool;
+    const identity = key.kind === "literal" ? key.secret.digest("shared key") : JSON.stringify(key);
+    const owner = owners.get(identity);
     if (owner !== undefined) {
       const path = `${joinPath("tools", tool.name)}.key`;
       const message = `tools ${owner} and ${tool.name} share one key`;
-      report.warn(
-        paths(top, tool.name)("key"),
-        path,
-        message,
-        "create a key of its own for each in the gateway's console",
-      );
+      const hint = "create a key of its own for each in the gateway's console";
+      top.report.warn(offsetIn(top, tool.name, "key"), path, message, hint);
     }
-    processLookup.set(identity, owner ?? tool.name);
+    owners.set(identity, owner ?? tool.name);
   }
 }
 
-/** At a start a window is counted from the records: each has to be kept as long as the window it is in can last. */
-const LEAST_KEPT = [
+/** At a start windows are counted from the records, so these must be kept as long as the longest window. */
+const MIN_KEPT = [
   { per: "month", days: 32 },
   { per: "day", days: 2 },
   { per: "hour", days: 1 },
 ] as const satisfies readonly { readonly per: Period; readonly days: number }[];
 
-function checkKeep(keep: number, tools: Named<Tool>, top: Section, report: Report): void {
+function checkKeep(keep: number, tools: Named<Tool>, top: Section): void {
   const usage = top.entries().get("usage")?.value;
-  const place = usage?.kind === "dict" ? usage.entries.get("keep")?.value.at : undefined;
-  for (const { per, days } of LEAST_KEPT) {
+  const at = usage?.kind === "dict" ? usage.entries.get("keep")?.value.at : undefined;
+  for (const { per, days } of MIN_KEPT) {
     if (keep >= days * 86_400_000) return;
     const limited = Object.values(tools).find(({ limits: { requests, tokens, spend } }) =>
       [...requests, ...tokens, ...spend].some((rate) => rate.per === per),
     );
     if (limited === undefined) continue;
     const message = `must be at least ${days}d while ${joinPath("tools", limited.name)} has a limit per ${per}`;
-    report.error(place ?? -1, "usage.keep", message, `keep: ${days}d`);
+    top.report.error(at ?? -1, "usage.keep", message, `keep: ${days}d`);
     return;
   }
-}
-
-function hasErrorBelow(report: Report, path: string): boolean {
-  return report.problems.some((problem) => problem.severity === "error" && problem.path.startsWith(path));
 }

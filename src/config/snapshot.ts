@@ -1,45 +1,98 @@
-import type { KeySource, KeyState } from "../core/key-source.ts";
+import { createHash } from "node:crypto";
 import { Secret, type SecretSet } from "../core/secret.ts";
-import type { Problem } from "./problem.ts";
-import type { Config, Gateway, Tool } from "./shape.ts";
+import type { Problem } from "./problems.ts";
+import type { Config, Gateway, KeySource, Tool } from "./schema.ts";
 
-/**
- * One frozen, checked configuration with the keys that were read for it. A request takes one at its start and
- * finishes on it, whatever is saved meanwhile.
- */
-export interface Snapshot {
-  /** Counts up with every configuration or set of keys that becomes active. */
-  readonly revision: number;
-  readonly config: Config;
-  /** Warnings of the file this was made from. */
-  readonly warnings: readonly Problem[];
-  /** Every origin that some tool allows. */
-  readonly origins: readonly string[];
-  /** The tools that are known by the program that calls; mostly none, and then nobody looks. */
-  readonly processTools: readonly Tool[];
-  /** Every tool's key that could be read, to be taken out of what is written down. */
-  readonly keys: SecretSet;
-  keyOf(tool: Tool): KeyState;
-  gatewayOf(tool: Tool): Gateway;
-  /** The token that has this SHA-256, in hexadecimal digits. */
-  tokenByHash(hash: string): KnownToken | null;
-  /** A secret of an account at a gateway's console; null: config.yaml has none of this name. */
-  consoleSecret(gateway: Gateway, account: string | null, secret: ConsoleSecret): KeyState | null;
-}
+/** The result of reading a tool's key. */
+export type KeyState =
+  | { readonly state: "ready"; readonly key: Secret }
+  /** The source could not be read, or what it holds cannot be a key. */
+  | {
+      readonly state: "unavailable";
+      readonly reason: string;
+      /** The source is empty or has no key: a new key belongs there. */
+      readonly absent?: boolean;
+      /** What to type, if the source does not decide that. */
+      readonly next?: string;
+    }
+  /** A known key was paired with something new; it waits for `keybearer trust`. */
+  | { readonly state: "needs-trust"; readonly what: string; readonly from: string; readonly to: string };
 
-/** A token that some tool has. */
+/** A tool's token. */
 export interface KnownToken {
   readonly tool: Tool;
-  /** Its SHA-256 as it stands in the file, to be compared in constant time. */
+  /** Its SHA-256 in hexadecimal digits, for a comparison in constant time. */
   readonly hash: Uint8Array;
 }
 
-export type ConsoleSecret = "password" | "access_token" | "refresh_token";
+const NOT_READ: KeyState = Object.freeze({ state: "unavailable", reason: "the key was not read yet" });
 
-/** What a console's secret goes by among the keys. No tool can have such a name. */
-export function consoleSecretName(gateway: string, account: string | null, secret: ConsoleSecret): string {
-  return account === null ? `${gateway} console ${secret}` : `${gateway} console ${account} ${secret}`;
+/**
+ * One frozen, validated configuration with the keys that were read for it. A request takes one at its start and finishes
+ * on it, whatever is saved meanwhile.
+ */
+export class Snapshot {
+  /** Increases with every change of the configuration or its keys. */
+  readonly revision: number;
+  readonly config: Config;
+  readonly warnings: readonly Problem[];
+  /** All origins that some tool allows. */
+  readonly origins: readonly string[];
+  /** The tools that are identified by the calling program. */
+  readonly processTools: readonly Tool[];
+  /** The tools' keys, to remove them from texts. */
+  readonly keys: SecretSet;
+  readonly #keyStates: ReadonlyMap<string, KeyState>;
+  readonly #tokens = new Map<string, KnownToken>();
+
+  constructor(
+    revision: number,
+    config: Config,
+    keyStates: ReadonlyMap<string, KeyState>,
+    warnings: readonly Problem[],
+  ) {
+    const tools = Object.values(config.tools);
+    this.revision = revision;
+    this.config = config;
+    this.warnings = warnings;
+    this.origins = Object.freeze(tools.flatMap((tool) => tool.allowOrigins));
+    this.processTools = Object.freeze(tools.filter((tool) => tool.process !== null));
+    this.#keyStates = keyStates;
+    for (const tool of tools) {
+      for (const hash of tool.tokens) this.#tokens.set(hash, { tool, hash: Buffer.from(hash) });
+    }
+    const states = tools.map((tool) => this.keyOf(tool));
+    this.keys = Secret.together(states.flatMap((key) => (key.state === "ready" ? [key.key] : [])));
+    Object.freeze(this);
+  }
+
+  keyOf(tool: Tool): KeyState {
+    return this.#keyStates.get(tool.name) ?? NOT_READ;
+  }
+
+  gatewayOf(tool: Tool): Gateway {
+    const gateway = this.config.gateways[tool.gateway];
+    // checkReferences accepts no such configuration.
+    if (gateway === undefined) throw new Error(`tool ${tool.name} has no gateway`);
+    return gateway;
+  }
+
+  /** By the token's SHA-256 in hexadecimal digits. */
+  tokenByHash(hash: string): KnownToken | null {
+    return this.#tokens.get(hash) ?? null;
+  }
+
+  /** null: config.yaml has no such secret. */
+  consoleSecret(gateway: Gateway, account: string | null, secret: ConsoleSecret): KeyState | null {
+    const isConfigured = consoleSources(gateway).some(
+      (source) => source.account === account && source.secret === secret,
+    );
+    if (!isConfigured) return null;
+    return this.#keyStates.get(consoleSecretName(gateway.name, account, secret)) ?? NOT_READ;
+  }
 }
+
+export type ConsoleSecret = "password" | "access_token" | "refresh_token";
 
 interface ConsoleSource {
   readonly account: string | null;
@@ -49,53 +102,28 @@ interface ConsoleSource {
 
 /** The secrets that config.yaml names for a gateway's console. */
 export function consoleSources(gateway: Gateway): readonly ConsoleSource[] {
-  return (gateway.console?.logins ?? []).flatMap((login) => {
-    const all = [
-      ["password", login.password],
-      ["access_token", login.accessToken],
-      ["refresh_token", login.refreshToken],
-    ] as const;
-    return all.flatMap(([secret, source]) =>
-      source === null ? [] : [{ account: login.name, secret, source }],
-    );
-  });
+  const found: ConsoleSource[] = [];
+  for (const { name: account, password, accessToken, refreshToken } of gateway.console?.logins ?? []) {
+    if (password !== null) found.push({ account, secret: "password", source: password });
+    if (accessToken !== null) found.push({ account, secret: "access_token", source: accessToken });
+    if (refreshToken !== null) found.push({ account, secret: "refresh_token", source: refreshToken });
+  }
+  return found;
 }
 
-const NOT_READ: KeyState = Object.freeze({ state: "unavailable", reason: "the key was not read yet" });
+/** The name of a console's secret among the keys. No tool can have such a name. */
+export function consoleSecretName(gateway: string, account: string | null, secret: ConsoleSecret): string {
+  return account === null ? `${gateway} console ${secret}` : `${gateway} console ${account} ${secret}`;
+}
 
-export function createSnapshot(
-  revision: number,
-  config: Config,
-  keys: ReadonlyMap<string, KeyState>,
-  warnings: readonly Problem[],
-): Snapshot {
-  const tokens = new Map<string, KnownToken>();
-  for (const tool of Object.values(config.tools)) {
-    for (const hash of tool.tokens) tokens.set(hash, { tool, hash: Buffer.from(hash) });
+/** Everything that decides who sees a secret: the origins, the proxy, and the authority that certifies them. */
+export function destinationsOf({ proxy, authority }: Gateway, addresses: readonly string[]): string[] {
+  const destinations = new Set(addresses.map((address) => new URL(address).origin));
+  // These are no addresses, so a trusted proxy is never taken for a trusted gateway.
+  if (proxy !== null) destinations.add(`proxy ${proxy}`);
+  if (authority !== null) {
+    const digest = createHash("sha256").update(authority.pem).digest("hex");
+    destinations.add(`ca_file ${authority.file} (sha256 ${digest.slice(0, 16)})`);
   }
-  const keyOf = (tool: Tool) => keys.get(tool.name) ?? NOT_READ;
-  const ready = Object.values(config.tools).flatMap((tool) => {
-    const key = keyOf(tool);
-    return key.state === "ready" ? [key.key] : [];
-  });
-  return Object.freeze({
-    revision,
-    config,
-    warnings,
-    origins: Object.freeze(Object.values(config.tools).flatMap((tool) => tool.allowOrigins)),
-    processTools: Object.freeze(Object.values(config.tools).filter((tool) => tool.process !== null)),
-    keys: Secret.together(ready),
-    keyOf,
-    gatewayOf: (tool: Tool) => {
-      const gateway = config.gateways[tool.gateway];
-      // references.ts lets no configuration pass in which this could happen.
-      if (gateway === undefined) throw new Error(`tool ${tool.name} has no gateway`);
-      return gateway;
-    },
-    tokenByHash: (hash: string) => tokens.get(hash) ?? null,
-    consoleSecret: (gateway: Gateway, account: string | null, secret: ConsoleSecret) => {
-      const isNamed = consoleSources(gateway).some((one) => one.account === account && one.secret === secret);
-      return isNamed ? (keys.get(consoleSecretName(gateway.name, account, secret)) ?? NOT_READ) : null;
-    },
-  });
+  return [...destinations];
 }

@@ -1,7 +1,6 @@
 import type { ServerResponse } from "node:http";
-import { consoleSecretName, consoleSources, type Snapshot } from "../config/snapshot.ts";
+import { consoleSecretName, consoleSources, type KeyState, type Snapshot } from "../config/snapshot.ts";
 import { HttpError } from "../core/errors.ts";
-import type { KeyState } from "../core/key-source.ts";
 import type { Logger } from "../core/log.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
 import type { Keyring } from "../keys/keyring.ts";
@@ -28,7 +27,10 @@ export interface Controls {
   readonly usage: Pick<UsageLog, "catchUp" | "rebuild">;
   readonly actions: ActionLog;
   readonly tail: Tail;
-  readonly mirror: Pick<Mirror, keyof Mirror>;
+  readonly mirror: Pick<
+    Mirror,
+    "report" | "keys" | "diff" | "compared" | "sync" | "login" | "acknowledge" | "status" | "factsOf"
+  >;
   readonly prober: Pick<Prober, keyof Prober>;
 }
 
@@ -139,9 +141,9 @@ export const ROUTES: Readonly<Record<string, Route>> = {
       throw new HttpError(400, "send which one: what (a row, a request id or a record's id)");
     return mirror.compared(body.what);
   },
-  "POST /sync/:name": ({ mirror }, { name, body }) => {
+  "POST /sync/:name": async ({ mirror }, { name, body }) => {
     requireEmpty(body);
-    return mirror.sync(name) ?? NOT_FOUND;
+    return (await mirror.sync(name)) ?? NOT_FOUND;
   },
   "POST /login/:name": async ({ mirror }, { name, body }) => {
     const { account = null, ...credentials } = (body ?? {}) as { readonly account?: unknown };

@@ -1,6 +1,6 @@
 import { freemem } from "node:os";
-import type { Problem } from "../config/problem.ts";
-import type { Gateway, Tool } from "../config/shape.ts";
+import type { Problem } from "../config/problems.ts";
+import type { Gateway, Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Limiter } from "../limits/limiter.ts";
@@ -146,6 +146,7 @@ export interface StatusDeps {
   readonly mirror: Pick<Mirror, "status" | "factsOf">;
   readonly dashboard: DashboardStatus;
   readonly actions: readonly Action[];
+  readonly freeMemory: FreeMemory;
 }
 
 export async function statusOf(deps: StatusDeps): Promise<Status> {
@@ -173,10 +174,10 @@ export async function statusOf(deps: StatusDeps): Promise<Status> {
       gatewayStatus(gateway, tools, deps.gatewayHealth.of(gateway)),
     ),
     usage: usageStatus(deps),
-    consoles: deps.mirror.status(),
+    consoles: await deps.mirror.status(),
     dashboard: deps.dashboard,
     actions: deps.actions,
-    machine: await machineStatus(),
+    machine: await machineStatus(deps.freeMemory),
   };
 }
 
@@ -231,14 +232,47 @@ export function indexStatus(index: IndexState): UsageIndexStatus {
   };
 }
 
-async function machineStatus(): Promise<Status["machine"]> {
-  // Loaded on first use: it takes 8 MB. An upgrade under a running daemon may have removed it.
-  const memory = await import("systeminformation").then(({ mem }) => mem()).catch(() => null);
+const MEMORY_MAX_AGE_MS = 10_000;
+
+/** The machine's free memory, read at most every ten seconds: an open dashboard asks for the status every second. */
+export class FreeMemory {
+  readonly #clock: Clock;
+  readonly #readNow: () => Promise<number>;
+  #last: Promise<number> | null = null;
+  #readAt = 0;
+
+  constructor(clock: Clock, readNow = readFreeMemory) {
+    this.#clock = clock;
+    this.#readNow = readNow;
+  }
+
+  read(): Promise<number> {
+    const elapsed = this.#clock.elapsed();
+    if (this.#last === null || elapsed - this.#readAt >= MEMORY_MAX_AGE_MS) {
+      this.#readAt = elapsed;
+      this.#last = this.#readNow();
+    }
+    return this.#last;
+  }
+}
+
+/** On macOS, Node's own number leaves out memory that is available at once. */
+async function readFreeMemory(): Promise<number> {
+  try {
+    // Loaded on first use, because it takes 8 MB.
+    const { mem } = await import("systeminformation");
+    return (await mem()).available;
+  } catch {
+    // After an upgrade of a running daemon, the package may be gone.
+    return freemem();
+  }
+}
+
+async function machineStatus(freeMemory: FreeMemory): Promise<Status["machine"]> {
   return {
     node: process.version,
     platform: `${process.platform}-${process.arch}`,
-    // On macOS Node's own number leaves out memory that can be reclaimed at once.
-    memory_free: memory?.available ?? freemem(),
+    memory_free: await freeMemory.read(),
     rss: process.memoryUsage.rss(),
   };
 }

@@ -1,5 +1,5 @@
-import type { Config, Period, Tool } from "../config/shape.ts";
-import type { KeyState } from "../core/key-source.ts";
+import type { Config, Period, Tool } from "../config/schema.ts";
+import type { KeyState } from "../config/snapshot.ts";
 import { type KeyKnowledge, keyTrouble, missingKey, toolProblems } from "../doctor/key-messages.ts";
 import type { Kind } from "../limits/counters.ts";
 import { durationInWords } from "../limits/format.ts";
@@ -174,7 +174,7 @@ export function limitStatuses(tool: Tool, { levels, inFlight }: ToolLevels): Lim
 function limitStatusesOffline(tool: Tool): LimitStatus[] {
   const unknown = { used: null, held: null, extra: 0, resets_at: null };
   const rates = (["requests", "tokens", "spend"] as const).flatMap((limit) =>
-    tool.limits[limit].map(({ most, per }) => ({ limit, per, most, ...unknown })),
+    tool.limits[limit].map(({ max, per }) => ({ limit, per, most: max, ...unknown })),
   );
   const quota: LimitStatus[] =
     tool.quota === null ? [] : [{ limit: "quota", per: null, most: tool.quota, ...unknown }];

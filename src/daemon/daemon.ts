@@ -1,12 +1,11 @@
 import type { DestinationStream } from "pino";
-import { SANDBOX } from "../config/defaults.ts";
 import { type Loaded, loadConfig } from "../config/load.ts";
-import { type Problem, problemInLine, problemsInWords, warning } from "../config/problem.ts";
-import type { Gateway, Listen } from "../config/shape.ts";
-import { createSnapshot, type Snapshot } from "../config/snapshot.ts";
+import { formatProblems, type Problem, problemInLine, warning } from "../config/problems.ts";
+import { type Gateway, type Listen, SANDBOX } from "../config/schema.ts";
+import { Snapshot } from "../config/snapshot.ts";
 import { isDaemonListening } from "../control/client.ts";
 import { ControlServer } from "../control/server.ts";
-import { ActionLog, type Status, statusOf } from "../control/status.ts";
+import { ActionLog, FreeMemory, type Status, statusOf } from "../control/status.ts";
 import { Tail } from "../control/tail.ts";
 import { background } from "../core/background.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
@@ -18,10 +17,11 @@ import { ProcessLookup } from "../core/process-lookup.ts";
 import type { Secret } from "../core/secret.ts";
 import { createTicker } from "../core/ticker.ts";
 import { version } from "../core/version.ts";
+import { Dashboard } from "../dashboard/dashboard.ts";
 import { KeyCheck } from "../doctor/key-check.ts";
 import { Prober } from "../doctor/tool-probes.ts";
-import { createKeyring, type Keyring } from "../keys/keyring.ts";
-import { createTrust, type Settled, type Trust } from "../keys/trust.ts";
+import { Keyring } from "../keys/keyring.ts";
+import { type Settled, Trust } from "../keys/trust.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import { Vault } from "../mirror/vault.ts";
@@ -29,7 +29,6 @@ import { GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import { KeyBreaker } from "../proxy/key-breaker.ts";
 import { hostsOf } from "../proxy/server.ts";
 import { Upstream } from "../proxy/upstream.ts";
-import { createDashboardPort } from "./dashboard-port.ts";
 import { bindDataPort, type DataPort } from "./data-port.ts";
 import { keyWarnings, Reload, usableKeys, wantsOf } from "./reload.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
@@ -145,6 +144,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   if (sandboxSession !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
   const keyHealth = new KeyHealth(clock, (tool) => services.journal.lastUse(tool));
 
+  const freeMemory = new FreeMemory(clock);
   const status = () =>
     statusOf({
       version: runningVersion,
@@ -161,24 +161,26 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       mirror,
       startedAt,
       clock,
+      freeMemory,
     });
   const actions = new ActionLog(clock);
   const { prices, usage } = services;
   const prober = new Prober({ clock, snapshot, agentFor, keyCheck, prices, usage });
-  const dashboard = createDashboardPort({
+  const dashboard = new Dashboard({
     paths,
     clock,
     log,
-    services,
-    mirror,
-    tail,
-    status,
     snapshot,
+    reload,
+    isSandbox: onSandbox,
+    status,
+    usage,
+    inFlight: services.inFlight,
+    tail,
+    mirror,
+    prober,
     port,
     peers,
-    prober,
-    reload,
-    sandbox: onSandbox,
   });
 
   reload.onChange((from, to) => {
@@ -191,7 +193,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     services.limiter.change(to.config);
     if (onSandbox()) endSandbox(sandboxSession, mirror, log);
     mirror.change(to);
-    background(dashboard.follow(), log, "applying the configuration to the dashboard");
+    background(dashboard.applyConfig(), log, "applying the configuration to the dashboard");
     if (to.processTools.length > 0) background(processLookup.prepare(), log, "preparing the process lookup");
   });
 
@@ -258,7 +260,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   shutdown.add("close the listener", () => background(port.drain(), log, "waiting for the last connection"));
   whenLate(() => background(reload.takeKeys(), log, "taking a key that came late"));
   mirror.change(reload.snapshot);
-  await dashboard.follow();
+  await dashboard.applyConfig();
   await reload.watch();
 
   let stopped: Promise<void> | null = null;
@@ -334,7 +336,7 @@ function endSandbox(sandboxSession: SandboxSession | null, mirror: Mirror, log: 
 async function firstLoad(paths: Paths): Promise<Loaded> {
   const loaded = await loadConfig(paths.config, { home: paths.home, strict: true });
   if (loaded.config === null && (loaded.found || paths.explicit)) {
-    throw new StartFailure(EXIT.badConfig, problemsInWords(paths.config, loaded.problems));
+    throw new StartFailure(EXIT.badConfig, formatProblems(paths.config, loaded.problems));
   }
   return loaded;
 }
@@ -371,9 +373,9 @@ function createKeys(options: DaemonOptions, clock: Clock): Keys {
     late = true;
   };
   const { trust: file, usage, oldUsage, consoles } = options.paths;
-  const trust = createTrust({ file, clock, stateFiles: [usage, oldUsage, consoles] });
+  const trust = new Trust({ file, clock, stateFiles: [usage, oldUsage, consoles] });
   const vault = new Vault(options.paths.consoles, clock);
-  const keyring = createKeyring({ trust, env: options.env, clock, onLate: () => tellLate() });
+  const keyring = new Keyring({ trust, env: options.env, clock, onLate: () => tellLate() });
   const log = createLogger({
     level: "info",
     destination: options.logTo,
@@ -400,12 +402,12 @@ async function firstSnapshot(
   keys: Keys,
   standing: readonly Problem[],
 ): Promise<{ readonly first: Snapshot; readonly settled: Settled }> {
-  if (config === null) throw new StartFailure(EXIT.badConfig, problemsInWords(paths.config, problems));
+  if (config === null) throw new StartFailure(EXIT.badConfig, formatProblems(paths.config, problems));
   const states = await keys.keyring.resolve(wantsOf(config, paths), FIRST_KEYS_MS);
   const settled = await keys.trust.settle();
   if (settled.problem !== null) keys.log.error(settled.problem);
   const warnings = [...problems, ...keyWarnings(keys.keyring)];
   for (const problem of warnings) keys.log.warn({ path: problem.path }, problemInLine(problem));
   const usable = usableKeys(states, settled);
-  return { first: createSnapshot(1, config, usable, [...standing, ...warnings]), settled };
+  return { first: new Snapshot(1, config, usable, [...standing, ...warnings]), settled };
 }

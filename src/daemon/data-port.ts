@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import type { Listen } from "../config/shape.ts";
+import type { Listen } from "../config/schema.ts";
 import { background } from "../core/background.ts";
 import { EXIT, StartFailure } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";

@@ -1,14 +1,13 @@
 import { isDeepStrictEqual } from "node:util";
-import { changesInWords, needsRestart } from "../config/changes.ts";
-import { destinationsOf } from "../config/destinations.ts";
+import { describeChanges, needsRestart } from "../config/changes.ts";
 import { type Loaded, loadConfig } from "../config/load.ts";
-import { type Problem, problemInLine, warning } from "../config/problem.ts";
-import type { Config } from "../config/shape.ts";
-import { consoleSecretName, consoleSources, createSnapshot, type Snapshot } from "../config/snapshot.ts";
+import { type Problem, problemInLine, warning } from "../config/problems.ts";
+import type { Config, KeySource } from "../config/schema.ts";
+import { consoleSecretName, consoleSources, destinationsOf, Snapshot } from "../config/snapshot.ts";
 import { FileWatch } from "../config/watch.ts";
+import { joinPath } from "../config/yaml.ts";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
-import type { KeySource } from "../core/key-source.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Ticker } from "../core/ticker.ts";
@@ -197,7 +196,7 @@ export class Reload {
     );
     const { standing } = this.#deps.first;
     const warnings = [...standing, ...this.#fileWarnings, ...keyWarnings(keyring), ...restart];
-    const to = createSnapshot(from.revision + 1, config, keys, warnings);
+    const to = new Snapshot(from.revision + 1, config, keys, warnings);
     this.#snapshot = to;
     this.#loadedAt = clock.now();
     // The listener sets the log level. The changes are logged at the more verbose of the two levels.
@@ -221,7 +220,7 @@ export function usableKeys(keys: KeyStates, { problem, hold }: Settled): KeyStat
 }
 
 function tellChanges(from: Snapshot, to: Snapshot, log: Logger): void {
-  for (const change of changesInWords(from, to)) log.info({ revision: to.revision }, change);
+  for (const change of describeChanges(from, to)) log.info({ revision: to.revision }, change);
   for (const { path, message } of needsRestart(from.config, to.config)) log.warn({ path }, message);
 }
 
@@ -240,11 +239,9 @@ function reportProblems(problems: readonly Problem[], { log, paths }: ReloadDeps
   }
 }
 
-/** What a person should mend although the key works. */
+/** What a person should correct although the key works. */
 export function keyWarnings(keyring: Keyring): Problem[] {
-  return [...keyring.warnings()].map(([name, message]) =>
-    warning(name.includes(" ") ? `gateways.${name.replaceAll(" ", ".")}` : `tools.${name}.key`, message),
-  );
+  return keyring.warnings().map(({ path, message }) => warning(path, message));
 }
 
 function sourcesOf(config: Config): KeySource[] {
@@ -261,12 +258,14 @@ export function wantsOf(config: Config, paths: Paths): Want[] {
     const gateway = config.gateways[tool.gateway];
     const origins =
       gateway === undefined ? [] : destinationsOf(gateway, [gateway.baseUrl, gateway.messagesUrl]);
-    return { ...shared, name: tool.name, source: tool.key, origins };
+    const path = `${joinPath("tools", tool.name)}.key`;
+    return { ...shared, name: tool.name, path, source: tool.key, origins };
   });
   const consoles = Object.values(config.gateways).flatMap((gateway) =>
     consoleSources(gateway).map(({ account, secret, source }) => ({
       ...shared,
       name: consoleSecretName(gateway.name, account, secret),
+      path: `${joinPath("gateways", gateway.name)}.console.login.${secret}`,
       source,
       origins: destinationsOf(gateway, [gateway.console?.url ?? gateway.baseUrl]),
       password: secret === "password",

@@ -1,10 +1,8 @@
 import { randomBytes } from "node:crypto";
-import { DEFAULT_LISTEN, SANDBOX } from "../config/defaults.ts";
 import { parseConfig } from "../config/parse.ts";
-import type { Listen } from "../config/shape.ts";
-import { consoleSecretName, createSnapshot, type Snapshot } from "../config/snapshot.ts";
+import { DEFAULT_LISTEN, type Listen, SANDBOX } from "../config/schema.ts";
+import { consoleSecretName, type KeyState, Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
-import type { KeyState } from "../core/key-source.ts";
 import type { Logger } from "../core/log.ts";
 import { Secret } from "../core/secret.ts";
 import { hashToken, makeToken } from "../core/token.ts";
@@ -96,5 +94,5 @@ function snapshotFor(
     [TOOL, { state: "ready", key: new Secret(key) }],
     [consoleSecretName(SANDBOX, null, "password"), { state: "ready", key: account.password }],
   ]);
-  return createSnapshot(1, config, keys, []);
+  return new Snapshot(1, config, keys, []);
 }

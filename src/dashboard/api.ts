@@ -2,40 +2,25 @@ import type { Status } from "../control/status.ts";
 import type { ToolStatus } from "../control/tool-status.ts";
 import type { ToolModels } from "../doctor/models.ts";
 import type { ComparedRow, KeyReport, MirrorReport, VerdictDay } from "../mirror/report/shape.ts";
-import type { RefusalWords, ShownRecord } from "./api-usage.ts";
+import type { ExportedRecord } from "../usage/reports/records.ts";
 
 /*
- * What crosses the dashboard's port, for both of its sides. Types alone: the page is bundled, and nothing of the server
- * may get into it. Keys appear as fingerprints, times in milliseconds UTC, money in whole micro-dollars; null is
- * unknown, which is not zero.
+ * The dashboard's JSON, for the server and the page. Types only: the page is bundled, and must not contain server code.
+ * Keys appear as fingerprints, times in milliseconds UTC, money in whole micro-dollars. null is unknown, which is not zero.
  *
- * Every request but the first carries `authorization: Bearer <token>`; every POST is application/json. An answer that is
- * not 200 is a Failure: 401 the session is gone (→ keybearer open), 404 there is no such thing, 400 the request is wrong,
+ * Every request but the first carries `authorization: Bearer <token>`; every POST is application/json. A response that is
+ * not 200 is a Failure: 400 the request is wrong, 401 the session is over (→ keybearer open), 404 there is no such thing,
  * 409 it was not done, 429 too many, 503 it cannot be answered now.
  */
 
-export type {
-  Bin,
-  By,
-  FilterQuery,
-  RecordAnswer,
-  RecordsPage,
-  RefusalWords,
-  ShownRecord,
-  UsageChart,
-  UsageRow,
-  UsageSeries,
-  UsageSums,
-} from "./api-usage.ts";
-
 export interface Failure {
-  /** What happened and what to do, in words. */
+  /** What happened and what to do. */
   readonly error: string;
 }
 
 /** POST /api/session */
 export interface SessionRequest {
-  /** Out of the address's fragment: #code=… Good once, for 60 s. */
+  /** From the URL's fragment: #code=… Valid once, for 60 s. */
   readonly code: string;
 }
 
@@ -46,15 +31,16 @@ export interface SessionAnswer {
 }
 
 /**
- * GET /api/events: server-sent events, to be read with fetch because EventSource cannot send a header.
- * `now` comes at once, then whenever something changed, four times a second at most; `record` for each request that is
- * over; `lost` where the reader was too slow for some of them, which are in the log. Comment lines every 15 s.
- * Each event has one `data:` line of JSON. An open stream counts as use, and keeps the port from closing: a page that
- * nobody sees ends its own.
+ * GET /api/events: server-sent events, read with fetch because EventSource cannot send a header. Each event has one `data:`
+ * line of JSON; comment lines come every 15 s. An open stream counts as use and keeps the port open, so a hidden page ends
+ * its own.
  */
 export interface Events {
+  /** At once, then after changes, at most four times a second. */
   readonly now: Now;
+  /** After each request. */
   readonly record: ShownRecord;
+  /** So many records were dropped because the page read too slowly. They are in the log. */
   readonly lost: { readonly count: number };
 }
 
@@ -62,7 +48,7 @@ export interface Events {
 export interface Now {
   readonly at: number;
   readonly status: Status;
-  /** Those under way, oldest first; at most 200. */
+  /** The requests in flight, oldest first; at most 200. */
   readonly running: readonly RunningCall[];
   /** How many there are in all. */
   readonly running_total: number;
@@ -73,27 +59,24 @@ export interface Now {
 }
 
 export interface RunningCall {
-  /** Its record's, once it is over. */
+  /** The id of its later record. */
   readonly id: string;
   readonly tool: string;
   readonly model: string | null;
   readonly endpoint: string;
   readonly started_at: number;
-  /** How long it waited for room under its tool's limits, or has by now. */
+  /** How long it has waited for capacity under its tool's limits. */
   readonly waited_ms: number;
-  /** It waits for room: nothing of it went to the gateway. */
+  /** It still waits: nothing was sent to the gateway yet. */
   readonly waiting: boolean;
-  /** When the gateway's first byte came. */
+  /** The time of the gateway's first byte. */
   readonly first_byte_at: number | null;
-  /** Whether the answer is an event stream; null: none yet. */
+  /** Whether the response is an event stream; null: there is none yet. */
   readonly stream: boolean | null;
   readonly bytes_out: number;
-  /** So far; null: nothing is known yet. */
+  /** So far; null: unknown. */
   readonly output_tokens: number | null;
-  /**
-   * reported: the stream said so on its way. pieces: events of the stream that brought a piece of the answer, most of
-   * which are about one token each. null: not known.
-   */
+  /** reported: the stream contains the number. pieces: the number of deltas, most of which are about one token. */
   readonly tokens_by: "reported" | "pieces" | null;
 }
 
@@ -101,35 +84,42 @@ export interface Today {
   /** Midnight of the daemon's calendar. */
   readonly since: number;
   readonly total: DaySums;
-  /** What cost most comes first. */
-  readonly tools: readonly (DaySums & {
-    /** null: callers that nobody recognised. */
-    readonly tool: string | null;
-  })[];
+  /** By cost, the highest first. The tool of unknown callers is null. */
+  readonly tools: readonly (DaySums & { readonly tool: string | null })[];
 }
 
 export interface DaySums {
   readonly requests: number;
   readonly refused: number;
-  /** In all: input, cache read, cache write, output. */
+  /** Input, cache read, cache write and output together. */
   readonly tokens: number;
-  /** What we reckon. */
+  /** By our calculation. */
   readonly cost_microdollars: number;
-  /** What the console charged for those that it told of; null: for none. */
+  /** By the console, for the requests it lists; null: it lists none. */
   readonly billed_microdollars: number | null;
-  /** Requests whose cost nobody knows: they are in no sum of money. */
+  /** Requests of unknown cost. No sum contains them. */
   readonly unknown_cost: number;
 }
 
-export type RefusedRecord = ShownRecord & RefusalWords;
+/** A record as it is exported. */
+export type ShownRecord = ExportedRecord;
+
+export interface RefusalAdvice {
+  /** In English; the page has its own text for each `refusal` code. */
+  readonly words: string;
+  /** What to type or change, mostly a command; null: nothing, or the caller made a mistake. */
+  readonly next: string | null;
+}
+
+export type RefusedRecord = ShownRecord & RefusalAdvice;
 
 /** GET /api/tools */
 export interface ToolsAnswer {
   readonly tools: readonly ToolSettings[];
-  /** Where tools reach keybearer: http://localhost:5397 */
+  /** The address for tools: http://localhost:5397 */
   readonly origin: string;
   readonly groups: readonly GroupSettings[];
-  /** The sandbox's tools come from no file, and cannot be disabled. */
+  /** The sandbox's tools are in no file, and cannot be disabled. */
   readonly sandbox: boolean;
 }
 
@@ -137,9 +127,9 @@ export interface ToolSettings extends ToolStatus {
   readonly enabled: boolean;
   /** For the settings that `use` shows; null: none is set. */
   readonly model: string | null;
-  /** Where its key comes from, in words; never the key. */
+  /** A description of its key's source; never the key. */
   readonly source: string;
-  /** Its token may stand in the address: /t/<token>/… */
+  /** Its token may be in the URL: /t/<token>/… */
   readonly token_in_url: boolean;
   readonly watch_only: boolean;
 }
@@ -161,11 +151,11 @@ export interface SwitchAnswer {
   readonly ok: true;
   /** false: it was so already. */
   readonly changed: boolean;
-  /** The daemon goes by it; false: it did not take it up within 5 s. */
+  /** Whether the daemon uses the new setting now. */
   readonly in_force: boolean;
 }
 
-/** GET /api/models?tool=<name>: asks the gateway, which may take seconds. null: there is no such tool, or it is disabled. */
+/** GET /api/models?tool=<name>: asks the gateway, which may take seconds. null: the tool is disabled. */
 export interface ModelsAnswer {
   readonly models: ToolModels | null;
 }
@@ -174,12 +164,12 @@ export interface ModelsAnswer {
 export interface MirrorAnswer {
   /** One for each gateway with a console. */
   readonly reports: readonly MirrorReport[];
-  /** Rows that deserve a look, foreign ones first, then the newest; at most 500. */
+  /** Rows that need attention, foreign ones first, then the newest; at most 500. */
   readonly diff: readonly ComparedRow[];
   readonly keys: readonly KeyReport[];
-  /** Consoles whose keys could not be listed, and why. */
+  /** Consoles whose keys could not be listed. */
   readonly keys_problems: readonly KeysProblem[];
-  /** The last 30 days of the daemon's calendar, oldest first, those with nothing in them left out. */
+  /** The last 30 days of the daemon's calendar, oldest first, without empty ones. */
   readonly over_time: readonly MirrorDay[];
 }
 
@@ -189,6 +179,121 @@ export interface KeysProblem {
   readonly next: string | null;
 }
 
-/** What comparing came to, by the day of the row, or of the record where there is none: matched, differs, pending,
- * foreign_certain, foreign_suspected, missing (ours alone) and other (never an alarm). */
+/**
+ * Verdicts by the day of the console row, or of the record without one: matched, differs, pending, foreign_certain,
+ * foreign_suspected, missing (only in our log) and other (never an alarm).
+ */
 export type MirrorDay = VerdictDay;
+
+export type Bin = "hour" | "day" | "month";
+export type By = "tool" | "model" | "group" | "key";
+
+/**
+ * Selects records: since= and until= in milliseconds (until is exclusive). tool=, model=, group= and key= are exact names
+ * and may be repeated; an empty one (`tool=`) selects the records that have none.
+ */
+export interface FilterQuery {
+  readonly since?: number;
+  readonly until?: number;
+  readonly tool?: readonly string[];
+  readonly model?: readonly string[];
+  readonly group?: readonly string[];
+  readonly key?: readonly string[];
+}
+
+/** GET /api/usage?<filter>&bin=&by= */
+export interface UsageChart {
+  /** As in the query; null: no bound on that side. */
+  readonly since: number | null;
+  readonly until: number | null;
+  readonly bin: Bin;
+  readonly by: By;
+  /**
+   * The start of each bin in the daemon's calendar, without gaps. Without since= they begin at the first record, without
+   * until= they end now. At most 2,000, which is some eighty days of hours (else 400).
+   */
+  readonly bins: readonly number[];
+  /** The end of the last bin; null: there is none. */
+  readonly bins_end: number | null;
+  /** By cost, the highest first; at most 60. Each list has one number for each bin. */
+  readonly series: readonly UsageSeries[];
+  /** The sum of all further series; null: there are no more. Its name is null. */
+  readonly others: UsageSeries | null;
+  readonly total: UsageSums;
+  /** All names, in the order of `series`; at most 1,000. */
+  readonly rows: readonly UsageRow[];
+  readonly unpriced: readonly { readonly model: string; readonly requests: number }[];
+  /** The daemon's time zone, such as Asia/Shanghai. */
+  readonly zone: string;
+  /** true: percentiles of all records; false: of sums, within 5 %. */
+  readonly first_byte_exact: boolean;
+  /** All names to filter by, of any time; at most 1,000 of each. */
+  readonly names: Readonly<Record<By, readonly (string | null)[]>>;
+}
+
+export interface UsageSeries {
+  /** null: unknown, such as the tool of an unknown caller. */
+  readonly name: string | null;
+  readonly requests: readonly number[];
+  /** In all. */
+  readonly tokens: readonly number[];
+  readonly input_tokens: readonly number[];
+  readonly cache_read_tokens: readonly number[];
+  readonly cache_write_tokens: readonly number[];
+  readonly output_tokens: readonly number[];
+  readonly cost_microdollars: readonly number[];
+}
+
+export interface UsageSums {
+  readonly requests: number;
+  readonly refused: number;
+  readonly failed: number;
+  readonly client_left: number;
+  readonly interrupted: number;
+  readonly tokens: number;
+  readonly input_tokens: number;
+  readonly cache_read_tokens: number;
+  readonly cache_write_tokens: number;
+  readonly output_tokens: number;
+  readonly reasoning_tokens: number;
+  readonly list_microdollars: number;
+  readonly cost_microdollars: number;
+  /** null: no console lists any of them. */
+  readonly billed_microdollars: number | null;
+  readonly billed_requests: number;
+  /** Requests of unknown tokens. */
+  readonly unmetered: number;
+  /** Requests of known tokens without a price. */
+  readonly unpriced: number;
+  /** The share of input that was read from a cache, 0 to 1; null: there was no input. */
+  readonly cache_share: number | null;
+  readonly first_byte_p50_ms: number | null;
+  readonly first_byte_p95_ms: number | null;
+}
+
+export interface UsageRow extends UsageSums {
+  readonly name: string | null;
+}
+
+/**
+ * GET /api/records?<filter>&end=&before=&limit=: newest first. end= is a RecordEnd and may be repeated; before= is the `next`
+ * of the previous page; limit= is at most 500, default 100.
+ */
+export interface RecordsPage {
+  readonly records: readonly ShownRecord[];
+  /** null: this is the last page. */
+  readonly next: string | null;
+  /** How many the filter selects, on all pages; null: counting would take too long. */
+  readonly count: number | null;
+}
+
+/** GET /api/records/<id> */
+export interface RecordAnswer {
+  readonly record: ShownRecord;
+  /** null: it was not refused. */
+  readonly refusal: RefusalAdvice | null;
+  /** With its console row; null: there is no console, or no row yet. */
+  readonly compared: ComparedRow | null;
+}
+
+/* GET /api/csv?<filter>&end= answers text/csv; charset=utf-8: every field of every record, oldest first. */

@@ -1,255 +1,258 @@
-import type { Dashboard as Settings } from "../config/shape.ts";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
 import type { DashboardStatus } from "../control/status.ts";
 import { background } from "../core/background.ts";
 import { errorMessage, HttpError } from "../core/errors.ts";
-import { type Access, createAccess } from "./access.ts";
-import { type Door, type DoorDeps, openDoor } from "./door.ts";
 import { REDIRECT_MS, removeRedirects } from "./redirect-file.ts";
-import type { SessionFile } from "./session-file.ts";
+import { Api, type DashboardDeps } from "./routes.ts";
+import { DashboardServer, type PageFiles, readPageFiles } from "./server.ts";
+import { readSessions, Sessions, writeSessions } from "./sessions.ts";
 
-export interface DashboardDeps extends DoorDeps {
-  readonly settings: () => Settings;
-  /** After so long without use the port closes, unless it is to be open always. Default 15 minutes. */
-  readonly quietMs?: number;
-  /** Between two tries at a port that is taken, where it is to be open always. Default 10 s. */
-  readonly retryMs?: number;
-  /** null: sessions end with the daemon. */
-  readonly kept: SessionFile | null;
-  /** The folder in which `keybearer open` may leave a page that leads here. */
-  readonly run: string;
-}
-
-export interface Opened {
+export interface OpenedDashboard {
   readonly url: string;
-  /** Belongs behind the address: #code=… */
+  /** Belongs behind the URL: #code=… */
   readonly code: string;
   /** Whole seconds. */
   readonly expires_in: number;
 }
 
-const QUIET_MS = 15 * 60_000;
-const RETRY_MS = 10_000;
-/** So much of their last use sessions may lose when the daemon is killed. */
+interface Timing {
+  /** After this time without use the port closes, unless it is open always. */
+  readonly closeAfterMs: number;
+  /** Between two attempts at a taken port, if it is open always. */
+  readonly retryMs: number;
+}
+
+const TIMING: Timing = { closeAfterMs: 15 * 60_000, retryMs: 10_000 };
+/** A daemon that is killed loses this much of the sessions' last use. */
 const SAVE_MS = 60_000;
 
-/** When the dashboard's port is open, and for whom. */
+interface OpenServer {
+  readonly server: DashboardServer;
+  readonly url: string;
+  /** dashboard.listen when it was opened, as JSON. */
+  readonly listen: string;
+  readonly saveTimer: NodeJS.Timeout;
+}
+
+/** Opens and closes the dashboard's port, and keeps its sessions over a restart of the daemon. */
 export class Dashboard {
   readonly #deps: DashboardDeps;
-  readonly #access: Access;
-  #door: Door | null = null;
-  /** What the door was opened with. */
-  #listen = "";
-  #usedAt = 0;
-  #timer: NodeJS.Timeout | null = null;
-  #saver: NodeJS.Timeout | null = null;
-  #retry: NodeJS.Timeout | null = null;
-  /** Why it is not open though it is to be. */
-  #why: string | null = null;
-  #looked = false;
+  readonly #timing: Timing;
+  readonly #sessions: Sessions;
+  readonly #files: PageFiles | null;
+  /** null: sessions end with the daemon. */
+  readonly #sessionFile: string | null;
+  #open: OpenServer | null = null;
+  #closeTimer: NodeJS.Timeout | null = null;
+  #retryTimer: NodeJS.Timeout | null = null;
+  /** Why the port is not open although it should be. */
+  #failure: string | null = null;
+  #restored = false;
   #stopped = false;
-  #queue: Promise<unknown> = Promise.resolve();
+  #lastTask: Promise<unknown> = Promise.resolve();
 
-  constructor(deps: DashboardDeps) {
+  constructor(deps: DashboardDeps, timing = TIMING) {
     this.#deps = deps;
-    const access = createAccess(deps.clock);
-    const admits = (token: string) => {
-      const admitted = access.admits(token);
-      if (admitted) this.#used();
-      return admitted;
-    };
-    const hold = (token: string) => {
-      const leave = access.hold(token);
-      return () => {
-        leave();
-        this.#used();
-      };
-    };
-    const trade = (code: string) => {
-      const traded = access.trade(code);
-      if (traded.ok) this.#inBackground("keeping a dashboard session", () => this.#save());
-      return traded;
-    };
-    this.#access = { ...access, admits, hold, trade };
+    this.#timing = timing;
+    this.#sessions = new Sessions(deps.clock, () =>
+      this.#inBackground("saving a dashboard session", () => this.#saveSessions()),
+    );
+    this.#files = readPageFiles();
+    // While the daemon restarts, another user could take the port and receive a page's token. Where the user of a
+    // connection is unknown, tokens must not be valid after that.
+    this.#sessionFile = deps.peers.supported ? join(deps.paths.run, "dashboard-sessions.json") : null;
   }
 
-  /** For whoever asked over the control socket. Throws an HttpError where it cannot be opened. */
-  open(peer: string): Promise<Opened> {
+  /** For a caller at the control socket. Throws an HttpError if it cannot be opened. */
+  open(peer: string): Promise<OpenedDashboard> {
     return this.#inTurn(async () => {
-      const { settings, log } = this.#deps;
       if (this.#stopped) throw new HttpError(503, "keybearer is stopping");
-      await this.#restore();
-      if (settings().when === "never")
+      await this.#restoreSessions();
+      if (this.#settings().when === "never") {
         throw new HttpError(
           400,
           "the dashboard is switched off in config.yaml → write dashboard: { when: asked }, then keybearer open",
         );
-      const { url } = await this.#unlock().catch((error) => {
+      }
+      const { url } = await this.#openServer().catch((error) => {
         throw new HttpError(503, errorMessage(error));
       });
-      this.#used();
-      const { code, expiresIn } = this.#access.issue();
-      log.info({ peer }, "a code for the dashboard was given out");
-      this.#sweepLater();
-      return { url, code, expires_in: expiresIn };
+      this.#sessions.touch();
+      const { code, expiresInSeconds } = this.#sessions.issueCode();
+      this.#deps.log.info({ peer }, "a code for the dashboard was issued");
+      this.#removeRedirectsLater();
+      return { url, code, expires_in: expiresInSeconds };
     });
   }
 
-  /** Opens or closes the port as the configuration in force says. Tools are served whether or not that works. */
-  follow(): Promise<void> {
+  /** Opens or closes the port as the configuration says. Tools are served whether or not that works. */
+  applyConfig(): Promise<void> {
     return this.#inTurn(async () => {
-      const { settings } = this.#deps;
       if (this.#stopped) return;
-      await this.#restore();
-      const { when, listen } = settings();
-      if (when === "never" || this.#listen !== JSON.stringify(listen)) await this.#end("config.yaml says so");
-      if (when !== "always") this.#why = null;
-      else await this.#unlock().catch((error) => this.#tryLater(errorMessage(error)));
+      await this.#restoreSessions();
+      const { when, listen } = this.#settings();
+      if (when === "never" || this.#open?.listen !== JSON.stringify(listen)) {
+        await this.#closeAndEndSessions("the configuration changed");
+      }
+      if (when !== "always") this.#failure = null;
+      else await this.#openServer().catch((error) => this.#retryLater(errorMessage(error)));
     });
   }
 
   status(): DashboardStatus {
-    return { mode: this.#deps.settings().when, address: this.#door?.url ?? null, why: this.#why };
+    return { mode: this.#settings().when, address: this.#open?.url ?? null, why: this.#failure };
   }
 
-  /** Sessions stay in their file: a page goes on by itself when the daemon is back soon. */
+  /** The session file stays, so that open pages continue if the daemon is back soon. */
   stop(): Promise<void> {
     this.#stopped = true;
     return this.#inTurn(async () => {
-      await this.#save();
-      await this.#lock("keybearer stops");
+      await this.#saveSessions();
+      await this.#close("keybearer stops");
       await this.#removeRedirects();
     });
   }
 
-  /** The first thing of all: what a daemon before this one left. Whoever looked a moment ago goes on looking. */
-  async #restore(): Promise<void> {
-    if (this.#looked) return;
-    this.#looked = true;
-    const { settings, clock, log, kept, quietMs = QUIET_MS } = this.#deps;
+  #settings() {
+    return this.#deps.snapshot().config.dashboard;
+  }
+
+  /** Takes over what the previous daemon left: pages that were open a moment ago continue. */
+  async #restoreSessions(): Promise<void> {
+    if (this.#restored) return;
+    this.#restored = true;
+    const { clock, log } = this.#deps;
     await this.#removeRedirects();
-    if (kept === null) return;
-    const { when, listen } = settings();
-    const age = ({ used_at }: { readonly used_at: number }) => clock.now() - used_at;
-    const good = (await kept.read(listen)).filter((one) => age(one) >= 0 && age(one) < quietMs);
-    if (when === "never" || good.length === 0) return this.#removeSessions();
-    this.#access.restore(good);
+    if (this.#sessionFile === null) return;
+    const { when, listen } = this.#settings();
+    const stored = await readSessions(this.#sessionFile, listen);
+    const valid = stored.filter(({ used_at }) => {
+      const age = clock.now() - used_at;
+      return age >= 0 && age < this.#timing.closeAfterMs;
+    });
+    if (when === "never" || valid.length === 0) return this.#removeSessionFile();
+    this.#sessions.restore(valid);
     try {
-      await this.#unlock();
-      this.#usedAt = clock.elapsed() - Math.min(...good.map(age));
+      await this.#openServer();
+      const lastUse = Math.max(...valid.map(({ used_at }) => used_at));
+      this.#sessions.touch(clock.now() - lastUse);
     } catch (error) {
-      await this.#end("its port is taken");
+      await this.#closeAndEndSessions("its port is taken");
       if (when === "asked") log.error(`the dashboard could not be opened again: ${errorMessage(error)}`);
     }
   }
 
-  #tryLater(why: string): void {
-    const { log, retryMs = RETRY_MS } = this.#deps;
-    if (why !== this.#why) log.error(`the dashboard could not be opened: ${why}`);
-    this.#why = why;
-    if (this.#retry !== null) clearTimeout(this.#retry);
-    this.#retry = setTimeout(() => background(this.follow(), log, "opening the dashboard"), retryMs);
-    this.#retry.unref();
-  }
-
-  async #unlock(): Promise<Door> {
-    if (this.#door !== null) return this.#door;
-    const settings = this.#deps.settings();
-    const door = await openDoor(this.#deps, settings, this.#access);
-    this.#door = door;
-    this.#listen = JSON.stringify(settings.listen);
-    this.#why = null;
-    this.#used();
-    this.#watchUse(door);
-    this.#saver = setInterval(
-      () => this.#inBackground("keeping the dashboard's sessions", () => this.#save()),
+  async #openServer(): Promise<OpenServer> {
+    if (this.#open !== null) return this.#open;
+    const { log } = this.#deps;
+    const { listen } = this.#settings();
+    if (this.#files === null) {
+      throw new Error("this keybearer was built without its dashboard → npm run build, then restart it");
+    }
+    const server = new DashboardServer(new Api(this.#deps, this.#sessions), this.#files, log);
+    const url = await server.open(listen);
+    const saveTimer = setInterval(
+      () => this.#inBackground("saving the dashboard's sessions", () => this.#saveSessions()),
       SAVE_MS,
     );
-    this.#saver.unref();
-    this.#deps.log.info(`the dashboard is open on ${door.addresses.join(" and ")}`);
-    return door;
+    saveTimer.unref();
+    this.#open = { server, url, listen: JSON.stringify(listen), saveTimer };
+    this.#failure = null;
+    this.#sessions.touch();
+    this.#closeWhenUnused(server);
+    return this.#open;
   }
 
-  /** Sessions do not outlive a port that is given up: nobody who gets it next is shown a token that is still good. */
-  async #end(why: string): Promise<void> {
-    await this.#lock(why);
-    await this.#removeSessions();
+  #retryLater(failure: string): void {
+    const { log } = this.#deps;
+    if (failure !== this.#failure) log.error(`the dashboard could not be opened: ${failure}`);
+    this.#failure = failure;
+    if (this.#retryTimer !== null) clearTimeout(this.#retryTimer);
+    const retry = () => background(this.applyConfig(), log, "opening the dashboard");
+    this.#retryTimer = setTimeout(retry, this.#timing.retryMs);
+    this.#retryTimer.unref();
   }
 
-  async #removeSessions(): Promise<void> {
-    const { kept, log } = this.#deps;
-    await kept
-      ?.remove()
-      .catch((error) => log.warn(`the dashboard's sessions could not be removed: ${errorMessage(error)}`));
+  /** A page that follows the events counts as use: hidden pages end their stream themselves. */
+  #closeWhenUnused(server: DashboardServer): void {
+    const check = () => {
+      if (server.followers > 0 || this.#settings().when === "always") this.#sessions.touch();
+      if (this.#sessions.unusedForMs() < this.#timing.closeAfterMs) return this.#closeWhenUnused(server);
+      this.#inBackground("closing the dashboard", () =>
+        this.#closeAndEndSessions("it was not used for a while"),
+      );
+    };
+    const leftMs = this.#timing.closeAfterMs - this.#sessions.unusedForMs();
+    this.#closeTimer = setTimeout(check, Math.max(1, leftMs));
+    this.#closeTimer.unref();
   }
 
-  async #lock(why: string): Promise<void> {
-    const door = this.#door;
-    this.#door = null;
-    for (const timer of [this.#timer, this.#saver, this.#retry]) if (timer !== null) clearTimeout(timer);
-    this.#access.forget();
-    if (door === null) return;
-    await door.close();
-    this.#deps.log.info(`the dashboard is closed: ${why}`);
+  /** Sessions end with the port: the program that gets the port next must not receive a valid token. */
+  async #closeAndEndSessions(reason: string): Promise<void> {
+    await this.#close(reason);
+    await this.#removeSessionFile();
   }
 
-  #used(): void {
-    this.#usedAt = this.#deps.clock.elapsed();
+  async #close(reason: string): Promise<void> {
+    const open = this.#open;
+    this.#open = null;
+    if (this.#closeTimer !== null) clearTimeout(this.#closeTimer);
+    if (this.#retryTimer !== null) clearTimeout(this.#retryTimer);
+    this.#sessions.endAll();
+    if (open === null) return;
+    clearInterval(open.saveTimer);
+    await open.server.close();
+    this.#deps.log.info(`the dashboard is closed: ${reason}`);
   }
 
-  /** An open page that shows what happens is use as well: one that nobody sees ends its stream by itself. */
-  #watchUse(door: Door): void {
-    const { clock, settings, quietMs = QUIET_MS } = this.#deps;
-    const left = this.#usedAt + quietMs - clock.elapsed();
-    this.#timer = setTimeout(
-      () => {
-        if (door.followers() > 0 || settings().when === "always") this.#used();
-        const quiet = clock.elapsed() - this.#usedAt >= quietMs;
-        if (quiet)
-          this.#inBackground("closing the dashboard", () => this.#end("it was not used for a while"));
-        else this.#watchUse(door);
-      },
-      Math.max(1, left),
-    );
-    this.#timer.unref();
-  }
-
-  async #save(): Promise<void> {
-    const { kept, settings, log } = this.#deps;
-    const sessions = this.#access.sessions();
-    const { listen } = settings();
-    if (kept === null || this.#door === null || this.#listen !== JSON.stringify(listen)) return;
-    // A port that is another one next time is not found by any page.
+  async #saveSessions(): Promise<void> {
+    const sessions = this.#sessions.toStore();
+    const { listen } = this.#settings();
+    if (this.#sessionFile === null || this.#open?.listen !== JSON.stringify(listen)) return;
+    // Port 0 is another port next time, and no page finds it.
     if (sessions.length === 0 || listen.port === 0) return;
-    await kept
-      .write(listen, sessions)
-      .catch((error) => log.warn(`the dashboard's sessions could not be kept: ${errorMessage(error)}`));
+    try {
+      await writeSessions(this.#sessionFile, listen, sessions);
+    } catch (error) {
+      this.#deps.log.warn(`the dashboard's sessions could not be saved: ${errorMessage(error)}`);
+    }
   }
 
-  /** A page that `keybearer open` left for the browser holds a code. */
-  #sweepLater(): void {
-    const { clock } = this.#deps;
-    const sweep = () =>
-      this.#inBackground("removing redirect pages", () => this.#removeRedirects(clock.now()));
-    // A moment later than the code: it was written a moment after the code was made.
-    setTimeout(sweep, REDIRECT_MS + 5000).unref();
+  async #removeSessionFile(): Promise<void> {
+    if (this.#sessionFile === null) return;
+    try {
+      await rm(this.#sessionFile, { force: true });
+    } catch (error) {
+      this.#deps.log.warn(`the dashboard's sessions could not be removed: ${errorMessage(error)}`);
+    }
   }
 
-  /** Those that are no longer good at the time `now`; all of them without one. */
+  /** A page that `keybearer open` wrote for the browser contains a code. It is written a moment after the code is issued. */
+  #removeRedirectsLater(): void {
+    const remove = () =>
+      this.#inBackground("removing redirect pages", () => this.#removeRedirects(this.#deps.clock.now()));
+    setTimeout(remove, REDIRECT_MS + 5000).unref();
+  }
+
+  /** Removes the pages that are expired at `now`; without it, all of them. */
   async #removeRedirects(now?: number): Promise<void> {
-    const { run, log } = this.#deps;
-    await removeRedirects(run, now).catch((error) =>
-      log.warn(`a page that leads to the dashboard could not be removed: ${errorMessage(error)}`),
-    );
+    try {
+      await removeRedirects(this.#deps.paths.run, now);
+    } catch (error) {
+      this.#deps.log.warn(`a redirect page could not be removed: ${errorMessage(error)}`);
+    }
   }
 
-  #inBackground(what: string, work: () => Promise<void>): void {
-    background(this.#inTurn(work), this.#deps.log, what);
+  #inBackground(what: string, task: () => Promise<void>): void {
+    background(this.#inTurn(task), this.#deps.log, what);
   }
 
-  /** One opening or closing at a time. */
-  #inTurn<T>(work: () => Promise<T>): Promise<T> {
-    const mine = this.#queue.then(work);
-    this.#queue = mine.catch(() => {});
-    return mine;
+  /** Runs one task at a time: opening and closing must not overlap. */
+  #inTurn<T>(task: () => Promise<T>): Promise<T> {
+    const result = this.#lastTask.then(task);
+    // The next task starts whether or not this one failed; its caller gets the error.
+    this.#lastTask = result.catch(() => {});
+    return result;
   }
 }

@@ -1,139 +1,147 @@
 import type { ServerResponse } from "node:http";
+import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
+import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
-import { No, PAGE_HEADERS, TAKEN } from "./answer.ts";
 import type { Events, Now, ShownRecord } from "./api.ts";
+import { PAGE_HEADERS } from "./http.ts";
+import type { NowView } from "./now.ts";
 
-/** Everybody who looks right now. */
-export interface Live {
-  /** Answers with events until either side ends. */
-  follow(res: ServerResponse): Promise<typeof TAKEN | No>;
-  /** A request is over. */
-  record(record: ShownRecord): void;
-  readonly followers: number;
-}
-
-const MOST_FOLLOWERS = 8;
-/** Bytes that wait for one reader. What comes beyond is left out, and it is told so. */
-const MOST_WAITING = 256 * 1024;
+const MAX_FOLLOWERS = 8;
+/** What a slow page does not read beyond this is dropped, and the page is notified. */
+const MAX_BUFFERED_BYTES = 256 * 1024;
 const TICK_MS = 250;
 const HEARTBEAT_MS = 15_000;
-/** Whoever takes nothing for so long has gone, only its connection has not. */
-const MOST_STANDSTILL_MS = 60_000;
+/** A page that reads nothing for this long is gone, although its connection is not. */
+const MAX_STALL_MS = 60_000;
 
 interface Follower {
   readonly res: ServerResponse;
+  /** Dropped records. */
   lost: number;
-  /** Has not been told what is so by now. */
+  /** The latest `now` event was dropped. */
   behind: boolean;
-  stoodSince: number | null;
+  stalledSince: number | null;
 }
 
-export function createLive(
-  now: () => Promise<Now>,
-  { clock, log }: { readonly clock: Clock; readonly log: Logger },
-): Live {
-  const followers = new Set<Follower>();
-  let timer: NodeJS.Timeout | null = null;
-  let [busy, told, latest, ticks] = [false, "", "", 0];
+/** The event streams of the open pages. */
+export class LiveEvents {
+  readonly #view: NowView;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #followers = new Set<Follower>();
+  #timer: NodeJS.Timeout | null = null;
+  #ticks = 0;
+  #isReading = false;
+  /** The last `now` event, and the part of it that counts as a change. */
+  #latest = "";
+  #latestState = "";
 
-  async function tick(): Promise<void> {
-    ticks += 1;
-    const ticker = (ticks * TICK_MS) % HEARTBEAT_MS === 0;
-    for (const follower of followers) {
-      if (ticker) follower.res.write(": still here\n\n");
-      giveUpOn(follower, clock.elapsed());
+  constructor(view: NowView, clock: Clock, log: Logger) {
+    this.#view = view;
+    this.#clock = clock;
+    this.#log = log;
+  }
+
+  get followers(): number {
+    return this.#followers.size;
+  }
+
+  /** Writes events to the response until either side ends. */
+  async follow(res: ServerResponse): Promise<void> {
+    if (this.#followers.size >= MAX_FOLLOWERS) {
+      throw new HttpError(429, `${MAX_FOLLOWERS} pages are open already: close one of them, then try again`);
     }
-    // What takes longer than a tick is told by the next one.
-    if (busy) return;
-    busy = true;
+    const follower: Follower = { res, lost: 0, behind: false, stalledSince: null };
+    this.#followers.add(follower);
+    res.once("close", () => this.#remove(follower));
+    // A page may go away while an event is being sent.
+    res.on("error", () => {});
+    res.on("drain", () => {
+      follower.stalledSince = null;
+      writeLost(follower);
+      if (follower.behind) res.write(this.#latest);
+      follower.behind = false;
+    });
+    res.writeHead(200, { ...PAGE_HEADERS, "content-type": "text/event-stream; charset=utf-8" });
+    res.write(eventText("now", await this.#view.read()));
+    if (this.#followers.has(follower)) this.#timer ??= setInterval(() => this.#tick(), TICK_MS);
+  }
+
+  recordFinished(record: ShownRecord): void {
+    if (this.#followers.size === 0) return;
+    const event = eventText("record", record);
+    for (const follower of this.#followers) {
+      if (fits(follower, event)) {
+        writeLost(follower);
+        follower.res.write(event);
+      } else {
+        follower.lost += 1;
+      }
+    }
+  }
+
+  #tick(): void {
+    this.#ticks += 1;
+    const isHeartbeat = (this.#ticks * TICK_MS) % HEARTBEAT_MS === 0;
+    for (const follower of this.#followers) {
+      if (isHeartbeat) follower.res.write(": heartbeat\n\n");
+      destroyIfStalled(follower, this.#clock.elapsed());
+    }
+    // If a read takes longer than a tick, the next tick sends its changes.
+    if (!this.#isReading) background(this.#sendNow(), this.#log, "reading what the dashboard shows");
+  }
+
+  async #sendNow(): Promise<void> {
+    this.#isReading = true;
     try {
-      const seen = await now();
-      const text = changing(seen);
-      if (text === told) return;
-      told = text;
-      latest = eventOf("now", seen);
-      // Whoever has no room gets the newest one as soon as there is some: each of them is whole.
-      for (const follower of followers) {
-        follower.behind = !hasRoom(follower, latest);
-        if (!follower.behind) follower.res.write(latest);
+      const now = await this.#view.read();
+      const state = changingState(now);
+      if (state === this.#latestState) return;
+      this.#latestState = state;
+      this.#latest = eventText("now", now);
+      // A slow page gets only the newest event, as soon as it fits: each one is complete.
+      for (const follower of this.#followers) {
+        follower.behind = !fits(follower, this.#latest);
+        if (!follower.behind) follower.res.write(this.#latest);
       }
-    } catch (error) {
-      log.error({ err: error }, "the dashboard could not be told what runs");
     } finally {
-      busy = false;
+      this.#isReading = false;
     }
   }
 
-  function leave(follower: Follower): void {
-    followers.delete(follower);
-    if (followers.size > 0 || timer === null) return;
-    clearInterval(timer);
-    timer = null;
+  #remove(follower: Follower): void {
+    this.#followers.delete(follower);
+    if (this.#followers.size > 0 || this.#timer === null) return;
+    clearInterval(this.#timer);
+    this.#timer = null;
   }
-
-  return {
-    async follow(res) {
-      if (followers.size >= MOST_FOLLOWERS)
-        return new No(429, `${MOST_FOLLOWERS} pages are open already: close one of them, then try again`);
-      const follower: Follower = { res, lost: 0, behind: false, stoodSince: null };
-      followers.add(follower);
-      res.once("close", () => leave(follower));
-      // A page that went away while an event was on its way is no failure of ours.
-      res.on("error", () => {});
-      res.on("drain", () => {
-        follower.stoodSince = null;
-        tellLost(follower);
-        if (follower.behind) res.write(latest);
-        follower.behind = false;
-      });
-      res.writeHead(200, { ...PAGE_HEADERS, "content-type": "text/event-stream; charset=utf-8" });
-      res.write(eventOf("now", await now()));
-      if (followers.has(follower)) timer ??= setInterval(() => void tick(), TICK_MS);
-      return TAKEN;
-    },
-    record(record) {
-      if (followers.size === 0) return;
-      const event = eventOf("record", record);
-      for (const follower of followers) {
-        if (!hasRoom(follower, event)) follower.lost += 1;
-        else {
-          tellLost(follower);
-          follower.res.write(event);
-        }
-      }
-    },
-    get followers() {
-      return followers.size;
-    },
-  };
 }
 
-/** Without what goes on by itself: time, uptime and memory are no news. */
-function changing({ at: _, status, ...rest }: Now): string {
+/** Without the time, the uptime and the memory, which change all the time. */
+function changingState({ at: _, status, ...rest }: Now): string {
   const { uptime_s: __, machine: ___, ...steady } = status;
   return JSON.stringify({ ...rest, steady });
 }
 
-function eventOf<Name extends keyof Events>(name: Name, data: Events[Name]): string {
+function eventText<Name extends keyof Events>(name: Name, data: Events[Name]): string {
   return `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
 }
 
-function hasRoom({ res }: Follower, event: string): boolean {
-  // The first event of a reader with nothing waiting goes out however long it is.
-  return res.writableLength === 0 || res.writableLength + event.length <= MOST_WAITING;
+/** With nothing buffered, an event of any size is sent. */
+function fits({ res }: Follower, event: string): boolean {
+  return res.writableLength === 0 || res.writableLength + event.length <= MAX_BUFFERED_BYTES;
 }
 
-function tellLost(follower: Follower): void {
+function writeLost(follower: Follower): void {
   if (follower.lost === 0) return;
-  const { lost } = follower;
+  const count = follower.lost;
   follower.lost = 0;
-  follower.res.write(eventOf("lost", { count: lost }));
+  follower.res.write(eventText("lost", { count }));
 }
 
-function giveUpOn(follower: Follower, elapsed: number): void {
-  const { res } = follower;
-  if (!res.writableNeedDrain) return;
-  follower.stoodSince ??= elapsed;
-  if (elapsed - follower.stoodSince > MOST_STANDSTILL_MS) res.destroy();
+function destroyIfStalled(follower: Follower, elapsed: number): void {
+  if (!follower.res.writableNeedDrain) return;
+  follower.stalledSince ??= elapsed;
+  if (elapsed - follower.stalledSince > MAX_STALL_MS) follower.res.destroy();
 }

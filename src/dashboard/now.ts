@@ -1,114 +1,122 @@
 import type { Status } from "../control/status.ts";
 import type { Clock } from "../core/clock.ts";
+import { HttpError } from "../core/errors.ts";
 import type { InFlight, InFlightCall } from "../proxy/in-flight.ts";
 import { readToday, type TodayUsage } from "../usage/reports/chart.ts";
-import { exportedRecord } from "../usage/reports/records.ts";
 import { tokensOf, unknownCost } from "../usage/reports/sums.ts";
 import type { Sums } from "../usage/rollups.ts";
-import { No } from "./answer.ts";
 import type { DaySums, Now, RefusedRecord, RunningCall, ShownRecord, Today } from "./api.ts";
 import type { LogReader } from "./log-reader.ts";
-import { lastRefusals, MOST_REFUSALS } from "./records.ts";
-import { withAdvice } from "./refusal-advice.ts";
+import { lastRefusals, MAX_REFUSALS, withAdvice } from "./refusals.ts";
 
-export interface NowDeps {
-  readonly clock: Clock;
-  readonly status: () => Promise<Status>;
-  readonly inFlight: Pick<InFlight, "list" | "size">;
-  readonly reader: LogReader;
-}
-
-/** This moment, put together from what is kept of the moments before. */
-export interface NowView {
-  now(): Promise<Now>;
-  /** A request is over. */
-  ended(record: ShownRecord): void;
-}
-
-const MOST_RUNNING = 200;
-/** What is asked anew at most so often, however many look at it. */
-const STATUS_MS = 1000;
-const TODAY_MS = 1000;
-/** A correction by the mirror is told by nobody. */
+const MAX_RUNNING = 200;
+/** Status and sums are read at most this often, however many pages are open. */
+const REFRESH_MS = 1000;
+/** The mirror corrects costs without notice, so today's sums are read again after this time. */
 const TODAY_STALE_MS = 15_000;
-/** A record that is over may take so long to be in the log. */
-const WRITTEN_MS = 500;
+/** It can take this long until a finished record is in the log. */
+const WRITE_DELAY_MS = 500;
 
-export function createNowView(deps: NowDeps): NowView {
-  const { clock, reader } = deps;
-  const status = keptFor(STATUS_MS, clock, deps.status);
-  let changedAt = Number.NEGATIVE_INFINITY;
-  let readAt = Number.NEGATIVE_INFINITY;
-  let sums: Today | null = null;
-  let reading: Promise<Today | null> | null = null;
-  let refusals: Promise<RefusedRecord[]> | null = null;
+/** The current state for open pages, from cached parts. */
+export class NowView {
+  readonly #clock: Clock;
+  readonly #readStatus: () => Promise<Status>;
+  readonly #inFlight: Pick<InFlight, "list" | "size">;
+  readonly #reader: LogReader;
+  #status: Promise<Status> | null = null;
+  #statusAt = Number.NEGATIVE_INFINITY;
+  #today: Today | null = null;
+  #todayAt = Number.NEGATIVE_INFINITY;
+  #todayRead: Promise<Today | null> | null = null;
+  #refusals: Promise<RefusedRecord[]> | null = null;
+  #lastRecordAt = Number.NEGATIVE_INFINITY;
 
-  function today(): Promise<Today | null> {
-    const age = clock.elapsed() - readAt;
-    const news = readAt < changedAt + WRITTEN_MS || !isToday(sums, clock.now());
-    if (reading === null && (age >= TODAY_STALE_MS || (news && age >= TODAY_MS))) {
-      readAt = clock.elapsed();
-      reading = readSums().finally(() => {
-        reading = null;
+  constructor(
+    clock: Clock,
+    readStatus: () => Promise<Status>,
+    inFlight: Pick<InFlight, "list" | "size">,
+    reader: LogReader,
+  ) {
+    this.#clock = clock;
+    this.#readStatus = readStatus;
+    this.#inFlight = inFlight;
+    this.#reader = reader;
+  }
+
+  async read(): Promise<Now> {
+    this.#refusals ??= this.#readRefusals();
+    const [status, today, refusals] = await Promise.all([
+      this.#currentStatus(),
+      this.#currentToday(),
+      this.#refusals,
+    ]);
+    return {
+      at: this.#clock.now(),
+      status,
+      running: this.#inFlight.list(MAX_RUNNING, this.#clock.elapsed()).map(runningCall),
+      running_total: this.#inFlight.size,
+      today,
+      refusals,
+    };
+  }
+
+  recordFinished(record: ShownRecord): void {
+    this.#lastRecordAt = this.#clock.elapsed();
+    const refused = withAdvice(record);
+    if (refused === null || this.#refusals === null) return;
+    this.#refusals = this.#refusals.then((list) =>
+      [refused, ...list.filter(({ id }) => id !== refused.id)].slice(0, MAX_REFUSALS),
+    );
+  }
+
+  /** Callers during a read wait for the same result. */
+  #currentStatus(): Promise<Status> {
+    const age = this.#clock.elapsed() - this.#statusAt;
+    if (this.#status === null || age >= REFRESH_MS) {
+      this.#statusAt = this.#clock.elapsed();
+      this.#status = this.#readStatus();
+      this.#status.catch(() => {
+        this.#status = null;
       });
     }
-    return reading ?? Promise.resolve(sums);
+    return this.#status;
   }
 
-  async function readSums(): Promise<Today | null> {
-    const found = await reader.read((db) => readToday(db, clock.now()));
-    sums = found instanceof No ? null : todayOf(found);
-    return sums;
-  }
-
-  async function readRefusals(): Promise<RefusedRecord[]> {
-    const found = await reader.read(lastRefusals());
-    // Not to be read now: then again the next time.
-    if (found instanceof No) refusals = null;
-    return found instanceof No ? [] : found.flatMap((record) => withAdvice(record) ?? []);
-  }
-
-  return {
-    async now() {
-      refusals ??= readRefusals();
-      const [seen, day, refused] = await Promise.all([status(), today(), refusals]);
-      return {
-        at: clock.now(),
-        status: seen,
-        running: deps.inFlight.list(MOST_RUNNING, clock.elapsed()).map(runningCall),
-        running_total: deps.inFlight.size,
-        today: day,
-        refusals: refused,
-      };
-    },
-    ended(record) {
-      changedAt = clock.elapsed();
-      const refused = withAdvice(record);
-      if (refused === null || refusals === null) return;
-      refusals = refusals.then((list) =>
-        [refused, ...list.filter(({ id }) => id !== refused.id)].slice(0, MOST_REFUSALS),
-      );
-    },
-  };
-}
-
-/** Answers the same for a while, and whoever asks while it is found out waits for the same answer. */
-function keptFor<T>(ms: number, clock: Clock, find: () => Promise<T>): () => Promise<T> {
-  let kept: Promise<T> | null = null;
-  let at = 0;
-  return () => {
-    if (kept === null || clock.elapsed() - at >= ms) {
-      at = clock.elapsed();
-      kept = find();
-      kept.catch(() => {
-        kept = null;
+  #currentToday(): Promise<Today | null> {
+    const age = this.#clock.elapsed() - this.#todayAt;
+    const changed =
+      this.#todayAt < this.#lastRecordAt + WRITE_DELAY_MS || !isSameDay(this.#today, this.#clock.now());
+    if (this.#todayRead === null && (age >= TODAY_STALE_MS || (changed && age >= REFRESH_MS))) {
+      this.#todayAt = this.#clock.elapsed();
+      this.#todayRead = this.#readToday().finally(() => {
+        this.#todayRead = null;
       });
     }
-    return kept;
-  };
+    return this.#todayRead ?? Promise.resolve(this.#today);
+  }
+
+  async #readToday(): Promise<Today | null> {
+    const usage = await this.#reader.read((db) => readToday(db, this.#clock.now())).catch(nullIfUnavailable);
+    this.#today = usage === null ? null : todayOf(usage);
+    return this.#today;
+  }
+
+  async #readRefusals(): Promise<RefusedRecord[]> {
+    const refusals = await this.#reader.read(lastRefusals).catch(nullIfUnavailable);
+    if (refusals !== null) return refusals;
+    // The next call tries again.
+    this.#refusals = null;
+    return [];
+  }
 }
 
-function isToday(today: Today | null, now: number): boolean {
+/** The page works without the log, and shows that it cannot be read. */
+function nullIfUnavailable(error: unknown): null {
+  if (error instanceof HttpError) return null;
+  throw error;
+}
+
+function isSameDay(today: Today | null, now: number): boolean {
   return today !== null && new Date(now).toDateString() === new Date(today.since).toDateString();
 }
 
@@ -133,21 +141,20 @@ function daySums(sums: Readonly<Sums>): DaySums {
   };
 }
 
-function runningCall({ observed, ...request }: InFlightCall): RunningCall {
+function runningCall(call: InFlightCall): RunningCall {
+  const { observed } = call;
   return {
-    ...{ id: request.id, tool: request.tool, model: request.model, endpoint: request.endpoint },
-    started_at: request.startedAt,
-    waited_ms: request.waitedMs,
-    waiting: request.waiting,
-    first_byte_at: request.firstByteAt,
+    id: call.id,
+    tool: call.tool,
+    model: call.model,
+    endpoint: call.endpoint,
+    started_at: call.startedAt,
+    waited_ms: call.waitedMs,
+    waiting: call.waiting,
+    first_byte_at: call.firstByteAt,
     stream: observed?.stream ?? null,
     bytes_out: observed?.bytesOut ?? 0,
     output_tokens: observed?.outputTokens ?? null,
     tokens_by: observed?.tokensBy ?? null,
   };
-}
-
-/** As it is exported: what the log keeps for itself stays there. */
-export function shownRecord(record: ShownRecord): ShownRecord {
-  return exportedRecord(record);
 }

@@ -2,13 +2,13 @@ import { randomBytes } from "node:crypto";
 import { lstat, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
-/** As long as a code is good. */
+/** As long as a code is valid. */
 export const REDIRECT_MS = 60_000;
 const NAME = /^open-[\w-]{8}\.html$/;
 
 /**
- * A page that leads on to the address. What stands in a file of 0600 no other user of the machine reads, and what
- * stands in the arguments of a program they all do.
+ * Writes a page that redirects to the address, which contains a code. Other users of the machine can read the arguments of
+ * the browser's process, but not a file with mode 0600.
  */
 export async function writeRedirect(folder: string, address: string): Promise<string> {
   const file = join(folder, `open-${randomBytes(6).toString("base64url")}.html`);
@@ -18,12 +18,12 @@ export async function writeRedirect(folder: string, address: string): Promise<st
   return file;
 }
 
-/** Those whose code is no longer good, at the time `now`; all of them without one. */
+/** Removes the pages whose code is expired at `now`; without it, all of them. */
 export async function removeRedirects(folder: string, now = Number.POSITIVE_INFINITY): Promise<void> {
   const names = await readdir(folder).catch(() => []);
   for (const file of names.filter((name) => NAME.test(name)).map((name) => join(folder, name))) {
     const found = await lstat(file).catch(() => null);
-    // Only a file is a page of ours: a folder of that name is left alone.
+    // A folder of that name is not ours.
     if (found?.isFile() && now - found.mtimeMs >= REDIRECT_MS) await rm(file, { force: true });
   }
 }

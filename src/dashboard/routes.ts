@@ -1,144 +1,344 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { editFile } from "../config/edit-file.ts";
+import { setEnabled } from "../config/edit-tools.ts";
+import { describeSource } from "../config/schema.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { Status } from "../control/status.ts";
+import type { Tail } from "../control/tail.ts";
+import type { Clock } from "../core/clock.ts";
+import { HttpError } from "../core/errors.ts";
+import type { Logger } from "../core/log.ts";
+import type { Paths } from "../core/paths.ts";
 import type { PeerLookup } from "../core/peer-user.ts";
-import type { ToolModels } from "../doctor/models.ts";
-import { readChart } from "../usage/reports/chart.ts";
-import type { Access } from "./access.ts";
-import { No, TAKEN } from "./answer.ts";
-import type { ModelsAnswer, RecordAnswer, SessionAnswer } from "./api.ts";
-import { hasOnly, readJson } from "./body.ts";
-import type { Live } from "./live.ts";
-import type { LogReader } from "./log-reader.ts";
-import { type MirrorDeps, mirrorAnswer } from "./mirror-answer.ts";
-import type { NowView } from "./now.ts";
-import { chartQuery, csvQuery, recordsQuery } from "./query.ts";
-import { oneRecord, recordsPage, sendCsv } from "./records.ts";
-import { adviceFor } from "./refusal-advice.ts";
-import { switchTool, type ToolsDeps, toolsAnswer } from "./tools.ts";
-import { usageAnswer } from "./usage-answer.ts";
+import { version } from "../core/version.ts";
+import type { Prober } from "../doctor/tool-probes.ts";
+import type { Mirror } from "../mirror/mirror.ts";
+import type { InFlight } from "../proxy/in-flight.ts";
+import { authority, type Port } from "../proxy/server.ts";
+import { openIndexForReading } from "../usage/index/database.ts";
+import { exportedRecord } from "../usage/reports/records.ts";
+import type { UsageLog } from "../usage/usage-log.ts";
+import type {
+  GroupSettings,
+  MirrorAnswer,
+  ModelsAnswer,
+  RecordAnswer,
+  SessionAnswer,
+  SwitchAnswer,
+  ToolSettings,
+  ToolsAnswer,
+} from "./api.ts";
+import { hasOnly, readJson } from "./http.ts";
+import { LiveEvents } from "./live.ts";
+import { LogReader } from "./log-reader.ts";
+import { NowView } from "./now.ts";
+import { adviceFor } from "./refusals.ts";
+import type { Sessions } from "./sessions.ts";
+import { oneRecord, recordsPage, sendCsv, usageChart } from "./usage-api.ts";
 
-/** What the page can ask. It reads, and it switches a tool off and on; there is nothing else here to be found. */
-export interface ApiDeps extends ToolsDeps, MirrorDeps {
-  /** Reads the usage index. */
-  readonly reader: LogReader;
-  readonly version: string;
-  readonly access: Access;
+/** What the dashboard needs from the daemon. */
+export interface DashboardDeps {
+  readonly paths: Pick<Paths, "config" | "index" | "run">;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly snapshot: () => Snapshot;
+  readonly reload: { refresh(force: boolean): Promise<void> };
+  readonly isSandbox: () => boolean;
+  readonly status: () => Promise<Status>;
+  readonly usage: Pick<UsageLog, "catchUp">;
+  readonly inFlight: Pick<InFlight, "list" | "size">;
+  readonly tail: Pick<Tail, "subscribe">;
+  readonly mirror: Pick<Mirror, "report" | "diff" | "keys" | "days" | "compared">;
+  readonly prober: Pick<Prober, "models">;
+  /** The port that tools call. */
+  readonly port: Pick<Port, "port">;
   readonly peers: PeerLookup;
-  /** Told of each, so that the log can tell of some. */
-  readonly oddities: { readonly wrongCode: () => void; readonly stranger: () => void };
-  readonly view: NowView;
-  readonly live: Live;
-  /** null: there is no such tool. */
-  readonly models: (tool: string) => Promise<ToolModels[] | null>;
 }
 
-interface Input {
+/** The route has written the response itself. */
+export const HANDLED: unique symbol = Symbol("handled");
+
+const MIRROR_DAYS = 30;
+const MAX_MIRROR_ROWS = 500;
+
+interface ApiRequest {
   readonly req: IncomingMessage;
   readonly res: ServerResponse;
+  /** Such as GET /api/records/:name */
+  readonly route: string;
+  /** The value of :name. */
   readonly name: string;
   readonly query: URLSearchParams;
-  /** Nobody waits for the answer any more. */
+  /** Aborts when the client is gone. */
   readonly signal: AbortSignal;
 }
 
-type Route = (deps: ApiDeps, input: Input) => unknown;
+/** What the page can ask. It reads, and it disables and enables tools; it can do nothing else. */
+export class Api {
+  readonly #deps: DashboardDeps;
+  readonly #sessions: Sessions;
+  readonly #reader: LogReader;
+  readonly #view: NowView;
+  readonly #live: LiveEvents;
+  readonly #logWrongCode: () => void;
+  readonly #logOtherUser: () => void;
+  #unsubscribe: (() => void) | null = null;
 
-const ROUTES: Readonly<Record<string, Route>> = {
-  "GET /api/now": ({ view }) => view.now(),
-  "GET /api/events": ({ live }, { res }) => live.follow(res),
-  "GET /api/usage": usage,
-  "GET /api/records": ({ reader, clock }, { query, signal }) => {
-    const asked = recordsQuery(query);
-    return asked instanceof No ? asked : reader.read(recordsPage(asked, clock.now()), signal);
-  },
-  "GET /api/records/:name": record,
-  "GET /api/csv": async ({ reader }, { res, query }) => {
-    const asked = csvQuery(query);
-    return asked instanceof No ? asked : ((await sendCsv(res, reader, asked)) ?? TAKEN);
-  },
-  "GET /api/tools": (deps) => toolsAnswer(deps),
-  "POST /api/tools/:name": async (deps, { req, name }) => {
-    const body = await readJson(req);
-    if (body instanceof No) return body;
-    if (!hasOnly(body, ["enabled"]) || typeof body.enabled !== "boolean")
-      return new No(400, "say whether it is enabled: true or false");
-    return switchTool(name, body.enabled, deps);
-  },
-  "GET /api/models": async ({ models, snapshot }, { query }): Promise<ModelsAnswer | No> => {
-    const tool = query.get("tool") ?? "";
-    // A name such as __proto__ is no tool, whatever an object would say.
-    const found = Object.hasOwn(snapshot().config.tools, tool) ? await models(tool) : null;
-    return found === null ? new No(404, `there is no tool ${tool}`) : { models: found[0] ?? null };
-  },
-  "GET /api/mirror": (deps, { signal }) => mirrorAnswer(deps, signal),
-};
-
-async function usage({ reader, clock }: ApiDeps, { query, signal }: Input): Promise<unknown> {
-  const asked = chartQuery(query);
-  if (asked instanceof No) return asked;
-  const chart = await reader.read((db) => readChart(db, asked, clock.now()), signal);
-  if (chart === null)
-    return new No(400, `so many ${asked.unit}s fit into no chart. choose a shorter period, or a longer unit`);
-  if (chart instanceof No) return chart;
-  return usageAnswer(asked, chart, Intl.DateTimeFormat().resolvedOptions().timeZone);
-}
-
-async function record({ reader, mirror }: ApiDeps, { name, signal }: Input): Promise<RecordAnswer | No> {
-  if (!/^[0-9A-Z]{26}$/.test(name)) return new No(404, `there is no record ${name}`);
-  const found = await reader.read(oneRecord(name), signal);
-  if (found instanceof No) return found;
-  const compared = mirror.compared(name).find((one) => one.record?.id === name) ?? null;
-  return { record: found, refusal: adviceFor(found), compared };
-}
-
-/** Trades the code of the address for a session. The only thing that is answered without one. */
-async function session({ access, version, oddities }: ApiDeps, { req }: Input): Promise<SessionAnswer | No> {
-  const body = await readJson(req);
-  if (body instanceof No) return body;
-  if (!hasOnly(body, ["code"]) || typeof body.code !== "string") return new No(400, "say the code");
-  const traded = access.trade(body.code);
-  if (traded.ok) return { token: traded.token, version };
-  oddities.wrongCode();
-  return traded.why === "too many"
-    ? new No(429, "too many wrong codes. wait a minute → keybearer open")
-    : new No(401, "this code was used already, or is older than a minute → keybearer open");
-}
-
-const PATH = /^\/api\/([a-z]+)(?:\/([^/]+))?$/;
-
-export async function answerApi(req: IncomingMessage, res: ServerResponse, deps: ApiDeps): Promise<unknown> {
-  const [path = "", search = ""] = (req.url ?? "").split("?", 2);
-  const [, first = "", encoded] = PATH.exec(path) ?? [];
-  const leaving = new AbortController();
-  res.once("close", () => leaving.abort());
-  const name = decoded(encoded ?? "");
-  const input = { req, res, name: name ?? "", query: new URLSearchParams(search), signal: leaving.signal };
-  // Before a code is looked at, so that a stranger who read it cannot even use it up; and for what comes with a token as
-  // well: while the daemon restarts its port is free, and a page may show its token to whoever sits there.
-  if ((await deps.peers.of(req.socket)) !== "ours") {
-    deps.oddities.stranger();
-    return new No(403, "another user of this machine cannot look here: the connection is not of this user's");
+  constructor(deps: DashboardDeps, sessions: Sessions) {
+    const { paths, clock, log, usage } = deps;
+    this.#deps = deps;
+    this.#sessions = sessions;
+    const openIndex = (lockWaitMs: number) => openIndexForReading(paths.index, lockWaitMs);
+    this.#reader = new LogReader(openIndex, usage, clock);
+    this.#view = new NowView(clock, deps.status, deps.inFlight, this.#reader);
+    this.#live = new LiveEvents(this.#view, clock, log);
+    this.#logWrongCode = throttledLog(log, "a wrong or expired code was used at the dashboard");
+    this.#logOtherUser = throttledLog(log, "another user of this machine was refused at the dashboard");
   }
-  if (req.method === "POST" && path === "/api/session") return session(deps, input);
-  const token = tokenOf(req);
-  if (token === null || !deps.access.admits(token))
-    return new No(401, "this page has no session, or it is over → keybearer open");
-  const leave = deps.access.hold(token);
-  // Whoever was gone while we looked is not waited for.
-  if (leaving.signal.aborted) leave();
-  else res.once("close", leave);
-  const route = ROUTES[`${req.method} /api/${first}${encoded === undefined ? "" : "/:name"}`];
-  if (route === undefined || name === null) return new No(404, "there is nothing here");
-  return route(deps, input);
+
+  /** How many pages follow the events. */
+  get followers(): number {
+    return this.#live.followers;
+  }
+
+  /** Begins to pass finished records on to the pages. */
+  start(): void {
+    this.#unsubscribe = this.#deps.tail.subscribe((record) => {
+      // Without the fields that the log keeps for itself.
+      const shown = exportedRecord(record);
+      this.#view.recordFinished(shown);
+      this.#live.recordFinished(shown);
+    });
+  }
+
+  stop(): void {
+    this.#unsubscribe?.();
+  }
+
+  /** Returns the JSON value of the response, or HANDLED. Throws an HttpError. */
+  async answer(req: IncomingMessage, res: ServerResponse): Promise<unknown> {
+    const request = parseRequest(req, res);
+    // Checked before the code, so that another user who has read it cannot even use it up. Requests with a token are
+    // checked, too: while the daemon restarts, its port is free, and a page may send its token to another program there.
+    if ((await this.#deps.peers.of(req.socket)) !== "ours") {
+      this.#logOtherUser();
+      throw new HttpError(
+        403,
+        "this connection belongs to another user of this machine, who may not see this",
+      );
+    }
+    if (request.route === "POST /api/session") return this.#startSession(req);
+    const end = this.#sessions.begin(bearerToken(req) ?? "");
+    if (end === null) throw new HttpError(401, "this page has no session, or it is over → keybearer open");
+    // The client may be gone by now.
+    if (request.signal.aborted) end();
+    else res.once("close", end);
+    return this.#answerRoute(request);
+  }
+
+  async #answerRoute({ route, req, res, name, query, signal }: ApiRequest): Promise<unknown> {
+    const now = this.#deps.clock.now();
+    switch (route) {
+      case "GET /api/now":
+        return this.#view.read();
+      case "GET /api/events":
+        await this.#live.follow(res);
+        return HANDLED;
+      case "GET /api/usage":
+        return usageChart(query, this.#reader, now, signal);
+      case "GET /api/records":
+        return recordsPage(query, this.#reader, now, signal);
+      case "GET /api/records/:name":
+        return this.#record(name, signal);
+      case "GET /api/csv":
+        await sendCsv(query, res, this.#reader);
+        return HANDLED;
+      case "GET /api/tools":
+        return this.#tools();
+      case "POST /api/tools/:name":
+        return this.#switchTool(name, req);
+      case "GET /api/models":
+        return this.#models(query.get("tool") ?? "");
+      case "GET /api/mirror":
+        return this.#mirror();
+      default:
+        throw new HttpError(404, "there is nothing here");
+    }
+  }
+
+  /** Exchanges the code for a session. This is the only route without one. */
+  async #startSession(req: IncomingMessage): Promise<SessionAnswer> {
+    const body = await readJson(req);
+    if (!hasOnly(body, ["code"]) || typeof body.code !== "string") throw new HttpError(400, "send the code");
+    const exchanged = this.#sessions.exchange(body.code);
+    if (exchanged.ok) return { token: exchanged.token, version: version() };
+    this.#logWrongCode();
+    throw exchanged.reason === "too-many"
+      ? new HttpError(429, "too many wrong codes. wait a minute → keybearer open")
+      : new HttpError(401, "this code was used already, or is older than a minute → keybearer open");
+  }
+
+  async #record(id: string, signal: AbortSignal): Promise<RecordAnswer> {
+    const record = await oneRecord(id, this.#reader, signal);
+    const compared = this.#deps.mirror.compared(id).find((row) => row.record?.id === id) ?? null;
+    return { record, refusal: adviceFor(record), compared };
+  }
+
+  async #tools(): Promise<ToolsAnswer> {
+    const { status, snapshot, port, isSandbox } = this.#deps;
+    const { tools } = await status();
+    const { config } = snapshot();
+    return {
+      tools: tools.flatMap((shown): ToolSettings[] => {
+        const tool = config.tools[shown.name];
+        // It may have been removed since the status was read.
+        if (tool === undefined) return [];
+        return [
+          {
+            ...shown,
+            enabled: tool.enabled,
+            model: tool.model,
+            source: describeSource(tool.key),
+            token_in_url: tool.tokenInUrl,
+            watch_only: tool.watchOnly,
+          },
+        ];
+      }),
+      // The address `use` names, too; the port stays bound until a restart.
+      origin: `http://${authority(config.listen.host, port.port)}`,
+      groups: Object.values(config.gateways).flatMap(({ name: gateway, groups }) =>
+        Object.entries(groups).map(
+          ([name, { multiplier, models, enabled }]): GroupSettings => ({
+            gateway,
+            name,
+            multiplier,
+            models,
+            enabled,
+          }),
+        ),
+      ),
+      sandbox: isSandbox(),
+    };
+  }
+
+  /** The one thing the page can change. It edits config.yaml as `keybearer tools disable` and `enable` do. */
+  async #switchTool(name: string, req: IncomingMessage): Promise<SwitchAnswer> {
+    const { paths, snapshot, isSandbox, reload, clock, log } = this.#deps;
+    const body = await readJson(req);
+    if (!hasOnly(body, ["enabled"]) || typeof body.enabled !== "boolean") {
+      throw new HttpError(400, "send enabled: true or false");
+    }
+    const { enabled } = body;
+    if (!Object.hasOwn(snapshot().config.tools, name)) throw new HttpError(404, `there is no tool ${name}`);
+    if (isSandbox()) {
+      throw new HttpError(
+        409,
+        "the sandbox's tool is in no file. write a config.yaml first → keybearer init",
+      );
+    }
+    const edited = await editFile(paths.config, (text) => setEnabled(text, name, enabled), clock);
+    if (!edited.ok) throw new HttpError(409, edited.reason);
+    const { changed } = edited;
+    if (changed)
+      log.warn({ tool: name }, `tool ${name}: ${enabled ? "enabled" : "disabled"} on the dashboard`);
+    // Read the file now, instead of when the save is noticed.
+    await reload.refresh(false);
+    return { ok: true, changed, in_force: snapshot().config.tools[name]?.enabled === enabled };
+  }
+
+  async #models(tool: string): Promise<ModelsAnswer> {
+    const { snapshot, prober } = this.#deps;
+    // hasOwn, because a name such as __proto__ is not a tool.
+    const found = Object.hasOwn(snapshot().config.tools, tool) ? await prober.models(tool) : null;
+    if (found === null) throw new HttpError(404, `there is no tool ${tool}`);
+    return { models: found[0] ?? null };
+  }
+
+  async #mirror(): Promise<MirrorAnswer> {
+    const { mirror, clock } = this.#deps;
+    const reports = await mirror.report();
+    // Without a console there may be no mirror.db.
+    if (reports.length === 0) return { reports, diff: [], keys: [], keys_problems: [], over_time: [] };
+    const days = lastDays(clock.now(), MIRROR_DAYS);
+    const [{ keys, problems }, diff, overTime] = await Promise.all([
+      mirror.keys(),
+      mirror.diff(),
+      mirror.days(days),
+    ]);
+    return {
+      reports,
+      diff: diff.slice(0, MAX_MIRROR_ROWS),
+      keys,
+      keys_problems: problems,
+      over_time: overTime.sort((a, b) => a.day - b.day),
+    };
+  }
 }
 
-function tokenOf({ headers }: IncomingMessage): string | null {
-  return /^Bearer ([\w-]{1,200})$/.exec(headers.authorization ?? "")?.[1] ?? null;
+function parseRequest(req: IncomingMessage, res: ServerResponse): ApiRequest {
+  const [path = "", search = ""] = (req.url ?? "").split("?", 2);
+  const [, resource = "", encodedName] = /^\/api\/([a-z]+)(?:\/([^/]+))?$/.exec(path) ?? [];
+  const name = decode(encodedName ?? "");
+  const known = name !== null && resource !== "";
+  const gone = new AbortController();
+  res.once("close", () => gone.abort());
+  return {
+    req,
+    res,
+    route: known ? `${req.method} /api/${resource}${encodedName === undefined ? "" : "/:name"}` : "",
+    name: name ?? "",
+    query: new URLSearchParams(search),
+    signal: gone.signal,
+  };
 }
 
-function decoded(text: string): string | null {
+function decode(text: string): string | null {
   try {
     return decodeURIComponent(text);
   } catch {
     return null;
   }
+}
+
+function bearerToken({ headers }: IncomingMessage): string | null {
+  return /^Bearer ([\w-]{1,200})$/.exec(headers.authorization ?? "")?.[1] ?? null;
+}
+
+/** The last days of this machine's calendar, up to and including today. */
+function lastDays(now: number, count: number): { from: number; to: number }[] {
+  const today = new Date(now);
+  const midnight = (daysAgo: number) =>
+    new Date(today.getFullYear(), today.getMonth(), today.getDate() - daysAgo).getTime();
+  return Array.from({ length: count }, (_, index) => ({
+    from: midnight(count - 1 - index),
+    to: midnight(count - 2 - index),
+  }));
+}
+
+/**
+ * Returns a function that logs the first call at once, and then once a minute how many more there were. Repeated attempts
+ * must not fill the log.
+ */
+export function throttledLog(log: Pick<Logger, "warn">, message: string, everyMs = 60_000): () => void {
+  let more = 0;
+  let timer: NodeJS.Timeout | null = null;
+  const wait = () => {
+    timer = setTimeout(logSum, everyMs);
+    timer.unref();
+  };
+  const logSum = () => {
+    timer = null;
+    if (more === 0) return;
+    log.warn(`${message}: ${more} more times within a minute`);
+    more = 0;
+    wait();
+  };
+  return () => {
+    if (timer !== null) {
+      more += 1;
+      return;
+    }
+    log.warn(message);
+    wait();
+  };
 }

@@ -1,4 +1,4 @@
-import type { Config, Tool } from "../config/shape.ts";
+import type { Config, Tool } from "../config/schema.ts";
 import { isInGroup } from "../limits/admit.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import { NO_TOKENS, type Tokens } from "../metering/usage.ts";

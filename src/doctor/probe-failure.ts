@@ -1,5 +1,5 @@
-import { baseUrl } from "../config/fields/address.ts";
-import type { Gateway } from "../config/shape.ts";
+import type { Gateway } from "../config/schema.ts";
+import { baseUrl } from "../config/values.ts";
 import type { Secret } from "../core/secret.ts";
 import { momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
@@ -41,7 +41,7 @@ export interface ProbeFailure {
   readonly skew: number | null;
 }
 
-/** The failure without what only the response tells. */
+/** The failure without what only the response knows. */
 export type FailureText = Omit<ProbeFailure, "ok" | "status" | "skew">;
 
 const GATEWAY_CAUSES: readonly ProbeCause[] = [

@@ -6,7 +6,7 @@ import {
   type IncomingMessage,
 } from "node:http";
 import { request as httpsRequest } from "node:https";
-import type { Gateway } from "../config/shape.ts";
+import type { Gateway } from "../config/schema.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { keyFault, type Secret } from "../core/secret.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";

@@ -1,5 +1,5 @@
-import type { Gateway, Tool } from "../config/shape.ts";
-import type { KeyState } from "../core/key-source.ts";
+import type { Gateway, Tool } from "../config/schema.ts";
+import type { KeyState } from "../config/snapshot.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import type { Secret } from "../core/secret.ts";
 import { endInWords, printableModel } from "./format.ts";

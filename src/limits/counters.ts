@@ -1,4 +1,4 @@
-import type { Period, Rate, Tool } from "../config/shape.ts";
+import type { Period, Rate, Tool } from "../config/schema.ts";
 import { type Calendar, type CountedWindow, contains, WindowCounts, windowOf } from "./windows.ts";
 
 /** What a limit counts. */
@@ -279,7 +279,7 @@ export class Counters {
     });
   }
 
-  #level(kind: Kind, { most, per }: Rate, now: number): Level {
+  #level(kind: Kind, { max, per }: Rate, now: number): Level {
     const windows = this.#windows.applyingAt(per, now);
     let used = 0;
     let held = 0;
@@ -294,7 +294,7 @@ export class Counters {
     }
     const extra = this.#extra(kind, per, now);
     const resetsAt = windows[0].end;
-    return { limit: { kind, per }, used, held, max: most + extra, extra, resetsAt };
+    return { limit: { kind, per }, used, held, max: max + extra, extra, resetsAt };
   }
 
   #countRequest(at: number): void {
@@ -331,8 +331,8 @@ export class Counters {
     const need = (kind: "tokens" | "spend", amount: number): number => {
       if (!(amount > 0)) return 0;
       let tightest = kind === "spend" && this.#terms.quota !== null ? this.#terms.quota : MAX_AMOUNT;
-      for (const { most, per } of this.#terms.limits[kind])
-        tightest = Math.min(tightest, most + this.#extra(kind, per, now));
+      for (const { max, per } of this.#terms.limits[kind])
+        tightest = Math.min(tightest, max + this.#extra(kind, per, now));
       // At least 1, or a limit of 0 would admit everything.
       return Math.min(Math.ceil(amount), MAX_AMOUNT, Math.max(1, tightest));
     };

@@ -1,4 +1,4 @@
-import type { Config, Tool } from "../config/shape.ts";
+import type { Config, Tool } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import {

@@ -1,4 +1,4 @@
-import type { Period } from "../config/shape.ts";
+import type { Period } from "../config/schema.ts";
 import { type Refusal, type RefusalCode, refuse } from "../core/refusal.ts";
 import { type Kind, type Level, remaining, type Shortage } from "./counters.ts";
 import { amountInWords, durationInWords, momentInWords, printableModel } from "./format.ts";

@@ -1,4 +1,4 @@
-import type { Period } from "../config/shape.ts";
+import type { Period } from "../config/schema.ts";
 
 /** A calendar window: from start up to, but not including, end. Milliseconds UTC. */
 export interface Window {

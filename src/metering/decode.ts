@@ -5,7 +5,7 @@ import { hasCode } from "../core/errors.ts";
 
 /** Compressed bytes that may wait for the decoder. */
 const MAX_WAITING = 8 * 1024 * 1024;
-/** Decoding stops here, for decompression bombs too: the bytes cost CPU, and no answer that is worth reading is longer. */
+/** Decoding stops here, for decompression bombs too: the bytes cost CPU, and no response that is worth reading is longer. */
 const MAX_DECODED = 64 * 1024 * 1024;
 /** More codings on top of each other are an attack. */
 const MAX_CODINGS = 3;
@@ -117,7 +117,7 @@ class Decompressor {
       if (this.#decoded > MAX_DECODED) this.#stop("it decodes to too many bytes");
     });
     stream.once("end", () => {
-      // Node before 26 reads only the first of several zstd frames. In the other formats this is not part of the answer.
+      // Node before 26 reads only the first of several zstd frames. In the other formats this is not part of the response.
       this.#stop(stream.bytesWritten < this.#received ? "bytes follow its end" : null);
     });
     stream.on("error", () => this.#stop("it could not be decoded"));

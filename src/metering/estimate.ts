@@ -15,8 +15,8 @@ export interface TextBytes {
 const ASCII_PER_TOKEN = 4;
 const OTHER_PER_TOKEN = 3.5;
 
-export function estimateTokens(request: TextBytes, answer: TextBytes): Tokens {
-  return { ...NO_TOKENS, input: tokensIn(request), output: tokensIn(answer) };
+export function estimateTokens(request: TextBytes, response: TextBytes): Tokens {
+  return { ...NO_TOKENS, input: tokensIn(request), output: tokensIn(response) };
 }
 
 function tokensIn({ ascii, other }: TextBytes): number {
@@ -27,8 +27,8 @@ function tokensIn({ ascii, other }: TextBytes): number {
 const WRITTEN =
   /^(?:content|text|delta|refusal|reasoning|reasoning_content|thinking|arguments|partial_json|thought)$/;
 
-/** Counts what a model wrote: the strings in certain fields of an answer's documents. */
-export class AnswerText {
+/** Counts what a model wrote: the strings in certain fields of a response's documents. */
+export class ResponseText {
   readonly bytes: TextBytes = { ascii: 0, other: 0 };
 
   add(document: unknown): void {

@@ -16,7 +16,7 @@ const ID_HEADERS: readonly string[] = [
 /** new-api and one-api end their error texts like this. A relayed error has an id of each gateway on the way, ours last. */
 const ID_IN_ERROR = /[(（]\s*(?:request|请求|請求)[\s_-]*id\s*[:：]\s*([\w.:-]+)\s*[)）]/gi;
 
-/** All ids that the gateway gave a request, by header name; `body` is the answer's own id, `error` the one in an error text. */
+/** All ids that the gateway gave a request, by header name; `body` is the response's own id, `error` the one in an error text. */
 export function gatewayIds(
   rawHeaders: readonly string[],
   bodyId: string | null,

@@ -1,12 +1,12 @@
 import { Decoder } from "./decode.ts";
-import { AnswerText, type TextBytes } from "./estimate.ts";
+import { ResponseText, type TextBytes } from "./estimate.ts";
 import { contentKind, type Metering } from "./protocols.ts";
 import { BoundedText, EventReader, MAX_HEAD, MAX_TAIL, type StreamEvent } from "./sse.ts";
-import { AnswerEnd, isDelta, isOnlyText, mayMatter, repeatsText } from "./stream.ts";
-import { AnswerFacts, type Tokens } from "./usage.ts";
+import { isDelta, isOnlyText, mayMatter, ResponseEnd, repeatsText } from "./stream.ts";
+import { ResponseFacts, type Tokens } from "./usage.ts";
 
-/** What is known of an answer before its body. */
-export interface AnswerHead {
+/** What is known of a response before its body. */
+export interface ResponseHead {
   /** null: not billed by tokens. Only the end of a stream is read. */
   readonly metering: Metering | null;
   readonly status: number;
@@ -16,15 +16,15 @@ export interface AnswerHead {
   readonly countText: boolean;
 }
 
-/** What an answer said. */
+/** What was read from a response. */
 export interface Reading {
   /** null: it reported none that could be read. */
   readonly tokens: Tokens | null;
-  /** The model that the answer names. */
+  /** The model that the response names. */
   readonly model: string | null;
-  /** The answer's own id: chatcmpl-…, msg_…, resp_… */
+  /** The response's own id: chatcmpl-…, msg_…, resp_… */
   readonly id: string | null;
-  /** The service tier that the answer names, for Prices; null: it names none, and the request's counts. */
+  /** The service tier that the response names, for Prices; null: it names none, and the request's counts. */
   readonly serviceTier: string | null;
   /** What the model wrote, for an estimate if no tokens are reported. */
   readonly text: TextBytes;
@@ -36,52 +36,52 @@ export interface Reading {
   /** The stream ended with an error. */
   readonly failed: boolean;
   /**
-   * The status is good, but the answer is only an error: no part of an answer came before it, and no usage. sub2api refuses
+   * The status is good, but the response is only an error, with neither output nor usage before it. sub2api refuses
    * like this after it has sent pings to a waiting client.
    */
   readonly refused: boolean;
-  /** The error of an answer that is refused, as it stands there; null: it is not refused. */
+  /** The text of that error; null: the response is not refused. */
   readonly refusal: string | null;
-  /** Why the answer was not read to its end; null: it was. */
+  /** Why the response was not read to its end; null: it was. */
   readonly problem: string | null;
 }
 
-/** What is known of an answer's output while it arrives. */
+/** What is known of a response's output while it arrives. */
 interface SoFar {
-  /** Events with a part of the answer. Most bring about one token. */
+  /** Events with output. Most have about one token. */
   readonly deltas: number;
-  /** Output tokens that the answer reported so far; null: none. Some streams begin with a placeholder. */
+  /** Output tokens that the response reported so far; null: none. Some streams begin with a placeholder. */
   readonly reported: number | null;
 }
 
 const NO_TEXT: TextBytes = Object.freeze({ ascii: 0, other: 0 });
-/** Events that are parsed to find the answer's id and model. Some gateways leave them out of the first ones. */
+/** Events that are parsed to find the response's id and model. Some gateways leave them out of the first ones. */
 const MAX_EVENTS_FOR_NAMES = 16;
 const MAX_ERROR = 4096;
 
-/** Reads one answer as its bytes pass. No method throws, and memory does not grow with the answer. */
+/** Reads one response as its bytes pass. No method throws, and memory does not grow with the response. */
 export class Meter {
-  readonly #head: AnswerHead;
+  readonly #head: ResponseHead;
   readonly #decoder: Decoder;
-  readonly #facts: AnswerFacts;
-  readonly #end: AnswerEnd;
-  readonly #text: AnswerText | null;
+  readonly #facts: ResponseFacts;
+  readonly #end: ResponseEnd;
+  readonly #text: ResponseText | null;
   /** Gateways state wrong content types, so the first byte decides. */
   #format: "unknown" | "json" | "events" | "other" = "unknown";
   readonly #json = new BoundedText();
   readonly #events = new EventReader((event) => this.#seeEvent(event));
   #eventsForNames = 0;
   #deltas = 0;
-  /** The first error that ended the answer, in latin1. */
+  /** The first error that ended the response, in latin1. */
   #error: string | null = null;
   #problem: string | null = null;
 
-  constructor(head: AnswerHead) {
+  constructor(head: ResponseHead) {
     this.#head = head;
     this.#decoder = new Decoder(head.contentEncoding ?? "", (bytes) => this.#seeBytes(bytes));
-    this.#facts = new AnswerFacts(head.metering);
-    this.#end = new AnswerEnd(head.metering !== null);
-    this.#text = head.countText && head.status < 400 ? new AnswerText() : null;
+    this.#facts = new ResponseFacts(head.metering);
+    this.#end = new ResponseEnd(head.metering !== null);
+    this.#text = head.countText && head.status < 400 ? new ResponseText() : null;
     if (contentKind(head.contentType) === "media") this.#format = "other";
   }
 
@@ -125,7 +125,7 @@ export class Meter {
 
   #seeBytes(bytes: Buffer): void {
     if (this.#format === "other") return;
-    // A bug here may cost a record its tokens, but never a client its answer.
+    // A bug here may cost a record its tokens, but never a client its response.
     try {
       // As latin1, each byte is one character, so no chunk ends inside a character. All that is searched for is ASCII.
       this.#seeText(bytes.toString("latin1"));
@@ -253,7 +253,7 @@ function closeJson(text: string): string {
 }
 
 const FIELD = /"(?:id|responseId|model|modelVersion|usage|usageMetadata)"\s*:/g;
-/** What may come before a field that AnswerFacts reads. */
+/** What may come before a field that ResponseFacts reads. */
 const OPENINGS = ["{", "[{", '{"response":{'];
 const MAX_FIELDS = 8;
 

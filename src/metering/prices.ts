@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import type { Named, Price } from "../config/shape.ts";
+import type { Named, Price } from "../config/schema.ts";
 import { packageFolder } from "../core/version.ts";
 import { namesInList } from "./model-names.ts";
 import {

@@ -1,4 +1,4 @@
-/** What a request that costs tokens asks for. It decides how the answer reports them. */
+/** What kind of request it is, if it costs tokens. It decides how the response reports them. */
 export type Metering =
   | "chat"
   | "completions"
@@ -8,7 +8,7 @@ export type Metering =
   | "gemini"
   | "images"
   | "audio"
-  /** An unknown endpoint. If its answer reports tokens, they are read. */
+  /** An unknown endpoint. If its response reports tokens, they are read. */
   | "other";
 
 /** By the end of the path: gateways serve the same endpoint below many prefixes. */
@@ -25,7 +25,7 @@ const ENDINGS: readonly (readonly [Metering, RegExp])[] = [
 /** Known to cost no tokens. */
 const FREE =
   /(?:\/(?:count_tokens|input_tokens|moderations|cancel)|:countTokens)$|^\/v1(?:beta)?\/(?:files|uploads|models\/?|vector_stores|containers|conversations)(?:\/[^:]*)?$/;
-/** Costs something later, and nothing in the answer says how much. */
+/** Costs something later, and nothing in the response says how much. */
 const BILLED_LATER =
   /^\/v1(?:beta)?\/(?:batches|messages\/batches|fine_tuning|assistants|threads|evals)(?:\/[^:]*)?$|:batchGenerateContent$/;
 
@@ -37,7 +37,7 @@ export function meteringOf(method: string, endpoint: string): Metering | null {
   return ENDINGS.find(([, ending]) => ending.test(path))?.[0] ?? "other";
 }
 
-/** Whether neither the request nor its answer says which models run and what they cost. */
+/** Whether neither the request nor its response says which models run and what they cost. */
 export function isBilledLater(method: string, endpoint: string): boolean {
   const path = plainPath(endpoint);
   return method === "POST" && BILLED_LATER.test(path) && !FREE.test(path);

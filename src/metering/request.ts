@@ -14,7 +14,7 @@ export interface RequestFields {
   readonly stream: boolean | null;
   /** As serviceTier() names it. */
   readonly serviceTier: string | null;
-  /** The fields that bound the length of the answer, by path, as they are: see namedMaximum in limits/. */
+  /** The fields that bound the length of the response, by path, as they are: see namedMaximum in limits/. */
   readonly lengths: Readonly<Record<string, unknown>>;
   /** false: the body is broken, or neither a JSON object nor a form. */
   readonly readable: boolean;

@@ -1,7 +1,7 @@
 /*
  * Makers sell the same model at several prices: OpenAI's flex and priority (renamed fast in July 2026), Google's flex and
- * priority, Anthropic's fast mode. The tier in the answer counts, because a request for priority may be served as standard.
- * If the answer names no tier, the one in the request counts.
+ * priority, Anthropic's fast mode. The tier in the response counts, because a request for priority may be served as standard.
+ * If the response names no tier, the one in the request counts.
  */
 
 /** The list price, whatever the protocol calls it. */
@@ -10,11 +10,11 @@ export const STANDARD_TIER = "standard";
 export const FAST_TIER = "fast";
 
 const STANDARD_NAMES = /^(?:default|standard|standard_only|on_demand)$/;
-/** The maker chooses. Some answers only repeat this from the request. */
+/** The maker chooses. Some responses only repeat this from the request. */
 const NO_NAMES = /^(?:|auto|.*unspecified)$/;
 
 /**
- * The tier that a field of a request or an answer names; null: none.
+ * The tier that a field of a request or a response names; null: none.
  * @param value a `service_tier`, or Vertex AI's `trafficType` (ON_DEMAND_PRIORITY).
  */
 export function serviceTier(value: unknown): string | null {

@@ -29,10 +29,10 @@ export class BoundedText {
   }
 
   add(text: string): void {
-    const room = MAX_HEAD - this.#head.length;
-    this.#head += text.slice(0, room);
-    if (text.length <= room) return;
-    this.#tail += text.slice(room);
+    const free = MAX_HEAD - this.#head.length;
+    this.#head += text.slice(0, free);
+    if (text.length <= free) return;
+    this.#tail += text.slice(free);
     if (this.#tail.length > 2 * MAX_TAIL) this.#tail = this.#tail.slice(-MAX_TAIL);
   }
 }
@@ -40,6 +40,9 @@ export class BoundedText {
 /**
  * Reads server-sent events from text that is cut anywhere, in bounded memory. Contrary to the standard, the last event
  * counts even without an empty line after it: it reached the client.
+ *
+ * Not eventsource-parser: it drops an event that exceeds its limit. The event with a generated image has megabytes of
+ * base64, and the usage after them.
  */
 export class EventReader {
   readonly #onEvent: (event: StreamEvent) => void;

@@ -15,7 +15,7 @@ const END =
 const IS_START = new RegExp(`^(?:${START.source})$`);
 const START_IN_DATA = new RegExp(`"(?:${START.source})"`);
 const IS_END = new RegExp(`^(?:${END.source})$`);
-/** Brings nothing of the answer, and may come before it. */
+/** Has no output, and may come before the output. */
 const QUIET = /^(?:ping|keepalive|response\.(?:created|queued|in_progress))$/;
 /** Holds a piece of text and nothing else. */
 const ONLY_TEXT = /^(?:content_block_delta|response\.[\w.]+\.delta)$/;
@@ -28,7 +28,7 @@ const MATTERS = new RegExp(
 );
 const FIRST_TYPE = /^\s*\{\s*"type"\s*:\s*"([\w.]+)"/;
 
-/** Whether an event has a part of the answer. In streams without event names, nearly all events do. */
+/** Whether an event has output. In streams without event names, nearly all events do. */
 export function isDelta(name: string): boolean {
   return name === "" || (name.endsWith("delta") && name !== "message_delta");
 }
@@ -53,23 +53,23 @@ function typeOf({ name, data }: StreamEvent): string {
 }
 
 /**
- * Finds out how an answer ended. Codex, Copilot, LangChain and openai-python close the connection right after a stream's
+ * Finds out how a response ended. Codex, Copilot, LangChain and openai-python close the connection right after a stream's
  * terminator, before the server does: such a call is complete, not aborted. A stream without its terminator was cut, even if
  * the connection closed cleanly.
  */
-export class AnswerEnd {
+export class ResponseEnd {
   /** It ended with an error. */
   failed = false;
   readonly #isMetered: boolean;
   #begun = false;
-  /** A part of an answer came, or may have come. */
-  #answered = false;
+  /** Output came, or may have come. */
+  #hasOutput = false;
   #reached = false;
   /** The stream's last event came. What follows is ignored. */
   #over = false;
   #unread = false;
 
-  /** @param isMetered then an error counts even if the answer has not begun. */
+  /** @param isMetered true: an error counts even before the first output. */
   constructor(isMetered: boolean) {
     this.#isMetered = isMetered;
   }
@@ -78,35 +78,35 @@ export class AnswerEnd {
   get reached(): boolean | null {
     if (this.#reached) return true;
     if (this.#unread) return null;
-    const broughtNothing = this.#isMetered && !this.#answered;
+    const broughtNothing = this.#isMetered && !this.#hasOutput;
     return this.#begun || broughtNothing ? false : null;
   }
 
-  /** It is an error, and no part of an answer came before. */
+  /** It is an error, and no output came before it. */
   get refused(): boolean {
-    return this.failed && !this.#answered;
+    return this.failed && !this.#hasOutput;
   }
 
   seeEvent(event: StreamEvent): void {
     if (this.#over) return;
     const { name, data } = event;
     if (!this.#begun) this.#begun = IS_START.test(name) || START_IN_DATA.test(data);
-    if (!this.#answered) this.#answered = bringsAnswer(typeOf(event), data);
+    if (!this.#hasOutput) this.#hasOutput = bringsOutput(typeOf(event), data);
     if (IS_END.test(name)) this.#end(name);
     else if (data.length < 32 && data.trim() === "[DONE]") this.#end("");
   }
 
   /** For an event of which isOnlyText() is true, instead of seeEvent(). */
   seeText(): void {
-    this.#answered = true;
+    this.#hasOutput = true;
   }
 
-  /** The document of an event that may matter, or of a JSON answer. */
+  /** The document of an event that may matter, or of a JSON response. */
   seeDocument(document: unknown): void {
     const type = fieldOf(document, "type");
     const isError = saysAnything(fieldOf(document, "error"));
-    const isAnswer = typeof type !== "string" && !isError;
-    if (isAnswer || hasOutput(document)) this.#answered = true;
+    const isOutput = typeof type !== "string" && !isError;
+    if (isOutput || hasOutput(document)) this.#hasOutput = true;
     if (this.#over) return;
     if (typeof type === "string" && IS_END.test(type)) this.#end(type);
     // Chat and Gemini have no event type for errors.
@@ -118,7 +118,7 @@ export class AnswerEnd {
       ...finishReasons(fieldOf(fieldOf(document, "response"), "candidates")),
     ];
     if (reasons.length > 0) this.#reached = true;
-    // OpenRouter's reason for an answer that broke off.
+    // OpenRouter's reason for a response that broke off.
     if (reasons.includes("error")) this.#end("error");
   }
 
@@ -135,7 +135,7 @@ export class AnswerEnd {
 }
 
 /** When in doubt, true. seeDocument() examines errors more closely. */
-function bringsAnswer(type: string, data: string): boolean {
+function bringsOutput(type: string, data: string): boolean {
   if (type !== "") return !QUIET.test(type) && !IS_END.test(type);
   return data.trim() !== "" && !ERROR.test(data);
 }

@@ -181,7 +181,7 @@ function outputOf(counts: Counts, prompt: number, total: number, reasoning: numb
     return isSeparate ? counts.output + reasoning : Math.max(counts.output, reasoning);
   }
   if (counts.candidates !== null) return counts.candidates + reasoning;
-  // Gemini omits the candidates of some answers, but not the total.
+  // Gemini omits the candidates of some responses, but not the total.
   return Math.max(reasoning, counts.prompt === null ? 0 : total - prompt);
 }
 
@@ -211,8 +211,8 @@ function excludesCache(
 /** An id or a model name: printable, and of a sane length. */
 const NAME = /^[\x21-\x7e]{1,200}$/;
 
-/** Collects what an answer reports. A JSON answer is one document; a stream has one for each event. */
-export class AnswerFacts {
+/** Collects what a response reports. A JSON response is one document; a stream has one for each event. */
+export class ResponseFacts {
   id: string | null = null;
   model: string | null = null;
   tokens: Tokens | null = null;
@@ -231,7 +231,7 @@ export class AnswerFacts {
     return this.#isFast ? FAST_TIER : this.#tier;
   }
 
-  /** The first id and the first model count: they are the answer's own, even if an error with others follows. */
+  /** The first id and the first model count: they are the response's own, even if an error with others follows. */
   add(document: unknown): void {
     // `response` is a field of the responses protocol and of Gemini's CLI, `message` one of messages.
     for (const part of [document, fieldOf(document, "response"), fieldOf(document, "message")]) {

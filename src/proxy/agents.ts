@@ -9,7 +9,7 @@ import { Agent as HttpsAgent } from "node:https";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { createSecureContext, rootCertificates, type SecureContext, connect as tlsConnect } from "node:tls";
-import type { Gateway } from "../config/shape.ts";
+import type { Gateway } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
 import { SleepDetector } from "../core/sleep-detector.ts";
 

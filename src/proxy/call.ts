@@ -1,5 +1,5 @@
 import type { IncomingMessage } from "node:http";
-import type { Gateway, Tool } from "../config/shape.ts";
+import type { Gateway, Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
 import { requestId } from "../core/ids.ts";

@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import type { Tool } from "../config/shape.ts";
+import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import { admit, isInGroup, modelRefusal } from "../limits/admit.ts";

@@ -1,5 +1,5 @@
 import { timingSafeEqual } from "node:crypto";
-import type { Tool } from "../config/shape.ts";
+import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import { looksLikeCredential } from "../core/secret.ts";

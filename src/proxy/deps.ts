@@ -1,4 +1,4 @@
-import type { Gateway } from "../config/shape.ts";
+import type { Gateway } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
 import type { DaemonLogger } from "../core/log.ts";

@@ -1,5 +1,5 @@
-import { isLoopback } from "../config/fields/address.ts";
-import type { Gateway } from "../config/shape.ts";
+import type { Gateway } from "../config/schema.ts";
+import { isLoopback } from "../config/values.ts";
 import type { Protocol } from "../core/refusal.ts";
 import type { Secret } from "../core/secret.ts";
 import type { Cause } from "./cause.ts";

@@ -1,4 +1,4 @@
-import type { Gateway } from "../config/shape.ts";
+import type { Gateway } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Secret } from "../core/secret.ts";
 import { type Cause, type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "./cause.ts";

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import type { Listen } from "../config/shape.ts";
+import type { Listen } from "../config/schema.ts";
 import { EXIT, hasCode, StartFailure } from "../core/errors.ts";
 import { forEachHeader } from "./headers.ts";
 import { endSoon } from "./write-refusal.ts";

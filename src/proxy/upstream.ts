@@ -2,8 +2,8 @@ import type { Agent, ClientRequest, IncomingMessage, ServerResponse } from "node
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
-import { withoutVersion } from "../config/fields/address.ts";
-import type { Gateway } from "../config/shape.ts";
+import type { Gateway } from "../config/schema.ts";
+import { withoutVersion } from "../config/values.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Secret } from "../core/secret.ts";
 import { decodes } from "../metering/decode.ts";

@@ -1,14 +1,14 @@
 import { mayCost, type UsageRecord } from "./record.ts";
 
-/** A quarter of an hour: every time zone is a multiple of that away from UTC. */
+/** A quarter of an hour. The offset of every time zone is a multiple of it. */
 export const QUARTER_MS = 900_000;
 
-/** The quarter hours since 1970 at a time. */
+/** The number of the quarter hour that contains a time, counted from 1970. */
 export function quarterOf(time: number): number {
   return Math.floor(time / QUARTER_MS);
 }
 
-/** What is added up, in the order of the table's columns. */
+/** The sums, in the order of the table's columns. */
 export const SUMS = [
   "requests",
   "refused",
@@ -30,7 +30,7 @@ export const SUMS = [
 
 export type Sums = Record<(typeof SUMS)[number], number>;
 
-/** What sums are kept apart by. An empty text stands for null: a primary key has no nulls. */
+/** There are separate sums for each combination of these. An empty text stands for null, which a primary key cannot have. */
 export interface Series {
   readonly tool: string;
   readonly gateway: string;
@@ -54,7 +54,7 @@ export interface Rollup extends Series {
   readonly firstBytes: Histogram;
 }
 
-/** The rollup a finished record belongs to, with nothing in it. */
+/** The rollup that a finished record belongs to, without any records. */
 export function emptyRollup(record: UsageRecord): Rollup {
   return {
     quarter: quarterOf(record.started_at),
@@ -68,14 +68,14 @@ export function emptyRollup(record: UsageRecord): Rollup {
   };
 }
 
-/** What one record adds up to. */
+/** The rollup of a single record. */
 export function rollupOf(record: UsageRecord): Rollup {
   const rollup = emptyRollup(record);
   addRecord(rollup, record, 1);
   return rollup;
 }
 
-/** Adds a finished record; `times` -1 takes it out again. */
+/** Adds a finished record, or removes it with `times` -1. */
 export function addRecord({ sums, firstBytes }: Rollup, record: UsageRecord, times: 1 | -1): void {
   const { end, status } = record;
   const metered = record.input_tokens !== null && record.output_tokens !== null;
@@ -122,8 +122,8 @@ export function emptySums(): Sums {
 }
 
 /**
- * How long first bytes took: a count per bucket. Buckets are 5 % apart, which is exact enough for a percentile. Stored as
- * text, `bucket:count bucket:count …`, smallest first.
+ * How long first bytes took: how many requests are in each bucket. Buckets are 5 % apart, which is exact enough for a
+ * percentile. Stored as text, `bucket:count bucket:count …`, smallest first.
  */
 export type Histogram = Map<number, number>;
 
@@ -141,7 +141,7 @@ export function millisecondsOf(bucket: number): number {
   return bucket <= 0 ? 0 : Math.exp((bucket - 1) * BUCKET_STEP);
 }
 
-/** A loop, because a report parses five million characters, for which a regular expression takes four times as long. */
+/** A loop, because a large report parses five million characters. A regular expression takes four times as long. */
 export function parseHistogram(text: string): Histogram {
   const histogram: Histogram = new Map();
   let bucket = 0;

@@ -145,8 +145,8 @@ t.test("wrong usage is named, with what would be right", async (t) => {
     [{ by: "tool,model,day" }, /one or two/],
     [{ by: "" }, /"" is none of/],
     [{ by: "constructor" }, /"constructor" is none of/],
-    [{ since: "tuesday-ish" }, /"tuesday-ish" is no time\. write for example 7d/],
-    [{ until: "2026-02-30" }, /--until: "2026-02-30" is no time/],
+    [{ since: "tuesday-ish" }, /"tuesday-ish" is not a time\. write for example 7d/],
+    [{ until: "2026-02-30" }, /--until: "2026-02-30" is not a time/],
     [{ since: "1h", until: "2h" }, /--since is not before --until/],
     [{ json: true, csv: true }, /not both/],
   ];

@@ -120,7 +120,7 @@ t.test("a diff shows what changes and three lines around it", (t) => {
   t.end();
 });
 
-t.test("no diff that is shown holds a secret, and the new token is told by its beginning", (t) => {
+t.test("no shown diff contains a secret, and the new token is shortened", (t) => {
   const secrets = [
     "sk-ant-REAL0123456789",
     "hunter2",

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { parseConfig } from "../../src/config/parse.ts";
-import { problemsInWords } from "../../src/config/problem.ts";
+import { formatProblems } from "../../src/config/problems.ts";
 import { ROOT } from "../doubles/paths.ts";
 
 /**
@@ -18,7 +18,7 @@ for (const name of readdirSync(folder).sort()) {
     t.same(more, [], "there is one line of dashes");
     t.type(expected, "string", "there is a line of dashes");
     const { config, problems } = parseConfig(unescaped(input ?? ""), HOME);
-    const words = problemsInWords("config.yaml", problems);
+    const words = formatProblems("config.yaml", problems);
     const [first, ...values] = (expected ?? "").trimEnd().split("\n");
     if (first !== "ok") {
       t.equal(words, (expected ?? "").trimEnd());

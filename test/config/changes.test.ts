@@ -1,9 +1,8 @@
 import { randomBytes } from "node:crypto";
 import t from "tap";
-import { changesInWords, needsRestart } from "../../src/config/changes.ts";
+import { describeChanges, needsRestart } from "../../src/config/changes.ts";
 import { parseConfig } from "../../src/config/parse.ts";
-import { createSnapshot, type Snapshot } from "../../src/config/snapshot.ts";
-import type { KeyState } from "../../src/core/key-source.ts";
+import { type KeyState, Snapshot } from "../../src/config/snapshot.ts";
 import { Secret } from "../../src/core/secret.ts";
 
 /** A key that nobody else has, with an ending of our choice. */
@@ -14,7 +13,7 @@ const NEW = canary("9c3d");
 function snapshot(text: string, keys: Readonly<Record<string, KeyState>> = {}): Snapshot {
   const { config, problems } = parseConfig(text, "/home/me");
   if (config === null) throw new Error(JSON.stringify(problems));
-  return createSnapshot(1, config, new Map(Object.entries(keys)), []);
+  return new Snapshot(1, config, new Map(Object.entries(keys)), []);
 }
 
 const gateway = (settings: string) =>
@@ -117,8 +116,8 @@ const CHANGES: readonly (readonly [before: string, after: string, ...words: stri
 
 for (const [before, after, ...words] of CHANGES) {
   t.test(`says: ${words.join("; ")}`, async (t) => {
-    t.same(changesInWords(snapshot(before), snapshot(after)), words);
-    t.same(changesInWords(snapshot(after), snapshot(after)), [], "nothing where nothing changed");
+    t.same(describeChanges(snapshot(before), snapshot(after)), words);
+    t.same(describeChanges(snapshot(after), snapshot(after)), [], "nothing where nothing changed");
   });
 }
 
@@ -132,7 +131,7 @@ t.test("keys appear as fingerprints only", async (t) => {
   };
   const gone: KeyState = { state: "unavailable", reason: "the variable A is not set" };
   const between = (from: KeyState, to: KeyState) =>
-    changesInWords(
+    describeChanges(
       snapshot(tool("key: env:A"), { codex: from }),
       snapshot(tool("key: env:A"), { codex: to }),
     );
@@ -156,10 +155,10 @@ t.test("keys appear as fingerprints only", async (t) => {
 t.test("a literal key that changes is told once, and neither key is in the words", async (t) => {
   const withKey = (key: string) =>
     snapshot(tool(`key: ${key}`), { codex: { state: "ready", key: new Secret(key) } });
-  const words = changesInWords(withKey(OLD), withKey(NEW));
+  const words = describeChanges(withKey(OLD), withKey(NEW));
   t.same(words, ["tool codex: key …0a1b → …9c3d"]);
   for (const key of [OLD, NEW]) t.notOk(words.join("\n").includes(key.slice(0, -4)));
-  const shown = changesInWords(snapshot(tool("key: env:A")), withKey(NEW)).join("\n");
+  const shown = describeChanges(snapshot(tool("key: env:A")), withKey(NEW)).join("\n");
   t.notOk(shown.includes(NEW.slice(0, -4)), shown);
 });
 

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { parseConfig } from "../../src/config/parse.ts";
-import { createSnapshot } from "../../src/config/snapshot.ts";
+import { Snapshot } from "../../src/config/snapshot.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { ROOT } from "../doubles/paths.ts";
 
@@ -39,7 +39,7 @@ for (const name of [
 t.test("a snapshot cannot be changed either", async (t) => {
   const { config } = parseConfig(inputOf("everything"), "/home/me");
   if (config === null) return t.fail("the example has problems");
-  const snapshot = createSnapshot(1, config, new Map(), []);
+  const snapshot = new Snapshot(1, config, new Map(), []);
   t.ok(Object.isFrozen(snapshot));
   t.ok(Object.isFrozen(snapshot.origins));
   t.throws(() => Object.assign(snapshot, { revision: 2 }), TypeError);

@@ -1,6 +1,6 @@
 import t from "tap";
 import { newConfig } from "../../src/cli/init/new-config.ts";
-import { createExcerpts } from "../../src/config/text/excerpt.ts";
+import { Report } from "../../src/config/problems.ts";
 
 const FIRST = newConfig({
   baseUrl: "https://gateway.example.com/v1",
@@ -9,15 +9,16 @@ const FIRST = newConfig({
   token: `sha256:${"a".repeat(64)}`,
 });
 
-function excerptsOf(text: string) {
-  const starts = [0, ...[...text.matchAll(/\n/g)].map(({ index }) => index + 1)];
-  return createExcerpts(text, starts);
+/** A problem with this message at this offset of a config.yaml. */
+function problemIn(text: string, at: number, message: string) {
+  const report = new Report(text);
+  report.error(at, "", message);
+  return report.problems[0];
 }
 
 t.test("the examples in a new config.yaml are no secrets, so hints may name the same", (t) => {
-  const { clean } = excerptsOf(FIRST);
   for (const hint of ["such as 2027-03-31", "such as 60/minute or $60/month", "such as claude-sonnet-4-5"])
-    t.equal(clean(hint), hint);
+    t.equal(problemIn(FIRST, 0, hint)?.message, hint);
   t.end();
 });
 
@@ -31,10 +32,10 @@ t.test("a key stays hidden behind a # and below settings that are switched off",
     `    # ${key}\n`,
   ]) {
     const text = `${FIRST}    token: sha256:${"b".repeat(64)}\n${lines}`;
-    const { clean, excerpt } = excerptsOf(text);
-    const line = text.slice(0, text.indexOf(key)).split("\n").length;
-    t.equal(clean(`about ${key}`), "about [hidden]", lines);
-    t.notMatch(excerpt(line, 1), key, lines);
+    const lineStart = text.lastIndexOf("\n", text.indexOf(key)) + 1;
+    const problem = problemIn(text, lineStart, `about ${key}`);
+    t.equal(problem?.message, "about [hidden]", lines);
+    t.notMatch(problem?.excerpt, key, lines);
   }
   t.end();
 });

@@ -91,7 +91,11 @@ t.test("a key inside a git work tree is a warning, a reference is none", async (
   const loaded = await load(file);
   t.not(loaded.config, null);
   t.match(loaded.problems, [
-    { severity: "warning", message: `a key lies in ${file}, inside the git work tree ${root}`, hint: /env:/ },
+    {
+      severity: "warning",
+      message: `there is a key in ${file}, inside the git work tree ${root}`,
+      hint: /env:/,
+    },
   ]);
   await writeFile(file, WITHOUT);
   t.same((await load(file)).problems, []);

@@ -21,14 +21,14 @@ import { until } from "../doubles/until.ts";
 const key = canaryKey();
 const { token, hash } = freshToken();
 
-interface Scene extends DaemonUnderTest {
+interface DashboardDaemon extends DaemonUnderTest {
   readonly gateway: PacedGateway;
   readonly config: string;
   /** One chat of the tool. */
   chat(model: string, stream?: boolean, shown?: string): Promise<Response>;
 }
 
-async function start(t: Test, dashboard = "{ listen: localhost:0 }"): Promise<Scene> {
+async function start(t: Test, dashboard = "{ listen: localhost:0 }"): Promise<DashboardDaemon> {
   const gateway = await startPacedGateway(t);
   const config = `listen: localhost:0
 dashboard: ${dashboard}
@@ -131,7 +131,7 @@ t.test(
     t.equal(statuses.filter((status) => status === 401).length, 20);
     t.equal(statuses.at(-1), 429);
     t.equal(
-      log().filter(({ msg }) => /a code that is not good/.test(String(msg))).length,
+      log().filter(({ msg }) => /a wrong or expired code/.test(String(msg))).length,
       1,
       "one line for all",
     );
@@ -188,7 +188,7 @@ t.test(
   },
 );
 
-t.test("a head that is too large is told so, and what is no request as well", async (t) => {
+t.test("headers that are too large and bytes that are no request get an error response", async (t) => {
   const { paths } = await start(t);
   const { url } = await openDashboard(paths.socket);
   const large = await say(url, "/", { headers: { "x-pad": "x".repeat(20_000) } });
@@ -305,7 +305,7 @@ t.test("the log is asked for charts, pages, one record and a table", async (t) =
   );
 });
 
-t.test("a tool is disabled and enabled, and no key or hash is told", async (t) => {
+t.test("a tool is disabled and enabled, and no answer contains a key or hash", async (t) => {
   const { paths, config, chat, logText } = await start(t);
   const { get, post } = await visit(paths.socket);
   const tools = await get("/api/tools");
@@ -346,8 +346,7 @@ t.test("a tool is disabled and enabled, and no key or hash is told", async (t) =
 });
 
 t.test("config.yaml opens and closes it at once, and sessions end with the port", async (t) => {
-  const scene = await start(t, "{ listen: localhost:0, when: always }");
-  const { paths, config, save, log } = scene;
+  const { paths, config, save, log } = await start(t, "{ listen: localhost:0, when: always }");
   await until("it is open", () => log().some(({ msg }) => /the dashboard is open/.test(String(msg))));
   const before = await visit(paths.socket);
   const followed = await before.follow();
@@ -382,7 +381,7 @@ t.test("a port that is taken is said, and tools are served all the same", async 
   );
   t.match(
     logText(),
-    /the dashboard could not be opened: 127\.0\.0\.1:\d+, where the dashboard belongs, is taken by/,
+    /the dashboard could not be opened: 127\.0\.0\.1:\d+, the dashboard's address, is taken by/,
   );
   await t.rejects(openDashboard(paths.socket), /is taken by .*change dashboard\.listen in config\.yaml/);
   t.equal((await chat("priced")).status, 200);

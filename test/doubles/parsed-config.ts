@@ -1,6 +1,6 @@
 import { parseConfig } from "../../src/config/parse.ts";
-import type { Config, Gateway, Tool } from "../../src/config/shape.ts";
-import { createSnapshot, type Snapshot } from "../../src/config/snapshot.ts";
+import type { Config, Gateway, Tool } from "../../src/config/schema.ts";
+import { Snapshot } from "../../src/config/snapshot.ts";
 
 /** A configuration from its text, for tests of what comes after parsing. */
 export function configOf(text: string): Config {
@@ -11,7 +11,7 @@ export function configOf(text: string): Config {
 
 /** A snapshot whose keys were not read. */
 export function snapshotOf(text: string): Snapshot {
-  return createSnapshot(1, configOf(text), new Map(), []);
+  return new Snapshot(1, configOf(text), new Map(), []);
 }
 
 export function gatewayOf(lines: string): Gateway {

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import t from "tap";
-import type { Period } from "../../src/config/shape.ts";
+import type { Period } from "../../src/config/schema.ts";
 import type { Counters, Reservation, Terms } from "../../src/limits/counters.ts";
 import { PERIODS } from "../../src/limits/windows.ts";
 import { runs } from "../doubles/random.ts";
@@ -17,7 +17,7 @@ import {
 } from "./limits-under-test.ts";
 
 /**
- * The counters against a model that remembers every call there ever was and adds them up anew for each question. It
+ * The counters against a model that remembers every call there ever was and adds them up again for each question. It
  * knows windows by what their moments have in common in writing: the same day is the same first ten letters.
  */
 
@@ -47,7 +47,7 @@ type Step =
 
 const amount = (most: number) => fc.oneof(fc.constant(0), fc.integer({ min: 1, max: most }));
 const rates = (most: number) =>
-  fc.array(fc.record({ most: fc.integer({ min: 1, max: most }), per: fc.constantFrom(...PERIODS) }), {
+  fc.array(fc.record({ max: fc.integer({ min: 1, max: most }), per: fc.constantFrom(...PERIODS) }), {
     maxLength: 3,
   });
 const someTerms: fc.Arbitrary<Terms> = fc.record({
@@ -104,23 +104,23 @@ class Model {
   /** [most, used, held, need] of every limit. */
   limits(tokens = 0, spend = 0): [most: number, used: number, held: number, need: number][] {
     const { limits, quota } = this.terms;
-    const money = [...limits.spend.map(({ most }) => most), ...(quota === null ? [] : [quota])];
-    const ask = Math.min(tokens, ...limits.tokens.map(({ most }) => most));
+    const money = [...limits.spend.map(({ max }) => max), ...(quota === null ? [] : [quota])];
+    const ask = Math.min(tokens, ...limits.tokens.map(({ max }) => max));
     const cost = Math.min(spend, ...money);
     return [
-      ...limits.requests.map(({ most, per }): [number, number, number, number] => [
-        most,
+      ...limits.requests.map(({ max, per }): [number, number, number, number] => [
+        max,
         this.#here(per).length,
         0,
         1,
       ]),
-      ...limits.tokens.map(({ most, per }): [number, number, number, number] => [
-        most,
+      ...limits.tokens.map(({ max, per }): [number, number, number, number] => [
+        max,
         ...sum("tokens", this.#here(per)),
         ask,
       ]),
-      ...limits.spend.map(({ most, per }): [number, number, number, number] => [
-        most,
+      ...limits.spend.map(({ max, per }): [number, number, number, number] => [
+        max,
         ...sum("spend", this.#here(per)),
         cost,
       ]),
@@ -174,7 +174,7 @@ function play(model: Model, real: Counters, step: Step): void {
       const reserved = reserveRecorded(real, { tokens, spend }, model.now);
       expect(
         reserved.ok === lets,
-        `${lets ? "there was room" : "there was none"}: ${JSON.stringify(reserved)}`,
+        `${lets ? "there was capacity" : "there was none"}: ${JSON.stringify(reserved)}`,
       );
       if (!reserved.ok) {
         const { capacityAt, limit, used, held, max, need } = reserved.shortage;
@@ -182,7 +182,7 @@ function play(model: Model, real: Counters, step: Step): void {
         if (capacityAt !== null && "per" in limit) {
           expect(
             windowName(limit.per, capacityAt) !== windowName(limit.per, model.now),
-            "room is in another window",
+            "capacity is in another window",
           );
           expect(
             windowName(limit.per, capacityAt - 1) === windowName(limit.per, model.now),
@@ -234,7 +234,7 @@ function compare(model: Model, real: Counters): void {
 }
 
 t.test(
-  "any schedule counts as if every call were added up anew, and nothing leaks once all have ended",
+  "any schedule counts as if every call were added up again, and nothing leaks once all have ended",
   async () => {
     fc.assert(
       fc.property(someTerms, fc.array(step, { minLength: 1, maxLength: 60, size: "max" }), (terms, steps) => {
@@ -247,7 +247,7 @@ t.test(
         for (const [which] of model.calls.entries())
           play(model, real, { do: "settle", which, tokens: 1, spend: null });
         compare(model, real);
-        expect(real.inFlight === 0, "no slot is left");
+        expect(real.inFlight === 0, "nothing is left in flight");
         expect(
           real.levels(model.now).every(({ held }) => held === 0),
           "nothing is held",
@@ -278,7 +278,7 @@ t.test("however the clock is set, no window's allowance is given twice", async (
           const length = (shut?.capacityAt ?? Number.POSITIVE_INFINITY) - now;
           expect(
             length <= 2 * 31 * DAY && (per === "month" || length <= 2 * DAY),
-            "room returns within two windows",
+            "capacity returns within two windows",
           );
         }
       },
@@ -310,47 +310,44 @@ t.test("of a hundred calls at once exactly as many get in as may, in any order",
   }
 });
 
-t.test(
-  "ten thousand calls that end in every way there is leave no slot and no reservation behind",
-  async (t) => {
-    const random = mulberry(7);
-    const every = PERIODS.map((per) => `9M/${per}`).join(", ");
-    const real = counters(`tokens: [${every}], spend: [$900/day, $900/month], concurrent: 40`, "$900000");
-    const open: Reservation[] = [];
-    let [now, ended, tokens, spend] = [START, 0, 0, 0];
-    const end = (call: Reservation) => {
-      const way = Math.floor(random() * 5);
-      ended += 1;
-      if (way === 0) return void real.cancel(call);
-      const used = way === 1 ? { tokens: null, spend: null } : { tokens: way * 9, spend: way * 7 };
-      real.settle(call, used);
-      if (way === 2) real.settle(call, used);
-      if (way === 3) real.cancel(call);
-      tokens += used.tokens ?? call.tokens;
-      spend += used.spend ?? call.spend ?? 0;
-    };
-    while (ended < 10_000) {
-      now += Math.floor(random() * 3) === 0 ? Math.floor(random() * 2 * SECOND) : 0;
-      const reserved = real.reserve(
-        { tokens: Math.floor(random() * 50), spend: Math.floor(random() * 50) },
-        now,
-      );
-      if (reserved.ok) open.push(reserved.reservation);
-      else t.equal(reserved.shortage.limit.kind, "concurrent");
-      while (open.length > 0 && (open.length >= 40 || random() < 0.4))
-        end(...(open.splice(Math.floor(random() * open.length), 1) as [Reservation]));
-    }
-    for (const call of open) end(call);
-    t.equal(real.inFlight, 0);
-    t.same(
-      real.levels(now).filter(({ held }) => held !== 0),
-      [],
+t.test("ten thousand requests that end in every possible way leave no reservation", async (t) => {
+  const random = mulberry(7);
+  const every = PERIODS.map((per) => `9M/${per}`).join(", ");
+  const real = counters(`tokens: [${every}], spend: [$900/day, $900/month], concurrent: 40`, "$900000");
+  const open: Reservation[] = [];
+  let [now, ended, tokens, spend] = [START, 0, 0, 0];
+  const end = (call: Reservation) => {
+    const way = Math.floor(random() * 5);
+    ended += 1;
+    if (way === 0) return void real.cancel(call);
+    const used = way === 1 ? { tokens: null, spend: null } : { tokens: way * 9, spend: way * 7 };
+    real.settle(call, used);
+    if (way === 2) real.settle(call, used);
+    if (way === 3) real.cancel(call);
+    tokens += used.tokens ?? call.tokens;
+    spend += used.spend ?? call.spend ?? 0;
+  };
+  while (ended < 10_000) {
+    now += Math.floor(random() * 3) === 0 ? Math.floor(random() * 2 * SECOND) : 0;
+    const reserved = real.reserve(
+      { tokens: Math.floor(random() * 50), spend: Math.floor(random() * 50) },
+      now,
     );
-    t.equal(real.levels(now).find(({ limit }) => limit.kind === "quota")?.used, spend);
-    const month = real.levels(now).find(({ limit }) => limit.kind === "tokens" && limit.per === "month");
-    t.equal(month?.used, tokens, "all of them were in one month");
-  },
-);
+    if (reserved.ok) open.push(reserved.reservation);
+    else t.equal(reserved.shortage.limit.kind, "concurrent");
+    while (open.length > 0 && (open.length >= 40 || random() < 0.4))
+      end(...(open.splice(Math.floor(random() * open.length), 1) as [Reservation]));
+  }
+  for (const call of open) end(call);
+  t.equal(real.inFlight, 0);
+  t.same(
+    real.levels(now).filter(({ held }) => held !== 0),
+    [],
+  );
+  t.equal(real.levels(now).find(({ limit }) => limit.kind === "quota")?.used, spend);
+  const month = real.levels(now).find(({ limit }) => limit.kind === "tokens" && limit.per === "month");
+  t.equal(month?.used, tokens, "all of them were in one month");
+});
 
 /** A small seeded generator of numbers from 0 to 1. */
 function mulberry(seed: number): () => number {

@@ -68,7 +68,7 @@ t.test("a refused request takes nothing from any limit", async (t) => {
   }
 });
 
-t.test("a look at the limits takes nothing", async (t) => {
+t.test("checking the limits takes nothing", async (t) => {
   const limits = counters("requests: 1/minute");
   t.equal(limits.check(FREE, NOW), null);
   t.equal(limits.check(FREE, NOW), null);
@@ -98,7 +98,7 @@ t.test("a call that used more than was held counts in full", async (t) => {
   t.match(refusal(t, limits, { tokens: 1, spend: 0 }), { used: 5000, max: 1000 });
 });
 
-t.test("a call of which nobody told what it used counts as held, never as nothing", async (t) => {
+t.test("a request whose use was not reported counts as held, never as nothing", async (t) => {
   for (const nothing of [null, Number.NaN, Number.POSITIVE_INFINITY, -5]) {
     const limits = counters("tokens: 1000/minute, spend: $1/day");
     limits.settle(taken(t, limits, { tokens: 400, spend: 9000 }), { tokens: nothing, spend: nothing });
@@ -185,7 +185,7 @@ t.test("no call is settled twice, whichever way it ends", async (t) => {
   );
 });
 
-t.test("no more calls run at once than may, and an ended one makes room", async (t) => {
+t.test("no more requests are in flight than allowed, and one that ends frees capacity", async (t) => {
   const limits = counters("concurrent: 2");
   const first = taken(t, limits);
   taken(t, limits);
@@ -217,7 +217,7 @@ t.test("a quota does not return with time", async (t) => {
   taken(t, limits, { tokens: 0, spend: 1 });
 });
 
-t.test("where money is limited, a request whose price nobody knows is refused", async (t) => {
+t.test("where money is limited, a request with an unknown price is refused", async (t) => {
   const unpriced = { tokens: 5, spend: null };
   t.match(refusal(t, counters("spend: $1/day"), unpriced), { limit: { kind: "price" }, capacityAt: null });
   t.match(refusal(t, counters("", "$1"), unpriced), { limit: { kind: "price" } });
@@ -235,13 +235,16 @@ t.test("of several limits that are reached the one that lasts longest is named",
   });
 });
 
-t.test("a limit that is full only for calls under way says that one of them may make room", async (t) => {
-  const limits = counters("tokens: 1000/day");
-  const call = taken(t, limits, { tokens: 900, spend: 0 });
-  t.match(refusal(t, limits, { tokens: 200, spend: 0 }), { used: 0, held: 900, mayEndSooner: true });
-  limits.settle(call, { tokens: 900, spend: 0 });
-  t.match(refusal(t, limits, { tokens: 200, spend: 0 }), { used: 900, held: 0, mayEndSooner: false });
-});
+t.test(
+  "a limit that is full only because of requests in flight says that one of them may free capacity",
+  async (t) => {
+    const limits = counters("tokens: 1000/day");
+    const call = taken(t, limits, { tokens: 900, spend: 0 });
+    t.match(refusal(t, limits, { tokens: 200, spend: 0 }), { used: 0, held: 900, mayEndSooner: true });
+    limits.settle(call, { tokens: 900, spend: 0 });
+    t.match(refusal(t, limits, { tokens: 200, spend: 0 }), { used: 900, held: 0, mayEndSooner: false });
+  },
+);
 
 t.test("a request greater than the limit gets an empty window to itself", async (t) => {
   const limits = counters("tokens: [1000/minute, 5000/day]");
@@ -304,7 +307,7 @@ t.test("a reload that changes a limit keeps what was used", async (t) => {
   taken(t, limits, { tokens: 100, spend: 7 });
 });
 
-t.test("a call under way at a reload is settled where it was counted", async (t) => {
+t.test("a request in flight at a reload is settled where it was counted", async (t) => {
   const limits = counters("tokens: 1000/hour, concurrent: 1");
   const call = taken(t, limits, { tokens: 700, spend: 0 });
   limits.change(terms("tokens: 1000/day, concurrent: 2"));
@@ -342,11 +345,11 @@ t.test(
     const limits = counters("requests: 1/minute, tokens: 5/minute");
     const until = NOW + 2 * MINUTE + 30 * SECOND;
     limits.allow({ limit: "requests", amount: 1, given_at: NOW, until });
-    const most = (now: number) => limits.levels(now).map((level) => level.max);
-    t.strictSame(most(NOW), [2, 5], "of its kind only");
-    t.strictSame(most(NOW + 2 * MINUTE), [2, 5]);
-    t.strictSame(most(until - 1), [2, 5]);
-    t.strictSame(most(until), [1, 5]);
+    const maxima = (now: number) => limits.levels(now).map((level) => level.max);
+    t.strictSame(maxima(NOW), [2, 5], "of its kind only");
+    t.strictSame(maxima(NOW + 2 * MINUTE), [2, 5]);
+    t.strictSame(maxima(until - 1), [2, 5]);
+    t.strictSame(maxima(until), [1, 5]);
   },
 );
 
@@ -389,7 +392,7 @@ t.test("a correction counts where its request does", async (t) => {
   );
 });
 
-t.test("no correction makes more room than the limit", async (t) => {
+t.test("no correction frees more capacity than the limit", async (t) => {
   const limits = counters(CORRECTED);
   limits.settle(taken(t, limits, { tokens: 10, spend: 500 }), { tokens: null, spend: null });
   limits.correct({ at: NOW, tokens: -500, spend: -500_000 });
@@ -446,7 +449,7 @@ t.test("requests that get their record late drop no newer window", async (t) => 
   );
 });
 
-t.test("a look with the clock ahead or behind changes nothing", async (t) => {
+t.test("a check with the clock ahead or behind changes nothing", async (t) => {
   const limits = counters("requests: [5/minute, 9/day]");
   taken(t, limits);
   const before = limits.carry();
@@ -482,7 +485,7 @@ t.test("in a window that the clock was set back to, the use it came with goes on
 });
 
 t.test(
-  "a call that is under way while the clock is set far back is still settled where it counts",
+  "a request that is in flight while the clock is set far back is still settled where it counts",
   async (t) => {
     const limits = counters("tokens: 1000/minute");
     const call = taken(t, limits, { tokens: 600, spend: 0 });

@@ -54,5 +54,5 @@ export const HOUR = 60 * MINUTE;
 export const DAY = 24 * HOUR;
 /** What costs neither tokens nor money. */
 export const FREE = { tokens: 0, spend: 0 };
-/** A reservation that nobody made. */
+/** A reservation that was never made. */
 export const NEVER: Reservation = { ...FREE, at: 0, id: null };

@@ -17,7 +17,7 @@ import {
 } from "./limits-under-test.ts";
 
 const NOW = at("2026-11-15T12:00:00Z");
-/** Both clocks, so many milliseconds on. The one that only goes forward began elsewhere. */
+/** Both clocks, this many milliseconds later. The one that only goes forward began elsewhere. */
 const after = (ms: number) => ({ now: NOW + ms, elapsed: 5_000_000 + ms });
 
 function waits(t: Test, joined: Joined): Waiter {
@@ -25,32 +25,32 @@ function waits(t: Test, joined: Joined): Waiter {
   return joined.state === "waits" ? joined.waiter : { ask: FREE, deadline: 0 };
 }
 
-function goes(t: Test, joined: Joined): Reservation {
+function admitted(t: Test, joined: Joined): Reservation {
   if (joined.state !== "admitted") t.fail(`it ${joined.state}: ${JSON.stringify(joined)}`);
   return joined.state === "admitted" ? joined.reservation : NEVER;
 }
 
 const END = { tokens: 0, spend: 0 };
 
-t.test("who finds room goes at once, whatever the wait", async (t) => {
+t.test("a request that finds capacity is admitted at once, whatever its wait", async (t) => {
   const queue = new WaitingQueue(counters("concurrent: 2"));
-  goes(t, queue.join(FREE, 0, after(0)));
-  goes(t, queue.join(FREE, 9 * SECOND, after(0)));
+  admitted(t, queue.join(FREE, 0, after(0)));
+  admitted(t, queue.join(FREE, 9 * SECOND, after(0)));
   t.equal(queue.length, 0);
   t.strictSame(queue.check(after(0)), { admitted: [], refused: [], againIn: null });
 });
 
 t.test("without a wait a request is refused at once", async (t) => {
   const queue = new WaitingQueue(counters("concurrent: 1"));
-  goes(t, queue.join(FREE, 0, after(0)));
+  admitted(t, queue.join(FREE, 0, after(0)));
   t.match(queue.join(FREE, 0, after(0)), { state: "refused", shortage: { limit: { kind: "concurrent" } } });
   t.equal(queue.length, 0);
 });
 
-t.test("those who wait go in the order they came, one for each call that ends", async (t) => {
+t.test("requests are admitted in the order they came, one for each that ends", async (t) => {
   const limits = counters("concurrent: 2");
   const queue = new WaitingQueue(limits);
-  const calls = [goes(t, queue.join(FREE, 0, after(0))), goes(t, queue.join(FREE, 0, after(0)))];
+  const calls = [admitted(t, queue.join(FREE, 0, after(0))), admitted(t, queue.join(FREE, 0, after(0)))];
   const waiters = [1, 2, 3].map((ms) => waits(t, queue.join(FREE, 5 * SECOND, after(ms))));
   t.strictSame(
     queue.check(after(10)),
@@ -70,10 +70,10 @@ t.test("those who wait go in the order they came, one for each call that ends", 
   t.equal(queue.length, 0);
 });
 
-t.test("nobody overtakes: what would fit waits behind what does not fit yet", async (t) => {
+t.test("no request overtakes: one that would fit waits behind one that does not fit yet", async (t) => {
   const limits = counters("tokens: 100/minute, concurrent: 9");
   const queue = new WaitingQueue(limits);
-  const call = goes(t, queue.join({ tokens: 60, spend: 0 }, 0, after(0)));
+  const call = admitted(t, queue.join({ tokens: 60, spend: 0 }, 0, after(0)));
   const large = waits(t, queue.join({ tokens: 90, spend: 0 }, 70 * SECOND, after(1)));
   const small = waits(t, queue.join({ tokens: 5, spend: 0 }, 70 * SECOND, after(2)));
   t.same(queue.check(after(3)).admitted, []);
@@ -85,11 +85,11 @@ t.test("nobody overtakes: what would fit waits behind what does not fit yet", as
 });
 
 t.test(
-  "a wait for the next window is looked at again when it begins, and the allowance is shared in order",
+  "the queue is checked again when the next window begins, and its capacity is shared in order",
   async (t) => {
     const queue = new WaitingQueue(counters("requests: 2/minute"));
-    goes(t, queue.join(FREE, 0, after(0)));
-    goes(t, queue.join(FREE, 0, after(0)));
+    admitted(t, queue.join(FREE, 0, after(0)));
+    admitted(t, queue.join(FREE, 0, after(0)));
     const waiters = [1, 2].map(() => waits(t, queue.join(FREE, MINUTE, after(50 * SECOND))));
     t.equal(queue.check(after(50 * SECOND)).againIn, 10 * SECOND);
     t.equal(queue.check(after(59_999.5)).againIn, 1, "a timer that fires early comes back");
@@ -102,16 +102,16 @@ t.test(
 
 t.test("a wait that cannot end in time is refused at once", async (t) => {
   const rows: [what: string, limits: string, quota: string | null, wait: number, state: string][] = [
-    ["room returns too late", "requests: 1/hour", null, 20 * SECOND, "refused"],
-    ["room returns just in time", "requests: 1/hour", null, HOUR, "waits"],
+    ["capacity returns too late", "requests: 1/hour", null, 20 * SECOND, "refused"],
+    ["capacity returns just in time", "requests: 1/hour", null, HOUR, "waits"],
     ["a moment too late", "requests: 1/hour", null, HOUR - 1, "refused"],
     ["a quota never returns", "", "$1", 30 * DAY, "refused"],
-    ["a call under way may end", "concurrent: 1", null, 1, "waits"],
+    ["a request in flight may end", "concurrent: 1", null, 1, "waits"],
   ];
   for (const [what, words, quota, wait, state] of rows) {
     const limits = counters(words, quota);
     const queue = new WaitingQueue(limits);
-    const first = goes(t, queue.join({ tokens: 1, spend: 1_000_000 }, 0, after(0)));
+    const first = admitted(t, queue.join({ tokens: 1, spend: 1_000_000 }, 0, after(0)));
     if (!words.startsWith("concurrent")) limits.settle(first, { tokens: null, spend: null });
     t.equal(queue.join({ tokens: 1, spend: 1 }, wait, after(0)).state, state, what);
   }
@@ -123,58 +123,61 @@ t.test("a wait that cannot end in time is refused at once", async (t) => {
   );
 });
 
-t.test("a wait in vain is refused at once behind others who wait, too", async (t) => {
+t.test("a wait that cannot succeed is refused at once, also behind others that wait", async (t) => {
   const limits = counters("concurrent: 1, spend: $1/day");
   const queue = new WaitingQueue(limits);
-  goes(t, queue.join(FREE, 0, after(0)));
+  admitted(t, queue.join(FREE, 0, after(0)));
   waits(t, queue.join(FREE, MINUTE, after(0)));
   const unpriced = queue.join({ tokens: 5, spend: null }, MINUTE, after(0));
   t.match(unpriced, { state: "refused", shortage: { limit: { kind: "price" } } });
   t.equal(queue.length, 1);
 });
 
-t.test("who would be too far back in the queue for its time is refused at once", async (t) => {
+t.test("a request too far back in the queue for its wait is refused at once", async (t) => {
   const queue = new WaitingQueue(counters("requests: 2/minute"));
-  for (let n = 0; n < 2; n += 1) goes(t, queue.join(FREE, 0, after(0)));
+  for (let n = 0; n < 2; n += 1) admitted(t, queue.join(FREE, 0, after(0)));
   for (let n = 0; n < 2; n += 1) waits(t, queue.join(FREE, 70 * SECOND, after(0)));
   t.match(queue.join(FREE, 70 * SECOND, after(0)), { state: "refused" }, "the next minute is given away");
   waits(t, queue.join(FREE, 2 * MINUTE, after(0)));
 });
 
-t.test("whose time is up is refused, wherever it stands, and those behind move up", async (t) => {
-  const limits = counters("concurrent: 1");
-  const queue = new WaitingQueue(limits);
-  const call = goes(t, queue.join(FREE, 0, after(0)));
-  const [a, b, c] = [5, 1, 9].map((s) => waits(t, queue.join(FREE, s * SECOND, after(0))));
-  const early = queue.check(after(SECOND));
-  t.strictSame(
-    early.refused.map(({ waiter }) => waiter),
-    [b],
-  );
-  t.match(early.refused[0]?.shortage, { limit: { kind: "concurrent" }, used: 1, max: 1 });
-  t.equal(early.againIn, 4 * SECOND);
-  t.strictSame(
-    queue.check(after(5 * SECOND)).refused.map(({ waiter }) => waiter),
-    [a],
-  );
-  limits.settle(call, END);
-  t.strictSame(
-    queue.check(after(6 * SECOND)).admitted.map(({ waiter }) => waiter),
-    [c],
-  );
-});
+t.test(
+  "a request whose wait is over is refused, wherever it is in the queue, and those behind it move up",
+  async (t) => {
+    const limits = counters("concurrent: 1");
+    const queue = new WaitingQueue(limits);
+    const call = admitted(t, queue.join(FREE, 0, after(0)));
+    const [a, b, c] = [5, 1, 9].map((s) => waits(t, queue.join(FREE, s * SECOND, after(0))));
+    const early = queue.check(after(SECOND));
+    t.strictSame(
+      early.refused.map(({ waiter }) => waiter),
+      [b],
+    );
+    t.match(early.refused[0]?.shortage, { limit: { kind: "concurrent" }, used: 1, max: 1 });
+    t.equal(early.againIn, 4 * SECOND);
+    t.strictSame(
+      queue.check(after(5 * SECOND)).refused.map(({ waiter }) => waiter),
+      [a],
+    );
+    limits.settle(call, END);
+    t.strictSame(
+      queue.check(after(6 * SECOND)).admitted.map(({ waiter }) => waiter),
+      [c],
+    );
+  },
+);
 
-t.test("room that comes at the very end of a wait is taken", async (t) => {
+t.test("capacity that returns at the very end of a wait is taken", async (t) => {
   const queue = new WaitingQueue(counters("requests: 1/minute"));
-  goes(t, queue.join(FREE, 0, after(0)));
+  admitted(t, queue.join(FREE, 0, after(0)));
   const waiter = waits(t, queue.join(FREE, MINUTE, after(0)));
   t.match(queue.check(after(MINUTE)), { admitted: [{ waiter }], refused: [], againIn: null });
 });
 
-t.test("who leaves the queue holds nobody up and takes nothing", async (t) => {
+t.test("a request that leaves the queue takes nothing and delays no other", async (t) => {
   const limits = counters("tokens: 100/minute");
   const queue = new WaitingQueue(limits);
-  goes(t, queue.join({ tokens: 90, spend: 0 }, 0, after(0)));
+  admitted(t, queue.join({ tokens: 90, spend: 0 }, 0, after(0)));
   const large = waits(t, queue.join({ tokens: 90, spend: 0 }, MINUTE, after(0)));
   const small = waits(t, queue.join({ tokens: 5, spend: 0 }, MINUTE, after(0)));
   t.equal(queue.leave(large), true);
@@ -189,19 +192,19 @@ t.test("who leaves the queue holds nobody up and takes nothing", async (t) => {
 
 t.test("the queue is bounded", async (t) => {
   const queue = new WaitingQueue(counters("concurrent: 1"), 3);
-  goes(t, queue.join(FREE, 0, after(0)));
+  admitted(t, queue.join(FREE, 0, after(0)));
   for (let n = 0; n < 3; n += 1) waits(t, queue.join(FREE, MINUTE, after(0)));
   t.equal(queue.join(FREE, MINUTE, after(0)).state, "refused");
   t.equal(queue.length, 3);
 });
 
 t.test(
-  "nobody slips in before those who wait, even while there is room that they have not been told of",
+  "no request gets in before those that wait, even if there is capacity that they do not know of yet",
   async (t) => {
     const limits = counters("concurrent: 1");
     const queue = new WaitingQueue(limits, 2);
-    limits.settle(goes(t, queue.join(FREE, 0, after(0))), END);
-    const call = goes(t, queue.join(FREE, 0, after(0)));
+    limits.settle(admitted(t, queue.join(FREE, 0, after(0))), END);
+    const call = admitted(t, queue.join(FREE, 0, after(0)));
     const first = waits(t, queue.join(FREE, MINUTE, after(0)));
     limits.settle(call, END);
     t.equal(queue.join(FREE, 0, after(1)).state, "refused", "without a wait");
@@ -212,10 +215,10 @@ t.test(
   },
 );
 
-t.test("a reload applies to those who wait", async (t) => {
+t.test("a reload applies to requests that wait", async (t) => {
   const limits = counters("requests: 1/hour");
   const queue = new WaitingQueue(limits);
-  goes(t, queue.join(FREE, 0, after(0)));
+  admitted(t, queue.join(FREE, 0, after(0)));
   const waiter = waits(t, queue.join(FREE, 2 * HOUR, after(0)));
   limits.change(terms("requests: 2/hour"));
   t.match(queue.check(after(1)).admitted, [{ waiter }]);
@@ -224,30 +227,30 @@ t.test("a reload applies to those who wait", async (t) => {
   t.match(
     queue.check(after(3)).refused,
     [{ waiter: other, shortage: { limit: { per: "month" } } }],
-    "now it is in vain",
+    "now it cannot succeed",
   );
 });
 
-t.test("all can be sent away at once", async (t) => {
+t.test("all can be removed at once", async (t) => {
   const queue = new WaitingQueue(counters("concurrent: 1"));
-  goes(t, queue.join(FREE, 0, after(0)));
+  admitted(t, queue.join(FREE, 0, after(0)));
   const waiters = [1, 2].map(() => waits(t, queue.join(FREE, MINUTE, after(0))));
   t.strictSame(queue.clear(), waiters);
   t.equal(queue.length, 0);
   t.strictSame(queue.clear(), []);
 });
 
-t.test("a clock on the wall that is set does not make anybody wait longer than it may", async (t) => {
+t.test("setting the wall clock makes no request wait longer than it may", async (t) => {
   const limits = counters("requests: 1/minute");
   const queue = new WaitingQueue(limits);
-  limits.recorded(goes(t, queue.join(FREE, 0, after(0))), "an id");
+  limits.recorded(admitted(t, queue.join(FREE, 0, after(0))), "an id");
   const waiter = waits(t, queue.join(FREE, MINUTE, after(0)));
   const setBack = { now: NOW - 30 * SECOND, elapsed: after(MINUTE).elapsed };
   t.match(queue.check(setBack), { admitted: [], refused: [{ waiter }], againIn: null });
 });
 
 t.test(
-  "in any schedule: never above the limits, in order, nobody beyond its time, nobody forgotten",
+  "in any schedule: never above the limits, in order, none beyond its wait, none forgotten",
   async () => {
     const step = fc.oneof(
       fc.record({
@@ -270,26 +273,26 @@ t.test(
         const holds = (fact: boolean, words: string) => {
           if (!fact) throw new Error(words);
         };
-        const look = () => {
+        const check = () => {
           const { admitted, refused, againIn } = queue.check(after(ms));
           const gone = admitted.map(({ waiter }) => waiter);
-          const told = new Set([...gone, ...refused.map(({ waiter }) => waiter)]);
+          const answered = new Set([...gone, ...refused.map(({ waiter }) => waiter)]);
           holds(
             gone.every(
               (waiter, n) => n === 0 || waiting.indexOf(waiter) > waiting.indexOf(gone[n - 1] ?? waiter),
             ),
             "in order",
           );
-          waiting = waiting.filter((waiter) => !told.has(waiter));
+          waiting = waiting.filter((waiter) => !answered.has(waiter));
           running.push(...admitted.map(({ reservation }) => reservation));
           holds(
             waiting.every(({ deadline }) => deadline > after(ms).elapsed),
-            "nobody waits beyond its time",
+            "none waits beyond its time",
           );
-          holds(waiting.length === queue.length && queue.length <= 6, "all who wait are in the queue");
+          holds(waiting.length === queue.length && queue.length <= 6, "all that wait are in the queue");
           holds(
             (againIn === null) === (waiting.length === 0),
-            "somebody looks again as long as somebody waits",
+            "there is a next check as long as a request waits",
           );
         };
         for (const each of steps) {
@@ -306,7 +309,7 @@ t.test(
             const [waiter] = waiting.splice(each.which % Math.max(1, waiting.length), 1);
             if (waiter) holds(queue.leave(waiter), "it was waiting");
           }
-          look();
+          check();
           holds(limits.inFlight === running.length && running.length <= 2, "no more at once than may");
           for (const { used, held, max } of limits.levels(after(ms).now))
             holds(used + held <= max, "never above");

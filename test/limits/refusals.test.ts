@@ -10,7 +10,7 @@ const DOLLAR = 1_000_000;
 
 function refused(limits: Counters, ask: { tokens: number; spend: number | null }, waited = 0) {
   const shortage = limits.check(ask, NOW);
-  if (shortage === null) throw new Error("there is room");
+  if (shortage === null) throw new Error("there is capacity");
   return limitRefusal(shortage, {
     tool: "codex",
     model: "gpt-5.1",
@@ -21,7 +21,7 @@ function refused(limits: Counters, ask: { tokens: number; spend: number | null }
   });
 }
 
-/** Limits with this much used, and this much held by a call under way. */
+/** Limits with this much used, and this much held by a request in flight. */
 function filled(
   limits: string,
   used: { tokens: number; spend: number },
@@ -35,7 +35,7 @@ function filled(
   return all;
 }
 
-t.test("room within a minute is a refusal to come back from, in whole seconds rounded up", async (t) => {
+t.test("capacity within a minute is a refusal with Retry-After, in whole seconds rounded up", async (t) => {
   const limits = counters("requests: 1/minute");
   limits.reserve({ tokens: 0, spend: 0 }, NOW);
   t.strictSame(refused(limits, { tokens: 0, spend: 0 }), {
@@ -47,7 +47,7 @@ t.test("room within a minute is a refusal to come back from, in whole seconds ro
 });
 
 t.test(
-  "room that returns later names the time in words and what to type, and nothing to retry",
+  "for capacity that returns later, the refusal names the time and what to type, without Retry-After",
   async (t) => {
     t.strictSame(
       refused(filled("tokens: 400k/hour", { tokens: 399_000, spend: 0 }), { tokens: 9500, spend: 0 }),
@@ -75,7 +75,7 @@ t.test(
   },
 );
 
-t.test("the border between the two lies at sixty seconds", async (t) => {
+t.test("the border between the two is at sixty seconds", async (t) => {
   const limits = counters("requests: 1/hour");
   limits.reserve({ tokens: 0, spend: 0 }, NOW);
   const shortage = limits.check({ tokens: 0, spend: 0 }, NOW);
@@ -90,7 +90,7 @@ t.test("the border between the two lies at sixty seconds", async (t) => {
 });
 
 t.test(
-  "a limit that calls under way may free is worth another try, later where its window is long",
+  "a limit that requests in flight may free is worth a retry, later if its window is long",
   async (t) => {
     const held = (per: string) =>
       refused(filled(`tokens: 1000/${per}`, { tokens: 100, spend: 0 }, { tokens: 800, spend: 0 }), {
@@ -187,7 +187,7 @@ function rates(limits: Counters): Record<string, string | undefined> {
   return Object.fromEntries(names.map((name, at) => [name, headers[at * 2 + 1]]));
 }
 
-t.test("what is left is told in the conventional headers, for the limit nearest to its end", async (t) => {
+t.test("the conventional headers say what is left of the limit nearest to its end", async (t) => {
   const limits = counters(
     "requests: [10/minute, 5/day], tokens: 1k/minute, spend: $1/day, concurrent: 9",
     "$5",

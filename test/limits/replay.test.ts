@@ -201,7 +201,7 @@ const operation = fc.oneof(
     }),
   },
   { weight: 3, arbitrary: fc.record({ do: fc.constant("jump" as const), ms: jump }) },
-  { weight: 1, arbitrary: fc.record({ do: fc.constant("look" as const) }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant("levels" as const) }) },
 );
 type Operation = typeof operation extends fc.Arbitrary<infer T> ? T : never;
 
@@ -238,7 +238,7 @@ function perform(journaled: JournaledLimiter, step: Operation): void {
     case "jump":
       journaled.clock.wall += step.ms;
       return;
-    case "look":
+    case "levels":
       for (const tool of Object.values(tools)) journaled.limiter.levels(tool);
       return;
   }
@@ -317,7 +317,7 @@ t.test("a request that a crash interrupted counts what was held for it", async (
   ]);
 });
 
-t.test("a request whose lines are lost does not keep its slot", async (t) => {
+t.test("a request whose lines are lost does not stay in flight", async (t) => {
   const journaled = new JournaledLimiter();
   const call = journaled.reserve("codex", 100, 50);
   if (call === null) return void t.fail("the request was refused");
@@ -350,7 +350,7 @@ t.test("what the console billed counts as spend", async (t) => {
   t.match(restored(lines).carry(), [{ total: 35 }]);
 });
 
-t.test("records of nobody, refusals and other lines count nothing", async (t) => {
+t.test("records of unknown callers, refusals and other lines count nothing", async (t) => {
   const lines = [
     { kind: "open", id: "r1", tool: null, started_at: START, admitted_at: START },
     { kind: "open", id: "r2", tool: "codex", started_at: START, admitted_at: null },
@@ -374,7 +374,7 @@ t.test("a carry replaces everything that was known of its tool", async (t) => {
   t.strictSame(again.carry(), [empty]);
 });
 
-t.test("an allowance is carried until its month lies before all that are kept", async (t) => {
+t.test("an allowance is carried until its month is before all that are kept", async (t) => {
   const journaled = new JournaledLimiter();
   journaled.allow("codex", 2, null);
   const kept: number[] = [];

@@ -1,5 +1,5 @@
 import t, { type Test } from "tap";
-import type { Period } from "../../src/config/shape.ts";
+import type { Period } from "../../src/config/schema.ts";
 import { systemCalendar, windowOf } from "../../src/limits/windows.ts";
 import { at, MINUTE } from "./limits-under-test.ts";
 
@@ -104,7 +104,7 @@ for (const [zone, rows] of Object.entries(ZONES)) {
   });
 }
 
-t.test("in every place, each moment lies in one window, and the windows leave no gap", async (t) => {
+t.test("in every place, each moment is in one window, and the windows leave no gap", async (t) => {
   for (const zone of Object.keys(ZONES)) {
     await inZone(zone, () => {
       const faults: string[] = [];
@@ -138,7 +138,7 @@ t.test("in every place, each moment lies in one window, and the windows leave no
   }
 });
 
-/** Node reads the zone anew when it is set here. */
+/** Node reads the zone again when it is set here. */
 async function inZone(zone: string, run: () => void): Promise<void> {
   const before = process.env.TZ;
   process.env.TZ = zone;

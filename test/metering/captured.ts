@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import zlib from "node:zlib";
-import { type AnswerHead, Meter, type Reading } from "../../src/metering/meter.ts";
+import { Meter, type Reading, type ResponseHead } from "../../src/metering/meter.ts";
 import type { Metering } from "../../src/metering/protocols.ts";
 import { NO_TOKENS } from "../../src/metering/usage.ts";
 import { ROOT } from "../doubles/paths.ts";
@@ -12,7 +12,7 @@ const FOLDER = join(ROOT, "test", "metering", "streams");
 export interface Captured {
   readonly name: string;
   readonly note: string;
-  readonly head: AnswerHead;
+  readonly head: ResponseHead;
   readonly body: Buffer;
   readonly expected: Omit<Reading, "text" | "problem">;
   /** Where it is said. */
@@ -44,7 +44,7 @@ function parse(name: string, file: string): Captured {
   return { name, note, head, body, expected: { ...expected, tokens }, text };
 }
 
-export function read(head: AnswerHead, pieces: readonly Buffer[]): Promise<Reading> {
+export function read(head: ResponseHead, pieces: readonly Buffer[]): Promise<Reading> {
   const meter = new Meter(head);
   for (const piece of pieces) meter.see(piece);
   return meter.finish();

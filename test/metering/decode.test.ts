@@ -70,7 +70,7 @@ t.test("a stream that was cut is decoded as far as it came, without problem", as
   }
 });
 
-t.test("nothing at all is nothing, and told at once", async (t) => {
+t.test("an empty body is decoded at once", async (t) => {
   for (const encoding of ["gzip", "deflate", "br", "gzip, br", "identity"]) {
     const reading = decoding(encoding);
     t.equal(await reading.finish(), null);

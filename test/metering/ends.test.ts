@@ -144,7 +144,7 @@ t.test("an error as JSON with a good status is a refusal too", async (t) => {
     t.match(await readAs(metering, text, { contentType }), { refused: false, reached: null }, text);
 });
 
-t.test("a stream that was cut is told from one that ended", async (t) => {
+t.test("a stream that was cut is distinguished from one that ended", async (t) => {
   for (const text of Object.values(PINGS))
     if (text !== "")
       for (const metering of ["chat", "messages", "responses"] as const)

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import fc from "fast-check";
 import t from "tap";
-import { AnswerText, estimateTokens, requestText, type TextBytes } from "../../src/metering/estimate.ts";
+import { estimateTokens, ResponseText, requestText, type TextBytes } from "../../src/metering/estimate.ts";
 import { NO_TOKENS } from "../../src/metering/usage.ts";
 import { runs } from "../doubles/random.ts";
 
@@ -105,7 +105,7 @@ t.test("any bytes can be counted", (t) => {
 });
 
 function writtenIn(document: unknown): TextBytes {
-  const text = new AnswerText();
+  const text = new ResponseText();
   text.add(document);
   return text.bytes;
 }

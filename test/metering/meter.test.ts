@@ -184,7 +184,7 @@ t.test("an error counts in the streams that are known, and only where it says so
     (await read({ ...STREAM, metering }, [Buffer.from(text)])).failed;
   t.equal(await failed(CHAT + error, null), true);
   t.equal(await failed(error, "chat"), true);
-  t.equal(await failed(error, null), false, "what it means there, nobody knows");
+  t.equal(await failed(error, null), false, "its meaning there is unknown");
   t.equal(await failed(CHAT + empty + CHAT_STOP, "chat"), false);
   t.equal(await failed(`${CHAT}data: [DONE]\n\n${error}`, "chat"), false, "nothing follows the last word");
   t.equal(await failed(CHAT + CHAT_STOP + error, "chat"), true, "but a finish reason is not that");
@@ -359,7 +359,7 @@ t.test("the memory of a meter is bounded, whatever the answer", async () => {
   }
 });
 
-t.test("an encoding nobody here can read is problem, and says nothing of the stream's end", async (t) => {
+t.test("an unsupported encoding is a problem, and says nothing about the stream's end", async (t) => {
   const reading = await read({ ...STREAM, contentEncoding: "compress" }, [Buffer.from(CHAT)]);
   t.match(reading, { tokens: null, reached: null, problem: "its content encoding is not supported" });
 });

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import type { MatchLogic } from "@pydantic/genai-prices";
 import fc from "fast-check";
 import t from "tap";
-import type { Named, Price } from "../../src/config/shape.ts";
+import type { Named, Price } from "../../src/config/schema.ts";
 import { tableOf } from "../../src/metering/price-table.ts";
 import { microdollars, Prices, readPriceTable } from "../../src/metering/prices.ts";
 import { NO_TOKENS, type Tokens } from "../../src/metering/usage.ts";

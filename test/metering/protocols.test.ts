@@ -1,7 +1,7 @@
 import t from "tap";
 import { contentKind, isBilledLater, meteringOf } from "../../src/metering/protocols.ts";
 
-t.test("what costs tokens is told by the end of its path, however it is spelled", async (t) => {
+t.test("the end of a path decides whether it costs tokens, however it is spelled", async (t) => {
   for (const [endpoint, metering] of [
     ["/v1/chat/completions", "chat"],
     ["/v1/chat/completions/", "chat"],
@@ -45,7 +45,7 @@ t.test("what is known to cost no tokens is not waited for", async (t) => {
   }
 });
 
-t.test("what is billed later is told from what is free", async (t) => {
+t.test("what is billed later is distinguished from what is free", async (t) => {
   for (const [endpoint, later] of [
     ["/v1/batches", true],
     ["/v1/messages/batches", true],

@@ -1,11 +1,11 @@
 import fc from "fast-check";
 import t from "tap";
 import type { Metering } from "../../src/metering/protocols.ts";
-import { AnswerFacts, type Tokens } from "../../src/metering/usage.ts";
+import { ResponseFacts, type Tokens } from "../../src/metering/usage.ts";
 import { runs } from "../doubles/random.ts";
 
 function tokens(metering: Metering, ...usages: readonly unknown[]): Tokens | null {
-  const facts = new AnswerFacts(metering);
+  const facts = new ResponseFacts(metering);
   for (const usage of usages) facts.add({ usage });
   return facts.tokens;
 }

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { inspect } from "node:util";
 import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
-import type { Tool } from "../../src/config/shape.ts";
+import type { Tool } from "../../src/config/schema.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { Agents } from "../../src/proxy/agents.ts";
 import { command, type Ended, newHome, saveConfig, startServing } from "../doubles/command.ts";

@@ -19,12 +19,12 @@ const CASES: Readonly<Record<string, readonly number[]>> = {
 /** Those that no test here shows, and why. */
 const NOT_HERE: Readonly<Record<string, string>> = {
   "AUTH-07": "the dashboard's own token is in test/dashboard",
-  "BRW-13": "the dashboard's door is in test/dashboard/server.test.ts",
-  "BRW-14": "the dashboard's door is in test/dashboard/server.test.ts",
-  "BRW-16": "the dashboard's door is in test/dashboard/server.test.ts",
+  "BRW-13": "the dashboard's server is tested in test/dashboard/server.test.ts",
+  "BRW-14": "the dashboard's server is tested in test/dashboard/server.test.ts",
+  "BRW-16": "the dashboard's server is tested in test/dashboard/server.test.ts",
   "BRW-17":
     "a browser looks at the dashboard in test/dashboard/browser.test.ts; what the command line prints is in test/cli",
-  "BRW-18": "the dashboard's door is in test/dashboard/server.test.ts",
+  "BRW-18": "the dashboard's server is tested in test/dashboard/server.test.ts",
   "HTTP-17": "config.yaml has no list of allowed paths: a tool may call every endpoint of its gateway",
   "HTTP-22": "the fuzz has a file of its own in test/security",
   "HTTP-23": "config.yaml has no limit for bodies: they stream, whatever their size",

@@ -21,7 +21,7 @@ import {
   setClock,
 } from "./journal/journal-under-test.ts";
 
-interface Scene {
+interface TestLog {
   readonly usage: UsageLog;
   readonly limiter: Limiter;
   readonly clock: SetClock;
@@ -30,7 +30,7 @@ interface Scene {
   readonly index: string;
 }
 
-function scene(t: Test, state: string, keep: number, clock: SetClock): Scene {
+function startLog(t: Test, state: string, keep: number, clock: SetClock): TestLog {
   const ticker = heldTicker();
   const limiter = new Limiter(clock, systemCalendar);
   const [folder, index] = [join(state, "usage"), join(state, "index.db")];
@@ -54,7 +54,7 @@ function scene(t: Test, state: string, keep: number, clock: SetClock): Scene {
 }
 
 /** Lets the next maintenance run, and waits for its end. */
-async function maintain({ usage, clock, ticker }: Scene, time: number): Promise<void> {
+async function maintain({ usage, clock, ticker }: TestLog, time: number): Promise<void> {
   const before = usage.state().maintainedAt;
   clock.time = time;
   ticker.pass();
@@ -64,9 +64,10 @@ async function maintain({ usage, clock, ticker }: Scene, time: number): Promise<
 t.test("a stream from yesterday keeps its one record through midnight, gzip and retention", async (t) => {
   const state = newFolder(t);
   const clock = setClock(NOON);
-  const it = scene(t, state, 2 * DAY, clock);
+  const it = startLog(t, state, 2 * DAY, clock);
   const { journal } = it.usage;
-  const [early, stream] = [opening({ model: "early" }), opening({ model: "stream" })];
+  const early = opening({ model: "early" });
+  const stream = opening({ model: "stream" });
   await journal.open(early);
   journal.close(early.id, closing());
   await journal.open(stream);
@@ -112,17 +113,17 @@ t.test("what was spent ever outlives the days it was spent on", async (t) => {
   const state = newFolder(t);
   const clock = setClock(NOON);
   const tool = toolOf("quota: $100");
-  const spend = async ({ usage, limiter }: Scene) => {
+  const spend = async ({ usage, limiter }: TestLog) => {
     const lease = limiter.takeNow(tool, { tokens: 100, spend: 50 });
-    if (lease === null) throw new Error("there is room");
+    if (lease === null) throw new Error("there is no capacity");
     const one = opening({ tool: tool.name, started_at: clock.time, admitted_at: clock.time });
     await usage.journal.open(one);
     limiter.recorded(lease, one.id);
     usage.journal.close(one.id, closing());
     limiter.settle(lease, { tokens: 2342, spend: 8130 });
   };
-  const spent = ({ limiter }: Scene) => limiter.levels(tool).levels.at(-1)?.used;
-  let it = scene(t, state, DAY, clock);
+  const spent = ({ limiter }: TestLog) => limiter.levels(tool).levels.at(-1)?.used;
+  let it = startLog(t, state, DAY, clock);
   for (let day = 0; day < 8; day += 1) {
     clock.time = NOON + day * DAY;
     await spend(it);
@@ -130,14 +131,14 @@ t.test("what was spent ever outlives the days it was spent on", async (t) => {
     if (day % 2 === 0) continue;
     await maintain(it, clock.time + 3_600_000);
     await it.usage.stop();
-    it = scene(t, state, DAY, clock);
+    it = startLog(t, state, DAY, clock);
     t.equal(spent(it), (day + 1) * 8130, "after a restart, too");
   }
   t.ok(readdirSync(it.folder).length < 8, "some of the days are gone");
 });
 
 t.test("a reader finds everything that was appended before it asked", async (t) => {
-  const it = scene(t, newFolder(t), 400 * DAY, setClock());
+  const it = startLog(t, newFolder(t), 400 * DAY, setClock());
   const { journal } = it.usage;
   for (let round = 0; round < 5; round += 1) {
     for (let n = 0; n < 20; n += 1) {
@@ -155,7 +156,7 @@ t.test("a reader finds everything that was appended before it asked", async (t) 
     "100",
   );
   rmSync(it.index);
-  t.match(await it.usage.catchUp(), { current: true, share: 1 }, "an index that is gone is made anew");
+  t.match(await it.usage.catchUp(), { current: true, share: 1 }, "an index that is gone is rebuilt");
   t.equal(indexedRecords(it.index).length, 100);
   // Many at once, also while a thread that was idle ends.
   const asked = Array.from({ length: 20 }, async (_, n) => {

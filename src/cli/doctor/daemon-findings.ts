@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { connect } from "node:net";
-import type { Listen } from "../../config/shape.ts";
+import type { Listen } from "../../config/schema.ts";
 import type { Asked } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import type { Paths } from "../../core/paths.ts";

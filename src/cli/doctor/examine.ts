@@ -1,6 +1,5 @@
-import { DEFAULT_LISTEN } from "../../config/defaults.ts";
 import { type Loaded, loadConfig } from "../../config/load.ts";
-import type { Config } from "../../config/shape.ts";
+import { type Config, DEFAULT_LISTEN } from "../../config/schema.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import type { Paths } from "../../core/paths.ts";
@@ -105,9 +104,9 @@ async function atGateways(
       const known = sameFile ? asked.value.tools.find((each) => each.name === tool.name) : undefined;
       return toolFindings(tool, { config, probe, known, uses: history.uses, now });
     }),
-    ...[...keys.warnings()].map(
-      ([name, what]): Finding => ({ id: "key", level: "warning", about: `tool ${name}`, what, next: null }),
-    ),
+    ...keys.warnings().map(({ name, message }): Finding => {
+      return { id: "key", level: "warning", about: `tool ${name}`, what: message, next: null };
+    }),
     ...(history.problem === null ? [] : [unreadable(history.problem)]),
   ];
 }

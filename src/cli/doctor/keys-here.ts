@@ -1,19 +1,19 @@
 import { existsSync } from "node:fs";
-import type { Config, Tool } from "../../config/shape.ts";
+import type { Config, Tool } from "../../config/schema.ts";
+import type { KeyState } from "../../config/snapshot.ts";
 import { systemClock } from "../../core/clock.ts";
-import type { KeyState } from "../../core/key-source.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { wantsOf } from "../../daemon/reload.ts";
-import { createKeyring } from "../../keys/keyring.ts";
-import type { CommandAs } from "../../keys/sources/command.ts";
-import { createTrust } from "../../keys/trust.ts";
+import { Keyring, type KeyWarning } from "../../keys/keyring.ts";
+import type { CommandAs } from "../../keys/sources.ts";
+import { Trust } from "../../keys/trust.ts";
 
 export interface KeysHere {
   keyOf(tool: Tool): KeyState;
   secrets(): Iterable<Secret>;
-  /** By tool, what should be mended although the key works. */
-  warnings(): ReadonlyMap<string, string>;
+  /** What should be corrected although the key works. */
+  warnings(): readonly KeyWarning[];
   close(): void;
 }
 
@@ -37,10 +37,10 @@ const NOT_READ: KeyState = {
 /** The tools' keys, read as the daemon would read them and held to the same trust: doctor moves no key either. */
 export async function readKeysHere(deps: KeysHereDeps): Promise<KeysHere> {
   const { config, paths, env, running, as } = deps;
-  const trust = createTrust({ file: paths.trust, clock: systemClock });
+  const trust = new Trust({ file: paths.trust, clock: systemClock });
   const first = !existsSync(paths.trust);
   await trust.load();
-  const keyring = createKeyring({ trust, env, clock: systemClock, onLate: () => {}, limit: PATIENCE_MS, as });
+  const keyring = new Keyring({ trust, env, clock: systemClock, onLate: () => {}, limit: PATIENCE_MS, as });
   const wants = wantsOf(config, paths)
     .filter(({ name }) => Object.hasOwn(config.tools, name))
     .filter(({ source }) => !running || (source.kind !== "command" && source.kind !== "keychain"));

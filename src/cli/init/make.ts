@@ -1,7 +1,7 @@
 import { createConfig } from "../../config/edit-file.ts";
-import { baseUrl } from "../../config/fields/address.ts";
-import { gatewayFromUrl } from "../../config/fields/gateway.ts";
 import { readText } from "../../config/load.ts";
+import { gatewayFromUrl } from "../../config/parse.ts";
+import { baseUrl } from "../../config/values.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";

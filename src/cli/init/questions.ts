@@ -1,5 +1,5 @@
-import { baseUrl } from "../../config/fields/address.ts";
 import { parseConfig } from "../../config/parse.ts";
+import { baseUrl } from "../../config/values.ts";
 import { EXIT } from "../../core/errors.ts";
 import { canceled, failNull, notice } from "../ui/messages.ts";
 import type { Prompter } from "../ui/prompts.ts";

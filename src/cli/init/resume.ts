@@ -1,9 +1,8 @@
 import { setToken } from "../../config/edit-tools.ts";
 import { loadConfig } from "../../config/load.ts";
-import { problemsInWords } from "../../config/problem.ts";
-import type { Config, Tool } from "../../config/shape.ts";
+import { formatProblems } from "../../config/problems.ts";
+import { type Config, describeSource, type Tool } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
-import { describeSource } from "../../core/key-source.ts";
 import type { Paths } from "../../core/paths.ts";
 import { add } from "../tools/add.ts";
 import { editConfig } from "../tools/edit.ts";
@@ -24,7 +23,7 @@ export async function resume(paths: Paths, options: InitOptions): Promise<void> 
     // Without tools a file is no configuration yet, and that is all that may be wrong with it.
     const lacksTools = text !== null && planTool(text, paths.home, options.tool ?? "first", {}).ok;
     if (lacksTools) return addFirst(options);
-    return fail(problemsInWords(paths.config, problems), EXIT.badConfig);
+    return fail(formatProblems(paths.config, problems), EXIT.badConfig);
   }
   const fault = otherGateway(config, options.gateway);
   if (fault !== null) return fail(fault, EXIT.usage);

@@ -1,5 +1,5 @@
+import { alarmClaim, alarmRemedy } from "../../mirror/report/messages.ts";
 import type { Alarm } from "../../mirror/report/shape.ts";
-import { alarmClaim, alarmRemedy } from "../../mirror/report/words.ts";
 import { count } from "../../usage/reports/format.ts";
 import { indentedNote } from "../ui/messages.ts";
 import { printable, wrap } from "../ui/text.ts";

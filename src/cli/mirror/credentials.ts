@@ -1,4 +1,4 @@
-import type { ConsoleLogin } from "../../config/shape.ts";
+import type { ConsoleLogin } from "../../config/schema.ts";
 import type { LoginRequest } from "../../mirror/login.ts";
 import type { MirrorReport } from "../../mirror/report/shape.ts";
 import type { Prompter } from "../ui/prompts.ts";

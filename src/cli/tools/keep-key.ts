@@ -1,6 +1,6 @@
 import { loadConfig } from "../../config/load.ts";
+import { describeSource } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
-import { describeSource } from "../../core/key-source.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { forgetKey, type KeyPlace, storeKey } from "../../keys/store.ts";

@@ -1,5 +1,5 @@
-import { amount, dollars, moment } from "../../config/fields/values.ts";
-import type { Read } from "../../config/text/section.ts";
+import type { Reader } from "../../config/section.ts";
+import { amount, dollars, moment } from "../../config/values.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { AllowanceAnswer, AllowanceRequest } from "../../control/routes.ts";
 import type { LimitStatus } from "../../control/tool-status.ts";
@@ -95,7 +95,7 @@ function nextTime(hour: number, minute: number, now: number): number {
   return at(day) > now ? at(day) : at(day + 1);
 }
 
-function read<T>(reader: Read<T>, text: string, option: string): Value<T> {
+function read<T>(reader: Reader<T>, text: string, option: string): Value<T> {
   const reading = reader(text);
   if ("value" in reading) return reading;
   return { fault: `${option}: ${reading.fault}${reading.hint === undefined ? "" : `: ${reading.hint}`}` };

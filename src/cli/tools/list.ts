@@ -1,5 +1,5 @@
 import { loadConfig } from "../../config/load.ts";
-import { problemsInWords } from "../../config/problem.ts";
+import { formatProblems } from "../../config/problems.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { type LimitStatus, type ToolStatus, toolStatusOffline } from "../../control/tool-status.ts";
@@ -27,7 +27,7 @@ export async function list(options: { json?: boolean }): Promise<void> {
   if (asked.ok) tools = asked.value.tools;
   else {
     const { config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
-    if (config === null) return fail(problemsInWords(paths.config, problems), EXIT.badConfig);
+    if (config === null) return fail(formatProblems(paths.config, problems), EXIT.badConfig);
     tools = Object.values(config.tools).map((tool) => toolStatusOffline(tool, config, now));
   }
   if (options.json) process.stdout.write(`${JSON.stringify(tools, null, 2)}\n`);

@@ -1,8 +1,7 @@
 import { removeTool } from "../../config/edit-tools.ts";
 import { loadConfig } from "../../config/load.ts";
-import type { Config } from "../../config/shape.ts";
+import { type Config, describeSource } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
-import { describeSource } from "../../core/key-source.ts";
 import { findPaths } from "../../core/paths.ts";
 import { fail, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";

@@ -1,14 +1,13 @@
 import { setKey } from "../../config/edit-tools.ts";
 import { loadConfig } from "../../config/load.ts";
 import { parseConfig } from "../../config/parse.ts";
-import { problemsInWords } from "../../config/problem.ts";
-import type { Config, Gateway, Tool } from "../../config/shape.ts";
+import { formatProblems } from "../../config/problems.ts";
+import { type Config, describeSource, type Gateway, type KeySource, type Tool } from "../../config/schema.ts";
+import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
-import { describeSource, type KeySource } from "../../core/key-source.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { forgetKey, type KeyPlace } from "../../keys/store.ts";
-import { shellWord } from "../../keys/words.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
 import { editConfig } from "./edit.ts";
 import { type Effect, whenInForce } from "./effect.ts";
@@ -59,7 +58,7 @@ async function rotationOf(name: string, options: RotateOptions): Promise<Rotatio
   if (conflict !== null) return failNull(conflict, EXIT.usage);
   const { config, problems, found } = await loadConfig(paths.config, { home: paths.home, strict: false });
   if (!found) return failNull(`there is no ${paths.config} → keybearer init`, EXIT.failed);
-  if (config === null) return failNull(problemsInWords(paths.config, problems), EXIT.badConfig);
+  if (config === null) return failNull(formatProblems(paths.config, problems), EXIT.badConfig);
   const tool = config.tools[name];
   const gateway = config.gateways[tool?.gateway ?? ""];
   if (tool === undefined || gateway === undefined) {
@@ -247,7 +246,7 @@ async function clearPlace({ paths, tool, old }: Rotated, doubt: string | null): 
   if (doubt !== null) {
     const away =
       place.kind === "file"
-        ? `rm ${shellWord(place.path)}`
+        ? `rm ${quoteForShell(place.path)}`
         : "delete that entry in the keychain's own program";
     return notice(`the old key stays in ${where}: ${doubt}. once it works → ${away}`);
   }

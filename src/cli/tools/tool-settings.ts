@@ -1,9 +1,9 @@
 import type { EditResult, YamlMap, YamlValue } from "../../config/edit.ts";
 import { addGroup, addTool } from "../../config/edit-tools.ts";
 import { parseConfig } from "../../config/parse.ts";
-import type { Problem } from "../../config/problem.ts";
-import type { Config, Gateway, Tool } from "../../config/shape.ts";
-import { joinPath } from "../../config/text/tree.ts";
+import type { Problem } from "../../config/problems.ts";
+import type { Config, Gateway, Tool } from "../../config/schema.ts";
+import { joinPath } from "../../config/yaml.ts";
 
 /** The settings of a new tool as the command line takes them: written like config.yaml, the dollar sign left to taste. */
 export interface ToolOptions {

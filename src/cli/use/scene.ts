@@ -2,8 +2,8 @@ import { realpath } from "node:fs/promises";
 import { chooseModels, type Target } from "../../clients/snippets.ts";
 import type { Client } from "../../clients/table.ts";
 import { loadConfig } from "../../config/load.ts";
-import { problemsInWords } from "../../config/problem.ts";
-import type { Listen } from "../../config/shape.ts";
+import { formatProblems } from "../../config/problems.ts";
+import type { Listen } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { EXIT } from "../../core/errors.ts";
@@ -39,7 +39,7 @@ export async function findTool(paths: Paths, name: string): Promise<Found> {
   if (config === null) {
     if (!found && status?.sandbox === true && !paths.explicit) return sandboxTool(status, name);
     return found
-      ? failed(problemsInWords(paths.config, problems), EXIT.badConfig)
+      ? failed(formatProblems(paths.config, problems), EXIT.badConfig)
       : failed(`there is no ${paths.config} → keybearer init`, EXIT.badConfig);
   }
   const tool = config.tools[name];

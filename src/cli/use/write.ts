@@ -10,7 +10,7 @@ import type { Edited } from "../../clients/text-edit.ts";
 import { writeConfig } from "../../config/edit-file.ts";
 import { setToken } from "../../config/edit-tools.ts";
 import { readText } from "../../config/load.ts";
-import type { Tool } from "../../config/shape.ts";
+import type { Tool } from "../../config/schema.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";

@@ -1,4 +1,4 @@
-import type { ConsoleKind } from "../../config/shape.ts";
+import type { ConsoleKind } from "../../config/schema.ts";
 import type { Secret } from "../../core/secret.ts";
 import type { ConsoleRow } from "../console-row.ts";
 

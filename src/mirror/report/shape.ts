@@ -1,4 +1,4 @@
-import type { ConsoleKind } from "../../config/shape.ts";
+import type { ConsoleKind } from "../../config/schema.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import type { ConsoleRow } from "../console-row.ts";
 import type { ConsoleKey, FaultKind } from "../consoles/console.ts";

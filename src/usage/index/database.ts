@@ -4,18 +4,18 @@ import { errorMessage } from "../../core/errors.ts";
 import { COLUMN_DEFINITIONS } from "../record.ts";
 import { SERIES, SUMS } from "../rollups.ts";
 
-/** Of the tables below. An index of another version is rebuilt. */
+/** The version of the tables below. An index of another version is rebuilt. */
 const VERSION = 3;
-/** "kbix" in SQLite's header: tells an index from another program's database. */
+/** "kbix" in SQLite's header, which another program's database does not have. */
 const APPLICATION_ID = 0x6b626978;
 
 /**
  * records: one row per request. `day` is the journal file of the line that opened or closed it, so that retention removes
- * the same rows a rebuild would leave out.
+ * the rows that a rebuild would not have.
  * rollups: the finished records, added up by quarter hour.
  * early_amends: amend lines that came before their record.
  * acks, held_keys: what the mirror keeps in the journal.
- * meta: the position in the journal, and how many damaged lines were skipped before it; see MetaName.
+ * meta: the position in the journal and more; see MetaName in writer.ts.
  */
 const SCHEMA = `
   CREATE TABLE usage.records (${COLUMN_DEFINITIONS}, day TEXT NOT NULL, PRIMARY KEY (id)) STRICT, WITHOUT ROWID;
@@ -45,7 +45,7 @@ const SCHEMA = `
 /** The index is attached as `usage`, the database of console rows as `mirror`. */
 export type AttachedName = "usage" | "mirror";
 
-/** A database in memory to which others are attached, see attach. */
+/** A database in memory to which others are attached; see attach(). */
 export interface Connection {
   readonly db: Database.Database;
   /** Closes at once and never throws. The last writer to close also removes the WAL. */
@@ -78,7 +78,7 @@ export function openIndex(file: string): Connection {
   }
 }
 
-/** Opens it to read; `patience` is how long, in milliseconds, this thread may wait for a lock. Throws an IndexFault. */
+/** @param patience how long, in milliseconds, this thread may wait for a lock. Throws an IndexFault. */
 export function openIndexForReading(file: string, patience = 1000): Connection {
   const connection = attach(file, "ro", patience);
   try {
@@ -90,7 +90,7 @@ export function openIndexForReading(file: string, patience = 1000): Connection {
   }
 }
 
-/** Puts an empty index in the place of whatever is there. */
+/** Replaces whatever is there by an empty index. */
 export function createIndex(file: string): Connection {
   try {
     for (const suffix of DATABASE_SUFFIXES) rmSync(file + suffix, { force: true, recursive: true });
@@ -110,7 +110,7 @@ export function createIndex(file: string): Connection {
   }
 }
 
-/** SQLite's files of one database: the database itself and what SQLite puts beside it. */
+/** The files of one database: itself, and those that SQLite puts beside it. */
 export const DATABASE_SUFFIXES = ["", "-wal", "-shm", "-journal"] as const;
 
 /** Creates an empty file. The WAL takes its mode from it, so the mode must be right before SQLite opens the file. */
@@ -120,16 +120,16 @@ export function createPrivateFile(file: string): void {
   closeSync(descriptor);
 }
 
-/** Reads the whole file; null: it is sound. */
+/** Reads the whole file. null: it is not damaged. */
 export function findDamage(db: Database.Database, name: AttachedName, file: string): string | null {
   const [pageSize] = db.prepare(`PRAGMA ${name}.page_size`).raw().get() as [number];
-  // SQLite takes a page that is cut off for one that ends in zeroes.
+  // SQLite reads a page that was cut off as if it ended in zeroes.
   if (statSync(file).size % pageSize !== 0) return "a part of a page is missing";
   const [found] = db.prepare(`PRAGMA ${name}.quick_check(1)`).raw().get() as [string];
   return found === "ok" ? null : (found.split("\n", 1)[0] ?? found);
 }
 
-/** All or nothing. (libsql's transaction() loses the first error when the rollback fails, too.) */
+/** Commits all of the work or none. (libsql's transaction() hides the first error if the rollback fails, too.) */
 export function transact<T>(db: Database.Database, work: () => T): T {
   db.exec("BEGIN IMMEDIATE");
   try {
@@ -144,7 +144,7 @@ export function transact<T>(db: Database.Database, work: () => T): T {
 
 export function rollBack(db: Database.Database): void {
   try {
-    // After a full disk SQLite may have rolled back by itself.
+    // If the disk is full, SQLite may have rolled back by itself.
     if (db.inTransaction) db.exec("ROLLBACK");
   } catch {
     // The first error says what happened; the caller closes the connection.
@@ -152,8 +152,8 @@ export function rollBack(db: Database.Database): void {
 }
 
 /**
- * The file is attached to a database in memory, because libsql closes a connection only once its last statement was
- * garbage-collected, and keeps its locks until then. DETACH closes at once.
+ * Attaches the file to a database in memory. libsql closes a connection only after its last statement was garbage-collected,
+ * and keeps its locks until then; DETACH closes at once.
  */
 function attach(file: string, mode: "rw" | "ro", patience: number): Connection {
   const db = new Database(":memory:", { timeout: patience });
@@ -176,7 +176,7 @@ function attach(file: string, mode: "rw" | "ro", patience: number): Connection {
   }
 }
 
-/** Attaches a database that must be there. Throws an IndexFault, or SQLite's own error. */
+/** Attaches a database that must exist. Throws an IndexFault, or SQLite's own error. */
 export function attachFile(db: Database.Database, file: string, mode: "rw" | "ro", name: AttachedName): void {
   const found = statSync(file, { throwIfNoEntry: false });
   if (found === undefined) throw new IndexFault("missing", `there is no ${file}`);
@@ -191,11 +191,11 @@ export function detach(db: Database.Database, name: AttachedName): void {
   try {
     db.exec(`DETACH ${name}`);
   } catch {
-    // It was never attached, or its disk is gone.
+    // It was not attached, or its disk is gone.
   }
 }
 
-/** Throws an IndexFault where the attached database was not made by this version. */
+/** Throws an IndexFault if the attached database was made by another version, or another program. */
 export function checkVersion(
   db: Database.Database,
   name: AttachedName,
@@ -214,7 +214,7 @@ const CORRUPT = [11, 26];
 /** A page is missing at the end of the file. SQLite calls that an I/O error. */
 const SHORT_READ = 522;
 
-/** What a failure of SQLite or of the file system means for a database. Anything else is a bug and stays as it is. */
+/** Turns an error of SQLite or of the file system into an IndexFault. Any other error is a bug and is returned as it is. */
 export function indexFault(error: unknown): unknown {
   if (error instanceof IndexFault) return error;
   const { rawCode, code, syscall } = error as { rawCode?: unknown; code?: unknown; syscall?: unknown };

@@ -6,10 +6,10 @@ import { type IndexOptions, type Progress, UsageIndex } from "./usage-index.ts";
 
 export type RunKind = "catch-up" | "rebuild";
 
-/** What the daemon asks the thread for. */
+/** What the daemon sends to the thread. */
 export type Request = { readonly kind: RunKind; readonly number: number } | { readonly kind: "stop" };
 
-/** What it answers: how far it is, then that the run with this number is done, or what it waits for; closed, at its end. */
+/** What the thread sends back: its progress, what it waits for, that the run with this number is done, and that it ends. */
 export type Answer =
   | { readonly kind: "progress"; readonly progress: Progress }
   | {
@@ -25,11 +25,11 @@ export interface WorkerData extends IndexOptions {
   readonly stamp: string | null;
 }
 
-/** While another program has the index locked, or the disk is full, it tries again this often. */
+/** While another program has locked the index, or the disk is full, the thread tries again this often. */
 const RETRY_MS = 200;
 const REPORT_MS = 200;
 
-/** The thread that writes the index. It has nothing else to do, so it works in long steps. */
+/** The thread that writes the index. */
 async function serve(): Promise<void> {
   const port = parentPort;
   if (port === null) return;
@@ -52,7 +52,7 @@ async function serve(): Promise<void> {
     if (request.kind === "stop") break;
     const isStopped = () => requests.some(({ kind }) => kind === "stop");
     await run(index, request.kind, isStopped, answer);
-    // It may have ended early.
+    // The run may have ended early.
     if (isStopped()) break;
     answer({ kind: "done", number: request.number, progress: index.progress(), stamp: index.stamp });
   }
@@ -75,14 +75,14 @@ async function run(
         if (performance.now() - reported < REPORT_MS) continue;
         reported = performance.now();
         answer({ kind: "progress", progress: index.progress() });
-        // Lets messages in.
+        // Lets a stop request arrive.
         await pause(0);
         if (isStopped()) return;
       }
       return;
     } catch (error) {
       if (!(error instanceof IndexFault)) throw error;
-      // What is damaged is rebuilt by the next attempt.
+      // The next attempt rebuilds a damaged index.
       if (error.kind !== "corrupt")
         answer({ kind: "waiting", message: errorMessage(error), progress: index.progress() });
       await pause(RETRY_MS);

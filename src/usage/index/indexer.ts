@@ -7,16 +7,16 @@ import type { Logger } from "../../core/log.ts";
 import type { Answer, Request, RunKind, WorkerData } from "./index-worker.ts";
 import { type IndexOptions, type Progress, stampOf } from "./usage-index.ts";
 
-/** How far the index is behind the journal, for people. */
+/** How much of the journal is in the index. */
 export interface IndexState {
-  /** Everything that was appended before the question is in it. */
+  /** It has everything that was appended before it was asked. */
   readonly current: boolean;
-  /** Of the journal, from 0 to 1. */
+  /** From 0 to 1, by bytes. */
   readonly share: number;
   readonly rebuilding: boolean;
-  /** Why it does not go on; null: it does. */
+  /** Why it does not continue; null: it does. */
   readonly waitingFor: string | null;
-  /** Lines of the journal that could not be read; null: not known yet. */
+  /** Lines of the journal that could not be read; null: unknown yet. */
   readonly damagedLines: number | null;
 }
 
@@ -24,28 +24,28 @@ export interface IndexerDeps extends IndexOptions {
   readonly log: Logger;
 }
 
-/** Lines that may wait before the thread is started for them, and for how long. */
+/** The thread is started after this many new lines, or when the first of them is this old. */
 const MAX_WAITING_LINES = 3000;
 const MAX_WAITING_MS = 60_000;
-/** A thread without work ends after this, so that an idle daemon stays small. */
+/** A thread without work ends after this time, so that an idle daemon stays small. */
 const IDLE_MS = 5000;
-/** After the thread failed. */
+/** How long after a failure no new thread is started. */
 const AFTER_FAILURE_MS = 10_000;
 
-/** Has the index written by a thread of its own, which starts when there is something to write and ends when idle. */
+/** Runs the thread that writes the index. It starts when there is something to write, and ends when it is idle. */
 export class Indexer {
   readonly #deps: IndexerDeps;
   readonly #library = loadedFiles();
   #thread: IndexThread | null = null;
-  /** The last thread has closed the index. */
+  /** Resolves when the last thread has closed the index. */
   #ended: Promise<void> = Promise.resolve();
-  /** Runs that are not finished. */
+  /** How many runs are not finished. */
   #runs = 0;
   #progress: Progress | null = null;
   #stamp: string | null = null;
   #waitingFor: string | null = null;
   #failedAt = Number.NEGATIVE_INFINITY;
-  /** Lines appended since the last run began. */
+  /** How many lines were appended since the last run began. */
   #appended = 0;
   #timer: NodeJS.Timeout | undefined;
   #idle: NodeJS.Timeout | undefined;
@@ -62,7 +62,7 @@ export class Indexer {
     else this.#timer ??= setTimeout(() => this.#catchUpLater(), MAX_WAITING_MS).unref();
   }
 
-  /** Brings the index up to date, for at most so long. */
+  /** Brings the index up to date, and waits for it no longer than this. */
   async catchUp(patienceMs: number): Promise<IndexState> {
     const state = this.state();
     const isUntouched = this.#stamp !== null && stampOf(this.#deps.file) === this.#stamp;
@@ -89,7 +89,7 @@ export class Indexer {
     return position !== null && (position.day > day || (position.day === day && position.passed));
   }
 
-  /** What is missing then, the next run adds. */
+  /** The next start adds what is missing then. */
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#timer);
@@ -108,7 +108,7 @@ export class Indexer {
     });
     const isDone = await Promise.race([this.#run(kind), patience]);
     clearTimeout(timer);
-    // Whatever was appended or asked for meanwhile: this question is answered.
+    // What was appended during the run does not matter to this caller.
     return { ...this.state(), current: isDone };
   }
 
@@ -118,13 +118,13 @@ export class Indexer {
     this.#timer = undefined;
     this.#runs += 1;
     try {
-      // Two threads would do the same work.
+      // Not beside the last thread, which still has the index open.
       await this.#ended;
       clearTimeout(this.#idle);
       this.#thread ??= this.#startThread();
       this.#appended = 0;
       const isDone = (await this.#thread?.run(kind)) ?? false;
-      // What was not finished is still to be done.
+      // So that the index does not count as current.
       if (!isDone) this.#appended += 1;
       return isDone;
     } finally {
@@ -133,7 +133,7 @@ export class Indexer {
     }
   }
 
-  /** null: none can be started now. */
+  /** null: no thread can be started now. */
   #startThread(): IndexThread | null {
     const { file, folder, log } = this.#deps;
     if (this.#stopped || performance.now() - this.#failedAt < AFTER_FAILURE_MS) return null;
@@ -144,7 +144,7 @@ export class Indexer {
     const onFailed = (error: unknown): void => {
       this.#failedAt = performance.now();
       this.#waitingFor = errorMessage(error);
-      log.error({ err: error }, "the usage index failed; it is tried again");
+      log.error({ err: error }, "the usage index failed; it will be tried again");
     };
     try {
       const thread = new IndexThread(
@@ -190,11 +190,11 @@ export class Indexer {
 class IndexThread {
   readonly exited: Promise<void>;
   readonly #worker: Worker;
-  /** Who waits for a run that is not finished, by its number. */
+  /** The callers of unfinished runs, by the number of the run. */
   readonly #waiting = new Map<number, (isDone: boolean) => void>();
   #number = 0;
 
-  /** Throws where the system has no more threads. */
+  /** Throws if the system has no more threads. */
   constructor(data: WorkerData, onAnswer: (answer: Answer) => void, onFailed: (error: unknown) => void) {
     this.#worker = new Worker(workerFile(), { workerData: data, execArgv: [], env: {} });
     this.#worker.unref();
@@ -211,7 +211,7 @@ class IndexThread {
     });
   }
 
-  /** Resolves to whether it was finished. */
+  /** Resolves to false if the thread ended before the run was finished. */
   run(kind: RunKind): Promise<boolean> {
     this.#number += 1;
     const number = this.#number;
@@ -221,9 +221,9 @@ class IndexThread {
     });
   }
 
-  /** Ends after the step that it works on. */
+  /** The thread ends after its current step. */
   end(): Promise<void> {
-    // A process that has nothing else to do must wait until the index is closed.
+    // The process must not exit before the index is closed.
     this.#worker.ref();
     this.#worker.postMessage({ kind: "stop" } satisfies Request);
     return this.exited;
@@ -235,16 +235,16 @@ class IndexThread {
   }
 }
 
-/** Beside this file, before the build and after it. */
+/** It is beside this file, both in the sources and in the build. */
 function workerFile(): URL {
   const ending = import.meta.url.endsWith(".ts") ? "ts" : "js";
   return new URL(`./index-worker.${ending}`, import.meta.url);
 }
 
 /**
- * The files a thread would load, as they were when this process loaded its own. Once they are replaced on disk, a thread would
- * bring a second SQLite into this process, and when one of the two closes a file, the locks of the other are gone (POSIX
- * keeps locks by process: SQLite's "How To Corrupt", 2.2.1).
+ * The files that a thread would load, as they were when this process loaded its own. If an update replaces them, a thread
+ * would bring a second SQLite into this process. When one of the two closes a file, the locks of the other are gone: POSIX
+ * keeps locks by process (SQLite's "How To Corrupt", 2.2.1).
  */
 function loadedFiles(): ReadonlyMap<string, string> {
   const require = createRequire(import.meta.url);

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { closeSync, openSync, readSync, statSync } from "node:fs";
-import { type JournalFile, journalFiles, readLines, startOfDay, statOf } from "../journal/files.ts";
+import { endOfDay, type JournalFile, journalFiles, readLines, startOfDay, statOf } from "../journal/files.ts";
 import { parseLine } from "../journal/lines.ts";
 import {
   type Connection,
@@ -13,11 +13,11 @@ import {
 } from "./database.ts";
 import { IndexWriter, type Position } from "./writer.ts";
 
-/** How far the index is. */
+/** How much of the journal is in the index. */
 export interface Progress {
-  /** Of the journal, from 0 to 1. */
+  /** From 0 to 1, by bytes. */
   readonly share: number;
-  /** It was rebuilt since it was opened. */
+  /** It was created or rebuilt since it was opened. */
   readonly rebuilding: boolean;
   /** Lines of the journal that could not be read. */
   readonly damagedLines: number;
@@ -32,22 +32,22 @@ export interface IndexOptions {
 }
 
 /**
- * The index as its one writer sees it: the worker thread, or a command while no daemon runs. It reads the journal
- * itself. Each batch of lines is applied in one transaction together with the position behind it, so every line is applied
- * once, wherever a crash comes.
+ * The index, as its one writer has it open: the daemon's thread, or a command while no daemon runs. It reads the journal
+ * itself. Each batch of lines is applied in one transaction together with the position after it. So every line is applied
+ * exactly once, even if the process is killed in between.
  */
 export class UsageIndex {
   readonly #options: IndexOptions;
   #connection: Connection | null = null;
   #writer: IndexWriter | null = null;
-  /** Size and time of the file as this writer left it: if it is another now, somebody else wrote to it. */
+  /** The stamp of index.db after the last write. If the file has another one, another program wrote to it. */
   #stamp: string | null;
   #rebuilding = false;
-  /** As last read or written: an index that is locked now can still say how far it is. */
+  /** As last read or written, so that progress() can answer while the index is locked. */
   #position: Position | null = null;
   #damagedLines = 0;
 
-  /** `stamp`: what stamp() returned in an earlier run; null: the file is checked for damage first. */
+  /** @param stamp what an earlier run left; null: the file is checked for damage first. */
   constructor(options: IndexOptions, stamp: string | null) {
     this.#options = options;
     this.#stamp = stamp;
@@ -58,8 +58,8 @@ export class UsageIndex {
   }
 
   /**
-   * Applies what the journal has and the index has not, a batch at each step. Rebuilds the index where it is missing,
-   * damaged or of another version. Throws an IndexFault (busy, disk) where it has to wait.
+   * Applies the lines that the index does not have yet, a batch at each step. Rebuilds the index if it is missing, damaged
+   * or of another version. Throws an IndexFault (busy, disk) if it has to wait.
    */
   *catchUp(): Generator<void> {
     try {
@@ -87,7 +87,7 @@ export class UsageIndex {
           passed: last && finished,
           mark: file.gzipped ? "" : markAt(file.path, end),
         };
-        // An index that is up to date is not written to, so a program that has it locked is not in the way.
+        // An index that is up to date is not written to, so that it does not matter if another program has locked it.
         if (texts.length === 0 && isSamePosition(position, this.#position)) continue;
         const damaged = transact(this.#db(), () => {
           const damaged = writer.apply(texts, file.day);
@@ -104,7 +104,7 @@ export class UsageIndex {
     }
   }
 
-  /** Everything from the beginning. */
+  /** Creates the index again and applies the whole journal. */
   *rebuild(): Generator<void> {
     try {
       this.#create();
@@ -167,7 +167,7 @@ export class UsageIndex {
   }
 
   #use(connection: Connection): IndexWriter {
-    // First, so that it is closed should its tables turn out to be wrong.
+    // Kept first, so that #failed() closes it if its tables turn out to be wrong.
     this.#connection = connection;
     const writer = new IndexWriter(connection.db);
     this.#writer = writer;
@@ -182,28 +182,28 @@ export class UsageIndex {
     this.#connection?.close();
     this.#connection = null;
     this.#writer = null;
-    // The next run checks the whole file, and rebuilds it.
+    // Without a stamp, the next run checks the whole file and rebuilds it.
     if (fault instanceof IndexFault && fault.kind === "corrupt") this.#stamp = null;
     return fault;
   }
 
   #removeOldDays(writer: IndexWriter): void {
     const oldest = journalFiles(this.#options.folder)[0];
-    // No file at all is a folder that went missing, not a journal without days.
+    // A journal always has a file, so the folder is missing.
     if (oldest === undefined) return;
     const before = writer.meta("oldest_day");
-    // A file that is being created has no lines yet.
+    // An empty file is about to get its first lines.
     if (before === oldest.day || statOf(oldest.path)?.size === 0) return;
     transact(this.#db(), () => {
       const removed = writer.removeBefore(oldest.day);
-      const keptFrom = before === null ? firstKept(oldest) : endOfDay(removed);
+      const keptFrom = before === null ? firstKept(oldest) : removed && endOfDay(removed);
       if (keptFrom !== null) writer.setMeta("kept_from", String(keptFrom));
       writer.setMeta("oldest_day", oldest.day);
     });
     this.#stamp = stampOf(this.#options.file);
   }
 
-  /** Where to read on; null: there is nothing. */
+  /** Where to continue reading; null: there is nothing more. */
   #next(position: Position | null): NextLines | null {
     const files = journalFiles(this.#options.folder);
     const at = files.findIndex(({ day }) =>
@@ -215,15 +215,9 @@ export class UsageIndex {
   }
 }
 
-const DAY_MS = 86_400_000;
-
-function endOfDay(day: string | null): number | null {
-  return day === null ? null : startOfDay(day) + DAY_MS;
-}
-
 /**
- * From when on a journal that is read for the first time has everything; null: from the beginning, as nothing was carried
- * into its oldest file.
+ * The time from which a journal that is read for the first time is complete; null: it always was, because nothing was
+ * carried into its oldest file.
  */
 function firstKept(oldest: JournalFile): number | null {
   const [lines] = readLines(oldest, 0, true);
@@ -236,7 +230,7 @@ function firstKept(oldest: JournalFile): number | null {
 interface NextLines {
   readonly file: JournalFile;
   readonly offset: number;
-  /** A newer file follows: nothing is appended to this one any more. */
+  /** A newer file follows, so nothing is appended to this one any more. */
   readonly finished: boolean;
 }
 
@@ -244,10 +238,10 @@ function isSamePosition(a: Position, b: Position | null): boolean {
   return a.day === b?.day && a.offset === b.offset && a.passed === b.passed && a.mark === b.mark;
 }
 
-/** 0 where the file is not the one that was read, or was cut off before that place. */
+/** 0: the file is not the one that was read, or it was cut off before that position. */
 function offsetIn(file: JournalFile, position: Position | null): number {
   if (position === null || position.day !== file.day) return 0;
-  // A day is gzipped only after all of it was read: where this is not the end, a rebuild was cut off.
+  // A day is gzipped only after it was read whole. If the position is not at its end, a rebuild was interrupted.
   if (file.gzipped) return position.offset;
   return markAt(file.path, position.offset) === position.mark ? position.offset : 0;
 }
@@ -255,7 +249,10 @@ function offsetIn(file: JournalFile, position: Position | null): number {
 /** Long enough to hold the id of the last record. */
 const MARK_BYTES = 1024;
 
-/** (The inode does not tell: a file that replaces a deleted one often gets its number.) */
+/**
+ * A hash of what is in a file before an offset. (An inode would not do: a file that replaces a deleted one often gets the
+ * same number.)
+ */
 function markAt(path: string, offset: number): string {
   const length = Math.min(MARK_BYTES, offset);
   const bytes = Buffer.alloc(length);
@@ -268,7 +265,7 @@ function markAt(path: string, offset: number): string {
   return createHash("sha256").update(bytes).digest("hex").slice(0, 16);
 }
 
-/** How much of the journal is before a position, by the sizes of its files. */
+/** How much of the journal is before a position, by bytes. */
 export function shareOf(folder: string, position: Position | null): number {
   let done = 0;
   let total = 0;
@@ -282,13 +279,13 @@ export function shareOf(folder: string, position: Position | null): number {
   return total === 0 ? 1 : done / total;
 }
 
-/** Changes whenever the file is written to, or another one takes its place. */
+/** Changes whenever the file is written to or replaced. */
 export function stampOf(file: string): string | null {
   const found = statSync(file, { throwIfNoEntry: false });
   return found === undefined ? null : [found.dev, found.ino, found.size, found.mtimeMs].join(" ");
 }
 
-/** (Not the device: its number may be another after a boot.) */
+/** Without the device, whose number may change with a boot. */
 function folderIdentity(folder: string): string {
   return String(statSync(folder, { throwIfNoEntry: false })?.ino ?? "");
 }

@@ -20,25 +20,29 @@ import {
   SUMS,
 } from "../rollups.ts";
 
-/** Where the index stands in the journal: everything before it is applied. */
+/** A position in the journal: every line before it is in the index. */
 export interface Position {
   readonly day: string;
   readonly offset: number;
-  /** The file has ended, and a newer one follows. */
+  /** The file was read to its end, and a newer one follows. */
   readonly passed: boolean;
-  /** A hash of what stands before it, so that another file in its place is read from its beginning. */
+  /** A hash of the bytes before it. If they change, the file is another one, and is read from its beginning. */
   readonly mark: string;
 }
 
 /**
- * position: see Position · damaged_lines: how many lines could not be read, of all that were applied · oldest_day: of the
- * journal · kept_from: records from before this time were removed; missing: none were · folder: the identity of the
- * journal's folder · complete: the end of the journal was reached since the index was created. Until then most records are
- * missing, and nothing follows from that.
+ * The names in the table `meta`:
+ * - position: a Position
+ * - damaged_lines: how many lines before the position could not be read
+ * - oldest_day: of the journal
+ * - kept_from: records from before this time were removed; missing: none were
+ * - folder: the identity of the journal's folder
+ * - complete: the end of the journal was reached since the index was created. Until then, a record that is missing here may
+ *   be in the journal.
  */
-export type MetaName = "position" | "damaged_lines" | "oldest_day" | "kept_from" | "folder" | "complete";
+type MetaName = "position" | "damaged_lines" | "oldest_day" | "kept_from" | "folder" | "complete";
 
-/** A record as a batch leaves it, and as the index has it. */
+/** A record as it is stored, and as the lines of a batch change it. */
 interface Entry {
   readonly stored: UsageRecord | null;
   record: UsageRecord;
@@ -46,8 +50,8 @@ interface Entry {
 }
 
 /**
- * Applies journal lines to an open index, inside the caller's transaction. Lines apply by id and say how things are, so
- * reading some twice changes nothing. Within a batch a record is written once, however many lines tell of it.
+ * Applies journal lines to an open index, in the caller's transaction. Lines apply by id, so applying one twice changes
+ * nothing. A batch writes each record once, however many lines it has about it.
  */
 export class IndexWriter {
   readonly #db: Database.Database;
@@ -60,7 +64,7 @@ export class IndexWriter {
   readonly #dropEarlyAmend: Database.Statement;
   readonly #writeAck: Database.Statement;
   readonly #writeHeldKey: Database.Statement;
-  /** There hardly ever is one: it need not be looked for with every record. */
+  /** Almost never true. While it is false, records are written without searching the table. */
   #hasEarlyAmends: boolean;
   readonly #readMeta: Database.Statement;
   readonly #writeMeta: Database.Statement;
@@ -98,7 +102,7 @@ export class IndexWriter {
     this.#writeMeta = db.prepare("INSERT OR REPLACE INTO usage.meta (name, value) VALUES (?, ?)");
   }
 
-  /** Returns how many of the lines are damaged. */
+  /** Returns how many lines are damaged. */
   apply(texts: readonly string[], day: string): number {
     const { lines, damaged } = parseLines(texts);
     const batch = this.#load(lines);
@@ -112,7 +116,7 @@ export class IndexWriter {
     return damaged;
   }
 
-  /** What the index has of the records that the lines tell of, by id. */
+  /** The stored records that the lines are about, by id. */
   #load(lines: readonly Line[]): Map<string, Entry> {
     const ids = new Set<string>();
     for (const line of lines) if ("id" in line) ids.add(line.id);
@@ -124,7 +128,7 @@ export class IndexWriter {
     return batch;
   }
 
-  /** Removes the records of all days before this one, as if their lines had never been. Returns the last of these days. */
+  /** Removes the records of all days before this one, also from the rollups. Returns the last of these days. */
   removeBefore(day: string): string | null {
     const last = this.#db.prepare("SELECT max(day) FROM usage.records WHERE day < ?").raw().get(day);
     const gone = this.#db.prepare(`SELECT ${COLUMN_NAMES} FROM usage.records WHERE day < ?`).raw().all(day);
@@ -172,7 +176,7 @@ export class IndexWriter {
       }
       case "close": {
         const entry = batch.get(line.id);
-        // A finished record does not change.
+        // Only an amend line changes a finished record.
         if (entry !== undefined && entry.record.end !== null) return;
         const amend = this.#takeEarlyAmend(line.id);
         const record = amend === null ? line : amended(line, amend);
@@ -193,7 +197,7 @@ export class IndexWriter {
         return;
       case "lift":
       case "carry":
-        // Only the limits need them.
+        // Only the limits read these.
         return;
     }
   }
@@ -221,7 +225,7 @@ export class IndexWriter {
   }
 }
 
-/** What a batch adds to the rollups, so that each of them is written once. */
+/** The changes of a batch to the rollups, so that each rollup is written once. */
 class Rollups {
   readonly #rollups = new Map<string, Rollup>();
 
@@ -246,8 +250,8 @@ class Rollups {
 const BEFORE_CLOSE = /^\{"kind":"(?:open|head)","id":"(\w+)"/;
 
 /**
- * A `close` line repeats the whole record, so the lines of the same request before it in a batch are not parsed. With them
- * an index takes a sixth longer.
+ * A `close` line repeats the whole record, so earlier lines of the same request in a batch need not be parsed. Parsing them
+ * makes a rebuild a sixth slower.
  */
 function parseLines(texts: readonly string[]): { lines: Line[]; damaged: number } {
   const lines: Line[] = [];

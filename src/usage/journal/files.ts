@@ -1,21 +1,5 @@
-import {
-  closeSync,
-  fchmodSync,
-  fdatasync,
-  fstatSync,
-  fsyncSync,
-  ftruncateSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  readSync,
-  renameSync,
-  rmSync,
-  statSync,
-  writeSync,
-} from "node:fs";
+import { closeSync, openSync, readdirSync, readFileSync, readSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { promisify } from "node:util";
 import { constants, gunzipSync } from "node:zlib";
 import { hasCode } from "../../core/errors.ts";
 
@@ -72,7 +56,7 @@ export function statOf(path: string): { readonly size: number; readonly identity
   return found === undefined ? null : { size: found.size, identity: identityOf(found) };
 }
 
-function identityOf({ dev, ino }: { readonly dev: number; readonly ino: number }): string {
+export function identityOf({ dev, ino }: { readonly dev: number; readonly ino: number }): string {
   return `${dev}:${ino}`;
 }
 
@@ -86,8 +70,8 @@ export interface Lines {
 }
 
 /** Bytes read at a time: about a thousand lines. */
-const CHUNK_BYTES = 1024 * 1024;
-const NEWLINE = 0x0a;
+export const CHUNK_BYTES = 1024 * 1024;
+export const NEWLINE = 0x0a;
 
 /**
  * Reads lines from an offset on, a chunk at a time.
@@ -160,150 +144,5 @@ function readablePart(packed: Buffer): Buffer {
   } catch {
     // Z_SYNC_FLUSH reads a file that was cut off. One that is damaged elsewhere cannot be read at all.
     return Buffer.alloc(0);
-  }
-}
-
-const fdatasyncAsync = promisify(fdatasync);
-
-/** One file of the journal, open for appending. Errors of the disk are thrown. */
-export class DayFile {
-  readonly day: string;
-  readonly path: string;
-  /** When its day is over, milliseconds UTC. */
-  readonly ends: number;
-  /** It was empty when it was opened. */
-  readonly isNew: boolean;
-  readonly #descriptor: number;
-  readonly #identity: string;
-  /** Where the last whole line ends. */
-  #offset: number;
-  /** The file may not end with a whole line, so the next append begins with a line break. */
-  #torn: boolean;
-  /** The running fdatasync, and the one that starts after it. */
-  #syncing: Promise<void> | null = null;
-  #nextSync: Promise<void> | null = null;
-
-  /** @param sync full: the file's name must be on the disk, too. */
-  constructor(folder: string, day: string, sync: "normal" | "full") {
-    this.day = day;
-    this.path = join(folder, `${day}.jsonl`);
-    this.ends = endOfDay(day);
-    this.#descriptor = openSync(this.path, "a+", 0o600);
-    try {
-      // An earlier chmod may have changed it.
-      fchmodSync(this.#descriptor, 0o600);
-      const found = fstatSync(this.#descriptor);
-      this.isNew = found.size === 0;
-      this.#identity = identityOf(found);
-      this.#offset = found.size;
-      this.#torn = found.size > 0 && !this.#endsWithNewline();
-      if (sync === "full" && this.isNew) syncFolder(folder);
-    } catch (error) {
-      closeSync(this.#descriptor);
-      throw error;
-    }
-  }
-
-  /** One write. A full disk writes a part and reports no error: that part is removed again. */
-  append(text: string): void {
-    const bytes = Buffer.from(this.#torn ? `\n${text}` : text);
-    const written = writeSync(this.#descriptor, bytes);
-    if (written !== bytes.length) {
-      this.#torn = true;
-      ftruncateSync(this.#descriptor, this.#offset);
-      this.#torn = false;
-      throw diskFull();
-    }
-    this.#torn = false;
-    this.#offset += written;
-  }
-
-  /** What happened to the file at its path since it was opened; null: nothing. */
-  displaced(): "deleted" | "replaced" | "cut off" | null {
-    const found = statOf(this.path);
-    if (found === null) return "deleted";
-    if (found.identity !== this.#identity) return "replaced";
-    if (found.size < this.#offset) return "cut off";
-    // Another program appended.
-    if (found.size > this.#offset) this.#torn = true;
-    this.#offset = found.size;
-    return null;
-  }
-
-  /** Resolves once everything appended by now is on the disk. Calls that come together share one fdatasync. */
-  sync(): Promise<void> {
-    if (this.#syncing === null) return this.#startSync();
-    this.#nextSync ??= this.#syncing.then(
-      () => this.#startSync(),
-      () => this.#startSync(),
-    );
-    return this.#nextSync;
-  }
-
-  /** Like sync(), for a process that is about to end. */
-  syncNow(): void {
-    fsyncSync(this.#descriptor);
-  }
-
-  close(): void {
-    const close = () => closeSync(this.#descriptor);
-    const lastSync = this.#nextSync ?? this.#syncing;
-    // A descriptor that is closed during its fdatasync may name another file by then.
-    if (lastSync === null) close();
-    else lastSync.then(close, close);
-  }
-
-  /** Puts a copy of the open file at its path, from which it was deleted. */
-  putBack(): void {
-    const temporary = `${this.path}.tmp`;
-    const copy = openSync(temporary, "w", 0o600);
-    try {
-      const chunk = Buffer.allocUnsafe(CHUNK_BYTES);
-      for (let at = 0; ; ) {
-        const length = readSync(this.#descriptor, chunk, 0, CHUNK_BYTES, at);
-        if (length === 0) break;
-        if (writeSync(copy, chunk, 0, length) !== length) throw diskFull();
-        at += length;
-      }
-      fsyncSync(copy);
-      renameSync(temporary, this.path);
-    } catch (error) {
-      rmSync(temporary, { force: true });
-      throw error;
-    } finally {
-      closeSync(copy);
-    }
-  }
-
-  async #startSync(): Promise<void> {
-    this.#nextSync = null;
-    const syncing = fdatasyncAsync(this.#descriptor);
-    this.#syncing = syncing;
-    try {
-      await syncing;
-    } finally {
-      if (this.#syncing === syncing) this.#syncing = null;
-    }
-  }
-
-  #endsWithNewline(): boolean {
-    const last = Buffer.alloc(1);
-    readSync(this.#descriptor, last, 0, 1, this.#offset - 1);
-    return last[0] === NEWLINE;
-  }
-}
-
-/** The error that the system reports when it reports a full disk at all. */
-function diskFull(): Error {
-  return Object.assign(new Error("no space left on device"), { code: "ENOSPC" });
-}
-
-/** Makes sure that the names in a folder are on the disk. */
-function syncFolder(folder: string): void {
-  const descriptor = openSync(folder, "r");
-  try {
-    fsyncSync(descriptor);
-  } finally {
-    closeSync(descriptor);
   }
 }

@@ -1,25 +1,15 @@
-import { mkdirSync } from "node:fs";
-import type { Clock } from "../../core/clock.ts";
-import { errorCode, hasCode } from "../../core/errors.ts";
-import type { Logger } from "../../core/log.ts";
+import { errorCode } from "../../core/errors.ts";
 import type { Ticker } from "../../core/ticker.ts";
 import type { Limiter } from "../../limits/limiter.ts";
 import { type Closing, NOT_CLOSED, type Opening, type UsageRecord, wholeRecord } from "../record.ts";
-import { DayFile, dayOf, journalFiles } from "./files.ts";
+import { CurrentFile, type CurrentFileDeps } from "./current-file.ts";
 import type { AckLine, AmendLine, HeadLine, KeyHeldLine, LiftLine, Line } from "./lines.ts";
 import { restoreFrom } from "./restore.ts";
 
-export interface JournalDeps {
-  readonly folder: string;
-  readonly clock: Clock;
+export interface JournalDeps extends CurrentFileDeps {
   readonly ticker: Ticker;
-  readonly log: Logger;
-  /** full: a record survives a power cut before its request is sent. */
-  readonly sync: "normal" | "full";
   /** Every file begins with what the limits know. When the journal is opened, they get the lines of the newest file. */
   readonly limiter: Pick<Limiter, "carry" | "startReplay" | "replay" | "endReplay">;
-  /** Called after each append. Must not throw. */
-  readonly onAppend: () => void;
 }
 
 export interface JournalState {
@@ -42,9 +32,6 @@ interface InFlight {
   head: ResponseHead | null;
 }
 
-/** After this many bytes the file is checked at once. What was appended since the last check is kept, to be repeated. */
-const MAX_RECENT_BYTES = 8 * 1024 * 1024;
-
 /** Unknown callers: more refusals a minute are not recorded. A web page that asks in a loop must not fill the disk. */
 const MAX_UNKNOWN_PER_MINUTE = 120;
 const MINUTE_MS = 60_000;
@@ -55,27 +42,18 @@ const MINUTE_MS = 60_000;
  */
 export class Journal {
   readonly #deps: JournalDeps;
+  readonly #file: CurrentFile;
   /** Close lines that the disk refused. They are written once it accepts them. */
   readonly #pending = new PendingLines();
   readonly #inFlight = new Map<string, InFlight>();
   /** Requests whose head line will be written at the end of this turn of the event loop. */
   #newHeads: string[] = [];
   readonly #endTicks: () => void;
-  #file: DayFile | null = null;
   /** The lines of earlier runs were read. Until then nothing can be recorded. */
   #restored = false;
   #trouble: JournalState["trouble"] = null;
-  /** The lines since the last check of the file. */
-  #recent: string[] = [];
-  #recentBytes = 0;
-  /** Lines that went into a file that was replaced or cut off. They are repeated before anything else is written. */
-  #repeat = "";
-  /** The file lacks the carry lines, which hold what a start needs from the files before it. */
-  #needsCarry = false;
   #last: { readonly id: string; readonly started_at: number } | null = null;
   readonly #lastUses = new Map<string, number>();
-  #incident: string | null = null;
-  #lostAt: number | null = null;
   #stopped = false;
   /** The current minute, and how many refusals of unknown callers came in it. */
   #minute = 0;
@@ -84,6 +62,7 @@ export class Journal {
 
   constructor(deps: JournalDeps) {
     this.#deps = deps;
+    this.#file = new CurrentFile(deps, () => this.#carryText());
     this.#attempt(() => this.#restore());
     this.#endTicks = deps.ticker.every(1, () => this.#everySecond());
   }
@@ -152,12 +131,12 @@ export class Journal {
 
   /** When it was last noticed that the open file had been replaced or cut off; null: never. */
   lostAt(): number | null {
-    return this.#lostAt;
+    return this.#file.lostAt;
   }
 
   /** The day of the current file; null: none is open. */
   get day(): string | null {
-    return this.#file?.day ?? null;
+    return this.#file.day;
   }
 
   state(): JournalState {
@@ -167,7 +146,7 @@ export class Journal {
       waiting: size,
       lost,
       refusalsLost: refusalsLost + this.#unknownSkipped,
-      incident: this.#incident,
+      incident: this.#file.incident,
     };
   }
 
@@ -179,19 +158,16 @@ export class Journal {
     this.#stopped = true;
     this.#pending.giveUp();
     this.#logLosses();
-    if (this.#deps.sync === "full") this.#attempt(() => this.#file?.syncNow());
-    this.#file?.close();
-    this.#file = null;
+    if (this.#deps.sync === "full") this.#attempt(() => this.#file.syncNow());
+    this.#file.close();
   }
 
   #everySecond(): void {
     this.#attempt(() => {
       if (!this.#restored) this.#restore();
-      this.#checkFile();
-      this.#rollOver();
-      this.#writeRepeat();
+      this.#file.check();
       const text = this.#pending.text();
-      if (text !== "") this.#write(text);
+      if (text !== "") this.#file.write(text);
       this.#pending.clear();
       if (this.#trouble !== null) this.#endTrouble(text !== "");
     });
@@ -200,8 +176,8 @@ export class Journal {
 
   /** Only a write that succeeds shows that the disk works again. */
   #endTrouble(hasWritten: boolean): void {
-    if (!hasWritten) this.#write("\n");
-    if (this.#deps.sync === "full") this.#file?.syncNow();
+    if (!hasWritten) this.#file.write("\n");
+    if (this.#deps.sync === "full") this.#file.syncNow();
     this.#trouble = null;
     this.#deps.log.info("the usage log can be written again");
   }
@@ -209,7 +185,7 @@ export class Journal {
   /** Reads the lines of earlier runs, and closes the records that they left open. If it fails, the next attempt starts over. */
   #restore(): void {
     const { folder, limiter } = this.#deps;
-    this.#openFile();
+    this.#file.open();
     limiter.startReplay();
     const { inFlight, carryIsWhole } = restoreFrom(folder, (line) => {
       limiter.replay(line);
@@ -219,13 +195,12 @@ export class Journal {
     });
     for (const one of inFlight) {
       const record = interruptedRecord(one);
-      this.#write(lineOf("close", record));
+      this.#file.write(lineOf("close", record));
       limiter.replay({ kind: "close", ...record });
     }
     limiter.endReplay();
     this.#restored = true;
-    this.#needsCarry ||= !carryIsWhole;
-    this.#writeCarry();
+    this.#file.writeCarry(!carryIsWhole);
   }
 
   #noteUse({ id, started_at, tool }: Pick<Opening, "id" | "started_at" | "tool">): void {
@@ -257,11 +232,7 @@ export class Journal {
   }
 
   #append(text: string): boolean {
-    return this.#attempt(() => {
-      this.#rollOver();
-      this.#write(text);
-      if (this.#recentBytes > MAX_RECENT_BYTES) this.#checkFile();
-    });
+    return this.#attempt(() => this.#file.append(text));
   }
 
   /** False: it waits in memory. */
@@ -295,26 +266,6 @@ export class Journal {
     this.#trouble = { message, since: this.#trouble?.since ?? this.#deps.clock.now() };
   }
 
-  #write(text: string): void {
-    const file = this.#file ?? this.#openFile();
-    file.append(text);
-    this.#recent.push(text);
-    this.#recentBytes += text.length;
-    this.#deps.onAppend();
-  }
-
-  /** Starts the next day's file. A clock that was set back changes nothing: the newest file stays the current one. */
-  #rollOver(): void {
-    if (this.#file !== null && this.#deps.clock.now() >= this.#file.ends) this.#openFile();
-    this.#writeCarry();
-  }
-
-  #writeCarry(): void {
-    if (!this.#needsCarry) return;
-    this.#write(this.#carryText());
-    this.#needsCarry = false;
-  }
-
   #carryText(): string {
     const carries = this.#deps.limiter.carry();
     const lines = [lineOf("carry", { tools: carries.length })];
@@ -327,57 +278,13 @@ export class Journal {
     return lines.join("");
   }
 
-  /** Checks that the open file is still the one at its path. If it is not, what was appended since the last check is repeated. */
-  #checkFile(): void {
-    const file = this.#file;
-    const displaced = file?.displaced() ?? null;
-    if (file !== null && displaced !== null) {
-      const incident = `${file.path} was ${displaced} while it was open`;
-      if (this.#incident !== incident) this.#deps.log.error(incident);
-      this.#incident = incident;
-      makeFolder(this.#deps.folder);
-      if (displaced === "deleted") file.putBack();
-      else this.#repeat += this.#recent.join("");
-      this.#openFile();
-      if (displaced !== "deleted") {
-        this.#lostAt = this.#deps.clock.now();
-        this.#needsCarry = true;
-      }
-    }
-    this.#recent = [];
-    this.#recentBytes = 0;
-    this.#writeRepeat();
-  }
-
-  #writeRepeat(): void {
-    if (this.#repeat === "") return;
-    this.#write(this.#repeat);
-    this.#repeat = "";
-    this.#writeCarry();
-  }
-
-  /** Today's file, or the newest one if the clock was set back. */
-  #openFile(): DayFile {
-    const { folder, clock, sync } = this.#deps;
-    makeFolder(folder);
-    const newest = journalFiles(folder).at(-1)?.day ?? "";
-    const today = dayOf(clock.now());
-    const file = new DayFile(folder, newest > today ? newest : today, sync);
-    this.#file?.close();
-    this.#file = file;
-    this.#needsCarry ||= file.isNew;
-    return file;
-  }
-
   /** False: the line may not be on the disk, so the request must not be sent. */
   async #synced(id: string): Promise<boolean> {
     try {
-      await this.#file?.sync();
+      await this.#file.sync();
       return true;
     } catch (error) {
       this.#noteTrouble(error);
-      // After a failed fdatasync, Linux drops what it could not write.
-      this.#repeat += this.#recent.join("");
       this.#inFlight.delete(id);
       return false;
     }
@@ -393,15 +300,6 @@ export class Journal {
 /** The kind comes first, for people. Copying a record just to put it there would take as long as writing it. */
 function lineOf(kind: Line["kind"], fields: object): string {
   return `{"kind":"${kind}",${JSON.stringify(fields).slice(1)}\n`;
-}
-
-/** Not its parents: if those are gone, a disk may be unmounted, and will come back. */
-function makeFolder(folder: string): void {
-  try {
-    mkdirSync(folder, { mode: 0o700 });
-  } catch (error) {
-    if (!hasCode(error, "EEXIST")) throw error;
-  }
 }
 
 /** The record of a request that was in flight when the daemon was killed. */

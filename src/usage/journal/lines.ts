@@ -1,4 +1,4 @@
-import type { Period } from "../../config/shape.ts";
+import type { Period } from "../../config/schema.ts";
 import type { Allowance, CarriedRequest } from "../../limits/counters.ts";
 import type { AmendedLimits, Counted, ToolCarry } from "../../limits/replay.ts";
 import { type CountedWindow, PERIODS } from "../../limits/windows.ts";

@@ -18,7 +18,7 @@ export interface Quarters {
 
 /** An hour, a day, a month or several of them, in this machine's time zone. */
 export interface Interval extends Quarters {
-  /** 2026-11, 2026-11-01, or 2026-11-01T02:00+01:00: the offset tells apart the hour that an autumn night has twice. */
+  /** 2026-11, 2026-11-01, or 2026-11-01T02:00+01:00. When clocks go back, one hour occurs twice, with two offsets. */
   readonly name: string;
 }
 
@@ -74,7 +74,7 @@ function endOfHour(quarter: number): number {
   const minutes = new Date(quarter * QUARTER_MS).getMinutes();
   const usual = quarter + 4 - Math.floor(minutes / 15);
   if (hourAt(usual - 1) === hour) return usual;
-  // The clocks change within it.
+  // The clocks change within this hour.
   let end = quarter + 1;
   while (hourAt(end) === hour) end += 1;
   return end;
@@ -132,26 +132,26 @@ const WEEKDAYS = ["sunday", "monday", "tuesday", "wednesday", "thursday", "frida
 const ISO =
   /^(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?\s?(Z|[+-]\d\d(?::?\d\d)?)?$/i;
 
-/** What a text stands for. A time begins and ends at the same millisecond; a day or a month does not. */
+/** A time, whose two ends are the same, or a whole day or month. */
 interface Named {
   readonly from: number;
   readonly to: number;
 }
 
-/** Where a period begins. Calendar words mean this machine's time zone. */
+/** The start of a period. Days and months are those of this machine's time zone. */
 export function parseSince(text: string, now: number): ParsedTime {
   const named = parse(text.trim().toLowerCase(), now);
   return named === null ? unreadable("--since", text) : { ok: true, at: named.from };
 }
 
-/** Where a period ends. A day or a month belongs to it as a whole. */
+/** The end of a period. A day or a month is included as a whole. */
 export function parseUntil(text: string, now: number): ParsedTime {
   const named = parse(text.trim().toLowerCase(), now);
   return named === null ? unreadable("--until", text) : { ok: true, at: named.to };
 }
 
 function unreadable(option: string, text: string): ParsedTime {
-  return { ok: false, reason: `${option}: "${text}" is no time. ${EXAMPLES}` };
+  return { ok: false, reason: `${option}: "${text}" is not a time. ${EXAMPLES}` };
 }
 
 function parse(text: string, now: number): Named | null {
@@ -219,7 +219,7 @@ function isoZone(zone: string | undefined): string {
   return `${zone.slice(0, 3)}:${zone.slice(3).replace(":", "").padEnd(2, "0")}`;
 }
 
-/** Date itself would take 2026-02-30 for the 2nd of March. */
+/** Date would read 2026-02-30 as the 2nd of March. */
 function isDate(year: string, month: string | undefined, dayOfMonth: string | undefined): boolean {
   const date = new Date(Date.UTC(Number(year), Number(month) - 1, Number(dayOfMonth)));
   return (
@@ -233,7 +233,7 @@ function time(at: number): Named {
   return { from: at, to: at };
 }
 
-/** From midnight to midnight. Where the clocks skip midnight, a Date begins with the first time there is. */
+/** From midnight to midnight. If the clocks skip midnight, Date gives the first time that exists. */
 function day(year: number, month: number, date: number): Named {
   return { from: new Date(year, month, date).getTime(), to: new Date(year, month, date + 1).getTime() };
 }

@@ -13,21 +13,20 @@ import {
 import { SELECTED_NAMES, type SelectedName, type Selection } from "./records.ts";
 import { addUp, extentOf, hasFewRecords, rangeOf, stepsOf, type Usage, wholeExtent } from "./sums.ts";
 
-/* What the dashboard shows of usage. Everything is read in steps of a few milliseconds: see sums.ts. */
+/* The numbers of the dashboard. They are read in steps of a few milliseconds: see sums.ts. */
 
 export interface ChartQuestion {
   readonly selection: Selection;
-  /** What one bar stands for. */
+  /** The length of a bar. */
   readonly unit: Unit;
   readonly by: SelectedName;
 }
 
-/** The same numbers as a report's. Rows have one name. */
 export interface Chart extends Usage {
   readonly intervals: readonly Interval[];
   /** Whether first bytes are exact, or within 5 %. */
   readonly firstByteExact: boolean;
-  /** Every name there is, selected or not; empty: records without one. */
+  /** Every name there is, selected or not. An empty one: there are records without a name. */
   readonly names: Readonly<Record<SelectedName, readonly string[]>>;
 }
 
@@ -130,7 +129,7 @@ const COUNTED_ENDS: Readonly<Partial<Record<RecordEnd, keyof Sums>>> = {
   interrupted: "interrupted",
 };
 
-/** How many finished records are selected. null: only reading all of them would tell. */
+/** How many finished records are selected. null: unknown without reading all of them. */
 export function* countSelected(
   db: Database,
   selection: Selection,

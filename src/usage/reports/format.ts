@@ -1,8 +1,8 @@
 import type { RefusalCode } from "../../core/refusal.ts";
 
-/* How numbers, refusals, JSON and CSV are written. */
+/* How numbers, refusals, JSON and CSV are shown. */
 
-/** $1,234.56, $0.12, $0.0081: below a dollar two significant digits, and never $0.00 for something. */
+/** $1,234.56, $0.12, $0.0081: below a dollar two significant digits, and never $0.00 for an amount above 0. */
 export function dollars(microdollars: number): string {
   const sign = microdollars < 0 ? "-" : "";
   const value = Math.abs(microdollars) / 1_000_000;
@@ -58,16 +58,16 @@ export function percent(share: number): string {
   return share > 0 && share < 0.0095 ? `${(share * 100).toFixed(1)}%` : `${Math.round(share * 100)}%`;
 }
 
-/** Each refusal in a few words. What to do about it was said when it happened. */
+/** Short descriptions. What to do about a refusal was in its own message. */
 const REFUSALS: Readonly<Record<RefusalCode, string>> = {
   "token-missing": "it showed no token",
-  "token-incomplete": "its token was copied incompletely",
+  "token-incomplete": "its token is incomplete",
   "token-unknown": "no tool has the token it showed",
   "foreign-key": "it showed a real key, or a second credential, where the token belongs",
   "tool-disabled": "the tool is disabled in config.yaml",
-  "tool-expired": "the tool's time has expired",
-  "key-unavailable": "the tool's key could not be had, or the gateway kept refusing it",
-  "needs-trust": "an edit sends the key somewhere new, and nobody has said yes to it",
+  "tool-expired": "the tool has expired",
+  "key-unavailable": "the tool's key was not available, or the gateway kept refusing it",
+  "needs-trust": "an edit sends the key to a new place, which was not trusted yet",
   "group-disabled": "the tool's group is disabled",
   "model-not-in-group": "the tool's group does not have this model",
   "price-unknown": "a money limit needs a price, and none is known for this model",
@@ -75,12 +75,12 @@ const REFUSALS: Readonly<Record<RefusalCode, string>> = {
   "rate-limited": "the tool's limit of requests was reached",
   "tokens-limited": "the tool's limit of tokens was reached",
   "spend-limited": "the tool's limit of money was reached",
-  "too-many-at-once": "the tool had as many requests under way as it may",
+  "too-many-at-once": "the tool had as many requests in flight as it may",
   "wrong-base-url": "the tool's base URL is wrong",
-  "host-not-allowed": "it was sent to another name than localhost",
+  "host-not-allowed": "it was sent to another host name than localhost",
   "browser-request": "it came from a web page",
   "other-user": "it came from another user of this machine",
-  "bad-request": "it was no proper request",
+  "bad-request": "it was not a valid request",
   "headers-too-large": "its headers were too large",
   "body-too-large": "its body was too large",
   loop: "it had passed through keybearer before",
@@ -94,7 +94,7 @@ const REFUSALS: Readonly<Record<RefusalCode, string>> = {
 };
 
 export function refusalInWords(code: string | null): string {
-  return REFUSALS[code as RefusalCode] ?? code ?? "no reason was noted";
+  return REFUSALS[code as RefusalCode] ?? code ?? "unknown reason";
 }
 
 /** Control characters, line separators and changes of text direction that JSON allows as they are. */
@@ -115,7 +115,7 @@ export function csvLine(cells: readonly unknown[]): string {
 
 /**
  * A spreadsheet runs a cell that begins like a formula, so an apostrophe makes it text. Excel in East Asian settings also
- * reads the fullwidth forms of these signs. If a spreadsheet separates cells by `;` or `|`, a cell also begins behind
+ * reads the fullwidth forms of these signs. In a spreadsheet that separates cells by `;` or `|`, a cell also begins after
  * those, and quotes do not prevent that.
  */
 function csvCell(value: unknown): string {

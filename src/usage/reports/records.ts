@@ -103,8 +103,8 @@ export function exportedRecord(record: ExportedRecord): ExportedRecord {
 const PAGE = 2000;
 
 /**
- * Every record, oldest first, page by page. Ends with the record that was the last one at the beginning. Between two pages
- * nothing is locked, so a slow reader does not keep the WAL from being checkpointed.
+ * Every record, oldest first, page by page, up to the record that was the last one at the start. Between two pages nothing
+ * is locked, so a slow reader does not prevent a checkpoint of the WAL.
  */
 export function* pagesOf(db: Database, filter: Filter): Generator<UsageRecord[]> {
   const [from, before] = idsOf(filter.period);
@@ -136,8 +136,8 @@ export function countRecords(db: Database, filter: Filter): number {
 const STEP = 100;
 
 /**
- * Finished records, in steps. Each step reads the next hundred records and returns those that fit, perhaps none. So a
- * filter that finds little in a million records does not block this thread.
+ * Finished records, in steps. Each step reads the next hundred records and returns those that the filter selects, perhaps
+ * none. So a filter that finds little in a million records does not block this thread.
  */
 export function oldestFirst(db: Database, filter: Filter | Selection): Generator<UsageRecord[]> {
   const [from, before] = idsOf(filter.period);
@@ -186,7 +186,7 @@ function* inSteps(
       yield records.all(last, high, ...values).map(recordOfRow);
       high = last;
     } else {
-      // The smallest text behind the last id.
+      // The smallest text after the last id.
       const next = `${last}!`;
       yield records.all(low, next, ...values).map(recordOfRow);
       low = next;
@@ -212,7 +212,7 @@ export function findRecords(db: Database, text: string, max: number): UsageRecor
   return find("WHERE instr(gateway_ids, ?) > 0 ORDER BY id", JSON.stringify(text));
 }
 
-/** The last ones that have ended, oldest first. */
+/** The last records that have ended, oldest first. */
 export function lastEnded(db: Database, max: number): UsageRecord[] {
   const rows = db
     .prepare(`SELECT ${COLUMN_NAMES} FROM records WHERE "end" IS NOT NULL ORDER BY id DESC LIMIT ?`)
@@ -221,17 +221,17 @@ export function lastEnded(db: Database, max: number): UsageRecord[] {
   return rows.map(recordOfRow).reverse();
 }
 
-/** What a follower knew at some time: records that are not in it may have ended since. */
+/** What a follower of the log knew at some time. Other records may have ended since. */
 export interface Mark {
-  /** Those that had begun and not ended. */
+  /** The records that had not ended. */
   readonly inFlight: readonly string[];
   /** Every record with a smaller id was in the index by then. */
   readonly from: string;
-  /** Those from there on that had ended. */
+  /** The records from there on that had ended. */
   readonly ended: ReadonlySet<string>;
 }
 
-/** A record is written when it is sent, not when it began: it may have waited for a limit for some time. */
+/** A record is written when its request is sent. Before that, the request may have waited for a limit this long. */
 const MAX_LATE_MS = 3_600_000;
 
 export function markOf(db: Database): Mark {
@@ -247,15 +247,15 @@ export function markOf(db: Database): Mark {
 
 /** What a follower has not seen. */
 export interface Missed {
-  /** In the order in which they began. */
+  /** Oldest first. */
   readonly records: readonly UsageRecord[];
-  /** How many older ones there are, and when the first of them began; null: none. */
+  /** How many older records were left out, and when the first of them began; null: none. */
   readonly more: { readonly count: number; readonly since: number } | null;
 }
 
 /**
- * What has ended since a mark, except for ids in `seen`: all that were in flight then, of the others the newest `max`, and
- * how many more there are.
+ * The records that have ended since a mark, except those in `seen`: all that were in flight then, and the newest `max` of
+ * the others.
  */
 export function endedSince(
   db: Database,

@@ -11,15 +11,15 @@ export const DIMENSIONS = ["tool", "model", "day", "hour", "key", "group", "gate
 export type Dimension = (typeof DIMENSIONS)[number];
 
 export interface Question extends Filter {
-  /** What each row stands for. */
+  /** There is a row for each combination of these. */
   readonly by: readonly Dimension[];
 }
 
 export interface Report extends Usage {
   readonly question: Question;
-  /** Their rows have one name for each dimension of the question; null: unknown. */
+  /** They have a name for each dimension of the question; null: unknown. */
   readonly rows: readonly UsageRow[];
-  /** What a row's trend consists of; empty if the rows themselves are days or hours. */
+  /** The intervals of a row's trend; empty if the rows themselves are days or hours. */
   readonly trend: readonly Interval[];
   /** Requests that have not ended, or had not when keybearer was killed. They are in no row. */
   readonly inFlight: number;
@@ -33,7 +33,7 @@ const MAX_TREND = 16;
 /** In quarter hours: the trend of a longer period is by day. */
 const MAX_TREND_BY_HOUR = 2 * 24 * 4;
 
-/** Reads everything from one state of the index: a transaction keeps others from changing it meanwhile. */
+/** Reads in one transaction, so that all numbers are from the same state of the index. */
 export function readReport(db: Database, question: Question, now: number): Report {
   db.exec("BEGIN");
   try {
@@ -71,7 +71,7 @@ function read(db: Database, question: Question, now: number): Report {
   };
 }
 
-/** For a log without any record. */
+/** The report of a log without records. */
 export function emptyReport(question: Question): Report {
   const firstByte = { p50: null, p95: null };
   return {

@@ -23,16 +23,15 @@ import {
 } from "./records.ts";
 
 /*
- * Adds up the index's rollups and, at the ends of a period, its records. Reports, charts and today's sums are all made
- * of it. Everything here is a generator that yields after a few milliseconds of work, because the dashboard reads on the
- * daemon's main thread.
+ * Adds up the index's rollups and, at the ends of a period, its records, for reports, charts and today's sums. Everything
+ * here is a generator that yields after a few milliseconds of work, because the dashboard reads on the daemon's main thread.
  */
 
 /** How a period is read: whole quarter hours from the rollups, the rest from the records. */
 export interface Range {
   /** Every quarter hour the period touches. */
   readonly outer: Quarters;
-  /** Those that are in it as a whole. */
+  /** The quarter hours that are in it as a whole. */
   readonly inner: Quarters;
   /** What remains at its ends, each less than a quarter hour. */
   readonly edges: readonly Period[];
@@ -40,7 +39,7 @@ export interface Range {
 
 const NOTHING: Quarters = { from: 0, to: 0 };
 
-/** `extent` is where there are rollups. A period that begins earlier is cut to it: it may have thousands of empty days. */
+/** @param extent the quarter hours with rollups. A period is cut to them, because it may begin thousands of days earlier. */
 export function rangeOf(extent: Quarters, { since, until }: Period, now: number): Range {
   // Records may be later than now if the clock was set back.
   const last = extent.to === 0 ? 0 : Math.max(quarterOf(now) + 1, extent.to);
@@ -56,40 +55,39 @@ export function rangeOf(extent: Quarters, { since, until }: Period, now: number)
   return { outer, inner, edges };
 }
 
-/** What is to be added up. */
 export interface SumsQuery {
   readonly filter: Filter | Selection;
   readonly range: Range;
-  /** What rows stand for. */
+  /** There is a row for each combination of these. */
   readonly by: readonly SeriesName[];
   /** They cover the range. */
   readonly intervals: readonly Interval[];
-  /** Every interval has rows of its own. */
+  /** Each interval has its own rows. */
   readonly rowPerInterval: boolean;
   /** exact: from every record. histograms: within 5 %, from the rollups. */
   readonly firstBytes: "exact" | "histograms" | "none";
 }
 
 export interface Usage {
-  /** By time, then those that cost most first. */
+  /** By time, then the highest cost first. */
   readonly rows: readonly UsageRow[];
   readonly total: UsageRow;
-  /** Models without a known price, those with the most requests first. */
+  /** Models without a known price, sorted by requests. */
   readonly unpriced: readonly { readonly model: string; readonly requests: number }[];
 }
 
 export interface UsageRow {
-  /** One for each column it is `by`; null: unknown. */
+  /** One for each column of `by`; null: unknown. */
   readonly names: readonly (string | null)[];
-  /** The number of the interval it stands for; 0 if it stands for all of them. */
+  /** The number of its interval; 0 if it is about all of them. */
   readonly interval: number;
   readonly sums: Sums;
   readonly firstByte: FirstByte;
-  /** The sums of every interval, by its number. Those without requests are missing. Empty if it stands for one interval. */
+  /** The sums of each interval, by its number. Those without requests are missing. Empty if the row is about one interval. */
   readonly parts: ReadonlyMap<number, Sums>;
 }
 
-/** How long the first byte took, in milliseconds: half and 95 % of the requests took no longer. null: there were none. */
+/** Percentiles of the time to the first byte, in milliseconds; null: there were no requests. */
 export interface FirstByte {
   readonly p50: number | null;
   readonly p95: number | null;
@@ -109,7 +107,7 @@ export function* addUp(db: Database, query: SumsQuery): Generator<undefined, Usa
   };
 }
 
-/** The quarter hours that are in the period as a whole. */
+/** Adds the quarter hours that are in the period as a whole, from the rollups. */
 function* addRollups(
   db: Database,
   { filter, range, by, intervals, firstBytes }: SumsQuery,
@@ -147,7 +145,7 @@ function* addRollups(
   }
 }
 
-/** What remains at the ends of the period, from the records. */
+/** Adds what remains at the ends of the period, from the records. */
 function* addEdges(
   db: Database,
   { filter, range, by, intervals, firstBytes }: SumsQuery,
@@ -172,7 +170,7 @@ function* addEdges(
 const MAX_EXACT = 20_000;
 const STEP_RECORDS = 1000;
 
-/** Whether a period has so few records that every single one can be read. */
+/** Whether a period has so few records that each of them can be read. */
 export function hasFewRecords(db: Database, filter: Filter | Selection): boolean {
   const [count] = db
     .prepare(`SELECT count(*) FROM (SELECT 1 FROM records WHERE id >= ? AND id < ? LIMIT ${MAX_EXACT + 1})`)
@@ -223,14 +221,14 @@ export function* stepsOf(db: Database, { from, to }: Quarters): Generator<Quarte
   }
 }
 
-/** Where all rollups are; 0 to 0: there are none. */
+/** The quarter hours of all rollups; 0 to 0: there are none. */
 export function wholeExtent(db: Database): Quarters {
   const first = db.prepare("SELECT min(quarter) FROM rollups").raw().get() as [number | null];
   const last = db.prepare("SELECT max(quarter) FROM rollups").raw().get() as [number | null];
   return first[0] === null || last[0] === null ? { from: 0, to: 0 } : { from: first[0], to: last[0] + 1 };
 }
 
-/** Where the rollups are that a filter finds, at any time; 0 to 0: there are none. */
+/** The quarter hours of the rollups that a filter selects, at any time; 0 to 0: there are none. */
 export function* extentOf(db: Database, filter: Filter | Selection): Generator<undefined, Quarters> {
   const { sql, values } = conditionsOf(filter, "rollups");
   if (sql === "") return wholeExtent(db);
@@ -313,7 +311,7 @@ class Rows {
     return { rows: rows.sort(compareRows), total };
   }
 
-  /** null: a record whose time is not the one in its id, and outside of the period. */
+  /** null: the time of a record is not the one in its id, and is outside the period. */
   #rowOf(names: readonly string[], at: number): GrowingRow | null {
     if (at >= this.#query.intervals.length) return null;
     const interval = this.#query.rowPerInterval ? at : 0;
@@ -384,13 +382,13 @@ export function tokensOf(sums: Readonly<Sums>): number {
   return sums.input_tokens + sums.cache_read_tokens + sums.cache_write_tokens + sums.output_tokens;
 }
 
-/** How much of the input came out of a cache; null: there was no input. */
+/** How much of the input came from a cache; null: there was no input. */
 export function cacheShare(sums: Readonly<Sums>): number | null {
   const all = sums.input_tokens + sums.cache_read_tokens + sums.cache_write_tokens;
   return all === 0 ? null : sums.cache_read_tokens / all;
 }
 
-/** Requests whose cost is not known, which is not the same as none. */
+/** Requests whose cost is unknown, which is not the same as 0. */
 export function unknownCost(sums: Readonly<Sums>): number {
   return sums.unmetered + sums.unpriced;
 }

@@ -24,30 +24,30 @@ import { newFolder } from "../journal/journal-under-test.ts";
 const RUNS = Number(process.env.KEYBEARER_PROPERTY_RUNS ?? 60);
 const DAYS = ["2026-11-14", "2026-11-15", "2026-11-16"];
 
-interface Scene {
+interface TestJournal {
   readonly folder: string;
   readonly file: string;
 }
 
-function scene(t: Test): Scene {
+function newJournal(t: Test): TestJournal {
   const state = newFolder(t);
   mkdirSync(join(state, "usage"));
   return { folder: join(state, "usage"), file: join(state, "index.db") };
 }
 
-function append({ folder }: Scene, day: string, text: string): void {
+function append({ folder }: TestJournal, day: string, text: string): void {
   appendFileSync(join(folder, `${day}.jsonl`), text);
 }
 
-function catchUp(scene: Scene): UsageIndex {
-  const index = new UsageIndex(scene, null);
+function catchUp(journal: TestJournal): UsageIndex {
+  const index = new UsageIndex(journal, null);
   for (const _ of index.catchUp());
   index.close();
   return index;
 }
 
-function rebuild(scene: Scene): void {
-  const index = new UsageIndex(scene, null);
+function rebuild(journal: TestJournal): void {
+  const index = new UsageIndex(journal, null);
   for (const _ of index.rebuild());
   index.close();
 }
@@ -123,7 +123,9 @@ t.test("any lines give the same index: in one batch, in many, twice, or by a reb
     fc.property(days, (lines) => {
       // Lines are appended to the newest file only.
       const inOrder = lines.toSorted(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
-      const [once, bit, twice] = [scene(t), scene(t), scene(t)];
+      const once = newJournal(t);
+      const bit = newJournal(t);
+      const twice = newJournal(t);
       for (const one of [once, bit, twice]) append(one, DAYS[0] ?? "", "");
       catchUp(bit);
       for (const [day, text] of inOrder) {
@@ -151,9 +153,9 @@ t.test("any lines give the same index: in one batch, in many, twice, or by a reb
 });
 
 t.test(
-  "an index that is missing, empty, damaged, another program's or of another version is made anew",
+  "an index that is missing, empty, damaged, another program's or of another version is rebuilt",
   async (t) => {
-    const there = scene(t);
+    const there = newJournal(t);
     writeJournal(
       there.folder,
       Array.from({ length: 300 }, (_, n) => record(n)),
@@ -202,8 +204,9 @@ function otherDatabase(file: string): void {
   db.close();
 }
 
-t.test("the index of another journal is made anew", async (t) => {
-  const [mine, theirs] = [scene(t), scene(t)];
+t.test("the index of another journal is rebuilt", async (t) => {
+  const mine = newJournal(t);
+  const theirs = newJournal(t);
   writeJournal(mine.folder, [record(1)]);
   writeJournal(theirs.folder, [record(2), record(3)]);
   catchUp(mine);
@@ -217,7 +220,7 @@ t.test("the index of another journal is made anew", async (t) => {
 t.test(
   "a journal file that is replaced or shortened is read again, and nothing is there twice",
   async (t) => {
-    const it = scene(t);
+    const it = newJournal(t);
     const day = "2025-11-15";
     append(it, day, lineOf(record(1)) + lineOf(record(2)));
     catchUp(it);
@@ -230,7 +233,7 @@ t.test(
 );
 
 t.test("gzipped days are read like plain ones, and a plain file goes before its gzipped copy", async (t) => {
-  const it = scene(t);
+  const it = newJournal(t);
   writeFileSync(join(it.folder, "2026-11-14.jsonl.gz"), gzipSync(lineOf(record(1)) + lineOf(record(2))));
   append(it, "2026-11-15", lineOf(record(3)));
   writeFileSync(join(it.folder, "2026-11-15.jsonl.gz"), gzipSync(lineOf(record(9))));
@@ -248,7 +251,7 @@ t.test("a gzipped day that is damaged or cut off is counted, and the days after 
     "no gzip": Buffer.from("hello"),
   };
   for (const [what, bytes] of Object.entries(damages)) {
-    const it = scene(t);
+    const it = newJournal(t);
     writeFileSync(join(it.folder, "2026-11-14.jsonl.gz"), bytes);
     append(it, "2026-11-15", lineOf(record(90)));
     append(it, "2026-11-16", lineOf(record(91)));
@@ -267,7 +270,7 @@ t.test("a gzipped day that is damaged or cut off is counted, and the days after 
 });
 
 t.test("a day that is deleted takes its records and their sums with it", async (t) => {
-  const it = scene(t);
+  const it = newJournal(t);
   append(it, "2026-11-14", lineOf(record(1)) + lineOf(record(2)));
   // Opened on one day, closed on the next: its record belongs to the day of its close line.
   append(it, "2026-11-14", lineOf({ ...record(3), end: null }));
@@ -286,7 +289,7 @@ t.test("a day that is deleted takes its records and their sums with it", async (
 });
 
 t.test("damaged lines are counted, and a line without its end is read once it is whole", async (t) => {
-  const it = scene(t);
+  const it = newJournal(t);
   const [first, second] = [lineOf(record(1)), lineOf(record(2))];
   append(it, "2026-11-15", `${first.slice(0, 50)}\nnoise\n${second}`);
   append(it, "2026-11-16", first.slice(0, 70));
@@ -304,8 +307,8 @@ t.test("damaged lines are counted, and a line without its end is read once it is
   t.match(faultsIn(it.folder), [/2 lines are damaged/]);
 });
 
-t.test("an index that another program has locked waits, and goes on where it was", async (t) => {
-  const it = scene(t);
+t.test("an index that another program has locked waits, and continues where it was", async (t) => {
+  const it = newJournal(t);
   append(it, "2026-11-16", lineOf(record(1)));
   catchUp(it);
   append(it, "2026-11-16", lineOf(record(2)));

@@ -33,7 +33,7 @@ export function setClock(time: number = NOON): SetClock {
   };
 }
 
-/** Seconds that pass only when told to. */
+/** Seconds that pass only when the test says so. */
 export interface HeldTicker extends Ticker {
   pass(): void;
 }

@@ -65,7 +65,7 @@ t.test("a request is one open line before it is sent and one close line", async 
   t.equal(statSync(folder).mode & 0o777, 0o700);
 });
 
-t.test("a response that goes on has a head line", async (t) => {
+t.test("a response that is still arriving has a head line", async (t) => {
   const { journal, folder } = startJournal(t);
   const stream = opening({ model: "a" });
   await journal.open(stream);
@@ -81,26 +81,29 @@ t.test("a response that goes on has a head line", async (t) => {
   t.strictSame(shapesIn(folder).at(-1), "close a complete");
 });
 
-t.test("what a process left open is interrupted at the next start, with what its head told", async (t) => {
-  const { journal, folder } = startJournal(t);
-  const [first, second] = [opening({ model: "a" }), opening({ model: "b" })];
-  await journal.open(first);
-  await journal.open(second);
-  journal.head(
-    second.id,
-    { status: 200, first_byte_at: NOON + 9, gateway_ids: { "x-request-id": "9" } },
-    true,
-  );
-  await turn();
-  for (let n = 0; n < 2; n += 1) {
-    startJournal(t, { folder });
-    t.match(recordsIn(folder), [
-      { id: first.id, end: "interrupted", status: null, ended_at: null },
-      { id: second.id, end: "interrupted", status: 200, gateway_ids: { "x-request-id": "9" } },
-    ]);
-    t.equal(linesIn(folder).filter(({ kind }) => kind === "close").length, 2, "once");
-  }
-});
+t.test(
+  "records that a process left open are interrupted at the next start, and keep their heads",
+  async (t) => {
+    const { journal, folder } = startJournal(t);
+    const [first, second] = [opening({ model: "a" }), opening({ model: "b" })];
+    await journal.open(first);
+    await journal.open(second);
+    journal.head(
+      second.id,
+      { status: 200, first_byte_at: NOON + 9, gateway_ids: { "x-request-id": "9" } },
+      true,
+    );
+    await turn();
+    for (let n = 0; n < 2; n += 1) {
+      startJournal(t, { folder });
+      t.match(recordsIn(folder), [
+        { id: first.id, end: "interrupted", status: null, ended_at: null },
+        { id: second.id, end: "interrupted", status: 200, gateway_ids: { "x-request-id": "9" } },
+      ]);
+      t.equal(linesIn(folder).filter(({ kind }) => kind === "close").length, 2, "once");
+    }
+  },
+);
 
 t.test("the next day's file begins with carry lines and with the requests in flight", async (t) => {
   const clock = setClock();
@@ -263,7 +266,7 @@ t.test(
           .map(({ model, end }) => `${model} ${end}`)
           .sort(),
         [...kept, "late complete", "running complete"],
-        `${what}: everything since the last look is in the new file`,
+        `${what}: everything since the last check is in the new file`,
       );
       t.match(shapesIn(folder).join(), /carry codex/, "and what the limits know");
     }
@@ -296,7 +299,7 @@ t.test("a folder that is removed is made again; one that cannot be made refuses 
 });
 
 t.test(
-  "a disk that takes a part of a line takes nothing, and the rest waits until there is room",
+  "a line that the disk writes only in part is removed again, and waits until there is space",
   async (t) => {
     const disk = mountSmallDisk(t, 1);
     if (disk === null) return;
@@ -389,7 +392,7 @@ t.test("a file that is deleted under heavy load is put back once, whole", async 
   };
   await open(500);
   rmSync(join(folder, `${TODAY}.jsonl`));
-  // Beyond what is kept in memory between two looks, so that it is noticed before the next second.
+  // Beyond what is kept in memory between two checks, so that it is noticed before the next second.
   await open(1000);
   t.match(log(), /was deleted while it was open/);
   t.equal(recordsIn(folder).length, 1500);
@@ -397,7 +400,7 @@ t.test("a file that is deleted under heavy load is put back once, whole", async 
 });
 
 t.test(
-  "a disk that is full at midnight holds requests up, and the carry lines follow when there is room",
+  "a disk that is full at midnight stops requests, and the carry lines follow when there is space",
   async (t) => {
     const disk = mountSmallDisk(t, 1);
     if (disk === null) return;
@@ -425,7 +428,7 @@ t.test(
   },
 );
 
-t.test("a start on a full disk reads everything again once there is room", async (t) => {
+t.test("a start on a full disk reads everything again once there is space", async (t) => {
   const disk = mountSmallDisk(t, 1);
   if (disk === null) return;
   const folder = join(disk.folder, "usage");
@@ -458,7 +461,7 @@ t.test("with sync: full, a file can change under requests that wait for the disk
   t.equal(recordsIn(folder).length, 90);
 });
 
-/** Leaves room for less than a line in the last page of a file: a full disk then takes a part, and calls that a success. */
+/** Leaves less space than a line needs in the last page of a file: a full disk then writes a part and reports success. */
 function fillPage(file: string): void {
   const padding = 4096 - ((statSync(file).size + 200) % 4096);
   appendFileSync(file, `${" ".repeat(padding - 1)}\n`);

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t from "tap";
-import { usageAnswer } from "../../../src/dashboard/usage-answer.ts";
+import { chartAnswer } from "../../../src/dashboard/usage-api.ts";
 import { openIndex, openIndexForReading } from "../../../src/usage/index/database.ts";
 import type { Unit } from "../../../src/usage/reports/calendar.ts";
 import {
@@ -193,7 +193,7 @@ t.test(
         const asked = { selection: select({ period }), unit, by: "tool" as const };
         const made = toEnd(readChart(db, asked, now));
         if (made === null) throw new Error("too many intervals");
-        const shown = usageAnswer(asked, made, name);
+        const shown = chartAnswer(asked, made, name);
         const question = { by: ["tool" as const], period, tools: [], models: [] };
         const said = reportJson(readReport(db, question, now), name) as ReportJson;
         const what = `${name} ${JSON.stringify(period)} ${unit}`;

@@ -83,7 +83,7 @@ t.test("the change of the clocks makes days of 23 and 25 hours", async (t) => {
   t.equal(since("2026-11-01"), "2026-10-31T18:15:00.000Z");
 });
 
-t.test("what is no time is said so, with examples and the words as they were typed", async (t) => {
+t.test("a text that is not a time is refused, with examples and the text as it was typed", async (t) => {
   const none = [
     "",
     "7",
@@ -112,11 +112,11 @@ t.test("what is no time is said so, with examples and the words as they were typ
     t.equal(until(text), null, text);
   }
   const found = parseSince("Last Tuesday", NOW);
-  t.match(found, { ok: false, reason: /^--since: "Last Tuesday" is no time\. .*7d.*2026-11-01/ });
+  t.match(found, { ok: false, reason: /^--since: "Last Tuesday" is not a time\. .*7d.*2026-11-01/ });
   t.match(parseUntil("x", NOW), { ok: false, reason: /^--until: / });
 });
 
-t.test("a count of days so large that no calendar has it is no time", async (t) => {
+t.test("a count of days beyond every calendar is not a time", async (t) => {
   for (const text of ["999999d", "999999w"]) {
     const found = parseSince(text, NOW);
     t.ok(!found.ok || Number.isFinite(found.at), text);

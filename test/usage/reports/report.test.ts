@@ -68,7 +68,7 @@ function bruteForce(records: readonly UsageRecord[], question: Question, zone: s
   });
 }
 
-/** Whoever holds it against the bill may find more there than here. All of them ask for what is billed. */
+/** The bill may have more than these records. All of them ask for what is billed. */
 function costsUnknown({ end, status, input_tokens, output_tokens, cost_microdollars }: UsageRecord): boolean {
   const known = input_tokens !== null && output_tokens !== null;
   return known ? cost_microdollars === null : end !== "refused" && (status === null || status < 400);
@@ -339,7 +339,7 @@ t.test("a star stands for anything, everything else for itself", async (t) => {
   ]);
 });
 
-t.test("models without a price are listed, those that were used most first", async (t) => {
+t.test("models without a price are listed, the most used first", async (t) => {
   process.env.TZ = "UTC";
   const unpriced = (number: number, model: string, started_at: number) =>
     record(number, { started_at, model, list_microdollars: null, cost_microdollars: null });

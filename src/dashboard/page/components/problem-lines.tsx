@@ -1,4 +1,4 @@
-import type { Problem } from "../../../config/problem.ts";
+import type { Problem } from "../../../config/problems.ts";
 
 interface ProblemLinesProps {
   readonly file: string;

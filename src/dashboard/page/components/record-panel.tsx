@@ -1,5 +1,5 @@
 import { useEffect, useId, useRef } from "preact/hooks";
-import type { RecordAnswer, RefusalWords, ShownRecord } from "../../api.ts";
+import type { RecordAnswer, RefusalAdvice, ShownRecord } from "../../api.ts";
 import { momentInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
 import { refusalAdvice } from "../refusal-advice.ts";
@@ -95,7 +95,7 @@ function Opened({ answer }: { readonly answer: RecordAnswer }) {
 
 interface RefusalProps {
   readonly record: ShownRecord;
-  readonly refusal: RefusalWords;
+  readonly refusal: RefusalAdvice;
 }
 
 /** In the reader's language, or in the daemon's words where it is newer than this page. */

@@ -1,0 +1,271 @@
+import { LineCounter } from "yaml";
+import { credentialSpans, redactCredentials } from "../core/secret.ts";
+import { mergeSpans, type Span } from "../core/spans.ts";
+
+/** Something wrong in config.yaml, described so that a person can correct it without a manual. */
+export interface Problem {
+  /** With an error the file is not used. */
+  readonly severity: "error" | "warning";
+  /** Such as tools.codex.key; empty for the file as a whole. */
+  readonly path: string;
+  /** From 1; 0 for a problem without a place in the text. */
+  readonly line: number;
+  readonly column: number;
+  readonly message: string;
+  /** What to write instead. */
+  readonly hint: string | null;
+  /** The source line and a caret below it. Whatever looks like a secret is hidden. */
+  readonly excerpt: string | null;
+}
+
+/** A warning without a place in the text. */
+export function warning(path: string, message: string, hint: string | null = null): Problem {
+  return { severity: "warning", path, line: 0, column: 0, message, hint, excerpt: null };
+}
+
+/** One problem in one line, for the log. */
+export function problemInLine({ message, hint }: Problem): string {
+  return hint === null ? message : `${message} → ${hint}`;
+}
+
+/** Problems for a terminal: where, what, the source line, and what to write instead. */
+export function formatProblems(file: string, problems: readonly Problem[]): string {
+  const lines: string[] = [];
+  for (const { severity, path, line, column, message, hint, excerpt } of problems) {
+    const place = line > 0 ? `${file}:${line}:${column}` : file;
+    const kind = severity === "warning" ? "warning: " : "";
+    lines.push(`${place}: ${kind}${path === "" ? "" : `${path}: `}${message}`);
+    if (excerpt !== null) lines.push(...excerpt.split("\n").map((part) => `    ${part}`));
+    if (hint !== null) lines.push(`    → ${hint}`);
+  }
+  return lines.join("\n");
+}
+
+/** A person reads no more than these, and a hostile file could cause millions. */
+const MAX_PROBLEMS = 200;
+
+/** Collects the problems of one text, with their places in it. */
+export class Report {
+  readonly problems: Problem[] = [];
+  readonly #text: string;
+  readonly #lines = new LineCounter();
+  /** Warnings and errors apart: too many warnings must not hide an error. */
+  readonly #counts = { error: 0, warning: 0 };
+  #secrets: FileSecrets | null = null;
+
+  constructor(text: string) {
+    this.#text = text;
+    this.#lines.addNewLine(0);
+    for (let at = text.indexOf("\n"); at !== -1; at = text.indexOf("\n", at + 1))
+      this.#lines.addNewLine(at + 1);
+  }
+
+  /** `at` is an offset in the text; -1: the problem has no place. */
+  error(at: number, path: string, message: string, hint: string | null = null): void {
+    this.#add("error", at, path, message, hint);
+  }
+
+  warn(at: number, path: string, message: string, hint: string | null = null): void {
+    this.#add("warning", at, path, message, hint);
+  }
+
+  #add(severity: Problem["severity"], at: number, path: string, message: string, hint: string | null): void {
+    this.#counts[severity] += 1;
+    if (this.#counts[severity] > MAX_PROBLEMS) return;
+    // Searched once, and only if there is a problem.
+    this.#secrets ??= new FileSecrets(this.#text);
+    const { line, col } = at < 0 ? { line: 0, col: 0 } : this.#lines.linePos(at);
+    this.problems.push({
+      severity,
+      path: this.#secrets.removeFrom(redactCredentials(path)),
+      line,
+      column: col,
+      message: this.#secrets.removeFrom(message),
+      hint: hint === null ? null : this.#secrets.removeFrom(hint),
+      excerpt: line === 0 ? null : this.#excerpt(this.#secrets, line, col),
+    });
+  }
+
+  #excerpt({ hidden }: FileSecrets, line: number, column: number): string | null {
+    const start = this.#lines.lineStarts[line - 1];
+    if (start === undefined) return null;
+    const next = this.#text.indexOf("\n", start);
+    const stop = next === -1 ? this.#text.length : next;
+    const end = stop > start && this.#text[stop - 1] === "\r" ? stop - 1 : stop;
+    return excerptAt(this.#text, { from: start, to: end }, Math.min(start + column - 1, end), hidden);
+  }
+}
+
+const MAX_EXCERPT_WIDTH = 100;
+/** How much of a line is read on either side of the caret: a file may be one line of a megabyte. */
+const EXCERPT_REACH = 400;
+
+/** One line with its secrets hidden, and a caret below it. */
+function excerptAt(text: string, line: Span, at: number, hidden: readonly Span[]): string {
+  const end = Math.min(line.to, at + EXCERPT_REACH);
+  let shown = "";
+  let from = Math.max(line.from, at - EXCERPT_REACH);
+  let caret = -1;
+  const showUntil = (to: number) => {
+    if (caret === -1 && at <= to) caret = shown.length + Math.max(0, at - from);
+    shown += text.slice(from, to);
+  };
+  for (const span of hidden) {
+    if (span.to <= from) continue;
+    if (span.from >= end) break;
+    showUntil(Math.max(from, span.from));
+    if (caret === -1 && at < span.to) caret = shown.length;
+    shown += "[hidden]";
+    from = Math.min(end, span.to);
+  }
+  showUntil(end);
+  if (caret === -1) caret = shown.length;
+  const left = Math.max(0, caret - (MAX_EXCERPT_WIDTH - 20));
+  const visible = printable(shown.slice(left, left + MAX_EXCERPT_WIDTH)).trimEnd();
+  return `${visible}\n${" ".repeat(caret - left)}^`;
+}
+
+/** Replaces each character by one, so that the caret stays in place. Direction marks could overwrite the line. */
+function printable(text: string): string {
+  return text.replaceAll("\t", " ").replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => "?".repeat(c.length));
+}
+
+/** A key has at least this many characters; shorter words in a secret's place are not searched for. */
+const MIN_SECRET = 8;
+/** This much of a key's beginning is hidden even where the rest was cut off. */
+const MIN_BEGINNING = 12;
+
+/** Names of settings, which a broken quote can draw into a secret's place. */
+const SETTING_NAME =
+  /^(?:command|commands|gateways?|messages_url|base_url|key_header|websockets|timeouts|first_byte|multiplier|enabled|schedule|token_in_url|allow_origins|requests|concurrent|ask_usage|estimate|keys_elsewhere|watch_only|dashboard|cache_read|cache_write|password|access_token|refresh_token):?$/;
+
+/** The secrets of one config.yaml. */
+class FileSecrets {
+  /** Where excerpts must not show the text. */
+  readonly hidden: readonly Span[];
+  /** By their first characters. */
+  readonly #words = new Map<string, string[]>();
+
+  constructor(text: string) {
+    const spans = secretSpans(text);
+    this.hidden = mergeSpans([...spans, ...credentialSpans(text)]);
+    const words = spans.flatMap(({ from, to }) => text.slice(from, to).split(/[\s"',{}[\]*&!]+/));
+    for (const word of new Set(words)) {
+      if (word.length < MIN_SECRET || SETTING_NAME.test(word)) continue;
+      const beginning = word.slice(0, MIN_SECRET);
+      this.#words.set(beginning, [...(this.#words.get(beginning) ?? []), word]);
+    }
+  }
+
+  /** Removes them from a message about the file. */
+  removeFrom(message: string): string {
+    if (this.#words.size === 0) return message;
+    let shown = "";
+    for (let at = 0; at < message.length; ) {
+      const length = this.#lengthAt(message, at);
+      shown += length > 0 ? "[hidden]" : message[at];
+      at += Math.max(1, length);
+    }
+    return shown;
+  }
+
+  #lengthAt(message: string, at: number): number {
+    let longest = 0;
+    for (const word of this.#words.get(message.slice(at, at + MIN_SECRET)) ?? []) {
+      let length = MIN_SECRET;
+      while (length < word.length && word[length] === message[at + length]) length += 1;
+      if (length === word.length || length >= MIN_BEGINNING) longest = Math.max(longest, length);
+    }
+    return longest;
+  }
+}
+
+/** Settings whose value is a secret, and what people call them by mistake. */
+const SECRET_NAME =
+  /(?<![\w-])["']?(?:(?:api[-_]?)?key|token|access[-_]?token|refresh[-_]?token|password)["']?[^\S\n]*(?:\r?\n[^\S\n]*)?:/gi;
+
+/** Values of those settings that are no secret: a source, a variable, a token's hash, a command. */
+const REFERENCE =
+  /^(?:env:[A-Za-z_]\w*|\$\{?[A-Za-z_]\w*\}?|file:\S*|keychain:\S*|sha256:[0-9a-f]*|\[(?:["']?sha256:[0-9a-f]*["']?[ ,]?)*\])(?<end>,?[^\S\n]*(?:[#\n]|$)|[^\S\n]*[,}\]])/i;
+const COMMAND = /^(?:\{\s*)?["']?command["']?\s*:/i;
+const REFERENCE_REACH = 2000;
+
+const SETTING = /^\s*["']?[\w.-]+["']?\s*:(?:\s|$)/;
+const COMMENTED_SETTING = /^\s*#["']?[\w.-]+["']?\s*:(?:\s|$)/;
+
+/**
+ * Where the secrets of a config.yaml are, line by line. Searched in the text, because the line with a mistake is often the
+ * one with the key, and then nobody knows where the value ends. So a value reaches to the end of its line, and over every
+ * line below up to the next setting that is not indented deeper.
+ */
+function secretSpans(text: string): Span[] {
+  const spans: Span[] = [];
+  let covered = 0;
+  for (const match of text.matchAll(SECRET_NAME)) {
+    const from = match.index + match[0].length;
+    // One inside another is indented deeper, so it ends no later.
+    if (from < covered) continue;
+    const column = match.index - lineStart(text, match.index);
+    const end = referenceEnd(text, match.index, from);
+    if (end === null) covered = addValue(text, from, column, spans);
+    // A stray character or line break may have cut the secret off from the reference.
+    else if (!isInBrackets(text, match.index)) addValue(text, end, column, spans);
+  }
+  return spans;
+}
+
+/** Where a value that is no secret ends; null where it may be one. */
+function referenceEnd(text: string, name: number, from: number): number | null {
+  const value = text.slice(from, from + REFERENCE_REACH);
+  const trimmed = value.trimStart();
+  if (COMMAND.test(trimmed)) return text.length;
+  const match = REFERENCE.exec(trimmed);
+  const end = match?.groups?.end ?? "";
+  // A comma or a bracket ends a value only inside brackets; elsewhere it belongs to the value.
+  if (match === null || (/[,}\]]$/.test(end) && !isInBrackets(text, name))) return null;
+  return from + value.length - trimmed.length + match[0].length - end.length;
+}
+
+function isInBrackets(text: string, at: number): boolean {
+  return /[{[,]/.test(text.slice(lineStart(text, at), at));
+}
+
+/** Adds the spans of one value and returns its end. */
+function addValue(text: string, from: number, column: number, spans: Span[]): number {
+  let end = lineEnd(text, from);
+  addTrimmed(text, from, end, spans);
+  while (end < text.length) {
+    const start = end + 1;
+    const next = lineEnd(text, start);
+    const line = text.slice(start, next);
+    const indent = line.length - line.trimStart().length;
+    if (indent <= column && SETTING.test(line)) break;
+    if (indent > column || !isCommentedSetting(line)) addTrimmed(text, start, next, spans);
+    end = next;
+  }
+  return end;
+}
+
+/**
+ * A setting behind a # is no part of the value above it, and does not end it. Taken for a secret, the examples in a new
+ * config.yaml would be hidden from every hint that names the same.
+ */
+function isCommentedSetting(line: string): boolean {
+  return COMMENTED_SETTING.test(line) && line.search(SECRET_NAME) === -1;
+}
+
+function addTrimmed(text: string, from: number, to: number, spans: Span[]): void {
+  const value = text.slice(from, to);
+  const start = from + value.length - value.trimStart().length;
+  const end = from + value.trimEnd().length;
+  if (start < end) spans.push({ from: start, to: end });
+}
+
+function lineStart(text: string, at: number): number {
+  return text.lastIndexOf("\n", at - 1) + 1;
+}
+
+function lineEnd(text: string, from: number): number {
+  const end = text.indexOf("\n", from);
+  return end === -1 ? text.length : end;
+}

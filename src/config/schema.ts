@@ -1,0 +1,251 @@
+import type { Secret } from "../core/secret.ts";
+
+/**
+ * config.yaml after parsing: every setting with its meaning and its default. All of it is frozen. Durations are
+ * milliseconds, money is micro-dollars, times are milliseconds UTC.
+ */
+export interface Config {
+  /** Where tools connect. Loopback only. Default localhost:5397, both 127.0.0.1 and [::1]. */
+  readonly listen: Listen;
+  readonly dashboard: Dashboard;
+  /** By name. `gateway: URL` is short for one gateway called main. At least one. */
+  readonly gateways: Named<Gateway>;
+  /** By name. At least one. */
+  readonly tools: Named<Tool>;
+  /** $ per million tokens, over the built-in list, by model name. Default none. */
+  readonly prices: Named<Price>;
+  readonly usage: Usage;
+  readonly log: Log;
+}
+
+/** A frozen object without a prototype: no name in the file reaches Object.prototype. */
+export type Named<T> = Readonly<Record<string, T>>;
+
+export interface Listen {
+  /** localhost means 127.0.0.1 and [::1] together. */
+  readonly host: "localhost" | "127.0.0.1" | "::1";
+  /** 0 picks a free port. */
+  readonly port: number;
+}
+
+export interface Dashboard {
+  /** Its own loopback address. Default localhost:5398. */
+  readonly listen: Listen;
+  /** asked: opened by `keybearer open`, closed when unused. Default asked; `dashboard: false` is never. */
+  readonly when: "asked" | "always" | "never";
+}
+
+export interface Gateway {
+  /** Tools refer to it by this. */
+  readonly name: string;
+  /** The OpenAI-style address. It ends in its version segment, without a slash. */
+  readonly baseUrl: string;
+  /** The messages-style address, without /v1/messages. Default: base_url without its version segment. */
+  readonly messagesUrl: string;
+  /**
+   * The header that carries the key. auto: Bearer for OpenAI style; for messages the caller's own header, Bearer if there is
+   * none or both; x-goog-api-key for Gemini. Default auto.
+   */
+  readonly keyHeader: "auto" | "bearer" | "x-api-key";
+  /** True: pass upgrades through. Default false: answered 426, from which real clients fall back. */
+  readonly websockets: boolean;
+  /**
+   * Outbound HTTP proxy, always used as a tunnel. Default none; proxies in the environment are ignored. For a gateway that
+   * is called by http it must be on this machine.
+   */
+  readonly proxy: string | null;
+  /** Its certificates are accepted besides those of Node's own authorities. Default none. */
+  readonly authority: CertificateAuthority | null;
+  readonly timeouts: Timeouts;
+  /** Plan groups as the console shows them. Default none. */
+  readonly groups: Named<Group>;
+  /** The console whose usage log is mirrored. Default none. */
+  readonly console: Console | null;
+}
+
+export interface CertificateAuthority {
+  /** Absolute. */
+  readonly file: string;
+  /** The file's content. Empty until load.ts has read it. */
+  readonly pem: string;
+}
+
+export interface Timeouts {
+  /** Name lookup, connection and TLS together. Default 10s. */
+  readonly connect: number;
+  /** From the last byte sent to the first byte of the response. Default 10m. */
+  readonly firstByte: number;
+  /** The longest silence within a response. Default 5m. */
+  readonly idle: number;
+}
+
+export interface Group {
+  /** Factor on the list price. Default 1. */
+  readonly multiplier: number;
+  /** `*` stands for any text. Default: all models. */
+  readonly models: readonly string[];
+  /** Default true. */
+  readonly enabled: boolean;
+}
+
+export type ConsoleKind = "sub2api" | "new-api" | "one-api" | "litellm" | "openrouter";
+
+export interface Console {
+  /** Default: detected from the gateway's answers. */
+  readonly kind: ConsoleKind | null;
+  /** The console's address. Default: the origin of base_url. */
+  readonly url: string;
+  /** The accounts, at least one. Secrets come from a key source, or from `keybearer mirror login`. */
+  readonly logins: readonly ConsoleLogin[];
+  /** When to synchronize, in cron's five fields. Default every five minutes. */
+  readonly schedule: string;
+}
+
+export interface ConsoleLogin {
+  /** Of an account in a list of several. null: there is no list. */
+  readonly name: string | null;
+  /** sub2api. */
+  readonly email: string | null;
+  /** new-api: the numeric user id. */
+  readonly user: string | null;
+  /** sub2api. Default none: `keybearer mirror login` asks for it. */
+  readonly password: KeySource | null;
+  /** new-api and one-api. Default none. */
+  readonly accessToken: KeySource | null;
+  /** sub2api with a captcha. Default none. */
+  readonly refreshToken: KeySource | null;
+}
+
+export interface Tool {
+  readonly name: string;
+  /** Default: the only gateway. */
+  readonly gateway: string;
+  /** A group of that gateway. Default none: no local restriction. */
+  readonly group: string | null;
+  /** Default keychain:keybearer/<tool>. */
+  readonly key: KeySource;
+  /** SHA-256 of each local token, in lower-case hex. Default none: the tool cannot be used. */
+  readonly tokens: readonly string[];
+  /** Also accept the token in the path, /t/<token>/… Default false. */
+  readonly tokenInUrl: boolean;
+  /** The program that owns the connection, by absolute path. Default none. */
+  readonly process: string | null;
+  /** Exact origins of desktop clients that send one. Default none. */
+  readonly allowOrigins: readonly string[];
+  /** Used by `keybearer use`. Default none. */
+  readonly model: string | null;
+  readonly limits: Limits;
+  /** Total spend, ever, in micro-dollars. Default unlimited. */
+  readonly quota: number | null;
+  /** The first moment at which the tool is expired. Default never. */
+  readonly expires: number | null;
+  /** Default true. */
+  readonly enabled: boolean;
+  /** Ask streams for their usage, and remove the extra chunk again. Default false. */
+  readonly askUsage: boolean;
+  /** Estimate tokens where the gateway reports none. Default false. */
+  readonly estimate: boolean;
+  /** The key is also used on other machines: no leak alarm. Default false. */
+  readonly keysElsewhere: boolean;
+  /** The key is used by something that cannot go through keybearer: console rows only. Default false. */
+  readonly watchOnly: boolean;
+}
+
+export type Period = "second" | "minute" | "hour" | "day" | "month";
+
+export interface Rate {
+  /** Requests, tokens or micro-dollars. */
+  readonly max: number;
+  readonly per: Period;
+}
+
+export interface Limits {
+  /** Default none. */
+  readonly requests: readonly Rate[];
+  /** Input and output together. Default none. */
+  readonly tokens: readonly Rate[];
+  /** In micro-dollars. Default none. */
+  readonly spend: readonly Rate[];
+  /** Requests at once. Default unlimited. */
+  readonly concurrent: number | null;
+  /** How long a request waits for capacity before it is refused. Default 0. */
+  readonly wait: number;
+}
+
+/** Micro-dollars per million tokens. */
+export interface Price {
+  readonly input: number;
+  readonly output: number;
+  /** Default: the price of input. */
+  readonly cacheRead: number;
+  /** Default: the price of input. */
+  readonly cacheWrite: number;
+}
+
+export interface Usage {
+  /** How long records are kept. Default 400d. */
+  readonly keep: number;
+  /** full survives a power cut, at a cost per request. Default normal. */
+  readonly sync: "normal" | "full";
+}
+
+export interface Log {
+  /** Default info. */
+  readonly level: "trace" | "debug" | "info" | "warn" | "error";
+}
+
+/** Where a secret comes from. */
+export type KeySource =
+  | { readonly kind: "literal"; readonly secret: Secret }
+  | { readonly kind: "env"; readonly name: string }
+  | { readonly kind: "file"; readonly path: string }
+  | { readonly kind: "command"; readonly argv: readonly [string, ...string[]] }
+  | { readonly kind: "keychain"; readonly service: string; readonly account: string };
+
+/** A source for messages, never with the secret. */
+export function describeSource(source: KeySource): string {
+  switch (source.kind) {
+    case "literal":
+      return `the key itself (${source.secret.fingerprint})`;
+    case "env":
+      return `env:${source.name}`;
+    case "file":
+      return `file:${source.path}`;
+    case "command":
+      // Without its arguments, which may hold a secret.
+      return `command ${source.argv[0]}`;
+    case "keychain":
+      return `keychain:${source.service}/${source.account}`;
+  }
+}
+
+/** 5397 spells KEYS on a telephone. */
+export const DEFAULT_LISTEN: Listen = Object.freeze({ host: "localhost", port: 5397 });
+
+export const DEFAULT_DASHBOARD: Dashboard = Object.freeze({
+  listen: Object.freeze({ host: "localhost", port: 5398 }),
+  when: "asked",
+});
+
+export const DEFAULT_TIMEOUTS: Timeouts = Object.freeze({
+  connect: 10_000,
+  firstByte: 600_000,
+  idle: 300_000,
+});
+
+export const DEFAULT_SCHEDULE = "*/5 * * * *";
+
+export const DEFAULT_LIMITS: Limits = Object.freeze({
+  requests: Object.freeze([]),
+  tokens: Object.freeze([]),
+  spend: Object.freeze([]),
+  concurrent: null,
+  wait: 0,
+});
+
+export const DEFAULT_USAGE: Usage = Object.freeze({ keep: 400 * 86_400_000, sync: "normal" });
+
+export const DEFAULT_LOG: Log = Object.freeze({ level: "info" });
+
+/** The name of the sandbox's gateway. */
+export const SANDBOX = "sandbox";

@@ -1,0 +1,260 @@
+import { basename } from "node:path";
+import type { Listen, Period, Rate } from "./schema.ts";
+import { quoted, type Reader, type Reading } from "./section.ts";
+
+/** Readers of single values: text in, value or fault out. */
+
+const DURATION_UNITS: Readonly<Record<string, number>> = {
+  ms: 1,
+  s: 1000,
+  m: 60_000,
+  h: 3_600_000,
+  d: 86_400_000,
+};
+
+export const duration: Reader<number> = (text) => {
+  const match = /^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)$/.exec(text);
+  if (match) return { value: Math.round(Number(match[1]) * (DURATION_UNITS[match[2] ?? ""] ?? 0)) };
+  if (text === "0") return { value: 0 };
+  return {
+    fault: `${quoted(text)} is not a duration`,
+    hint: "write a number and a unit, such as 10s, 5m, 2h or 400d",
+  };
+};
+
+export const flag: Reader<boolean> = (text) => {
+  if (text === "true") return { value: true };
+  if (text === "false") return { value: false };
+  return { fault: `${quoted(text)} is neither true nor false` };
+};
+
+export const plainText: Reader<string> = (text) => {
+  if (text.trim() === "")
+    return { fault: "nothing is written here", hint: "write a value, or remove the line" };
+  if (/\p{Cc}/u.test(text)) return { fault: "there is a control character in it" };
+  if (text.length > 200) return { fault: "it is longer than 200 characters" };
+  return { value: text };
+};
+
+export function oneOf<const T extends string>(...choices: readonly T[]): Reader<T> {
+  return (text) => {
+    const found = choices.find((choice) => choice === text);
+    if (found !== undefined) return { value: found };
+    return { fault: `${quoted(text)} is not one of ${choices.join(", ")}` };
+  };
+}
+
+export const factor: Reader<number> = (text) => {
+  if (/^\d{1,6}(?:\.\d{1,9})?$/.test(text)) return { value: Number(text) };
+  return { fault: `${quoted(text)} is not a number`, hint: "such as 1.5" };
+};
+
+export const count: Reader<number> = (text) => {
+  if (/^[1-9]\d{0,5}$/.test(text)) return { value: Number(text) };
+  return { fault: `${quoted(text)} is not a whole number above zero` };
+};
+
+/** Dollars as whole micro-dollars, so that sums stay exact. */
+export const dollars: Reader<number> = (text) => {
+  const match = /^\$\s?(\d{1,9}(?:\.\d{1,6})?)$/.exec(text);
+  if (match) return { value: Math.round(Number(match[1]) * 1_000_000) };
+  return {
+    fault: `${quoted(text)} is not an amount of money`,
+    hint: "write it with a dollar sign, such as $5 or $0.50",
+  };
+};
+
+/** Dollars per million tokens. */
+export const price: Reader<number> = (text) => {
+  const match = /^\$?(\d{1,6}(?:\.\d{1,6})?)$/.exec(text);
+  if (match) return { value: Math.round(Number(match[1]) * 1_000_000) };
+  return { fault: `${quoted(text)} is not a price`, hint: "dollars per million tokens, such as 1.25" };
+};
+
+const PERIODS: readonly Period[] = ["second", "minute", "hour", "day", "month"];
+
+function rate(readMax: Reader<number>, example: string): Reader<Rate> {
+  return (text): Reading<Rate> => {
+    const slash = text.indexOf("/");
+    const per = PERIODS.find((period) => period === text.slice(slash + 1).trim());
+    if (slash < 1 || per === undefined) {
+      return {
+        fault: `${quoted(text)} is not a limit`,
+        hint: `write it as ${example}; per ${PERIODS.join(", ")}`,
+      };
+    }
+    const max = readMax(text.slice(0, slash).trim());
+    return "value" in max ? { value: Object.freeze({ max: max.value, per }) } : max;
+  };
+}
+
+const MULTIPLES: Readonly<Record<string, number>> = { "": 1, k: 1000, K: 1000, m: 1_000_000, M: 1_000_000 };
+
+/** A number of requests or tokens. */
+export const amount: Reader<number> = (text) => {
+  const match = /^(\d{1,12}(?:\.\d{1,3})?)([kKmM]?)$/.exec(text);
+  const value = match ? Math.round(Number(match[1]) * (MULTIPLES[match[2] ?? ""] ?? 1)) : 0;
+  if (value > 0) return { value };
+  return { fault: `${quoted(text)} is not an amount above zero`, hint: "such as 60, 400k or 1.5M" };
+};
+
+export const requestRate = rate(amount, "60/minute");
+export const tokenRate = rate(amount, "400k/minute");
+export const spendRate = rate(dollars, "$5/day");
+
+export const listen: Reader<Listen> = (text) => {
+  const match = /^(.*):(\d{1,5})$/.exec(text);
+  const port = Number(match?.[2] ?? Number.NaN);
+  if (!match || port > 65_535)
+    return { fault: `${quoted(text)} is not host:port`, hint: "such as localhost:5397" };
+  const host = loopback((match[1] ?? "").toLowerCase());
+  if (host === null) {
+    return {
+      fault: `${quoted(match[1] ?? "")} is not this machine's own loopback address`,
+      hint: "keybearer serves this machine only: write localhost, 127.0.0.1 or [::1]",
+    };
+  }
+  return { value: Object.freeze({ host, port }) };
+};
+
+function loopback(host: string): Listen["host"] | null {
+  if (host === "localhost" || host === "127.0.0.1") return host;
+  return host === "[::1]" ? "::1" : null;
+}
+
+const INTERPRETER =
+  /^(?:node|nodejs|bun|deno|python[\d.]*|ruby|perl|php|java|sh|bash|zsh|fish|dash|env|npx|npm)$/;
+
+/** An interpreter runs any program, so it does not identify the caller. */
+export const program: Reader<string> = (text) => {
+  if (!text.startsWith("/") || text.includes("\0"))
+    return {
+      fault: `${quoted(text)} is not an absolute path`,
+      hint: "write the whole path, from the first /",
+    };
+  if (INTERPRETER.test(basename(text)))
+    return {
+      fault: "an interpreter runs any program, so it cannot stand for one",
+      hint: "use a token for this tool",
+    };
+  return { value: text };
+};
+
+export const origin: Reader<string> = (text) => {
+  if (/^[a-z][a-z0-9+.-]*:\/\/[^/\s*?#@]+$/.test(text)) return { value: text };
+  return {
+    fault: `${quoted(text)} is not an origin`,
+    hint: "scheme and host exactly as sent, such as app://obsidian.md",
+  };
+};
+
+/** A day, through its end in local time, or an ISO time. The value is the first moment that is too late. */
+export const moment: Reader<number> = (text) => {
+  const day = /^(\d{4})-(\d{2})-(\d{2})(?=T|$)/.exec(text);
+  const year = Number(day?.[1]);
+  const month = Number(day?.[2]);
+  const date = Number(day?.[3]);
+  // Date takes the 30th of February for the 2nd of March, and the year 27 for 1927.
+  const asUtc = new Date(Date.UTC(year, month - 1, date));
+  const isDay = year >= 1970 && asUtc.getUTCMonth() === month - 1 && asUtc.getUTCDate() === date;
+  if (isDay && day?.[0] === text) return { value: new Date(year, month - 1, date + 1).getTime() };
+  const full =
+    isDay && /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})$/.test(text);
+  const time = full ? Date.parse(text) : Number.NaN;
+  if (!Number.isNaN(time)) return { value: time };
+  return { fault: `${quoted(text)} is not a date`, hint: "such as 2027-03-31, or 2027-03-31T18:00:00Z" };
+};
+
+// Addresses of gateways, consoles and proxies. Keys are sent to these, so nothing is guessed.
+
+const ENDPOINTS =
+  /\/(?:chat\/completions|completions|responses|messages|embeddings|models|images\/generations|audio\/\w+)\/?$/;
+const VERSION = /\/v\d+[a-z0-9]*$/;
+
+export const baseUrl: Reader<string> = (text) => {
+  const address = plainAddress(text);
+  if ("fault" in address) return address;
+  const endpoint = ENDPOINTS.exec(address.value);
+  if (endpoint) {
+    const cut = address.value.slice(0, endpoint.index);
+    return { fault: `the base url ends in the endpoint path ${endpoint[0]}`, hint: `cut it off: ${cut}` };
+  }
+  if (!VERSION.test(address.value)) {
+    return { fault: "the base url does not end in its version segment", hint: likelyBase(address.value) };
+  }
+  return address;
+};
+
+/** What gateways put before the version. Any other path is most likely a page of the console. */
+const BEFORE_VERSION =
+  /^(?:\/(?:api|openai|anthropic|claude|gemini|proxy|gateway|llm|ai|inference|compatible-mode))*$/;
+
+function likelyBase(address: string): string {
+  const { origin, pathname } = new URL(address);
+  if (BEFORE_VERSION.test(pathname.replace(/\/$/, ""))) return `probably: ${address}/v1`;
+  return `copy the base url from the console's "use key" page; probably: ${origin}/v1`;
+}
+
+export const messagesUrl: Reader<string> = (text) => {
+  const address = plainAddress(text);
+  if ("fault" in address) return address;
+  const extra = /(?:\/v1)?(?:\/messages)?$/.exec(address.value)?.[0] ?? "";
+  if (extra === "") return address;
+  const cut = address.value.slice(0, -extra.length);
+  return {
+    fault: `the messages address ends in ${extra}, which is added for every request`,
+    hint: `cut it off: ${cut}`,
+  };
+};
+
+export const consoleUrl: Reader<string> = plainAddress;
+
+export const proxyUrl: Reader<string> = (text) => {
+  const url = URL.canParse(text) ? new URL(text) : null;
+  if (url?.protocol !== "http:" || url.pathname !== "/" || /[?#@]/.test(text)) {
+    return {
+      fault: `${quoted(text)} is not an outbound proxy`,
+      hint: "write http://host:port, without a password",
+    };
+  }
+  return { value: url.origin };
+};
+
+/** base_url without its version segment, the default of messages_url. */
+export function withoutVersion(address: string): string {
+  return address.replace(VERSION, "");
+}
+
+function plainAddress(text: string): Reading<string> {
+  const url = /^https?:\/\//i.test(text) && URL.canParse(text) ? new URL(text) : null;
+  if (url === null)
+    return { fault: `${quoted(text)} is not an address`, hint: "such as https://gateway.example.com/v1" };
+  // An @ before the path. An empty user name counts, too.
+  if (/^https?:[\\/]*[^\\/?#]*@/i.test(text)) {
+    return {
+      fault: "there is a user name or password in the address",
+      hint: "remove it; keys have a setting of their own",
+    };
+  }
+  if (/[?#]/.test(text))
+    return { fault: "there is a query or fragment in the address", hint: "cut it off at the ? or #" };
+  if (/\\|%2e|%2f|%5c|\/\.\.?(?:\/|$)|[^\x21-\x7e]/i.test(text)) {
+    return {
+      fault: "there is a dot segment, a backslash or a hidden character in the address",
+      hint: "write it out plainly",
+    };
+  }
+  if (url.hostname.endsWith(".")) return { fault: "the host name ends in a dot", hint: "remove the dot" };
+  if (url.protocol === "http:" && !isLoopback(url.hostname)) {
+    return {
+      fault: "http would send the key in the clear",
+      hint: `write https://${url.host}${url.pathname}`,
+    };
+  }
+  return { value: url.origin + url.pathname.replace(/\/+$/, "") };
+}
+
+/** For a host as URL.hostname writes it. */
+export function isLoopback(hostname: string): boolean {
+  return hostname === "localhost" || hostname === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(hostname);
+}

@@ -1,0 +1,246 @@
+import {
+  Composer,
+  type Document,
+  type ErrorCode,
+  isAlias,
+  isScalar,
+  isSeq,
+  Lexer,
+  type ParsedNode,
+  Parser,
+} from "yaml";
+import { redactCredentials } from "../core/secret.ts";
+import type { Report } from "./problems.ts";
+
+/** config.yaml's text as plain structure. Scalars stay texts until a field says what they mean. */
+export type Tree = Scalar | List | Dict;
+
+export interface Scalar {
+  readonly kind: "scalar";
+  readonly text: string;
+  /** Without quotes: `no` and `"no"` are different things to a person. */
+  readonly plain: boolean;
+  readonly at: number;
+}
+
+export interface List {
+  readonly kind: "list";
+  readonly items: readonly Tree[];
+  readonly at: number;
+}
+
+export interface Dict {
+  readonly kind: "dict";
+  readonly entries: ReadonlyMap<string, Entry>;
+  readonly at: number;
+}
+
+export interface Entry {
+  /** Of the name. */
+  readonly plain: boolean;
+  readonly at: number;
+  readonly value: Tree;
+}
+
+/** A hundred thousand brackets are a hundred thousand errors, each with a stack trace. */
+const MAX_SYNTAX_PROBLEMS = 20;
+
+/** The text as a tree; null if it is none, and the report says why. */
+export function readTree(text: string, report: Report): Dict | null {
+  const lexed = lexInBounds(text);
+  if (!lexed.ok) {
+    report.error(-1, "", lexed.reason, "start again from config.example.yaml");
+    return null;
+  }
+  const { document, faults } = compose(lexed.lexemes, text.length);
+  for (const fault of faults) {
+    const { message, hint } = explainFault(fault, text);
+    report.error(fault.at, "", message, hint);
+  }
+  if (document === null) return null;
+  if (document.contents === null) {
+    report.error(-1, "", "the file is empty", "start from config.example.yaml");
+    return null;
+  }
+  const tree = toTree(document.contents, "", report);
+  if (tree === null || tree.kind === "dict") return tree;
+  report.error(tree.at, "", "the file must be a list of settings such as `gateway: https://…`");
+  return null;
+}
+
+/** A file with a thousand tools stays far below these. */
+const MAX_BYTES = 1_000_000;
+const MAX_TOKENS = 100_000;
+const MAX_DEPTH = 32;
+
+export type Lexed =
+  | { readonly ok: true; readonly lexemes: readonly string[] }
+  | { readonly ok: false; readonly reason: string };
+
+/**
+ * The text's tokens, or why it must not be parsed. yaml's composer recurses, and near the end of the stack V8 can abort
+ * the process while it compiles a regular expression, which no catch block sees (a thousand `[` do it). The lexer does not
+ * recurse, so the depth is measured on its tokens first.
+ */
+export function lexInBounds(text: string): Lexed {
+  if (Buffer.byteLength(text) > MAX_BYTES) return { ok: false, reason: "the file is larger than 1 MB" };
+  const lexemes: string[] = [];
+  const blockColumns: number[] = [];
+  let flowDepth = 0;
+  let column = 0;
+  let isLineStart = true;
+  for (const token of new Lexer().lex(text)) {
+    lexemes.push(token);
+    if (lexemes.length > MAX_TOKENS)
+      return { ok: false, reason: "the file has more in it than a configuration can hold" };
+    if (LEXER_MARKS.includes(token)) continue;
+    if (token === "\n" || token === "\r\n") {
+      isLineStart = true;
+      column = 0;
+      continue;
+    }
+    if (token === "[" || token === "{") flowDepth += 1;
+    else if ((token === "]" || token === "}") && flowDepth > 0) flowDepth -= 1;
+    // Every `-` and `?` opens a level at its own column: `- - - x` is three deep.
+    const opensLevel = token === "-" || token === "?";
+    if (opensLevel || (isLineStart && token.trim() !== "" && !token.startsWith("#"))) {
+      while (blockColumns.length > 0 && (blockColumns.at(-1) ?? 0) >= column) blockColumns.pop();
+      blockColumns.push(column);
+      isLineStart = opensLevel;
+    }
+    column += token.length;
+    if (flowDepth + blockColumns.length > MAX_DEPTH)
+      return { ok: false, reason: "the file is nested deeper than a configuration can be" };
+  }
+  return { ok: true, lexemes };
+}
+
+/** The lexer puts these between tokens: a document starts, a flow ends in error, a scalar follows. */
+const LEXER_MARKS: readonly string[] = ["\u{FEFF}", "\x02", "\x18", "\x1f"];
+
+interface Fault {
+  readonly at: number;
+  readonly code: ErrorCode;
+  readonly message: string;
+}
+
+interface Composed {
+  /** null if there is a fault. */
+  readonly document: Document.Parsed | null;
+  readonly faults: readonly Fault[];
+}
+
+/** Like yaml's parseDocument, but it stops after some errors and reports a second document. */
+function compose(lexemes: readonly string[], length: number): Composed {
+  const faults: Fault[] = [];
+  // failsafe: every scalar is a text, so that `no`, `1e5` and `~` are what the person typed. uniqueKeys is quadratic.
+  const composer = new Composer({ schema: "failsafe", version: "1.2", uniqueKeys: false });
+  let document: Document.Parsed | null = null;
+  for (const next of composer.compose(boundedTokens(lexemes), true, length)) {
+    for (const { pos, code, message } of next.errors) {
+      // The composer reports some errors twice.
+      const last = faults.at(-1);
+      if (last?.at !== pos[0] || last.message !== message) faults.push({ at: pos[0], code, message });
+    }
+    if (document !== null) {
+      faults.push({ at: next.range[0], code: "MULTIPLE_DOCS", message: "there is a second document" });
+      break;
+    }
+    document = next;
+  }
+  return faults.length > 0
+    ? { document: null, faults: faults.slice(0, MAX_SYNTAX_PROBLEMS) }
+    : { document, faults };
+}
+
+/** The parser returns what it cannot place as tokens of type error. */
+function* boundedTokens(lexemes: readonly string[]) {
+  const parser = new Parser();
+  let errors = 0;
+  for (const lexeme of lexemes) {
+    for (const token of parser.next(lexeme)) {
+      if (token.type === "error") errors += 1;
+      if (errors > MAX_SYNTAX_PROBLEMS) return;
+      yield token;
+    }
+  }
+  yield* parser.end();
+}
+
+function explainFault({ at, code, message }: Fault, text: string): { message: string; hint: string | null } {
+  const word = /^[^\s,\]}#]*/.exec(text.slice(at, at + 60))?.[0] ?? "";
+  switch (code) {
+    case "BAD_ALIAS":
+    case "BAD_SCALAR_START":
+      return {
+        message: `yaml gives ${word.slice(0, 1)} a meaning of its own here`,
+        hint: `quote it: "${redactCredentials(word)}"`,
+      };
+    case "TAB_AS_INDENT":
+      return { message: "a tab is used as indentation", hint: "indent with spaces" };
+    case "MULTIPLE_DOCS":
+      return { message: "there is a second document after `---`", hint: "keep one document in the file" };
+    case "BLOCK_AS_IMPLICIT_KEY":
+      return {
+        message: "two settings are on one line",
+        hint: 'put the second on a line of its own, or quote a value with ": " in it',
+      };
+    default:
+      return {
+        message: redactCredentials(message.slice(0, 1).toLowerCase() + message.slice(1)),
+        hint: null,
+      };
+  }
+}
+
+const RESERVED = /^(?:__proto__|constructor|prototype)$/;
+
+function toTree(node: ParsedNode, path: string, report: Report): Tree | null {
+  const [at] = node.range;
+  if (isAlias(node)) {
+    const hint = `if you mean the text, quote it: "*${redactCredentials(node.source)}"`;
+    report.error(at, path, "aliases are not used here", hint);
+    return null;
+  }
+  if (node.anchor !== undefined)
+    report.error(at, path, "anchors are not used here", "write the value where it is used");
+  if (node.tag !== undefined)
+    report.error(at, path, "tags are not used here", `remove ${redactCredentials(node.tag)}`);
+  if (isScalar(node))
+    return { kind: "scalar", text: String(node.value ?? ""), plain: node.type === "PLAIN", at };
+  if (isSeq(node)) {
+    const items = node.items.map((item, index) => toTree(item, `${path}[${index}]`, report));
+    return { kind: "list", items: items.filter((item) => item !== null), at };
+  }
+  const entries = new Map<string, Entry>();
+  for (const { key, value } of node.items) {
+    const [keyAt] = key.range;
+    if (!isScalar(key) || key.anchor !== undefined || key.tag !== undefined) {
+      report.error(keyAt, path, "a setting's name must be plain text");
+      continue;
+    }
+    const name = String(key.value);
+    const inner = joinPath(path, name);
+    if (RESERVED.test(name)) {
+      report.error(keyAt, inner, `${name} cannot be a name here`);
+    } else if (entries.has(name)) {
+      report.error(keyAt, inner, `${redactCredentials(name)} is set twice`, "keep one of the two");
+    } else {
+      const nothing: Scalar = { kind: "scalar", text: "", plain: true, at: keyAt };
+      const tree = value === null ? nothing : toTree(value, inner, report);
+      if (tree !== null) entries.set(name, { plain: key.type === "PLAIN", at: keyAt, value: tree });
+    }
+  }
+  return { kind: "dict", entries, at };
+}
+
+/** A path for messages. Names with other characters are quoted. */
+export function joinPath(path: string, name: string): string {
+  const shown = /^[A-Za-z0-9_-]+$/.test(name) ? name : JSON.stringify(name.slice(0, 60));
+  return path === "" ? shown : `${path}.${shown}`;
+}
+
+/** The last name of a joined path. */
+export function lastName(path: string): string {
+  return /(?:^|\.)("(?:[^"\\]|\\.)*"|[^."]*)$/.exec(path)?.[1] ?? path;
+}

@@ -1,0 +1,74 @@
+import type { Database } from "libsql";
+import type { RefusalCode } from "../core/refusal.ts";
+import type { UsageRecord } from "../usage/record.ts";
+import { everythingIn } from "../usage/reports/chart.ts";
+import { refusalInWords } from "../usage/reports/format.ts";
+import { exportedRecord, newestFirst } from "../usage/reports/records.ts";
+import type { RefusalAdvice, RefusedRecord, ShownRecord } from "./api.ts";
+
+export const MAX_REFUSALS = 20;
+/** Older records are not searched for refusals. */
+const MAX_SEARCHED_RECORDS = 20_000;
+
+/** The last refusals, newest first. */
+export function* lastRefusals(db: Database): Generator<unknown, RefusedRecord[]> {
+  const found: UsageRecord[] = [];
+  let searched = 0;
+  for (const records of newestFirst(db, everythingIn(), null)) {
+    found.push(...records.filter(({ refusal }) => refusal !== null));
+    searched += records.length;
+    if (found.length >= MAX_REFUSALS || searched >= MAX_SEARCHED_RECORDS) break;
+    yield;
+  }
+  return found.slice(0, MAX_REFUSALS).flatMap((record) => withAdvice(exportedRecord(record)) ?? []);
+}
+
+type Advice = (names: { readonly tool: string; readonly record: ShownRecord }) => string;
+
+const newToken: Advice = ({ tool }) => `keybearer use ${tool} --new-token`;
+const doctor: Advice = () => "keybearer doctor";
+
+/** What to type or change. The other refusals are the caller's mistake, or end by themselves. */
+const NEXT: Readonly<Partial<Record<RefusalCode, Advice>>> = {
+  "token-missing": newToken,
+  "token-incomplete": newToken,
+  "token-unknown": newToken,
+  "foreign-key": ({ tool }) => `keybearer use ${tool}`,
+  "tool-disabled": ({ tool }) => `keybearer tools enable ${tool}`,
+  "tool-expired": ({ tool }) => `change tools.${tool}.expires in config.yaml`,
+  "key-unavailable": doctor,
+  "needs-trust": ({ tool }) => `keybearer trust ${tool}`,
+  "group-disabled": ({ record }) =>
+    `change gateways.${record.gateway ?? "…"}.groups.${record.group ?? "…"}.enabled in config.yaml`,
+  "model-not-in-group": ({ tool }) => `keybearer models --tool ${tool}`,
+  "price-unknown": ({ record }) =>
+    `write the price of ${record.model ?? "the model"} under prices: in config.yaml`,
+  "quota-exhausted": ({ tool }) => `change tools.${tool}.quota in config.yaml`,
+  "rate-limited": ({ tool }) => `keybearer tools lift ${tool} --requests <number>`,
+  "tokens-limited": ({ tool }) => `keybearer tools lift ${tool} --tokens <number>`,
+  "spend-limited": ({ tool }) => `keybearer tools lift ${tool} --spend <dollars>`,
+  "too-many-at-once": ({ tool }) => `change tools.${tool}.limits.concurrent in config.yaml`,
+  "wrong-base-url": ({ tool }) => `keybearer use ${tool}`,
+  loop: doctor,
+  "websockets-off": ({ record }) => `change gateways.${record.gateway ?? "…"}.websockets in config.yaml`,
+  "gateway-unreachable": doctor,
+  "gateway-timeout": doctor,
+  "gateway-broken": doctor,
+  "log-unavailable": () => "keybearer status",
+};
+
+/** null: the record was not refused. */
+export function adviceFor(record: ShownRecord): RefusalAdvice | null {
+  const { refusal, tool } = record;
+  if (refusal === null) return null;
+  const next = NEXT[refusal as RefusalCode];
+  return {
+    words: refusalInWords(refusal),
+    next: next === undefined ? null : next({ tool: tool ?? "<tool>", record }),
+  };
+}
+
+export function withAdvice(record: ShownRecord): RefusedRecord | null {
+  const advice = adviceFor(record);
+  return advice === null ? null : { ...record, ...advice };
+}

@@ -1,0 +1,159 @@
+import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import type { Listen } from "../config/schema.ts";
+import type { Clock } from "../core/clock.ts";
+import { writePrivateFile } from "../core/private-file.ts";
+
+export type Exchanged =
+  | { readonly ok: true; readonly token: string }
+  | { readonly ok: false; readonly reason: "wrong" | "too-many" };
+
+/** A session in the file. Nobody can compute the token from its hash. */
+export interface StoredSession {
+  /** SHA-256 of the token, in hex. */
+  readonly hash: string;
+  /** Milliseconds UTC. */
+  readonly used_at: number;
+}
+
+interface Session {
+  readonly hash: Buffer;
+  /** Wall time, since it is compared after a restart. */
+  usedAt: number;
+  requestsInFlight: number;
+}
+
+const CODE_MS = 60_000;
+/** If there are more, the oldest end. */
+const MAX_CODES = 8;
+const MAX_SESSIONS = 16;
+const MAX_WRONG_CODES_PER_MINUTE = 20;
+const MINUTE_MS = 60_000;
+
+/** Who may see the dashboard: someone who could open the control socket, by a code that is valid once. */
+export class Sessions {
+  readonly #clock: Clock;
+  readonly #onNew: () => void;
+  #codes: readonly { readonly hash: Buffer; readonly validUntil: number }[] = [];
+  #sessions: readonly Session[] = [];
+  #wrongCodes: readonly number[] = [];
+  #lastUse = 0;
+
+  constructor(clock: Clock, onNew: () => void) {
+    this.#clock = clock;
+    this.#onNew = onNew;
+  }
+
+  issueCode(): { readonly code: string; readonly expiresInSeconds: number } {
+    const code = randomToken();
+    const issued = { hash: hashOf(code), validUntil: this.#clock.elapsed() + CODE_MS };
+    this.#codes = [...this.#codes, issued].slice(-MAX_CODES);
+    return { code, expiresInSeconds: CODE_MS / 1000 };
+  }
+
+  /** Exchanges a code for the token of a new session. */
+  exchange(code: string): Exchanged {
+    // A valid code works after any number of wrong ones: nobody can guess 256 bits, or lock the owner out by trying.
+    if (!this.#redeem(code)) {
+      const now = this.#clock.elapsed();
+      const recent = this.#wrongCodes.filter((at) => now - at < MINUTE_MS);
+      this.#wrongCodes = [...recent, now].slice(-MAX_WRONG_CODES_PER_MINUTE - 1);
+      const tooMany = this.#wrongCodes.length > MAX_WRONG_CODES_PER_MINUTE;
+      return { ok: false, reason: tooMany ? "too-many" : "wrong" };
+    }
+    const token = randomToken();
+    const session = { hash: hashOf(token), usedAt: this.#clock.now(), requestsInFlight: 0 };
+    this.#sessions = [...this.#sessions, session].slice(-MAX_SESSIONS);
+    this.#onNew();
+    return { ok: true, token };
+  }
+
+  /** Begins a request with this token. Returns the function that ends it; null: there is no such session. */
+  begin(token: string): (() => void) | null {
+    const hash = hashOf(token);
+    const session = this.#sessions.find((each) => timingSafeEqual(each.hash, hash));
+    if (session === undefined) return null;
+    const use = () => {
+      session.usedAt = this.#clock.now();
+      this.touch();
+    };
+    use();
+    session.requestsInFlight += 1;
+    return () => {
+      session.requestsInFlight -= 1;
+      use();
+    };
+  }
+
+  /** Counts as use of the dashboard. */
+  touch(agoMs = 0): void {
+    this.#lastUse = this.#clock.elapsed() - agoMs;
+  }
+
+  unusedForMs(): number {
+    return this.#clock.elapsed() - this.#lastUse;
+  }
+
+  /** Takes over the sessions of the previous daemon. */
+  restore(stored: readonly StoredSession[]): void {
+    this.#sessions = stored.slice(-MAX_SESSIONS).map(({ hash, used_at }) => ({
+      hash: Buffer.from(hash, "hex"),
+      usedAt: used_at,
+      requestsInFlight: 0,
+    }));
+  }
+
+  toStore(): StoredSession[] {
+    return this.#sessions.map(({ hash, usedAt, requestsInFlight }) => ({
+      hash: hash.toString("hex"),
+      used_at: requestsInFlight > 0 ? this.#clock.now() : usedAt,
+    }));
+  }
+
+  endAll(): void {
+    this.#codes = [];
+    this.#sessions = [];
+  }
+
+  #redeem(code: string): boolean {
+    const hash = hashOf(code);
+    const found = this.#codes.find((issued) => timingSafeEqual(issued.hash, hash));
+    this.#codes = this.#codes.filter((issued) => issued !== found);
+    return found !== undefined && this.#clock.elapsed() < found.validUntil;
+  }
+}
+
+/** The prefix differs from that of tools' tokens, so that one is never taken for the other. */
+function randomToken(): string {
+  return `kd_${randomBytes(32).toString("base64url")}`;
+}
+
+/** Hashes are compared, so the time it takes reveals nothing about the secret. */
+function hashOf(text: string): Buffer {
+  return createHash("sha256").update(text).digest();
+}
+
+/** The sessions of the same address; none if the file is missing or is not what was written. */
+export async function readSessions(file: string, { host, port }: Listen): Promise<readonly StoredSession[]> {
+  try {
+    const stored = Object(JSON.parse(await readFile(file, "utf8")));
+    if (stored.listen !== `${host}:${port}` || !Array.isArray(stored.sessions)) return [];
+    return stored.sessions.filter(isStoredSession);
+  } catch {
+    // Without the file, people open the dashboard again.
+    return [];
+  }
+}
+
+export async function writeSessions(
+  file: string,
+  { host, port }: Listen,
+  sessions: readonly StoredSession[],
+): Promise<void> {
+  await writePrivateFile(file, `${JSON.stringify({ listen: `${host}:${port}`, sessions })}\n`);
+}
+
+function isStoredSession(value: unknown): value is StoredSession {
+  const { hash, used_at } = Object(value);
+  return typeof hash === "string" && /^[\da-f]{64}$/.test(hash) && Number.isSafeInteger(used_at);
+}

@@ -1,0 +1,320 @@
+import {
+  closeSync,
+  fchmodSync,
+  fdatasync,
+  fstatSync,
+  fsyncSync,
+  ftruncateSync,
+  mkdirSync,
+  openSync,
+  readSync,
+  renameSync,
+  rmSync,
+  writeSync,
+} from "node:fs";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import type { Clock } from "../../core/clock.ts";
+import { hasCode } from "../../core/errors.ts";
+import type { Logger } from "../../core/log.ts";
+import { CHUNK_BYTES, dayOf, endOfDay, identityOf, journalFiles, NEWLINE, statOf } from "./files.ts";
+
+export interface CurrentFileDeps {
+  readonly folder: string;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** full: a record survives a power cut before its request is sent. */
+  readonly sync: "normal" | "full";
+  /** Called after each append. Must not throw. */
+  readonly onAppend: () => void;
+}
+
+/** After this many bytes the file is checked at once. What was appended since the last check is kept, to be repeated. */
+const MAX_RECENT_BYTES = 8 * 1024 * 1024;
+
+/**
+ * The file that lines go to: today's, or the newest one if the clock was set back. If the file is deleted, replaced or cut
+ * off while it is open, the lines since the last check are repeated. Errors of the disk are thrown.
+ */
+export class CurrentFile {
+  readonly #deps: CurrentFileDeps;
+  readonly #carryText: () => string;
+  #file: DayFile | null = null;
+  /** The file lacks the carry lines, which hold what a start needs from the files before it. */
+  #needsCarry = false;
+  /** The lines since the last check. */
+  #recent: string[] = [];
+  #recentBytes = 0;
+  /** Lines that may be lost. They are repeated before anything else is written. */
+  #repeat = "";
+  #incident: string | null = null;
+  #lostAt: number | null = null;
+
+  /** @param carryText the carry lines as they are now. */
+  constructor(deps: CurrentFileDeps, carryText: () => string) {
+    this.#deps = deps;
+    this.#carryText = carryText;
+  }
+
+  /** null: no file is open. */
+  get day(): string | null {
+    return this.#file?.day ?? null;
+  }
+
+  /** What last happened to the file while it was open; null: nothing. */
+  get incident(): string | null {
+    return this.#incident;
+  }
+
+  /** When it was last noticed that the open file had been replaced or cut off; null: never. */
+  get lostAt(): number | null {
+    return this.#lostAt;
+  }
+
+  open(): DayFile {
+    const { folder, clock, sync } = this.#deps;
+    makeFolder(folder);
+    const newest = journalFiles(folder).at(-1)?.day ?? "";
+    const today = dayOf(clock.now());
+    const file = new DayFile(folder, newest > today ? newest : today, sync);
+    this.#file?.close();
+    this.#file = file;
+    this.#needsCarry ||= file.isNew;
+    return file;
+  }
+
+  append(text: string): void {
+    this.#rollOver();
+    this.write(text);
+    if (this.#recentBytes > MAX_RECENT_BYTES) this.check();
+  }
+
+  /** Appends to the open file, even if its day is over. */
+  write(text: string): void {
+    const file = this.#file ?? this.open();
+    file.append(text);
+    this.#recent.push(text);
+    this.#recentBytes += text.length;
+    this.#deps.onAppend();
+  }
+
+  /** @param isRequired false: only if the file lacks them. */
+  writeCarry(isRequired = false): void {
+    this.#needsCarry ||= isRequired;
+    if (!this.#needsCarry) return;
+    this.write(this.#carryText());
+    this.#needsCarry = false;
+  }
+
+  /** Checks that the open file is still the one at its path, and that its day is not over. To be called once a second. */
+  check(): void {
+    const displaced = this.#file?.displaced() ?? null;
+    if (this.#file !== null && displaced !== null) this.#recover(this.#file, displaced);
+    this.#recent = [];
+    this.#recentBytes = 0;
+    this.#writeRepeat();
+    this.#rollOver();
+  }
+
+  /** Resolves once everything written by now is on the disk. */
+  async sync(): Promise<void> {
+    try {
+      await this.#file?.sync();
+    } catch (error) {
+      // After a failed fdatasync, Linux drops what it could not write.
+      this.#repeat += this.#recent.join("");
+      throw error;
+    }
+  }
+
+  /** Like sync(), for a process that is about to end. */
+  syncNow(): void {
+    this.#file?.syncNow();
+  }
+
+  close(): void {
+    this.#file?.close();
+    this.#file = null;
+  }
+
+  #recover(file: DayFile, displaced: "deleted" | "replaced" | "cut off"): void {
+    const incident = `${file.path} was ${displaced} while it was open`;
+    if (this.#incident !== incident) this.#deps.log.error(incident);
+    this.#incident = incident;
+    makeFolder(this.#deps.folder);
+    if (displaced === "deleted") {
+      file.putBack();
+      this.open();
+      return;
+    }
+    this.#repeat += this.#recent.join("");
+    this.open();
+    this.#lostAt = this.#deps.clock.now();
+    this.#needsCarry = true;
+  }
+
+  #rollOver(): void {
+    if (this.#file !== null && this.#deps.clock.now() >= this.#file.ends) this.open();
+    this.writeCarry();
+  }
+
+  #writeRepeat(): void {
+    if (this.#repeat === "") return;
+    this.write(this.#repeat);
+    this.#repeat = "";
+  }
+}
+
+/** Not its parents: if those are gone, a disk may be unmounted, and will come back. */
+function makeFolder(folder: string): void {
+  try {
+    mkdirSync(folder, { mode: 0o700 });
+  } catch (error) {
+    if (!hasCode(error, "EEXIST")) throw error;
+  }
+}
+
+const fdatasyncAsync = promisify(fdatasync);
+
+/** One file of the journal, open for appending. */
+class DayFile {
+  readonly day: string;
+  readonly path: string;
+  /** When its day is over, milliseconds UTC. */
+  readonly ends: number;
+  /** It was empty when it was opened. */
+  readonly isNew: boolean;
+  readonly #descriptor: number;
+  readonly #identity: string;
+  /** Where the last whole line ends. */
+  #offset: number;
+  /** The file may not end with a whole line, so the next append begins with a line break. */
+  #torn: boolean;
+  /** The running fdatasync, and the one that starts after it. */
+  #syncing: Promise<void> | null = null;
+  #nextSync: Promise<void> | null = null;
+
+  /** @param sync full: the file's name must be on the disk, too. */
+  constructor(folder: string, day: string, sync: "normal" | "full") {
+    this.day = day;
+    this.path = join(folder, `${day}.jsonl`);
+    this.ends = endOfDay(day);
+    this.#descriptor = openSync(this.path, "a+", 0o600);
+    try {
+      // An earlier chmod may have changed it.
+      fchmodSync(this.#descriptor, 0o600);
+      const found = fstatSync(this.#descriptor);
+      this.isNew = found.size === 0;
+      this.#identity = identityOf(found);
+      this.#offset = found.size;
+      this.#torn = found.size > 0 && !this.#endsWithNewline();
+      if (sync === "full" && this.isNew) syncFolder(folder);
+    } catch (error) {
+      closeSync(this.#descriptor);
+      throw error;
+    }
+  }
+
+  /** One write. A full disk writes a part and reports no error: that part is removed again. */
+  append(text: string): void {
+    const bytes = Buffer.from(this.#torn ? `\n${text}` : text);
+    const written = writeSync(this.#descriptor, bytes);
+    if (written !== bytes.length) {
+      this.#torn = true;
+      ftruncateSync(this.#descriptor, this.#offset);
+      this.#torn = false;
+      throw diskFull();
+    }
+    this.#torn = false;
+    this.#offset += written;
+  }
+
+  /** What happened to the file at its path since it was opened; null: nothing. */
+  displaced(): "deleted" | "replaced" | "cut off" | null {
+    const found = statOf(this.path);
+    if (found === null) return "deleted";
+    if (found.identity !== this.#identity) return "replaced";
+    if (found.size < this.#offset) return "cut off";
+    // Another program appended.
+    if (found.size > this.#offset) this.#torn = true;
+    this.#offset = found.size;
+    return null;
+  }
+
+  /** Resolves once everything appended by now is on the disk. Calls that come together share one fdatasync. */
+  sync(): Promise<void> {
+    if (this.#syncing === null) return this.#startSync();
+    this.#nextSync ??= this.#syncing.then(
+      () => this.#startSync(),
+      () => this.#startSync(),
+    );
+    return this.#nextSync;
+  }
+
+  /** Like sync(), for a process that is about to end. */
+  syncNow(): void {
+    fsyncSync(this.#descriptor);
+  }
+
+  close(): void {
+    const close = () => closeSync(this.#descriptor);
+    const lastSync = this.#nextSync ?? this.#syncing;
+    // A descriptor that is closed during its fdatasync may name another file by then.
+    if (lastSync === null) close();
+    else lastSync.then(close, close);
+  }
+
+  /** Puts a copy of the open file at its path, from which it was deleted. */
+  putBack(): void {
+    const temporary = `${this.path}.tmp`;
+    const copy = openSync(temporary, "w", 0o600);
+    try {
+      const chunk = Buffer.allocUnsafe(CHUNK_BYTES);
+      for (let at = 0; ; ) {
+        const length = readSync(this.#descriptor, chunk, 0, CHUNK_BYTES, at);
+        if (length === 0) break;
+        if (writeSync(copy, chunk, 0, length) !== length) throw diskFull();
+        at += length;
+      }
+      fsyncSync(copy);
+      renameSync(temporary, this.path);
+    } catch (error) {
+      rmSync(temporary, { force: true });
+      throw error;
+    } finally {
+      closeSync(copy);
+    }
+  }
+
+  async #startSync(): Promise<void> {
+    this.#nextSync = null;
+    const syncing = fdatasyncAsync(this.#descriptor);
+    this.#syncing = syncing;
+    try {
+      await syncing;
+    } finally {
+      if (this.#syncing === syncing) this.#syncing = null;
+    }
+  }
+
+  #endsWithNewline(): boolean {
+    const last = Buffer.alloc(1);
+    readSync(this.#descriptor, last, 0, 1, this.#offset - 1);
+    return last[0] === NEWLINE;
+  }
+}
+
+/** The error that the system reports when it reports a full disk at all. */
+function diskFull(): Error {
+  return Object.assign(new Error("no space left on device"), { code: "ENOSPC" });
+}
+
+/** Makes sure that the names in a folder are on the disk. */
+function syncFolder(folder: string): void {
+  const descriptor = openSync(folder, "r");
+  try {
+    fsyncSync(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+}

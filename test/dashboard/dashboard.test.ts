@@ -1,0 +1,450 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { type AddressInfo, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { browserFor, needsFile, startBrowser } from "../../src/cli/browser.ts";
+import { FreeMemory } from "../../src/control/status.ts";
+import { Tail } from "../../src/control/tail.ts";
+import type { Clock } from "../../src/core/clock.ts";
+import { systemClock } from "../../src/core/clock.ts";
+import { createLogger } from "../../src/core/log.ts";
+import { type Ends, PeerLookup, userAt, usersIn } from "../../src/core/peer-user.ts";
+import { REFUSALS } from "../../src/core/refusal.ts";
+import { Dashboard } from "../../src/dashboard/dashboard.ts";
+import { LogReader } from "../../src/dashboard/log-reader.ts";
+import { removeRedirects, writeRedirect } from "../../src/dashboard/redirect-file.ts";
+import { adviceFor } from "../../src/dashboard/refusals.ts";
+import { type DashboardDeps, throttledLog } from "../../src/dashboard/routes.ts";
+import { readSessions, Sessions, writeSessions } from "../../src/dashboard/sessions.ts";
+import { InFlight } from "../../src/proxy/in-flight.ts";
+import { openIndexForReading } from "../../src/usage/index/database.ts";
+import { say, trade, visitWith } from "../doubles/dashboard-visit.ts";
+import { freePort } from "../doubles/listen.ts";
+import { NO_MIRROR } from "../doubles/no-mirror.ts";
+import { NO_USAGE } from "../doubles/no-usage.ts";
+import { record } from "../doubles/records.ts";
+import { until } from "../doubles/until.ts";
+
+/** A clock that stands still until it is moved. */
+function heldClock(): Clock & { move(ms: number): void } {
+  let at = 1_763_164_800_000;
+  return {
+    now: () => at,
+    elapsed: () => at,
+    move(ms) {
+      at += ms;
+    },
+  };
+}
+
+t.test("a code is good for a minute, and not a moment longer", (t) => {
+  const clock = heldClock();
+  const sessions = new Sessions(clock, () => {});
+  const early = sessions.issueCode();
+  const late = sessions.issueCode();
+  clock.move(59_999);
+  t.equal(sessions.exchange(early.code).ok, true);
+  clock.move(1);
+  t.same(sessions.exchange(late.code), { ok: false, reason: "wrong" });
+  t.end();
+});
+
+t.test("of many codes and sessions the oldest give way", (t) => {
+  const sessions = new Sessions(heldClock(), () => {});
+  const first = sessions.issueCode();
+  for (let more = 0; more < 8; more += 1) sessions.issueCode();
+  t.equal(sessions.exchange(first.code).ok, false);
+  const tokens = Array.from({ length: 17 }, () => {
+    const exchanged = sessions.exchange(sessions.issueCode().code);
+    return exchanged.ok ? exchanged.token : "";
+  });
+  t.equal(new Set(tokens).size, 17);
+  t.equal(sessions.begin(tokens[0] ?? ""), null);
+  t.ok(tokens.slice(1).every((token) => sessions.begin(token) !== null));
+  sessions.endAll();
+  t.ok(tokens.every((token) => sessions.begin(token) === null));
+  t.end();
+});
+
+t.test("every refusal has words, and those that the owner can lift a next step", (t) => {
+  for (const refusal of Object.keys(REFUSALS)) {
+    const advice = adviceFor(record(1, { refusal, tool: "codex" }));
+    t.notSame(advice?.words, refusal, refusal);
+    t.notMatch(advice?.next ?? "", /undefined|null|<tool>/);
+  }
+  t.equal(adviceFor(record(1)), null);
+  t.match(adviceFor(record(1, { refusal: "token-missing", tool: null }))?.next, /use <tool> --new-token/);
+  t.end();
+});
+
+const ASKED = { listen: { host: "localhost", port: 0 }, when: "asked" };
+
+interface More {
+  readonly settings?: object;
+  /** The folder of sessions and redirect pages. */
+  readonly run?: string;
+  readonly retryMs?: number;
+  readonly status?: () => Promise<object>;
+}
+
+/** A dashboard whose daemon does nothing. */
+function dashboard(t: Test, closeAfterMs: number, clock: Clock, more: More = {}) {
+  const { settings = ASKED, run = temporaryFolder(t), retryMs = 10_000, ...others } = more;
+  const lines: string[] = [];
+  const log = createLogger({
+    level: "info",
+    destination: { write: (line: string) => void lines.push(line) },
+    forPeople: false,
+    secrets: [() => []],
+  });
+  const tail = new Tail();
+  const deps = {
+    clock,
+    log,
+    tail,
+    paths: {
+      run,
+      index: join(run, "index.db"),
+      mirror: join(run, "mirror.db"),
+      config: join(run, "config.yaml"),
+    },
+    snapshot: () => ({ config: { dashboard: settings } }),
+    status: async () => ({ tools: [], machine: {}, uptime_s: 0 }),
+    mirror: NO_MIRROR,
+    usage: NO_USAGE,
+    inFlight: new InFlight(),
+    peers: new PeerLookup(),
+    ...others,
+  } as unknown as DashboardDeps;
+  const made = new Dashboard(deps, { closeAfterMs, retryMs });
+  t.teardown(() => made.stop());
+  return { made, tail, log: () => lines.join("") };
+}
+
+function temporaryFolder(t: Test): string {
+  const folder = mkdtempSync(join(tmpdir(), "kb-"));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** A port that is taken until it is let go. */
+async function takenPort(t: Test): Promise<{ port: number; letGo(): Promise<unknown> }> {
+  const holder = createServer().listen(await freePort(), "127.0.0.1");
+  await once(holder, "listening");
+  t.teardown(() => holder.close());
+  return {
+    port: (holder.address() as AddressInfo).port,
+    letGo: () => once(holder.close(), "close"),
+  };
+}
+
+/** Opened later and with the same quiet time, it is looked at later: whatever was to be closed before it is closed by then. */
+async function unusedOneCloses(t: Test, quietMs: number): Promise<void> {
+  const clock = heldClock();
+  const { made, log } = dashboard(t, quietMs, clock);
+  await made.open("test");
+  clock.move(10_000);
+  await until("an unused one is closed", () => /closed: it was not used for a while/.test(log()));
+}
+
+t.test("a page that goes leaves the port open for the whole quiet time", async (t) => {
+  const clock = heldClock();
+  const { made, log } = dashboard(t, 500, clock);
+  const visited = await visitWith(await made.open("test"));
+  const followed = await visited.follow();
+  await until("it is there", () => followed.last("now") !== undefined);
+  // It followed for long, and leaves right before the check whether the port is used.
+  clock.move(10_000);
+  followed.end();
+  await unusedOneCloses(t, 500);
+  t.equal((await say(visited.url, "/")).status, 200);
+  t.notMatch(log(), /closed/);
+});
+
+t.test("a session outlives a restart within the quiet time, and nothing else", async (t) => {
+  const folder = temporaryFolder(t);
+  const file = join(folder, "dashboard-sessions.json");
+  const { port, letGo } = await takenPort(t);
+  await letGo();
+  const quietMs = 900_000;
+  const clock = heldClock();
+  const asked = { listen: { host: "localhost" as const, port }, when: "asked" };
+  const begin = async (settings: object = asked) => {
+    const { made, log } = dashboard(t, quietMs, clock, { settings, run: folder });
+    await made.applyConfig();
+    return { made, log };
+  };
+  const first = await begin();
+  t.equal(first.made.status().address, null, "closed until it is asked for");
+  const { url, code } = await first.made.open("test");
+  const visited = await visitWith({ url, code });
+  const followed = await visited.follow();
+  // Nothing is asked while it looks on: that is use all the same.
+  clock.move(quietMs - 1);
+  await first.made.stop();
+  await followed.ended;
+  const text = readFileSync(file, "utf8");
+  t.equal(statSync(file).mode & 0o777, 0o600);
+  for (const secret of [code, visited.token]) t.notOk(text.includes(secret));
+  t.equal(JSON.parse(text).sessions.length, 1);
+
+  clock.move(quietMs - 1);
+  const second = await begin();
+  t.equal(second.made.status().address, url, "open again by itself");
+  t.equal((await visited.get("/api/now")).status, 200, "and the session holds");
+  t.equal((await trade(url, code)).status, 401, "a code does not");
+  await second.made.stop();
+  const kept = readFileSync(file);
+
+  const squatter = createServer().listen(port, "127.0.0.1");
+  await once(squatter, "listening");
+  const third = await begin();
+  t.match(third.log(), /could not be opened again: .* is taken/);
+  await once(squatter.close(), "close");
+  await third.made.open("test");
+  t.equal((await visited.get("/api/now")).status, 401, "the program on the port may have seen the token");
+  await third.made.stop();
+
+  const restored = async (settings: object, later: number) => {
+    await writeSessions(file, asked.listen, JSON.parse(kept.toString()).sessions);
+    clock.move(later);
+    const { made } = await begin(settings);
+    const { address } = made.status();
+    await made.stop();
+    return { address, left: readdirSync(folder).includes("dashboard-sessions.json") };
+  };
+  const closed = { address: null, left: false };
+  t.same(await restored({ ...asked, when: "never" }, 0), closed, "never");
+  t.same(await restored({ ...asked, listen: { host: "127.0.0.1", port } }, 0), closed, "another address");
+  t.same(await restored(asked, 0), { address: url, left: true });
+  t.same(await restored(asked, quietMs), closed, "the quiet time is over");
+  t.same(await restored(asked, -2 * quietMs), closed, "from a time to come");
+  t.same(await readSessions(join(folder, "nowhere.json"), asked.listen), [], "no file");
+  for (const text of [
+    "",
+    "{",
+    "null",
+    "[]",
+    '{"listen":1}',
+    `{"listen":"localhost:${port}","sessions":[null,1,{}]}`,
+  ]) {
+    writeFileSync(join(folder, "broken.json"), text);
+    t.same(await readSessions(join(folder, "broken.json"), asked.listen), [], text);
+  }
+});
+
+t.test("where it is to be open always, a taken port is tried again, and status tells why", async (t) => {
+  const { port, letGo } = await takenPort(t);
+  const settings = { listen: { host: "localhost", port }, when: "always" };
+  const { made, log } = dashboard(t, 60_000, systemClock, { settings, retryMs: 20 });
+  await made.applyConfig();
+  t.match(made.status(), { mode: "always", address: null, why: /the dashboard's address, is taken by/ });
+  const logged = () => log().match(/could not be opened/g)?.length;
+  await letGo();
+  await until("it is open", () => made.status().address !== null);
+  t.same(made.status(), { mode: "always", address: `http://localhost:${port}/`, why: null });
+  t.equal(logged(), 1, "logged once for all attempts");
+});
+
+t.test("the kernel's list tells whose a connection is", async (t) => {
+  const head =
+    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+  const row = (from: string, to: string, uid: number, inode: number) =>
+    `   1: ${from} ${to} 01 00000000:00000000 00:00000000 00000000 ${String(uid).padStart(5)}        0 ${inode} 1 0000000000000000 20 4 30 10 -1\n`;
+  const userIn = (table: string, ends: Ends) => userAt(usersIn(table), ends);
+  const ends = { address: "127.0.0.1", port: 0xd2ec, toAddress: "127.0.0.1", toPort: 5398 };
+  const [theirs, ours] = ["0100007F:D2EC", "0100007F:1516"];
+  t.equal(userIn(head + row(ours, theirs, 1, 9) + row(theirs, ours, 1000, 8), ends), 1000, "their own end");
+  t.equal(userIn(head + row(ours, theirs, 1, 9), ends), null, "not ours");
+  t.equal(userIn(head + row(theirs, ours, 0, 0), ends), null, "no process holds it: that is not root's");
+  const mapped = (end: string) => `0000000000000000FFFF0000${end}`;
+  t.equal(userIn(row(mapped(theirs), mapped(ours), 7, 8), ends), 7, "an IPv6 socket that calls IPv4");
+  const one = "00000000000000000000000001000000";
+  const six = { ...ends, address: "::1", toAddress: "::1" };
+  t.equal(userIn(row(`${one}:D2EC`, `${one}:1516`, 65534, 8), six), 65534);
+  t.equal(userIn("", six), null);
+});
+
+const cannotBeAnother =
+  process.platform !== "linux" || process.getuid?.() !== 0
+    ? "only root on Linux can become another user"
+    : false;
+
+t.test(
+  "another user who read the code gets nothing, and does not use it up",
+  { skip: cannotBeAnother },
+  async (t) => {
+    const { made, log } = dashboard(t, 60_000, systemClock);
+    const { url, code } = await made.open("test");
+    const asOther = async (path: string, init: object) => {
+      const script = `fetch(process.argv[1], JSON.parse(process.argv[2])).then(async (r) => console.log(r.status, await r.text()))`;
+      const child = spawn(process.execPath, ["-e", script, new URL(path, url).href, JSON.stringify(init)], {
+        ...{ uid: 65534, gid: 65534, cwd: "/", env: {} },
+        stdio: ["ignore", "pipe", "inherit"],
+      });
+      const chunks: Buffer[] = [];
+      for await (const chunk of child.stdout) chunks.push(chunk);
+      return Buffer.concat(chunks).toString();
+    };
+    const headers = { "content-type": "application/json" };
+    const stolen = await asOther("/api/session", { method: "POST", headers, body: JSON.stringify({ code }) });
+    t.match(stolen, /^403 .*another user of this machine/);
+    const visited = await visitWith({ url, code });
+    t.equal((await visited.get("/api/now")).status, 200, "the owner is let in");
+    t.match(await asOther("/api/now", { headers: { authorization: `Bearer ${visited.token}` } }), /^403 /);
+    t.equal(log().match(/another user of this machine was refused/g)?.length, 1, "said once a minute");
+  },
+);
+
+t.test("where other users can read arguments, a private page redirects the browser", async (t) => {
+  t.same(["linux", "darwin"].map(needsFile), [false, true]);
+  const folder = temporaryFolder(t);
+  const file = await writeRedirect(folder, 'http://localhost:1/#code=kd_x"&<');
+  t.equal(statSync(file).mode & 0o777, 0o600);
+  t.match(readFileSync(file, "utf8"), 'content="0;url=http://localhost:1/#code=kd_x&quot;&amp;&lt;"');
+  const { mtimeMs } = statSync(file);
+  await removeRedirects(folder, mtimeMs + 59_999);
+  t.equal(readdirSync(folder).length, 1);
+  await removeRedirects(folder, mtimeMs + 60_000);
+  t.equal(readdirSync(folder).length, 0);
+  await writeRedirect(folder, "http://localhost:1/#code=kd_y");
+  const { made } = dashboard(t, 60_000, systemClock, { run: folder });
+  await made.applyConfig();
+  t.equal(readdirSync(folder).length, 0, "nor is one of before left");
+});
+
+t.test("of repeated events, the first is logged at once and the others as a sum", async (t) => {
+  const lines: string[] = [];
+  const warn = (line: unknown) => void lines.push(String(line));
+  const happened = throttledLog({ warn }, "it happened", 30);
+  for (let number = 0; number < 100; number += 1) happened();
+  t.same(lines, ["it happened"]);
+  await until("the sum", () => lines.length === 2);
+  t.match(lines[1], /^it happened: 99 more times/);
+  happened();
+  await until("one more", () => lines.length === 3);
+  t.match(lines[2], /^it happened: 1 more times/, "the next minute is a sum, too");
+});
+
+t.test("an unused port closes, but not under an open page", async (t) => {
+  const clock = heldClock();
+  const { made, log } = dashboard(t, 50, clock);
+  const { url, code } = await made.open("test");
+  const { token } = (await trade(url, code)).json<{ token: string }>();
+  const ending = new AbortController();
+  const followed = fetch(`${url}api/events`, {
+    headers: { authorization: `Bearer ${token}` },
+    signal: ending.signal,
+  });
+  const reader = (await followed).body?.getReader();
+  t.match(new TextDecoder().decode((await reader?.read())?.value), /^event: now\n/);
+  // Nothing was asked for a long time, but a page follows.
+  clock.move(10_000);
+  await unusedOneCloses(t, 50);
+  t.equal((await say(url, "/")).status, 200);
+  ending.abort();
+  await reader?.closed.catch(() => {});
+  await until("it is closed", () => {
+    clock.move(10);
+    return /closed: it was not used for a while/.test(log());
+  });
+  await t.rejects(say(url, "/"), /ECONNREFUSED/);
+  t.match((await made.open("test")).url, /^http:\/\/localhost:\d+\/$/, "and opens again");
+});
+
+t.test(
+  "a page that reads nothing gets the number of records it lost, and none is buffered for it",
+  async (t) => {
+    const { made, tail } = dashboard(t, 60_000, heldClock());
+    const visited = await visitWith(await made.open("test"));
+    const slow = await visited.follow();
+    await until("it is there", () => slow.last("now") !== undefined);
+    slow.answer.pause();
+    const many = 20_000;
+    for (let number = 0; number < many; number += 1) {
+      tail.notify(record(number));
+      // What the connection takes by itself is taken.
+      if (number % 50 === 0) await new Promise((resolve) => setImmediate(resolve));
+    }
+    slow.answer.resume();
+    const losses = () =>
+      slow.events.map(({ name, data }) => (name === "lost" ? (data as { count: number }).count : 0));
+    const records = () => slow.events.filter(({ name }) => name === "record").length;
+    const lost = () => losses().reduce((sum, count) => sum + count, 0);
+    await until("each record arrived or was counted as lost", () => records() + lost() === many);
+    t.ok(records() > 0, "what there was room for came");
+    t.ok(lost() > many / 4, `and ${lost()} of 20 MB did not wait for it`);
+    slow.end();
+  },
+);
+
+t.test("a page that was behind gets the current state once it reads again", async (t) => {
+  const state = { pid: 1, asked: 0 };
+  const status = async () => {
+    state.asked += 1;
+    // So large that it does not fit behind anything that waits.
+    return { tools: [], machine: {}, uptime_s: 0, pid: state.pid, pad: "x".repeat(300_000) };
+  };
+  const { made, tail } = dashboard(t, 60_000, systemClock, { status });
+  const slow = await (await visitWith(await made.open("test"))).follow();
+  await until("it is there", () => slow.last("now") !== undefined);
+  slow.answer.pause();
+  for (let number = 0; number < 400; number += 1) {
+    tail.notify(record(number, { model: "m".repeat(100_000) }));
+    if (number % 10 === 0) await new Promise((resolve) => setImmediate(resolve));
+  }
+  state.pid = 2;
+  const { asked } = state;
+  await until("the status was read again", () => state.asked > asked + 2);
+  t.equal(slow.last("now")?.status.pid, 1);
+  slow.answer.resume();
+  await until("it knows", () => slow.last("now")?.status.pid === 2);
+  slow.end();
+});
+
+t.test(
+  "the machine's memory is read once in ten seconds, however often the status is asked for",
+  async (t) => {
+    const clock = heldClock();
+    let reads = 0;
+    const memory = new FreeMemory(clock, async () => {
+      reads += 1;
+      return reads;
+    });
+    for (let second = 0; second < 10; second += 1) {
+      t.equal(await memory.read(), 1, `after ${second} s`);
+      clock.move(1000);
+    }
+    t.equal(await memory.read(), 2);
+  },
+);
+
+t.test("asked while the log is not there, it says so and goes on", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "kb-"));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const reader = new LogReader(() => openIndexForReading(join(folder, "none.db")), NO_USAGE, systemClock);
+  const read = reader.read(function* () {
+    yield;
+    return 1;
+  });
+  await t.rejects(read, {
+    status: 503,
+    message: /the usage index cannot be read: there is no .*none\.db → keybearer status/,
+  });
+});
+
+t.test("a browser is started without a shell, where there is one", async (t) => {
+  t.same(browserFor("darwin", {}), ["open"]);
+  t.equal(browserFor("darwin", { SSH_CONNECTION: "x" }), null);
+  t.equal(browserFor("linux", {}), null);
+  t.same(browserFor("linux", { WAYLAND_DISPLAY: "wayland-0" }), ["xdg-open"]);
+  t.same(browserFor("linux", { WSL_DISTRO_NAME: "Debian", DISPLAY: ":0" }), ["wslview"]);
+  const check = 'process.exit(process.argv[1] === "http://localhost:1/#code=$(id);&" ? 0 : 1)';
+  const node: [string, ...string[]] = [process.execPath, "-e", check];
+  t.equal(await startBrowser(node, "http://localhost:1/#code=$(id);&", {}), true, "handed over as it is");
+  t.equal(await startBrowser([process.execPath, "-e", "process.exit(3)"], "x", {}), false);
+  t.equal(await startBrowser(["/nowhere/xdg-open"], "x", {}), false);
+});
