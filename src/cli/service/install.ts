@@ -1,5 +1,5 @@
 import { existsSync, realpathSync } from "node:fs";
-import type { Config } from "../../config/schema.ts";
+import { type Config, DRAIN_MS } from "../../config/schema.ts";
 import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { prepareFolders } from "../../core/paths.ts";
@@ -27,12 +27,15 @@ import {
   startConflict,
   untilServing,
   usableConfig,
+  withDrainProgress,
 } from "./restart.ts";
 import { checkCommand, toolsByProcess, usualConfig } from "./status.ts";
 
 export interface InstallOptions {
   readonly config?: string;
   readonly dryRun?: boolean;
+  /** A dry run prints the comments of the files and the commands that it ran itself. */
+  readonly verbose?: boolean;
   readonly yes?: boolean;
 }
 
@@ -53,13 +56,27 @@ export async function install(options: InstallOptions, overrides: ContextOptions
   const fault = manager.kind === "systemd" ? notifyFault() : null;
   if (fault !== null) return fail(`${fault}\n${UNCHANGED}`, EXIT.failed);
   const conflict = await startConflict(paths, config, before);
-  if (conflict !== null) return fail(`${conflict.message}\n${UNCHANGED}`, conflict.exitCode);
+  if (conflict !== null && !options.dryRun)
+    return fail(`${conflict.message}\n${UNCHANGED}`, conflict.exitCode);
   notice(...context.kept);
   const { spec, warnings, tried } = await specFor(context, config, manager, before.file);
   const badSpec = specFault(spec, manager.kind);
   if (badSpec !== null) return fail(`${badSpec}\n${UNCHANGED}`, EXIT.failed);
   notice(...warnings);
-  if (options.dryRun) return printDryRun(context, manager, spec, tried);
+  if (options.dryRun) {
+    if (options.verbose && tried !== null)
+      notice(`to find out what the unit may ask for, this was run: ${tried.map(quoteForShell).join(" ")}`);
+    const plan = await manager.planInstall(spec);
+    if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
+    const missing = [paths.state, paths.run].filter((folder) => !existsSync(folder));
+    printLines(missing.map((folder) => `would create the folder ${folder}`));
+    printSteps(plan.steps, options.verbose);
+    if (plan.before === "same") notice(`${manager.file} is up to date`);
+    const answer = await manager.available();
+    if (!answer.ok) notice(`it could not be installed now: ${answer.why}`);
+    if (conflict !== null) notice(`it could not be started now: ${conflict.message}`);
+    return;
+  }
 
   const faults = prepareFolders(paths);
   if (faults.length > 0) return fail(faults.join("\n"), EXIT.badConfig);
@@ -69,7 +86,7 @@ export async function install(options: InstallOptions, overrides: ContextOptions
   if (sources.none && !(await confirmWithoutKeys(options))) return;
   const plan = await manager.planInstall(spec);
   if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
-  const result = await manager.apply(plan.steps);
+  const result = await withDrainProgress(manager.apply(plan.steps), paths.socket, before.pid);
   if (!result.ok && result.next !== null) return fail(`${result.why}\n→ ${result.next}`, EXIT.failed);
   if (result.ok) printWritten(plan, manager.file);
   if (result.ok && before.file.kind === "ours" && before.file.service.config !== paths.config)
@@ -113,7 +130,7 @@ export async function specFor(
     }
   }
   return {
-    spec: createSpec({ node: node.path, main: main.path, paths, env, namespaces }),
+    spec: createSpec({ node: node.path, main: main.path, paths, env, namespaces, drainMs: DRAIN_MS }),
     warnings: [node.warning, main.warning, viewWarning].filter((warning) => warning !== null),
     tried,
   };
@@ -132,33 +149,25 @@ function realpath(path: string): string | null {
   }
 }
 
-async function printDryRun(
-  { paths }: ServiceContext,
-  manager: ServiceManager,
-  spec: ServiceSpec,
-  tried: readonly string[] | null,
-): Promise<void> {
-  if (tried !== null)
-    notice(`to find out what the unit may ask for, this was run: ${tried.map(quoteForShell).join(" ")}`);
-  const plan = await manager.planInstall(spec);
-  if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
-  const missing = [paths.state, paths.run].filter((folder) => !existsSync(folder));
-  printLines(missing.map((folder) => `would create the folder ${folder}`));
-  printSteps(plan.steps);
-  if (plan.before === "same") notice(`${manager.file} is up to date`);
-  const answer = await manager.available();
-  if (!answer.ok) notice(`it could not be installed now: ${answer.why}`);
-}
-
 /** What would be done, in order. */
-export function printSteps(steps: readonly Step[]): void {
+export function printSteps(steps: readonly Step[], verbose = false): void {
   printLines(
     steps.map((step) => {
-      if (step.kind === "write") return `would write ${step.file}:\n\n${step.text.trimEnd()}\n`;
       if (step.kind === "remove") return `would remove ${step.file}`;
-      return `would run ${step.argv.map(quoteForShell).join(" ")}`;
+      if (step.kind === "run") return `would run ${step.argv.map(quoteForShell).join(" ")}`;
+      const text = verbose ? step.text : withoutComments(step.text);
+      return `would write ${step.file}:\n\n${text.trim()}\n`;
     }),
   );
+}
+
+/** Of a unit or a property list. */
+function withoutComments(text: string): string {
+  return text
+    .replace(/<!--[\s\S]*?-->/g, "")
+    .replace(/^#.*$/gm, "")
+    .replace(/\n\s*\n/g, "\n")
+    .replace(/^\[/gm, "\n[");
 }
 
 function printLines(lines: readonly string[]): void {

@@ -1,6 +1,6 @@
 import { existsSync, realpathSync } from "node:fs";
 import { loadConfig } from "../../config/load.ts";
-import type { Config } from "../../config/schema.ts";
+import { type Config, DRAIN_MS } from "../../config/schema.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { quoteForShell } from "../../core/display.ts";
@@ -9,7 +9,7 @@ import { findPaths } from "../../core/paths.ts";
 import { version } from "../../core/version.ts";
 import { isHealthy } from "../../service/health.ts";
 import type { LastExit, ServiceState } from "../../service/service.ts";
-import { FORMAT, type InstalledService } from "../../service/spec.ts";
+import { FORMAT, type InstalledService, stopSecondsFor } from "../../service/spec.ts";
 import { formatNote, type Note } from "../ui/messages.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import { printable } from "../ui/text.ts";
@@ -101,7 +101,7 @@ function fileNotes(
   context: ServiceContext,
 ): ServiceNote[] {
   const { paths, env } = context;
-  const { node, main, config, environment, format } = installed;
+  const { node, main, config, environment, stopSeconds, format } = installed;
   const notes: ServiceNote[] = [];
   if (!existsSync(node)) notes.push(note("node", true, `node is no longer at ${node}`, INSTALL));
   else if (!isSameFile(node, context.node))
@@ -118,6 +118,11 @@ function fileNotes(
     const folder = environment.KEYBEARER_HOME ?? "the usual folders";
     const what = `its files are in ${folder}, and this shell has another KEYBEARER_HOME`;
     notes.push(note("home", false, what, INSTALL));
+  }
+  // A shorter time ends in SIGKILL while requests finish: streams break off, and their records are lost.
+  if (stopSeconds !== null && stopSeconds < stopSecondsFor(DRAIN_MS)) {
+    const what = `it is killed ${stopSeconds} s after a stop, but requests may take ${DRAIN_MS / 1000} s to finish`;
+    notes.push(note("stop-timeout", false, what, INSTALL));
   }
   if (format < FORMAT) notes.push(note("older", false, "an older keybearer wrote its file", INSTALL));
   if (!enabled) notes.push(note("disabled", false, "it does not start at your login", INSTALL));

@@ -19,6 +19,7 @@ import {
   type ServiceManager,
 } from "./context.ts";
 import { printSteps } from "./install.ts";
+import { withDrainProgress } from "./restart.ts";
 
 export interface UninstallOptions {
   readonly purge?: boolean;
@@ -72,7 +73,8 @@ async function removeService(context: ServiceContext, manager: ServiceManager): 
     return true;
   }
   if ((await reachManager(context)) === null) return false;
-  const result = await manager.apply(plan.steps);
+  const { pid } = await manager.state();
+  const result = await withDrainProgress(manager.apply(plan.steps), context.paths.socket, pid);
   if (!result.ok) {
     fail(`${result.why}\n→ ${result.next ?? "keybearer service status"}`, EXIT.failed);
     return false;
