@@ -72,7 +72,7 @@ export async function withDrainProgress(
     const tools = asked.ok && asked.value.pid === pid ? asked.value.tools : [];
     const count = tools.reduce((sum, { running }) => sum + running, 0);
     if (count > 0 && count !== printed && !settled)
-      saySentences(`waiting for ${count} ${count === 1 ? "request" : "requests"} to finish`);
+      printText(`waiting for ${count} ${count === 1 ? "request" : "requests"} to finish`);
     printed = count;
     await Promise.race([ended, sleep(PROGRESS_MS, undefined, { ref: false })]);
   }
