@@ -6,15 +6,13 @@ import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import { hashToken, makeToken, tokenShape } from "../../core/token.ts";
 import { readTokenUses } from "../../proxy/token-uses.ts";
-import type { Answers } from "../ask.ts";
-import { fitted, screenOf } from "../columns.ts";
-import { fail } from "../fail.ts";
-import { say } from "../say.ts";
-import { ago } from "../table.ts";
+import { canceled, fail, failNull, notice, print, printText } from "../ui/messages.ts";
+import type { Prompter } from "../ui/prompts.ts";
+import { renderTable } from "../ui/table.ts";
+import { stdoutScreen } from "../ui/terminal.ts";
+import { ago } from "../ui/units.ts";
 import { editConfig } from "./edit.ts";
 import { revisionInForce, whenInForce } from "./effect.ts";
-import { tell } from "./tell.ts";
-import { stopped, told } from "./told.ts";
 
 /** `tools token`, `tools tokens` and `tools revoke`: a tool has one token for each client, so each can be ended alone. */
 
@@ -65,9 +63,9 @@ async function issueToken(paths: Paths, tool: string, issue: Issue): Promise<str
   });
   if (edited === null) return null;
   const others = mode === "add" ? "its other tokens keep working" : "all its other tokens have ended";
-  tell(`token ${name} of ${tool}: shown only now; ${paths.config} holds its hash, and ${others}`);
+  notice(`token ${name} of ${tool}: shown only now; ${paths.config} holds its hash, and ${others}`);
   const effect = await whenInForce(paths, tool, (_tool, revision) => revision > before);
-  if (effect.state === "not in force") tell(`but ${effect.reason}`);
+  if (effect.state === "not in force") notice(`but ${effect.reason}`);
   return made;
 }
 
@@ -93,12 +91,12 @@ export async function tokenFor(
   tool: string,
   isGiven: boolean,
   given: string | null,
-  person: Answers | null,
+  person: Prompter | null,
 ): Promise<MadeToken | null> {
   if (!isGiven) return newToken(tool);
-  tell("a token that keybearer makes is safer: one that you bring may be known elsewhere");
-  const text = person === null ? given : await person.hidden("token (not shown): ");
-  if (text === null) return stopped();
+  notice("a token that keybearer makes is safer: one that you bring may be known elsewhere");
+  const text = person === null ? given : await person.secret("token (not shown):");
+  if (text === null) return canceled();
   const token = text.trim();
   // Requests are checked for the checksum, too, so a token without one would never be accepted.
   switch (tokenShape(token)) {
@@ -112,7 +110,7 @@ export async function tokenFor(
 }
 
 function refused(reason: string): null {
-  return told(`${reason}. without --token-stdin you get a new one\nnothing was changed`, EXIT.failed);
+  return failNull(`${reason}. without --token-stdin you get a new one\nnothing was changed`, EXIT.failed);
 }
 
 export async function tokens(
@@ -134,19 +132,19 @@ export async function tokens(
     last_use: uses[hash] ?? null,
   }));
   if (options.json) process.stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
-  else if (rows.length === 0) say(`${tool} has no token → keybearer tools token ${tool}`);
+  else if (rows.length === 0) printText(`${tool} has no token → keybearer tools token ${tool}`);
   else {
     const now = systemClock.now();
     const columns = [
-      { head: "name", cells: rows.map(({ name }) => name), goes: 0 },
-      { head: "created", cells: rows.map(({ created }) => created ?? "-"), goes: 2 },
+      { head: "name", cells: rows.map(({ name }) => name), dropOrder: 0 },
+      { head: "created", cells: rows.map(({ created }) => created ?? "-"), dropOrder: 2 },
       {
         head: "last use",
         cells: rows.map(({ last_use }) => (last_use === null ? "-" : `${ago(now - last_use)} ago`)),
-        goes: 1,
+        dropOrder: 1,
       },
     ];
-    say(...fitted(columns, screenOf(process.env, process.stdout.columns).width, { sum: false }).split("\n"));
+    print(...renderTable(columns, stdoutScreen().width).split("\n"));
   }
 }
 
@@ -164,8 +162,8 @@ export async function revoke(
     return removed;
   });
   if (edited === null) return;
-  say(`token ${name} of ${tool} has ended`);
-  if (isLast) say(`${tool} has no token now → keybearer tools token ${tool}`);
+  printText(`token ${name} of ${tool} has ended`);
+  if (isLast) printText(`${tool} has no token now → keybearer tools token ${tool}`);
   const effect = await whenInForce(paths, tool, (_tool, revision) => revision > before);
   if (effect.state === "not in force") fail(`but ${effect.reason}`, EXIT.failed);
 }
