@@ -1,7 +1,7 @@
 import type { DestinationStream } from "pino";
 import { type Loaded, loadConfig } from "../config/load.ts";
 import { formatProblems, type Problem, problemInLine, warning } from "../config/problems.ts";
-import { type Gateway, type Listen, SANDBOX } from "../config/schema.ts";
+import { DRAIN_MS, type Gateway, type Listen, SANDBOX } from "../config/schema.ts";
 import { Snapshot } from "../config/snapshot.ts";
 import { isDaemonListening } from "../control/client.ts";
 import { ControlServer } from "../control/server.ts";
@@ -62,7 +62,6 @@ export interface Daemon {
   cut(): void;
 }
 
-const DRAIN_MS = 10_000;
 /** Each waits for a quarter of a second. */
 const LOCK_ATTEMPTS = 12;
 /** A request whose connection was cut ends within milliseconds, unless it meets a bug. */

@@ -3,7 +3,7 @@ import type { Config, Gateway, Tool } from "../config/schema.ts";
 import type { CauseDetail } from "../proxy/cause.ts";
 import { count } from "../usage/reports/format.ts";
 import type { ModelUse } from "./history.ts";
-import { type ToolProblemCode, toolProblems, withRotate } from "./key-messages.ts";
+import { NO_MODELS, type ToolProblemCode, toolProblems, withRotate } from "./key-messages.ts";
 import { type FailingName, failingNames, isAllowed } from "./models.ts";
 import type { ProbeResult, ToolProbe } from "./probe.ts";
 import { concernsGateway, type ProbeFailure } from "./probe-failure.ts";
@@ -171,9 +171,8 @@ function keyFindings(tool: Tool, { probe, known }: ToolFindingDeps): Finding[] {
   }
   if (!probed.ok) return [refusalFinding(tool, key, probed)];
   if (probed.models.length === 0) {
-    const what = `group unavailable: key ${key} is accepted, but its list of models is empty`;
-    const next = "choose another group for the key in the console";
-    return [{ id: "group", level: "problem", about, what, next }];
+    const { what, next } = NO_MODELS;
+    return [{ id: "group", level: "problem", about, what: `${what}; key ${key}`, next }];
   }
   const what = `key ${key} is accepted, and sees ${count(probed.models.length, "model")}`;
   return [{ id: "key", level: "ok", about, what, next: null }];

@@ -101,7 +101,7 @@ async function init(t: Test, walk: Walk): Promise<string> {
   shell.enter(keys.first.text);
   const { code, text } = await shell.done();
   t.equal(code, 0, text);
-  t.match(text, /takes the key and lists \d+ models[\s\S]*keybearer run\n[\s\S]*keybearer use codex\n/);
+  t.match(text, /accepts the key and lists \d+ models[\s\S]*keybearer run\n[\s\S]*keybearer use codex\n/);
   return TOKEN.exec(walk.part("init"))?.[0] ?? "none";
 }
 

@@ -18,18 +18,18 @@ async function doctor(options: { json?: boolean; config?: string }): Promise<voi
   // Only now: every other command would wait for all of it, too.
   const { examine } = await import("./examine.ts");
   const { serviceFindings } = await import("./service-findings.ts");
-  const { createScene } = await import("../service/scene.ts");
+  const { createContext } = await import("../service/context.ts");
   const { scanSettings } = await import("../../doctor/settings-scan.ts");
   const paths = findPaths({ config: options.config });
-  const scene = await createScene({ config: options.config });
+  const service = await createContext({ config: options.config });
   const findings = await examine({
     paths,
     env,
     now: Date.now(),
     node: { version: process.version, path: process.execPath },
     service: {
-      installed: (await scene.manager?.found())?.kind === "ours",
-      findings: () => serviceFindings(scene),
+      installed: (await service.manager?.found())?.kind === "ours",
+      findings: () => serviceFindings(service),
     },
     elsewhere: ({ keys, ports, config }) =>
       scanSettings({

@@ -1,13 +1,12 @@
 import type { Finding } from "../../doctor/findings.ts";
-import type { Scene } from "../service/scene.ts";
-import { serviceNotes } from "../service/status/notes.ts";
-import { viewOf } from "../service/status/view.ts";
+import type { ServiceContext } from "../service/context.ts";
+import { examineService } from "../service/status.ts";
 
 const ABOUT = "the service";
 
-/** Whether it is installed, and whether it would still start. Nothing is asked of a manager that has nothing of ours. */
-export async function serviceFindings(scene: Scene): Promise<Finding[]> {
-  const { manager } = scene;
+/** Whether the service is installed, and whether it would still start. Without a service file, the manager is not asked. */
+export async function serviceFindings(context: ServiceContext): Promise<Finding[]> {
+  const { manager } = context;
   if (manager === null) return [];
   const found = await manager.found();
   if (found.kind === "none") {
@@ -19,12 +18,16 @@ export async function serviceFindings(scene: Scene): Promise<Finding[]> {
     const what = `${manager.file} is there, but ${answer.why}`;
     return [{ id: "service", level: "warning", about: ABOUT, what, next: "keybearer service status" }];
   }
-  const view = await viewOf(scene, manager);
-  const findings = serviceNotes(view).map(
-    ({ id, grave, what, next }): Finding => ({
-      ...{ id: `service-${id}`, level: grave ? "problem" : "warning", about: ABOUT, what, next },
-    }),
-  );
-  if (findings.length > 0) return findings;
-  return [{ id: "service", level: "ok", about: ABOUT, what: `installed, ${view.state.words}`, next: null }];
+  const { notes, state } = await examineService(context, manager);
+  if (notes.length === 0)
+    return [
+      { id: "service", level: "ok", about: ABOUT, what: `installed, ${state.description}`, next: null },
+    ];
+  return notes.map(({ id, grave, what, next }) => ({
+    id: `service-${id}`,
+    level: grave ? "problem" : "warning",
+    about: ABOUT,
+    what,
+    next,
+  }));
 }

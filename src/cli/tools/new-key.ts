@@ -1,6 +1,7 @@
 import type { Gateway } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
 import { keyFault, Secret } from "../../core/secret.ts";
+import { NO_MODELS } from "../../doctor/key-messages.ts";
 import { probeKey, withOwnConnections } from "../../doctor/probe.ts";
 import { count } from "../../usage/reports/format.ts";
 import type { Answers } from "../ask.ts";
@@ -61,8 +62,8 @@ export async function tried(
     const { length } = answer.models;
     tell(
       length === 0
-        ? "warning: the gateway takes the key but lists no models, so requests will be refused → choose another group for the key in the console"
-        : `the gateway takes the key and lists ${count(length, "model")}`,
+        ? `warning: ${NO_MODELS.what} → ${NO_MODELS.next}`
+        : `the gateway accepts the key and lists ${count(length, "model")}`,
     );
     return { key, models: answer.models };
   }

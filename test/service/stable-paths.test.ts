@@ -1,19 +1,18 @@
 import { mkdirSync, realpathSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { nodePath } from "../../src/service/node-path.ts";
-import { packagePath } from "../../src/service/package-path.ts";
+import { stableNode, stablePackage } from "../../src/service/spec.ts";
 import { newHome } from "../doubles/command.ts";
 
-/** A file system of so many links: each leads to the path it stands before, and all else to itself or nowhere. */
+/** realpath() in a file system with these links. Their targets exist, and nothing else does. */
 function links(of: Record<string, string>) {
   const targets = Object.values(of);
-  return { realpath: (path: string) => of[path] ?? (targets.includes(path) ? path : null) };
+  return (path: string) => of[path] ?? (targets.includes(path) ? path : null);
 }
 
 const H = "/home/ann";
 
-t.test("a path that outlives an upgrade is taken where there is one", async (t) => {
+t.test("a path that survives an upgrade is used where there is one", async (t) => {
   for (const [running, leads, path] of [
     ["/usr/bin/node", {}, "/usr/bin/node"],
     ["/usr/local/bin/node", {}, "/usr/local/bin/node"],
@@ -52,11 +51,11 @@ t.test("a path that outlives an upgrade is taken where there is one", async (t) 
       "/run/current-system/sw/bin/node",
     ],
   ] as const) {
-    t.same(nodePath(running, links({ ...leads, [running]: running })), { path, warning: null }, running);
+    t.same(stableNode(running, links({ ...leads, [running]: running })), { path, warning: null }, running);
   }
 });
 
-t.test("a path that goes with its version is recognised, and says what to type then", async (t) => {
+t.test("a path that is removed with its version is recognized, with what to type then", async (t) => {
   for (const [manager, running] of [
     ["nvm", `${H}/.nvm/versions/node/v22.1.0/bin/node`],
     ["nvm", `${H}/.config/nvm/versions/node/v20.19.0/bin/node`],
@@ -73,34 +72,33 @@ t.test("a path that goes with its version is recognised, and says what to type t
     ["Homebrew", "/opt/homebrew/Cellar/node/22.1.0/bin/node"],
     ["Nix", "/nix/store/abc-nodejs-22/bin/node"],
   ] as const) {
-    // Another version behind the lasting link is not the one that runs: keybearer may not work with it.
+    // A stable link that leads to another version is not used: keybearer may not work with that one.
     const other = { "/usr/bin/node": "/usr/bin/node", "/opt/homebrew/bin/node": "/elsewhere/node" };
-    const { path, warning } = nodePath(running, links({ ...other, [running]: running }));
+    const { path, warning } = stableNode(running, links({ ...other, [running]: running }));
     t.equal(path, running);
     t.match(warning, new RegExp(`one version of ${manager}: .*keybearer service install$`), running);
   }
 });
 
-t.test("a link that lives as long as a shell is never taken", async (t) => {
+t.test("a link that one shell owns is never used", async (t) => {
   const shell = "/run/user/1000/fnm_multishells/123_456/bin/node";
   const real = `${H}/.local/share/fnm/node-versions/v22.1.0/installation/bin/node`;
-  const { path, warning } = nodePath(shell, links({ [shell]: real }));
+  const { path, warning } = stableNode(shell, links({ [shell]: real }));
   t.equal(path, real);
   t.match(warning, /fnm/);
 });
 
-t.test("a node that somebody put somewhere stays where they say it is", async (t) => {
+t.test("a node in a folder of the user's own keeps the path that was typed", async (t) => {
   const home = await newHome(t);
   const real = realpathSync(home);
   mkdirSync(join(real, "node-22"));
   writeFileSync(join(real, "node-22", "node"), "");
   symlinkSync("node-22", join(real, "current"));
-  const looking = { realpath: (path: string) => realpathOrNull(path) };
   const typed = join(real, "current", "node");
-  t.same(nodePath(typed, looking), { path: typed, warning: null });
+  t.same(stableNode(typed, realpathOrNull), { path: typed, warning: null });
 });
 
-t.test("the package, too, is named by a path that outlives its upgrade", async (t) => {
+t.test("the package has a path that survives an upgrade, too", async (t) => {
   const end = "keybearer/dist/cli/main.js";
   const pnpm = `${H}/.local/share/pnpm/global/5/.pnpm/keybearer@0.1.0/node_modules/${end}`;
   const link = `${H}/.local/share/pnpm/global/5/node_modules/${end}`;
@@ -112,7 +110,7 @@ t.test("the package, too, is named by a path that outlives its upgrade", async (
     [pnpm, { [link]: pnpm }, link],
     [cellar, { [opt]: cellar }, opt],
   ] as const) {
-    t.same(packagePath(main, links({ ...leads, [main]: main })), { path, warning: null }, main);
+    t.same(stablePackage(main, links({ ...leads, [main]: main })), { path, warning: null }, main);
   }
   for (const [main, warning] of [
     [pnpm, /pnpm .*keybearer service install$/],
@@ -125,7 +123,7 @@ t.test("the package, too, is named by a path that outlives its upgrade", async (
       /fnm .*keybearer service install$/,
     ],
   ] as const) {
-    const found = packagePath(main, links({ [main]: main }));
+    const found = stablePackage(main, links({ [main]: main }));
     t.equal(found.path, main);
     t.match(found.warning, warning, main);
   }
