@@ -30,7 +30,7 @@ import { KeyBreaker } from "../proxy/key-breaker.ts";
 import { hostsOf } from "../proxy/server.ts";
 import { Upstream } from "../proxy/upstream.ts";
 import { bindDataPort, type DataPort } from "./data-port.ts";
-import { keyWarnings, Reload, usableKeys, wantsOf } from "./reload.ts";
+import { keyWarnings, Reload, usableKeys, wantedKeys } from "./reload.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
 import { endsWithin, Shutdown } from "./shutdown.ts";
 import { StateLock } from "./state-lock.ts";
@@ -402,7 +402,7 @@ async function firstSnapshot(
   standing: readonly Problem[],
 ): Promise<{ readonly first: Snapshot; readonly settled: Settled }> {
   if (config === null) throw new StartFailure(EXIT.badConfig, formatProblems(paths.config, problems));
-  const states = await keys.keyring.resolve(wantsOf(config, paths), FIRST_KEYS_MS);
+  const states = await keys.keyring.resolve(wantedKeys(config, paths), FIRST_KEYS_MS);
   const settled = await keys.trust.settle();
   if (settled.problem !== null) keys.log.error(settled.problem);
   const warnings = [...problems, ...keyWarnings(keys.keyring)];
