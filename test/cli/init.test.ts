@@ -156,9 +156,9 @@ t.test("at a terminal it asks, explains, asks again, and shows no key", async (t
   type("codex\r");
   await person.says(/\(not shown\): /);
   type(`${key.slice(0, -4)}\r`);
-  await person.says(/k: type the key again, a: another address, g: go on all the same, s: stop \[k\]: /);
+  await person.says(/k: type the key again, a: another address, g: go on all the same, s:\s+stop\s+\[k\]:\s/);
   type("k\r");
-  await person.says(/\[k\]: [\s\S]*\(not shown\): /);
+  await person.says(/\[k\]:\s[\s\S]*\(not shown\): /);
   type(`${key}\r`);
   const { code, stdout } = await person.ended;
   t.equal(code, 0, stdout);

@@ -1,8 +1,8 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import type { Answers } from "../../src/cli/ask.ts";
 import { cannotLogIn, credentialsFor, type LoginOptions } from "../../src/cli/mirror/credentials.ts";
+import type { Prompter } from "../../src/cli/ui/prompts.ts";
 import type { MirrorReport } from "../../src/mirror/report/shape.ts";
 import { command } from "../doubles/command.ts";
 import { mirrorReport, type Said, startMirrorControl } from "../doubles/mirror-control.ts";
@@ -37,10 +37,10 @@ tools: { codex: { key: env:NOT_SET_HERE } }
 `;
 
 /** A program that writes these lines. */
-function lines(...given: readonly string[]): Answers {
+function lines(...given: readonly string[]): Prompter {
   const left = [...given];
   const next = async () => left.shift() ?? null;
-  return { byPerson: false, plain: next, hidden: next, close: () => {} };
+  return { interactive: false, text: next, secret: next, close: () => {} };
 }
 
 const NOW = Date.now();

@@ -1,11 +1,11 @@
 import t from "tap";
-import { cellsOf } from "../../src/cli/columns.ts";
 import { statusFindings } from "../../src/cli/doctor/status-findings.ts";
 import { keysCommand } from "../../src/cli/keys.ts";
 import { mirrorCommand } from "../../src/cli/mirror/command.ts";
 import { comparedInWords, diffInWords } from "../../src/cli/mirror/diff.ts";
 import { mirrorInWords } from "../../src/cli/mirror/report.ts";
 import { inWords as statusInWords } from "../../src/cli/status.ts";
+import { textWidth } from "../../src/cli/ui/text.ts";
 import type { Status } from "../../src/control/status.ts";
 import type { ModelFactor } from "../../src/mirror/report/shape.ts";
 import { command, newHome } from "../doubles/command.ts";
@@ -292,7 +292,7 @@ t.test("nothing is wider than the screen, and nobody's text reaches the terminal
     const shown = mirrorInWords([report], NOW, { width, utf8: true });
     t.notMatch(shown, /[^\P{Cc}\n]/u);
     t.same(
-      shown.split("\n").filter((line) => cellsOf(line) > width),
+      shown.split("\n").filter((line) => textWidth(line) > width),
       [],
       String(width),
     );
@@ -494,13 +494,13 @@ t.test("ack wants a terminal, shows the alarms, and acknowledges those only", as
   if (!hasTerminal(t)) return;
   const unsure = atTerminal(t, home, "mirror", "ack");
   await unsure.says(
-    /key …c3d4 of codex may have been[\s\S]*\n…a1b2 still works for others: rotate it now: keybearer tools rotate codex[\s\S]*type yes: /,
+    /key …c3d4 of codex may have been[\s\S]*\n…a1b2 still works for others: rotate it now: keybearer tools rotate codex[\s\S]*\[y\/N\]/,
   );
   unsure.child.stdin?.write("y\n");
   t.match(await unsure.ended, { code: 1, stdout: /not acknowledged; nothing changed/ });
   t.strictSame(acked(), []);
   const sure = atTerminal(t, home, "mirror", "ack");
-  await sure.says(/type yes: /);
+  await sure.says(/\[y\/N\]/);
   sure.child.stdin?.write("yes\n");
   t.match(await sure.ended, { code: 0, stdout: /acknowledged 6 rows; the next one raises the alarm again/ });
   t.strictSame(
@@ -517,7 +517,7 @@ t.test("ack says so where more came than was shown, and acknowledges nothing", a
   });
   if (!hasTerminal(t)) return;
   const ack = atTerminal(t, home, "mirror", "ack");
-  await ack.says(/type yes: /);
+  await ack.says(/\[y\/N\]/);
   ack.child.stdin?.write("yes\n");
   t.match(await ack.ended, {
     code: 1,

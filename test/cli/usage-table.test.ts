@@ -3,7 +3,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
 import t, { type Test } from "tap";
-import { bar, cellsOf, cut, fitted, screenOf, sparkline, wrapped } from "../../src/cli/columns.ts";
+import { bar, sparkline } from "../../src/cli/ui/chart.ts";
+import { renderTable } from "../../src/cli/ui/table.ts";
+import { screenOf } from "../../src/cli/ui/terminal.ts";
+import { textWidth, truncate, wrap } from "../../src/cli/ui/text.ts";
 import { reportInWords } from "../../src/cli/usage/report-words.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
@@ -97,6 +100,7 @@ claude-code         7    84k    88%     28k  $8.75         0   $1.25  ███�
 codex              32    35k    40%    9.9k  $0.23+        3  $0.057  ▂▃▄▅▆▇█
 -----------  --------  -----  -----  ------  ------  -------  ------  -------
 sum                39   119k    84%     38k  $8.98+        3   $1.31  ███████
+(not shown: cached, first byte, p95 and 5 more; --json has everything)
 
 39 requests, at least $8.98
 796k tokens: 119k input, 639k read from cache, 38k output
@@ -118,6 +122,7 @@ claude-code         7    84k    616k    88%     28k  $8.75         0      878 ms
 codex              32    35k     23k    40%    9.9k  $0.23+        3      878 ms  $0.057  ▂▃▄▅▆▇█
 -----------  --------  -----  ------  -----  ------  ------  -------  ----------  ------  -------
 sum                39   119k    639k    84%     38k  $8.98+        3      878 ms   $1.31  ███████
+(not shown: p95, refused, failed and 3 more; --json has everything)
 
 39 requests, at least $8.98
 796k tokens: 119k input, 639k read from cache, 38k output
@@ -140,6 +145,8 @@ claude-code         7     28k  $8.75
 codex              32    9.9k  $0.23+
 -----------  --------  ------  ------
 sum                39     38k  $8.98+
+(not shown: input, unknown, cache and 10
+  more; --json has everything)
 
 39 requests, at least $8.98
 796k tokens: 119k input, 639k read from
@@ -269,7 +276,7 @@ t.test("names cannot steer the terminal, turn what is read, or break the table",
   t.match(shown, /\?\]0;owned/);
   const lines = shown.split("\n").filter((line) => / 1 {2,}1\.2k /.test(line));
   t.equal(lines.length, 5);
-  const paths = lines.map((line) => cellsOf(line.slice(0, line.indexOf(" 1.2k "))));
+  const paths = lines.map((line) => textWidth(line.slice(0, line.indexOf(" 1.2k "))));
   t.equal(new Set(paths).size, 1, "the columns stand below each other");
   t.match(shown, /^ {2}"\?\]0;owned.*": \{ input: …/m, "and what is to be copied is quoted");
 });
@@ -279,29 +286,29 @@ t.test("no line is wider than the terminal, whatever the names", async (t) => {
   const column = fc.record({
     head: cell,
     cells: fc.array(cell, { minLength: 3, maxLength: 3 }),
-    goes: fc.nat(5),
+    dropOrder: fc.nat(5),
     right: fc.boolean(),
   });
   t.doesNotThrow(() =>
     fc.assert(
       fc.property(fc.array(column, { maxLength: 8 }), fc.integer({ min: 20, max: 120 }), (columns, width) => {
-        const name = { head: "tool", cells: ["a", "bb", "ccc"], goes: 0 };
-        const movable = columns.map((one) => ({ ...one, goes: one.goes + 1 }));
-        const lines = fitted([name, ...movable], width, { sum: true }).split("\n");
-        return lines.length === 5 && lines.every((line) => cellsOf(line) <= width);
+        const name = { head: "tool", cells: ["a", "bb", "ccc"], dropOrder: 0 };
+        const movable = columns.map((one) => ({ ...one, dropOrder: one.dropOrder + 1 }));
+        const lines = renderTable([name, ...movable], width, { sum: true }).split("\n");
+        return lines.length >= 5 && lines.every((line) => textWidth(line) <= width);
       }),
     ),
   );
 });
 
 t.test("texts are cut and counted by the cells they take", async (t) => {
-  t.equal(cellsOf("模型"), 4);
-  t.equal(cellsOf("e\u0301"), 1);
-  t.equal(cellsOf("▁█…→"), 4);
-  t.equal(cut("claude-sonnet-4-5", 8), "claude-…");
-  t.equal(cut("模型模型", 6), "模型…");
-  t.equal(cut("short", 5), "short");
-  t.equal(wrapped("aa bb cc dd", 5), "aa bb\n  cc\n  dd");
+  t.equal(textWidth("模型"), 4);
+  t.equal(textWidth("e\u0301"), 1);
+  t.equal(textWidth("▁█…→"), 4);
+  t.equal(truncate("claude-sonnet-4-5", 8), "claude-…");
+  t.equal(truncate("模型模型", 6), "模型…");
+  t.equal(truncate("short", 5), "short");
+  t.equal(wrap("aa bb cc dd", 5), "aa bb\n  cc\n  dd");
 });
 
 t.test("a line of its course is empty where nothing was, and full where most was", async (t) => {

@@ -53,12 +53,12 @@ async function scene(t: Test, env: Record<string, string> = {}) {
   ): WriteDeps => ({
     ...{ env, home, cwd: home, clock: systemClock },
     there: () => answers.length > 0,
-    saysYes: async (question) => {
+    confirm: async (question) => {
       const answer = answers[into.asked.length];
       into.asked.push(question);
       return typeof answer === "function" ? answer() : (answer ?? false);
     },
-    say: (...lines) => void into.said.push(...lines),
+    print: (...lines) => void into.said.push(...lines),
     note: ({ what, next }) => void into.said.push(next === null ? what : `${what} → ${next}`),
     fail: (message, code) => void Object.assign(into, { failed: message, code }),
   });

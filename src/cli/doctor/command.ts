@@ -2,7 +2,7 @@ import { Command } from "commander";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import type { Finding } from "../../doctor/findings.ts";
-import { screenOf } from "../columns.ts";
+import { screenOf } from "../ui/terminal.ts";
 import { findingsInWords, type Paint } from "./words.ts";
 
 export function doctorCommand(): Command {

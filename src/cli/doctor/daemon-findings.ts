@@ -6,7 +6,7 @@ import type { Status } from "../../control/status.ts";
 import type { Paths } from "../../core/paths.ts";
 import { portOwner } from "../../core/process-lookup.ts";
 import type { Finding } from "../../doctor/findings.ts";
-import { ago } from "../table.ts";
+import { ago } from "../ui/units.ts";
 
 const ABOUT = "the daemon";
 

@@ -1,6 +1,6 @@
 import type { Finding, FindingLevel } from "../../doctor/findings.ts";
-import { type Screen, wrapped } from "../columns.ts";
-import { visible } from "../table.ts";
+import type { Screen } from "../ui/terminal.ts";
+import { printable, wrap } from "../ui/text.ts";
 
 /** Paints a word of this level; the same word where there is no colour. */
 export type Paint = (word: string, level: FindingLevel) => string;
@@ -11,7 +11,7 @@ const INDENT = "           ";
 export function findingsInWords(findings: readonly Finding[], { width }: Screen, paint: Paint): string {
   const lines: string[] = [];
   for (const about of new Set(findings.map((finding) => finding.about))) {
-    lines.push(visible(about));
+    lines.push(printable(about));
     for (const finding of findings.filter((each) => each.about === about))
       lines.push(...findingLines(finding, width, paint));
     lines.push("");
@@ -21,9 +21,9 @@ export function findingsInWords(findings: readonly Finding[], { width }: Screen,
 
 function findingLines({ level, what, next }: Finding, width: number, paint: Paint): string[] {
   const room = width - INDENT.length;
-  const [first = "", ...rest] = wrapped(visible(what), room).split("\n");
+  const [first = "", ...rest] = wrap(printable(what), room).split("\n");
   const name = `${paint(level, level)}${" ".repeat("problem".length - level.length)}`;
-  const after = next === null ? [] : wrapped(visible(`→ ${next}`), room).split("\n");
+  const after = next === null ? [] : wrap(printable(`→ ${next}`), room).split("\n");
   return [`  ${name}  ${first}`, ...[...rest, ...after].map((line) => `${INDENT}${line}`)];
 }
 

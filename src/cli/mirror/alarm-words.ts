@@ -1,17 +1,16 @@
 import { alarmClaim, alarmRemedy } from "../../mirror/report/messages.ts";
 import type { Alarm } from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
-import { wrapped } from "../columns.ts";
-import { noteBelow } from "../note.ts";
-import { visible } from "../table.ts";
-import { listed, money, timeOfDay } from "./amounts.ts";
+import { indentedNote } from "../ui/messages.ts";
+import { printable, wrap } from "../ui/text.ts";
+import { joinNames, money, timeOfDay } from "../ui/units.ts";
 
 /** An alarm as `mirror`, `status` and `mirror sync` print it: what happened, why a suspicion is one, and what to do. */
 export function alarmInWords(alarm: Alarm, now: number, width: number): string[] {
   const { certain, reason, gateway } = alarm;
-  const below = (what: string, next: string | null = null) => noteBelow({ what, next }, width);
+  const below = (what: string, next: string | null = null) => indentedNote({ what, next }, width);
   return [
-    wrapped(visible(`${alarmWord(alarm)}  ${alarmSentence(alarm, now)}`), width),
+    wrap(printable(`${alarmWord(alarm)}  ${alarmSentence(alarm, now)}`), width),
     ...(certain || reason === null ? [] : below(`why: ${reason}`)),
     ...below(remedyInWords(alarm, now)),
     ...below("seen and handled", `keybearer mirror ack ${gateway}`),
@@ -28,10 +27,10 @@ export function alarmSentence(alarm: Alarm, now: number): string {
   const facts = [
     count(alarm.count, "request"),
     money(billed),
-    ...(models.length === 0 ? [] : [`models ${listed(models)}`]),
+    ...(models.length === 0 ? [] : [`models ${joinNames(models)}`]),
     `first ${timeOfDay(alarm.first_at, now)}`,
     `last ${timeOfDay(alarm.last_at, now)}`,
-    ...(ips.length === 0 ? [] : [`from ${listed(ips)}`]),
+    ...(ips.length === 0 ? [] : [`from ${joinNames(ips)}`]),
   ];
   return `${alarmClaim(alarm)}: ${facts.join(", ")}`;
 }

@@ -2,8 +2,8 @@ import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { MirrorReport } from "../../mirror/report/shape.ts";
-import { fail } from "../fail.ts";
-import { listed } from "./amounts.ts";
+import { fail } from "../ui/messages.ts";
+import { joinNames } from "../ui/units.ts";
 
 /** Printed when no console is configured. */
 export const NO_CONSOLE = `no console is mirrored, so keybearer cannot see whether a key is used elsewhere. in config.yaml:
@@ -39,7 +39,7 @@ export async function readConsoles(
   return named.length > 0
     ? named
     : failed(
-        `there is no gateway ${gateway} with a console; there is ${listed(reports.map((one) => one.gateway))}`,
+        `there is no gateway ${gateway} with a console; there is ${joinNames(reports.map((one) => one.gateway))}`,
         EXIT.failed,
       );
 }

@@ -1,7 +1,7 @@
 import type { ConsoleLogin } from "../../config/schema.ts";
 import type { LoginRequest } from "../../mirror/login.ts";
 import type { MirrorReport } from "../../mirror/report/shape.ts";
-import type { Answers } from "../ask.ts";
+import type { Prompter } from "../ui/prompts.ts";
 
 export interface LoginOptions {
   readonly refreshToken?: boolean;
@@ -31,23 +31,23 @@ export async function credentialsFor(
   { gateway, kind }: MirrorReport,
   options: LoginOptions,
   known: Partial<ConsoleLogin>,
-  answers: Answers,
+  answers: Prompter,
 ): Promise<Given> {
   if (options.refreshToken) {
-    const token = trimmed(await answers.hidden("refresh token: "));
+    const token = trimmed(await answers.secret("refresh token: "));
     return token === null ? missing("refresh token") : { credentials: { refresh_token: token } };
   }
   if (kind === "sub2api") {
-    const email = known.email ?? trimmed(await answers.plain("email: "));
+    const email = known.email ?? trimmed(await answers.text("email: "));
     if (email === null) return missing("email, password");
     // Not trimmed: a password may begin or end with a space.
-    const password = await answers.hidden(`password of ${email}: `);
+    const password = await answers.secret(`password of ${email}: `);
     return password === null || password === "" ? missing("password") : { credentials: { email, password } };
   }
-  const token = trimmed(await answers.hidden("access token: "));
+  const token = trimmed(await answers.secret("access token: "));
   if (token === null) return missing("access token");
   if (kind === "one-api") return { credentials: { access_token: token, user: null } };
-  const user = known.user ?? trimmed(await answers.plain("user id, a number: "));
+  const user = known.user ?? trimmed(await answers.text("user id, a number: "));
   if (user === null) return missing("access token, user id");
   if (!/^\d{1,18}$/.test(user))
     return {

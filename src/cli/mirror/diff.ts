@@ -4,11 +4,11 @@ import { findPaths } from "../../core/paths.ts";
 import type { ComparedRecord, ComparedRow } from "../../mirror/report/shape.ts";
 import { localTime, offsetName } from "../../usage/reports/calendar.ts";
 import { dollars, exact } from "../../usage/reports/format.ts";
-import { type Column, fitted, type Screen, screenOf } from "../columns.ts";
-import { fail } from "../fail.ts";
-import { noteBelow, noteInWords } from "../note.ts";
-import { table, visible } from "../table.ts";
-import { factor, moneyOrUnknown, timeOfDay } from "./amounts.ts";
+import { fail, formatNote, indentedNote } from "../ui/messages.ts";
+import { type Column, layoutTable, renderTable } from "../ui/table.ts";
+import { type Screen, stdoutScreen } from "../ui/terminal.ts";
+import { printable } from "../ui/text.ts";
+import { formatFactor, moneyOrUnknown, timeOfDay } from "../ui/units.ts";
 import { readConsoles } from "./consoles.ts";
 import { trouble } from "./headline.ts";
 
@@ -24,7 +24,7 @@ export async function diff(gateway: string | undefined, options: { json?: boolea
   const rows = asked.value.filter((row) => gateway === undefined || row.gateway === gateway);
   if (options.json) return void process.stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
   const now = Date.now();
-  const screen = screenOf(process.env, process.stdout.columns);
+  const screen = stdoutScreen();
   const lines = [rows.length === 0 ? "no row that was compared differs" : diffInWords(rows, now, screen)];
   const full = reports.filter((report) => rows.filter((row) => row.gateway === report.gateway).length >= MAX);
   for (const report of full)
@@ -33,7 +33,7 @@ export async function diff(gateway: string | undefined, options: { json?: boolea
   for (const report of reports) {
     const problem = trouble(report, now);
     if (problem !== null && report.state !== "ok")
-      lines.push(noteInWords({ ...problem, what: `${report.gateway}: ${problem.what}` }, screen.width));
+      lines.push(formatNote({ ...problem, what: `${report.gateway}: ${problem.what}` }, screen.width));
   }
   process.stdout.write(`${lines.map((line) => line.trimEnd()).join("\n")}\n`);
 }
@@ -74,10 +74,10 @@ interface Side {
 /** Two lines per row, ours above theirs, and below them the reason. */
 export function diffInWords(rows: readonly ComparedRow[], now: number, { width }: Screen): string {
   const sides = rows.flatMap((row) => [oursOf(row, now), theirsOf(row, now)]);
-  const column = (name: keyof Side, goes: number, right = false, head: string = name): Column => ({
+  const column = (name: keyof Side, dropOrder: number, right = false, head: string = name): Column => ({
     head,
     cells: sides.map((side) => side[name]),
-    goes,
+    dropOrder,
     right,
   });
   const columns = [
@@ -91,12 +91,13 @@ export function diffInWords(rows: readonly ComparedRow[], now: number, { width }
     column("output", 2, true),
     column("cost", 0, true),
   ];
-  const [head = "", ...lines] = fitted(columns, width, { sum: false }).split("\n");
+  const { lines: table, note } = layoutTable(columns, width);
+  const [head = "", ...lines] = table;
   const shown = rows.flatMap((row, at) => [
     ...lines.slice(at * 2, at * 2 + 2),
-    ...noteBelow({ what: row.reason, next: `keybearer mirror show ${typedName(row)}` }, width),
+    ...indentedNote({ what: row.reason, next: `keybearer mirror show ${typedName(row)}` }, width),
   ]);
-  return `${[head, ...shown].join("\n")}\n`;
+  return `${[head, ...shown, ...(note === null ? [] : [note])].join("\n")}\n`;
 }
 
 function oursOf({ record, verdict }: ComparedRow, now: number): Side {
@@ -162,18 +163,22 @@ function typedName(compared: ComparedRow): string {
 /** All fields of both sides, and the reason for the verdict. */
 export function comparedInWords(compared: ComparedRow): string {
   const facts = factsOf(compared).filter(([, ours, theirs]) => ours !== null || theirs !== null);
-  const cells = facts.map(([name, ours, theirs]) => [name, ours ?? "-", theirs ?? "-"]);
+  const columns: Column[] = [
+    { head: "", cells: facts.map(([name]) => name), dropOrder: 0 },
+    { head: "ours", cells: facts.map(([, ours]) => ours ?? "-"), dropOrder: 0 },
+    { head: "theirs", cells: facts.map(([, , theirs]) => theirs ?? "-"), dropOrder: 0 },
+  ];
   const { row, record } = compared;
   const absent = [
     ...(record === null ? ["nothing of ours: it did not pass here"] : []),
     ...(row === null ? ["nothing of theirs: the console does not list it"] : []),
   ];
   return `${[
-    visible(`${compared.gateway}: ${verdictInWords(compared)}`),
-    visible(compared.reason),
+    printable(`${compared.gateway}: ${verdictInWords(compared)}`),
+    printable(compared.reason),
     ...absent,
     "",
-    table(["", "ours", "theirs"], cells),
+    renderTable(columns, Number.POSITIVE_INFINITY),
   ].join("\n")}\n`;
 }
 
@@ -216,7 +221,7 @@ function factsOf({ row, record }: ComparedRow): Fact[] {
     tokens("output", "output_tokens"),
     ["tokens from", record?.tokens_from ?? null, null],
     ["list price", null, moneyOrNull(row?.list_microdollars)],
-    ["multiplier", null, row === null || row.multiplier === null ? null : factor(row.multiplier)],
+    ["multiplier", null, row === null || row.multiplier === null ? null : formatFactor(row.multiplier)],
     ["cost", moneyOrNull(record?.cost_microdollars), null],
     ["billed", moneyOrNull(record?.billed_microdollars), moneyOrNull(row?.billed_microdollars)],
     ["from", null, row?.ip ?? null],

@@ -1,9 +1,8 @@
 import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
 import { count, exact } from "../../usage/reports/format.ts";
-import type { Note } from "../note.ts";
-import { ago } from "../table.ts";
 import { whenInWords } from "../tools/limit-lines.ts";
-import { dayInWords } from "./amounts.ts";
+import type { Note } from "../ui/messages.ts";
+import { ago, shortDate } from "../ui/units.ts";
 
 /** 1,204 rows: 1,198 by id, 6 presumed, 0 foreign; watched since 3 Nov */
 export function headline(report: MirrorReport, now: number): string {
@@ -24,7 +23,7 @@ export function headline(report: MirrorReport, now: number): string {
     ...some(rows.companion, "companion"),
     ...some(rows.duplicate, "duplicate"),
   ];
-  const watched = since === null ? "not watched yet" : `watched since ${dayInWords(since, now)}`;
+  const watched = since === null ? "not watched yet" : `watched since ${shortDate(since, now)}`;
   return `${count(rows.total, "row")}: ${parts.join(", ")}; ${watched}`;
 }
 

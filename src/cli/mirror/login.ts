@@ -7,9 +7,8 @@ import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import type { LoginAnswer, LoginRequest } from "../../mirror/login.ts";
 import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
-import { type Answers, createAnswers } from "../ask.ts";
-import { fail } from "../fail.ts";
-import { say } from "../say.ts";
+import { fail, print } from "../ui/messages.ts";
+import { createPrompter, type Prompter } from "../ui/prompts.ts";
 import { readOneConsole } from "./consoles.ts";
 import { cannotLogIn, credentialsFor, type LoginOptions, trimmed } from "./credentials.ts";
 import { kindInWords } from "./headline.ts";
@@ -29,16 +28,16 @@ export async function login(gateway: string | undefined, options: LoginOptions):
   const known = logins.find(({ name }) => name === (options.account ?? null));
   if (known === undefined && logins.length > 0)
     return fail(noAccount(found.gateway, options.account, logins), EXIT.usage);
-  const answers = createAnswers();
+  const answers = createPrompter();
   try {
     // Whoever types a password must see where it goes.
-    if (answers.byPerson) say(`${found.gateway}: ${kindInWords(found)} at ${found.url}`);
+    if (answers.interactive) print(`${found.gateway}: ${kindInWords(found)} at ${found.url}`);
     const given = await credentialsFor(found, options, known ?? {}, answers);
     if ("fault" in given) return fail(given.fault, EXIT.usage);
     const problem = await send(paths.socket, found.gateway, options.account, given.credentials, answers);
     if (problem !== null) return fail(`not logged in: ${problem}`, EXIT.failed);
     const which = options.account === undefined ? "" : ` as ${options.account}`;
-    say(
+    print(
       `logged in to ${found.gateway}${which}. ${keptOf(found.kind)} → keybearer mirror sync ${found.gateway}`,
     );
   } finally {
@@ -74,7 +73,7 @@ function noAccount(gateway: string, typed: string | undefined, logins: readonly 
   if (names.length === 0)
     return `config.yaml names no accounts → below gateways.${gateway}.console: login: [{ name: ${typed} }, …]`;
   const said = typed === undefined ? "there are several accounts" : `config.yaml has no account ${typed}`;
-  return `${said}. say which:\n${names.map((name) => `keybearer mirror login ${gateway} --account ${name}`).join("\n")}`;
+  return `${said}. print which:\n${names.map((name) => `keybearer mirror login ${gateway} --account ${name}`).join("\n")}`;
 }
 
 /** null: it is done. Secrets go over the daemon's own socket and nowhere else. */
@@ -83,7 +82,7 @@ async function send(
   gateway: string,
   account: string | undefined,
   credentials: LoginRequest,
-  answers: Answers,
+  answers: Prompter,
 ): Promise<string | null> {
   const ask = (asked: LoginRequest) =>
     askDaemon<LoginAnswer>(
@@ -96,8 +95,8 @@ async function send(
   const answer = await ask(credentials);
   if (!answer.ok) return answer.reason;
   if (answer.value.state !== "second-factor") return answer.value.problem;
-  for (let tries = answers.byPerson ? TRIES : 1; ; ) {
-    const code = trimmed(await answers.hidden("second factor, the code: "));
+  for (let tries = answers.interactive ? TRIES : 1; ; ) {
+    const code = trimmed(await answers.secret("second factor, the code: "));
     if (code === null) return "it wants a second factor, and none was given";
     const second = await ask({ code: code.replaceAll(" ", "") });
     if (!second.ok) return second.reason;
@@ -105,7 +104,7 @@ async function send(
     const problem = second.value.problem ?? "the second factor was not accepted";
     tries -= 1;
     if (tries === 0) return problem;
-    say(problem);
+    print(problem);
   }
 }
 

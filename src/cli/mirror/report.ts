@@ -2,11 +2,12 @@ import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import type { ElsewhereUse, MirrorReport, ModelFactor, ToolMoney } from "../../mirror/report/shape.ts";
 import { count, dollars, duration, exact } from "../../usage/reports/format.ts";
-import { type Column, fitted, type Screen, screenOf, wrapped } from "../columns.ts";
-import { type Note, noteBelow, noteInWords } from "../note.ts";
-import { ago, visible } from "../table.ts";
+import { formatNote, indentedNote, type Note } from "../ui/messages.ts";
+import { type Column, renderTable } from "../ui/table.ts";
+import { type Screen, stdoutScreen } from "../ui/terminal.ts";
+import { printable, wrap } from "../ui/text.ts";
+import { ago, formatFactor, money, moneyOrUnknown } from "../ui/units.ts";
 import { alarmInWords, certainFirst } from "./alarm-words.ts";
-import { factor, money, moneyOrUnknown } from "./amounts.ts";
 import { NO_CONSOLE, readMirror } from "./consoles.ts";
 import { headline, kindInWords, lastSync, trouble } from "./headline.ts";
 
@@ -16,7 +17,7 @@ export async function report(options: { json?: boolean }): Promise<void> {
   if (options.json) process.stdout.write(`${JSON.stringify(reports, null, 2)}\n`);
   else if (reports.length === 0) process.stdout.write(`${NO_CONSOLE}\n`);
   else {
-    const screen = screenOf(process.env, process.stdout.columns);
+    const screen = stdoutScreen();
     process.stdout.write(mirrorInWords(reports, Date.now(), screen));
   }
   // For scripts. A suspicion does not fail them: it may be a request of ours.
@@ -41,17 +42,17 @@ export function mirrorInWords(reports: readonly MirrorReport[], now: number, { w
 }
 
 function gatewayLines(report: MirrorReport, now: number, width: number): string[] {
-  const line = (text: string) => wrapped(visible(text), width);
+  const line = (text: string) => wrap(printable(text), width);
   const problem = trouble(report, now);
   return [
     line(`${report.gateway}, ${kindInWords(report)} at ${report.url}`),
     line(headline(report, now)),
-    ...(problem === null ? [] : [noteInWords(problem, width)]),
+    ...(problem === null ? [] : [formatNote(problem, width)]),
     line(lagInWords(report, now)),
     line(recordsInWords(report)),
     ...moneyTable(report.tools, width),
-    ...priceNotes(report.models).map((note) => noteInWords(note, width)),
-    ...multiplierNotes(report.models, report.gateway).map((note) => noteInWords(note, width)),
+    ...priceNotes(report.models).map((note) => formatNote(note, width)),
+    ...multiplierNotes(report.models, report.gateway).map((note) => formatNote(note, width)),
     ...balanceOf(report).map(line),
     ...report.elsewhere.map((use) => line(elsewhereInWords(use))),
     ...blindLines(report.blind, width),
@@ -85,11 +86,16 @@ function recordsInWords({ records, rows, state }: MirrorReport): string {
 function moneyTable(tools: readonly ToolMoney[], width: number): string[] {
   if (tools.length === 0) return [];
   const foreign = tools.some((tool) => tool.foreign > 0);
-  const column = (head: string, goes: number, cell: (tool: ToolMoney) => string, right = true): Column => ({
+  const column = (
+    head: string,
+    dropOrder: number,
+    cell: (tool: ToolMoney) => string,
+    right = true,
+  ): Column => ({
     head,
     cells: tools.map(cell),
     right,
-    goes,
+    dropOrder,
   });
   const columns = [
     column("tool", 0, ({ tool }) => tool, false),
@@ -104,7 +110,7 @@ function moneyTable(tools: readonly ToolMoney[], width: number): string[] {
         ]
       : []),
   ];
-  return ["", ...fitted(columns, width, { sum: false }).split("\n"), ""];
+  return ["", ...renderTable(columns, width).split("\n"), ""];
 }
 
 function differenceOf({ ours_microdollars: ours, theirs_microdollars: theirs }: ToolMoney): string {
@@ -118,7 +124,7 @@ function priceNotes(models: readonly ModelFactor[]): Note[] {
   return models.flatMap(({ model, group, tier, factor: price, factor_rows: rows }) => {
     if (price === null || Math.abs(price - 1) <= SAME_FACTOR) return [];
     const names = [model, ...(tier === null ? [] : [tier]), ...(group === null ? [] : [`group ${group}`])];
-    const what = `${names.join(", ")}: the console's price is ${factor(price)} of the list price known here (${count(rows, "row")})`;
+    const what = `${names.join(", ")}: the console's price is ${formatFactor(price)} of the list price known here (${count(rows, "row")})`;
     // config.yaml's prices hold for every tier.
     return [{ what, next: tier === null ? "prices: in config.yaml" : null }];
   });
@@ -135,8 +141,8 @@ function multiplierNotes(models: readonly ModelFactor[], gateway: string): Note[
     else found.rows += model.multiplier_rows;
   }
   return [...rowsOf.values()].map(({ first: { group, multiplier, multiplier_here: here }, rows }) => {
-    const theirs = factor(multiplier ?? 1);
-    const says = `the console multiplies by ${theirs}, config.yaml says ${factor(here ?? 1)} (${count(rows, "row")})`;
+    const theirs = formatFactor(multiplier ?? 1);
+    const says = `the console multiplies by ${theirs}, config.yaml says ${formatFactor(here ?? 1)} (${count(rows, "row")})`;
     return group === null
       ? { what: `without a group: ${says}`, next: `give these tools a group with that multiplier` }
       : { what: `group ${group}: ${says}`, next: `change gateways.${gateway}.groups.${group}.multiplier` };
@@ -160,5 +166,5 @@ function elsewhereInWords(use: ElsewhereUse): string {
 /** Always printed, so that silence is not mistaken for safety. */
 function blindLines(blind: readonly string[], width: number): string[] {
   if (blind.length === 0) return [];
-  return ["the alarm cannot see:", ...blind.flatMap((what) => noteBelow({ what, next: null }, width))];
+  return ["the alarm cannot see:", ...blind.flatMap((what) => indentedNote({ what, next: null }, width))];
 }

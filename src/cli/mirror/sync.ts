@@ -3,10 +3,10 @@ import { askDaemon } from "../../control/client.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
-import { bar, cut, type Screen, screenOf, wrapped } from "../columns.ts";
-import { fail } from "../fail.ts";
-import { noteInWords } from "../note.ts";
-import { visible } from "../table.ts";
+import { bar } from "../ui/chart.ts";
+import { fail, formatNote } from "../ui/messages.ts";
+import { type Screen, stdoutScreen } from "../ui/terminal.ts";
+import { printable, truncate, wrap } from "../ui/text.ts";
 import { alarmInWords } from "./alarm-words.ts";
 import { readConsoles } from "./consoles.ts";
 import { headline, progressInWords, trouble } from "./headline.ts";
@@ -24,7 +24,7 @@ export async function sync(gateway: string | undefined): Promise<void> {
 async function syncOne(socket: string, gateway: string): Promise<void> {
   const begun = await askDaemon<ConsoleStatus>(socket, "POST", `/sync/${encodeURIComponent(gateway)}`, {});
   if (!begun.ok) return fail(`${gateway}: ${begun.reason}`, EXIT.failed);
-  const screen = screenOf(process.env, process.stdout.columns);
+  const screen = stdoutScreen();
   const meter = createMeter(gateway, screen);
   const leave = () => {
     meter.clear();
@@ -54,12 +54,12 @@ async function untilOver(socket: string, gateway: string, meter: Meter): Promise
 function tell(report: MirrorReport, { width }: Screen): void {
   const now = Date.now();
   const lines = report.alarms.flatMap((alarm) => alarmInWords(alarm, now, width));
-  lines.push(wrapped(visible(`${report.gateway}: ${headline(report, now)}`), width));
+  lines.push(wrap(printable(`${report.gateway}: ${headline(report, now)}`), width));
   process.stdout.write(`${lines.join("\n")}\n`);
   const problem = trouble(report, now);
   if (problem === null) return;
-  if (report.state === "ok") process.stdout.write(`${noteInWords(problem, width)}\n`);
-  else fail(noteInWords(problem, width), EXIT.failed);
+  if (report.state === "ok") process.stdout.write(`${formatNote(problem, width)}\n`);
+  else fail(formatNote(problem, width), EXIT.failed);
 }
 
 interface Meter {
@@ -73,12 +73,12 @@ function createMeter(gateway: string, { width, utf8 }: Screen): Meter {
   let shown = "";
   return {
     show(progress) {
-      const words = visible(`${gateway}: reading${progressInWords(progress)}`);
+      const words = printable(`${gateway}: reading${progressInWords(progress)}`);
       if (words === shown) return;
       shown = words;
       if (!live) return void process.stdout.write(`${words}\n`);
       const drawn = progress?.total ? barOf(progress.done, progress.total, utf8) : "";
-      process.stdout.write(`\r\u001b[K${cut(`${drawn}${words}`, width - 1)}`);
+      process.stdout.write(`\r\u001b[K${truncate(`${drawn}${words}`, width - 1)}`);
     },
     clear() {
       if (live && shown !== "") process.stdout.write("\r\u001b[K");

@@ -13,9 +13,7 @@ import { isHealthy } from "../../service/health.ts";
 import type { Result, ServiceState } from "../../service/service.ts";
 import type { InstalledService } from "../../service/spec.ts";
 import { isTaken } from "../doctor/daemon-findings.ts";
-import { fail } from "../fail.ts";
-import { saySentences } from "../say.ts";
-import { tell } from "../tools/tell.ts";
+import { fail, notice, printText } from "../ui/messages.ts";
 import { type ContextOptions, installedContext, reachManager, type ServiceManager } from "./context.ts";
 import { lastLines } from "./logs.ts";
 import { checkCommand, describeExit, processNote } from "./status.ts";
@@ -38,7 +36,7 @@ export async function restart(overrides: ContextOptions = {}): Promise<void> {
   const config = await startableConfig(file.service, paths, kept);
   if (config === null) return;
   const note = processNote(config, before);
-  if (note !== null) tell(`${note.what} → ${note.next}`);
+  if (note !== null) notice(`${note.what} → ${note.next}`);
   const conflict = await startConflict(paths, config, before);
   if (conflict !== null) return fail(`${conflict.message}\n${kept}`, conflict.exitCode);
   // The unit's view of the file system does not let the daemon create them.
@@ -49,7 +47,7 @@ export async function restart(overrides: ContextOptions = {}): Promise<void> {
   if (!start.ok) return failNotServing(manager, start, checkCommand(paths.config, shellPaths.config));
   const { version, listen } = start.status;
   const first = wasRunning ? "restarted after its requests finished: it" : "it";
-  saySentences(
+  printText(
     `${first} runs as pid ${start.state.pid}, keybearer ${version}, and answers on ${listen.join(" and ")}`,
   );
 }
@@ -74,7 +72,7 @@ export async function withDrainProgress(
     const tools = asked.ok && asked.value.pid === pid ? asked.value.tools : [];
     const count = tools.reduce((sum, { running }) => sum + running, 0);
     if (count > 0 && count !== printed && !settled)
-      saySentences(`waiting for ${count} ${count === 1 ? "request" : "requests"} to finish`);
+      printText(`waiting for ${count} ${count === 1 ? "request" : "requests"} to finish`);
     printed = count;
     await Promise.race([ended, sleep(PROGRESS_MS, undefined, { ref: false })]);
   }

@@ -10,9 +10,10 @@ import { version } from "../../core/version.ts";
 import { isHealthy } from "../../service/health.ts";
 import type { LastExit, ServiceState } from "../../service/service.ts";
 import { FORMAT, type InstalledService, stopSecondsFor } from "../../service/spec.ts";
-import { screenOf } from "../columns.ts";
-import { type Note, noteInWords } from "../note.ts";
-import { ago, visible } from "../table.ts";
+import { formatNote, type Note } from "../ui/messages.ts";
+import { stdoutScreen } from "../ui/terminal.ts";
+import { printable } from "../ui/text.ts";
+import { ago } from "../ui/units.ts";
 import {
   type ContextOptions,
   createContext,
@@ -252,7 +253,7 @@ export async function status(
   const manager = await reachManager(context);
   if (manager === null) return;
   const report = await examineService(context, manager);
-  const { width } = screenOf(process.env, process.stdout.columns);
+  const { width } = stdoutScreen();
   process.stdout.write(
     options.json
       ? `${JSON.stringify(jsonOf(report), null, 2)}\n`
@@ -287,37 +288,37 @@ function linesOf(report: ServiceReport, width: number, now: number): string[] {
     return state.file.kind === "foreign" ? foreignLines(report, width) : notInstalledLines(report);
   const { node, main, config, environment } = installed;
   const lines = [
-    `installed: ${visible(path)}`,
-    `  starts ${visible(`${node} ${main}`)}`,
-    `  with ${visible(config)}`,
+    `installed: ${printable(path)}`,
+    `  starts ${printable(`${node} ${main}`)}`,
+    `  with ${printable(config)}`,
   ];
   if (environment.KEYBEARER_HOME !== undefined)
-    lines.push(`  and its files in ${visible(environment.KEYBEARER_HOME)}`);
+    lines.push(`  and its files in ${printable(environment.KEYBEARER_HOME)}`);
   if (report.namespaces === false)
     lines.push(
       "  without a read-only view of the file system: process: is used, or the system did not grant it at the installation",
     );
   const pid = state.pid === null ? "" : `, pid ${state.pid}`;
   const since = state.since === null ? "" : `, for ${ago(now - state.since)}`;
-  lines.push(`${visible(state.description)}${pid}${since}${startCount(report)}`);
+  lines.push(`${printable(state.description)}${pid}${since}${startCount(report)}`);
   if (asked.ok && own) {
     const on = asked.value.listen.join(" and ");
-    lines.push(`keybearer ${visible(asked.value.version)}, on ${on}${report.answers ? ", answers" : ""}`);
+    lines.push(`keybearer ${printable(asked.value.version)}, on ${on}${report.answers ? ", answers" : ""}`);
   }
   if (state.enabled) lines.push("starts at your login");
-  for (const each of report.notes) lines.push("", noteInWords(each, width));
+  for (const each of report.notes) lines.push("", formatNote(each, width));
   return lines;
 }
 
 function foreignLines({ asked, notes }: ServiceReport, width: number): string[] {
-  const lines = notes.map((each) => noteInWords(each, width));
+  const lines = notes.map((each) => formatNote(each, width));
   if (!asked.ok) return lines;
   const { version, pid, listen } = asked.value;
-  return [...lines, `keybearer ${visible(version)} runs as pid ${pid}, on ${listen.join(" and ")}`];
+  return [...lines, `keybearer ${printable(version)} runs as pid ${pid}, on ${listen.join(" and ")}`];
 }
 
 function notInstalledLines({ path, asked, own }: ServiceReport): string[] {
-  const lines = [`not installed: there is no ${visible(path)}`, `→ ${INSTALL}`];
+  const lines = [`not installed: there is no ${printable(path)}`, `→ ${INSTALL}`];
   if (!asked.ok) return lines;
   const { pid } = asked.value;
   if (own) return [...lines, `the service that was started from it still runs, as pid ${pid}`];

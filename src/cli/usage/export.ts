@@ -7,9 +7,8 @@ import type { Connection } from "../../usage/index/database.ts";
 import { EXPORTED, type UsageRecord } from "../../usage/record.ts";
 import { csvLine, exact, jsonText } from "../../usage/reports/format.ts";
 import { countRecords, exportedRecord, type Filter, pagesOf } from "../../usage/reports/records.ts";
-import { fail } from "../fail.ts";
-import { endWithOutput } from "../output.ts";
-import { visible } from "../table.ts";
+import { exitOnClosedOutput, fail } from "../ui/messages.ts";
+import { printable } from "../ui/text.ts";
 import { withLog } from "./log-file.ts";
 import { type FilterOptions, periodOf } from "./report.ts";
 
@@ -23,7 +22,7 @@ export interface ExportOptions extends FilterOptions {
 export async function exportRecords(options: ExportOptions): Promise<void> {
   const forms = [options.json, options.jsonl, options.csv].filter((form) => form === true);
   if (forms.length > 1) return fail("--json, --jsonl or --csv, not several", EXIT.usage);
-  endWithOutput();
+  exitOnClosedOutput();
   const asked = periodOf(options, Date.now(), null);
   if (!asked.ok) return fail(asked.reason, EXIT.usage);
   const filter = { period: asked.period, tools: options.tool ?? [], models: options.model ?? [] };
@@ -42,7 +41,7 @@ export async function exportRecords(options: ExportOptions): Promise<void> {
       },
       (words) => {
         into.stream.write(form.begin + form.end);
-        process.stderr.write(`${visible(words)}\n`);
+        process.stderr.write(`${printable(words)}\n`);
       },
     );
     if (into.stream.errored !== null) throw into.stream.errored;

@@ -7,7 +7,7 @@ import { StateLock } from "../../daemon/state-lock.ts";
 import { type Connection, IndexFault, indexFault, openIndexForReading } from "../../usage/index/database.ts";
 import { stampOf, UsageIndex } from "../../usage/index/usage-index.ts";
 import { journalFiles, statOf } from "../../usage/journal/files.ts";
-import { fail } from "../fail.ts";
+import { fail } from "../ui/messages.ts";
 
 /**
  * Reads the index, brought up to date first. Nothing recorded yet is an answer; an index that cannot be read is a

@@ -1,7 +1,7 @@
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import { journalFiles } from "../../usage/journal/files.ts";
-import { fail } from "../fail.ts";
+import { fail } from "../ui/messages.ts";
 import { rebuildIndex } from "./log-file.ts";
 
 /** Reads the whole journal into a new index. */

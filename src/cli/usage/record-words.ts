@@ -3,14 +3,14 @@ import type { CauseDetail, CauseName } from "../../proxy/cause.ts";
 import { mayCost, type TokensFrom, type UsageRecord } from "../../usage/record.ts";
 import { localTime, offsetName } from "../../usage/reports/calendar.ts";
 import { dollars, duration, exact, refusalInWords } from "../../usage/reports/format.ts";
-import { visible } from "../table.ts";
+import { printable } from "../ui/text.ts";
 
 /** One record whole: what was noted, then what it means. */
 export function recordInWords(record: UsageRecord): string {
   const lines = factsOf(record).flatMap(([name, value]) =>
-    value === null ? [] : [`${name.padEnd(12)}${visible(value)}`],
+    value === null ? [] : [`${name.padEnd(12)}${printable(value)}`],
   );
-  const meaning = meaningOf(record).map((sentence) => visible(sentence));
+  const meaning = meaningOf(record).map((sentence) => printable(sentence));
   return `${[...lines, ...(meaning.length === 0 ? [] : ["", ...meaning])].join("\n")}\n`;
 }
 

@@ -3,7 +3,9 @@ import { dollars, duration, exact, percent, short } from "../../usage/reports/fo
 import { type Dimension, isTime, type Report } from "../../usage/reports/report.ts";
 import { cacheShare, tokensOf, type UsageRow, unknownCost } from "../../usage/reports/sums.ts";
 import { emptySums, type Sums } from "../../usage/rollups.ts";
-import { bar, type Column, fitted, largest, type Screen, sparkline } from "../columns.ts";
+import { bar, sparkline } from "../ui/chart.ts";
+import { type Column, maxOf, renderTable } from "../ui/table.ts";
+import type { Screen } from "../ui/terminal.ts";
 
 const BAR_CELLS = 12;
 const QUARTERS_PER_HOUR = 4;
@@ -31,14 +33,14 @@ export function reportTable(report: Report, screen: Screen, now: number): string
     ...todayColumn(report, lines, now),
     shapeColumn(report, lines, screen),
   ];
-  return fitted(columns, screen.width, { sum });
+  return renderTable(columns, screen.width, { sum });
 }
 
 function nameColumns(report: Report, sum: boolean): Column[] {
   return report.question.by.map((dimension, at) => {
     const twice = dimension === "hour" ? hoursThereTwice(report.rows, at) : new Set<string>();
     const names = report.rows.map(({ names }) => nameOf(dimension, names[at] ?? null, twice));
-    return { head: dimension, cells: sum ? [...names, at === 0 ? "sum" : ""] : names, goes: 0 };
+    return { head: dimension, cells: sum ? [...names, at === 0 ? "sum" : ""] : names, dropOrder: 0 };
   });
 }
 
@@ -72,9 +74,9 @@ function clockOf(hour: string): string {
 function amountColumns(report: Report, lines: readonly UsageRow[]): Column[] {
   const { sums: all } = report.total;
   const unknown = unknownCost(all) > 0;
-  const amount = (head: string, goes: number, text: (row: UsageRow) => string): Column => ({
+  const amount = (head: string, dropOrder: number, text: (row: UsageRow) => string): Column => ({
     head,
-    goes,
+    dropOrder,
     right: true,
     cells: lines.map(text),
   });
@@ -129,9 +131,9 @@ function outcomeColumns(lines: readonly UsageRow[]): Column[] {
   ] as const;
   return outcomes
     .filter(([, name]) => lines.some(({ sums }) => sums[name] > 0))
-    .map(([head, name, goes]) => ({
+    .map(([head, name, dropOrder]) => ({
       head,
-      goes,
+      dropOrder,
       right: true,
       cells: lines.map(({ sums }) => exact(sums[name])),
     }));
@@ -141,14 +143,14 @@ function outcomeColumns(lines: readonly UsageRow[]): Column[] {
 function shapeColumn(report: Report, lines: readonly UsageRow[], screen: Screen): Column {
   const size = measureOf(report);
   if (report.question.by.some(isTime)) {
-    const most = largest(report.rows.map(({ sums }) => size(sums)));
+    const most = maxOf(report.rows.map(({ sums }) => size(sums)));
     const cells = lines.map((row) =>
       row === report.total ? "" : bar(size(row.sums), most, BAR_CELLS, screen.utf8),
     );
-    return { head: "", cells, goes: 7 };
+    return { head: "", cells, dropOrder: 7 };
   }
   const cells = lines.map((row) => sparkline(trendOf(report, row).map(size), screen.utf8));
-  return { head: trendName(report), cells, goes: 7 };
+  return { head: trendName(report), cells, dropOrder: 7 };
 }
 
 /** The sums of each interval of the trend. */
@@ -178,7 +180,7 @@ function todayColumn({ trend }: Report, lines: readonly UsageRow[], now: number)
   const shares = lines.map(({ parts }) => parts.get(today) ?? emptySums());
   const unknown = shares.some((sums) => unknownCost(sums) > 0);
   const cells = shares.map((sums) => costOf(sums, unknown));
-  return [{ head: "today", cells, goes: 7, right: true }];
+  return [{ head: "today", cells, dropOrder: 7, right: true }];
 }
 
 function shareOf(share: number | null): string {

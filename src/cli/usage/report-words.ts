@@ -2,8 +2,8 @@ import { count, dollars, exact, short } from "../../usage/reports/format.ts";
 import type { Report } from "../../usage/reports/report.ts";
 import { tokensOf, unknownCost } from "../../usage/reports/sums.ts";
 import type { Sums } from "../../usage/rollups.ts";
-import { type Screen, wrapped } from "../columns.ts";
-import { visible } from "../table.ts";
+import type { Screen } from "../ui/terminal.ts";
+import { printable, wrap } from "../ui/text.ts";
 import { reportTable, timeInWords } from "./report-table.ts";
 
 /** What a report says around its table. */
@@ -23,9 +23,9 @@ export function reportInWords(report: Report, around: Around): string {
     ? [nothingOf(report), ...inFlightOf(report, around)]
     : [...totalOf(report), ...outcomesOf(report), ...inFlightOf(report, around)];
   const parts = [
-    wrapped(titleOf(report), screen.width),
+    wrap(titleOf(report), screen.width),
     ...(empty ? [] : [reportTable(report, screen, now)]),
-    notes.map((note) => wrapped(note, screen.width)).join("\n"),
+    notes.map((note) => wrap(note, screen.width)).join("\n"),
     ...unpricedOf(report, screen),
   ];
   return `${parts.join("\n\n")}\n`;
@@ -40,7 +40,7 @@ function titleOf({ question }: Report): string {
     ...(tools.length === 0 ? [] : [`tool ${tools.join(", ")}`]),
     ...(models.length === 0 ? [] : [`model ${models.join(", ")}`]),
   ];
-  return visible(parts.join(", "));
+  return printable(parts.join(", "));
 }
 
 function nothingOf({ lastRecord }: Report): string {
@@ -91,7 +91,7 @@ function unmeteredAdvice({ question, rows, total: { sums } }: Report): string[] 
   const at = question.by.indexOf("tool");
   const names = new Set(rows.filter((row) => row.sums.unmetered > 0).map((row) => row.names[at] ?? "<tool>"));
   const [name = "<tool>", ...others] = names;
-  const tool = visible(others.length === 0 ? name : "<tool>");
+  const tool = printable(others.length === 0 ? name : "<tool>");
   return [
     `→ in config.yaml, tools.${tool}.ask_usage: true asks streams for their usage, estimate: true estimates it`,
   ];
@@ -121,7 +121,7 @@ function unpricedOf({ unpriced }: Report, { width }: Screen): string[] {
   const words = "no price is known for these: write it into config.yaml, $ per million tokens";
   return [
     [
-      wrapped(words, width),
+      wrap(words, width),
       "prices:",
       // Not wrapped: this is to be copied.
       ...shown.map(
@@ -134,6 +134,6 @@ function unpricedOf({ unpriced }: Report, { width }: Screen): string[] {
 }
 
 function yamlKey(model: string): string {
-  const name = visible(model);
+  const name = printable(model);
   return /^[A-Za-z][\w.-]*$/.test(name) ? name : JSON.stringify(name);
 }

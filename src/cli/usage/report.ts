@@ -13,10 +13,9 @@ import {
   reportCsv,
   reportJson,
 } from "../../usage/reports/report.ts";
-import { screenOf } from "../columns.ts";
-import { fail } from "../fail.ts";
-import { endWithOutput } from "../output.ts";
-import { visibleLines } from "../table.ts";
+import { exitOnClosedOutput, fail } from "../ui/messages.ts";
+import { stdoutScreen } from "../ui/terminal.ts";
+import { printableLines } from "../ui/text.ts";
 import { withLog } from "./log-file.ts";
 import { zoneInWords } from "./report-table.ts";
 import { reportInWords } from "./report-words.ts";
@@ -38,7 +37,7 @@ export async function report(options: ReportOptions): Promise<void> {
   const now = Date.now();
   const asked = questionOf(options, now);
   if (!asked.ok) return fail(asked.reason, EXIT.usage);
-  endWithOutput();
+  exitOnClosedOutput();
   const { socket } = findPaths();
   await withLog(
     async (db) => {
@@ -47,7 +46,7 @@ export async function report(options: ReportOptions): Promise<void> {
     },
     (words) => {
       if (options.json || options.csv) print(emptyReport(asked.question), options, now, false);
-      else process.stdout.write(`${visibleLines(words)}\n`);
+      else process.stdout.write(`${printableLines(words)}\n`);
     },
   );
 }
@@ -56,7 +55,7 @@ function print(found: Report, options: ReportOptions, now: number, served: boole
   if (options.json) process.stdout.write(`${jsonText(reportJson(found, zoneInWords(now)), 2)}\n`);
   else if (options.csv) process.stdout.write(reportCsv(found));
   else {
-    const screen = screenOf(process.env, process.stdout.columns);
+    const screen = stdoutScreen();
     process.stdout.write(reportInWords(found, { now, screen, served }));
   }
 }

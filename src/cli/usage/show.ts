@@ -2,8 +2,7 @@ import { EXIT } from "../../core/errors.ts";
 import type { Connection } from "../../usage/index/database.ts";
 import { jsonText } from "../../usage/reports/format.ts";
 import { exportedRecord, findRecords } from "../../usage/reports/records.ts";
-import { fail } from "../fail.ts";
-import { endWithOutput } from "../output.ts";
+import { exitOnClosedOutput, fail } from "../ui/messages.ts";
 import { withLog } from "./log-file.ts";
 import { recordInWords } from "./record-words.ts";
 import { tailLine } from "./tail-line.ts";
@@ -15,7 +14,7 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
   const wanted = text.trim();
   if (wanted.length < SHORTEST)
     return fail(`"${wanted}" is too short: at least ${SHORTEST} characters of the id, or last`, EXIT.usage);
-  endWithOutput();
+  exitOnClosedOutput();
   await withLog(
     (db) => {
       const [record, ...others] = findRecords(db, wanted, MOST_SHOWN + 1);

@@ -3,8 +3,7 @@ import { localTime } from "../../usage/reports/calendar.ts";
 import { dollars, duration, short } from "../../usage/reports/format.ts";
 import { unknownCost } from "../../usage/reports/sums.ts";
 import { rollupOf } from "../../usage/rollups.ts";
-import { cellsOf, cut } from "../columns.ts";
-import { visible } from "../table.ts";
+import { printable, textWidth, truncate } from "../ui/text.ts";
 
 /** One record on one line. */
 export function tailLine(record: UsageRecord): string {
@@ -16,7 +15,7 @@ export function tailLine(record: UsageRecord): string {
     ...(record.end === "refused" ? [record.refusal ?? ""] : amountsOf(record)),
     ...(record.cause === null ? [] : [`(${record.cause})`]),
   ];
-  return visible(parts.join(" ")).trimEnd();
+  return printable(parts.join(" ")).trimEnd();
 }
 
 function outcomeOf({ end, status }: UsageRecord): string {
@@ -77,6 +76,6 @@ function timesOf({ started_at, first_byte_at, ended_at }: UsageRecord): string {
 }
 
 function padded(text: string, room: number): string {
-  const shown = cut(visible(text), room);
-  return `${shown}${" ".repeat(Math.max(0, room - cellsOf(shown)))}`;
+  const shown = truncate(printable(text), room);
+  return `${shown}${" ".repeat(Math.max(0, room - textWidth(shown)))}`;
 }

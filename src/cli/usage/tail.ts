@@ -14,10 +14,9 @@ import {
   type Missed,
   markOf,
 } from "../../usage/reports/records.ts";
-import { cut, screenOf } from "../columns.ts";
-import { fail } from "../fail.ts";
-import { endWithOutput } from "../output.ts";
-import { visible } from "../table.ts";
+import { exitOnClosedOutput, fail } from "../ui/messages.ts";
+import { screenOf } from "../ui/terminal.ts";
+import { printable, truncate } from "../ui/text.ts";
 import { bringUpToDate } from "./log-file.ts";
 import { tailLine } from "./tail-line.ts";
 
@@ -30,7 +29,7 @@ const MOST_MISSED = 1000;
 export async function tail(options: { lines: string; json?: boolean }): Promise<void> {
   if (!/^\d{1,5}$/.test(options.lines))
     return fail(`-n takes a whole number, not "${options.lines}"`, EXIT.usage);
-  endWithOutput();
+  exitOnClosedOutput();
   process.once("SIGINT", () => process.exit(EXIT.ok));
   process.once("SIGTERM", () => process.exit(EXIT.ok));
   const paths = findPaths();
@@ -38,7 +37,7 @@ export async function tail(options: { lines: string; json?: boolean }): Promise<
   const printer = createPrinter(paths, Number(options.lines), options.json === true);
   let told = "";
   const tell = (words: string) => {
-    if (words !== told) process.stderr.write(`${visible(words)}\n`);
+    if (words !== told) process.stderr.write(`${printable(words)}\n`);
     told = words;
   };
 
@@ -132,5 +131,5 @@ function moreInWords({ count, since }: NonNullable<Missed["more"]>): string {
 
 function fit(line: string): string {
   const { columns, isTTY } = process.stdout;
-  return isTTY ? cut(line, screenOf(process.env, columns).width) : line;
+  return isTTY ? truncate(line, screenOf(process.env, columns).width) : line;
 }

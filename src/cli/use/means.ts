@@ -1,11 +1,9 @@
 import { homedir } from "node:os";
 import { type Clock, systemClock } from "../../core/clock.ts";
-import { atTerminal, saysYes } from "../ask.ts";
-import { screenOf } from "../columns.ts";
-import { fail } from "../fail.ts";
-import { type Note, noteInWords } from "../note.ts";
-import { say } from "../say.ts";
-import { visible } from "../table.ts";
+import { fail, formatNote, type Note, print } from "../ui/messages.ts";
+import { confirm } from "../ui/prompts.ts";
+import { isInteractive, stdoutScreen } from "../ui/terminal.ts";
+import { printable } from "../ui/text.ts";
 
 /** What writing a client's settings needs of the machine and of the person. */
 export interface WriteDeps {
@@ -15,8 +13,8 @@ export interface WriteDeps {
   readonly clock: Clock;
   /** Whether a person is there who can be asked. */
   readonly there: () => boolean;
-  readonly saysYes: (question: string) => Promise<boolean>;
-  readonly say: (...lines: readonly string[]) => void;
+  readonly confirm: (question: string) => Promise<boolean>;
+  readonly print: (...lines: readonly string[]) => void;
   readonly note: (note: Note) => void;
   readonly fail: (message: string, code: number) => void;
 }
@@ -27,12 +25,12 @@ export function terminalDeps(): WriteDeps {
     home: homedir(),
     cwd: process.cwd(),
     clock: systemClock,
-    there: atTerminal,
-    saysYes: (question) => saysYes(visible(question)),
-    say,
+    there: isInteractive,
+    confirm: (question) => confirm(printable(question)),
+    print,
     note: (note) => {
-      const { width } = screenOf(process.env, process.stdout.columns);
-      process.stdout.write(`${noteInWords(note, width)}\n`);
+      const { width } = stdoutScreen();
+      process.stdout.write(`${formatNote(note, width)}\n`);
     },
     fail,
   };

@@ -8,9 +8,9 @@ import {
   type Target,
 } from "../../clients/snippets.ts";
 import { CLIENTS, type Client, guessClients, type Shell } from "../../clients/table.ts";
-import { cellsOf, fitted, wrapped } from "../columns.ts";
-import { type Note, noteInWords } from "../note.ts";
-import { visible, visibleLines } from "../table.ts";
+import { formatNote, type Note } from "../ui/messages.ts";
+import { renderTable } from "../ui/table.ts";
+import { printable, printableLines, textWidth, wrap } from "../ui/text.ts";
 import type { FoundTool } from "./scene.ts";
 
 export interface Settings {
@@ -22,16 +22,16 @@ export interface Settings {
 /** Which field takes which value, what to paste, and what is to be known. */
 export function settingsInWords(settings: Settings, shell: Shell, width: number): string {
   const { tool, client, target } = settings;
-  const lines = [visible(`${client.name}, for the tool ${tool.name}`), "", ...fieldLines(settings, width)];
+  const lines = [printable(`${client.name}, for the tool ${tool.name}`), "", ...fieldLines(settings, width)];
   const snippets = settingsFor(client, target).filter(
     ({ kind, format }) => kind !== "env" || format === shell,
   );
   for (const [at, snippet] of snippets.entries())
-    lines.push("", visible(heading(snippet, snippets[at - 1])), "", visibleLines(snippet.text));
+    lines.push("", printable(heading(snippet, snippets[at - 1])), "", printableLines(snippet.text));
   const notes = notesFor(client, target).map((what) => ({ what, next: null }));
   const typed = snippets.some(({ kind }) => kind === "env");
   const all = [...notes, ...openEnds(settings), ...(typed ? [HISTORY] : [])];
-  if (all.length > 0) lines.push("", ...all.map((note) => noteInWords(note, width)));
+  if (all.length > 0) lines.push("", ...all.map((note) => formatNote(note, width)));
   return `${lines.join("\n")}\n`;
 }
 
@@ -49,10 +49,10 @@ function fieldLines(settings: Settings, width: number): string[] {
     ...(client.id === "url-only" ? [] : [[client.tokenField, token] as const]),
     ...(client.modelField === null || model === null ? [] : [[client.modelField, model] as const]),
   ];
-  const room = Math.min(24, Math.max(...rows.map(([label]) => cellsOf(label))));
+  const room = Math.min(24, Math.max(...rows.map(([label]) => textWidth(label))));
   return [
-    ...rows.flatMap(([label, value]) => fieldLine(visible(label), visible(value), room, width)),
-    ...wrapped(visible(`in: ${client.where}`), width - 2)
+    ...rows.flatMap(([label, value]) => fieldLine(printable(label), printable(value), room, width)),
+    ...wrap(printable(`in: ${client.where}`), width - 2)
       .split("\n")
       .map((line) => `  ${line}`),
   ];
@@ -60,8 +60,8 @@ function fieldLines(settings: Settings, width: number): string[] {
 
 /** What is to be copied is not broken: it goes onto a line of its own instead. */
 function fieldLine(label: string, value: string, room: number, width: number): string[] {
-  const line = `  ${label}${" ".repeat(Math.max(0, room - cellsOf(label)))}  ${value}`;
-  return cellsOf(line) <= width ? [line] : [`  ${label}`, `    ${value}`];
+  const line = `  ${label}${" ".repeat(Math.max(0, room - textWidth(label)))}  ${value}`;
+  return textWidth(line) <= width ? [line] : [`  ${label}`, `    ${value}`];
 }
 
 function heading({ kind, path, way, format }: Snippet, before: Snippet | undefined): string {
@@ -112,7 +112,7 @@ export function unusableInWords({ tool, client }: Settings, width: number): stri
     `${client.name} cannot be pointed at keybearer: ${client.unusable}.`,
     `it needs a key of its own, in its own settings. with watch_only: true for ${tool.name} in config.yaml, keybearer still shows what that key uses, from the gateway's console (keybearer mirror).`,
   ];
-  return `${lines.map((line) => wrapped(visible(line), width)).join("\n")}\n`;
+  return `${lines.map((line) => wrap(printable(line), width)).join("\n")}\n`;
 }
 
 /** The list to choose from, where the tool's name says nothing, or too much. */
@@ -121,16 +121,15 @@ export function clientsInWords(tool: string, choice: readonly Client[], width: n
     choice.length < CLIENTS.length
       ? `${tool} may be one of these`
       : `which program is ${tool}? its name does not say`;
-  const table = fitted(
+  const table = renderTable(
     [
-      { head: "client", cells: choice.map(({ id }) => id), goes: 0 },
-      { head: "what it is", cells: choice.map(({ name }) => name), goes: 0 },
-      { head: "base URL", cells: choice.map(addressShape), goes: 1 },
+      { head: "client", cells: choice.map(({ id }) => id), dropOrder: 0 },
+      { head: "what it is", cells: choice.map(({ name }) => name), dropOrder: 0 },
+      { head: "base URL", cells: choice.map(addressShape), dropOrder: 1 },
     ],
     width,
-    { sum: false },
   );
-  return `${noteInWords({ what: why, next: `keybearer use ${tool} --for <client>` }, width)}\n\n${table}\n`;
+  return `${formatNote({ what: why, next: `keybearer use ${tool} --for <client>` }, width)}\n\n${table}\n`;
 }
 
 function addressShape({ base, unusable }: Client): string {

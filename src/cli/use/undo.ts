@@ -33,9 +33,9 @@ export async function undoSettings(asked: UndoAsked, deps: WriteDeps = terminalD
   const now = file.found?.text ?? null;
   if (now === kept.before) {
     await store.drop(kept);
-    return deps.say(`${kept.file} is as it was before already`, tokenStays(kept));
+    return deps.print(`${kept.file} is as it was before already`, tokenStays(kept));
   }
-  deps.say(...redactedDiff(kept.file, now, kept.before));
+  deps.print(...redactedDiff(kept.file, now, kept.before));
   const again = `keybearer use ${asked.tool} --for ${client} --undo`;
   if (!force && (now === null || digestOf(now) !== kept.written)) {
     const what = `${kept.file} was changed since, and going back would lose that; nothing changed`;
@@ -47,7 +47,7 @@ export async function undoSettings(asked: UndoAsked, deps: WriteDeps = terminalD
   if (!done.ok) return deps.fail(done.reason, EXIT.failed);
   await store.drop(kept);
   const result = kept.before === null ? "is removed, as it was not there before" : "is as it was before";
-  deps.say(`${kept.file} ${result}: start ${clientName} anew`, tokenStays(kept));
+  deps.print(`${kept.file} ${result}: start ${clientName} anew`, tokenStays(kept));
 }
 
 /** null: the person wants it. */
@@ -58,7 +58,7 @@ async function agreed({ yes }: UndoAsked, deps: WriteDeps, again: string, { file
     return { message, code: EXIT.usage };
   }
   const question = before === null ? `remove ${file}?` : `put ${file} back?`;
-  if (await deps.saysYes(question)) return null;
+  if (await deps.confirm(question)) return null;
   return { message: "not undone; nothing changed", code: EXIT.failed };
 }
 

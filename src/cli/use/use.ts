@@ -3,9 +3,9 @@ import { switchLink } from "../../clients/snippets.ts";
 import { CLIENTS, type Client, findClient, guessClients, type Shell } from "../../clients/table.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
-import { screenOf } from "../columns.ts";
-import { fail } from "../fail.ts";
 import { addToken } from "../tools/token.ts";
+import { fail } from "../ui/messages.ts";
+import { stdoutScreen } from "../ui/terminal.ts";
 import {
   clientsInJson,
   clientsInWords,
@@ -127,7 +127,7 @@ function shellInUse(): Shell {
 }
 
 function width(): number {
-  return screenOf(process.env, process.stdout.columns).width;
+  return stdoutScreen().width;
 }
 
 function json(value: unknown): string {

@@ -14,7 +14,7 @@ import type { Tool } from "../../config/schema.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";
-import type { Note } from "../note.ts";
+import type { Note } from "../ui/messages.ts";
 import { terminalDeps, type WriteDeps } from "./means.ts";
 import { lookAt, replace, type SettingsFile } from "./settings-file.ts";
 import { createUndoStore, digestOf } from "./undo-store.ts";
@@ -44,20 +44,20 @@ export async function writeSettings(asked: WriteAsked, deps: WriteDeps = termina
   const planned = await plan(asked, file, deps);
   if (typeof planned === "string") return deps.fail(planned, EXIT.failed);
   if (planned.text === file.found?.text) {
-    return deps.say(`${file.path} points ${clientName} at keybearer already; nothing changed`);
+    return deps.print(`${file.path} points ${clientName} at keybearer already; nothing changed`);
   }
-  deps.say(...redactedDiff(file.path, file.found?.text ?? null, planned.text));
+  deps.print(...redactedDiff(file.path, file.found?.text ?? null, planned.text));
   if (!yes && !deps.there()) {
     const again = `keybearer use ${tool} --for ${client} --write --yes`;
     return deps.fail(`nobody is here to ask; nothing changed. if you are sure: ${again}`, EXIT.usage);
   }
-  if (!yes && !(await deps.saysYes(`write this to ${file.path}?`))) {
+  if (!yes && !(await deps.confirm(`write this to ${file.path}?`))) {
     return deps.fail("not written; nothing changed", EXIT.failed);
   }
   const fault = await carryOut(asked, file, planned, deps);
   if (fault !== null) return deps.fail(fault, EXIT.failed);
-  deps.say(`${file.path} points ${clientName} at keybearer as ${tool}: start ${clientName} anew`);
-  deps.say(`to go back: keybearer use ${tool} --for ${client} --undo`);
+  deps.print(`${file.path} points ${clientName} at keybearer as ${tool}: start ${clientName} anew`);
+  deps.print(`to go back: keybearer use ${tool} --for ${client} --undo`);
   if (((file.found?.mode ?? 0) & 0o077) !== 0) {
     deps.note({ what: `others may read ${file.path}, which holds a token`, next: `chmod 600 ${file.path}` });
   }
@@ -131,7 +131,7 @@ async function withoutConflicts(
 
 async function mayRemove(conflict: Conflict, yes: boolean, deps: WriteDeps): Promise<boolean> {
   // Where nobody can be asked, the diff shows what --yes would do.
-  return yes || !deps.there() || (await deps.saysYes(`remove ${conflict.name} as well?`));
+  return yes || !deps.there() || (await deps.confirm(`remove ${conflict.name} as well?`));
 }
 
 function cannot({ path }: SettingsFile, { reason: why, line }: Extract<Edited, { ok: false }>): string {
