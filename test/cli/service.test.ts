@@ -519,3 +519,15 @@ t.test("a service that another program manages is recognized and left alone", on
   t.match(await service("install"), { code: 1, stderr: /Nix manages this service .*\n→ .*Home Manager/ });
   t.same(systemctl.changes(), []);
 });
+
+t.test("a path with a line break is refused before anything is written", onLinux, async (t) => {
+  const { keybearer, service, unit, systemctl } = await prepare(t);
+  const folder = join(keybearer, "a\nExecStartPre=");
+  mkdirSync(folder, { mode: 0o700 });
+  await saveConfig(folder, CONFIG);
+  const refused = await service("install", { KEYBEARER_HOME: folder });
+  t.match(refused, { code: 1, stderr: /line break or control character[\s\S]*nothing was changed/ });
+  t.notOk(existsSync(unit));
+  t.notOk(existsSync(join(folder, "state")));
+  t.same(systemctl.changes(), []);
+});
