@@ -94,6 +94,10 @@ async function atGateways(
   const history = readHistory(paths.index, now);
   const sameFile = asked.ok && asked.value.config.path === paths.config && !asked.value.sandbox;
   const probes = (sameFile ? await askProbes(paths) : null) ?? (await probeHere(config, keys, history));
+  // The daemon remembers what its probes found, so that doctor and status say the same.
+  const after = sameFile
+    ? await askDaemon<Status>(paths.socket, "GET", "/status", undefined, STATUS_MS)
+    : asked;
   const tools = Object.values(config.tools);
   return [
     ...Object.values(config.gateways)
@@ -101,7 +105,8 @@ async function atGateways(
       .flatMap((gateway) => gatewayFindings(gateway, probes)),
     ...tools.flatMap((tool) => {
       const probe = probes.find((each) => each.tool === tool.name);
-      const known = sameFile ? asked.value.tools.find((each) => each.name === tool.name) : undefined;
+      const known =
+        sameFile && after.ok ? after.value.tools.find((each) => each.name === tool.name) : undefined;
       return toolFindings(tool, { config, probe, known, uses: history.uses, now });
     }),
     ...keys.warnings().map(({ name, message }): Finding => {
