@@ -55,13 +55,16 @@ function usageError(text: string, command: Command): string {
   const group = command.commands.length > 0 ? command : parent?.parent ? parent : null;
   const typed = group?.args[0];
   const known = group?.commands.map((inner) => inner.name()) ?? [];
+  const meant = parent === null ? meantCommand(command, command.args[0]) : null;
   const isUnknown = text.includes("too many arguments") && typed !== undefined && !known.includes(typed);
   const path = pathOf(isUnknown && group !== null ? group : command);
   const lines = isUnknown
     ? [`error: unknown command '${typed}'. there are: ${known.join(", ")}`]
-    : text.trimEnd().split("\n");
+    : text
+        .trimEnd()
+        .split("\n")
+        .slice(0, meant === null ? undefined : 1);
   if (!isUnknown && path !== "keybearer") lines.push(`usage: ${path} ${command.usage()}`.trimEnd());
-  const meant = command.parent === null ? meantCommand(command, command.args[0]) : null;
   const { width } = screenOf(process.env, process.stderr.columns);
   const shown = lines.map((line) => wrap(line, width)).join("\n");
   const next = meant === null ? path.replace("keybearer", "keybearer help") : `keybearer ${meant}`;
