@@ -36,7 +36,7 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   },
   "tools enable": { examples: ["keybearer tools enable codex"] },
   "tools remove": {
-    summary: "take a tool out of config.yaml",
+    summary: "remove a tool and its key",
     examples: ["keybearer tools remove codex", "keybearer tools remove codex --now --yes"],
   },
   "tools lift": {
@@ -44,6 +44,7 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
     examples: [
       "keybearer tools lift codex --spend 5",
       "keybearer tools lift codex --tokens 200k --until 18:00",
+      "keybearer tools lift codex --take-back",
     ],
   },
   use: {
