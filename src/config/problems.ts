@@ -179,8 +179,14 @@ const SECRET_NAME =
   /(?<![\w-])["']?(?:(?:api[-_]?)?key|token|access[-_]?token|refresh[-_]?token|password)["']?[^\S\n]*(?:\r?\n[^\S\n]*)?:/gi;
 
 /** Values of those settings that are no secret: a source, a variable, a token's hash, a command. */
-const REFERENCE =
-  /^(?:env:[A-Za-z_]\w*|\$\{?[A-Za-z_]\w*\}?|file:\S*|keychain:\S*|sha256:[0-9a-f]*|\[(?:["']?sha256:[0-9a-f]*["']?[ ,]?)*\])(?<end>,?[^\S\n]*(?:[#\n]|$)|[^\S\n]*[,}\]])/i;
+const HASH = /["']?sha256:[0-9a-f]*["']?/.source;
+const TOKEN_FIELD = `(?:name *: *["']?[\\w.-]{1,40}["']?|hash *: *${HASH}|created *: *["']?[\\d-]{1,10}["']?)[ ,]*`;
+const TOKENS = `\\[(?:(?:${HASH}|\\{ *(?:${TOKEN_FIELD})+\\})[ ,]*)*\\]`;
+const REFERENCE = new RegExp(
+  `^(?:env:[A-Za-z_]\\w*|\\$\\{?[A-Za-z_]\\w*\\}?|file:\\S*|keychain:\\S*|sha256:[0-9a-f]*|${TOKENS})` +
+    "(?<end>,?[^\\S\\n]*(?:[#\\n]|$)|[^\\S\\n]*[,}\\]])",
+  "i",
+);
 const COMMAND = /^(?:\{\s*)?["']?command["']?\s*:/i;
 const REFERENCE_REACH = 2000;
 
