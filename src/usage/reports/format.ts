@@ -12,6 +12,11 @@ export function dollars(microdollars: number): string {
   return `${sign}$${grouped(value.toFixed(digits))}`;
 }
 
+/** 0.00813, for a spreadsheet. */
+export function plainDollars(microdollars: number | null): number | null {
+  return microdollars === null ? null : microdollars / 1_000_000;
+}
+
 /** 1,234,567 */
 export function exact(number: number): string {
   return grouped(String(number));
