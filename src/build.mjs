@@ -19,7 +19,7 @@ async function buildProgram() {
     entryPoints: [
       { in: "src/cli/main.ts", out: "cli/main" },
       { in: "src/usage/index/index-worker.ts", out: "index-worker" },
-      { in: "src/mirror/sync/compare-worker.ts", out: "compare-worker" },
+      { in: "src/mirror/sync/mirror-worker.ts", out: "mirror-worker" },
     ],
     bundle: true,
     packages: "external",

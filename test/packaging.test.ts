@@ -80,7 +80,7 @@ t.test(
     for (const path of [
       "dist/cli/main.js",
       "dist/index-worker.js",
-      "dist/compare-worker.js",
+      "dist/mirror-worker.js",
       "dist/prices.json",
       "dist/dashboard/index.html",
       "dist/dashboard/licenses.txt",

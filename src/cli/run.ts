@@ -8,8 +8,8 @@ import { findPaths } from "../core/paths.ts";
 import { version } from "../core/version.ts";
 import type { Daemon } from "../daemon/daemon.ts";
 import { unsafeStart } from "../daemon/unsafe-start.ts";
-import type * as Answers from "../service/answers.ts";
-import { createNotify, type Notify } from "../service/systemd/notify.ts";
+import type * as Health from "../service/health.ts";
+import { Notify } from "../service/notify.ts";
 import { giveBackSoon } from "./give-back.ts";
 import { visibleLines } from "./table.ts";
 
@@ -48,15 +48,15 @@ async function run(options: { config?: string }): Promise<void> {
   const logTo = new LogStream(process.stderr.fd, (lines) =>
     daemon?.log.error({ lines }, "log lines were dropped: their reader or the disk did not keep up"),
   );
-  let answers: typeof Answers;
+  let health: typeof Health;
   const onTrouble = (words: string) => daemon?.log.warn(words);
   // Before there is anything that starts programs: they must not be able to speak for the daemon.
-  const notify = createNotify(process.env, process.pid, { onTrouble });
+  const notify = new Notify(process.env, process.pid, { onTrouble });
   try {
     // Only now: every other command would wait for all of it, too. And not later: once it serves, the package may be
     // replaced under it.
     const { startDaemon } = await import("../daemon/daemon.ts");
-    answers = await import("../service/answers.ts");
+    health = await import("../service/health.ts");
     const logForPeople = onTerminal;
     daemon = await startDaemon({ paths, env: process.env, logTo, logForPeople });
   } catch (error) {
@@ -72,7 +72,7 @@ async function run(options: { config?: string }): Promise<void> {
   process.stdout.write(greeting(daemon, paths.config));
   // In one go with the greeting: whoever has read it may send a signal.
   const stopped = untilStopped(daemon, { onTerminal, notify, onSignal });
-  announce(daemon, notify, answers);
+  announce(daemon, notify, health);
   giveBackSoon();
   const exitCode = await stopped;
   logTo.end();
@@ -135,14 +135,15 @@ function deferSignals(): OnSignal {
 type OnSignal = (stop: (signal: string) => void) => void;
 
 /** Everything answers by now: the service manager may start what waits for keybearer, and is told again and again. */
-function announce(daemon: Daemon, notify: Notify, { askAt, hangs }: typeof Answers): void {
-  void notify.ready(standing(daemon));
-  notify.watch(async () => {
-    const answers = await askAt(daemon.addresses, HEALTH_MS);
-    if (hangs(answers)) return null;
-    const lost = daemon.addresses.filter((_, index) => answers[index] !== "well");
+function announce(daemon: Daemon, notify: Notify, { probeHealth, isHung }: typeof Health): void {
+  background(notify.ready(standing(daemon)), daemon.log, "telling the service manager");
+  const watching = notify.watch(async () => {
+    const results = await probeHealth(daemon.addresses, HEALTH_MS);
+    if (isHung(results)) return null;
+    const lost = daemon.addresses.filter((_, index) => results[index] !== "ok");
     return `${standing(daemon)}${lost.length === 0 ? "" : `; no new connection gets through to ${lost.join(", ")}`}`;
   });
+  background(watching, daemon.log, "the watchdog");
 }
 
 /** For whoever asks the service manager. */

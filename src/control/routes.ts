@@ -27,7 +27,10 @@ export interface Controls {
   readonly usage: Pick<UsageLog, "catchUp" | "rebuild">;
   readonly actions: ActionLog;
   readonly tail: Tail;
-  readonly mirror: Pick<Mirror, keyof Mirror>;
+  readonly mirror: Pick<
+    Mirror,
+    "report" | "keys" | "diff" | "compared" | "sync" | "login" | "acknowledge" | "status" | "factsOf"
+  >;
   readonly prober: Pick<Prober, keyof Prober>;
 }
 
@@ -138,9 +141,9 @@ export const ROUTES: Readonly<Record<string, Route>> = {
       throw new HttpError(400, "send which one: what (a row, a request id or a record's id)");
     return mirror.compared(body.what);
   },
-  "POST /sync/:name": ({ mirror }, { name, body }) => {
+  "POST /sync/:name": async ({ mirror }, { name, body }) => {
     requireEmpty(body);
-    return mirror.sync(name) ?? NOT_FOUND;
+    return (await mirror.sync(name)) ?? NOT_FOUND;
   },
   "POST /login/:name": async ({ mirror }, { name, body }) => {
     const { account = null, ...credentials } = (body ?? {}) as { readonly account?: unknown };

@@ -174,7 +174,7 @@ export async function statusOf(deps: StatusDeps): Promise<Status> {
       gatewayStatus(gateway, tools, deps.gatewayHealth.of(gateway)),
     ),
     usage: usageStatus(deps),
-    consoles: deps.mirror.status(),
+    consoles: await deps.mirror.status(),
     dashboard: deps.dashboard,
     actions: deps.actions,
     machine: await machineStatus(deps.freeMemory),

@@ -5,7 +5,10 @@ import { promisify } from "node:util";
 import { errorMessage } from "./errors.ts";
 import type { Logger } from "./log.ts";
 
-/* Which process is at the other end of a connection, and which one listens on a port. systeminformation is loaded on first use: it takes 8 MB. */
+/*
+ * Which process is at the other end of a connection, and which one listens on a port. systeminformation takes 8 MB, so it is
+ * loaded on first use.
+ */
 
 export interface PortOwner {
   readonly pid: number;

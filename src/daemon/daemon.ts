@@ -20,8 +20,8 @@ import { version } from "../core/version.ts";
 import { Dashboard } from "../dashboard/dashboard.ts";
 import { KeyCheck } from "../doctor/key-check.ts";
 import { Prober } from "../doctor/tool-probes.ts";
-import { createKeyring, type Keyring } from "../keys/keyring.ts";
-import { createTrust, type Settled, type Trust } from "../keys/trust.ts";
+import { Keyring } from "../keys/keyring.ts";
+import { type Settled, Trust } from "../keys/trust.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import { Vault } from "../mirror/vault.ts";
@@ -373,9 +373,9 @@ function createKeys(options: DaemonOptions, clock: Clock): Keys {
     late = true;
   };
   const { trust: file, usage, oldUsage, consoles } = options.paths;
-  const trust = createTrust({ file, clock, stateFiles: [usage, oldUsage, consoles] });
+  const trust = new Trust({ file, clock, stateFiles: [usage, oldUsage, consoles] });
   const vault = new Vault(options.paths.consoles, clock);
-  const keyring = createKeyring({ trust, env: options.env, clock, onLate: () => tellLate() });
+  const keyring = new Keyring({ trust, env: options.env, clock, onLate: () => tellLate() });
   const log = createLogger({
     level: "info",
     destination: options.logTo,

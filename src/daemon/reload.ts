@@ -5,6 +5,7 @@ import { type Problem, problemInLine, warning } from "../config/problems.ts";
 import type { Config, KeySource } from "../config/schema.ts";
 import { consoleSecretName, consoleSources, destinationsOf, Snapshot } from "../config/snapshot.ts";
 import { FileWatch } from "../config/watch.ts";
+import { joinPath } from "../config/yaml.ts";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
@@ -238,11 +239,9 @@ function reportProblems(problems: readonly Problem[], { log, paths }: ReloadDeps
   }
 }
 
-/** What a person should mend although the key works. */
+/** What a person should correct although the key works. */
 export function keyWarnings(keyring: Keyring): Problem[] {
-  return [...keyring.warnings()].map(([name, message]) =>
-    warning(name.includes(" ") ? `gateways.${name.replaceAll(" ", ".")}` : `tools.${name}.key`, message),
-  );
+  return keyring.warnings().map(({ path, message }) => warning(path, message));
 }
 
 function sourcesOf(config: Config): KeySource[] {
@@ -259,12 +258,14 @@ export function wantsOf(config: Config, paths: Paths): Want[] {
     const gateway = config.gateways[tool.gateway];
     const origins =
       gateway === undefined ? [] : destinationsOf(gateway, [gateway.baseUrl, gateway.messagesUrl]);
-    return { ...shared, name: tool.name, source: tool.key, origins };
+    const path = `${joinPath("tools", tool.name)}.key`;
+    return { ...shared, name: tool.name, path, source: tool.key, origins };
   });
   const consoles = Object.values(config.gateways).flatMap((gateway) =>
     consoleSources(gateway).map(({ account, secret, source }) => ({
       ...shared,
       name: consoleSecretName(gateway.name, account, secret),
+      path: `${joinPath("gateways", gateway.name)}.console.login.${secret}`,
       source,
       origins: destinationsOf(gateway, [gateway.console?.url ?? gateway.baseUrl]),
       password: secret === "password",

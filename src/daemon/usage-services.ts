@@ -108,7 +108,7 @@ function mirrorUsageOf(usage: UsageLog): MirrorUsage {
 /** Our log beside the consoles' own: what a console knows better counts under the limits, too. */
 export function openMirror(
   { mirrorUsage, truncationCheck, prices, limiter, mirrorDatabase }: UsageServices,
-  deps: Omit<MirrorDeps, "database" | "usage" | "truncationCheck" | "prices" | "onCorrected">,
+  deps: Omit<MirrorDeps, "database" | "reader" | "usage" | "truncationCheck" | "prices" | "onCorrected">,
 ): Mirror {
   return new Mirror({
     ...deps,

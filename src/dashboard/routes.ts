@@ -13,7 +13,6 @@ import type { PeerLookup } from "../core/peer-user.ts";
 import { version } from "../core/version.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
 import type { Mirror } from "../mirror/mirror.ts";
-import { openMirrorForReading } from "../mirror/store/database.ts";
 import type { InFlight } from "../proxy/in-flight.ts";
 import { authority, type Port } from "../proxy/server.ts";
 import { openIndexForReading } from "../usage/index/database.ts";
@@ -39,7 +38,7 @@ import { oneRecord, recordsPage, sendCsv, usageChart } from "./usage-api.ts";
 
 /** What the dashboard needs from the daemon. */
 export interface DashboardDeps {
-  readonly paths: Pick<Paths, "config" | "index" | "mirror" | "run">;
+  readonly paths: Pick<Paths, "config" | "index" | "run">;
   readonly clock: Clock;
   readonly log: Logger;
   readonly snapshot: () => Snapshot;
@@ -79,8 +78,6 @@ export class Api {
   readonly #deps: DashboardDeps;
   readonly #sessions: Sessions;
   readonly #reader: LogReader;
-  /** Reads console rows and verdicts, too. */
-  readonly #mirrorReader: LogReader;
   readonly #view: NowView;
   readonly #live: LiveEvents;
   readonly #logWrongCode: () => void;
@@ -93,9 +90,6 @@ export class Api {
     this.#sessions = sessions;
     const openIndex = (lockWaitMs: number) => openIndexForReading(paths.index, lockWaitMs);
     this.#reader = new LogReader(openIndex, usage, clock);
-    const mirrorFiles = { file: paths.mirror, index: paths.index };
-    const openMirror = (lockWaitMs: number) => openMirrorForReading(mirrorFiles, lockWaitMs);
-    this.#mirrorReader = new LogReader(openMirror, usage, clock);
     this.#view = new NowView(clock, deps.status, deps.inFlight, this.#reader);
     this.#live = new LiveEvents(this.#view, clock, log);
     this.#logWrongCode = throttledLog(log, "a wrong or expired code was used at the dashboard");
@@ -166,7 +160,7 @@ export class Api {
       case "GET /api/models":
         return this.#models(query.get("tool") ?? "");
       case "GET /api/mirror":
-        return this.#mirror(signal);
+        return this.#mirror();
       default:
         throw new HttpError(404, "there is nothing here");
     }
@@ -260,16 +254,16 @@ export class Api {
     return { models: found[0] ?? null };
   }
 
-  async #mirror(signal: AbortSignal): Promise<MirrorAnswer> {
+  async #mirror(): Promise<MirrorAnswer> {
     const { mirror, clock } = this.#deps;
-    const reports = mirror.report();
+    const reports = await mirror.report();
     // Without a console there may be no mirror.db.
     if (reports.length === 0) return { reports, diff: [], keys: [], keys_problems: [], over_time: [] };
     const days = lastDays(clock.now(), MIRROR_DAYS);
     const [{ keys, problems }, diff, overTime] = await Promise.all([
       mirror.keys(),
       mirror.diff(),
-      this.#mirrorReader.read((db) => mirror.days(db, days), signal),
+      mirror.days(days),
     ]);
     return {
       reports,

@@ -19,7 +19,10 @@ import type { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { causeOf, type KeyFault } from "../proxy/cause.ts";
 import type { UsedUpWindow } from "./key-messages.ts";
 
-/* What gateways say about a key when they are asked about the key itself. new-api needs that where its answer to a request is ambiguous, sub2api because it lists models to keys whose requests it refuses. */
+/*
+ * What gateways say about a key when they are asked about the key itself. new-api is asked because its refusals are
+ * ambiguous, sub2api because it lists models to keys whose requests it refuses.
+ */
 
 export interface KeyCheckDeps {
   readonly clock: Clock;

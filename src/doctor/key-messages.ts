@@ -1,13 +1,13 @@
 import type { Config, Tool } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
-import { commandInWords, plain, shellWord } from "../keys/words.ts";
+import { describeCommand, escapeControlChars, quoteForShell } from "../core/display.ts";
 import { durationInWords, endInWords, momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
 import { type Cause, type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "../proxy/cause.ts";
 import type { KeyRefusal } from "../proxy/health.ts";
 
-/* Why a tool or its key does not work, and what to do about it. `status`, `tools`, `doctor`, `models` and `rotate` all use these. */
+/* Why a tool or its key does not work, and what to do about it: for `status`, `tools`, `doctor` and `models`. */
 
 export interface Explanation {
   readonly what: string;
@@ -87,9 +87,9 @@ function unreadableKeyStep(
     case "env":
       return `set ${key.name} where keybearer is started, and start it again; or: ${rotate} --store file`;
     case "file":
-      return `check the file: ls -l ${plain(shellWord(key.path))}`;
+      return `check the file: ls -l ${escapeControlChars(quoteForShell(key.path))}`;
     case "command":
-      return `run it yourself to see what it prints: ${commandInWords(key.argv).words}; ${SAVE_AGAIN}`;
+      return `run it yourself to see what it prints: ${describeCommand(key.argv).text}; ${SAVE_AGAIN}`;
   }
 }
 

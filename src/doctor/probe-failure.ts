@@ -41,7 +41,7 @@ export interface ProbeFailure {
   readonly skew: number | null;
 }
 
-/** The failure without what only the response tells. */
+/** The failure without what only the response knows. */
 export type FailureText = Omit<ProbeFailure, "ok" | "status" | "skew">;
 
 const GATEWAY_CAUSES: readonly ProbeCause[] = [

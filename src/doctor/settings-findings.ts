@@ -4,7 +4,7 @@ import { count } from "../usage/reports/format.ts";
 import type { Finding } from "./findings.ts";
 import type { KnownSetting } from "./known-settings.ts";
 
-/** All that is kept of a setting's value. `keybearer`: its address. `other`: another address, or a key of another account. */
+/** All that is kept of a value. `keybearer`: its address. `other`: another address, or a key of another account. */
 export type SettingValue = "keybearer" | "token" | "incomplete-token" | "other";
 
 interface Place {

@@ -1,6 +1,6 @@
 import type { Config, Tool } from "../config/schema.ts";
 import type { KeyState, Snapshot } from "../config/snapshot.ts";
-import { createGate } from "../keys/gate.ts";
+import { Semaphore } from "../core/semaphore.ts";
 import type { Prices } from "../metering/prices.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { readUses, readWorked, workedName } from "./history.ts";
@@ -23,17 +23,15 @@ export interface ToolProbeDeps extends ProbeDeps {
 const MAX_CONCURRENT = 4;
 const TOTAL_TIMEOUT_MS = 16_000;
 
-type InTurn = ReturnType<typeof createGate>;
-
 /** Probes every tool's key, a few at a time. A gateway that hangs delays only its own tools. */
 export async function probeTools(tools: readonly Tool[], deps: ToolProbeDeps): Promise<ToolProbe[]> {
   const signal = AbortSignal.timeout(deps.totalTimeout ?? TOTAL_TIMEOUT_MS);
-  const inTurn = createGate(MAX_CONCURRENT);
+  const semaphore = new Semaphore(MAX_CONCURRENT);
   const gateways = [...new Set(tools.map(({ gateway }) => gateway))];
   const groups = await Promise.all(
     gateways.map((name) => {
       const own = tools.filter(({ gateway }) => gateway === name);
-      return probeToolsOfGateway(own, deps, signal, inTurn);
+      return probeToolsOfGateway(own, deps, signal, semaphore);
     }),
   );
   const probes = new Map(groups.flat().map((probe) => [probe.tool, probe]));
@@ -45,15 +43,18 @@ async function probeToolsOfGateway(
   tools: readonly Tool[],
   deps: ToolProbeDeps,
   signal: AbortSignal,
-  inTurn: InTurn,
+  semaphore: Semaphore,
 ): Promise<ToolProbe[]> {
   const first = tools.find((tool) => deps.keyOf(tool).state === "ready");
   if (first === undefined) return tools.map((tool) => withoutProbe(tool, deps));
-  const probe = await inTurn(() => probeTool(first, deps, signal));
+  const probe = await semaphore.run(() => probeTool(first, deps, signal));
   const rest = tools.filter((tool) => tool !== first);
   const { probed } = probe;
   if (probed === null || probed.ok || !concernsGateway(probed))
-    return [probe, ...(await Promise.all(rest.map((tool) => inTurn(() => probeTool(tool, deps, signal)))))];
+    return [
+      probe,
+      ...(await Promise.all(rest.map((tool) => semaphore.run(() => probeTool(tool, deps, signal))))),
+    ];
   const same = rest.map((tool) => {
     const unasked = withoutProbe(tool, deps);
     return unasked.missing === null ? { ...unasked, probed } : unasked;

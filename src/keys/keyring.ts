@@ -1,59 +1,63 @@
-import { describeSource } from "../config/schema.ts";
+import { setMaxListeners } from "node:events";
+import { describeSource, type KeySource } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
+import { escapeControlChars } from "../core/display.ts";
 import type { Secret } from "../core/secret.ts";
-import { type Finding, type Granted, isSameHold, isSameSource, isSameState, unavailable } from "./finding.ts";
-import type { ReadDeps } from "./read.ts";
-import { RetiredKeys } from "./retired-keys.ts";
-import { atMost, createRuns, newStop, type Runs } from "./runs.ts";
+import { Semaphore } from "../core/semaphore.ts";
+import { STOPPED } from "./keychain.ts";
+import { type CommandAs, type ReadDeps, type Reading, readKey } from "./sources.ts";
 import type { Held, Subject, Trust } from "./trust.ts";
-import { plain } from "./words.ts";
 
-/** What one tool needs. */
+/** One key, or one secret of a console, that a configuration needs. */
 export interface Want extends Subject {
-  /** Names of variables that a command must not see: they hold keys of other tools. Default none. */
+  /** Where config.yaml sets it, such as tools.codex.key. */
+  readonly path: string;
+  /** Variables that a command must not see, because they hold keys of other tools. Default none. */
   readonly withhold?: readonly string[] | undefined;
-  /** Where keybearer keeps its state: no file: there is a key. Default nowhere. */
+  /** keybearer's own files and folders: no file: there is a key. Default none. */
   readonly notKeys?: readonly string[] | undefined;
   /** It is a password and not a key. Default false. */
   readonly password?: boolean | undefined;
 }
 
-/**
- * The keys of all tools. States belong to the wants they were read for: pair them with that configuration and no
- * other, and settle the trust before they are used.
- */
-export interface Keyring {
-  /**
-   * Reads every source. What is not there after `patience` milliseconds is answered with what the tool had, or as
-   * unavailable; `onLate` is called when it arrives. A newer call supersedes this one.
-   */
-  resolve(wants: readonly Want[], patience: number): Promise<ReadonlyMap<string, KeyState>>;
-  /** The states for the wants of the newest resolve. */
-  current(): ReadonlyMap<string, KeyState>;
-  /** For a key the gateway refused: reads it again, at most once a minute. True when the state changed. */
-  reread(tool: string): Promise<boolean>;
-  /** A key file changed: only its tools are read again, so that no vault is asked for nothing. */
-  rereadFile(path: string): Promise<void>;
-  /** A person said yes. With `seen`, only to exactly that: config.yaml may have changed while they thought. */
-  grant(tool: string, seen?: Held): Promise<Granted>;
-  /** Every key that may be in use, also by requests under way, for a log to blot. Another list only when they changed. */
-  secrets(): readonly Secret[];
-  /** By tool, what a person should mend although the key works. */
-  warnings(): ReadonlyMap<string, string>;
-  /** Ends the commands that still run: nobody would hold them to their time any more. */
-  close(): void;
-}
-
-export interface KeyringOptions extends Pick<ReadDeps, "as"> {
+export interface KeyringDeps {
   readonly trust: Trust;
-  /** Where env: looks, and what commands inherit. */
+  /** For env: and for commands. */
   readonly env: NodeJS.ProcessEnv;
   readonly clock: Clock;
-  /** A key arrived after its resolve had answered: take `current()`. */
+  /** A key arrived after resolve() had returned: take `current()`. */
   readonly onLate: () => void;
-  /** Milliseconds a command or a file may take. Default 10 s. */
+  /** Milliseconds that one source may take. Default 10 s. */
   readonly limit?: number;
+  readonly as?: CommandAs | undefined;
+}
+
+export interface KeyWarning {
+  readonly name: string;
+  /** Where config.yaml sets the key. */
+  readonly path: string;
+  readonly message: string;
+}
+
+/** The result of `keybearer trust`. */
+export type Granted =
+  | {
+      readonly ok: true;
+      /** What was granted, for people. */
+      readonly granted: string;
+      /** May be needs-trust again: a new command can return a key that is known elsewhere. */
+      readonly state: KeyState;
+      /** The grant holds, but could not be written to disk. */
+      readonly problem: string | null;
+    }
+  | { readonly ok: false; readonly reason: string };
+
+/** What is known of one key. A key that waits for trust is here, too. */
+interface Finding {
+  readonly state: KeyState;
+  readonly key: Secret | null;
+  readonly warning: string | null;
 }
 
 interface Entry {
@@ -63,191 +67,317 @@ interface Entry {
 
 interface Reread {
   readonly at: number;
-  flight: Promise<boolean> | null;
+  running: Promise<boolean> | null;
 }
 
-const REREAD_EVERY = 60_000;
+const REREAD_EVERY_MS = 60_000;
+/** Replaced keys that are still redacted, because requests in flight use them. */
+const MAX_RETIRED = 64;
+/** Longer timers fire at once. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
 
-export function createKeyring(options: KeyringOptions): Keyring {
-  return new SourceKeyring(options);
-}
-
-class SourceKeyring implements Keyring {
-  readonly #options: KeyringOptions;
-  readonly #runs: Runs = createRuns();
+/**
+ * The keys of all tools. States belong to the wants they were read for: use them with that configuration and no other, and
+ * settle the trust before.
+ */
+export class Keyring {
+  readonly #deps: KeyringDeps;
+  readonly #reads = new SharedReads();
   readonly #rereads = new Map<string, Reread>();
-  readonly #retired = new RetiredKeys();
   #entries: ReadonlyMap<string, Entry> = new Map();
-  #superseded = newStop();
-  #lateToTell = false;
+  #retired: readonly Secret[] = [];
+  #superseded = newAbortController();
+  #isLateScheduled = false;
   #secrets: readonly Secret[] | null = null;
 
-  constructor(options: KeyringOptions) {
-    this.#options = options;
+  constructor(deps: KeyringDeps) {
+    this.#deps = deps;
   }
 
+  /**
+   * Reads every source. A source that takes longer than `patience` milliseconds has the tool's last state, or is
+   * unavailable; `onLate` is called when it arrives. A newer call supersedes this one.
+   */
   async resolve(wants: readonly Want[], patience: number): Promise<ReadonlyMap<string, KeyState>> {
     const before = this.#entries;
     const entries = new Map(wants.map((want) => [want.name, this.#entryFor(want, before.get(want.name))]));
     this.#replaceEntries(entries);
     const older = this.#superseded;
-    this.#superseded = newStop();
-    let answered = false;
-    const jobs = [...entries.values()].map(async (entry) => {
+    this.#superseded = newAbortController();
+    let hasReturned = false;
+    const reads = [...entries.values()].map(async (entry) => {
       if (entry.want.source.kind === "literal") return;
-      const changed = await this.#refresh(entry, () => true);
-      if (answered && changed) this.#tellLate();
+      const changed = await this.#refresh(entry);
+      if (hasReturned && changed) this.#scheduleLate();
     });
-    // Only now: a command that both want goes on running, and nobody is asked for their finger twice.
+    // Only now, so that a command that both need goes on running and asks nobody for a fingerprint twice.
     older.abort();
-    await atMost(Promise.all(jobs), patience);
-    answered = true;
+    await withTimeout(Promise.all(reads), patience);
+    hasReturned = true;
     return statesOf(entries);
   }
 
+  /** The states for the wants of the newest resolve(). */
   current(): ReadonlyMap<string, KeyState> {
     return statesOf(this.#entries);
   }
 
-  reread(tool: string): Promise<boolean> {
-    const last = this.#rereads.get(tool);
-    if (last !== undefined && last.flight !== null) return last.flight;
-    const now = this.#options.clock.elapsed();
-    const entry = this.#entries.get(tool);
-    const tooSoon = last !== undefined && now - last.at < REREAD_EVERY;
-    if (entry === undefined || tooSoon) return Promise.resolve(false);
-    // A vault that is locked just now must not take away a key that may work: nothing would read it again.
-    const flight = this.#refresh(
-      entry,
-      (found, had) => found.state !== "unavailable" || had.state !== "ready",
-    );
-    const reread: Reread = { at: now, flight };
-    this.#rereads.set(tool, reread);
-    return flight.finally(() => {
-      reread.flight = null;
-    });
-  }
-
-  async rereadFile(path: string): Promise<void> {
-    const isThere = ({ source }: Want) => source.kind === "file" && source.path === path;
-    const entries = [...this.#entries.values()].filter(({ want }) => isThere(want));
-    await Promise.all(entries.map((entry) => this.#refresh(entry, () => true)));
-  }
-
-  async grant(tool: string, seen?: Held): Promise<Granted> {
-    const entry = this.#entries.get(tool);
-    if (entry === undefined) return { ok: false, reason: `there is no ${tool} in config.yaml` };
-    const { state, key } = entry.finding;
-    if (state.state !== "needs-trust") return { ok: false, reason: `nothing of ${tool} waits for trust` };
-    if (seen !== undefined && !isSameHold(seen, state)) {
-      return {
-        ok: false,
-        reason: `what waits changed meanwhile: keybearer trust ${tool} shows it as it is now`,
-      };
+  /** For a key that the gateway refused: reads it again, at most once a minute. True if the state changed. */
+  async reread(name: string): Promise<boolean> {
+    const last = this.#rereads.get(name);
+    if (last !== undefined && last.running !== null) return last.running;
+    const now = this.#deps.clock.elapsed();
+    const entry = this.#entries.get(name);
+    const isTooSoon = last !== undefined && now - last.at < REREAD_EVERY_MS;
+    if (entry === undefined || isTooSoon) return false;
+    const running = this.#refresh(entry, { keepReady: true });
+    const reread: Reread = { at: now, running };
+    this.#rereads.set(name, reread);
+    try {
+      return await running;
+    } finally {
+      reread.running = null;
     }
-    this.#options.trust.grant(entry.want, key);
-    // The key that was shown is the one that is used; only a source that was held is read now.
-    if (key === null) await this.#refresh(entry, () => true);
-    else this.#put(entry, this.#judged(entry.want, key, entry.finding.warning));
-    const { problem } = await this.#options.trust.settle();
+  }
+
+  /** Reads only the keys in this file again, so that no keychain is asked without need. */
+  async rereadFile(path: string): Promise<void> {
+    const isInFile = ({ want: { source } }: Entry) => source.kind === "file" && source.path === path;
+    const entries = [...this.#entries.values()].filter(isInFile);
+    await Promise.all(entries.map((entry) => this.#refresh(entry)));
+  }
+
+  /** A person confirmed it. With `seen`, only exactly that: config.yaml may have changed while they thought. */
+  async grant(name: string, seen?: Held): Promise<Granted> {
+    const entry = this.#entries.get(name);
+    if (entry === undefined) return { ok: false, reason: `there is no ${name} in config.yaml` };
+    const { state, key } = entry.finding;
+    if (state.state !== "needs-trust") return { ok: false, reason: `nothing of ${name} waits for trust` };
+    if (seen !== undefined && !isSameHold(seen, state)) {
+      const reason = `what waits changed meanwhile: keybearer trust ${name} shows it as it is now`;
+      return { ok: false, reason };
+    }
+    this.#deps.trust.grant(entry.want, key);
+    // The key that was shown is the one that is used. Only a source that was held is read now.
+    if (key === null) await this.#refresh(entry);
+    else this.#put(entry, this.#judge(entry.want, key, entry.finding.warning));
+    const { problem } = await this.#deps.trust.settle();
     const now =
-      this.#entries.get(tool)?.finding.state ?? unavailable(`${tool} is no longer in config.yaml`).state;
+      this.#entries.get(name)?.finding.state ?? unavailable(`${name} is no longer in config.yaml`).state;
     return { ok: true, granted: `${state.what}: ${state.from} → ${state.to}`, state: now, problem };
   }
 
+  /** Every key that may be in use, also by requests in flight, for redaction. A new list only when they changed. */
   secrets(): readonly Secret[] {
     this.#secrets ??= [...this.#entries.values()]
       .flatMap(({ finding }) => finding.key ?? [])
-      .concat(this.#retired.all());
+      .concat(this.#retired);
     return this.#secrets;
   }
 
-  warnings(): ReadonlyMap<string, string> {
-    const found = [...this.#entries].flatMap(([name, { finding }]) =>
-      finding.warning === null ? [] : [[name, finding.warning] as const],
+  /** What a person should correct although the key works. */
+  warnings(): readonly KeyWarning[] {
+    return [...this.#entries.values()].flatMap(({ want: { name, path }, finding: { warning } }) =>
+      warning === null ? [] : [{ name, path, message: warning }],
     );
-    return new Map(found);
   }
 
+  /** Ends the commands that still run. */
   close(): void {
     this.#superseded.abort();
   }
 
-  /** Reads an entry's source and keeps what comes, if it may. True when that changed the tool's state. */
-  async #refresh(entry: Entry, may: (found: KeyState, had: KeyState) => boolean): Promise<boolean> {
-    const had = entry.finding.state;
+  /**
+   * Reads an entry's source. True if that changed the state. keepReady: a keychain that is locked at the moment must not
+   * remove a key that may work, because nothing would read it again.
+   */
+  async #refresh(entry: Entry, { keepReady = false } = {}): Promise<boolean> {
+    const before = entry.finding.state;
     const found = await this.#find(entry);
-    if (found === null || !may(found.state, had)) return false;
+    if (found === null) return false;
+    if (keepReady && before.state === "ready" && found.state.state === "unavailable") return false;
     this.#put(entry, found);
-    return !isSameState(had, found.state);
+    return !isSameState(before, found.state);
   }
 
   /** null: the entry was superseded meanwhile. */
   async #find(entry: Entry): Promise<Finding | null> {
     const { want } = entry;
-    const { trust, env, limit, as } = this.#options;
+    const { trust, env, limit, as } = this.#deps;
     const held = trust.judgeSource(want);
     if (held !== null) return { state: { state: "needs-trust", ...held }, key: null, warning: null };
     const { signal } = this.#superseded;
-    const reading = await this.#runs.read(want.source, { ...want, env, limit, as, signal });
+    const reading = await this.#reads.read(want.source, { ...want, env, limit, as, signal });
     // Before the key is judged: its first use must not be pinned to where an older configuration sent it.
     if (this.#entries.get(want.name) !== entry) return null;
-    if (reading.ok) return this.#judged(want, reading.key, reading.warning);
-    // keybearer was replaced while it runs: what it has read before holds until it is started again.
+    if (reading.ok) return this.#judge(want, reading.key, reading.warning);
+    // keybearer was replaced while it runs. The key that was read before holds until the restart.
     if (reading.unasked && entry.finding.key !== null) return { ...entry.finding, warning: reading.reason };
     return unavailable(reading.reason, reading.absent);
   }
 
-  #judged(want: Want, key: Secret, warning: string | null): Finding {
-    const held = this.#options.trust.judgeKey(want, key);
-    return {
-      state: held === null ? { state: "ready", key } : { state: "needs-trust", ...held },
-      key,
-      warning,
-    };
+  #judge(want: Want, key: Secret, warning: string | null): Finding {
+    const held = this.#deps.trust.judgeKey(want, key);
+    const state: KeyState = held === null ? { state: "ready", key } : { state: "needs-trust", ...held };
+    return { state, key, warning };
   }
 
-  /** Until its source is read, a tool goes on with the key it had, if that may go where the tool goes now. */
+  /** Until its source is read, a tool keeps the key it had, if that may go where the tool goes now. */
   #entryFor(want: Want, before: Entry | undefined): Entry {
     const { source } = want;
-    // There is nothing to wait for, and a thousand of them should not take the time of a thousand turns.
-    if (source.kind === "literal") return { want, finding: this.#judged(want, source.secret, null) };
+    if (source.kind === "literal") return { want, finding: this.#judge(want, source.secret, null) };
     if (before === undefined || !isSameSource(before.want.source, source)) {
-      return {
-        want,
-        finding: unavailable(`${plain(describeSource(source))} is still being read: try again in a moment`),
-      };
+      const shown = escapeControlChars(describeSource(source));
+      return { want, finding: unavailable(`${shown} is still being read: try again in a moment`) };
     }
     const { key, warning } = before.finding;
-    return { want, finding: key === null ? before.finding : this.#judged(want, key, warning) };
+    return { want, finding: key === null ? before.finding : this.#judge(want, key, warning) };
   }
 
   #replaceEntries(entries: ReadonlyMap<string, Entry>): void {
-    for (const [name, { finding }] of this.#entries) {
-      this.#retired.add(finding.key, entries.get(name)?.finding.key);
-    }
+    for (const [name, { finding }] of this.#entries)
+      this.#retire(finding.key, entries.get(name)?.finding.key);
     for (const name of this.#rereads.keys()) if (!entries.has(name)) this.#rereads.delete(name);
     this.#entries = entries;
     this.#secrets = null;
   }
 
   #put(entry: Entry, finding: Finding): void {
-    this.#retired.add(entry.finding.key, finding.key);
+    this.#retire(entry.finding.key, finding.key);
     entry.finding = finding;
     this.#secrets = null;
   }
 
-  /** Many late keys at once are one piece of news. */
-  #tellLate(): void {
-    if (this.#lateToTell) return;
-    this.#lateToTell = true;
+  #retire(key: Secret | null, successor: Secret | null | undefined): void {
+    if (key === null || successor?.equals(key)) return;
+    this.#retired = [...this.#retired.slice(1 - MAX_RETIRED), key];
+  }
+
+  /** Many late keys at once are one notice. */
+  #scheduleLate(): void {
+    if (this.#isLateScheduled) return;
+    this.#isLateScheduled = true;
     setImmediate(() => {
-      this.#lateToTell = false;
-      this.#options.onLate();
+      this.#isLateScheduled = false;
+      this.#deps.onLate();
     });
   }
 }
 
+function unavailable(reason: string, absent = false): Finding {
+  return { state: { state: "unavailable", reason, absent }, key: null, warning: null };
+}
+
 function statesOf(entries: ReadonlyMap<string, Entry>): ReadonlyMap<string, KeyState> {
   return new Map([...entries].map(([name, { finding }]) => [name, finding.state]));
+}
+
+function isSameState(one: KeyState, other: KeyState): boolean {
+  if (one.state === "ready") return other.state === "ready" && one.key.equals(other.key);
+  if (one.state === "unavailable") return other.state === "unavailable" && one.reason === other.reason;
+  return other.state === "needs-trust" && isSameHold(one, other);
+}
+
+function isSameHold(one: Held, other: Held): boolean {
+  return one.what === other.what && one.from === other.from && one.to === other.to;
+}
+
+function isSameSource(one: KeySource, other: KeySource): boolean {
+  if (one.kind === "literal") return other.kind === "literal" && one.secret.equals(other.secret);
+  // Not for literals: in JSON a secret is only its fingerprint.
+  return other.kind !== "literal" && JSON.stringify(one) === JSON.stringify(other);
+}
+
+/** Waits for the work, but no longer than this. */
+async function withTimeout(work: Promise<unknown>, ms: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const timeout = new Promise((done) => {
+    if (ms <= MAX_TIMER_MS) timer = setTimeout(done, ms);
+  });
+  await Promise.race([work, timeout]).finally(() => clearTimeout(timer));
+}
+
+/** All reads of a configuration listen to one signal, so many listeners are no leak. */
+function newAbortController(): AbortController {
+  const controller = new AbortController();
+  setMaxListeners(0, controller.signal);
+  return controller;
+}
+
+/** Enough to ask every vault at the same time, too few for a long list of tools to overload the machine. */
+const MAX_COMMANDS = 16;
+const MAX_FILES = 16;
+/** Each is a Node process, and more at once are not finished sooner. */
+const MAX_KEYCHAINS = 4;
+
+interface SharedRead {
+  readonly reading: Promise<Reading>;
+  readonly controller: AbortController;
+  users: number;
+}
+
+/** Reads sources, a limited number at once. All who need the same command or keychain entry share one read. */
+class SharedReads {
+  readonly #running = new Map<string, SharedRead>();
+  /** One for each kind, so that a file does not wait behind commands that wait for a fingerprint. */
+  readonly #commands = new Semaphore(MAX_COMMANDS);
+  readonly #files = new Semaphore(MAX_FILES);
+  readonly #keychains = new Semaphore(MAX_KEYCHAINS);
+
+  async read(source: KeySource, deps: ReadDeps & { readonly signal: AbortSignal }): Promise<Reading> {
+    if (source.kind === "file") return this.#files.run(() => readKey(source, deps));
+    if (source.kind === "literal" || source.kind === "env") return readKey(source, deps);
+    const id = readId(source, deps);
+    const shared = this.#running.get(id) ?? this.#start(id, source, deps);
+    shared.users += 1;
+    return unlessAborted(shared.reading, deps.signal, () => {
+      shared.users -= 1;
+      if (shared.users > 0) return;
+      // Removed first: a later caller must not join a read that is being ended.
+      if (this.#running.get(id) === shared) this.#running.delete(id);
+      shared.controller.abort();
+    });
+  }
+
+  #start(id: string, source: KeySource, deps: ReadDeps): SharedRead {
+    const controller = new AbortController();
+    const semaphore = source.kind === "keychain" ? this.#keychains : this.#commands;
+    const reading = semaphore
+      .run(() => readKey(source, { ...deps, signal: controller.signal }))
+      .finally(() => {
+        if (this.#running.get(id) === shared) this.#running.delete(id);
+      });
+    const shared: SharedRead = { reading, controller, users: 0 };
+    this.#running.set(id, shared);
+    return shared;
+  }
+}
+
+/** Two reads with the same id are the same. A password is checked by other rules than a key. */
+function readId(source: KeySource, { withhold = [], password = false }: ReadDeps): string {
+  // The keychain sees no variables at all.
+  const withheld = source.kind === "keychain" ? [] : withhold.toSorted();
+  return JSON.stringify([source, withheld, password]);
+}
+
+/** The reading, or a refusal as soon as the signal is aborted. */
+async function unlessAborted(
+  reading: Promise<Reading>,
+  signal: AbortSignal,
+  onAborted: () => void,
+): Promise<Reading> {
+  let onAbort = () => {};
+  const aborted = new Promise<Reading>((done) => {
+    onAbort = () => {
+      onAborted();
+      done({ ok: false, reason: STOPPED });
+    };
+  });
+  if (signal.aborted) onAbort();
+  else signal.addEventListener("abort", onAbort, { once: true });
+  try {
+    return await Promise.race([reading, aborted]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
 }

@@ -4,44 +4,44 @@ import { type FileHandle, open, stat } from "node:fs/promises";
 import { errorCode } from "../core/errors.ts";
 import { identityOf, writePrivateFile } from "../core/private-file.ts";
 
-/** Where something pinned may be used. */
+/** Where a key or a source may be used. */
 export interface Pin {
-  /** Scheme, host and port, each. */
+  /** Scheme, host and port; or a proxy, or a certificate authority. */
   readonly origins: readonly string[];
-  /** The tool or gateway it was first seen with, for words. */
+  /** The tool or gateway it was first used with. */
   readonly name: string;
-  /** When it was first seen, milliseconds UTC. */
+  /** Its first use, milliseconds UTC. */
   readonly since: number;
 }
 
 export interface SourcePin extends Pin {
-  /** The file, the variable, or the program without its arguments, for words. */
+  /** The file, the variable, or the program without its arguments, for messages. */
   readonly words: string;
 }
 
-/** All that is pinned. Keys and sources go by salted digests: neither a key nor an argument is ever kept. */
+/** Everything that is trusted, by salted digests: neither a key nor an argument is stored. */
 export interface Pins {
   readonly salt: string;
   /**
-   * true: earlier pins were lost, so a key that is not listed may still be a known one, and must be asked about.
-   * Stays until a person removes the file.
+   * Earlier pins were lost, so a key that is not listed may be a known one and needs confirmation. Stays true until a person
+   * removes the file.
    */
   readonly lost: boolean;
   readonly keys: Map<string, Pin>;
-  /** Commands, variables and outside files: without a pin they are not even read. */
+  /** Commands, variables and files outside keybearer's folders. Without a pin they are not read. */
   readonly sources: Map<string, SourcePin>;
-  /** Where tools, and sources that need no yes, were used: a new key of theirs belongs there too. */
+  /** Where tools, and sources without a pin of their own, were used: their new keys belong there, too. */
   readonly uses: Map<string, Pin>;
 }
 
 export type FoundPins =
   | { readonly state: "found"; readonly pins: Pins; readonly identity: string }
   | { readonly state: "missing" }
-  /** There is a file, and it cannot be relied on. */
+  /** There is a file, but it cannot be used. */
   | { readonly state: "broken"; readonly why: string; readonly identity: string | null };
 
-/** Room for every pin there may be, several times over. */
-const MOST_BYTES = 64 * 1024 * 1024;
+/** Several times the size of all possible pins. */
+const MAX_BYTES = 64 * 1024 * 1024;
 const VERSION = 1;
 
 export function emptyPins(lost: boolean): Pins {
@@ -62,7 +62,7 @@ export async function readPins(file: string): Promise<FoundPins> {
     const found = await handle.stat({ bigint: true });
     identity = identityOf(found);
     if (!found.isFile()) return { state: "broken", why: "it is not a regular file", identity };
-    if (found.size > MOST_BYTES) return { state: "broken", why: "it is too large", identity };
+    if (found.size > MAX_BYTES) return { state: "broken", why: "it is too large", identity };
     if ((found.mode & 0o022n) !== 0n) {
       return { state: "broken", why: "other users may write to it (it must have mode 600)", identity };
     }
@@ -80,12 +80,12 @@ export async function readPins(file: string): Promise<FoundPins> {
   }
 }
 
-/** Puts the pins on disk whole or not at all, whatever moment the process or the machine dies in. Throws. */
+/** Writes the pins whole or not at all, and returns the identity of the file. Throws. */
 export function writePins(file: string, pins: Pins): Promise<string> {
   return writePrivateFile(file, pinsText(pins));
 }
 
-/** Tells one version of the file from another; null when there is none to be seen. */
+/** Differs between two versions of the file; null if it cannot be seen. */
 export async function pinsIdentity(file: string): Promise<string | null> {
   try {
     return identityOf(await stat(file, { bigint: true }));
@@ -102,7 +102,7 @@ function pinsText(pins: Pins): string {
   return `${JSON.stringify(whole, null, 1)}\n`;
 }
 
-/** Strict: one entry that is not understood may be the one that protects a key, so the whole file is refused. */
+/** Strict: an entry that is not understood may be the one that protects a key, so the whole file is refused. */
 function parsePins(text: string): Pins | null {
   let whole: unknown;
   try {

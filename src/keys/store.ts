@@ -1,100 +1,105 @@
 import { randomBytes } from "node:crypto";
 import { lstat, unlink } from "node:fs/promises";
 import { dirname, isAbsolute } from "node:path";
+import { escapeControlChars, quoteForShell } from "../core/display.ts";
 import { errorCode, hasCode } from "../core/errors.ts";
 import { createPrivateFile, writePrivateFile } from "../core/private-file.ts";
 import { keyFault, Secret } from "../core/secret.ts";
-import { readKeyFile } from "./sources/file.ts";
-import { askKeychain, nameOf, sessionBus } from "./sources/keychain.ts";
-import { plain, shellWord } from "./words.ts";
+import { askKeychain, entryName, sessionBus } from "./keychain.ts";
+import { readKeyFile } from "./sources.ts";
 
-/** Where a key that was typed is put. Both are key sources too. */
+/** Where keybearer stores a key. Both are key sources, too. */
 export type KeyPlace =
   | { readonly kind: "keychain"; readonly service: string; readonly account: string }
   | { readonly kind: "file"; readonly path: string };
 
 export interface StoreDeps {
-  /** Where the keychain is found. */
+  /** To find the keychain. */
   readonly env: NodeJS.ProcessEnv;
-  /** Another key that lies there may go. Default it stays, and that is a refusal. */
+  /** Default false: another key at the same place is not replaced. */
   readonly replace?: boolean | undefined;
   /** Milliseconds for the keychain, whose password a person may have to type. Default 60 s. */
   readonly limit?: number | undefined;
 }
 
 export type Stored =
-  /** made: false when this very key lay there already, so that it is not this command's to take away. */
+  /** made: false if this key was there already, so that a failed command must not remove it. */
   { readonly ok: true; readonly made: boolean } | { readonly ok: false; readonly reason: string };
 
 export type Forgotten = { readonly ok: true } | { readonly ok: false; readonly reason: string };
 
 const TYPING_LIMIT = 60_000;
-const LOOKING_LIMIT = 3_000;
+const SEARCH_LIMIT = 3_000;
 const FILE_LIMIT = 10_000;
 
-/** Whether there is a keychain to offer. Asks nobody for a password; a locked one is there. */
+/** Whether there is a keychain, locked or not. Asks nobody for a password. */
 export async function keychainThere(deps: {
   readonly env: NodeJS.ProcessEnv;
 }): Promise<{ readonly there: boolean; readonly why: string | null }> {
   const bus = sessionBus(deps.env);
   if (!bus.ok) return { there: false, why: bus.reason };
-  // No entry has this name. Only one that is found is unlocked, so the search is silent.
-  const nobody = { service: "keybearer", account: `?${randomBytes(8).toString("hex")}` };
-  const answer = await askKeychain(nobody, { operation: "read" }, { env: deps.env, limit: LOOKING_LIMIT });
+  // No entry has this name, and only an entry that is found is unlocked, so no window opens.
+  const unusedEntry = { service: "keybearer", account: `?${randomBytes(8).toString("hex")}` };
+  const answer = await askKeychain(
+    unusedEntry,
+    { operation: "read" },
+    { env: deps.env, limit: SEARCH_LIMIT },
+  );
   return answer.ok ? { there: true, why: null } : { there: false, why: answer.reason };
 }
 
 /**
- * Whether the keychain takes a key, found out before a person is asked for one. Nothing tells whether it is locked but
- * a try, and its window for the password comes now instead of later. null: it does.
+ * Why the keychain cannot store a key; null: it can. Asked before a person types a key. Only an attempt shows whether it is
+ * locked, and the window for its password opens now instead of later.
  */
 export async function whyNotStored(deps: StoreDeps): Promise<string | null> {
-  const nobody = { service: "keybearer", account: `?${randomBytes(8).toString("hex")}` };
+  const unusedEntry = { service: "keybearer", account: `?${randomBytes(8).toString("hex")}` };
   const limit = deps.limit ?? TYPING_LIMIT;
-  const answer = await askKeychain(nobody, { operation: "trial" }, { env: deps.env, limit });
+  const answer = await askKeychain(unusedEntry, { operation: "trial" }, { env: deps.env, limit });
   return answer.ok ? null : answer.reason;
 }
 
-/** Puts a key where it will be read from. Never throws, and never says the key in a reason. */
+/** Stores a key where it will be read from. Never throws. No reason contains the key. */
 export async function storeKey(place: KeyPlace, key: Secret, deps: StoreDeps): Promise<Stored> {
-  const fault = keyFault(key.reveal());
-  if (fault !== null) return refuse(`incomplete key: ${fault}`);
+  const incomplete = keyFault(key.reveal());
+  if (incomplete !== null) return refuse(`incomplete key: ${incomplete}`);
   const { replace = false } = deps;
   if (place.kind === "file") return storeFile(place.path, key, replace);
-  const stranger = notOurs(place.service);
-  if (stranger !== null) return refuse(stranger);
+  const fault = serviceFault(place.service);
+  if (fault !== null) return refuse(fault);
   const request = { operation: "store", key: key.reveal(), replace } as const;
   const answer = await askKeychain(place, request, { env: deps.env, limit: deps.limit ?? TYPING_LIMIT });
   if (!answer.ok) return refuse(key.redactFrom(answer.reason));
   if (answer.done) return { ok: true, made: answer.made };
-  return refuse(`another key lies in the keychain as ${nameOf(place)} already: it was left alone`);
+  return refuse(`there is another key in the keychain as ${entryName(place)} already: it was left alone`);
 }
 
-/** Takes a key away again. One that is not there is as good as taken away. */
+/** Removes a key. One that is not there counts as removed. */
 export async function forgetKey(place: KeyPlace, deps: StoreDeps): Promise<Forgotten> {
   if (place.kind === "file") return forgetFile(place.path);
-  const stranger = notOurs(place.service);
-  if (stranger !== null) return refuse(stranger);
+  const fault = serviceFault(place.service);
+  if (fault !== null) return refuse(fault);
   const limit = deps.limit ?? TYPING_LIMIT;
   const answer = await askKeychain(place, { operation: "forget" }, { env: deps.env, limit });
   return answer.ok ? { ok: true } : answer;
 }
 
-/** The keychain is everybody's: other programs' entries are none of our business. */
-function notOurs(service: string): string | null {
+/** Entries of other programs are never touched. */
+function serviceFault(service: string): string | null {
   if (service.startsWith("keybearer")) return null;
-  return `the service of a keychain entry must begin with keybearer, not ${plain(service)}`;
+  return `the service of a keychain entry must begin with keybearer, not ${escapeControlChars(service)}`;
 }
 
 async function storeFile(path: string, key: Secret, replace: boolean): Promise<Stored> {
-  if (!isAbsolute(path)) return refuse(`file:${plain(path)} is not a full path: write it from / on`);
+  if (!isAbsolute(path))
+    return refuse(`file:${escapeControlChars(path)} is not a full path: write it from / on`);
   const text = `${key.reveal()}\n`;
   try {
     if (replace) await writePrivateFile(path, text, { followLinks: false });
     else if (!(await createPrivateFile(path, text))) return sameAlready(path, key);
     return { ok: true, made: true };
   } catch (error) {
-    return refuse(whyNot(path, error));
+    return refuse(fileFault(path, error));
   }
 }
 
@@ -102,30 +107,31 @@ async function sameAlready(path: string, key: Secret): Promise<Stored> {
   const found = await readKeyFile(path, { home: [], notKeys: [] }, FILE_LIMIT);
   if (found.ok && found.warning === null && new Secret(found.text).equals(key))
     return { ok: true, made: false };
-  return refuse(`${plain(path)} is there already, with something else in it: it was left alone`);
+  return refuse(`${escapeControlChars(path)} is there already, with something else in it: it was left alone`);
 }
 
 async function forgetFile(path: string): Promise<Forgotten> {
   try {
     const found = await lstat(path);
-    if (!found.isFile()) return refuse(`${plain(path)} is not a regular file: it was left alone`);
+    if (!found.isFile())
+      return refuse(`${escapeControlChars(path)} is not a regular file: it was left alone`);
     await unlink(path);
     return { ok: true };
   } catch (error) {
-    return hasCode(error, "ENOENT") ? { ok: true } : refuse(whyNot(path, error));
+    return hasCode(error, "ENOENT") ? { ok: true } : refuse(fileFault(path, error));
   }
 }
 
-function whyNot(path: string, error: unknown): string {
+function fileFault(path: string, error: unknown): string {
   const code = errorCode(error);
   const folder = dirname(path);
   if (code === "EACCES" || code === "EPERM" || code === "EROFS") {
-    return `${plain(folder)} may not be written by you: ls -ld ${plain(shellWord(folder))}`;
+    return `${escapeControlChars(folder)} may not be written by you: ls -ld ${escapeControlChars(quoteForShell(folder))}`;
   }
-  if (code === "ENOSPC" || code === "EDQUOT") return `there is no room left for ${plain(path)}`;
-  if (code === "EISDIR") return `${plain(path)} is a folder, not a file`;
-  if (code === "ENOTDIR" || code === "EEXIST") return `${plain(folder)} is not a folder`;
-  return `${plain(path)} could not be changed (${code})`;
+  if (code === "ENOSPC" || code === "EDQUOT") return `there is no space left for ${escapeControlChars(path)}`;
+  if (code === "EISDIR") return `${escapeControlChars(path)} is a folder, not a file`;
+  if (code === "ENOTDIR" || code === "EEXIST") return `${escapeControlChars(folder)} is not a folder`;
+  return `${escapeControlChars(path)} could not be changed (${code})`;
 }
 
 function refuse(reason: string): { readonly ok: false; readonly reason: string } {

@@ -2,28 +2,27 @@ import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { describeSource, type KeySource } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
+import { describeCommand, escapeControlChars, quoteForShell } from "../core/display.ts";
 import { errorCode } from "../core/errors.ts";
 import { keepDamagedCopy } from "../core/private-file.ts";
-import type { Secret } from "../core/secret.ts";
-import { originsOf } from "./origins.ts";
-import { sourceId, useIds } from "./pin-ids.ts";
+import { Secret } from "../core/secret.ts";
 import { emptyPins, type Pin, type Pins, pinsIdentity, readPins, type SourcePin, writePins } from "./pins.ts";
-import { commandInWords, plain, shellWord } from "./words.ts";
+import { isInside } from "./sources.ts";
 
 /** One use of a secret: whose, from where, to where. */
 export interface Subject {
-  /** The tool or gateway, for words. */
+  /** The tool or gateway. */
   readonly name: string;
   readonly source: KeySource;
-  /** Every origin the key may be sent to: base_url's and messages_url's. */
+  /** Everything that sees the key: origins, a proxy, a certificate authority. */
   readonly origins: readonly string[];
-  /** keybearer's own folders: a file: inside them needs no pin. */
+  /** keybearer's own folders: a file: inside them needs no confirmation. */
   readonly home: readonly string[];
-  /** How the secret is called where it is no key, and where its last characters must not be shown. */
+  /** What to call a secret that is no key, and whose last characters must not be shown. */
   readonly secret?: string | undefined;
 }
 
-/** Something that waits for a person's yes, in words: old → new. */
+/** Something that waits for confirmation: old → new. */
 export interface Held {
   readonly what: string;
   readonly from: string;
@@ -32,66 +31,53 @@ export interface Held {
 
 export interface Settled {
   readonly problem: string | null;
-  /** There is no file yet and none could be written: the next start would trust anything, so no key may be used. */
+  /** There is no file and none could be written: the next start would trust anything, so no key may be used. */
   readonly hold: boolean;
 }
 
 /**
- * Remembers which key belongs where, so that whoever may edit config.yaml cannot send a known key to somewhere new,
- * run a new command, or read a file of their choice. Whoever hands out what was judged settles first.
+ * The oldest pins are not replaced by new ones: a program that edits config.yaml could push a key's pin out with invented
+ * keys, and then move the key. Beyond this number new keys wait for confirmation.
  */
-export interface Trust {
-  /** No file is a first start. A file that cannot be relied on is not: then nothing is trusted. */
-  load(): Promise<{ readonly problem: string | null }>;
-  /** Asked before a command runs, or a file or a variable is read. On the first start it pins instead. */
-  judgeSource(subject: Subject): Held | null;
-  /** Asked before a key is used. The first use of a key pins it to its origins. */
-  judgeKey(subject: Subject, key: Secret): Held | null;
-  /** A person said yes: to the source, and to the key at these origins if there is one already. */
-  grant(subject: Subject, key: Secret | null): void;
-  /** Writes what changed, or what vanished, and ends the first start. A failed write is tried again next time. */
-  settle(): Promise<Settled>;
-}
+const MAX_PINS = 10_000;
 
-/**
- * The oldest pins are not dropped for new ones: whoever can write config.yaml could then flush a key's pin out with
- * made-up keys and move the key. Beyond this number new keys wait for a person instead.
- */
-const MOST_KEYS = 10_000;
+const SETTLED: Settled = Object.freeze({ problem: null, hold: false });
+const UNKNOWN = "not known: what was trusted before is lost";
 
-export interface TrustOptions {
+export interface TrustDeps {
   readonly file: string;
   readonly clock: Clock;
-  /** What keybearer leaves behind besides that file: where one of these is, a missing file is no first start. Default none. */
+  /** Other files that keybearer leaves behind: if one exists, a missing trust file is no first start. Default none. */
   readonly stateFiles?: readonly string[];
 }
 
-export function createTrust({ file, clock, stateFiles = [] }: TrustOptions): Trust {
-  return new PinnedTrust(file, clock, stateFiles);
-}
-
-class PinnedTrust implements Trust {
+/**
+ * Remembers which key belongs where, so that a program that can edit config.yaml cannot send a known key to a new origin,
+ * run a new command, or read a file of its choice. Call settle() before a judged key is used.
+ */
+export class Trust {
   readonly #file: string;
   readonly #clock: Clock;
   readonly #stateFiles: readonly string[];
-  // Until load() has looked, nothing is known, so nothing is trusted.
+  // Until load(), nothing is known, so nothing is trusted.
   #pins: Pins = emptyPins(true);
   #firstStart = false;
-  /** The file on disk is one that could not be relied on, and must be kept aside before it is replaced. */
+  /** The file on disk is damaged and must be copied before it is replaced. */
   #broken = false;
-  /** There was no file at the start, and none was written since. */
+  /** There was no file at the start, and none has been written. */
   #neverWritten = false;
   #loaded = false;
   #changes = 0;
   #saved: { readonly changes: number; readonly identity: string | null } = { changes: 0, identity: null };
   #writing: Promise<unknown> = Promise.resolve();
 
-  constructor(file: string, clock: Clock, stateFiles: readonly string[]) {
+  constructor({ file, clock, stateFiles = [] }: TrustDeps) {
     this.#file = file;
     this.#clock = clock;
     this.#stateFiles = stateFiles;
   }
 
+  /** No file means a first start, which trusts config.yaml. With a damaged file nothing is trusted. */
   async load(): Promise<{ readonly problem: string | null }> {
     const found = await readPins(this.#file);
     this.#loaded = true;
@@ -99,36 +85,41 @@ class PinnedTrust implements Trust {
     this.#neverWritten = this.#firstStart;
     this.#broken = found.state === "broken";
     this.#pins = found.state === "found" ? found.pins : emptyPins(this.#broken);
-    // The end of a first start is worth a file even when nothing was pinned.
+    // A first start writes the file even if nothing was pinned.
     this.#changes = this.#firstStart ? 1 : 0;
     this.#saved = { changes: 0, identity: found.state === "missing" ? null : found.identity };
     if (this.#firstStart && this.#stateFiles.some((file) => existsSync(file))) {
-      const problem = `${plain(this.#file)} is missing, though keybearer ran here before: config.yaml is trusted as it stands. if you did not remove it, look at where config.yaml sends your keys`;
+      const problem = `${escapeControlChars(this.#file)} is missing, though keybearer ran here before: config.yaml is trusted as it is now. if you did not remove it, check where config.yaml sends your keys`;
       return { problem };
     }
     if (!this.#pins.lost) return { problem: null };
-    const why = found.state === "broken" ? ` (${plain(this.#file)} cannot be relied on: ${found.why})` : "";
-    const afresh = `stop keybearer, rm ${plain(shellWord(this.#file))}, and start it`;
+    const why =
+      found.state === "broken"
+        ? ` (${escapeControlChars(this.#file)} cannot be relied on: ${found.why})`
+        : "";
+    const startOver = `stop keybearer, rm ${escapeControlChars(quoteForShell(this.#file))}, and start it`;
     return {
-      problem: `what was trusted before is lost${why}, so every key that is not known waits: look at config.yaml, then keybearer trust <tool> for each; or, to trust config.yaml as it stands, ${afresh}`,
+      problem: `what was trusted before is lost${why}, so every key that is not known waits: check config.yaml, then run keybearer trust <tool> for each; or, to trust config.yaml as it is now, ${startOver}`,
     };
   }
 
+  /** Called before a command runs, or a file or a variable is read. A first start pins the source instead. */
   judgeSource(subject: Subject): Held | null {
     const id = sourceId(subject, this.#pins.salt);
     if (id === null) return null;
     if (this.#firstStart) this.#pinSource(id, subject);
-    // A variable that gave a key before variables needed a yes is among the uses.
+    // A variable that was used before variables needed confirmation is among the uses.
     if (this.#pins.sources.has(id) || this.#pins.uses.has(id)) return null;
     const before = [...this.#pins.sources.values()].filter((pin) => pin.name === subject.name).at(-1);
     const kind = subject.source.kind === "env" ? "variable" : subject.source.kind;
     return {
-      what: `the ${kind} that gives ${subject.secret ?? `${plain(subject.name)} its key`}`,
+      what: `the ${kind} that gives ${subject.secret ?? `${escapeControlChars(subject.name)} its key`}`,
       from: before?.words ?? (this.#pins.lost ? UNKNOWN : `no ${kind}`),
-      to: `${this.#words(subject, id)}, for ${inWords(originsOf(subject))}`,
+      to: `${showSource(subject.source, id)}, for ${showOrigins(originsOf(subject))}`,
     };
   }
 
+  /** Called before a key is used. Its first use pins it to its origins. */
   judgeKey(subject: Subject, key: Secret): Held | null {
     const origins = originsOf(subject);
     if (origins.length === 0) return null;
@@ -137,24 +128,25 @@ class PinnedTrust implements Trust {
       this.#pinKey(id, subject);
       return null;
     }
-    const certain = this.#pins.keys.get(id) ?? this.#sourcePin(subject);
-    const full = this.#pins.keys.size >= MOST_KEYS;
-    if (certain === undefined && (this.#pins.lost || full)) {
+    const pinned = this.#pins.keys.get(id) ?? this.#sourcePin(subject);
+    const isFull = this.#pins.keys.size >= MAX_PINS;
+    if (pinned === undefined && (this.#pins.lost || isFull)) {
       const from = this.#pins.lost
         ? UNKNOWN
-        : `nowhere: ${MOST_KEYS} keys are known, and more need a yes each`;
-      return { what: keyInWords(subject, key), from, to: inWords(origins) };
+        : `nowhere: ${MAX_PINS} keys are known, and each further one needs confirmation`;
+      return { what: showKey(subject, key), from, to: showOrigins(origins) };
     }
     for (const pin of this.#pinsFor(id, subject)) {
-      const strange = origins.filter((origin) => !pin.origins.includes(origin));
-      if (strange.length === 0) continue;
-      return { what: keyInWords(subject, key), from: inWords(pin.origins), to: inWords(strange) };
+      const added = origins.filter((origin) => !pin.origins.includes(origin));
+      if (added.length === 0) continue;
+      return { what: showKey(subject, key), from: showOrigins(pin.origins), to: showOrigins(added) };
     }
-    // When full, only a key whose source is pinned comes here, and its source's pin goes on holding it.
-    if (!full || this.#pins.keys.has(id)) this.#pinKey(id, subject);
+    // When full, only a key with a pinned source gets here, and the source's pin protects it.
+    if (!isFull || this.#pins.keys.has(id)) this.#pinKey(id, subject);
     return null;
   }
 
+  /** A person confirmed the source and, if it was read, the key at these origins. */
   grant(subject: Subject, key: Secret | null): void {
     const id = sourceId(subject, this.#pins.salt);
     if (id !== null) this.#pinSource(id, subject);
@@ -162,9 +154,9 @@ class PinnedTrust implements Trust {
   }
 
   /**
-   * What says where this key may go. A known key has its own pin. A new one is bound by where its source and its tool
-   * were used before: a tool that was moved, and is held, would otherwise be let go by the next rotation of its key, and
-   * a command that makes a new key each time would hand a working one to any origin.
+   * The pins that decide where a key may go. A known key has its own. A new one is bound to where its source and its tool
+   * were used before: otherwise a moved tool would be released by the next rotation of its key, and a command that makes a
+   * new key each time would give a working one to any origin.
    */
   #pinsFor(keyId: string, subject: Subject): readonly Pin[] {
     const known = this.#pins.keys.get(keyId);
@@ -178,6 +170,7 @@ class PinnedTrust implements Trust {
     return id === null ? undefined : this.#pins.sources.get(id);
   }
 
+  /** Writes what changed, and the file if it vanished, and ends the first start. A failed write is tried again next time. */
   settle(): Promise<Settled> {
     this.#firstStart = false;
     const written = this.#writing.then(() => this.#write());
@@ -186,7 +179,7 @@ class PinnedTrust implements Trust {
   }
 
   async #write(): Promise<Settled> {
-    // Not looked yet: writing now would take what is on disk for nothing.
+    // Writing before load() would overwrite the pins on disk.
     if (!this.#loaded) return SETTLED;
     const changes = this.#changes;
     const identity = await pinsIdentity(this.#file);
@@ -198,9 +191,9 @@ class PinnedTrust implements Trust {
       this.#neverWritten = false;
       return SETTLED;
     } catch (error) {
-      const why = `${plain(this.#file)} could not be written (${errorCode(error)})`;
-      if (this.#neverWritten) return { problem: `${why}: no key is used until it can be`, hold: true };
-      const problem = `${why}: what is trusted now is forgotten when keybearer stops, unless that is mended before`;
+      const fault = `${escapeControlChars(this.#file)} could not be written (${errorCode(error)})`;
+      if (this.#neverWritten) return { problem: `${fault}: no key is used until it can be`, hold: true };
+      const problem = `${fault}: what is trusted now is forgotten when keybearer stops, unless that is corrected before`;
       return { problem, hold: false };
     }
   }
@@ -209,7 +202,7 @@ class PinnedTrust implements Trust {
     const known = this.#pins.sources.get(id);
     const pin: SourcePin = {
       ...this.#pinFor(known, subject),
-      words: plain(describeSource(subject.source)),
+      words: escapeControlChars(describeSource(subject.source)),
     };
     if (known?.origins.length === pin.origins.length) return;
     this.#pins.sources.set(id, pin);
@@ -219,7 +212,7 @@ class PinnedTrust implements Trust {
   #pinKey(id: string, subject: Subject): void {
     this.#pin(this.#pins.keys, id, subject);
     for (const use of useIds(subject, this.#pins.salt)) {
-      if (this.#pins.uses.size < MOST_KEYS || this.#pins.uses.has(use))
+      if (this.#pins.uses.size < MAX_PINS || this.#pins.uses.has(use))
         this.#pin(this.#pins.uses, use, subject);
     }
   }
@@ -236,24 +229,62 @@ class PinnedTrust implements Trust {
     const origins = [...new Set([...(known?.origins ?? []), ...originsOf(subject)])];
     return { origins, name: known?.name ?? subject.name, since: known?.since ?? this.#clock.now() };
   }
+}
 
-  /** Where a part is hidden, a mark from the digest still tells two commands apart. */
-  #words({ source }: Subject, id: string): string {
-    if (source.kind === "file") return plain(resolve(source.path));
-    if (source.kind !== "command") return plain(describeSource(source));
-    const { words, whole } = commandInWords(source.argv);
-    return whole ? words : `${words} (hidden parts are in config.yaml; mark ${id.slice(0, 12)})`;
+/** Under which digest a source is pinned; null: it needs no confirmation. */
+function sourceId({ source, home }: Subject, salt: string): string | null {
+  if (source.kind === "command") return digest(salt, "command", ...source.argv);
+  if (source.kind === "env") return digest(salt, "env", source.name);
+  if (source.kind !== "file" || isInside(source.path, home)) return null;
+  return digest(salt, "file", resolve(source.path));
+}
+
+/** The digests of the tool, and of its source. A literal is nowhere but in the tool itself. */
+function useIds({ name, source }: Subject, salt: string): string[] {
+  const tool = digest(salt, "tool", name);
+  switch (source.kind) {
+    case "env":
+      return [tool, digest(salt, "env", source.name)];
+    case "file":
+      return [tool, digest(salt, "file", resolve(source.path))];
+    case "keychain":
+      return [tool, digest(salt, "keychain", source.service, source.account)];
+    case "command":
+    case "literal":
+      return [tool];
   }
 }
 
-const SETTLED: Settled = Object.freeze({ problem: null, hold: false });
-
-const UNKNOWN = "not known: what was trusted before is lost";
-
-function keyInWords(subject: Subject, key: Secret): string {
-  return subject.secret ?? `the key ${key.fingerprint} of ${plain(subject.name)}`;
+/** Of a JSON list, so that no two argv are the same. A digest, because an argument may hold a secret. */
+function digest(salt: string, ...parts: readonly string[]): string {
+  return new Secret(JSON.stringify(parts)).digest(salt);
 }
 
-function inWords(origins: readonly string[]): string {
-  return origins.map(plain).join(", ");
+/** Scheme, host and port, each once. */
+function originsOf({ origins }: Subject): readonly string[] {
+  return [...new Set(origins.map(originOf))];
+}
+
+function originOf(address: string): string {
+  // A text that is no address is compared as it is, and is never taken for another.
+  if (!URL.canParse(address)) return address;
+  const { origin, protocol, host } = new URL(address);
+  // Schemes that the web does not know all have the origin "null".
+  return origin === "null" ? `${protocol}//${host}` : origin;
+}
+
+function showKey(subject: Subject, key: Secret): string {
+  return subject.secret ?? `the key ${key.fingerprint} of ${escapeControlChars(subject.name)}`;
+}
+
+function showOrigins(origins: readonly string[]): string {
+  return origins.map(escapeControlChars).join(", ");
+}
+
+/** If a part of a command is hidden, a mark from its digest still distinguishes it from others. */
+function showSource(source: KeySource, id: string): string {
+  if (source.kind === "file") return escapeControlChars(resolve(source.path));
+  if (source.kind !== "command") return escapeControlChars(describeSource(source));
+  const { text, isComplete } = describeCommand(source.argv);
+  return isComplete ? text : `${text} (hidden parts are in config.yaml; mark ${id.slice(0, 12)})`;
 }

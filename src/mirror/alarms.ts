@@ -1,21 +1,31 @@
 import type Database from "libsql";
-import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import { localTime } from "../usage/reports/calendar.ts";
+import { alarmClaim, alarmRemedy } from "./report/messages.ts";
 import type { Alarm } from "./report/shape.ts";
-import { alarmClaim, alarmRemedy } from "./report/words.ts";
 import type { MirrorDatabase } from "./store/database.ts";
 import { readFact, writeFact } from "./store/facts.ts";
 import { heldTimes } from "./store/keys.ts";
-import { queryValue } from "./store/query.ts";
+import { queryAll } from "./store/query.ts";
 
-/** This index has only these rows, so its size is the number of open alarm rows. */
-const OPEN = `FROM mirror.console_rows INDEXED BY console_rows_alarming
-  WHERE gateway = ? AND certain = ? AND verdict = 'foreign' AND acknowledged_at IS NULL`;
+/** The rows of one key that raise an alarm and are not acknowledged. */
+interface OpenRows {
+  readonly certain: 0 | 1;
+  readonly key: string;
+  readonly count: number;
+  readonly billed_microdollars: number;
+  readonly first_at: number;
+  readonly last_at: number;
+  /** JSON lists. */
+  readonly models: string;
+  readonly ips: string;
+  /** Of the newest row. */
+  readonly reason: string | null;
+}
 
 /**
- * Alarms that are not acknowledged: the certain ones before the suspected, each the latest first. Keys that are used
- * elsewhere on purpose raise none.
+ * Alarms that are not acknowledged: the certain before the suspected, each the latest first. Keys that are used elsewhere
+ * on purpose raise none.
  */
 export function readAlarms(
   db: Database.Database,
@@ -24,63 +34,40 @@ export function readAlarms(
   quietKeys: ReadonlySet<string>,
 ): Alarm[] {
   const held = heldTimes(db, gateway);
-  const alarmsOf = (certain: boolean) =>
-    keysIn(db, gateway, certain)
-      .filter((key) => !quietKeys.has(key))
-      .map((key): Alarm => {
-        const holder = held.get(key);
-        return {
-          gateway,
-          key,
-          certain,
-          tools: holder?.tools ?? [],
-          replaced: holder !== undefined && holder.until !== null,
-          ...readRows(db, gateway, certain, key, skew),
-        };
-      })
-      .toSorted((a, b) => b.last_at - a.last_at);
-  return [...alarmsOf(true), ...alarmsOf(false)];
-}
-
-/** One index seek per key, however many rows it has. */
-function keysIn(db: Database.Database, gateway: string, certain: boolean): string[] {
-  const keys: string[] = [];
-  for (;;) {
-    const nextKey = `SELECT min(key) ${OPEN} AND key > ?`;
-    const key = queryValue(db, nextKey, gateway, Number(certain), keys.at(-1) ?? "");
-    if (key === null) return keys;
-    keys.push(String(key));
-  }
-}
-
-interface OpenRows {
-  readonly count: number;
-  readonly billed_microdollars: number;
-  readonly first_at: number;
-  readonly last_at: number;
-  /** JSON lists. */
-  readonly models: string;
-  readonly ips: string;
-}
-
-function readRows(db: Database.Database, gateway: string, certain: boolean, key: string, skew: number) {
-  const rows = `${OPEN} AND key = ?`;
-  const sums = db.prepare(
-    `SELECT count(*) AS count, coalesce(sum(billed_microdollars), 0) AS billed_microdollars,
+  // The index has only the rows of open alarms.
+  const openRows = (name: string) =>
+    `FROM mirror.console_rows AS ${name} INDEXED BY console_rows_alarming
+     WHERE ${name}.gateway = ? AND ${name}.verdict = 'foreign' AND ${name}.acknowledged_at IS NULL`;
+  const found = queryAll<OpenRows>(
+    db,
+    `SELECT certain, key, count(*) AS count, coalesce(sum(billed_microdollars), 0) AS billed_microdollars,
        min(created_at) AS first_at, max(created_at) AS last_at,
-       json_group_array(DISTINCT model) AS models, json_group_array(DISTINCT ip) AS ips ${rows}`,
+       json_group_array(DISTINCT model) AS models, json_group_array(DISTINCT ip) AS ips,
+       (SELECT newest.reason ${openRows("newest")} AND newest.certain = one.certain AND newest.key = one.key
+        ORDER BY newest.created_at DESC LIMIT 1) AS reason
+     ${openRows("one")} AND key IS NOT NULL GROUP BY certain, key ORDER BY certain DESC, last_at DESC`,
+    gateway,
+    gateway,
   );
-  const found = sums.get(gateway, Number(certain), key) as OpenRows;
-  const newestReason = `SELECT reason ${rows} ORDER BY created_at DESC LIMIT 1`;
-  return {
-    reason: queryValue(db, newestReason, gateway, Number(certain), key) as string | null,
-    count: found.count,
-    billed_microdollars: found.billed_microdollars,
-    first_at: found.first_at - skew,
-    last_at: found.last_at - skew,
-    models: textsIn(found.models),
-    ips: textsIn(found.ips),
-  };
+  return found
+    .filter(({ key }) => !quietKeys.has(key))
+    .map((rows): Alarm => {
+      const { tools = [], until = null } = held.get(rows.key) ?? {};
+      return {
+        gateway,
+        key: rows.key,
+        certain: rows.certain === 1,
+        reason: rows.reason,
+        tools,
+        count: rows.count,
+        models: textsIn(rows.models),
+        billed_microdollars: rows.billed_microdollars,
+        first_at: rows.first_at - skew,
+        last_at: rows.last_at - skew,
+        ips: textsIn(rows.ips),
+        replaced: until !== null,
+      };
+    });
 }
 
 function textsIn(json: string): string[] {
@@ -98,19 +85,14 @@ interface Logged {
 const AGAIN_MS = 24 * 3_600_000;
 const MORE_MS = 3_600_000;
 
-interface LogDeps {
-  readonly clock: Clock;
-  readonly log: Logger;
-  readonly database: Pick<MirrorDatabase, "ask">;
-}
-
 /** Logs the alarms of a gateway that are due. What was logged when is kept across restarts. */
 export function logAlarms(
   gateway: string,
   alarms: readonly Alarm[],
-  { clock, log, database }: LogDeps,
+  database: Pick<MirrorDatabase, "ask">,
+  log: Logger,
+  now: number,
 ): void {
-  const now = clock.now();
   const before = parseLogged(database.ask((db) => readFact(db, gateway, "logged_alarms")));
   const logged: Record<string, Logged> = {};
   for (const alarm of alarms) {
@@ -131,7 +113,7 @@ function parseLogged(text: string | null): Readonly<Record<string, Logged>> {
   try {
     return JSON.parse(text ?? "{}") ?? {};
   } catch {
-    // Unreadable: then every alarm is logged once more.
+    // Unreadable: every alarm is logged once more.
     return {};
   }
 }

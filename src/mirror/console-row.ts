@@ -1,6 +1,6 @@
 /**
- * One row of a gateway's own usage log. Consoles can answer with whole keys, names and texts of others: only these fields
- * are stored. Times are milliseconds UTC by the console's clock, money is whole micro-dollars, null is unknown.
+ * One row of a gateway's own usage log. Consoles can answer with whole keys, and with names and texts of others, so only
+ * these fields are stored. Times are milliseconds UTC by the console's clock, money is whole micro-dollars, null is unknown.
  */
 export interface ConsoleRow {
   /** Unique at its gateway, and the same however often and in whatever order the row is read. */
@@ -9,9 +9,9 @@ export interface ConsoleRow {
   readonly kind: "use" | "error" | "refund";
   /** When the row was written: the end of the request. */
   readonly created_at: number;
-  /** When the gateway began the request, as precisely as the console tells. */
+  /** When the gateway began the request, as precisely as the console says. */
   readonly began_at: number | null;
-  /** The console's name for the key: `id:12`, or `name:codex` where it tells nothing better. */
+  /** The console's name for the key: `id:12`, or `name:codex` where the row has no id. */
   readonly key_ref: string | null;
   /** The id that the gateway sent with its response; null also where the row's id was never sent. */
   readonly request_id: string | null;

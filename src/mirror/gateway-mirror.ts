@@ -6,29 +6,24 @@ import type { Logger } from "../core/log.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
 import type { UsageRecord } from "../usage/record.ts";
-import { logAlarms, readAlarms } from "./alarms.ts";
+import { logAlarms } from "./alarms.ts";
+import { type ConsoleAdapter, ConsoleFault, type Page } from "./consoles/console.ts";
+import { CallHistory, ClockSkew } from "./consoles/http.ts";
 import {
-  type AccountFacts,
-  type ConsoleAdapter,
-  ConsoleFault,
-  type ConsoleKey,
-  type Page,
-} from "./consoles/console.ts";
-import { CallHistory } from "./consoles/http.ts";
-import {
-  fingerprintOf,
+  type ConsoleFacts,
   type HeldKeys,
   type Holder,
   holdersOf,
+  keyReports,
   keysWithoutAccount,
   linksOf,
   multiplierHere,
+  toolConsoleFacts,
   toolsHolding,
 } from "./held-keys.ts";
-import { blindSpots, whyBlind } from "./report/blind-spots.ts";
-import { NOTHING_STORED, readReport } from "./report/report.ts";
+import { stateMessages, UNREADABLE } from "./report/messages.ts";
+import { NOTHING_STORED } from "./report/report.ts";
 import type { Alarm, ConsoleStatus, KeysAnswer, MirrorReport, ToolConsoleFacts } from "./report/shape.ts";
-import { stateInWords, UNREADABLE } from "./report/words.ts";
 import type { Correction } from "./store/amendments.ts";
 import { type UnreadKey, writeUnreadKeys } from "./store/coverage-gaps.ts";
 import type { MirrorDatabase } from "./store/database.ts";
@@ -38,6 +33,7 @@ import { queryNumber } from "./store/query.ts";
 import { claimConsole, clearCursor, readCursor, writePage, writeRows } from "./store/rows.ts";
 import { Comparer } from "./sync/comparer.ts";
 import { adapterDeps, type ConnectDeps, type ConsoleGateway, kindOf, openConsole } from "./sync/connect.ts";
+import type { MirrorReader } from "./sync/mirror-thread.ts";
 import { SyncSchedule } from "./sync/schedule.ts";
 import type { TruncationCheck } from "./truncation-check.ts";
 import { askOrFail, catchUp, type MirrorUsage } from "./usage.ts";
@@ -45,7 +41,8 @@ import { askOrFail, catchUp, type MirrorUsage } from "./usage.ts";
 export interface MirrorDeps
   extends Pick<ConnectDeps, "clock" | "snapshot" | "vault" | "agentFor" | "keyCalls"> {
   readonly log: Logger;
-  readonly database: Pick<MirrorDatabase, "ask" | "files">;
+  readonly database: Pick<MirrorDatabase, "ask" | "files" | "noteDamage">;
+  readonly reader: Pick<MirrorReader, "ask">;
   readonly usage: MirrorUsage;
   readonly prices: Prices;
   readonly truncationCheck: Pick<TruncationCheck, "gaps">;
@@ -53,29 +50,22 @@ export interface MirrorDeps
   readonly onCorrected: (correction: Correction) => void;
 }
 
-/** What the console last said beside its rows. */
-interface ConsoleFacts {
-  readonly account: AccountFacts;
-  /** null: it does not list them. */
-  readonly keys: readonly ConsoleKey[] | null;
-  readonly asOf: number;
-}
-
 const DAY_MS = 86_400_000;
-/** The first sync goes back this far, or to the beginning of our own log. */
+/** The first sync goes back this far, or to the start of our own log. */
 const HISTORY_MS = 30 * DAY_MS;
-/** Written in one transaction, on the thread that serves requests. */
+/** Rows in one transaction, which runs on the thread that serves requests. */
 const ROWS_PER_WRITE = 250;
-/** The share of the rows a console lists of a key that is read early. Others may use the key too. */
+/** A key is read early once its own requests reach this share of the rows that the console lists. Others may use it too. */
 const NEARLY_FULL = 0.6;
-/** Facts about keys are read again after this, but a caller waits no longer than that for them. */
+/** Facts about keys are read again after this. */
 const FACTS_FRESH_MS = 60_000;
+/** A caller waits no longer for them. */
 const FACTS_WAIT_MS = 8000;
 /** Pending rows are compared again when they are due, within these bounds. */
 const RECOMPARE_MIN_MS = 1000;
 const RECOMPARE_MAX_MS = 10 * 60_000;
 
-/** One gateway's console: reads its rows, has them compared with our records, and says how that goes. */
+/** One gateway's console: reads its rows, has them compared with our records, and reports the result. */
 export class GatewayMirror {
   readonly #deps: MirrorDeps;
   readonly #heldKeys: HeldKeys;
@@ -89,12 +79,12 @@ export class GatewayMirror {
   #adapter: ConsoleAdapter | null = null;
   #facts: ConsoleFacts | null = null;
   #running: Promise<void> | null = null;
-  /** How often the connection changed. A sync from before the last change does not count any more. */
+  /** How often the connection changed. A sync from before the last change no longer counts. */
   #generation = 0;
   #fault: ConsoleFault | null = null;
   /** Why the console's rows cannot show a leak. */
   #blind: string | null = null;
-  /** It was read completely at least once since the start. */
+  /** The console was read completely at least once since the start. */
   #isSynced = false;
   /** The last complete sync, also of an earlier run. */
   #lastSync: number | null;
@@ -143,7 +133,7 @@ export class GatewayMirror {
     return new Set(fingerprints.filter((fingerprint) => !isLoud(fingerprint)));
   }
 
-  /** @param reconnect a secret of the login changed, or somebody logged in. */
+  /** @param reconnect a secret of the login changed, or a login succeeded. */
   change(gateway: ConsoleGateway, reconnect: boolean): void {
     const before = this.#gateway;
     this.#gateway = gateway;
@@ -207,13 +197,13 @@ export class GatewayMirror {
     try {
       await this.#syncOnce(isStale);
     } catch (error) {
-      if (!isStale()) this.#fail(error);
+      if (!isStale()) await this.#fail(error);
     }
   }
 
   async #syncOnce(isStale: () => boolean): Promise<void> {
     const { clock, log, usage } = this.#deps;
-    // At a start the index may be incomplete for a while, and rows cannot be written without it.
+    // After a start the index may be incomplete for a while, and rows cannot be written without it.
     await catchUp(usage);
     if (isStale()) return;
     const adapter = this.#adapter ?? (await this.#connect());
@@ -247,7 +237,7 @@ export class GatewayMirror {
     const shared = adapterDeps(gateway, deps);
     const kind = await kindOf(gateway, shared.client);
     if (this.#kind === null) this.#deps.log.info({ gateway: gateway.name }, `console kind: ${kind}`);
-    // Known before anybody has logged in: `mirror login` asks for what this kind needs.
+    // Known before the first login: `mirror login` asks for what this kind needs.
     this.#kind = kind;
     return openConsole(kind, gateway, shared, deps);
   }
@@ -263,7 +253,7 @@ export class GatewayMirror {
     log.warn({ gateway: name }, "the gateway or its console changed: its rows are read from the beginning");
   }
 
-  /** Before the rows, so that it is known whose they are. */
+  /** Runs before the rows are read, so that their keys are known. */
   async #readFacts(adapter: ConsoleAdapter, isStale: () => boolean): Promise<void> {
     const { database, clock } = this.#deps;
     const { name } = this.#gateway;
@@ -271,7 +261,7 @@ export class GatewayMirror {
     if (isStale()) return;
     database.ask((db) => {
       const newlyLinked = linkKeys(db, name, linksOf(keys, this.#holders()));
-      // Their rows were skipped as those of other people's keys, so they are read again.
+      // Their rows were skipped as other people's, so they are read again.
       if (newlyLinked.length > 0) clearCursor(db, name);
     });
     const account = await adapter.account();
@@ -282,7 +272,7 @@ export class GatewayMirror {
   async #readRows(adapter: ConsoleAdapter, isStale: () => boolean): Promise<void> {
     const { database, snapshot } = this.#deps;
     const { name } = this.#gateway;
-    // A damaged or deleted mirror.db was replaced by a new one, which knows of no key.
+    // If mirror.db was damaged or deleted, the new one has no keys yet.
     this.#heldKeys.record(snapshot());
     const since = this.#firstDay();
     const cursor = askOrFail(database, (db) => readCursor(db, name));
@@ -294,7 +284,7 @@ export class GatewayMirror {
     }
   }
 
-  /** In small transactions, with requests in between. The cursor comes with the last: until then the page is read again. */
+  /** In small transactions, with requests in between. The last one has the cursor: until then the page is read again. */
   async #writePage(page: Page, isStale: () => boolean): Promise<void> {
     const { database } = this.#deps;
     const { name } = this.#gateway;
@@ -330,27 +320,27 @@ export class GatewayMirror {
     const { database, clock } = this.#deps;
     const { name } = this.#gateway;
     const unread = adapter.skippedKeys?.() ?? [];
-    const withoutAccount = keysWithoutAccount(this.#facts?.keys ?? null, this.#holders());
+    const withoutAccount = this.#facts === null ? [] : keysWithoutAccount(this.#facts.keys, this.#holders());
     const unreadKeys = [
       ...unread.map((one): UnreadKey => ({ ...one, why: "not-read" })),
       ...withoutAccount.map((key): UnreadKey => ({ key, until: null, why: "no-account" })),
     ];
     database.ask((db) => {
-      // What an account did not show must not be called missing.
+      // If an account could not be read, its requests must not become missing.
       if ((adapter.fault?.() ?? null) === null) writeFact(db, name, "last_sync", String(clock.now()));
       writeUnreadKeys(db, name, unreadKeys);
     });
   }
 
   async #compare(adapter: ConsoleAdapter): Promise<void> {
-    const { database, clock } = this.#deps;
+    const { reader, clock } = this.#deps;
     const due = await this.#comparer.compare(adapter, this.skew);
     if (this.#stop.signal.aborted) return;
-    this.#blind = database.ask((db) => whyBlind(db, this.#gateway.name, clock.now()));
-    this.#logAlarms();
+    this.#blind = await reader.ask("whyBlind", this.#gateway.name, clock.now());
+    await this.#logAlarms();
     clearTimeout(this.#recompareTimer);
     if (due === null) return;
-    // Timers do not hold long, and the wall clock may be set.
+    // Timers are limited to 24 days, and the wall clock may be set.
     const wait = Math.min(RECOMPARE_MAX_MS, Math.max(RECOMPARE_MIN_MS, due - clock.now()));
     this.#recompareTimer = setTimeout(() => {
       this.#compare(adapter).catch(() => {
@@ -359,7 +349,7 @@ export class GatewayMirror {
     }, wait).unref();
   }
 
-  #fail(error: unknown): void {
+  async #fail(error: unknown): Promise<void> {
     const { log } = this.#deps;
     const { name } = this.#gateway;
     const before = this.#fault;
@@ -371,16 +361,16 @@ export class GatewayMirror {
     }
     this.#fault = fault;
     this.#schedule.failed(fault.retryAfter);
-    // It may be another console by now, or of another kind. Every other fault keeps the adapter, with its session and
-    // what that knows of a refused password.
+    // It may be another console by now, or of another kind. After any other fault the adapter stays, with its session and
+    // the time of a refused password.
     if (fault.kind === "not-a-console" || fault.kind === "other-shape") this.#adapter = null;
     if (before?.kind !== fault.kind || before.message !== fault.message)
       log.warn({ gateway: name, kind: fault.kind }, `the console ${fault.message}`);
-    // Alarms raised before stand, and are logged again in their time.
-    this.#logAlarms();
+    // Earlier alarms stay open, and are logged again when they are due.
+    await this.#logAlarms();
   }
 
-  status(): ConsoleStatus {
+  async status(): Promise<ConsoleStatus> {
     const { name, console } = this.#gateway;
     const condition = {
       isSyncing: this.#running !== null,
@@ -393,31 +383,31 @@ export class GatewayMirror {
       kind: this.#kind,
       detected: console.kind === null && this.#kind !== null,
       url: console.url,
-      ...stateInWords(name, condition),
+      ...stateMessages(name, condition),
       last_sync: this.#lastSync,
       next_sync: this.#schedule.next,
       progress: this.#progress,
       skew: this.#skew.known,
-      alarms: this.#alarms(),
+      alarms: await this.#alarms(),
     };
   }
 
-  report(): MirrorReport {
-    const { database, clock } = this.#deps;
+  async report(): Promise<MirrorReport> {
+    const { reader, clock } = this.#deps;
     const { quietKeys, skew } = this;
+    const { name, groups } = this.#gateway;
     const elsewhere = this.#holders().flatMap(({ tool, key }) =>
       key !== null && quietKeys.has(key.fingerprint) ? [{ tool, key: key.fingerprint }] : [],
     );
-    const { groups } = this.#gateway;
-    const multiplierOf = (group: string | null) => (group === null ? 1 : (groups[group]?.multiplier ?? null));
-    const stored = database.ask((db) =>
-      readReport(db, this.#gateway.name, { now: clock.now(), skew, elsewhere, multiplierOf }),
+    const multipliers = Object.fromEntries(
+      Object.entries(groups).map(([group, { multiplier }]) => [group, multiplier]),
     );
-    const status = this.status();
-    // A sync in progress waits for the index, or says at its end why it cannot be read.
+    const stored = await reader.ask("report", name, { now: clock.now(), skew, elsewhere, multipliers });
+    const status = await this.status();
+    // A sync in progress waits for the index, or ends with the reason why it cannot be read.
     const isUnreadable = stored === null && status.state !== "syncing";
     const shown = isUnreadable ? { ...status, ...UNREADABLE } : status;
-    const blind = database.ask((db) => blindSpots(db, shown, this.#adapter?.kind ?? null));
+    const blind = await reader.ask("blindSpots", shown, this.#adapter?.kind ?? null);
     return {
       ...shown,
       ...(stored ?? NOTHING_STORED),
@@ -429,19 +419,10 @@ export class GatewayMirror {
   /** The console's keys, each beside the tools that hold it here. Reads them again where that was a while ago. */
   async keys(): Promise<KeysAnswer> {
     await this.#refreshFacts();
-    const { gateway, state, why, next } = this.status();
-    const holders = this.#holders();
-    const listed = this.#facts?.keys ?? null;
-    const listedAt = this.#facts?.asOf ?? null;
-    const keys = (listed ?? []).map(({ shown, as_of = listedAt, ...key }) => ({
-      gateway,
-      ...key,
-      state: this.#stateNow(key),
-      key: fingerprintOf(shown),
-      tools: toolsHolding(shown, holders) ?? [],
-      as_of,
-    }));
-    if (listed !== null && why === null) return { keys, problems: [] };
+    const { gateway, state, why, next } = await this.status();
+    const facts = this.#facts;
+    const keys = facts === null ? [] : keyReports(gateway, facts, this.#holders(), this.#consoleNow());
+    if (facts !== null && why === null) return { keys, problems: [] };
     const isEarly = state === "syncing" || state === "waiting";
     const unread = isEarly ? "its keys were not read yet" : "it lists no keys";
     return { keys, problems: [{ gateway, why: why ?? unread, next }] };
@@ -450,7 +431,7 @@ export class GatewayMirror {
   async #refreshFacts(): Promise<void> {
     const { clock } = this.#deps;
     if (this.#facts !== null && Math.abs(clock.now() - this.#facts.asOf) < FACTS_FRESH_MS) return;
-    // Asking for the keys every second must not ask a failing console every second.
+    // A page that asks for the keys every second must not make us call a failing console every second.
     if (this.#schedule.isWaiting) return;
     const { signal } = this.#stop;
     const timeout = pause(FACTS_WAIT_MS, undefined, { ref: false, signal }).catch(() => {
@@ -461,41 +442,26 @@ export class GatewayMirror {
 
   /** What the console says of one tool's key; null: it does not list it. */
   toolFacts(tool: string): ToolConsoleFacts | null {
+    if (this.#facts === null) return null;
     const holder = this.#holders().filter((one) => one.tool === tool);
-    const facts = this.#facts;
-    const key = facts?.keys?.find(({ shown }) => toolsHolding(shown, holder)?.length === 1);
-    if (facts === null || key === undefined) return null;
-    const { group, multiplier, quota, quota_used, windows, expires_at } = key;
-    // Without a group the multiplier is 1.
-    const here = multiplierHere(tool, this.#deps.snapshot().config) ?? 1;
-    const differs = multiplier !== null && Math.abs(here - multiplier) > 1e-9;
-    return {
-      state: this.#stateNow(key),
-      group,
-      multiplier,
-      multiplier_here: differs ? here : null,
-      quota,
-      quota_used,
-      windows,
-      expires_at,
-      balance: key.subscription === true ? null : facts.account.balance,
-      as_of: key.as_of ?? facts.asOf,
-    };
+    const key = this.#facts.keys.find(({ shown }) => toolsHolding(shown, holder)?.length === 1);
+    if (key === undefined) return null;
+    const multiplier = multiplierHere(tool, this.#deps.snapshot().config);
+    return toolConsoleFacts(key, this.#facts, multiplier, this.#consoleNow());
   }
 
-  /** A console may list an expired key as active, and what it said may be older than the expiry. */
-  #stateNow({ state, expires_at }: Pick<ConsoleKey, "state" | "expires_at">): ConsoleKey["state"] {
-    const isExpired = expires_at !== null && expires_at <= this.#deps.clock.now() + this.skew;
-    return isExpired && (state === "active" || state === "unknown") ? "expired" : state;
+  #consoleNow(): number {
+    return this.#deps.clock.now() + this.skew;
   }
 
-  #alarms(): Alarm[] {
+  async #alarms(): Promise<Alarm[]> {
     const { name } = this.#gateway;
-    return this.#deps.database.ask((db) => readAlarms(db, name, this.skew, this.quietKeys)) ?? [];
+    return (await this.#deps.reader.ask("alarms", name, this.skew, this.quietKeys)) ?? [];
   }
 
-  #logAlarms(): void {
-    logAlarms(this.#gateway.name, this.#alarms(), this.#deps);
+  async #logAlarms(): Promise<void> {
+    const { database, log, clock } = this.#deps;
+    logAlarms(this.#gateway.name, await this.#alarms(), database, log, clock.now());
   }
 
   #holders(): Holder[] {
@@ -511,27 +477,7 @@ export class GatewayMirror {
   }
 }
 
-/** What a connection is made from: when it changes, the console is connected to again. */
+/** The settings of a connection. If they change, the console is connected to again. */
 function connectionOf({ console, proxy, authority, baseUrl }: ConsoleGateway): string {
   return JSON.stringify([console.kind, console.url, console.logins, proxy, authority, baseUrl]);
-}
-
-const REMEMBERED = 9;
-/** A Date header has whole seconds, and answers take their time: a smaller difference is none. */
-const NO_SKEW_MS = 1500;
-
-/** How far a console's clock is ahead of ours, as its answers say. */
-class ClockSkew {
-  #last: readonly number[] = [];
-
-  note(milliseconds: number): void {
-    this.#last = [...this.#last.slice(1 - REMEMBERED), milliseconds];
-  }
-
-  /** The median, because one slow answer says little. null: it never answered. */
-  get known(): number | null {
-    const median = this.#last.toSorted((a, b) => a - b)[Math.floor(this.#last.length / 2)];
-    if (median === undefined) return null;
-    return Math.abs(median) < NO_SKEW_MS ? 0 : median;
-  }
 }

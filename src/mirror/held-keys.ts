@@ -3,7 +3,8 @@ import type { Config } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Secret } from "../core/secret.ts";
-import type { ConsoleKey, ShownKey } from "./consoles/console.ts";
+import type { AccountFacts, ConsoleKey, ShownKey } from "./consoles/console.ts";
+import type { KeyReport, ToolConsoleFacts } from "./report/shape.ts";
 import type { MirrorDatabase } from "./store/database.ts";
 import { type HeldKey, heldKeyName, holdKeys, type KeyLink } from "./store/keys.ts";
 import { forgetConsole } from "./store/rows.ts";
@@ -32,7 +33,7 @@ export function holdersOf(gateway: string, snapshot: Snapshot): Holder[] {
   });
 }
 
-/** The tools that hold a key of the console's list. null: what the console shows, or a key that cannot be read, does not tell. */
+/** The tools that hold a key of the console's list. null: unknown, because the console hides it or a tool's key is unreadable. */
 export function toolsHolding(shown: ShownKey, holders: readonly Holder[]): readonly string[] | null {
   if (shown.how === "hidden") return null;
   const found = holders.filter(({ key }) => key !== null && isShown(key, shown)).map(({ tool }) => tool);
@@ -44,7 +45,7 @@ function isShown(key: Secret, shown: Exclude<ShownKey, { how: "hidden" }>): bool
   return shown.how === "whole" ? key.equals(shown.key) : key.hasEnds(shown.head, shown.tail);
 }
 
-/** Which of a console's keys are held here. Also by name, because old rows have nothing else. */
+/** Which of a console's keys are held here. Also by name, because old rows have no id. */
 export function linksOf(keys: readonly ConsoleKey[], holders: readonly Holder[]): KeyLink[] {
   const links: KeyLink[] = [];
   for (const { ref, name, account, shown } of keys) {
@@ -58,17 +59,74 @@ export function linksOf(keys: readonly ConsoleKey[], holders: readonly Holder[])
   return links;
 }
 
-/** The held keys that no account lists. None if the console does not show enough to tell. */
-export function keysWithoutAccount(keys: readonly ConsoleKey[] | null, holders: readonly Holder[]): string[] {
-  if (keys === null || keys.some(({ shown }) => shown.how === "hidden")) return [];
+/** The held keys that no account lists. None if the console hides keys. */
+export function keysWithoutAccount(keys: readonly ConsoleKey[], holders: readonly Holder[]): string[] {
+  if (keys.some(({ shown }) => shown.how === "hidden")) return [];
   const listed = new Set(keys.flatMap(({ shown }) => toolsHolding(shown, holders) ?? []));
   const missing = new Set<string>();
   for (const { tool, key } of holders) if (key !== null && !listed.has(tool)) missing.add(key.fingerprint);
   return [...missing];
 }
 
+/** What a console last said beside its rows. */
+export interface ConsoleFacts {
+  readonly account: AccountFacts;
+  readonly keys: readonly ConsoleKey[];
+  readonly asOf: number;
+}
+
+/** The keys that a console lists, for `keybearer keys`. @param now by the console's clock */
+export function keyReports(
+  gateway: string,
+  { keys, asOf }: ConsoleFacts,
+  holders: readonly Holder[],
+  now: number,
+): KeyReport[] {
+  return keys.map(({ shown, as_of = asOf, ...key }) => ({
+    gateway,
+    ...key,
+    state: stateAt(now, key),
+    key: fingerprintOf(shown),
+    tools: toolsHolding(shown, holders) ?? [],
+    as_of,
+  }));
+}
+
+/** What a console says of one tool's key. @param multiplier config.yaml's; null: the tool has no group */
+export function toolConsoleFacts(
+  key: ConsoleKey,
+  { account, asOf }: ConsoleFacts,
+  multiplier: number | null,
+  now: number,
+): ToolConsoleFacts {
+  // Without a group the multiplier is 1.
+  const here = multiplier ?? 1;
+  const differs = key.multiplier !== null && Math.abs(here - key.multiplier) > 1e-9;
+  return {
+    state: stateAt(now, key),
+    group: key.group,
+    multiplier: key.multiplier,
+    multiplier_here: differs ? here : null,
+    quota: key.quota,
+    quota_used: key.quota_used,
+    windows: key.windows,
+    expires_at: key.expires_at,
+    balance: key.subscription === true ? null : account.balance,
+    as_of: key.as_of ?? asOf,
+  };
+}
+
+/** A console may list an expired key as active, and the list may be older than the expiry. */
+function stateAt(
+  now: number,
+  { state, expires_at }: Pick<ConsoleKey, "state" | "expires_at">,
+): ConsoleKey["state"] {
+  const isExpired = expires_at !== null && expires_at <= now;
+  return isExpired && (state === "active" || state === "unknown") ? "expired" : state;
+}
+
 /** What may be printed of a key that a console lists. */
-export function fingerprintOf(shown: ShownKey): string | null {
+function fingerprintOf(shown: ShownKey): string | null {
   if (shown.how === "hidden") return null;
   return shown.how === "whole" ? shown.key.fingerprint : `…${shown.tail.slice(-4)}`;
 }
@@ -88,12 +146,12 @@ interface HeldKeysDeps {
 
 const RETRY_MS = 5000;
 
-/** Records from when to when each key is held here, also in the journal: that tells a leak from earlier use. */
+/** Records from when to when each key is held here, also in the journal. That distinguishes a leak from earlier use. */
 export class HeldKeys {
   readonly #deps: HeldKeysDeps;
   /** Gateways to forget as soon as the database can be written. */
   readonly #toForget = new Set<string>();
-  /** When keys came that could not be written yet: a leak may show before they can. */
+  /** When keys came that could not be written yet. A leak may appear before they can. */
   readonly #unwritten = new Map<string, number>();
 
   constructor(deps: HeldKeysDeps) {
@@ -121,7 +179,7 @@ export class HeldKeys {
     return false;
   }
 
-  /** At a start there may be no complete index yet. A sync makes one at once; without a console there is no hurry. */
+  /** After a start the index may be incomplete. Tries again a little later. */
   async recordLater(signal: AbortSignal): Promise<void> {
     try {
       await pause(RETRY_MS, undefined, { ref: false, signal });
@@ -133,7 +191,7 @@ export class HeldKeys {
     this.record(this.#deps.snapshot());
   }
 
-  /** With the next record() nothing is known of this gateway any more, and its keys are held from then on. */
+  /** The next record() deletes what is known of this gateway. Its keys are held from then on. */
   forget(gateway: string): void {
     this.#toForget.add(gateway);
     this.#unwritten.clear();

@@ -17,7 +17,7 @@ import {
 } from "./sync/connect.ts";
 import type { StoredLogin } from "./vault.ts";
 
-/** What a person typed: which of these depends on the kind of console. */
+/** What a person typed. Which of these is needed depends on the kind of console. */
 export type LoginRequest =
   | { readonly email: string; readonly password: string }
   | { readonly code: string }
@@ -31,7 +31,7 @@ export interface LoginAnswer {
   readonly problem: string | null;
 }
 
-/** After this, a login that waits for a second factor must start again with the password. */
+/** After this time a login without its second factor must start again with the password. */
 const SECOND_FACTOR_MS = 5 * 60_000;
 
 /** Tries credentials at a console, and stores only tokens: never the password. */
@@ -157,7 +157,7 @@ function noAccount({ name, console }: ConsoleGateway, account: string | null): s
     : `config.yaml has no account ${account} for ${name}. It has: ${known}`;
 }
 
-/** A digest of the console secrets in a snapshot, to notice when one of them changes. */
+/** A digest of the console secrets in a snapshot, to detect when one of them changes. */
 export function consoleSecrets(gateway: ConsoleGateway, snapshot: Snapshot): string {
   const names = ["password", "access_token", "refresh_token"] as const;
   return JSON.stringify(

@@ -1,15 +1,13 @@
-import { setImmediate as turn } from "node:timers/promises";
-import type Database from "libsql";
 import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
-import { readAlarms } from "./alarms.ts";
 import { CallHistory } from "./consoles/http.ts";
 import { GatewayMirror, type MirrorDeps } from "./gateway-mirror.ts";
 import { HeldKeys } from "./held-keys.ts";
 import { ConsoleLogins, consoleSecrets, type LoginAnswer, type LoginRequest } from "./login.ts";
-import { compareEntries, diffOrder, findCompared, findDiff } from "./report/compared.ts";
-import { type Day, NOTHING_STORED, readDays } from "./report/report.ts";
+import { diffOrder, findCompared } from "./report/compared.ts";
+import { removedConsole } from "./report/messages.ts";
+import { type Day, NOTHING_STORED } from "./report/report.ts";
 import type {
   ComparedRow,
   ConsoleStatus,
@@ -18,11 +16,11 @@ import type {
   ToolConsoleFacts,
   VerdictDay,
 } from "./report/shape.ts";
-import { removedConsole } from "./report/words.ts";
 import { acknowledge, gatewaysIn } from "./store/rows.ts";
 import { hasConsole } from "./sync/connect.ts";
+import { MirrorReader } from "./sync/mirror-thread.ts";
 
-/** An alarm as it was shown to a person. Rows after `last_at` they have not seen. null: all there are. */
+/** An alarm as a person saw it: without rows after `last_at`. null: any. */
 export interface ShownAlarm {
   readonly gateway: string | null;
   readonly key: string | null;
@@ -34,8 +32,6 @@ export interface ShownAlarm {
 
 /** Of each gateway. */
 const MAX_DIFFERENCES = 500;
-/** Read at once, before requests get their turn. */
-const RECORDS_PER_TURN = 100;
 
 interface Entry {
   readonly mirror: GatewayMirror;
@@ -46,13 +42,15 @@ interface Entry {
 /** Our log against the consoles' own, for all gateways with a console. */
 export class Mirror {
   readonly #deps: MirrorDeps;
+  readonly #reader: MirrorReader;
   readonly #stop = new AbortController();
   readonly #heldKeys: HeldKeys;
   readonly #logins: ConsoleLogins;
   readonly #entries = new Map<string, Entry>();
 
-  constructor(deps: MirrorDeps) {
-    this.#deps = deps;
+  constructor(deps: Omit<MirrorDeps, "reader">) {
+    this.#reader = new MirrorReader(deps.database, deps.log);
+    this.#deps = { ...deps, reader: this.#reader };
     this.#heldKeys = new HeldKeys(deps);
     this.#logins = new ConsoleLogins({
       ...deps,
@@ -62,7 +60,7 @@ export class Mirror {
     });
   }
 
-  /** A configuration came into force, or keys did. */
+  /** Applies a new configuration, or new keys. */
   change(to: Snapshot): void {
     const { log } = this.#deps;
     if (!this.#heldKeys.record(to))
@@ -87,7 +85,7 @@ export class Mirror {
     }
   }
 
-  /** A gateway of the same name was another one before: nothing that its console said holds any more. */
+  /** Another gateway had this name before: deletes what its console said. */
   forget(gateway: string): void {
     this.#heldKeys.forget(gateway);
   }
@@ -95,32 +93,32 @@ export class Mirror {
   async stop(): Promise<void> {
     this.#stop.abort();
     await Promise.all(this.#mirrors().map((mirror) => mirror.stop()));
+    await this.#reader.stop();
   }
 
-  status(): ConsoleStatus[] {
-    // The database may have been out of reach when the keys came.
+  async status(): Promise<ConsoleStatus[]> {
+    // The database may have been unusable when the keys came.
     this.#heldKeys.record(this.#deps.snapshot());
-    return [...this.#mirrors().map((mirror) => mirror.status()), ...this.#removedConsoles()];
+    const statuses = await Promise.all(this.#mirrors().map((mirror) => mirror.status()));
+    return [...statuses, ...(await this.#removedConsoles())];
   }
 
-  report(): MirrorReport[] {
-    const removed = this.#removedConsoles().map((status) => ({
-      ...status,
-      ...NOTHING_STORED,
-      account: null,
-      blind: [],
-    }));
-    return [...this.#mirrors().map((mirror) => mirror.report()), ...removed];
+  async report(): Promise<MirrorReport[]> {
+    const reports = await Promise.all(this.#mirrors().map((mirror) => mirror.report()));
+    for (const status of await this.#removedConsoles())
+      reports.push({ ...status, ...NOTHING_STORED, account: null, blind: [] });
+    return reports;
   }
 
   /** An alarm does not end because its console was removed from config.yaml. */
-  #removedConsoles(): ConsoleStatus[] {
-    const found = this.#deps.database.ask((db) =>
-      gatewaysIn(db)
-        .filter((name) => !this.#entries.has(name))
-        .map((name) => removedConsole(name, readAlarms(db, name, 0, new Set()))),
-    );
-    return (found ?? []).filter(({ alarms }) => alarms.length > 0);
+  async #removedConsoles(): Promise<ConsoleStatus[]> {
+    const found: ConsoleStatus[] = [];
+    for (const gateway of this.#deps.database.ask(gatewaysIn) ?? []) {
+      if (this.#entries.has(gateway)) continue;
+      const alarms = (await this.#reader.ask("alarms", gateway, 0, new Set())) ?? [];
+      if (alarms.length > 0) found.push(removedConsole(gateway, alarms));
+    }
+    return found;
   }
 
   /** The keys that the consoles list. */
@@ -137,41 +135,34 @@ export class Mirror {
   }
 
   /** Starts to read the console. null: there is no such gateway, or it has no console. */
-  sync(gateway: string): ConsoleStatus | null {
+  async sync(gateway: string): Promise<ConsoleStatus | null> {
     const mirror = this.#mirrorOf(gateway);
     if (mirror === null) return null;
     mirror.startSync();
     return mirror.status();
   }
 
-  /** Rows that deserve a look: foreign ones first, then the newest that differ or are missing. */
+  /** Rows to check: foreign ones first, then the newest that differ or are missing. */
   async diff(): Promise<ComparedRow[]> {
-    const { database } = this.#deps;
     const found: ComparedRow[] = [];
     for (const { gateway, skew, quietKeys } of this.#mirrors()) {
       const options = { max: MAX_DIFFERENCES, skew, quietKeys };
-      let rest = database.ask((db) => findDiff(db, gateway.name, options)) ?? [];
-      while (rest.length > 0) {
-        await turn();
-        const entries = rest.slice(0, RECORDS_PER_TURN);
-        rest = rest.slice(RECORDS_PER_TURN);
-        found.push(...(database.ask((db) => compareEntries(db, gateway.name, entries, skew)) ?? []));
-      }
+      found.push(...((await this.#reader.ask("diff", gateway.name, options)) ?? []));
     }
     return found.sort(diffOrder);
   }
 
-  /** @param text a console row, a request id or a record's id, or the beginning of one */
+  /** @param text a console row, a request id or a record's id, or a prefix of one */
   compared(text: string): ComparedRow[] {
     const skewOf = (gateway: string) => this.#mirrorOf(gateway)?.skew ?? 0;
     return this.#deps.database.ask((db) => findCompared(db, text, skewOf)) ?? [];
   }
 
-  /** Counts verdicts by day, in steps. @param db see openMirrorForReading */
-  *days(db: Database.Database, days: readonly Day[]): Generator<undefined, VerdictDay[]> {
+  /** Counts verdicts by day. */
+  async days(days: readonly Day[]): Promise<VerdictDay[]> {
     const found: VerdictDay[] = [];
     for (const { gateway, skew, quietKeys } of this.#mirrors())
-      found.push(...(yield* readDays(db, gateway.name, days, skew, quietKeys)));
+      found.push(...((await this.#reader.ask("days", gateway.name, days, skew, quietKeys)) ?? []));
     return found;
   }
 
@@ -187,10 +178,10 @@ export class Mirror {
     return answer;
   }
 
-  /** Returns how many rows were acknowledged; null: there are others than those that were shown. */
+  /** Returns how many rows were acknowledged; null: there are other rows than the person saw. */
   acknowledge({ gateway, key, certain, last_at, count: shown }: ShownAlarm, peer: string): number | null {
     const { database, usage, clock, log } = this.#deps;
-    // Shown by our clock, stored by the console's.
+    // The person saw our time; rows have the console's.
     const skew = gateway === null ? 0 : (this.#mirrorOf(gateway)?.skew ?? 0);
     const until = last_at === null ? null : last_at + skew;
     const alarm = { gateway, key, certain, until, count: shown };

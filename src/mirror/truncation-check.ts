@@ -13,7 +13,7 @@ import { queryNumber, queryValue } from "./store/query.ts";
 import { catchUp, type LastRecord, type MirrorUsage } from "./usage.ts";
 
 export interface TruncationCheckDeps {
-  /** Where the log's end is kept: beside the log, so that it outlives the end itself. */
+  /** Where the log's end is noted: beside the log, so that it survives the loss. */
   readonly file: string;
   readonly clock: Clock;
   readonly ticker: Ticker;
@@ -43,12 +43,12 @@ const WRITE_EVERY_MS = 30_000;
 /** A start does not wait for the index. */
 const FIRST_CHECK_MS = 5000;
 const MINUTE_MS = 60_000;
-/** The system writes to the disk within half a minute; a slow disk may need longer. */
+/** The system writes to the disk within half a minute. A slow disk may need longer. */
 const UNWRITTEN_MS = 10 * MINUTE_MS;
 
 /**
- * Notices that the usage log lost its end: a person put an older copy back, or a power cut took what was not on the disk.
- * Only the console has the requests of that time. They must not look foreign, so the time becomes a coverage gap.
+ * Detects that the usage log lost its end: a person restored an older copy, or a power cut lost what was not on the disk.
+ * Only the console has the requests of that time. They must not become foreign, so the time becomes a gap of the log.
  */
 export class TruncationCheck {
   readonly #deps: TruncationCheckDeps;
@@ -93,7 +93,7 @@ export class TruncationCheck {
     this.#noteEnd();
     return async () => {
       await this.#running;
-      // Closing the journal looks at its file once more.
+      // Closing the journal checks its file once more.
       database.ask((db) => this.#noteLoss(db));
       if (this.#earlier === null) await this.#save({ ...this.#end, clean: true });
     };
@@ -131,7 +131,7 @@ export class TruncationCheck {
     };
   }
 
-  /** Checks an earlier run's end also if no console is ever read, so that this run's can replace it. */
+  /** Checks an earlier run's end even if no console is ever read, so that this run's end can replace it. */
   async #checkAndSave(): Promise<void> {
     const { database, usage } = this.#deps;
     if (this.#earlier !== null) {
@@ -195,7 +195,7 @@ export class TruncationCheck {
 
 const MAX_BYTES = 4096;
 
-/** null: there is none, or it is damaged. Then nothing is known, which is no reason to doubt the log. */
+/** null: there is none, or it is damaged. Then nothing is known, and the log is not doubted. */
 function readLogEnd(file: string): LogEnd | null {
   try {
     // O_NONBLOCK: opening a named pipe would wait for its writer.
@@ -233,17 +233,17 @@ function lostEnd(
   // A log that began later, after damage or a deletion, holds every key only since then.
   const held = heldSince(db);
   if (held === null || held >= seenAt) return null;
-  // Records after the one that was seen may be lost too, but none is much later.
+  // Records after the noted one may be lost too, but none is much later.
   return watchedPart(db, lastStartBefore(db, seenAt), Math.min(now, seenAt + MINUTE_MS));
 }
 
-/** kill -9 alone loses nothing: the system has what was written, until a power cut or its own crash. */
+/** kill -9 alone loses nothing: the system keeps what was written, until a power cut or its own crash. */
 function powerCut(db: Database.Database, { clean, synced, at }: LogEnd, bootedAt: number): LogGap | null {
   if (clean || synced || bootedAt <= at) return null;
   return watchedPart(db, at - MINUTE_MS, Math.min(bootedAt, at + UNWRITTEN_MS));
 }
 
-/** Without the time before a key was held, or that was pruned: nothing in there is an alarm anyway. */
+/** Without the time before a key was held, and without what was pruned: nothing in it can raise an alarm. */
 function watchedPart(db: Database.Database, from: number, to: number): LogGap | null {
   const begin = Math.max(from, keptFrom(db), heldSince(db) ?? to);
   return begin < to ? { from: begin, to } : null;
@@ -254,8 +254,8 @@ function heldSince(db: Database.Database): number | null {
 }
 
 /**
- * When the last record before this time began. Not one in flight or interrupted: a running process may have appended it to
- * the older copy, so it says nothing about those before it.
+ * When the last record before this time began. Records in flight or interrupted do not count: a running process may have
+ * appended them to the older copy, so they prove nothing about the records before them.
  */
 function lastStartBefore(db: Database.Database, time: number): number {
   // By id, from the end. The plus keeps SQLite from sorting the whole log by another index.

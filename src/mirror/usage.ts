@@ -22,7 +22,7 @@ export interface LastRecord {
   readonly started_at: number;
 }
 
-/** Throws a ConsoleFault if the database cannot be used: a failure must not look as if all were well. */
+/** Throws a ConsoleFault if the database cannot be used: a failure must not look like success. */
 export function askOrFail<T>(
   database: Pick<MirrorDatabase, "ask">,
   question: (db: Database.Database) => T,
@@ -36,7 +36,7 @@ export function askOrFail<T>(
 
 /** Brings the index up to date, and returns the newest record that it must have then. Throws a ConsoleFault. */
 export async function catchUp(usage: Pick<MirrorUsage, "catchUp" | "last">): Promise<LastRecord | null> {
-  // Asked before: a record that begins meanwhile may not be in the index yet.
+  // Read first: a record that begins meanwhile may not be in the index yet.
   const newest = usage.last();
   try {
     await usage.catchUp();

@@ -12,7 +12,7 @@ export interface StoredLogin {
   readonly accessToken?: Secret;
   /** new-api: the numeric user id. */
   readonly user?: string | null;
-  /** A digest of the configured token that this login came from. Once another is configured, that one is used. */
+  /** A digest of the configured token that this login came from. If another token is configured, that one is used. */
   readonly seed?: string | null;
 }
 
@@ -26,7 +26,7 @@ type Entries = ReadonlyMap<string, Entry>;
 type VaultFile =
   | { readonly state: "read"; readonly entries: Entries }
   | { readonly state: "missing" | "damaged" }
-  /** Neither read nor overwritten until a person has looked at it. */
+  /** Neither read nor overwritten until a person has fixed it. */
   | { readonly state: "refused"; readonly why: string };
 
 const VERSION = 1;
@@ -84,7 +84,7 @@ export class Vault {
     return written;
   }
 
-  /** All stored secrets, to remove them from texts. A new list only when they have changed. */
+  /** All stored secrets, to redact them. The list is a new one only if they changed. */
   secrets(): readonly Secret[] {
     return this.#secrets;
   }

@@ -14,7 +14,7 @@ export type RecordVerdict = "matched" | "differs" | "pending" | "missing";
 
 /**
  * How a match was found. presumed: a record that never got an id absorbs one row of its key and model in its time. sum:
- * several alike on both sides, which cannot be told apart.
+ * several are alike on both sides, and only their number was compared.
  */
 export type How = "id" | "pair" | "presumed" | "sum";
 
@@ -22,7 +22,7 @@ export interface JudgedRow {
   readonly identity: string;
   readonly verdict: RowVerdict;
   readonly how: How | null;
-  /** Of a foreign row: this gateway hands out ids, and no request of ours has this one. */
+  /** For a foreign row: this gateway sends ids, and no request of ours has this one. */
   readonly certain: boolean;
   /** The record it belongs to. */
   readonly record: string | null;

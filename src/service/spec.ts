@@ -1,71 +1,71 @@
 import { dirname, isAbsolute, join } from "node:path";
 import type { Paths } from "../core/paths.ts";
 
-/** What an installed service must know. Every path is absolute, and nothing in it is a secret. */
+/** What a service file says. Every path is absolute, and nothing in it is a secret. */
 export interface ServiceSpec {
-  /** The node binary, by a path that outlives an upgrade where there is one. */
+  /** The node binary, by a path that survives an upgrade where there is one. */
   readonly node: string;
   /** `dist/cli/main.js` of the installed package. */
   readonly main: string;
   readonly config: string;
-  /** KEYBEARER_HOME, if it was set when the service was installed. */
-  readonly home: string | null;
-  /** What else decides where the files are: the XDG variables that were set in the shell. A manager has its own. */
+  /** PATH for `command:` sources, and the variables that decide where the files are. */
   readonly environment: Readonly<Record<string, string>>;
-  /** Folders the daemon writes to. All else is read-only for it under systemd. */
+  /** Folders the daemon writes to. Under systemd everything else is read-only. */
   readonly writable: readonly string[];
   /**
-   * Whether systemd gives it a read-only view of the file system. It must not where a tool is recognised by `process:`,
-   * and cannot where users may not make namespaces.
+   * systemd gives the service its own read-only view of the file system. Not with `process:`, because no other process can
+   * be inspected from a user namespace, and not where users may not create namespaces.
    */
   readonly namespaces: boolean;
-  /** PATH, for what `command:` sources start. */
-  readonly path: string;
-  /** Where launchd writes what the daemon says. systemd has its journal. */
+  /** The file launchd writes the daemon's output to. systemd has the journal. */
   readonly logFile: string;
 }
 
-/** What can be read out of an installed unit or agent. */
-export interface InstalledUnit {
+/** What is read back from an installed service file. */
+export interface InstalledService {
   readonly node: string;
   readonly main: string;
   readonly config: string;
-  readonly home: string | null;
-  /** The XDG variables it sets. */
+  /** Those of PATH_VARIABLES that it sets. */
   readonly environment: Readonly<Record<string, string>>;
-  /** It has a view of the file system of its own, in which no other process can be looked at. */
   readonly namespaces: boolean;
+  /** null: systemd's journal. */
+  readonly logFile: string | null;
   readonly format: number;
 }
 
-/** Goes up when a template changes so that an installed file should be written anew. */
+/** Goes up when a template changes so that installed files should be written again. */
 export const FORMAT = 1;
 
-/** The variables of places.ts, so that the daemon finds the folders that the command line finds. */
-export const PLACE_VARIABLES = ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"] as const;
+/** The variables that core/paths.ts reads: with them the daemon finds the same folders as the command line. */
+export const PATH_VARIABLES = ["KEYBEARER_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"];
 
-export interface SpecDeps {
+export interface SpecOptions {
   readonly node: string;
   readonly main: string;
   readonly paths: Paths;
-  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly env: NodeJS.ProcessEnv;
   readonly namespaces: boolean;
 }
 
-export function specOf({ node, main, paths, env, namespaces }: SpecDeps): ServiceSpec {
-  const home = env.KEYBEARER_HOME ? join(paths.state, "..") : null;
-  const set = PLACE_VARIABLES.flatMap((name) => {
-    const value = env[name];
-    return value !== undefined && isAbsolute(value) ? [[name, value] as const] : [];
-  });
-  // The folder of config.yaml, too, since a tool can be switched off and on in the dashboard. Not that of a file which
-  // was named: it may be the person's whole home.
-  const beside = paths.own.filter((folder) => folder === dirname(paths.config));
+export function createSpec({ node, main, paths, env, namespaces }: SpecOptions): ServiceSpec {
+  const environment: Record<string, string> = { PATH: servicePath(env.HOME) };
+  // KEYBEARER_HOME overrides the others.
+  if (env.KEYBEARER_HOME) environment.KEYBEARER_HOME = dirname(paths.state);
+  else
+    for (const name of PATH_VARIABLES) {
+      const value = env[name];
+      if (value !== undefined && isAbsolute(value)) environment[name] = value;
+    }
+  // The dashboard edits config.yaml. The folder of a file named with --config stays read-only: it may be the home folder.
+  const configFolder = paths.own.filter((folder) => folder === dirname(paths.config));
   return {
-    ...{ node, main, config: paths.config, home, namespaces },
-    environment: home === null ? Object.fromEntries(set) : {},
-    writable: [paths.state, paths.run, ...beside],
-    path: servicePath(env.HOME),
+    node,
+    main,
+    config: paths.config,
+    environment,
+    writable: [paths.state, paths.run, ...configFolder],
+    namespaces,
     logFile: join(paths.state, "keybearer.log"),
   };
 }
@@ -74,29 +74,167 @@ const SYSTEM_PATH = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
 const PACKAGE_MANAGERS = ["/opt/homebrew/bin", "/home/linuxbrew/.linuxbrew/bin", "/snap/bin"];
 
 /**
- * Where people's programs lie as a rule, the same from whichever shell the service is installed: with that shell's own
- * PATH in it, every other terminal would make another file of it. The person's folders come last, being the easiest to
- * put something into.
+ * Not the shell's PATH: then each terminal would render a different file. The user's folders come last, because
+ * anything can put a program there.
  */
-export function servicePath(home: string | undefined): string {
+function servicePath(home: string | undefined): string {
   const own = home !== undefined && isAbsolute(home) ? [join(home, ".local/bin"), join(home, "bin")] : [];
   return [...SYSTEM_PATH, ...PACKAGE_MANAGERS, ...own].join(":");
 }
 
-/** Why no service file can be written from this; null: it can. Otherwise writing it throws just that. */
+/** Why no service file can be written from this; null: it can. */
 export function specFault(spec: ServiceSpec, manager: "systemd" | "launchd"): string | null {
-  const { node, main, config, home, environment, writable, path, logFile } = spec;
-  const texts = [node, main, config, home ?? "", path, logFile, ...writable, ...Object.values(environment)];
-  // It would end the line, and what follows would count as a line of its own. XML cannot even write most of them.
-  const broken = texts.find((text) =>
-    [...text].some((character) => character < " " || character === "\u007f"),
-  );
-  if (broken !== undefined) {
-    return `a service cannot have a path or variable with a line break or control character in it: ${JSON.stringify(broken)}`;
-  }
-  // As it checks before it starts anything, however it was escaped.
-  if (manager === "systemd" && /["'\\]/.test(node)) {
+  const { node, main, config, environment, writable, logFile } = spec;
+  const values = [node, main, config, logFile, ...writable, ...Object.values(environment)];
+  // A line break would start a directive of its own. XML has no way to write most control characters.
+  const bad = values.find((value) => [...value].some((char) => char < " " || char === "\u007f"));
+  if (bad !== undefined)
+    return `a service cannot have a path or variable with a line break or control character in it: ${JSON.stringify(bad)}`;
+  // systemd checks this before it starts anything, however the path is escaped.
+  if (manager === "systemd" && /["'\\]/.test(node))
     return `systemd starts no program with a quote or backslash in its path: ${node} → install node elsewhere`;
-  }
   return null;
+}
+
+export interface StablePath {
+  readonly path: string;
+  /** What happens when an upgrade removes this path, and what to type then; null: the path survives upgrades. */
+  readonly warning: string | null;
+}
+
+/** Resolves every link in a path; null: nothing is there. */
+export type Realpath = (path: string) => string | null;
+
+/** Links that survive an upgrade. One is used if it leads to the binary that runs now. */
+const SYSTEM_NODES = [
+  "/usr/bin/node",
+  "/usr/local/bin/node",
+  "/opt/homebrew/bin/node",
+  "/opt/local/bin/node",
+  "/snap/bin/node",
+  "/run/current-system/sw/bin/node",
+  "/home/linuxbrew/.linuxbrew/bin/node",
+];
+
+interface VersionManager {
+  readonly name: string;
+  /** Matches the path of one version of node. */
+  readonly version: RegExp;
+  /** Paths that lead to the version in use, where the manager has one that works without a shell. */
+  readonly current?: (match: RegExpExecArray) => readonly string[];
+}
+
+/** Shims are never used: they depend on the working folder and on variables that only a shell has. */
+const VERSION_MANAGERS: readonly VersionManager[] = [
+  {
+    name: "Homebrew",
+    version: /^(.*)\/Cellar\/(node(?:@\d+)?)\/[^/]+\/bin\/node$/,
+    // A numbered formula has no link in bin, only one in opt.
+    current: ([, prefix, formula]) => [`${prefix}/opt/${formula}/bin/node`, `${prefix}/bin/node`],
+  },
+  { name: "nvm", version: /\/versions\/node\/v[^/]+\/bin\/node$/ },
+  {
+    name: "fnm",
+    version: /^(.*)\/node-versions\/v[^/]+\/installation\/bin\/node$/,
+    current: ([, root]) => [`${root}/aliases/default/bin/node`],
+  },
+  { name: "volta", version: /\/tools\/image\/node\/[^/]+\/bin\/node$/ },
+  {
+    name: "mise",
+    version: /^(.*\/(?:mise|rtx)\/installs\/node)\/((\d+)\.\d+)?[^/]*\/bin\/node$/,
+    // Its aliases are links, which an upgrade moves.
+    current: ([, root, minor = "latest", major = "latest"]) =>
+      ["lts", "latest", major, minor].map((alias) => `${root}/${alias}/bin/node`),
+  },
+  { name: "asdf", version: /\/installs\/nodejs\/[^/]+\/bin\/node$/ },
+  { name: "nodenv", version: /\/\.?nodenv\/versions\/[^/]+\/bin\/node$/ },
+  { name: "n", version: /\/n\/versions\/node\/[^/]+\/bin\/node$/ },
+  {
+    name: "nodebrew",
+    version: /^(.*\/\.nodebrew)\/node\/v[^/]+\/bin\/node$/,
+    current: ([, root]) => [`${root}/current/bin/node`],
+  },
+  {
+    name: "nvs",
+    version: /^(.*\/\.nvs)\/(?:default|node\/[^/]+\/[^/]+)\/bin\/node$/,
+    current: ([, root]) => [`${root}/default/bin/node`],
+  },
+  { name: "proto", version: /\/\.proto\/tools\/node\/[^/]+\/(?:bin\/)?node$/ },
+  {
+    name: "Nix",
+    version: /^\/nix\/store\/[^/]+\/bin\/node$/,
+    current: () => ["/run/current-system/sw/bin/node", "/nix/var/nix/profiles/default/bin/node"],
+  },
+];
+
+/** fnm's links for one shell, removed with that shell. */
+const SHELL_ONLY = /\/fnm_multishells\//;
+
+export function stableNode(execPath: string, realpath: Realpath): StablePath {
+  const real = realpath(execPath) ?? execPath;
+  const manager = versionManagerOf(real);
+  const match = manager?.version.exec(real);
+  const current = match ? (manager?.current?.(match) ?? []) : [];
+  const stable = [...current, ...SYSTEM_NODES].find((path) => realpath(path) === real);
+  if (stable !== undefined) return { path: stable, warning: null };
+  if (manager !== undefined) {
+    const warning = `this node belongs to one version of ${manager.name}: ${real}. the service stops working when you remove that version; after you change versions: keybearer service install`;
+    return { path: real, warning };
+  }
+  // A path that no manager owns stays as it was typed, links included: the owner moves the link at an upgrade.
+  return { path: SHELL_ONLY.test(execPath) ? real : execPath, warning: null };
+}
+
+function versionManagerOf(node: string): VersionManager | undefined {
+  return VERSION_MANAGERS.find(({ version }) => version.test(node));
+}
+
+interface PackageManager {
+  /** Matches the path of one version of the package. */
+  readonly version: RegExp;
+  /** Paths that lead to the installed version. */
+  readonly current: (match: RegExpExecArray) => readonly string[];
+  readonly warning: string;
+}
+
+const PACKAGES: readonly PackageManager[] = [
+  {
+    version: /\/_npx\/|\/dlx-[^/]+\/|\/dlx\/|\/bunx-/,
+    current: () => [],
+    warning:
+      "this keybearer is in a cache that is cleared from time to time, and the service would be gone with it. install it first: npm install -g keybearer",
+  },
+  {
+    version: /^(.*)\/\.pnpm\/keybearer@[^/]+\/node_modules(\/keybearer\/.*)$/,
+    // .pnpm is beside node_modules for global packages, and inside it for all others.
+    current: ([, root, rest]) => [`${root}/node_modules${rest}`, `${root}${rest}`],
+    warning:
+      "pnpm keeps each version of keybearer in a folder of its own. after an upgrade of keybearer: keybearer service install",
+  },
+  {
+    version: /^(.*)\/Cellar\/keybearer\/[^/]+(\/.*)$/,
+    current: ([, prefix, rest]) => [`${prefix}/opt/keybearer${rest}`],
+    warning:
+      "Homebrew keeps each version of keybearer in a folder of its own. after an upgrade of keybearer: keybearer service install",
+  },
+];
+
+/** `dist/cli/main.js` by a path that survives an upgrade, where there is one. */
+export function stablePackage(main: string, realpath: Realpath): StablePath {
+  const real = realpath(main) ?? main;
+  for (const { version, current, warning } of PACKAGES) {
+    const match = version.exec(real);
+    if (match === null) continue;
+    const stable = current(match).find((path) => realpath(path) === real);
+    return stable === undefined ? { path: real, warning } : { path: stable, warning: null };
+  }
+  return { path: real, warning: oneNodeOnly(real) };
+}
+
+/** npm installs a global package into the folder of the node it runs on. */
+function oneNodeOnly(main: string): string | null {
+  const root = /^(.*)\/lib\/node_modules\/keybearer\//.exec(main)?.[1];
+  const manager = root === undefined ? undefined : versionManagerOf(`${root}/bin/node`);
+  if (manager === undefined) return null;
+  return `this keybearer was installed for one version of node that ${manager.name} keeps. after you change versions: npm install -g keybearer, then keybearer service install`;
 }

@@ -1,21 +1,21 @@
 import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
-import { logs } from "../../src/cli/service/logs/logs.ts";
+import type { ContextOptions } from "../../src/cli/service/context.ts";
+import { logs } from "../../src/cli/service/logs.ts";
 import { restart } from "../../src/cli/service/restart.ts";
-import type { SceneDeps } from "../../src/cli/service/scene.ts";
-import { checkCommand, exitInWords } from "../../src/cli/service/status/exit-words.ts";
-import { uninstall } from "../../src/cli/service/uninstall/uninstall.ts";
+import { checkCommand, describeExit } from "../../src/cli/service/status.ts";
+import { uninstall } from "../../src/cli/service/uninstall.ts";
 import { findPaths } from "../../src/core/paths.ts";
-import { plistText } from "../../src/service/launchd/plist.ts";
-import { specOf } from "../../src/service/spec.ts";
-import { unitText } from "../../src/service/systemd/unit.ts";
-import { template } from "../../src/service/template.ts";
+import { renderPlist } from "../../src/service/plist.ts";
+import { createSpec } from "../../src/service/spec.ts";
+import { renderUnit } from "../../src/service/unit.ts";
 import { newHome } from "../doubles/command.ts";
 import { LaunchctlRecorder } from "../doubles/launchctl-recorder.ts";
+import { ROOT } from "../doubles/paths.ts";
 import { createSystemctl } from "../doubles/systemctl-script.ts";
 
-/** Whose files go, whose stay, and what is said of a service that is in no good state. */
+/* Which files are removed, which stay, and what is printed about a service that does not work. */
 
 const onLinux = { skip: process.platform === "linux" ? false : "systemd is Linux's" };
 const CONFIG =
@@ -27,8 +27,8 @@ interface Said {
   readonly stderr: string;
 }
 
-/** What a command says when nobody is at a terminal. */
-async function heard(work: () => Promise<void>): Promise<Said> {
+/** What a command prints without a terminal. */
+async function printed(work: () => Promise<void>): Promise<Said> {
   const { stdout, stderr, stdin } = process;
   const kept = { out: stdout.write, err: stderr.write, tty: stdin.isTTY };
   const said = { stdout: "", stderr: "" };
@@ -59,34 +59,35 @@ function put(folder: string, ...files: readonly string[]): void {
 }
 
 /** A home folder, and the files of an installation of its own below it: h and h/k. */
-async function scene(t: Test) {
+async function prepare(t: Test) {
   const folder = await newHome(t);
-  const [home, own] = [join(folder, "h"), join(folder, "h/k")];
+  const home = join(folder, "h");
+  const own = join(home, "k");
   put(own, "config.yaml");
   const systemctl = await createSystemctl(folder);
   const shell = { ...systemctl.env, HOME: home };
-  const deps = (env: NodeJS.ProcessEnv = { KEYBEARER_HOME: own }): SceneDeps => ({
-    ...{ env: { ...shell, ...env }, home, platform: "linux" },
+  const deps = (env: NodeJS.ProcessEnv = { KEYBEARER_HOME: own }): ContextOptions => ({
+    env: { ...shell, ...env },
+    home,
+    platform: "linux",
   });
   const unit = join(home, ".config/systemd/user/keybearer.service");
   /** As the installer of that shell would write it. */
   const installed = (env: NodeJS.ProcessEnv = { KEYBEARER_HOME: own }, config?: string) => {
     const paths = findPaths({ env, home, config });
-    const spec = specOf({
-      ...{ node: process.execPath, main: process.argv[1] ?? "", paths, env, namespaces: true },
-    });
+    const main = process.argv[1] ?? "";
+    const spec = createSpec({ node: process.execPath, main, paths, env, namespaces: true });
     put(dirname(unit), "keybearer.service");
-    writeFileSync(unit, unitText(template("keybearer.service"), spec));
-    return { paths, spec };
+    writeFileSync(unit, renderUnit(readFileSync(join(ROOT, "service/keybearer.service"), "utf8"), spec));
   };
   return { folder, home, own, systemctl, deps, unit, installed };
 }
 
 t.test(
-  "a purge goes by the names that keybearer writes, in every folder, and through no link",
+  "a purge removes the names that keybearer writes, in every folder, and follows no link",
   onLinux,
   async (t) => {
-    const { own, home, deps, systemctl } = await scene(t);
+    const { own, home, deps, systemctl } = await prepare(t);
     const undo = "state/undo/claude-code-2026-11-15T11-25-12-000Z";
     const ours = [
       ...["config.yaml", "keys/codex", "keys/codex-2", "keys/codex.0123456789ab.tmp", "run/control.sock"],
@@ -119,12 +120,12 @@ t.test(
     symlinkSync(join(home, "outside"), join(own, "state/undo/link"));
     symlinkSync(join(home, "outside"), join(own, "state/log-end.json"));
     symlinkSync("4711", join(own, ".config.yaml.lock"));
-    const asked = await heard(() => uninstall({ purge: true }, deps()));
+    const asked = await printed(() => uninstall({ purge: true }, deps()));
     t.match(asked, { code: 2, stderr: /keybearer service uninstall --purge --yes\nnothing was changed/ });
-    const dry = await heard(() => uninstall({ purge: true, dryRun: true }, deps()));
+    const dry = await printed(() => uninstall({ purge: true, dryRun: true }, deps()));
     t.match(dry.stdout, `would remove ${join(own, "keys/codex")}\n`);
     for (const file of [...ours, ...theirs]) t.ok(existsSync(join(own, file)), `${file} is still there`);
-    const { code, stdout } = await heard(() => uninstall({ purge: true, yes: true }, deps()));
+    const { code, stdout } = await printed(() => uninstall({ purge: true, yes: true }, deps()));
     t.equal(code, 0);
     for (const file of ours) {
       t.notOk(existsSync(join(own, file)), `${file} is gone`);
@@ -132,7 +133,7 @@ t.test(
     }
     for (const file of theirs) t.ok(existsSync(join(own, file)), `${file} stays`);
     for (const file of [...theirs.filter((each) => !each.includes("deep")), "keys/deep"])
-      t.match(stdout, `stays: ${join(own, file)}: keybearer did not make it`);
+      t.match(stdout, `stays: ${join(own, file)}: keybearer did not create it`);
     t.match(stdout, /stays: .*log-end\.json: it is a link/);
     t.match(stdout, /stays: .*undo\/link: it is a link/);
     t.notMatch(stdout, /stays: .*lock/);
@@ -141,40 +142,38 @@ t.test(
   },
 );
 
-t.test(
-  "a purge leaves no empty folder, no home folder is purged, and no link followed",
-  onLinux,
-  async (t) => {
-    const { own, home, deps } = await scene(t);
-    put(own, "keys/codex", "state/usage/2026-11-15.jsonl", "state/index.db", "run/control.sock");
-    symlinkSync(own, join(home, "link"));
-    const yes = { purge: true, yes: true };
-    t.match(await heard(() => uninstall(yes, { ...deps({ KEYBEARER_HOME: own }), home: own })), {
-      ...{ code: 1, stderr: /is, or holds, your home folder\nnothing was changed/ },
-    });
-    t.match(await heard(() => uninstall(yes, deps({ KEYBEARER_HOME: join(home, "link") }))), {
-      ...{ code: 1, stderr: /is a link, which is not followed/ },
-    });
-    writeFileSync(join(own, "config.yaml"), "tools: [");
-    const dry = await heard(() => uninstall({ purge: true, dryRun: true }, deps()));
-    t.match(dry.stdout, /stays: .*keys\/codex: without a config\.yaml that can be read, nobody knows/);
-    put(own, "config.yaml");
-    t.equal((await heard(() => uninstall(yes, deps()))).code, 0);
-    t.notOk(existsSync(own));
-  },
-);
+t.test("a purge leaves no empty folder, purges no home folder, and follows no link", onLinux, async (t) => {
+  const { own, home, deps } = await prepare(t);
+  put(own, "keys/codex", "state/usage/2026-11-15.jsonl", "state/index.db", "run/control.sock");
+  symlinkSync(own, join(home, "link"));
+  const yes = { purge: true, yes: true };
+  t.match(await printed(() => uninstall(yes, { ...deps({ KEYBEARER_HOME: own }), home: own })), {
+    code: 1,
+    stderr: /is, or contains, your home folder\nnothing was changed/,
+  });
+  t.match(await printed(() => uninstall(yes, deps({ KEYBEARER_HOME: join(home, "link") }))), {
+    code: 1,
+    stderr: /is a link, which is not followed/,
+  });
+  writeFileSync(join(own, "config.yaml"), "tools: [");
+  const dry = await printed(() => uninstall({ purge: true, dryRun: true }, deps()));
+  t.match(dry.stdout, /stays: .*keys\/codex: only a config\.yaml that can be read says/);
+  put(own, "config.yaml");
+  t.equal((await printed(() => uninstall(yes, deps()))).code, 0);
+  t.notOk(existsSync(own));
+});
 
-t.test("what goes is the service's; where this shell has other files, nothing does", onLinux, async (t) => {
-  const { own, home, deps, installed, unit, systemctl } = await scene(t);
+t.test("a purge removes the service's files, and nothing if this shell has others", onLinux, async (t) => {
+  const { own, home, deps, installed, unit, systemctl } = await prepare(t);
   installed();
   const usual = join(home, ".config/keybearer");
   put(usual, "config.yaml");
   put(join(home, ".local/state/keybearer"), "usage/2026-11-15.jsonl");
   put(own, "state/usage/2026-11-15.jsonl");
-  const [plain, inOwn] = [deps({}), deps()];
+  const plain = deps({});
   for (const options of [{ yes: true }, { dryRun: true }]) {
-    const refused = await heard(() => uninstall({ purge: true, ...options }, plain));
-    t.match(refused, { code: 1, stdout: "", stderr: /--purge takes nothing away here/ });
+    const refused = await printed(() => uninstall({ purge: true, ...options }, plain));
+    t.match(refused, { code: 1, stdout: "", stderr: /--purge removes nothing here/ });
     t.match(
       refused.stderr,
       `the service has ${join(own, "config.yaml")} and ${join(own, "state")}, and this shell`,
@@ -184,24 +183,24 @@ t.test("what goes is the service's; where this shell has other files, nothing do
   }
   t.same(systemctl.changes(), []);
   t.ok(existsSync(unit));
-  const kept = await heard(() => uninstall({}, plain));
+  const kept = await printed(() => uninstall({}, plain));
   t.match(kept, { code: 0, stdout: `${join(own, "config.yaml")} and the usage log stay` });
   t.notOk(existsSync(unit));
   installed({}, join(home, "named.yaml"));
-  const named = await heard(() => uninstall({ purge: true, yes: true }, plain));
+  const named = await printed(() => uninstall({ purge: true, yes: true }, plain));
   t.match(named, { code: 1, stderr: `the service has ${join(home, "named.yaml")}, and this shell ${usual}` });
   installed();
-  t.equal((await heard(() => uninstall({ purge: true, yes: true }, inOwn))).code, 0);
+  t.equal((await printed(() => uninstall({ purge: true, yes: true }, deps()))).code, 0);
   t.notOk(existsSync(own));
   t.ok(existsSync(join(usual, "config.yaml")), "another installation is not touched");
   t.ok(existsSync(join(home, ".local/state/keybearer/usage/2026-11-15.jsonl")));
 });
 
-t.test("under launchd, the log is the service's own, whatever this shell has", async (t) => {
-  const { home, own } = await scene(t);
+t.test("under launchd, the log is the service's own, whatever this shell's variables are", async (t) => {
+  const { home, own } = await prepare(t);
   const launchctl = new LaunchctlRecorder(process.getuid?.() ?? 501);
   const tailed: (string | undefined)[] = [];
-  const run: SceneDeps["run"] = async (argv, options) => {
+  const run: ContextOptions["run"] = async (argv, options) => {
     if (argv[0] !== "tail") return launchctl.run(argv, options);
     tailed.push(argv.at(-1));
     options?.onLine?.("said");
@@ -209,23 +208,24 @@ t.test("under launchd, the log is the service's own, whatever this shell has", a
   };
   const paths = findPaths({ env: { KEYBEARER_HOME: own }, home });
   const env = { KEYBEARER_HOME: own };
-  const spec = specOf({ node: "/n", main: "/m", paths, env, namespaces: false });
+  const spec = createSpec({ node: "/n", main: "/m", paths, env, namespaces: false });
   const agents = join(home, "Library/LaunchAgents");
   put(agents, "com.keybearer.plist");
-  writeFileSync(join(agents, "com.keybearer.plist"), plistText(template("com.keybearer.plist"), spec));
-  const said = await heard(() => logs({ lines: "5" }, { env: {}, home, platform: "darwin", run }));
+  const template = readFileSync(join(ROOT, "service/com.keybearer.plist"), "utf8");
+  writeFileSync(join(agents, "com.keybearer.plist"), renderPlist(template, spec));
+  const said = await printed(() => logs({ lines: "5" }, { env: {}, home, platform: "darwin", run }));
   t.match(said, { code: 0, stdout: "said\n" });
   t.same(tailed, [join(own, "state/keybearer.log")]);
 });
 
-t.test("a file that is not keybearer's is left alone, with what to do", onLinux, async (t) => {
-  const { unit, deps, systemctl } = await scene(t);
+t.test("a file that keybearer did not write is left alone, with what to do", onLinux, async (t) => {
+  const { unit, deps, systemctl } = await prepare(t);
   put(dirname(unit), "keybearer.service");
-  for (const work of [uninstall, restart]) {
-    const said = await heard(() => work({}, deps()));
-    t.match(said, { code: 1, stderr: /left alone: it was not written by keybearer\n→ move it away \(mv / });
+  for (const command of [() => uninstall({}, deps()), () => restart(deps())]) {
+    const said = await printed(command);
+    t.match(said, { code: 1, stderr: /left alone: keybearer did not write it\n→ move it away \(mv / });
   }
-  t.match(await heard(() => uninstall({ dryRun: true }, deps())), {
+  t.match(await printed(() => uninstall({ dryRun: true }, deps())), {
     code: 1,
     stdout: "",
     stderr: /→ move it away/,
@@ -234,10 +234,10 @@ t.test("a file that is not keybearer's is left alone, with what to do", onLinux,
   t.same(systemctl.changes(), []);
 });
 
-t.test("logs --json is JSON in every line, the manager's own lines too", onLinux, async (t) => {
-  const { deps, systemctl } = await scene(t);
+t.test("logs --json prints JSON in every line, for the manager's own lines too", onLinux, async (t) => {
+  const { deps, systemctl } = await prepare(t);
   systemctl.journal('{"level":"warn","msg":"ours"}\nMain process exited\n{ broken\n');
-  const { stdout } = await heard(() => logs({ lines: "5", json: true }, deps()));
+  const { stdout } = await printed(() => logs({ lines: "5", json: true }, deps()));
   t.same(
     stdout
       .trim()
@@ -251,46 +251,50 @@ t.test("logs --json is JSON in every line, the manager's own lines too", onLinux
   );
 });
 
-t.test("restart makes the folders that are gone, and says what the daemon said", onLinux, async (t) => {
-  const { deps, installed, own, systemctl } = await scene(t);
+t.test("restart creates missing folders, and prints what the daemon reported", onLinux, async (t) => {
+  const { deps, installed, own, systemctl } = await prepare(t);
   installed();
   const failed = { ActiveState: "failed", SubState: "failed", ExecMainCode: 1, ExecMainStatus: 78 };
   systemctl.failStarts();
   systemctl.state({ ...failed, StatusText: "did not start: cannot make the folder /x: EROFS" });
-  const told = await heard(() => restart({}, deps()));
-  t.match(told, { code: 78, stderr: /it did not start: cannot make the folder \/x: EROFS \(exit code 78\)/ });
-  t.match(told.stderr, /→ keybearer service restart\n$/);
+  const failedStart = await printed(() => restart(deps()));
+  t.match(failedStart, {
+    code: 78,
+    stderr: /it did not start: cannot make the folder \/x: EROFS \(exit code 78\)/,
+  });
+  t.match(failedStart.stderr, /→ keybearer service restart\n$/);
   t.ok(existsSync(join(own, "state")));
   t.ok(existsSync(join(own, "run")));
   rmSync(join(own, "state"), { recursive: true });
   systemctl.state(failed);
-  const elsewhere = await heard(() => restart({}, deps({})));
+  const elsewhere = await printed(() => restart(deps({})));
   t.match(elsewhere.stderr, `→ keybearer check ${join(own, "config.yaml")}\n`);
   t.ok(existsSync(join(own, "state")), "the service's, not this shell's");
 });
 
-t.test("every way to end has words and what to type", async (t) => {
-  const about = { check: "keybearer check /c.yaml", said: null };
+t.test("every exit has an explanation and what to type", async (t) => {
+  const check = "keybearer check /c.yaml";
   for (const code of [2, 69, 75, 78, 200, 203, 217, 218, 226, 228, 233]) {
-    const { what, next } = exitInWords({ code, signal: null }, about);
+    const { what, next } = describeExit({ code, signal: null }, null, check);
     t.match(what, new RegExp(`^(?!it ended with).+ \\(exit code ${code}\\)$`));
     t.match(next, /^(keybearer|systemctl) /);
   }
-  const words = (code: number, said: string) => exitInWords({ code, signal: null }, { ...about, said });
-  t.same(words(78, "did not start: /c.yaml:1:1: no"), {
-    ...{ what: "it did not start: /c.yaml:1:1: no (exit code 78)", next: about.check },
+  const exit = (code: number, statusText: string) => describeExit({ code, signal: null }, statusText, check);
+  t.same(exit(78, "did not start: /c.yaml:1:1: no"), {
+    what: "it did not start: /c.yaml:1:1: no (exit code 78)",
+    next: check,
   });
-  t.same(words(78, "did not start: others can write to /s → chmod 700 /s").next, "chmod 700 /s");
+  t.same(exit(78, "did not start: others can write to /s → chmod 700 /s").next, "chmod 700 /s");
   t.match(
-    words(69, "did not start: [::1]:5397 is taken by nginx (pid 7). stop it").what,
+    exit(69, "did not start: [::1]:5397 is taken by nginx (pid 7). stop it").what,
     /taken by nginx \(pid 7\)/,
   );
   t.match(
-    words(78, "serving http://localhost:5397").what,
+    exit(78, "serving http://localhost:5397").what,
     /config\.yaml cannot be used/,
-    "an older word says nothing",
+    "an older status says nothing",
   );
-  t.match(exitInWords({ code: null, signal: "SIGKILL" }, about), {
+  t.match(describeExit({ code: null, signal: "SIGKILL" }, null, check), {
     what: /SIGKILL/,
     next: "keybearer service logs",
   });

@@ -66,7 +66,7 @@ async function typedNow(words: readonly string[], env: NodeJS.ProcessEnv): Promi
   }
 }
 
-async function scene(t: Test, config: string | null = CONFIG) {
+async function prepare(t: Test, config: string | null = CONFIG) {
   const folder = await newHome(t);
   const [home, keybearer] = [join(folder, "h"), join(folder, "k")];
   for (const each of [home, keybearer]) await mkdir(each, { mode: 0o700 });
@@ -91,7 +91,7 @@ t.test(
   "without a user manager there is a reason and another way, and nothing is written",
   onLinux,
   async (t) => {
-    const { systemctl, unit, service, keybearer } = await scene(t);
+    const { systemctl, unit, service, keybearer } = await prepare(t);
     systemctl.silence();
     const [install, dry, status, gone] = await Promise.all(
       ["install", "install --dry-run", "status", "uninstall"].map((line) => service(line)),
@@ -99,7 +99,7 @@ t.test(
     t.match(install, { code: 1, stderr: /does not answer here: Failed to connect to bus: No medium found/ });
     t.match(install?.stderr, /keybearer run/);
     t.match(status, { code: 1, stderr: /does not answer/ });
-    t.match(dry, { code: 0, stderr: /could not be installed: / });
+    t.match(dry, { code: 0, stderr: /could not be installed now: / });
     t.match(dry?.stdout, `would write ${unit}:\n\n# keybearer unit`);
     t.match(dry?.stdout, join(keybearer, "config.yaml"));
     t.match(dry?.stdout, STARTED.map((line) => `would run ${line}`).join("\n"));
@@ -118,25 +118,25 @@ t.test(
     await new Promise((resolve) => taken.once("listening", resolve));
     const address = taken.address();
     const port = typeof address === "object" ? address?.port : 0;
-    const scenes = await Promise.all([
-      scene(t, null),
-      scene(t, `${CONFIG}limits: {}\n`),
-      scene(t, CONFIG.replace("localhost:0", `localhost:${port}`)),
-      scene(t),
+    const homes = await Promise.all([
+      prepare(t, null),
+      prepare(t, `${CONFIG}limits: {}\n`),
+      prepare(t, CONFIG.replace("localhost:0", `localhost:${port}`)),
+      prepare(t),
     ]);
-    const [missing, broken, busy, foreign] = scenes;
+    const [missing, broken, busy, foreign] = homes;
     foreign.putUnit("[Service]\nExecStart=/bin/true\n");
-    const ended = await Promise.all(scenes.map(({ service }) => service("install")));
+    const ended = await Promise.all(homes.map(({ service }) => service("install")));
     t.match(ended[0], { code: 78, stderr: /there is no .*config\.yaml → keybearer init/ });
     t.match(ended[1], { code: 78, stderr: /config\.yaml:4:1: limits: [\s\S]*nothing was changed/ });
     t.match(ended[2], {
       code: 69,
       stderr: new RegExp(`port ${port} is taken by .* → stop it, or change listen`),
     });
-    t.match(ended[3], { code: 1, stderr: /left alone: it was not written by keybearer\n→ move it away/ });
+    t.match(ended[3], { code: 1, stderr: /left alone: keybearer did not write it\n→ move it away/ });
     for (const { unit } of [missing, broken, busy]) t.notOk(existsSync(unit));
     t.equal(readFileSync(foreign.unit, "utf8"), "[Service]\nExecStart=/bin/true\n");
-    for (const { systemctl } of scenes) t.same(systemctl.changes(), []);
+    for (const { systemctl } of homes) t.same(systemctl.changes(), []);
   },
 );
 
@@ -144,7 +144,7 @@ t.test(
   "one that runs by hand is not taken over; as the service it is installed and known again",
   onLinux,
   async (t) => {
-    const { systemctl, unit, service, keybearer, putUnit } = await scene(t);
+    const { systemctl, unit, service, keybearer, putUnit } = await prepare(t);
     await startUnderTest(t, CONFIG, { home: keybearer });
     const byHand = await service("install");
     t.match(byHand, {
@@ -169,11 +169,14 @@ t.test(
     t.match(text, `run --config "${join(keybearer, "config.yaml")}"`);
     t.notMatch(text, CANARY);
     const again = await service("install");
-    t.match(again, { code: 0, stdout: /is as it should be; nothing was written\nit runs as pid/ });
+    t.match(again, { code: 0, stdout: /is up to date; nothing was written\nit runs as pid/ });
     t.same(systemctl.changes(), [STARTED[1]], "makes sure that it runs, and no more");
     putUnit(text.replace("# keybearer unit 1", "# keybearer unit 0"));
     const [older, json] = await Promise.all([service("status"), service("status --json")]);
-    t.match(older, { code: 0, stdout: /an older keybearer[\s\S]*→ keybearer service install/ });
+    t.match(older, {
+      code: 0,
+      stdout: /an older keybearer wrote its file[\s\S]*→ keybearer service install/,
+    });
     t.match(JSON.parse(json.stdout), {
       ...{
         installed: true,
@@ -190,7 +193,7 @@ t.test(
     });
     t.match(await service("install"), {
       code: 0,
-      stdout: /wrote .* anew; the running one let its requests finish/,
+      stdout: /updated .*; the running service was restarted after its requests finished/,
     });
     t.equal(readFileSync(unit, "utf8"), text);
     t.equal(systemctl.changes().at(-1), "systemctl --user restart keybearer.service");
@@ -199,7 +202,7 @@ t.test(
     await saveConfig(keybearer, `${CONFIG}limits: {}\n`);
     t.match(await service("restart"), {
       code: 78,
-      stderr: /limits: [\s\S]*was not restarted and goes on as it is/,
+      stderr: /limits: [\s\S]*was not restarted and still runs/,
     });
     t.same(systemctl.changes(), [], "what works is not given up for a typing mistake");
     systemctl.state({ ActiveState: "inactive", SubState: "dead" });
@@ -213,7 +216,7 @@ t.test(
   "a service that does not come up is told with its exit code and its last words",
   onLinux,
   async (t) => {
-    const { systemctl, service, unit, keybearer, home } = await scene(t);
+    const { systemctl, service, unit, keybearer, home } = await prepare(t);
     t.match(await service("restart"), { code: 1, stderr: /not installed → keybearer service install/ });
     systemctl.failStarts();
     systemctl.state({ ActiveState: "failed", SubState: "failed", ExecMainCode: 1, ExecMainStatus: 69 });
@@ -228,7 +231,7 @@ t.test(
     t.match(lines[1]?.stdout, /^\{"level":"warn"/);
     t.equal(lines[2]?.code, 2);
     systemctl.journal("");
-    t.match(await service("logs"), { code: 1, stderr: /journal shows nothing/ });
+    t.match(await service("logs"), { code: 1, stderr: /the journal has nothing/ });
     writeFileSync(
       unit,
       readFileSync(unit, "utf8").replace(/ExecStart=:"[^"]+"/, 'ExecStart=:"/gone/bin/node"'),
@@ -243,7 +246,7 @@ t.test(
       code: 1,
       stdout: /node is no longer at \/gone\/bin\/node\s+→ keybearer service install/,
     });
-    t.match(restart, { code: 1, stderr: /no \/gone\/bin\/node any more → keybearer service install/ });
+    t.match(restart, { code: 1, stderr: /\/gone\/bin\/node no longer exists → keybearer service install/ });
     const { findings } = JSON.parse(doctor.stdout);
     const found = findings.filter(({ about }: { about: string }) => about === "the service");
     t.match(found[0], { id: "service-node", level: "problem", next: "keybearer service install" });
@@ -259,7 +262,7 @@ t.test(
   onLinux,
   async (t) => {
     const env = CONFIG.replace(CANARY, "env:CODEX_KEY");
-    const [none, given] = await Promise.all([scene(t, env), scene(t, env)]);
+    const [none, given] = await Promise.all([prepare(t, env), prepare(t, env)]);
     given.systemctl.variables([`CODEX_KEY=${CANARY}`]);
     const [refused, dry] = await Promise.all([
       none.service("install", { CODEX_KEY: CANARY }),
@@ -285,8 +288,8 @@ t.test(
 const FAILED = { ActiveState: "failed", SubState: "failed", ExecMainCode: 1, ExecMainStatus: 1 };
 
 /** Installed, and down: an installation is over at once, and its unit is what is looked at. */
-async function installedScene(t: Test) {
-  const here = await scene(t);
+async function prepareInstalled(t: Test) {
+  const here = await prepare(t);
   here.systemctl.failStarts();
   here.systemctl.state(FAILED);
   await here.service("install");
@@ -295,7 +298,7 @@ async function installedScene(t: Test) {
 }
 
 t.test("a service keeps its own files when it is repaired from any other shell", onLinux, async (t) => {
-  const { home, keybearer, service, unit, text, putUnit } = await installedScene(t);
+  const { home, keybearer, service, unit, text, putUnit } = await prepareInstalled(t);
   const [plain, first] = [{ KEYBEARER_HOME: "" }, text()];
   const gone = first.replace(/ExecStart=:"[^"]+"/, 'ExecStart=:"/gone/bin/node"');
   for (const own of [false, true]) {
@@ -312,7 +315,7 @@ t.test("a service keeps its own files when it is repaired from any other shell",
     );
     t.equal(notes[0].next, "keybearer service install");
     const repaired = await service("install", plain);
-    t.match(repaired.stderr, `it keeps to ${join(keybearer, "config.yaml")}, as it was installed`);
+    t.match(repaired.stderr, `the service keeps its ${join(keybearer, "config.yaml")}`);
     t.equal(
       readFileSync(unit, "utf8"),
       first,
@@ -341,7 +344,7 @@ t.test(
   "what the system does not grant is told, and a trial that fails takes nothing away",
   onLinux,
   async (t) => {
-    const { service, text, systemctl, keybearer, home } = await installedScene(t);
+    const { service, text, systemctl, keybearer, home } = await prepareInstalled(t);
     const trial = (script: string) =>
       writeFileSync(
         join(dirname(systemctl.env.PATH.split(":")[0] ?? ""), "bin/systemd-run"),
@@ -387,9 +390,9 @@ t.test(
   "--dry-run prints what would be done as things are, and is refused as the real one is",
   onLinux,
   async (t) => {
-    const { service, unit, systemctl, putUnit, text, keybearer } = await installedScene(t);
+    const { service, unit, systemctl, putUnit, text, keybearer } = await prepareInstalled(t);
     const same = await service("install --dry-run");
-    t.match(same, { code: 0, stderr: /is as it should be already/ });
+    t.match(same, { code: 0, stderr: /is up to date/ });
     t.notMatch(same.stdout, /would write/);
     t.match(same.stdout, "would run systemctl --user reset-failed keybearer.service");
     t.match(same.stderr, /this was run: systemd-run --user .*PrivateUsers=yes/);
@@ -411,7 +414,7 @@ t.test(
     t.match(install, {
       code: 1,
       stdout: "",
-      stderr: /left alone: it was not written by keybearer\n→ move it/,
+      stderr: /left alone: keybearer did not write it\n→ move it/,
     });
     t.match(uninstall, { code: 1, stderr: /left alone[\s\S]*move it away/ });
     t.notMatch(uninstall?.stdout, /would/);
@@ -431,7 +434,7 @@ t.test(
   "a manager that looks elsewhere for units, and one that does not answer, are told",
   onLinux,
   async (t) => {
-    const { home, service, systemctl, unit } = await scene(t);
+    const { home, service, systemctl, unit } = await prepare(t);
     systemctl.state({ UnitPath: "/home/other/.config/systemd/user /etc/systemd/user" });
     const refused = await service("install");
     t.match(refused, {
@@ -445,7 +448,7 @@ t.test(
     t.ok(existsSync(unit));
     systemctl.state({ ActiveState: "activating", SubState: "start", NRestarts: 2 });
     t.match(await service("status"), {
-      ...{ code: 1, stdout: /does not come up: it ended 2 times already\s+→ keybearer service logs/ },
+      ...{ code: 1, stdout: /does not come up: it failed 2 times already\s+→ keybearer service logs/ },
     });
     systemctl.silence();
     const { code, stdout } = await service("status --json");

@@ -97,7 +97,7 @@ t.test("unknown controls are 404, and no answer holds a key, a token or its hash
   for (const { text } of answers) {
     t.notOk(text.includes(key) || text.includes(token) || text.includes(hash.slice(7)));
   }
-  t.ok(JSON.stringify(await daemon.status()).includes(key.slice(-4)), "only the fingerprint is told");
+  t.ok(JSON.stringify(await daemon.status()).includes(key.slice(-4)), "only the fingerprint is shown");
 });
 
 t.test("a body that is too large, or is not what was asked for, is refused", async (t) => {
@@ -106,7 +106,7 @@ t.test("a body that is too large, or is not what was asked for, is refused", asy
   for (const body of bodies) {
     const answer = await say(paths.socket, "POST", "/trust/codex", {}, body);
     t.equal(answer.status, 400, body.slice(0, 20));
-    t.notMatch(answer.text, /is not a function|undefined|Cannot/, "in words, not a programmer's error");
+    t.notMatch(answer.text, /is not a function|undefined|Cannot/, "a sentence, not a programming error");
   }
   const large = `[${" ".repeat(70_000)}]`;
   t.equal((await say(paths.socket, "POST", "/trust/codex", {}, large)).status, 413);

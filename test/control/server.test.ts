@@ -17,7 +17,7 @@ t.test("the socket is 0600, and a second daemon does not take it", async (t) => 
   t.notOk(existsSync(path));
 });
 
-t.test("a path that the system cannot hold is told apart", async (t) => {
+t.test("a path that is too long for the system is reported", async (t) => {
   const path = join(await newHome(t), "x".repeat(110));
   t.equal(await new ControlServer(path, quietLog()).listen(), "path too long");
 });
@@ -28,7 +28,7 @@ t.test("a socket that vanished, with its folder or without, is created again", a
   const server = new ControlServer(path, quietLog(lines));
   await server.listen();
   await server.check();
-  t.same(lines, [], "nothing is said while it is there");
+  t.same(lines, [], "nothing is logged while it is there");
   for (const gone of [path, dirname(path)]) {
     rmSync(gone, { recursive: true });
     await server.check();

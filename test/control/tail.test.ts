@@ -58,7 +58,7 @@ async function follow(socket: string): Promise<Follower> {
   };
 }
 
-t.test("whoever follows is told of every record, whole and in order", async (t) => {
+t.test("every follower gets every record, complete and in order", async (t) => {
   const { tail, socket } = await startTail(t);
   tail.notify(record(0));
   const [first, second] = [await follow(socket), await follow(socket)];
@@ -70,13 +70,13 @@ t.test("whoever follows is told of every record, whole and in order", async (t) 
   }
 });
 
-t.test("a reader that stands still loses lines, is told how many, and costs bounded memory", async (t) => {
+t.test("a follower that does not read loses lines, learns how many, and costs bounded memory", async (t) => {
   const { tail, socket } = await startTail(t);
   const quick = await follow(socket);
   const slow = await follow(socket);
   slow.pause();
-  const told = 5000;
-  for (let number = 0; number < told; number += 1) {
+  const sent = 5000;
+  for (let number = 0; number < sent; number += 1) {
     tail.notify(record(number, { endpoint: `/v1/${"x".repeat(2000)}` }));
     if (number % 50 === 0) await new Promise((resolve) => setImmediate(resolve));
   }
@@ -88,11 +88,11 @@ t.test("a reader that stands still loses lines, is told how many, and costs boun
     }
     return { records, lost, all: records + lost };
   };
-  await until("the quick one has everything", () => count(quick).all === told);
+  await until("the quick one has everything", () => count(quick).all === sent);
   slow.resume();
-  await until("the slow one knows of everything", () => count(slow).all === told);
+  await until("the slow one knows of everything", () => count(slow).all === sent);
   const kept = count(slow).records;
-  t.ok(kept < 1500, `of ${told} records of 3 kB, ${kept} waited in the daemon and the socket`);
+  t.ok(kept < 1500, `of ${sent} records of 3 kB, ${kept} waited in the daemon and the socket`);
   const number = (line: TailLine) => ("record" in line ? Number(line.record.id.slice(10)) : -1);
   const numbers = slow.lines.map(number).filter((one) => one >= 0);
   t.same(
@@ -100,11 +100,11 @@ t.test("a reader that stands still loses lines, is told how many, and costs boun
     [...numbers].sort((a, b) => a - b),
     "what came is in order",
   );
-  tail.notify(record(told));
-  await until("it is told of the next again", () => slow.lines.some((line) => number(line) === told));
+  tail.notify(record(sent));
+  await until("it gets the next one again", () => slow.lines.some((line) => number(line) === sent));
 });
 
-t.test("sixteen may follow, the next is told why not, and may when one has gone", async (t) => {
+t.test("sixteen can follow, the next learns why not, and can when one has gone", async (t) => {
   const { tail, socket } = await startTail(t);
   const leaving = connect(socket);
   leaving.write("GET /tail HTTP/1.1\r\nhost: x\r\n\r\n");
@@ -113,15 +113,15 @@ t.test("sixteen may follow, the next is told why not, and may when one has gone"
   const one = await follow(socket);
   t.match(one.ended, [{ reason: /16 others follow already/, final: true }]);
   leaving.destroy();
-  await until("there is room", async () => {
+  await until("one more can follow", async () => {
     const next = await follow(socket);
     return next.ended.length === 0;
   });
-  // And nobody who left is written to, which would throw.
+  // Writing to a follower that left would throw.
   tail.notify(record(1));
 });
 
-t.test("when the daemon stops, the follower is told, and that it may come back", async (t) => {
+t.test("when the daemon stops, the follower learns that, and that another attempt may help", async (t) => {
   const { socket, stop } = await startTail(t);
   const follower = await follow(socket);
   await stop();
@@ -131,7 +131,7 @@ t.test("when the daemon stops, the follower is told, and that it may come back",
   t.same(late.ended, [{ reason: "keybearer is not running", final: false }]);
 });
 
-t.test("a daemon that still starts is waited for, one without a tail is not", async (t) => {
+t.test("a daemon that is starting is worth another attempt, one without a tail is not", async (t) => {
   const socket = join(await newHome(t), "control.sock");
   const server = new ControlServer(socket, quietLog());
   await server.listen();

@@ -71,7 +71,7 @@ t.test("a lift reaches the daemon as it was asked for, with who asks, and is ans
   t.equal(calls[0]?.peer, `pid ${process.pid}, as it says`);
 });
 
-t.test("a lift for a tool that is not there is told, whatever its name", async (t) => {
+t.test("a lift for a tool that does not exist says so, whatever its name", async (t) => {
   const { socket, calls } = await start(t);
   for (const name of ["nobody", "__proto__", "../status", "a b"]) {
     const asked = await askDaemon(socket, "POST", `/lift/${encodeURIComponent(name)}`, LIFT);
@@ -80,26 +80,26 @@ t.test("a lift for a tool that is not there is told, whatever its name", async (
   }
 });
 
-t.test("a lift that is not exactly one reaches nobody, and is told in words", async (t) => {
+t.test("a malformed lift reaches nothing, and the answer says why", async (t) => {
   const { socket, calls } = await start(t);
-  const whole = { kind: "spend", amount: 5, until: null };
+  const valid = { kind: "spend", amount: 5, until: null };
   const bodies: unknown[] = [
     null,
     [],
-    [whole],
+    [valid],
     "spend",
     5,
     {},
     { kind: "spend", amount: 5 },
     { amount: 5, until: null },
-    { ...whole, more: 1 },
+    { ...valid, more: 1 },
     { kind: "spend", amount: 5, Until: null },
     ...["quota", "concurrent", "price", "Spend", "", null, ["spend"], { toString: "spend" }].map((kind) => ({
-      ...whole,
+      ...valid,
       kind,
     })),
-    ...[0, -1, 0.5, 2 ** 53, 1e300, "5", null, true, [5]].map((amount) => ({ ...whole, amount })),
-    ...[0, -1, 1.5, 2 ** 53, "2026-11-16", false, {}].map((until) => ({ ...whole, until })),
+    ...[0, -1, 0.5, 2 ** 53, 1e300, "5", null, true, [5]].map((amount) => ({ ...valid, amount })),
+    ...[0, -1, 1.5, 2 ** 53, "2026-11-16", false, {}].map((until) => ({ ...valid, until })),
   ];
   const texts = [
     "",
@@ -110,9 +110,9 @@ t.test("a lift that is not exactly one reaches nobody, and is told in words", as
     ...bodies.map((body) => JSON.stringify(body)),
   ];
   for (const text of texts) {
-    const { status, text: said } = await post(socket, "/lift/codex", text);
+    const { status, text: answer } = await post(socket, "/lift/codex", text);
     t.equal(status, 400, text);
-    t.notMatch(JSON.parse(said).error, /is not a function|undefined|Cannot/);
+    t.notMatch(JSON.parse(answer).error, /is not a function|undefined|Cannot/);
   }
   t.strictSame(calls, []);
 });
@@ -125,7 +125,7 @@ t.test("what fails inside the daemon is a 500 and in the log, and no mistake of 
   t.match(lines.join(""), /there is no dashboard.*failed inside keybearer/);
 });
 
-t.test("cutting tells how many were under way; of a tool that is gone there is nothing left", async (t) => {
+t.test("cutting says how many were in flight; of a removed tool there are none", async (t) => {
   const { socket, calls } = await start(t);
   t.strictSame(await askDaemon(socket, "POST", "/cut/codex", {}), { ok: true, value: { cut: 3 } });
   t.strictSame(await askDaemon(socket, "POST", "/cut/gone", {}), { ok: true, value: { cut: 0 } });

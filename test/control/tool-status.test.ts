@@ -48,28 +48,25 @@ function deps(more: Partial<ToolStatusDeps> = {}): ToolStatusDeps {
   };
 }
 
-t.test(
-  "every limit is told with what is used, held, and may be used in all, calls at once too",
-  async (t) => {
-    const status = toolStatus(toolOf(LIMITS), ready, deps());
-    t.match(status, { state: "active", running: 3, waiting: 2, last_use: NOW - 5000, expires: null });
-    t.strictSame(status.limits, [
-      { limit: "requests", per: "minute", used: 12, held: 0, most: 60, extra: 0, resets_at: RESET },
-      { limit: "tokens", per: "minute", used: 7, held: 9, most: 400_000, extra: 0, resets_at: RESET },
-      { limit: "spend", per: "day", used: 1, held: 2, most: 10_000_000, extra: 5_000_000, resets_at: RESET },
-      { limit: "spend", per: "month", used: 3, held: 2, most: 60_000_000, extra: 0, resets_at: RESET },
-      { limit: "concurrent", per: null, used: 3, held: 0, most: 4, extra: 0, resets_at: null },
-      { limit: "quota", per: null, used: 4, held: 2, most: 200_000_000, extra: 0, resets_at: null },
-    ]);
-  },
-);
-
-t.test("a tool without limits has none, however many calls are under way", async (t) => {
-  const standing = { levels: [], inFlight: 9, waiting: 0 };
-  t.strictSame(limitStatuses(toolOf(`token: ${HASH}`), standing), []);
+t.test("every limit shows what is used, held, and can be used in total, calls at once too", async (t) => {
+  const status = toolStatus(toolOf(LIMITS), ready, deps());
+  t.match(status, { state: "active", running: 3, waiting: 2, last_use: NOW - 5000, expires: null });
+  t.strictSame(status.limits, [
+    { limit: "requests", per: "minute", used: 12, held: 0, most: 60, extra: 0, resets_at: RESET },
+    { limit: "tokens", per: "minute", used: 7, held: 9, most: 400_000, extra: 0, resets_at: RESET },
+    { limit: "spend", per: "day", used: 1, held: 2, most: 10_000_000, extra: 5_000_000, resets_at: RESET },
+    { limit: "spend", per: "month", used: 3, held: 2, most: 60_000_000, extra: 0, resets_at: RESET },
+    { limit: "concurrent", per: null, used: 3, held: 0, most: 4, extra: 0, resets_at: null },
+    { limit: "quota", per: null, used: 4, held: 2, most: 200_000_000, extra: 0, resets_at: null },
+  ]);
 });
 
-t.test("without a daemon the same limits are told, and what is used is not known", async (t) => {
+t.test("a tool without limits has none, however many calls are in flight", async (t) => {
+  const idle = { levels: [], inFlight: 9, waiting: 0 };
+  t.strictSame(limitStatuses(toolOf(`token: ${HASH}`), idle), []);
+});
+
+t.test("without a daemon the same limits are shown, and what is used is unknown", async (t) => {
   const running = toolStatus(toolOf(LIMITS), ready, deps());
   const { limits, ...status } = toolStatusOffline(toolOf(LIMITS), config, NOW);
   t.match(status, { state: "not-running", running: 0, waiting: 0, last_use: null });
@@ -84,7 +81,7 @@ t.test("without a daemon the same limits are told, and what is used is not known
   for (const { used, held, resets_at } of limits) t.strictSame([used, held, resets_at], [null, null, null]);
 });
 
-t.test("a tool tells when it expires, before and after", async (t) => {
+t.test("a tool shows when it expires, before and after", async (t) => {
   const expires = NOW + 1000;
   const tool = toolOf(`token: ${HASH}, expires: ${new Date(expires).toISOString()}`);
   t.match(toolStatus(tool, ready, deps()), { state: "active", expires });
@@ -98,7 +95,7 @@ t.test("a tool tells when it expires, before and after", async (t) => {
   });
 });
 
-t.test("what stands in a tool's way is told in the order in which its requests would meet it", async (t) => {
+t.test("problems are shown in the order in which the tool's requests would meet them", async (t) => {
   const unread: KeyState = { state: "unavailable", reason: "the file is not there" };
   const lines: [string, KeyState, string, RegExp][] = [
     [

@@ -60,12 +60,12 @@ const ANSWERS: [string, number, string, ReturnType<typeof newApiFault>][] = [
   ["a page", 200, "<!doctype html><title>New API</title>", null],
 ];
 
-t.test("what new-api tells a key about itself says why its relay refuses it", async (t) => {
+t.test("new-api's answer about a key says why its relay refuses it", async (t) => {
   for (const [what, status, text, fault] of ANSWERS) t.equal(newApiFault({ status, text }, NOW), fault, what);
 });
 
 /** A new-api with one key, and a check that uses it. */
-async function scene(t: Test) {
+async function newApiWithKey(t: Test) {
   const clock = heldClock();
   const double = await startNewApi(t, { now: clock.now, limits: true });
   const key = double.addKey({ name: "codex", key: "sk-keycheck0123456789" });
@@ -89,7 +89,7 @@ async function scene(t: Test) {
 }
 
 t.test("a key is asked about once in five minutes, however often it is refused", async (t) => {
-  const { clock, double, key, check } = await scene(t);
+  const { clock, double, key, check } = await newApiWithKey(t);
   key.disabled = true;
   t.strictSame(await Promise.all([check(), check(), check()]), Array(3).fill("key-disabled"));
   t.equal(double.asked.length, 1);
@@ -103,7 +103,7 @@ t.test("a key is asked about once in five minutes, however often it is refused",
 });
 
 t.test("where the budget is used up nothing is asked, and nothing is claimed", async (t) => {
-  const { double, key, keyCalls, check } = await scene(t);
+  const { double, key, keyCalls, check } = await newApiWithKey(t);
   key.disabled = true;
   while (keyCalls.of(double.url).take());
   t.equal(await check(), null);
@@ -112,7 +112,7 @@ t.test("where the budget is used up nothing is asked, and nothing is claimed", a
 
 t.test("a console that says 429, fails or does not answer leaves the fault unknown", async (t) => {
   for (const fault of ["429", "500", "cut", "html"] as const) {
-    const { double, key, check } = await scene(t);
+    const { double, key, check } = await newApiWithKey(t);
     key.disabled = true;
     double.fault = fault;
     t.equal(await check(), null, fault);

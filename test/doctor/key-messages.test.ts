@@ -1,7 +1,7 @@
 import t from "tap";
 import type { KeySource } from "../../src/config/schema.ts";
 import { type KeyKnowledge, keyTrouble, missingKey } from "../../src/doctor/key-messages.ts";
-import { readKey } from "../../src/keys/read.ts";
+import { readKey } from "../../src/keys/sources.ts";
 import type { ToolConsoleFacts } from "../../src/mirror/report/shape.ts";
 import type { KeyRefusal } from "../../src/proxy/health.ts";
 import { newHome } from "../doubles/command.ts";
@@ -24,7 +24,7 @@ async function stepFor(key: KeySource, env: NodeJS.ProcessEnv = {}): Promise<str
   return step(key, reading);
 }
 
-t.test("a good key that cannot be had just now is not to be replaced", async (t) => {
+t.test("a good key that cannot be read just now is not replaced", async (t) => {
   const folder = await newHome(t);
   const env: KeySource = { kind: "env", name: "CODEX_KEY" };
   t.match(await stepFor(env), /^set CODEX_KEY where keybearer is started/);
@@ -36,14 +36,14 @@ t.test("a good key that cannot be had just now is not to be replaced", async (t)
   t.notMatch(step(KEYCHAIN), /rotate/);
 });
 
-t.test("a key that is missing or not whole is to be put there", async (t) => {
+t.test("a missing or incomplete key is replaced", async (t) => {
   const home = await newHome(t);
   t.equal(await stepFor({ kind: "file", path: `${home}/none` }), ROTATE);
   t.equal(await stepFor({ kind: "env", name: "CODEX_KEY" }, { CODEX_KEY: "sk-abc def0123456789" }), ROTATE);
   t.equal(step(KEYCHAIN, { absent: true }), ROTATE);
 });
 
-t.test("where another step is known, it is named", (t) => {
+t.test("a step that the key source knows is used", (t) => {
   t.equal(step(KEYCHAIN, { next: "keybearer status" }), "keybearer status");
   t.end();
 });
@@ -88,22 +88,22 @@ t.test("nothing is wrong where nothing is known to be", async (t) => {
 });
 
 t.test("what the console says of a key counts until a request passes", async (t) => {
-  const said = (more: Partial<ToolConsoleFacts>) => trouble({ console: { ...FACTS, ...more } });
-  t.match(said({ balance: 0 }), {
+  const fromConsole = (more: Partial<ToolConsoleFacts>) => trouble({ console: { ...FACTS, ...more } });
+  t.match(fromConsole({ balance: 0 }), {
     detail: "account-balance",
     what: "balance or quota: the account's balance is used up, as the console said 2 min ago",
     next: /top it up/,
   });
-  t.match(said({ balance: -300_000 }), { detail: "account-balance" });
-  t.match(said({ state: "disabled" }), {
+  t.match(fromConsole({ balance: -300_000 }), { detail: "account-balance" });
+  t.match(fromConsole({ state: "disabled" }), {
     what: /^disabled key, /,
     next: /; then: keybearer tools rotate codex$/,
   });
-  t.match(said({ state: "expired" }), { what: /^expired key, / });
-  t.match(said({ state: "deleted" }), { what: /^deleted key, / });
-  t.match(said({ state: "quota-exhausted" }), { what: /the key's own quota is used up, / });
+  t.match(fromConsole({ state: "expired" }), { what: /^expired key, / });
+  t.match(fromConsole({ state: "deleted" }), { what: /^deleted key, / });
+  t.match(fromConsole({ state: "quota-exhausted" }), { what: /the key's own quota is used up, / });
   const later = { ...WINDOW, window: "1d", resets_at: NOW + 12 * 3_600_000 };
-  t.match(said({ windows: [WINDOW, later] }), {
+  t.match(fromConsole({ windows: [WINDOW, later] }), {
     detail: "window-used-up",
     what: /: the 1d window is used up, and resets tomorrow at 00:00, as the console said/,
     next: /wait.*a new key of the same account does not help/,

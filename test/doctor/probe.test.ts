@@ -42,10 +42,10 @@ function newKey(more: Partial<Parameters<typeof sandbox.createKey>[0]> = {}) {
   return sandbox.createKey({ name: "probe", group: "default", ...more });
 }
 
-/** The failure, after a look that no part of the key is told. */
+/** The failure, after a look that no part of the key is failed. */
 function failure(t: Test, probed: ProbeResult, key: Secret) {
   if (probed.ok) throw new Error("it was accepted");
-  t.notOk(key.isIn(JSON.stringify(probed)), "the key is not told");
+  t.notOk(key.isIn(JSON.stringify(probed)), "it does not contain the key");
   t.ok(probed.why !== "" && probed.next !== "", "what happened, and what to do");
   return probed;
 }
@@ -75,13 +75,13 @@ t.test("a key with a space or a placeholder is not sent at all", async (t) => {
   t.equal(sandbox.requests().length, 0);
 });
 
-t.test("what the gateway says of a key is told apart", async (t) => {
-  const told = async (key: Secret, more: ProbeOptions = {}) =>
+t.test("the causes of a refused key are distinguished", async (t) => {
+  const failed = async (key: Secret, more: ProbeOptions = {}) =>
     failure(t, await probe(sandbox.baseUrl, key, more), key);
 
   const whole = newKey().key.reveal();
   const cut = new Secret(whole.slice(0, -7));
-  t.match(await told(cut), {
+  t.match(await failed(cut), {
     cause: "incomplete-key",
     status: 401,
     why: /^incomplete key: it is shorter than such keys are/,
@@ -89,27 +89,31 @@ t.test("what the gateway says of a key is told apart", async (t) => {
 
   const deleted = newKey();
   sandbox.deleteKey(deleted.id);
-  t.match(await told(deleted.key), { cause: "incomplete-key", why: /^key not valid / });
-  t.match(await told(deleted.key, { worked: true }), { cause: "deleted", why: /^deleted key \(/ });
+  t.match(await failed(deleted.key), { cause: "incomplete-key", why: /^key not valid / });
+  t.match(await failed(deleted.key, { worked: true }), { cause: "deleted", why: /^deleted key \(/ });
 
   const disabled = newKey();
   sandbox.disableKey(disabled.id);
-  t.match(await told(disabled.key), { cause: "disabled", status: 401, why: /^disabled key \(/ });
+  t.match(await failed(disabled.key), { cause: "disabled", status: 401, why: /^disabled key \(/ });
 
   const expired = newKey({ expiresAt: Date.now() - 1000 });
-  t.match(await told(expired.key), { cause: "expired", status: 403, why: /^expired key \(/ });
+  t.match(await failed(expired.key), { cause: "expired", status: 403, why: /^expired key \(/ });
 
   const retired = newKey({ group: "retired" });
-  t.match(await told(retired.key), { cause: "group-unavailable", status: 403, why: /^group unavailable \(/ });
+  t.match(await failed(retired.key), {
+    cause: "group-unavailable",
+    status: 403,
+    why: /^group unavailable \(/,
+  });
 
   const poor = newKey();
   const before = sandbox.account.balance;
   sandbox.account.balance = 0;
-  t.match(await told(poor.key), { cause: "balance-or-quota", status: 403, why: /the account's balance/ });
+  t.match(await failed(poor.key), { cause: "balance-or-quota", status: 403, why: /the account's balance/ });
   sandbox.account.balance = before;
 });
 
-t.test("a key whose own quota is spent is told from an empty account", async (t) => {
+t.test("a key's spent quota is distinguished from an empty account", async (t) => {
   const { key } = newKey({ quota: 0.000001 });
   const asking = await fetch(`${sandbox.baseUrl}/chat/completions`, {
     method: "POST",
@@ -124,13 +128,16 @@ t.test("a key whose own quota is spent is told from an empty account", async (t)
 t.test("a wrong base url is named, and the right one where it answers", async (t) => {
   const { key } = newKey();
   const { origin, baseUrl } = sandbox;
-  const told = async (url: string) => failure(t, await probe(url, key), key);
-  t.match(await told(`${baseUrl}/chat/completions`), { cause: "wrong-base-url", next: `${baseUrl} answers` });
-  t.match(await told(origin), { cause: "html", status: 200, next: `${baseUrl} answers` });
-  t.match(await told(`${origin}/keys`), { cause: "html", why: /a web page/, next: `${baseUrl} answers` });
+  const failed = async (url: string) => failure(t, await probe(url, key), key);
+  t.match(await failed(`${baseUrl}/chat/completions`), {
+    cause: "wrong-base-url",
+    next: `${baseUrl} answers`,
+  });
+  t.match(await failed(origin), { cause: "html", status: 200, next: `${baseUrl} answers` });
+  t.match(await failed(`${origin}/keys`), { cause: "html", why: /a web page/, next: `${baseUrl} answers` });
 });
 
-t.test("a host that is dead, unknown or silent is told apart", async (t) => {
+t.test("dead, unknown and silent hosts are distinguished", async (t) => {
   const { key } = newKey();
   const server = createServer();
   server.listen(0, "127.0.0.1");
@@ -155,7 +162,7 @@ t.test("a host that is dead, unknown or silent is told apart", async (t) => {
   t.match(failure(t, spoken, key), { cause: "tls", why: /TLS with it failed/ });
 });
 
-t.test("a certificate of nobody's is told as such", async (t) => {
+t.test("a self-signed certificate is reported as such", async (t) => {
   const certificates = makeCertificates(t);
   if (certificates === null) return;
   const server = createTlsServer(certificates.selfSigned, (_req, res) => void res.end("{}"));
@@ -165,8 +172,8 @@ t.test("a certificate of nobody's is told as such", async (t) => {
   const address = server.address();
   const port = typeof address === "object" ? address?.port : 0;
   const { key } = newKey();
-  const told = failure(t, await probe(`https://127.0.0.1:${port}/v1`, key), key);
-  t.match(told, { cause: "tls", why: /its certificate is self-signed/, next: /gateways\.\w+\.ca_file/ });
+  const failed = failure(t, await probe(`https://127.0.0.1:${port}/v1`, key), key);
+  t.match(failed, { cause: "tls", why: /its certificate is self-signed/, next: /gateways\.\w+\.ca_file/ });
 });
 
 t.test("an outbound proxy is used, and blamed where it fails", async (t) => {
@@ -176,8 +183,8 @@ t.test("an outbound proxy is used, and blamed where it fails", async (t) => {
   t.match(await probe({ ...through(good.url), name: "good" }, key), { ok: true });
   t.equal(good.heads.length > 0, true, "it was asked for a tunnel");
   const bad = await startConnectProxy(t, "HTTP/1.1 407 Proxy Authentication Required\r\n\r\n");
-  const told = failure(t, await probe({ ...through(bad.url), name: "bad" }, key), key);
-  t.match(told, {
+  const failed = failure(t, await probe({ ...through(bad.url), name: "bad" }, key), key);
+  t.match(failed, {
     cause: "unreachable",
     why: /the outbound proxy .* answered 407/,
     next: /gateways\.bad\.proxy/,
@@ -254,27 +261,31 @@ for (const [state, version, status, body] of NEW_API_FACTS)
     const { key } = newKey();
     // Accepted before or not: a disabled key is never called deleted.
     for (const worked of [false, true]) {
-      const told = failure(t, await probe(`${gateway.origin}/v1`, key, { worked }), key);
-      t.equal(told.cause, state);
-      t.match(told.why, "(401: Invalid token");
-      if (state === "incomplete-key") t.match(told.next, "not valid: deleted, disabled, expired or used up");
+      const failed = failure(t, await probe(`${gateway.origin}/v1`, key, { worked }), key);
+      t.equal(failed.cause, state);
+      t.match(failed.why, "(401: Invalid token");
+      if (state === "incomplete-key")
+        t.match(failed.next, "not valid: deleted, disabled, expired or used up");
     }
   });
 
-t.test("where new-api may not be asked about keys any more, it is said when it can be", async (t) => {
-  const gateway = await newApi(t, "401 Unauthorized", '{"message":"Invalid token","success":false}');
-  const now = Date.UTC(2026, 10, 17, 12);
-  const clock = { now: () => now, elapsed: () => 0 };
-  const keyCalls = new KeyCallBudgets(clock.now);
-  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor: agents.agentFor });
-  // As the mirror does.
-  for (let n = 0; n < 16; n += 1) keyCalls.of(gateway.origin).spend();
-  const { key } = newKey();
-  const { cause, why } = failure(t, await probe(`${gateway.origin}/v1`, key, { clock, keyCheck }), key);
-  t.equal(cause, "incomplete-key");
-  t.match(why, /was not checked: the gateway allows 20 questions .* can be asked again at 12:20$/);
-  t.notOk(gateway.calls.some(({ target }) => target === "/api/usage/token/"));
-});
+t.test(
+  "when the budget for questions to new-api is used up, the result says when it can be asked again",
+  async (t) => {
+    const gateway = await newApi(t, "401 Unauthorized", '{"message":"Invalid token","success":false}');
+    const now = Date.UTC(2026, 10, 17, 12);
+    const clock = { now: () => now, elapsed: () => 0 };
+    const keyCalls = new KeyCallBudgets(clock.now);
+    const keyCheck = new KeyCheck({ clock, keyCalls, agentFor: agents.agentFor });
+    // As the mirror does.
+    for (let n = 0; n < 16; n += 1) keyCalls.of(gateway.origin).spend();
+    const { key } = newKey();
+    const { cause, why } = failure(t, await probe(`${gateway.origin}/v1`, key, { clock, keyCheck }), key);
+    t.equal(cause, "incomplete-key");
+    t.match(why, /was not checked: the gateway allows 20 questions .* can be asked again at 12:20$/);
+    t.notOk(gateway.calls.some(({ target }) => target === "/api/usage/token/"));
+  },
+);
 
 /** What sub2api 0.1.135 answers to GET /v1/usage with a key to which it lists its models. */
 const SUB2API_USAGE: readonly [why: string, body: string][] = [
@@ -313,13 +324,13 @@ for (const [why, body] of SUB2API_USAGE)
     });
     const { key } = newKey();
     const clock = { now: () => Date.UTC(2026, 10, 17, 0, 30), elapsed: () => 0 };
-    const told = failure(t, await probe(`${gateway.origin}/v1`, key, { clock }), key);
-    t.equal(told.cause, "balance-or-quota");
-    t.equal(told.why, `balance or quota: ${why}, according to the gateway`);
-    t.notMatch(told.next, /create a new/, "a new key does not help");
+    const failed = failure(t, await probe(`${gateway.origin}/v1`, key, { clock }), key);
+    t.equal(failed.cause, "balance-or-quota");
+    t.equal(failed.why, `balance or quota: ${why}, according to the gateway`);
+    t.notMatch(failed.next, /create a new/, "a new key does not help");
   });
 
-t.test("a list that is given to a key without balance does not pass for well", async (t) => {
+t.test("a list of models for a key without balance is not a success", async (t) => {
   const gateway = await answering(t, {
     "/v1/models": (call) =>
       call.answer("200 OK", { ...JSON_TYPE, "X-Client-Request-ID": "x" }, '{"data":[{"id":"m"}]}'),
@@ -337,45 +348,57 @@ t.test("what is left of a subscription, a balance and a quota is not the same nu
     "/v1/usage": (call) => call.ok(JSON.stringify({ mode: "unrestricted", isValid: true, ...usage })),
   });
   const { key } = newKey();
-  const told = (said: object) => {
-    usage = said;
+  const withUsage = (answer: object) => {
+    usage = answer;
     return probe(`${gateway.origin}/v1`, key);
   };
   const subscription = { daily_limit_usd: null };
-  t.match(await told({ planName: "Max", remaining: -1, subscription }), { ok: true, models: ["m"] });
-  t.match(await told({ planName: "Max", remaining: -1 }), { ok: true });
-  t.match(await told({ planName: "Max", remaining: 3, subscription }), { ok: true });
+  t.match(await withUsage({ planName: "Max", remaining: -1, subscription }), { ok: true, models: ["m"] });
+  t.match(await withUsage({ planName: "Max", remaining: -1 }), { ok: true });
+  t.match(await withUsage({ planName: "Max", remaining: 3, subscription }), { ok: true });
   const spent = (why: RegExp) => ({ ok: false, cause: "balance-or-quota", why });
-  t.match(await told({ planName: "Max", remaining: 0, subscription }), spent(/a window of the quota/));
-  t.match(await told({ remaining: -0.02, balance: -0.02 }), spent(/the account's balance/));
-  t.match(await told({ planName: "钱包余额", remaining: -1 }), spent(/the account's balance/));
-  t.match(await told({ mode: "quota_limited", remaining: 0 }), spent(/the key's own quota/));
+  t.match(await withUsage({ planName: "Max", remaining: 0, subscription }), spent(/a window of the quota/));
+  t.match(await withUsage({ remaining: -0.02, balance: -0.02 }), spent(/the account's balance/));
+  t.match(await withUsage({ planName: "钱包余额", remaining: -1 }), spent(/the account's balance/));
+  t.match(await withUsage({ mode: "quota_limited", remaining: 0 }), spent(/the key's own quota/));
 });
 
-t.test("no redirect is followed, and what is no list or too much is no success", async (t) => {
+t.test("no redirect is followed, and an answer that is no list or too long is a failure", async (t) => {
   const elsewhere = await startRawGateway(t, (call) => call.ok());
   const { key } = newKey();
-  const told = async (answer: (call: GatewayCall) => void) => {
+  const failed = async (answer: (call: GatewayCall) => void) => {
     const gateway = await answering(t, { "/v1/models": answer });
     return failure(t, await probe(`${gateway.origin}/v1`, key), key);
   };
-  t.match(await told((call) => call.answer("302 Found", { Location: `${elsewhere.origin}/v1/models` }, "")), {
-    cause: "wrong-base-url",
-    status: 302,
-  });
+  t.match(
+    await failed((call) => call.answer("302 Found", { Location: `${elsewhere.origin}/v1/models` }, "")),
+    {
+      cause: "wrong-base-url",
+      status: 302,
+    },
+  );
   t.equal(elsewhere.calls.length, 0, "the key went nowhere else");
-  t.match(await told((call) => call.ok('{"hello":1}')), {
+  t.match(await failed((call) => call.ok('{"hello":1}')), {
     cause: "wrong-base-url",
     why: /not with a list of models/,
   });
-  t.match(await told((call) => call.ok("x".repeat(4 * 1024 * 1024 + 1))), { why: /more than 4 MB/ });
-  const echo = await told((call) =>
+  t.match(await failed((call) => call.ok("x".repeat(4 * 1024 * 1024 + 1))), { why: /more than 4 MB/ });
+  const echo = await failed((call) =>
     call.answer("418 Teapot", JSON_TYPE, JSON.stringify({ message: `who is ${key.reveal()}?` })),
   );
   t.match(echo, { cause: "unknown", why: /^the key could not be checked: .*who is \[redacted\]\?/ });
+  const escaped = [...key.reveal()]
+    .map((char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`)
+    .join("");
+  const hidden = await failed((call) =>
+    call.answer("418 Teapot", JSON_TYPE, `{"message":"who is ${escaped}?"}`),
+  );
+  t.match(hidden.why, /who is \[redacted\]\?/, "also where the gateway escapes it");
+  const listing = await startRawGateway(t, (call) => call.ok(`{"data":[{"id":"${escaped}"},{"id":"m"}]}`));
+  t.match(await probe(`${listing.origin}/v1`, key), { ok: true, models: ["[redacted]", "m"] });
 });
 
-t.test("the key travels in the header that the gateway wants", async (t) => {
+t.test("the key is sent in the header that the gateway needs", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok('["a","b","a"]'));
   const { key } = newKey();
   const made = { ...gatewayFromUrl("main", `${gateway.origin}/v1`), keyHeader: "x-api-key" as const };

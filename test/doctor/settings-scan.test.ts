@@ -24,7 +24,7 @@ async function machine(t: Test, files: Readonly<Record<string, string>>): Promis
   return home;
 }
 
-async function look(t: Test, home: string, more: Partial<ScanDeps> = {}): Promise<Finding[]> {
+async function scan(t: Test, home: string, more: Partial<ScanDeps> = {}): Promise<Finding[]> {
   const findings = await scanSettings({
     env: {},
     home,
@@ -36,10 +36,10 @@ async function look(t: Test, home: string, more: Partial<ScanDeps> = {}): Promis
     sources: [],
     ...more,
   });
-  const told = JSON.stringify(findings);
+  const text = JSON.stringify(findings);
   for (const value of [OFFICIAL, OURS, TOKEN, HOST]) {
-    t.notOk(told.includes(value), "no value is told");
-    t.notOk(told.includes(value.slice(-4)), "nor a part of it");
+    t.notOk(text.includes(value), "no value is reported");
+    t.notOk(text.includes(value.slice(-4)), "nor a part of it");
   }
   return findings;
 }
@@ -56,17 +56,17 @@ t.test("a machine with nothing but keybearer's settings is well", async (t) => {
     ".codex/config.toml": '[model_providers.local]\nbase_url = "http://localhost:11434/v1"\n',
     ".continue/config.yaml": "models:\n  - apiKey: $KEYBEARER_TOKEN\n    apiBase: 'http://[::1]:5397/v1'\n",
   });
-  const findings = await look(t, home, { env: { ANTHROPIC_BASE_URL: "http://localhost:5397/" } });
+  const findings = await scan(t, home, { env: { ANTHROPIC_BASE_URL: "http://localhost:5397/" } });
   t.same(lines(findings), ["ok: nothing in the environment and 5 settings files leads past keybearer"]);
 });
 
-t.test("an address of another provider is told with every place, and what to type", async (t) => {
+t.test("an address of another provider is reported with every place, and what to type", async (t) => {
   const home = await machine(t, {
     ".zshrc": `alias ll=ls\nexport ANTHROPIC_BASE_URL="${HOST}"\n`,
     ".config/fish/conf.d/keys.fish": `set -gx ANTHROPIC_BASE_URL ${HOST}\n`,
     ".config/environment.d/10-ai.conf": `COPILOT_PROVIDER_BASE_URL=${HOST}/v1\n`,
   });
-  const findings = await look(t, home, { env: { ANTHROPIC_BASE_URL: HOST, CLAUDE_CODE_USE_BEDROCK: "1" } });
+  const findings = await scan(t, home, { env: { ANTHROPIC_BASE_URL: HOST, CLAUDE_CODE_USE_BEDROCK: "1" } });
   t.same(lines(findings), [
     "problem: ANTHROPIC_BASE_URL in the environment, ~/.zshrc:2 and ~/.config/fish/conf.d/keys.fish:1 sends Claude Code past keybearer",
     "problem: CLAUDE_CODE_USE_BEDROCK in the environment sends Claude Code past keybearer",
@@ -77,7 +77,7 @@ t.test("an address of another provider is told with every place, and what to typ
 
 t.test("an official key is a warning, and a problem where it would be sent beside a token", async (t) => {
   const home = await machine(t, { ".profile": `\nOPENAI_API_KEY=${OFFICIAL}; export OPENAI_API_KEY\n` });
-  const alone = await look(t, home, { env: { ANTHROPIC_API_KEY: OFFICIAL } });
+  const alone = await scan(t, home, { env: { ANTHROPIC_API_KEY: OFFICIAL } });
   t.same(
     alone.map(({ level, id }) => [level, id]),
     [
@@ -93,7 +93,7 @@ t.test("an official key is a warning, and a problem where it would be sent besid
     join(home, ".claude/settings.json"),
     `{ "apiKeyHelper": "/bin/my-key", "env": {\n "ANTHROPIC_BASE_URL": "http://localhost:5397",\n "ANTHROPIC_AUTH_TOKEN": "${TOKEN}" } }`,
   );
-  const both = await look(t, home, { env: { ANTHROPIC_API_KEY: OFFICIAL } });
+  const both = await scan(t, home, { env: { ANTHROPIC_API_KEY: OFFICIAL } });
   t.match(both[0], { level: "problem", id: "two-credentials", next: "unset ANTHROPIC_API_KEY" });
   t.match(both[0]?.what, /ANTHROPIC_API_KEY in the environment is not a token/);
   t.match(lines(both).join("\n"), /warning: apiKeyHelper in ~\/\.claude\/settings\.json:1 runs a program/);
@@ -106,20 +106,20 @@ t.test("a key in a client's file is a problem only beside keybearer's own addres
     ".claude/settings.json": settings("http://localhost:5397"),
     ".config/opencode/opencode.json": `{ "a": { "baseURL": "http://localhost:5397/v1", "apiKey": "${TOKEN}" },\n"b": { "apiKey": "${OFFICIAL}" } }`,
   });
-  t.match(lines(await look(t, home)), [
+  t.match(lines(await scan(t, home)), [
     /^problem: ANTHROPIC_AUTH_TOKEN in ~\/\.claude\/settings\.json:3 is not a token/,
     /^warning: apiKey in ~\/\.config\/opencode\/opencode\.json:2 is a key of another account/,
   ]);
 });
 
-t.test("a key of ours that lies bare is a problem, wherever it is", async (t) => {
+t.test("an exposed key of ours is a problem, wherever it is", async (t) => {
   const home = await machine(t, {
     ".codex/auth.json": `{\n  "auth_mode": "apikey",\n  "OPENAI_API_KEY": "${OURS}"\n}\n`,
     ".aider.conf.yml": `# openai-api-key: ${OURS}\n`,
     "project/.env": `SOMETHING=${OURS}\n`,
   });
   const env = { SCRIPTS_KEY: OURS, MINE: OURS, OPENAI_API_KEY: OURS };
-  const findings = await look(t, home, { env, sources: ["SCRIPTS_KEY"] });
+  const findings = await scan(t, home, { env, sources: ["SCRIPTS_KEY"] });
   t.same(
     findings.map(({ level, id, what }) => [level, id, what]),
     [
@@ -147,7 +147,7 @@ t.test("settings of clients are found in each format, and an incomplete token is
     ".config/powershell/profile.ps1": `$env:GEMINI_API_KEY = "${OFFICIAL}"\n`,
     ".config/systemd/user/agent.service": `[Service]\nEnvironment="OPENAI_API_BASE=${HOST}/v1" X=1\n`,
   });
-  const told = lines(await look(t, home, { platform: "darwin" })).join("\n");
+  const text = lines(await scan(t, home, { platform: "darwin" })).join("\n");
   for (const place of [
     "GEMINI_API_KEY in ~/.config/powershell/profile.ps1:1 is a key",
     "OPENAI_API_BASE in ~/.config/systemd/user/agent.service:2 sends",
@@ -158,10 +158,10 @@ t.test("settings of clients are found in each format, and an incomplete token is
     "apiBase in ~/.continue/config.yaml:2 sends Continue past",
     "problem: apiKey in ~/.continue/config.yaml:3 holds an incomplete token",
   ])
-    t.ok(told.includes(place), place);
+    t.ok(text.includes(place), place);
 });
 
-t.test("what must not be read is left alone, and that is told", async (t) => {
+t.test("what must not be read is left alone, and reported", async (t) => {
   const home = await machine(t, { ".zshrc": "", ".bashrc": "x".repeat(1_000_001), ".zshenv": "x" });
   await symlink("/dev/zero", join(home, ".profile"));
   await symlink("/etc/passwd", join(home, ".zprofile"));
@@ -169,21 +169,21 @@ t.test("what must not be read is left alone, and that is told", async (t) => {
   await mkdir(join(home, ".bash_profile"));
   execFileSync("mkfifo", [join(home, ".zlogin")]);
   await chmod(join(home, ".zshenv"), 0o000);
-  const told = lines(await look(t, home)).at(-1) ?? "";
-  t.match(told, /^warning: not checked: /);
-  t.match(told, /~\/\.profile is not a file/);
-  t.match(told, /~\/\.bashrc is larger than 1 MB/);
-  t.match(told, /~\/\.bash_profile is not a file/);
+  const text = lines(await scan(t, home)).at(-1) ?? "";
+  t.match(text, /^warning: not checked: /);
+  t.match(text, /~\/\.profile is not a file/);
+  t.match(text, /~\/\.bashrc is larger than 1 MB/);
+  t.match(text, /~\/\.bash_profile is not a file/);
   if (process.getuid?.() === 0)
     return void t.skip("a file that may not be read: root may read all", async () => {});
-  t.match(told, /~\/\.zshenv may not be read/);
+  t.match(text, /~\/\.zshenv may not be read/);
 });
 
 // A pattern that backtracks would take hours for these.
-t.test("a hostile file is looked through", async (t) => {
+t.test("a hostile file is searched in bounded time", async (t) => {
   const texts = ["set -".repeat(190_000), '"apiKey": "\\'.repeat(70_000), "apiKey = ".repeat(100_000)];
   for (const text of texts) {
     const home = await machine(t, { ".bashrc": text, ".codex/config.toml": text });
-    await t.resolves(look(t, home));
+    await t.resolves(scan(t, home));
   }
 });

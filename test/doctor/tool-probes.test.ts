@@ -32,7 +32,7 @@ function configWith(gateways: Readonly<Record<string, string>>, tools: Readonly<
   return configOf(`gateways: { ${named.join(", ")} }\ntools: { ${using.join(", ")} }\n`);
 }
 
-t.test("a gateway that hangs hides nothing of the others, and is waited for once", async (t) => {
+t.test("a gateway that hangs does not delay the others, and is waited for once", async (t) => {
   const silent = await startRawGateway(t, () => {});
   const good = await startRawGateway(t, (call) => call.ok(LIST));
   const tools = { a: "hangs", b: "hangs", c: "hangs", d: "hangs", e: "hangs", f: "good", g: "good" };
@@ -46,12 +46,12 @@ t.test("a gateway that hangs hides nothing of the others, and is waited for once
 
 t.test("no more than four ask at once, and all have their turn", async (t) => {
   const waiting: GatewayCall[] = [];
-  let most = 0;
+  let max = 0;
   const gateway = await startRawGateway(t, (call) => {
     // The first asks alone, to learn of the gateway.
     if (gateway.calls.length === 1) return call.ok(LIST);
     waiting.push(call);
-    most = Math.max(most, waiting.length);
+    max = Math.max(max, waiting.length);
     if (waiting.length === 4 || gateway.calls.length === 10)
       for (const held of waiting.splice(0)) held.ok(LIST);
   });
@@ -62,10 +62,10 @@ t.test("no more than four ask at once, and all have their turn", async (t) => {
   );
   const probes = await probeTools(Object.values(config.tools), depsFor(config));
   t.match(probes, Array(10).fill({ probed: { ok: true } }));
-  t.equal(most, 4);
+  t.equal(max, 4);
 });
 
-t.test("when the time for all is over, the rest is told as not asked", async (t) => {
+t.test("when the total time is over, the rest counts as not asked", async (t) => {
   const silent = await startRawGateway(t, () => {});
   const names = ["a", "b", "c", "d", "e", "f"];
   const origins = Object.fromEntries(names.map((name) => [name, silent.origin]));
@@ -75,7 +75,7 @@ t.test("when the time for all is over, the rest is told as not asked", async (t)
   t.equal(probes.filter(({ probed }) => probed?.ok === false && probed.cause === "timeout").length, 4);
 });
 
-t.test("a tool without a key says why, and does not speak for its gateway", async (t) => {
+t.test("a tool without a key says why, and says nothing about its gateway", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok(LIST));
   const config = configWith({ main: gateway.origin }, { a: "main", b: "main", c: "main" });
   const keyOf = ({ name }: { name: string }): KeyState => {
@@ -90,7 +90,7 @@ t.test("a tool without a key says why, and does not speak for its gateway", asyn
   ]);
 });
 
-t.test("a clock that is off is told by how much, and which way", async (t) => {
+t.test("a wrong clock is reported with how much and which way", async (t) => {
   const config = configWith({ main: "http://127.0.0.1:9" }, { a: "main" });
   const { main } = config.gateways;
   if (main === undefined) return t.fail("there is no gateway main");

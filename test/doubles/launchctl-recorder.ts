@@ -1,6 +1,6 @@
-import type { Ran, RunCommand } from "../../src/service/command-runner.ts";
+import type { CommandResult, RunCommand } from "../../src/service/service.ts";
 
-const ONLY_LOOKS = ["print", "print-disabled", "getenv"];
+const QUERIES = ["print", "print-disabled", "getenv"];
 
 const NOT_FOUND = {
   code: 113,
@@ -13,47 +13,47 @@ const LOADED_ALREADY = {
 };
 
 /**
- * Runs in the place of launchctl. It answers with launchctl's own codes and words, as far as they are known from its
- * manual and from reports, and keeps what was asked. It is no launchd.
+ * Stands in for launchctl. It answers with launchctl's codes and messages, as far as its manual and bug reports show them, and
+ * records the calls. It is no launchd.
  */
 export class LaunchctlRecorder {
   /** What launchd knows of the job. */
   readonly job = { loaded: false, pid: null as number | null, disabled: false, runs: 0 };
-  /** Answers to give first to a command, each once. */
-  readonly next = new Map<string, Partial<Ran>[]>();
+  /** The next answers to a command, each given once. */
+  readonly next = new Map<string, Partial<CommandResult>[]>();
   readonly variables = new Map<string, string>();
-  /** After how many looks a job is gone after a bootout, or has ended after a signal. */
+  /** How many `print` calls a job survives after a bootout or a signal. */
   slow = 0;
   readonly #domain: string;
-  readonly #asked: string[] = [];
-  #leaving: { looks: number; readonly then: () => void } | null = null;
+  readonly #calls: string[] = [];
+  #leaving: { polls: number; readonly then: () => void } | null = null;
 
   constructor(uid: number) {
     this.#domain = `gui/${uid}`;
   }
 
   readonly run: RunCommand = async ([program, verb = "", ...rest]) => {
-    if (program !== "launchctl") return ran({ missing: true, code: null });
-    this.#asked.push([verb, ...rest].join(" "));
-    return ran(this.next.get(verb)?.shift() ?? this.#answer(verb, rest[0] ?? ""));
+    if (program !== "launchctl") return result({ missing: true, code: null });
+    this.#calls.push([verb, ...rest].join(" "));
+    return result(this.next.get(verb)?.shift() ?? this.#answer(verb, rest[0] ?? ""));
   };
 
-  /** Everything that was asked, in order. */
-  asked(): string[] {
-    return this.#asked;
+  /** All calls, in order. */
+  calls(): string[] {
+    return this.#calls;
   }
 
-  /** The same without what only looks. */
+  /** The calls that change something. */
   changes(): string[] {
-    return this.#asked.filter((each) => !ONLY_LOOKS.includes(each.split(" ")[0] ?? ""));
+    return this.#calls.filter((each) => !QUERIES.includes(each.split(" ")[0] ?? ""));
   }
 
-  #answer(verb: string, name: string): Partial<Ran> {
+  #answer(verb: string, name: string): Partial<CommandResult> {
     const { job } = this;
     switch (verb) {
       case "print":
         if (name === this.#domain) return { stdout: `${name} = {\n\ttype = login\n}\n` };
-        this.#look();
+        this.#advance();
         return job.loaded ? { stdout: this.#printed() } : NOT_FOUND;
       case "print-disabled":
         return { stdout: `\t\t"com.keybearer" => ${job.disabled ? "disabled" : "enabled"}\n` };
@@ -95,14 +95,14 @@ export class LaunchctlRecorder {
   }
 
   #leave(then: () => void): void {
-    this.#leaving = { looks: this.slow, then };
-    if (this.slow === 0) this.#look();
+    this.#leaving = { polls: this.slow, then };
+    if (this.slow === 0) this.#advance();
   }
 
-  #look(): void {
+  #advance(): void {
     if (this.#leaving === null) return;
-    if (this.#leaving.looks > 0) {
-      this.#leaving.looks -= 1;
+    if (this.#leaving.polls > 0) {
+      this.#leaving.polls -= 1;
       return;
     }
     this.#leaving.then();
@@ -121,6 +121,6 @@ export class LaunchctlRecorder {
   }
 }
 
-function ran(answer: Partial<Ran>): Ran {
+function result(answer: Partial<CommandResult>): CommandResult {
   return { code: 0, stdout: "", stderr: "", missing: false, ...answer };
 }

@@ -1,21 +1,15 @@
 import type { Mirror } from "../../src/mirror/mirror.ts";
 
 /** The mirror of a configuration in which no gateway has a console. */
-export const NO_MIRROR: Pick<Mirror, keyof Mirror> = {
-  change: () => {},
-  status: () => [],
-  report: () => [],
+export const NO_MIRROR = {
+  status: async () => [],
+  report: async () => [],
   keys: async () => ({ keys: [], problems: [] }),
   factsOf: () => null,
-  sync: () => null,
+  sync: async () => null,
   diff: async () => [],
   compared: () => [],
-  days: function* () {
-    yield;
-    return [];
-  },
+  days: async () => [],
   login: async () => null,
   acknowledge: () => 0,
-  forget: () => {},
-  stop: async () => {},
-};
+} satisfies Partial<Mirror>;

@@ -147,7 +147,7 @@ t.test("enabled is not yet usable, and what is missing is said", async (t) => {
   t.equal(on.code, 0);
   t.match(
     on.stdout,
-    /^codex is enabled\nbut expired at the end of 2020-01-01 → change tools\.codex\.expires\n$/,
+    /^codex is enabled\nbut expired at the end of 2020-01-01 → change tools\.codex\.expires in config\.yaml\n$/,
   );
 });
 

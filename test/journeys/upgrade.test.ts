@@ -3,7 +3,7 @@ import { type IncomingMessage, request } from "node:http";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
-import { askKeychain } from "../../src/keys/sources/keychain.ts";
+import { askKeychain } from "../../src/keys/keychain.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { bareEnv, command, newHome, saveConfig, startProgram, startServing } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";

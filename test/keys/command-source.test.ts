@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { existsSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { type ReadDeps, type Reading, readKey } from "../../src/keys/read.ts";
+import { type ReadDeps, type Reading, readKey } from "../../src/keys/sources.ts";
 import { until } from "../doubles/until.ts";
 import { isAlive } from "./is-alive.ts";
 

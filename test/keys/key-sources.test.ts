@@ -3,7 +3,7 @@ import { chmodSync, mkdirSync, realpathSync, symlinkSync, writeFileSync } from "
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
-import { type Reading, readKey } from "../../src/keys/read.ts";
+import { type Reading, readKey } from "../../src/keys/sources.ts";
 
 const KEY = "sk-canary-8f3a1c9d2b7e4f60";
 

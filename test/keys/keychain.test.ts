@@ -6,8 +6,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t from "tap";
 import { Secret } from "../../src/core/secret.ts";
-import { type Reading, readKey } from "../../src/keys/read.ts";
-import { askKeychain } from "../../src/keys/sources/keychain.ts";
+import { askKeychain } from "../../src/keys/keychain.ts";
+import { type Reading, readKey } from "../../src/keys/sources.ts";
 import { forgetKey, keychainThere, storeKey, whyNotStored } from "../../src/keys/store.ts";
 import { ask, holdsNone, lastKey, toolState } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
@@ -134,7 +134,7 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
   await t.test("another key is never written over unasked", async (t) => {
     t.same(await store("codex", ONE), { ok: true, made: false }, "the same key is there already");
     const refused = await store("codex", TWO);
-    t.match(refused, { ok: false, reason: /another key lies in the keychain as keybearer\/codex/ });
+    t.match(refused, { ok: false, reason: /there is another key in the keychain as keybearer\/codex/ });
     t.notMatch(JSON.stringify(refused), /canary/);
     t.equal(await read("codex"), `a key: ${ONE}`);
     t.same(await store("codex", TWO, true), { ok: true, made: true });

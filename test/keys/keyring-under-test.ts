@@ -3,8 +3,8 @@ import { join } from "node:path";
 import type { Test } from "tap";
 import type { KeySource } from "../../src/config/schema.ts";
 import type { KeyState } from "../../src/config/snapshot.ts";
-import { createKeyring, type Keyring, type Want } from "../../src/keys/keyring.ts";
-import { createTrust, type Trust } from "../../src/keys/trust.ts";
+import { Keyring, type Want } from "../../src/keys/keyring.ts";
+import { Trust } from "../../src/keys/trust.ts";
 import { heldClock } from "./held-clock.ts";
 
 export const A = "https://a.example.com";
@@ -27,21 +27,21 @@ export interface UnderTest {
 export async function keyringIn(t: Test): Promise<UnderTest> {
   const folder = realpathSync(t.testdir());
   const clock = heldClock();
-  const trust = createTrust({ file: join(folder, "pins.json"), clock });
+  const trust = new Trust({ file: join(folder, "pins.json"), clock });
   await trust.load();
   const env: Record<string, string> = { PATH: "/usr/bin:/bin" };
   let late = 0;
   const onLate = () => {
     late += 1;
   };
-  const keyring = createKeyring({ trust, env, clock, onLate });
+  const keyring = new Keyring({ trust, env, clock, onLate });
   // Ends whatever command still runs.
   t.teardown(() => keyring.resolve([], 0));
   return { folder, keyring, trust, env, clock, late: () => late };
 }
 
 export function want(name: string, source: KeySource, ...origins: string[]): Want {
-  return { name, source, origins, home: [] };
+  return { name, path: `tools.${name}.key`, source, origins, home: [] };
 }
 
 /** Writes a shell script into the folder and gives the source that runs it; $DIR in it is the folder. */

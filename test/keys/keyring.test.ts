@@ -218,5 +218,5 @@ t.test("a key file that others may open is a warning beside a key that works", a
   chmodSync(path, 0o644);
   const states = await keyring.resolve([want("codex", { kind: "file", path }, A)], 5_000);
   t.equal(told(states.get("codex")), `ready ${ONE}`);
-  t.match(keyring.warnings().get("codex"), `chmod 600 ${path}`);
+  t.match(keyring.warnings(), [{ path: "tools.codex.key", message: new RegExp(`chmod 600 ${path}`) }]);
 });

@@ -1,4 +1,4 @@
-import { readKey } from "../../src/keys/read.ts";
+import { readKey } from "../../src/keys/sources.ts";
 
 // Run by a test with something to read on its standard input: tells what a command that reads its own gets.
 const reading = await readKey({ kind: "command", argv: ["/bin/cat"] }, { env: {}, limit: 5_000 });

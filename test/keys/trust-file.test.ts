@@ -15,7 +15,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import type { KeySource } from "../../src/config/schema.ts";
 import { Secret } from "../../src/core/secret.ts";
-import { createTrust, type Subject, type Trust } from "../../src/keys/trust.ts";
+import { type Subject, Trust } from "../../src/keys/trust.ts";
 import { heldClock } from "./held-clock.ts";
 
 const A = "https://a.example.com";
@@ -31,7 +31,7 @@ const use = (source: KeySource, ...origins: string[]): Subject => ({
   home: [],
 });
 const env: KeySource = { kind: "env", name: "KEY" };
-const at = (file: string): Trust => createTrust({ file, clock: heldClock() });
+const at = (file: string): Trust => new Trust({ file, clock: heldClock() });
 
 /** A pins file from a first start with ONE and op at A. */
 async function pinned(t: Test): Promise<string> {

@@ -2,7 +2,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import type { KeySource } from "../../src/config/schema.ts";
 import { Secret } from "../../src/core/secret.ts";
-import { createTrust, type Held, type Subject, type Trust } from "../../src/keys/trust.ts";
+import { type Held, type Subject, Trust } from "../../src/keys/trust.ts";
 import { heldClock } from "./held-clock.ts";
 
 const A = "https://a.example.com";
@@ -20,7 +20,7 @@ function use(source: KeySource, ...origins: string[]): Subject {
 }
 
 async function loaded(t: Test): Promise<Trust> {
-  const trust = createTrust({ file: join(t.testdir(), "pins.json"), clock: heldClock() });
+  const trust = new Trust({ file: join(t.testdir(), "pins.json"), clock: heldClock() });
   t.strictSame(await trust.load(), { problem: null });
   return trust;
 }

@@ -24,7 +24,7 @@ import {
 
 const ADAPTER = { idNames: ["x-client-request-id"], billsFailures: false, socketRowsHaveIds: false };
 
-/** Compares over a database of its own, with an index that changes only when it is told to catch up. */
+/** Compares over a database of its own, with an index that changes only when it catches up. */
 function comparingOf(t: Test, mirror: MirrorFile, given: Partial<ComparerDeps> = {}) {
   const database = openMirror(mirror.state);
   const corrections: Correction[] = [];
@@ -83,7 +83,7 @@ t.test("the index catches up before the first step, and after each that amends",
   t.equal(corrections.length, 2);
 });
 
-t.test("what the limits are told adds up to what the records say", async (t) => {
+t.test("the corrections of the limits add up to what the records say", async (t) => {
   const day = makeDay({ requests: 400, seed: 3, from: AT - (AT % (24 * HOUR)) });
   const mirror = mirrorFile(t, day.records);
   const { comparing, corrections, lines, db } = comparingOf(t, mirror);
@@ -94,8 +94,8 @@ t.test("what the limits are told adds up to what the records say", async (t) => 
     // One after the other, also where they are begun together.
     await Promise.all([comparing.compare(ADAPTER, 0), comparing.compare(ADAPTER, 0)]);
   }
-  const told = corrections.reduce((sum, { spend }) => sum + spend, 0);
-  t.equal(spent(recordsIn(db)) - before, told);
+  const corrected = corrections.reduce((sum, { spend }) => sum + spend, 0);
+  t.equal(spent(recordsIn(db)) - before, corrected);
   t.ok(lines.length > 300, `${lines.length} amendments`);
   t.equal(new Set(lines.map((line) => JSON.stringify(line))).size, lines.length, "none of them twice");
 });

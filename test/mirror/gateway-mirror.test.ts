@@ -8,6 +8,7 @@ import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { GatewayMirror } from "../../src/mirror/gateway-mirror.ts";
 import { HeldKeys } from "../../src/mirror/held-keys.ts";
 import { ConsoleAccount, hasConsole } from "../../src/mirror/sync/connect.ts";
+import { MirrorReader } from "../../src/mirror/sync/mirror-thread.ts";
 import { Vault } from "../../src/mirror/vault.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
 import { configOf } from "../doubles/parsed-config.ts";
@@ -18,7 +19,7 @@ import { MINUTE, mirrorFile, openMirror } from "./mirror-file.ts";
 
 const KEY = "sk-0123456789abcdef0123456789abcdefa1b2";
 
-interface Scene {
+interface MirrorOptions {
   /** Requests with one key in the minute after the first sync. */
   readonly requests: number;
   /** Without an access token, each key lists its own latest 1,000 rows. */
@@ -26,7 +27,7 @@ interface Scene {
 }
 
 /** The mirror of a new-api console. */
-async function startMirror(t: Test, { requests, accessToken }: Scene) {
+async function startMirror(t: Test, { requests, accessToken }: MirrorOptions) {
   const clock = heldClock();
   const double = await startNewApi(t, { now: clock.now });
   double.addKey({ name: "codex", key: KEY });
@@ -51,6 +52,7 @@ tools: { codex: {} }
       accessToken: new Secret(double.login.accessToken),
       user: double.login.user,
     });
+  const reader = new MirrorReader(database, quietLog());
   const agent = new Agent();
   const deps = {
     clock,
@@ -70,10 +72,12 @@ tools: { codex: {} }
     truncationCheck: { gaps: () => [] },
     onCorrected: () => {},
     keyCalls,
+    reader,
   };
   const mirror = new GatewayMirror(gateway, deps, new HeldKeys(deps));
   t.teardown(async () => {
     await mirror.stop();
+    await reader.stop();
     database.close();
     agent.destroy();
   });
@@ -90,11 +94,11 @@ t.test("a key whose own traffic nears what the console lists of it is read befor
     await mirror.syncIfBusy();
     t.equal(double.asked.length, 0, "not before the first sync");
     await mirror.sync();
-    const first = mirror.status();
+    const first = await mirror.status();
     t.match(first, { state: "ok", last_sync: clock.now() }, first.why ?? "");
     clock.pass(MINUTE);
     await mirror.syncIfBusy();
-    const isRead = mirror.status().last_sync === clock.now();
+    const isRead = (await mirror.status()).last_sync === clock.now();
     t.equal(isRead, early, `${requests} requests, ${accessToken ? "with" : "without"} an access token`);
     clock.pass(MINUTE);
     const asked = double.asked.length;

@@ -1,14 +1,7 @@
-import type Database from "libsql";
 import t, { type Test } from "tap";
 import { readAlarms } from "../../src/mirror/alarms.ts";
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
-import {
-  compareEntries,
-  type DiffOptions,
-  diffOrder,
-  findCompared,
-  findDiff,
-} from "../../src/mirror/report/compared.ts";
+import { diffOrder, findCompared, readDiff } from "../../src/mirror/report/compared.ts";
 import { readDays, readReport } from "../../src/mirror/report/report.ts";
 import { coverFrom } from "../../src/mirror/store/facts.ts";
 import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
@@ -21,12 +14,8 @@ const SKEW = 5000;
 const LATER = AT + 5 * MINUTE;
 const NO_KEYS: ReadonlySet<string> = new Set<string>();
 
-function listDiff(db: Database.Database, gateway: string, options: DiffOptions) {
-  return compareEntries(db, gateway, findDiff(db, gateway, options), options.skew);
-}
-
 /** One matched, one that differs, one that took the console's tokens, one missing, two foreign and one from before. */
-function scene(test: Test) {
+function comparedMirror(test: Test) {
   const mirror = mirrorFile(test, [record(1), record(2), unmetered(3), record(4)]);
   const at = AT + 2333 + SKEW;
   page(mirror.db, [
@@ -42,7 +31,7 @@ function scene(test: Test) {
 }
 
 t.test("an alarm says who, how much, where from and when, by our clock", async (t) => {
-  const { db } = scene(t);
+  const { db } = comparedMirror(t);
   const [alarm, ...more] = readAlarms(db, "main", SKEW, NO_KEYS);
   t.same(more, []);
   t.same(alarm, {
@@ -66,7 +55,7 @@ t.test("an alarm says who, how much, where from and when, by our clock", async (
 });
 
 t.test("suspected rows are an alarm of their own, after the certain ones", async (t) => {
-  const mirror = scene(t);
+  const mirror = comparedMirror(t);
   const { db } = mirror;
   page(db, [
     row(11, { created_at: LATER + 2 * MINUTE + SKEW, billed_microdollars: 5 }),
@@ -101,19 +90,19 @@ t.test("suspected rows are an alarm of their own, after the certain ones", async
 });
 
 t.test("a key that was replaced here, and is used still, says so", async (t) => {
-  const { db } = scene(t);
+  const { db } = comparedMirror(t);
   holdKeys(db, [{ gateway: "main", key: "…new1", tool: "codex" }], AT + MINUTE);
   t.match(readAlarms(db, "main", SKEW, NO_KEYS), [{ key: "…a1b2", tools: ["codex"], replaced: true }]);
 });
 
 t.test("the report counts verdicts, money by tool and factors by model", async (t) => {
-  const { db } = scene(t);
+  const { db } = comparedMirror(t);
   coverFrom(db, "main", AT - 20 * HOUR, AT + 48 * HOUR);
   const report = readReport(db, "main", {
     now: AT + HOUR,
     skew: SKEW,
     elsewhere: [],
-    multiplierOf: () => 1.5,
+    multipliers: {},
   });
   t.same(report.rows, {
     total: 6,
@@ -150,14 +139,10 @@ t.test("the report counts verdicts, money by tool and factors by model", async (
 });
 
 t.test("verdicts are counted by day, by our clock, and days without any are left out", async (t) => {
-  const { db } = scene(t);
+  const { db } = comparedMirror(t);
   const day = (from: number) => ({ from, to: from + HOUR });
-  const read = (quietKeys: ReadonlySet<string>) => {
-    const steps = readDays(db, "main", [day(AT - 31 * HOUR), day(AT - 5 * HOUR), day(AT)], SKEW, quietKeys);
-    let step = steps.next();
-    while (step.done !== true) step = steps.next();
-    return step.value;
-  };
+  const read = (quietKeys: ReadonlySet<string>) =>
+    readDays(db, "main", [day(AT - 31 * HOUR), day(AT - 5 * HOUR), day(AT)], SKEW, quietKeys);
   const none = {
     gateway: "main",
     matched: 0,
@@ -174,13 +159,13 @@ t.test("verdicts are counted by day, by our clock, and days without any are left
   t.same(read(new Set(["…a1b2"])), [before, { ...today, other: 2 }], "use elsewhere on purpose is no alarm");
 });
 
-t.test("rows that nobody has judged yet are pending, and whose key is unknown are not counted", async (t) => {
+t.test("rows without a verdict are pending, and rows of unknown keys are not counted", async (t) => {
   const mirror = mirrorFile(t);
   const { db } = mirror;
   page(db, [row(1, { key_ref: "id:5" })]);
   compareAll(mirror);
   page(db, [row(2)]);
-  const { rows } = readReport(db, "main", { now: AT, skew: 0, elsewhere: [], multiplierOf: () => 1.5 });
+  const { rows } = readReport(db, "main", { now: AT, skew: 0, elsewhere: [], multipliers: {} });
   t.match(rows, { total: 1, pending: 1, unwatched: 0 });
 });
 
@@ -200,8 +185,7 @@ function pricesOf(
     requests.map(({ theirs }, at) => row(at + 1, theirs)),
   );
   compareAll(mirror);
-  const multiplierOf = (group: string | null) => (group === null ? 1 : (multipliers[group] ?? null));
-  return readReport(mirror.db, "main", { now: AT, skew: 0, elsewhere: [], multiplierOf }).models;
+  return readReport(mirror.db, "main", { now: AT, skew: 0, elsewhere: [], multipliers }).models;
 }
 
 const times = <T>(count: number, one: T): T[] => Array.from({ length: count }, () => one);
@@ -275,7 +259,7 @@ t.test("use elsewhere stands beside what is usual", async (t) => {
     { tool: "chat", key: "…none" },
   ];
   // Held for three days by now: two before the last one.
-  t.same(readReport(db, "main", { now, skew: 0, elsewhere, multiplierOf: () => 1.5 }).elsewhere, [
+  t.same(readReport(db, "main", { now, skew: 0, elsewhere, multipliers: {} }).elsewhere, [
     {
       tool: "codex",
       key: "…a1b2",
@@ -289,8 +273,8 @@ t.test("use elsewhere stands beside what is usual", async (t) => {
 });
 
 t.test("what differs, is foreign or missing is listed, the newest first, with both sides", async (t) => {
-  const { db } = scene(t);
-  const diff = listDiff(db, "main", { max: 10, skew: SKEW, quietKeys: NO_KEYS });
+  const { db } = comparedMirror(t);
+  const diff = readDiff(db, "main", { max: 10, skew: SKEW, quietKeys: NO_KEYS });
   t.same(
     diff.map(({ row: theirs, record: ours, verdict }) => [theirs?.identity, ours?.id, verdict]),
     [
@@ -301,8 +285,8 @@ t.test("what differs, is foreign or missing is listed, the newest first, with bo
     ],
   );
   t.match(diff[2], { row: { output_tokens: 1000, at: AT + 2333 }, record: { output_tokens: 342 } });
-  t.equal(listDiff(db, "main", { max: 1, skew: SKEW, quietKeys: NO_KEYS }).length, 1);
-  const quiet = listDiff(db, "main", { max: 10, skew: SKEW, quietKeys: new Set(["…a1b2"]) });
+  t.equal(readDiff(db, "main", { max: 1, skew: SKEW, quietKeys: NO_KEYS }).length, 1);
+  const quiet = readDiff(db, "main", { max: 10, skew: SKEW, quietKeys: new Set(["…a1b2"]) });
   t.same(
     quiet.map(({ verdict }) => verdict),
     ["differs", "missing"],
@@ -338,7 +322,7 @@ t.test("however much else differs, every foreign row is listed, the certain ones
   compareAll(mirror, { now: AT + 100 * HOUR });
   db.exec("UPDATE mirror.console_rows SET certain = 0 WHERE identity = 'row-3'");
   const listed = (max: number) =>
-    listDiff(db, "main", { max, skew: 0, quietKeys: new Set(["…else"]) }).map(({ verdict, row: theirs }) =>
+    readDiff(db, "main", { max, skew: 0, quietKeys: new Set(["…else"]) }).map(({ verdict, row: theirs }) =>
       verdict === "foreign" ? theirs?.identity : verdict,
     );
   t.same(listed(2), ["row-2", "row-1"]);
@@ -350,7 +334,7 @@ t.test("however much else differs, every foreign row is listed, the certain ones
       ...many.map((_, index) => (index < 15 ? "missing" : "differs")),
     ].toSorted(),
   );
-  const all = listDiff(db, "main", { max: 500, skew: 0, quietKeys: NO_KEYS });
+  const all = readDiff(db, "main", { max: 500, skew: 0, quietKeys: NO_KEYS });
   t.equal(all.filter(({ verdict }) => verdict === "foreign").length, 33);
   t.same(
     all
@@ -363,7 +347,7 @@ t.test("however much else differs, every foreign row is listed, the certain ones
 });
 
 t.test("one is found by its row, its request id or its record, and by how these begin", async (t) => {
-  const { db } = scene(t);
+  const { db } = comparedMirror(t);
   const skewOf = () => SKEW;
   const shown = (what: string) => findCompared(db, what, skewOf).map(({ row: theirs }) => theirs?.identity);
   t.same(shown("row-1"), ["row-1"], "the whole name before those that begin so");

@@ -35,7 +35,11 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
     clock: { now: () => AT + HOUR, elapsed: () => 0 },
     log: pino({ level: "silent" }),
     snapshot: () => snapshot,
-    database: { ask: (question) => (isReady() ? database.ask(question) : null), files: database.files },
+    database: {
+      ask: (question) => (isReady() ? database.ask(question) : null),
+      files: database.files,
+      noteDamage: () => {},
+    },
     usage,
     truncationCheck: { gaps: () => [] },
     // Without a console these are not used.
@@ -78,10 +82,10 @@ t.test("each row of an alarm that is acknowledged is in the journal", async (t) 
     () => true,
     async () => {},
   );
-  const heard = { gateway: "main", key: null, certain: null, last_at: null, count: 3 };
-  t.equal(mirror.acknowledge(heard, "me"), null, "there are others than those that were shown");
+  const shown = { gateway: "main", key: null, certain: null, last_at: null, count: 3 };
+  t.equal(mirror.acknowledge(shown, "me"), null, "there are others than those that were shown");
   t.same(lines, []);
-  t.equal(mirror.acknowledge({ ...heard, count: 2 }, "me"), 2);
+  t.equal(mirror.acknowledge({ ...shown, count: 2 }, "me"), 2);
   t.same(lines, [
     { kind: "ack", gateway: "main", row: "row-2", certain: true, at: AT + HOUR },
     { kind: "ack", gateway: "main", row: "row-3", certain: true, at: AT + HOUR },

@@ -60,7 +60,7 @@ const BY_ID: readonly Case[] = [
     verdicts: { a: "matched id →3", "1": "companion id →a", "2": "companion id →a", "3": "matched id →a" },
   },
   {
-    name: "the use with the most money tells the tokens, its equal is a duplicate, another and a refund go along",
+    name: "the most expensive use has the tokens, its equal is a duplicate, another use and a refund are companions",
     ours: [a],
     theirs: [
       row("1", { request_id: "x", billed_microdollars: 1, list_microdollars: 1 }),
@@ -195,7 +195,7 @@ const BY_PAIR: readonly Case[] = [
     verdicts: { a: "missing", "1": "foreign" },
   },
   {
-    name: "of several alike nobody says which is which",
+    name: "if several are alike, only their number is compared",
     ours: [request("a"), request("b", { ended_at: THEN + SECOND })],
     theirs: [row("1"), row("2", { at: THEN + 2 * SECOND })],
     context: NO_IDS,
@@ -361,7 +361,7 @@ const PRESUMED: readonly Case[] = [
     verdicts: { "1": "foreign" },
   },
   {
-    name: "two rows that began with one request cannot be told apart: both are suspected",
+    name: "two rows that began with one request cannot be distinguished: both are suspected",
     ours: [left("a")],
     theirs: [row("1", began()), row("2", { ...began(100), request_id: "z" })],
     verdicts: { "1": "foreign", "2": "foreign" },
@@ -373,7 +373,7 @@ const PRESUMED: readonly Case[] = [
     verdicts: { a: "matched sum", b: "matched sum", "1": "matched sum", "2": "matched sum" },
   },
   {
-    name: "two rows and two requests that can be told apart are both taken, the nearest first",
+    name: "two rows and two requests that can be distinguished are both taken, the nearest first",
     ours: [left("a"), left("b", { started_at: THEN - 2 * SECOND + 300 })],
     theirs: [row("1", began(310)), row("2", { ...began(), request_id: "z" })],
     verdicts: {
@@ -421,7 +421,7 @@ const PRESUMED: readonly Case[] = [
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
   },
   {
-    name: "after a crash nobody knows the end, but the beginning must fit",
+    name: "after a crash the end is unknown, but the start must fit",
     ours: [left("a", { started_at: THEN, ended_at: null })],
     theirs: [
       row("1", { request_id: "y", began: THEN + 100, at: THEN + 80 * MINUTE }),
@@ -538,11 +538,11 @@ const beside = (name: string, ours: OurRequest, verdict: string): Case => ({
 const SOCKET = { upgraded: true, status: 101, model: null };
 
 const LEFT_OVER: readonly Case[] = [
-  alone("a row with an id that nobody here has is foreign, certainly", "foreign certain"),
+  alone("a row with an id that no request of ours has is certainly foreign", "foreign certain"),
   alone("without an id it is a suspicion", "foreign", { request_id: null }),
   alone("where no ids are handed out it is a suspicion", "foreign", {}, NO_IDS),
   alone("a refund alone is no use of the key", "companion", { kind: "refund" }),
-  alone("a row of a key that nobody knows is unwatched", "unwatched", { key: null }),
+  alone("a row of an unknown key is unwatched", "unwatched", { key: null }),
   alone("a row of a key that was never held here is unwatched", "unwatched", {}, { held: () => null }),
   alone("a row from before the key was held is before", "before", {}, held(THEN + SECOND, null)),
   alone("one that began before that is too", "before", { duration_ms: 1000 }, held(THEN, null)),
@@ -626,7 +626,7 @@ for (const [tier, cases] of Object.entries({ BY_ID, BY_PAIR, PRESUMED, LEFT_OVER
   });
 }
 
-t.test("what a console lists of the requests that were left is seen from most of them", (t) => {
+t.test("whether a console lists canceled requests is learned from the majority of them", (t) => {
   const at = (n: number) => THEN + n * MINUTE;
   const requests = (count: number) =>
     Array.from({ length: count }, (_, n) => left(`r${n}`, { started_at: at(n), ended_at: at(n) + SECOND }));
@@ -708,5 +708,27 @@ t.test("a WebSocket's numbers are the sums of all its requests", (t) => {
   const socket = left("a", { upgraded: true, status: 101 });
   const [judged] = reconcile([socket], [row("1"), row("2")], matchContext()).records;
   t.match(judged?.theirs, { output_tokens: 684, billed_microdollars: 16_260 });
+  t.end();
+});
+
+t.test("10,000 alike requests without ids or starts are counted, with and without tokens", (t) => {
+  const size = 10_000;
+  const time = (at: number) => THEN + at * 10;
+  const rows = Array.from({ length: size }, (_, at) => row(`row-${at}`, { at: time(at) + 400 }));
+  for (const [what, given] of Object.entries({
+    "with tokens": {},
+    "without tokens": { tokens: null, exact: false },
+  })) {
+    const requests = Array.from({ length: size }, (_, at) =>
+      request(`r${String(at).padStart(5, "0")}`, { ...given, ended_at: time(at) }),
+    );
+    const found = reconcile(requests, rows, matchContext({ hands_out_ids: false }));
+    t.equal(found.rows.filter(({ how }) => how === "sum").length, size, what);
+    t.equal(found.records.filter(({ verdict }) => verdict === "matched").length, size, what);
+    const oneMore = [...rows, row("foreign", { at: time(size / 2) + 1 })];
+    const doubtful = reconcile(requests, oneMore, matchContext({ hands_out_ids: false }));
+    const foreign = doubtful.rows.filter(({ verdict, certain }) => verdict === "foreign" && !certain);
+    t.ok(foreign.length > 0, `${what}: one more row than requests is suspected`);
+  }
   t.end();
 });

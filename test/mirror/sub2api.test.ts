@@ -57,7 +57,7 @@ async function logServer(
   return { url, log, asked };
 }
 
-/** Row n was written n minutes after row 0, unless told otherwise. */
+/** Row n was written n minutes after row 0, unless given otherwise. */
 function item(id: number, more: Record<string, unknown> = {}): Record<string, unknown> {
   const at = new Date(NOW - 100 * 24 * HOUR + id * MINUTE).toISOString();
   return { id, api_key_id: 3, request_id: `client:uuid-${id}`, model: "m", created_at: at, ...more };
@@ -88,11 +88,11 @@ function pauseOf(time: { now: number }): (milliseconds: number) => Promise<void>
 }
 
 /** Walks at most so many pages, as a process does that is killed after them. */
-async function walked(adapter: ConsoleAdapter, cursor: string | null, most = 1000, since = 0) {
+async function walked(adapter: ConsoleAdapter, cursor: string | null, max = 1000, since = 0) {
   const pages: Page[] = [];
   for await (const page of adapter.walk(cursor, since)) {
     pages.push(page);
-    if (pages.length >= most) break;
+    if (pages.length >= max) break;
   }
   return {
     pages,
@@ -354,8 +354,10 @@ t.test("a long walk asks no more than 50 times in any minute, and is bounded", a
   const long = await logServer(t, { mostSize: 20, onAsk });
   for (const id of range(1, 20 * 300)) long.log.push(item(id));
   await walked(adapterFor(t, long.url, time), null, 10_000);
-  const most = Math.max(...at.map((from) => at.filter((one) => one >= from && one < from + MINUTE).length));
-  t.ok(most <= 50, `${most} in a minute`);
+  const busiest = Math.max(
+    ...at.map((from) => at.filter((one) => one >= from && one < from + MINUTE).length),
+  );
+  t.ok(busiest <= 50, `${busiest} in a minute`);
   t.ok((at[49] ?? 0) - NOW < 2000, "the first 50 at once: 50,000 rows of a recent version");
   t.ok(time.now - NOW < 8 * MINUTE, "and not much slower than it may be");
 

@@ -3,7 +3,7 @@ import { hashToken, makeToken } from "../../src/core/token.ts";
 import { type Credential, identifyByToken } from "../../src/proxy/credentials.ts";
 import { snapshotOf } from "../doubles/parsed-config.ts";
 
-const [A, A2, B, STRANGER] = [makeToken(), makeToken(), makeToken(), makeToken()] as const;
+const [A, A2, B, UNKNOWN] = [makeToken(), makeToken(), makeToken(), makeToken()] as const;
 const snapshot = snapshotOf(`gateway: https://gateway.example.com/v1
 tools:
   a: { token: ["sha256:${hashToken(A)}", "sha256:${hashToken(A2)}"] }
@@ -42,7 +42,7 @@ tools:
 
 const refused: [string, Credential[], string, string][] = [
   ["nothing", [], "token-missing", "keybearer tools token"],
-  ["a stranger's token", [bearer(STRANGER)], "token-unknown", "no tool has the token in authorization"],
+  ["an unknown token", [bearer(UNKNOWN)], "token-unknown", "no tool has the token in authorization"],
   ["half a token", [bearer(A.slice(0, -1))], "token-incomplete", "authorization is incomplete"],
   [
     "a gateway's key",
@@ -83,12 +83,12 @@ const refused: [string, Credential[], string, string][] = [
   ],
   ["a token in the address where that is off", [inUrl(A)], "token-unknown", "tools.a.token_in_url: true"],
 ];
-for (const [what, credentials, code, words] of refused) {
-  t.test(`${what} is ${code}, in words without the value`, async (t) => {
+for (const [what, credentials, code, text] of refused) {
+  t.test(`${what} is ${code}, and the message does not contain the value`, async (t) => {
     const result = identifyByToken(snapshot, credentials);
     if (result.ok) return void t.fail("it was let in");
     t.equal(result.refusal.code, code);
-    t.match(result.refusal.message, words);
+    t.match(result.refusal.message, text);
     for (const { value } of credentials) {
       if (value.length > 8) t.notOk(result.refusal.message.includes(value));
     }

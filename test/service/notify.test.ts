@@ -6,8 +6,8 @@ import { connect, createServer, type Server, type Socket } from "node:net";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import t, { type Test } from "tap";
-import { answersAt, askAt, hangs } from "../../src/service/answers.ts";
-import { createNotify, notifyFault } from "../../src/service/systemd/notify.ts";
+import { isHealthy, isHung, probeHealth } from "../../src/service/health.ts";
+import { Notify, notifyFault } from "../../src/service/notify.ts";
 import { bareEnv, builtProgram, newHome, saveConfig, start, startProgram } from "../doubles/command.ts";
 import { listen } from "../doubles/listen.ts";
 import { until } from "../doubles/until.ts";
@@ -72,19 +72,15 @@ const bare = (address: string, more: NodeJS.ProcessEnv = {}): NodeJS.ProcessEnv 
   ...more,
 });
 
-async function healthy(port: string): Promise<boolean> {
-  return answersAt([`127.0.0.1:${port}`, `[::1]:${port}`], 2000);
-}
-
 t.test("messages come whole and in their order, to a path and to an abstract name", LIVE, async (t) => {
   for (const abstract of process.platform === "linux" ? [false, true] : [false]) {
     const socket = await openNotifySocket(t, await newHome(t), abstract);
-    const notify = createNotify(bare(socket.address), process.pid);
+    const notify = new Notify(bare(socket.address), process.pid);
     void notify.ready("serving");
     void notify.reloading();
     void notify.ready("serving\nREADY=0 again");
     void notify.stopping("soon");
-    // A reload that ends after the stop has nothing more to say.
+    // A reload that ends after the stop reports nothing.
     void notify.ready("late");
     await notify.failed("x".repeat(500));
     t.same(socket.messages(), [
@@ -97,65 +93,61 @@ t.test("messages come whole and in their order, to a path and to an abstract nam
   }
 });
 
-t.test("without a manager nothing is said and nothing goes wrong", async (t) => {
+t.test("without a manager nothing is sent and nothing fails", async (t) => {
   for (const address of [undefined, "", "vsock:2:1234", "relative", "/"]) {
     const troubles: string[] = [];
     const env: NodeJS.ProcessEnv = { WATCHDOG_USEC: "2000", ...(address === undefined ? {} : bare(address)) };
     const deps = { programs: ["/bin/false"], onTrouble: (words: string) => void troubles.push(words) };
-    const notify = createNotify(env, process.pid, deps);
+    const notify = new Notify(env, process.pid, deps);
     await notify.ready("serving");
-    notify.watch(async () => t.fail("nobody asked for it") as never);
+    void notify.watch(async () => t.fail("no manager asked for it") as never);
     await notify.stopping("");
     t.same(troubles, []);
-    t.same(env, {}, "the variables are gone all the same");
+    t.same(env, {}, "the variables are removed nevertheless");
   }
 });
 
-t.test("a manager that cannot be told is said so, and holds nothing up", async (t) => {
+t.test("a manager that cannot be notified is reported, and nothing waits for it", async (t) => {
   const troubles: string[] = [];
   const onTrouble = (words: string) => void troubles.push(words);
   for (const programs of [["/no/such/program", "/nor/this"], ["/no/such/program", "/bin/false"], ["/etc"]]) {
-    await createNotify(bare("/nowhere"), process.pid, { programs, onTrouble }).ready("serving");
+    await new Notify(bare("/nowhere"), process.pid, { programs, onTrouble }).ready("serving");
   }
   t.match(troubles, [
     /no program \/no\/such\/program$/,
     /\/bin\/false ended with 1$/,
-    /cannot be told: \/etc \(EACCES\)$/,
+    /cannot be notified: \/etc \(EACCES\)$/,
   ]);
   t.match(notifyFault(["/no/such/program", "/nor/this"]), /there is no \/no\/such\/program/);
   t.equal(notifyFault(["/no/such/program", "/bin/false"]), null);
 });
 
-t.test(
-  "a READY that was lost is said again soon, and so is a look that found nothing taken",
-  LIVE,
-  async (t) => {
-    const home = await newHome(t);
-    const socket = await openNotifySocket(t, home);
-    const program = join(home, "second-time");
-    writeFileSync(program, `#!/bin/sh\nmkdir "${home}/tried" && exit 1\nexec systemd-notify "$@"\n`, {
-      mode: 0o700,
-    });
-    const troubles: string[] = [];
-    const deps = { programs: [program], onTrouble: (words: string) => void troubles.push(words) };
-    // Its half is a minute: what comes sooner is not the next turn.
-    const notify = createNotify(bare(socket.address, { WATCHDOG_USEC: "120000000" }), process.pid, deps);
-    void notify.ready("lost");
-    const looks = [null, "fine"];
-    notify.watch(async () => looks.shift() ?? null);
-    t.equal(await socket.came(/^READY=1\nWATCHDOG=1\nSTATUS=fine$/), 0);
-    t.match(troubles, [/ended with 1$/, /watchdog of the service is not told/], "each is said once");
-    await notify.stopping("");
-  },
-);
+t.test("a READY that was lost is repeated soon, and so is a health check that failed", LIVE, async (t) => {
+  const home = await newHome(t);
+  const socket = await openNotifySocket(t, home);
+  const program = join(home, "second-time");
+  writeFileSync(program, `#!/bin/sh\nmkdir "${home}/tried" && exit 1\nexec systemd-notify "$@"\n`, {
+    mode: 0o700,
+  });
+  const troubles: string[] = [];
+  const deps = { programs: [program], onTrouble: (words: string) => void troubles.push(words) };
+  // The interval is a minute: what comes sooner is a retry.
+  const notify = new Notify(bare(socket.address, { WATCHDOG_USEC: "120000000" }), process.pid, deps);
+  void notify.ready("lost");
+  const results = [null, "fine"];
+  void notify.watch(async () => results.shift() ?? null);
+  t.equal(await socket.came(/^READY=1\nWATCHDOG=1\nSTATUS=fine$/), 0);
+  t.match(troubles, [/ended with 1$/, /the watchdog gets no message/], "each is reported once");
+  await notify.stopping("");
+});
 
-t.test("in the middle of a reload, a beat does not end it", LIVE, async (t) => {
+t.test("a watchdog message does not end a reload", LIVE, async (t) => {
   const socket = await openNotifySocket(t, await newHome(t));
-  const notify = createNotify(bare(socket.address, { WATCHDOG_USEC: "40000" }), process.pid);
+  const notify = new Notify(bare(socket.address, { WATCHDOG_USEC: "40000" }), process.pid);
   await notify.reloading();
-  notify.watch(async () => "fine");
-  const ticker = await socket.came(/WATCHDOG=1/);
-  await socket.came(/WATCHDOG=1/, ticker + 1);
+  void notify.watch(async () => "fine");
+  const first = await socket.came(/WATCHDOG=1/);
+  await socket.came(/WATCHDOG=1/, first + 1);
   t.same([...new Set(socket.messages().slice(1))], ["WATCHDOG=1"]);
   await notify.ready("again");
   await socket.came(/^READY=1\nWATCHDOG=1\nSTATUS=fine$/);
@@ -167,8 +159,8 @@ async function listening(t: Test, server: Server): Promise<string> {
   return `127.0.0.1:${port}`;
 }
 
-t.test("one that hangs is told from one that cannot be reached", async (t) => {
-  const well = await listening(
+t.test("a daemon that hangs differs from one that cannot be reached", async (t) => {
+  const healthy = await listening(
     t,
     createHttp((_, response) => void response.end("{}")),
   );
@@ -184,66 +176,64 @@ t.test("one that hangs is told from one that cannot be reached", async (t) => {
   const gone = createServer();
   const nobody = await listening(t, gone);
   await new Promise((closed) => gone.close(closed));
-  const asked = await askAt([well, wrong, mute, full, nobody], 300);
-  t.same(asked, ["well", "silent", "silent", "unreachable", "refused"]);
-  t.ok(await answersAt([well], 2000));
-  t.notOk(await answersAt([well, full], 2000));
-  t.notOk(await answersAt([], 2000));
+  const asked = await probeHealth([healthy, wrong, mute, full, nobody], 300);
+  t.same(asked, ["ok", "silent", "silent", "unreachable", "refused"]);
+  t.ok(await isHealthy([healthy], 2000));
+  t.notOk(await isHealthy([healthy, full], 2000));
+  t.notOk(await isHealthy([], 2000));
 
   for (const answers of [
-    ["well", "silent"],
+    ["ok", "silent"],
     ["unreachable", "silent"],
     ["refused"],
     ["refused", "unreachable"],
   ] as const)
-    t.ok(hangs(answers), answers.join(" "));
+    t.ok(isHung(answers), answers.join(" "));
   for (const answers of [
-    ["well"],
-    ["well", "unreachable"],
-    ["well", "refused"],
+    ["ok"],
+    ["ok", "unreachable"],
+    ["ok", "refused"],
     ["unreachable", "unreachable"],
   ] as const)
-    t.notOk(hangs(answers), answers.join(" "));
+    t.notOk(isHung(answers), answers.join(" "));
 });
 
-t.test("the watchdog hears of it only while the daemon answers", LIVE, async (t) => {
+t.test("the watchdog gets a message only while the daemon answers", LIVE, async (t) => {
   const socket = await openNotifySocket(t, await newHome(t));
   const troubles: string[] = [];
   const deps = { onTrouble: (words: string) => void troubles.push(words) };
-  let alive: "well" | "silent" | "broken" = "well";
-  let looks = 0;
-  const look = async () => {
-    looks += 1;
+  let alive: "ok" | "silent" | "broken" = "ok";
+  let checks = 0;
+  const check = async () => {
+    checks += 1;
     if (alive === "broken") throw new Error("bug");
-    return alive === "well" ? "fine" : null;
+    return alive === "ok" ? "fine" : null;
   };
   const env = bare(socket.address, { WATCHDOG_USEC: "40000", WATCHDOG_PID: String(process.pid) });
-  const notify = createNotify(env, process.pid, deps);
-  notify.watch(look);
+  const notify = new Notify(env, process.pid, deps);
+  void notify.watch(check);
   const first = await socket.came(/^READY=1\nWATCHDOG=1\nSTATUS=fine$/);
   await socket.came(/^READY=1\nWATCHDOG=1/, first + 1);
   for (const state of ["silent", "broken"] as const) {
     alive = state;
     const before = troubles.length;
-    await until("a look that found nothing", () => troubles.length > before);
-    const [count, seen] = [socket.messages().length, looks];
-    await until("two more", () => looks >= seen + 3);
-    t.equal(socket.messages().length, count, `${state}: not a word`);
-    t.equal(troubles.length, before + 1, "which is said once");
-    alive = "well";
+    await until("a check that failed", () => troubles.length > before);
+    const count = socket.messages().length;
+    const seen = checks;
+    await until("two more", () => checks >= seen + 3);
+    t.equal(socket.messages().length, count, `${state}: no message`);
+    t.equal(troubles.length, before + 1, "which is reported once");
+    alive = "ok";
     await socket.came(/^READY=1\nWATCHDOG=1/, count);
   }
-  t.match(troubles[0], /watchdog of the service is not told/);
+  t.match(troubles[0], /the watchdog gets no message/);
   await notify.stopping("");
   const end = socket.messages().length;
   t.match(socket.messages()[end - 1], /^STOPPING=1/);
   alive = "silent";
   const said = troubles.length;
-  const other = createNotify(
-    { ...env, ...bare(socket.address), WATCHDOG_USEC: "2000", WATCHDOG_PID: "1" },
-    2,
-  );
-  other.watch(async () => t.fail("meant for another process") as never);
+  const other = new Notify({ ...env, ...bare(socket.address), WATCHDOG_USEC: "2000", WATCHDOG_PID: "1" }, 2);
+  void other.watch(async () => t.fail("meant for another process") as never);
   await other.failed("the last word");
   t.equal(socket.messages().length, end + 1, "nothing after the stop");
   t.equal(troubles.length, said);
@@ -257,28 +247,28 @@ async function prepared(t: Test, more: string) {
   return { home, socket, args: ["run", "--config", file], env };
 }
 
-async function scene(t: Test, more: string) {
+async function startDaemon(t: Test, more: string) {
   const { home, socket, args, env } = await prepared(t, more);
   return { home, socket, running: start(t, home, args, { env }) };
 }
 
-t.test("the program tells its life from READY to STOPPING, and its children cannot", LIVE, async (t) => {
-  const { home, socket, running } = await scene(
+t.test("the program reports from READY to STOPPING, and its children cannot", LIVE, async (t) => {
+  const { home, socket, running } = await startDaemon(
     t,
     `tools: { codex: { key: { command: [/bin/sh, -c, 'env > "$HOME/seen"; echo sk-0123456789abcdef'] } } }\n`,
   );
   const ready = await socket.came(/^READY=1/);
   const port = /localhost:(\d+), 1 tool$/.exec(socket.messages()[ready] ?? "")?.[1] ?? "";
-  t.ok(await healthy(port), "at READY both addresses answer");
+  t.ok(await isHealthy([`127.0.0.1:${port}`, `[::1]:${port}`], 2000), "at READY both addresses answer");
   t.equal(await controlStatus(join(home, "run", "control.sock")), 200, "and so does the control socket");
-  t.equal(ready, 0, "nothing was said before");
+  t.equal(ready, 0, "the first message");
   t.match(readFileSync(join(home, "seen"), "utf8"), /^HOME=/m);
   t.notMatch(readFileSync(join(home, "seen"), "utf8"), /NOTIFY_SOCKET|WATCHDOG/);
 
   await socket.came(/^READY=1\nWATCHDOG=1\nSTATUS=serving/);
 
   const taken = await takeAll(t, Number(port));
-  t.same(await askAt([`127.0.0.1:${port}`, `[::1]:${port}`], 2000), ["unreachable", "unreachable"]);
+  t.same(await probeHealth([`127.0.0.1:${port}`, `[::1]:${port}`], 2000), ["unreachable", "unreachable"]);
   const full = await socket.came(/WATCHDOG=1\n.*no new connection gets through to 127\.0\.0\.1:\d+, \[::1\]/);
   await socket.came(/WATCHDOG=1/, full + 1);
   for (const connection of taken) connection.destroy();
@@ -290,7 +280,7 @@ t.test("the program tells its life from READY to STOPPING, and its children cann
   running.child.kill("SIGTERM");
   const stopping = await socket.came(/^STOPPING=1/);
   t.match(await running.ended, { code: 0, signal: null });
-  t.same(socket.messages().slice(stopping + 1), [], "STOPPING was the last word");
+  t.same(socket.messages().slice(stopping + 1), [], "STOPPING was the last message");
 });
 
 /** Every connection that the daemon takes, at both addresses: anybody on the machine can. */
@@ -321,8 +311,11 @@ t.test("IPv6 that is switched off while it runs is no hang", { skip: LIVE.skip |
   await socket.came(/WATCHDOG=1/, lost + 1);
 });
 
-t.test("a start that fails says why, is never READY and keeps its exit code", LIVE, async (t) => {
-  const { socket, running } = await scene(t, "tools: { codex: { key: sk-0123456789abcdef, nonsense: 1 } }\n");
+t.test("a start that fails reports why, is never READY and keeps its exit code", LIVE, async (t) => {
+  const { socket, running } = await startDaemon(
+    t,
+    "tools: { codex: { key: sk-0123456789abcdef, nonsense: 1 } }\n",
+  );
   t.match(await running.ended, { code: 78 });
   t.equal(socket.messages().length, 1);
   t.match(socket.messages()[0], /^STATUS=did not start: .*config\.yaml.*nonsense/);

@@ -46,7 +46,7 @@ const ASK = `
   console.log(JSON.stringify({ status: answer.status, text: await answer.text() }));
 `;
 
-async function scene(t: Test) {
+async function prepare(t: Test) {
   const manager = await startUserManager(t);
   if (manager === null) return null;
   const gateway = await startGateway(t);
@@ -83,7 +83,7 @@ async function scene(t: Test) {
 }
 
 t.test("against a real user manager, as a person without privileges", async (t) => {
-  const here = await scene(t);
+  const here = await prepare(t);
   if (here === null) return;
   const { manager, gateway, key, service, systemctl, show, pid, save, config, answers, ask, file } = here;
 
@@ -196,7 +196,7 @@ t.test("against a real user manager, as a person without privileges", async (t) 
     await manager.write(FILE, now.replace("keybearer unit 1", "keybearer unit 0").replace("UMask=0077", ""));
     const { code, stdout } = await service("install");
     t.equal(code, 0);
-    t.match(stdout, /anew/);
+    t.match(stdout, /updated/);
     t.equal(readFileSync(file, "utf8"), now);
     t.not(await pid(), before, "the running one was started by the older unit");
     await manager.write(FILE, "[Service]\nExecStart=/bin/true\n");
@@ -363,7 +363,7 @@ function isStopped(process: number): boolean {
 }
 
 /** The daemon's pid as it is called out here, found by the port it listens on. */
-async function outside(here: NonNullable<Awaited<ReturnType<typeof scene>>>): Promise<number> {
+async function outside(here: NonNullable<Awaited<ReturnType<typeof prepare>>>): Promise<number> {
   const inner = await here.pid();
   for (const name of readdirSync("/proc").filter((entry) => /^\d+$/.test(entry))) {
     try {

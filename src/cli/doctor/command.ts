@@ -16,9 +16,9 @@ export function doctorCommand(): Command {
 async function doctor(options: { json?: boolean; config?: string }): Promise<void> {
   // Imported here, because every other command would load all of it, too.
   const { examine } = await import("./examine.ts");
-  const { createScene } = await import("../service/scene.ts");
+  const { createContext } = await import("../service/context.ts");
   const paths = findPaths({ config: options.config });
-  const findings = await examine(paths, process.env, await createScene({ config: options.config }));
+  const findings = await examine(paths, process.env, await createContext({ config: options.config }));
   const ok = findings.every(({ level }) => level !== "problem");
   process.stdout.write(
     options.json

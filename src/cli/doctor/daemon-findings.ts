@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { connect } from "node:net";
-import type { Listen } from "../../config/shape.ts";
+import type { Listen } from "../../config/schema.ts";
 import type { Asked } from "../../control/client.ts";
 import type { GatewayStatus, Status, UsageStatus } from "../../control/status.ts";
 import type { LimitStatus, ToolStatus } from "../../control/tool-status.ts";
@@ -18,18 +18,19 @@ import {
   formatLastSync,
   formatRemedy,
 } from "../mirror/messages.ts";
-import type { Scene } from "../service/scene.ts";
+import type { ServiceContext } from "../service/context.ts";
+import { examineService } from "../service/status.ts";
 import { nameOf, whenInWords } from "../tools/limit-lines.ts";
 import { ago } from "../ui/units.ts";
 
-/* Findings about the daemon, and what only the running daemon knows. */
+/* Findings about the daemon, the service, and what only the running daemon knows. */
 
 /** Whether the daemon runs, how, and what would prevent its start. `listen` null: config.yaml cannot be used. */
 export async function daemonFindings(
   asked: Asked<Status>,
   paths: Paths,
   listen: Listen | null,
-  service: Scene,
+  service: ServiceContext,
 ): Promise<Finding[]> {
   // A daemon that is started by hand would take the port from the service.
   const isService = (await service.manager?.found())?.kind === "ours";
@@ -109,6 +110,29 @@ function accepts(host: string, port: number): Promise<boolean> {
     socket.once("connect", () => end(true));
     socket.once("timeout", () => end(false));
     socket.once("error", () => end(false));
+  });
+}
+
+/** Whether the service is installed, and whether it would still start. Without a service file, the manager is not asked. */
+export async function serviceFindings(service: ServiceContext): Promise<Finding[]> {
+  const { manager } = service;
+  if (manager === null) return [];
+  const about = "the service";
+  const found = await manager.found();
+  if (found.kind === "none") {
+    const what = "not installed: keybearer runs only while you run it (keybearer service install)";
+    return [{ id: "service", level: "ok", about, what, next: null }];
+  }
+  const answer = await manager.available();
+  if (!answer.ok) {
+    const what = `${manager.file} exists, but ${answer.why}`;
+    return [{ id: "service", level: "warning", about, what, next: "keybearer service status" }];
+  }
+  const { notes, state } = await examineService(service, manager);
+  if (notes.length === 0)
+    return [{ id: "service", level: "ok", about, what: `installed, ${state.description}`, next: null }];
+  return notes.map(({ id, grave, what, next }) => {
+    return { id: `service-${id}`, level: grave ? "problem" : "warning", about, what, next };
   });
 }
 

@@ -1,7 +1,7 @@
 import { setTimeout as wait } from "node:timers/promises";
-import { DEFAULT_LISTEN } from "../../config/defaults.ts";
+import { DEFAULT_LISTEN } from "../../config/schema.ts";
 import { loadConfig } from "../../config/load.ts";
-import type { Config, Tool } from "../../config/shape.ts";
+import type { Config, Tool } from "../../config/schema.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { errorMessage } from "../../core/errors.ts";
@@ -11,17 +11,16 @@ import { readHistory } from "../../doctor/history.ts";
 import { type ToolProbe, withOwnConnections } from "../../doctor/probe.ts";
 import { scanSettings } from "../../doctor/settings-scan.ts";
 import { probeTools } from "../../doctor/tool-probes.ts";
-import type { Scene } from "../service/scene.ts";
+import type { ServiceContext } from "../service/context.ts";
 import { catchUpIndex } from "../usage/index-file.ts";
-import { daemonFindings, statusFindings } from "./daemon-findings.ts";
+import { daemonFindings, serviceFindings, statusFindings } from "./daemon-findings.ts";
 import { type KeysHere, readKeysHere } from "./keys-here.ts";
-import { serviceFindings } from "./service-findings.ts";
 
 /** With the probes' 17 s, doctor takes at most about 20 s. */
 const STATUS_TIMEOUT_MS = 3000;
 
 /** Everything doctor checks. What cannot be checked is a finding of its own and does not hide the rest. */
-export async function examine(paths: Paths, env: NodeJS.ProcessEnv, service: Scene): Promise<Finding[]> {
+export async function examine(paths: Paths, env: NodeJS.ProcessEnv, service: ServiceContext): Promise<Finding[]> {
   const [loaded, asked] = await Promise.all([
     loadConfig(paths.config, { home: paths.home, strict: true }),
     askDaemon<Status>(paths.socket, "GET", "/status", undefined, STATUS_TIMEOUT_MS),
@@ -74,8 +73,8 @@ async function gatewaysAndTools(
     const known = status?.tools.find((each) => each.name === tool.name);
     findings.push(...toolFindings(tool, { config, probe, known, uses: history.uses, now }));
   }
-  for (const [name, what] of keys.warnings())
-    findings.push({ id: "key", level: "warning", about: `tool ${name}`, what, next: null });
+  for (const { name, message } of keys.warnings())
+    findings.push({ id: "key", level: "warning", about: `tool ${name}`, what: message, next: null });
   if (history.problem !== null) {
     const what = `the usage log cannot be read: ${history.problem}`;
     findings.push({ id: "usage", level: "warning", about: "the usage log", what, next: "keybearer status" });

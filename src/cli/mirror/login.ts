@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { loadConfig } from "../../config/load.ts";
-import type { ConsoleLogin } from "../../config/shape.ts";
+import type { ConsoleLogin } from "../../config/schema.ts";
 import { askDaemon, CONSOLE_TIMEOUT_MS } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { EXIT } from "../../core/errors.ts";

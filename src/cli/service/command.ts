@@ -1,13 +1,12 @@
 import { Command } from "commander";
-import type { install } from "./install/install.ts";
-import type { logs } from "./logs/logs.ts";
-import type { restart } from "./restart.ts";
-import type { status } from "./status/status.ts";
-import type { uninstall } from "./uninstall/uninstall.ts";
+import type { InstallOptions } from "./install.ts";
+import type { LogsOptions } from "./logs.ts";
+import type { UninstallOptions } from "./uninstall.ts";
 
+/** Each command imports its code when it runs, so that the others start quickly. */
 export function serviceCommand(): Command {
   const service = new Command("service").description(
-    "have keybearer started at your login and after a crash, by systemd or launchd",
+    "have systemd or launchd start keybearer at your login and after a crash",
   );
   service
     .command("install")
@@ -17,38 +16,32 @@ export function serviceCommand(): Command {
     .option("-c, --config <file>", "another file than your own config.yaml")
     .option("--dry-run", "only print what would be written and run")
     .option("-y, --yes", "do not ask")
-    .action(async (options: Parameters<typeof install>[0]) =>
-      (await import("./install/install.ts")).install(options),
-    );
+    .action(async (options: InstallOptions) => (await import("./install.ts")).install(options));
   service
     .command("uninstall")
-    .description("stop it, once its requests have finished, and take it away; config.yaml and data stay")
+    .description("stop it when its requests have finished, and remove it; config.yaml and data stay")
     .option("--purge", "remove config.yaml, key files and the usage log, too")
     .option("--dry-run", "only print what would be removed and run")
     .option("-y, --yes", "do not ask")
-    .action(async (options: Parameters<typeof uninstall>[0]) =>
-      (await import("./uninstall/uninstall.ts")).uninstall(options),
-    );
+    .action(async (options: UninstallOptions) => (await import("./uninstall.ts")).uninstall(options));
   service
     .command("status")
     .description("whether it is installed, runs and answers, and what to do if not; exit code 0: it serves")
-    .option("-c, --config <file>", "the config.yaml it should go by, if not your own")
+    .option("-c, --config <file>", "the config.yaml it should use, if not your own")
     .option("--json", "for programs")
-    .action(async (options: Parameters<typeof status>[0]) =>
-      (await import("./status/status.ts")).status(options),
+    .action(async (options: { json?: boolean; config?: string }) =>
+      (await import("./status.ts")).status(options),
     );
   service
     .command("restart")
-    .description("start it anew once its requests have finished; not with a config.yaml that has problems")
-    .action(async (options: Parameters<typeof restart>[0]) =>
-      (await import("./restart.ts")).restart(options),
-    );
+    .description("restart it when its requests have finished; refused if config.yaml has problems")
+    .action(async () => (await import("./restart.ts")).restart());
   service
     .command("logs")
-    .description("what it has said")
-    .option("-f, --follow", "go on with what it says next")
-    .option("-n, --lines <count>", "so many of the last lines", "50")
+    .description("show its log")
+    .option("-f, --follow", "go on with new lines")
+    .option("-n, --lines <count>", "how many of the last lines", "50")
     .option("--json", "the lines as they are written, for programs")
-    .action(async (options: Parameters<typeof logs>[0]) => (await import("./logs/logs.ts")).logs(options));
+    .action(async (options: LogsOptions) => (await import("./logs.ts")).logs(options));
   return service;
 }

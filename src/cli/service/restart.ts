@@ -1,48 +1,161 @@
+import { existsSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import { loadConfig } from "../../config/load.ts";
+import { formatProblems } from "../../config/problems.ts";
+import type { Config } from "../../config/schema.ts";
+import { askDaemon } from "../../control/client.ts";
+import type { Status } from "../../control/status.ts";
+import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
-import { prepareFolders } from "../../core/paths.ts";
-import { inTheWay } from "../../service/answer-words.ts";
+import { type Paths, prepareFolders } from "../../core/paths.ts";
+import { portOwner } from "../../core/process-lookup.ts";
+import { isHealthy } from "../../service/health.ts";
+import type { ServiceState } from "../../service/service.ts";
+import type { InstalledService } from "../../service/spec.ts";
+import { isTaken } from "../doctor/daemon-findings.ts";
 import { fail } from "../fail.ts";
 import { saySentences } from "../say.ts";
 import { tell } from "../tools/tell.ts";
-import { whenHealthy } from "./healthy.ts";
-import { wayIsFree } from "./install/before-install.ts";
-import { installedConfig } from "./installed-config.ts";
-import { installedScene } from "./installed-scene.ts";
-import type { SceneDeps } from "./scene.ts";
-import { blindNote } from "./status/blind-tools.ts";
-import { checkCommand } from "./status/exit-words.ts";
-import { notServing } from "./status/not-serving.ts";
-import { reachedManager } from "./without-manager.ts";
+import { type ContextOptions, installedContext, reachManager, type ServiceManager } from "./context.ts";
+import { lastLines } from "./logs.ts";
+import { checkCommand, describeExit, processNote } from "./status.ts";
 
-/** Refused where the next start would fail: what works now is not given up for a typing mistake. */
-export async function restart(_options: object, deps: SceneDeps = {}): Promise<void> {
-  const scene = await installedScene(deps);
-  const { paths, shellPlaces } = scene;
-  const manager = await reachedManager(scene);
+/* `service restart`, and what it shares with `service install`: what a start needs, and whether it succeeded. */
+
+/** Refused if the next start would fail: a typing mistake must not stop a service that works. */
+export async function restart(overrides: ContextOptions = {}): Promise<void> {
+  const context = await installedContext(overrides);
+  const { paths, shellPaths } = context;
+  const manager = await reachManager(context);
   if (manager === null) return;
   const before = await manager.state();
   const { file } = before;
-  if (file.kind === "none") return fail("it is not installed → keybearer service install", EXIT.failed);
-  if (file.kind === "foreign") {
-    const { why, next } = inTheWay(manager.file, file.why);
-    return fail(`${why}\n→ ${next}: keybearer service install`, EXIT.failed);
-  }
-  const config = await installedConfig(file.unit, paths, before.active === "running");
+  if (file.kind === "none")
+    return fail("the service is not installed → keybearer service install", EXIT.failed);
+  if (file.kind === "foreign") return fail(`${file.why}\n→ ${file.next}`, EXIT.failed);
+  const wasRunning = before.active === "running";
+  const kept = wasRunning ? "the service was not restarted and still runs" : "the service was not started";
+  const config = await startableConfig(file.service, paths, kept);
   if (config === null) return;
-  const blind = blindNote(config, before);
-  if (blind !== null) tell(`${blind.what} → ${blind.next}`);
-  if (!(await wayIsFree(paths, config, before))) return;
-  // Within the unit's view of the file system it could not make them.
+  const note = processNote(config, before);
+  if (note !== null) tell(`${note.what} → ${note.next}`);
+  const conflict = await startConflict(paths, config, before);
+  if (conflict !== null) return fail(`${conflict.message}\n${kept}`, conflict.exitCode);
+  // The unit's view of the file system does not let the daemon create them.
   const faults = prepareFolders(paths);
   if (faults.length > 0) return fail(faults.join("\n"), EXIT.badConfig);
-  const done = await manager.restart();
-  const health = done.ok
-    ? await whenHealthy(manager, paths.socket)
-    : { ok: false as const, why: done.why, state: await manager.state() };
-  if (!health.ok) return notServing(manager, health, checkCommand(paths.config, shellPlaces.config));
-  const first =
-    before.active === "running" ? "its requests were let finish, and it was started anew: it" : "it";
+  const result = await manager.restart();
+  const start = result.ok ? await untilServing(manager, paths.socket) : await notStarted(manager, result.why);
+  if (!start.ok) return failNotServing(manager, start, checkCommand(paths.config, shellPaths.config));
+  const { version, listen } = start.status;
+  const first = wasRunning ? "restarted after its requests finished: it" : "it";
   saySentences(
-    `${first} runs as pid ${health.state.pid}, keybearer ${health.status.version}, and answers on ${health.status.listen.join(" and ")}`,
+    `${first} runs as pid ${start.state.pid}, keybearer ${version}, and answers on ${listen.join(" and ")}`,
   );
+}
+
+/** The configuration of the installed service, if it can start with it. null: the reason was printed. */
+async function startableConfig(
+  { node, main }: InstalledService,
+  paths: Paths,
+  kept: string,
+): Promise<Config | null> {
+  const missing = [node, main].find((path) => !existsSync(path));
+  if (missing === undefined) return usableConfig(paths, kept);
+  fail(`${missing} no longer exists → keybearer service install\n${kept}`, EXIT.failed);
+  return null;
+}
+
+/** null: its problems were printed, and `kept` after them. */
+export async function usableConfig({ config: file, home }: Paths, kept: string): Promise<Config | null> {
+  const { found, config, problems } = await loadConfig(file, { home, strict: true });
+  if (config !== null) return config;
+  const message = found ? formatProblems(file, problems) : `there is no ${file} → keybearer init`;
+  fail(`${message}\n${kept}`, EXIT.badConfig);
+  return null;
+}
+
+export interface Conflict {
+  readonly message: string;
+  readonly exitCode: number;
+}
+
+/** What would keep the service's process from starting; null: nothing. */
+export async function startConflict(
+  paths: Paths,
+  config: Config,
+  state: ServiceState,
+): Promise<Conflict | null> {
+  const asked = await askDaemon<Status>(paths.socket, "GET", "/status", undefined, 3000);
+  const pid = asked.ok ? asked.value.pid : null;
+  if (asked.ok ? pid !== state.pid : asked.running && state.pid === null) {
+    const who = pid === null ? "keybearer runs here already" : `keybearer runs here already, as pid ${pid}`;
+    const how = pid === null ? "stop it" : `stop it where it was started (Ctrl-C, or kill ${pid})`;
+    const message = `${who}, and not as the service → ${how}, then try again`;
+    return { message, exitCode: EXIT.alreadyRunning };
+  }
+  const { port } = config.listen;
+  const listening = asked.ok && asked.value.listen.some((address) => address.endsWith(`:${port}`));
+  if (port === 0 || listening || !(await isTaken(port))) return null;
+  const owner = await portOwner(port);
+  // The service itself, which does not answer on its socket yet.
+  if (owner !== null && owner.pid === state.pid) return null;
+  const by = owner === null ? "another program" : `${owner.program} (pid ${owner.pid})`;
+  const message = `port ${port} is taken by ${by} → stop it, or change listen in config.yaml`;
+  return { message, exitCode: EXIT.portTaken };
+}
+
+export type Start =
+  | { readonly ok: true; readonly status: Status; readonly state: ServiceState }
+  | { readonly ok: false; readonly why: string; readonly state: ServiceState };
+
+const START_MS = 15_000;
+const POLL_MS = 200;
+const ANSWER_MS = 2000;
+
+/** Waits until the service's own process answers on its port and its socket, or has failed. */
+export async function untilServing(manager: ServiceManager, socket: string): Promise<Start> {
+  const deadline = systemClock.elapsed() + START_MS;
+  for (;;) {
+    const start = await checkServing(manager, socket);
+    if (start.ok || start.state.active === "failed" || systemClock.elapsed() >= deadline) return start;
+    await sleep(POLL_MS);
+  }
+}
+
+async function checkServing(manager: ServiceManager, socket: string): Promise<Start> {
+  const state = await manager.state();
+  const asked = await askDaemon<Status>(socket, "GET", "/status", undefined, ANSWER_MS);
+  const failed = (why: string): Start => ({ ok: false, why, state });
+  if (state.active === "failed") return failed("it ended with a failure");
+  if (!asked.ok) return failed(asked.running ? asked.reason : "it does not answer on its socket yet");
+  const status = asked.value;
+  if (state.pid !== status.pid)
+    return failed(`another keybearer answers, pid ${status.pid}, not the service`);
+  if (!(await isHealthy(status.listen.slice(0, 1), ANSWER_MS))) return failed("/healthz does not answer yet");
+  return { ok: true, status, state };
+}
+
+export async function notStarted(manager: ServiceManager, why: string): Promise<Start> {
+  return { ok: false, why, state: await manager.state() };
+}
+
+/** Exit codes of the daemon that this command passes on. */
+const PASSED_ON: readonly number[] = [EXIT.portTaken, EXIT.alreadyRunning, EXIT.badConfig];
+
+/** Explains why a service that was started does not serve. `check`: see checkCommand. */
+export async function failNotServing(
+  manager: ServiceManager,
+  { why, state }: Start & { ok: false },
+  check: string,
+): Promise<void> {
+  const last = state.active === "running" ? null : state.lastExit;
+  const exit = last === null || last.code === 0 ? null : describeExit(last, state.statusText, check);
+  const lines = [
+    `the service does not serve: ${why}`,
+    exit === null ? state.description : `${state.description}; ${exit.what}`,
+    ...(await lastLines(manager, 12)),
+    `→ ${exit?.next ?? "keybearer service status"}`,
+  ];
+  fail(lines.join("\n"), last?.code != null && PASSED_ON.includes(last.code) ? last.code : EXIT.failed);
 }

@@ -2,8 +2,7 @@ import { formatScalar } from "../../config/edit.ts";
 import { parseConfig } from "../../config/parse.ts";
 import type { KeySource } from "../../config/schema.ts";
 import type { Paths } from "../../core/paths.ts";
-import { type Reading, readKey } from "../../keys/read.ts";
-import { liesIn } from "../../keys/sources/file.ts";
+import { isInside, type Reading, readKey } from "../../keys/sources.ts";
 
 export type From = { readonly source: KeySource } | { readonly fault: string };
 
@@ -42,7 +41,7 @@ export function fromConflict(options: {
  */
 export async function readOwn(source: KeySource, paths: Paths): Promise<Reading | null> {
   if (source.kind === "command") return null;
-  if (source.kind === "file" && !liesIn(source.path, paths.own)) return null;
+  if (source.kind === "file" && !isInside(source.path, paths.own)) return null;
   return readNamed(source, paths);
 }
 

@@ -4,7 +4,7 @@ import { systemClock } from "../../core/clock.ts";
 import type { Paths } from "../../core/paths.ts";
 import { Secret } from "../../core/secret.ts";
 import { wantsOf } from "../../daemon/reload.ts";
-import { createTrust, type Held, type Trust } from "../../keys/trust.ts";
+import { type Held, Trust } from "../../keys/trust.ts";
 
 /** A key that the daemon would hold: what it would hold must not be sent by a command either. */
 export interface Hold extends Held {
@@ -73,7 +73,7 @@ export function movedInWords({ tool, held }: { readonly tool: string; readonly h
 
 /** As they are on disk. They are not settled here: to pin is for the daemon, whose file it is. */
 async function pinsOf(paths: Paths): Promise<{ readonly trust: Trust; readonly lost: boolean }> {
-  const trust = createTrust({ file: paths.trust, clock: systemClock });
+  const trust = new Trust({ file: paths.trust, clock: systemClock });
   const { problem } = await trust.load();
   return { trust, lost: problem !== null };
 }

@@ -5,8 +5,7 @@ import type { Config, KeySource } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
-import { readKey } from "../../keys/read.ts";
-import { liesIn } from "../../keys/sources/file.ts";
+import { isInside, readKey } from "../../keys/sources.ts";
 import { type KeyPlace, keychainThere, whyNotStored } from "../../keys/store.ts";
 import type { Answers } from "../ask.ts";
 import { tell } from "./tell.ts";
@@ -97,7 +96,7 @@ async function isTaken(place: KeyPlace, key: Secret): Promise<boolean> {
 /** The place of a tool's key, where keybearer put it and may take it away again; null: it is the person's own. */
 export function ownPlace(source: KeySource, paths: Paths): KeyPlace | null {
   if (source.kind === "keychain") return source;
-  if (source.kind !== "file" || !liesIn(source.path, paths.own)) return null;
+  if (source.kind !== "file" || !isInside(source.path, paths.own)) return null;
   // Only there does keybearer put keys: config.yaml itself lies in its folder, too.
   const ours =
     basename(dirname(source.path)) === "keys" && dirname(dirname(source.path)) === keyFolder(paths);
@@ -107,7 +106,7 @@ export function ownPlace(source: KeySource, paths: Paths): KeyPlace | null {
 /** As config.yaml writes it: `~/` keeps it right when the home folder moves. */
 export function sourceText(place: KeyPlace, { home }: Paths): string {
   if (place.kind === "keychain") return `keychain:${place.service}/${place.account}`;
-  return `file:${liesIn(place.path, [home]) ? `~${place.path.slice(home.length)}` : place.path}`;
+  return `file:${isInside(place.path, [home]) ? `~${place.path.slice(home.length)}` : place.path}`;
 }
 
 export function isSameSource(one: KeySource, other: KeySource): boolean {

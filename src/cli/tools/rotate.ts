@@ -3,11 +3,11 @@ import { loadConfig } from "../../config/load.ts";
 import { parseConfig } from "../../config/parse.ts";
 import { formatProblems } from "../../config/problems.ts";
 import { type Config, describeSource, type Gateway, type KeySource, type Tool } from "../../config/schema.ts";
+import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { forgetKey, type KeyPlace } from "../../keys/store.ts";
-import { shellWord } from "../../keys/words.ts";
 import { fail } from "../fail.ts";
 import { editConfig } from "./edit.ts";
 import { type Effect, whenInForce } from "./effect.ts";
@@ -248,7 +248,7 @@ async function clearPlace({ paths, tool, old }: Rotated, doubt: string | null): 
   if (doubt !== null) {
     const away =
       place.kind === "file"
-        ? `rm ${shellWord(place.path)}`
+        ? `rm ${quoteForShell(place.path)}`
         : "delete that entry in the keychain's own program";
     return tell(`the old key stays in ${where}: ${doubt}. once it works → ${away}`);
   }

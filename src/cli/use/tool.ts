@@ -2,8 +2,8 @@ import { realpath } from "node:fs/promises";
 import { chooseModels, type Target } from "../../clients/snippets.ts";
 import type { Client } from "../../clients/table.ts";
 import { loadConfig } from "../../config/load.ts";
-import { problemsInWords } from "../../config/problem.ts";
-import type { Listen } from "../../config/shape.ts";
+import { formatProblems } from "../../config/problems.ts";
+import type { Listen } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { EXIT } from "../../core/errors.ts";
@@ -37,7 +37,7 @@ export async function findTool(paths: Paths, name: string): Promise<FoundTool | 
   if (config === null) {
     if (!found && status?.sandbox === true && !paths.explicit) return sandboxTool(status, name);
     const reason = found
-      ? problemsInWords(paths.config, problems)
+      ? formatProblems(paths.config, problems)
       : `there is no ${paths.config} → keybearer init`;
     return failNull(reason, EXIT.badConfig);
   }

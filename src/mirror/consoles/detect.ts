@@ -3,7 +3,7 @@ import { ConsoleFault } from "./console.ts";
 import { type ConsoleClient, type ConsoleResponse, readJson } from "./http.ts";
 import { fieldAt, flagAt, objectAt, parseObject } from "./json.ts";
 
-/** Finds the kind of console at a url from what it tells everybody. Sends no credential. */
+/** Finds the kind of console at a url from its public answers. Sends no credential. */
 export async function detectKind(client: ConsoleClient, url: string): Promise<ConsoleKind> {
   const host = new URL(url).hostname;
   if (host === "openrouter.ai" || host.endsWith(".openrouter.ai")) return "openrouter";

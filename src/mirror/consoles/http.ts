@@ -144,6 +144,26 @@ export function dateOf({ headers }: ConsoleResponse): number | null {
   return Number.isNaN(date) ? null : date;
 }
 
+const MAX_SKEWS = 9;
+/** A smaller skew counts as none: a Date header has whole seconds, and a response takes time. */
+const NO_SKEW_MS = 1500;
+
+/** How far a console's clock is ahead of ours, measured with each response. */
+export class ClockSkew {
+  #last: readonly number[] = [];
+
+  note(milliseconds: number): void {
+    this.#last = [...this.#last.slice(1 - MAX_SKEWS), milliseconds];
+  }
+
+  /** The median, because a single slow response misleads. null: the console never answered. */
+  get known(): number | null {
+    const median = this.#last.toSorted((a, b) => a - b)[Math.floor(this.#last.length / 2)];
+    if (median === undefined) return null;
+    return Math.abs(median) < NO_SKEW_MS ? 0 : median;
+  }
+}
+
 /** A rate limit: at most this many calls in any span of this length. */
 export interface CallLimit {
   readonly calls: number;
@@ -260,7 +280,7 @@ const MAX_WAIT_S = 24 * 3600;
 export function retryAfterOf({ headers }: ConsoleResponse): number | null {
   const value = headers["retry-after"];
   if (typeof value !== "string") return null;
-  // A date is by the console's clock, which only its Date header tells.
+  // A date is by the console's clock, so it is compared with the Date header.
   const seconds = /^\s*\d{1,9}\s*$/.test(value)
     ? Number(value)
     : Math.ceil((Date.parse(value) - Date.parse(String(headers.date))) / 1000);

@@ -35,7 +35,7 @@ const MAX_SPAN_PAGES = 200;
 const MAX_SECOND_PAGES = 1000;
 /** After a span with at most this many pages, the next one is twice as wide. */
 const FEW_PAGES = 25;
-/** The first span where lists tell no total. */
+/** The first span where lists have no total. */
 const FIRST_SPAN_S = 6 * 3600;
 /** A walk begins no further span after this many pages; the next walk continues. */
 const MAX_WALK_PAGES = 2800;
@@ -165,7 +165,7 @@ function cursorAt({ cursor, end, wholeDay }: WalkPlan, read: number): LogCursor 
   return read >= end ? { until, day: end, again: null } : { ...cursor, until, again: read + 1 };
 }
 
-/** null: none, or an unreadable one; then the walk starts from the beginning, which stores nothing twice. */
+/** null: none, or unreadable. Then the walk starts over, which stores nothing twice. */
 export function readCursor(text: string | null): LogCursor | null {
   const object = parseObject(text ?? "") ?? {};
   const until = countAt(object, "until");
@@ -175,7 +175,7 @@ export function readCursor(text: string | null): LogCursor | null {
 
 export interface ListPage {
   readonly rows: readonly unknown[];
-  /** null: this version does not tell. */
+  /** null: this version does not list it. */
   readonly total: number | null;
   readonly last: boolean;
 }
@@ -277,8 +277,8 @@ export class PageReader {
   }
 
   /**
-   * Rows without a request id can look alike, and get a number. The number is the same in every walk: rows that look
-   * alike are of the same second, and spans have whole seconds.
+   * Rows without a request id can be alike, so they get a number. The number is the same in every walk: rows that are alike
+   * are of the same second, and spans have whole seconds.
    */
   #identityOf(raw: JsonObject, fingerprint: string): string {
     const id = fieldAt(raw, "request_id");
@@ -310,7 +310,7 @@ function fingerprintOf(raw: JsonObject): string {
 /**
  * How many rows at the top of a page were at the bottom of the page before: rows written between two requests push the
  * others down.
- * @param max how many were written, if known: then rows that look alike on both sides of the border stay two
+ * @param max how many were written, if known: then rows that are alike on both pages stay two
  */
 function countRepeats(before: readonly string[], page: readonly string[], max: number): number {
   for (let count = Math.min(before.length, page.length, max); count > 0; count -= 1) {

@@ -113,12 +113,12 @@ export class NewApi implements ConsoleAdapter {
     return this.#status;
   }
 
-  /** The groups by name, with their ratios. Not every version tells. */
+  /** The groups by name, with their ratios. Some versions do not list them. */
   async #readGroups(): Promise<JsonObject> {
     try {
       return asObject(await this.#get("/api/user/self/groups", "its groups")) ?? {};
     } catch (error) {
-      // More calls would only make these worse.
+      // Further calls would fail in the same way.
       const isBusy =
         error instanceof ConsoleFault && ["rate-limited", "unreachable", "slow"].includes(error.kind);
       if (isBusy) throw error;
@@ -144,7 +144,7 @@ export function callLimit(version: string | null): CallLimit {
   return candidate !== null && Number(candidate[1]) < 11 ? BEFORE_RC11 : SINCE_RC11;
 }
 
-/** What the console tells everybody. */
+/** What the console says without a login. */
 export interface SiteStatus {
   readonly quotaPerUnit: number;
   readonly version: string | null;

@@ -37,7 +37,7 @@ export class OneApi implements ConsoleAdapter {
     yield* walkLog(source, cursor, since + ahead, this.#now() + ahead);
   }
 
-  /** Two keys of one name are both listed, so that the reader sees why their rows cannot be told apart. */
+  /** Two keys of one name are both listed, so that the report can say that their rows are ambiguous. */
   async keys(): Promise<ConsoleKey[]> {
     const about = "its keys";
     const { quotaPerUnit } = await readStatus(this.#client);

@@ -94,7 +94,7 @@ export class Sub2api implements ConsoleAdapter {
     return { balance, console_version: cleanAt(data, "version") };
   }
 
-  /** Multipliers of this account by group id, where they differ from the group's. Not every version tells. */
+  /** Multipliers of this account by group id, where they differ from the group's. Some versions do not list them. */
   async #readRates(): Promise<JsonObject> {
     try {
       return readData(await this.#deps.session.get("/api/v1/groups/rates"), "the rates");
@@ -361,7 +361,7 @@ async function* walkDown(
   since: number,
   budget: { pages: number },
 ): AsyncGenerator<{ readonly page: Page; readonly cursor: Cursor }> {
-  // Always starts with page 1, whose place does not depend on the page size, and which tells the total.
+  // Always starts with page 1, which is the same for every page size, and has the total.
   let usage = await readPage(1);
   budget.pages -= 1;
   const start = isReset(before, usage) ? NEW_CURSOR : before;
@@ -373,7 +373,7 @@ async function* walkDown(
   let below = start.going?.below ?? usage.total;
   for (;;) {
     const { page, size, total } = usage;
-    // Rows above were deleted, so unread rows moved up past the beginning of this page.
+    // Rows above were deleted, so unread rows moved up to an earlier page.
     const isTooFar = (page - 1) * size > Math.max(0, total - below);
     if (!isTooFar) below = Math.max(0, Math.min(below, total - page * size));
     const isComplete = !isTooFar && (below === 0 || reachesReadRows(usage, start, overlap, since));
@@ -430,7 +430,7 @@ function reachesReadRows(usage: UsagePage, { complete }: Cursor, overlap: boolea
 const VERSION = 1;
 const NEW_CURSOR: Cursor = { complete: null, overlapAt: 0, going: null };
 
-/** An unreadable cursor starts from the beginning, which stores nothing twice. */
+/** With an unreadable cursor the walk starts over, which stores nothing twice. */
 function readCursor(text: string | null): Cursor {
   const cursor = parseObject(text ?? "") ?? {};
   const overlapAt = numberAt(cursor, "overlapAt");

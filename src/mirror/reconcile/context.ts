@@ -1,7 +1,7 @@
 import type { ConsoleRow } from "../console-row.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
 
-/** One of our records, as far as comparing needs it. Times are milliseconds UTC by our clock. */
+/** What the comparison needs of one of our records. Times are milliseconds UTC by our clock. */
 export interface OurRequest {
   readonly id: string;
   readonly started_at: number;
@@ -15,15 +15,15 @@ export interface OurRequest {
   readonly model_answered: string | null;
   readonly stream: boolean | null;
   readonly status: number | null;
-  /** The ids by which this kind of console may list it. None: there was no response, or the gateway sends no ids. */
+  /** The ids that the console may list it under. Empty: there was no response, or the gateway sends no ids. */
   readonly ids: readonly string[];
   /** One of the ids is known to be this gateway's own: a row with another id belongs to another request. */
   readonly own_id: boolean;
-  /** The tokens that keybearer itself counted, never the console's; null: not all are known. */
+  /** The tokens that keybearer counted, never the console's; null: not all are known. */
   readonly tokens: OurTokens | null;
-  /** The gateway reported the tokens of the whole response. An estimate differs from nothing. */
+  /** The gateway reported the tokens of the whole response. Estimates are not compared. */
   readonly exact: boolean;
-  /** It was billable and the gateway answered it without an error: its console should list it. */
+  /** It was billable, and the gateway answered without an error: the console should list it. */
   readonly expected: boolean;
   /** Something that costs money may have reached the gateway, so a row may belong to it. */
   readonly billable: boolean;
@@ -44,29 +44,29 @@ export interface OurTokens {
 export interface TheirRow extends ConsoleRow {
   /** created_at less the skew between the clocks. */
   readonly at: number;
-  /** began_at less the skew; null: the console does not tell. */
+  /** began_at less the skew; null: the console does not list it. */
   readonly began: number | null;
   /** The key's fingerprint; null: not known here. */
   readonly key: string | null;
 }
 
-/** What comparing has to know beside the two lists. */
+/** What the comparison needs besides the two lists. */
 export interface Context {
   readonly now: number;
   /** When a key was held here; null: never. */
   readonly held: (key: string) => HeldTime | null;
   /** Our log begins here: what is older was pruned, or never written. */
   readonly kept_from: number;
-  /** Times, by our clock, in which something of ours may not have been recorded. */
+  /** Times, by our clock, in which requests of ours may not have been recorded. */
   readonly unwatched: readonly { readonly from: number; readonly to: number }[];
-  /** This gateway hands out the ids of its rows: one that none of our records has is not ours. */
+  /** This gateway sends the ids of its rows. A row whose id none of our records has is not ours. */
   readonly hands_out_ids: boolean;
   /** See ConsoleAdapter. */
   readonly bills_failures: boolean;
   readonly socket_rows_have_ids: boolean;
-  /** How a row's beginning and its request's fit together. */
+  /** How the start of a row and of its request fit together. */
   readonly start: StartFit;
-  /** Keys and models of which the console does not list requests that their caller left, see findUnlisted. */
+  /** Keys and models whose canceled requests the console does not list, see findUnlisted. */
   readonly unlisted: ReadonlySet<string>;
 }
 
@@ -86,14 +86,14 @@ export interface HeldTime {
 
 /** The rows of one request at the gateway: several attempts and a refund can carry the same request id. */
 export interface RowGroup {
-  /** The row that tells its tokens. */
+  /** The row that has its tokens. */
   readonly main: TheirRow;
   /** All of them, the main one first. */
   readonly rows: readonly TheirRow[];
   readonly key: string | null;
 }
 
-/** What no step has found a counterpart for yet, in the order of time. */
+/** What no step has matched yet, in the order of time. */
 export interface Unmatched {
   readonly records: readonly OurRequest[];
   readonly groups: readonly RowGroup[];

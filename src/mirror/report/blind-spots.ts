@@ -30,7 +30,7 @@ export function blindSpots(
 
   const keyGaps = readConsoleGaps(db, gateway)
     .map((gap) => ({ ...gap, from: gap.from - (skew ?? 0), to: gap.to - (skew ?? 0) }))
-    // Rows from before the key was held here are not compared anyway.
+    // Rows from before the key was held here are never compared.
     .filter(({ key, to }) => key !== undefined && to > (held.get(key)?.since ?? 0))
     .toSorted((a, b) => a.to - b.to);
   for (const gap of keyGaps.slice(-MAX_KEY_GAPS)) spots.push(keyGap(gap, toolsOf(gap.key ?? ""), gateway));
@@ -70,7 +70,7 @@ function logGap({ from, to }: LogGap): string {
   return `requests ${span}: the usage log lost its end, so they could not be compared`;
 }
 
-/** This many in a row are no accident. */
+/** This many in a row are no coincidence. */
 const SUSPICIOUS = 3;
 
 /** Why the console's rows say nothing about a leak at all; null: it lists our requests. */
@@ -80,7 +80,7 @@ export function whyBlind(db: Database.Database, gateway: string, now: number): s
   if (held.length > 0 && held.every(([key]) => unlisted.some((one) => one.key === key)))
     return "lists none of the keys that are held here: this is another account";
 
-  // A time to come is from before the clock was set back, and says nothing of today.
+  // A time in the future is from before the clock was set back.
   const verdicts = "FROM mirror.verdicts WHERE gateway = ? AND started_at <= ?";
   const lastMatch = queryNumber(
     db,

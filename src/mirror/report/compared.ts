@@ -17,18 +17,17 @@ export interface DiffOptions {
 }
 
 /** A row without its record, or a record without its row. */
-export interface DiffEntry {
+interface DiffEntry {
   readonly row: StoredRow | null;
   /** The id of our record. */
   readonly record: string | null;
 }
 
 /**
- * Foreign rows, the certain before the suspected, and then those that differ or are missing; each the newest first.
- * Other rows never push a foreign one off the list. Our side is read by compareEntries, because all of it together would
- * hold up requests for longer than 10 ms.
+ * Foreign rows, the certain before the suspected, and then those that differ or are missing; each the newest first. Other
+ * rows never push a foreign one off the list.
  */
-export function findDiff(db: Database.Database, gateway: string, options: DiffOptions): DiffEntry[] {
+export function readDiff(db: Database.Database, gateway: string, options: DiffOptions): ComparedRow[] {
   const { max, skew } = options;
   const foreign = foreignRows(db, gateway, options);
   const rest = max - foreign.length;
@@ -45,11 +44,12 @@ export function findDiff(db: Database.Database, gateway: string, options: DiffOp
     ...missing.map(({ record, started_at }) => ({ at: started_at, row: null, record })),
   ];
   const newest = others.toSorted((a, b) => b.at - a.at).slice(0, rest);
-  return [...foreign.map((row) => ({ row, record: row.judged.record })), ...newest];
+  const entries = [...foreign.map((row) => ({ row, record: row.judged.record })), ...newest];
+  return compareEntries(db, gateway, entries, skew);
 }
 
 /** Rows beside their records. Records that are no longer in the log are left out. */
-export function compareEntries(
+function compareEntries(
   db: Database.Database,
   gateway: string,
   entries: readonly DiffEntry[],
@@ -66,7 +66,7 @@ export function compareEntries(
   });
 }
 
-/** The order of findDiff, to merge the lists of several gateways. */
+/** The order of readDiff, to merge the lists of several gateways. */
 export function diffOrder(a: ComparedRow, b: ComparedRow): number {
   return weightOf(b) - weightOf(a) || timeOf(b) - timeOf(a);
 }
@@ -81,22 +81,12 @@ function timeOf({ row, record }: ComparedRow): number {
 }
 
 function foreignRows(db: Database.Database, gateway: string, { max, quietKeys }: DiffOptions): StoredRow[] {
-  // Read from an index alone. Without the keys to look for, SQLite would read every row of the quiet ones.
-  const groups = queryAll<{ readonly certain: 0 | 1; readonly key: string }>(
-    db,
-    `SELECT certain, coalesce(key, '') AS key FROM mirror.console_rows INDEXED BY console_rows_counted
-     WHERE gateway = ? AND verdict = 'foreign' GROUP BY how, certain, key`,
-    gateway,
-  );
-  const loud = groups.filter(({ key }) => !quietKeys.has(key));
-  const condition = `verdict = 'foreign' AND certain = ? AND coalesce(key, '') IN ${IN_LIST}`;
-  const found: StoredRow[] = [];
-  for (const certain of [1, 0]) {
-    const keys = loud.filter((one) => one.certain === certain).map(({ key }) => key);
-    if (keys.length === 0) continue;
-    found.push(...newestRows(db, gateway, condition, [certain, JSON.stringify(keys)], max - found.length));
-  }
-  return found;
+  const loud = `coalesce(key, '') NOT IN ${IN_LIST}`;
+  const quiet = JSON.stringify([...quietKeys]);
+  const certain = newestRows(db, gateway, `verdict = 'foreign' AND certain = 1 AND ${loud}`, [quiet], max);
+  const rest = max - certain.length;
+  const suspected = newestRows(db, gateway, `verdict = 'foreign' AND certain = 0 AND ${loud}`, [quiet], rest);
+  return [...certain, ...suspected];
 }
 
 function newestRows(

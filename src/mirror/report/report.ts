@@ -14,8 +14,8 @@ import type {
 } from "./shape.ts";
 
 /*
- * The numbers of a gateway's report: verdicts, money by tool, price factors by model, and verdicts by day. SQLite groups
- * the rows in the order of an index, because there may be millions and this runs on the daemon's main thread.
+ * The numbers of a gateway's report: verdicts, money by tool, price factors by model, and verdicts by day. There may be
+ * millions of rows, so SQLite groups them in the order of an index.
  */
 
 /** The part of a gateway's report that is read from the database. */
@@ -41,7 +41,8 @@ export interface ReportOptions {
   readonly skew: number;
   /** The tools whose keys are used elsewhere on purpose (keys_elsewhere, watch_only), with their key's fingerprint. */
   readonly elsewhere: readonly { readonly tool: string; readonly key: string }[];
-  readonly multiplierOf: MultiplierOf;
+  /** The multipliers of the groups in config.yaml. */
+  readonly multipliers: Readonly<Record<string, number>>;
 }
 
 export function readReport(db: Database.Database, gateway: string, options: ReportOptions): StoredReport {
@@ -58,7 +59,7 @@ export function readReport(db: Database.Database, gateway: string, options: Repo
     records: countRecords(records),
     newest_row: newestRow === null ? null : newestRow - skew,
     tools: moneyByTool(records, foreignByTool(rows, held, quietKeys)),
-    models: pricesByModel(comparedOnly(records), options.multiplierOf),
+    models: pricesByModel(comparedOnly(records), options.multipliers),
     elsewhere: readElsewhere(db, gateway, options, held),
   };
 }
@@ -158,12 +159,13 @@ function foreignByTool(
 /** In the order of the index verdicts_counted, so that nothing is sorted. */
 function readRecordSums(db: Database.Database, gateway: string): RecordSum[] {
   const prices = `tool, model, "group", tier, their_multiplier, price_factor`;
-  const sums = db.prepare(
+  return queryAll(
+    db,
     `SELECT verdict, ${prices}, count(*) AS requests,
        sum(cost_microdollars) AS ours, sum(their_billed_microdollars) AS theirs
      FROM mirror.verdicts WHERE gateway = ? GROUP BY verdict, ${prices}`,
+    gateway,
   );
-  return sums.all(gateway) as RecordSum[];
 }
 
 function countRecords(sums: readonly RecordSum[]): Record<RecordVerdict, number> {
@@ -247,14 +249,14 @@ export interface Day {
   readonly to: number;
 }
 
-/** Counts verdicts by day, one day a step, for a caller with other work in between. Days without any are left out. */
-export function* readDays(
+/** Counts verdicts by day. Days without any are left out. */
+export function readDays(
   db: Database.Database,
   gateway: string,
   days: readonly Day[],
   skew: number,
   quietKeys: ReadonlySet<string>,
-): Generator<undefined, VerdictDay[]> {
+): VerdictDay[] {
   const rows = db.prepare(
     `SELECT verdict, how, certain, key, count(*) AS count FROM mirror.console_rows
      WHERE gateway = ? AND created_at >= ? AND created_at < ? GROUP BY verdict, how, certain, key`,
@@ -270,7 +272,6 @@ export function* readDays(
       quietKeys,
     );
     const ours = countRecords(records.all(gateway, from, to) as RecordSum[]);
-    yield;
     if (theirs.total + ours.missing + ours.pending === 0) continue;
     found.push({
       gateway,
@@ -287,7 +288,7 @@ export function* readDays(
   return found;
 }
 
-/* The console's prices and multipliers against ours. What a few rows say, or rows that disagree, is no advice. */
+/* The console's prices and multipliers against ours. A few rows, or rows that disagree, show nothing. */
 
 /** Records with one verdict, of one tool, model, group and tier, at the same prices. */
 export interface RecordSum {
@@ -297,7 +298,7 @@ export interface RecordSum {
   readonly group: string | null;
   readonly tier: string | null;
   readonly their_multiplier: number | null;
-  /** Their price against ours; null: not known, or too small to tell. */
+  /** Their price against ours; null: unknown, or the amount is too small. */
   readonly price_factor: number | null;
   readonly requests: number;
   /** Our cost and their bill; null: known of none. */
@@ -305,18 +306,18 @@ export interface RecordSum {
   readonly theirs: number | null;
 }
 
-/** At least this many rows, and this share of all that tell something. */
+/** At least this many rows must agree, and this share of all rows with a value. */
 const MIN_ROWS = 5;
 const MIN_SHARE = 0.75;
 /** Both sides round their prices: factors this close are the same. Multipliers are exact. */
 const SAME_PRICE = 0.01;
 const SAME_MULTIPLIER = 1e-9;
 
-/** The multiplier of a group in config.yaml, 1 without a group; null: config.yaml no longer has this group. */
-export type MultiplierOf = (group: string | null) => number | null;
-
 /** A line for each model, group and tier. @param compared records that were matched with rows */
-export function pricesByModel(compared: readonly RecordSum[], multiplierOf: MultiplierOf): ModelFactor[] {
+export function pricesByModel(
+  compared: readonly RecordSum[],
+  multipliers: ReportOptions["multipliers"],
+): ModelFactor[] {
   const lines = new Map<string, RecordSum[]>();
   for (const sum of compared) {
     // Records matched by sum have no bill of their own, so they have no price to compare.
@@ -328,14 +329,15 @@ export function pricesByModel(compared: readonly RecordSum[], multiplierOf: Mult
   }
   return [...lines.entries()]
     .toSorted(([one], [other]) => (one < other ? -1 : 1))
-    .map(([, sums]) => priceOfLine(sums, multiplierOf));
+    .map(([, sums]) => priceOfLine(sums, multipliers));
 }
 
-function priceOfLine(sums: readonly RecordSum[], multiplierOf: MultiplierOf): ModelFactor {
+function priceOfLine(sums: readonly RecordSum[], multipliers: ReportOptions["multipliers"]): ModelFactor {
   const { model, group = null, tier = null } = sums[0] ?? {};
   const price = agreement(sums, ({ price_factor }) => price_factor, SAME_PRICE);
   const multiplier = agreement(sums, ({ their_multiplier }) => their_multiplier, SAME_MULTIPLIER);
-  const here = multiplierOf(group);
+  // Without a group it is 1. null: config.yaml no longer has this group.
+  const here = group === null ? 1 : (multipliers[group] ?? null);
   const differs =
     multiplier.value !== null && here !== null && !isSame(multiplier.value, here, SAME_MULTIPLIER);
   return {
@@ -352,7 +354,7 @@ function priceOfLine(sums: readonly RecordSum[], multiplierOf: MultiplierOf): Mo
 }
 
 interface Agreement {
-  /** null: too few rows tell, or too few of them the same. */
+  /** null: too few rows have a value, or too few of them agree. */
   readonly value: number | null;
   /** How many say this. */
   readonly rows: number;

@@ -11,7 +11,7 @@ import { execute, queryColumn, queryNumber, queryValue, type Value } from "./que
 export const DAY_MS = 86_400_000;
 const HOUR_MS = 3_600_000;
 
-/** Rows at these times, by the console's clock, are new or changed. Their requests may be in the next or previous day. */
+/** Rows at these times, by the console's clock, are new or changed. Their requests may be on the next or previous day. */
 export function touchRows(db: Database.Database, gateway: string, times: Iterable<number>): void {
   const days = new Set<number>();
   for (const at of times) {
@@ -92,7 +92,7 @@ export function planDays(
 /** The plan was carried out. @param startedAt when its comparison began, by our clock. */
 export function finishPlan(db: Database.Database, gateway: string, plan: Plan, startedAt: number): void {
   const { change, runningSince } = plan;
-  // The console was forgotten meanwhile, and changes are counted from the beginning again.
+  // The console was forgotten meanwhile, so changes are counted from 1 again.
   if (change > lastChange(db, gateway)) return;
   execute(db, "DELETE FROM mirror.changed_days WHERE gateway = ? AND mark <= ?", gateway, change);
   if ((readTime(db, gateway, "changed_from_number") ?? 0) <= change) {
@@ -103,7 +103,7 @@ export function finishPlan(db: Database.Database, gateway: string, plan: Plan, s
   writeFact(db, gateway, "running_since", String(runningSince ?? startedAt));
 }
 
-/** The days with rows or records from where touchFrom said. */
+/** The days with rows or records since the time that touchFrom stored. */
 function daysSinceChange(db: Database.Database, gateway: string, skew: number): number[] {
   const changedFrom = readTime(db, gateway, "changed_from");
   if (changedFrom === null) return [];

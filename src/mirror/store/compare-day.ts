@@ -66,7 +66,7 @@ interface Changed<T> {
   readonly elsewhere: readonly number[];
 }
 
-/** A row outside the day is decided here only if it belongs to a record of the day by id. */
+/** A row outside the day gets its verdict here only if it matches a record of the day by id. */
 function findChangedRows(
   { records, rows }: LoadedDay,
   verdicts: readonly JudgedRow[],
@@ -96,7 +96,7 @@ function findChangedRows(
   return { changed, elsewhere };
 }
 
-/** A record is decided with its own day. */
+/** A record gets its verdict with its own day. */
 function findChangedRecords(
   { records, rows }: LoadedDay,
   verdicts: readonly JudgedRecord[],
@@ -124,7 +124,7 @@ function findChangedRecords(
 
 /**
  * A certain alarm ends when a person acknowledges it, or when the row turns out to be ours. It does not end because a key
- * was taken out of config.yaml and put back, or because the clock was set back: a program that can edit files could silence
+ * was removed from config.yaml and put back, or because the clock was set back: a program that can edit files could silence
  * it that way.
  */
 function endsAlarm(before: StoredRowVerdict, next: JudgedRow): boolean {
@@ -156,7 +156,7 @@ interface Coverage {
   readonly unreadKeys: ReadonlyMap<string, UnreadKey>;
 }
 
-/** Gaps are told in whole seconds, and a row is written a little before or after our end of the request. */
+/** Gaps are in whole seconds, and a row is written a little before or after the end of our request. */
 const GAP_MARGIN_MS = 60_000;
 
 function readCoverage(db: Database.Database, { gateway, skew }: CompareOptions): Coverage {
@@ -174,8 +174,8 @@ function readCoverage(db: Database.Database, { gateway, skew }: CompareOptions):
 }
 
 /**
- * A record can be missing only where the console was read: it has no verdict where it was not, and is pending until it was
- * read again after the request.
+ * A record can be missing only where the console was read. Elsewhere it has no verdict, and it is pending until the console
+ * was read again after the request.
  */
 function whereCovered(
   judged: JudgedRecord,
@@ -240,10 +240,10 @@ function idKind(name: string, { status, stream }: OurRequest): string {
   return stream === true ? `${name} stream` : `${name} plain`;
 }
 
-/** How many of the latest matches teach how the beginnings of rows and requests fit. */
+/** The start fit is learned from this many of the latest matches. */
 const START_SAMPLE = 200;
 
-/** How much later than they were sent requests began at the gateway. */
+/** How long after they were sent requests began at the gateway. */
 function startOffsets(matches: readonly Match[]): number[] {
   return matches
     .filter(({ record, row }) => row.began !== null && row.kind === "use" && !record.request.failed)

@@ -30,7 +30,7 @@ const APPLICATION_ID = 0x6b626d72;
  * repeated here, so that a report need not read every record.
  * held_keys: from when to when a tool held a key. console_keys: which key a console means by its own name for it.
  * changed_days: what must be compared again. facts: what is remembered per gateway, see facts.ts.
- * The first two do not depend on when or in what order rows arrived: reading the same rows again leaves the same content.
+ * The first two do not depend on when or in what order rows arrived. Reading the same rows again changes nothing.
  */
 const SCHEMA = `
   CREATE TABLE mirror.console_rows (
@@ -126,7 +126,7 @@ const SCHEMA = `
 `;
 
 /**
- * A new mirror.db learns from the journal which keys were held. (For acknowledgements see rows.ts.) A key that was held for
+ * A new mirror.db takes from the journal which keys were held. (For acknowledgements see rows.ts.) A key that was held for
  * no time at all belongs to a console that was forgotten.
  */
 const SEED = `
@@ -178,6 +178,11 @@ export class MirrorDatabase {
       this.#recover(error);
       return null;
     }
+  }
+
+  /** Another thread could not read one of the files. */
+  noteDamage(): void {
+    if (!this.#closed) this.#recover(new IndexFault("corrupt", "it is damaged"));
   }
 
   close(): void {
@@ -294,7 +299,7 @@ function openCompleteIndex(index: string, lockWaitMs: number): Connection {
   const connection = openIndexForReading(index, lockWaitMs);
   const { db } = connection;
   try {
-    // Compared with half an index, every request of ours that is not in it yet would be foreign.
+    // With half an index, the rows of all requests that are not in it yet would be foreign.
     if (queryValue(db, "SELECT value FROM usage.meta WHERE name = 'complete'") === null)
       throw new IndexFault("busy", "it is being rebuilt");
     // A new mirror.db copies these. Read them now, so that damage in the index is not taken for damage in mirror.db.

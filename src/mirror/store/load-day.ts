@@ -63,9 +63,9 @@ export function loadDay(db: Database.Database, day: number, options: CompareOpti
   return { records: loader.records, rows: loader.rows };
 }
 
-/** A row's id is searched for in this many of the latest records that the console never listed. */
+/** A row's id is searched in this many of the latest records that the console never listed. */
 const MAX_MISSING = 1000;
-/** This many rows with one id are read. A caller that gives all its requests one id must not delay the others. */
+/** At most this many rows with one id are read: a client may give all its requests the same id. */
 const MAX_SAME_ID = 1000;
 
 class Loader {
@@ -119,8 +119,8 @@ class Loader {
   }
 
   /**
-   * Adds what belongs to the loaded rows and records by id, however far away: a console can write hours late, and one whose
-   * clock was wrong has rows at any time.
+   * Adds what matches the loaded rows and records by id, however far away: a console can write hours late, and if its clock
+   * was wrong it has rows at any time.
    */
   #addRelated(): void {
     const ourIds = new Set(this.#requestIds());
@@ -190,8 +190,8 @@ class Loader {
   }
 
   /**
-   * A WebSocket can be open for hours and have rows all the time. Its record's numbers are the sums of all of them, so those
-   * that earlier days matched with it are read again.
+   * A WebSocket can be open for hours and have rows all the time. Its record's numbers are the sums of all of them, so the
+   * rows that earlier days matched with it are read again.
    */
   #addSocketRows(first: number): void {
     const { gateway, skew } = this.#options;
@@ -213,7 +213,7 @@ class Loader {
     for (const columns of queryRows(this.#db, sql, ...values)) {
       const one = loadedRecord(columns, this.#options.idNames);
       const { request } = one;
-      // It may have gone to another gateway that had this name: only its id can prove that a row is its own.
+      // It may have gone to another gateway that had this name, so only an id can match it with a row.
       const isEarlier = request.started_at < this.#begunAt;
       const known = isEarlier ? { ...one, request: { ...request, billable: false, expected: false } } : one;
       this.records.set(request.id, known);
@@ -269,7 +269,7 @@ function loadedRecord(columns: readonly unknown[], idNames: readonly string[]): 
   fields.gateway_ids = JSON.parse(String(fields.gateway_ids));
   const record = fields as unknown as RecordPart;
   const { ours, ...judged } = namedColumns(RECORD_VERDICT_FIELDS, columns.slice(RECORD_FIELDS.length));
-  // Before it took the console's numbers, if it did.
+  // Its own numbers, in case it took the console's.
   const own: RecordPart = typeof ours === "string" ? { ...record, ...JSON.parse(ours) } : record;
   return {
     request: requestOf(own, idNames),
@@ -294,10 +294,10 @@ function requestOf(record: RecordPart, idNames: readonly string[]): OurRequest {
     stream: record.stream,
     status,
     ids: [...new Set(idNames.flatMap((name) => record.gateway_ids[name] ?? []))],
-    // compareDay decides this, by what was learned so far.
+    // compareDay sets this from what was learned so far.
     own_id: false,
     tokens: tokensOf(record),
-    // What was reported of an answer that broke off is not all of it.
+    // The tokens of an answer that broke off are not complete.
     exact: record.tokens_from === "reported" && end === "complete",
     expected: billable && isExpected(record),
     billable,
@@ -315,7 +315,7 @@ function isExpected({ method, endpoint, status, end, refusal, tokens_from }: Rec
 
 function tokensOf(record: RecordPart): OurTokens | null {
   const { input_tokens, output_tokens } = record;
-  // The console's numbers without our own: those were lost with mirror.db.
+  // These are the console's numbers. Our own were lost with mirror.db.
   if (record.tokens_from === "console" || input_tokens === null || output_tokens === null) return null;
   return {
     input: input_tokens,

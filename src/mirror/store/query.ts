@@ -2,7 +2,7 @@ import type Database from "libsql";
 
 export type Value = string | number | null;
 
-/** All rows as objects by column name. The type is a claim of the caller about the columns it asks for. */
+/** All rows as objects by column name. The caller vouches for the type. */
 export function queryAll<Row>(db: Database.Database, sql: string, ...values: Value[]): Row[] {
   return db.prepare(sql).all(...values) as Row[];
 }
@@ -29,7 +29,7 @@ export function queryValue(db: Database.Database, sql: string, ...values: Value[
   return row?.[0] ?? null;
 }
 
-/** The same of a column that holds numbers. */
+/** The same for a column of numbers. */
 export function queryNumber(db: Database.Database, sql: string, ...values: Value[]): number | null {
   const value = queryValue(db, sql, ...values);
   return typeof value === "number" ? value : null;

@@ -48,8 +48,8 @@ export function verdictValues({ verdict, how, certain, record, key, reason }: St
 const MAX_NUMBER = 2 ** 33 * 1000;
 
 /**
- * In the order of ROW_FIELDS. Gateways send any number, but the table takes only integers (and a multiplier), and would
- * refuse the whole page. libsql cuts a text off at its first NUL.
+ * In the order of ROW_FIELDS. Gateways send any number, but the table takes only integers (and a multiplier) and would
+ * refuse the whole page. libsql cuts off a text at its first NUL.
  */
 function rowValues(row: ConsoleRow): Value[] {
   return ROW_FIELDS.map((name) => {
@@ -67,8 +67,8 @@ export interface Written {
 }
 
 /**
- * Writes a page's rows, cursor and gap, all or nothing: whatever ends the program, the next walk begins where rows are
- * missing. Rows that are already stored as they are change nothing.
+ * Writes a page's rows, cursor and gap, all or nothing: however the program ends, the next walk begins where rows are
+ * missing. Rows that are stored already change nothing.
  */
 export function writePage(
   db: Database.Database,
@@ -83,7 +83,7 @@ export function writePage(
   });
 }
 
-/** Writes the first rows of a large page. Its cursor comes with the last ones: until then the page would be read again. */
+/** Writes the first rows of a large page. Its cursor is written with the last ones; until then the page is read again. */
 export function writeRows(db: Database.Database, gateway: string, rows: readonly ConsoleRow[]): Written {
   return transact(db, () => putRows(db, gateway, rows));
 }
@@ -92,7 +92,7 @@ export function readCursor(db: Database.Database, gateway: string): string | nul
   return readFact(db, gateway, "cursor");
 }
 
-/** The next walk begins from the start. Rows that were read stay. */
+/** The next walk starts over. Stored rows stay. */
 export function clearCursor(db: Database.Database, gateway: string): void {
   writeFact(db, gateway, "cursor", null);
 }
@@ -103,7 +103,7 @@ const ROW_COLUMNS = ROW_FIELDS.map((name) => `"${name}"`).join(", ");
 
 function putRows(db: Database.Database, gateway: string, rows: readonly ConsoleRow[]): Written {
   const { keys } = keyLinks(db, gateway);
-  // The last one counts where a page has a row twice.
+  // If a page has a row twice, the last one counts.
   const listed = new Map<string, Value[]>();
   for (const row of rows) {
     const isOthers = row.key_ref !== null && keys.get(row.key_ref) === null;
@@ -149,7 +149,7 @@ function insertRows(db: Database.Database, gateway: string, rows: readonly Value
 
 function updateRows(db: Database.Database, gateway: string, rows: readonly Value[][]): void {
   const sets = ROW_FIELDS.map((name) => `"${name}" = ?`).join(", ");
-  // Without `how` its match is open again. `record` stays, so that the comparison finds the record it was matched with.
+  // Without `how` it is compared again. `record` stays, so that the comparison finds the record it was matched with.
   const update = db.prepare(
     `UPDATE mirror.console_rows SET ${sets}, how = NULL WHERE gateway = ? AND identity = ?`,
   );
@@ -198,7 +198,7 @@ export function acknowledge(db: Database.Database, shown: AlarmRows, now: number
   });
 }
 
-/** Requests wait while so many are deleted. */
+/** Requests wait while this many rows are deleted. */
 const PRUNE_SIZE = 250;
 
 /**
@@ -217,7 +217,7 @@ function pruneRows(db: Database.Database, before: number, size: number): boolean
   return gatewaysIn(db).some((gateway) => execute(db, prune, gateway, gateway, before, size) > 0);
 }
 
-/** A record that began before, but ended later, is in the log as long as the day of its end is. */
+/** A record that ended later than it began is kept as long as the day of its end. */
 function pruneVerdicts(db: Database.Database, before: number, size: number): boolean {
   const old = queryColumn(
     db,
@@ -231,9 +231,8 @@ function pruneVerdicts(db: Database.Database, before: number, size: number): boo
 }
 
 /**
- * Notes which console has this gateway's name. A console at another origin, or of a gateway at another, has other rows under
- * the same identities: then everything known is forgotten, and this returns what changed about held keys. null: it is the
- * same console as before.
+ * Notes which console has this gateway's name. If the gateway or its console moved to another origin, other rows can have the
+ * same identities, so everything known is deleted. Returns the changes of held keys; null: the console is the same as before.
  */
 export function claimConsole(
   db: Database.Database,
@@ -249,8 +248,8 @@ export function claimConsole(
 }
 
 /**
- * Forgets everything that a console said. Records keep the numbers they took from it. Returns what changed about held keys,
- * for the journal.
+ * Deletes everything that a console said. Records keep the numbers they took from it. Returns the changes of held keys, for
+ * the journal.
  * @param keepAlarms certain alarms stay until a person acknowledges them.
  */
 export function forgetConsole(
@@ -263,7 +262,7 @@ export function forgetConsole(
   return transact(db, () => {
     const others = keepAlarms ? `AND NOT (${isAlarm})` : "";
     execute(db, `DELETE FROM mirror.console_rows WHERE gateway = ? ${others}`, gateway);
-    // What stays gets an identity that no row of the new console can have, and can be found only by its key.
+    // Rows that stay get an identity that no row of the new console can have, and keep only their key.
     execute(
       db,
       `UPDATE mirror.console_rows SET identity = ? || identity, request_id = NULL, upstream_id = NULL, key_ref = NULL

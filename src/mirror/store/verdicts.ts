@@ -19,7 +19,7 @@ export interface DayChanges {
   readonly learned: Learned | null;
   readonly rows: readonly JudgedRow[];
   readonly records: readonly NewVerdict[];
-  /** Times, by our clock, in other days that must be compared again. */
+  /** Times on other days, by our clock, that must be compared again. */
   readonly elsewhere: readonly number[];
   /** null: nothing new was learned about it. */
   readonly start: StartFit | null;
@@ -27,11 +27,11 @@ export interface DayChanges {
 
 /**
  * Which ids are the gateway's own: since when, by the id's name and the kind of response. It depends on the gateway's
- * version: new-api v0.13.2 sends its own ids on streams and errors, and those of the gateway behind it on plain responses.
+ * version: new-api v0.13.2 sends its own ids with streams and errors, and those of the gateway behind it with plain responses.
  */
 export type OwnIds = Readonly<Record<string, number>>;
 
-/** What matches by id teach. */
+/** What matches by id show. */
 export interface Learned {
   readonly ownIds: OwnIds;
   /** Since when an id is newly known to be own; null: no id is. */

@@ -93,7 +93,7 @@ export function openConsole(
 
 type LastingSecret = "refresh_token" | "access_token";
 
-/** Only tells one configured token from another, in a file that is as private as the tokens. */
+/** The digest only distinguishes configured tokens, in a file that is as private as the tokens. */
 const SEED = "refresh-token";
 
 type AccountDeps = Pick<ConnectDeps, "snapshot" | "vault" | "keyCalls">;
@@ -122,7 +122,7 @@ export class ConsoleAccount {
       return kind === "one-api"
         ? new OneApi({ ...shared, accessToken })
         : new NewApi({ ...shared, accessToken, user: this.login.user ?? stored?.user ?? null });
-    // A list of accounts is meant to be logged in to: which account a key belongs to is not known from the key.
+    // A key does not show which account it belongs to, so a list of accounts needs logins.
     if (kind === "one-api" || this.login.name !== null) throw this.#loginNeeded();
     const keyCalls = this.#deps.keyCalls.of(this.gateway.console.url);
     return new NewApiByKeys({ ...shared, keyCalls, keys: () => this.#ownKeys() });
@@ -159,8 +159,8 @@ export class ConsoleAccount {
   }
 
   /**
-   * The stored token counts as long as config.yaml has the token it descends from, or none: a console replaces a refresh
-   * token with every use, and a login must work although config.yaml has a token that no longer does.
+   * The stored token counts as long as config.yaml has the token that it came from, or none: a console replaces a refresh
+   * token with every use, and a login must work although the token in config.yaml is used up.
    */
   #current(name: LastingSecret, stored: StoredLogin | null): Secret | null {
     const configured = this.#configured(name);
@@ -209,7 +209,7 @@ export class ConsoleAccount {
     return new ConsoleFault("login-needed", `has no login yet${moved}`);
   }
 
-  /** The login's secrets are used nowhere else, and over no other proxy or certificate authority. */
+  /** The login's secrets are sent nowhere else, and over no other proxy or certificate authority. */
   get #destination(): string {
     return destinationsOf(this.gateway, [this.gateway.console.url]).join(" → ");
   }
@@ -227,8 +227,8 @@ interface NamedAdapter {
 }
 
 /**
- * Several accounts of one console, read one after the other as if they were one. An account that cannot be read does not
- * keep the others from being read; its keys are then listed by no account.
+ * Several accounts of one console, read one after the other as if they were one. If an account cannot be read, the others
+ * still are; then no account lists its keys.
  */
 export class SeveralAccounts implements ConsoleAdapter {
   readonly kind;
@@ -336,7 +336,7 @@ function faultOf(error: unknown, account: string): ConsoleFault {
   return new ConsoleFault(error.kind, `(account ${account}) ${error.message}`, error.retryAfter, account);
 }
 
-/** A row's identity stays as it is, so that it is the same row before and after its account became one of several. */
+/** The identity stays, so that a row is the same before and after its account became one of several. */
 function rowOf(row: ConsoleRow, account: string): ConsoleRow {
   return row.key_ref === null ? row : { ...row, key_ref: refOf(row.key_ref, account) };
 }
@@ -346,7 +346,7 @@ function refOf(ref: string, account: string): string {
   return ref.startsWith("name:") ? `name:${account}/${ref.slice("name:".length)}` : ref;
 }
 
-/** By account. An account that was the only one so far has another cursor here: it is read again, which changes nothing. */
+/** By account. The cursor of a former single account has another format: it is read again, which changes nothing. */
 function cursorsIn(text: string | null): Map<string, string> {
   const accounts = Object.entries(objectAt(parsed(text) ?? {}, "accounts") ?? {});
   return new Map(accounts.flatMap(([name, cursor]) => (typeof cursor === "string" ? [[name, cursor]] : [])));

@@ -7,8 +7,7 @@ const CHECK_MS = 15_000;
 const SLEPT_MS = 30_000;
 
 /**
- * When a console is read without being asked for: as its schedule says, when the machine wakes up, and after a failure
- * less and less often.
+ * When a console is read by itself: on its schedule, when the machine wakes up, and after failures at growing intervals.
  */
 export class SyncSchedule {
   readonly #clock: Clock;
@@ -17,7 +16,7 @@ export class SyncSchedule {
   #expression = "";
   #task: ScheduledTask | null = null;
   #failures = 0;
-  /** How long the last failure is waited for, and until when. */
+  /** How long to wait after the last failure, and until when. */
   #wait = 0;
   #retryAt: number | null = null;
   #retryTimer: NodeJS.Timeout | undefined;
@@ -45,10 +44,10 @@ export class SyncSchedule {
     return this.#retryAt ?? this.#task?.getNextRun()?.getTime() ?? null;
   }
 
-  /** It failed a short while ago, and is to be left alone. */
+  /** It failed a short while ago, and is not to be called yet. */
   get isWaiting(): boolean {
     const left = (this.#retryAt ?? 0) - this.#clock.now();
-    // More than the wait itself: the clock was set back, and that time may be weeks away.
+    // If it is more than the wait, the clock was set back, and that time may be weeks away.
     return left > 0 && left <= this.#wait;
   }
 
@@ -85,7 +84,7 @@ export class SyncSchedule {
   }
 
   #onWake(): void {
-    // Started again: node-cron would go through every time it missed, or wait for one that is years away.
+    // A new task: node-cron would run once for every time it missed, or wait for one that is years away.
     this.#start();
     this.#syncUnlessWaiting();
   }

@@ -1,0 +1,143 @@
+import { existsSync } from "node:fs";
+import { userInfo } from "node:os";
+import { resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { quoteForShell } from "../../core/display.ts";
+import { EXIT } from "../../core/errors.ts";
+import { findPaths, type Paths } from "../../core/paths.ts";
+import { packageFolder } from "../../core/version.ts";
+import { Launchd } from "../../service/launchd.ts";
+import { commandRunner, type RunCommand } from "../../service/service.ts";
+import type { InstalledService } from "../../service/spec.ts";
+import { Systemd } from "../../service/systemd.ts";
+import { fail } from "../fail.ts";
+
+export type ServiceManager = Systemd | Launchd;
+
+/** What the service commands work with. */
+export interface ServiceContext {
+  readonly paths: Paths;
+  /** The paths that this shell's variables lead to. The installed service may have others. */
+  readonly shellPaths: Paths;
+  readonly env: NodeJS.ProcessEnv;
+  readonly platform: NodeJS.Platform;
+  /** null: this system has neither systemd nor launchd. */
+  readonly manager: ServiceManager | null;
+  /** Of this process: process.execPath, and the program's main file. */
+  readonly node: string;
+  readonly main: string;
+}
+
+/** What a test replaces. */
+export interface ContextOptions {
+  readonly config?: string | undefined;
+  readonly env?: NodeJS.ProcessEnv;
+  readonly home?: string;
+  readonly platform?: NodeJS.Platform;
+  readonly run?: RunCommand;
+}
+
+/** As this shell has it. */
+export async function createContext(options: ContextOptions = {}): Promise<ServiceContext> {
+  const { env = process.env, platform = process.platform } = options;
+  const run = options.run ?? commandRunner(env);
+  const paths = findPaths({ config: options.config, env, ...(options.home ? { home: options.home } : {}) });
+  const main = import.meta.url.endsWith(".ts") ? "src/cli/main.ts" : "dist/cli/main.js";
+  return {
+    paths,
+    shellPaths: paths,
+    env,
+    platform,
+    manager: await findManager(platform, { run, home: paths.home, env, uid: userInfo().uid }),
+    node: process.execPath,
+    main: fileURLToPath(new URL(main, packageFolder())),
+  };
+}
+
+async function findManager(
+  platform: NodeJS.Platform,
+  options: Parameters<typeof Systemd.open>[0],
+): Promise<ServiceManager | null> {
+  if (platform === "linux") return Systemd.open(options);
+  return platform === "darwin" ? new Launchd(options) : null;
+}
+
+/** With the paths of the installed service, whatever this shell's variables say. */
+export async function installedContext(options: ContextOptions = {}): Promise<ServiceContext> {
+  const context = await createContext(options);
+  const file = await context.manager?.found();
+  return file?.kind === "ours" ? { ...context, paths: installedPaths(file.service, context) } : context;
+}
+
+/** Where the installed service has its files. */
+export function installedPaths(
+  { config, environment }: InstalledService,
+  { env, shellPaths }: ServiceContext,
+): Paths {
+  // The login sets XDG_RUNTIME_DIR, so it is the same for the shell and for a service that does not set it.
+  const { XDG_RUNTIME_DIR } = env;
+  const login = XDG_RUNTIME_DIR === undefined ? {} : { XDG_RUNTIME_DIR };
+  return findPaths({ config, env: { ...login, ...environment }, home: shellPaths.home });
+}
+
+export interface InstallContext extends ServiceContext {
+  /** What the installed service keeps although this shell differs. */
+  readonly kept: readonly string[];
+  /** The service's config.yaml is gone: what to do; null: it is there, or another file was named. */
+  readonly missingConfig: string | null;
+}
+
+/**
+ * An installed service keeps its files unless others are named now: people repair a service from any shell, and that must not
+ * move it to other files.
+ */
+export async function installContext(options: ContextOptions): Promise<InstallContext> {
+  const context = await createContext(options);
+  const file = await context.manager?.found();
+  const { KEYBEARER_HOME: shellHome, ...variables } = context.env;
+  if (file?.kind !== "ours") return { ...context, kept: [], missingConfig: null };
+  const { service } = file;
+  const home = service.environment.KEYBEARER_HOME;
+  if (shellHome && resolve(shellHome) !== home) return { ...context, kept: [], missingConfig: null };
+  const env = { ...service.environment, ...variables, KEYBEARER_HOME: home ?? "" };
+  const config = options.config ?? service.config;
+  const paths = findPaths({ config, env, home: context.paths.home });
+  return {
+    ...context,
+    env,
+    paths,
+    kept: differences(context.paths, paths),
+    missingConfig:
+      options.config === undefined && !existsSync(config)
+        ? missingMessage(config, context.paths.config)
+        : null,
+  };
+}
+
+function differences(shell: Paths, service: Paths): string[] {
+  const messages: string[] = [];
+  if (service.config !== shell.config)
+    messages.push(`the service keeps its ${service.config} (to change that: --config)`);
+  if (service.state !== shell.state) messages.push(`the service keeps its files in ${service.state}`);
+  return messages;
+}
+
+function missingMessage(config: string, usual: string): string {
+  const other = usual !== config && existsSync(usual) ? quoteForShell(usual) : "<file>";
+  return `the installed service uses ${config}, which no longer exists → put it back, or name another: keybearer service install --config ${other}`;
+}
+
+/** The manager, if it answers. null: the reason was printed. */
+export async function reachManager({ manager, platform }: ServiceContext): Promise<ServiceManager | null> {
+  if (manager === null) {
+    fail(
+      `keybearer can be a service of systemd or launchd, and ${platform} has neither\nstart it by hand or with a supervisor: keybearer run`,
+      EXIT.failed,
+    );
+    return null;
+  }
+  const answer = await manager.available();
+  if (answer.ok) return manager;
+  fail(`${answer.why}\n${answer.otherwise}`, EXIT.failed);
+  return null;
+}

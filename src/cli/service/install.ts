@@ -1,0 +1,208 @@
+import { existsSync, realpathSync } from "node:fs";
+import type { Config } from "../../config/schema.ts";
+import { quoteForShell } from "../../core/display.ts";
+import { EXIT } from "../../core/errors.ts";
+import { prepareFolders } from "../../core/paths.ts";
+import { version } from "../../core/version.ts";
+import { notifyFault } from "../../service/notify.ts";
+import type { Plan, ServiceFile, Step } from "../../service/service.ts";
+import { createSpec, type ServiceSpec, specFault, stableNode, stablePackage } from "../../service/spec.ts";
+import type { NamespaceTrial } from "../../service/systemd.ts";
+import { atTerminal, saysYes } from "../ask.ts";
+import { fail } from "../fail.ts";
+import { saySentences } from "../say.ts";
+import { visibleLines } from "../table.ts";
+import { tell } from "../tools/tell.ts";
+import {
+  type ContextOptions,
+  installContext,
+  reachManager,
+  type ServiceContext,
+  type ServiceManager,
+} from "./context.ts";
+import { checkSources, type SourceNote, startedNotes, usedTools } from "./key-sources.ts";
+import {
+  failNotServing,
+  notStarted,
+  type Start,
+  startConflict,
+  untilServing,
+  usableConfig,
+} from "./restart.ts";
+import { checkCommand, toolsByProcess, usualConfig } from "./status.ts";
+
+export interface InstallOptions {
+  readonly config?: string;
+  readonly dryRun?: boolean;
+  readonly yes?: boolean;
+}
+
+const UNCHANGED = "nothing was changed";
+
+/** Checks what would keep the service from working, writes its file, starts it, and waits until it answers. */
+export async function install(options: InstallOptions, overrides: ContextOptions = {}): Promise<void> {
+  const context = await installContext({ ...overrides, config: options.config ?? overrides.config });
+  const { paths } = context;
+  const manager = options.dryRun && context.manager !== null ? context.manager : await reachManager(context);
+  if (manager === null) return;
+  if (context.missingConfig !== null) return fail(`${context.missingConfig}\n${UNCHANGED}`, EXIT.badConfig);
+  const config = await usableConfig(paths, UNCHANGED);
+  if (config === null) return;
+  const before = await manager.state();
+  if (before.file.kind === "foreign")
+    return fail(`${before.file.why}\n→ ${before.file.next}\n${UNCHANGED}`, EXIT.failed);
+  const fault = manager.kind === "systemd" ? notifyFault() : null;
+  if (fault !== null) return fail(`${fault}\n${UNCHANGED}`, EXIT.failed);
+  const conflict = await startConflict(paths, config, before);
+  if (conflict !== null) return fail(`${conflict.message}\n${UNCHANGED}`, conflict.exitCode);
+  tell(...context.kept);
+  const { spec, warnings, tried } = await specFor(context, config, manager, before.file);
+  const badSpec = specFault(spec, manager.kind);
+  if (badSpec !== null) return fail(`${badSpec}\n${UNCHANGED}`, EXIT.failed);
+  tell(...warnings);
+  if (options.dryRun) return printDryRun(context, manager, spec, tried);
+
+  const faults = prepareFolders(paths);
+  if (faults.length > 0) return fail(faults.join("\n"), EXIT.badConfig);
+  const running = before.active === "running";
+  const sources = await checkSources(context, manager, { config, spec, running });
+  tell(...sources.notes.map(sourceLine));
+  if (sources.none && !(await confirmWithoutKeys(options))) return;
+  const plan = await manager.planInstall(spec);
+  if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
+  const result = await manager.apply(plan.steps);
+  if (!result.ok && result.next !== null) return fail(`${result.why}\n→ ${result.next}`, EXIT.failed);
+  if (result.ok) printWritten(plan, manager.file);
+  if (result.ok && before.file.kind === "ours" && before.file.service.config !== paths.config)
+    saySentences(`it used ${before.file.service.config} before, and uses ${paths.config} now`);
+  const start = result.ok ? await untilServing(manager, paths.socket) : await notStarted(manager, result.why);
+  if (!start.ok) return failNotServing(manager, start, checkCommand(paths.config, usualConfig(context)));
+  printServing(start);
+  printUnreadKeys(startedNotes(start.status.tools, manager.kind), sources.notes, usedTools(config).length);
+  const linger = manager.kind === "systemd" ? await manager.lingerHint() : null;
+  if (linger !== null) saySentences(linger);
+}
+
+interface SpecResult {
+  readonly spec: ServiceSpec;
+  /** About paths that an upgrade removes, and about a missing read-only view. */
+  readonly warnings: readonly string[];
+  /** The command that tried the unit's namespaces; null: none did. */
+  readonly tried: readonly string[] | null;
+}
+
+/** What a service on this machine starts with. */
+export async function specFor(
+  { paths, env, ...context }: ServiceContext,
+  config: Config,
+  manager: ServiceManager,
+  installed: ServiceFile,
+): Promise<SpecResult> {
+  const node = stableNode(context.node, realpath);
+  const main = stablePackage(context.main, realpath);
+  let namespaces = toolsByProcess(config).length === 0;
+  let viewWarning: string | null = null;
+  let tried: readonly string[] | null = null;
+  if (namespaces && manager.kind === "systemd" && (await manager.available()).ok) {
+    const { argv, trial } = await manager.tryNamespaces();
+    tried = argv;
+    namespaces = useNamespaces(trial, installed);
+    if (!trial.granted) {
+      const view = "a read-only view of the file system";
+      const decision = namespaces ? `the unit keeps ${view}, untried` : `the unit does without ${view}`;
+      viewWarning = `${decision}: ${trial.why}`;
+    }
+  }
+  return {
+    spec: createSpec({ node: node.path, main: main.path, paths, env, namespaces }),
+    warnings: [node.warning, main.warning, viewWarning].filter((warning) => warning !== null),
+    tried,
+  };
+}
+
+/** A trial that could not be made is no reason to remove what works. */
+function useNamespaces({ granted }: NamespaceTrial, installed: ServiceFile): boolean {
+  return granted ?? (installed.kind === "ours" && installed.service.namespaces);
+}
+
+function realpath(path: string): string | null {
+  try {
+    return realpathSync(path);
+  } catch {
+    return null;
+  }
+}
+
+async function printDryRun(
+  { paths }: ServiceContext,
+  manager: ServiceManager,
+  spec: ServiceSpec,
+  tried: readonly string[] | null,
+): Promise<void> {
+  if (tried !== null)
+    tell(`to find out what the unit may ask for, this was run: ${tried.map(quoteForShell).join(" ")}`);
+  const plan = await manager.planInstall(spec);
+  if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
+  const missing = [paths.state, paths.run].filter((folder) => !existsSync(folder));
+  printLines(missing.map((folder) => `would create the folder ${folder}`));
+  printSteps(plan.steps);
+  if (plan.before === "same") tell(`${manager.file} is up to date`);
+  const answer = await manager.available();
+  if (!answer.ok) tell(`it could not be installed now: ${answer.why}`);
+}
+
+/** What would be done, in order. */
+export function printSteps(steps: readonly Step[]): void {
+  printLines(
+    steps.map((step) => {
+      if (step.kind === "write") return `would write ${step.file}:\n\n${step.text.trimEnd()}\n`;
+      if (step.kind === "remove") return `would remove ${step.file}`;
+      return `would run ${step.argv.map(quoteForShell).join(" ")}`;
+    }),
+  );
+}
+
+function printLines(lines: readonly string[]): void {
+  for (const line of lines) process.stdout.write(`${visibleLines(line)}\n`);
+}
+
+/** A service that can serve no tool is probably a mistake. */
+async function confirmWithoutKeys({ yes }: InstallOptions): Promise<boolean> {
+  if (yes) return true;
+  if (!atTerminal()) {
+    fail(
+      `no tool would have a key. to install it anyway: keybearer service install --yes\n${UNCHANGED}`,
+      EXIT.usage,
+    );
+    return false;
+  }
+  if (await saysYes("no tool would have a key. install it anyway?")) return true;
+  fail(`not installed; ${UNCHANGED}`, EXIT.failed);
+  return false;
+}
+
+function printWritten({ before, restarts }: Plan & { ok: true }, file: string): void {
+  const restarted = restarts ? "; the running service was restarted after its requests finished" : "";
+  if (before === "none") saySentences(`installed ${file}`);
+  else if (before === "different") saySentences(`updated ${file}${restarted}`);
+  else saySentences(`${file} is up to date${restarted || "; nothing was written"}`);
+}
+
+function printServing({ status, state }: Start & { ok: true }): void {
+  saySentences(`it runs as pid ${state.pid}, and answers on ${status.listen.join(" and ")}`);
+  if (status.version !== version())
+    tell(
+      `the running one is keybearer ${status.version}, this one is ${version()} → keybearer service restart`,
+    );
+}
+
+/** Without what the check before the start has printed already. */
+function printUnreadKeys(unread: readonly SourceNote[], printed: readonly SourceNote[], tools: number): void {
+  for (const note of unread) if (!printed.some(({ whose }) => whose === note.whose)) tell(sourceLine(note));
+  if (tools > 0 && unread.length >= tools)
+    tell("no tool has a key: the service runs, but can serve none of them");
+}
+
+function sourceLine({ whose, what, next }: SourceNote): string {
+  return `${whose}: ${what}${next === null ? "" : ` → ${next}`}`;
+}

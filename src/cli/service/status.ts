@@ -1,0 +1,344 @@
+import { existsSync, realpathSync } from "node:fs";
+import { loadConfig } from "../../config/load.ts";
+import type { Config } from "../../config/schema.ts";
+import { type Asked, askDaemon } from "../../control/client.ts";
+import type { Status } from "../../control/status.ts";
+import { quoteForShell } from "../../core/display.ts";
+import { EXIT } from "../../core/errors.ts";
+import { findPaths } from "../../core/paths.ts";
+import { version } from "../../core/version.ts";
+import { isHealthy } from "../../service/health.ts";
+import type { LastExit, ServiceState } from "../../service/service.ts";
+import { FORMAT, type InstalledService } from "../../service/spec.ts";
+import { screenOf } from "../columns.ts";
+import { type Note, noteInWords } from "../note.ts";
+import { ago, visible } from "../table.ts";
+import {
+  type ContextOptions,
+  createContext,
+  installedPaths,
+  reachManager,
+  type ServiceContext,
+  type ServiceManager,
+} from "./context.ts";
+
+const INSTALL = "keybearer service install";
+const RESTART = "keybearer service restart";
+const LOGS = "keybearer service logs";
+
+export interface ServiceNote extends Note {
+  /** A stable name for programs. */
+  readonly id: string;
+  /** It keeps the service from serving, now or after its next start. */
+  readonly grave: boolean;
+}
+
+export interface ServiceReport {
+  readonly kind: ServiceManager["kind"];
+  readonly path: string;
+  readonly state: ServiceState;
+  /** null: nothing of ours is installed. */
+  readonly installed: InstalledService | null;
+  readonly asked: Asked<Status>;
+  /** The daemon that answers is the service's process. */
+  readonly own: boolean;
+  /** /healthz returned 200. */
+  readonly answers: boolean;
+  readonly serving: boolean;
+  /** null: unknown, or launchd. */
+  readonly namespaces: boolean | null;
+  /** What should be fixed, each with the command that does it. */
+  readonly notes: readonly ServiceNote[];
+}
+
+const ANSWER_MS = 3000;
+
+/** Everything that is known about the service now. */
+export async function examineService(
+  context: ServiceContext,
+  manager: ServiceManager,
+): Promise<ServiceReport> {
+  const state = await manager.state();
+  const installed = state.file.kind === "ours" ? state.file.service : null;
+  const { socket } = installed === null ? context.paths : installedPaths(installed, context);
+  const asked = await askDaemon<Status>(socket, "GET", "/status", undefined, ANSWER_MS);
+  const own = asked.ok && asked.value.pid === state.pid;
+  const answers = asked.ok && (await isHealthy(asked.value.listen.slice(0, 1), ANSWER_MS));
+  const report: Omit<ServiceReport, "notes"> = {
+    kind: manager.kind,
+    path: manager.file,
+    state,
+    installed,
+    asked,
+    own,
+    answers,
+    serving: installed !== null && state.active === "running" && own && answers,
+    namespaces:
+      manager.kind === "systemd" && installed !== null ? (state.inNamespace ?? installed.namespaces) : null,
+  };
+  const notes: ServiceNote[] = [];
+  if (state.file.kind === "foreign") notes.push(note("foreign", true, state.file.why, state.file.next));
+  if (installed !== null) {
+    notes.push(...fileNotes(installed, state, context));
+    const { home } = context.paths;
+    const { config } = await loadConfig(installed.config, { home, strict: false });
+    const blind = config === null ? null : processNote(config, state);
+    if (blind !== null) notes.push(blind);
+    notes.push(...runNotes(report, checkCommand(installed.config, usualConfig(context))));
+  }
+  return { ...report, notes };
+}
+
+function note(id: string, grave: boolean, what: string, next: string | null): ServiceNote {
+  return { id, grave, what, next };
+}
+
+/** Whether the next start will find what the service file names. */
+function fileNotes(
+  installed: InstalledService,
+  { enabled }: ServiceState,
+  context: ServiceContext,
+): ServiceNote[] {
+  const { paths, env } = context;
+  const { node, main, config, environment, format } = installed;
+  const notes: ServiceNote[] = [];
+  if (!existsSync(node)) notes.push(note("node", true, `node is no longer at ${node}`, INSTALL));
+  else if (!isSameFile(node, context.node))
+    notes.push(note("node", false, `it starts ${node}, and this command runs on ${context.node}`, INSTALL));
+  if (!existsSync(main)) notes.push(note("package", true, `keybearer is no longer at ${main}`, INSTALL));
+  else if (!isSameFile(main, context.main))
+    notes.push(note("package", false, `it starts another copy, ${main}; this is ${context.main}`, INSTALL));
+  // The file was named at the installation, so only a file that is named now can be a mistake.
+  if (config !== paths.config && paths.explicit) {
+    const next = `${INSTALL} --config ${quoteForShell(paths.config)}`;
+    notes.push(note("config", false, `it uses ${config}, and not ${paths.config}`, next));
+  }
+  if (env.KEYBEARER_HOME && installedPaths(installed, context).socket !== paths.socket) {
+    const folder = environment.KEYBEARER_HOME ?? "the usual folders";
+    const what = `its files are in ${folder}, and this shell has another KEYBEARER_HOME`;
+    notes.push(note("home", false, what, INSTALL));
+  }
+  if (format < FORMAT) notes.push(note("older", false, "an older keybearer wrote its file", INSTALL));
+  if (!enabled) notes.push(note("disabled", false, "it does not start at your login", INSTALL));
+  return notes;
+}
+
+function isSameFile(one: string, other: string): boolean {
+  try {
+    return realpathSync(one) === realpathSync(other);
+  } catch {
+    return false;
+  }
+}
+
+/** The tools that are identified by the program that calls. */
+export function toolsByProcess({ tools }: Config): string[] {
+  return Object.values(tools).flatMap(({ name, process }) => (process === null ? [] : [name]));
+}
+
+/**
+ * No other process can be inspected from a user namespace. A `process:` that was added after the installation shuts its tool
+ * out, and nothing else says why.
+ */
+export function processNote(config: Config, { file, inNamespace }: ServiceState): ServiceNote | null {
+  const names = toolsByProcess(config);
+  const inside = inNamespace ?? (file.kind === "ours" && file.service.namespaces);
+  if (!inside || names.length === 0) return null;
+  const whose = names.length === 1 ? `tool ${names[0]} has` : `tools ${names.join(", ")} have`;
+  const what = `${whose} process:, and the unit was written for a config.yaml without it: from its namespaces no program is recognized`;
+  return note("process", true, what, INSTALL);
+}
+
+function runNotes(report: Omit<ServiceReport, "notes">, check: string): ServiceNote[] {
+  const { state, asked, own, answers, kind } = report;
+  const { active, lastExit } = state;
+  if (asked.ok && !own) {
+    const { pid } = asked.value;
+    const next = `stop that one (kill ${pid}), then ${RESTART}`;
+    return [note("by-hand", true, `keybearer runs as pid ${pid}, and not as the service`, next)];
+  }
+  if (active === "failed") {
+    const exit = lastExit === null ? null : describeExit(lastExit, state.statusText, check);
+    const what = exit === null ? "it has failed" : `it has failed: ${exit.what}`;
+    return [note("failed", true, what, exit?.next ?? LOGS)];
+  }
+  if (active === "stopped") return [note("stopped", true, "it does not run", RESTART)];
+  // Between two of its failures a service looks like any that starts. launchd counts all starts, so its number says nothing.
+  if (active === "starting" && kind === "systemd" && (state.restarts ?? 0) > 0) {
+    const times = state.restarts === 1 ? "once" : `${state.restarts} times`;
+    return [note("failing", true, `it does not come up: it failed ${times} already`, LOGS)];
+  }
+  if (active !== "running")
+    return [note(active, false, `it is ${active}`, "keybearer service status, in a moment")];
+  if (!asked.ok || !answers) return [note("silent", true, "it runs, but does not answer", LOGS)];
+  if (asked.value.version === version()) return [];
+  const what = `the running one is keybearer ${asked.value.version}, this one is ${version()}`;
+  return [note("version", false, what, RESTART)];
+}
+
+/** The config.yaml that commands read if none is named. */
+export function usualConfig({ env, paths }: ServiceContext): string {
+  return findPaths({ env, home: paths.home }).config;
+}
+
+/** The command that shows the problems of the service's config.yaml. */
+export function checkCommand(config: string, usual: string): string {
+  return config === usual ? "keybearer check" : `keybearer check ${quoteForShell(config)}`;
+}
+
+const NO_NAMESPACES = "the system does not let users create namespaces";
+
+/** Our own exit codes, and those with which systemd ends before the program starts: systemd.exec(5). */
+const EXITS: Readonly<Record<number, { readonly what: string; readonly next: string }>> = {
+  [EXIT.usage]: { what: "it does not know its own command line", next: INSTALL },
+  [EXIT.portTaken]: { what: "its port is taken by another program", next: "keybearer doctor" },
+  [EXIT.alreadyRunning]: { what: "another keybearer ran here already", next: "keybearer status" },
+  [EXIT.badConfig]: { what: "config.yaml cannot be used", next: "keybearer check" },
+  200: { what: "its working folder does not exist", next: INSTALL },
+  203: { what: "its node could not be started", next: INSTALL },
+  217: { what: NO_NAMESPACES, next: INSTALL },
+  218: { what: "the system does not grant what the unit asks for", next: INSTALL },
+  226: { what: NO_NAMESPACES, next: INSTALL },
+  228: {
+    what: "the system does not know the unit's system call filter",
+    next: "systemctl --user status keybearer",
+  },
+  233: {
+    what: "its folder for the control socket cannot be created",
+    next: "systemctl --user status keybearer",
+  },
+};
+
+/** How the service's last process ended, and what to do. `check`: see checkCommand. */
+export function describeExit(
+  { code, signal }: LastExit,
+  statusText: string | null,
+  check: string,
+): { readonly what: string; readonly next: string } {
+  if (code === null) return { what: `it was ended by ${signal}`, next: LOGS };
+  const reason = /^did not start: (.+)$/s.exec(statusText ?? "")?.[1];
+  if (reason !== undefined && (code === EXIT.badConfig || code === EXIT.portTaken)) {
+    const [what = "", next] = reason.split(" → ", 2);
+    return {
+      what: `it did not start: ${what} (exit code ${code})`,
+      next: next ?? nextFor(code, what, check),
+    };
+  }
+  const known = EXITS[code];
+  if (known === undefined) return { what: `it ended with exit code ${code}`, next: LOGS };
+  return { what: `${known.what} (exit code ${code})`, next: code === EXIT.badConfig ? check : known.next };
+}
+
+function nextFor(code: number, reason: string, check: string): string {
+  if (code === EXIT.portTaken) return "keybearer doctor";
+  // The unit's view of the file system does not let the daemon create it. `restart` does.
+  return reason.startsWith("cannot make the folder") ? RESTART : check;
+}
+
+export async function status(
+  options: { readonly json?: boolean; readonly config?: string },
+  overrides: ContextOptions = {},
+): Promise<void> {
+  const context = await createContext({ ...overrides, config: options.config ?? overrides.config });
+  if (options.json && (await printUnavailable(context))) return;
+  const manager = await reachManager(context);
+  if (manager === null) return;
+  const report = await examineService(context, manager);
+  const { width } = screenOf(process.env, process.stdout.columns);
+  process.stdout.write(
+    options.json
+      ? `${JSON.stringify(jsonOf(report), null, 2)}\n`
+      : `${linesOf(report, width, Date.now()).join("\n")}\n`,
+  );
+  process.exitCode = report.serving ? EXIT.ok : EXIT.failed;
+}
+
+/** Programs get JSON even if no manager answers. */
+async function printUnavailable({ manager }: ServiceContext): Promise<boolean> {
+  const answer = await manager?.available();
+  if (answer?.ok) return false;
+  const file = await manager?.found();
+  const fields = {
+    manager: manager?.kind ?? null,
+    file: manager?.file ?? null,
+    available: false,
+    why: answer?.why ?? "this system has neither systemd nor launchd",
+    installed: file?.kind === "ours",
+    foreign: file?.kind === "foreign",
+    serving: false,
+    notes: [],
+  };
+  process.stdout.write(`${JSON.stringify(fields, null, 2)}\n`);
+  process.exitCode = EXIT.failed;
+  return true;
+}
+
+function linesOf(report: ServiceReport, width: number, now: number): string[] {
+  const { state, installed, path, asked, own } = report;
+  if (state.file.kind === "none") return notInstalledLines(report);
+  const lines = [`${installed === null ? "not keybearer's" : "installed"}: ${visible(path)}`];
+  if (installed !== null) {
+    const { node, main, config, environment } = installed;
+    lines.push(`  starts ${visible(`${node} ${main}`)}`, `  with ${visible(config)}`);
+    if (environment.KEYBEARER_HOME !== undefined)
+      lines.push(`  and its files in ${visible(environment.KEYBEARER_HOME)}`);
+    if (report.namespaces === false)
+      lines.push(
+        "  without a read-only view of the file system: process: is used, or the system did not grant it at the installation",
+      );
+  }
+  const pid = state.pid === null ? "" : `, pid ${state.pid}`;
+  const since = state.since === null ? "" : `, for ${ago(now - state.since)}`;
+  lines.push(`${visible(state.description)}${pid}${since}${startCount(report)}`);
+  if (asked.ok && own) {
+    const on = asked.value.listen.join(" and ");
+    lines.push(`keybearer ${visible(asked.value.version)}, on ${on}${report.answers ? ", answers" : ""}`);
+  }
+  if (state.enabled) lines.push("starts at your login");
+  for (const each of report.notes) lines.push("", noteInWords(each, width));
+  return lines;
+}
+
+function notInstalledLines({ path, asked, own }: ServiceReport): string[] {
+  const lines = [`not installed: there is no ${visible(path)}`, `→ ${INSTALL}`];
+  if (!asked.ok) return lines;
+  const { pid } = asked.value;
+  if (own) return [...lines, `the service that was started from it still runs, as pid ${pid}`];
+  return [...lines, `keybearer runs, and not as a service, as pid ${pid}: stop that one first`];
+}
+
+function startCount({ kind, state: { restarts } }: ServiceReport): string {
+  if (restarts === null || restarts === 0) return "";
+  const times = `${restarts} time${restarts === 1 ? "" : "s"}`;
+  return kind === "launchd" ? `, started ${times}` : `, restarted ${times} after a failure`;
+}
+
+function jsonOf({ state, installed, asked, own, ...report }: ServiceReport): unknown {
+  return {
+    manager: report.kind,
+    file: report.path,
+    available: true,
+    installed: installed !== null,
+    foreign: state.file.kind === "foreign",
+    serving: report.serving,
+    active: state.active,
+    words: state.description,
+    pid: state.pid,
+    since: state.since,
+    restarts: state.restarts,
+    enabled: state.enabled,
+    last_exit: state.lastExit,
+    answers: own && report.answers,
+    version: asked.ok && own ? asked.value.version : null,
+    version_here: version(),
+    node: installed?.node ?? null,
+    node_there: installed === null ? null : existsSync(installed.node),
+    main: installed?.main ?? null,
+    main_there: installed === null ? null : existsSync(installed.main),
+    config: installed?.config ?? null,
+    home: installed?.environment.KEYBEARER_HOME ?? null,
+    namespaces: report.namespaces,
+    format: installed?.format ?? null,
+    notes: report.notes,
+  };
+}

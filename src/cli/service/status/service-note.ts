@@ -1,8 +1,0 @@
-import type { Note } from "../../note.ts";
-
-export interface ServiceNote extends Note {
-  /** A stable name for programs. */
-  readonly id: string;
-  /** It keeps the service from serving, now or at its next start. */
-  readonly grave: boolean;
-}

@@ -1,0 +1,44 @@
+import { redactCredentials } from "./secret.ts";
+
+/** Texts from outside, made safe to print. */
+
+/** Control characters and direction marks could overwrite the text around them, and people decide by that text. */
+export function escapeControlChars(text: string): string {
+  return text.replace(
+    /[\p{C}\p{Zl}\p{Zp}]/gu,
+    (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`,
+  );
+}
+
+/** An argument as it can be typed into a shell. */
+export function quoteForShell(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/** Longer commands are cut: nobody reads the end of such a line, so something could be hidden there. */
+const MAX_COMMAND = 1000;
+
+/** A command as a person would type it. isComplete is false if a part was hidden or cut. */
+export function describeCommand(argv: readonly string[]): {
+  readonly text: string;
+  readonly isComplete: boolean;
+} {
+  const [program = "", ...rest] = argv;
+  const redacted = rest.map((argument, index) => redactArgument(argument, rest[index - 1] ?? ""));
+  const text = escapeControlChars([program, ...redacted].map(quoteForShell).join(" "));
+  if (text.length <= MAX_COMMAND)
+    return { text, isComplete: redacted.every((argument, index) => argument === rest[index]) };
+  const more = text.length - MAX_COMMAND;
+  return { text: `${text.slice(0, MAX_COMMAND)}… and ${more} more characters`, isComplete: false };
+}
+
+const SECRET_OPTION = /^--?[\w-]*(?:pass|token|secret|key|auth)[\w-]*$/i;
+
+function redactArgument(argument: string, before: string): string {
+  if (SECRET_OPTION.test(before) && !argument.startsWith("-")) return "[hidden]";
+  const [option = "", ...value] = argument.split("=");
+  if (value.length > 0 && SECRET_OPTION.test(option)) return `${option}=[hidden]`;
+  if (!/^(?:[a-z][a-z0-9+.-]*:\/)?\//i.test(argument)) return redactCredentials(argument);
+  // A path or an address looks like a secret as a whole, so its parts are redacted one by one.
+  return argument.split("/").map(redactCredentials).join("/");
+}

@@ -1,0 +1,96 @@
+import type { ConsoleFault } from "../consoles/console.ts";
+import type { Alarm, ConsoleStatus } from "./shape.ts";
+
+/* Sentences about consoles and alarms, the same in the log and in every command. */
+
+type State = Pick<ConsoleStatus, "state" | "why" | "next">;
+
+export interface Condition {
+  readonly isSyncing: boolean;
+  readonly fault: ConsoleFault | null;
+  /** It was read completely at least once since the start. */
+  readonly isSynced: boolean;
+  /** Why its rows cannot show a leak. */
+  readonly blind: string | null;
+}
+
+export function stateMessages(gateway: string, { isSyncing, fault, isSynced, blind }: Condition): State {
+  if (isSyncing) return { state: "syncing", why: null, next: null };
+  if (fault !== null)
+    return { state: fault.kind, why: `the console ${fault.message}`, next: nextStep(fault, gateway) };
+  if (!isSynced) return { state: "waiting", why: null, next: `keybearer mirror sync ${gateway}` };
+  if (blind !== null)
+    return { state: "cannot-see", why: `the console ${blind}`, next: `check gateways.${gateway}.console` };
+  return { state: "ok", why: null, next: null };
+}
+
+/** null: keybearer retries by itself. */
+function nextStep({ kind, account }: ConsoleFault, gateway: string): string | null {
+  switch (kind) {
+    case "login-needed":
+    case "login-refused":
+      return `keybearer mirror login ${gateway}${account === null ? "" : ` --account ${account}`}`;
+    case "needs-trust":
+      return `keybearer trust ${gateway}`;
+    case "not-a-console":
+      return `check gateways.${gateway}.console.url`;
+    case "other-shape":
+      return `check gateways.${gateway}.console.kind`;
+    case "not-yet":
+      return `take gateways.${gateway}.console out of config.yaml`;
+    case "rate-limited":
+    case "unreachable":
+    case "slow":
+    case "failing":
+      return null;
+  }
+}
+
+/** The usage log itself cannot be read, whatever the console does. */
+export const UNREADABLE: State = {
+  state: "failing",
+  why: "the usage log cannot be read, so nothing can be compared",
+  next: "keybearer status",
+};
+
+/** A gateway whose console was removed from config.yaml while it has open alarms. */
+export function removedConsole(gateway: string, alarms: readonly Alarm[]): ConsoleStatus {
+  return {
+    gateway,
+    kind: null,
+    detected: false,
+    url: "",
+    state: "cannot-see",
+    why: "config.yaml has no console for this gateway any more",
+    next: `put gateways.${gateway}.console back, or keybearer mirror ack ${gateway}`,
+    last_sync: null,
+    next_sync: null,
+    progress: null,
+    skew: null,
+    alarms,
+  };
+}
+
+/** key …a1b2 of codex was used outside keybearer */
+export function alarmClaim({ key, tools, certain }: Alarm): string {
+  const whose = tools.length === 0 ? "" : ` of ${tools.join(" and ")}`;
+  return `key ${key}${whose} ${certain ? "was" : "may have been"} used outside keybearer`;
+}
+
+/** What to do about an alarm. */
+export function alarmRemedy(alarm: Alarm, formatTime: (at: number) => string): string {
+  const { tools, replaced } = alarm;
+  // Every tool that has the key needs a new one.
+  const rotate = tools.map((tool) => `keybearer tools rotate ${tool}`).join(" and ");
+  if (!alarm.certain) {
+    const first = formatTime(alarm.first_at);
+    const last = formatTime(alarm.last_at);
+    const when = first === last ? `at ${first}` : `between ${first} and ${last}`;
+    const otherwise = replaced || rotate === "" ? "delete it in the console" : rotate;
+    return `check whether you used this key elsewhere ${when}; if not: ${otherwise}`;
+  }
+  if (replaced)
+    return "it was replaced here, but still works at the gateway: delete this old key in the console now";
+  if (rotate === "") return "delete this key in the console now";
+  return `rotate it now: ${rotate}, then delete the old key in the console`;
+}

@@ -1,0 +1,153 @@
+import { setTimeout as pause } from "node:timers/promises";
+import { Worker } from "node:worker_threads";
+import type Database from "libsql";
+import { background } from "../../core/background.ts";
+import { errorMessage } from "../../core/errors.ts";
+import type { Logger } from "../../core/log.ts";
+import type { IndexFaultKind } from "../../usage/index/database.ts";
+import type { MirrorDatabase, MirrorFiles } from "../store/database.ts";
+import type { Answer, Question, Questions } from "./mirror-worker.ts";
+
+type Kind = keyof Questions;
+type Args<K extends Kind> = Questions[K] extends (db: Database.Database, ...args: infer Rest) => unknown
+  ? Rest
+  : [];
+
+/** Why the thread has no answer. `kind` null: the thread ended, or it has a bug. */
+export class ThreadFault extends Error {
+  readonly kind: IndexFaultKind | null;
+
+  constructor(message: string, kind: IndexFaultKind | null) {
+    super(message);
+    this.kind = kind;
+  }
+}
+
+interface Waiting {
+  readonly resolve: (result: unknown) => void;
+  readonly reject: (fault: ThreadFault) => void;
+}
+
+/** The thread reads a day of 20,000 rows within a second. */
+const READ_LIMIT_MS = 8000;
+
+/** A thread that reads the databases, see mirror-worker.ts. */
+export class MirrorThread {
+  readonly #worker: Worker;
+  readonly #exited: Promise<void>;
+  readonly #waiting = new Map<number, Waiting>();
+  #number = 0;
+  /** Why it ended; null: it runs. */
+  #ended: ThreadFault | null = null;
+
+  constructor(files: MirrorFiles) {
+    this.#worker = new Worker(workerFile(), { workerData: files, execArgv: [], env: {} });
+    this.#worker.unref();
+    this.#worker.on("message", (answer: Answer) => this.#onAnswer(answer));
+    this.#worker.on("error", (error) => this.#onEnd(errorMessage(error)));
+    this.#worker.on("messageerror", (error) => this.#onEnd(errorMessage(error)));
+    this.#exited = new Promise((resolve) => {
+      this.#worker.on("exit", () => {
+        this.#onEnd("its thread ended");
+        resolve();
+      });
+    });
+  }
+
+  /** Throws a ThreadFault. */
+  async ask<K extends Kind>(kind: K, ...args: Args<K>): Promise<ReturnType<Questions[K]>> {
+    if (this.#ended !== null) throw this.#ended;
+    this.#number += 1;
+    const number = this.#number;
+    const result = await new Promise((resolve, reject) => {
+      this.#waiting.set(number, { resolve, reject });
+      this.#worker.postMessage({ number, kind, args } satisfies Question);
+    });
+    return result as ReturnType<Questions[K]>;
+  }
+
+  /** Resolves once the thread has ended. It is asked to, because terminating it inside libsql aborts the whole process. */
+  async end(): Promise<void> {
+    this.#worker.ref();
+    this.#worker.postMessage("stop");
+    const wait = new AbortController();
+    const limit = pause(READ_LIMIT_MS, "late", { signal: wait.signal }).catch(() => "in time");
+    const ended = await Promise.race([this.#exited, limit]);
+    wait.abort();
+    // By now it has read everything, and what it still computes is safe to terminate.
+    if (ended === "late") await this.#worker.terminate();
+  }
+
+  #onAnswer(answer: Answer): void {
+    const waiting = this.#waiting.get(answer.number);
+    this.#waiting.delete(answer.number);
+    if ("error" in answer) waiting?.reject(new ThreadFault(answer.error, answer.fault));
+    else waiting?.resolve(answer.result);
+  }
+
+  #onEnd(why: string): void {
+    this.#ended ??= new ThreadFault(why, null);
+    for (const { reject } of this.#waiting.values()) reject(this.#ended);
+    this.#waiting.clear();
+  }
+}
+
+/** Beside this file: in the package, where all is one file, and in the tests' build. */
+function workerFile(): URL {
+  const ending = import.meta.url.endsWith(".ts") ? "ts" : "js";
+  return new URL(`./mirror-worker.${ending}`, import.meta.url);
+}
+
+/** A thread without questions ends after this, to free its memory. */
+const IDLE_MS = 10_000;
+
+/** Reads reports on a thread of its own: with a million rows a report takes longer than a request may wait. */
+export class MirrorReader {
+  readonly #database: Pick<MirrorDatabase, "ask" | "files" | "noteDamage">;
+  readonly #log: Logger;
+  #thread: MirrorThread | null = null;
+  #idleTimer: NodeJS.Timeout | undefined;
+  #stopped = false;
+
+  constructor(database: Pick<MirrorDatabase, "ask" | "files" | "noteDamage">, log: Logger) {
+    this.#database = database;
+    this.#log = log;
+  }
+
+  /** null: the databases cannot be read now. Throws what is a bug. */
+  async ask<K extends Kind>(kind: K, ...args: Args<K>): Promise<ReturnType<Questions[K]> | null> {
+    // This opens mirror.db, or begins a new one, before the thread reads it.
+    const isOpen = this.#database.ask(() => true) === true;
+    if (this.#stopped || !isOpen) return null;
+    this.#thread ??= new MirrorThread(this.#database.files);
+    const thread = this.#thread;
+    clearTimeout(this.#idleTimer);
+    try {
+      return await thread.ask(kind, ...args);
+    } catch (error) {
+      if (!(error instanceof ThreadFault)) throw error;
+      if (error.kind === "corrupt") this.#database.noteDamage();
+      if (error.kind !== null || this.#stopped) return null;
+      throw error;
+    } finally {
+      clearTimeout(this.#idleTimer);
+      if (!this.#stopped) this.#idleTimer = setTimeout(() => this.#onIdle(), IDLE_MS).unref();
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#idleTimer);
+    await this.#endThread();
+  }
+
+  #onIdle(): void {
+    background(this.#endThread(), this.#log, "ending the mirror's thread");
+  }
+
+  async #endThread(): Promise<void> {
+    const thread = this.#thread;
+    this.#thread = null;
+    await thread?.end();
+  }
+}

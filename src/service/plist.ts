@@ -1,0 +1,60 @@
+import { type InstalledService, PATH_VARIABLES, type ServiceSpec } from "./spec.ts";
+
+/** A comment in every property list that keybearer writes. */
+const MARK = /^<!-- keybearer agent (\d{1,6}) -->$/m;
+const ARGUMENTS = /(<key>ProgramArguments<\/key>\s*<array>)([\s\S]*?)(<\/array>)/;
+
+/** Fills this machine's paths into the template. Comments and everything else stay. */
+export function renderPlist(template: string, spec: ServiceSpec): string {
+  const { PATH = "", ...variables } = spec.environment;
+  const argv = [spec.node, spec.main, "run", "--config", spec.config];
+  const entries = Object.entries(variables).map(
+    ([name, value]) => `\n    <key>${name}</key>\n    ${xml(value)}`,
+  );
+  // Replacements are functions, because a dollar sign in a replacement string has a meaning.
+  return template
+    .replace(
+      ARGUMENTS,
+      (_all, before, _old, after) =>
+        `${before}${argv.map((word) => `\n    ${xml(word)}`).join("")}\n  ${after}`,
+    )
+    .replace(valuePattern("PATH"), (_all, key) => `${key}${xml(PATH)}${entries.join("")}`)
+    .replace(valuePattern("StandardOutPath"), (_all, key) => `${key}${xml(spec.logFile)}`)
+    .replace(valuePattern("StandardErrorPath"), (_all, key) => `${key}${xml(spec.logFile)}`);
+}
+
+function valuePattern(key: string): RegExp {
+  return new RegExp(`(<key>${key}</key>\\s*)<string>([^<]*)</string>`);
+}
+
+function xml(text: string): string {
+  return `<string>${text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;")}</string>`;
+}
+
+/** null: keybearer did not write this property list. */
+export function readPlist(text: string): InstalledService | null {
+  const format = MARK.exec(text)?.[1];
+  const argv = ARGUMENTS.exec(text)?.[2];
+  if (format === undefined || argv === undefined) return null;
+  const [node, main, run, flag, config, ...more] = [...argv.matchAll(/<string>([^<]*)<\/string>/g)].map(
+    ([, word = ""]) => plainText(word),
+  );
+  if (run !== "run" || flag !== "--config" || config === undefined || more.length > 0) return null;
+  if (node === undefined || main === undefined) return null;
+  const environment: Record<string, string> = {};
+  for (const name of PATH_VARIABLES) {
+    const value = readValue(name, text);
+    if (value !== null) environment[name] = value;
+  }
+  const logFile = readValue("StandardErrorPath", text);
+  return { node, main, config, environment, namespaces: false, logFile, format: Number(format) };
+}
+
+function readValue(key: string, text: string): string | null {
+  const value = valuePattern(key).exec(text)?.[2];
+  return value === undefined ? null : plainText(value);
+}
+
+function plainText(text: string): string {
+  return text.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
+}

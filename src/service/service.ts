@@ -1,0 +1,189 @@
+import { spawn } from "node:child_process";
+import { lstat, readFile, readlink } from "node:fs/promises";
+import { createInterface } from "node:readline";
+import { errorCode, errorMessage, hasCode } from "../core/errors.ts";
+import type { InstalledService } from "./spec.ts";
+
+/* What systemd.ts and launchd.ts have in common: how they run programs, find their file, and report. */
+
+/** One change, as `--dry-run` prints it and as it is made. */
+export type Step =
+  | { readonly kind: "write"; readonly file: string; readonly text: string }
+  | { readonly kind: "remove"; readonly file: string }
+  /** must: what has failed if this command fails. Without it, a failure does not matter. */
+  | { readonly kind: "run"; readonly argv: readonly string[]; readonly must?: string };
+
+export type Plan =
+  | {
+      readonly ok: true;
+      readonly steps: readonly Step[];
+      /** The service file, compared with the one that will be written. */
+      readonly before: "none" | "same" | "different";
+      /** A running service is stopped, which lets its requests finish, and started again. */
+      readonly restarts: boolean;
+    }
+  | ({ readonly ok: false } & Foreign);
+
+/** next: what to do first; null: see `keybearer service status`. */
+export type Result =
+  | { readonly ok: true }
+  | { readonly ok: false; readonly why: string; readonly next: string | null };
+
+/** why: what keeps the manager from being used. otherwise: how to run keybearer without it. */
+export type Availability =
+  | { readonly ok: true }
+  | { readonly ok: false; readonly why: string; readonly otherwise: string };
+
+export interface ServiceState {
+  readonly file: ServiceFile;
+  readonly active: "running" | "starting" | "stopping" | "failed" | "stopped";
+  /** The manager's own description, such as active (running). */
+  readonly description: string;
+  readonly pid: number | null;
+  /** Milliseconds UTC; null: it does not run, or the manager does not say. */
+  readonly since: number | null;
+  /** systemd counts the starts after a failure, launchd all starts. */
+  readonly restarts: number | null;
+  /** It starts at the next login. */
+  readonly enabled: boolean;
+  readonly lastExit: LastExit | null;
+  /** The daemon's last message to systemd, such as why it did not start. */
+  readonly statusText: string | null;
+  /** The running service is in a user namespace; null: the manager does not say. */
+  readonly inNamespace: boolean | null;
+}
+
+export interface LastExit {
+  readonly code: number | null;
+  readonly signal: string | null;
+}
+
+export interface LogRequest {
+  readonly follow: boolean;
+  readonly lines: number;
+  readonly onLine: (line: string) => void;
+  readonly signal?: AbortSignal;
+}
+
+/** What is where the service file belongs. */
+export type ServiceFile =
+  | { readonly kind: "none" }
+  | { readonly kind: "ours"; readonly text: string; readonly service: InstalledService }
+  | ({ readonly kind: "foreign" } & Foreign);
+
+/** Something that keybearer did not write, and so does not touch. */
+export interface Foreign {
+  readonly why: string;
+  readonly next: string;
+}
+
+/** A service file of ours has about 6 KB. */
+const MAX_FILE_BYTES = 100_000;
+
+/** `read` returns null for a text that keybearer did not write. */
+export async function findServiceFile(
+  file: string,
+  read: (text: string) => InstalledService | null,
+): Promise<ServiceFile> {
+  try {
+    const found = await lstat(file);
+    if (found.isSymbolicLink()) return foreignLink(file, await readlink(file));
+    if (!found.isFile()) return foreign(file, "it is not a file");
+    if (found.size > MAX_FILE_BYTES) return foreign(file, "keybearer did not write it");
+    const text = await readFile(file, "utf8");
+    const service = read(text);
+    return service === null ? foreign(file, "keybearer did not write it") : { kind: "ours", text, service };
+  } catch (error) {
+    if (hasCode(error, "ENOENT", "ENOTDIR")) return { kind: "none" };
+    return foreign(file, `it cannot be read (${errorCode(error)})`);
+  }
+}
+
+function foreignLink(file: string, target: string): ServiceFile {
+  // systemd masks a unit with such a link.
+  if (target === "/dev/null") return foreign(file, "it is masked (systemctl --user unmask keybearer)");
+  return foreign(file, `it is a link to ${target}`);
+}
+
+function foreign(file: string, why: string): ServiceFile {
+  return {
+    kind: "foreign",
+    why: `${file} is left alone: ${why}`,
+    next: `move it away (mv ${file} ${file}.mine), then keybearer service install`,
+  };
+}
+
+export function notWritten(file: string, why: string): Result {
+  return {
+    ok: false,
+    why: `${file} cannot be written: ${why}`,
+    next: "fix that, then keybearer service install",
+  };
+}
+
+/** what: started, stopped. */
+export function failure(result: CommandResult, what: string): Result {
+  const why = firstLine(result.stderr) || "it took too long";
+  return { ok: false, why: `the service could not be ${what}: ${why}`, next: null };
+}
+
+export function firstLine(text: string): string {
+  return text.trim().split("\n", 1)[0]?.trim() ?? "";
+}
+
+export interface CommandResult {
+  /** null: it was killed, by a signal or because it took too long. */
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+  /** There is no such program. */
+  readonly missing: boolean;
+}
+
+export interface CommandOptions {
+  /** Default 30 s; 0: no limit. */
+  readonly timeoutMs?: number;
+  /** Gets each line of stdout, which is then not collected. */
+  readonly onLine?: (line: string) => void;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Runs systemctl, launchctl and the like. Tests put their own in its place. Never rejects. */
+export type RunCommand = (argv: readonly string[], options?: CommandOptions) => Promise<CommandResult>;
+
+const TIMEOUT_MS = 30_000;
+/** No output that is parsed here is longer. */
+const MAX_CHARACTERS = 1_000_000;
+
+/** Without a shell, so that nothing in a path is interpreted. */
+export function commandRunner(env: NodeJS.ProcessEnv): RunCommand {
+  // Messages and times are parsed, so they must not follow the user's locale and time zone.
+  const fixed = { ...env, LC_ALL: "C", TZ: "UTC", SYSTEMD_COLORS: "0", SYSTEMD_PAGER: "" };
+  return ([program = "", ...args], { timeoutMs = TIMEOUT_MS, onLine, signal } = {}) =>
+    new Promise((resolve) => {
+      const child = spawn(program, args, {
+        env: fixed,
+        stdio: ["ignore", "pipe", "pipe"],
+        timeout: timeoutMs,
+        killSignal: "SIGKILL",
+        ...(signal === undefined ? {} : { signal }),
+      });
+      let stdout = "";
+      let stderr = "";
+      let missing = false;
+      child.stderr.setEncoding("utf8").on("data", (text: string) => {
+        if (stderr.length < MAX_CHARACTERS) stderr += text;
+      });
+      if (onLine !== undefined) createInterface({ input: child.stdout }).on("line", onLine);
+      else
+        child.stdout.setEncoding("utf8").on("data", (text: string) => {
+          if (stdout.length < MAX_CHARACTERS) stdout += text;
+        });
+      // A close follows every error: a missing program, a program without permission, an aborted signal.
+      child.once("error", (error) => {
+        missing = hasCode(error, "ENOENT");
+        stderr ||= errorMessage(error);
+      });
+      child.once("close", (code) => resolve({ code, stdout, stderr, missing }));
+    });
+}

@@ -1,0 +1,407 @@
+import { readFileSync, realpathSync } from "node:fs";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { errorMessage } from "../core/errors.ts";
+import { writePrivateFile } from "../core/private-file.ts";
+import { packageFolder } from "../core/version.ts";
+import {
+  type Availability,
+  type CommandResult,
+  failure,
+  findServiceFile,
+  firstLine,
+  type LastExit,
+  type LogRequest,
+  notWritten,
+  type Plan,
+  type Result,
+  type RunCommand,
+  type ServiceFile,
+  type ServiceState,
+  type Step,
+} from "./service.ts";
+import type { ServiceSpec } from "./spec.ts";
+import {
+  type Argv,
+  namespaceTrial,
+  readUnit,
+  renderUnit,
+  restrictedCommand,
+  type Specifiers,
+  unsetVariables,
+} from "./unit.ts";
+
+const UNIT = "keybearer.service";
+const USER_UNITS = "/.config/systemd/user";
+
+/** A query is answered at once. A manager that hangs must not hang the command. */
+const QUERY_MS = 10_000;
+/** A stop that waits for requests, and a start. */
+const CHANGE_MS = 90_000;
+const NAMESPACE_TRIAL_MS = 15_000;
+
+const OWN_HOME = "log in as the user the service is for, with that user's HOME, and try again";
+const BY_HAND =
+  "without it, start keybearer run from your shell's startup file or a supervisor: it stays in the foreground, reloads on SIGHUP and stops cleanly on SIGTERM";
+
+export interface SystemdOptions {
+  readonly run: RunCommand;
+  readonly home: string;
+  readonly env: NodeJS.ProcessEnv;
+  readonly uid: number;
+}
+
+/** The result of asking the machine for the unit's namespaces. granted is null if it could not be tried. */
+export type NamespaceTrial =
+  | { readonly granted: true }
+  | { readonly granted: false | null; readonly why: string };
+
+/** The user's systemd manager. */
+export class Systemd {
+  readonly kind = "systemd";
+  readonly file: string;
+  readonly #run: RunCommand;
+  readonly #uid: number;
+  readonly #specifiers: Specifiers;
+  readonly #folderFault: string | null;
+
+  private constructor({ run, home, env, uid }: SystemdOptions, folder: UnitFolder) {
+    this.file = join(folder.path, UNIT);
+    this.#run = run;
+    this.#uid = uid;
+    const runtime = env.XDG_RUNTIME_DIR?.startsWith("/") ? env.XDG_RUNTIME_DIR : `/run/user/${uid}`;
+    this.#specifiers = { home, runtime };
+    this.#folderFault = folder.fault;
+  }
+
+  static async open(options: SystemdOptions): Promise<Systemd> {
+    return new Systemd(options, await findUnitFolder(options));
+  }
+
+  /** Judged by its answer alone: containers and root may have a user manager, and a desktop may have none. */
+  async available(): Promise<Availability> {
+    const result = await this.#query("show-environment");
+    if (result.missing) return { ok: false, why: "there is no systemctl here", otherwise: BY_HAND };
+    if (result.code !== 0) {
+      const message =
+        result.code === null ? "it did not answer in time" : firstLine(result.stderr || result.stdout);
+      return { ok: false, why: `systemctl --user does not answer here: ${message}`, otherwise: BY_HAND };
+    }
+    return this.#folderFault === null
+      ? { ok: true }
+      : { ok: false, why: this.#folderFault, otherwise: OWN_HOME };
+  }
+
+  /** Asks only the file system. */
+  found(): Promise<ServiceFile> {
+    return findServiceFile(this.file, (text) => readUnit(text, this.#specifiers));
+  }
+
+  async state(): Promise<ServiceState> {
+    return { file: await this.found(), ...stateOf(await this.#properties()) };
+  }
+
+  /** What an installation writes and runs now. */
+  async planInstall(spec: ServiceSpec): Promise<Plan> {
+    const file = await this.found();
+    if (file.kind === "foreign") return { ok: false, why: file.why, next: file.next };
+    const properties = await this.#properties();
+    const { active } = stateOf(properties);
+    const text = renderUnit(unitTemplate(), spec);
+    const same = file.kind === "ours" && file.text === text;
+    // After an installation that was interrupted, the file is right but the manager has not read it.
+    const changed = !same || properties.get("NeedDaemonReload") === "yes";
+    const restarts = changed && (active === "running" || active === "starting");
+    const steps: Step[] = same ? [] : [{ kind: "write", file: this.file, text }];
+    if (changed) steps.push(systemctl("daemon-reload"));
+    // systemd does not start a unit that failed too often until its failures are reset.
+    if (active === "failed") steps.push(systemctl("reset-failed", UNIT));
+    steps.push({ ...systemctl("enable", "--now", UNIT), must: "started" });
+    if (restarts) steps.push({ ...systemctl("restart", UNIT), must: "restarted" });
+    const before = file.kind === "none" ? "none" : same ? "same" : "different";
+    return { ok: true, steps, before, restarts };
+  }
+
+  /** Without steps if there is nothing to remove. systemd may still run a unit whose file is gone. */
+  async planRemoval(): Promise<Plan> {
+    const { file, active } = await this.state();
+    if (file.kind === "foreign") return { ok: false, why: file.why, next: file.next };
+    const before = file.kind === "none" ? "none" : "same";
+    if (file.kind === "none" && active === "stopped") return { ok: true, steps: [], before, restarts: false };
+    const steps: Step[] = [{ ...systemctl("stop", UNIT), must: "stopped" }, systemctl("disable", UNIT)];
+    if (file.kind === "ours") steps.push({ kind: "remove", file: this.file });
+    steps.push(systemctl("daemon-reload"), systemctl("reset-failed", UNIT));
+    return { ok: true, steps, before, restarts: false };
+  }
+
+  /** Stops at the first step that fails and must not. */
+  async apply(steps: readonly Step[]): Promise<Result> {
+    for (const step of steps) {
+      if (step.kind === "write") {
+        try {
+          await writePrivateFile(step.file, step.text);
+        } catch (error) {
+          return notWritten(step.file, errorMessage(error));
+        }
+      } else if (step.kind === "remove") {
+        try {
+          await rm(step.file, { force: true });
+        } catch (error) {
+          return { ok: false, why: `${step.file} cannot be removed: ${errorMessage(error)}`, next: null };
+        }
+      } else {
+        const result = await this.#run(step.argv, { timeoutMs: CHANGE_MS });
+        if (step.must !== undefined && !(await this.#succeeded(result, step.must)))
+          return failure(result, step.must);
+      }
+    }
+    return { ok: true };
+  }
+
+  /** Stopping a unit that is not loaded fails, but leaves it stopped. */
+  async #succeeded(result: CommandResult, must: string): Promise<boolean> {
+    if (must !== "stopped") return result.code === 0;
+    const { active } = stateOf(await this.#properties());
+    return active === "stopped" || active === "failed";
+  }
+
+  async restart(): Promise<Result> {
+    const { active } = stateOf(await this.#properties());
+    const steps: Step[] = active === "failed" ? [systemctl("reset-failed", UNIT)] : [];
+    return this.apply([...steps, { ...systemctl("restart", UNIT), must: "restarted" }]);
+  }
+
+  /**
+   * Without --user: where the journal is not split by user (root, or a journal in memory), the lines of user units are in the
+   * system journal, and --user would show none of them.
+   */
+  async logs({ follow, lines, onLine, signal }: LogRequest): Promise<Result> {
+    let count = 0;
+    const argv = ["journalctl", "--quiet", `--user-unit=${UNIT}`, "--output=cat", `--lines=${lines}`];
+    const result = await this.#run([...argv, follow ? "--follow" : "--no-pager"], {
+      timeoutMs: follow ? 0 : QUERY_MS,
+      signal,
+      onLine: (line) => {
+        count += 1;
+        onLine(line);
+      },
+    });
+    if (result.missing)
+      return { ok: false, why: "there is no journalctl here, so the log cannot be shown", next: null };
+    // journalctl exits with 0 even if there is no journal.
+    if (count > 0 || signal?.aborted || lines === 0) return { ok: true };
+    const message = firstLine(result.stderr);
+    const why = `the journal has nothing about ${UNIT}${message === "" ? "" : ` (${message})`}: it was not started yet, or no journal is kept here, or you may not read it`;
+    return { ok: false, why, next: null };
+  }
+
+  /** What the manager gives its services. May contain secrets: never print it. */
+  async environment(): Promise<Readonly<Record<string, string>>> {
+    return readEnvironment((await this.#query("show-environment")).stdout);
+  }
+
+  unsetVariables(): readonly string[] {
+    return unsetVariables(unitTemplate());
+  }
+
+  /** What keeps the service from running before a login; null: nothing, or it is unknown. */
+  async lingerHint(): Promise<string | null> {
+    const argv = ["loginctl", "show-user", String(this.#uid), "--property=Linger"];
+    const { stdout } = await this.#run(argv, { timeoutMs: QUERY_MS });
+    if (readProperties(stdout).get("Linger") !== "no") return null;
+    return "it starts at your login and stops when you log out everywhere. to run it without a login: loginctl enable-linger";
+  }
+
+  /** `argv` is what was run, for --dry-run. */
+  async tryNamespaces(): Promise<{ readonly argv: readonly string[]; readonly trial: NamespaceTrial }> {
+    const argv = namespaceTrial(unitTemplate());
+    return { argv, trial: trialOf(await this.#run(argv, { timeoutMs: NAMESPACE_TRIAL_MS })) };
+  }
+
+  /** Turns a command into one that runs with the unit's restrictions; null: this machine cannot do that. */
+  async restrictedCommand(
+    spec: ServiceSpec,
+  ): Promise<((argv: Argv, withhold: readonly string[]) => Argv) | null> {
+    // Drop-ins add folders.
+    const shown = await this.#query("show", UNIT, "--property=ReadWritePaths");
+    const alsoWritable = (readProperties(shown.stdout).get("ReadWritePaths") ?? "")
+      .split(" ")
+      .filter((folder) => /^-?\//.test(folder));
+    const restricted = restrictedCommand(renderUnit(unitTemplate(), spec), spec, alsoWritable);
+    const works = await this.#run(restricted(["/bin/true"], []), { timeoutMs: QUERY_MS });
+    return works.code === 0 ? restricted : null;
+  }
+
+  #query(...args: readonly string[]): Promise<CommandResult> {
+    return this.#run(["systemctl", "--user", ...args], { timeoutMs: QUERY_MS });
+  }
+
+  async #properties(): Promise<ReadonlyMap<string, string>> {
+    return readProperties((await this.#query("show", UNIT, `--property=${PROPERTIES.join(",")}`)).stdout);
+  }
+}
+
+function systemctl(...args: readonly string[]): Step & { readonly kind: "run" } {
+  return { kind: "run", argv: ["systemctl", "--user", ...args] };
+}
+
+function unitTemplate(): string {
+  return readFileSync(new URL("service/keybearer.service", packageFolder()), "utf8");
+}
+
+interface UnitFolder {
+  readonly path: string;
+  /** Why the manager would never find a unit there; null: it would, or it did not say. */
+  readonly fault: string | null;
+}
+
+/**
+ * The manager looks below its own HOME or XDG_CONFIG_HOME, which may differ from the shell's: after su, with sudo, or with a
+ * HOME that was set for one command.
+ */
+async function findUnitFolder({ run, home, env }: SystemdOptions): Promise<UnitFolder> {
+  const usual = `${home}${USER_UNITS}`;
+  const own = env.XDG_CONFIG_HOME?.startsWith("/") ? join(env.XDG_CONFIG_HOME, "systemd", "user") : usual;
+  const shown = await run(["systemctl", "--user", "show", "--property=UnitPath"], { timeoutMs: 3000 });
+  const known = (readProperties(shown.stdout).get("UnitPath") ?? "").split(" ").filter((path) => path !== "");
+  const path = known.includes(own) ? own : usual;
+  // systemctl quotes some paths, and then the list cannot be split at spaces.
+  if (known.length === 0 || known.includes(path) || !/^[\w/.@+-]+$/.test(path)) return { path, fault: null };
+  const managerHome = known.find((folder) => folder.endsWith(USER_UNITS))?.slice(0, -USER_UNITS.length);
+  if (managerHome !== undefined && isSameFolder(managerHome, home)) return { path, fault: null };
+  const where = managerHome === undefined ? `only in ${known[0]} and the like` : `below ${managerHome}`;
+  const fault = `HOME is ${home} here, but the user manager looks for units ${where}, and would never find ${path}`;
+  return { path, fault };
+}
+
+function isSameFolder(one: string, other: string): boolean {
+  try {
+    return realpathSync(one) === realpathSync(other);
+  } catch {
+    return false;
+  }
+}
+
+/** Messages from before the trial's unit existed. They say nothing about namespaces. */
+const NOT_TRIED =
+  /failed to (connect|create bus|get d-bus|start transient|set unit|parse)|unknown assignment/i;
+
+function trialOf(result: CommandResult): NamespaceTrial {
+  if (result.code === 0) return { granted: true };
+  if (result.missing) return { granted: null, why: "there is no systemd-run here to try it with" };
+  if (result.code === null) return { granted: null, why: "a trial with systemd-run did not end in time" };
+  const message = firstLine(result.stderr);
+  if (NOT_TRIED.test(message)) return { granted: null, why: `systemd-run could not try it: ${message}` };
+  const how = message === "" ? `exit code ${result.code}` : message;
+  return { granted: false, why: `the system does not grant it (a trial with systemd-run ended: ${how})` };
+}
+
+const PROPERTIES = [
+  "LoadState",
+  "ActiveState",
+  "SubState",
+  "UnitFileState",
+  "MainPID",
+  "NRestarts",
+  "ActiveEnterTimestamp",
+  "ExecMainCode",
+  "ExecMainStatus",
+  "NeedDaemonReload",
+  "StatusText",
+  "PrivateUsers",
+];
+
+/** Lines of NAME=value. */
+function readProperties(text: string): ReadonlyMap<string, string> {
+  const properties = new Map<string, string>();
+  for (const line of text.split("\n")) {
+    const equals = line.indexOf("=");
+    if (equals > 0) properties.set(line.slice(0, equals), line.slice(equals + 1));
+  }
+  return properties;
+}
+
+function stateOf(properties: ReadonlyMap<string, string>): Omit<ServiceState, "file"> {
+  const active = properties.get("ActiveState") ?? "inactive";
+  const sub = properties.get("SubState") ?? "dead";
+  const pid = Number(properties.get("MainPID") ?? 0);
+  const restarts = properties.get("NRestarts") ?? "";
+  return {
+    active: activeOf(active, sub),
+    description: `${active} (${sub})`,
+    pid: pid > 0 ? pid : null,
+    since: active === "active" ? timeOf(properties.get("ActiveEnterTimestamp") ?? "") : null,
+    restarts: /^\d+$/.test(restarts) ? Number(restarts) : null,
+    enabled: /^enabled/.test(properties.get("UnitFileState") ?? ""),
+    lastExit: lastExitOf(properties),
+    statusText: properties.get("StatusText") || null,
+    // For a unit that is not loaded, the manager answers no to everything.
+    inNamespace: properties.get("LoadState") === "loaded" ? properties.get("PrivateUsers") === "yes" : null,
+  };
+}
+
+function activeOf(active: string, sub: string): ServiceState["active"] {
+  if (active === "active" || active === "reloading") return "running";
+  // Between two attempts, systemd calls a failing unit "activating".
+  if (active === "activating") return sub === "auto-restart" ? "failed" : "starting";
+  if (active === "deactivating") return "stopping";
+  return active === "failed" ? "failed" : "stopped";
+}
+
+/** As printed for TZ=UTC: Sun 2026-11-15 11:25:12 UTC. */
+function timeOf(text: string): number | null {
+  const found = /(\d{4}-\d{2}-\d{2}) (\d{2}:\d{2}:\d{2}) UTC$/.exec(text);
+  const time = found === null ? Number.NaN : Date.parse(`${found[1]}T${found[2]}Z`);
+  return Number.isNaN(time) ? null : time;
+}
+
+/** ExecMainCode is si_code of waitid(2): 1 exited, 2 killed, 3 killed with a core dump, 0 still running. */
+function lastExitOf(properties: ReadonlyMap<string, string>): LastExit | null {
+  const how = properties.get("ExecMainCode");
+  const status = Number(properties.get("ExecMainStatus") ?? Number.NaN);
+  if (Number.isNaN(status)) return null;
+  if (how === "1") return { code: status, signal: null };
+  return how === "2" || how === "3" ? { code: null, signal: SIGNALS[status] ?? `signal ${status}` } : null;
+}
+
+/** By number, as on Linux for every architecture that node supports. */
+const SIGNALS: Readonly<Record<number, string>> = {
+  1: "SIGHUP",
+  2: "SIGINT",
+  3: "SIGQUIT",
+  4: "SIGILL",
+  6: "SIGABRT",
+  7: "SIGBUS",
+  8: "SIGFPE",
+  9: "SIGKILL",
+  11: "SIGSEGV",
+  13: "SIGPIPE",
+  15: "SIGTERM",
+  31: "SIGSYS",
+};
+
+/** The output of `systemctl --user show-environment`: NAME=value as a shell reads it, odd characters in $'…'. */
+export function readEnvironment(text: string): Readonly<Record<string, string>> {
+  const variables: Record<string, string> = {};
+  for (const [name, value] of readProperties(text)) variables[name] = unquote(value);
+  return variables;
+}
+
+function unquote(value: string): string {
+  const inner = /^\$'(.*)'$/s.exec(value)?.[1];
+  if (inner === undefined) return /^"(.*)"$/s.exec(value)?.[1]?.replace(/\\(["\\$`])/g, "$1") ?? value;
+  return inner.replace(/\\(?:([abfnrtv\\'"])|x([0-9a-f]{2})|([0-7]{3}))/gi, (_all, letter, hex, octal) => {
+    if (letter !== undefined) return ESCAPES[letter] ?? letter;
+    return String.fromCharCode(Number.parseInt(hex ?? octal, hex === undefined ? 8 : 16));
+  });
+}
+
+const ESCAPES: Readonly<Record<string, string>> = {
+  a: "\u0007",
+  b: "\b",
+  f: "\f",
+  n: "\n",
+  r: "\r",
+  t: "\t",
+  v: "\v",
+};

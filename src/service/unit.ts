@@ -1,0 +1,141 @@
+import { type InstalledService, PATH_VARIABLES, type ServiceSpec } from "./spec.ts";
+
+/** The first line of every unit that keybearer writes. */
+const MARK = /^# keybearer unit (\d{1,6})$/;
+const BEGIN_NAMESPACES = "# begin namespaces";
+const END_NAMESPACES = "# end namespaces";
+const NO_NAMESPACES =
+  "# (no namespaces: the file system is as everybody sees it; service/README.md says why)";
+/** `command:` sources keep temporary files here, and agents their sockets. */
+const TEMPORARY = ["/tmp", "/var/tmp"];
+
+/** Fills this machine's paths into the template. Comments and everything else stay. */
+export function renderUnit(template: string, spec: ServiceSpec): string {
+  const lines = spec.namespaces ? template.split("\n") : withoutNamespaces(template.split("\n"));
+  const { node, main, config, environment } = spec;
+  const writable = [...new Set([...spec.writable, ...TEMPORARY])];
+  const filled: Record<string, readonly string[]> = {
+    "ExecStart=": [`ExecStart=:${quote(node)} ${quote(main)} run --config ${quote(config)}`],
+    "Environment=": Object.entries(environment).map(
+      ([name, value]) => `Environment=${quote(`${name}=${value}`)}`,
+    ),
+    // With the dash, systemd ignores a missing folder, and the daemon explains what is wrong with it.
+    "ReadWritePaths=": [`ReadWritePaths=${writable.map((folder) => quote(`-${folder}`)).join(" ")}`],
+  };
+  return lines.flatMap((line) => filled[/^[A-Za-z]+=/.exec(line)?.[0] ?? ""] ?? [line]).join("\n");
+}
+
+function withoutNamespaces(lines: readonly string[]): string[] {
+  const begin = lines.indexOf(BEGIN_NAMESPACES);
+  const end = lines.indexOf(END_NAMESPACES);
+  return [...lines.slice(0, begin), NO_NAMESPACES, ...lines.slice(end + 1)];
+}
+
+/**
+ * Quotes one word as systemd.syntax(7) says. A dollar sign needs no escape: the colon of ExecStart= turns variables off,
+ * and Environment= and ReadWritePaths= have none.
+ */
+function quote(text: string): string {
+  return `"${text.replace(/[\\"]/g, "\\$&").replaceAll("%", "%%")}"`;
+}
+
+/** The replacements for %h and %t in systemd.unit(5). A unit that was copied by hand contains them. */
+export interface Specifiers {
+  readonly home: string;
+  /** $XDG_RUNTIME_DIR. */
+  readonly runtime: string;
+}
+
+/** null: keybearer did not write this unit. */
+export function readUnit(text: string, specifiers: Specifiers): InstalledService | null {
+  const lines = text.split(/\r?\n/);
+  const format = MARK.exec(lines[0] ?? "")?.[1];
+  const start = valuesOf("ExecStart=", lines)[0];
+  if (format === undefined || start === undefined) return null;
+  const [node, main, run, flag, config, ...more] = unquote(start.replace(/^:/, ""), specifiers);
+  if (run !== "run" || flag !== "--config" || config === undefined || more.length > 0) return null;
+  if (node === undefined || main === undefined) return null;
+  const environment: Record<string, string> = {};
+  for (const variable of valuesOf("Environment=", lines).flatMap((value) => unquote(value, specifiers))) {
+    const equals = variable.indexOf("=");
+    const name = variable.slice(0, equals);
+    if (PATH_VARIABLES.includes(name)) environment[name] = variable.slice(equals + 1);
+  }
+  const namespaces = valuesOf("PrivateUsers=", lines).some((value) => /^(?:yes|true|on|1)\s*$/i.test(value));
+  return { node, main, config, environment, namespaces, logFile: null, format: Number(format) };
+}
+
+function valuesOf(name: string, lines: readonly string[]): string[] {
+  return lines.filter((line) => line.startsWith(name)).map((line) => line.slice(name.length));
+}
+
+/** Reads what `quote` writes, and plain words. */
+function unquote(text: string, { home, runtime }: Specifiers): string[] {
+  const replacements = new Map([
+    ["%%", "%"],
+    ["%h", home],
+    ["%t", runtime],
+  ]);
+  return [...text.matchAll(/"((?:[^"\\]|\\.)*)"|([^\s"]+)/g)].map(([, quoted, plain]) =>
+    (quoted?.replace(/\\(.)/g, "$1") ?? plain ?? "").replace(
+      /%./g,
+      (specifier) => replacements.get(specifier) ?? specifier,
+    ),
+  );
+}
+
+/** The variables that the unit removes from the daemon's environment. */
+export function unsetVariables(template: string): string[] {
+  return valuesOf("UnsetEnvironment=", template.split("\n")).flatMap((value) => value.split(" "));
+}
+
+const SYSTEMD_RUN = ["systemd-run", "--user", "--wait", "--collect", "--quiet", "--service-type=exec"];
+
+/** Exits with 0 if this machine grants what the namespaces part of the unit asks for. */
+export function namespaceTrial(template: string): string[] {
+  const lines = template.split("\n");
+  const part = lines.slice(lines.indexOf(BEGIN_NAMESPACES) + 1, lines.indexOf(END_NAMESPACES));
+  const directives = part.filter((line) => /^[A-Z]/.test(line) && !line.startsWith("ReadWritePaths="));
+  return [...SYSTEMD_RUN, ...directives.map((line) => `--property=${line}`), "/bin/true"];
+}
+
+export type Argv = readonly [string, ...string[]];
+
+/** The directives that restrict a program, and not those about the daemon's own life. */
+const RESTRICTIONS =
+  /^(?:UMask|LimitCORE|NoNewPrivileges|Lock|Restrict(?!art)|SystemCall|Keyring|UnsetEnvironment|Private|Protect|ReadWritePaths|Capability)/;
+/** keybearer does not wait longer. Killing systemd-run would leave the command running. */
+const TRIAL_SECONDS = 5;
+
+/**
+ * Has the user manager run a command with the restrictions of the unit. Its output comes back through the pipe and is not in
+ * the journal. The description keeps its arguments out of the journal, too.
+ * alsoWritable: folders that a drop-in adds. withhold: variables the command must not see.
+ */
+export function restrictedCommand(
+  unit: string,
+  { environment, namespaces }: ServiceSpec,
+  alsoWritable: readonly string[],
+): (argv: Argv, withhold: readonly string[]) => Argv {
+  const restrictions = unit
+    .split("\n")
+    .filter((line) => RESTRICTIONS.test(line))
+    // Only a file has specifiers.
+    .map((line) => line.replaceAll("%%", "%"));
+  if (namespaces) restrictions.push(...alsoWritable.map((folder) => `ReadWritePaths=${folder}`));
+  return (argv, withhold) => [
+    "systemd-run",
+    ...SYSTEMD_RUN.slice(1),
+    "--pipe",
+    "--description=keybearer tries the source of a key",
+    // A property, because systemd-run's own option takes / for the home folder.
+    "--property=WorkingDirectory=/",
+    `--property=RuntimeMaxSec=${TRIAL_SECONDS}`,
+    ...restrictions.map((line) => `--property=${line}`),
+    ...(withhold.length === 0 ? [] : [`--property=UnsetEnvironment=${withhold.join(" ")}`]),
+    ...Object.entries(environment).map(([name, value]) => `--setenv=${name}=${value}`),
+    "--",
+    // The manager would expand variables.
+    ...argv.map((word) => word.replaceAll("$", "$$$$")),
+  ];
+}
