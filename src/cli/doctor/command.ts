@@ -18,7 +18,8 @@ async function doctor(options: { json?: boolean; config?: string }): Promise<voi
   const { examine } = await import("./examine.ts");
   const { createContext } = await import("../service/context.ts");
   const paths = findPaths({ config: options.config });
-  const findings = await examine(paths, process.env, await createContext({ config: options.config }));
+  const service = await createContext({ config: options.config });
+  const findings = await examine(paths, process.env, service, Date.now());
   const ok = findings.every(({ level }) => level !== "problem");
   process.stdout.write(
     options.json

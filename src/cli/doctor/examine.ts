@@ -1,7 +1,7 @@
 import { setTimeout as wait } from "node:timers/promises";
-import { DEFAULT_LISTEN } from "../../config/schema.ts";
 import { loadConfig } from "../../config/load.ts";
 import type { Config, Tool } from "../../config/schema.ts";
+import { DEFAULT_LISTEN } from "../../config/schema.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { errorMessage } from "../../core/errors.ts";
@@ -20,7 +20,12 @@ import { type KeysHere, readKeysHere } from "./keys-here.ts";
 const STATUS_TIMEOUT_MS = 3000;
 
 /** Everything doctor checks. What cannot be checked is a finding of its own and does not hide the rest. */
-export async function examine(paths: Paths, env: NodeJS.ProcessEnv, service: ServiceContext): Promise<Finding[]> {
+export async function examine(
+  paths: Paths,
+  env: NodeJS.ProcessEnv,
+  service: ServiceContext,
+  now: number,
+): Promise<Finding[]> {
   const [loaded, asked] = await Promise.all([
     loadConfig(paths.config, { home: paths.home, strict: true }),
     askDaemon<Status>(paths.socket, "GET", "/status", undefined, STATUS_TIMEOUT_MS),
@@ -33,7 +38,7 @@ export async function examine(paths: Paths, env: NodeJS.ProcessEnv, service: Ser
     const [daemon, serviceState, gateways, elsewhere] = await Promise.all([
       daemonFindings(asked, paths, config?.listen ?? null, service),
       serviceFindings(service),
-      config === null || keys === null ? [] : gatewaysAndTools(config, keys, asked, paths),
+      config === null || keys === null ? [] : gatewaysAndTools(config, keys, asked, paths, now),
       withTimeout(scan(config, keys, asked, paths, env)),
     ]);
     return [
@@ -41,7 +46,7 @@ export async function examine(paths: Paths, env: NodeJS.ProcessEnv, service: Ser
       ...daemon,
       ...serviceState,
       ...gateways,
-      ...(asked.ok ? statusFindings(asked.value, Date.now()) : []),
+      ...(asked.ok ? statusFindings(asked.value, now) : []),
       ...elsewhere,
     ];
   } finally {
@@ -54,8 +59,8 @@ async function gatewaysAndTools(
   keys: KeysHere,
   asked: Asked<Status>,
   paths: Paths,
+  now: number,
 ): Promise<Finding[]> {
-  const now = Date.now();
   await catchUpIndex(paths);
   const history = readHistory(paths.index, now);
   const status =

@@ -79,7 +79,10 @@ async function detectKind(socket: string, before: MirrorReport): Promise<MirrorR
 }
 
 /** Why nobody can log in there, or not in this way; null: they can. */
-function cannotLogIn({ gateway, kind, why, next }: MirrorReport, options: LoginOptions): string | null {
+export function cannotLogIn(
+  { gateway, kind, why, next }: MirrorReport,
+  options: LoginOptions,
+): string | null {
   if (kind === null) {
     const cause = why === null ? "" : ` (${why})`;
     const advice = next ?? `write kind: below gateways.${gateway}.console in config.yaml`;
@@ -112,7 +115,7 @@ function noSuchAccount(gateway: string, typed: string | undefined, logins: reado
 type Given = { readonly credentials: LoginRequest } | { readonly reason: string };
 
 /** Asks for what this kind of console needs, except for what config.yaml has already. */
-async function askCredentials(
+export async function askCredentials(
   { gateway, kind }: MirrorReport,
   options: LoginOptions,
   configured: Partial<ConsoleLogin>,

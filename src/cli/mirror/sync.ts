@@ -91,7 +91,10 @@ class SyncProgress {
     const text = printable(`${this.#gateway}: reading${formatProgress(progress)}`);
     if (text === this.#shown) return;
     this.#shown = text;
-    if (!this.#isTerminal) return print(text);
+    if (!this.#isTerminal) {
+      print(text);
+      return;
+    }
     const drawn = progress?.total ? progressBar(progress.done, progress.total, this.#screen.utf8) : "";
     process.stdout.write(`\r\u001b[K${truncate(`${drawn}${text}`, this.#screen.width - 1)}`);
   }

@@ -22,8 +22,8 @@ export function recordLine(record: UsageRecord, width: number): string {
   const names = [
     localTime(record.started_at).slice(11),
     String(record.status ?? "").padStart(STATUS_WIDTH),
-    padded(record.tool ?? "(unknown)", isWide ? 16 : 11),
-    padded(record.model ?? record.model_answered ?? `${record.method} ${record.endpoint}`, isWide ? 28 : 17),
+    padded(record.tool ?? "(unknown)", isWide ? 14 : 11),
+    padded(record.model ?? record.model_answered ?? `${record.method} ${record.endpoint}`, isWide ? 24 : 17),
   ].join(" ");
   const rest = width - textWidth(names) - 1;
   const line = truncate(`${names} ${resultOf(record, rest, isWide)}`.trimEnd(), width);
@@ -33,13 +33,14 @@ export function recordLine(record: UsageRecord, width: number): string {
 /** Cost, duration and tokens; for a request that cost nothing and failed, its reason. */
 function resultOf(record: UsageRecord, width: number, isWide: boolean): string {
   const cost = costOf(record);
-  const reason = reasonOf(record);
-  if (cost === "" && reason !== "") return printable(reason);
-  const amounts = `${cost.padStart(COST_WIDTH)} ${totalTime(record).padStart(DURATION_WIDTH)}`;
-  const details = reason === "" ? "" : `${printable(reason)}; `;
+  const reason = printable(reasonOf(record));
+  if (cost === "" && reason !== "") return reason;
+  const amounts = `${cost.padStart(COST_WIDTH)} ${totalTime(record).padStart(DURATION_WIDTH)} `;
   const firstByte = isWide ? firstByteTime(record) : "";
-  const rest = width - textWidth(amounts) - 1 - textWidth(details) - textWidth(firstByte);
-  return `${amounts} ${details}${tokensOf(record, rest)}${firstByte}`;
+  const rest = width - textWidth(`${amounts}${reason}, , ${firstByte}`);
+  const tokens = tokensOf(record, rest);
+  const details = [reason, tokens, firstByte].filter((text) => text !== "");
+  return `${amounts}${details.join(", ")}`;
 }
 
 /** Why a request did not complete, or why the gateway refused it. */
@@ -78,8 +79,10 @@ function colorStatus(line: string, name: Color | null): string {
 function tokensOf(record: UsageRecord, width: number): string {
   const { input_tokens: input, output_tokens: output } = record;
   const { cache_read_tokens: read, cache_write_tokens: written } = record;
-  if (input === null && output === null)
-    return rollupOf(record).sums.unmetered === 0 ? "" : "no usage reported";
+  if (input === null && output === null) {
+    const isUnmetered = record.end === "complete" && rollupOf(record).sums.unmetered > 0;
+    return isUnmetered ? "no usage reported" : "";
+  }
   const about = record.tokens_from === "estimated" ? "about " : "";
   const parts = [
     `${amount(input)} in`,
@@ -107,7 +110,7 @@ function totalTime({ started_at, ended_at }: UsageRecord): string {
 }
 
 function firstByteTime({ started_at, first_byte_at }: UsageRecord): string {
-  return first_byte_at === null ? "" : `, first byte ${duration(first_byte_at - started_at)}`;
+  return first_byte_at === null ? "" : `first byte ${duration(first_byte_at - started_at)}`;
 }
 
 function padded(text: string, width: number): string {

@@ -164,7 +164,9 @@ function trendOf({ trend }: Report, { parts }: UsageRow): Sums[] {
 function trendName({ trend }: Report): string {
   const longest = Math.max(...trend.map(({ from, to }) => to - from));
   if (longest <= QUARTERS_PER_HOUR) return "by hour";
-  return trend.some(({ name }) => name.length > DAY_NAME_LENGTH) || longest > MAX_DAY_QUARTERS ? "trend" : "by day";
+  return trend.some(({ name }) => name.length > DAY_NAME_LENGTH) || longest > MAX_DAY_QUARTERS
+    ? "trend"
+    : "by day";
 }
 
 /** Money if it is known, otherwise tokens, otherwise requests. */

@@ -192,7 +192,7 @@ function priceNotes({ unpriced }: Report, { width }: Screen): string[] {
   if (unpriced.length === 0) return [];
   const rest = unpriced.length - MAX_PRICE_NOTES;
   const lines = [
-    wrap("no price is known for these models. add it to config.yaml, in $ per million tokens:", width),
+    wrap("no price is known for these. add it in config.yaml, $ per million tokens:", width),
     "prices:",
     // Not wrapped, because this is to be copied.
     ...unpriced
