@@ -40,6 +40,7 @@ const PURE = [
   "config/snapshot.ts",
   "config/changes.ts",
   "config/edit.ts",
+  "config/edit-layout.ts",
   "config/edit-tools.ts",
   "limits/admit.ts",
   "limits/counters.ts",

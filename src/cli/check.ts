@@ -3,7 +3,7 @@ import { formatProblems } from "../config/problems.ts";
 import type { Config } from "../config/schema.ts";
 import { EXIT } from "../core/errors.ts";
 import { findPaths } from "../core/paths.ts";
-import { visibleLines } from "./table.ts";
+import { printableLines } from "./ui/text.ts";
 
 export function checkCommand(): Command {
   return new Command("check")
@@ -22,8 +22,8 @@ export function checkCommand(): Command {
         process.stdout.write(`${JSON.stringify({ ok: config !== null, problems }, null, 2)}\n`);
       } else {
         const words = formatProblems(paths.config, problems);
-        if (words !== "") process.stderr.write(`${visibleLines(words)}\n`);
-        if (config !== null) process.stdout.write(`${visibleLines(summary(paths.config, config))}\n`);
+        if (words !== "") process.stderr.write(`${printableLines(words)}\n`);
+        if (config !== null) process.stdout.write(`${printableLines(summary(paths.config, config))}\n`);
         else
           process.stderr.write(
             `\n${count(problems.filter((p) => p.severity === "error").length, "problem")}\n`,

@@ -1,23 +1,23 @@
 import type { GatewayStatus } from "../control/status.ts";
 import { count } from "../usage/reports/format.ts";
-import { type Column, cut, fitted } from "./columns.ts";
-import { visible } from "./table.ts";
+import { type Column, renderTable } from "./ui/table.ts";
+import { printable, truncate } from "./ui/text.ts";
 
 /** The head, and one line for each gateway, no wider than `width`. */
 export function gatewayTable(gateways: readonly GatewayStatus[], width: number): string[] {
-  const column = (head: string, goes: number, cell: (gateway: GatewayStatus) => string): Column => ({
+  const column = (head: string, dropOrder: number, cell: (gateway: GatewayStatus) => string): Column => ({
     head,
     cells: gateways.map(cell),
-    goes,
+    dropOrder,
   });
   const columns = [
-    column("gateway", 0, ({ name }) => cut(visible(name), Math.max(16, Math.floor(width / 4)))),
+    column("gateway", 0, ({ name }) => truncate(printable(name), Math.max(16, Math.floor(width / 4)))),
     column("state", 0, stateInWords),
     column("tools", 1, ({ tools }) => String(tools)),
     // Last, so that a long address is what is cut.
     column("address", 0, ({ base_url }) => base_url),
   ];
-  return fitted(columns, width, { sum: false }).split("\n");
+  return renderTable(columns, width).split("\n");
 }
 
 function stateInWords({ state }: GatewayStatus): string {

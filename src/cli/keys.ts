@@ -4,12 +4,12 @@ import { EXIT } from "../core/errors.ts";
 import { findPaths } from "../core/paths.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import { dayName } from "../usage/reports/calendar.ts";
-import { type Column, fitted, type Screen, screenOf, wrapped } from "./columns.ts";
-import { fail } from "./fail.ts";
-import { factor, listed, money, timeOfDay } from "./mirror/amounts.ts";
 import { NO_CONSOLE } from "./mirror/consoles.ts";
-import { noteBelow, noteInWords } from "./note.ts";
-import { ago, visible } from "./table.ts";
+import { fail, formatNote, indentedNote } from "./ui/messages.ts";
+import { type Column, layoutTable } from "./ui/table.ts";
+import { type Screen, stdoutScreen } from "./ui/terminal.ts";
+import { printable, wrap } from "./ui/text.ts";
+import { ago, formatFactor, joinNames, money, timeOfDay } from "./ui/units.ts";
 
 export function keysCommand(): Command {
   return new Command("keys")
@@ -21,7 +21,7 @@ export function keysCommand(): Command {
 async function keys(options: { json?: boolean }): Promise<void> {
   const asked = await askDaemon<KeysAnswer>(findPaths().socket, "GET", "/keys");
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
-  const screen = screenOf(process.env, process.stdout.columns);
+  const screen = stdoutScreen();
   process.stdout.write(
     options.json ? `${JSON.stringify(asked.value, null, 2)}\n` : keysInWords(asked.value, Date.now(), screen),
   );
@@ -33,7 +33,7 @@ export function keysInWords({ keys, problems }: KeysAnswer, now: number, { width
   if (keys.length === 0 && problems.length === 0) return `${NO_CONSOLE}\n`;
   const lines = keys.length === 0 ? [] : [...keyLines(keys, now, width), ...ageLines(keys, now, width)];
   for (const { gateway, why, next } of problems)
-    lines.push(noteInWords({ what: `${gateway}: its keys cannot be listed: ${why}`, next }, width));
+    lines.push(formatNote({ what: `${gateway}: its keys cannot be listed: ${why}`, next }, width));
   return `${lines.join("\n")}\n`;
 }
 
@@ -41,23 +41,25 @@ function keyLines(keys: readonly KeyReport[], now: number, width: number): strin
   const column = (head: string, cell: (key: KeyReport) => string): Column => ({
     head,
     cells: keys.map(cell),
-    goes: 0,
+    dropOrder: 0,
   });
   const columns = [
-    column("name", ({ name }) => visible(name)),
+    column("name", ({ name }) => printable(name)),
     column("key", ({ key }) => key ?? "-"),
     column("state", ({ state }) => state),
-    column("tool", ({ tools }) => (tools.length === 0 ? "not held here" : listed(tools))),
+    column("tool", ({ tools }) => (tools.length === 0 ? "not held here" : joinNames(tools))),
   ];
-  if (gatewaysOf(keys).length > 1) columns.unshift(column("gateway", ({ gateway }) => visible(gateway)));
-  const [head = "", ...lines] = fitted(columns, width, { sum: false }).split("\n");
+  if (gatewaysOf(keys).length > 1) columns.unshift(column("gateway", ({ gateway }) => printable(gateway)));
+  const { lines: table, note } = layoutTable(columns, width);
+  const [head = "", ...lines] = table;
   const newest = Math.max(...keys.map(({ as_of }) => as_of ?? 0));
   return [
     head,
     ...keys.flatMap((key, at) => [
       lines[at] ?? "",
-      ...noteBelow({ what: factsInWords(key, now, newest).join(", "), next: null }, width),
+      ...indentedNote({ what: factsInWords(key, now, newest).join(", "), next: null }, width),
     ]),
+    ...(note === null ? [] : [note]),
   ];
 }
 
@@ -93,8 +95,8 @@ export function keyFacts(key: KeyFacts, now: number): string[] {
   const facts = key.windows.map((window) => windowInWords(window, now));
   if (group !== null || multiplier !== null) {
     const name = group === null ? "multiplier" : `group ${group}`;
-    const differs = here === null ? "" : ` (config.yaml says ${factor(here)})`;
-    facts.push(`${name}${multiplier === null ? "" : ` ${factor(multiplier)}`}${differs}`);
+    const differs = here === null ? "" : ` (config.yaml says ${formatFactor(here)})`;
+    facts.push(`${name}${multiplier === null ? "" : ` ${formatFactor(multiplier)}`}${differs}`);
   }
   if (expires !== null) facts.push(`${expires <= now ? "expired" : "expires"} ${dayName(expires)}`);
   return facts;
@@ -113,7 +115,7 @@ function ageLines(keys: readonly KeyReport[], now: number, width: number): strin
     if (times.length === 0) return [];
     const whose = gateways.length > 1 ? `${gateway}: ` : "";
     const age = ago(now - Math.max(...times));
-    return [wrapped(visible(`${whose}as the console said ${age} ago`), width)];
+    return [wrap(printable(`${whose}as the console said ${age} ago`), width)];
   });
 }
 

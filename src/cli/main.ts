@@ -2,8 +2,8 @@
 import { type Command, CommanderError } from "commander";
 import { EXIT } from "../core/errors.ts";
 import { framed } from "./frame.ts";
-import { outliveReaders } from "./output.ts";
 import { runCommand } from "./run.ts";
+import { handleOutputErrors } from "./ui/messages.ts";
 
 /** A daemon never needs the other commands, and would wait for them and hold them in memory. */
 async function programFor(word: string | undefined): Promise<Command> {
@@ -15,7 +15,7 @@ process.on("SIGUSR1", () => {});
 // With these the yaml package prints what it reads, keys in config.yaml too.
 delete process.env.LOG_TOKENS;
 delete process.env.LOG_STREAM;
-outliveReaders();
+handleOutputErrors();
 /** Everything a command prints goes through here, so that nothing else touches the process. */
 try {
   const program = await programFor(process.argv[2]);

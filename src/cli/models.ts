@@ -4,11 +4,11 @@ import { EXIT } from "../core/errors.ts";
 import { findPaths } from "../core/paths.ts";
 import type { FailingName, ListedModel, ToolModels } from "../doctor/models.ts";
 import { count } from "../usage/reports/format.ts";
-import { type Column, fitted, type Screen, screenOf, wrapped } from "./columns.ts";
-import { fail } from "./fail.ts";
-import { factor, listed, money } from "./mirror/amounts.ts";
-import { noteInWords } from "./note.ts";
-import { visible } from "./table.ts";
+import { fail, formatNote } from "./ui/messages.ts";
+import { type Column, renderTable } from "./ui/table.ts";
+import { type Screen, stdoutScreen } from "./ui/terminal.ts";
+import { printable, wrap } from "./ui/text.ts";
+import { formatFactor, joinNames, money } from "./ui/units.ts";
 
 /** The daemon gives itself 16 s for all gateways together. */
 const PATIENCE_MS = 20_000;
@@ -26,9 +26,7 @@ async function models(options: { tool?: string; json?: boolean }): Promise<void>
   const asked = await askDaemon<ToolModels[]>(findPaths().socket, "GET", path, undefined, PATIENCE_MS);
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   process.stdout.write(
-    options.json
-      ? `${JSON.stringify(asked.value, null, 2)}\n`
-      : modelsInWords(asked.value, screenOf(process.env, process.stdout.columns)),
+    options.json ? `${JSON.stringify(asked.value, null, 2)}\n` : modelsInWords(asked.value, stdoutScreen()),
   );
   if (asked.value.every(({ problem }) => problem !== null)) process.exitCode = EXIT.failed;
 }
@@ -50,12 +48,12 @@ function partInWords(same: readonly ToolModels[], width: number): string {
   const [first] = same;
   if (first === undefined) return "";
   const { gateway, group, multiplier, problem, models } = first;
-  const names = listed(same.map(({ tool, key }) => (key === null ? tool : `${tool} (key ${key})`)));
+  const names = joinNames(same.map(({ tool, key }) => (key === null ? tool : `${tool} (key ${key})`)));
   const of = group === null ? `gateway ${gateway}` : `gateway ${gateway}, group ${group}`;
-  const times = multiplier === 1 ? "" : `, prices ${factor(multiplier)}`;
-  const lines = [wrapped(visible(`${names}: ${of}${times}`), width)];
+  const times = multiplier === 1 ? "" : `, prices ${formatFactor(multiplier)}`;
+  const lines = [wrap(printable(`${names}: ${of}${times}`), width)];
   if (problem !== null)
-    return [...lines, noteInWords({ what: problem.why, next: problem.next }, width)].join("\n");
+    return [...lines, formatNote({ what: problem.why, next: problem.next }, width)].join("\n");
   lines.push(models.length === 0 ? "the list is empty" : modelTable(models, multiplier, width));
   return [...lines, ...failingLines(first, width)].join("\n");
 }
@@ -64,16 +62,16 @@ function modelTable(models: readonly ListedModel[], multiplier: number, width: n
   const price = (amount: number | null) => (amount === null ? "-" : money(amount * multiplier));
   const column = (
     head: string,
-    goes: number,
+    dropOrder: number,
     cell: (model: ListedModel) => string,
     right = false,
   ): Column => ({
     head,
     cells: models.map(cell),
-    goes,
+    dropOrder,
     right,
   });
-  return fitted(
+  return renderTable(
     [
       column("model", 0, ({ id }) => id),
       column("input/M", 2, ({ input_microdollars: input }) => price(input), true),
@@ -83,13 +81,12 @@ function modelTable(models: readonly ListedModel[], multiplier: number, width: n
         : [column("", 1, ({ in_group }) => (in_group ? "" : "not in group: refused here"))]),
     ],
     width,
-    { sum: false },
   );
 }
 
 function failingLines({ failing }: ToolModels, width: number): string[] {
   if (failing.length === 0) return [];
-  const lines = failing.map((name) => noteInWords(failingNote(name), width));
+  const lines = failing.map((name) => formatNote(failingNote(name), width));
   return ["", "names that are not in this list:", ...lines];
 }
 

@@ -5,8 +5,7 @@ import { EXIT, errorMessage } from "../core/errors.ts";
 import { findPaths } from "../core/paths.ts";
 import { writeRedirect } from "../dashboard/redirect-file.ts";
 import { browserFor, needsFile, startBrowser } from "./browser.ts";
-import { fail } from "./fail.ts";
-import { say } from "./say.ts";
+import { fail, print } from "./ui/messages.ts";
 
 export function openCommand(): Command {
   return new Command("open")
@@ -26,18 +25,18 @@ async function open(options: { print?: boolean; json?: boolean }): Promise<void>
   const address = `${url}#code=${code}`;
   if (options.json)
     return void process.stdout.write(`${JSON.stringify({ url: address, expires_in }, null, 2)}\n`);
-  if (options.print) return say(address);
+  if (options.print) return print(address);
   const browser = browserFor(process.platform, process.env);
   if (browser !== null) {
     try {
       const shown = needsFile(process.platform) ? await writeRedirect(run, address) : address;
       if (await startBrowser(browser, shown, process.env))
-        return say(`the dashboard opens in your browser: ${url}`);
+        return print(`the dashboard opens in your browser: ${url}`);
     } catch (error) {
-      say(`the page that leads the browser there could not be written: ${errorMessage(error)}`);
+      print(`the page that leads the browser there could not be written: ${errorMessage(error)}`);
     }
   }
-  say(
+  print(
     "there is no browser here that could be started. copy this address into one on this machine,",
     `within ${expires_in} s; it is good once:`,
     "",

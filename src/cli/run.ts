@@ -11,7 +11,7 @@ import { unsafeStart } from "../daemon/unsafe-start.ts";
 import type * as Health from "../service/health.ts";
 import { Notify } from "../service/notify.ts";
 import { giveBackSoon } from "./give-back.ts";
-import { visibleLines } from "./table.ts";
+import { printableLines } from "./ui/text.ts";
 
 /** How long a failed start may take to end by itself. */
 const EXIT_GUARD_MS = 6000;
@@ -31,7 +31,7 @@ async function run(options: { config?: string }): Promise<void> {
   const hasConfig = paths.explicit || existsSync(paths.config);
   const unsafe = unsafeStart({ env, execArgv, inspected: inspectorUrl() !== undefined, hasConfig });
   if (unsafe !== null) {
-    process.stderr.write(`${visibleLines(unsafe)}\n`);
+    process.stderr.write(`${printableLines(unsafe)}\n`);
     process.exitCode = EXIT.badConfig;
     return;
   }
@@ -64,7 +64,7 @@ async function run(options: { config?: string }): Promise<void> {
     // Whatever a failed start may have left open must not keep the process alive.
     setTimeout(() => process.exit(), EXIT_GUARD_MS).unref();
     if (!(error instanceof StartFailure)) throw error;
-    process.stderr.write(`${visibleLines(error.message)}\n`);
+    process.stderr.write(`${printableLines(error.message)}\n`);
     process.exitCode = error.exitCode;
     await notify.failed(`did not start: ${error.message.split("\n", 1)[0]}`);
     return;

@@ -5,12 +5,14 @@ import type { Action, DashboardStatus, Status, UsageStatus } from "../control/st
 import { EXIT } from "../core/errors.ts";
 import { findPaths } from "../core/paths.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
-import { screenOf, wrapped } from "./columns.ts";
 import { failingInWords, gatewayTable } from "./gateway-lines.ts";
 import { alarmInWords, certainFirst } from "./mirror/alarm-words.ts";
 import { kindInWords, lastSync, trouble } from "./mirror/headline.ts";
-import { ago, visibleLines } from "./table.ts";
 import { toolTable } from "./tools/tool-table.ts";
+import { withNote } from "./ui/table.ts";
+import { stdoutScreen } from "./ui/terminal.ts";
+import { printableLines, wrap } from "./ui/text.ts";
+import { ago } from "./ui/units.ts";
 
 export function statusCommand(): Command {
   return new Command("status")
@@ -19,14 +21,14 @@ export function statusCommand(): Command {
     .action(async (options: { json?: boolean }) => {
       const asked = await askDaemon<Status>(findPaths().socket, "GET", "/status");
       if (!asked.ok) {
-        process.stderr.write(`${visibleLines(asked.reason)}\n`);
+        process.stderr.write(`${printableLines(asked.reason)}\n`);
         process.exitCode = EXIT.failed;
         return;
       }
       process.stdout.write(
         options.json
           ? `${JSON.stringify(asked.value, null, 2)}\n`
-          : inWords(asked.value, Date.now(), screenOf(process.env, process.stdout.columns).width),
+          : inWords(asked.value, Date.now(), stdoutScreen().width),
       );
     });
 }
@@ -46,17 +48,17 @@ export function inWords(status: Status, now: number, width: number): string {
     "",
     ...gatewayTable(gateways, width),
     "",
-    ...toolTable(tools, now, width),
+    ...withNote(toolTable(tools, now, width)),
   ];
   for (const gateway of gateways) {
     const failing = failingInWords(gateway, now);
     if (failing === null) continue;
-    lines.push("", wrapped(`gateway ${gateway.name}: ${failing}`, width));
+    lines.push("", wrap(`gateway ${gateway.name}: ${failing}`, width));
     if (gateway.next !== null) lines.push(`  → ${gateway.next}`);
   }
   for (const tool of tools.filter(({ why }) => why !== null)) {
     const since = tool.refused ? `, for ${ago(now - tool.refused.since)} now` : "";
-    lines.push("", wrapped(`${tool.name}: ${tool.why}${since}`, width));
+    lines.push("", wrap(`${tool.name}: ${tool.why}${since}`, width));
     if (tool.refused?.words)
       lines.push(`  it says: ${tool.refused.words.replace(/\s+/g, " ").slice(0, 160)}`);
     if (tool.next !== null) lines.push(`  → ${tool.next}`);
@@ -69,7 +71,7 @@ export function inWords(status: Status, now: number, width: number): string {
     if (bad) lines.push("", "config.yaml cannot be used as it is; the last good one serves:");
     lines.push("", formatProblems(config.path, problems));
   }
-  return `${visibleLines(lines.join("\n"))}\n`;
+  return `${printableLines(lines.join("\n"))}\n`;
 }
 
 /** mirror main  sub2api (detected), last sync 12 s ago */
@@ -83,7 +85,7 @@ function consoleInWords(console: ConsoleStatus, now: number): string[] {
 /** undefined: from a daemon before an update. */
 function actionsInWords(actions: readonly Action[] | undefined, now: number, width: number): string[] {
   if (actions === undefined || actions.length === 0) return [];
-  const lines = actions.map(({ at, what }) => wrapped(`  ${ago(now - at)} ago: ${what}`, width));
+  const lines = actions.map(({ at, what }) => wrap(`  ${ago(now - at)} ago: ${what}`, width));
   return ["", "allowed through the control socket, by you or a program of yours:", ...lines];
 }
 

@@ -3,9 +3,10 @@ import { askDaemon } from "../control/client.ts";
 import type { HeldTool, TrustAnswer } from "../control/routes.ts";
 import { EXIT } from "../core/errors.ts";
 import { findPaths } from "../core/paths.ts";
-import { atTerminal, saysYes } from "./ask.ts";
-import { fail } from "./fail.ts";
-import { visible } from "./table.ts";
+import { fail } from "./ui/messages.ts";
+import { confirm } from "./ui/prompts.ts";
+import { isInteractive } from "./ui/terminal.ts";
+import { printable } from "./ui/text.ts";
 
 export function trustCommand(): Command {
   return new Command("trust")
@@ -17,7 +18,7 @@ export function trustCommand(): Command {
 
 async function trust(name: string): Promise<void> {
   // Whoever may write files must not be able to move keys: a person at a terminal has to say yes.
-  if (!atTerminal()) {
+  if (!isInteractive()) {
     return fail(`trust wants a person at a terminal. open one and type: keybearer trust ${name}`, EXIT.usage);
   }
   const { socket } = findPaths();
@@ -30,12 +31,12 @@ async function trust(name: string): Promise<void> {
   }
   for (const { tool, what, from, to } of held.value) {
     process.stdout.write(
-      `tool ${visible(tool)}: ${visible(what)}\n  was  ${visible(from)}\n  now  ${visible(to)}\n`,
+      `tool ${printable(tool)}: ${printable(what)}\n  was  ${printable(from)}\n  now  ${printable(to)}\n`,
     );
   }
-  if (!(await saysYes("trust this?"))) return fail("not trusted; nothing changed", EXIT.failed);
+  if (!(await confirm("trust this?"))) return fail("not trusted; nothing changed", EXIT.failed);
   const done = await askDaemon<TrustAnswer>(socket, "POST", `/trust/${path}`, held.value);
   if (!done.ok) return fail(done.reason, EXIT.failed);
-  for (const granted of done.value.granted) process.stdout.write(`trusted ${visible(granted)}\n`);
+  for (const granted of done.value.granted) process.stdout.write(`trusted ${printable(granted)}\n`);
   if (done.value.problems.length > 0) fail(done.value.problems.join("\n"), EXIT.failed);
 }

@@ -7,9 +7,8 @@ import {
   removeValue,
   renameKey,
   setValue,
-  type YamlMap,
-  type YamlValue,
 } from "./edit.ts";
+import type { YamlMap, YamlValue } from "./edit-layout.ts";
 
 /** The edits of tools in config.yaml's text that commands and the dashboard make. */
 

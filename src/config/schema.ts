@@ -243,6 +243,9 @@ export const DEFAULT_LIMITS: Limits = Object.freeze({
   wait: 0,
 });
 
+/** How long a stop lets requests finish before it cuts them. A service manager must wait longer before it kills. */
+export const DRAIN_MS = 10_000;
+
 export const DEFAULT_USAGE: Usage = Object.freeze({ keep: 400 * 86_400_000, sync: "normal" });
 
 export const DEFAULT_LOG: Log = Object.freeze({ level: "info" });

@@ -1,7 +1,7 @@
 import type { DestinationStream } from "pino";
 import { type Loaded, loadConfig } from "../config/load.ts";
 import { formatProblems, type Problem, problemInLine, warning } from "../config/problems.ts";
-import { type Gateway, type Listen, SANDBOX } from "../config/schema.ts";
+import { DRAIN_MS, type Gateway, type Listen, SANDBOX } from "../config/schema.ts";
 import { Snapshot } from "../config/snapshot.ts";
 import { isDaemonListening } from "../control/client.ts";
 import { ControlServer } from "../control/server.ts";
@@ -30,7 +30,7 @@ import { KeyBreaker } from "../proxy/key-breaker.ts";
 import { hostsOf } from "../proxy/server.ts";
 import { Upstream } from "../proxy/upstream.ts";
 import { bindDataPort, type DataPort } from "./data-port.ts";
-import { keyWarnings, Reload, usableKeys, wantsOf } from "./reload.ts";
+import { keyWarnings, Reload, usableKeys, wantedKeys } from "./reload.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
 import { endsWithin, Shutdown } from "./shutdown.ts";
 import { StateLock } from "./state-lock.ts";
@@ -62,7 +62,6 @@ export interface Daemon {
   cut(): void;
 }
 
-const DRAIN_MS = 10_000;
 /** Each waits for a quarter of a second. */
 const LOCK_ATTEMPTS = 12;
 /** A request whose connection was cut ends within milliseconds, unless it meets a bug. */
@@ -403,7 +402,7 @@ async function firstSnapshot(
   standing: readonly Problem[],
 ): Promise<{ readonly first: Snapshot; readonly settled: Settled }> {
   if (config === null) throw new StartFailure(EXIT.badConfig, formatProblems(paths.config, problems));
-  const states = await keys.keyring.resolve(wantsOf(config, paths), FIRST_KEYS_MS);
+  const states = await keys.keyring.resolve(wantedKeys(config, paths), FIRST_KEYS_MS);
   const settled = await keys.trust.settle();
   if (settled.problem !== null) keys.log.error(settled.problem);
   const warnings = [...problems, ...keyWarnings(keys.keyring)];

@@ -11,7 +11,7 @@ import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Ticker } from "../core/ticker.ts";
-import type { Keyring, Want } from "../keys/keyring.ts";
+import type { Keyring, WantedKey } from "../keys/keyring.ts";
 import type { Settled, Trust } from "../keys/trust.ts";
 
 export interface ReloadDeps {
@@ -167,7 +167,7 @@ export class Reload {
 
   async #apply(text: string | null, config: Config, warnings: readonly Problem[]): Promise<void> {
     const { keyring, log, paths } = this.#deps;
-    const found = await keyring.resolve(wantsOf(config, paths), KEY_PATIENCE_MS);
+    const found = await keyring.resolve(wantedKeys(config, paths), KEY_PATIENCE_MS);
     const keys = await this.#settleTrust(found);
     this.#problems = [];
     this.#fileWarnings = warnings;
@@ -251,7 +251,7 @@ function sourcesOf(config: Config): KeySource[] {
 }
 
 /** What the keyring must fetch for a configuration. */
-export function wantsOf(config: Config, paths: Paths): Want[] {
+export function wantedKeys(config: Config, paths: Paths): WantedKey[] {
   const variables = sourcesOf(config).flatMap((source) => (source.kind === "env" ? [source.name] : []));
   const shared = { home: paths.own, notKeys: paths.notKeys, withhold: variables };
   const tools = Object.values(config.tools).map((tool) => {

@@ -6,6 +6,7 @@ import {
   type KeyKnowledge,
   type KeyTrouble,
   keyTrouble,
+  NO_MODELS,
   type ToolProblemCode,
   toolProblems,
   withRotate,
@@ -167,9 +168,8 @@ function keyFindings(tool: Tool, { probe, known, now }: ToolFindingDeps): Findin
   }
   if (!probed.ok) return [refusalFinding(tool, key, probed)];
   if (probed.models.length === 0) {
-    const what = `group unavailable: key ${key} is accepted, but its list of models is empty`;
-    const next = "choose another group for the key in the console";
-    return [{ id: "group", level: "problem", about, what, next }];
+    const { what, next } = NO_MODELS;
+    return [{ id: "group", level: "problem", about, what: `${what}; key ${key}`, next }];
   }
   const what = `key ${key} is accepted, and sees ${count(probed.models.length, "model")}`;
   return [{ id: "key", level: "ok", about, what, next: null }];

@@ -120,6 +120,12 @@ export function causeText({ name, detail }: Pick<Cause, "name" | "detail">): str
   return detail === null ? BY_NAME[name] : BY_DETAIL[detail];
 }
 
+/** The gateway accepts the key, but every request with it would be refused. */
+export const NO_MODELS: Explanation = {
+  what: "group unavailable: the gateway accepts the key, but lists no models for it",
+  next: "choose another group for the key in the console",
+};
+
 /** A rolling window of a quota that is used up. */
 export interface UsedUpWindow {
   /** 5h, 1d, 7d */

@@ -10,7 +10,7 @@ import { type CommandAs, type ReadDeps, type Reading, readKey } from "./sources.
 import type { Held, Subject, Trust } from "./trust.ts";
 
 /** One key, or one secret of a console, that a configuration needs. */
-export interface Want extends Subject {
+export interface WantedKey extends Subject {
   /** Where config.yaml sets it, such as tools.codex.key. */
   readonly path: string;
   /** Variables that a command must not see, because they hold keys of other tools. Default none. */
@@ -61,7 +61,7 @@ interface Finding {
 }
 
 interface Entry {
-  readonly want: Want;
+  readonly wanted: WantedKey;
   finding: Finding;
 }
 
@@ -77,7 +77,7 @@ const MAX_RETIRED = 64;
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /**
- * The keys of all tools. States belong to the wants they were read for: use them with that configuration and no other, and
+ * The keys of all tools. States belong to the keys they were read for: use them with that configuration and no other, and
  * settle the trust before.
  */
 export class Keyring {
@@ -98,15 +98,17 @@ export class Keyring {
    * Reads every source. A source that takes longer than `patience` milliseconds has the tool's last state, or is
    * unavailable; `onLate` is called when it arrives. A newer call supersedes this one.
    */
-  async resolve(wants: readonly Want[], patience: number): Promise<ReadonlyMap<string, KeyState>> {
+  async resolve(wantedKeys: readonly WantedKey[], patience: number): Promise<ReadonlyMap<string, KeyState>> {
     const before = this.#entries;
-    const entries = new Map(wants.map((want) => [want.name, this.#entryFor(want, before.get(want.name))]));
+    const entries = new Map(
+      wantedKeys.map((wanted) => [wanted.name, this.#entryFor(wanted, before.get(wanted.name))]),
+    );
     this.#replaceEntries(entries);
     const older = this.#superseded;
     this.#superseded = newAbortController();
     let hasReturned = false;
     const reads = [...entries.values()].map(async (entry) => {
-      if (entry.want.source.kind === "literal") return;
+      if (entry.wanted.source.kind === "literal") return;
       const changed = await this.#refresh(entry);
       if (hasReturned && changed) this.#scheduleLate();
     });
@@ -117,7 +119,7 @@ export class Keyring {
     return statesOf(entries);
   }
 
-  /** The states for the wants of the newest resolve(). */
+  /** The states for the keys of the newest resolve(). */
   current(): ReadonlyMap<string, KeyState> {
     return statesOf(this.#entries);
   }
@@ -142,7 +144,7 @@ export class Keyring {
 
   /** Reads only the keys in this file again, so that no keychain is asked without need. */
   async rereadFile(path: string): Promise<void> {
-    const isInFile = ({ want: { source } }: Entry) => source.kind === "file" && source.path === path;
+    const isInFile = ({ wanted: { source } }: Entry) => source.kind === "file" && source.path === path;
     const entries = [...this.#entries.values()].filter(isInFile);
     await Promise.all(entries.map((entry) => this.#refresh(entry)));
   }
@@ -157,10 +159,10 @@ export class Keyring {
       const reason = `what waits changed meanwhile: keybearer trust ${name} shows it as it is now`;
       return { ok: false, reason };
     }
-    this.#deps.trust.grant(entry.want, key);
+    this.#deps.trust.grant(entry.wanted, key);
     // The key that was shown is the one that is used. Only a source that was held is read now.
     if (key === null) await this.#refresh(entry);
-    else this.#put(entry, this.#judge(entry.want, key, entry.finding.warning));
+    else this.#put(entry, this.#judge(entry.wanted, key, entry.finding.warning));
     const { problem } = await this.#deps.trust.settle();
     const now =
       this.#entries.get(name)?.finding.state ?? unavailable(`${name} is no longer in config.yaml`).state;
@@ -177,7 +179,7 @@ export class Keyring {
 
   /** What a person should correct although the key works. */
   warnings(): readonly KeyWarning[] {
-    return [...this.#entries.values()].flatMap(({ want: { name, path }, finding: { warning } }) =>
+    return [...this.#entries.values()].flatMap(({ wanted: { name, path }, finding: { warning } }) =>
       warning === null ? [] : [{ name, path, message: warning }],
     );
   }
@@ -202,36 +204,36 @@ export class Keyring {
 
   /** null: the entry was superseded meanwhile. */
   async #find(entry: Entry): Promise<Finding | null> {
-    const { want } = entry;
+    const { wanted } = entry;
     const { trust, env, limit, as } = this.#deps;
-    const held = trust.judgeSource(want);
+    const held = trust.judgeSource(wanted);
     if (held !== null) return { state: { state: "needs-trust", ...held }, key: null, warning: null };
     const { signal } = this.#superseded;
-    const reading = await this.#reads.read(want.source, { ...want, env, limit, as, signal });
+    const reading = await this.#reads.read(wanted.source, { ...wanted, env, limit, as, signal });
     // Before the key is judged: its first use must not be pinned to where an older configuration sent it.
-    if (this.#entries.get(want.name) !== entry) return null;
-    if (reading.ok) return this.#judge(want, reading.key, reading.warning);
+    if (this.#entries.get(wanted.name) !== entry) return null;
+    if (reading.ok) return this.#judge(wanted, reading.key, reading.warning);
     // keybearer was replaced while it runs. The key that was read before holds until the restart.
     if (reading.unasked && entry.finding.key !== null) return { ...entry.finding, warning: reading.reason };
     return unavailable(reading.reason, reading.absent);
   }
 
-  #judge(want: Want, key: Secret, warning: string | null): Finding {
-    const held = this.#deps.trust.judgeKey(want, key);
+  #judge(wanted: WantedKey, key: Secret, warning: string | null): Finding {
+    const held = this.#deps.trust.judgeKey(wanted, key);
     const state: KeyState = held === null ? { state: "ready", key } : { state: "needs-trust", ...held };
     return { state, key, warning };
   }
 
   /** Until its source is read, a tool keeps the key it had, if that may go where the tool goes now. */
-  #entryFor(want: Want, before: Entry | undefined): Entry {
-    const { source } = want;
-    if (source.kind === "literal") return { want, finding: this.#judge(want, source.secret, null) };
-    if (before === undefined || !isSameSource(before.want.source, source)) {
+  #entryFor(wanted: WantedKey, before: Entry | undefined): Entry {
+    const { source } = wanted;
+    if (source.kind === "literal") return { wanted, finding: this.#judge(wanted, source.secret, null) };
+    if (before === undefined || !isSameSource(before.wanted.source, source)) {
       const shown = escapeControlChars(describeSource(source));
-      return { want, finding: unavailable(`${shown} is still being read: try again in a moment`) };
+      return { wanted, finding: unavailable(`${shown} is still being read: try again in a moment`) };
     }
     const { key, warning } = before.finding;
-    return { want, finding: key === null ? before.finding : this.#judge(want, key, warning) };
+    return { wanted, finding: key === null ? before.finding : this.#judge(wanted, key, warning) };
   }
 
   #replaceEntries(entries: ReadonlyMap<string, Entry>): void {

@@ -6,7 +6,7 @@ import type { Alarm } from "./report/shape.ts";
 import type { MirrorDatabase } from "./store/database.ts";
 import { readFact, writeFact } from "./store/facts.ts";
 import { heldTimes } from "./store/keys.ts";
-import { queryAll } from "./store/query.ts";
+import { queryAll, queryValue } from "./store/query.ts";
 
 /** The rows of one key that raise an alarm and are not acknowledged. */
 interface OpenRows {
@@ -21,6 +21,13 @@ interface OpenRows {
   readonly ips: string;
   /** Of the newest row. */
   readonly reason: string | null;
+}
+
+/** Whether there are alarms to read. One index seek, so that `status` needs no thread while there are none. */
+export function hasAlarms(db: Database.Database, gateway: string): boolean {
+  const any = `SELECT 1 FROM mirror.console_rows INDEXED BY console_rows_alarming
+    WHERE gateway = ? AND verdict = 'foreign' AND acknowledged_at IS NULL LIMIT 1`;
+  return queryValue(db, any, gateway) !== null;
 }
 
 /**

@@ -6,7 +6,7 @@ import type { Logger } from "../core/log.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
 import type { UsageRecord } from "../usage/record.ts";
-import { logAlarms } from "./alarms.ts";
+import { hasAlarms, logAlarms } from "./alarms.ts";
 import { type ConsoleAdapter, ConsoleFault, type Page } from "./consoles/console.ts";
 import { CallHistory, ClockSkew } from "./consoles/http.ts";
 import {
@@ -455,8 +455,10 @@ export class GatewayMirror {
   }
 
   async #alarms(): Promise<Alarm[]> {
+    const { database, reader } = this.#deps;
     const { name } = this.#gateway;
-    return (await this.#deps.reader.ask("alarms", name, this.skew, this.quietKeys)) ?? [];
+    if (database.ask((db) => hasAlarms(db, name)) !== true) return [];
+    return (await reader.ask("alarms", name, this.skew, this.quietKeys)) ?? [];
   }
 
   async #logAlarms(): Promise<void> {

@@ -74,13 +74,13 @@ export class ConsoleLogins {
     const name = account.vaultName;
     if ("password" in request) {
       const password = new Secret(request.password);
-      const outcome = await loginSub2api(client, { email: request.email, password });
-      if (outcome.state === "second-factor") {
+      const result = await loginSub2api(client, { email: request.email, password });
+      if (result.state === "second-factor") {
         const until = clock.elapsed() + SECOND_FACTOR_MS;
-        this.#waiting.set(name, { tempToken: outcome.tempToken, until });
+        this.#waiting.set(name, { tempToken: result.tempToken, until });
         return "second-factor";
       }
-      await this.#storeRefreshToken(account, outcome.refreshToken);
+      await this.#storeRefreshToken(account, result.refreshToken);
     } else if ("code" in request) {
       const waiting = this.#waiting.get(name);
       if (waiting === undefined || clock.elapsed() > waiting.until) {

@@ -1,6 +1,7 @@
 import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
+import { hasAlarms } from "./alarms.ts";
 import { CallHistory } from "./consoles/http.ts";
 import { GatewayMirror, type MirrorDeps } from "./gateway-mirror.ts";
 import { HeldKeys } from "./held-keys.ts";
@@ -113,7 +114,8 @@ export class Mirror {
   /** An alarm does not end because its console was removed from config.yaml. */
   async #removedConsoles(): Promise<ConsoleStatus[]> {
     const found: ConsoleStatus[] = [];
-    for (const gateway of this.#deps.database.ask(gatewaysIn) ?? []) {
+    const gateways = this.#deps.database.ask((db) => gatewaysIn(db).filter((name) => hasAlarms(db, name)));
+    for (const gateway of gateways ?? []) {
       if (this.#entries.has(gateway)) continue;
       const alarms = (await this.#reader.ask("alarms", gateway, 0, new Set())) ?? [];
       if (alarms.length > 0) found.push(removedConsole(gateway, alarms));

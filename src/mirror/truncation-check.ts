@@ -12,7 +12,7 @@ import type { MirrorDatabase } from "./store/database.ts";
 import { queryNumber, queryValue } from "./store/query.ts";
 import { catchUp, type LastRecord, type MirrorUsage } from "./usage.ts";
 
-export interface TruncationCheckDeps {
+interface TruncationCheckDeps {
   /** Where the log's end is noted: beside the log, so that it survives the loss. */
   readonly file: string;
   readonly clock: Clock;

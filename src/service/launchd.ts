@@ -21,6 +21,7 @@ import {
   type ServiceFile,
   type ServiceState,
   type Step,
+  stopSecondsOf,
 } from "./service.ts";
 import type { ServiceSpec } from "./spec.ts";
 
@@ -44,8 +45,9 @@ export interface LaunchdOptions {
   readonly pollMs?: number;
 }
 
-/** A drain takes longer than launchctl waits. */
-const MAX_POLLS = 150;
+/** With the default of pollMs, 10 s more than launchd gives the daemon. launchctl itself does not wait that long. */
+const POLLS_PER_SECOND = 5;
+const EXTRA_SECONDS = 10;
 
 /** The user's own session of launchd. */
 export class Launchd {
@@ -251,7 +253,8 @@ export class Launchd {
   }
 
   async #poll(holds: () => Promise<boolean>): Promise<boolean> {
-    for (let count = 0; count < MAX_POLLS; count += 1) {
+    const polls = (stopSecondsOf(await this.found()) + EXTRA_SECONDS) * POLLS_PER_SECOND;
+    for (let count = 0; count < polls; count += 1) {
       if (await holds()) return true;
       await sleep(this.#pollMs);
     }

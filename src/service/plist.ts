@@ -2,6 +2,7 @@ import { type InstalledService, PATH_VARIABLES, type ServiceSpec } from "./spec.
 
 /** A comment in every property list that keybearer writes. */
 const MARK = /^<!-- keybearer agent (\d{1,6}) -->$/m;
+const EXIT_TIME_OUT = /(<key>ExitTimeOut<\/key>\s*<integer>)(\d+)/;
 const ARGUMENTS = /(<key>ProgramArguments<\/key>\s*<array>)([\s\S]*?)(<\/array>)/;
 
 /** Fills this machine's paths into the template. Comments and everything else stay. */
@@ -12,15 +13,19 @@ export function renderPlist(template: string, spec: ServiceSpec): string {
     ([name, value]) => `\n    <key>${name}</key>\n    ${xml(value)}`,
   );
   // Replacements are functions, because a dollar sign in a replacement string has a meaning.
-  return template
-    .replace(
-      ARGUMENTS,
-      (_all, before, _old, after) =>
-        `${before}${argv.map((word) => `\n    ${xml(word)}`).join("")}\n  ${after}`,
-    )
-    .replace(valuePattern("PATH"), (_all, key) => `${key}${xml(PATH)}${entries.join("")}`)
-    .replace(valuePattern("StandardOutPath"), (_all, key) => `${key}${xml(spec.logFile)}`)
-    .replace(valuePattern("StandardErrorPath"), (_all, key) => `${key}${xml(spec.logFile)}`);
+  return (
+    template
+      .replace(
+        ARGUMENTS,
+        (_all, before, _old, after) =>
+          `${before}${argv.map((word) => `\n    ${xml(word)}`).join("")}\n  ${after}`,
+      )
+      .replace(valuePattern("PATH"), (_all, key) => `${key}${xml(PATH)}${entries.join("")}`)
+      // Killed during the drain, the daemon would break streams off and lose their records.
+      .replace(EXIT_TIME_OUT, (_all, key) => `${key}${spec.stopSeconds}`)
+      .replace(valuePattern("StandardOutPath"), (_all, key) => `${key}${xml(spec.logFile)}`)
+      .replace(valuePattern("StandardErrorPath"), (_all, key) => `${key}${xml(spec.logFile)}`)
+  );
 }
 
 function valuePattern(key: string): RegExp {
@@ -47,7 +52,9 @@ export function readPlist(text: string): InstalledService | null {
     if (value !== null) environment[name] = value;
   }
   const logFile = readValue("StandardErrorPath", text);
-  return { node, main, config, environment, namespaces: false, logFile, format: Number(format) };
+  const stop = EXIT_TIME_OUT.exec(text)?.[2];
+  const stopSeconds = stop === undefined ? null : Number(stop);
+  return { node, main, config, environment, namespaces: false, logFile, stopSeconds, format: Number(format) };
 }
 
 function readValue(key: string, text: string): string | null {

@@ -77,6 +77,13 @@ export interface Foreign {
   readonly next: string;
 }
 
+const DEFAULT_STOP_SECONDS = 20;
+
+/** How long the manager waits for the service to stop. */
+export function stopSecondsOf(file: ServiceFile): number {
+  return (file.kind === "ours" ? file.service.stopSeconds : null) ?? DEFAULT_STOP_SECONDS;
+}
+
 /** A service file of ours has about 6 KB. */
 const MAX_FILE_BYTES = 100_000;
 

@@ -19,6 +19,8 @@ export interface ServiceSpec {
   readonly namespaces: boolean;
   /** The file launchd writes the daemon's output to. systemd has the journal. */
   readonly logFile: string;
+  /** The manager kills a daemon that has not ended this long after a stop. */
+  readonly stopSeconds: number;
 }
 
 /** What is read back from an installed service file. */
@@ -31,6 +33,8 @@ export interface InstalledService {
   readonly namespaces: boolean;
   /** null: systemd's journal. */
   readonly logFile: string | null;
+  /** null: the file has no number of seconds. */
+  readonly stopSeconds: number | null;
   readonly format: number;
 }
 
@@ -46,9 +50,18 @@ export interface SpecOptions {
   readonly paths: Paths;
   readonly env: NodeJS.ProcessEnv;
   readonly namespaces: boolean;
+  /** How long the daemon lets requests finish. */
+  readonly drainMs: number;
 }
 
-export function createSpec({ node, main, paths, env, namespaces }: SpecOptions): ServiceSpec {
+/** After the drain, the daemon cuts requests, closes its files and exits. */
+const AFTER_DRAIN_SECONDS = 10;
+
+export function stopSecondsFor(drainMs: number): number {
+  return Math.ceil(drainMs / 1000) + AFTER_DRAIN_SECONDS;
+}
+
+export function createSpec({ node, main, paths, env, namespaces, drainMs }: SpecOptions): ServiceSpec {
   const environment: Record<string, string> = { PATH: servicePath(env.HOME) };
   // KEYBEARER_HOME overrides the others.
   if (env.KEYBEARER_HOME) environment.KEYBEARER_HOME = dirname(paths.state);
@@ -67,6 +80,7 @@ export function createSpec({ node, main, paths, env, namespaces }: SpecOptions):
     writable: [paths.state, paths.run, ...configFolder],
     namespaces,
     logFile: join(paths.state, "keybearer.log"),
+    stopSeconds: stopSecondsFor(drainMs),
   };
 }
 

@@ -19,6 +19,7 @@ import {
   type ServiceFile,
   type ServiceState,
   type Step,
+  stopSecondsOf,
 } from "./service.ts";
 import type { ServiceSpec } from "./spec.ts";
 import {
@@ -36,8 +37,8 @@ const USER_UNITS = "/.config/systemd/user";
 
 /** A query is answered at once. A manager that hangs must not hang the command. */
 const QUERY_MS = 10_000;
-/** A stop that waits for requests, and a start. */
-const CHANGE_MS = 90_000;
+/** How long a command may take, beyond the time in which the service stops. */
+const CHANGE_MS = 70_000;
 const NAMESPACE_TRIAL_MS = 15_000;
 
 const OWN_HOME = "log in as the user the service is for, with that user's HOME, and try again";
@@ -136,6 +137,7 @@ export class Systemd {
 
   /** Stops at the first step that fails and must not. */
   async apply(steps: readonly Step[]): Promise<Result> {
+    const timeoutMs = CHANGE_MS + stopSecondsOf(await this.found()) * 1000;
     for (const step of steps) {
       if (step.kind === "write") {
         try {
@@ -150,7 +152,7 @@ export class Systemd {
           return { ok: false, why: `${step.file} cannot be removed: ${errorMessage(error)}`, next: null };
         }
       } else {
-        const result = await this.#run(step.argv, { timeoutMs: CHANGE_MS });
+        const result = await this.#run(step.argv, { timeoutMs });
         if (step.must !== undefined && !(await this.#succeeded(result, step.must)))
           return failure(result, step.must);
       }

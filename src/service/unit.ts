@@ -19,6 +19,8 @@ export function renderUnit(template: string, spec: ServiceSpec): string {
     "Environment=": Object.entries(environment).map(
       ([name, value]) => `Environment=${quote(`${name}=${value}`)}`,
     ),
+    // Killed during the drain, the daemon would break streams off and lose their records.
+    "TimeoutStopSec=": [`TimeoutStopSec=${spec.stopSeconds}s`],
     // With the dash, systemd ignores a missing folder, and the daemon explains what is wrong with it.
     "ReadWritePaths=": [`ReadWritePaths=${writable.map((folder) => quote(`-${folder}`)).join(" ")}`],
   };
@@ -62,7 +64,9 @@ export function readUnit(text: string, specifiers: Specifiers): InstalledService
     if (PATH_VARIABLES.includes(name)) environment[name] = variable.slice(equals + 1);
   }
   const namespaces = valuesOf("PrivateUsers=", lines).some((value) => /^(?:yes|true|on|1)\s*$/i.test(value));
-  return { node, main, config, environment, namespaces, logFile: null, format: Number(format) };
+  const stop = /^(\d+)s?$/.exec(valuesOf("TimeoutStopSec=", lines).at(-1) ?? "")?.[1];
+  const stopSeconds = stop === undefined ? null : Number(stop);
+  return { node, main, config, environment, namespaces, logFile: null, stopSeconds, format: Number(format) };
 }
 
 function valuesOf(name: string, lines: readonly string[]): string[] {

@@ -33,7 +33,7 @@ t.test("flags and a piped key make a whole configuration, which a running sandbo
   const made = await piped(t, home, `${key}\n`, "--gateway", sandbox.baseUrl, "--tool", "codex");
   t.equal(made.code, 0, made.stderr);
   t.match(made.stdout, /^kb_[A-Za-z0-9_-]+\n$/, "the token alone is on stdout");
-  t.match(made.stderr, /the gateway takes the key and lists \d+ models/);
+  t.match(made.stderr, /the gateway accepts the key and lists \d+ models/);
   t.match(made.stderr, /taken it up by itself: its sandbox has ended/);
   t.match(made.stderr, /keybearer use codex/);
   t.notOk(made.stderr.includes(key) || made.stderr.includes(made.stdout.trim()));
@@ -156,9 +156,9 @@ t.test("at a terminal it asks, explains, asks again, and shows no key", async (t
   type("codex\r");
   await person.says(/\(not shown\): /);
   type(`${key.slice(0, -4)}\r`);
-  await person.says(/k: type the key again, a: another address, g: go on all the same, s: stop \[k\]: /);
+  await person.says(/k: type the key again, a: another address, g: go on all the same, s:\s+stop\s+\[k\]:\s/);
   type("k\r");
-  await person.says(/\[k\]: [\s\S]*\(not shown\): /);
+  await person.says(/\[k\]:\s[\s\S]*\(not shown\): /);
   type(`${key}\r`);
   const { code, stdout } = await person.ended;
   t.equal(code, 0, stdout);

@@ -60,7 +60,7 @@ as the console said 12 s ago
   },
 );
 
-t.test("a narrow screen cuts names, and leaves nothing out", async (t) => {
+t.test("a narrow screen shortens names, leaves nothing out, and says so", async (t) => {
   const name = "the key of the laptop in the attic";
   const shown = keysInWords({ keys: [key({ name, tools: [] })], problems: [] }, NOW, {
     width: 40,
@@ -71,6 +71,7 @@ t.test("a narrow screen cuts names, and leaves nothing out", async (t) => {
     shown.replace(/\s+/g, " "),
     "5h $1.20/$5, group coding ×1.5, expires 2027-03-31, last use 3 min ago",
   );
+  t.match(shown, /… marks shortened texts/);
   t.ok(shown.split("\n").every((line) => line.length <= 40));
 });
 

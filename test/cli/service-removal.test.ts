@@ -76,7 +76,7 @@ async function prepare(t: Test) {
   const installed = (env: NodeJS.ProcessEnv = { KEYBEARER_HOME: own }, config?: string) => {
     const paths = findPaths({ env, home, config });
     const main = process.argv[1] ?? "";
-    const spec = createSpec({ node: process.execPath, main, paths, env, namespaces: true });
+    const spec = createSpec({ node: process.execPath, main, paths, env, namespaces: true, drainMs: 10_000 });
     put(dirname(unit), "keybearer.service");
     writeFileSync(unit, renderUnit(readFileSync(join(ROOT, "service/keybearer.service"), "utf8"), spec));
   };
@@ -208,7 +208,7 @@ t.test("under launchd, the log is the service's own, whatever this shell's varia
   };
   const paths = findPaths({ env: { KEYBEARER_HOME: own }, home });
   const env = { KEYBEARER_HOME: own };
-  const spec = createSpec({ node: "/n", main: "/m", paths, env, namespaces: false });
+  const spec = createSpec({ node: "/n", main: "/m", paths, env, namespaces: false, drainMs: 10_000 });
   const agents = join(home, "Library/LaunchAgents");
   put(agents, "com.keybearer.plist");
   const template = readFileSync(join(ROOT, "service/com.keybearer.plist"), "utf8");

@@ -100,7 +100,8 @@ t.test(
     t.match(install?.stderr, /keybearer run/);
     t.match(status, { code: 1, stderr: /does not answer/ });
     t.match(dry, { code: 0, stderr: /could not be installed now: / });
-    t.match(dry?.stdout, `would write ${unit}:\n\n# keybearer unit`);
+    t.match(dry?.stdout, `would write ${unit}:\n\n[Unit]\nDescription=`);
+    t.notMatch(dry?.stdout, /^#/m, "without comments");
     t.match(dry?.stdout, join(keybearer, "config.yaml"));
     t.match(dry?.stdout, STARTED.map((line) => `would run ${line}`).join("\n"));
     t.match(gone, { code: 0, stdout: /is not installed/ });
@@ -144,7 +145,7 @@ t.test(
   "one that runs by hand is not taken over; as the service it is installed and known again",
   onLinux,
   async (t) => {
-    const { systemctl, unit, service, keybearer, putUnit } = await prepare(t);
+    const { systemctl, unit, service, home, keybearer, putUnit } = await prepare(t);
     await startUnderTest(t, CONFIG, { home: keybearer });
     const byHand = await service("install");
     t.match(byHand, {
@@ -171,6 +172,16 @@ t.test(
     const again = await service("install");
     t.match(again, { code: 0, stdout: /is up to date; nothing was written\nit runs as pid/ });
     t.same(systemctl.changes(), [STARTED[1]], "makes sure that it runs, and no more");
+    putUnit(text.replace("TimeoutStopSec=20s", "TimeoutStopSec=5s"));
+    const early = await typed(["doctor", "--json"], {
+      ...systemctl.env,
+      HOME: home,
+      KEYBEARER_HOME: keybearer,
+    });
+    t.match(
+      JSON.parse(early.stdout).findings.find(({ id }: { id: string }) => id === "service-stop-timeout"),
+      { level: "warning", what: /killed 5 s after a stop/, next: "keybearer service install" },
+    );
     putUnit(text.replace("# keybearer unit 1", "# keybearer unit 0"));
     const [older, json] = await Promise.all([service("status"), service("status --json")]);
     t.match(older, {
@@ -387,7 +398,7 @@ t.test(
 );
 
 t.test(
-  "--dry-run prints what would be done as things are, and is refused as the real one is",
+  "--dry-run prints what would be done now, also while a daemon runs, and refuses to touch a foreign file",
   onLinux,
   async (t) => {
     const { service, unit, systemctl, putUnit, text, keybearer } = await prepareInstalled(t);
@@ -395,11 +406,13 @@ t.test(
     t.match(same, { code: 0, stderr: /is up to date/ });
     t.notMatch(same.stdout, /would write/);
     t.match(same.stdout, "would run systemctl --user reset-failed keybearer.service");
-    t.match(same.stderr, /this was run: systemd-run --user .*PrivateUsers=yes/);
+    t.notMatch(same.stderr, /systemd-run/);
+    const verbose = await service("install --dry-run --verbose");
+    t.match(verbose.stderr, /this was run: systemd-run --user .*PrivateUsers=yes/);
     const first = text();
     putUnit(`${first}# mine\n`);
     systemctl.state({ ...RUNNING, MainPID: 1 });
-    const { stdout } = await service("install --dry-run");
+    const { stdout } = await service("install --dry-run --verbose");
     const runs = [...STARTED, "systemctl --user restart keybearer.service"].map(
       (line) => `would run ${line}\n`,
     );
@@ -425,7 +438,8 @@ t.test(
     systemctl.state({});
     await startUnderTest(t, CONFIG, { home: keybearer });
     const byHand = await service("install --dry-run");
-    t.match(byHand, { code: 75, stdout: "", stderr: /and not as the service/ });
+    t.match(byHand, { code: 0, stderr: /could not be started now: keybearer runs here already, as pid/ });
+    t.match(byHand.stdout, `would write ${unit}:`);
     t.same(systemctl.changes(), []);
   },
 );

@@ -65,8 +65,8 @@ t.test(
       model: "sandbox-small",
       key: { kind: "file", path: join(home, "keys", "codex") },
       limits: {
-        spend: [{ most: 5_000_000, per: "day" }, { per: "month" }],
-        tokens: [{ most: 400_000 }],
+        spend: [{ max: 5_000_000, per: "day" }, { per: "month" }],
+        tokens: [{ max: 400_000 }],
         concurrent: 4,
       },
     });
@@ -145,7 +145,7 @@ t.test("a key that lies elsewhere is named, and tried where it can be had from h
   const file = await saveConfig(home, `gateway: ${sandbox.baseUrl}\ntools: { zed: {} }\n`);
   const env = { CODEX_KEY: key };
   const added = await command(t, home, ["tools", "add", "codex", "--from", "env:CODEX_KEY"], { env });
-  t.match(added, { code: 0, stderr: /the gateway takes the key/ });
+  t.match(added, { code: 0, stderr: /the gateway accepts the key/ });
   t.match(readFileSync(file, "utf8"), /zed: \{\}, codex: \{ key: env:CODEX_KEY, token: sha256:\w+ \} \}\n$/);
   const later = await command(t, home, ["tools", "add", "later", "--from", "env:LATER_KEY"]);
   t.match(later, { code: 0, stderr: /not tried: the variable LATER_KEY is not set/ });
@@ -245,6 +245,9 @@ t.test("a key that lists no models is added with a warning", async (t) => {
   const args = ["tools", "add", "codex", "--key-stdin", "--store", "file", "--json"];
   const added = await command(t, home, args, { input: "sk-0123456789abcdef0123456789abcdef\n" });
   t.equal(added.code, 0, added.stderr);
-  t.match(added.stderr, /warning: the gateway takes the key but lists no models.* → choose another group/);
+  t.match(
+    added.stderr,
+    /warning: .*the gateway accepts the key, but lists no models.* → choose another group/,
+  );
   t.match(JSON.parse(added.stdout), { tool: "codex", models: [] });
 });

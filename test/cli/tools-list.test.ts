@@ -1,7 +1,7 @@
 import t from "tap";
-import { cellsOf } from "../../src/cli/columns.ts";
 import { gauge, limitLines, whenInWords } from "../../src/cli/tools/limit-lines.ts";
 import { listInWords } from "../../src/cli/tools/list.ts";
+import { textWidth } from "../../src/cli/ui/text.ts";
 import type { LimitStatus, ToolStatus } from "../../src/control/tool-status.ts";
 import type { Calendar } from "../../src/limits/windows.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
@@ -182,7 +182,7 @@ t.test("each tool has its line, and its own limits below it, within 80 columns",
     t.match(lines[8], /^plain /);
     t.match(lines[9], /^scripts-with/);
     t.match(lines[10], /^ {4}requests\/minute .* 60\/60/);
-    for (const line of lines) t.ok(cellsOf(line) <= 80, line);
+    for (const line of lines) t.ok(textWidth(line) <= 80, line);
     const drawn = lines.filter((line) => line.startsWith("    ")).join("");
     t[utf8 ? "match" : "notMatch"](drawn, /[^\x20-\x7e]/);
   }
@@ -249,7 +249,7 @@ t.test("without a daemon the limits are listed from the file, and used is a dash
     words.stdout,
     /^codex +no-token .*\n {4}requests\/minute +-\/60\n {4}spend\/day +-\/\$5\.00\n {4}spend\/month +-\/\$60\.00\n {4}concurrent +-\/4\n {4}quota +-\/\$200\.00\nplain /m,
   );
-  for (const line of words.stdout.split("\n")) t.ok(cellsOf(line) <= 80, line);
+  for (const line of words.stdout.split("\n")) t.ok(textWidth(line) <= 80, line);
   const [codex] = JSON.parse((await command(t, home, ["tools", "--json"])).stdout);
   t.match(codex, { name: "codex", running: 0, waiting: 0, expires: null });
   t.strictSame(codex.limits[1], {
@@ -267,5 +267,5 @@ t.test("what is to be typed stands on one line, however long the reason is", asy
   const why = `the gateway ${"answers and ".repeat(20)}refuses`;
   const shown = listInWords([tool({ why, next: "keybearer trust codex" })], NOW, { width: 80, utf8: true });
   t.match(shown, /\n {2}→ keybearer trust codex\n$/);
-  for (const line of shown.split("\n")) t.ok(cellsOf(line) <= 80, line);
+  for (const line of shown.split("\n")) t.ok(textWidth(line) <= 80, line);
 });

@@ -86,9 +86,9 @@ t.test("at a terminal it asks, and only a yes removes", async (t) => {
   if (!hasTerminal(t)) return;
   const home = await newHome(t);
   const file = await saveConfig(home, TOOLS);
-  for (const answer of ["no\r", "y\r", "\u0004"]) {
+  for (const answer of ["no\r", "\r", "\u0004"]) {
     const person = atTerminal(t, home, "tools", "remove", "zed");
-    await person.says(/remove zed from .*config\.yaml\? type yes: /);
+    await person.says(/remove zed from .*config\.yaml\? \[y\/N\]/);
     person.child.stdin?.write(answer);
     const { code, stdout } = await person.ended;
     t.equal(code, 1, JSON.stringify(answer));
@@ -96,8 +96,8 @@ t.test("at a terminal it asks, and only a yes removes", async (t) => {
   }
   t.equal(readFileSync(file, "utf8"), TOOLS);
   const person = atTerminal(t, home, "tools", "remove", "zed");
-  await person.says(/type yes: /);
-  person.child.stdin?.write("yes\r");
+  await person.says(/\[y\/N\]/);
+  person.child.stdin?.write("y\r");
   t.equal((await person.ended).code, 0);
   t.notMatch(readFileSync(file, "utf8"), /zed/);
 });
@@ -107,11 +107,11 @@ t.test("an edit by hand that comes while it asks is not lost", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(home, TOOLS);
   const person = atTerminal(t, home, "tools", "remove", "zed");
-  await person.says(/type yes: /);
+  await person.says(/\[y\/N\]/);
   writeFileSync(file, `${TOOLS}# by hand\n`);
   person.child.stdin?.write("yes\r");
   const { code, stdout } = await person.ended;
   t.equal(code, 1);
-  t.match(stdout, /was changed by something else meanwhile and was left as it is: run the command again/);
+  t.match(stdout, /was changed by something else meanwhile and was left\s+as it is: run the command again/);
   t.equal(readFileSync(file, "utf8"), `${TOOLS}# by hand\n`);
 });

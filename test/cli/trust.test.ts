@@ -51,9 +51,9 @@ t.test("a key that an edit moved waits until a person says yes at a terminal", a
   t.match(status.stdout, `${first.origin} → ${second.origin}`);
   t.match(status.stdout, "→ keybearer trust codex");
 
-  for (const answer of ["\r", "y\r", "yes please\r", "\u0004", "\u0003"]) {
+  for (const answer of ["\r", "n\r", "NO\r", "\u0004", "\u0003"]) {
     const person = atTerminal(t, home, "trust", "codex");
-    await person.says(/trust this\? type yes: /);
+    await person.says(/trust this\? \[y\/N\]/);
     person.child.stdin?.write(answer);
     const { code, stdout } = await person.ended;
     t.equal(code, 1, JSON.stringify(answer));
@@ -64,7 +64,7 @@ t.test("a key that an edit moved waits until a person says yes at a terminal", a
   t.equal(second.requests().length, 0, "the key has not been there");
 
   const person = atTerminal(t, home, "trust", "codex");
-  await person.says(/trust this\? type yes: /);
+  await person.says(/trust this\? \[y\/N\]/);
   t.match(person.stdout(), `was  ${first.origin}`);
   t.match(person.stdout(), `now  ${second.origin}`);
   person.child.stdin?.write("yes\r");
@@ -88,7 +88,7 @@ t.test("a yes to what was shown is no yes to what the file says by now", async (
   if (!hasTerminal(t)) return;
   const { home, ask, second, key } = await startHeld(t);
   const person = atTerminal(t, home, "trust", "codex");
-  await person.says(/trust this\? type yes: /);
+  await person.says(/trust this\? \[y\/N\]/);
   const text = readFileSync(join(home, "config.yaml"), "utf8");
   await saveConfig(home, text.replace(second.baseUrl, "http://127.0.0.1:9/v1"));
   await until("the edit is in force", async () =>

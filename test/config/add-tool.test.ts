@@ -100,8 +100,7 @@ t.test("a tool that is there, and a file that cannot be followed, stay as they a
     [`${GATEWAY}\ntools: {}\ntools: {}\n`, /tools twice/],
     [`${GATEWAY}\ntools: nonsense\n`, /by hand\n {2}tools\.new: \{/],
   ];
-  for (const [text, words] of cases)
-    t.match(addTool(text, "new", SETTINGS), { ok: false, reason: words }, text);
+  for (const [text, reason] of cases) t.match(addTool(text, "new", SETTINGS), { ok: false, reason }, text);
   t.end();
 });
 

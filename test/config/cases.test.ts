@@ -18,15 +18,15 @@ for (const name of readdirSync(folder).sort()) {
     t.same(more, [], "there is one line of dashes");
     t.type(expected, "string", "there is a line of dashes");
     const { config, problems } = parseConfig(unescaped(input ?? ""), HOME);
-    const words = formatProblems("config.yaml", problems);
+    const shown = formatProblems("config.yaml", problems);
     const [first, ...values] = (expected ?? "").trimEnd().split("\n");
     if (first !== "ok") {
-      t.equal(words, (expected ?? "").trimEnd());
+      t.equal(shown, (expected ?? "").trimEnd());
       const failed = problems.some((problem) => problem.severity === "error");
       t.equal(config === null, failed, "a config comes out exactly when there is no error");
       return;
     }
-    t.equal(words, "");
+    t.equal(shown, "");
     t.not(config, null);
     for (const line of values) {
       const [path = "", json = ""] = line.split(/ = (.*)/s);

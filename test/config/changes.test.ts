@@ -24,7 +24,7 @@ const top = (settings: string) => `gateway: https://a.example.com/v1\ntools: { c
 const group = (settings: string) => gateway(`groups: { coding: { ${settings} } }`);
 const H = (digit: string) => `sha256:${digit.repeat(64)}`;
 
-const CHANGES: readonly (readonly [before: string, after: string, ...words: string[]])[] = [
+const CHANGES: readonly (readonly [before: string, after: string, ...expectedChanges: string[]])[] = [
   [top(""), top("listen: 127.0.0.1:1"), "listen localhost:5397 → 127.0.0.1:1"],
   [top(""), top('listen: "[::1]:1"'), "listen localhost:5397 → [::1]:1"],
   [top(""), top("log: { level: debug }"), "log level info → debug"],
@@ -114,9 +114,9 @@ const CHANGES: readonly (readonly [before: string, after: string, ...words: stri
   [top(""), top("").replace("codex", "scripts"), "tool codex: removed", "tool scripts: added"],
 ];
 
-for (const [before, after, ...words] of CHANGES) {
-  t.test(`says: ${words.join("; ")}`, async (t) => {
-    t.same(describeChanges(snapshot(before), snapshot(after)), words);
+for (const [before, after, ...expectedChanges] of CHANGES) {
+  t.test(`says: ${expectedChanges.join("; ")}`, async (t) => {
+    t.same(describeChanges(snapshot(before), snapshot(after)), expectedChanges);
     t.same(describeChanges(snapshot(after), snapshot(after)), [], "nothing where nothing changed");
   });
 }
@@ -148,16 +148,16 @@ t.test("keys appear as fingerprints only", async (t) => {
   t.same(
     between(ready(OLD), ready(twin)),
     ["tool codex: key …0a1b → …0a1b"],
-    "another key with the same ending is told",
+    "another key with the same ending is reported",
   );
 });
 
-t.test("a literal key that changes is told once, and neither key is in the words", async (t) => {
+t.test("a literal key that changes is reported once, without either key", async (t) => {
   const withKey = (key: string) =>
     snapshot(tool(`key: ${key}`), { codex: { state: "ready", key: new Secret(key) } });
-  const words = describeChanges(withKey(OLD), withKey(NEW));
-  t.same(words, ["tool codex: key …0a1b → …9c3d"]);
-  for (const key of [OLD, NEW]) t.notOk(words.join("\n").includes(key.slice(0, -4)));
+  const expectedChanges = describeChanges(withKey(OLD), withKey(NEW));
+  t.same(expectedChanges, ["tool codex: key …0a1b → …9c3d"]);
+  for (const key of [OLD, NEW]) t.notOk(expectedChanges.join("\n").includes(key.slice(0, -4)));
   const shown = describeChanges(snapshot(tool("key: env:A")), withKey(NEW)).join("\n");
   t.notOk(shown.includes(NEW.slice(0, -4)), shown);
 });

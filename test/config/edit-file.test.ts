@@ -54,8 +54,8 @@ t.test("the mode does not depend on the umask", async (t) => {
 t.test("a file that changed underneath is left alone", async (t) => {
   const dir = t.testdir({ "config.yaml": "somebody's edit\n" });
   const file = join(dir, "config.yaml");
-  const outcome = await writeConfig(file, "old\n", "new\n");
-  t.match(outcome, { ok: false, reason: /changed by something else.*run the command again/ });
+  const result = await writeConfig(file, "old\n", "new\n");
+  t.match(result, { ok: false, reason: /changed by something else.*run the command again/ });
   t.equal(readFileSync(file, "utf8"), "somebody's edit\n");
   t.same(readdirSync(dir), ["config.yaml"]);
 });
@@ -79,12 +79,12 @@ t.test("of many writes at once that expect the same, exactly one is made", async
 
 t.test("a file that vanished is not made again", async (t) => {
   const dir = t.testdir({});
-  const outcome = await writeConfig(join(dir, "config.yaml"), "old", "new");
-  t.match(outcome, { ok: false, reason: /not there any more/ });
+  const result = await writeConfig(join(dir, "config.yaml"), "old", "new");
+  t.match(result, { ok: false, reason: /not there any more/ });
   t.same(readdirSync(dir), []);
 });
 
-t.test("a folder in the place of the file is told, and nothing stays behind", async (t) => {
+t.test("a folder in the place of the file is reported, and nothing stays behind", async (t) => {
   const dir = t.testdir({ "config.yaml": { inside: "x" } });
   t.match(await writeConfig(join(dir, "config.yaml"), "old", "new"), { ok: false, reason: /EISDIR/ });
   t.same(readdirSync(dir), ["config.yaml"]);
@@ -120,7 +120,7 @@ t.test("the owner stays when root writes", { skip: isRoot ? false : "needs root"
   t.equal(statSync(file).uid, 12345);
 });
 
-t.test("a folder that cannot be written is told", async (t) => {
+t.test("a folder that cannot be written is reported", async (t) => {
   const dir = mkdtempSync(join(tmpdir(), "kb-"));
   t.teardown(() => rmSync(dir, { recursive: true, force: true }));
   writeFileSync(join(dir, "config.yaml"), "old");
@@ -173,8 +173,8 @@ function writerProgram(dir: string): string {
       const text = readFileSync(file, "utf8");
       const next = Number(/\\d+/.exec(text)[0]) + 1;
       process.stdout.write(next + "\\n");
-      const outcome = await writeConfig(file, text, textOf(next));
-      if (!outcome.ok) throw new Error(outcome.reason);
+      const result = await writeConfig(file, text, textOf(next));
+      if (!result.ok) throw new Error(result.reason);
     }`,
   );
   return program;
@@ -224,7 +224,7 @@ t.test("after kill -9 at any moment the file is the old one or the new one", asy
   t.comment(`${writes} writes, ${leftovers} of the kills left a temporary file`);
 });
 
-t.test("an edit is made anew from what somebody else saved meanwhile, and nobody's is lost", async (t) => {
+t.test("an edit is made again from what somebody else saved meanwhile, and no save is lost", async (t) => {
   const dir = t.testdir({ "config.yaml": "" });
   const file = join(dir, "config.yaml");
   const add = (line: string) =>

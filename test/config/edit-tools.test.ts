@@ -224,15 +224,15 @@ const refusals: readonly [name: string, text: string, reason: RegExp][] = [
 
 for (const [name, text, reason] of refusals) {
   t.test(`${name} is refused with what to do`, async (t) => {
-    const outcome = setToken(text, "codex", NEW, "replace");
-    t.match(outcome, { ok: false, reason });
+    const result = setToken(text, "codex", NEW, "replace");
+    t.match(result, { ok: false, reason });
   });
 }
 
 t.test("adding to what is neither a token nor a list is refused without showing it", async (t) => {
-  const outcome = setToken("tools: { codex: { token: { kb_secretsecret: x } } }\n", "codex", NEW, "add");
-  t.match(outcome, { ok: false, reason: /by hand/ });
-  t.notMatch(JSON.stringify(outcome), /kb_secret/);
+  const result = setToken("tools: { codex: { token: { kb_secretsecret: x } } }\n", "codex", NEW, "add");
+  t.match(result, { ok: false, reason: /by hand/ });
+  t.notMatch(JSON.stringify(result), /kb_secret/);
 });
 
 t.test("a token itself is never written in place of its hash", async (t) => {
@@ -248,7 +248,7 @@ function expected(text: string, tool: string, mode: "replace" | "add"): unknown 
   return { ...config, tools: { ...config.tools, [tool]: { ...settings, token } } };
 }
 
-/** Where the old token stands, from its key to the end of its value; or null. */
+/** Where the old token is, from its key to the end of its value; or null. */
 function tokenRange(text: string, tool: string): [start: number, end: number] | null {
   const doc = parseDocument(text, { schema: "failsafe" });
   const settings = doc.getIn(["tools", tool], true);
@@ -261,24 +261,24 @@ t.test("whatever the file looks like, the token is set and nothing else is touch
   const mode = fc.constantFrom("replace" as const, "add" as const);
   fc.assert(
     fc.property(written, mode, ({ text, tool, eol }, mode) => {
-      const outcome = setToken(text, tool, NEW, mode);
-      if (!outcome.ok) throw new Error(outcome.reason);
-      deepStrictEqual(parse(outcome.text, { schema: "failsafe" }), expected(text, tool, mode));
-      const [start, end] = changedRange(text, outcome.text);
+      const result = setToken(text, tool, NEW, mode);
+      if (!result.ok) throw new Error(result.reason);
+      deepStrictEqual(parse(result.text, { schema: "failsafe" }), expected(text, tool, mode));
+      const [start, end] = changedRange(text, result.text);
       const old = tokenRange(text, tool);
       if (old === null || mode === "add") {
         // Nothing goes; a line may come, and a comma or brackets on the line before.
         ok(!text.slice(start, end).includes("\n"), "lines went");
-        ok(outcome.text.replace(NEW, "").length - text.length < 40, "more came than a token");
+        ok(result.text.replace(NEW, "").length - text.length < 40, "more came than a token");
       } else {
         ok(start >= old[0] && end <= old[1], "changed outside the token");
       }
       for (const note of text.split(eol).filter((line) => /^ *# (?!between)/.test(line))) {
-        ok(outcome.text.split(eol).includes(note), "a comment went");
+        ok(result.text.split(eol).includes(note), "a comment went");
       }
-      if (eol === "\r\n") ok(!/[^\r]\n/.test(outcome.text), "a line end of another kind");
-      equal(outcome.text.endsWith(eol), text.endsWith(eol), "the end of the file");
-      equal(outcome.text.startsWith("\uFEFF"), text.startsWith("\uFEFF"), "the byte order mark");
+      if (eol === "\r\n") ok(!/[^\r]\n/.test(result.text), "a line end of another kind");
+      equal(result.text.endsWith(eol), text.endsWith(eol), "the end of the file");
+      equal(result.text.startsWith("\uFEFF"), text.startsWith("\uFEFF"), "the byte order mark");
     }),
     { numRuns: runs(50) },
   );

@@ -9,8 +9,8 @@ import {
   removeValue,
   renameKey,
   setValue,
-  type YamlValue,
 } from "../../src/config/edit.ts";
+import type { YamlValue } from "../../src/config/edit-layout.ts";
 import { runs } from "../doubles/random.ts";
 import { changedRange, written } from "../doubles/written-config.ts";
 

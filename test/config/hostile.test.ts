@@ -71,11 +71,11 @@ t.test(
     await answer();
     for (const [name, text] of Object.entries(HOSTILE)) {
       child.send(text);
-      const outcome = await answer();
-      if (typeof outcome !== "object") return t.fail(`${name}: the process ended with ${outcome}`);
-      t.notOk(outcome.taken, `${name} is rejected: ${outcome.first}`);
-      t.ok(outcome.problems > 0 && outcome.problems <= 400, `${name}: ${outcome.problems} problems`);
-      t.notMatch(outcome.first, /call stack/, `${name} does not get near the end of the stack`);
+      const result = await answer();
+      if (typeof result !== "object") return t.fail(`${name}: the process ended with ${result}`);
+      t.notOk(result.taken, `${name} is rejected: ${result.first}`);
+      t.ok(result.problems > 0 && result.problems <= 400, `${name}: ${result.problems} problems`);
+      t.notMatch(result.first, /call stack/, `${name} does not get near the end of the stack`);
     }
     t.equal(child.exitCode, null);
   },

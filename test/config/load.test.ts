@@ -67,7 +67,7 @@ t.test("a console's password counts as a secret, too", async (t) => {
   t.equal((await load(await written(t, LOGIN, 0o644))).config, null);
 });
 
-t.test("a file that is only looked at is warned of, with a key inside as well", async (t) => {
+t.test("a file that is only checked gets a warning, with a key inside as well", async (t) => {
   const loaded = await load(await written(t, WITH, 0o644), false);
   t.not(loaded.config, null);
   t.match(loaded.problems, [{ severity: "warning", hint: /chmod 600/ }]);
@@ -152,7 +152,7 @@ t.test("a pipe that nobody writes to does not make it wait", async (t) => {
   t.match(await load(pipe), { found: true, config: null, problems: [{ message: `${pipe} is not a file` }] });
 });
 
-t.test("a file that is not there is told apart from one that cannot be read", async (t) => {
+t.test("a file that is not there is distinguished from one that cannot be read", async (t) => {
   const file = join(await folder(t), "config.yaml");
   t.match(await load(file), {
     found: false,

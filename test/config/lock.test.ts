@@ -62,8 +62,8 @@ t.test("a lock that is never given back ends in a reason, and nothing is written
   const { mtimeMs } = lstatSync(join(dir, ".config.yaml.lock"));
   let elapsed = 0;
   const clock = { now: () => mtimeMs, elapsed: () => (elapsed += 5000) };
-  const outcome = await writeConfig(join(dir, "config.yaml"), "old", "new", clock);
-  t.match(outcome, { ok: false, isStale: false, reason: /another keybearer command has held .* for 15 s/ });
+  const result = await writeConfig(join(dir, "config.yaml"), "old", "new", clock);
+  t.match(result, { ok: false, isStale: false, reason: /another keybearer command has held .* for 15 s/ });
   t.equal(readFileSync(join(dir, "config.yaml"), "utf8"), "old");
 });
 

@@ -10,11 +10,11 @@ export interface Outcome {
 
 process.on("message", (text: string) => {
   const { config, problems } = parseConfig(text, "/home/me");
-  const outcome: Outcome = {
+  const result: Outcome = {
     taken: config !== null,
     problems: problems.length,
     first: problems[0]?.message ?? "",
   };
-  process.send?.(outcome);
+  process.send?.(result);
 });
 process.send?.("ready");

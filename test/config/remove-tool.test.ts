@@ -21,7 +21,7 @@ const cases: readonly Case[] = [
     after: "tools:\n  other: {}\n",
   },
   {
-    name: "what stands above it stays, and is told of",
+    name: "what is above it stays, and that is reported",
     before: "tools:\n  a: {}\n\n  # the agent\n  codex: {}\n  # the next\n  other: {}\n",
     after: "tools:\n  a: {}\n\n  # the agent\n  # the next\n  other: {}\n",
     comment: true,
@@ -134,31 +134,31 @@ t.test("what cannot be followed safely is left alone, without showing a key", as
     ["tools: [codex]", /no map of tools/],
     ["tools: { codex: &x {}, other: *x }", /keybearer check/],
   ];
-  for (const [text, words] of texts) {
-    const outcome = removeTool(text, "codex");
-    t.match(outcome, { ok: false, reason: words }, text);
-    t.notMatch(JSON.stringify(outcome), /secretsecret/);
+  for (const [text, reason] of texts) {
+    const result = removeTool(text, "codex");
+    t.match(result, { ok: false, reason }, text);
+    t.notMatch(JSON.stringify(result), /secretsecret/);
   }
 });
 
 t.test("whatever the file looks like, one tool goes, in one piece, and nothing else", async () => {
   fc.assert(
     fc.property(written, ({ text, tool, tools, eol }) => {
-      const outcome = removeTool(text, tool);
-      if (tools === 1) return void equal(outcome.ok, false);
-      if (!outcome.ok) throw new Error(outcome.reason);
+      const result = removeTool(text, tool);
+      if (tools === 1) return void equal(result.ok, false);
+      if (!result.ok) throw new Error(result.reason);
       const wanted = parse(text, { schema: "failsafe" });
       delete wanted.tools[tool];
-      deepStrictEqual(parse(outcome.text, { schema: "failsafe" }), wanted);
-      const [start, end] = changedRange(text, outcome.text);
-      equal(text.length - outcome.text.length, end - start, "something was written");
+      deepStrictEqual(parse(result.text, { schema: "failsafe" }), wanted);
+      const [start, end] = changedRange(text, result.text);
+      equal(text.length - result.text.length, end - start, "something was written");
       for (const note of ["  # about the next", "# at the margin", "# the end"]) {
         const count = (of: string) => of.split(eol).filter((line) => line === note).length;
-        equal(count(outcome.text), count(text), "a comment beside the tool went");
+        equal(count(result.text), count(text), "a comment beside the tool went");
       }
-      if (eol === "\r\n") ok(!/[^\r]\n/.test(outcome.text), "a line end of another kind");
-      equal(outcome.text.endsWith(eol), text.endsWith(eol), "the end of the file");
-      equal(outcome.text.startsWith("\uFEFF"), text.startsWith("\uFEFF"), "the byte order mark");
+      if (eol === "\r\n") ok(!/[^\r]\n/.test(result.text), "a line end of another kind");
+      equal(result.text.endsWith(eol), text.endsWith(eol), "the end of the file");
+      equal(result.text.startsWith("\uFEFF"), text.startsWith("\uFEFF"), "the byte order mark");
     }),
     { numRuns: runs(50) },
   );

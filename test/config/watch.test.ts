@@ -96,7 +96,7 @@ const editors: readonly Editor[] = [
     },
   },
   {
-    name: "by deleting it and writing it anew",
+    name: "by deleting it and writing it again",
     async save(file, text) {
       await unlink(file);
       await writeFile(file, text);
@@ -119,49 +119,49 @@ for (const editor of editors) {
     const how = ticker === NO_POLL ? "by notifications alone" : "with the poll beside them";
     const skip = editor.skip ? "vim is not installed" : false;
 
-    t.test(`every save ${editor.name} is told, ${how}`, { skip }, async (t) => {
+    t.test(`every save ${editor.name} is reported, ${how}`, { skip }, async (t) => {
       const file = join(t.testdir({ "config.yaml": "start\n" }), "config.yaml");
       const seen = await watching(t, [file], ticker);
       for (const text of ["first\n", "second\n"]) {
         await editor.save(file, text);
-        await until(`${text.trim()} is told`, () => seen.contents.at(-1) === text);
+        await until(`${text.trim()} is reported`, () => seen.contents.at(-1) === text);
       }
       t.same(seen.errors, []);
     });
   }
 }
 
-t.test("a burst of writes is told once, after it", async (t) => {
+t.test("a burst of writes is reported once, after it", async (t) => {
   const file = join(t.testdir({ "config.yaml": "" }), "config.yaml");
   const seen = await watching(t, [file]);
   // Without a turn of the event loop in between, for the watch lives in the same one.
   for (let line = 0; line < 10; line += 1) appendFileSync(file, `${line}\n`);
-  await until("the burst is told", () => seen.contents.length > 0);
+  await until("the burst is reported", () => seen.contents.length > 0);
   await replaceAtomically(file, "next");
   await until("so is what comes after it", () => seen.contents.at(-1) === "next");
   t.same(seen.contents, ["0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n", "next"]);
 });
 
-t.test("a file that is written without an end is still told again and again", async (t) => {
+t.test("a file that is written without an end is still reported again and again", async (t) => {
   const file = join(t.testdir({ "config.yaml": "" }), "config.yaml");
   const seen = await watching(t, [file]);
   let text = "";
-  // Every 10 ms, so that it hardly ever lies still for long enough.
-  await until("it is told while it is written", async () => {
+  // Every 10 ms, so that it hardly ever rests for long enough.
+  await until("it is reported while it is written", async () => {
     text += "x";
     await writeFile(file, text);
     return seen.contents.length >= 3;
   });
-  await until("its last state is told at the end", () => seen.contents.at(-1) === text);
+  await until("its last state is reported at the end", () => seen.contents.at(-1) === text);
 });
 
-t.test("a deleted file is told, and again when it is back", async (t) => {
+t.test("a deleted file is reported, and again when it is back", async (t) => {
   const file = join(t.testdir({ "config.yaml": "one" }), "config.yaml");
   const seen = await watching(t, [file]);
   await unlink(file);
-  await until("the change is told", () => seen.contents.at(-1) === null);
+  await until("the change is reported", () => seen.contents.at(-1) === null);
   await writeFile(file, "two");
-  await until("the change is told", () => seen.contents.at(-1) === "two");
+  await until("the change is reported", () => seen.contents.at(-1) === "two");
 });
 
 t.test("a file is found again after its folders were missing for a while", async (t) => {
@@ -178,12 +178,12 @@ t.test("a file is found again after its folders were missing for a while", async
   await until("and followed as before", () => seen.contents.at(-1) === "three");
 });
 
-t.test("a file whose folder does not exist yet is told when it appears", async (t) => {
+t.test("a file whose folder does not exist yet is reported when it appears", async (t) => {
   const file = join(t.testdir({}), "a", "b", "config.yaml");
   const seen = await watching(t, [file]);
   await mkdir(dirname(file), { recursive: true });
   await writeFile(file, "one");
-  await until("the change is told", () => seen.contents.at(-1) === "one");
+  await until("the change is reported", () => seen.contents.at(-1) === "one");
 });
 
 t.test("a folder that is swapped for another one is followed under its name", async (t) => {
@@ -197,13 +197,13 @@ t.test("a folder that is swapped for another one is followed under its name", as
   await until("a save in the new folder", () => seen.contents.at(-1) === "newer");
 });
 
-t.test("a symlink that is pointed elsewhere is told", async (t) => {
+t.test("a symlink that is pointed elsewhere is reported", async (t) => {
   const dir = t.testdir({ one: "one", two: "two", "config.yaml": t.fixture("symlink", "one") });
   const file = join(dir, "config.yaml");
   const seen = await watching(t, [file]);
   await unlink(file);
   await symlink("two", file);
-  await until("deleted and made anew", () => seen.contents.at(-1) === "two");
+  await until("deleted and created again", () => seen.contents.at(-1) === "two");
   await symlink("one", join(dir, "fresh"));
   await rename(join(dir, "fresh"), file);
   await until("replaced", () => seen.contents.at(-1) === "one");
@@ -269,9 +269,9 @@ t.test("a link that leads nowhere, or round in a circle, is followed until it le
   const files = [join(dir, "config.yaml"), join(dir, "round")];
   const seen = await watching(t, files);
   await writeFile(join(dir, "not-yet"), "here");
-  await until("the change is told", () => seen.contents.at(-1) === "here");
+  await until("the change is reported", () => seen.contents.at(-1) === "here");
   await replaceAtomically(join(dir, "about"), "straight");
-  await until("the change is told", () => seen.contents.at(-1) === "straight");
+  await until("the change is reported", () => seen.contents.at(-1) === "straight");
   t.same(seen.paths, files);
 });
 
@@ -284,11 +284,11 @@ t.test("other files of the folder, a thousand of them, do not matter", async (t)
   await writeFile(join(dir, "sub", "config.yaml"), "y");
   await readFile(file);
   await replaceAtomically(last, "two");
-  await until("the followed one is told", () => seen.paths.length > 0);
+  await until("the followed one is reported", () => seen.paths.length > 0);
   t.same(seen.paths, [last], "and none else");
 });
 
-t.test("a file that is no longer followed is not told, and the others are as before", async (t) => {
+t.test("a file that is no longer followed is not reported, and the others are as before", async (t) => {
   const dir = t.testdir({ "a.key": "1", "b.key": "1", "c.key": "1" });
   const [a, b, c] = [join(dir, "a.key"), join(dir, "b.key"), join(dir, "c.key")];
   const seen = await watching(t, [a, b]);
@@ -296,7 +296,7 @@ t.test("a file that is no longer followed is not told, and the others are as bef
   seen.watch.follow([c, b]);
   await seen.watch.ready();
   for (const file of [a, b, c]) await writeFile(file, "22");
-  await until("the change is told", () => seen.paths.length >= 2);
+  await until("the change is reported", () => seen.paths.length >= 2);
   t.same([...seen.paths].sort(), [b, c]);
 });
 
@@ -306,16 +306,16 @@ t.test("a change that comes while another set is being followed is not lost", as
   const seen = await watching(t, [a]);
   await writeFile(a, "22");
   seen.watch.follow([a, b]);
-  await until("the change is told", () => seen.paths.includes(a));
+  await until("the change is reported", () => seen.paths.includes(a));
 });
 
-t.test("nothing is told after close, and ready does not wait for ever", async (t) => {
+t.test("nothing is reported after close, and ready does not wait for ever", async (t) => {
   const file = join(t.testdir({ "config.yaml": "one" }), "config.yaml");
   const closed = await watching(t, [file]);
   const witness = await watching(t, [file]);
   await writeFile(file, "two!");
   await closed.watch.close();
-  await until("the change is told", () => witness.paths.length === 1);
+  await until("the change is reported", () => witness.paths.length === 1);
   t.same(closed.paths, []);
   await closed.watch.close();
   closed.watch.follow([file]);
@@ -368,7 +368,7 @@ t.test("without descriptors for notifications the poll goes on alone, and it is 
   t.match(lines[1], /^the system refuses file notifications \(EMFILE\)/);
   for (const [round, file] of [...files, ...files].entries()) {
     await replaceAtomically(file, `round ${round}`);
-    await until(`save ${round} is told`, () => lines.length === 4 + round);
+    await until(`save ${round} is reported`, () => lines.length === 4 + round);
     t.equal(lines.at(-1), file);
   }
   t.equal(started.exitCode, null, "and the process lives");

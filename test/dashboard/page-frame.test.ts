@@ -14,19 +14,19 @@ import { Failed } from "../../src/dashboard/page/live/failed.ts";
 import { createLive } from "../../src/dashboard/page/live/live.ts";
 import { createMissed } from "../../src/dashboard/page/live/missed.ts";
 import { codeOf, createSession, type Store } from "../../src/dashboard/page/live/session.ts";
-import { refusalAdvice } from "../../src/dashboard/page/refusal-advice.ts";
-import { refusedRuns } from "../../src/dashboard/page/refused-runs.ts";
-import { hrefOf, routeOf } from "../../src/dashboard/page/route.ts";
-import { toolDays } from "../../src/dashboard/page/tool-days.ts";
-import { pastedToken, snippetsFor } from "../../src/dashboard/page/use-settings.ts";
-import { EN } from "../../src/dashboard/page/words/en.ts";
+import { EN } from "../../src/dashboard/page/messages/en.ts";
 import {
   chooseLanguage,
   createTranslate,
   filled,
   type MessageId,
-} from "../../src/dashboard/page/words/words.ts";
-import { ZH } from "../../src/dashboard/page/words/zh.ts";
+} from "../../src/dashboard/page/messages/messages.ts";
+import { ZH } from "../../src/dashboard/page/messages/zh.ts";
+import { refusalAdvice } from "../../src/dashboard/page/refusal-advice.ts";
+import { refusedRuns } from "../../src/dashboard/page/refused-runs.ts";
+import { hrefOf, routeOf } from "../../src/dashboard/page/route.ts";
+import { toolDays } from "../../src/dashboard/page/tool-days.ts";
+import { pastedToken, snippetsFor } from "../../src/dashboard/page/use-settings.ts";
 import { until } from "../doubles/until.ts";
 
 const IDS = Object.keys(EN) as MessageId[];

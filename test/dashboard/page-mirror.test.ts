@@ -8,13 +8,13 @@ import {
   withRecord,
 } from "../../src/dashboard/page/components/record-pages.ts";
 import { verdictInWords } from "../../src/dashboard/page/components/record-verdict.ts";
+import { createTranslate } from "../../src/dashboard/page/messages/messages.ts";
 import { daysOf, layersOfDays } from "../../src/dashboard/page/pages/mirror/mirror-days.ts";
 import { cellsOf } from "../../src/dashboard/page/pages/mirror/mirror-diff-cells.ts";
 import { headlineOf, standingOf } from "../../src/dashboard/page/pages/mirror/mirror-state.ts";
 import { binWords, nameInWords } from "../../src/dashboard/page/pages/usage/usage-labels.ts";
 import { belongs, chartQuery, recordsQuery } from "../../src/dashboard/page/pages/usage/usage-query.ts";
 import { FIRST_VIEW, withFilter } from "../../src/dashboard/page/pages/usage/usage-view.ts";
-import { createTranslate } from "../../src/dashboard/page/words/words.ts";
 import type { Alarm, ComparedRecord, ComparedRow, MirrorReport } from "../../src/mirror/report/shape.ts";
 import { NO_ROWS } from "../doubles/mirror-control.ts";
 

@@ -9,6 +9,7 @@ import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";
 import { startConsole } from "../doubles/consoles/start-console.ts";
 import { type DaemonUnderTest, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { openDashboard } from "../doubles/dashboard-visit.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import { writeJournal } from "../doubles/journal.ts";
 import {
   type Caller,
@@ -22,7 +23,6 @@ import {
 } from "../doubles/mirror-journey.ts";
 import { plausible } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
-import { heldClock } from "../keys/held-clock.ts";
 
 /*
  * Pictures of the dashboard, for looking at: `npm run screenshots -- folder`. The built page (npm run build), a daemon

@@ -4,8 +4,8 @@ import { Secret } from "../../src/core/secret.ts";
 import { KeyCheck, newApiFault } from "../../src/doctor/key-check.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import { configOf } from "../doubles/parsed-config.ts";
-import { heldClock } from "../keys/held-clock.ts";
 
 /** The moment at which the real programs gave the answers below. */
 const NOW = 1_794_874_660_000;

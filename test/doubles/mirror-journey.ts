@@ -4,10 +4,10 @@ import type { Test } from "tap";
 import { askDaemon } from "../../src/control/client.ts";
 import type { Status } from "../../src/control/status.ts";
 import type { ComparedRow, ConsoleStatus, KeysAnswer, MirrorReport } from "../../src/mirror/report/shape.ts";
-import { heldClock } from "../keys/held-clock.ts";
 import type { ConsoleDouble, Use } from "./consoles/console-double.ts";
 import { type ConsoleName, startConsole } from "./consoles/start-console.ts";
 import { type DaemonUnderTest, freshToken, startUnderTest } from "./daemon-under-test.ts";
+import { heldClock } from "./held-clock.ts";
 import { until } from "./until.ts";
 
 export const MINUTE = 60_000;

@@ -3,7 +3,7 @@ import { join, relative } from "node:path";
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI, { APIError } from "openai";
 import t, { type Test } from "tap";
-import { cellsOf } from "../../src/cli/columns.ts";
+import { textWidth } from "../../src/cli/ui/text.ts";
 import { journalFiles } from "../../src/usage/journal/files.ts";
 import { newHome } from "../doubles/command.ts";
 import { newKey, startSandbox } from "../doubles/sandbox.ts";
@@ -75,8 +75,8 @@ function filesOf({ home }: Walk): Record<string, string> {
 function tooWide({ parts }: Walk): string[] {
   return Object.values(parts)
     .flatMap((text) => text.split("\n"))
-    .filter((line) => !/^\[\d+\] \$ |^ *→ |kb_|: http:|type yes: /.test(line))
-    .filter((line) => cellsOf(line) > 80);
+    .filter((line) => !/^\[\d+\] \$ |^ *→ |kb_|: http:|\[y\/N\]/.test(line))
+    .filter((line) => textWidth(line) > 80);
 }
 
 async function init(t: Test, walk: Walk): Promise<string> {
@@ -101,7 +101,7 @@ async function init(t: Test, walk: Walk): Promise<string> {
   shell.enter(keys.first.text);
   const { code, text } = await shell.done();
   t.equal(code, 0, text);
-  t.match(text, /takes the key and lists \d+ models[\s\S]*keybearer run\n[\s\S]*keybearer use codex\n/);
+  t.match(text, /accepts the key and lists \d+ models[\s\S]*keybearer run\n[\s\S]*keybearer use codex\n/);
   return TOKEN.exec(walk.part("init"))?.[0] ?? "none";
 }
 
@@ -244,7 +244,7 @@ async function takeAway(t: Test, walk: Walk, say: () => Promise<unknown>): Promi
     ["yes", 0, /codex is removed from [\s\S]*its key stays in [\s\S]*delete it/],
   ] as const) {
     shell.enter("keybearer tools remove codex");
-    await shell.says(/remove codex from .*\? type yes: $/);
+    await shell.says(/remove codex from .*\? \[y\/N\]/);
     shell.enter(answer);
     t.match(await shell.done(), { code, text: words });
   }

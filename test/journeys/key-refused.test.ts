@@ -5,9 +5,9 @@ import t, { type Test } from "tap";
 import { command } from "../doubles/command.ts";
 import { type NewApiOptions, startNewApi } from "../doubles/consoles/new-api.ts";
 import { freshToken, startUnderTest, startWithOneTool } from "../doubles/daemon-under-test.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import { listen } from "../doubles/listen.ts";
 import { until } from "../doubles/until.ts";
-import { heldClock } from "../keys/held-clock.ts";
 import { gatewayAnswers } from "../proxy/gateway-answers.ts";
 
 /** A key that its gateway refuses: why, and what keybearer does about a tool that goes on trying. */

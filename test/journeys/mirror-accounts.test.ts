@@ -4,8 +4,8 @@ import type { LoginAnswer } from "../../src/mirror/login.ts";
 import { command } from "../doubles/command.ts";
 import { type ConsoleDouble, SECOND_LOGIN } from "../doubles/consoles/console-double.ts";
 import { type ConsoleName, startConsole } from "../doubles/consoles/start-console.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import { type ConfigOptions, HOUR, MINUTE, startBeside } from "../doubles/mirror-journey.ts";
-import { heldClock } from "../keys/held-clock.ts";
 
 const CONSOLES = ["sub2api", "new-api v0.13.2", "one-api"] as const;
 

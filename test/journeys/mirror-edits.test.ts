@@ -1,6 +1,7 @@
 import t from "tap";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
 import { startConsole } from "../doubles/consoles/start-console.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import {
   consoleKey,
   DAY,
@@ -13,7 +14,6 @@ import {
 } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
 import { recordWhere } from "../doubles/usage-journey.ts";
-import { heldClock } from "../keys/held-clock.ts";
 
 t.test("a request that outlives the rotation of its key is no leak of the old key", async (t) => {
   const next = consoleKey();

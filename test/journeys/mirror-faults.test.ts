@@ -2,9 +2,9 @@ import t from "tap";
 import type { Fault } from "../doubles/consoles/console-double.ts";
 import { JOURNEY_CONSOLES } from "../doubles/consoles/start-console.ts";
 import { startSub2api } from "../doubles/consoles/sub2api.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import { HOUR, MINUTE, startBeside, startJourney } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
-import { heldClock } from "../keys/held-clock.ts";
 
 const STATES: readonly (readonly [Fault, RegExp])[] = [
   ["html", /^not-a-console$/],

@@ -1,7 +1,7 @@
 import t, { type Test } from "tap";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import { HOUR, type JourneyOptions, MINUTE, startBeside } from "../doubles/mirror-journey.ts";
-import { heldClock } from "../keys/held-clock.ts";
 
 async function start(t: Test, options: JourneyOptions = {}, limits = false) {
   const clock = heldClock();

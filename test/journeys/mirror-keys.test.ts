@@ -1,7 +1,7 @@
 import t from "tap";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import { fingerprint, HOUR, MINUTE, startBeside, startJourney } from "../doubles/mirror-journey.ts";
-import { heldClock } from "../keys/held-clock.ts";
 
 for (const name of ["sub2api", "new-api v1.0.0-rc.25", "one-api"] as const)
   t.test(

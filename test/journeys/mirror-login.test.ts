@@ -6,8 +6,8 @@ import { startConnectProxy } from "../doubles/connect-proxy.ts";
 import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";
 import { startConsole } from "../doubles/consoles/start-console.ts";
 import { startSub2api } from "../doubles/consoles/sub2api.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import { DAY, HOUR, MINUTE, startBeside, startJourney } from "../doubles/mirror-journey.ts";
-import { heldClock } from "../keys/held-clock.ts";
 
 const WRONG = "no-such-password-anywhere";
 

@@ -7,6 +7,7 @@ import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";
 import { startConsole } from "../doubles/consoles/start-console.ts";
 import { startSub2api } from "../doubles/consoles/sub2api.ts";
 import { serveIn } from "../doubles/daemon-under-test.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import {
   type Callers,
   configFor,
@@ -19,7 +20,6 @@ import {
 } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
-import { heldClock } from "../keys/held-clock.ts";
 
 t.test(
   "the program tells of matched rows, and ends with 1 on an alarm until it is acknowledged",

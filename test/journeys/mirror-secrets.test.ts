@@ -5,9 +5,9 @@ import { journalFiles } from "../../src/usage/journal/files.ts";
 import type { Fault } from "../doubles/consoles/console-double.ts";
 import { EVERY_CONSOLE, startConsole } from "../doubles/consoles/start-console.ts";
 import { startSub2api } from "../doubles/consoles/sub2api.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import { consoleKey, HOUR, MINUTE, type MirrorJourney, startBeside } from "../doubles/mirror-journey.ts";
 import { filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
-import { heldClock } from "../keys/held-clock.ts";
 
 const FAULTS: readonly Fault[] = ["html", "401", "429", "shape", "data", "redirect", "cut"];
 

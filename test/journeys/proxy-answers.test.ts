@@ -273,7 +273,13 @@ t.test("after a 401 the tool is told in the status as refused, and no more once 
   await refused.text();
   t.match(JSON.stringify(await one.daemon.status()), "balance-or-quota");
   answer = (call) => call.ok();
-  await (await fetch(`${one.url}/v1/models`, { headers })).text();
+  // A list of models would not do: gateways list them to keys without money, too.
+  const served = await fetch(`${one.url}/v1/chat/completions`, {
+    method: "POST",
+    headers: { ...headers, "content-type": "application/json" },
+    body: '{"model":"m","messages":[]}',
+  });
+  await served.text();
   await until(
     "it is forgotten",
     async () => !JSON.stringify(await one.daemon.status()).includes("balance-or-quota"),

@@ -68,8 +68,8 @@ t.test("a command gets no input, not even what is typed into keybearer", async (
   const program = join(import.meta.dirname, "read-from-cat.js");
   const reader = fork(program, { execArgv: [], stdio: ["pipe", "inherit", "inherit", "ipc"] });
   reader.stdin?.end(KEY);
-  const [told] = await once(reader, "message");
-  t.match(told, /^incomplete key: the key is empty/);
+  const [describeState] = await once(reader, "message");
+  t.match(describeState, /^incomplete key: the key is empty/);
 });
 
 t.test("a command inherits the environment, less the variables that hold other keys", async (t) => {
@@ -83,7 +83,7 @@ t.test("a command does not start in the folder keybearer was started in", async 
   t.equal(keyOf(await run([script(t, `[ "$(pwd)" = / ] && echo ${KEY}`)])), KEY);
 });
 
-t.test("a command that fails is told by its exit code and the first line it complained with", async (t) => {
+t.test("a command that fails is reported with its exit code and the first line of its message", async (t) => {
   const reason = reasonOf(
     await run([script(t, "printf '\\033[31mvault is locked\\033[0m\\nmore\\n' >&2; exit 3")]),
   );

@@ -80,12 +80,15 @@ t.test("a key file that others may open works, with the chmod to type", async (t
   t.equal(shut.ok && shut.warning, null);
 });
 
-t.test("a file that is missing, a folder or written without its folder is refused in words", async (t) => {
-  const folder = realpathSync(t.testdir({ sub: {} }));
-  t.match(reasonOf(await readFile(join(folder, "none"))), /there is no file/);
-  t.match(reasonOf(await readFile(join(folder, "sub"))), /not a regular file/);
-  t.match(reasonOf(await readFile("key")), /not a full path/);
-});
+t.test(
+  "a file that is missing, a folder or written without its folder is refused with a reason",
+  async (t) => {
+    const folder = realpathSync(t.testdir({ sub: {} }));
+    t.match(reasonOf(await readFile(join(folder, "none"))), /there is no file/);
+    t.match(reasonOf(await readFile(join(folder, "sub"))), /not a regular file/);
+    t.match(reasonOf(await readFile("key")), /not a full path/);
+  },
+);
 
 t.test("a fifo or a device does not keep anybody waiting", async (t) => {
   const fifo = join(realpathSync(t.testdir()), "fifo");

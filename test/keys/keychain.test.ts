@@ -20,7 +20,7 @@ const TWO = "sk-canary-two-5d1e7a9c3f60";
 
 const entry = (account: string, service = "keybearer") => ({ kind: "keychain", service, account }) as const;
 
-function told(reading: Reading): string {
+function describeState(reading: Reading): string {
   return reading.ok ? `a key: ${reading.key.reveal()}` : reading.reason;
 }
 
@@ -32,40 +32,44 @@ t.test(
   { skip: noBus },
   async (t) => {
     const why = /there is no session bus here .* use file: or command:/;
-    t.match(told(await readKey(entry("codex"), { env: {} })), why);
+    t.match(describeState(await readKey(entry("codex"), { env: {} })), why);
     t.match(await keychainThere({ env: {} }), { there: false, why });
     t.match(await storeKey(entry("codex"), new Secret(ONE), { env: {} }), { ok: false, reason: why });
     const env = { XDG_RUNTIME_DIR: t.testdir() };
-    t.match(told(await readKey(entry("codex"), { env })), why, "a folder without a bus is none either");
+    t.match(
+      describeState(await readKey(entry("codex"), { env })),
+      why,
+      "a folder without a bus is none either",
+    );
   },
 );
 
 t.test("a bus that is gone, or deaf, is not taken for a missing entry", { skip: noBus }, async (t) => {
-  // Short, because a unix socket lies in it.
+  // Short, because a unix socket is in it.
   const folder = await mkdtemp(join(tmpdir(), "kb-"));
   t.teardown(() => rm(folder, { recursive: true, force: true }));
   const gone = { DBUS_SESSION_BUS_ADDRESS: `unix:path=${join(folder, "gone")}` };
-  t.match(told(await readKey(entry("codex"), { env: gone })), /the session bus does not answer/);
+  t.match(describeState(await readKey(entry("codex"), { env: gone })), /the session bus does not answer/);
   const deaf = createServer(() => {}).listen(join(folder, "bus"));
   await once(deaf, "listening");
   t.teardown(() => deaf.close());
   const env = { XDG_RUNTIME_DIR: folder };
   t.match(
-    told(await readKey(entry("codex"), { env, limit: 400 })),
+    describeState(await readKey(entry("codex"), { env, limit: 400 })),
     /did not answer within 0.4 s/,
     "found in the folder",
   );
   const stop = new AbortController();
   const reading = readKey(entry("codex"), { env, limit: 60_000, signal: stop.signal });
   stop.abort();
-  t.match(told(await reading), /stopped, because the configuration changed/);
+  t.match(describeState(await reading), /stopped, because the configuration changed/);
 });
 
 t.test("a key file is for its owner alone, whole, and never goes over another key unasked", async (t) => {
   const folder = join(t.testdir(), "keys");
   const place = { kind: "file", path: join(folder, "codex") } as const;
   const store = (key: string, replace = false) => storeKey(place, new Secret(key), { env: {}, replace });
-  const read = async () => told(await readKey(place, { env: {} }));
+  const read = async () => describeState(await readKey(place, { env: {} }));
   t.same(await store(ONE), { ok: true, made: true });
   t.equal((await stat(folder)).mode & 0o777, 0o700);
   t.equal((await stat(place.path)).mode & 0o777, 0o600);
@@ -82,13 +86,13 @@ t.test("a key file is for its owner alone, whole, and never goes over another ke
   t.same(await readdir(folder), []);
 });
 
-t.test("of many keys stored in one file at once, one is kept and the others are told", async (t) => {
+t.test("of many keys stored in one file at once, one is kept and the others are refused", async (t) => {
   const place = { kind: "file", path: join(t.testdir(), "codex") } as const;
   const keys = Array.from({ length: 8 }, (_, at) => new Secret(`${ONE}-${at}`));
   const outcomes = await Promise.all(keys.map((key) => storeKey(place, key, { env: {} })));
   t.equal(outcomes.filter(({ ok }) => ok).length, 1);
   const winner = keys[outcomes.findIndex(({ ok }) => ok)];
-  t.equal(told(await readKey(place, { env: {} })), `a key: ${winner?.reveal()}`);
+  t.equal(describeState(await readKey(place, { env: {} })), `a key: ${winner?.reveal()}`);
 });
 
 t.test("a key is not stored through a link, nor where there can be no file, and that is said", async (t) => {
@@ -110,14 +114,15 @@ t.test("a key is not stored through a link, nor where there can be no file, and 
 t.test("a bus on which nobody keeps secrets is named", { skip: missing ?? false }, async (t) => {
   const { env } = await startBus(t);
   const why = /no program on the session bus keeps secrets .* use file: or command:/;
-  t.match(told(await readKey(entry("codex"), { env })), why);
+  t.match(describeState(await readKey(entry("codex"), { env })), why);
   t.match(await keychainThere({ env }), { there: false, why });
 });
 
 t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
   const service = await startSecretService(t);
   const { env } = service;
-  const read = async (account: string, limit = 5_000) => told(await readKey(entry(account), { env, limit }));
+  const read = async (account: string, limit = 5_000) =>
+    describeState(await readKey(entry(account), { env, limit }));
   const store = (account: string, key: string, replace = false) =>
     storeKey(entry(account), new Secret(key), { env, replace });
 
@@ -177,7 +182,7 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
     "options for Node and keys in the environment do not reach the keychain's process",
     async (t) => {
       const env = { ...service.env, NODE_OPTIONS: "--require /nowhere/to/be/found.cjs" };
-      t.equal(told(await readKey(entry("codex"), { env })), `a key: ${ONE}`);
+      t.equal(describeState(await readKey(entry("codex"), { env })), `a key: ${ONE}`);
     },
   );
 
@@ -200,7 +205,7 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
     const stop = new AbortController();
     // More than the thread pool has threads.
     const readings = ["codex", "codex-2", "codex", "codex-2", "codex", "codex-2"].map(async (account) => {
-      const words = told(await readKey(entry(account), { env, limit: 60_000, signal: stop.signal }));
+      const words = describeState(await readKey(entry(account), { env, limit: 60_000, signal: stop.signal }));
       answered += 1;
       return words;
     });

@@ -3,9 +3,9 @@ import { join } from "node:path";
 import type { Test } from "tap";
 import type { KeySource } from "../../src/config/schema.ts";
 import type { KeyState } from "../../src/config/snapshot.ts";
-import { Keyring, type Want } from "../../src/keys/keyring.ts";
+import { Keyring, type WantedKey } from "../../src/keys/keyring.ts";
 import { Trust } from "../../src/keys/trust.ts";
-import { heldClock } from "./held-clock.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 
 export const A = "https://a.example.com";
 export const B = "https://b.example.com";
@@ -40,7 +40,7 @@ export async function keyringIn(t: Test): Promise<UnderTest> {
   return { folder, keyring, trust, env, clock, late: () => late };
 }
 
-export function want(name: string, source: KeySource, ...origins: string[]): Want {
+export function want(name: string, source: KeySource, ...origins: string[]): WantedKey {
   return { name, path: `tools.${name}.key`, source, origins, home: [] };
 }
 
@@ -60,8 +60,8 @@ export function waiting(folder: string, name = "wait"): KeySource {
   );
 }
 
-/** A state in a few words, the key in clear. */
-export function told(state: KeyState | undefined): string {
+/** A short text for a state, with the key in clear. */
+export function describeState(state: KeyState | undefined): string {
   if (state === undefined) return "none";
   if (state.state === "ready") return `ready ${state.key.reveal()}`;
   return state.state === "unavailable" ? `unavailable ${state.reason}` : `held ${state.from} → ${state.to}`;

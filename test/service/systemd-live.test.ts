@@ -186,6 +186,7 @@ t.test("against a real user manager, as a person without privileges", async (t) 
     t.equal((await asking).text, STREAM);
     const restarted = await restarting;
     t.equal(restarted.code, 0, restarted.stdout + restarted.stderr);
+    t.match(restarted.stdout, /^waiting for 1 request to finish\n/);
     t.not(await pid(), before);
     t.ok(await answers());
   });

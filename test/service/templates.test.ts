@@ -2,6 +2,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
+import { DRAIN_MS } from "../../src/config/schema.ts";
 import { findPaths } from "../../src/core/paths.ts";
 import { readPlist, renderPlist } from "../../src/service/plist.ts";
 import {
@@ -10,6 +11,7 @@ import {
   type InstalledService,
   type ServiceSpec,
   specFault,
+  stopSecondsFor,
 } from "../../src/service/spec.ts";
 import { namespaceTrial, readUnit, renderUnit, unsetVariables } from "../../src/service/unit.ts";
 import { newHome } from "../doubles/command.ts";
@@ -30,6 +32,7 @@ const SPEC: ServiceSpec = {
   writable: ["/home/ann/.local/state/keybearer", "/run/user/1000/keybearer"],
   namespaces: true,
   logFile: "/home/ann/.local/state/keybearer/keybearer.log",
+  stopSeconds: 310,
 };
 
 const ODD_SPEC: ServiceSpec = {
@@ -49,9 +52,9 @@ const ODD_SPEC: ServiceSpec = {
 };
 
 /** What is read back from a service file with this in it. */
-function installed({ node, main, config, environment, namespaces }: ServiceSpec, logFile: string | null) {
-  const { PATH: _, ...variables } = environment;
-  return { node, main, config, environment: variables, namespaces, logFile, format: FORMAT };
+function installed({ writable: _, ...spec }: ServiceSpec, logFile: string | null) {
+  const { PATH: __, ...environment } = spec.environment;
+  return { ...spec, environment, logFile, format: FORMAT };
 }
 
 const directives = (text: string) => text.split("\n").filter((line) => /^[A-Z]/.test(line));
@@ -64,6 +67,7 @@ t.test("a unit says what it starts, and is read back", async (t) => {
     'ExecStart=:"/usr/bin/node" "/usr/lib/node_modules/keybearer/dist/cli/main.js" run --config "/home/ann/.config/keybearer/config.yaml"\n',
   );
   t.match(text, '\nEnvironment="PATH=/usr/bin:/bin"\n');
+  t.match(text, "\nTimeoutStopSec=310s\n");
   t.match(
     text,
     '\nReadWritePaths="-/home/ann/.local/state/keybearer" "-/run/user/1000/keybearer" "-/tmp" "-/var/tmp"\n',
@@ -160,7 +164,6 @@ t.test("the unit promises what the daemon relies on", async (t) => {
   for (const name of ["NODE_EXTRA_CA_CERTS", "NODE_TLS_REJECT_UNAUTHORIZED", "SSL_CERT_FILE", "OPENSSL_CONF"])
     t.ok(cleared.includes(name), `${name}: other certificates are trusted by ca_file alone`);
   t.equal(new Set(cleared).size, cleared.length);
-  t.ok(Number(/^TimeoutStopSec=(\d+)s$/m.exec(UNIT)?.[1]) > 10, "longer than the drain");
   t.ok(Number(/^WatchdogSec=(\d+)s$/m.exec(UNIT)?.[1]) >= 20, "wakes the daemon no more than once in 10 s");
 });
 
@@ -180,14 +183,23 @@ t.test("a unit that is not ours is not taken for ours", async (t) => {
   t.match(readUnit(ours.replaceAll("\n", "\r\n"), SPECIFIERS)?.config, SPEC.config);
 });
 
+t.test("the manager waits 10 s longer than the drain, also in a unit that is copied by hand", async (t) => {
+  t.equal(stopSecondsFor(10_000), 20);
+  t.equal(stopSecondsFor(600_000), 610);
+  t.equal(readUnit(UNIT, SPECIFIERS)?.stopSeconds, stopSecondsFor(DRAIN_MS));
+  t.equal(readPlist(PLIST)?.stopSeconds, stopSecondsFor(DRAIN_MS));
+  const other = UNIT.replace(/^TimeoutStopSec=.*$/m, "TimeoutStopSec=5min 10s");
+  t.equal(readUnit(other, SPECIFIERS)?.stopSeconds, null, "another notation is not judged");
+});
+
 t.test("each template has what an installation fills in exactly once", async (t) => {
   const count = (text: string, what: RegExp) => [...text.matchAll(what)].length;
-  for (const name of ["ExecStart", "Environment", "ReadWritePaths"])
+  for (const name of ["ExecStart", "Environment", "ReadWritePaths", "TimeoutStopSec"])
     t.equal(count(UNIT, new RegExp(`^${name}=`, "gm")), 1, name);
   for (const line of ["# begin namespaces", "# end namespaces"])
     t.equal(count(UNIT, new RegExp(`^${line}$`, "gm")), 1, line);
-  for (const key of ["ProgramArguments", "PATH", "StandardOutPath", "StandardErrorPath"])
-    t.equal(count(PLIST, new RegExp(`<key>${key}</key>\\s*<(?:string|array)>`, "g")), 1, key);
+  for (const key of ["ProgramArguments", "PATH", "ExitTimeOut", "StandardOutPath", "StandardErrorPath"])
+    t.equal(count(PLIST, new RegExp(`<key>${key}</key>\\s*<(?:string|array|integer)>`, "g")), 1, key);
 });
 
 t.test("an agent says what it starts, and is read back", async (t) => {
@@ -238,7 +250,7 @@ t.test("the specification finds what the command line finds, and takes no secret
     OPENAI_API_KEY: "sk-canary",
   };
   const paths = findPaths({ env, home: "/home/ann" });
-  const spec = createSpec({ node: "/n", main: "/m", paths, env, namespaces: true });
+  const spec = createSpec({ node: "/n", main: "/m", paths, env, namespaces: true, drainMs: 10_000 });
   const { PATH, ...variables } = spec.environment;
   t.same(variables, { XDG_STATE_HOME: "/data/state", XDG_RUNTIME_DIR: "/run/user/1000" });
   t.same(spec.writable, ["/data/state/keybearer", "/run/user/1000/keybearer", "/home/ann/.config/keybearer"]);
@@ -250,13 +262,21 @@ t.test("the specification finds what the command line finds, and takes no secret
     paths,
     env: { ...env, PATH: "/x" },
     namespaces: true,
+    drainMs: 10_000,
   });
   t.same(elsewhere, spec, "from another terminal it is the same service");
   t.notMatch(renderUnit(UNIT, spec) + renderPlist(PLIST, spec), /canary/);
 
   const own = { ...env, KEYBEARER_HOME: "/srv/kb" };
   const ownPaths = findPaths({ env: own, home: "/home/ann" });
-  const owned = createSpec({ node: "/n", main: "/m", env: own, namespaces: true, paths: ownPaths });
+  const owned = createSpec({
+    node: "/n",
+    main: "/m",
+    env: own,
+    namespaces: true,
+    drainMs: 10_000,
+    paths: ownPaths,
+  });
   t.same(owned.environment, { PATH, KEYBEARER_HOME: "/srv/kb" }, "KEYBEARER_HOME overrides the others");
   t.same(owned.writable, ["/srv/kb/state", "/srv/kb/run", "/srv/kb"]);
   const homeOf = (service: InstalledService | null) => service?.environment.KEYBEARER_HOME;
@@ -265,7 +285,8 @@ t.test("the specification finds what the command line finds, and takes no secret
 
   const named = (config: string) => {
     const namedPaths = findPaths({ env, home: "/home/ann", config });
-    return createSpec({ node: "/n", main: "/m", env, namespaces: true, paths: namedPaths }).writable;
+    return createSpec({ node: "/n", main: "/m", env, namespaces: true, drainMs: 10_000, paths: namedPaths })
+      .writable;
   };
   t.same(named("/home/ann/kb.yaml"), ["/data/state/keybearer", "/run/user/1000/keybearer"], "not the home");
   t.same(named("/home/ann/.config/keybearer/other.yaml"), spec.writable, "one that is keybearer's own is");

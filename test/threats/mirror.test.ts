@@ -4,10 +4,10 @@ import { openMirrorForReading } from "../../src/mirror/store/database.ts";
 import { SyncSchedule } from "../../src/mirror/sync/schedule.ts";
 import type { Fault } from "../doubles/consoles/console-double.ts";
 import { EVERY_CONSOLE } from "../doubles/consoles/start-console.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import { HOUR, leave, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
 import { recordFor, recordWhere } from "../doubles/usage-journey.ts";
-import { heldClock } from "../keys/held-clock.ts";
 
 t.test(
   "LOG-08 a caller who left while the console counts more: both numbers stay, and totals are the console's",

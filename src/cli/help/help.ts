@@ -1,6 +1,6 @@
 import { Command } from "commander";
-import { screenOf, wrapped } from "../columns.ts";
-import { visibleLines } from "../table.ts";
+import { screenOf } from "../ui/terminal.ts";
+import { printableLines, wrap } from "../ui/text.ts";
 import { SHOWN } from "./examples.ts";
 
 /** Gives every command of the program its examples, and words for those who typed it wrong. */
@@ -48,9 +48,9 @@ function wrongUsage(text: string, command: Command): string {
   const path = pathOf(unknown && group !== null ? group : command);
   const right = path === "keybearer" ? "" : `\nusage: ${path} ${command.usage()}`.trimEnd();
   const { width } = screenOf(process.env, process.stderr.columns);
-  const lines = visibleLines(`${words}${unknown ? "" : right}`).split("\n");
+  const lines = printableLines(`${words}${unknown ? "" : right}`).split("\n");
   const next = `→ ${path.replace("keybearer", "keybearer help")}`;
-  return `${[...lines.map((line) => wrapped(line, width)), next].join("\n")}\n`;
+  return `${[...lines.map((line) => wrap(line, width)), next].join("\n")}\n`;
 }
 
 function pathOf(command: Command): string {

@@ -10,9 +10,8 @@ import { keepKey } from "../tools/keep-key.ts";
 import { chooseStore, freePlace, type Store, sourceText } from "../tools/key-place.ts";
 import { newKey } from "../tools/new-key.ts";
 import { type Inputs, readInputs } from "../tools/stdin.ts";
-import { tell } from "../tools/tell.ts";
 import { freshToken } from "../tools/token-by-hand.ts";
-import { told } from "../tools/told.ts";
+import { failNull, notice } from "../ui/messages.ts";
 import { newConfig } from "./new-config.ts";
 import { tellNext } from "./next.ts";
 import { askAddress, askTool, type InitOptions } from "./questions.ts";
@@ -25,7 +24,10 @@ export async function init(options: InitOptions): Promise<void> {
   const complete = options.gateway !== undefined && options.tool !== undefined;
   if (process.stdin.isTTY !== true && !(complete && options.keyStdin)) {
     const flags = "--gateway https://gateway.example.com/v1 --tool codex --key-stdin";
-    told(`nobody is here to ask. name everything, and pipe the key in: keybearer init ${flags}`, EXIT.usage);
+    failNull(
+      `nobody is here to ask. name everything, and pipe the key in: keybearer init ${flags}`,
+      EXIT.usage,
+    );
     return;
   }
   const inputs = await readInputs({ key: true, token: false }, { key: true, token: false }, "");
@@ -38,7 +40,7 @@ export async function init(options: InitOptions): Promise<void> {
 }
 
 async function make(paths: Paths, options: InitOptions, { person, key: given }: Inputs): Promise<void> {
-  if (person !== null) tell(`this makes ${paths.config}. Ctrl-C stops, and leaves nothing behind`);
+  if (person !== null) notice(`this makes ${paths.config}. Ctrl-C stops, and leaves nothing behind`);
   let named = options.gateway;
   let tool = options.tool;
   let store: Store | null = null;
@@ -70,13 +72,13 @@ async function make(paths: Paths, options: InitOptions, { person, key: given }: 
     const text = newConfig({ baseUrl: reading.value, tool: name, key: source, token: token.hash });
     const done = await keepKey(paths, place, found.key, async () => {
       const made = await createConfig(paths.config, text);
-      if (!made.ok) told(made.reason, EXIT.failed);
+      if (!made.ok) failNull(made.reason, EXIT.failed);
       return made.ok;
     });
     if (!done) return;
-    tell(`${paths.config} is written; the key of ${name} is ${source}`);
+    notice(`${paths.config} is written; the key of ${name} is ${source}`);
     process.stdout.write(`${token.made}\n`);
-    tell("the line above is its token, shown this once; config.yaml holds its hash");
+    notice("the line above is its token, shown this once; config.yaml holds its hash");
     return tellNext(paths, name);
   }
 }

@@ -1,4 +1,4 @@
-import { formatScalar } from "../../config/edit.ts";
+import { formatScalar } from "../../config/edit-layout.ts";
 
 export interface FirstTool {
   readonly baseUrl: string;

@@ -1,9 +1,8 @@
 import { parseConfig } from "../../config/parse.ts";
 import { baseUrl } from "../../config/values.ts";
 import { EXIT } from "../../core/errors.ts";
-import type { Answers } from "../ask.ts";
-import { tell } from "../tools/tell.ts";
-import { stopped, told } from "../tools/told.ts";
+import { canceled, failNull, notice } from "../ui/messages.ts";
+import type { Prompter } from "../ui/prompts.ts";
 
 export interface InitOptions {
   readonly gateway?: string;
@@ -16,7 +15,7 @@ export interface InitOptions {
 }
 
 /** The base URL, as it was given or as the person types it. null: told why there is none. */
-export async function askAddress(given: string | undefined, person: Answers | null): Promise<string | null> {
+export async function askAddress(given: string | undefined, person: Prompter | null): Promise<string | null> {
   return answered(
     given,
     person,
@@ -31,7 +30,7 @@ export async function askAddress(given: string | undefined, person: Answers | nu
 }
 
 /** The first tool's name. */
-export async function askTool(given: string | undefined, person: Answers | null): Promise<string | null> {
+export async function askTool(given: string | undefined, person: Prompter | null): Promise<string | null> {
   return answered(
     given,
     person,
@@ -50,20 +49,20 @@ export function toolNameFault(name: string): string | null {
 
 async function answered(
   given: string | undefined,
-  person: Answers | null,
+  person: Prompter | null,
   question: string,
   flag: string,
   faultOf: (text: string) => string | null,
 ): Promise<string | null> {
   if (given === undefined && person === null)
-    return told(`nobody is here to ask. name it: ${flag}`, EXIT.usage);
+    return failNull(`nobody is here to ask. name it: ${flag}`, EXIT.usage);
   for (let text = given; ; text = undefined) {
-    const said = text ?? (await person?.plain(question)) ?? null;
-    if (said === null) return stopped();
+    const said = text ?? (await person?.text(question)) ?? null;
+    if (said === null) return canceled();
     const bare = said.trim();
     const fault = faultOf(bare);
     if (fault === null) return bare;
-    if (person === null) return told(fault, EXIT.usage);
-    tell(fault);
+    if (person === null) return failNull(fault, EXIT.usage);
+    notice(fault);
   }
 }

@@ -4,22 +4,21 @@ import { formatProblems } from "../../config/problems.ts";
 import { type Config, describeSource, type Tool } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
-import { fail } from "../fail.ts";
 import { add } from "../tools/add.ts";
 import { editConfig } from "../tools/edit.ts";
 import { readOwn } from "../tools/from.ts";
 import { rotateKey } from "../tools/rotate.ts";
 import { readInputs } from "../tools/stdin.ts";
-import { tell } from "../tools/tell.ts";
 import { freshToken } from "../tools/token-by-hand.ts";
 import { planTool } from "../tools/tool-settings.ts";
+import { fail, notice } from "../ui/messages.ts";
 import { tellNext } from "./next.ts";
 import { askTool, type InitOptions } from "./questions.ts";
 
 /** There is a config.yaml: it is never overwritten, and what it lacks is added. */
 export async function resume(paths: Paths, options: InitOptions): Promise<void> {
   const { config, problems, text } = await loadConfig(paths.config, { home: paths.home, strict: false });
-  tell(`${paths.config} is there already; nothing in it is overwritten`);
+  notice(`${paths.config} is there already; nothing in it is overwritten`);
   if (config === null) {
     // Without tools a file is no configuration yet, and that is all that may be wrong with it.
     const lacksTools = text !== null && planTool(text, paths.home, options.tool ?? "first", {}).ok;
@@ -34,7 +33,7 @@ export async function resume(paths: Paths, options: InitOptions): Promise<void> 
   const [first] = tools;
   if (first === undefined) return;
   const { length } = tools;
-  tell(
+  notice(
     length === 1 ? `${first.name} has its key and its token` : `all ${length} tools have a key and a token`,
   );
   await tellNext(paths, first.name);
@@ -64,7 +63,7 @@ async function complete(paths: Paths, config: Config, tool: Tool, options: InitO
   const found = await readOwn(tool.key, paths);
   // A variable may be set for the daemon alone.
   if (found !== null && !found.ok && tool.key.kind !== "env") {
-    tell(`${name} has no key yet: ${found.reason}`);
+    notice(`${name} has no key yet: ${found.reason}`);
     const gateway = config.gateways[tool.gateway];
     const flags = { key: options.keyStdin ?? false, token: false };
     const next = `keybearer tools rotate ${name} --key-stdin`;
@@ -77,12 +76,12 @@ async function complete(paths: Paths, config: Config, tool: Tool, options: InitO
       inputs.person?.close();
     }
   } else if (found === null)
-    tell(`${name}: whether its key is there was not looked at (${describeSource(tool.key)})`);
+    notice(`${name}: whether its key is there was not looked at (${describeSource(tool.key)})`);
   if (tool.tokens.length > 0 || tool.process !== null || tool.watchOnly) return true;
   const token = freshToken();
   const edited = await editConfig(paths.config, (text) => setToken(text, name, token.hash, "replace"));
   if (edited === null) return false;
   process.stdout.write(`${token.made}\n`);
-  tell(`the line above is the token of ${name}, shown this once; config.yaml holds its hash`);
+  notice(`the line above is the token of ${name}, shown this once; config.yaml holds its hash`);
   return true;
 }

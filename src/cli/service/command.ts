@@ -15,6 +15,7 @@ export function serviceCommand(): Command {
     )
     .option("-c, --config <file>", "another file than your own config.yaml")
     .option("--dry-run", "only print what would be written and run")
+    .option("-v, --verbose", "with --dry-run: print the comments of the files, too")
     .option("-y, --yes", "do not ask")
     .action(async (options: InstallOptions) => (await import("./install.ts")).install(options));
   service

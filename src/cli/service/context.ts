@@ -10,7 +10,7 @@ import { Launchd } from "../../service/launchd.ts";
 import { commandRunner, type RunCommand } from "../../service/service.ts";
 import type { InstalledService } from "../../service/spec.ts";
 import { Systemd } from "../../service/systemd.ts";
-import { fail } from "../fail.ts";
+import { fail } from "../ui/messages.ts";
 
 export type ServiceManager = Systemd | Launchd;
 

@@ -1,5 +1,5 @@
 import { existsSync, realpathSync } from "node:fs";
-import type { Config } from "../../config/schema.ts";
+import { type Config, DRAIN_MS } from "../../config/schema.ts";
 import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { prepareFolders } from "../../core/paths.ts";
@@ -8,11 +8,10 @@ import { notifyFault } from "../../service/notify.ts";
 import type { Plan, ServiceFile, Step } from "../../service/service.ts";
 import { createSpec, type ServiceSpec, specFault, stableNode, stablePackage } from "../../service/spec.ts";
 import type { NamespaceTrial } from "../../service/systemd.ts";
-import { atTerminal, saysYes } from "../ask.ts";
-import { fail } from "../fail.ts";
-import { saySentences } from "../say.ts";
-import { visibleLines } from "../table.ts";
-import { tell } from "../tools/tell.ts";
+import { fail, notice, printText } from "../ui/messages.ts";
+import { confirm } from "../ui/prompts.ts";
+import { isInteractive } from "../ui/terminal.ts";
+import { printableLines } from "../ui/text.ts";
 import {
   type ContextOptions,
   installContext,
@@ -28,12 +27,15 @@ import {
   startConflict,
   untilServing,
   usableConfig,
+  withDrainProgress,
 } from "./restart.ts";
 import { checkCommand, toolsByProcess, usualConfig } from "./status.ts";
 
 export interface InstallOptions {
   readonly config?: string;
   readonly dryRun?: boolean;
+  /** A dry run prints the comments of the files and the commands that it ran itself. */
+  readonly verbose?: boolean;
   readonly yes?: boolean;
 }
 
@@ -54,33 +56,47 @@ export async function install(options: InstallOptions, overrides: ContextOptions
   const fault = manager.kind === "systemd" ? notifyFault() : null;
   if (fault !== null) return fail(`${fault}\n${UNCHANGED}`, EXIT.failed);
   const conflict = await startConflict(paths, config, before);
-  if (conflict !== null) return fail(`${conflict.message}\n${UNCHANGED}`, conflict.exitCode);
-  tell(...context.kept);
+  if (conflict !== null && !options.dryRun)
+    return fail(`${conflict.message}\n${UNCHANGED}`, conflict.exitCode);
+  notice(...context.kept);
   const { spec, warnings, tried } = await specFor(context, config, manager, before.file);
   const badSpec = specFault(spec, manager.kind);
   if (badSpec !== null) return fail(`${badSpec}\n${UNCHANGED}`, EXIT.failed);
-  tell(...warnings);
-  if (options.dryRun) return printDryRun(context, manager, spec, tried);
+  notice(...warnings);
+  if (options.dryRun) {
+    if (options.verbose && tried !== null)
+      notice(`to find out what the unit may ask for, this was run: ${tried.map(quoteForShell).join(" ")}`);
+    const plan = await manager.planInstall(spec);
+    if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
+    const missing = [paths.state, paths.run].filter((folder) => !existsSync(folder));
+    printLines(missing.map((folder) => `would create the folder ${folder}`));
+    printSteps(plan.steps, options.verbose);
+    if (plan.before === "same") notice(`${manager.file} is up to date`);
+    const answer = await manager.available();
+    if (!answer.ok) notice(`it could not be installed now: ${answer.why}`);
+    if (conflict !== null) notice(`it could not be started now: ${conflict.message}`);
+    return;
+  }
 
   const faults = prepareFolders(paths);
   if (faults.length > 0) return fail(faults.join("\n"), EXIT.badConfig);
   const running = before.active === "running";
   const sources = await checkSources(context, manager, { config, spec, running });
-  tell(...sources.notes.map(sourceLine));
+  notice(...sources.notes.map(sourceLine));
   if (sources.none && !(await confirmWithoutKeys(options))) return;
   const plan = await manager.planInstall(spec);
   if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
-  const result = await manager.apply(plan.steps);
+  const result = await withDrainProgress(manager.apply(plan.steps), paths.socket, before.pid);
   if (!result.ok && result.next !== null) return fail(`${result.why}\n→ ${result.next}`, EXIT.failed);
   if (result.ok) printWritten(plan, manager.file);
   if (result.ok && before.file.kind === "ours" && before.file.service.config !== paths.config)
-    saySentences(`it used ${before.file.service.config} before, and uses ${paths.config} now`);
+    printText(`it used ${before.file.service.config} before, and uses ${paths.config} now`);
   const start = result.ok ? await untilServing(manager, paths.socket) : await notStarted(manager, result.why);
   if (!start.ok) return failNotServing(manager, start, checkCommand(paths.config, usualConfig(context)));
   printServing(start);
   printUnreadKeys(startedNotes(start.status.tools, manager.kind), sources.notes, usedTools(config).length);
   const linger = manager.kind === "systemd" ? await manager.lingerHint() : null;
-  if (linger !== null) saySentences(linger);
+  if (linger !== null) printText(linger);
 }
 
 interface SpecResult {
@@ -114,7 +130,7 @@ export async function specFor(
     }
   }
   return {
-    spec: createSpec({ node: node.path, main: main.path, paths, env, namespaces }),
+    spec: createSpec({ node: node.path, main: main.path, paths, env, namespaces, drainMs: DRAIN_MS }),
     warnings: [node.warning, main.warning, viewWarning].filter((warning) => warning !== null),
     tried,
   };
@@ -133,74 +149,66 @@ function realpath(path: string): string | null {
   }
 }
 
-async function printDryRun(
-  { paths }: ServiceContext,
-  manager: ServiceManager,
-  spec: ServiceSpec,
-  tried: readonly string[] | null,
-): Promise<void> {
-  if (tried !== null)
-    tell(`to find out what the unit may ask for, this was run: ${tried.map(quoteForShell).join(" ")}`);
-  const plan = await manager.planInstall(spec);
-  if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
-  const missing = [paths.state, paths.run].filter((folder) => !existsSync(folder));
-  printLines(missing.map((folder) => `would create the folder ${folder}`));
-  printSteps(plan.steps);
-  if (plan.before === "same") tell(`${manager.file} is up to date`);
-  const answer = await manager.available();
-  if (!answer.ok) tell(`it could not be installed now: ${answer.why}`);
-}
-
 /** What would be done, in order. */
-export function printSteps(steps: readonly Step[]): void {
+export function printSteps(steps: readonly Step[], verbose = false): void {
   printLines(
     steps.map((step) => {
-      if (step.kind === "write") return `would write ${step.file}:\n\n${step.text.trimEnd()}\n`;
       if (step.kind === "remove") return `would remove ${step.file}`;
-      return `would run ${step.argv.map(quoteForShell).join(" ")}`;
+      if (step.kind === "run") return `would run ${step.argv.map(quoteForShell).join(" ")}`;
+      const text = verbose ? step.text : withoutComments(step.text);
+      return `would write ${step.file}:\n\n${text.trim()}\n`;
     }),
   );
 }
 
+/** Of a unit or a property list. */
+function withoutComments(text: string): string {
+  return text
+    .replace(/<!--[\s\S]*?-->/g, "")
+    .replace(/^#.*$/gm, "")
+    .replace(/\n\s*\n/g, "\n")
+    .replace(/^\[/gm, "\n[");
+}
+
 function printLines(lines: readonly string[]): void {
-  for (const line of lines) process.stdout.write(`${visibleLines(line)}\n`);
+  for (const line of lines) process.stdout.write(`${printableLines(line)}\n`);
 }
 
 /** A service that can serve no tool is probably a mistake. */
 async function confirmWithoutKeys({ yes }: InstallOptions): Promise<boolean> {
   if (yes) return true;
-  if (!atTerminal()) {
+  if (!isInteractive()) {
     fail(
       `no tool would have a key. to install it anyway: keybearer service install --yes\n${UNCHANGED}`,
       EXIT.usage,
     );
     return false;
   }
-  if (await saysYes("no tool would have a key. install it anyway?")) return true;
+  if (await confirm("no tool would have a key. install it anyway?")) return true;
   fail(`not installed; ${UNCHANGED}`, EXIT.failed);
   return false;
 }
 
 function printWritten({ before, restarts }: Plan & { ok: true }, file: string): void {
   const restarted = restarts ? "; the running service was restarted after its requests finished" : "";
-  if (before === "none") saySentences(`installed ${file}`);
-  else if (before === "different") saySentences(`updated ${file}${restarted}`);
-  else saySentences(`${file} is up to date${restarted || "; nothing was written"}`);
+  if (before === "none") printText(`installed ${file}`);
+  else if (before === "different") printText(`updated ${file}${restarted}`);
+  else printText(`${file} is up to date${restarted || "; nothing was written"}`);
 }
 
 function printServing({ status, state }: Start & { ok: true }): void {
-  saySentences(`it runs as pid ${state.pid}, and answers on ${status.listen.join(" and ")}`);
+  printText(`it runs as pid ${state.pid}, and answers on ${status.listen.join(" and ")}`);
   if (status.version !== version())
-    tell(
+    notice(
       `the running one is keybearer ${status.version}, this one is ${version()} → keybearer service restart`,
     );
 }
 
 /** Without what the check before the start has printed already. */
 function printUnreadKeys(unread: readonly SourceNote[], printed: readonly SourceNote[], tools: number): void {
-  for (const note of unread) if (!printed.some(({ whose }) => whose === note.whose)) tell(sourceLine(note));
+  for (const note of unread) if (!printed.some(({ whose }) => whose === note.whose)) notice(sourceLine(note));
   if (tools > 0 && unread.length >= tools)
-    tell("no tool has a key: the service runs, but can serve none of them");
+    notice("no tool has a key: the service runs, but can serve none of them");
 }
 
 function sourceLine({ whose, what, next }: SourceNote): string {

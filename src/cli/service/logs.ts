@@ -1,8 +1,7 @@
 import { EXIT } from "../../core/errors.ts";
 import { readableLine } from "../../core/log.ts";
-import { fail } from "../fail.ts";
-import { endWithOutput } from "../output.ts";
-import { visible } from "../table.ts";
+import { exitOnClosedOutput, fail } from "../ui/messages.ts";
+import { printable } from "../ui/text.ts";
 import { type ContextOptions, installedContext, reachManager, type ServiceManager } from "./context.ts";
 
 export interface LogsOptions {
@@ -16,7 +15,7 @@ export async function logs(options: LogsOptions, overrides: ContextOptions = {})
     return fail(`-n takes a whole number, not "${options.lines}"`, EXIT.usage);
   const manager = await reachManager(await installedContext(overrides));
   if (manager === null) return;
-  endWithOutput();
+  exitOnClosedOutput();
   const interrupt = new AbortController();
   const onSignal = () => interrupt.abort();
   process.once("SIGINT", onSignal).once("SIGTERM", onSignal);
@@ -48,7 +47,7 @@ export async function lastLines(manager: ServiceManager, count: number): Promise
 
 /** A line that is not JSON comes from the service manager. */
 function readable(line: string): string {
-  return visible(line.startsWith("{") ? readableLine(line).trimEnd() : line);
+  return printable(line.startsWith("{") ? readableLine(line).trimEnd() : line);
 }
 
 /** For programs, every line is JSON. */

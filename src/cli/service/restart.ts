@@ -10,12 +10,10 @@ import { EXIT } from "../../core/errors.ts";
 import { type Paths, prepareFolders } from "../../core/paths.ts";
 import { portOwner } from "../../core/process-lookup.ts";
 import { isHealthy } from "../../service/health.ts";
-import type { ServiceState } from "../../service/service.ts";
+import type { Result, ServiceState } from "../../service/service.ts";
 import type { InstalledService } from "../../service/spec.ts";
 import { isTaken } from "../doctor/daemon-findings.ts";
-import { fail } from "../fail.ts";
-import { saySentences } from "../say.ts";
-import { tell } from "../tools/tell.ts";
+import { fail, notice, printText } from "../ui/messages.ts";
 import { type ContextOptions, installedContext, reachManager, type ServiceManager } from "./context.ts";
 import { lastLines } from "./logs.ts";
 import { checkCommand, describeExit, processNote } from "./status.ts";
@@ -38,20 +36,47 @@ export async function restart(overrides: ContextOptions = {}): Promise<void> {
   const config = await startableConfig(file.service, paths, kept);
   if (config === null) return;
   const note = processNote(config, before);
-  if (note !== null) tell(`${note.what} → ${note.next}`);
+  if (note !== null) notice(`${note.what} → ${note.next}`);
   const conflict = await startConflict(paths, config, before);
   if (conflict !== null) return fail(`${conflict.message}\n${kept}`, conflict.exitCode);
   // The unit's view of the file system does not let the daemon create them.
   const faults = prepareFolders(paths);
   if (faults.length > 0) return fail(faults.join("\n"), EXIT.badConfig);
-  const result = await manager.restart();
+  const result = await withDrainProgress(manager.restart(), paths.socket, before.pid);
   const start = result.ok ? await untilServing(manager, paths.socket) : await notStarted(manager, result.why);
   if (!start.ok) return failNotServing(manager, start, checkCommand(paths.config, shellPaths.config));
   const { version, listen } = start.status;
   const first = wasRunning ? "restarted after its requests finished: it" : "it";
-  saySentences(
+  printText(
     `${first} runs as pid ${start.state.pid}, keybearer ${version}, and answers on ${listen.join(" and ")}`,
   );
+}
+
+const PROGRESS_MS = 500;
+
+/** Waits for a change that stops the service, and prints how many requests its process still waits for. */
+export async function withDrainProgress(
+  change: Promise<Result>,
+  socket: string,
+  pid: number | null,
+): Promise<Result> {
+  let settled = false;
+  const end = () => {
+    settled = true;
+  };
+  const ended = change.then(end, end);
+  let printed = 0;
+  while (!settled && pid !== null) {
+    const asked = await askDaemon<Status>(socket, "GET", "/status", undefined, ANSWER_MS);
+    // Another pid is the new process, which has requests of its own.
+    const tools = asked.ok && asked.value.pid === pid ? asked.value.tools : [];
+    const count = tools.reduce((sum, { running }) => sum + running, 0);
+    if (count > 0 && count !== printed && !settled)
+      printText(`waiting for ${count} ${count === 1 ? "request" : "requests"} to finish`);
+    printed = count;
+    await Promise.race([ended, sleep(PROGRESS_MS, undefined, { ref: false })]);
+  }
+  return change;
 }
 
 /** The configuration of the installed service, if it can start with it. null: the reason was printed. */

@@ -1,6 +1,6 @@
 import { existsSync, realpathSync } from "node:fs";
 import { loadConfig } from "../../config/load.ts";
-import type { Config } from "../../config/schema.ts";
+import { type Config, DRAIN_MS } from "../../config/schema.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { quoteForShell } from "../../core/display.ts";
@@ -9,10 +9,11 @@ import { findPaths } from "../../core/paths.ts";
 import { version } from "../../core/version.ts";
 import { isHealthy } from "../../service/health.ts";
 import type { LastExit, ServiceState } from "../../service/service.ts";
-import { FORMAT, type InstalledService } from "../../service/spec.ts";
-import { screenOf } from "../columns.ts";
-import { type Note, noteInWords } from "../note.ts";
-import { ago, visible } from "../table.ts";
+import { FORMAT, type InstalledService, stopSecondsFor } from "../../service/spec.ts";
+import { formatNote, type Note } from "../ui/messages.ts";
+import { stdoutScreen } from "../ui/terminal.ts";
+import { printable } from "../ui/text.ts";
+import { ago } from "../ui/units.ts";
 import {
   type ContextOptions,
   createContext,
@@ -100,7 +101,7 @@ function fileNotes(
   context: ServiceContext,
 ): ServiceNote[] {
   const { paths, env } = context;
-  const { node, main, config, environment, format } = installed;
+  const { node, main, config, environment, stopSeconds, format } = installed;
   const notes: ServiceNote[] = [];
   if (!existsSync(node)) notes.push(note("node", true, `node is no longer at ${node}`, INSTALL));
   else if (!isSameFile(node, context.node))
@@ -117,6 +118,11 @@ function fileNotes(
     const folder = environment.KEYBEARER_HOME ?? "the usual folders";
     const what = `its files are in ${folder}, and this shell has another KEYBEARER_HOME`;
     notes.push(note("home", false, what, INSTALL));
+  }
+  // A shorter time ends in SIGKILL while requests finish: streams break off, and their records are lost.
+  if (stopSeconds !== null && stopSeconds < stopSecondsFor(DRAIN_MS)) {
+    const what = `it is killed ${stopSeconds} s after a stop, but requests may take ${DRAIN_MS / 1000} s to finish`;
+    notes.push(note("stop-timeout", false, what, INSTALL));
   }
   if (format < FORMAT) notes.push(note("older", false, "an older keybearer wrote its file", INSTALL));
   if (!enabled) notes.push(note("disabled", false, "it does not start at your login", INSTALL));
@@ -244,7 +250,7 @@ export async function status(
   const manager = await reachManager(context);
   if (manager === null) return;
   const report = await examineService(context, manager);
-  const { width } = screenOf(process.env, process.stdout.columns);
+  const { width } = stdoutScreen();
   process.stdout.write(
     options.json
       ? `${JSON.stringify(jsonOf(report), null, 2)}\n`
@@ -276,12 +282,12 @@ async function printUnavailable({ manager }: ServiceContext): Promise<boolean> {
 function linesOf(report: ServiceReport, width: number, now: number): string[] {
   const { state, installed, path, asked, own } = report;
   if (state.file.kind === "none") return notInstalledLines(report);
-  const lines = [`${installed === null ? "not keybearer's" : "installed"}: ${visible(path)}`];
+  const lines = [`${installed === null ? "not keybearer's" : "installed"}: ${printable(path)}`];
   if (installed !== null) {
     const { node, main, config, environment } = installed;
-    lines.push(`  starts ${visible(`${node} ${main}`)}`, `  with ${visible(config)}`);
+    lines.push(`  starts ${printable(`${node} ${main}`)}`, `  with ${printable(config)}`);
     if (environment.KEYBEARER_HOME !== undefined)
-      lines.push(`  and its files in ${visible(environment.KEYBEARER_HOME)}`);
+      lines.push(`  and its files in ${printable(environment.KEYBEARER_HOME)}`);
     if (report.namespaces === false)
       lines.push(
         "  without a read-only view of the file system: process: is used, or the system did not grant it at the installation",
@@ -289,18 +295,18 @@ function linesOf(report: ServiceReport, width: number, now: number): string[] {
   }
   const pid = state.pid === null ? "" : `, pid ${state.pid}`;
   const since = state.since === null ? "" : `, for ${ago(now - state.since)}`;
-  lines.push(`${visible(state.description)}${pid}${since}${startCount(report)}`);
+  lines.push(`${printable(state.description)}${pid}${since}${startCount(report)}`);
   if (asked.ok && own) {
     const on = asked.value.listen.join(" and ");
-    lines.push(`keybearer ${visible(asked.value.version)}, on ${on}${report.answers ? ", answers" : ""}`);
+    lines.push(`keybearer ${printable(asked.value.version)}, on ${on}${report.answers ? ", answers" : ""}`);
   }
   if (state.enabled) lines.push("starts at your login");
-  for (const each of report.notes) lines.push("", noteInWords(each, width));
+  for (const each of report.notes) lines.push("", formatNote(each, width));
   return lines;
 }
 
 function notInstalledLines({ path, asked, own }: ServiceReport): string[] {
-  const lines = [`not installed: there is no ${visible(path)}`, `→ ${INSTALL}`];
+  const lines = [`not installed: there is no ${printable(path)}`, `→ ${INSTALL}`];
   if (!asked.ok) return lines;
   const { pid } = asked.value;
   if (own) return [...lines, `the service that was started from it still runs, as pid ${pid}`];

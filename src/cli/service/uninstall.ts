@@ -8,9 +8,9 @@ import type { Status } from "../../control/status.ts";
 import { quoteForShell } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
-import { atTerminal, saysYes } from "../ask.ts";
-import { fail } from "../fail.ts";
-import { say, saySentences } from "../say.ts";
+import { fail, print, printText } from "../ui/messages.ts";
+import { confirm } from "../ui/prompts.ts";
+import { isInteractive } from "../ui/terminal.ts";
 import {
   type ContextOptions,
   installedContext,
@@ -19,6 +19,7 @@ import {
   type ServiceManager,
 } from "./context.ts";
 import { printSteps } from "./install.ts";
+import { withDrainProgress } from "./restart.ts";
 
 export interface UninstallOptions {
   readonly purge?: boolean;
@@ -33,7 +34,7 @@ export async function uninstall(options: UninstallOptions, overrides: ContextOpt
   const context = await installedContext(overrides);
   const { manager, paths } = context;
   const asks = options.purge === true && !options.yes && !options.dryRun;
-  if (asks && !atTerminal())
+  if (asks && !isInteractive())
     return fail(
       `there is no terminal to ask at. if you are sure: keybearer service uninstall --purge --yes\n${UNCHANGED}`,
       EXIT.usage,
@@ -44,11 +45,11 @@ export async function uninstall(options: UninstallOptions, overrides: ContextOpt
   if (options.dryRun) return printDryRun(manager, purge);
   if (asks && purge !== null) {
     printPurge(purge, "to be removed:");
-    if (!(await saysYes("remove the service and all of this, for good?")))
+    if (!(await confirm("remove the service and all of this, for good?")))
       return fail(`not removed; ${UNCHANGED}`, EXIT.failed);
   }
   if (manager !== null && !(await removeService(context, manager))) return;
-  if (purge === null) return saySentences(`${paths.config} and the usage log stay (--purge removes them)`);
+  if (purge === null) return printText(`${paths.config} and the usage log stay (--purge removes them)`);
   await runPurge(context, purge);
 }
 
@@ -56,7 +57,7 @@ async function printDryRun(manager: ServiceManager | null, purge: Purge | null):
   const plan = await manager?.planRemoval();
   if (plan?.ok === false) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
   if (plan !== undefined && plan.steps.length > 0) printSteps(plan.steps);
-  else saySentences("the service is not installed");
+  else printText("the service is not installed");
   if (purge !== null) printPurge(purge, "would remove");
 }
 
@@ -68,16 +69,17 @@ async function removeService(context: ServiceContext, manager: ServiceManager): 
     return false;
   }
   if (plan.steps.length === 0) {
-    saySentences(`the service is not installed: there is no ${manager.file}`);
+    printText(`the service is not installed: there is no ${manager.file}`);
     return true;
   }
   if ((await reachManager(context)) === null) return false;
-  const result = await manager.apply(plan.steps);
+  const { pid } = await manager.state();
+  const result = await withDrainProgress(manager.apply(plan.steps), context.paths.socket, pid);
   if (!result.ok) {
     fail(`${result.why}\n→ ${result.next ?? "keybearer service status"}`, EXIT.failed);
     return false;
   }
-  saySentences(`the service is stopped, and ${manager.file} is removed`);
+  printText(`the service is stopped, and ${manager.file} is removed`);
   return true;
 }
 
@@ -255,9 +257,9 @@ async function runPurge({ paths }: ServiceContext, purge: Purge): Promise<void> 
 }
 
 function printPurge({ files, leaves }: Purge, verb: string): void {
-  say(...files.map((path) => `${verb} ${path}`), ...leaves.map((reason) => `stays: ${reason}`));
+  print(...files.map((path) => `${verb} ${path}`), ...leaves.map((reason) => `stays: ${reason}`));
   if (files.length > 0)
-    saySentences("a key that was stored here still works: delete it in the gateway's console");
+    printText("a key that was stored here still works: delete it in the gateway's console");
 }
 
 function exists(path: string): boolean {

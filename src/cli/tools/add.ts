@@ -2,8 +2,8 @@ import { readText } from "../../config/load.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
-import type { Answers } from "../ask.ts";
-import { fail } from "../fail.ts";
+import { canceled, fail, failNull, notice } from "../ui/messages.ts";
+import type { Prompter } from "../ui/prompts.ts";
 import { editConfig } from "./edit.ts";
 import { whenInForce } from "./effect.ts";
 import { fromConflict, readFrom, readNamed } from "./from.ts";
@@ -12,9 +12,7 @@ import { keepKey } from "./keep-key.ts";
 import { chooseStore, freePlace, sourceText } from "./key-place.ts";
 import { type NewKey, newKey, tried } from "./new-key.ts";
 import { type Inputs, readInputs } from "./stdin.ts";
-import { tell } from "./tell.ts";
 import { type TokenForTool, tokenFor } from "./token-by-hand.ts";
-import { stopped, told } from "./told.ts";
 import { type Planned, planTool, type ToolOptions } from "./tool-settings.ts";
 
 export interface AddOptions extends ToolOptions {
@@ -55,13 +53,13 @@ export async function add(name: string, options: AddOptions): Promise<void> {
 
 async function planned(paths: Paths, name: string, options: AddOptions): Promise<Plan | null> {
   const conflict = fromConflict(options);
-  if (conflict !== null) return told(conflict, EXIT.usage);
+  if (conflict !== null) return failNull(conflict, EXIT.usage);
   const read = await readText(paths.config);
   if (read.text === null)
-    return told(read.found ? read.fault : `${read.fault} → keybearer init`, EXIT.failed);
+    return failNull(read.found ? read.fault : `${read.fault} → keybearer init`, EXIT.failed);
   const plan = planTool(read.text, paths.home, name, options);
   if (plan.ok) return plan;
-  return told(plan.reason, plan.bad === "options" ? EXIT.usage : EXIT.failed);
+  return failNull(plan.reason, plan.bad === "options" ? EXIT.usage : EXIT.failed);
 }
 
 /** With the settings known to be good: the token, the key, and one save. */
@@ -122,28 +120,28 @@ async function addFrom(
   paths: Paths,
   { gateway, config, tool: { name } }: Plan,
   { from, probe }: { readonly from: string; readonly probe: boolean },
-  person: Answers | null,
+  person: Prompter | null,
   write: Write,
 ): Promise<Omit<Added, "token"> | null> {
   const named = readFrom(from, paths.home);
-  if ("fault" in named) return told(named.fault, EXIT.usage);
+  if ("fault" in named) return failNull(named.fault, EXIT.usage);
   const { source } = named;
   const found = await readNamed(source, paths);
   if (!found.ok) {
     // A variable may be set for the daemon alone.
-    if (probe && source.kind !== "env") return told(`${found.reason}\nnothing was changed`, EXIT.failed);
-    if (probe) tell(`not tried: ${found.reason}`);
+    if (probe && source.kind !== "env") return failNull(`${found.reason}\nnothing was changed`, EXIT.failed);
+    if (probe) notice(`not tried: ${found.reason}`);
     return (await write(from)) ? { source: from, key: null } : null;
   }
   const origins = originsFor(config, name, paths);
   const held = await holdOf(paths, { tool: name, source, origins }, found.key);
   if (held !== null) {
     // The tool may be written down: the daemon holds its key as well, until a person says yes.
-    tell(`not tried: ${holdInWords(held)} → keybearer trust ${name}`);
+    notice(`not tried: ${holdInWords(held)} → keybearer trust ${name}`);
     return (await write(from)) ? { source: from, key: { key: found.key, models: null } } : null;
   }
   const outcome = await tried({ gateway, person, probe }, found.key, false);
-  if (typeof outcome === "string") return stopped();
+  if (typeof outcome === "string") return canceled();
   if (outcome === null) return null;
   return (await write(from)) ? { source: from, key: outcome } : null;
 }
@@ -160,17 +158,17 @@ async function report(paths: Paths, name: string, plan: Plan, added: Added, json
     const rest = { source, token: token.made, models: key?.models ?? null };
     process.stdout.write(`${JSON.stringify({ ...data, ...rest }, null, 2)}\n`);
   } else if (token.made !== null) process.stdout.write(`${token.made}\n`);
-  tell(
+  notice(
     `${name} is added to ${paths.config}; its key${key === null ? "" : ` ${key.key.fingerprint}`}: ${source}`,
   );
   if (plan.newGroup !== null)
-    tell(
+    notice(
       `group ${plan.newGroup} is new there: multiplier 1 and all models, until you write what the console shows ` +
         `→ gateways.${plan.gateway.name}.groups.${plan.newGroup}`,
     );
-  if (token.made !== null) tell("its token is the line above, shown this once; config.yaml holds its hash");
+  if (token.made !== null) notice("its token is the line above, shown this once; config.yaml holds its hash");
   const effect = await whenInForce(paths, name, (tool) => tool !== undefined);
   if (effect.state === "not in force") return fail(`but ${effect.reason}`, EXIT.failed);
-  if (effect.state === "in force" && effect.tool?.why) tell(`but ${effect.tool.why} → ${effect.tool.next}`);
-  tell(`next: keybearer use ${name}${effect.state === "not running" ? ", and keybearer run" : ""}`);
+  if (effect.state === "in force" && effect.tool?.why) notice(`but ${effect.tool.why} → ${effect.tool.next}`);
+  notice(`next: keybearer use ${name}${effect.state === "not running" ? ", and keybearer run" : ""}`);
 }

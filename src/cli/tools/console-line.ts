@@ -1,8 +1,7 @@
 import type { ToolConsoleFacts } from "../../mirror/report/shape.ts";
-import { wrapped } from "../columns.ts";
 import { keyFacts } from "../keys.ts";
-import { money } from "../mirror/amounts.ts";
-import { ago, visible } from "../table.ts";
+import { printable, wrap } from "../ui/text.ts";
+import { ago, money } from "../ui/units.ts";
 
 const INDENT = "    ";
 /** Older than this, what the console said may no longer hold. */
@@ -20,7 +19,7 @@ export function consoleLines(facts: ToolConsoleFacts | null, now: number, width:
   if (parts.length === 0) return [];
   const age = now - facts.as_of;
   if (age >= STALE_MS) parts.push(`as of ${ago(age)} ago`);
-  return wrapped(visible(`console: ${parts.join(", ")}`), width - INDENT.length)
+  return wrap(printable(`console: ${parts.join(", ")}`), width - INDENT.length)
     .split("\n")
     .map((line) => `${INDENT}${line}`);
 }

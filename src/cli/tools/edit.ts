@@ -1,6 +1,6 @@
 import { type Edited, editFile, editFileIfConfirmed, type NotEdited } from "../../config/edit-file.ts";
 import { EXIT } from "../../core/errors.ts";
-import { told } from "./told.ts";
+import { failNull } from "../ui/messages.ts";
 
 /** Works without a daemon, and a running one sees the save. null: it has been told why nothing was changed. */
 export async function editConfig<Result extends { readonly ok: true; readonly text: string }>(
@@ -11,5 +11,5 @@ export async function editConfig<Result extends { readonly ok: true; readonly te
   const edited = await (confirm === undefined
     ? editFile(file, edit)
     : editFileIfConfirmed(file, edit, confirm));
-  return edited === null || edited.ok ? edited : told(edited.reason, EXIT.failed);
+  return edited === null || edited.ok ? edited : failNull(edited.reason, EXIT.failed);
 }

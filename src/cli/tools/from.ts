@@ -1,4 +1,4 @@
-import { formatScalar } from "../../config/edit.ts";
+import { formatScalar } from "../../config/edit-layout.ts";
 import { parseConfig } from "../../config/parse.ts";
 import type { KeySource } from "../../config/schema.ts";
 import type { Paths } from "../../core/paths.ts";

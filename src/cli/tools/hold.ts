@@ -3,7 +3,7 @@ import type { Config, KeySource } from "../../config/schema.ts";
 import { systemClock } from "../../core/clock.ts";
 import type { Paths } from "../../core/paths.ts";
 import { Secret } from "../../core/secret.ts";
-import { wantsOf } from "../../daemon/reload.ts";
+import { wantedKeys } from "../../daemon/reload.ts";
 import { type Held, Trust } from "../../keys/trust.ts";
 
 /** A key that the daemon would hold: what it would hold must not be sent by a command either. */
@@ -46,7 +46,7 @@ export async function movedTool(
   const { trust, lost } = await pinsOf(paths);
   // Then every key that is not known is held, whichever address it goes to.
   if (lost) return null;
-  for (const want of wantsOf(config, paths)) {
+  for (const want of wantedKeys(config, paths)) {
     if (!Object.hasOwn(config.tools, want.name) || !isMeant(want.name)) continue;
     // Nobody's key, so that it is the tool's name that is judged.
     const secret = new Secret(randomBytes(24).toString("hex"));
@@ -57,7 +57,7 @@ export async function movedTool(
 }
 
 export function originsFor(config: Config, tool: string, paths: Paths): readonly string[] {
-  return wantsOf(config, paths).find(({ name }) => name === tool)?.origins ?? [];
+  return wantedKeys(config, paths).find(({ name }) => name === tool)?.origins ?? [];
 }
 
 export function holdInWords({ what, from, to }: Held): string {

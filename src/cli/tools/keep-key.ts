@@ -4,9 +4,8 @@ import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { forgetKey, type KeyPlace, storeKey } from "../../keys/store.ts";
-import { fail } from "../fail.ts";
+import { fail, notice } from "../ui/messages.ts";
 import { isSameSource } from "./key-place.ts";
-import { tell } from "./tell.ts";
 import { deferSignals } from "./to-the-end.ts";
 
 /**
@@ -40,7 +39,7 @@ export function keepKey(
 
 async function takeAway(place: KeyPlace): Promise<void> {
   const gone = await forgetKey(place, { env: process.env });
-  if (!gone.ok) tell(`the key that was just stored is still in ${describeSource(place)}: ${gone.reason}`);
+  if (!gone.ok) notice(`the key that was just stored is still in ${describeSource(place)}: ${gone.reason}`);
 }
 
 /** A file that cannot be understood may name it. */

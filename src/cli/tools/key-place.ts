@@ -7,9 +7,8 @@ import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { isInside, readKey } from "../../keys/sources.ts";
 import { type KeyPlace, keychainThere, whyNotStored } from "../../keys/store.ts";
-import type { Answers } from "../ask.ts";
-import { tell } from "./tell.ts";
-import { stopped, told } from "./told.ts";
+import { canceled, failNull, notice } from "../ui/messages.ts";
+import type { Prompter } from "../ui/prompts.ts";
 
 export type Store = KeyPlace["kind"];
 
@@ -24,11 +23,11 @@ export interface StoreOptions {
  */
 export async function chooseStore(
   options: StoreOptions,
-  person: Answers | null,
+  person: Prompter | null,
   before: Store | null = null,
 ): Promise<Store | null> {
   if (options.store !== undefined && options.store !== "file" && options.store !== "keychain")
-    return told("--store takes keychain or file", EXIT.usage);
+    return failNull("--store takes keychain or file", EXIT.usage);
   const wish = options.store ?? before;
   if (wish === "file") return "file";
   const { there, why } = await keychainThere({ env: process.env });
@@ -38,25 +37,25 @@ export async function chooseStore(
   const fault = there ? await whyNotStored({ env: process.env }) : (why ?? "there is no keychain here");
   if (fault === null) return "keychain";
   if (asked !== null && options.store === undefined) {
-    tell(fault);
+    notice(fault);
     return askStore(asked, "file");
   }
-  return told(
+  return failNull(
     `${fault} → --store file keeps the key in a file of your own\nnothing was changed`,
     EXIT.failed,
   );
 }
 
 /** Until it is a place that takes a key. */
-async function askStore(person: Answers, usual: Store): Promise<Store | null> {
-  const answer = await person.plain(`where to keep the key, keychain or file [${usual}]: `);
-  if (answer === null) return stopped();
+async function askStore(person: Prompter, usual: Store): Promise<Store | null> {
+  const answer = await person.text(`where to keep the key, keychain or file [${usual}]: `);
+  if (answer === null) return canceled();
   const said = answer.trim().toLowerCase() || usual;
   if (said === "file") return "file";
   if (said !== "keychain") return askStore(person, usual);
   const fault = await whyNotStored({ env: process.env });
   if (fault === null) return "keychain";
-  tell(fault);
+  notice(fault);
   return askStore(person, "file");
 }
 

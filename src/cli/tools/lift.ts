@@ -8,10 +8,8 @@ import { findPaths } from "../../core/paths.ts";
 import type { Kind } from "../../limits/counters.ts";
 import { endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
-import { atTerminal } from "../ask.ts";
-import { screenOf } from "../columns.ts";
-import { fail } from "../fail.ts";
-import { say } from "../say.ts";
+import { fail, print } from "../ui/messages.ts";
+import { isInteractive, stdoutScreen } from "../ui/terminal.ts";
 import { amountOf, limitLines } from "./limit-lines.ts";
 
 interface LiftOptions {
@@ -26,7 +24,7 @@ export async function lift(name: string, options: LiftOptions): Promise<void> {
   const asked = readLift(options, now);
   if ("fault" in asked) return fail(asked.fault, EXIT.usage);
   // A limit that holds a program must not be moved by that program: a person at a terminal has to.
-  if (!atTerminal())
+  if (!isInteractive())
     return fail(
       `lift wants a person at a terminal. open one and type: keybearer tools lift ${name} …`,
       EXIT.usage,
@@ -43,8 +41,8 @@ export async function lift(name: string, options: LiftOptions): Promise<void> {
   const { kind, amount: extra, until } = asked;
   const lifted = levels.filter(({ limit }) => limit === kind);
   const span = until === null ? "" : ` ${eachWindow(lifted)} until ${endInWords(until, systemCalendar)}`;
-  say(`${tool} has ${amountOf(kind, extra)} more${span}`);
-  say(...limitLines(lifted, now, screenOf(process.env, process.stdout.columns)));
+  print(`${tool} has ${amountOf(kind, extra)} more${span}`);
+  print(...limitLines(lifted, now, stdoutScreen()));
 }
 
 /** in each day and each month: said, because up to a day far off it is given many times over. */

@@ -1,7 +1,8 @@
 import type { LimitStatus } from "../../control/tool-status.ts";
 import { amountInWords, durationInWords } from "../../limits/format.ts";
 import { type Calendar, systemCalendar } from "../../limits/windows.ts";
-import { type Column, fitted, type Screen } from "../columns.ts";
+import { type Column, layoutTable } from "../ui/table.ts";
+import type { Screen } from "../ui/terminal.ts";
 
 const INDENT = "    ";
 const GAUGE_WIDTH = 8;
@@ -16,11 +17,11 @@ export function limitLines(
   calendar: Calendar = systemCalendar,
 ): string[] {
   if (limits.length === 0) return [];
-  const column = (goes: number, cell: (limit: LimitStatus) => string, right = false): Column => ({
+  const column = (dropOrder: number, cell: (limit: LimitStatus) => string, right = false): Column => ({
     head: "",
     cells: limits.map(cell),
     right,
-    goes,
+    dropOrder,
   });
   const columns = [
     column(0, nameOf),
@@ -31,8 +32,8 @@ export function limitLines(
     ),
     column(3, ({ limit, held }) => (held ? `${short(limit, held)} held` : "")),
   ].filter(({ cells }) => cells.some((cell) => cell !== ""));
-  const [, ...lines] = fitted(columns, width - INDENT.length, { sum: false }).split("\n");
-  return lines.map((line) => `${INDENT}${line}`);
+  const { lines } = layoutTable(columns, width - INDENT.length);
+  return lines.slice(1).map((line) => `${INDENT}${line}`);
 }
 
 /** requests/minute, concurrent, quota: as in config.yaml. */

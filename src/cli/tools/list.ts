@@ -7,9 +7,8 @@ import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import { endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
-import { type Screen, screenOf } from "../columns.ts";
-import { fail } from "../fail.ts";
-import { type Note, noteInWords } from "../note.ts";
+import { fail, formatNote, type Note } from "../ui/messages.ts";
+import { type Screen, stdoutScreen } from "../ui/terminal.ts";
 import { consoleLines } from "./console-line.ts";
 import { limitLines, nameOf, whenInWords } from "./limit-lines.ts";
 import { toolTable } from "./tool-table.ts";
@@ -32,12 +31,13 @@ export async function list(options: { json?: boolean }): Promise<void> {
     tools = Object.values(config.tools).map((tool) => toolStatusOffline(tool, config, now));
   }
   if (options.json) process.stdout.write(`${JSON.stringify(tools, null, 2)}\n`);
-  else process.stdout.write(listInWords(tools, now, screenOf(process.env, process.stdout.columns)));
+  else process.stdout.write(listInWords(tools, now, stdoutScreen()));
 }
 
 /** Each tool on a line, its limits and its console's word below it, and at the end what needs the person. */
 export function listInWords(tools: readonly ToolStatus[], now: number, screen: Screen): string {
-  const [head = "", ...rows] = toolTable(tools, now, screen.width);
+  const { lines: table, note } = toolTable(tools, now, screen.width);
+  const [head = "", ...rows] = table;
   // Made together, so that they stand below each other.
   const limits = limitLines(
     tools.flatMap((tool) => tool.limits),
@@ -52,8 +52,9 @@ export function listInWords(tools: readonly ToolStatus[], now: number, screen: S
       // A daemon that was started before an update does not tell it.
       ...consoleLines(tool.console ?? null, now, screen.width),
     );
+  if (note !== null) lines.push(note);
   const notes = tools.flatMap((tool) => notesOf(tool, now));
-  if (notes.length > 0) lines.push("", ...notes.map((note) => noteInWords(note, screen.width)));
+  if (notes.length > 0) lines.push("", ...notes.map((note) => formatNote(note, screen.width)));
   return `${lines.join("\n")}\n`;
 }
 

@@ -1,18 +1,18 @@
 import type { Gateway } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
 import { keyFault, Secret } from "../../core/secret.ts";
+import { NO_MODELS } from "../../doctor/key-messages.ts";
 import { probeKey, withOwnConnections } from "../../doctor/probe.ts";
 import { count } from "../../usage/reports/format.ts";
-import type { Answers } from "../ask.ts";
+import { canceled, failNull, notice } from "../ui/messages.ts";
+import type { Prompter } from "../ui/prompts.ts";
 import { type Hold, holdInWords } from "./hold.ts";
-import { tell } from "./tell.ts";
-import { stopped, told } from "./told.ts";
 
 export interface KeyWish {
   readonly tool: string;
   readonly gateway: Gateway;
   /** Somebody who can be asked; null: the key comes from `given`. */
-  readonly person: Answers | null;
+  readonly person: Prompter | null;
   readonly given: string | null;
   readonly probe: boolean;
   /** Whether trust would hold this key; null: it may be sent to the gateway. */
@@ -31,17 +31,17 @@ export async function newKey(wish: KeyWish): Promise<NewKey | null>;
 export async function newKey(wish: KeyWish, mayMove = false): Promise<NewKey | "address" | null> {
   for (;;) {
     const text = await keyText(wish);
-    if (text === null) return stopped();
+    if (text === null) return canceled();
     const key = new Secret(text);
     const held = faultOf(text) === null ? await wish.holdOn(key) : null;
     const fault = held?.known ? strange(held) : faultOf(text);
     if (fault !== null) {
       if (wish.person === null) return failed(fault);
-      tell(fault);
+      notice(fault);
       continue;
     }
     if (held !== null) {
-      tell(`not tried: ${holdInWords(held)} → keybearer trust ${wish.tool}`);
+      notice(`not tried: ${holdInWords(held)} → keybearer trust ${wish.tool}`);
       return { key, models: null };
     }
     const outcome = await tried(wish, key, mayMove);
@@ -55,22 +55,22 @@ export async function tried(
   mayMove: boolean,
 ): Promise<NewKey | "again" | "address" | null> {
   if (!probe) return { key, models: null };
-  tell(`asking ${gateway.baseUrl} for its models with key ${key.fingerprint} …`);
+  notice(`asking ${gateway.baseUrl} for its models with key ${key.fingerprint} …`);
   const answer = await withOwnConnections((deps) => probeKey(deps, gateway, key));
   if (answer.ok) {
     const { length } = answer.models;
-    tell(
+    notice(
       length === 0
-        ? "warning: the gateway takes the key but lists no models, so requests will be refused → choose another group for the key in the console"
-        : `the gateway takes the key and lists ${count(length, "model")}`,
+        ? `warning: ${NO_MODELS.what} → ${NO_MODELS.next}`
+        : `the gateway accepts the key and lists ${count(length, "model")}`,
     );
     return { key, models: answer.models };
   }
-  tell(`${answer.why} → ${answer.next}`);
+  notice(`${answer.why} → ${answer.next}`);
   if (person === null) return failed("the key does not work yet. to go on all the same: --no-probe");
   const move = mayMove ? "a: another address, " : "";
   for (;;) {
-    const said = await person.plain(`k: type the key again, ${move}g: go on all the same, s: stop [k]: `);
+    const said = await person.text(`k: type the key again, ${move}g: go on all the same, s: stop [k]: `);
     switch (said?.trim().toLowerCase()) {
       case "":
       case "k":
@@ -82,7 +82,7 @@ export async function tried(
         break;
       case "s":
       case undefined:
-        return stopped();
+        return canceled();
     }
   }
 }
@@ -91,7 +91,7 @@ export async function tried(
 async function keyText({ tool, gateway, person, given }: KeyWish): Promise<string | null> {
   if (person === null) return (given ?? "").trim();
   const { host } = new URL(gateway.baseUrl);
-  const typed = await person.hidden(`key for ${tool} from the console of ${host} (not shown): `);
+  const typed = await person.secret(`key for ${tool} from the console of ${host} (not shown): `);
   return typed === null ? null : typed.trim();
 }
 
@@ -107,5 +107,5 @@ export function strange(held: Hold): string {
 }
 
 export function failed(reason: string): null {
-  return told(`${reason}\nnothing was changed`, EXIT.failed);
+  return failNull(`${reason}\nnothing was changed`, EXIT.failed);
 }

@@ -3,10 +3,10 @@ import { loadConfig } from "../../config/load.ts";
 import { type Config, describeSource } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
-import { atTerminal, saysYes } from "../ask.ts";
-import { fail } from "../fail.ts";
-import { saySentences } from "../say.ts";
-import { visible } from "../table.ts";
+import { fail, printText } from "../ui/messages.ts";
+import { confirm } from "../ui/prompts.ts";
+import { isInteractive } from "../ui/terminal.ts";
+import { printable } from "../ui/text.ts";
 import { editConfig } from "./edit.ts";
 import { whenInForce } from "./effect.ts";
 import { isSameSource } from "./key-place.ts";
@@ -21,7 +21,7 @@ interface RemoveOptions {
 export async function remove(name: string, options: RemoveOptions): Promise<void> {
   const paths = findPaths({ config: options.config });
   const { config: file, home } = paths;
-  if (!options.yes && !atTerminal())
+  if (!options.yes && !isInteractive())
     return fail(`nobody is here to ask. if you are sure: keybearer tools remove ${name} --yes`, EXIT.usage);
   // Read before it goes; and only for the words at the end, so that a file with problems can be edited as well.
   const { config } = await loadConfig(file, { home, strict: false });
@@ -32,7 +32,7 @@ export async function remove(name: string, options: RemoveOptions): Promise<void
   );
   if (edited === null) return;
   const { commentAbove } = edited.result;
-  saySentences(
+  printText(
     `${name} is removed from ${file}: its tokens are dead, its records stay in the usage log`,
     ...(commentAbove ? ["comments that stood above it are still there"] : []),
     whereTheKeyIs(config, name),
@@ -42,7 +42,7 @@ export async function remove(name: string, options: RemoveOptions): Promise<void
 }
 
 async function saysRemove(name: string, file: string): Promise<boolean> {
-  if (await saysYes(visible(`remove ${name} from ${file}?`))) return true;
+  if (await confirm(printable(`remove ${name} from ${file}?`))) return true;
   fail("not removed; nothing changed", EXIT.failed);
   return false;
 }

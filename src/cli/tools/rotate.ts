@@ -8,7 +8,7 @@ import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { forgetKey, type KeyPlace } from "../../keys/store.ts";
-import { fail } from "../fail.ts";
+import { canceled, fail, failNull, notice } from "../ui/messages.ts";
 import { editConfig } from "./edit.ts";
 import { type Effect, whenInForce } from "./effect.ts";
 import { fromConflict, readFrom, readNamed, readOwn } from "./from.ts";
@@ -17,9 +17,7 @@ import { isNamed, keepKey } from "./keep-key.ts";
 import { chooseStore, freePlace, isSameSource, ownPlace, sourceText } from "./key-place.ts";
 import { failed, newKey, strange, tried } from "./new-key.ts";
 import { type Inputs, readInputs } from "./stdin.ts";
-import { tell } from "./tell.ts";
 import { deferSignals } from "./to-the-end.ts";
-import { stopped, told } from "./told.ts";
 
 export interface RotateOptions {
   readonly keyStdin?: boolean;
@@ -57,19 +55,19 @@ export async function rotate(name: string, options: RotateOptions): Promise<void
 async function rotationOf(name: string, options: RotateOptions): Promise<Rotation | null> {
   const paths = findPaths({ config: options.config });
   const conflict = fromConflict(options);
-  if (conflict !== null) return told(conflict, EXIT.usage);
+  if (conflict !== null) return failNull(conflict, EXIT.usage);
   const { config, problems, found } = await loadConfig(paths.config, { home: paths.home, strict: false });
-  if (!found) return told(`there is no ${paths.config} → keybearer init`, EXIT.failed);
-  if (config === null) return told(formatProblems(paths.config, problems), EXIT.badConfig);
+  if (!found) return failNull(`there is no ${paths.config} → keybearer init`, EXIT.failed);
+  if (config === null) return failNull(formatProblems(paths.config, problems), EXIT.badConfig);
   const tool = config.tools[name];
   const gateway = config.gateways[tool?.gateway ?? ""];
   if (tool === undefined || gateway === undefined) {
     const names = Object.keys(config.tools).join(", ");
-    return told(`there is no tool ${name} in config.yaml; its tools are ${names}`, EXIT.failed);
+    return failNull(`there is no tool ${name} in config.yaml; its tools are ${names}`, EXIT.failed);
   }
   const elsewhere =
     options.from === undefined && options.store === undefined ? changeThere(tool, paths) : null;
-  return elsewhere === null ? { paths, config, tool, gateway, options } : told(elsewhere, EXIT.failed);
+  return elsewhere === null ? { paths, config, tool, gateway, options } : failNull(elsewhere, EXIT.failed);
 }
 
 /** What keybearer did not put there it does not change; null: it did. */
@@ -137,7 +135,7 @@ async function typedKey(rotation: Rotation, inputs: Inputs, old: Secret | null):
   if (found === null) return null;
   const { key, models } = found;
   if (old?.equals(key))
-    return told(`that is the key ${old.fingerprint} it has already. nothing was changed`, EXIT.failed);
+    return failNull(`that is the key ${old.fingerprint} it has already. nothing was changed`, EXIT.failed);
   const place = await placeOf(key);
   return { key, source: place, text: sourceText(place, paths), place, accepted: models !== null };
 }
@@ -149,25 +147,25 @@ async function namedKey(
   old: Secret | null,
 ): Promise<Fresh | null> {
   const named = readFrom(from, paths.home);
-  if ("fault" in named) return told(named.fault, EXIT.usage);
+  if ("fault" in named) return failNull(named.fault, EXIT.usage);
   const { source } = named;
   if (isSameSource(source, tool.key))
-    return told(`the key of ${tool.name} comes from ${from} already`, EXIT.failed);
+    return failNull(`the key of ${tool.name} comes from ${from} already`, EXIT.failed);
   const found = await readNamed(source, paths);
   // The tool has a key that may work: it is not given up for one that nobody has seen.
   if (!found.ok) return failed(found.reason);
   const { key } = found;
-  if (old?.equals(key)) tell("it is the key that the tool had before");
+  if (old?.equals(key)) notice("it is the key that the tool had before");
   const fresh = { key, source, text: from, place: null };
   const origins = originsFor(config, tool.name, paths);
   const held = await holdOf(paths, { tool: tool.name, source, origins }, key);
   if (held?.known) return failed(strange(held));
   if (held !== null) {
-    tell(`not tried: ${holdInWords(held)} → keybearer trust ${tool.name}`);
+    notice(`not tried: ${holdInWords(held)} → keybearer trust ${tool.name}`);
     return { ...fresh, accepted: false };
   }
   const outcome = await tried({ gateway, person, probe: options.probe ?? true }, key, false);
-  if (typeof outcome === "string") return stopped();
+  if (typeof outcome === "string") return canceled();
   return outcome === null ? null : { ...fresh, accepted: outcome.models !== null };
 }
 
@@ -218,11 +216,11 @@ async function settleOld(rotated: Rotated): Promise<void> {
   if (effect.state === "not in force") fail(`but ${effect.reason}`, EXIT.failed);
   else if (isHeld) fail(`but ${effect.tool?.why} → ${effect.tool?.next}`, EXIT.failed);
   else if (effect.state === "in force")
-    tell("the running keybearer uses it from the next request on; those under way finish with the old one");
+    notice("the running keybearer uses it from the next request on; those under way finish with the old one");
   const doubt = doubtIn(rotated, isHeld);
   await clearPlace(rotated, doubt);
   if (old === null || doubt !== null || fresh.key.equals(old)) return;
-  tell(
+  notice(
     `now delete the old key ${old.fingerprint} in the gateway's console: until then whoever has it can spend` +
       (gateway.console === null ? "" : ", and the mirror raises an alarm when somebody does"),
   );
@@ -244,14 +242,14 @@ async function clearPlace({ paths, tool, old }: Rotated, doubt: string | null): 
   if (place === null || old === null) return;
   const where = describeSource(tool.key);
   if (await isNamed(paths, place))
-    return tell(`the old key stays in ${where}: another tool has it from there`);
+    return notice(`the old key stays in ${where}: another tool has it from there`);
   if (doubt !== null) {
     const away =
       place.kind === "file"
         ? `rm ${quoteForShell(place.path)}`
         : "delete that entry in the keychain's own program";
-    return tell(`the old key stays in ${where}: ${doubt}. once it works → ${away}`);
+    return notice(`the old key stays in ${where}: ${doubt}. once it works → ${away}`);
   }
   const gone = await forgetKey(place, { env: process.env });
-  if (!gone.ok) tell(`the old key is still in ${where}: ${gone.reason}`);
+  if (!gone.ok) notice(`the old key is still in ${where}: ${gone.reason}`);
 }

@@ -1,6 +1,6 @@
 import { EXIT } from "../../core/errors.ts";
-import { type Answers, createAnswers } from "../ask.ts";
-import { told } from "./told.ts";
+import { failNull } from "../ui/messages.ts";
+import { createPrompter, type Prompter } from "../ui/prompts.ts";
 
 /** No key and no token is longer; a program that writes for ever must not fill the memory. */
 const MOST_CHARACTERS = 64 * 1024;
@@ -12,7 +12,7 @@ export interface Wanted {
 
 /** Who is asked, or what was piped in instead. */
 export interface Inputs {
-  readonly person: Answers | null;
+  readonly person: Prompter | null;
   readonly key: string | null;
   readonly token: string | null;
 }
@@ -24,16 +24,16 @@ export interface Inputs {
 export async function readInputs(wanted: Wanted, flags: Wanted, next: string): Promise<Inputs | null> {
   const none = { person: null, key: null, token: null };
   // A key that is typed after --key-stdin must not be shown either: so a terminal is always asked.
-  if (process.stdin.isTTY === true) return { ...none, person: createAnswers() };
+  if (process.stdin.isTTY === true) return { ...none, person: createPrompter() };
   if (wanted.key && !flags.key)
-    return told(`nobody is here to type the key. pipe it in: ${next}`, EXIT.usage);
+    return failNull(`nobody is here to type the key. pipe it in: ${next}`, EXIT.usage);
   if (!(wanted.key && flags.key) && !flags.token) return none;
   const text = await allOf(process.stdin);
   if (!flags.token) return { ...none, key: text };
   if (!wanted.key) return { ...none, token: text.trim() };
   const [key = "", token = "", ...more] = text.trim().split(/\r?\n/);
   if (token !== "" && more.length === 0) return { ...none, key, token: token.trim() };
-  return told(
+  return failNull(
     "with --key-stdin and --token-stdin, the key is the first line and the token the second",
     EXIT.usage,
   );

@@ -1,8 +1,7 @@
 import { setEnabled } from "../../config/edit-tools.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
-import { fail } from "../fail.ts";
-import { say } from "../say.ts";
+import { fail, print } from "../ui/messages.ts";
 import { editConfig } from "./edit.ts";
 import { whenInForce } from "./effect.ts";
 import { endInFlight } from "./under-way.ts";
@@ -11,7 +10,7 @@ export async function disable(name: string, options: { now?: boolean; config?: s
   const paths = findPaths({ config: options.config });
   const edited = await editConfig(paths.config, (text) => setEnabled(text, name, false));
   if (edited === null) return;
-  say(edited.changed ? `${name} is disabled` : `${name} is disabled already`);
+  print(edited.changed ? `${name} is disabled` : `${name} is disabled already`);
   const effect = await whenInForce(paths, name, (tool) => tool?.state === "disabled");
   await endInFlight(paths, name, effect, {
     now: options.now ?? false,
@@ -23,9 +22,9 @@ export async function enable(name: string, options: { config?: string }): Promis
   const paths = findPaths({ config: options.config });
   const edited = await editConfig(paths.config, (text) => setEnabled(text, name, true));
   if (edited === null) return;
-  say(edited.changed ? `${name} is enabled` : `${name} is enabled already`);
+  print(edited.changed ? `${name} is enabled` : `${name} is enabled already`);
   const effect = await whenInForce(paths, name, (tool) => tool !== undefined && tool.state !== "disabled");
   if (effect.state === "not in force") return fail(`but ${effect.reason}`, EXIT.failed);
   // Enabled is not yet usable: it may have expired, or have no key.
-  if (effect.state === "in force" && effect.tool?.why) say(`but ${effect.tool.why} → ${effect.tool.next}`);
+  if (effect.state === "in force" && effect.tool?.why) print(`but ${effect.tool.why} → ${effect.tool.next}`);
 }

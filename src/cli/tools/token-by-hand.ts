@@ -1,8 +1,7 @@
 import { EXIT } from "../../core/errors.ts";
 import { hashToken, makeToken, tokenShape } from "../../core/token.ts";
-import type { Answers } from "../ask.ts";
-import { tell } from "./tell.ts";
-import { stopped, told } from "./told.ts";
+import { canceled, failNull, notice } from "../ui/messages.ts";
+import type { Prompter } from "../ui/prompts.ts";
 
 export interface TokenForTool {
   /** As config.yaml keeps it. */
@@ -15,12 +14,12 @@ export interface TokenForTool {
 export async function tokenFor(
   byHand: boolean,
   given: string | null,
-  person: Answers | null,
+  person: Prompter | null,
 ): Promise<TokenForTool | null> {
   if (!byHand) return freshToken();
-  tell("a token that is made here is better: one that is chosen by hand may be known elsewhere already");
-  const text = person === null ? given : await person.hidden("token (not shown): ");
-  if (text === null) return stopped();
+  notice("a token that is made here is better: one that is chosen by hand may be known elsewhere already");
+  const text = person === null ? given : await person.secret("token (not shown): ");
+  if (text === null) return canceled();
   const token = text.trim();
   // Every request's token is checked for its checksum before it is looked up, so that a cut one is told apart.
   switch (tokenShape(token)) {
@@ -41,5 +40,5 @@ export function freshToken(): { readonly hash: string; readonly made: string } {
 }
 
 function refused(reason: string): null {
-  return told(`${reason}. without --token-stdin one is made for you\nnothing was changed`, EXIT.failed);
+  return failNull(`${reason}. without --token-stdin one is made for you\nnothing was changed`, EXIT.failed);
 }

@@ -1,9 +1,9 @@
 import { setToken } from "../../config/edit-tools.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";
+import { notice } from "../ui/messages.ts";
 import { editConfig } from "./edit.ts";
 import { revisionInForce, whenInForce } from "./effect.ts";
-import { tell } from "./tell.ts";
 
 export async function token(tool: string, options: { add?: boolean; config?: string }): Promise<void> {
   const paths = findPaths({ config: options.config });
@@ -26,8 +26,8 @@ async function newToken(paths: Paths, tool: string, mode: "replace" | "add"): Pr
   const edited = await editConfig(file, (text) => setToken(text, tool, hash, mode));
   if (edited === null) return null;
   const others = mode === "add" ? "the tokens it had go on working" : "the tokens it had, if any, are dead";
-  tell(`token for ${tool}: shown this once; ${file} holds its hash, and ${others}`);
+  notice(`token for ${tool}: shown this once; ${file} holds its hash, and ${others}`);
   const effect = await whenInForce(paths, tool, (_tool, revision) => revision > before);
-  if (effect.state === "not in force") tell(`but ${effect.reason}`);
+  if (effect.state === "not in force") notice(`but ${effect.reason}`);
   return made;
 }

@@ -1,4 +1,5 @@
-import type { EditResult, YamlMap, YamlValue } from "../../config/edit.ts";
+import type { EditResult } from "../../config/edit.ts";
+import type { YamlMap, YamlValue } from "../../config/edit-layout.ts";
 import { addGroup, addTool } from "../../config/edit-tools.ts";
 import { parseConfig } from "../../config/parse.ts";
 import type { Problem } from "../../config/problems.ts";

@@ -1,15 +1,16 @@
 import type { ToolStatus } from "../../control/tool-status.ts";
-import { type Column, cut, fitted } from "../columns.ts";
-import { ago, visible } from "../table.ts";
+import { type Column, layoutTable, type Table } from "../ui/table.ts";
+import { printable, truncate } from "../ui/text.ts";
+import { ago } from "../ui/units.ts";
 
-/** The head, and one line a tool. */
-export function toolTable(tools: readonly ToolStatus[], now: number, width: number): string[] {
-  const column = (head: string, goes: number, cell: (tool: ToolStatus) => string): Column => ({
+/** One line per tool. */
+export function toolTable(tools: readonly ToolStatus[], now: number, width: number): Table {
+  const column = (head: string, dropOrder: number, cell: (tool: ToolStatus) => string): Column => ({
     head,
     cells: tools.map(cell),
-    goes,
+    dropOrder,
   });
-  const short = (text: string) => cut(visible(text), Math.max(16, Math.floor(width / 4)));
+  const short = (text: string) => truncate(printable(text), Math.max(16, Math.floor(width / 4)));
   // Mostly nobody calls: then it is not worth a column.
   const calls = tools.some(({ running, waiting }) => running + waiting > 0);
   const columns = [
@@ -22,7 +23,7 @@ export function toolTable(tools: readonly ToolStatus[], now: number, width: numb
     ...(calls ? [column("running", 2, callsInWords)] : []),
     column("last use", 3, ({ last_use }) => (last_use === null ? "-" : `${ago(now - last_use)} ago`)),
   ];
-  return fitted(columns, width, { sum: false }).split("\n");
+  return layoutTable(columns, width);
 }
 
 function callsInWords({ running, waiting }: ToolStatus): string {

@@ -1,7 +1,6 @@
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
-import { fail } from "../fail.ts";
-import { say } from "../say.ts";
+import { fail, print } from "../ui/messages.ts";
 import { cutInFlight, type Effect } from "./effect.ts";
 
 export interface Ending {
@@ -19,7 +18,7 @@ export async function endInFlight(
 ): Promise<void> {
   switch (effect.state) {
     case "not running":
-      if (now) say("keybearer is not running, so nothing is under way");
+      if (now) print("keybearer is not running, so nothing is under way");
       return;
     case "not in force":
       // To cut would be in vain: the next request would be let in again.
@@ -28,12 +27,12 @@ export async function endInFlight(
       const running = effect.tool?.running ?? 0;
       if (!now) {
         if (running > 0)
-          say(`${requests(running)} under way may finish${again === null ? "" : ` → ${again}`}`);
+          print(`${requests(running)} under way may finish${again === null ? "" : ` → ${again}`}`);
         return;
       }
       const cut = await cutInFlight(paths, name);
       if (typeof cut === "string") return fail(`what is under way was not cut: ${cut}`, EXIT.failed);
-      say(
+      print(
         cut === 0 ? "nothing was under way" : `${requests(cut)} under way ${cut === 1 ? "was" : "were"} cut`,
       );
     }

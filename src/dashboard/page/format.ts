@@ -1,4 +1,4 @@
-import type { Language, Translate } from "./words/words.ts";
+import type { Language, Translate } from "./messages/messages.ts";
 
 /** Moments as people read them in either language. Numbers and money come from usage/reports/format.ts. */
 
@@ -21,7 +21,8 @@ export function agoInWords(time: number, now: number, t: Translate): string {
 
 /** 14:02, and on another day 11-03 14:02; of another year with the year. */
 export function timeInWords(time: number, now: number): string {
-  const [then, today] = [new Date(time), new Date(now)];
+  const then = new Date(time);
+  const today = new Date(now);
   const clock = `${two(then.getHours())}:${two(then.getMinutes())}`;
   if (then.toDateString() === today.toDateString()) return clock;
   const day = `${two(then.getMonth() + 1)}-${two(then.getDate())}`;

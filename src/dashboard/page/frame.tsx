@@ -2,7 +2,7 @@ import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import type { Client } from "./live/client.ts";
 import type { Live, LiveState } from "./live/live.ts";
-import type { Language, Translate } from "./words/words.ts";
+import type { Language, Translate } from "./messages/messages.ts";
 
 /** What every part of the page may use. */
 export interface Frame {

@@ -1,6 +1,6 @@
 import type { LimitStatus } from "../../control/tool-status.ts";
 import { exact } from "../../usage/reports/format.ts";
-import type { Translate } from "./words/words.ts";
+import type { Translate } from "./messages/messages.ts";
 
 type Limit = LimitStatus["limit"];
 

@@ -1,10 +1,10 @@
 import { render } from "preact";
 import { App } from "./app.tsx";
+import { escapeControlChars } from "./escape-control-chars.ts";
 import { createClient } from "./live/client.ts";
 import { createLive } from "./live/live.ts";
 import { codeOf, createSession } from "./live/session.ts";
-import { spellOutSteering } from "./steering.ts";
-import { chooseLanguage, createTranslate } from "./words/words.ts";
+import { chooseLanguage, createTranslate } from "./messages/messages.ts";
 
 /** The page's beginning: the one file that acts when it is loaded. */
 function start(root: HTMLElement): void {
@@ -29,7 +29,7 @@ function start(root: HTMLElement): void {
   // Opened in a tab behind this one.
   if (document.visibilityState === "hidden") live.look(false);
   root.textContent = "";
-  spellOutSteering();
+  escapeControlChars();
   render(<App frame={{ t: createTranslate(language), language, client, live, clock }} />, root);
 }
 

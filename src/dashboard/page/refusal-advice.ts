@@ -1,5 +1,5 @@
 import type { RefusalCode } from "../../core/refusal.ts";
-import type { MessageId, Values } from "./words/words.ts";
+import type { MessageId, Values } from "./messages/messages.ts";
 
 /** What to do about each refusal; null: nothing here, it was the caller's mistake or it passes by itself. */
 const NEXT: Readonly<Record<RefusalCode, MessageId | null>> = {

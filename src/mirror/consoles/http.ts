@@ -11,7 +11,7 @@ export interface ConsoleClient {
   send(request: ConsoleRequest): Promise<ConsoleResponse>;
 }
 
-export interface ConsoleRequest {
+interface ConsoleRequest {
   readonly method?: "GET" | "POST";
   /** Below the console's url, with the query: /api/v1/usage?page=1 */
   readonly path: string;

@@ -26,7 +26,7 @@ export interface LogSource {
 
 export type UnnamedRow = Omit<ConsoleRow, "identity">;
 /** other: not usage, such as a top-up. unreadable: it lacks even a time or a type. */
-export type RowReader = (raw: JsonObject) => UnnamedRow | "other" | "unreadable";
+type RowReader = (raw: JsonObject) => UnnamedRow | "other" | "unreadable";
 
 /** Consoles count no further than this. */
 const MAX_COUNTED = 10_000;

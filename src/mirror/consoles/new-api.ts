@@ -36,7 +36,7 @@ import {
 } from "./json.ts";
 import { type Get, type LogSource, listPages, readAll, type UnnamedRow, walkLog } from "./log-walk.ts";
 
-export interface NewApiDeps extends AdapterDeps {
+interface NewApiDeps extends AdapterDeps {
   readonly accessToken: Secret;
   /** The number of the access token's user; null: unknown. */
   readonly user: string | null;

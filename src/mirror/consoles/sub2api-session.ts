@@ -28,7 +28,7 @@ export interface Tokens {
   readonly expiresIn: number;
 }
 
-export type LoginOutcome =
+type LoginResult =
   | ({ readonly state: "done" } & Tokens)
   | { readonly state: "second-factor"; readonly tempToken: Secret };
 
@@ -40,7 +40,7 @@ export interface Credentials {
 const LOGIN = "the login";
 
 /** Throws login-refused where the same credentials would fail again. */
-export async function loginSub2api(client: ConsoleClient, credentials: Credentials): Promise<LoginOutcome> {
+export async function loginSub2api(client: ConsoleClient, credentials: Credentials): Promise<LoginResult> {
   const { email, password } = credentials;
   const response = await post(client, "/api/v1/auth/login", { email, password });
   if (isRefusal(response)) throw refusedLogin(response);
@@ -220,8 +220,8 @@ export class Sub2apiSession {
     }
     this.#lastLogin = { at: now(), fault: null };
     try {
-      const outcome = await loginSub2api(client, credentials);
-      if (outcome.state === "done") return outcome;
+      const result = await loginSub2api(client, credentials);
+      if (result.state === "done") return result;
       throw new ConsoleFault("login-needed", "needs a second factor, which only a person can give");
     } catch (error) {
       if (error instanceof ConsoleFault) this.#lastLogin = { at: now(), fault: error };

@@ -285,7 +285,7 @@ function readKeyState(status: string | null): ConsoleKey["state"] {
  * others down, so an interrupted walk remembers how many unread rows are below it.
  */
 
-export interface UsagePage {
+interface UsagePage {
   /** From 1. */
   readonly page: number;
   /** Rows per page. */
@@ -297,7 +297,7 @@ export interface UsagePage {
   readonly last: boolean;
 }
 
-export interface NumberedRow {
+interface NumberedRow {
   readonly id: number;
   readonly row: ConsoleRow;
 }
@@ -335,7 +335,7 @@ const OVERLAP_MS = 24 * HOUR;
 const MAX_PAGES = 500;
 
 /** First finishes an interrupted walk, then reads what was added meanwhile. */
-export async function* walkUsage(
+async function* walkUsage(
   readPage: (page: number) => Promise<UsagePage>,
   now: () => number,
   text: string | null,

@@ -1,13 +1,12 @@
 import type Database from "libsql";
-import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../usage/record.ts";
-import { type OwnNumbers, withoutTheirs } from "../store/amendments.ts";
 import { IN_LIST, queryAll, queryColumn, queryRows } from "../store/query.ts";
 import { gatewaysIn, STORED, type StoredRow, storedRowOf } from "../store/rows.ts";
+import { readRecords, type StoredRecord } from "../store/verdicts.ts";
 import { COMPARED_FIELDS, type ComparedRecord, type ComparedRow } from "./shape.ts";
 
 /* Console rows beside our records: the list of `mirror diff`, and what `mirror show` prints. */
 
-export interface DiffOptions {
+interface DiffOptions {
   /** At most this many rows. */
   readonly max: number;
   /** How far the console's clock is ahead. */
@@ -102,7 +101,7 @@ function newestRows(
 }
 
 /** How far a gateway's console is ahead of our clock. */
-export type SkewOf = (gateway: string) => number;
+type SkewOf = (gateway: string) => number;
 
 const MAX_FOUND = 20;
 /** A shorter prefix would match too much. */
@@ -136,47 +135,10 @@ function findRows(db: Database.Database, gateway: string, from: string, to: stri
   return [...new Map(rows.map((one) => [one.row.identity, one])).values()];
 }
 
-interface FoundVerdict {
-  readonly record: string;
-  readonly verdict: string;
-  readonly reason: string;
-  readonly row: string | null;
-  /** JSON of OwnNumbers. */
-  readonly ours: string | null;
-}
-
-/** A record of ours with its verdict; the last three are null where it has none. */
-interface FoundRecord {
-  readonly record: UsageRecord;
-  readonly ours: OwnNumbers | null;
-  readonly verdict: string | null;
-  readonly reason: string | null;
-  /** The identity of the console row it was matched with. */
-  readonly row: string | null;
-}
-
-/** By id. Those that are no longer in the log are left out. */
-function readRecords(db: Database.Database, ids: readonly string[]): Map<string, FoundRecord> {
-  const wanted = JSON.stringify(ids);
-  const verdicts = queryAll<FoundVerdict>(
-    db,
-    `SELECT record, verdict, reason, row, ours FROM mirror.verdicts WHERE record IN ${IN_LIST}`,
-    wanted,
-  );
-  const byRecord = new Map(verdicts.map((one) => [one.record, one]));
-  const records = queryRows(db, `SELECT ${COLUMN_NAMES} FROM usage.records WHERE id IN ${IN_LIST}`, wanted);
-  return new Map(
-    records.map(recordOfRow).map((record) => {
-      const { verdict = null, reason = null, row = null, ours = null } = byRecord.get(record.id) ?? {};
-      return [record.id, { record, verdict, reason, row, ours: ours === null ? null : JSON.parse(ours) }];
-    }),
-  );
-}
-
 function rowBesideRecord(
   gateway: string,
   { row, judged }: StoredRow,
-  ours: FoundRecord | null,
+  ours: StoredRecord | null,
   skew: number,
 ): ComparedRow {
   const { how, certain, key } = judged;
@@ -192,7 +154,7 @@ function rowBesideRecord(
 }
 
 /** None where the record went to no gateway. */
-function recordBesideRow(db: Database.Database, ours: FoundRecord, skewOf: SkewOf): ComparedRow[] {
+function recordBesideRow(db: Database.Database, ours: StoredRecord, skewOf: SkewOf): ComparedRow[] {
   const { gateway } = ours.record;
   if (gateway === null) return [];
   if (ours.row !== null) {
@@ -202,7 +164,7 @@ function recordBesideRow(db: Database.Database, ours: FoundRecord, skewOf: SkewO
   return [recordAlone(gateway, ours)];
 }
 
-function recordAlone(gateway: string, ours: FoundRecord): ComparedRow {
+function recordAlone(gateway: string, ours: StoredRecord): ComparedRow {
   const why = ours.record.end === null ? "it still runs" : "no console is expected to list it";
   return {
     gateway,
@@ -213,10 +175,10 @@ function recordAlone(gateway: string, ours: FoundRecord): ComparedRow {
   };
 }
 
-/** With our own numbers, also where the record took the console's since. */
-function comparedRecord({ record, ours }: FoundRecord): ComparedRecord {
+/** With our own numbers, even if the record took the console's since. */
+function comparedRecord({ record, own }: StoredRecord): ComparedRecord {
   const shown = {
-    ...withoutTheirs(record, ours),
+    ...own,
     model: record.model ?? record.model_answered,
     billed_microdollars: record.billed_microdollars,
   };

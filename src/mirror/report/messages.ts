@@ -5,7 +5,7 @@ import type { Alarm, ConsoleStatus } from "./shape.ts";
 
 type State = Pick<ConsoleStatus, "state" | "why" | "next">;
 
-export interface Condition {
+interface Condition {
   readonly isSyncing: boolean;
   readonly fault: ConsoleFault | null;
   /** It was read completely at least once since the start. */

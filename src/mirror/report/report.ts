@@ -19,7 +19,7 @@ import type {
  */
 
 /** The part of a gateway's report that is read from the database. */
-export type StoredReport = Pick<
+type StoredReport = Pick<
   MirrorReport,
   "watched_since" | "rows" | "records" | "newest_row" | "tools" | "models" | "elsewhere"
 >;
@@ -291,7 +291,7 @@ export function readDays(
 /* The console's prices and multipliers against ours. A few rows, or rows that disagree, show nothing. */
 
 /** Records with one verdict, of one tool, model, group and tier, at the same prices. */
-export interface RecordSum {
+interface RecordSum {
   readonly verdict: RecordVerdict;
   readonly tool: string | null;
   readonly model: string | null;
@@ -314,7 +314,7 @@ const SAME_PRICE = 0.01;
 const SAME_MULTIPLIER = 1e-9;
 
 /** A line for each model, group and tier. @param compared records that were matched with rows */
-export function pricesByModel(
+function pricesByModel(
   compared: readonly RecordSum[],
   multipliers: ReportOptions["multipliers"],
 ): ModelFactor[] {

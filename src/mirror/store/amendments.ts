@@ -9,7 +9,7 @@ import type { Theirs } from "../verdict.ts";
 /** The numbers that a record can take from the console besides its bill. Its own are kept in `ours`. */
 export const TAKEN = AMENDED.filter((name) => name !== "billed_microdollars");
 
-export type OwnNumbers = Omit<AmendedFields, "billed_microdollars">;
+type OwnNumbers = Omit<AmendedFields, "billed_microdollars">;
 
 /** For a record whose own numbers were lost with mirror.db. */
 const UNKNOWN = pick({ ...NOT_CLOSED, billed_microdollars: null }, TAKEN);

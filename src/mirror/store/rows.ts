@@ -168,7 +168,7 @@ export function gatewaysIn(db: Database.Database): string[] {
 }
 
 /** The rows of an alarm that a person saw. null: any. */
-export interface AlarmRows {
+interface AlarmRows {
   readonly gateway: string | null;
   readonly key: string | null;
   readonly certain: boolean | null;

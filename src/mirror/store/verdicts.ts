@@ -3,7 +3,7 @@ import { transact } from "../../usage/index/database.ts";
 import type { AmendLine } from "../../usage/journal/lines.ts";
 import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../usage/record.ts";
 import { FOREIGN_AFTER_MS, type StartFit } from "../reconcile/context.ts";
-import type { JudgedRecord, JudgedRow, Theirs } from "../verdict.ts";
+import type { JudgedRecord, JudgedRow, RecordVerdict, Theirs } from "../verdict.ts";
 import { amendmentOf, type PriceOf, pick, TAKEN, withoutTheirs, withTheirs } from "./amendments.ts";
 import { touchFrom, touchRows } from "./changed-days.ts";
 import { writeFact } from "./facts.ts";
@@ -138,12 +138,40 @@ function writeRowVerdicts(db: Database.Database, gateway: string, rows: readonly
   }
 }
 
-interface StoredNumbers {
+/** A record with its verdict. The last four are null where it has none. */
+export interface StoredRecord {
+  readonly record: UsageRecord;
+  /** The record without anything that it took from the console. */
+  readonly own: UsageRecord;
+  readonly verdict: RecordVerdict | null;
+  readonly reason: string | null;
+  /** The identity of the console row it was matched with. */
+  readonly row: string | null;
+  /** JSON, see theirsText. Not null: it took the console's money, and perhaps its tokens. */
+  readonly theirs: string | null;
+}
+
+interface VerdictColumns extends Pick<StoredRecord, "verdict" | "reason" | "row" | "theirs"> {
   readonly record: string;
   /** JSON of the record's own numbers, if it took the console's tokens. */
   readonly ours: string | null;
-  /** Not null: it took the console's money, and perhaps its tokens. */
-  readonly theirs: string | null;
+}
+
+/** By id. Records that are no longer in the log are left out. */
+export function readRecords(db: Database.Database, ids: readonly string[]): Map<string, StoredRecord> {
+  const list = JSON.stringify(ids);
+  const verdictSql = `SELECT record, verdict, reason, row, ours, theirs FROM mirror.verdicts WHERE record IN ${IN_LIST}`;
+  const verdicts = queryAll<VerdictColumns>(db, verdictSql, list);
+  const verdictOf = new Map(verdicts.map((one) => [one.record, one]));
+  const recordSql = `SELECT ${COLUMN_NAMES} FROM usage.records WHERE id IN ${IN_LIST}`;
+  const found = new Map<string, StoredRecord>();
+  for (const record of queryRows(db, recordSql, list).map(recordOfRow)) {
+    const stored = verdictOf.get(record.id);
+    const { verdict = null, reason = null, row = null, theirs = null, ours = null } = stored ?? {};
+    const own = withoutTheirs(record, ours === null ? null : JSON.parse(ours));
+    found.set(record.id, { record, own, verdict, reason, row, theirs });
+  }
+  return found;
 }
 
 /** Returns what changes in the records themselves, for the journal. */
@@ -153,30 +181,20 @@ function writeRecordVerdicts(
   verdicts: readonly NewVerdict[],
   priceOf: PriceOf,
 ): AmendLine[] {
-  const ids = JSON.stringify(verdicts.map(({ id }) => id));
-  const records = new Map<string, UsageRecord>();
-  for (const columns of queryRows(
+  const stored = readRecords(
     db,
-    `SELECT ${COLUMN_NAMES} FROM usage.records WHERE id IN ${IN_LIST}`,
-    ids,
-  )) {
-    const record = recordOfRow(columns);
-    records.set(record.id, record);
-  }
-  const stored = new Map<string, StoredNumbers>();
-  const storedSql = `SELECT record, ours, theirs FROM mirror.verdicts WHERE record IN ${IN_LIST}`;
-  for (const one of queryAll<StoredNumbers>(db, storedSql, ids)) stored.set(one.record, one);
+    verdicts.map(({ id }) => id),
+  );
   const amendments: AmendLine[] = [];
   for (const { id, judged, hasTokens } of verdicts) {
-    const before = records.get(id);
+    const before = stored.get(id);
     if (before === undefined) continue;
-    const { ours = null, theirs: taken = null } = stored.get(id) ?? {};
-    const own = withoutTheirs(before, ours === null ? null : JSON.parse(ours));
+    const { record, own } = before;
     const theirs = judged?.theirs ?? null;
     // A record that took numbers before mirror.db was lost keeps them, although the console no longer lists it.
-    let after = taken === null ? before : own;
+    let after = before.theirs === null ? record : own;
     if (theirs !== null) after = withTheirs(own, theirs, hasTokens, priceOf);
-    const amendment = amendmentOf(before, after);
+    const amendment = amendmentOf(record, after);
     if (amendment !== null) amendments.push(amendment);
     if (judged === null) execute(db, "DELETE FROM mirror.verdicts WHERE record = ?", id);
     else writeRecordVerdict(db, gateway, judged, own, after);

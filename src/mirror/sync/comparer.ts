@@ -24,7 +24,7 @@ export interface ComparerDeps {
   readonly onCorrected: (correction: Correction) => void;
 }
 
-export type ComparedAdapter = Pick<ConsoleAdapter, "idNames" | "billsFailures" | "socketRowsHaveIds">;
+type ComparedAdapter = Pick<ConsoleAdapter, "idNames" | "billsFailures" | "socketRowsHaveIds">;
 
 /** What is learned in one round can change earlier days. It settles soon; a loop must end anyway. */
 const MAX_ROUNDS = 5;

@@ -63,7 +63,7 @@ export function adapterDeps(gateway: ConsoleGateway, deps: ConnectDeps): Adapter
 }
 
 /** The kinds that this version can read. */
-export type ReadableKind = Exclude<ConsoleKind, "litellm" | "openrouter">;
+type ReadableKind = Exclude<ConsoleKind, "litellm" | "openrouter">;
 
 /** From config.yaml, else detected, which needs no login. */
 export async function kindOf({ console }: ConsoleGateway, client: ConsoleClient): Promise<ReadableKind> {
@@ -230,7 +230,7 @@ interface NamedAdapter {
  * Several accounts of one console, read one after the other as if they were one. If an account cannot be read, the others
  * still are; then no account lists its keys.
  */
-export class SeveralAccounts implements ConsoleAdapter {
+class SeveralAccounts implements ConsoleAdapter {
   readonly kind;
   readonly idNames;
   readonly billsFailures;

@@ -1,14 +1,15 @@
+import type { Problem } from "../../../config/problems.ts";
 import type { Status } from "../../../control/status.ts";
 import type { ToolStatus } from "../../../control/tool-status.ts";
-import { exact } from "../../../usage/reports/format.ts";
+import type { Alarm } from "../../../mirror/report/shape.ts";
+import { dollars, exact } from "../../../usage/reports/format.ts";
 import type { Now } from "../../api.ts";
-import { spanInWords } from "../format.ts";
+import { spanInWords, timeInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
 import { hrefOf } from "../route.ts";
 import { useTime } from "../use-time.ts";
-import { AlarmBanner } from "./alarm-banner.tsx";
 import { Banner } from "./banner.tsx";
-import { ProblemLines } from "./problem-lines.tsx";
+import { Text } from "./text.tsx";
 
 interface BannersProps {
   readonly now: Now | null;
@@ -110,4 +111,81 @@ function DeadKey({ tool }: { readonly tool: ToolStatus }) {
 function shortened(words: string): string {
   const line = words.replace(/\s+/g, " ").trim();
   return line.length > 200 ? `${line.slice(0, 200)}…` : line;
+}
+
+/** A key was used outside keybearer, or may have been: whose, how much, since when, and what to do now. */
+function AlarmBanner({ alarm }: { readonly alarm: Alarm }) {
+  const { t } = useFrame();
+  const time = useTime(60_000);
+  const { key, tools, models, ips, certain, reason } = alarm;
+  const level = certain ? "alarm" : "suspected";
+  const facts = [
+    t("banner.alarm.facts", {
+      n: alarm.count,
+      money: dollars(alarm.billed_microdollars),
+      first: timeInWords(alarm.first_at, time),
+      last: timeInWords(alarm.last_at, time),
+    }),
+    ...(models.length === 0 ? [] : [t("banner.alarm.models", { models: models.join(", ") })]),
+    ...(ips.length === 0 ? [] : [t("banner.alarm.ips", { ips: ips.join(", ") })]),
+  ];
+  const whose =
+    tools.length === 0
+      ? t(`banner.${level}.no-tool`, { key })
+      : t(`banner.${level}.whose`, { key, tools: tools.join(", ") });
+  return (
+    <Banner kind={certain ? "bad" : "warn"} title={t(`banner.${level}.title`)}>
+      <p>
+        {whose}
+        {facts.join(t("frame.comma"))}
+      </p>
+      {certain || reason === null ? null : <p>{t("banner.suspected.why", { reason })}</p>}
+      <Remedy alarm={alarm} />
+      <p class="row">
+        <span>
+          <Text id="banner.alarm.ack" values={{ gateway: alarm.gateway }} />
+        </span>
+        <a href={hrefOf("mirror")}>{t("banner.alarm.look")}</a>
+      </p>
+    </Banner>
+  );
+}
+
+/** Every tool that has the key needs a new one. */
+function Remedy({ alarm: { certain, replaced, tools } }: { readonly alarm: Alarm }) {
+  const level = certain ? "alarm" : "suspected";
+  if (replaced || tools.length === 0)
+    return (
+      <p>
+        <Text id={certain && replaced ? "banner.alarm.replaced" : `banner.${level}.delete`} />
+      </p>
+    );
+  return tools.map((tool) => (
+    <p key={tool}>
+      <Text id={`banner.${level}.rotate`} values={{ tool }} />
+    </p>
+  ));
+}
+
+interface ProblemLinesProps {
+  readonly file: string;
+  readonly problems: readonly Problem[];
+}
+
+/** Each problem of config.yaml as `keybearer check` tells it: where, what, the line with a caret, what to write instead. */
+function ProblemLines({ file, problems }: ProblemLinesProps) {
+  return (
+    <ul class="problems">
+      {problems.map(({ path, line, column, message, hint, excerpt }) => (
+        <li key={`${line} ${column} ${path} ${message}`}>
+          <p>
+            <code>{line > 0 ? `${file}:${line}:${column}` : file}</code> {path === "" ? "" : `${path}: `}
+            {message}
+          </p>
+          {excerpt === null ? null : <pre>{excerpt}</pre>}
+          {hint === null ? null : <p class="next">{hint}</p>}
+        </li>
+      ))}
+    </ul>
+  );
 }

@@ -65,7 +65,8 @@ function nextOf(at: number, bin: Bin): number {
 
 /** The last bin that begins no later. */
 function placeOf(bins: readonly number[], at: number): number {
-  let [low, high] = [0, bins.length];
+  let low = 0;
+  let high = bins.length;
   while (low < high) {
     const middle = (low + high) >> 1;
     if ((bins[middle] ?? 0) <= at) low = middle + 1;

@@ -3,7 +3,7 @@ import { exact } from "../../../usage/reports/format.ts";
 import type { Now } from "../../api.ts";
 import { timeInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
-import type { Translate } from "../words/words.ts";
+import type { Translate } from "../messages/messages.ts";
 
 /** Whether each gateway can be reached, by the last requests to it. */
 export function Gateways({ now }: { readonly now: Now }) {

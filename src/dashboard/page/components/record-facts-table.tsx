@@ -2,7 +2,7 @@ import type { ComparedRow } from "../../../mirror/report/shape.ts";
 import { dollars, duration, exact } from "../../../usage/reports/format.ts";
 import { momentInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
-import type { Language, Translate } from "../words/words.ts";
+import type { Language, Translate } from "../messages/messages.ts";
 import { type Fact, type FactKind, type FactValue, factsOf } from "./record-facts.ts";
 import { TableWrap } from "./table-wrap.tsx";
 

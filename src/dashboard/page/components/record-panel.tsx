@@ -1,13 +1,14 @@
+import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
+import { dollars, duration, exact } from "../../../usage/reports/format.ts";
 import type { RecordAnswer, RefusalAdvice, ShownRecord } from "../../api.ts";
 import { momentInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
 import { refusalAdvice } from "../refusal-advice.ts";
 import { useAnswer } from "../use-answer.ts";
-import { RecordDetails } from "./record-details.tsx";
 import { FactsTable } from "./record-facts-table.tsx";
-import { endInWords } from "./record-row.tsx";
-import { RecordTimeline } from "./record-timeline-bar.tsx";
+import { endInWords, isFree } from "./record-row.tsx";
+import { barsOf, type Stretch, stretchesOf } from "./record-timeline.ts";
 import { verdictInWords } from "./record-verdict.ts";
 import { Text } from "./text.tsx";
 
@@ -112,5 +113,143 @@ function Refusal({ record, refusal }: RefusalProps) {
         </p>
       )}
     </div>
+  );
+}
+
+/** The units of the drawing; the page stretches it. */
+const WIDTH = 400;
+
+/** How a request's time went, as one bar and in words. */
+function RecordTimeline({ record }: { readonly record: ShownRecord }) {
+  const { t, clock } = useFrame();
+  const stretches = stretchesOf(record, clock());
+  const nameOf = ({ what }: Pick<Stretch, "what">) =>
+    t(what === "asked" && record.first_byte_at === null ? "record.asked.failed" : `record.${what}`);
+  return (
+    <section>
+      <h3>{t("record.timeline")}</h3>
+      <svg
+        class="record-bar"
+        viewBox={`0 0 ${WIDTH} 12`}
+        preserveAspectRatio="none"
+        width="100%"
+        height="12"
+        aria-hidden="true"
+      >
+        <rect class="ground" width={WIDTH} height="12" />
+        {barsOf(stretches, WIDTH).map(({ what, x, width }) => (
+          <rect key={what} class={what} x={x} width={Math.max(0, width - 1)} height="12" />
+        ))}
+      </svg>
+      <dl class="pairs">
+        {stretches.map((stretch) => (
+          <div key={stretch.what}>
+            <dt>
+              <svg class="swatch record-bar" viewBox="0 0 10 10" width="10" height="10" aria-hidden="true">
+                <rect class={stretch.what} width="10" height="10" rx="2" />
+              </svg>{" "}
+              {nameOf(stretch)}
+            </dt>
+            <dd>{duration(stretch.to - stretch.from)}</dd>
+          </div>
+        ))}
+        <div>
+          <dt>{t("record.took")}</dt>
+          <dd>
+            {record.ended_at === null
+              ? t("record.running")
+              : duration(Math.max(0, record.ended_at - record.started_at))}
+          </dd>
+        </div>
+      </dl>
+    </section>
+  );
+}
+
+type Pair = readonly [name: string, value: ComponentChildren];
+
+/** Tokens, money, and where it came from and went to. */
+function RecordDetails({ record }: { readonly record: ShownRecord }) {
+  const { t } = useFrame();
+  // Unknown is not zero, and where nothing is billed there is nothing to know.
+  const none = record.end === "refused" || isFree(record.method, record.endpoint) ? "–" : "?";
+  const tokens = (count: number | null) => (count === null ? none : exact(count));
+  const money = (microdollars: number | null) => (microdollars === null ? none : dollars(microdollars));
+  const some = (name: string, value: string | number | null): Pair[] =>
+    value === null || value === "" ? [] : [[name, value]];
+  const yesNo = (value: boolean | null) => (value === null ? null : t(value ? "record.yes" : "record.no"));
+  return (
+    <>
+      <Pairs
+        title={t("record.tokens")}
+        note={none === "–" ? t("record.tokens-from.free") : t(`record.tokens-from.${record.tokens_from}`)}
+        pairs={[
+          [t("record.input"), tokens(record.input_tokens)],
+          [t("record.cache-read"), tokens(record.cache_read_tokens)],
+          [t("record.cache-write"), tokens(record.cache_write_tokens)],
+          [t("record.output"), tokens(record.output_tokens)],
+          [t("record.reasoning"), tokens(record.reasoning_tokens)],
+        ]}
+      />
+      <Pairs
+        title={t("record.money")}
+        pairs={[
+          [t("record.list"), money(record.list_microdollars)],
+          [t("record.multiplier"), `×${record.multiplier}`],
+          [t("record.cost"), money(record.cost_microdollars)],
+          [t("record.billed"), money(record.billed_microdollars)],
+        ]}
+      />
+      <Pairs
+        title={t("record.request")}
+        pairs={[
+          [t("record.endpoint"), `${record.method} ${record.endpoint}`],
+          ...some(t("record.gateway"), record.gateway),
+          ...some(t("record.group"), record.group),
+          ...some(t("record.key"), record.key),
+          ...some(t("record.model-answered"), record.model_answered),
+          ...some(t("record.stream"), yesNo(record.stream)),
+          ...some(t("record.status"), record.status),
+          ...some(t("record.refusal"), record.refusal),
+          ...some(t("record.cause"), record.cause),
+          ...some(t("record.cause-detail"), record.cause_detail),
+          [t("record.bytes"), `${exact(record.bytes_in)}, ${exact(record.bytes_out)}`],
+          ...some(t("record.process"), record.process),
+        ]}
+      />
+      <Pairs
+        title={t("record.ids")}
+        pairs={[
+          [t("record.id"), <code key="id">{record.id}</code>],
+          ...Object.entries(record.gateway_ids).map(
+            ([name, id]): Pair => [name, <code key={name}>{id}</code>],
+          ),
+        ]}
+      />
+    </>
+  );
+}
+
+interface PairsProps {
+  readonly title: string;
+  readonly note?: string;
+  readonly pairs: readonly Pair[];
+}
+
+function Pairs({ title, note, pairs }: PairsProps) {
+  return (
+    <section>
+      <h3>
+        {title} {note === undefined ? null : <small class="muted">{note}</small>}
+      </h3>
+      <dl class="pairs">
+        {pairs.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+      </dl>
+    </section>
   );
 }

@@ -4,7 +4,7 @@ import { dollars, duration, short } from "../../../usage/reports/format.ts";
 import type { ShownRecord } from "../../api.ts";
 import { clockInWords, dayOf } from "../format.ts";
 import { useFrame } from "../frame.tsx";
-import type { Translate } from "../words/words.ts";
+import type { Translate } from "../messages/messages.ts";
 
 export type ColumnName =
   | "time"

@@ -1,5 +1,5 @@
 import type { ComparedRow } from "../../../mirror/report/shape.ts";
-import type { MessageId, Translate } from "../words/words.ts";
+import type { MessageId, Translate } from "../messages/messages.ts";
 
 const VERDICTS = [
   "matched",

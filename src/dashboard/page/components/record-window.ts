@@ -44,7 +44,8 @@ export function wantsMore({ end }: Window, loaded: number): boolean {
 
 /** Where to scroll so that a row is seen whole; null: it is. */
 export function scrollFor(row: number, { top, height, rowHeight }: Scroll, head: number): number | null {
-  const [above, below] = [row * rowHeight, (row + 1) * rowHeight];
+  const above = row * rowHeight;
+  const below = (row + 1) * rowHeight;
   if (above < top) return above;
   return below > top + height - head ? below - height + head : null;
 }

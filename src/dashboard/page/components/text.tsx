@@ -1,5 +1,5 @@
 import { useFrame } from "../frame.tsx";
-import { filled, formOf, type MessageId, messagesOf, type Values } from "../words/words.ts";
+import { filled, formOf, type MessageId, messagesOf, type Values } from "../messages/messages.ts";
 
 /** A message whose `backticked` parts are what one types. Values are filled in after, so that they cannot add any. */
 export function Text({ id, values = {} }: { readonly id: MessageId; readonly values?: Values }) {

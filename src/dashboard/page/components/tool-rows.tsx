@@ -1,11 +1,14 @@
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import type { ToolConsoleFacts } from "../../../mirror/report/shape.ts";
+import { dollars } from "../../../usage/reports/format.ts";
 import type { ToolSettings, ToolsAnswer } from "../../api.ts";
 import { agoInWords, dayOf, momentInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
 import { limitAmount } from "../limit-amount.ts";
+import { Failed, wordsOf } from "../live/failed.ts";
+import type { Translate } from "../messages/messages.ts";
 import { useTime } from "../use-time.ts";
-import { consoleFacts } from "./console-facts.ts";
 import { Bar, Gauge } from "./gauge.tsx";
-import { ToolSwitch } from "./tool-switch.tsx";
 
 interface ToolRowsProps {
   readonly tool: ToolSettings;
@@ -145,5 +148,133 @@ function Details({ tool, time }: { readonly tool: ToolSettings; readonly time: n
         )}
       </td>
     </tr>
+  );
+}
+
+/** Older than this, what the console said may no longer hold. */
+const STALE_MS = 3_600_000;
+
+/** What the gateway's console says of a tool's key, each fact in a few words. */
+function consoleFacts(facts: ToolConsoleFacts | null, now: number, t: Translate): string[] {
+  if (facts === null) return [];
+  const { state, expires_at: expires, balance, as_of: asOf } = facts;
+  const told = [
+    ...(state === "active" || state === "unknown" ? [] : [t(`tools.console.state.${state}`)]),
+    ...quotaFacts(facts, t),
+    ...facts.windows.map(({ window, used, most }) =>
+      t("tools.console.window", { window, used: dollars(used), most: dollars(most) }),
+    ),
+    ...groupFacts(facts, t),
+    ...(expires === null ? [] : [t("tools.console.expires", { day: dayOf(expires) })]),
+    ...(balance === null ? [] : [t("tools.console.balance", { money: dollars(balance) })]),
+  ];
+  if (told.length === 0 || now - asOf < STALE_MS) return told;
+  return [...told, t("tools.console.as-of", { ago: agoInWords(asOf, now, t) })];
+}
+
+function quotaFacts({ quota, quota_used: used }: ToolConsoleFacts, t: Translate): string[] {
+  if (quota === null)
+    return used === null || used === 0 ? [] : [t("tools.console.used", { used: dollars(used) })];
+  if (used === null) return [t("tools.console.quota", { quota: dollars(quota) })];
+  return [t("tools.console.used-of", { used: dollars(used), quota: dollars(quota) })];
+}
+
+function groupFacts({ group, multiplier, multiplier_here: here }: ToolConsoleFacts, t: Translate): string[] {
+  const named =
+    group === null
+      ? []
+      : [
+          multiplier === null
+            ? t("tools.console.group-plain", { group })
+            : t("tools.console.group", { group, multiplier }),
+        ];
+  return here === null ? named : [...named, t("tools.console.here", { multiplier: here })];
+}
+
+interface ToolSwitchProps {
+  readonly tool: ToolSettings;
+  /** Told what happened, in words. */
+  readonly onSwitched: (words: string) => void;
+}
+
+/** Disables or enables a tool, after asking once, in the place of the button. */
+function ToolSwitch({ tool, onSwitched }: ToolSwitchProps) {
+  const { t, client, live } = useFrame();
+  const [step, setStep] = useState<"idle" | "asking" | "busy">("idle");
+  const [said, setSaid] = useState<string | null>(null);
+  const verb = tool.enabled ? "disable" : "enable";
+  const button = useRef<HTMLButtonElement>(null);
+  const returns = useRef(false);
+  useEffect(() => {
+    if (step !== "idle" || !returns.current) return;
+    returns.current = false;
+    button.current?.focus();
+  }, [step]);
+  const end = (words: string | null) => {
+    returns.current = true;
+    setSaid(words);
+    setStep("idle");
+  };
+  const act = async () => {
+    setStep("busy");
+    try {
+      const { in_force: inForce } = await client.setEnabled(tool.name, !tool.enabled);
+      end(inForce ? null : t("tools.switch.slow"));
+      onSwitched(t(`tools.${verb}d.done`, { tool: tool.name }));
+    } catch (error) {
+      if (error instanceof Failed && error.kind === "session") live.sessionOver();
+      const gone = error instanceof Failed && error.kind === "gone";
+      end(gone ? t("frame.gone.short") : wordsOf(error));
+    }
+  };
+  if (step !== "idle")
+    return <Asking tool={tool} busy={step === "busy"} onYes={() => void act()} onNo={() => end(null)} />;
+  return (
+    <>
+      <button ref={button} type="button" class="plain" onClick={() => setStep("asking")}>
+        {t(`tools.${verb}`)}
+        <span class="visually-hidden"> {tool.name}</span>
+      </button>
+      {said === null ? null : (
+        <p class="small" role="alert">
+          {said}
+        </p>
+      )}
+    </>
+  );
+}
+
+interface AskingProps {
+  readonly tool: ToolSettings;
+  readonly busy: boolean;
+  readonly onYes: () => void;
+  readonly onNo: () => void;
+}
+
+function Asking({ tool, busy, onYes, onNo }: AskingProps) {
+  const { t } = useFrame();
+  const verb = tool.enabled ? "disable" : "enable";
+  const question = useId();
+  const no = useRef<HTMLButtonElement>(null);
+  useEffect(() => no.current?.focus(), []);
+  return (
+    <fieldset
+      class="asking"
+      disabled={busy}
+      aria-labelledby={question}
+      onKeyDown={(event) => {
+        if (event.key === "Escape") onNo();
+      }}
+    >
+      <p id={question}>{busy ? t("tools.switch.busy") : t(`tools.${verb}.ask`, { tool: tool.name })}</p>
+      <div class="row">
+        <button type="button" class={tool.enabled ? "plain danger" : "primary"} onClick={onYes}>
+          {t(`tools.${verb}.yes`, { tool: tool.name })}
+        </button>
+        <button ref={no} type="button" class="plain" onClick={onNo}>
+          {t("frame.cancel")}
+        </button>
+      </div>
+    </fieldset>
   );
 }

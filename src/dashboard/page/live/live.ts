@@ -65,7 +65,8 @@ export interface LiveDeps {
 export function createLive(deps: LiveDeps): Live {
   const { client, session, now } = deps;
   let state: LiveState = { link: { state: "opening" }, now: null };
-  let [current, looked]: [AbortController | null, boolean] = [null, true];
+  let current: AbortController | null = null;
+  let looked = true;
   let unseen: ReturnType<typeof setTimeout> | undefined;
   const listeners = new Set<() => void>();
   const records = new Set<(record: ShownRecord) => void>();

@@ -2,7 +2,7 @@ import type { MirrorReport } from "../../../../mirror/report/shape.ts";
 import { dollars, exact } from "../../../../usage/reports/format.ts";
 import { agoInWords, dayOf, spanInWords } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
-import type { Translate } from "../../words/words.ts";
+import type { Translate } from "../../messages/messages.ts";
 import { headlineOf, isFarAbove, isSkewed, standingOf } from "./mirror-state.ts";
 
 interface ConsoleProps {

@@ -5,7 +5,7 @@ import { factorInWords } from "../../components/record-facts-table.tsx";
 import { TableWrap } from "../../components/table-wrap.tsx";
 import { agoInWords, dayOf } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
-import type { Translate } from "../../words/words.ts";
+import type { Translate } from "../../messages/messages.ts";
 
 interface KeysProps {
   readonly keys: readonly KeyReport[];

@@ -1,6 +1,6 @@
 import type { UsageChart } from "../../../api.ts";
 import { framed } from "../../components/chart-calendar.ts";
-import type { Language } from "../../words/words.ts";
+import type { Language } from "../../messages/messages.ts";
 import { binWords, ownZone } from "./usage-labels.ts";
 import { type BinSize, binSpan, type Span } from "./usage-period.ts";
 import type { View } from "./usage-view.ts";

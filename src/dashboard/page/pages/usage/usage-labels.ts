@@ -1,6 +1,6 @@
 import { dollars, exact, short } from "../../../../usage/reports/format.ts";
 import type { UsageSeries } from "../../../api.ts";
-import type { Language, Translate } from "../../words/words.ts";
+import type { Language, Translate } from "../../messages/messages.ts";
 import type { BinSize } from "./usage-period.ts";
 import type { Dimension, Measure } from "./usage-view.ts";
 

@@ -28,7 +28,9 @@ const LENGTH_MS: Readonly<Record<BinSize, number>> = {
  */
 export function spanOf(period: Period, now: number): Span {
   const today = new Date(now);
-  const [year, month, day] = [today.getFullYear(), today.getMonth(), today.getDate()];
+  const year = today.getFullYear();
+  const month = today.getMonth();
+  const day = today.getDate();
   switch (period.kind) {
     case "today":
       return { since: midnight(year, month, day), until: midnight(year, month, day + 1) };
@@ -39,7 +41,8 @@ export function spanOf(period: Period, now: number): Span {
     case "month":
       return { since: midnight(year, month, 1), until: midnight(year, month + 1, 1) };
     case "custom": {
-      const [from, to] = [dateOf(period.from), dateOf(period.to)];
+      const from = dateOf(period.from);
+      const to = dateOf(period.to);
       if (from === null || to === null) return spanOf({ kind: "7d" }, now);
       const [first, last] = period.from <= period.to ? [from, to] : [to, from];
       return { since: midnight(...first), until: midnight(last[0], last[1], last[2] + 1) };

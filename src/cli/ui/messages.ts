@@ -1,0 +1,93 @@
+import { EXIT, errorMessage } from "../../core/errors.ts";
+import { screenOf } from "./terminal.ts";
+import { printable, textWidth, wrap } from "./text.ts";
+
+/*
+ * Results go to stdout (print, printText), everything else to stderr (notice, fail). On a terminal long lines are
+ * wrapped; a program that reads a pipe finds each message on one line.
+ */
+
+/** Prints lines to stdout as they are. */
+export function print(...lines: readonly string[]): void {
+  for (const line of lines) process.stdout.write(`${printable(line)}\n`);
+}
+
+/** Prints sentences to stdout. */
+export function printText(...sentences: readonly string[]): void {
+  writeText(process.stdout, sentences);
+}
+
+/** Prints sentences to stderr, because stdout is for what a program may read: a token, or JSON. */
+export function notice(...sentences: readonly string[]): void {
+  writeText(process.stderr, sentences);
+}
+
+/** Says what failed and sets the exit code. The program ends with it once everything is written. */
+export function fail(message: string, exitCode: number): void {
+  notice(message);
+  process.exitCode = exitCode;
+}
+
+/** `fail` for functions that return null if they cannot go on. */
+export function failNull(message: string, exitCode: number): null {
+  fail(message, exitCode);
+  return null;
+}
+
+/** The person pressed Ctrl-C or Ctrl-D at a question. */
+export function canceled(): null {
+  return failNull("stopped; nothing was changed", EXIT.failed);
+}
+
+/** Something the person should know, and what to type; null: there is nothing to type. */
+export interface Note {
+  readonly what: string;
+  readonly next: string | null;
+}
+
+/** On one line if it fits; otherwise the command to type has its own line, unbroken, so that it can be copied. */
+export function formatNote({ what, next }: Note, width: number): string {
+  if (next === null) return wrap(printable(what), width);
+  const line = printable(`${what} → ${next}`);
+  if (textWidth(line) <= width) return line;
+  const indent = /^ */.exec(what)?.[0] ?? "";
+  return `${wrap(printable(what), width)}\n${indent}  → ${printable(next)}`;
+}
+
+/** The same as lines, indented below what they belong to. */
+export function indentedNote(note: Note, width: number): string[] {
+  return formatNote(note, width - 2)
+    .split("\n")
+    .map((line) => `  ${line}`);
+}
+
+function writeText(stream: NodeJS.WriteStream, sentences: readonly string[]): void {
+  const width =
+    stream.isTTY === true ? screenOf(process.env, stream.columns).width : Number.POSITIVE_INFINITY;
+  for (const line of sentences.flatMap((text) => text.split("\n"))) {
+    const arrow = line.indexOf(" → ");
+    const note =
+      arrow === -1 ? { what: line, next: null } : { what: line.slice(0, arrow), next: line.slice(arrow + 3) };
+    stream.write(`${formatNote(note, width)}\n`);
+  }
+}
+
+/**
+ * A reader that has seen enough (`| head`) is not an error, so a closed pipe is ignored; without a listener Node would end
+ * the program with a stack trace. Other failures (`> file` on a full disk) are reported once.
+ */
+export function handleOutputErrors(): void {
+  let isReported = false;
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+    if (error.code === "EPIPE" || isReported) return;
+    isReported = true;
+    fail(`the output cannot be written: ${errorMessage(error)} → write it somewhere else`, EXIT.failed);
+  });
+  // Nobody reads stderr any more, so there is nowhere to report it.
+  process.stderr.on("error", () => {});
+}
+
+/** For commands that only print: they end when nobody reads any more. */
+export function exitOnClosedOutput(): void {
+  process.stdout.on("error", () => process.exit());
+}

@@ -1,0 +1,88 @@
+import { createInterface } from "node:readline";
+import { Writable } from "node:stream";
+import { screenOf } from "./terminal.ts";
+import { printable } from "./text.ts";
+
+/** Asks a question with a yes or no answer: y, yes, n, no, or Enter for no. Ctrl-C and Ctrl-D are no. */
+export async function confirm(question: string): Promise<boolean> {
+  const answer = await askText(`${question} [y/N]`, (text) =>
+    /^(y|yes|n|no|)$/i.test(text.trim()) ? undefined : "type y or n",
+  );
+  return answer !== null && /^y(es)?$/i.test(answer.trim());
+}
+
+/** Where the values of a dialog come from: a person at the terminal, or a program that writes one per line. */
+export interface Prompter {
+  /** A program cannot be asked a second time. */
+  readonly interactive: boolean;
+  /** null: the input has ended, or the person canceled. */
+  text(question: string): Promise<string | null>;
+  /** The same for a secret, which is not shown. */
+  secret(question: string): Promise<string | null>;
+  close(): void;
+}
+
+export function createPrompter(): Prompter {
+  if (process.stdin.isTTY === true)
+    return { interactive: true, text: (question) => askText(question), secret: askSecret, close: () => {} };
+  const input = createInterface({ input: process.stdin, terminal: false });
+  const lines = input[Symbol.asyncIterator]();
+  const next = async () => {
+    const { value, done } = await lines.next();
+    return done === true ? null : String(value);
+  };
+  return {
+    interactive: false,
+    text: next,
+    secret: next,
+    close() {
+      input.close();
+      // A pipe whose writer stays open must not keep the program alive.
+      process.stdin.destroy();
+    },
+  };
+}
+
+async function askText(
+  question: string,
+  validate: (text: string) => string | undefined = () => undefined,
+): Promise<string | null> {
+  const clack = await loadClack();
+  const answer = await clack.text({
+    ...promptOptions(question),
+    validate: (text) => validate(text ?? ""),
+  });
+  return clack.isCancel(answer) ? null : (answer ?? "");
+}
+
+async function askSecret(question: string): Promise<string | null> {
+  const clack = await loadClack();
+  const answer = await clack.password(promptOptions(question));
+  return clack.isCancel(answer) ? null : (answer ?? "");
+}
+
+function promptOptions(question: string) {
+  return { message: printable(question), output: new PromptOutput(), withGuide: false };
+}
+
+/**
+ * Writes to the terminal, also if stdout is a file. It has a size of its own because some terminals (a serial line, a
+ * container) report 0 columns, and clack would break the question after every character.
+ */
+class PromptOutput extends Writable {
+  readonly #terminal = process.stdout.isTTY === true ? process.stdout : process.stderr;
+  readonly columns = screenOf(process.env, this.#terminal.columns).width;
+  readonly rows = this.#terminal.rows || 24;
+
+  override _write(chunk: Buffer, _encoding: BufferEncoding, done: (error?: Error | null) => void): void {
+    this.#terminal.write(chunk, done);
+  }
+}
+
+async function loadClack() {
+  // Loaded on demand: most commands ask nothing, and each one would start later.
+  const clack = await import("@clack/prompts");
+  // Readline closes on Ctrl-D without an answer; the question would never end.
+  clack.updateSettings({ aliases: { "\u0004": "cancel" } });
+  return clack;
+}

@@ -1,0 +1,34 @@
+import { styleText } from "node:util";
+
+export interface Screen {
+  readonly width: number;
+  /** Whether block characters can be drawn. */
+  readonly utf8: boolean;
+}
+
+/** `columns` is what the terminal says; a pipe says nothing, and then COLUMNS or 80 counts. */
+export function screenOf(env: NodeJS.ProcessEnv, columns: number | undefined): Screen {
+  const fromEnv = /^\d{1,4}$/.test(env.COLUMNS ?? "") ? Number(env.COLUMNS) : 0;
+  const width = columns || fromEnv || 80;
+  const locale = env.LC_ALL || env.LC_CTYPE || env.LANG || "";
+  return { width: Math.max(20, width), utf8: /utf-?8/i.test(locale) };
+}
+
+/** The terminal behind stdout. */
+export function stdoutScreen(): Screen {
+  return screenOf(process.env, process.stdout.columns);
+}
+
+/** Whether a person is there who can answer a question. */
+export function isInteractive(): boolean {
+  return process.stdin.isTTY === true && process.stdout.isTTY === true;
+}
+
+export type Color = "red" | "yellow" | "green" | "dim" | "bold";
+
+/** Colors the text on a terminal that shows colors; not on a pipe, not with NO_COLOR, not with TERM=dumb. */
+export function color(name: Color, text: string, stream: NodeJS.WriteStream = process.stdout): string {
+  return stream.isTTY === true && stream.hasColors()
+    ? styleText(name, text, { validateStream: false })
+    : text;
+}
