@@ -6,8 +6,7 @@ import { EXIT } from "../core/errors.ts";
 import { findPaths } from "../core/paths.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import { failingInWords, gatewayTable } from "./gateway-lines.ts";
-import { alarmInWords, certainFirst } from "./mirror/alarm-words.ts";
-import { kindInWords, lastSync, trouble } from "./mirror/headline.ts";
+import { alarmLines, certainFirst, consoleProblem, formatKind, formatLastSync } from "./mirror/messages.ts";
 import { toolTable } from "./tools/tool-table.ts";
 import { withNote } from "./ui/table.ts";
 import { stdoutScreen } from "./ui/terminal.ts";
@@ -38,7 +37,7 @@ export function inWords(status: Status, now: number, width: number): string {
   const { config, problems, tools, gateways, consoles = [] } = status;
   const lines = [
     ...certainFirst(consoles.flatMap(({ alarms }) => alarms)).flatMap((alarm) => [
-      ...alarmInWords(alarm, now, width),
+      ...alarmLines(alarm, now, width),
       "",
     ]),
     `keybearer ${status.version}, pid ${status.pid}, up ${ago(status.uptime_s * 1000)}, on ${status.listen.join(" and ")}`,
@@ -76,9 +75,9 @@ export function inWords(status: Status, now: number, width: number): string {
 
 /** mirror main  sub2api (detected), last sync 12 s ago */
 function consoleInWords(console: ConsoleStatus, now: number): string[] {
-  const problem = trouble(console, now);
-  const name = `mirror ${console.gateway}  ${kindInWords(console)}, `;
-  if (problem === null) return [`${name}${lastSync(console, now)}`];
+  const problem = consoleProblem(console, now);
+  const name = `mirror ${console.gateway}  ${formatKind(console)}, `;
+  if (problem === null) return [`${name}${formatLastSync(console, now)}`];
   return [`${name}${problem.what}`, ...(problem.next === null ? [] : [`  → ${problem.next}`])];
 }
 

@@ -1,6 +1,12 @@
 import type { Config, Period, Tool } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
-import { type KeyKnowledge, keyTrouble, missingKey, toolProblems } from "../doctor/key-messages.ts";
+import {
+  type KeyKnowledge,
+  keyTrouble,
+  missingKey,
+  refusalWithConsole,
+  toolProblems,
+} from "../doctor/key-messages.ts";
 import type { Kind } from "../limits/counters.ts";
 import { durationInWords } from "../limits/format.ts";
 import type { Limiter, ToolLevels } from "../limits/limiter.ts";
@@ -67,7 +73,7 @@ export interface LimitStatus {
 }
 
 export interface ToolStatusDeps {
-  readonly keyHealth: Pick<KeyHealth, "of" | "lastUse">;
+  readonly keyHealth: Pick<KeyHealth, "of" | "accepted" | "lastUse">;
   readonly keyBreaker: Pick<KeyBreaker, "of">;
   readonly limiter: Pick<Limiter, "levels">;
   readonly mirror: Pick<Mirror, "factsOf">;
@@ -77,19 +83,21 @@ export interface ToolStatusDeps {
 
 export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): ToolStatus {
   const { keyHealth, keyBreaker, limiter, mirror, config, now } = deps;
-  const refused = keyHealth.of(tool.name);
+  const { name } = tool;
   const levels = limiter.levels(tool);
-  const paused = key.state === "ready" ? keyBreaker.of(tool.name, key.key) : null;
-  const known = {
-    name: tool.name,
-    // A refusal of another key says nothing about this one.
-    refused: key.state === "ready" && refused?.key === key.key.fingerprint ? refused : null,
-    last_use: keyHealth.lastUse(tool.name),
-    console: mirror.factsOf(tool),
-  };
+  const paused = key.state === "ready" ? keyBreaker.of(name, key.key) : null;
+  const console = mirror.factsOf(tool);
+  const accepted = key.state === "ready" ? keyHealth.accepted(name, key.key) : null;
+  const lastRefusal = keyHealth.of(name);
+  // A refusal of another key says nothing about this one.
+  const isOfThisKey = key.state === "ready" && lastRefusal?.key === key.key.fingerprint;
+  const refused = isOfThisKey ? refusalWithConsole(lastRefusal, console, now) : null;
   return {
-    ...known,
-    ...stateOf(tool, key, known, paused, config, now),
+    name,
+    ...stateOf(tool, key, { name, refused, accepted, console }, paused, config, now),
+    refused,
+    console,
+    last_use: keyHealth.lastUse(name),
     gateway: tool.gateway,
     group: tool.group,
     key: key.state === "ready" ? key.key.fingerprint : null,

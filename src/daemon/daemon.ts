@@ -164,7 +164,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     });
   const actions = new ActionLog(clock);
   const { prices, usage } = services;
-  const prober = new Prober({ clock, snapshot, agentFor, keyCheck, prices, usage });
+  const prober = new Prober({ clock, snapshot, agentFor, keyCheck, keyHealth, keyBreaker, prices, usage });
   const dashboard = new Dashboard({
     paths,
     clock,
@@ -215,8 +215,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     if (await keyring.reread(tool)) await reload.takeKeys();
   };
   const checkKey = async (tool: string, gateway: Gateway, key: Secret) => {
-    const fault = await keyCheck.check(gateway, key);
-    if (fault !== null) keyHealth.learn(tool, key, fault);
+    if (keyHealth.wasAsked(tool, key)) return;
+    keyHealth.learn(tool, key, await keyCheck.check(gateway, key));
   };
   port.serve({
     clock,

@@ -1,16 +1,9 @@
 import type { Problem } from "../config/problems.ts";
 import type { Config, Gateway, Tool } from "../config/schema.ts";
+import type { CauseDetail } from "../proxy/cause.ts";
 import { count } from "../usage/reports/format.ts";
 import type { ModelUse } from "./history.ts";
-import {
-  type KeyKnowledge,
-  type KeyTrouble,
-  keyTrouble,
-  NO_MODELS,
-  type ToolProblemCode,
-  toolProblems,
-  withRotate,
-} from "./key-messages.ts";
+import { NO_MODELS, type ToolProblemCode, toolProblems, withRotate } from "./key-messages.ts";
 import { type FailingName, failingNames, isAllowed } from "./models.ts";
 import type { ProbeResult, ToolProbe } from "./probe.ts";
 import { concernsGateway, type ProbeFailure } from "./probe-failure.ts";
@@ -114,10 +107,21 @@ export interface ToolFindingDeps {
   readonly config: Pick<Config, "gateways">;
   /** undefined: the key was not probed. */
   readonly probe: ToolProbe | undefined;
-  /** What the daemon knows about the tool's key; undefined: no daemon runs. */
-  readonly known: (KeyKnowledge & { readonly key: string | null }) | undefined;
+  /** The daemon's status of the tool after the probe; undefined: no daemon runs. */
+  readonly known: KnownTool | undefined;
   readonly uses: readonly ModelUse[];
   readonly now: number;
+}
+
+/** What findings need of a tool's status. */
+export interface KnownTool {
+  readonly state: string;
+  readonly key: string | null;
+  readonly why: string | null;
+  readonly next: string | null;
+  readonly refused: { readonly detail: CauseDetail | null } | null;
+  /** Requests are refused here, because the gateway keeps refusing the key. */
+  readonly paused: object | null;
 }
 
 /** What keeps one tool from working, in config.yaml and at the gateway. */
@@ -150,18 +154,17 @@ function stateFindings(tool: Tool, { config, now }: ToolFindingDeps): Finding[] 
   }));
 }
 
-function keyFindings(tool: Tool, { probe, known, now }: ToolFindingDeps): Finding[] {
+function keyFindings(tool: Tool, { probe, known }: ToolFindingDeps): Finding[] {
   const about = aboutTool(tool.name);
   if (probe === undefined) return [];
   const { missing, probed, key } = probe;
   if (missing !== null)
     return [{ id: "key", level: "problem", about, what: missing.why, next: missing.next }];
   // The daemon's knowledge counts only for this very key: config.yaml may name another one by now.
-  const trouble = known !== undefined && known.key === key ? keyTrouble(known, now) : null;
-  if (trouble !== null && isLessPrecise(probed, trouble)) {
-    const { what, next } = trouble;
-    return [{ id: "key", level: "problem", about, what, next }];
-  }
+  const isSameKey = known !== undefined && known.key === key;
+  const isAboutKey = known?.state === "key-refused" || known?.state === "active";
+  if (isSameKey && isAboutKey && known.why !== null && isLessPrecise(probed, known))
+    return [{ id: "key", level: "problem", about, what: known.why, next: known.next }];
   if (probed === null) {
     const what = `key ${key}: there was no time left to ask the gateway`;
     return [{ id: "key", level: "warning", about, what, next: "keybearer doctor" }];
@@ -175,10 +178,14 @@ function keyFindings(tool: Tool, { probe, known, now }: ToolFindingDeps): Findin
   return [{ id: "key", level: "ok", about, what, next: null }];
 }
 
-/** Gateways list models to keys whose requests they refuse, and answer the same to several faults of a key. */
-function isLessPrecise(probed: ProbeResult | null, trouble: KeyTrouble): boolean {
-  if (probed === null || probed.ok) return true;
-  return !concernsGateway(probed) && probed.detail === null && trouble.detail !== null;
+/**
+ * The daemon has remembered the probe, and knows the tool's requests and the console, too: gateways list models to keys whose
+ * requests they refuse, and answer the same to several faults of a key.
+ */
+function isLessPrecise(probed: ProbeResult | null, known: KnownTool): boolean {
+  if (probed === null || probed.ok || known.paused !== null) return true;
+  if (concernsGateway(probed) || probed.detail !== null) return false;
+  return known.refused === null ? probed.refused === null : known.refused.detail !== null;
 }
 
 function refusalFinding({ name, gateway }: Tool, key: string | null, failure: ProbeFailure): Finding {

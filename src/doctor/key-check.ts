@@ -8,6 +8,7 @@ import {
   countAt,
   fieldAt,
   flagAt,
+  type JsonObject,
   listAt,
   numberAt,
   objectAt,
@@ -17,6 +18,7 @@ import {
 } from "../mirror/consoles/json.ts";
 import type { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { causeOf, type KeyFault } from "../proxy/cause.ts";
+import type { KeyProof } from "../proxy/health.ts";
 import type { UsedUpWindow } from "./key-messages.ts";
 
 /*
@@ -31,9 +33,6 @@ export interface KeyCheckDeps {
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
 }
 
-/** An answer is reused for this long. */
-const FRESH_MS = 5 * 60_000;
-
 /**
  * Finds out why new-api refuses a key. Its relay answers 401 "Invalid token" to keys that are deleted, disabled, expired or
  * used up; /api/usage/token/ distinguishes them.
@@ -41,8 +40,8 @@ const FRESH_MS = 5 * 60_000;
 export class KeyCheck {
   readonly #deps: KeyCheckDeps;
   readonly #stop = new AbortController();
-  /** By origin and digest of the key. */
-  readonly #answers = new Map<string, { readonly at: number; readonly fault: Promise<KeyFault | null> }>();
+  /** Questions that are not answered yet, by origin and digest of the key. */
+  readonly #inFlight = new Map<string, Promise<KeyFault | null>>();
 
   constructor(deps: KeyCheckDeps) {
     this.#deps = deps;
@@ -50,16 +49,18 @@ export class KeyCheck {
 
   /** Never rejects. null: unknown, because the gateway did not answer or the budget of calls is used up. */
   async check(gateway: Gateway, key: Secret): Promise<KeyFault | null> {
-    const now = this.#deps.clock.now();
-    for (const [id, { at }] of this.#answers) if (Math.abs(now - at) >= FRESH_MS) this.#answers.delete(id);
     const { origin } = new URL(gateway.baseUrl);
     const id = `${origin} ${key.digest("key-check")}`;
-    const known = this.#answers.get(id);
-    if (known !== undefined) return known.fault;
+    const asked = this.#inFlight.get(id);
+    if (asked !== undefined) return asked;
     if (!this.#deps.keyCalls.of(origin).take()) return null;
     const fault = this.#ask(gateway, origin, key);
-    this.#answers.set(id, { at: now, fault });
-    return fault;
+    this.#inFlight.set(id, fault);
+    try {
+      return await fault;
+    } finally {
+      this.#inFlight.delete(id);
+    }
   }
 
   /** Milliseconds until the gateway can be asked again; 0: now. */
@@ -119,33 +120,46 @@ function newApiFaultInFacts(text: string, now: number): KeyFault | null {
   return "key-disabled";
 }
 
-export interface Sub2apiFault {
-  readonly fault: KeyFault;
+/** What sub2api says about a key. */
+export interface Sub2apiUsage {
+  /** null: none. */
+  readonly fault: KeyFault | null;
   readonly window: UsedUpWindow | null;
+  /** What the answer shows if there is no fault. */
+  readonly proof: KeyProof;
 }
 
 /** The plan name of an account that pays from its balance. */
 const WALLET = "钱包余额";
 
-/** Reads sub2api's answer to GET /v1/usage (0.1.27, 0.1.135). null: it reports no fault. */
-export function sub2apiFault(text: string): Sub2apiFault | null {
+/** Reads sub2api's answer to GET /v1/usage (0.1.27, 0.1.135). null: it is another answer. */
+export function readSub2apiUsage(text: string): Sub2apiUsage | null {
   const usage = parseObject(text);
   if (usage === null || flagAt(usage, "isValid") === null) return null;
+  const limits = listAt(usage, "rate_limits") ?? [];
+  const window = usedUpWindow(limits);
+  const hasWindows = limits.length > 0 || objectAt(usage, "subscription") !== null;
+  return {
+    fault: window === null ? faultInUsage(usage) : "window-used-up",
+    window,
+    // It lists models only to keys whose quota and balance suffice (0.1.135).
+    proof: hasWindows ? "usable" : "funded",
+  };
+}
+
+function faultInUsage(usage: JsonObject): KeyFault | null {
   const status = textAt(usage, "status");
-  if (status === "expired") return { fault: "key-expired", window: null };
-  if (status === "disabled") return { fault: "key-disabled", window: null };
-  if (status === "quota_exhausted") return { fault: "key-quota", window: null };
-  const window = usedUpWindow(listAt(usage, "rate_limits") ?? []);
-  if (window !== null) return { fault: "window-used-up", window };
+  if (status === "expired") return "key-expired";
+  if (status === "disabled") return "key-disabled";
+  if (status === "quota_exhausted") return "key-quota";
   const remaining = numberAt(usage, "remaining");
   if (remaining === null || remaining > 0) return null;
-  if (textAt(usage, "mode") === "quota_limited") return { fault: "key-quota", window: null };
+  if (textAt(usage, "mode") === "quota_limited") return "key-quota";
   // A balance can be overdrawn. For a subscription, -1 means that it has no limit.
   if (fieldAt(usage, "balance") !== undefined || textAt(usage, "planName") === WALLET)
-    return { fault: "account-balance", window: null };
+    return "account-balance";
   if (remaining < 0) return null;
-  const hasSubscription = objectAt(usage, "subscription") !== null;
-  return { fault: hasSubscription ? "window-used-up" : "account-balance", window: null };
+  return objectAt(usage, "subscription") === null ? "account-balance" : "window-used-up";
 }
 
 /** The used-up window that resets last; null: every window has something left. */

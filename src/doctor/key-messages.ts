@@ -5,7 +5,7 @@ import { durationInWords, endInWords, momentInWords } from "../limits/format.ts"
 import { systemCalendar } from "../limits/windows.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
 import { type Cause, type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "../proxy/cause.ts";
-import type { KeyRefusal } from "../proxy/health.ts";
+import type { KeyAcceptance, KeyRefusal } from "../proxy/health.ts";
 
 /* Why a tool or its key does not work, and what to do about it: for `status`, `tools`, `doctor` and `models`. */
 
@@ -144,7 +144,7 @@ export function windowText({ name, resetsAt }: UsedUpWindow, now: number): strin
   return `${text}, and resets ${momentInWords(minute, now, systemCalendar)}`;
 }
 
-const NEW_KEY_HELPS: readonly CauseDetail[] = ["key-disabled", "key-expired", "key-deleted"];
+const NEW_KEY_HELPS: readonly CauseDetail[] = ["key-disabled", "key-expired", "key-deleted", "key-quota"];
 
 /** Adds the command that replaces the key where a new key may help. */
 export function withRotate(
@@ -158,41 +158,80 @@ export function withRotate(
 
 /** What the daemon knows about a tool's key without asking the gateway. */
 export interface KeyKnowledge {
+  /** Of the tool. */
   readonly name: string;
-  /** How the gateway refused the tool's last requests. */
+  /** How the gateway refused the tool's last requests or the last probe, see refusalWithConsole. */
   readonly refused: KeyRefusal | null;
+  readonly accepted: KeyAcceptance | null;
   readonly console: ToolConsoleFacts | null;
-  readonly last_use: number | null;
 }
 
-export interface KeyTrouble extends Explanation {
-  /** null: only the cause is known. */
-  readonly detail: CauseDetail | null;
-}
-
-/** The tool's own requests count first, then the console. null: nothing is known to be wrong. */
-export function keyTrouble(tool: KeyKnowledge, now: number): KeyTrouble | null {
-  const { refused, console, last_use } = tool;
-  if (refused !== null) return refusalTrouble(refused, tool, now);
-  if (console === null) return null;
-  const found = consoleFault(console, now);
-  // A request after the console was read was not refused, so the console's state is out of date.
-  if (found === null || (last_use ?? 0) > console.as_of) return null;
+/** The gateway's own answers count first, then the console. null: nothing is known to be wrong. */
+export function keyTrouble(
+  { name, refused, accepted, console }: KeyKnowledge,
+  now: number,
+): Explanation | null {
+  if (refused !== null) return refusalTrouble(refused, name, console, now);
+  const found = console === null ? null : consoleFault(console, now);
+  if (console === null || found === null) return null;
   const { fault, window } = found;
+  // The gateway has accepted the key since the console was read, so the console's answer is out of date.
+  const isMoney = fault === "account-balance" || fault === "window-used-up";
+  const acceptedAt = (isMoney ? accepted?.fundedAt : accepted?.at) ?? null;
+  if (acceptedAt !== null && acceptedAt > console.as_of) return null;
   const cause = causeOfFault(fault);
   const what = window === null ? causeText(cause) : windowText(window, now);
   return {
-    detail: fault,
     what: `${what}, as the console said ${durationInWords(now - console.as_of)} ago`,
-    next: withRotate(cause.advice, { cause: cause.name, detail: fault }, tool.name),
+    next: withRotate(cause.advice, { cause: cause.name, detail: fault }, name),
   };
 }
 
-function refusalTrouble(refused: KeyRefusal, { name, console }: KeyKnowledge, now: number): KeyTrouble {
+function refusalTrouble(
+  refused: KeyRefusal,
+  tool: string,
+  console: ToolConsoleFacts | null,
+  now: number,
+): Explanation {
   const { cause, detail, advice, status, key } = refused;
   const window = detail === "window-used-up" && console !== null ? usedUpWindow(console, now) : null;
   const what = window === null ? causeText({ name: cause, detail }) : windowText(window, now);
-  return { detail, what: `${what} (${status}); key ${key}`, next: withRotate(advice, refused, name) };
+  const source = status === null ? ", according to the gateway" : ` (${status})`;
+  return { what: `${what}${source}; key ${key}`, next: withRotate(advice, refused, tool) };
+}
+
+/** These the console shows as the state of the key, or as the account's balance. */
+const SHOWN_BY_CONSOLE: readonly (CauseDetail | null)[] = [
+  "key-disabled",
+  "key-expired",
+  "key-deleted",
+  "key-quota",
+  "account-balance",
+];
+
+/**
+ * A refusal with what the console knows about the key. The console explains an answer that fits several faults, and where it
+ * was read after the refusal, it knows better. null: by the console the key works again.
+ */
+export function refusalWithConsole(
+  refused: KeyRefusal,
+  console: ToolConsoleFacts | null,
+  now: number,
+): KeyRefusal | null {
+  if (console === null) return refused;
+  const isUnclear = refused.cause === "incomplete-key" && refused.detail === null;
+  const isNewer = console.as_of > refused.at;
+  if (!isUnclear && !SHOWN_BY_CONSOLE.includes(refused.detail)) return refused;
+  const fault = BY_CONSOLE_STATE[console.state];
+  if (fault !== undefined) {
+    if (!isUnclear && !isNewer) return refused;
+    const { name: cause, detail, advice } = causeOfFault(fault);
+    return { ...refused, cause, detail, advice };
+  }
+  const isGood = console.state === "active" && consoleFault(console, now) === null;
+  // Of a subscription the balance says nothing, and so it is not known here.
+  const isKnown = refused.detail !== "account-balance" || console.balance !== null;
+  return isNewer && isGood && isKnown ? null : refused;
 }
 
 const BY_CONSOLE_STATE: Partial<Record<ToolConsoleFacts["state"], KeyFault>> = {

@@ -38,7 +38,15 @@ export interface ProbeFailure {
   readonly why: string;
   /** What to do about it. */
   readonly next: string;
+  /** The gateway refuses the key for this; null: the failure says nothing about the key. */
+  readonly refused: RefusalOfKey | null;
   readonly skew: number | null;
+}
+
+export interface RefusalOfKey {
+  readonly cause: Cause;
+  /** The gateway's own message; null: it has none. */
+  readonly message: string | null;
 }
 
 /** The failure without what only the response knows. */
@@ -123,7 +131,7 @@ export interface RefusedKey {
 }
 
 export function keyRefused(refusal: RefusedKey): FailureText {
-  const { gateway, cause, worked, isCut } = refusal;
+  const { gateway, cause, message, worked, isCut } = refusal;
   const quote = quoted(refusal);
   if (cause.name === "wrong-base-url") {
     const why = `wrong base url: the gateway does not answer at ${gateway.baseUrl}/models${quote}`;
@@ -137,11 +145,13 @@ export function keyRefused(refusal: RefusedKey): FailureText {
       "requests may still work; the gateway's message says why the list does not",
     );
   }
-  if (cause.name === "incomplete-key" && cause.detail === null && isCut)
-    return failure("incomplete-key", `incomplete key: it is shorter than such keys are${quote}`, COPY_AGAIN);
+  if (cause.name === "incomplete-key" && cause.detail === null && isCut) {
+    const why = `incomplete key: it is shorter than such keys are${quote}`;
+    return { ...failure("incomplete-key", why, COPY_AGAIN), refused: { cause, message } };
+  }
   // A key that was accepted before is complete, so a gateway that does not know it has deleted it.
   const isDeleted = cause.name === "incomplete-key" && !cause.isAmbiguous && worked;
-  return byCause(isDeleted ? causeOfFault("key-deleted") : cause, quote);
+  return byCause(isDeleted ? causeOfFault("key-deleted") : cause, quote, message);
 }
 
 /** The answer does not say which of several faults the key has, and the gateway cannot be asked until `again`. */
@@ -163,7 +173,7 @@ export function faultyKey(
   now: number,
 ): FailureText {
   const source = refusal === null ? ", according to the gateway" : quoted(refusal);
-  const text = byCause(causeOfFault(fault), source);
+  const text = byCause(causeOfFault(fault), source, refusal?.message ?? null);
   return window === null ? text : { ...text, why: `${windowText(window, now)}${source}` };
 }
 
@@ -182,13 +192,8 @@ export function gatewayMessage(text: string, key: Secret): string | null {
   return cleanText(key.redactFrom(found));
 }
 
-function failure(
-  cause: ProbeCause,
-  why: string,
-  next: string,
-  detail: CauseDetail | null = null,
-): FailureText {
-  return { cause, detail, why, next };
+function failure(cause: ProbeCause, why: string, next: string): FailureText {
+  return { cause, detail: null, why, next, refused: null };
 }
 
 const BY_DETAIL: Partial<Record<CauseDetail, ProbeCause>> = {
@@ -197,10 +202,11 @@ const BY_DETAIL: Partial<Record<CauseDetail, ProbeCause>> = {
   "key-deleted": "deleted",
 };
 
-function byCause(cause: Cause, source: string): FailureText {
+function byCause(cause: Cause, source: string, message: string | null): FailureText {
   const { name, detail, advice } = cause;
   const probeCause = detail === null ? name : (BY_DETAIL[detail] ?? name);
-  return failure(probeCause, `${causeText(cause)}${source}`, advice, detail);
+  const refused = cause.concernsKey ? { cause, message } : null;
+  return { cause: probeCause, detail, why: `${causeText(cause)}${source}`, next: advice, refused };
 }
 
 function quoted({ status, message }: Pick<RefusedKey, "status" | "message">): string {

@@ -13,7 +13,8 @@ import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Agents } from "../proxy/agents.ts";
 import { causeOf } from "../proxy/cause.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
-import { KeyCheck, type Sub2apiFault, sub2apiFault } from "./key-check.ts";
+import type { KeyProof } from "../proxy/health.ts";
+import { KeyCheck, readSub2apiUsage, type Sub2apiUsage } from "./key-check.ts";
 import type { MissingKey } from "./key-messages.ts";
 import type { FailureText, ProbeFailure } from "./probe-failure.ts";
 import * as failures from "./probe-failure.ts";
@@ -47,6 +48,7 @@ export type ProbeResult =
       readonly status: number;
       /** The names in the gateway's list, as it spells them. */
       readonly models: readonly string[];
+      readonly proof: KeyProof;
       /** How far the gateway's clock is ahead of ours, in milliseconds; null: it sent no date. */
       readonly skew: number | null;
     }
@@ -95,8 +97,10 @@ export async function probeKey(
     return { ok: false, ...text, status: null, skew: null };
   }
   const { status, skew } = reply;
-  const failure = await explain(reply, { deps, gateway, key, worked, get });
-  if (failure === null) return { ok: true, status, models: modelsIn(reply.text, key) ?? [], skew };
+  const found = await explain(reply, { deps, gateway, key, worked, get });
+  if ("proof" in found)
+    return { ok: true, status, models: modelsIn(reply.text, key) ?? [], proof: found.proof, skew };
+  const failure = found;
   const isAddress = failure.cause === "html" || failure.cause === "wrong-base-url";
   const better = isAddress ? await usualAddress(gateway, get) : null;
   const next = better === null ? failure.next : failures.betterAddress(better);
@@ -113,8 +117,11 @@ interface ProbeContext {
   readonly get: Get;
 }
 
-/** null: the response is a list of models, and nothing is known to be wrong with the key. */
-async function explain(response: Response, context: ProbeContext): Promise<FailureText | null> {
+/** Why the probe failed; or, for a list of models, what it shows about the key. */
+async function explain(
+  response: Response,
+  context: ProbeContext,
+): Promise<FailureText | { readonly proof: KeyProof }> {
   const { deps, gateway, key, worked, get } = context;
   const { status, headers, text } = response;
   if (status >= 300 && status < 400) return failures.redirected(gateway, status);
@@ -125,8 +132,9 @@ async function explain(response: Response, context: ProbeContext): Promise<Failu
   const now = deps.clock.now();
   if (cause === null) {
     if (modelsIn(text, key) === null) return failures.notAModelList(gateway, status);
-    const found = kind === "sub2api" ? await askSub2api(gateway, get) : null;
-    return found === null ? null : failures.faultyKey(found.fault, found.window, null, now);
+    const usage = kind === "sub2api" ? await askSub2api(gateway, get) : null;
+    if (usage === null) return { proof: "valid" };
+    return usage.fault === null ? usage : failures.faultyKey(usage.fault, usage.window, null, now);
   }
   if (isWebPage(response)) return failures.webPage(gateway, status);
   const message = failures.gatewayMessage(text, key);
@@ -143,9 +151,9 @@ function kindOf({ headers }: Response): "sub2api" | "new-api" | null {
   return headers["x-client-request-id"] === undefined ? null : "sub2api";
 }
 
-async function askSub2api({ baseUrl }: Gateway, get: Get): Promise<Sub2apiFault | null> {
+async function askSub2api({ baseUrl }: Gateway, get: Get): Promise<Sub2apiUsage | null> {
   const reply = await get(`${baseUrl}/usage`);
-  return reply.ok && reply.status === 200 ? sub2apiFault(reply.text) : null;
+  return reply.ok && reply.status === 200 ? readSub2apiUsage(reply.text) : null;
 }
 
 /**

@@ -1,12 +1,16 @@
 import type { Config, Tool } from "../config/schema.ts";
 import type { KeyState, Snapshot } from "../config/snapshot.ts";
+import type { Secret } from "../core/secret.ts";
 import { Semaphore } from "../core/semaphore.ts";
 import type { Prices } from "../metering/prices.ts";
+import { isKeyFault } from "../proxy/cause.ts";
+import type { KeyHealth } from "../proxy/health.ts";
+import type { KeyBreaker } from "../proxy/key-breaker.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { readUses, readWorked, workedName } from "./history.ts";
 import { missingKey } from "./key-messages.ts";
 import { type ToolModels, toolModels } from "./models.ts";
-import { type ProbeDeps, probeKey, type ToolProbe } from "./probe.ts";
+import { type ProbeDeps, type ProbeResult, probeKey, type ToolProbe } from "./probe.ts";
 import { concernsGateway } from "./probe-failure.ts";
 
 export interface ToolProbeDeps extends ProbeDeps {
@@ -87,6 +91,8 @@ export interface ProberDeps extends ProbeDeps {
   readonly snapshot: () => Snapshot;
   readonly prices: Prices;
   readonly usage: Pick<UsageLog, "read">;
+  readonly keyHealth: Pick<KeyHealth, "accept" | "refuse" | "learn">;
+  readonly keyBreaker: Pick<KeyBreaker, "accept">;
 }
 
 /** What the running daemon asks gateways for its owner, with the keys that only it has read. */
@@ -126,7 +132,28 @@ export class Prober {
     const worked = (await usage.read(readWorked)) ?? new Set<string>();
     const { config } = snapshot;
     const keyOf = (tool: Tool) => snapshot.keyOf(tool);
-    return probeTools(tools, { clock, agentFor, keyCheck, config, keyOf, worked });
+    const probes = await probeTools(tools, { clock, agentFor, keyCheck, config, keyOf, worked });
+    for (const tool of tools) {
+      const key = snapshot.keyOf(tool);
+      const probed = probes.find((probe) => probe.tool === tool.name)?.probed ?? null;
+      if (key.state === "ready" && probed !== null) this.#remember(tool.name, key.key, probed);
+    }
+    return probes;
+  }
+
+  /** `status` knows what the probe found, and a key that is accepted again is used again. */
+  #remember(tool: string, key: Secret, probed: ProbeResult): void {
+    const { keyHealth, keyBreaker } = this.#deps;
+    if (probed.ok) {
+      keyHealth.accept(tool, key, probed.proof);
+      keyBreaker.accept(tool, key);
+    } else if (probed.refused !== null) {
+      // Where it lists its models, it reported the fault when it was asked.
+      const status = (probed.status ?? 0) >= 400 ? probed.status : null;
+      keyHealth.refuse(tool, key, { ...probed.refused, status });
+      const { detail } = probed.refused.cause;
+      if (isKeyFault(detail)) keyHealth.learn(tool, key, detail);
+    }
   }
 }
 

@@ -357,6 +357,10 @@ const KEY_FAULTS: Readonly<Record<KeyFault, Cause>> = {
   "window-used-up": WINDOW,
 };
 
+export function isKeyFault(detail: CauseDetail | null): detail is KeyFault {
+  return detail !== null && Object.hasOwn(KEY_FAULTS, detail);
+}
+
 /** The cause of an ambiguous answer, once it is known what is wrong with the key. */
 export function causeOfFault(fault: KeyFault): Cause {
   return KEY_FAULTS[fault];

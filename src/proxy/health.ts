@@ -66,9 +66,12 @@ export interface KeyRefusal {
   readonly cause: CauseName;
   /** More than the cause says; null: unknown. */
   readonly detail: CauseDetail | null;
-  readonly status: number;
+  /** null: it listed its models, and reported the fault when it was asked about the key. */
+  readonly status: number | null;
   /** The first refusal since the last success. */
   readonly since: number;
+  /** The last one. */
+  readonly at: number;
   /** Refusals in a row. */
   readonly times: number;
   readonly advice: string;
@@ -80,12 +83,26 @@ export interface KeyRefusal {
 /** What the gateway said about a key when it was asked, and when. */
 interface Learned {
   readonly key: Secret;
-  readonly fault: KeyFault;
+  /** null: it did not say. */
+  readonly fault: KeyFault | null;
   readonly at: number;
 }
 
 /** After this the gateway is asked again: the key may have been changed in the console. */
 const MAX_AGE_MS = 10 * 60_000;
+
+/**
+ * What an accepted request shows. valid: the key exists and is enabled; every gateway lists its models only to such keys.
+ * funded: its balance and quota suffice, too. usable: so do the windows of its quota, as in a request that was paid for.
+ */
+export type KeyProof = "valid" | "funded" | "usable";
+
+/** When the gateway accepted a tool's key, since keybearer started. */
+export interface KeyAcceptance {
+  readonly at: number;
+  /** When it last showed that there is money; null: not yet. */
+  readonly fundedAt: number | null;
+}
 
 /** Whether gateways accept the tools' keys, and when each tool was last used. */
 export class KeyHealth {
@@ -93,8 +110,8 @@ export class KeyHealth {
   readonly #usedBefore: (tool: string) => number | null;
   readonly #refusals = new Map<string, KeyRefusal>();
   readonly #learned = new Map<string, Learned>();
-  /** The key of each tool that was last accepted. */
-  readonly #accepted = new Map<string, Secret>();
+  /** By tool: the key that was last accepted. */
+  readonly #accepted = new Map<string, KeyAcceptance & { readonly key: Secret }>();
   readonly #lastUses = new Map<string, number>();
 
   /** @param usedBefore when a tool was last used before this process started. */
@@ -105,20 +122,41 @@ export class KeyHealth {
 
   /** @param isFree the request costs nothing, like one for the list of models */
   note(tool: string, key: Secret, { status, observed }: Outcome, isFree = false): void {
-    const now = this.#clock.now();
-    this.#lastUses.set(tool, now);
+    this.#lastUses.set(tool, this.#clock.now());
     if (status === null) return;
     const { cause, errorText } = observed;
-    if (cause === null) {
-      if (status >= 400) return;
-      this.#accepted.set(tool, key);
-      if (isFree && this.#lacksMoney(tool, key)) return;
-      this.#refusals.delete(tool);
-      this.#learned.delete(tool);
-      return;
+    if (cause !== null) {
+      this.refuse(tool, key, { cause, status, message: errorText });
+    } else if (status < 400) {
+      this.accept(tool, key, isFree ? "valid" : "usable");
     }
+  }
+
+  /** The gateway accepted the key: in a request of the tool, or in a probe. */
+  accept(tool: string, key: Secret, proof: KeyProof): void {
+    const at = this.#clock.now();
+    const fundedAt = proof === "valid" ? (this.accepted(tool, key)?.fundedAt ?? null) : at;
+    this.#accepted.set(tool, { key, at, fundedAt });
+    this.#learned.delete(tool);
+    if (!this.#isStillRefused(tool, key, proof)) this.#refusals.delete(tool);
+  }
+
+  /** The gateway refused a request of the tool, or a probe. */
+  refuse(
+    tool: string,
+    key: Secret,
+    refused: { readonly cause: Cause; readonly status: number | null; readonly message: string | null },
+  ): void {
+    const { status, message } = refused;
+    // The request may have been sent before the gateway was asked about the key.
+    const cause = this.refine(tool, key, refused.cause);
+    // Another answer than the one it was asked about: what it said then no longer holds. 429 and 5xx come before the key is
+    // looked at.
+    const isAboutKey = status === null || (status < 500 && status !== 429);
+    if (isAboutKey && cause.detail !== this.#learned.get(tool)?.fault) this.#learned.delete(tool);
     // A wrong model or path says nothing about the key.
     if (!cause.concernsKey) return;
+    const now = this.#clock.now();
     const before = this.#refusals.get(tool);
     const isSame = before !== undefined && before.key === key.fingerprint;
     this.#refusals.set(tool, {
@@ -126,9 +164,10 @@ export class KeyHealth {
       detail: cause.detail,
       status,
       since: isSame ? before.since : now,
+      at: now,
       times: isSame ? before.times + 1 : 1,
       advice: cause.advice,
-      words: errorText,
+      words: message,
       key: key.fingerprint,
     });
   }
@@ -137,42 +176,55 @@ export class KeyHealth {
    * Gateways list their models to a key without balance (new-api v0.13.2, 2d8e50bf) or in a used-up window (sub2api 0.1.135).
    * A key that got a 401 is not listed any, so a list shows that it is accepted again.
    */
-  #lacksMoney(tool: string, key: Secret): boolean {
+  #isStillRefused(tool: string, key: Secret, proof: KeyProof): boolean {
     const refusal = this.#refusals.get(tool);
-    if (refusal === undefined || refusal.key !== key.fingerprint) return false;
-    return refusal.cause === "balance-or-quota" && refusal.status !== 401;
+    if (refusal === undefined || refusal.key !== key.fingerprint || proof === "usable") return false;
+    if (refusal.cause !== "balance-or-quota" || refusal.status === 401) return false;
+    return proof === "valid" || refusal.detail === "window-used-up";
   }
 
-  /** The gateway was asked what is wrong with a key that it refuses. */
-  learn(tool: string, key: Secret, fault: KeyFault): void {
+  /** The gateway was asked what is wrong with a key that it refuses. @param fault null: it did not say */
+  learn(tool: string, key: Secret, fault: KeyFault | null): void {
     const refusal = this.#refusals.get(tool);
     // Meanwhile it may have been accepted, or replaced.
     if (refusal === undefined || refusal.key !== key.fingerprint) return;
     this.#learned.set(tool, { key, fault, at: this.#clock.now() });
+    if (fault === null) return;
     const { name, detail, advice } = causeOfFault(fault);
     this.#refusals.set(tool, { ...refusal, cause: name, detail, advice });
+  }
+
+  /** Whether the gateway was asked about this key lately. Such questions are few, see KeyCallBudget. */
+  wasAsked(tool: string, key: Secret): boolean {
+    return this.#learnedOf(tool, key) !== null;
   }
 
   /** A cause with what is known about the tool's key beyond the gateway's answer. */
   refine(tool: string, key: Secret, cause: Cause): Cause {
     if (cause.isAmbiguous) {
-      const fault = this.#faultOf(tool, key);
+      const fault = this.#learnedOf(tool, key)?.fault ?? null;
       return fault === null ? cause : causeOfFault(fault);
     }
     // A gateway that does not know a key which it accepted before has deleted it.
     const isUnknown = cause.name === "incomplete-key" && cause.detail === null;
-    return isUnknown && this.#accepted.get(tool)?.equals(key) ? causeOfFault("key-deleted") : cause;
+    return isUnknown && this.#accepted.get(tool)?.key.equals(key) ? causeOfFault("key-deleted") : cause;
   }
 
-  #faultOf(tool: string, key: Secret): KeyFault | null {
+  #learnedOf(tool: string, key: Secret): Learned | null {
     const learned = this.#learned.get(tool);
     if (learned === undefined || !learned.key.equals(key)) return null;
-    return Math.abs(this.#clock.now() - learned.at) < MAX_AGE_MS ? learned.fault : null;
+    return Math.abs(this.#clock.now() - learned.at) < MAX_AGE_MS ? learned : null;
   }
 
   /** null: the key is not known to be refused. */
   of(tool: string): KeyRefusal | null {
     return this.#refusals.get(tool) ?? null;
+  }
+
+  /** null: the gateway did not accept this key since keybearer started. */
+  accepted(tool: string, key: Secret): KeyAcceptance | null {
+    const accepted = this.#accepted.get(tool);
+    return accepted?.key.equals(key) ? accepted : null;
   }
 
   lastUse(tool: string): number | null {

@@ -100,7 +100,7 @@ claude-code         7    84k    88%     28k  $8.75         0   $1.25  ███�
 codex              32    35k    40%    9.9k  $0.23+        3  $0.057  ▂▃▄▅▆▇█
 -----------  --------  -----  -----  ------  ------  -------  ------  -------
 sum                39   119k    84%     38k  $8.98+        3   $1.31  ███████
-(not shown: cached, first byte, p95 and 5 more. use a wider terminal or --json)
+(not shown: cached, first byte, p95 and 5 more; --json has everything)
 
 39 requests, at least $8.98
 796k tokens: 119k input, 639k read from cache, 38k output
@@ -122,7 +122,7 @@ claude-code         7    84k    616k    88%     28k  $8.75         0      878 ms
 codex              32    35k     23k    40%    9.9k  $0.23+        3      878 ms  $0.057  ▂▃▄▅▆▇█
 -----------  --------  -----  ------  -----  ------  ------  -------  ----------  ------  -------
 sum                39   119k    639k    84%     38k  $8.98+        3      878 ms   $1.31  ███████
-(not shown: p95, refused, failed and 3 more. use a wider terminal or --json)
+(not shown: p95, refused, failed and 3 more; --json has everything)
 
 39 requests, at least $8.98
 796k tokens: 119k input, 639k read from cache, 38k output
@@ -146,7 +146,7 @@ codex              32    9.9k  $0.23+
 -----------  --------  ------  ------
 sum                39     38k  $8.98+
 (not shown: input, unknown, cache and 10
-  more. use a wider terminal or --json)
+  more; --json has everything)
 
 39 requests, at least $8.98
 796k tokens: 119k input, 639k read from

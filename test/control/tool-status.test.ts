@@ -38,7 +38,7 @@ const config = configOf(
 
 function deps(more: Partial<ToolStatusDeps> = {}): ToolStatusDeps {
   return {
-    keyHealth: { of: () => null, lastUse: () => NOW - 5000 },
+    keyHealth: { of: () => null, accepted: () => null, lastUse: () => NOW - 5000 },
     keyBreaker: { of: () => null },
     limiter: { levels: () => ({ levels, inFlight: 3, waiting: 2 }) },
     mirror: NO_MIRROR,

@@ -1,6 +1,11 @@
 import t from "tap";
 import type { KeySource } from "../../src/config/schema.ts";
-import { type KeyKnowledge, keyTrouble, missingKey } from "../../src/doctor/key-messages.ts";
+import {
+  type KeyKnowledge,
+  keyTrouble,
+  missingKey,
+  refusalWithConsole,
+} from "../../src/doctor/key-messages.ts";
 import { readKey } from "../../src/keys/sources.ts";
 import type { ToolConsoleFacts } from "../../src/mirror/report/shape.ts";
 import type { KeyRefusal } from "../../src/proxy/health.ts";
@@ -65,6 +70,7 @@ const REFUSED: KeyRefusal = {
   detail: "account-balance",
   status: 403,
   since: NOW - 60_000,
+  at: NOW - 60_000,
   times: 3,
   advice: "top it up in the console",
   words: null,
@@ -73,7 +79,7 @@ const REFUSED: KeyRefusal = {
 const WINDOW = { window: "5h", most: 5_000_000, used: 5_000_001, resets_at: NOW + 3_600_000 };
 
 function trouble(more: Partial<KeyKnowledge>) {
-  return keyTrouble({ name: "codex", refused: null, console: FACTS, last_use: null, ...more }, NOW);
+  return keyTrouble({ name: "codex", refused: null, accepted: null, console: FACTS, ...more }, NOW);
 }
 
 t.test("nothing is wrong where nothing is known to be", async (t) => {
@@ -90,30 +96,38 @@ t.test("nothing is wrong where nothing is known to be", async (t) => {
 t.test("what the console says of a key counts until a request passes", async (t) => {
   const fromConsole = (more: Partial<ToolConsoleFacts>) => trouble({ console: { ...FACTS, ...more } });
   t.match(fromConsole({ balance: 0 }), {
-    detail: "account-balance",
     what: "balance or quota: the account's balance is used up, as the console said 2 min ago",
     next: /top it up/,
   });
-  t.match(fromConsole({ balance: -300_000 }), { detail: "account-balance" });
+  t.match(fromConsole({ balance: -300_000 }), { what: /the account's balance is used up/ });
   t.match(fromConsole({ state: "disabled" }), {
     what: /^disabled key, /,
     next: /; then: keybearer tools rotate codex$/,
   });
   t.match(fromConsole({ state: "expired" }), { what: /^expired key, / });
   t.match(fromConsole({ state: "deleted" }), { what: /^deleted key, / });
-  t.match(fromConsole({ state: "quota-exhausted" }), { what: /the key's own quota is used up, / });
+  t.match(fromConsole({ state: "quota-exhausted" }), {
+    what: /the key's own quota is used up, /,
+    next: /keybearer tools rotate codex$/,
+  });
   const later = { ...WINDOW, window: "1d", resets_at: NOW + 12 * 3_600_000 };
   t.match(fromConsole({ windows: [WINDOW, later] }), {
-    detail: "window-used-up",
     what: /: the 1d window is used up, and resets tomorrow at 00:00, as the console said/,
     next: /wait.*a new key of the same account does not help/,
   });
-  const used = { console: { ...FACTS, balance: 0 }, last_use: NOW - 60_000 };
-  t.equal(trouble(used), null, "a request since then was not refused");
+  const listed = { at: NOW - 60_000, fundedAt: null };
+  const paid = { at: NOW - 60_000, fundedAt: NOW - 60_000 };
+  t.equal(
+    trouble({ console: { ...FACTS, balance: 0 }, accepted: paid }),
+    null,
+    "a request since then passed",
+  );
+  t.ok(trouble({ console: { ...FACTS, balance: 0 }, accepted: listed }), "a list of models costs nothing");
+  t.equal(trouble({ console: { ...FACTS, state: "disabled" }, accepted: listed }), null, "it is enabled");
 });
 
 t.test("the tool's own requests count first, and the console says when a window returns", async (t) => {
-  const balance = trouble({ refused: REFUSED, console: FACTS, last_use: NOW });
+  const balance = trouble({ refused: REFUSED, console: FACTS });
   t.equal(balance?.what, "balance or quota: the account's balance is used up (403); key …a1b2");
   t.equal(balance?.next, "top it up in the console");
   const refused: KeyRefusal = { ...REFUSED, status: 429, detail: "window-used-up" };
@@ -123,4 +137,34 @@ t.test("the tool's own requests count first, and the console says when a window 
   t.match(trouble({ refused, console: { ...FACTS, windows: [WINDOW] } }), {
     what: "balance or quota: the 5h window is used up, and resets at 13:00 (429); key …a1b2",
   });
+});
+
+t.test("the console explains a refusal that fits several faults, also if it was read before", async (t) => {
+  const unclear: KeyRefusal = { ...REFUSED, cause: "incomplete-key", detail: null, status: 401 };
+  const faults = {
+    disabled: "key-disabled",
+    expired: "key-expired",
+    deleted: "key-deleted",
+    "quota-exhausted": "key-quota",
+  } as const;
+  for (const [state, detail] of Object.entries(faults)) {
+    const console = { ...FACTS, state: state as keyof typeof faults };
+    t.match(refusalWithConsole(unclear, console, NOW), { detail, status: 401, times: 3 });
+  }
+  t.equal(refusalWithConsole(unclear, FACTS, NOW), unclear, "it was active when the console was read");
+  t.equal(refusalWithConsole(unclear, null, NOW), unclear);
+});
+
+t.test("a console that was read after the refusal knows better, where it can know", async (t) => {
+  const later = { ...FACTS, as_of: NOW };
+  const disabled: KeyRefusal = { ...REFUSED, cause: "unknown", detail: "key-disabled", status: 401 };
+  t.match(refusalWithConsole(disabled, { ...later, state: "deleted" }, NOW), { detail: "key-deleted" });
+  t.equal(refusalWithConsole(disabled, { ...FACTS, state: "deleted" }, NOW), disabled);
+  t.equal(refusalWithConsole(disabled, later, NOW), null, "it was enabled");
+  t.equal(refusalWithConsole(disabled, { ...later, state: "unknown" }, NOW), disabled);
+  t.equal(refusalWithConsole(REFUSED, later, NOW), null, "it was topped up");
+  t.equal(refusalWithConsole(REFUSED, { ...later, balance: 0 }, NOW), REFUSED);
+  t.equal(refusalWithConsole(REFUSED, { ...later, balance: null }, NOW), REFUSED);
+  const address: KeyRefusal = { ...REFUSED, cause: "unknown", detail: "ip-not-allowed" };
+  t.equal(refusalWithConsole(address, later, NOW), address, "no console shows this");
 });

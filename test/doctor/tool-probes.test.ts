@@ -37,7 +37,7 @@ t.test("a gateway that hangs does not delay the others, and is waited for once",
   const good = await startRawGateway(t, (call) => call.ok(LIST));
   const tools = { a: "hangs", b: "hangs", c: "hangs", d: "hangs", e: "hangs", f: "good", g: "good" };
   const config = configWith({ hangs: silent.origin, good: good.origin }, tools);
-  const probes = await probeTools(Object.values(config.tools), depsFor(config, { timeout: 300 }));
+  const probes = await probeTools(Object.values(config.tools), depsFor(config, { timeout: 2000 }));
   const of = (name: string) => probes.filter(({ gateway }) => gateway === name).map(({ probed }) => probed);
   t.match(of("hangs"), Array(5).fill({ ok: false, cause: "timeout" }));
   t.match(of("good"), Array(2).fill({ ok: true, models: ["m"] }));
@@ -95,7 +95,7 @@ t.test("a wrong clock is reported with how much and which way", async (t) => {
   const { main } = config.gateways;
   if (main === undefined) return t.fail("there is no gateway main");
   const found = (skew: number) => {
-    const probed = { ok: true, status: 200, models: ["m"], skew } as const;
+    const probed = { ok: true, status: 200, models: ["m"], proof: "valid", skew } as const;
     return gatewayFindings(main, [{ tool: "a", gateway: "main", key: "…a1b2", missing: null, probed }])[1];
   };
   t.equal(found(3000), undefined);

@@ -5,6 +5,7 @@ import t, { type Test } from "tap";
 import { command } from "../doubles/command.ts";
 import { type NewApiOptions, startNewApi } from "../doubles/consoles/new-api.ts";
 import { freshToken, startUnderTest, startWithOneTool } from "../doubles/daemon-under-test.ts";
+import { examineHome } from "../doubles/doctor.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { listen } from "../doubles/listen.ts";
 import { until } from "../doubles/until.ts";
@@ -44,7 +45,11 @@ tools: { codex: { key: ${text}, token: "${hash}"${more} } }
     if (tool === undefined) throw new Error("there is no tool");
     return tool;
   };
-  return { ...under, clock, double, key, config, chat, status };
+  const findings = async () => {
+    const all = await examineHome(under.paths, {}, clock.now());
+    return all.filter(({ about }) => about === "tool codex");
+  };
+  return { ...under, clock, double, key, config, chat, status, findings };
 }
 
 type Scene = Awaited<ReturnType<typeof start>>;
@@ -75,6 +80,57 @@ for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const)
       );
       t.equal(double.asked.filter(({ path }) => path === "/api/usage/token/").length, 1);
     });
+
+for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const)
+  t.test(`${version}: disabled, enabled, used and deleted within minutes, a key is deleted`, async (t) => {
+    const { double, key, chat, status, findings } = await start(t, { version });
+    key.disabled = true;
+    await chat();
+    await until("the gateway was asked", async () => (await status()).refused?.detail === "key-disabled");
+    key.disabled = false;
+    t.equal((await chat()).status, 200);
+    await until("it is accepted", async () => (await status()).state === "active");
+    double.keys.splice(0);
+    t.match(await chat(), { status: 401, detail: null });
+    await until("the gateway was asked", async () => (await status()).refused?.detail === "key-deleted");
+    t.match(await chat(), { status: 401, cause: "incomplete-key", detail: "key-deleted" });
+    t.match(await findings(), [{ level: "problem", what: /^deleted key/, next: /tools rotate codex/ }]);
+  });
+
+t.test(
+  "what doctor finds out, status knows: a key that works again, and one that was never used",
+  async (t) => {
+    const { clock, double, key, chat, status, findings } = await start(t);
+    key.disabled = true;
+    t.match(await findings(), [{ id: "key", level: "problem", what: /^disabled key \(401/ }]);
+    t.match(await status(), { state: "key-refused", why: /^disabled key \(401\)/, last_use: null });
+    for (let n = 0; n < 5; n += 1) await chat();
+    await until("it is paused", async () => (await status()).paused !== null);
+    t.match(await findings(), [{ level: "problem", what: /^requests are refused here for .*disabled key/ }]);
+
+    key.disabled = false;
+    t.match(await findings(), [{ id: "key", level: "ok" }]);
+    t.match(await status(), { state: "active", why: null, refused: null, paused: null });
+    t.equal((await chat()).status, 200, "nothing has to be waited for");
+
+    // Without a request in between, only asking again shows that it is another fault now.
+    key.expiresAt = clock.now() - 5000;
+    t.match(await findings(), [{ level: "problem", what: /^expired key/ }]);
+    double.keys.splice(0);
+    t.match(await findings(), [{ level: "problem", what: /^deleted key/ }]);
+    t.match(await status(), { refused: { detail: "key-deleted" } });
+    t.match(await chat(), { status: 401, detail: "key-deleted" });
+  },
+);
+
+t.test("a list of models does not hide that the account is empty", async (t) => {
+  const { double, chat, status, findings } = await start(t);
+  double.balance = 0;
+  t.match(await chat(), { status: 403, detail: "account-balance" });
+  await until("it is settled", async () => (await status()).state === "key-refused");
+  t.match(await findings(), [{ level: "problem", what: /the account's balance is used up/ }]);
+  t.match(await status(), { state: "key-refused" });
+});
 
 t.test("where new-api does not tell, the advice names all four, and nothing is called deleted", async (t) => {
   const { double, key, chat, status } = await start(t);

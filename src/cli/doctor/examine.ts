@@ -28,7 +28,7 @@ export async function examine(
 ): Promise<Finding[]> {
   const [loaded, asked] = await Promise.all([
     loadConfig(paths.config, { home: paths.home, strict: true }),
-    askDaemon<Status>(paths.socket, "GET", "/status", undefined, STATUS_TIMEOUT_MS),
+    askStatus(paths),
   ]);
   const { config, found, problems } = loaded;
   const isSandbox = asked.ok && asked.value.sandbox;
@@ -54,6 +54,10 @@ export async function examine(
   }
 }
 
+function askStatus({ socket }: Paths): Promise<Asked<Status>> {
+  return askDaemon<Status>(socket, "GET", "/status", undefined, STATUS_TIMEOUT_MS);
+}
+
 async function gatewaysAndTools(
   config: Config,
   keys: KeysHere,
@@ -63,19 +67,19 @@ async function gatewaysAndTools(
 ): Promise<Finding[]> {
   await catchUpIndex(paths);
   const history = readHistory(paths.index, now);
-  const status =
-    asked.ok && asked.value.config.path === paths.config && !asked.value.sandbox ? asked.value : null;
+  const isOurDaemon = asked.ok && asked.value.config.path === paths.config && !asked.value.sandbox;
   const tools = Object.values(config.tools);
   const enabled = tools.filter((tool) => tool.enabled);
   const probes =
-    (status === null ? null : await askProbes(paths)) ??
-    (await probeHere(config, enabled, keys, history.worked));
+    (isOurDaemon ? await askProbes(paths) : null) ?? (await probeHere(config, enabled, keys, history.worked));
+  // The daemon remembers what its probes found. It is asked again, so that doctor and status say the same.
+  const after = isOurDaemon ? await askStatus(paths) : null;
   const findings = Object.values(config.gateways)
     .filter(({ name }) => enabled.some((tool) => tool.gateway === name))
     .flatMap((gateway) => gatewayFindings(gateway, probes));
   for (const tool of tools) {
     const probe = probes.find((each) => each.tool === tool.name);
-    const known = status?.tools.find((each) => each.name === tool.name);
+    const known = after?.ok ? after.value.tools.find((each) => each.name === tool.name) : undefined;
     findings.push(...toolFindings(tool, { config, probe, known, uses: history.uses, now }));
   }
   for (const { name, message } of keys.warnings())

@@ -4,7 +4,7 @@ import type { KeyState } from "../../config/snapshot.ts";
 import { systemClock } from "../../core/clock.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
-import { wantsOf } from "../../daemon/reload.ts";
+import { wantedKeys } from "../../daemon/reload.ts";
 import { Keyring, type KeyWarning } from "../../keys/keyring.ts";
 import type { CommandAs } from "../../keys/sources.ts";
 import { Trust } from "../../keys/trust.ts";
@@ -41,7 +41,7 @@ export async function readKeysHere(options: KeysHereOptions): Promise<KeysHere> 
   const hasTrustFile = existsSync(paths.trust);
   await trust.load();
   const keyring = new Keyring({ trust, env, clock: systemClock, onLate: () => {}, limit: TIMEOUT_MS, as });
-  const wants = wantsOf(config, paths)
+  const wants = wantedKeys(config, paths)
     .filter(({ name }) => Object.hasOwn(config.tools, name))
     .filter(({ source }) => !running || (source.kind !== "command" && source.kind !== "keychain"));
   await keyring.resolve(wants, TIMEOUT_MS + 500);

@@ -84,9 +84,9 @@ export class NewApiByKeys implements ConsoleAdapter {
       .toSorted((a, b) => askedAt(a) - askedAt(b))
       .slice(0, Math.max(0, this.#budget.left() - held.length));
     if (due.length > 0) {
-      const { quotaPerUnit } = await this.#readStatus();
+      const site = await this.#readStatus();
       for (const one of due) {
-        const facts = await this.#readFacts(one, quotaPerUnit);
+        const facts = await this.#readFacts(one, site);
         this.#facts.set(one.fingerprint, { ...facts, as_of: now() });
       }
     }
@@ -186,7 +186,7 @@ export class NewApiByKeys implements ConsoleAdapter {
     return data ?? [];
   }
 
-  async #readFacts(one: OwnKey, quotaPerUnit: number): Promise<ConsoleKey> {
+  async #readFacts(one: OwnKey, { quotaPerUnit, version }: SiteStatus): Promise<ConsoleKey> {
     // With the trailing slash: without it the console answers with a redirect.
     const data = await this.#get("/api/usage/token/", one, FACTS);
     if (data instanceof Denied) return { ...keyWithoutFacts(one), state: data.state };
@@ -194,7 +194,8 @@ export class NewApiByKeys implements ConsoleAdapter {
     const expires = (countAt(facts, "expires_at") ?? 0) * 1000;
     const isUnlimited = flagAt(facts, "unlimited_quota") === true;
     const available = wholeAt(facts, "total_available");
-    let state: ConsoleKey["state"] = "active";
+    // v0.13.2 answers the same about a disabled key.
+    let state: ConsoleKey["state"] = /^v?0\./.test(version ?? "") ? "unknown" : "active";
     if (!isUnlimited && available !== null && available <= 0) state = "quota-exhausted";
     if (expires > 0 && expires <= this.#deps.now()) state = "expired";
     return {

@@ -213,6 +213,11 @@ export abstract class ConsoleDouble {
   /** null: the gateway serves the key. */
   protected abstract refuseKey(key: AccountKey | null, requestId: string): Reply | null;
 
+  /** null: the account can pay, or this gateway serves it anyway. A list of models is free. */
+  protected refuseUnpaid(_requestId: string): Reply | null {
+    return null;
+  }
+
   /** The id of a request as its row has it. */
   protected rowRequestId(requestId: string): string {
     return requestId;
@@ -437,6 +442,8 @@ export abstract class ConsoleDouble {
     if (isModels) {
       return send({ status: 200, body: { object: "list", data: [{ id: "gpt-5.1", object: "model" }] } });
     }
+    const unpaid = this.refuseUnpaid(requestId);
+    if (unpaid !== null) return send(unpaid);
     if (call.path.endsWith("/count_tokens")) return send({ status: 200, body: { input_tokens: 12 } });
 
     const use = useOf(call, key, this.groupOf(key).multiplier, requestId);

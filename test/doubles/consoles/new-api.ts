@@ -256,6 +256,14 @@ class NewApiDouble extends ConsoleDouble {
     return { status: isValid ? 403 : 401, body: { error } };
   }
 
+  /** v0.13.2 and 2d8e50bf, in every language. */
+  protected override refuseUnpaid(requestId: string): Reply | null {
+    if (this.balance > 0) return null;
+    const message = `用户额度不足, 剩余额度: ＄0.000000 (request id: ${requestId})`;
+    const error = { message, type: "new_api_error", param: "", code: "insufficient_user_quota" };
+    return { status: 403, body: { error } };
+  }
+
   private isExpired({ expiresAt }: AccountKey): boolean {
     return expiresAt !== undefined && seconds(expiresAt) < seconds(this.now());
   }

@@ -92,7 +92,7 @@ function DeadKey({ tool }: { readonly tool: ToolStatus }) {
     refused === null
       ? `${t(`state.${tool.state}`)}: ${tool.why ?? ""}`
       : t("banner.key.refused", {
-          answer: cause ? `${refused.status} (${cause})` : refused.status,
+          answer: [refused.status, cause ? `(${cause})` : null].filter((part) => part !== null).join(" "),
           key: refused.key,
           n: refused.times,
           span: spanInWords(time - refused.since, t),
