@@ -5,8 +5,8 @@ import type { use } from "./use.ts";
 export function useCommand(): Command {
   return new Command("use")
     .description("the settings that point a client at keybearer, ready to paste")
-    .argument("<tool>", "a tool in config.yaml; its name or --for says which client")
-    .option("--for <client>", "for this client; default: guessed by the name, otherwise a list")
+    .argument("<tool>", "its name says for which client, or --for does")
+    .option("--for <client>", "for this client; default: guessed from the name")
     .addOption(new Option("--shell <shell>", "write variables for this shell").choices(SHELLS))
     .option("--new-token", "make a token beside the tool's others, and put it in")
     .addOption(exclusive("link", "make a token, and print a link that cc-switch imports"))
