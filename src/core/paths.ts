@@ -24,6 +24,8 @@ export interface Paths {
   readonly oldUsage: string;
   /** Where the usage log ended at the last check. */
   readonly logEnd: string;
+  /** When each token was last used. */
+  readonly tokenUses: string;
   /** The sessions of console logins. */
   readonly consoles: string;
   /** Folders that belong to keybearer alone. The folder of a file named with --config is not one of them. */
@@ -69,6 +71,7 @@ export function findPaths(options: PathOptions = {}): Paths {
     mirror: join(state, "mirror.db"),
     oldUsage: join(state, "usage.db"),
     logEnd: join(state, "log-end.json"),
+    tokenUses: join(state, "token-uses.json"),
     consoles: join(state, "consoles.json"),
     own: [folder, state],
     notKeys: [config, state, run],

@@ -12,7 +12,7 @@ import { keepKey } from "./keep-key.ts";
 import { chooseStore, freePlace, sourceText } from "./key-place.ts";
 import { type NewKey, newKey, tried } from "./new-key.ts";
 import { type Inputs, readInputs } from "./stdin.ts";
-import { type TokenForTool, tokenFor } from "./token-by-hand.ts";
+import { type MadeToken, tokenFor } from "./token.ts";
 import { type Planned, planTool, type ToolOptions } from "./tool-settings.ts";
 
 export interface AddOptions extends ToolOptions {
@@ -33,7 +33,7 @@ interface Added {
   readonly source: string;
   /** null: the key could not be had from here. */
   readonly key: NewKey | null;
-  readonly token: TokenForTool;
+  readonly token: MadeToken;
 }
 
 export async function add(name: string, options: AddOptions): Promise<void> {
@@ -77,10 +77,10 @@ export async function addPlanned(
     fail(movedInWords(moved), EXIT.failed);
     return false;
   }
-  const token = await tokenFor(options.tokenStdin ?? false, inputs.token, person);
+  const token = await tokenFor(name, options.tokenStdin ?? false, inputs.token, person);
   if (token === null) return false;
   const write = async (source: string) => {
-    const secrets = { key: source, token: token.hash };
+    const secrets = { key: source, token: token.entry };
     return (await editConfig(paths.config, (text) => plan.splice(text, secrets))) !== null;
   };
   const added =

@@ -1,10 +1,10 @@
-import { Command } from "commander";
+import { Command, Option } from "commander";
 import { addCommand, rotateCommand } from "./key-commands.ts";
 import type { lift } from "./lift.ts";
 import type { list } from "./list.ts";
 import type { remove } from "./remove.ts";
 import type { disable, enable } from "./switch.ts";
-import type { token } from "./token.ts";
+import type { revoke, token, tokens } from "./token.ts";
 
 const LIFT_AFTER = `
 amounts: 50, 200k, 1.5M; money in dollars, without the sign: --spend 5
@@ -21,10 +21,22 @@ export function toolsCommand(): Command {
     .action(async (...given: Parameters<typeof list>) => (await import("./list.ts")).list(...given));
   tools.addCommand(addCommand()).addCommand(rotateCommand());
   onFile(tools.command("token"))
-    .description("make a local token, print it once, and write its hash into config.yaml")
+    .description("add a token for one more client, print it once, and write its hash into config.yaml")
     .argument("<tool>", "the tool it is for")
-    .option("--add", "beside the tokens the tool has, instead of in their place")
+    .option("--name <name>", "to find it again, such as laptop; default the tool's name")
+    .option("--replace", "end all other tokens of the tool")
+    .addOption(new Option("--add").hideHelp())
     .action(async (...given: Parameters<typeof token>) => (await import("./token.ts")).token(...given));
+  onFile(tools.command("tokens"))
+    .description("a tool's tokens: name, created, last use")
+    .argument("<tool>", "its name")
+    .option("--json", "for programs")
+    .action(async (...given: Parameters<typeof tokens>) => (await import("./token.ts")).tokens(...given));
+  onFile(tools.command("revoke"))
+    .description("end one token of a tool; the others keep working")
+    .argument("<tool>", "its name")
+    .argument("<name>", "the token's name, as `tools tokens` shows it")
+    .action(async (...given: Parameters<typeof revoke>) => (await import("./token.ts")).revoke(...given));
   onFile(tools.command("disable"))
     .description("refuse a tool's requests from the next one on, by enabled: false in config.yaml")
     .argument("<tool>", "its name")

@@ -9,11 +9,12 @@ import {
 import type { Target } from "../../clients/snippets.ts";
 import type { Edited } from "../../clients/text-edit.ts";
 import { writeConfig } from "../../config/edit-file.ts";
-import { setToken } from "../../config/edit-tools.ts";
+import { freeTokenName, setToken } from "../../config/edit-tools.ts";
 import { readText } from "../../config/load.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";
+import { tokenEntry } from "../tools/token.ts";
 import { fail, formatNote, type Note, print, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { isInteractive, outputWidth } from "../ui/terminal.ts";
@@ -92,9 +93,11 @@ async function mergeSettings(
   const before = file.found === null || file.found.text.trim() === "" ? settings.empty : file.found.text;
   // A token in the file that works is kept. A new one would only leave an unused one in config.yaml.
   const existing = settings.tokenIn(before);
-  const newToken = existing !== null && tool.tokens.includes(hashToken(existing)) ? null : makeToken();
+  const isKnown = existing !== null && tool.tokens.some(({ hash }) => hash === hashToken(existing));
+  const newToken = isKnown ? null : makeToken();
   // Checked before the person is asked anything.
-  const addable = newToken === null ? null : await configWithToken(paths.config, tool.name, newToken);
+  const addable =
+    newToken === null ? null : await configWithToken(paths.config, tool.name, client.id, newToken);
   if (addable?.ok === false) return addable;
   const merged = settings.merge(before, { origin, model, small, token: newToken ?? existing ?? "" });
   const edited = merged.ok ? await removeConflicts(merged.text, settings, yes) : merged;
@@ -137,7 +140,7 @@ async function writeAll(
     const before = file.found?.text ?? null;
     const written = digestOf(text);
     const copy = await store.add(client, { tool: tool.name, file: file.path, before, mode, written });
-    const added = newToken === null ? null : await addToken(paths.config, tool.name, newToken);
+    const added = newToken === null ? null : await addToken(paths.config, tool.name, client, newToken);
     const done = added?.ok === false ? added : await replaceSettings(file, text, mode);
     if (done.ok) return null;
     await store.remove(copy);
@@ -152,8 +155,8 @@ type AddedToken =
   | { readonly ok: true; readonly takeBack: () => Promise<unknown> }
   | { readonly ok: false; readonly reason: string };
 
-async function addToken(config: string, tool: string, token: string): Promise<AddedToken> {
-  const edited = await configWithToken(config, tool, token);
+async function addToken(config: string, tool: string, client: Writable, token: string): Promise<AddedToken> {
+  const edited = await configWithToken(config, tool, client, token);
   if (!edited.ok) return edited;
   const { before, text } = edited;
   const written = await writeConfig(config, before, text);
@@ -161,11 +164,12 @@ async function addToken(config: string, tool: string, token: string): Promise<Ad
   return written.ok ? { ok: true, takeBack: () => writeConfig(config, text, before) } : written;
 }
 
-/** config.yaml with one more token of the tool. Other clients keep theirs. */
-async function configWithToken(config: string, tool: string, token: string) {
+/** config.yaml with one more token of the tool, named after the client. Other clients keep theirs. */
+async function configWithToken(config: string, tool: string, client: Writable, token: string) {
   const read = await readText(config);
   if (read.text === null) return { ok: false, reason: `${read.fault} → keybearer init` } as const;
-  const edited = setToken(read.text, tool, `sha256:${hashToken(token)}`, "add");
+  const name = freeTokenName(read.text, tool, client);
+  const edited = setToken(read.text, tool, tokenEntry(name, token), "add");
   return edited.ok ? { ...edited, before: read.text } : edited;
 }
 
@@ -205,12 +209,10 @@ export async function undoSettings(
   printText(`${copy.file} ${result}: restart ${client.name}`, tokenNote(copy.tool));
 }
 
-/** The token may be used elsewhere by now, and its hash does not say which of the tool's tokens it is. */
+/** The token may be used elsewhere by now, so it is not ended here. */
 function tokenNote(tool: string): string {
-  return (
-    `its token works until you type: keybearer tools token ${tool} (which ends the tokens of all other ` +
-    `clients of ${tool}, too)`
-  );
+  const commands = `keybearer tools tokens ${tool}, keybearer tools revoke ${tool} <name>`;
+  return `its token still works. find its name, then end it: ${commands}`;
 }
 
 /** false: the person does not want it or cannot be asked, and the reason was printed. */
