@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import t from "tap";
-import { SHOWN } from "../../src/cli/help/examples.ts";
+import { EXAMPLES } from "../../src/cli/help/examples.ts";
 import { createProgram } from "../../src/cli/program.ts";
 
 /** Every command that is shown, by what is typed after keybearer. */
@@ -70,7 +70,7 @@ t.test("the first page fits a screen, and names every command and every exit cod
 
 t.test("every example is about its command and uses options that there are", (t) => {
   const commands = new Map(commandsOf(createProgram()));
-  for (const [name, { examples }] of Object.entries(SHOWN)) {
+  for (const [name, { examples }] of Object.entries(EXAMPLES)) {
     t.ok(commands.has(name), `there is a command ${name}`);
     for (const example of examples.filter((each) => each.startsWith("keybearer "))) {
       for (const call of example.split(/ \| | && | > /).filter((part) => part.startsWith("keybearer "))) {
@@ -99,7 +99,11 @@ t.test("wrong usage names the right form and where to read on", async (t) => {
     ["tools token", [/missing required argument 'tool'/, /usage: keybearer tools token \[options\] <tool>/]],
     ["tools token", [/→ keybearer help tools token$/m]],
     ["usage --jsn", [/unknown option '--jsn'/, /Did you mean --json\?/, /usage: keybearer usage/]],
-    ["serve", [/unknown command 'serve'/]],
+    ["serve", [/unknown command 'serve'/, /→ keybearer run$/m]],
+    ["start", [/unknown command 'start'/, /→ keybearer run$/m]],
+    ["rotate", [/unknown command 'rotate'/, /→ keybearer tools rotate$/m]],
+    ["add codex", [/unknown command 'add'/, /→ keybearer tools add$/m]],
+    ["dashboard", [/unknown command 'dashboard'/, /→ keybearer open$/m]],
     ["run now", [/too many arguments/]],
     ["run --config", [/argument missing/]],
     ["status codex", [/too many arguments/]],

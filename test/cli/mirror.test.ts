@@ -4,7 +4,7 @@ import { keysCommand } from "../../src/cli/keys.ts";
 import { mirrorCommand } from "../../src/cli/mirror/command.ts";
 import { diffLines, formatCompared } from "../../src/cli/mirror/diff.ts";
 import { formatMirror } from "../../src/cli/mirror/report.ts";
-import { inWords as statusInWords } from "../../src/cli/status.ts";
+import { formatStatus } from "../../src/cli/status.ts";
 import { textWidth } from "../../src/cli/ui/text.ts";
 import type { Status } from "../../src/control/status.ts";
 import type { ModelFactor } from "../../src/mirror/report/shape.ts";
@@ -343,7 +343,7 @@ t.test("one row is shown with both sides and the reason", async (t) => {
 });
 
 t.test("status has a line for each console, and alarms at its very top", async (t) => {
-  t.notMatch(statusInWords(STATUS, NOW, 80), /mirror/);
+  t.notMatch(formatStatus(STATUS, NOW, 80), /mirror/);
   const consoles = [
     mirrorReport(NOW, { alarms: [alarm(NOW)] }),
     mirrorReport(NOW, {
@@ -355,7 +355,7 @@ t.test("status has a line for each console, and alarms at its very top", async (
       next_sync: null,
     }),
   ];
-  const shown = statusInWords({ ...STATUS, consoles }, NOW, 200);
+  const shown = formatStatus({ ...STATUS, consoles }, NOW, 200);
   t.match(shown, /^ALARM {2}key …a1b2 /);
   t.match(shown, /^mirror main {2}sub2api \(detected\), last sync 12 s ago$/m);
   t.match(shown, /^mirror b {2}sub2api, slow: no answer; usage since .*\n {2}→ wait$/m);

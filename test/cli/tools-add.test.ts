@@ -150,8 +150,16 @@ t.test("a key that lies elsewhere is named, and tried where it can be had from h
     readFileSync(file, "utf8"),
     /zed: \{\}, codex: \{ key: env:CODEX_KEY, token: \[\{ name: codex, hash: sha256:\w+, created: [\d-]+ \}\] \} \}\n$/,
   );
-  const later = await command(t, home, ["tools", "add", "later", "--from", "env:LATER_KEY"]);
-  t.match(later, { code: 0, stderr: /not tried: the variable LATER_KEY is not set/ });
+  const before = readFileSync(file, "utf8");
+  const unset = await command(t, home, ["tools", "add", "later", "--from", "env:LATER_KEY"]);
+  t.match(unset, {
+    code: 1,
+    stdout: "",
+    stderr: /the variable LATER_KEY is not set.*for the service only: --no-probe\nnothing was changed/,
+  });
+  t.equal(readFileSync(file, "utf8"), before);
+  const later = await command(t, home, ["tools", "add", "later", "--from", "env:LATER_KEY", "--no-probe"]);
+  t.equal(later.code, 0, "it may be set for the service only");
 });
 
 t.test("a key that no file came to name is taken away again, if this command put it there", async (t) => {

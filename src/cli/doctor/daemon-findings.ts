@@ -9,7 +9,6 @@ import { portOwner } from "../../core/process-lookup.ts";
 import { version } from "../../core/version.ts";
 import { aboutTool, type Finding } from "../../doctor/findings.ts";
 import type { Alarm, ConsoleStatus } from "../../mirror/report/shape.ts";
-import { failingInWords } from "../gateway-lines.ts";
 import {
   alarmSentence,
   alarmTitle,
@@ -20,6 +19,7 @@ import {
 } from "../mirror/messages.ts";
 import type { ServiceContext } from "../service/context.ts";
 import { examineService } from "../service/status.ts";
+import { describeFailure } from "../status.ts";
 import { nameOf, whenInWords } from "../tools/limit-lines.ts";
 import { ago } from "../ui/units.ts";
 
@@ -150,7 +150,7 @@ export function statusFindings({ gateways, tools, usage, consoles = [] }: Status
 
 /** Only a warning, because doctor's own probe finds out whether the gateway answers now. */
 function failingGateway(gateway: GatewayStatus, now: number): Finding[] {
-  const failing = failingInWords(gateway, now);
+  const failing = describeFailure(gateway, now);
   if (failing === null) return [];
   const what = `by the last requests of its tools: ${failing}`;
   return [{ id: "gateway", level: "warning", about: `gateway ${gateway.name}`, what, next: null }];

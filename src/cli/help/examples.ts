@@ -1,15 +1,15 @@
-/** What a command's help shows beside its options. */
-export interface Shown {
-  /** For the list of commands; where left out, the description is short enough. */
+interface CommandExamples {
+  /** For the list of commands, if the description is too long for it. */
   readonly summary?: string;
+  /** Empty if the command's own description has them. */
   readonly examples: readonly string[];
 }
 
 /**
- * By what is typed after `keybearer`. Where a command shows its own examples, between other words, none are here.
- * Lines of 78 columns at most, and few enough that the help stays on a screen of 24 lines.
+ * What each command's help shows beside its options, by what is typed after `keybearer`. At most 78 columns wide, and few
+ * enough lines that the help fits a terminal of 24.
  */
-export const SHOWN: Readonly<Record<string, Shown>> = {
+export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   run: {
     summary: "serve in the foreground; without config.yaml: the sandbox",
     examples: ["keybearer run", "keybearer run --config ./config.yaml"],
@@ -36,7 +36,7 @@ export const SHOWN: Readonly<Record<string, Shown>> = {
   },
   "tools enable": { examples: ["keybearer tools enable codex"] },
   "tools remove": {
-    summary: "take a tool out of config.yaml",
+    summary: "remove a tool and its key",
     examples: ["keybearer tools remove codex", "keybearer tools remove codex --now --yes"],
   },
   "tools lift": {
@@ -44,6 +44,7 @@ export const SHOWN: Readonly<Record<string, Shown>> = {
     examples: [
       "keybearer tools lift codex --spend 5",
       "keybearer tools lift codex --tokens 200k --until 18:00",
+      "keybearer tools lift codex --take-back",
     ],
   },
   use: {
@@ -89,7 +90,7 @@ export const SHOWN: Readonly<Record<string, Shown>> = {
     examples: ["keybearer service status", "keybearer service status --json | jq .notes"],
   },
   "service restart": {
-    summary: "start it anew, once its requests have finished",
+    summary: "restart it, once its requests have finished",
     examples: ["keybearer check && keybearer service restart"],
   },
   "service logs": { examples: ["keybearer service logs -f", "keybearer service logs -n 200 --json"] },

@@ -128,9 +128,9 @@ async function addFrom(
   const { source } = named;
   const found = await readNamed(source, paths);
   if (!found.ok) {
-    // A variable may be set for the daemon alone.
-    if (probe && source.kind !== "env") return failNull(`${found.reason}\nnothing was changed`, EXIT.failed);
-    if (probe) notice(`not tried: ${found.reason}`);
+    // A variable may be set for the service only; then the person says so.
+    const next = source.kind === "env" ? ". if it is set for the service only: --no-probe" : "";
+    if (probe) return failNull(`${found.reason}${next}\nnothing was changed`, EXIT.failed);
     return (await write(from)) ? { source: from, key: null } : null;
   }
   const origins = originsFor(config, name, paths);
