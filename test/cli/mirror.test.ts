@@ -358,7 +358,7 @@ t.test("status has a line for each console, and alarms at its very top", async (
   const shown = formatStatus({ ...STATUS, consoles }, NOW, 200);
   t.match(shown, /^ALARM {2}key …a1b2 /);
   t.match(shown, /^mirror main {2}sub2api \(detected\), last sync 12 s ago$/m);
-  t.match(shown, /^mirror b {2}sub2api, slow: no answer; usage since .*\n {2}→ wait$/m);
+  t.match(shown, /^mirror b {2}sub2api, slow: no answer; usage since .* → wait$/m);
 });
 
 t.test("mirror exits 1 while an alarm is not acknowledged, in words and in JSON", async (t) => {
