@@ -2,6 +2,7 @@ import type { Command } from "commander";
 import { checkCommand } from "./check.ts";
 import { completeCommand, completionCommand } from "./completion/command.ts";
 import { doctorCommand } from "./doctor/command.ts";
+import { gatewaysCommand } from "./gateways/command.ts";
 import { programWith } from "./help/help.ts";
 import { initCommand } from "./init/init.ts";
 import { keysCommand } from "./keys.ts";
@@ -24,6 +25,7 @@ export function createProgram(): Command {
     statusCommand(),
     doctorCommand(),
     toolsCommand(),
+    gatewaysCommand(),
     useCommand(),
     modelsCommand(),
     keysCommand(),

@@ -30,6 +30,10 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   },
   "tools tokens": { examples: ["keybearer tools tokens codex", "keybearer tools tokens codex --json"] },
   "tools revoke": { examples: ["keybearer tools revoke codex laptop"] },
+  "tools set": {
+    summary: "change settings of a tool in config.yaml",
+    examples: ["keybearer tools set codex limits.spend=5/day,60/month", "keybearer tools set codex quota="],
+  },
   "tools disable": {
     summary: "refuse a tool's requests from the next one on",
     examples: ["keybearer tools disable codex", "keybearer tools disable codex --now"],
@@ -51,6 +55,11 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
     summary: "the settings that point a client at keybearer",
     examples: ["keybearer use claude-code --write", "keybearer use scripts --for openai-python --new-token"],
   },
+  gateways: {
+    examples: ["keybearer gateways", "keybearer gateways add work https://gateway.example.com/v1"],
+  },
+  "gateways list": { examples: ["keybearer gateways", "keybearer gateways list --json"] },
+  "gateways add": { examples: ["keybearer gateways add work https://gateway.example.com/v1"] },
   models: {
     summary: "the models that a tool can use, and names that fail",
     examples: ["keybearer models", "keybearer models --tool codex --json"],
