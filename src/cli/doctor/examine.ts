@@ -93,7 +93,8 @@ async function atGateways(
   await bringUpToDate(paths);
   const history = readHistory(paths.index, now);
   const sameFile = asked.ok && asked.value.config.path === paths.config && !asked.value.sandbox;
-  const probes = (sameFile ? await askProbes(paths) : null) ?? (await probeHere(config, keys, history));
+  const probes =
+    (sameFile ? await askProbes(paths) : null) ?? (await probeHere(config, keys, history, paths.keyCalls));
   // The daemon remembers what its probes found, so that doctor and status say the same.
   const after = sameFile
     ? await askDaemon<Status>(paths.socket, "GET", "/status", undefined, STATUS_MS)
@@ -130,10 +131,15 @@ async function askProbes({ socket }: Paths): Promise<readonly ToolProbe[] | null
   return asked.ok ? asked.value : null;
 }
 
-async function probeHere(config: Config, keys: KeysHere, { worked }: History): Promise<readonly ToolProbe[]> {
+async function probeHere(
+  config: Config,
+  keys: KeysHere,
+  { worked }: History,
+  keyCallsFile: string,
+): Promise<readonly ToolProbe[]> {
   const tools = Object.values(config.tools).filter((tool) => tool.enabled);
   const { keyOf } = keys;
-  return withOwnConnections((deps) =>
+  return withOwnConnections(keyCallsFile, (deps) =>
     probeTools(tools, { ...deps, config, keyOf, worked, totalTimeout: 15_000 }),
   );
 }
