@@ -108,7 +108,14 @@ async function atGateways(
       const probe = probes.find((each) => each.tool === tool.name);
       const known =
         sameFile && after.ok ? after.value.tools.find((each) => each.name === tool.name) : undefined;
-      return toolFindings(tool, { config, probe, known, uses: history.uses, now });
+      return toolFindings(tool, {
+        config,
+        probe,
+        known,
+        uses: history.uses,
+        lastFailures: history.lastFailures,
+        now,
+      });
     }),
     ...keys.warnings().map(({ name, message }): Finding => {
       return { id: "key", level: "warning", about: `tool ${name}`, what: message, next: null };

@@ -38,6 +38,8 @@ interface NewApiByKeysDeps extends AdapterDeps {
 
 /** The console lists at most this many rows per key. */
 const MAX_ROWS = 1000;
+/** Facts are read for so many keys in a sync: they must not use up the calls that rows need, also after each restart. */
+const MAX_FACTS = 3;
 /** Facts about a key are asked for again after this. */
 const FACTS_AGE_MS = 3600_000;
 /** Allowed difference between our clock and the console's. */
@@ -81,7 +83,7 @@ export class NewApiByKeys implements ConsoleAdapter {
     const due = held
       .filter((one) => now() - askedAt(one) >= FACTS_AGE_MS)
       .toSorted((a, b) => askedAt(a) - askedAt(b))
-      .slice(0, Math.max(0, this.#budget.left() - held.length));
+      .slice(0, Math.max(0, Math.min(MAX_FACTS, this.#budget.left() - held.length)));
     if (due.length > 0) {
       const site = await this.#readStatus();
       for (const one of due) {
