@@ -12,17 +12,91 @@ import type { YamlMap, YamlValue } from "./edit-layout.ts";
 
 /** The edits of tools in config.yaml's text that commands and the dashboard make. */
 
+/** A token as config.yaml keeps it. */
+export interface NewToken {
+  readonly name: string;
+  /** sha256:… */
+  readonly hash: string;
+  /** The day it was made, such as 2026-11-16. */
+  readonly created: string;
+}
+
 /** "replace" ends all older tokens. "add" keeps them, and changes nothing if the hash is there already. */
-export function setToken(text: string, tool: string, hash: string, mode: "replace" | "add"): EditResult {
+export function setToken(
+  text: string,
+  tool: string,
+  token: NewToken | string,
+  mode: "replace" | "add",
+): EditResult {
+  const hash = typeof token === "string" ? token : token.hash;
   // The file keeps hashes only: a token that came here by mistake must not be written.
   if (!/^sha256:[0-9a-f]{64}$/.test(hash)) throw new TypeError("a token is kept as sha256:<64 hex digits>");
   const found = findTool(text, tool);
   if (!found.ok) return found;
   const path: Path = ["tools", tool, "token"];
-  if (mode === "replace") return setValue(text, path, hash);
-  const { token } = found.settings;
-  const isThere = token === hash || (Array.isArray(token) && token.includes(hash));
-  return isThere ? { ok: true, text } : appendItem(text, path, hash);
+  const old = mode === "replace" ? [] : tokensOf(found.settings);
+  if (old.some((each) => hashOf(each) === hash)) return { ok: true, text };
+  if (typeof token === "string")
+    return mode === "replace" ? setValue(text, path, hash) : appendItem(text, path, hash);
+  const { name, created } = token;
+  if (old.some((each) => nameOf(each) === name)) {
+    const reason = `${tool} has a token called ${name} already: choose another name, or end that one first`;
+    return { ok: false, reason: `${reason} → keybearer tools revoke ${tool} ${name}` };
+  }
+  const entry: YamlMap = { name, hash, created };
+  // A single map cannot be appended to, and a list is what the next token needs.
+  if (old.length === 0 || isMapValue(found.settings.token)) return setValue(text, path, [...old, entry]);
+  return appendItem(text, path, entry);
+}
+
+/** A name that no token of the tool has: laptop, else laptop-2. */
+export function freeTokenName(text: string, tool: string, name: string): string {
+  const found = findTool(text, tool);
+  const taken = found.ok ? tokensOf(found.settings).map(nameOf) : [];
+  let free = name;
+  for (let number = 2; taken.includes(free); number += 1) free = `${name}-${number}`;
+  return free;
+}
+
+export type TokenRemoved =
+  /** isLast: the tool has no token any more. */
+  | { readonly ok: true; readonly text: string; readonly isLast: boolean }
+  | { readonly ok: false; readonly reason: string };
+
+/** Ends one token, by its name or the first digits of its hash. */
+export function removeToken(text: string, tool: string, name: string): TokenRemoved {
+  const found = findTool(text, tool);
+  if (!found.ok) return found;
+  const tokens = tokensOf(found.settings);
+  const index = tokens.findIndex((token) => nameOf(token) === name);
+  if (index === -1) {
+    const names = tokens.map(nameOf).join(", ");
+    const known = names === "" ? "it has none" : `it has ${names}`;
+    return { ok: false, reason: `${tool} has no token called ${name}; ${known}` };
+  }
+  const isLast = tokens.length === 1;
+  const removed = removeValue(text, isLast ? ["tools", tool, "token"] : ["tools", tool, "token", index]);
+  return removed.ok ? { ...removed, isLast } : removed;
+}
+
+function tokensOf({ token = "" }: YamlMap): readonly YamlValue[] {
+  if (token === "") return [];
+  return Array.isArray(token) ? token : [token];
+}
+
+function hashOf(token: YamlValue): string {
+  const hash = isMapValue(token) ? token.hash : token;
+  return typeof hash === "string" ? hash.toLowerCase() : "";
+}
+
+/** As parse.ts names it. */
+function nameOf(token: YamlValue): string {
+  const name = isMapValue(token) ? token.name : undefined;
+  return typeof name === "string" ? name : hashOf(token).slice("sha256:".length).slice(0, 8);
+}
+
+function isMapValue(value: YamlValue | undefined): value is YamlMap {
+  return value !== undefined && typeof value !== "string" && !Array.isArray(value);
 }
 
 export function setEnabled(text: string, tool: string, enabled: boolean): EditResult {
@@ -103,5 +177,5 @@ function findTool(text: string, tool: string): FoundTool | { readonly ok: false;
 }
 
 function mapIn(value: YamlValue | undefined): YamlMap {
-  return value === undefined || typeof value === "string" || Array.isArray(value) ? {} : (value as YamlMap);
+  return isMapValue(value) ? value : {};
 }

@@ -24,10 +24,11 @@ import {
   type Named,
   type Price,
   type Timeouts,
+  type Token,
   type Tool,
   type Usage,
 } from "./schema.ts";
-import { asSection, quoted, type Reader, type Reading, Section } from "./section.ts";
+import { asSection, quoted, type Reader, type Reading, readScalar, Section } from "./section.ts";
 import {
   baseUrl,
   consoleUrl,
@@ -51,7 +52,7 @@ import {
   tokenRate,
   withoutVersion,
 } from "./values.ts";
-import { type Entry, readTree } from "./yaml.ts";
+import { type Entry, readTree, type Tree } from "./yaml.ts";
 
 export interface Parsed {
   /** null when there is an error among the problems. */
@@ -312,15 +313,15 @@ function readLogins(section: Section, home: string): readonly ConsoleLogin[] {
   return Object.freeze(logins.length === 0 ? [NO_LOGIN] : logins);
 }
 
-/** Part of commands, and of the names under which secrets are stored. */
-const accountName: Reader<string> = (text) =>
+/** Part of commands and, for accounts, of the names under which secrets are stored. */
+const shortName: Reader<string> = (text) =>
   /^[A-Za-z0-9][\w.-]{0,39}$/.test(text)
     ? { value: text }
     : { fault: `${quoted(text)} is not a name`, hint: "letters, digits, dots, hyphens and underscores" };
 
 function readLogin(section: Section | null, home: string, isNamed: boolean): ConsoleLogin {
   if (section === null) return NO_LOGIN;
-  const name = isNamed ? section.scalar("name", accountName, null) : null;
+  const name = isNamed ? section.scalar("name", shortName, null) : null;
   if (isNamed && !section.entries().has("name"))
     section.report.error(section.at, section.pathOf("name"), "an account in a list has a name", "name: work");
   const login = {
@@ -345,7 +346,7 @@ function readTool(section: Section, name: string, home: string): Tool {
     gateway: section.scalar("gateway", plainText, ""),
     group: section.scalar("group", plainText, null),
     key: readKeySource(section, "key", home) ?? defaultKey,
-    tokens: section.scalars("token", tokenHash(name)),
+    tokens: readTokens(section, name),
     tokenInUrl: section.scalar("token_in_url", flag, false),
     process: section.scalar("process", program, null),
     allowOrigins: section.scalars("allow_origins", origin),
@@ -362,6 +363,51 @@ function readTool(section: Section, name: string, home: string): Tool {
   section.finish();
   return tool;
 }
+
+/** One token or a list of them. Each is a hash, or a map with a name, a hash and the day it was made. */
+function readTokens(section: Section, tool: string): readonly Token[] {
+  const entry = section.entry("token");
+  if (entry === undefined) return Object.freeze([]);
+  const { report } = section;
+  const path = section.pathOf("token");
+  const isList = entry.value.kind === "list";
+  const items: readonly Tree[] = entry.value.kind === "list" ? entry.value.items : [entry.value];
+  const tokens: Token[] = [];
+  for (const [index, item] of items.entries()) {
+    const itemPath = isList ? `${path}[${index}]` : path;
+    const token = readToken(item, itemPath, tool, report);
+    if (token === null) continue;
+    if (tokens.some(({ name, hash }) => name === token.name && hash !== token.hash))
+      report.error(item.at, itemPath, `two tokens of ${tool} are called ${quoted(token.name)}`);
+    tokens.push(token);
+  }
+  return Object.freeze(tokens);
+}
+
+function readToken(tree: Tree, path: string, tool: string, report: Report): Token | null {
+  // Other names in a map are not repeated: in `{the-token-itself}` the token is one.
+  if (tree.kind === "dict" && !tree.entries.has("hash")) {
+    const hint = `remove it, then run keybearer tools token ${tool}`;
+    report.error(tree.at, path, "a token in a map has a hash", hint);
+    return null;
+  }
+  if (tree.kind !== "dict") {
+    const hash = readScalar(tree, path, tokenHash(tool), report);
+    return hash === undefined ? null : Object.freeze({ name: hash.slice(0, 8), hash, created: null });
+  }
+  const section = new Section(tree, path, report);
+  const hash = section.scalar("hash", tokenHash(tool), null);
+  const name = section.scalar("name", shortName, null);
+  const created = section.scalar("created", day, null);
+  section.finish();
+  return hash === null ? null : Object.freeze({ name: name ?? hash.slice(0, 8), hash, created });
+}
+
+/** Only shown, so it stays a text. */
+const day: Reader<string> = (text) =>
+  /^\d{4}-\d{2}-\d{2}$/.test(text)
+    ? { value: text }
+    : { fault: `${quoted(text)} is not a day`, hint: "such as 2026-11-16" };
 
 function tokenHash(tool: string): Reader<string> {
   return (text) => {

@@ -1,4 +1,3 @@
-import { LineCounter } from "yaml";
 import { credentialSpans, redactCredentials } from "../core/secret.ts";
 import { mergeSpans, type Span } from "../core/spans.ts";
 
@@ -48,16 +47,12 @@ const MAX_PROBLEMS = 200;
 export class Report {
   readonly problems: Problem[] = [];
   readonly #text: string;
-  readonly #lines = new LineCounter();
   /** Warnings and errors apart: too many warnings must not hide an error. */
   readonly #counts = { error: 0, warning: 0 };
   #secrets: FileSecrets | null = null;
 
   constructor(text: string) {
     this.#text = text;
-    this.#lines.addNewLine(0);
-    for (let at = text.indexOf("\n"); at !== -1; at = text.indexOf("\n", at + 1))
-      this.#lines.addNewLine(at + 1);
   }
 
   /** `at` is an offset in the text; -1: the problem has no place. */
@@ -74,25 +69,24 @@ export class Report {
     if (this.#counts[severity] > MAX_PROBLEMS) return;
     // Searched once, and only if there is a problem.
     this.#secrets ??= new FileSecrets(this.#text);
-    const { line, col } = at < 0 ? { line: 0, col: 0 } : this.#lines.linePos(at);
+    const before = this.#text.slice(0, Math.max(0, at));
+    const lineStart = before.lastIndexOf("\n") + 1;
     this.problems.push({
       severity,
       path: this.#secrets.removeFrom(redactCredentials(path)),
-      line,
-      column: col,
+      line: at < 0 ? 0 : before.split("\n").length,
+      column: at < 0 ? 0 : at - lineStart + 1,
       message: this.#secrets.removeFrom(message),
       hint: hint === null ? null : this.#secrets.removeFrom(hint),
-      excerpt: line === 0 ? null : this.#excerpt(this.#secrets, line, col),
+      excerpt: at < 0 ? null : this.#excerpt(this.#secrets, lineStart, at),
     });
   }
 
-  #excerpt({ hidden }: FileSecrets, line: number, column: number): string | null {
-    const start = this.#lines.lineStarts[line - 1];
-    if (start === undefined) return null;
-    const next = this.#text.indexOf("\n", start);
+  #excerpt({ hidden }: FileSecrets, lineStart: number, at: number): string {
+    const next = this.#text.indexOf("\n", lineStart);
     const stop = next === -1 ? this.#text.length : next;
-    const end = stop > start && this.#text[stop - 1] === "\r" ? stop - 1 : stop;
-    return excerptAt(this.#text, { from: start, to: end }, Math.min(start + column - 1, end), hidden);
+    const end = stop > lineStart && this.#text[stop - 1] === "\r" ? stop - 1 : stop;
+    return excerptAt(this.#text, { from: lineStart, to: end }, Math.min(at, end), hidden);
   }
 }
 
@@ -185,8 +179,14 @@ const SECRET_NAME =
   /(?<![\w-])["']?(?:(?:api[-_]?)?key|token|access[-_]?token|refresh[-_]?token|password)["']?[^\S\n]*(?:\r?\n[^\S\n]*)?:/gi;
 
 /** Values of those settings that are no secret: a source, a variable, a token's hash, a command. */
-const REFERENCE =
-  /^(?:env:[A-Za-z_]\w*|\$\{?[A-Za-z_]\w*\}?|file:\S*|keychain:\S*|sha256:[0-9a-f]*|\[(?:["']?sha256:[0-9a-f]*["']?[ ,]?)*\])(?<end>,?[^\S\n]*(?:[#\n]|$)|[^\S\n]*[,}\]])/i;
+const HASH = /["']?sha256:[0-9a-f]*["']?/.source;
+const TOKEN_FIELD = `(?:name *: *["']?[\\w.-]{1,40}["']?|hash *: *${HASH}|created *: *["']?[\\d-]{1,10}["']?)[ ,]*`;
+const TOKENS = `\\[(?:(?:${HASH}|\\{ *(?:${TOKEN_FIELD})+\\})[ ,]*)*\\]`;
+const REFERENCE = new RegExp(
+  `^(?:env:[A-Za-z_]\\w*|\\$\\{?[A-Za-z_]\\w*\\}?|file:\\S*|keychain:\\S*|sha256:[0-9a-f]*|${TOKENS})` +
+    "(?<end>,?[^\\S\\n]*(?:[#\\n]|$)|[^\\S\\n]*[,}\\]])",
+  "i",
+);
 const COMMAND = /^(?:\{\s*)?["']?command["']?\s*:/i;
 const REFERENCE_REACH = 2000;
 

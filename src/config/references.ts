@@ -72,14 +72,14 @@ function checkTool(tool: Tool, gateways: Named<Gateway>, top: Section): Tool {
 function checkTokens(tools: Named<Tool>, top: Section): void {
   const owners = new Map<string, string>();
   for (const tool of Object.values(tools)) {
-    for (const token of tool.tokens) {
-      const owner = owners.get(token);
+    for (const { hash } of tool.tokens) {
+      const owner = owners.get(hash);
       if (owner !== undefined && owner !== tool.name) {
         const path = `${joinPath("tools", tool.name)}.token`;
         const hint = `make a new one: keybearer tools token ${tool.name}`;
         top.report.error(offsetIn(top, tool.name, "token"), path, `tool ${owner} has the same token`, hint);
       }
-      owners.set(token, tool.name);
+      owners.set(hash, tool.name);
     }
   }
 }

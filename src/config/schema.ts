@@ -124,8 +124,8 @@ export interface Tool {
   readonly group: string | null;
   /** Default keychain:keybearer/<tool>. */
   readonly key: KeySource;
-  /** SHA-256 of each local token, in lower-case hex. Default none: the tool cannot be used. */
-  readonly tokens: readonly string[];
+  /** Default none: the tool cannot be used, except by its `process`. */
+  readonly tokens: readonly Token[];
   /** Also accept the token in the path, /t/<token>/… Default false. */
   readonly tokenInUrl: boolean;
   /** The program that owns the connection, by absolute path. Default none. */
@@ -149,6 +149,16 @@ export interface Tool {
   readonly keysElsewhere: boolean;
   /** The key is used by something that cannot go through keybearer: console rows only. Default false. */
   readonly watchOnly: boolean;
+}
+
+/** A local token. Only its hash is kept. */
+export interface Token {
+  /** Default: the first digits of the hash. */
+  readonly name: string;
+  /** SHA-256 in lower-case hex. */
+  readonly hash: string;
+  /** The day it was made, such as 2026-11-16. Default unknown. */
+  readonly created: string | null;
 }
 
 export type Period = "second" | "minute" | "hour" | "day" | "month";

@@ -112,7 +112,7 @@ export function asSection(tree: Tree, path: string, report: Report): Section | n
   return null;
 }
 
-function readScalar<T>(tree: Tree, path: string, read: Reader<T>, report: Report): T | undefined {
+export function readScalar<T>(tree: Tree, path: string, read: Reader<T>, report: Report): T | undefined {
   if (tree.kind !== "scalar") {
     report.error(tree.at, path, `${lastName(path)} must be a single value`);
     return undefined;

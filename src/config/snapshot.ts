@@ -59,7 +59,7 @@ export class Snapshot {
     this.processTools = Object.freeze(tools.filter((tool) => tool.process !== null));
     this.#keyStates = keyStates;
     for (const tool of tools) {
-      for (const hash of tool.tokens) this.#tokens.set(hash, { tool, hash: Buffer.from(hash) });
+      for (const { hash } of tool.tokens) this.#tokens.set(hash, { tool, hash: Buffer.from(hash) });
     }
     const states = tools.map((tool) => this.keyOf(tool));
     this.keys = Secret.together(states.flatMap((key) => (key.state === "ready" ? [key.key] : [])));

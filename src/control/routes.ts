@@ -48,7 +48,7 @@ export interface TrustAnswer {
 
 export interface AllowanceRequest {
   readonly kind: Kind;
-  /** Requests, tokens or micro-dollars: a whole number above zero. */
+  /** Requests, tokens or micro-dollars; 0 takes back everything that was given. */
   readonly amount: number;
   /** It counts until this time; null: in the current windows. */
   readonly until: number | null;
@@ -105,7 +105,11 @@ export const ROUTES: Readonly<Record<string, Route>> = {
     if (answer === null) return NOT_FOUND;
     if (answer.problem === null) {
       const amount = body.kind === "spend" ? `$${body.amount / 1e6}` : `${body.amount} ${body.kind}`;
-      controls.actions.add(`gave tool ${name} an extra allowance of ${amount}`);
+      controls.actions.add(
+        body.amount === 0
+          ? `took back the extra allowances of ${body.kind} from tool ${name}`
+          : `gave tool ${name} an extra allowance of ${amount}`,
+      );
     }
     return answer;
   },
@@ -211,7 +215,7 @@ async function trust(
 // Request bodies. A misspelled field must not pass for one that was left out, so the fields must match exactly.
 
 const ALLOWANCE_BODY =
-  "send what to lift: kind (requests, tokens or spend), amount (a whole number above zero) and until (milliseconds, or null)";
+  "send what to lift: kind (requests, tokens or spend), amount (a whole number; 0 takes back) and until (milliseconds, or null)";
 const LOGIN_BODY =
   "send how to log in: email and password, or code, or refresh_token, or access_token and user (a text, or null); account where there are several";
 const ACK_BODY =
@@ -238,7 +242,7 @@ function isAllowanceRequest(body: unknown): body is AllowanceRequest {
   if (!hasOnly(body, ["kind", "amount", "until"])) return false;
   const { kind, amount, until } = body;
   const isKind = kind === "requests" || kind === "tokens" || kind === "spend";
-  return isKind && isPositive(amount) && (until === null || isPositive(until));
+  return isKind && (amount === 0 || isPositive(amount)) && (until === null || isPositive(until));
 }
 
 function shownAlarm(body: unknown): ShownAlarm | null {

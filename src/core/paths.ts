@@ -24,6 +24,8 @@ export interface Paths {
   readonly oldUsage: string;
   /** Where the usage log ended at the last check. */
   readonly logEnd: string;
+  /** When each token was last used. */
+  readonly tokenUses: string;
   /** The sessions of console logins. */
   readonly consoles: string;
   /** When gateways were asked about keys, see KeyCallBudgets. */
@@ -71,6 +73,7 @@ export function findPaths(options: PathOptions = {}): Paths {
     mirror: join(state, "mirror.db"),
     oldUsage: join(state, "usage.db"),
     logEnd: join(state, "log-end.json"),
+    tokenUses: join(state, "token-uses.json"),
     consoles: join(state, "consoles.json"),
     keyCalls: join(state, "key-calls.json"),
     own: [folder, state],

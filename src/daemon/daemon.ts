@@ -28,6 +28,7 @@ import { Vault } from "../mirror/vault.ts";
 import { GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import { KeyBreaker } from "../proxy/key-breaker.ts";
 import { hostsOf } from "../proxy/server.ts";
+import { TokenUses } from "../proxy/token-uses.ts";
 import { Upstream } from "../proxy/upstream.ts";
 import { bindDataPort, type DataPort } from "./data-port.ts";
 import { keyWarnings, Reload, usableKeys, wantedKeys } from "./reload.ts";
@@ -144,6 +145,13 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   if (sandboxSession !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
   const keyHealth = new KeyHealth(clock, (tool) => services.journal.lastUse(tool));
 
+  const tokenUses = new TokenUses({
+    file: paths.tokenUses,
+    clock,
+    log,
+    isKnown: (hash) => snapshot().tokenByHash(hash) !== null,
+  });
+  shutdown.add("write when tokens were last used", () => tokenUses.stop());
   const freeMemory = new FreeMemory(clock);
   const status = () =>
     statusOf({
@@ -231,6 +239,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     snapshot,
     upstream,
     processLookup,
+    tokenUses,
     peers,
     hosts,
     isStopping: () => stopping,

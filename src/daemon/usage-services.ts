@@ -157,7 +157,9 @@ export function createAllowances(
       if (!journal.append({ kind: "lift", tool: name, ...allowance, given_by: peer }))
         return answer("the usage log cannot be written → keybearer status");
       limiter.allow(name, allowance);
-      log.warn({ tool: name, kind, amount, until, peer }, `tool ${name}: one extra allowance of ${kind}`);
+      const what =
+        amount === 0 ? `the extra allowances of ${kind} were taken back` : `one extra allowance of ${kind}`;
+      log.warn({ tool: name, kind, amount, until, peer }, `tool ${name}: ${what}`);
       return answer(null);
     },
     cut(name, peer) {

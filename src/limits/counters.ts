@@ -199,8 +199,12 @@ export class Counters {
     this.#total = Math.max(0, this.#total + spend);
   }
 
-  /** The same allowance given twice counts once. */
+  /** The same allowance given twice counts once. An amount of 0 takes back everything given for this limit. */
   allow({ limit, amount, given_at, until }: Allowance): void {
+    if (amount === 0) {
+      this.#allowances = this.#allowances.filter((other) => other.limit !== limit);
+      return;
+    }
     const isSame = (other: Allowance) =>
       other.limit === limit &&
       other.amount === amount &&

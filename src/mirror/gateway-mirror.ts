@@ -42,7 +42,7 @@ export interface MirrorDeps
   extends Pick<ConnectDeps, "clock" | "snapshot" | "vault" | "agentFor" | "keyCalls"> {
   readonly log: Logger;
   readonly database: Pick<MirrorDatabase, "ask" | "files" | "noteDamage">;
-  readonly reader: Pick<MirrorReader, "ask">;
+  readonly reader: Pick<MirrorReader, "ask" | "startThread">;
   readonly usage: MirrorUsage;
   readonly prices: Prices;
   readonly truncationCheck: Pick<TruncationCheck, "gaps">;
@@ -92,7 +92,7 @@ export class GatewayMirror {
   #recompareTimer: NodeJS.Timeout | undefined;
 
   constructor(gateway: ConsoleGateway, deps: MirrorDeps, heldKeys: HeldKeys) {
-    const { clock, log, database, usage, truncationCheck, onCorrected } = deps;
+    const { clock, log, database, reader, usage, truncationCheck, onCorrected } = deps;
     this.#gateway = gateway;
     this.#deps = deps;
     this.#heldKeys = heldKeys;
@@ -108,6 +108,7 @@ export class GatewayMirror {
       gateway: gateway.name,
       clock,
       database,
+      reader,
       usage,
       truncationCheck,
       onCorrected,

@@ -45,6 +45,8 @@ export type Identified =
       readonly tool: Tool;
       /** The program that owns the connection; null: not looked up. */
       readonly program: string | null;
+      /** The SHA-256 of the token; null: the program alone was enough. */
+      readonly tokenHash: string | null;
     }
   | {
       readonly ok: false;
@@ -57,7 +59,7 @@ export type Identified =
 export function identifyByToken(snapshot: Snapshot, credentials: readonly Credential[]): Identified {
   const [first] = credentials;
   if (first === undefined) {
-    const message = "the request carries no token. make one for this tool: keybearer tools token <tool>";
+    const message = "the request carries no token. make one for this client: keybearer tools token <tool>";
     return refused("token-missing", message, true);
   }
   const other = credentials.find(({ value }) => value !== first.value);
@@ -68,7 +70,7 @@ export function identifyByToken(snapshot: Snapshot, credentials: readonly Creden
     case "incomplete":
       return refused(
         "token-incomplete",
-        `the token in ${first.slot} is incomplete. copy it again, or make a new one: keybearer tools token <tool>`,
+        `the token in ${first.slot} is incomplete. copy it again, or make another one: keybearer tools token <tool>`,
       );
     case "other":
       return looksLikeCredential(first.value) ? realKey(first) : unknownToken(first, true);
@@ -88,7 +90,7 @@ function toolOfToken(snapshot: Snapshot, credential: Credential): Identified {
         `send it in a header, or set tools.${tool.name}.token_in_url: true`,
     );
   }
-  return { ok: true, tool, program: null };
+  return { ok: true, tool, program: null, tokenHash: hash };
 }
 
 function twoCredentials(first: Credential, other: Credential): Identified {
@@ -104,12 +106,12 @@ function realKey({ slot }: Credential): Identified {
   return refused(
     "foreign-key",
     `the request carries a real key in ${slot}, not a keybearer token. it was not forwarded. ` +
-      `use the tool's token instead: keybearer tools token <tool>`,
+      `use a token of the tool instead: keybearer tools token <tool>`,
   );
 }
 
 function unknownToken({ slot }: Credential, anonymous = false): Identified {
-  const message = `no tool has the token in ${slot}. make a new one: keybearer tools token <tool>`;
+  const message = `no tool has the token in ${slot}. make one for this client: keybearer tools token <tool>`;
   return refused("token-unknown", message, anonymous);
 }
 

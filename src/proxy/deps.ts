@@ -13,6 +13,7 @@ import type { BodyBudget } from "./body.ts";
 import type { GatewayHealth, KeyHealth } from "./health.ts";
 import type { InFlight } from "./in-flight.ts";
 import type { KeyBreaker } from "./key-breaker.ts";
+import type { TokenUses } from "./token-uses.ts";
 import type { Upstream } from "./upstream.ts";
 
 /** What the request path needs. The daemon makes it. */
@@ -24,6 +25,7 @@ export interface ProxyDeps {
   /** Every `host:port` under which tools may call. */
   readonly hosts: readonly string[];
   readonly peers: PeerLookup;
+  readonly tokenUses: Pick<TokenUses, "note">;
   readonly processLookup: Pick<ProcessLookup, "of">;
   readonly limiter: Limiter;
   readonly prices: Prices;

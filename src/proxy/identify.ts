@@ -56,7 +56,7 @@ export async function findCaller(
   const owner = await processLookup.of(req.socket);
   for (const tool of tools) {
     if (tool.process !== null && (await isProgram(owner, tool.process)))
-      return { ok: true, tool, program: tool.process };
+      return { ok: true, tool, program: tool.process, tokenHash: null };
   }
   return byToken;
 }
@@ -68,11 +68,12 @@ async function isProgram(owner: ConnectionOwner | null, path: string): Promise<b
 
 export function acceptCaller(
   call: Call,
-  { tool, program }: Extract<Identified, { ok: true }>,
+  { tool, program, tokenHash }: Extract<Identified, { ok: true }>,
   origin: string | undefined,
-  { keyBreaker }: ProxyDeps,
+  { keyBreaker, tokenUses }: ProxyDeps,
 ): Refusal | null {
   const { snapshot } = call;
+  if (tokenHash !== null) tokenUses.note(tokenHash, call.startedAt);
   call.tool = tool;
   call.program = program;
   call.gateway = snapshot.gatewayOf(tool);

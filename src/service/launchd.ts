@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { rm } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { errorMessage } from "../core/errors.ts";
 import { type StagedFile, stageFile } from "../core/private-file.ts";
@@ -12,6 +12,7 @@ import {
   failure,
   findServiceFile,
   firstLine,
+  homebrewFile,
   type LastExit,
   type LogRequest,
   notWritten,
@@ -77,7 +78,8 @@ export class Launchd {
 
   /** Asks only the file system. */
   found(): Promise<ServiceFile> {
-    return findServiceFile(this.file, readPlist);
+    const homebrew = join(dirname(this.file), "homebrew.mxcl.keybearer.plist");
+    return findServiceFile(this.file, readPlist, [homebrewFile(homebrew)]);
   }
 
   async state(): Promise<ServiceState> {

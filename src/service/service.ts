@@ -1,4 +1,5 @@
 import { spawn } from "node:child_process";
+import { existsSync } from "node:fs";
 import { lstat, readFile, readlink } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { errorCode, errorMessage, hasCode } from "../core/errors.ts";
@@ -22,7 +23,7 @@ export type Plan =
       /** A running service is stopped, which lets its requests finish, and started again. */
       readonly restarts: boolean;
     }
-  | ({ readonly ok: false } & Foreign);
+  | { readonly ok: false; readonly why: string; readonly next: string };
 
 /** next: what to do first; null: see `keybearer service status`. */
 export type Result =
@@ -71,8 +72,11 @@ export type ServiceFile =
   | { readonly kind: "ours"; readonly text: string; readonly service: InstalledService }
   | ({ readonly kind: "foreign" } & Foreign);
 
-/** Something that keybearer did not write, and so does not touch. */
+/** A service file that keybearer did not write, and so does not touch. */
 export interface Foreign {
+  readonly path: string;
+  /** What manages the service, such as Homebrew; null: unknown. */
+  readonly managedBy: string | null;
   readonly why: string;
   readonly next: string;
 }
@@ -87,8 +91,33 @@ export function stopSecondsOf(file: ServiceFile): number {
 /** A service file of ours has about 6 KB. */
 const MAX_FILE_BYTES = 100_000;
 
-/** `read` returns null for a text that keybearer did not write. */
+/** A service file that another program writes when it manages keybearer. */
+export interface OtherFile {
+  readonly path: string;
+  readonly managedBy: string;
+  readonly next: string;
+}
+
+/** What `brew services start keybearer` writes, and `brew services stop keybearer` removes. */
+export function homebrewFile(path: string): OtherFile {
+  const next =
+    "brew services restart keybearer; to have keybearer manage it: brew services stop keybearer, then keybearer service install";
+  return { path, managedBy: "Homebrew", next };
+}
+
+/** `read` returns null for a text that keybearer did not write. `others`: see OtherFile. */
 export async function findServiceFile(
+  file: string,
+  read: (text: string) => InstalledService | null,
+  others: readonly OtherFile[],
+): Promise<ServiceFile> {
+  const found = await readServiceFile(file, read);
+  const other = found.kind === "none" ? others.find(({ path }) => existsSync(path)) : undefined;
+  if (other === undefined) return found;
+  return { kind: "foreign", why: `${other.managedBy} manages this service (${other.path})`, ...other };
+}
+
+async function readServiceFile(
   file: string,
   read: (text: string) => InstalledService | null,
 ): Promise<ServiceFile> {
@@ -109,12 +138,17 @@ export async function findServiceFile(
 function foreignLink(file: string, target: string): ServiceFile {
   // systemd masks a unit with such a link.
   if (target === "/dev/null") return foreign(file, "it is masked (systemctl --user unmask keybearer)");
-  return foreign(file, `it is a link to ${target}`);
+  if (!target.startsWith("/nix/store/")) return foreign(file, `it is a link to ${target}`);
+  const managedBy = "Nix";
+  const next = "change it in your Nix configuration, such as that of Home Manager";
+  return { kind: "foreign", path: file, managedBy, why: `${managedBy} manages this service (${file})`, next };
 }
 
 function foreign(file: string, why: string): ServiceFile {
   return {
     kind: "foreign",
+    path: file,
+    managedBy: null,
     why: `${file} is left alone: ${why}`,
     next: `move it away (mv ${file} ${file}.mine), then keybearer service install`,
   };

@@ -10,6 +10,7 @@ import {
   failure,
   findServiceFile,
   firstLine,
+  homebrewFile,
   type LastExit,
   type LogRequest,
   notWritten,
@@ -64,7 +65,7 @@ export class Systemd {
   readonly #run: RunCommand;
   readonly #uid: number;
   readonly #specifiers: Specifiers;
-  readonly #folderFault: string | null;
+  readonly #folder: UnitFolder;
 
   private constructor({ run, home, env, uid }: SystemdOptions, folder: UnitFolder) {
     this.file = join(folder.path, UNIT);
@@ -72,7 +73,7 @@ export class Systemd {
     this.#uid = uid;
     const runtime = env.XDG_RUNTIME_DIR?.startsWith("/") ? env.XDG_RUNTIME_DIR : `/run/user/${uid}`;
     this.#specifiers = { home, runtime };
-    this.#folderFault = folder.fault;
+    this.#folder = folder;
   }
 
   static async open(options: SystemdOptions): Promise<Systemd> {
@@ -88,14 +89,23 @@ export class Systemd {
         result.code === null ? "it did not answer in time" : firstLine(result.stderr || result.stdout);
       return { ok: false, why: `systemctl --user does not answer here: ${message}`, otherwise: BY_HAND };
     }
-    return this.#folderFault === null
-      ? { ok: true }
-      : { ok: false, why: this.#folderFault, otherwise: OWN_HOME };
+    const { fault } = this.#folder;
+    return fault === null ? { ok: true } : { ok: false, why: fault, otherwise: OWN_HOME };
   }
 
   /** Asks only the file system. */
   found(): Promise<ServiceFile> {
-    return findServiceFile(this.file, (text) => readUnit(text, this.#specifiers));
+    const read = (text: string) => readUnit(text, this.#specifiers);
+    // A unit of ours would override one of the same name from a package or the administrator.
+    const packaged = this.#folder.others.map((folder) => ({
+      path: join(folder, UNIT),
+      managedBy: "another package or the administrator",
+      next: `systemctl --user enable --now ${UNIT}, or systemctl --user restart ${UNIT}`,
+    }));
+    return findServiceFile(this.file, read, [
+      homebrewFile(join(this.#folder.path, "homebrew.keybearer.service")),
+      ...packaged,
+    ]);
   }
 
   async state(): Promise<ServiceState> {
@@ -253,6 +263,8 @@ function unitTemplate(): string {
 
 interface UnitFolder {
   readonly path: string;
+  /** The other folders in which the manager looks for units. */
+  readonly others: readonly string[];
   /** Why the manager would never find a unit there; null: it would, or it did not say. */
   readonly fault: string | null;
 }
@@ -267,13 +279,15 @@ async function findUnitFolder({ run, home, env }: SystemdOptions): Promise<UnitF
   const shown = await run(["systemctl", "--user", "show", "--property=UnitPath"], { timeoutMs: 3000 });
   const known = (readProperties(shown.stdout).get("UnitPath") ?? "").split(" ").filter((path) => path !== "");
   const path = known.includes(own) ? own : usual;
+  const others = known.filter((folder) => folder !== path);
   // systemctl quotes some paths, and then the list cannot be split at spaces.
-  if (known.length === 0 || known.includes(path) || !/^[\w/.@+-]+$/.test(path)) return { path, fault: null };
+  if (known.length === 0 || known.includes(path) || !/^[\w/.@+-]+$/.test(path))
+    return { path, others, fault: null };
   const managerHome = known.find((folder) => folder.endsWith(USER_UNITS))?.slice(0, -USER_UNITS.length);
-  if (managerHome !== undefined && isSameFolder(managerHome, home)) return { path, fault: null };
+  if (managerHome !== undefined && isSameFolder(managerHome, home)) return { path, others, fault: null };
   const where = managerHome === undefined ? `only in ${known[0]} and the like` : `below ${managerHome}`;
   const fault = `HOME is ${home} here, but the user manager looks for units ${where}, and would never find ${path}`;
-  return { path, fault };
+  return { path, others, fault };
 }
 
 function isSameFolder(one: string, other: string): boolean {

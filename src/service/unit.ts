@@ -5,7 +5,7 @@ const MARK = /^# keybearer unit (\d{1,6})$/;
 const BEGIN_NAMESPACES = "# begin namespaces";
 const END_NAMESPACES = "# end namespaces";
 const NO_NAMESPACES =
-  "# (no namespaces: the file system is as everybody sees it; service/README.md says why)";
+  "# (no namespaces, so no read-only view of the file system; service/README.md says why)";
 /** `command:` sources keep temporary files here, and agents their sockets. */
 const TEMPORARY = ["/tmp", "/var/tmp"];
 

@@ -40,7 +40,10 @@ t.test("flags and a piped key make a whole configuration, which a running sandbo
   t.equal(modeOf(join(home, "config.yaml")), 0o600);
   t.equal(modeOf(join(home, "keys")), 0o700);
   t.equal(modeOf(join(home, "keys", "codex")), 0o600);
-  t.match(readFileSync(join(home, "config.yaml"), "utf8"), /key: file:~\/keys\/codex\n {4}token: sha256:/);
+  t.match(
+    readFileSync(join(home, "config.yaml"), "utf8"),
+    /key: file:~\/keys\/codex\n {4}token: \[\{ name: codex, hash: sha256:/,
+  );
   t.same(filesWith(home, key), ["keys/codex"]);
   t.equal((await get(`${url}/v1/models`, made.stdout.trim())).status, 200, "and it works");
 
@@ -104,7 +107,10 @@ t.test(
     t.equal(second.code, 0, second.stderr);
     t.match(second.stderr, /zed has no key yet: there is no file/);
     t.match(second.stdout, /zed: key \(none\) → …\w{4}, file:~\/keys\/zed-2\nkb_/);
-    t.match(readFileSync(file, "utf8"), /zed: \{ key: file:~\/keys\/zed-2, token: sha256:\w+ \} \} # mine/);
+    t.match(
+      readFileSync(file, "utf8"),
+      /zed: \{ key: file:~\/keys\/zed-2, token: \[\{ name: zed, hash: sha256:\w+, created: [\d-]+ \}\] \} \} # mine/,
+    );
 
     writeFileSync(file, "gateway: nonsense\n");
     t.match(await command(t, home, ["init"]), { code: 78, stderr: /is not an address/ });

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { createServer } from "node:net";
 import { dirname, join } from "node:path";
@@ -475,3 +475,47 @@ t.test(
     });
   },
 );
+
+t.test("a service that another program manages is recognized and left alone", onLinux, async (t) => {
+  const { home, keybearer, unit, service, systemctl } = await prepare(t);
+  const packaged = join(home, "usr/lib/systemd/user");
+  systemctl.state({ UnitPath: `${dirname(unit)} ${packaged}` });
+  const others = [
+    {
+      file: join(dirname(unit), "homebrew.keybearer.service"),
+      manager: "Homebrew manages this service",
+      next: /→ brew services restart keybearer; to have keybearer manage it: brew services stop keybearer/,
+    },
+    {
+      file: join(packaged, "keybearer.service"),
+      manager: "another package or the administrator manages this service",
+      next: /→ systemctl --user enable --now keybearer\.service/,
+    },
+  ];
+  for (const { file, manager, next } of others) {
+    mkdirSync(dirname(file), { recursive: true });
+    writeFileSync(file, "[Service]\nExecStart=/bin/true\n");
+    for (const command of ["install", "install --dry-run", "uninstall", "restart"])
+      t.match(await service(command), { code: 1, stdout: "", stderr: `${manager} (${file})` }, command);
+    const status = await service("status");
+    t.equal(status.code, 1);
+    const unwrapped = status.stdout.replace(/\s+/g, " ");
+    t.match(unwrapped, `${manager} (${file})`);
+    t.match(unwrapped, next);
+    const doctor = await typed(["doctor", "--json"], {
+      ...systemctl.env,
+      HOME: home,
+      KEYBEARER_HOME: keybearer,
+    });
+    const { findings } = JSON.parse(doctor.stdout);
+    t.match(
+      findings.filter(({ about }: { about: string }) => about === "the service"),
+      [{ id: "service", level: "ok", what: manager }],
+    );
+    rmSync(file);
+  }
+  mkdirSync(dirname(unit), { recursive: true });
+  symlinkSync("/nix/store/abc-home-manager-files/keybearer.service", unit);
+  t.match(await service("install"), { code: 1, stderr: /Nix manages this service .*\n→ .*Home Manager/ });
+  t.same(systemctl.changes(), []);
+});

@@ -83,7 +83,7 @@ t.test(
       key: `…${second.slice(-4)}`,
       group: null,
     });
-    t.match(byHand.stderr, /a token that is made here is better/);
+    t.match(byHand.stderr, /a token that keybearer makes is safer/);
     t.notOk(byHand.stdout.includes(token) || byHand.stderr.includes(token));
     t.ok(readFileSync(file, "utf8").includes(hash));
     t.equal((await get(`${url}/v1/models`, token)).status, 200);
@@ -126,7 +126,7 @@ t.test("what cannot be added is told, and the file stays as it is", async (t) =>
     [["codex", "--quota", "much"], "", 2, /tools\.codex\.quota/],
     [["codex", "--from", "sk-abcdefghijklmnop"], "", 2, /a key itself is never an argument → --key-stdin/],
     [["codex"], "", 2, /nobody is here to type the key.*--key-stdin/],
-    [byHand, token.slice(0, -1), 1, /incomplete, or was not made by keybearer/],
+    [byHand, token.slice(0, -1), 1, /incomplete, or keybearer did not make it/],
   ];
   for (const [args, input, code, words] of cases) {
     const ended = await command(t, home, ["tools", "add", ...args], { input });
@@ -146,9 +146,20 @@ t.test("a key that lies elsewhere is named, and tried where it can be had from h
   const env = { CODEX_KEY: key };
   const added = await command(t, home, ["tools", "add", "codex", "--from", "env:CODEX_KEY"], { env });
   t.match(added, { code: 0, stderr: /the gateway accepts the key/ });
-  t.match(readFileSync(file, "utf8"), /zed: \{\}, codex: \{ key: env:CODEX_KEY, token: sha256:\w+ \} \}\n$/);
-  const later = await command(t, home, ["tools", "add", "later", "--from", "env:LATER_KEY"]);
-  t.match(later, { code: 0, stderr: /not tried: the variable LATER_KEY is not set/ });
+  t.match(
+    readFileSync(file, "utf8"),
+    /zed: \{\}, codex: \{ key: env:CODEX_KEY, token: \[\{ name: codex, hash: sha256:\w+, created: [\d-]+ \}\] \} \}\n$/,
+  );
+  const before = readFileSync(file, "utf8");
+  const unset = await command(t, home, ["tools", "add", "later", "--from", "env:LATER_KEY"]);
+  t.match(unset, {
+    code: 1,
+    stdout: "",
+    stderr: /the variable LATER_KEY is not set.*for the service only: --no-probe\nnothing was changed/,
+  });
+  t.equal(readFileSync(file, "utf8"), before);
+  const later = await command(t, home, ["tools", "add", "later", "--from", "env:LATER_KEY", "--no-probe"]);
+  t.equal(later.code, 0, "it may be set for the service only");
 });
 
 t.test("a key that no file came to name is taken away again, if this command put it there", async (t) => {

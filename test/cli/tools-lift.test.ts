@@ -1,8 +1,9 @@
 import t, { type Test } from "tap";
 import { readLift } from "../../src/cli/tools/lift.ts";
-import type { AllowanceAnswer, AllowanceRequest } from "../../src/control/routes.ts";
-import { command, newHome } from "../doubles/command.ts";
-import { serveControls } from "../doubles/idle-control.ts";
+import type { AllowanceRequest } from "../../src/control/routes.ts";
+import { command, newHome, saveConfig } from "../doubles/command.ts";
+import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
+import { newKey, startSandbox } from "../doubles/sandbox.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
 
 /** Noon, local time: a day may begin at any hour of UTC. */
@@ -57,8 +58,8 @@ t.test("what cannot be meant is told with what to write", async (t) => {
     [{ requests: "1e3" }, /above zero/],
     [{ tokens: "$5" }, /above zero/],
     [{ tokens: "" }, /above zero/],
-    [{ spend: "5", until: "2026-11-14" }, /over already/],
-    [{ spend: "5", until: "2026-11-01T10:00Z" }, /over already/],
+    [{ spend: "5", until: "2026-11-14" }, /has passed already/],
+    [{ spend: "5", until: "2026-11-01T10:00Z" }, /has passed already/],
     [{ spend: "5", until: "25:00" }, /18:00, 2026-11-16/],
     [{ spend: "5", until: "2026-02-30" }, /18:00, 2026-11-16/],
     [{ spend: "5", until: "tomorrow" }, /18:00, 2026-11-16/],
@@ -69,91 +70,89 @@ t.test("what cannot be meant is told with what to write", async (t) => {
     t.match(readLift(options, NOW), { fault: words }, JSON.stringify(options));
 });
 
-/** A control socket that answers lifts and writes them down. */
-async function startControl(t: Test, answer: (lift: AllowanceRequest) => AllowanceAnswer) {
+async function startLimited(t: Test) {
+  const sandbox = await startSandbox(t);
+  const { text: key } = newKey(sandbox);
   const home = await newHome(t);
-  const asked: AllowanceRequest[] = [];
-  await serveControls(t, home, {
-    allow(name, lift) {
-      asked.push(lift);
-      return name === "codex" ? answer(lift) : null;
-    },
-  });
-  return { home, asked };
+  await saveConfig(
+    home,
+    `listen: localhost:0\ngateway: ${sandbox.baseUrl}\ntools:\n  codex:\n    key: ${key}\n    token: ${freshToken().hash}\n` +
+      "    limits: { requests: 60/minute, spend: [$5/day, $60/month] }\n",
+  );
+  const { daemon } = await serveIn(t, home);
+  const extras = async () => {
+    const { tools } = await daemon.status();
+    return tools[0]?.limits.map(({ limit, extra }) => `${limit} ${extra}`).join(", ");
+  };
+  return { home, daemon, extras };
 }
 
-const given = ({ kind, amount, until }: AllowanceRequest): AllowanceAnswer => ({
-  tool: "codex",
-  levels: [
-    {
-      limit: "requests",
-      per: "minute",
-      used: 3,
-      held: 0,
-      most: 60,
-      extra: 0,
-      resets_at: Date.now() + 30_000,
-    },
-    {
-      limit: kind,
-      per: "day",
-      used: 4_100_000,
-      held: 0,
-      most: 5_000_000 + amount,
-      extra: amount,
-      resets_at: until,
-    },
-  ],
-  problem: null,
-});
-
 t.test("without a terminal nothing is lifted, whatever is typed into it", async (t) => {
-  const { home, asked } = await startControl(t, given);
+  const { home, extras } = await startLimited(t);
   for (const input of ["yes\n", ""]) {
-    const { code, stdout, stderr } = await command(t, home, ["tools", "lift", "codex", "--spend", "5"], {
-      input,
-    });
+    const args = ["tools", "lift", "codex", "--spend", "5", "--yes"];
+    const { code, stdout, stderr } = await command(t, home, args, { input });
     t.strictSame({ code, stdout }, { code: 2, stdout: "" });
-    t.match(stderr, /wants a person at a terminal\. open one and type: keybearer tools lift codex/);
+    t.match(stderr, /needs a person at a terminal\. open one and type: keybearer tools lift codex/);
   }
+  t.equal((await command(t, home, ["tools", "lift", "codex", "--take-back"])).code, 2);
   t.equal((await command(t, home, ["tools", "lift", "codex"])).code, 2);
   t.equal((await command(t, home, ["tools", "lift"])).code, 2);
-  t.strictSame(asked, []);
+  t.equal(await extras(), "requests 0, spend 0, spend 0");
 });
 
-t.test("at a terminal it is asked of the daemon, and what the limit is now is told", async (t) => {
+t.test("at a terminal it shows the limits, asks, gives, and takes back, also after a restart", async (t) => {
   if (!hasTerminal(t)) return;
-  const { home, asked } = await startControl(t, given);
-  const once = await atTerminal(t, home, "tools", "lift", "codex", "--spend", "5").ended;
-  t.equal(once.code, 0);
-  t.match(once.stdout, /codex has \$5\.00 more\r\n {4}spend\/day +\S+ +\$4\.10\/\$5\.00\+\$5\.00\r\n$/);
-  t.notMatch(once.stdout, /requests\/minute/, "only what was lifted");
-  t.strictSame(asked, [{ kind: "spend", amount: 5_000_000, until: null }]);
+  const { home, daemon, extras } = await startLimited(t);
+  const answer = async (args: readonly string[], question: RegExp, text: string) => {
+    const person = atTerminal(t, home, "tools", "lift", "codex", ...args);
+    await person.says(question);
+    person.child.stdin?.write(text);
+    return person.ended;
+  };
+  const no = await answer(["--spend", "5"], /give codex \$5\.00 more\? \[y\/N\]/, "\r");
+  t.equal(no.code, 1);
+  t.match(no.stdout, /spend\/day .*\$0\.00\/\$5\.00/);
+  t.match(no.stdout, /not given; nothing changed/);
+  t.notMatch(no.stdout, /requests\/minute/, "only the limit in question");
+  t.equal(await extras(), "requests 0, spend 0, spend 0");
 
-  const later = await atTerminal(
-    t,
-    home,
-    "tools",
-    "lift",
-    "codex",
-    "--tokens",
-    "200k",
-    "--until",
-    "2099-12-31",
-  ).ended;
-  t.equal(later.code, 0);
-  t.match(later.stdout, /codex has 200,000 tokens more in each day until the end of 2099-12-31\r\n/);
-  t.strictSame(asked[1], { kind: "tokens", amount: 200_000, until: new Date(2100, 0, 1).getTime() });
+  const yes = await answer(["--spend", "5"], /\[y\/N\]/, "y\r");
+  t.equal(yes.code, 0);
+  t.match(yes.stdout, /codex has \$5\.00 more\r\n {4}spend\/day .*\$0\.00\/\$5\.00\+\$5\.00/);
+  t.match(yes.stdout, /to take it back: keybearer tools lift codex --take-back/);
+  t.equal(await extras(), "requests 0, spend 5000000, spend 5000000");
+
+  const again = await answer(["--spend", "1", "--until", "2099-12-31"], /\[y\/N\]/, "n\r");
+  t.match(again.stdout, /codex was already given \$5\.00 more\r\n/);
+  t.match(again.stdout, /\$1\.00 more in each day and each\s+month until the end of\s+2099-12-31\?/);
+
+  const kept = await answer(["--take-back"], /take back the extra allowances of codex\? \[y\/N\]/, "\r");
+  t.equal(kept.code, 1);
+  t.equal(await extras(), "requests 0, spend 5000000, spend 5000000");
+  const back = await atTerminal(t, home, "tools", "lift", "codex", "--take-back", "--yes").ended;
+  t.equal(back.code, 0);
+  t.match(back.stdout, /codex has its limits of config\.yaml again\r\n {4}spend\/day .*\$0\.00\/\$5\.00 /);
+  t.equal(await extras(), "requests 0, spend 0, spend 0");
+  const none = await atTerminal(t, home, "tools", "lift", "codex", "--take-back").ended;
+  t.match(none, { code: 0, stdout: /codex has no extra allowance/ });
+  await daemon.stop();
+  const next = await serveIn(t, home);
+  const { tools } = await next.daemon.status();
+  t.strictSame(
+    tools[0]?.limits.map(({ extra }) => extra),
+    [0, 0, 0],
+  );
 });
 
-t.test("a lift that the daemon does not give, or that nobody is there to give, fails in words", async (t) => {
+t.test("a lift that cannot be given fails and says why", async (t) => {
   if (!hasTerminal(t)) return;
-  const problem = "tool codex has no limit on tokens: nothing to lift";
-  const { home } = await startControl(t, () => ({ tool: "codex", levels: [], problem }));
+  const { home } = await startLimited(t);
   const ends: [string, string[], number, string | RegExp][] = [
-    [home, ["codex", "--tokens", "5k"], 1, problem],
-    [home, ["nobody", "--tokens", "5k"], 1, /there is no tool nobody/],
+    [home, ["codex", "--tokens", "5k"], 1, /tool codex has no limit on tokens/],
+    [home, ["nobody", "--tokens", "5k"], 1, /there is no tool nobody; the tools are codex/],
     [home, ["codex", "--tokens", "5k", "--spend", "5"], 2, /one of/],
+    [home, ["codex", "--take-back", "--spend", "5"], 2, /leave the amount out/],
     [await newHome(t), ["codex", "--tokens", "5k"], 1, /keybearer is not running → keybearer run/],
   ];
   for (const [where, args, code, words] of ends) {

@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
-import { readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import t from "tap";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
@@ -19,42 +20,62 @@ tools:
   same: { key: { command: [/usr/bin/op, read, two] } }
 `;
 
-t.test("a removed tool is gone from the file alone, and is told where its key still lies", async (t) => {
-  const removals: [string, string, RegExp][] = [
-    [
-      "zed",
-      TOOLS.replace(/ {2}zed:.*\n.*\n/, ""),
-      /comments that stood above it are still there\nits key stays in env:ZED_KEY: delete it there and in the gateway's console/,
-    ],
-    [
-      "codex",
-      TOOLS.replace(/ {2}codex:\n.*\n.*\n/, ""),
-      new RegExp(`its key …${KEY.slice(-4)} went with it: delete it in the gateway's console too`),
-    ],
-    [
-      "claude-code",
-      TOOLS.replace("  claude-code: {}\n", ""),
-      /its key stays in keychain:keybearer\/claude-code: delete it there/,
-    ],
-    ["twin", TOOLS.replace(/ {2}twin:.*\n/, ""), /its key stays in command \/usr\/bin\/op: delete it there/],
-    ["other", TOOLS.replace(/ {2}other:.*\n/, ""), /its key, command \/usr\/bin\/op, is also that of same$/m],
-  ];
-  const home = await newHome(t);
-  for (const [tool, after, words] of removals) {
-    const file = await saveConfig(home, TOOLS);
-    const { code, stdout, stderr } = await command(t, home, ["tools", "remove", tool, "--yes", "--now"]);
-    t.strictSame({ code, stderr }, { code: 0, stderr: "" }, tool);
-    t.equal(readFileSync(file, "utf8"), after);
-    t.match(
-      stdout,
-      `${tool} is removed from ${file}: its tokens are dead, its records stay in the usage log\n`,
-    );
-    t.match(stdout, words);
-    t.match(stdout, /\nkeybearer is not running, so nothing is under way\n$/);
-    t.notOk(stdout.includes(KEY));
-    if (tool !== "zed") t.notMatch(stdout, /comments/);
-  }
-});
+t.test(
+  "a removed tool is gone from the file alone, and the command says where its key still is",
+  async (t) => {
+    const removals: [string, string, RegExp][] = [
+      [
+        "zed",
+        TOOLS.replace(/ {2}zed:.*\n.*\n/, ""),
+        /comments above it are still there\nits key stays in env:ZED_KEY: delete it there and in the gateway's console/,
+      ],
+      [
+        "codex",
+        TOOLS.replace(/ {2}codex:\n.*\n.*\n/, ""),
+        new RegExp(
+          `its key …${KEY.slice(-4)} was in config.yaml and is gone: delete it in the gateway's console, too`,
+        ),
+      ],
+      [
+        "claude-code",
+        TOOLS.replace("  claude-code: {}\n", ""),
+        /its key stays in keychain:keybearer\/claude-code: delete it there/,
+      ],
+      [
+        "twin",
+        TOOLS.replace(/ {2}twin:.*\n/, ""),
+        /its key stays in command \/usr\/bin\/op: delete it there/,
+      ],
+      [
+        "other",
+        TOOLS.replace(/ {2}other:.*\n/, ""),
+        /its key, command \/usr\/bin\/op, is also the key of same$/m,
+      ],
+    ];
+    const home = await newHome(t);
+    for (const [tool, after, words] of removals) {
+      const file = await saveConfig(home, TOOLS);
+      const { code, stdout, stderr } = await command(t, home, [
+        "tools",
+        "remove",
+        tool,
+        "--yes",
+        "--now",
+        "--keep-key",
+      ]);
+      t.strictSame({ code, stderr }, { code: 0, stderr: "" }, tool);
+      t.equal(readFileSync(file, "utf8"), after);
+      t.match(
+        stdout,
+        `${tool} is removed from ${file}: its tokens have ended, its records stay in the usage log\n`,
+      );
+      t.match(stdout, words);
+      t.match(stdout, /\nkeybearer is not running, so nothing is under way\n$/);
+      t.notOk(stdout.includes(KEY));
+      if (tool !== "zed") t.notMatch(stdout, /comments/);
+    }
+  },
+);
 
 t.test("nobody to ask and no --yes: exit 2, and nothing is removed", async (t) => {
   const home = await newHome(t);
@@ -114,4 +135,58 @@ t.test("an edit by hand that comes while it asks is not lost", async (t) => {
   t.equal(code, 1);
   t.match(stdout, /was changed by something else meanwhile and was left\s+as it is: run the command again/);
   t.equal(readFileSync(file, "utf8"), `${TOOLS}# by hand\n`);
+});
+
+t.test("the key that keybearer stored is deleted after a question, unless --keep-key is given", async (t) => {
+  const home = await newHome(t);
+  const stored = join(home, "keys", "codex");
+  const write = async () => {
+    await saveConfig(
+      home,
+      `gateway: http://127.0.0.1:9/v1\ntools: { zed: {}, codex: { key: file:${stored} } }\n`,
+    );
+    mkdirSync(join(home, "keys"), { recursive: true, mode: 0o700 });
+    writeFileSync(stored, `${KEY}\n`, { mode: 0o600 });
+  };
+  await write();
+  const kept = await command(t, home, ["tools", "remove", "codex", "--yes", "--keep-key"]);
+  t.match(kept, { code: 0, stdout: /its key stays in file:.*: delete it there/ });
+  t.ok(existsSync(stored));
+  await write();
+  const gone = await command(t, home, ["tools", "remove", "codex", "--yes"]);
+  t.match(gone, {
+    code: 0,
+    stdout: /its key is deleted from file:.*: delete it in the gateway's console, too/,
+  });
+  t.notOk(existsSync(stored));
+  if (!hasTerminal(t)) return;
+  for (const [answer, words, isKept] of [
+    ["\r", /its key stays in/, true],
+    ["y\r", /its key is deleted from/, false],
+  ] as const) {
+    await write();
+    const person = atTerminal(t, home, "tools", "remove", "codex");
+    await person.says(/remove codex from .*\[y\/N\]/);
+    person.child.stdin?.write("y\r");
+    await person.says(/delete its key from .*, too\? \[y\/N\]/);
+    person.child.stdin?.write(answer);
+    const { code, stdout } = await person.ended;
+    t.equal(code, 0);
+    t.match(stdout, words);
+    t.equal(existsSync(stored), isKept);
+  }
+});
+
+t.test("a key that another tool uses, too, is never deleted", async (t) => {
+  const home = await newHome(t);
+  const stored = join(home, "keys", "shared");
+  await saveConfig(
+    home,
+    `gateway: http://127.0.0.1:9/v1\ntools: { zed: { key: file:${stored} }, codex: { key: file:${stored} } }\n`,
+  );
+  mkdirSync(join(home, "keys"), { recursive: true, mode: 0o700 });
+  writeFileSync(stored, `${KEY}\n`, { mode: 0o600 });
+  const { stdout } = await command(t, home, ["tools", "remove", "codex", "--yes"]);
+  t.match(stdout, /is also the key of zed/);
+  t.ok(existsSync(stored));
 });

@@ -37,26 +37,76 @@ t.test("a token is printed once, alone, and only its hash is written; every othe
     const after = readFileSync(file, "utf8");
     t.notOk(after.includes(token));
     t.equal(after.split(hashOf(token)).length, 2, "the hash is there once");
-    const without = after.replace(/\n {4}token: sha256:\w+|, token: sha256:\w+/, "");
+    const without = after.replace(
+      /(\n {4}|, )token: \[\{ name: \w+, hash: sha256:\w+, created: [\d-]+ \}\]/,
+      "",
+    );
     t.equal(without, BLOCK, "comments, order and spaces are kept to the byte");
     t.equal(statSync(file).mode & 0o777, 0o600);
   }
 });
 
-t.test("a new token takes the place of the old ones, --add stands beside them", async (t) => {
+t.test("a new token is added to the others, --replace ends them", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(home, "gateway: http://127.0.0.1:9/v1\ntools: { codex: {} }\n");
-  const make = async (...more: string[]) =>
-    hashOf((await command(t, home, ["tools", "token", "codex", ...more])).stdout.trim());
+  const make = async (...more: string[]) => {
+    const made = await command(t, home, ["tools", "token", "codex", ...more]);
+    return { hash: hashOf(made.stdout.trim()), stderr: made.stderr };
+  };
+  const kept = () => readFileSync(file, "utf8");
   const first = await make();
-  t.ok(readFileSync(file, "utf8").includes(first));
+  t.match(first.stderr, /^token codex of codex: shown only now; .* and its other tokens keep working$/m);
   const second = await make("--add");
-  t.ok(readFileSync(file, "utf8").includes(first) && readFileSync(file, "utf8").includes(second));
-  const third = await make();
-  const last = readFileSync(file, "utf8");
-  t.notOk(last.includes(first) || last.includes(second));
-  t.ok(last.includes(third));
+  t.match(second.stderr, /^token codex-2 of codex/m);
+  const third = await make("--name", "laptop");
+  for (const { hash } of [first, second, third]) t.ok(kept().includes(hash));
+  t.match(kept(), new RegExp(`\\{ name: laptop, hash: ${third.hash}, created: \\d{4}-\\d\\d-\\d\\d \\}`));
+  const last = await make("--replace", "--name", "desk");
+  t.match(last.stderr, /^token desk of codex: .* and all its other tokens have ended$/m);
+  for (const { hash } of [first, second, third]) t.notOk(kept().includes(hash));
+  t.ok(kept().includes(last.hash));
   t.equal((await command(t, home, ["check"])).code, 0, "and the file is still good");
+});
+
+t.test("tokens are listed by name and ended one by one, older ones without a name, too", async (t) => {
+  const home = await newHome(t);
+  const old = freshToken().hash;
+  const file = await saveConfig(
+    home,
+    `gateway: http://127.0.0.1:9/v1\ntools:\n  codex:\n    token: ${old} # mine\n    key: env:X\n`,
+  );
+  const id = old.slice("sha256:".length, "sha256:".length + 8);
+  await command(t, home, ["tools", "token", "codex", "--name", "laptop"]);
+  const listed = await command(t, home, ["tools", "tokens", "codex"]);
+  const today = new Date().toISOString().slice(0, 10);
+  t.equal(listed.stdout, `name      created     last use\n${id}  -           -\nlaptop    ${today}  -\n`);
+  const json = await command(t, home, ["tools", "tokens", "codex", "--json"]);
+  t.same(JSON.parse(json.stdout), [
+    { name: id, created: null, last_use: null },
+    { name: "laptop", created: today, last_use: null },
+  ]);
+  const taken = await command(t, home, ["tools", "token", "codex", "--name", "laptop"]);
+  t.match(taken, {
+    code: 1,
+    stdout: "",
+    stderr: /called laptop already.*keybearer tools revoke codex laptop/,
+  });
+  const unknown = await command(t, home, ["tools", "revoke", "codex", "desk"]);
+  t.match(unknown, { code: 1, stderr: `codex has no token called desk; it has ${id}, laptop` });
+  t.match(await command(t, home, ["tools", "revoke", "codex", id]), {
+    code: 0,
+    stdout: `token ${id} of codex has ended\n`,
+  });
+  t.notOk(readFileSync(file, "utf8").includes(old));
+  t.match(await command(t, home, ["tools", "revoke", "codex", "laptop"]), {
+    code: 0,
+    stdout: /has ended\ncodex has no token now → keybearer tools token codex\n/,
+  });
+  t.equal(readFileSync(file, "utf8"), "gateway: http://127.0.0.1:9/v1\ntools:\n  codex:\n    key: env:X\n");
+  const none = await command(t, home, ["tools", "tokens", "codex"]);
+  t.equal(none.stdout, "codex has no token → keybearer tools token codex\n");
+  for (const name of ["", "a b", "kb\u001b[2J", "x".repeat(41)])
+    t.match(await command(t, home, ["tools", "token", "codex", "--name", name]), { code: 2, stdout: "" });
 });
 
 t.test("what cannot be edited is left alone, and no token is printed", async (t) => {
@@ -81,7 +131,7 @@ t.test("what cannot be edited is left alone, and no token is printed", async (t)
   }
 });
 
-t.test("a running daemon takes a new token, and drops the old one", async (t) => {
+t.test("a running daemon accepts a new token at once, and the old ones until they are ended", async (t) => {
   const sandbox = await startSandbox(t);
   const { key } = sandbox.createKey({ name: "tools", group: "default" });
   const { token, hash } = freshToken();
@@ -90,9 +140,24 @@ t.test("a running daemon takes a new token, and drops the old one", async (t) =>
     home,
     `listen: localhost:0\ngateway: ${sandbox.baseUrl}\ntools:\n  codex:\n    key: ${key.reveal()}\n    token: "${hash}"\n`,
   );
-  const { url } = await serveIn(t, home);
-  t.equal((await get(`${url}/v1/models`, token)).status, 200);
-  const made = (await command(t, home, ["tools", "token", "codex"])).stdout.trim();
-  await until("the new token works", async () => (await get(`${url}/v1/models`, made)).status === 200);
-  t.equal((await get(`${url}/v1/models`, token)).status, 401);
+  const { url, daemon } = await serveIn(t, home);
+  const status = async (each: string) => (await get(`${url}/v1/models`, each)).status;
+  const made = (await command(t, home, ["tools", "token", "codex", "--name", "laptop"])).stdout.trim();
+  t.strictSame([await status(made), await status(token)], [200, 200]);
+  const refused = await get(`${url}/v1/models`, freshToken().token);
+  t.match(JSON.stringify(refused), /make one for this client: keybearer tools token <tool>/);
+  const listed = async () =>
+    JSON.parse((await command(t, home, ["tools", "tokens", "codex", "--json"])).stdout).map(
+      ({ name, last_use }: { name: string; last_use: number | null }) => [name, last_use !== null],
+    );
+  const id = hash.slice("sha256:".length, "sha256:".length + 8);
+  await until("both uses are written", async () => (await listed()).every((row: unknown[]) => row[1]));
+  t.equal((await command(t, home, ["tools", "revoke", "codex", id])).code, 0);
+  t.strictSame([await status(made), await status(token)], [200, 401]);
+  await daemon.stop();
+  t.strictSame(await listed(), [["laptop", true]], "and it is known after the daemon has ended");
+  const again = (await command(t, home, ["tools", "token", "codex", "--replace"])).stdout.trim();
+  const next = await serveIn(t, home);
+  t.equal((await get(`${next.url}/v1/models`, again)).status, 200);
+  t.equal((await get(`${next.url}/v1/models`, made)).status, 401);
 });

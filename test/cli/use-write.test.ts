@@ -109,7 +109,9 @@ t.test("settings are shown, asked about and written, and come back as they were"
   t.ok(read(file).startsWith(OLD.slice(0, OLD.indexOf('"1"') + 3)), "what was there stays to the byte");
   t.match(
     read(config),
-    `["sha256:${"a".repeat(64)}", sha256:${hashToken(token)}] } # mine`,
+    new RegExp(
+      `\\["sha256:a{64}", \\{ name: claude-code, hash: sha256:${hashToken(token)}, created: \\S+ \\}\\] \\} # mine`,
+    ),
     "beside the other token",
   );
   t.match(text, `+        "ANTHROPIC_AUTH_TOKEN": "${token.slice(0, 6)}…"`);
@@ -133,7 +135,7 @@ t.test("settings are shown, asked about and written, and come back as they were"
   const back = await undo("claude-code", [true]);
   t.match(back, {
     failed: null,
-    text: /until you type: keybearer tools token claude-code \(which ends .* all other/,
+    text: /its token still works.*keybearer tools revoke claude-code <name>/,
   });
   t.notOk(back.text.includes(token));
   t.equal(read(file), OLD);

@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import t from "tap";
 import { settingsInWords } from "../../src/cli/use/print.ts";
 import { CLIENTS, findClient } from "../../src/clients/table.ts";
+import type { Token } from "../../src/config/schema.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { serveIn } from "../doubles/daemon-under-test.ts";
 import { ask, get, hello, newKey, post, startSandbox } from "../doubles/sandbox.ts";
@@ -67,12 +68,15 @@ t.test("a tool with a token is not given another unasked, and lines for a shell 
   const client = findClient("claude-code");
   if (client === null) throw new Error("there is no claude-code");
   const origin = "http://localhost:5397";
-  const words = (tokens: readonly string[]) => {
+  const words = (tokens: readonly Token[]) => {
     const known = { model: "m", tokenInUrl: false, served: false, sandbox: false };
     const tool = { name: "claude-code", tokens, origin, ...known };
     return settingsInWords({ tool, client, target: { origin, token: null, model: "m" } }, "sh", 300);
   };
-  t.match(words(["a".repeat(64)]), /it was shown when it was made.* lost it, .* --new-token\n/);
+  t.match(
+    words([{ name: "laptop", hash: "a".repeat(64), created: null }]),
+    /it was shown when it was made.* lost it, .* --new-token\n/,
+  );
   t.match(words([]), /the tool has none yet → keybearer use claude-code --new-token\n/);
   t.match(words([]), /stay in its history with the token/);
   t.end();
@@ -92,7 +96,10 @@ t.test("a link stands alone on stdout, and holds a token of the tool", async (t)
   });
   t.notMatch(stderr, TOKEN);
   t.notMatch(readFileSync(file, "utf8"), TOKEN, "the file keeps its hash");
-  t.match(readFileSync(file, "utf8"), /model: claude-sonnet-4-5, token: sha256:[0-9a-f]{64} } {3}# mine\n/);
+  t.match(
+    readFileSync(file, "utf8"),
+    /model: claude-sonnet-4-5, token: \[\{ name: claude-code, hash: sha256:[0-9a-f]{64}, created: \S+ \}\] \} {3}# mine\n/,
+  );
 });
 
 t.test(

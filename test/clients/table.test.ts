@@ -354,7 +354,7 @@ t.test("everything that is printed fits into 80 columns while the token is open"
   const tool = {
     name: "a-tool-with-a-name",
     model: "claude-sonnet-4-5",
-    tokens: ["a".repeat(64)],
+    tokens: [{ name: "laptop", hash: "a".repeat(64), created: null }],
     tokenInUrl: false,
     origin: ORIGIN,
     served: false,

@@ -2,7 +2,7 @@ import { deepStrictEqual, equal, ok } from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
 import { isMap, isNode, isScalar, parse, parseDocument } from "yaml";
-import { setEnabled, setToken } from "../../src/config/edit-tools.ts";
+import { freeTokenName, removeToken, setEnabled, setToken } from "../../src/config/edit-tools.ts";
 import { runs } from "../doubles/random.ts";
 import { changedRange, written } from "../doubles/written-config.ts";
 
@@ -233,6 +233,41 @@ t.test("adding to what is neither a token nor a list is refused without showing 
   const result = setToken("tools: { codex: { token: { kb_secretsecret: x } } }\n", "codex", NEW, "add");
   t.match(result, { ok: false, reason: /by hand/ });
   t.notMatch(JSON.stringify(result), /kb_secret/);
+});
+
+t.test("a named token is added to whatever there is, and is ended by its name", async (t) => {
+  const entry = { name: "laptop", hash: NEW, created: "2026-11-16" };
+  const written = `{ name: laptop, hash: ${NEW}, created: 2026-11-16 }`;
+  const id = A.slice("sha256:".length, "sha256:".length + 8);
+  const forms: readonly [before: string, after: string][] = [
+    ["tools: { codex: {} }\n", `tools: { codex: { token: [${written}] } }\n`],
+    [`tools: { codex: { token: ${A} } }\n`, `tools: { codex: { token: [${A}, ${written}] } }\n`],
+    [
+      `tools:\n  codex:\n    token:\n    - ${A}\n`,
+      `tools:\n  codex:\n    token:\n    - ${A}\n    - ${written}\n`,
+    ],
+    [
+      `tools: { codex: { token: { name: desk, hash: ${A} } } }\n`,
+      `tools: { codex: { token: [{ name: desk, hash: ${A} }, ${written}] } }\n`,
+    ],
+  ];
+  for (const [before, after] of forms) {
+    t.same(setToken(before, "codex", entry, "add"), { ok: true, text: after });
+    t.same(setToken(after, "codex", entry, "add"), { ok: true, text: after }, "once");
+    t.match(setToken(after, "codex", { ...entry, hash: B }, "add"), {
+      ok: false,
+      reason: /called laptop already/,
+    });
+    t.equal(freeTokenName(after, "codex", "laptop"), "laptop-2");
+    const gone = removeToken(after, "codex", "laptop");
+    t.match(gone, { ok: true });
+    t.notOk(gone.ok && gone.text.includes(NEW));
+  }
+  t.match(removeToken(`tools: { codex: { token: [${A}, ${B}] } }\n`, "codex", id), {
+    ok: true,
+    text: `tools: { codex: { token: [${B}] } }\n`,
+    isLast: false,
+  });
 });
 
 t.test("a token itself is never written in place of its hash", async (t) => {

@@ -6,7 +6,7 @@ const FIRST = newConfig({
   baseUrl: "https://gateway.example.com/v1",
   tool: "codex",
   key: "keychain:keybearer/codex",
-  token: `sha256:${"a".repeat(64)}`,
+  token: { name: "codex", hash: `sha256:${"a".repeat(64)}`, created: "2026-11-16" },
 });
 
 /** A problem with this message at this offset of a config.yaml. */
@@ -17,7 +17,12 @@ function problemIn(text: string, at: number, message: string) {
 }
 
 t.test("the examples in a new config.yaml are no secrets, so hints may name the same", (t) => {
-  for (const hint of ["such as 2027-03-31", "such as 60/minute or $60/month", "such as claude-sonnet-4-5"])
+  for (const hint of [
+    "such as 2027-03-31",
+    "such as 2026-11-16",
+    "such as 60/minute or $60/month",
+    "such as claude-sonnet-4-5",
+  ])
     t.equal(problemIn(FIRST, 0, hint)?.message, hint);
   t.end();
 });

@@ -2,9 +2,11 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import type { Correction } from "../../src/mirror/store/amendments.ts";
 import { Comparer, type ComparerDeps } from "../../src/mirror/sync/comparer.ts";
+import { MirrorReader, MirrorThread } from "../../src/mirror/sync/mirror-thread.ts";
 import type { AmendLine } from "../../src/usage/journal/lines.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { makeDay } from "../doubles/mirror-day.ts";
+import { quietLog } from "../doubles/quiet-log.ts";
 import { record } from "../doubles/records.ts";
 import {
   AT,
@@ -34,6 +36,7 @@ function comparingOf(t: Test, mirror: MirrorFile, given: Partial<ComparerDeps> =
     gateway: "main",
     clock: { now: () => AT + 48 * HOUR, elapsed: () => 0 },
     database,
+    reader: new MirrorReader(database, quietLog()),
     usage: {
       catchUp: async () => {
         calls.push("catchUp");
@@ -123,9 +126,7 @@ t.test("what cannot be compared says so", async (t) => {
     usage: { ...usage, catchUp: () => Promise.reject(new Error("another program has locked it")) },
   });
   await t.rejects(behind.comparing.compare(ADAPTER, 0), { message: /could not be compared.*locked/ });
-  const away = comparingOf(t, mirror, {
-    database: { ask: () => null, files: openMirror(mirror.state).files },
-  });
+  const away = comparingOf(t, mirror, { database: { ask: () => null } });
   await t.rejects(away.comparing.compare(ADAPTER, 0), { message: /could not be compared/ });
 });
 
@@ -145,10 +146,7 @@ t.test("a comparison that is stopped ends, and the next one completes it", async
 t.test("a thread that cannot read says so, whenever it ends", async (t) => {
   const mirror = mirrorFile(t, [record(1)]);
   const files = { file: join(mirror.state, "mirror.db"), index: join(mirror.state, "nothing.db") };
-  const database = openMirror(mirror.state);
-  t.teardown(() => database.close());
-  const ask: typeof database.ask = (question) => database.ask(question);
-  const { comparing } = comparingOf(t, mirror, { database: { ask, files } });
+  const { comparing } = comparingOf(t, mirror, { reader: { startThread: () => new MirrorThread(files) } });
   await t.rejects(comparing.compare(ADAPTER, 0), { message: /could not be compared/ });
   await comparing.stop();
 });

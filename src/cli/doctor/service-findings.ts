@@ -13,6 +13,8 @@ export async function serviceFindings(context: ServiceContext): Promise<Finding[
     const what = "not installed: keybearer runs while somebody runs it (keybearer service install)";
     return [{ id: "service", level: "ok", about: ABOUT, what, next: null }];
   }
+  if (found.kind === "foreign" && found.managedBy !== null)
+    return [{ id: "service", level: "ok", about: ABOUT, what: found.why, next: null }];
   const answer = await manager.available();
   if (!answer.ok) {
     const what = `${manager.file} is there, but ${answer.why}`;

@@ -25,16 +25,18 @@ export const SHOWN: Readonly<Record<string, Shown>> = {
   "tools add": { summary: "add a tool: its key, its limits, its token", examples: [] },
   "tools rotate": { summary: "give a tool a new key", examples: [] },
   "tools token": {
-    summary: "make a local token and print it once",
-    examples: ["keybearer tools token codex", "keybearer tools token codex --add"],
+    summary: "add a token for one more client and print it once",
+    examples: ["keybearer tools token codex", "keybearer tools token codex --name laptop"],
   },
+  "tools tokens": { examples: ["keybearer tools tokens codex", "keybearer tools tokens codex --json"] },
+  "tools revoke": { examples: ["keybearer tools revoke codex laptop"] },
   "tools disable": {
     summary: "refuse a tool's requests from the next one on",
     examples: ["keybearer tools disable codex", "keybearer tools disable codex --now"],
   },
   "tools enable": { examples: ["keybearer tools enable codex"] },
   "tools remove": {
-    summary: "take a tool out of config.yaml",
+    summary: "remove a tool and its key",
     examples: ["keybearer tools remove codex", "keybearer tools remove codex --now --yes"],
   },
   "tools lift": {
@@ -42,6 +44,7 @@ export const SHOWN: Readonly<Record<string, Shown>> = {
     examples: [
       "keybearer tools lift codex --spend 5",
       "keybearer tools lift codex --tokens 200k --until 18:00",
+      "keybearer tools lift codex --take-back",
     ],
   },
   use: {

@@ -10,7 +10,7 @@ import { keepKey } from "../tools/keep-key.ts";
 import { chooseStore, freePlace, type Store, sourceText } from "../tools/key-place.ts";
 import { newKey } from "../tools/new-key.ts";
 import { type Inputs, readInputs } from "../tools/stdin.ts";
-import { freshToken } from "../tools/token-by-hand.ts";
+import { newToken } from "../tools/token.ts";
 import { failNull, notice } from "../ui/messages.ts";
 import { newConfig } from "./new-config.ts";
 import { tellNext } from "./next.ts";
@@ -68,8 +68,8 @@ async function make(paths: Paths, options: InitOptions, { person, key: given }: 
     }
     const place = await placeOf(found.key);
     const source = sourceText(place, paths);
-    const token = freshToken();
-    const text = newConfig({ baseUrl: reading.value, tool: name, key: source, token: token.hash });
+    const token = newToken(name);
+    const text = newConfig({ baseUrl: reading.value, tool: name, key: source, token: token.entry });
     const done = await keepKey(paths, place, found.key, async () => {
       const made = await createConfig(paths.config, text);
       if (!made.ok) failNull(made.reason, EXIT.failed);

@@ -1,12 +1,12 @@
 import { formatScalar } from "../../config/edit-layout.ts";
+import type { NewToken } from "../../config/edit-tools.ts";
 
 export interface FirstTool {
   readonly baseUrl: string;
   readonly tool: string;
   /** Where its key lies, as config.yaml writes it. */
   readonly key: string;
-  /** sha256:… */
-  readonly token: string;
+  readonly token: NewToken;
 }
 
 /** A first config.yaml: short, with what people need next switched off by a # that is right in front of it. */
@@ -30,7 +30,7 @@ gateways:
 tools:
   ${formatScalar(tool)}:
     key: ${formatScalar(key)}
-    token: ${token}
+    token: [{ name: ${formatScalar(token.name)}, hash: ${token.hash}, created: ${token.created} }]
     #group: coding
     #limits: { requests: 60/minute, spend: [$5/day, $60/month], concurrent: 4 }
     #quota: $200

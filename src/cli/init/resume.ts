@@ -9,7 +9,7 @@ import { editConfig } from "../tools/edit.ts";
 import { readOwn } from "../tools/from.ts";
 import { rotateKey } from "../tools/rotate.ts";
 import { readInputs } from "../tools/stdin.ts";
-import { freshToken } from "../tools/token-by-hand.ts";
+import { newToken } from "../tools/token.ts";
 import { planTool } from "../tools/tool-settings.ts";
 import { fail, notice } from "../ui/messages.ts";
 import { tellNext } from "./next.ts";
@@ -78,8 +78,8 @@ async function complete(paths: Paths, config: Config, tool: Tool, options: InitO
   } else if (found === null)
     notice(`${name}: whether its key is there was not looked at (${describeSource(tool.key)})`);
   if (tool.tokens.length > 0 || tool.process !== null || tool.watchOnly) return true;
-  const token = freshToken();
-  const edited = await editConfig(paths.config, (text) => setToken(text, name, token.hash, "replace"));
+  const token = newToken(name);
+  const edited = await editConfig(paths.config, (text) => setToken(text, name, token.entry, "add"));
   if (edited === null) return false;
   process.stdout.write(`${token.made}\n`);
   notice(`the line above is the token of ${name}, shown this once; config.yaml holds its hash`);

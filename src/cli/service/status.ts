@@ -78,7 +78,10 @@ export async function examineService(
       manager.kind === "systemd" && installed !== null ? (state.inNamespace ?? installed.namespaces) : null,
   };
   const notes: ServiceNote[] = [];
-  if (state.file.kind === "foreign") notes.push(note("foreign", true, state.file.why, state.file.next));
+  if (state.file.kind === "foreign") {
+    const { managedBy, why, next } = state.file;
+    notes.push(note("foreign", managedBy === null, why, next));
+  }
   if (installed !== null) {
     notes.push(...fileNotes(installed, state, context));
     const { home } = context.paths;
@@ -281,18 +284,20 @@ async function printUnavailable({ manager }: ServiceContext): Promise<boolean> {
 
 function linesOf(report: ServiceReport, width: number, now: number): string[] {
   const { state, installed, path, asked, own } = report;
-  if (state.file.kind === "none") return notInstalledLines(report);
-  const lines = [`${installed === null ? "not keybearer's" : "installed"}: ${printable(path)}`];
-  if (installed !== null) {
-    const { node, main, config, environment } = installed;
-    lines.push(`  starts ${printable(`${node} ${main}`)}`, `  with ${printable(config)}`);
-    if (environment.KEYBEARER_HOME !== undefined)
-      lines.push(`  and its files in ${printable(environment.KEYBEARER_HOME)}`);
-    if (report.namespaces === false)
-      lines.push(
-        "  without a read-only view of the file system: process: is used, or the system did not grant it at the installation",
-      );
-  }
+  if (installed === null)
+    return state.file.kind === "foreign" ? foreignLines(report, width) : notInstalledLines(report);
+  const { node, main, config, environment } = installed;
+  const lines = [
+    `installed: ${printable(path)}`,
+    `  starts ${printable(`${node} ${main}`)}`,
+    `  with ${printable(config)}`,
+  ];
+  if (environment.KEYBEARER_HOME !== undefined)
+    lines.push(`  and its files in ${printable(environment.KEYBEARER_HOME)}`);
+  if (report.namespaces === false)
+    lines.push(
+      "  without a read-only view of the file system: process: is used, or the system did not grant it at the installation",
+    );
   const pid = state.pid === null ? "" : `, pid ${state.pid}`;
   const since = state.since === null ? "" : `, for ${ago(now - state.since)}`;
   lines.push(`${printable(state.description)}${pid}${since}${startCount(report)}`);
@@ -303,6 +308,13 @@ function linesOf(report: ServiceReport, width: number, now: number): string[] {
   if (state.enabled) lines.push("starts at your login");
   for (const each of report.notes) lines.push("", formatNote(each, width));
   return lines;
+}
+
+function foreignLines({ asked, notes }: ServiceReport, width: number): string[] {
+  const lines = notes.map((each) => formatNote(each, width));
+  if (!asked.ok) return lines;
+  const { version, pid, listen } = asked.value;
+  return [...lines, `keybearer ${printable(version)} runs as pid ${pid}, on ${listen.join(" and ")}`];
 }
 
 function notInstalledLines({ path, asked, own }: ServiceReport): string[] {

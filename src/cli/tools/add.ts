@@ -12,7 +12,7 @@ import { keepKey } from "./keep-key.ts";
 import { chooseStore, freePlace, sourceText } from "./key-place.ts";
 import { type NewKey, newKey, tried } from "./new-key.ts";
 import { type Inputs, readInputs } from "./stdin.ts";
-import { type TokenForTool, tokenFor } from "./token-by-hand.ts";
+import { type MadeToken, tokenFor } from "./token.ts";
 import { type Planned, planTool, type ToolOptions } from "./tool-settings.ts";
 
 export interface AddOptions extends ToolOptions {
@@ -33,7 +33,7 @@ interface Added {
   readonly source: string;
   /** null: the key could not be had from here. */
   readonly key: NewKey | null;
-  readonly token: TokenForTool;
+  readonly token: MadeToken;
 }
 
 export async function add(name: string, options: AddOptions): Promise<void> {
@@ -77,10 +77,10 @@ export async function addPlanned(
     fail(movedInWords(moved), EXIT.failed);
     return false;
   }
-  const token = await tokenFor(options.tokenStdin ?? false, inputs.token, person);
+  const token = await tokenFor(name, options.tokenStdin ?? false, inputs.token, person);
   if (token === null) return false;
   const write = async (source: string) => {
-    const secrets = { key: source, token: token.hash };
+    const secrets = { key: source, token: token.entry };
     return (await editConfig(paths.config, (text) => plan.splice(text, secrets))) !== null;
   };
   const added =
@@ -128,9 +128,9 @@ async function addFrom(
   const { source } = named;
   const found = await readNamed(source, paths);
   if (!found.ok) {
-    // A variable may be set for the daemon alone.
-    if (probe && source.kind !== "env") return failNull(`${found.reason}\nnothing was changed`, EXIT.failed);
-    if (probe) notice(`not tried: ${found.reason}`);
+    // A variable may be set for the service only; then the person says so.
+    const next = source.kind === "env" ? ". if it is set for the service only: --no-probe" : "";
+    if (probe) return failNull(`${found.reason}${next}\nnothing was changed`, EXIT.failed);
     return (await write(from)) ? { source: from, key: null } : null;
   }
   const origins = originsFor(config, name, paths);

@@ -2,13 +2,15 @@ import type { Reader } from "../../config/section.ts";
 import { amount, dollars, moment } from "../../config/values.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { AllowanceAnswer, AllowanceRequest } from "../../control/routes.ts";
+import type { Status } from "../../control/status.ts";
 import type { LimitStatus } from "../../control/tool-status.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths } from "../../core/paths.ts";
+import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Kind } from "../../limits/counters.ts";
 import { endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
-import { fail, print } from "../ui/messages.ts";
+import { fail, failNull, print, printText } from "../ui/messages.ts";
+import { confirm } from "../ui/prompts.ts";
 import { isInteractive, stdoutScreen } from "../ui/terminal.ts";
 import { amountOf, limitLines } from "./limit-lines.ts";
 
@@ -17,37 +19,115 @@ interface LiftOptions {
   readonly tokens?: string;
   readonly spend?: string;
   readonly until?: string;
+  readonly takeBack?: boolean;
+  readonly yes?: boolean;
 }
 
+/** Gives a tool an extra allowance, or takes back what it was given. */
 export async function lift(name: string, options: LiftOptions): Promise<void> {
-  const now = Date.now();
-  const asked = readLift(options, now);
-  if ("fault" in asked) return fail(asked.fault, EXIT.usage);
-  // A limit that holds a program must not be moved by that program: a person at a terminal has to.
+  const request = options.takeBack ? null : readLift(options, Date.now());
+  if (request !== null && "fault" in request) return fail(request.fault, EXIT.usage);
+  if (
+    options.takeBack &&
+    (options.requests ?? options.tokens ?? options.spend ?? options.until) !== undefined
+  )
+    return fail("--take-back takes back all extra allowances of the tool: leave the amount out", EXIT.usage);
+  // A limit that stops a program must not be raised by that program, so a person at a terminal has to.
   if (!isInteractive())
     return fail(
-      `lift wants a person at a terminal. open one and type: keybearer tools lift ${name} …`,
+      `lift needs a person at a terminal. open one and type: keybearer tools lift ${name} …`,
       EXIT.usage,
     );
-  const answer = await askDaemon<AllowanceAnswer>(
-    findPaths().socket,
-    "POST",
-    `/lift/${encodeURIComponent(name)}`,
-    asked,
-  );
-  if (!answer.ok) return fail(answer.reason, EXIT.failed);
-  const { tool, levels, problem } = answer.value;
-  if (problem !== null) return fail(problem, EXIT.failed);
-  const { kind, amount: extra, until } = asked;
-  const lifted = levels.filter(({ limit }) => limit === kind);
-  const span = until === null ? "" : ` ${eachWindow(lifted)} until ${endInWords(until, systemCalendar)}`;
-  print(`${tool} has ${amountOf(kind, extra)} more${span}`);
-  print(...limitLines(lifted, now, stdoutScreen()));
+  const paths = findPaths();
+  const limits = await currentLimits(paths, name);
+  if (limits === null) return;
+  if (request === null) await takeBack(paths, name, limits, options.yes ?? false);
+  else await give(paths, name, limits, request, options.yes ?? false);
 }
 
-/** in each day and each month: said, because up to a day far off it is given many times over. */
-function eachWindow(lifted: readonly LimitStatus[]): string {
-  return `in ${lifted.map(({ per }) => `each ${per}`).join(" and ")}`;
+/** null: a message has said why they are unknown. */
+async function currentLimits(paths: Paths, name: string): Promise<readonly LimitStatus[] | null> {
+  const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
+  if (!asked.ok) return failNull(asked.reason, EXIT.failed);
+  const { tools } = asked.value;
+  const tool = tools.find((each) => each.name === name);
+  if (tool !== undefined) return tool.limits;
+  const names = tools.map((each) => each.name).join(", ");
+  return failNull(`there is no tool ${name}; the tools are ${names}`, EXIT.failed);
+}
+
+async function give(
+  paths: Paths,
+  name: string,
+  limits: readonly LimitStatus[],
+  request: AllowanceRequest,
+  yes: boolean,
+): Promise<void> {
+  const { kind, amount: extra, until } = request;
+  const current = limits.filter(({ limit }) => limit === kind);
+  if (current.length === 0) return fail(`tool ${name} has no limit on ${kind}`, EXIT.failed);
+  const now = Date.now();
+  if (!yes) print(...limitLines(current, now, stdoutScreen()));
+  const granted = Math.max(...current.map((limit) => limit.extra));
+  if (granted > 0) printText(`${name} was already given ${amountOf(kind, granted)} more`);
+  const windows = until === null ? "" : ` ${eachWindow(current)} until ${endInWords(until, systemCalendar)}`;
+  const what = `${amountOf(kind, extra)} more${windows}`;
+  if (!yes && !(await confirm(`give ${name} ${what}?`)))
+    return fail("not given; nothing changed", EXIT.failed);
+  const answer = await sendAllowance(paths, name, request);
+  if (answer === null) return;
+  print(`${name} has ${what}`);
+  print(
+    ...limitLines(
+      answer.filter(({ limit }) => limit === kind),
+      now,
+      stdoutScreen(),
+    ),
+  );
+  print(`to take it back: keybearer tools lift ${name} --take-back`);
+}
+
+async function takeBack(
+  paths: Paths,
+  name: string,
+  limits: readonly LimitStatus[],
+  yes: boolean,
+): Promise<void> {
+  const given = limits.filter(({ extra }) => extra > 0);
+  if (given.length === 0) return print(`${name} has no extra allowance`);
+  const now = Date.now();
+  print(...limitLines(given, now, stdoutScreen()));
+  if (!yes && !(await confirm(`take back the extra allowances of ${name}?`)))
+    return fail("not taken back; nothing changed", EXIT.failed);
+  let levels: readonly LimitStatus[] = [];
+  for (const kind of ["requests", "tokens", "spend"] as const) {
+    if (!given.some(({ limit }) => limit === kind)) continue;
+    const answer = await sendAllowance(paths, name, { kind, amount: 0, until: null });
+    if (answer === null) return;
+    levels = answer;
+  }
+  const changed = levels.filter(({ limit, per }) =>
+    given.some((old) => old.limit === limit && old.per === per),
+  );
+  print(`${name} has its limits of config.yaml again`, ...limitLines(changed, now, stdoutScreen()));
+}
+
+/** The limits as they are now; null: a message has said why nothing changed. */
+async function sendAllowance(
+  paths: Paths,
+  name: string,
+  request: AllowanceRequest,
+): Promise<readonly LimitStatus[] | null> {
+  const path = `/lift/${encodeURIComponent(name)}`;
+  const answer = await askDaemon<AllowanceAnswer>(paths.socket, "POST", path, request);
+  if (!answer.ok) return failNull(answer.reason, EXIT.failed);
+  const { levels, problem } = answer.value;
+  return problem === null ? levels : failNull(problem, EXIT.failed);
+}
+
+/** `in each day and each month`: until a distant day it is given many times. */
+function eachWindow(limits: readonly LimitStatus[]): string {
+  return `in ${limits.map(({ per }) => `each ${per}`).join(" and ")}`;
 }
 
 type Lifting = AllowanceRequest | { readonly fault: string };
@@ -61,18 +141,18 @@ export function readLift(options: LiftOptions, now: number): Lifting {
   const [only] = given;
   if (only === undefined || given.length > 1)
     return { fault: "say what to lift with one of --requests 50, --tokens 200k or --spend 5" };
-  const most = readAmount(only.kind, only.text);
-  if ("fault" in most) return most;
+  const extra = readAmount(only.kind, only.text);
+  if ("fault" in extra) return extra;
   const until = options.until === undefined ? { value: null } : readUntil(options.until, now);
   if ("fault" in until) return until;
-  return { kind: only.kind, amount: most.value, until: until.value };
+  return { kind: only.kind, amount: extra.value, until: until.value };
 }
 
 type Value<T> = { readonly value: T } | { readonly fault: string };
 
 function readAmount(kind: Kind, text: string): Value<number> {
   if (kind !== "spend") return read(amount, text, `--${kind}`);
-  // Unquoted, a shell takes $5 for a variable: what comes here is empty, or $50 has become 0.
+  // Without quotes a shell reads $5 as a variable: it arrives empty, and $50 as 0.
   const money = read(dollars, text.startsWith("$") ? text : `$${text}`, "--spend");
   if ("value" in money && money.value > 0) return money;
   return {
@@ -85,10 +165,10 @@ function readUntil(text: string, now: number): Value<number> {
   if (clock !== null) return { value: nextTime(Number(clock[1]), Number(clock[2]), now) };
   const time = read(moment, text, "--until");
   if ("fault" in time) return { fault: `--until: write it as 18:00, 2026-11-16 or 2026-11-16T18:00Z` };
-  return time.value > now ? time : { fault: `--until: ${text} is over already` };
+  return time.value > now ? time : { fault: `--until: ${text} has passed already` };
 }
 
-/** Today where it is still to come, else tomorrow. */
+/** Today if it is still ahead, otherwise tomorrow. */
 function nextTime(hour: number, minute: number, now: number): number {
   const { year, month, day } = systemCalendar.at(now);
   const at = (date: number) => new Date(year, month - 1, date, hour, minute).getTime();

@@ -1,33 +1,169 @@
-import { setToken } from "../../config/edit-tools.ts";
+import { freeTokenName, type NewToken, removeToken, setToken } from "../../config/edit-tools.ts";
+import { loadConfig } from "../../config/load.ts";
+import { formatProblems } from "../../config/problems.ts";
+import { systemClock } from "../../core/clock.ts";
+import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
-import { hashToken, makeToken } from "../../core/token.ts";
-import { notice } from "../ui/messages.ts";
+import { hashToken, makeToken, tokenShape } from "../../core/token.ts";
+import { readTokenUses } from "../../proxy/token-uses.ts";
+import { canceled, fail, failNull, notice, print, printText } from "../ui/messages.ts";
+import type { Prompter } from "../ui/prompts.ts";
+import { renderTable } from "../ui/table.ts";
+import { stdoutScreen } from "../ui/terminal.ts";
+import { ago } from "../ui/units.ts";
 import { editConfig } from "./edit.ts";
 import { revisionInForce, whenInForce } from "./effect.ts";
 
-export async function token(tool: string, options: { add?: boolean; config?: string }): Promise<void> {
+/** `tools token`, `tools tokens` and `tools revoke`: a tool has one token for each client, so each can be ended alone. */
+
+export interface TokenOptions {
+  /** What happens without it, too. Older versions replaced the tokens by default. */
+  readonly add?: boolean;
+  readonly replace?: boolean;
+  readonly name?: string;
+  readonly config?: string;
+}
+
+export async function token(tool: string, options: TokenOptions): Promise<void> {
+  if (options.add && options.replace) return fail("use --add or --replace, not both", EXIT.usage);
+  const { name } = options;
+  if (name !== undefined && !/^[A-Za-z0-9][\w.-]{0,39}$/.test(name))
+    return fail("--name takes letters, digits, dots, hyphens and underscores", EXIT.usage);
   const paths = findPaths({ config: options.config });
-  const made = await newToken(paths, tool, options.add ? "add" : "replace");
-  // Alone on stdout, so that it can be piped into the place where it belongs.
+  const made = await issueToken(paths, tool, {
+    name: name ?? tool,
+    isNameFixed: name !== undefined,
+    mode: options.replace ? "replace" : "add",
+  });
+  // Alone on stdout, so that it can be piped.
   if (made !== null) process.stdout.write(`${made}\n`);
 }
 
-/** A token for one more client of a tool: those of the others stay alive. null: it has been told why there is none. */
-export function addToken(paths: Paths, tool: string): Promise<string | null> {
-  return newToken(paths, tool, "add");
+/** A token for one more client of a tool. null: a message has said why there is none. */
+export function addToken(paths: Paths, tool: string, client: string): Promise<string | null> {
+  return issueToken(paths, tool, { name: client, isNameFixed: false, mode: "add" });
 }
 
-/** It is handed out when it is let in, and the old ones are not: a program may use it in the same moment. */
-async function newToken(paths: Paths, tool: string, mode: "replace" | "add"): Promise<string | null> {
-  const { config: file } = paths;
+interface Issue {
+  readonly name: string;
+  /** False: the name gets a number if it is taken. */
+  readonly isNameFixed: boolean;
+  readonly mode: "replace" | "add";
+}
+
+/** Returns once the daemon accepts the token: a script may use it at once. */
+async function issueToken(paths: Paths, tool: string, issue: Issue): Promise<string | null> {
+  const { mode, isNameFixed } = issue;
   const before = await revisionInForce(paths);
   const made = makeToken();
-  const hash = `sha256:${hashToken(made)}`;
-  const edited = await editConfig(file, (text) => setToken(text, tool, hash, mode));
+  let { name } = issue;
+  const edited = await editConfig(paths.config, (text) => {
+    if (mode === "add" && !isNameFixed) name = freeTokenName(text, tool, issue.name);
+    return setToken(text, tool, tokenEntry(name, made), mode);
+  });
   if (edited === null) return null;
-  const others = mode === "add" ? "the tokens it had go on working" : "the tokens it had, if any, are dead";
-  notice(`token for ${tool}: shown this once; ${file} holds its hash, and ${others}`);
+  const others = mode === "add" ? "its other tokens keep working" : "all its other tokens have ended";
+  notice(`token ${name} of ${tool}: shown only now; ${paths.config} holds its hash, and ${others}`);
   const effect = await whenInForce(paths, tool, (_tool, revision) => revision > before);
   if (effect.state === "not in force") notice(`but ${effect.reason}`);
   return made;
+}
+
+/** A token as config.yaml keeps it: its hash. */
+export function tokenEntry(name: string, token: string): NewToken {
+  const created = new Date(systemClock.now()).toISOString().slice(0, 10);
+  return { name, hash: `sha256:${hashToken(token)}`, created };
+}
+
+export interface MadeToken {
+  readonly entry: NewToken;
+  /** To be shown once; null: the person has it already. */
+  readonly made: string | null;
+}
+
+export function newToken(name: string): MadeToken & { readonly made: string } {
+  const made = makeToken();
+  return { entry: tokenEntry(name, made), made };
+}
+
+/** A new token, or with --token-stdin the person's own. null: a message has said why it cannot be used. */
+export async function tokenFor(
+  tool: string,
+  isGiven: boolean,
+  given: string | null,
+  person: Prompter | null,
+): Promise<MadeToken | null> {
+  if (!isGiven) return newToken(tool);
+  notice("a token that keybearer makes is safer: one that you bring may be known elsewhere");
+  const text = person === null ? given : await person.secret("token (not shown):");
+  if (text === null) return canceled();
+  const token = text.trim();
+  // Requests are checked for the checksum, too, so a token without one would never be accepted.
+  switch (tokenShape(token)) {
+    case "complete":
+      return { entry: tokenEntry(tool, token), made: null };
+    case "incomplete":
+      return refused("the token is incomplete, or keybearer did not make it: its checksum is wrong");
+    case "other":
+      return refused("a token begins with kb_ and ends in a checksum: only one that keybearer made works");
+  }
+}
+
+function refused(reason: string): null {
+  return failNull(`${reason}. without --token-stdin you get a new one\nnothing was changed`, EXIT.failed);
+}
+
+export async function tokens(
+  tool: string,
+  options: { readonly json?: boolean; readonly config?: string },
+): Promise<void> {
+  const paths = findPaths({ config: options.config });
+  const { config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  if (config === null) return fail(formatProblems(paths.config, problems), EXIT.badConfig);
+  const found = config.tools[tool];
+  if (found === undefined) {
+    const names = Object.keys(config.tools).join(", ");
+    return fail(`there is no tool ${tool} in config.yaml; its tools are ${names}`, EXIT.failed);
+  }
+  const uses = readTokenUses(paths.tokenUses);
+  const rows = found.tokens.map(({ name, hash, created }) => ({
+    name,
+    created,
+    last_use: uses[hash] ?? null,
+  }));
+  if (options.json) process.stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
+  else if (rows.length === 0) printText(`${tool} has no token → keybearer tools token ${tool}`);
+  else {
+    const now = systemClock.now();
+    const columns = [
+      { head: "name", cells: rows.map(({ name }) => name), dropOrder: 0 },
+      { head: "created", cells: rows.map(({ created }) => created ?? "-"), dropOrder: 2 },
+      {
+        head: "last use",
+        cells: rows.map(({ last_use }) => (last_use === null ? "-" : `${ago(now - last_use)} ago`)),
+        dropOrder: 1,
+      },
+    ];
+    print(...renderTable(columns, stdoutScreen().width).split("\n"));
+  }
+}
+
+export async function revoke(
+  tool: string,
+  name: string,
+  options: { readonly config?: string },
+): Promise<void> {
+  const paths = findPaths({ config: options.config });
+  const before = await revisionInForce(paths);
+  let isLast = false;
+  const edited = await editConfig(paths.config, (text) => {
+    const removed = removeToken(text, tool, name);
+    isLast = removed.ok && removed.isLast;
+    return removed;
+  });
+  if (edited === null) return;
+  printText(`token ${name} of ${tool} has ended`);
+  if (isLast) printText(`${tool} has no token now → keybearer tools token ${tool}`);
+  const effect = await whenInForce(paths, tool, (_tool, revision) => revision > before);
+  if (effect.state === "not in force") fail(`but ${effect.reason}`, EXIT.failed);
 }

@@ -1,6 +1,6 @@
 import type { EditResult } from "../../config/edit.ts";
 import type { YamlMap, YamlValue } from "../../config/edit-layout.ts";
-import { addGroup, addTool } from "../../config/edit-tools.ts";
+import { addGroup, addTool, type NewToken } from "../../config/edit-tools.ts";
 import { parseConfig } from "../../config/parse.ts";
 import type { Problem } from "../../config/problems.ts";
 import type { Config, Gateway, Tool } from "../../config/schema.ts";
@@ -22,8 +22,8 @@ export interface ToolOptions {
 export interface Secrets {
   /** Where the key lies, as config.yaml writes it. */
   readonly key: string;
-  /** sha256:… */
-  readonly token: string;
+  /** null: only the other settings are tried. */
+  readonly token: NewToken | null;
 }
 
 export type Planned =
@@ -40,7 +40,7 @@ export type Planned =
 
 /** Tries the edit on the text, and has the outcome read as the daemon would: nothing of that is written twice. */
 export function planTool(text: string, home: string, name: string, options: ToolOptions): Planned {
-  const any = { key: `keychain:keybearer/${name}`, token: "" };
+  const any = { key: `keychain:keybearer/${name}`, token: null };
   const { group, ...rest } = options;
   const without = addTool(text, name, settingsOf(rest, any));
   if (!without.ok) return { ...without, bad: "file" };
@@ -89,7 +89,7 @@ function settingsOf(options: ToolOptions, { key, token }: Secrets): YamlMap {
     ["gateway", options.gateway],
     ["group", options.group],
     ["key", key],
-    ["token", token === "" ? undefined : token],
+    ["token", token === null ? undefined : [{ ...token }]],
     ["model", options.model],
     ["limits", Object.keys(limits).length === 0 ? undefined : limits],
     ["quota", options.quota === undefined ? undefined : dollars(options.quota)],

@@ -3,7 +3,7 @@ import { chooseModels, type Target } from "../../clients/snippets.ts";
 import type { Client } from "../../clients/table.ts";
 import { loadConfig } from "../../config/load.ts";
 import { formatProblems } from "../../config/problems.ts";
-import type { Listen } from "../../config/schema.ts";
+import type { Listen, Token } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { EXIT } from "../../core/errors.ts";
@@ -14,8 +14,7 @@ import type { ToolModels } from "../../doctor/models.ts";
 export interface FoundTool {
   readonly name: string;
   readonly model: string | null;
-  /** Hashes. */
-  readonly tokens: readonly string[];
+  readonly tokens: readonly Token[];
   readonly tokenInUrl: boolean;
   /** Where keybearer can be reached, without a slash at the end. */
   readonly origin: string;

@@ -62,10 +62,7 @@ async function agreed({ yes }: UndoAsked, deps: WriteDeps, again: string, { file
   return { message: "not undone; nothing changed", code: EXIT.failed };
 }
 
-/** Other places may hold it by now, and its hash alone does not say which of the tool's tokens it is. */
+/** Other places may hold it by now, so it is not ended here. */
 function tokenStays({ tool }: Kept): string {
-  return (
-    `its token goes on working until you type: keybearer tools token ${tool} (which ends the tokens of all other ` +
-    `clients of ${tool}, too)`
-  );
+  return `its token still works. find its name, then end it: keybearer tools tokens ${tool}, keybearer tools revoke ${tool} <name>`;
 }

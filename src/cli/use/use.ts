@@ -81,7 +81,7 @@ async function show(paths: Paths, settings: Settings, options: UseOptions): Prom
   }
   if (options.write) return write(paths, settings, options);
   if (!changes(options)) return print(settings, options, null);
-  const token = await addToken(paths, tool.name);
+  const token = await addToken(paths, tool.name, client.id);
   if (token === null) return;
   const target = { ...settings.target, token };
   const link = options.link ? switchLink(client, tool.name, target) : null;

@@ -8,12 +8,13 @@ import {
 } from "../../clients/settings-files.ts";
 import type { Edited } from "../../clients/text-edit.ts";
 import { writeConfig } from "../../config/edit-file.ts";
-import { setToken } from "../../config/edit-tools.ts";
+import { freeTokenName, setToken } from "../../config/edit-tools.ts";
 import { readText } from "../../config/load.ts";
 import type { Tool } from "../../config/schema.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";
+import { tokenEntry } from "../tools/token.ts";
 import type { Note } from "../ui/messages.ts";
 import { terminalDeps, type WriteDeps } from "./means.ts";
 import { lookAt, replace, type SettingsFile } from "./settings-file.ts";
@@ -21,7 +22,6 @@ import { createUndoStore, digestOf } from "./undo-store.ts";
 
 export interface WriteAsked {
   readonly paths: Paths;
-  /** Its tokens are hashes. */
   readonly tool: Pick<Tool, "name" | "tokens">;
   readonly client: Writable;
   /** As people call it. */
@@ -80,9 +80,9 @@ async function plan(asked: WriteAsked, file: SettingsFile, deps: WriteDeps): Pro
   const text = textOf(file, settings);
   // A token that is there and works is kept: every new one would be one more that nobody knows of.
   const there = settings.tokenIn(text);
-  const newToken = there !== null && tool.tokens.includes(hashToken(there)) ? null : makeToken();
+  const newToken = there !== null && hasToken(tool, there) ? null : makeToken();
   // Found out before anybody is asked.
-  const addable = newToken === null ? null : await withToken(paths.config, tool.name, newToken);
+  const addable = newToken === null ? null : await withToken(paths.config, tool.name, client, newToken);
   if (addable?.ok === false) return addable.reason;
   const merged = settings.merge(text, { ...asked, token: newToken ?? there ?? "" });
   const edited = merged.ok ? await withoutConflicts(merged.text, settings, yes, deps) : merged;
@@ -151,7 +151,7 @@ async function carryOut(
     const before = file.found?.text ?? null;
     const written = digestOf(text);
     const kept = await store.keep(client, { tool: tool.name, file: file.path, before, mode, written });
-    const added = newToken === null ? null : await addToken(paths.config, tool.name, newToken);
+    const added = newToken === null ? null : await addToken(paths.config, tool.name, client, newToken);
     const done = added?.ok === false ? added : await replace(file, text, mode);
     if (done.ok) return null;
     await store.drop(kept);
@@ -166,8 +166,8 @@ type Added =
   | { readonly ok: true; readonly takeBack: () => Promise<unknown> }
   | { readonly ok: false; readonly reason: string };
 
-async function addToken(config: string, tool: string, token: string): Promise<Added> {
-  const edited = await withToken(config, tool, token);
+async function addToken(config: string, tool: string, client: string, token: string): Promise<Added> {
+  const edited = await withToken(config, tool, client, token);
   if (!edited.ok) return edited;
   const { before, text } = edited;
   const written = await writeConfig(config, before, text);
@@ -175,10 +175,16 @@ async function addToken(config: string, tool: string, token: string): Promise<Ad
   return written.ok ? { ok: true, takeBack: () => writeConfig(config, text, before) } : written;
 }
 
+function hasToken({ tokens }: Pick<Tool, "tokens">, token: string): boolean {
+  const known = hashToken(token);
+  return tokens.some(({ hash }) => hash === known);
+}
+
 /** config.yaml with the token beside those that the tool has: other clients go on with theirs. */
-async function withToken(config: string, tool: string, token: string) {
+async function withToken(config: string, tool: string, client: string, token: string) {
   const read = await readText(config);
   if (read.text === null) return { ok: false, reason: `${read.fault} → keybearer init` } as const;
-  const edited = setToken(read.text, tool, `sha256:${hashToken(token)}`, "add");
+  const name = freeTokenName(read.text, tool, client);
+  const edited = setToken(read.text, tool, tokenEntry(name, token), "add");
   return edited.ok ? { ...edited, before: read.text } : edited;
 }

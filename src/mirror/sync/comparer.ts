@@ -11,12 +11,13 @@ import { pruneStep } from "../store/rows.ts";
 import { applyStep, applySummary, type DaySummary, nextDue } from "../store/verdicts.ts";
 import type { TruncationCheck } from "../truncation-check.ts";
 import { askOrFail, catchUp, type MirrorUsage } from "../usage.ts";
-import { MirrorThread, ThreadFault } from "./mirror-thread.ts";
+import { type MirrorReader, type MirrorThread, ThreadFault } from "./mirror-thread.ts";
 
 export interface ComparerDeps {
   readonly gateway: string;
   readonly clock: Clock;
-  readonly database: Pick<MirrorDatabase, "ask" | "files">;
+  readonly database: Pick<MirrorDatabase, "ask">;
+  readonly reader: Pick<MirrorReader, "startThread">;
   readonly usage: Pick<MirrorUsage, "catchUp" | "amend" | "last">;
   readonly truncationCheck: Pick<TruncationCheck, "gaps">;
   readonly priceOf: PriceOf;
@@ -60,10 +61,11 @@ export class Comparer {
 
   async #compare(adapter: ComparedAdapter, skew: number): Promise<number | null> {
     if (this.#stopped) return null;
-    const { gateway, clock, database } = this.#deps;
-    const thread = new MirrorThread(database.files);
-    this.#thread = thread;
+    const { gateway, clock, database, reader } = this.#deps;
+    let thread: MirrorThread | null = null;
     try {
+      thread = reader.startThread();
+      this.#thread = thread;
       for (let round = 0; round < MAX_ROUNDS; round += 1) {
         await this.#compareChanged(thread, adapter, skew);
         if (this.#stopped) return null;
@@ -73,7 +75,7 @@ export class Comparer {
       throw error instanceof ThreadFault ? notCompared(error.message) : error;
     } finally {
       this.#thread = null;
-      await thread.end();
+      await thread?.end();
     }
     while (!this.#stopped && database.ask(pruneStep) === true) await turn();
     return askOrFail(database, (db) => nextDue(db, gateway, clock.now(), skew));

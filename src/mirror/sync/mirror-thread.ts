@@ -5,6 +5,7 @@ import { background } from "../../core/background.ts";
 import { errorMessage } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
 import type { IndexFaultKind } from "../../usage/index/database.ts";
+import { LoadedPackage, REPLACED } from "../../usage/index/loaded-package.ts";
 import type { MirrorDatabase, MirrorFiles } from "../store/database.ts";
 import type { Answer, Question, Questions } from "./mirror-worker.ts";
 
@@ -92,10 +93,9 @@ export class MirrorThread {
   }
 }
 
-/** Beside this file: in the package, where all is one file, and in the tests' build. */
+/** It is beside this file, both in the tests' build and in dist. */
 function workerFile(): URL {
-  const ending = import.meta.url.endsWith(".ts") ? "ts" : "js";
-  return new URL(`./mirror-worker.${ending}`, import.meta.url);
+  return new URL("./mirror-worker.js", import.meta.url);
 }
 
 /** A thread without questions ends after this, to free its memory. */
@@ -105,6 +105,7 @@ const IDLE_MS = 10_000;
 export class MirrorReader {
   readonly #database: Pick<MirrorDatabase, "ask" | "files" | "noteDamage">;
   readonly #log: Logger;
+  readonly #package = new LoadedPackage(workerFile());
   #thread: MirrorThread | null = null;
   #idleTimer: NodeJS.Timeout | undefined;
   #stopped = false;
@@ -114,16 +115,21 @@ export class MirrorReader {
     this.#log = log;
   }
 
+  /** Throws a ThreadFault if an update has replaced what the thread would load. */
+  startThread(): MirrorThread {
+    if (this.#package.isReplaced()) throw new ThreadFault(REPLACED, "busy");
+    return new MirrorThread(this.#database.files);
+  }
+
   /** null: the databases cannot be read now. Throws what is a bug. */
   async ask<K extends Kind>(kind: K, ...args: Args<K>): Promise<ReturnType<Questions[K]> | null> {
     // This opens mirror.db, or begins a new one, before the thread reads it.
     const isOpen = this.#database.ask(() => true) === true;
     if (this.#stopped || !isOpen) return null;
-    this.#thread ??= new MirrorThread(this.#database.files);
-    const thread = this.#thread;
     clearTimeout(this.#idleTimer);
     try {
-      return await thread.ask(kind, ...args);
+      this.#thread ??= this.startThread();
+      return await this.#thread.ask(kind, ...args);
     } catch (error) {
       if (!(error instanceof ThreadFault)) throw error;
       if (error.kind === "corrupt") this.#database.noteDamage();

@@ -1,10 +1,9 @@
-import { createRequire } from "node:module";
-import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
 import { background } from "../../core/background.ts";
 import { errorMessage } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
 import type { Answer, Request, RunKind, WorkerData } from "./index-worker.ts";
+import { LoadedPackage, REPLACED } from "./loaded-package.ts";
 import { type IndexOptions, type Progress, stampOf } from "./usage-index.ts";
 
 /** How much of the journal is in the index. */
@@ -35,7 +34,7 @@ const AFTER_FAILURE_MS = 10_000;
 /** Runs the thread that writes the index. It starts when there is something to write, and ends when it is idle. */
 export class Indexer {
   readonly #deps: IndexerDeps;
-  readonly #library = loadedFiles();
+  readonly #package = new LoadedPackage(workerFile());
   #thread: IndexThread | null = null;
   /** Resolves when the last thread has closed the index. */
   #ended: Promise<void> = Promise.resolve();
@@ -137,8 +136,8 @@ export class Indexer {
   #startThread(): IndexThread | null {
     const { file, folder, log } = this.#deps;
     if (this.#stopped || performance.now() - this.#failedAt < AFTER_FAILURE_MS) return null;
-    if (!isUnchanged(this.#library)) {
-      this.#waitingFor = "keybearer was replaced on disk → restart it";
+    if (this.#package.isReplaced()) {
+      this.#waitingFor = REPLACED;
       return null;
     }
     const onFailed = (error: unknown): void => {
@@ -235,24 +234,7 @@ class IndexThread {
   }
 }
 
-/** It is beside this file, both in the sources and in the build. */
+/** It is beside this file, both in the tests' build and in dist. */
 function workerFile(): URL {
-  const ending = import.meta.url.endsWith(".ts") ? "ts" : "js";
-  return new URL(`./index-worker.${ending}`, import.meta.url);
-}
-
-/**
- * The files that a thread would load, as they were when this process loaded its own. If an update replaces them, a thread
- * would bring a second SQLite into this process. When one of the two closes a file, the locks of the other are gone: POSIX
- * keeps locks by process (SQLite's "How To Corrupt", 2.2.1).
- */
-function loadedFiles(): ReadonlyMap<string, string> {
-  const require = createRequire(import.meta.url);
-  const native = Object.keys(require.cache).filter((path) => path.endsWith(".node"));
-  const paths = [require.resolve("libsql"), fileURLToPath(workerFile()), ...native];
-  return new Map(paths.map((path) => [path, stampOf(path) ?? ""]));
-}
-
-function isUnchanged(files: ReadonlyMap<string, string>): boolean {
-  return [...files].every(([path, stamp]) => (stampOf(path) ?? "") === stamp);
+  return new URL("./index-worker.js", import.meta.url);
 }

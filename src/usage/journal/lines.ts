@@ -216,7 +216,10 @@ function windowOf({ per, start, end, requests, tokens, spend }: Fields): Counted
 
 function allowanceOf({ limit, amount, given_at, until }: Fields): Allowance[] {
   if (limit !== "requests" && limit !== "tokens" && limit !== "spend") return [];
-  return [{ limit, amount: amountOf(amount), given_at: amountOf(given_at), until: wholeNumber(until) }];
+  const whole = wholeNumber(amount);
+  // 0 takes allowances back, so a damaged amount must not pass for it.
+  if (whole === null) return [];
+  return [{ limit, amount: whole, given_at: amountOf(given_at), until: wholeNumber(until) }];
 }
 
 function carriedRequest({ id, admitted_at, tokens, spend }: Fields): CarriedRequest[] {
