@@ -257,8 +257,8 @@ t.test(
     const usedUp = budgetOf(console);
     while (usedUp.take());
     t.match(await adapterOf(console, 2, usedUp).keys(), [
-      { ref: "key:…0000", state: "unknown" },
-      { ref: "key:…0001", state: "unknown" },
+      { ref: "key:…0000", state: "unknown", quota: null, unlimited: false, as_of: null },
+      { ref: "key:…0001", state: "unknown", quota: null, unlimited: false, as_of: null },
     ]);
     t.equal(console.calls.length, 0);
     const adapter = adapterOf(console, 2);
