@@ -54,16 +54,17 @@ export function inWords(status: Status, now: number, width: number): string {
     const failing = failingInWords(gateway, now);
     if (failing === null) continue;
     lines.push("", wrap(`gateway ${gateway.name}: ${failing}`, width));
-    if (gateway.next !== null) lines.push(`  → ${gateway.next}`);
+    if (gateway.next !== null) lines.push(wrap(`  → ${gateway.next}`, width));
   }
   for (const tool of tools.filter(({ why }) => why !== null)) {
     const since = tool.refused ? `, for ${ago(now - tool.refused.since)} now` : "";
     lines.push("", wrap(`${tool.name}: ${tool.why}${since}`, width));
     if (tool.refused?.words)
-      lines.push(`  it says: ${tool.refused.words.replace(/\s+/g, " ").slice(0, 160)}`);
-    if (tool.next !== null) lines.push(`  → ${tool.next}`);
+      lines.push(wrap(`  it says: ${tool.refused.words.replace(/\s+/g, " ").slice(0, 160)}`, width));
+    if (tool.next !== null) lines.push(wrap(`  → ${tool.next}`, width));
   }
-  if (consoles.length > 0) lines.push("", ...consoles.flatMap((console) => consoleInWords(console, now)));
+  if (consoles.length > 0)
+    lines.push("", ...consoles.flatMap((console) => consoleInWords(console, now, width)));
   lines.push("", ...usageInWords(status.usage, now), ...dashboardInWords(status.dashboard));
   lines.push(...actionsInWords(status.actions, now, width));
   if (problems.length > 0) {
@@ -75,11 +76,12 @@ export function inWords(status: Status, now: number, width: number): string {
 }
 
 /** mirror main  sub2api (detected), last sync 12 s ago */
-function consoleInWords(console: ConsoleStatus, now: number): string[] {
+function consoleInWords(console: ConsoleStatus, now: number, width: number): string[] {
   const problem = trouble(console, now);
   const name = `mirror ${console.gateway}  ${kindInWords(console)}, `;
   if (problem === null) return [`${name}${lastSync(console, now)}`];
-  return [`${name}${problem.what}`, ...(problem.next === null ? [] : [`  → ${problem.next}`])];
+  const next = problem.next === null ? [] : [wrap(`  → ${problem.next}`, width)];
+  return [wrap(`${name}${problem.what}`, width), ...next];
 }
 
 /** undefined: from a daemon before an update. */

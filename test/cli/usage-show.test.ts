@@ -188,6 +188,10 @@ t.test("one line a record tells how it ended, what it took and what it cost", as
       "00:00:00 codex        a-model-with-quite-a-… 401                                                 all 2.3 s (incomplete-key)",
     ],
     [
+      { ...UNKNOWN, status: 401, cause: "unknown", cause_detail: "key-disabled", first_byte_at: null },
+      "00:00:00 codex        gpt-5.1                401                                                 all 2.3 s (key-disabled)",
+    ],
+    [
       { ...CUT, end: "client-left", cache_write_tokens: 1_000_000 },
       "00:00:00 codex        gpt-5.1                200 left    1.2k in + 800 cached + 1.0M written, ? out       $? first 878 ms, all 2.3 s",
     ],

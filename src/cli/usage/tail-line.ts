@@ -13,7 +13,7 @@ export function tailLine(record: UsageRecord): string {
     padded(record.model ?? record.model_answered ?? `${record.method} ${record.endpoint}`, 22),
     padded(outcomeOf(record), 11),
     ...(record.end === "refused" ? [record.refusal ?? ""] : amountsOf(record)),
-    ...(record.cause === null ? [] : [`(${record.cause})`]),
+    ...(record.cause === null ? [] : [`(${record.cause_detail ?? record.cause})`]),
   ];
   return printable(parts.join(" ")).trimEnd();
 }
