@@ -22,15 +22,16 @@ export function keysCommand(): Command {
 async function keys(options: { json?: boolean }): Promise<void> {
   const asked = await askDaemon<KeysAnswer>(findPaths().socket, "GET", "/keys");
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
-  const screen = stdoutScreen();
   process.stdout.write(
-    options.json ? `${JSON.stringify(asked.value, null, 2)}\n` : keysInWords(asked.value, Date.now(), screen),
+    options.json
+      ? `${JSON.stringify(asked.value, null, 2)}\n`
+      : formatKeys(asked.value, Date.now(), stdoutScreen()),
   );
   if (asked.value.keys.length === 0 && asked.value.problems.length > 0) process.exitCode = EXIT.failed;
 }
 
-/** Two lines for each key: nothing is left out on a narrow screen. */
-export function keysInWords({ keys, problems }: KeysAnswer, now: number, { width }: Screen): string {
+/** Two lines per key, so that nothing has to be left out on a narrow terminal. */
+export function formatKeys({ keys, problems }: KeysAnswer, now: number, { width }: Screen): string {
   if (keys.length === 0 && problems.length === 0) return `${NO_CONSOLE}\n`;
   const lines = keys.length === 0 ? [] : [...keyLines(keys, now, width), ...ageLines(keys, now, width)];
   for (const { gateway, why, next } of problems)
@@ -45,55 +46,54 @@ function keyLines(keys: readonly KeyReport[], now: number, width: number): strin
     dropOrder: 0,
   });
   const columns = [
-    column("name", ({ name }) => printable(name)),
+    column("name", ({ name }) => name),
     column("key", ({ key }) => key ?? "-"),
     column("state", ({ state }) => state),
     column("tool", ({ tools }) => (tools.length === 0 ? "not held here" : joinNames(tools))),
   ];
-  if (gatewaysOf(keys).length > 1) columns.unshift(column("gateway", ({ gateway }) => printable(gateway)));
+  if (gatewaysOf(keys).length > 1) columns.unshift(column("gateway", ({ gateway }) => gateway));
   const { lines: table, note } = layoutTable(columns, width);
-  const [head = "", ...lines] = table;
+  const [head = "", ...rows] = table;
   const newest = Math.max(...keys.map(({ as_of }) => as_of ?? 0));
-  return [
-    head,
-    ...keys.flatMap((key, at) => [
-      lines[at] ?? "",
-      ...indentedNote({ what: factsInWords(key, now, newest).join(", "), next: null }, width),
-    ]),
-    ...(note === null ? [] : [note]),
-  ];
+  const lines = [head];
+  for (const [index, key] of keys.entries()) {
+    const facts = keyFacts(key, now, newest).join(", ");
+    lines.push(rows[index] ?? "", ...indentedNote({ what: facts, next: null }, width));
+  }
+  if (note !== null) lines.push(note);
+  return lines;
 }
 
-/** A key that was read this much before the others says so itself. */
+/** A key that was read this much before the others shows its own age. */
 const OLDER_MS = 120_000;
 
-function factsInWords(key: KeyReport, now: number, newest: number): string[] {
+function keyFacts(key: KeyReport, now: number, newest: number): string[] {
   const { last_used_at: used, as_of } = key;
   if (as_of === null) return ["the console was not asked about it yet"];
   return [
-    quotaInWords(key),
-    ...keyFacts(key, now),
+    formatQuota(key),
+    ...consoleFacts(key, now),
     used === null ? "last use unknown" : `last use ${ago(now - used)} ago`,
     ...(newest - as_of > OLDER_MS ? [`as of ${ago(now - as_of)} ago`] : []),
   ];
 }
 
-function quotaInWords({ quota, unlimited, quota_used: used }: KeyReport): string {
+function formatQuota({ quota, unlimited, quota_used: used }: KeyReport): string {
   if (quota !== null)
     return used === null ? `quota ${money(quota)}` : `${money(used)} of ${money(quota)} used`;
   const limit = unlimited ? "quota unlimited" : "quota unknown";
   return used === null ? limit : `${money(used)} used, ${limit}`;
 }
 
-type KeyFacts = Pick<KeyReport, "windows" | "group" | "multiplier" | "expires_at"> & {
-  /** What config.yaml says, where that differs. */
+type ConsoleFacts = Pick<KeyReport, "windows" | "group" | "multiplier" | "expires_at"> & {
+  /** What config.yaml says, if that differs. */
   readonly multiplier_here?: number | null;
 };
 
 /** 5h $1.20/$5, group coding ×1.5, expires 2027-03-31 */
-export function keyFacts(key: KeyFacts, now: number): string[] {
+export function consoleFacts(key: ConsoleFacts, now: number): string[] {
   const { group, multiplier, multiplier_here: here = null, expires_at: expires } = key;
-  const facts = key.windows.map((window) => windowInWords(window, now));
+  const facts = key.windows.map((window) => formatWindow(window, now));
   if (group !== null || multiplier !== null) {
     const name = group === null ? "multiplier" : `group ${group}`;
     const differs = here === null ? "" : ` (config.yaml says ${formatFactor(here)})`;
@@ -103,8 +103,8 @@ export function keyFacts(key: KeyFacts, now: number): string[] {
   return facts;
 }
 
-/** 5h $1.20/$5, or where nothing is left: 5h $5/$5 until 17:00 */
-function windowInWords({ window, used, most, resets_at }: KeyReport["windows"][number], now: number): string {
+/** 5h $1.20/$5; if nothing is left: 5h $5/$5 until 17:00 */
+function formatWindow({ window, used, most, resets_at }: KeyReport["windows"][number], now: number): string {
   const isUsedUp = used >= most && resets_at !== null;
   const until = isUsedUp ? ` until ${timeOfDay(wholeMinute(resets_at), now)}` : "";
   return `${window} ${money(used)}/${money(most)}${until}`;
@@ -115,9 +115,8 @@ function ageLines(keys: readonly KeyReport[], now: number, width: number): strin
   return gateways.flatMap((gateway) => {
     const times = keys.filter((key) => key.gateway === gateway).flatMap(({ as_of }) => as_of ?? []);
     if (times.length === 0) return [];
-    const whose = gateways.length > 1 ? `${gateway}: ` : "";
-    const age = ago(now - Math.max(...times));
-    return [wrap(printable(`${whose}as the console said ${age} ago`), width)];
+    const owner = gateways.length > 1 ? `${gateway}: ` : "";
+    return [wrap(printable(`${owner}as the console said ${ago(now - Math.max(...times))} ago`), width)];
   });
 }
 

@@ -1,31 +1,32 @@
 #!/usr/bin/env node
 import { type Command, CommanderError } from "commander";
-import { EXIT } from "../core/errors.ts";
-import { framed } from "./frame.ts";
+import { EXIT, errorMessage } from "../core/errors.ts";
+import { programWith } from "./help/help.ts";
 import { runCommand } from "./run.ts";
 import { handleOutputErrors } from "./ui/messages.ts";
 
-/** A daemon never needs the other commands, and would wait for them and hold them in memory. */
-async function programFor(word: string | undefined): Promise<Command> {
-  return word === "run" ? framed([runCommand()]) : (await import("./program.ts")).createProgram();
+/** `run` does not load the other commands: the daemon would start later and keep them in memory. */
+async function programFor(command: string | undefined): Promise<Command> {
+  if (command === "run") return programWith([runCommand()]);
+  const { createProgram } = await import("./program.ts");
+  return createProgram();
 }
 
-// Without a listener it opens a debugger on a port that every user of this machine can connect to.
+// Without a listener, SIGUSR1 opens a debugger on a port that every user of this machine can connect to.
 process.on("SIGUSR1", () => {});
-// With these the yaml package prints what it reads, keys in config.yaml too.
+// With these the yaml package prints what it reads, keys in config.yaml included.
 delete process.env.LOG_TOKENS;
 delete process.env.LOG_STREAM;
 handleOutputErrors();
-/** Everything a command prints goes through here, so that nothing else touches the process. */
 try {
   const program = await programFor(process.argv[2]);
   await program.parseAsync(process.argv);
 } catch (error) {
   if (error instanceof CommanderError) {
-    // Commander has said what is wrong; asking for help or the version is no mistake.
+    // Commander has printed the mistake. --help and --version end with an exception, too.
     process.exitCode = error.exitCode === 0 ? EXIT.ok : EXIT.usage;
   } else {
-    process.stderr.write(`keybearer: ${error instanceof Error ? error.message : String(error)}\n`);
+    process.stderr.write(`keybearer: ${errorMessage(error)}\n`);
     process.exitCode = EXIT.failed;
   }
 }

@@ -4,14 +4,14 @@ import { EXIT } from "../core/errors.ts";
 import { findPaths } from "../core/paths.ts";
 import type { FailingName, ListedModel, ToolModels } from "../doctor/models.ts";
 import { count } from "../usage/reports/format.ts";
-import { fail, formatNote } from "./ui/messages.ts";
+import { fail, formatNote, type Note } from "./ui/messages.ts";
 import { type Column, renderTable } from "./ui/table.ts";
 import { type Screen, stdoutScreen } from "./ui/terminal.ts";
 import { printable, wrap } from "./ui/text.ts";
 import { formatFactor, joinNames, money } from "./ui/units.ts";
 
-/** The daemon gives itself 16 s for all gateways together. */
-const PATIENCE_MS = 20_000;
+/** The daemon takes up to 16 s for all gateways together. */
+const TIMEOUT_MS = 20_000;
 
 export function modelsCommand(): Command {
   return new Command("models")
@@ -23,74 +23,73 @@ export function modelsCommand(): Command {
 
 async function models(options: { tool?: string; json?: boolean }): Promise<void> {
   const path = options.tool === undefined ? "/models" : `/models/${encodeURIComponent(options.tool)}`;
-  const asked = await askDaemon<ToolModels[]>(findPaths().socket, "GET", path, undefined, PATIENCE_MS);
+  const asked = await askDaemon<ToolModels[]>(findPaths().socket, "GET", path, undefined, TIMEOUT_MS);
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   process.stdout.write(
-    options.json ? `${JSON.stringify(asked.value, null, 2)}\n` : modelsInWords(asked.value, stdoutScreen()),
+    options.json ? `${JSON.stringify(asked.value, null, 2)}\n` : formatModels(asked.value, stdoutScreen()),
   );
   if (asked.value.every(({ problem }) => problem !== null)) process.exitCode = EXIT.failed;
 }
 
-/** Tools that see the same stand together: one list of a hundred models is enough. */
-export function modelsInWords(tools: readonly ToolModels[], { width }: Screen): string {
+/** Tools that see the same models share one list: it may have a hundred lines. */
+export function formatModels(tools: readonly ToolModels[], { width }: Screen): string {
   if (tools.length === 0) return "no tool is enabled → keybearer tools\n";
-  const kinds = [...new Set(tools.map(sameness))];
-  const parts = kinds.map((kind) => tools.filter((tool) => sameness(tool) === kind));
-  return `${parts.map((same) => partInWords(same, width)).join("\n\n")}\n`;
+  const groups = new Map<string, ToolModels[]>();
+  for (const tool of tools) {
+    const { gateway, group, models, problem, failing } = tool;
+    const content = JSON.stringify([gateway, group, models, problem, failing]);
+    groups.set(content, [...(groups.get(content) ?? []), tool]);
+  }
+  return `${[...groups.values()].map((same) => formatGroup(same, width)).join("\n\n")}\n`;
 }
 
-/** Whatever is printed below the names of the tools. */
-function sameness({ gateway, group, models, problem, failing }: ToolModels): string {
-  return JSON.stringify([gateway, group, models, problem, failing]);
-}
-
-function partInWords(same: readonly ToolModels[], width: number): string {
+function formatGroup(same: readonly ToolModels[], width: number): string {
   const [first] = same;
   if (first === undefined) return "";
-  const { gateway, group, multiplier, problem, models } = first;
+  const { gateway, group, multiplier, problem, models, failing } = first;
   const names = joinNames(same.map(({ tool, key }) => (key === null ? tool : `${tool} (key ${key})`)));
-  const of = group === null ? `gateway ${gateway}` : `gateway ${gateway}, group ${group}`;
-  const times = multiplier === 1 ? "" : `, prices ${formatFactor(multiplier)}`;
-  const lines = [wrap(printable(`${names}: ${of}${times}`), width)];
+  const source = group === null ? `gateway ${gateway}` : `gateway ${gateway}, group ${group}`;
+  const factor = multiplier === 1 ? "" : `, prices ${formatFactor(multiplier)}`;
+  const lines = [wrap(printable(`${names}: ${source}${factor}`), width)];
   if (problem !== null)
     return [...lines, formatNote({ what: problem.why, next: problem.next }, width)].join("\n");
   lines.push(models.length === 0 ? "the list is empty" : modelTable(models, multiplier, width));
-  return [...lines, ...failingLines(first, width)].join("\n");
+  if (failing.length > 0)
+    lines.push(
+      "",
+      "names that are not in this list:",
+      ...failing.map((name) => formatNote(failingNote(name), width)),
+    );
+  return lines.join("\n");
 }
 
 function modelTable(models: readonly ListedModel[], multiplier: number, width: number): string {
   const price = (amount: number | null) => (amount === null ? "-" : money(amount * multiplier));
-  const column = (
-    head: string,
-    dropOrder: number,
-    cell: (model: ListedModel) => string,
-    right = false,
-  ): Column => ({
-    head,
-    cells: models.map(cell),
-    dropOrder,
-    right,
-  });
-  return renderTable(
-    [
-      column("model", 0, ({ id }) => id),
-      column("input/M", 2, ({ input_microdollars: input }) => price(input), true),
-      column("output/M", 3, ({ output_microdollars: output }) => price(output), true),
-      ...(models.every(({ in_group }) => in_group)
-        ? []
-        : [column("", 1, ({ in_group }) => (in_group ? "" : "not in group: refused here"))]),
-    ],
-    width,
-  );
+  const columns: Column[] = [
+    { head: "model", cells: models.map(({ id }) => id), dropOrder: 0 },
+    {
+      head: "input/M",
+      cells: models.map(({ input_microdollars: input }) => price(input)),
+      dropOrder: 2,
+      right: true,
+    },
+    {
+      head: "output/M",
+      cells: models.map(({ output_microdollars: output }) => price(output)),
+      dropOrder: 3,
+      right: true,
+    },
+  ];
+  if (models.some(({ in_group }) => !in_group))
+    columns.push({
+      head: "",
+      cells: models.map(({ in_group }) => (in_group ? "" : "not in group: refused here")),
+      dropOrder: 1,
+    });
+  return renderTable(columns, width);
 }
 
-function failingLines({ failing }: ToolModels, width: number): string[] {
-  if (failing.length === 0) return [];
-  const lines = failing.map((name) => formatNote(failingNote(name), width));
-  return ["", "names that are not in this list:", ...lines];
-}
-
-function failingNote({ name, requests, answered, in_config, instead }: FailingName) {
+function failingNote({ name, requests, answered, in_config, instead }: FailingName): Note {
   const facts = [
     ...(in_config ? ["model: in config.yaml"] : []),
     ...(requests > 0 ? [`${count(requests, "request")} in 30 days, ${answered} answered`] : []),

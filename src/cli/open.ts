@@ -1,10 +1,10 @@
+import { spawn } from "node:child_process";
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import type { OpenAnswer } from "../control/routes.ts";
 import { EXIT, errorMessage } from "../core/errors.ts";
 import { findPaths } from "../core/paths.ts";
 import { writeRedirect } from "../dashboard/redirect-file.ts";
-import { browserFor, needsFile, startBrowser } from "./browser.ts";
 import { fail, print } from "./ui/messages.ts";
 
 export function openCommand(): Command {
@@ -19,18 +19,17 @@ async function open(options: { print?: boolean; json?: boolean }): Promise<void>
   if (options.print && options.json) return fail("--print or --json, not both", EXIT.usage);
   const { socket, run } = findPaths();
   const asked = await askDaemon<OpenAnswer>(socket, "POST", "/open", {});
-  if (!asked.ok) return fail(oldInWords(asked.reason), EXIT.failed);
+  if (!asked.ok) return fail(explain(asked.reason), EXIT.failed);
   const { url, code, expires_in } = asked.value;
-  // Behind the #: a browser sends that part to nobody, and writes it into no Referer.
+  // Browsers neither send the part behind the # nor put it into a Referer.
   const address = `${url}#code=${code}`;
-  if (options.json)
-    return void process.stdout.write(`${JSON.stringify({ url: address, expires_in }, null, 2)}\n`);
+  if (options.json) return print(...JSON.stringify({ url: address, expires_in }, null, 2).split("\n"));
   if (options.print) return print(address);
   const browser = browserFor(process.platform, process.env);
   if (browser !== null) {
     try {
-      const shown = needsFile(process.platform) ? await writeRedirect(run, address) : address;
-      if (await startBrowser(browser, shown, process.env))
+      const target = needsFile(process.platform) ? await writeRedirect(run, address) : address;
+      if (await startBrowser(browser, target, process.env))
         return print(`the dashboard opens in your browser: ${url}`);
     } catch (error) {
       print(`the page that leads the browser there could not be written: ${errorMessage(error)}`);
@@ -44,9 +43,51 @@ async function open(options: { print?: boolean; json?: boolean }): Promise<void>
   );
 }
 
-/** A daemon from before an update knows no dashboard. */
-function oldInWords(reason: string): string {
+/** A daemon from before an update has no dashboard. */
+function explain(reason: string): string {
   return reason === "no such control"
     ? "the running keybearer has no dashboard: it is older than this program → restart it"
     : reason;
+}
+
+/** The program that opens an address, and its arguments before the address. No shell is involved. */
+type BrowserCommand = readonly [program: string, ...args: string[]];
+
+/** null: no browser is to be expected, as over ssh or without a display. */
+export function browserFor(platform: string, env: NodeJS.ProcessEnv): BrowserCommand | null {
+  if (platform === "darwin") return env.SSH_CONNECTION ? null : ["open"];
+  // In WSL the browser is Windows' own.
+  if (env.WSL_DISTRO_NAME) return ["wslview"];
+  return env.DISPLAY || env.WAYLAND_DISPLAY ? ["xdg-open"] : null;
+}
+
+/**
+ * Every user of the machine can read a program's arguments. On Linux the daemon checks which user's connection brings the
+ * code; elsewhere the browser opens a private file that leads to the address.
+ */
+export function needsFile(platform: string): boolean {
+  return platform !== "linux";
+}
+
+/** A program that could not open the address says so within this time. */
+const BROWSER_START_MS = 3000;
+
+/** Whether the browser could be started. A program that still runs after a while is the browser itself. */
+export function startBrowser(
+  [program, ...args]: BrowserCommand,
+  address: string,
+  env: NodeJS.ProcessEnv,
+): Promise<boolean> {
+  return new Promise((resolve) => {
+    const child = spawn(program, [...args, address], { stdio: "ignore", detached: true, env });
+    const timer = setTimeout(() => resolve(true), BROWSER_START_MS);
+    const end = (isStarted: boolean) => {
+      clearTimeout(timer);
+      resolve(isStarted);
+    };
+    child.once("error", () => end(false));
+    child.once("exit", (code) => end(code === 0));
+    // The browser outlives this program.
+    child.unref();
+  });
 }

@@ -2,7 +2,8 @@ import type { Command } from "commander";
 import { checkCommand } from "./check.ts";
 import { completeCommand, completionCommand } from "./completion/command.ts";
 import { doctorCommand } from "./doctor/command.ts";
-import { framed } from "./frame.ts";
+import { gatewaysCommand } from "./gateways/command.ts";
+import { programWith } from "./help/help.ts";
 import { initCommand } from "./init/init.ts";
 import { keysCommand } from "./keys.ts";
 import { mirrorCommand } from "./mirror/command.ts";
@@ -24,6 +25,7 @@ export function createProgram(): Command {
     statusCommand(),
     doctorCommand(),
     toolsCommand(),
+    gatewaysCommand(),
     useCommand(),
     modelsCommand(),
     keysCommand(),
@@ -34,5 +36,5 @@ export function createProgram(): Command {
     openCommand(),
     completionCommand(),
   ];
-  return framed(commands, [completeCommand()]);
+  return programWith(commands, [completeCommand()]);
 }

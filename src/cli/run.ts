@@ -10,12 +10,13 @@ import type { Daemon } from "../daemon/daemon.ts";
 import { unsafeStart } from "../daemon/unsafe-start.ts";
 import type * as Health from "../service/health.ts";
 import { Notify } from "../service/notify.ts";
-import { giveBackSoon } from "./give-back.ts";
+import { fail } from "./ui/messages.ts";
 import { printableLines } from "./ui/text.ts";
+import { joinNames } from "./ui/units.ts";
 
-/** How long a failed start may take to end by itself. */
+/** A failed start that does not end by itself is ended after this time. */
 const EXIT_GUARD_MS = 6000;
-/** A daemon that needs longer to say that it is there is of no use to anybody. */
+/** A daemon that needs longer for a health check counts as hung. */
 const HEALTH_MS = 10_000;
 
 export function runCommand(): Command {
@@ -30,14 +31,10 @@ async function run(options: { config?: string }): Promise<void> {
   const paths = findPaths({ config: options.config });
   const hasConfig = paths.explicit || existsSync(paths.config);
   const unsafe = unsafeStart({ env, execArgv, inspected: inspectorUrl() !== undefined, hasConfig });
-  if (unsafe !== null) {
-    process.stderr.write(`${printableLines(unsafe)}\n`);
-    process.exitCode = EXIT.badConfig;
-    return;
-  }
-  // Before any file is made: state, socket and log are nobody else's business.
+  if (unsafe !== null) return fail(unsafe, EXIT.badConfig);
+  // Before any file is created: state, socket and log are private.
   process.umask(0o077);
-  // A reader of our output that goes away must not take the daemon with it.
+  // The daemon goes on when the reader of its output goes away.
   process.stdout.on("error", () => {});
   process.stderr.on("error", () => {});
   // With this http-proxy-3 would use fetch(), which follows redirects with the key.
@@ -49,41 +46,37 @@ async function run(options: { config?: string }): Promise<void> {
     daemon?.log.error({ lines }, "log lines were dropped: their reader or the disk did not keep up"),
   );
   let health: typeof Health;
-  const onTrouble = (words: string) => daemon?.log.warn(words);
-  // Before there is anything that starts programs: they must not be able to speak for the daemon.
-  const notify = new Notify(process.env, process.pid, { onTrouble });
+  // Before anything starts a program: Notify removes the variables with which a child could speak for the daemon.
+  const notify = new Notify(process.env, process.pid, { onTrouble: (message) => daemon?.log.warn(message) });
   try {
-    // Only now: every other command would wait for all of it, too. And not later: once it serves, the package may be
-    // replaced under it.
+    // Loaded here, because every other command would wait for it. Not later: once the daemon serves, an update may replace
+    // the package's files.
     const { startDaemon } = await import("../daemon/daemon.ts");
     health = await import("../service/health.ts");
-    const logForPeople = onTerminal;
-    daemon = await startDaemon({ paths, env: process.env, logTo, logForPeople });
+    daemon = await startDaemon({ paths, env: process.env, logTo, logForPeople: onTerminal });
   } catch (error) {
     logTo.end();
-    // Whatever a failed start may have left open must not keep the process alive.
+    // Something that the failed start left open must not keep the process alive.
     setTimeout(() => process.exit(), EXIT_GUARD_MS).unref();
     if (!(error instanceof StartFailure)) throw error;
-    process.stderr.write(`${printableLines(error.message)}\n`);
-    process.exitCode = error.exitCode;
+    fail(error.message, error.exitCode);
     await notify.failed(`did not start: ${error.message.split("\n", 1)[0]}`);
     return;
   }
   process.stdout.write(greeting(daemon, paths.config));
-  // In one go with the greeting: whoever has read it may send a signal.
+  // Without an await after the greeting: a program that has read it may send a signal.
   const stopped = untilStopped(daemon, { onTerminal, notify, onSignal });
   announce(daemon, notify, health);
-  giveBackSoon();
   const exitCode = await stopped;
   logTo.end();
-  // Nothing that was forgotten may keep a stopped daemon alive.
+  // Something left open must not keep a stopped daemon alive.
   process.exit(exitCode);
 }
 
 function greeting(daemon: Daemon, config: string): string {
   const base = `http://localhost:${daemon.port}`;
   const first = `keybearer ${version()} serves ${base}\n`;
-  if (daemon.sandboxSession === null) return first;
+  if (daemon.sandboxSession === null) return `${first}${printableLines(describeConfig(daemon, config))}\n`;
   const { token, model, gatewayKey, sandbox } = daemon.sandboxSession;
   const auth = `-H "Authorization: Bearer ${token}"`;
   const body = (stream: boolean) =>
@@ -97,7 +90,7 @@ function greeting(daemon: Daemon, config: string): string {
     `curl ${chat} ${body(false)}`,
     `curl -N ${chat} ${body(true)}`,
     "",
-    "and what somebody would do who got hold of the key: past keybearer, straight to the gateway. half a minute later",
+    "and this is what a thief with the key would do: go straight to the gateway, past keybearer. half a minute later",
     "keybearer mirror raises the alarm:",
     "",
     `curl ${sandbox.baseUrl}/chat/completions -H "Authorization: Bearer ${gatewayKey}" -H "Content-Type: application/json" -d ${body(false)}`,
@@ -107,12 +100,24 @@ function greeting(daemon: Daemon, config: string): string {
   ].join("\n");
 }
 
+/** The gateways and tools of config.yaml, and what to type next. */
+function describeConfig(daemon: Daemon, file: string): string {
+  const { config } = daemon.snapshot();
+  const tools = Object.keys(config.tools);
+  return [
+    `  config   ${file}`,
+    ...Object.values(config.gateways).map(({ name, baseUrl }) => `  gateway  ${name}  ${baseUrl}`),
+    `  tools    ${tools.length === 0 ? "none → keybearer tools add <tool>" : joinNames(tools, 10)}`,
+    "  next     keybearer status, keybearer use <tool>, keybearer open",
+  ].join("\n");
+}
+
 /**
- * While it starts there is nothing to stop yet, and dying would leave the socket behind: a signal waits until then,
- * a second one does not. A reload needs nothing: the file is looked at once more before it serves.
+ * During the start there is nothing to stop yet, and ending would leave the socket behind. So the first signal waits until
+ * the daemon serves; a second one ends the process. SIGHUP needs nothing: the file is read once more before it serves.
  *
- * One listener from the start to the end: between taking one off and putting the next on, a signal would kill the
- * process or be lost.
+ * One listener stays from the start to the end: between removing one and adding the next, a signal would kill the process
+ * or be lost.
  */
 function deferSignals(): OnSignal {
   let deferred: string | null = null;
@@ -121,7 +126,7 @@ function deferSignals(): OnSignal {
     deferred = signal;
   };
   process.on("SIGHUP", () => {});
-  // Without a listener it would end the process.
+  // Without a listener SIGUSR2 would end the process.
   process.on("SIGUSR2", () => {});
   process.on("SIGTERM", (signal) => handle(signal));
   process.on("SIGINT", (signal) => handle(signal));
@@ -131,23 +136,23 @@ function deferSignals(): OnSignal {
   };
 }
 
-/** Sets what a signal to stop does; called at once if there was one already. */
+/** Sets what a stop signal does. Calls it at once if one has arrived already. */
 type OnSignal = (stop: (signal: string) => void) => void;
 
-/** Everything answers by now: the service manager may start what waits for keybearer, and is told again and again. */
+/** The daemon serves: the service manager may start what depends on it. Then it gets a message per health check. */
 function announce(daemon: Daemon, notify: Notify, { probeHealth, isHung }: typeof Health): void {
-  background(notify.ready(standing(daemon)), daemon.log, "telling the service manager");
+  background(notify.ready(statusLine(daemon)), daemon.log, "a message to the service manager");
   const watching = notify.watch(async () => {
     const results = await probeHealth(daemon.addresses, HEALTH_MS);
     if (isHung(results)) return null;
     const lost = daemon.addresses.filter((_, index) => results[index] !== "ok");
-    return `${standing(daemon)}${lost.length === 0 ? "" : `; no new connection gets through to ${lost.join(", ")}`}`;
+    return `${statusLine(daemon)}${lost.length === 0 ? "" : `; no new connection gets through to ${lost.join(", ")}`}`;
   });
   background(watching, daemon.log, "the watchdog");
 }
 
-/** For whoever asks the service manager. */
-function standing(daemon: Daemon): string {
+/** The status line that the service manager shows. */
+function statusLine(daemon: Daemon): string {
   const tools = Object.keys(daemon.snapshot().config.tools).length;
   return `serving http://localhost:${daemon.port}, ${tools} ${tools === 1 ? "tool" : "tools"}`;
 }
@@ -158,14 +163,14 @@ interface Stopping {
   readonly onSignal: OnSignal;
 }
 
-/** Resolves with the exit code, once everything is closed. */
+/** Resolves with the exit code when everything is closed. */
 function untilStopped(daemon: Daemon, { onTerminal, notify, onSignal }: Stopping): Promise<number> {
   const { log } = daemon;
   const inBackground = (work: Promise<unknown>, what: string) => background(work, log, what);
   const reload = async () => {
-    inBackground(notify.reloading(), "telling the service manager");
+    inBackground(notify.reloading(), "a message to the service manager");
     await daemon.reload();
-    inBackground(notify.ready(standing(daemon)), "telling the service manager");
+    inBackground(notify.ready(statusLine(daemon)), "a message to the service manager");
   };
   return new Promise((resolve) => {
     let signals = 0;
@@ -173,7 +178,7 @@ function untilStopped(daemon: Daemon, { onTerminal, notify, onSignal }: Stopping
       signals += 1;
       if (signals === 2) return daemon.cut();
       if (signals > 2) process.exit(EXIT.failed);
-      inBackground(notify.stopping("requests in flight may finish"), "telling the service manager");
+      inBackground(notify.stopping("requests in flight may finish"), "a message to the service manager");
       log.info(
         `${why}: stopping; requests in flight may finish, a second signal cuts them, a third exits at once`,
       );
@@ -183,12 +188,12 @@ function untilStopped(daemon: Daemon, { onTerminal, notify, onSignal }: Stopping
       );
     };
     process.on("SIGHUP", () => {
-      // The same signal says "reload" to a service and "your terminal is gone" to a program in one.
+      // SIGHUP means "reload" to a service and "your terminal is gone" to a program in a terminal.
       if (onTerminal && terminalIsGone()) stop("SIGHUP", EXIT.ok);
       else if (signals === 0) inBackground(reload(), "the reload");
     });
-    // Rejections that nothing handles come here, too. The state is unknown now, but records and limits can still be closed
-    // in order; the service manager starts a new daemon.
+    // Unhandled rejections arrive here, too. The state is unknown now, but open records can still be closed in order; the
+    // service manager starts a new daemon.
     process.on("uncaughtException", (error) => {
       log.fatal({ err: error }, "this is a bug in keybearer, which stops because of it");
       if (signals === 0) stop("bug", EXIT.failed);

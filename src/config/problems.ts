@@ -174,6 +174,17 @@ class FileSecrets {
   }
 }
 
+/** The text of a config.yaml with its secrets hidden, line for line. */
+export function redactConfig(text: string): string {
+  let shown = "";
+  let end = 0;
+  for (const { from, to } of new FileSecrets(text).hidden) {
+    shown += `${text.slice(end, from)}[hidden]`;
+    end = to;
+  }
+  return shown + text.slice(end);
+}
+
 /** Settings whose value is a secret, and what people call them by mistake. */
 const SECRET_NAME =
   /(?<![\w-])["']?(?:(?:api[-_]?)?key|token|access[-_]?token|refresh[-_]?token|password)["']?[^\S\n]*(?:\r?\n[^\S\n]*)?:/gi;

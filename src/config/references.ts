@@ -100,7 +100,7 @@ function checkProcesses(tools: Named<Tool>, top: Section): void {
   }
 }
 
-/** With one key per tool, a leak harms one tool and usage can be attributed (SPEC.md section 5). */
+/** With one key per tool, a leak harms one tool and usage can be attributed. */
 function checkSharedKeys(tools: Named<Tool>, top: Section): void {
   const owners = new Map<string, string>();
   for (const tool of Object.values(tools)) {

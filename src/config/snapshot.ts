@@ -18,13 +18,6 @@ export type KeyState =
   /** A known key was paired with something new; it waits for `keybearer trust`. */
   | { readonly state: "needs-trust"; readonly what: string; readonly from: string; readonly to: string };
 
-/** A tool's token. */
-export interface KnownToken {
-  readonly tool: Tool;
-  /** Its SHA-256 in hexadecimal digits, for a comparison in constant time. */
-  readonly hash: Uint8Array;
-}
-
 const NOT_READ: KeyState = Object.freeze({ state: "unavailable", reason: "the key was not read yet" });
 
 /**
@@ -43,7 +36,7 @@ export class Snapshot {
   /** The tools' keys, to remove them from texts. */
   readonly keys: SecretSet;
   readonly #keyStates: ReadonlyMap<string, KeyState>;
-  readonly #tokens = new Map<string, KnownToken>();
+  readonly #tokens = new Map<string, Tool>();
 
   constructor(
     revision: number,
@@ -59,7 +52,7 @@ export class Snapshot {
     this.processTools = Object.freeze(tools.filter((tool) => tool.process !== null));
     this.#keyStates = keyStates;
     for (const tool of tools) {
-      for (const { hash } of tool.tokens) this.#tokens.set(hash, { tool, hash: Buffer.from(hash) });
+      for (const { hash } of tool.tokens) this.#tokens.set(hash, tool);
     }
     const states = tools.map((tool) => this.keyOf(tool));
     this.keys = Secret.together(states.flatMap((key) => (key.state === "ready" ? [key.key] : [])));
@@ -78,7 +71,7 @@ export class Snapshot {
   }
 
   /** By the token's SHA-256 in hexadecimal digits. */
-  tokenByHash(hash: string): KnownToken | null {
+  toolByToken(hash: string): Tool | null {
     return this.#tokens.get(hash) ?? null;
   }
 

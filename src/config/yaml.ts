@@ -55,7 +55,9 @@ export function readTree(text: string, report: Report): Dict | null {
   const { document, faults } = compose(lexed.lexemes, text.length);
   for (const fault of faults) {
     const { message, hint } = explainFault(fault, text);
-    report.error(fault.at, "", message, hint);
+    // The composer points at the start of a badly indented line.
+    const indent = /^ */.exec(text.slice(fault.at, fault.at + 200))?.[0].length ?? 0;
+    report.error(fault.at + indent, "", message, hint);
   }
   if (document === null) return null;
   if (document.contents === null) {
@@ -169,6 +171,11 @@ function* boundedTokens(lexemes: readonly string[]) {
 
 function explainFault({ at, code, message }: Fault, text: string): { message: string; hint: string | null } {
   const word = /^[^\s,\]}#]*/.exec(text.slice(at, at + 60))?.[0] ?? "";
+  if (code === "BAD_INDENT" && message.endsWith("must start at the same column"))
+    return {
+      message: "this line is indented differently from the settings beside it",
+      hint: "settings of the same block begin in the same column",
+    };
   switch (code) {
     case "BAD_ALIAS":
     case "BAD_SCALAR_START":

@@ -1,5 +1,6 @@
 import { type DestinationStream, type Logger as PinoLogger, pino } from "pino";
 import { Secret } from "./secret.ts";
+import { dollars, duration } from "./units.ts";
 
 export type Logger = PinoLogger;
 
@@ -110,10 +111,19 @@ export function readableLine(line: string): string {
   const time = String(entry.time ?? "").slice(11, 19);
   const rest = Object.entries(entry)
     .filter(([name, value]) => !HEADING.includes(name) && value !== null)
-    .map(([name, value]) => `${name}=${typeof value === "object" ? JSON.stringify(value) : String(value)}`)
+    .map(([name, value]) => readableField(name, value))
     .join(" ");
   const level = entry.level === "info" ? "" : `${String(entry.level)}: `;
   // A decoded text may hold an escape sequence for the terminal.
   const text = `${level}${String(entry.msg ?? "")}${rest === "" ? "" : `  ${rest}`}`.replace(/\p{Cc}/gu, "?");
   return `${time} ${text}\n`;
+}
+
+/** cost=$0.0053 instead of cost_microdollars=5252, took=1.2 s instead of ms=1204. */
+function readableField(name: string, value: unknown): string {
+  if (typeof value === "number" && name === "ms") return `took=${duration(value)}`;
+  if (typeof value === "number" && name.endsWith("_ms")) return `${name.slice(0, -3)}=${duration(value)}`;
+  if (typeof value === "number" && name.endsWith("_microdollars"))
+    return `${name.slice(0, -"_microdollars".length)}=${dollars(value)}`;
+  return `${name}=${typeof value === "object" ? JSON.stringify(value) : String(value)}`;
 }

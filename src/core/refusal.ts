@@ -28,6 +28,7 @@ export const REFUSALS = {
   "model-not-in-group": { status: 400, retry: NEVER },
   "price-unknown": { status: 400, retry: NEVER },
   "quota-exhausted": { status: 400, retry: NEVER },
+  // These four are 429 only with a retry-after, and 400 without one: see ruleOf.
   "rate-limited": { status: 429, retry: MAY },
   "tokens-limited": { status: 429, retry: MAY },
   "spend-limited": { status: 429, retry: MAY },

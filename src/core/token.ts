@@ -31,3 +31,14 @@ export function hashToken(token: string): string {
 function checksum(random: string): string {
   return hash("sha256", `keybearer token ${random}`, "base64url").slice(0, CHECKSUM_LENGTH);
 }
+
+/** Something that looks like a token, also in the middle of a word. */
+const TOKEN_SHAPE = /kb_[A-Za-z0-9_-]{16,}/g;
+
+export function holdsToken(text: string): boolean {
+  return text.search(TOKEN_SHAPE) !== -1;
+}
+
+export function redactTokens(text: string): string {
+  return text.replace(TOKEN_SHAPE, "[hidden]");
+}

@@ -149,7 +149,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     file: paths.tokenUses,
     clock,
     log,
-    isKnown: (hash) => snapshot().tokenByHash(hash) !== null,
+    isKnown: (hash) => snapshot().toolByToken(hash) !== null,
   });
   shutdown.add("write when tokens were last used", () => tokenUses.stop());
   const freeMemory = new FreeMemory(clock);

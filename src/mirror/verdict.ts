@@ -1,4 +1,4 @@
-/** The result of comparing the two logs, for one console row or one record. DESIGN.md section 6. */
+/** The result of comparing the two logs, for one console row or one record. docs/mirror.md explains them. */
 export type RowVerdict =
   | "matched"
   | "differs"

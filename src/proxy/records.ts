@@ -1,5 +1,6 @@
 import type { Snapshot } from "../config/snapshot.ts";
 import { isFreeOfKeyShapes, redactKeyShapes } from "../core/secret.ts";
+import { holdsToken, redactTokens } from "../core/token.ts";
 import type { CallTokens } from "../limits/estimate.ts";
 import { estimateTokens } from "../metering/estimate.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
@@ -136,7 +137,7 @@ function usedTokens(call: Call, { observed, status, end }: Outcome): UsedTokens 
   const { reading } = observed;
   if (reading === null) return NOT_KNOWN;
   // A stream of messages reports its input first and its output last. Before its end, the output is a placeholder.
-  const isCut = reading.reached === null && observed.stream === true && end === "gateway-failed";
+  const isCut = reading.reached === null && observed.stream === true && end !== "complete";
   const isIncomplete = isCut || reading.reached === false || reading.failed;
   const reported = reading.tokens;
   if (reported !== null && !isIncomplete) return { tokens: reported, from: "reported", outputIsKnown: true };
@@ -170,17 +171,14 @@ function loggableIds({ snapshot }: Call, ids: Observed["gatewayIds"]): Observed[
   return kept.length === entries.length ? ids : Object.fromEntries(kept);
 }
 
-/** A token, also in the middle of a word, where blotKeyShapes does not look. */
-const TOKEN = /kb_[A-Za-z0-9_-]{16,}/g;
 /** SQLite's own tools end a text at a NUL, and half a surrogate pair is no character. */
 const UNWRITABLE = /[\p{Cc}\p{Cs}]/gu;
 const PRINTABLE = /^[\x20-\x7e]*$/;
 
 /** A text that a client or a gateway chose, without keys, tokens and control characters. */
 function sanitizeForLog(text: string, { keys }: Snapshot, maxLength: number): string {
-  const isClean =
-    PRINTABLE.test(text) && !text.includes("kb_") && isFreeOfKeyShapes(text) && !keys.isIn(text);
+  const isClean = PRINTABLE.test(text) && !holdsToken(text) && isFreeOfKeyShapes(text) && !keys.isIn(text);
   if (isClean) return text.slice(0, maxLength);
-  const clean = redactKeyShapes(keys.redactFrom(text).replace(TOKEN, "[hidden]"));
+  const clean = redactKeyShapes(redactTokens(keys.redactFrom(text)));
   return clean.slice(0, maxLength).replace(UNWRITABLE, "\ufffd");
 }

@@ -1,5 +1,6 @@
 import { type Protocol, type Refusal, refuse } from "../core/refusal.ts";
 import { looksLikeCredential, redactCredentials, redactKeyShapes } from "../core/secret.ts";
+import { holdsToken } from "../core/token.ts";
 
 /** What a path on the data port means, before the caller is known. */
 type Route =
@@ -86,11 +87,6 @@ export function protocolOf(target: string, headers: Readonly<Record<string, unkn
 /** The path as it may be logged: ids stay, what looks like a key does not. */
 export function endpointOf(path: string): string {
   return redactKeyShapes(withoutQuery(path));
-}
-
-/** Whether a text holds something that looks like a keybearer token. */
-export function holdsToken(text: string): boolean {
-  return /kb_[A-Za-z0-9_-]{16,}/.test(text);
 }
 
 export function withoutQuery(target: string): string {

@@ -3,7 +3,7 @@ import type { Clock } from "../core/clock.ts";
 import { Secret } from "../core/secret.ts";
 import { MODELS, type Model, type ModelPrice } from "./models.ts";
 
-/** A plan group (SPEC.md section 2): a price multiplier and the models its keys may use. */
+/** A plan group: a price multiplier and the models its keys may use. */
 export interface Group {
   readonly id: number;
   readonly name: string;
@@ -13,7 +13,7 @@ export interface Group {
   enabled: boolean;
 }
 
-/** What the console's dialog asks for (SPEC.md section 2). Money in dollars, times in milliseconds UTC. */
+/** What the console's dialog asks for. Money in dollars, times in milliseconds UTC. */
 export interface NewKey {
   readonly name: string;
   /** A group's name. */
@@ -55,7 +55,7 @@ export interface SandboxKey {
   minuteRequests: number;
 }
 
-/** The console's names. SPEC.md section 3 has all but the used-up quota. */
+/** The console's names of a key's state. */
 export type KeyStatus = "active" | "disabled" | "deleted" | "expired" | "quota_exhausted";
 
 /** What one request used. `input` excludes cached tokens; `output` includes `reasoning`. */

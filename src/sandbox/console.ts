@@ -225,7 +225,7 @@ export class Console {
     return { id: USER_ID, email, username: "sandbox", role: "user", balance, status: "active" };
   }
 
-  /** sub2api's list shows whole keys. Here they are masked, because SPEC.md section 2, rule 2 shows them once. */
+  /** sub2api's list shows whole keys. Here they are masked: a key is shown once, when it is made. */
   #keyShape(key: SandboxKey): object {
     return {
       id: key.id,
@@ -241,7 +241,7 @@ export class Console {
       created_at: time(key.createdAt),
       updated_at: time(key.updatedAt),
       current_concurrency: key.inFlight,
-      // SPEC.md limits requests per minute and at once; sub2api's own limits are dollars per window.
+      // The sandbox limits requests per minute and at once; sub2api's own limits are dollars per window.
       rpm_limit: key.perMinute ?? 0,
       concurrency: key.concurrent ?? 0,
       rate_limit_5h: 0,

@@ -210,7 +210,7 @@ export class Gateway {
     }
   }
 
-  /** SPEC.md section 8. Refused requests do not count. */
+  /** Refused requests do not count. */
   #checkRateLimit(key: SandboxKey, shape: ErrorShape): GatewayError | null {
     if (key.concurrent !== null && key.inFlight >= key.concurrent) return tooManyAtOnce(shape);
     const now = this.#clock.elapsed();

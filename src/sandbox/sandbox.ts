@@ -31,7 +31,7 @@ const WEB_PAGE = `<!doctype html>
 `;
 
 /**
- * A gateway as in SPEC.md with a console like sub2api's, on its own loopback port. `keybearer run` serves it when there
+ * A gateway with a console like sub2api's, on its own loopback port. `keybearer run` serves it when there
  * is no config.yaml.
  */
 export class Sandbox {

@@ -1,5 +1,4 @@
 import { readFileSync } from "node:fs";
-import { rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { errorMessage } from "../core/errors.ts";
@@ -8,6 +7,7 @@ import { packageFolder } from "../core/version.ts";
 import { readPlist, renderPlist } from "./plist.ts";
 import {
   type Availability,
+  availability,
   type CommandResult,
   failure,
   findServiceFile,
@@ -19,6 +19,7 @@ import {
   type Plan,
   type Result,
   type RunCommand,
+  removeServiceFile,
   type ServiceFile,
   type ServiceState,
   type Step,
@@ -68,12 +69,11 @@ export class Launchd {
   }
 
   async available(): Promise<Availability> {
-    const result = await this.#launchctl("print", this.#domain);
-    if (result.missing) return { ok: false, why: "there is no launchctl here", otherwise: BY_HAND };
-    if (result.code === 0) return { ok: true };
-    const message =
-      result.code === null ? "it did not answer in time" : firstLine(result.stderr || result.stdout);
-    return { ok: false, why: `launchd has no session of yours that answers: ${message}`, otherwise: BY_HAND };
+    return availability(await this.#launchctl("print", this.#domain), {
+      program: "launchctl",
+      silent: "launchd has no session of yours that answers",
+      otherwise: BY_HAND,
+    });
   }
 
   /** Asks only the file system. */
@@ -137,11 +137,8 @@ export class Launchd {
           unwritten = notWritten(this.file, errorMessage(error));
         }
       } else if (step.kind === "remove") {
-        try {
-          await rm(step.file, { force: true });
-        } catch (error) {
-          return { ok: false, why: `${step.file} cannot be removed: ${errorMessage(error)}`, next: null };
-        }
+        const removed = await removeServiceFile(step.file);
+        if (!removed.ok) return removed;
       } else {
         const result = await this.#runStep(step.argv);
         if (!result.ok) {

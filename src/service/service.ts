@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
-import { lstat, readFile, readlink } from "node:fs/promises";
+import { lstat, readFile, readlink, rm } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { errorCode, errorMessage, hasCode } from "../core/errors.ts";
 import type { InstalledService } from "./spec.ts";
@@ -160,6 +160,26 @@ export function notWritten(file: string, why: string): Result {
     why: `${file} cannot be written: ${why}`,
     next: "fix that, then keybearer service install",
   };
+}
+
+export async function removeServiceFile(file: string): Promise<Result> {
+  try {
+    await rm(file, { force: true });
+    return { ok: true };
+  } catch (error) {
+    return { ok: false, why: `${file} cannot be removed: ${errorMessage(error)}`, next: null };
+  }
+}
+
+/** The result of a query that every manager answers. `silent`: what it means that this one does not. */
+export function availability(
+  { missing, code, stdout, stderr }: CommandResult,
+  { program, silent, otherwise }: { program: string; silent: string; otherwise: string },
+): Availability {
+  if (missing) return { ok: false, why: `there is no ${program} here`, otherwise };
+  if (code === 0) return { ok: true };
+  const message = code === null ? "it did not answer in time" : firstLine(stderr || stdout);
+  return { ok: false, why: `${silent}: ${message}`, otherwise };
 }
 
 /** what: started, stopped. */

@@ -1,11 +1,12 @@
 import { readFileSync, realpathSync } from "node:fs";
-import { rm } from "node:fs/promises";
+import { constants } from "node:os";
 import { join } from "node:path";
 import { errorMessage } from "../core/errors.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 import { packageFolder } from "../core/version.ts";
 import {
   type Availability,
+  availability,
   type CommandResult,
   failure,
   findServiceFile,
@@ -17,6 +18,7 @@ import {
   type Plan,
   type Result,
   type RunCommand,
+  removeServiceFile,
   type ServiceFile,
   type ServiceState,
   type Step,
@@ -82,15 +84,13 @@ export class Systemd {
 
   /** Judged by its answer alone: containers and root may have a user manager, and a desktop may have none. */
   async available(): Promise<Availability> {
-    const result = await this.#query("show-environment");
-    if (result.missing) return { ok: false, why: "there is no systemctl here", otherwise: BY_HAND };
-    if (result.code !== 0) {
-      const message =
-        result.code === null ? "it did not answer in time" : firstLine(result.stderr || result.stdout);
-      return { ok: false, why: `systemctl --user does not answer here: ${message}`, otherwise: BY_HAND };
-    }
+    const answer = availability(await this.#query("show-environment"), {
+      program: "systemctl",
+      silent: "systemctl --user does not answer here",
+      otherwise: BY_HAND,
+    });
     const { fault } = this.#folder;
-    return fault === null ? { ok: true } : { ok: false, why: fault, otherwise: OWN_HOME };
+    return answer.ok && fault !== null ? { ok: false, why: fault, otherwise: OWN_HOME } : answer;
   }
 
   /** Asks only the file system. */
@@ -156,11 +156,8 @@ export class Systemd {
           return notWritten(step.file, errorMessage(error));
         }
       } else if (step.kind === "remove") {
-        try {
-          await rm(step.file, { force: true });
-        } catch (error) {
-          return { ok: false, why: `${step.file} cannot be removed: ${errorMessage(error)}`, next: null };
-        }
+        const removed = await removeServiceFile(step.file);
+        if (!removed.ok) return removed;
       } else {
         const result = await this.#run(step.argv, { timeoutMs });
         if (step.must !== undefined && !(await this.#succeeded(result, step.must)))
@@ -377,24 +374,10 @@ function lastExitOf(properties: ReadonlyMap<string, string>): LastExit | null {
   const status = Number(properties.get("ExecMainStatus") ?? Number.NaN);
   if (Number.isNaN(status)) return null;
   if (how === "1") return { code: status, signal: null };
-  return how === "2" || how === "3" ? { code: null, signal: SIGNALS[status] ?? `signal ${status}` } : null;
+  if (how !== "2" && how !== "3") return null;
+  const [signal] = Object.entries(constants.signals).find(([, number]) => number === status) ?? [];
+  return { code: null, signal: signal ?? `signal ${status}` };
 }
-
-/** By number, as on Linux for every architecture that node supports. */
-const SIGNALS: Readonly<Record<number, string>> = {
-  1: "SIGHUP",
-  2: "SIGINT",
-  3: "SIGQUIT",
-  4: "SIGILL",
-  6: "SIGABRT",
-  7: "SIGBUS",
-  8: "SIGFPE",
-  9: "SIGKILL",
-  11: "SIGSEGV",
-  13: "SIGPIPE",
-  15: "SIGTERM",
-  31: "SIGSYS",
-};
 
 /** The output of `systemctl --user show-environment`: NAME=value as a shell reads it, odd characters in $'…'. */
 export function readEnvironment(text: string): Readonly<Record<string, string>> {

@@ -50,7 +50,7 @@ t.test("check of a bad file names every problem and exits 78; the key is never s
 });
 
 t.test(
-  "check of no file exits 78, and of a readable one with a key only warns when it is named",
+  "check of no file exits 78, and so does a file with a key that others can read, named or not",
   async (t) => {
     const home = await newHome(t);
     t.match(await command(t, home, ["check"]), { code: 78, stderr: /there is no / });
@@ -60,7 +60,7 @@ t.test(
     );
     chmodSync(file, 0o644);
     t.match(await command(t, home, ["check"]), { code: 78, stderr: /chmod 600/ });
-    t.match(await command(t, home, ["check", file]), { code: 0, stderr: /warning: .*\n.*chmod 600/ });
+    t.match(await command(t, home, ["check", file]), { code: 78, stderr: /others can read .*\n.*chmod 600/ });
   },
 );
 

@@ -1,5 +1,5 @@
 import t from "tap";
-import { keysInWords } from "../../src/cli/keys.ts";
+import { formatKeys } from "../../src/cli/keys.ts";
 import { consoleLines } from "../../src/cli/tools/console-line.ts";
 import { listInWords } from "../../src/cli/tools/list.ts";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
@@ -42,7 +42,7 @@ t.test(
       key({}),
       key({ ...BARE, name: "old laptop", key: null, tools: [], state: "disabled", last_used_at: null }),
     ];
-    const shownAt = (width: number) => keysInWords({ keys, problems: [] }, NOW, { width, utf8: true });
+    const shownAt = (width: number) => formatKeys({ keys, problems: [] }, NOW, { width, utf8: true });
     const shown = `name        key    state     tool
 codex       …a1b2  active    codex
   $12.40 of $50 used, 5h $1.20/$5, group coding ×1.5, expires 2027-03-31, last use 3 min ago
@@ -62,7 +62,7 @@ as the console said 12 s ago
 
 t.test("a narrow screen shortens names, leaves nothing out, and says so", async (t) => {
   const name = "the key of the laptop in the attic";
-  const shown = keysInWords({ keys: [key({ name, tools: [] })], problems: [] }, NOW, {
+  const shown = formatKeys({ keys: [key({ name, tools: [] })], problems: [] }, NOW, {
     width: 40,
     utf8: true,
   });
@@ -77,7 +77,7 @@ t.test("a narrow screen shortens names, leaves nothing out, and says so", async 
 
 t.test("only what the console calls unlimited is unlimited", async (t) => {
   const quotaOf = (more: Partial<KeyReport>) =>
-    keysInWords({ keys: [key({ ...BARE, ...more })], problems: [] }, NOW, WIDE).split("\n")[2];
+    formatKeys({ keys: [key({ ...BARE, ...more })], problems: [] }, NOW, WIDE).split("\n")[2];
   t.equal(quotaOf({}), "  quota unknown, last use 3 min ago");
   t.equal(quotaOf({ quota_used: 500_000 }), "  $0.50 used, quota unknown, last use 3 min ago");
   t.equal(quotaOf({ unlimited: true }), "  quota unlimited, last use 3 min ago");
@@ -91,7 +91,7 @@ t.test("only what the console calls unlimited is unlimited", async (t) => {
 t.test("a window with nothing left says when it returns, and an expiry whether it has passed", async (t) => {
   const window = { window: "5h", most: 5_000_000, used: 5_000_000, resets_at: NOW + 3_600_000 - 30_000 };
   const more = { windows: [window], expires_at: NOW - 86_400_000 };
-  const shown = keysInWords({ keys: [key(more)], problems: [] }, NOW, WIDE);
+  const shown = formatKeys({ keys: [key(more)], problems: [] }, NOW, WIDE);
   t.match(shown, ", 5h $5/$5 until 13:00, group coding ×1.5, expired 2026-11-14, ");
 });
 
@@ -101,7 +101,7 @@ t.test("several gateways are told apart, each with the age of what it said", asy
     key({ ...BARE, gateway: "b", name: "\u001b[2J", as_of: NOW - 3_600_000 }),
     key({ ...BARE, name: "chat", as_of: NOW - 1_200_000 }),
   ];
-  const shown = keysInWords({ keys, problems: [] }, NOW, WIDE);
+  const shown = formatKeys({ keys, problems: [] }, NOW, WIDE);
   t.match(shown, /^gateway +name +key +state +tool\nmain .*\n.*\nb +\?\[2J /);
   t.match(shown, /\nmain +chat .*\n {2}quota unknown, last use 3 min ago, as of 20 min ago\n/);
   t.match(shown, /\nmain: as the console said 12 s ago\nb: as the console said 60 min ago\n$/);
@@ -110,10 +110,10 @@ t.test("several gateways are told apart, each with the age of what it said", asy
 t.test("keys that cannot be listed are said so, and no console is told how to have one", async (t) => {
   const problems = [{ gateway: "b", why: "nobody is logged in", next: "keybearer mirror login b" }];
   t.match(
-    keysInWords({ keys: [key({})], problems }, NOW, WIDE),
+    formatKeys({ keys: [key({})], problems }, NOW, WIDE),
     /\nb: its keys cannot be listed: nobody is logged in → keybearer mirror login b\n$/,
   );
-  t.match(keysInWords({ keys: [], problems: [] }, NOW, WIDE), /no console is mirrored/);
+  t.match(formatKeys({ keys: [], problems: [] }, NOW, WIDE), /no console is mirrored/);
 });
 
 t.test("keys prints what the daemon says, and fails where nothing could be listed", async (t) => {

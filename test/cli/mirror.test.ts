@@ -4,7 +4,7 @@ import { keysCommand } from "../../src/cli/keys.ts";
 import { mirrorCommand } from "../../src/cli/mirror/command.ts";
 import { comparedInWords, diffInWords } from "../../src/cli/mirror/diff.ts";
 import { mirrorInWords } from "../../src/cli/mirror/report.ts";
-import { inWords as statusInWords } from "../../src/cli/status.ts";
+import { formatStatus as statusInWords } from "../../src/cli/status.ts";
 import { textWidth } from "../../src/cli/ui/text.ts";
 import type { Status } from "../../src/control/status.ts";
 import type { ModelFactor } from "../../src/mirror/report/shape.ts";

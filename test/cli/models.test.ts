@@ -1,5 +1,5 @@
 import t from "tap";
-import { modelsInWords } from "../../src/cli/models.ts";
+import { formatModels } from "../../src/cli/models.ts";
 import { askDaemon } from "../../src/control/client.ts";
 import type { ToolModels } from "../../src/doctor/models.ts";
 import { failingNames } from "../../src/doctor/models.ts";
@@ -90,7 +90,7 @@ t.test("names in use come first, then those that stand in the list only with a d
 
 t.test("tools that see the same stand together", async (t) => {
   t.equal(
-    modelsInWords([listOf({}), listOf({ tool: "chat", key: "…c3d4" })], SCREEN),
+    formatModels([listOf({}), listOf({ tool: "chat", key: "…c3d4" })], SCREEN),
     `codex (key …a1b2) and chat (key …c3d4): gateway main
 model      input/M  output/M
 gpt-5.1      $1.25       $10
@@ -106,7 +106,7 @@ t.test("multiplier, group, failing names and problems are told within 80 columns
     { name: "gpt-5", requests: 12, answered: 0, in_config: true, instead: ["gpt-5.1", "gpt-5-2025-08-07"] },
   ];
   const why = "incomplete key: the gateway does not know it (401: Invalid API key)";
-  const shown = modelsInWords(
+  const shown = formatModels(
     [
       listOf({ group: "coding", multiplier: 1.5, models: [model, { ...own, in_group: false }], failing }),
       listOf({ tool: "chat", models: [], problem: { cause: "incomplete-key", why, next: "copy it whole" } }),

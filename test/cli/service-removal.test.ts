@@ -21,19 +21,19 @@ const onLinux = { skip: process.platform === "linux" ? false : "systemd is Linux
 const CONFIG =
   "listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: { key: sk-removal-0123456789 } }\n";
 
-interface Said {
+interface Output {
   readonly code: number;
   readonly stdout: string;
   readonly stderr: string;
 }
 
 /** What a command prints without a terminal. */
-async function printed(work: () => Promise<void>): Promise<Said> {
+async function printed(work: () => Promise<void>): Promise<Output> {
   const { stdout, stderr, stdin } = process;
   const kept = { out: stdout.write, err: stderr.write, tty: stdin.isTTY };
-  const said = { stdout: "", stderr: "" };
+  const output = { stdout: "", stderr: "" };
   const into = (name: "stdout" | "stderr") => (text: string | Uint8Array) => {
-    said[name] += String(text);
+    output[name] += String(text);
     return true;
   };
   Object.assign(stdout, { write: into("stdout") });
@@ -42,7 +42,7 @@ async function printed(work: () => Promise<void>): Promise<Said> {
   process.exitCode = undefined;
   try {
     await work();
-    return { ...said, code: Number(process.exitCode ?? 0) };
+    return { ...output, code: Number(process.exitCode ?? 0) };
   } finally {
     process.exitCode = undefined;
     Object.assign(stdout, { write: kept.out });
@@ -203,7 +203,7 @@ t.test("under launchd, the log is the service's own, whatever this shell's varia
   const run: ContextOptions["run"] = async (argv, options) => {
     if (argv[0] !== "tail") return launchctl.run(argv, options);
     tailed.push(argv.at(-1));
-    options?.onLine?.("said");
+    options?.onLine?.("a line");
     return { code: 0, stdout: "", stderr: "", missing: false };
   };
   const paths = findPaths({ env: { KEYBEARER_HOME: own }, home });
@@ -213,8 +213,8 @@ t.test("under launchd, the log is the service's own, whatever this shell's varia
   put(agents, "com.keybearer.plist");
   const template = readFileSync(join(ROOT, "service/com.keybearer.plist"), "utf8");
   writeFileSync(join(agents, "com.keybearer.plist"), renderPlist(template, spec));
-  const said = await printed(() => logs({ lines: "5" }, { env: {}, home, platform: "darwin", run }));
-  t.match(said, { code: 0, stdout: "said\n" });
+  const output = await printed(() => logs({ lines: "5" }, { env: {}, home, platform: "darwin", run }));
+  t.match(output, { code: 0, stdout: "a line\n" });
   t.same(tailed, [join(own, "state/keybearer.log")]);
 });
 
@@ -222,8 +222,8 @@ t.test("a file that keybearer did not write is left alone, with what to do", onL
   const { unit, deps, systemctl } = await prepare(t);
   put(dirname(unit), "keybearer.service");
   for (const command of [() => uninstall({}, deps()), () => restart(deps())]) {
-    const said = await printed(command);
-    t.match(said, { code: 1, stderr: /left alone: keybearer did not write it\n→ move it away \(mv / });
+    const output = await printed(command);
+    t.match(output, { code: 1, stderr: /left alone: keybearer did not write it\n→ move it away \(mv / });
   }
   t.match(await printed(() => uninstall({ dryRun: true }, deps())), {
     code: 1,

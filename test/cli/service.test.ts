@@ -8,7 +8,7 @@ import { newHome, saveConfig } from "../doubles/command.ts";
 import { startUnderTest } from "../doubles/daemon-under-test.ts";
 import { createSystemctl } from "../doubles/systemctl-script.ts";
 
-/** What is said, asked and refused. What a real manager does with it is in test/service. */
+/* What the commands print, ask and refuse. test/service shows what a real manager does with it. */
 
 const onLinux = { skip: process.platform === "linux" ? false : "systemd is Linux's" };
 const CANARY = "sk-canary-service-0123456789abcdef";
@@ -17,36 +17,36 @@ const CONFIG = `listen: localhost:0\ngateway: http://127.0.0.1:9/v1\n${TOOLS}`;
 const RUNNING = { ActiveState: "active", SubState: "running", UnitFileState: "enabled" };
 const STARTED = ["systemctl --user daemon-reload", "systemctl --user enable --now keybearer.service"];
 
-interface Said {
+interface Output {
   readonly code: number;
   readonly stdout: string;
   readonly stderr: string;
 }
 
 /**
- * As if it were typed, in this process: a dozen programs one after the other would take their time. One at a time: the
- * environment and the output are the process's own.
+ * Runs a command in this process, because starting dozens of programs is slow. One at a time, because they share the
+ * environment and the output.
  */
-function typed(words: readonly string[], env: NodeJS.ProcessEnv): Promise<Said> {
-  const said = line.then(() => typedNow(words, env));
-  line = said.catch(() => undefined);
-  return said;
+function typed(args: readonly string[], env: NodeJS.ProcessEnv): Promise<Output> {
+  const output = queue.then(() => typedNow(args, env));
+  queue = output.catch(() => undefined);
+  return output;
 }
 
-let line: Promise<unknown> = Promise.resolve();
+let queue: Promise<unknown> = Promise.resolve();
 
-/** Not by another object: the home folder is asked of the system. */
+/** In place: os.homedir() reads the real environment. */
 function become(env: NodeJS.ProcessEnv): void {
   for (const name of Object.keys(process.env)) delete process.env[name];
   Object.assign(process.env, env);
 }
 
-async function typedNow(words: readonly string[], env: NodeJS.ProcessEnv): Promise<Said> {
+async function typedNow(args: readonly string[], env: NodeJS.ProcessEnv): Promise<Output> {
   const { stdout, stderr } = process;
   const kept = { out: stdout.write, err: stderr.write, env: { ...process.env }, tty: process.stdin.isTTY };
-  const said = { stdout: "", stderr: "" };
+  const output = { stdout: "", stderr: "" };
   const into = (name: "stdout" | "stderr") => (text: string | Uint8Array) => {
-    said[name] += String(text);
+    output[name] += String(text);
     return true;
   };
   Object.assign(stdout, { write: into("stdout") });
@@ -55,8 +55,8 @@ async function typedNow(words: readonly string[], env: NodeJS.ProcessEnv): Promi
   become(env);
   process.exitCode = undefined;
   try {
-    await createProgram().parseAsync(["node", "keybearer", ...words]);
-    return { ...said, code: Number(process.exitCode ?? 0) };
+    await createProgram().parseAsync(["node", "keybearer", ...args]);
+    return { ...output, code: Number(process.exitCode ?? 0) };
   } finally {
     process.exitCode = undefined;
     become(kept.env);
@@ -74,11 +74,11 @@ async function prepare(t: Test, config: string | null = CONFIG) {
   const systemctl = await createSystemctl(folder);
   const unit = join(home, ".config/systemd/user/keybearer.service");
   const service = async (line: string, env: NodeJS.ProcessEnv = {}) => {
-    const said = await typed(["service", ...line.split(" ")], {
+    const output = await typed(["service", ...line.split(" ")], {
       ...{ ...systemctl.env, HOME: home, KEYBEARER_HOME: keybearer, ...env },
     });
-    t.notMatch(said.stdout + said.stderr, CANARY, "no key is shown");
-    return said;
+    t.notMatch(output.stdout + output.stderr, CANARY, "no key is shown");
+    return output;
   };
   const putUnit = (text: string) => {
     mkdirSync(dirname(unit), { recursive: true });
@@ -142,7 +142,7 @@ t.test(
 );
 
 t.test(
-  "one that runs by hand is not taken over; as the service it is installed and known again",
+  "a daemon that runs by hand is not taken over; the service is installed, updated and restarted",
   onLinux,
   async (t) => {
     const { systemctl, unit, service, home, keybearer, putUnit } = await prepare(t);
@@ -171,7 +171,7 @@ t.test(
     t.notMatch(text, CANARY);
     const again = await service("install");
     t.match(again, { code: 0, stdout: /is up to date; nothing was written\nit runs as pid/ });
-    t.same(systemctl.changes(), [STARTED[1]], "makes sure that it runs, and no more");
+    t.same(systemctl.changes(), [STARTED[1]], "it only makes sure that the service runs");
     putUnit(text.replace("TimeoutStopSec=20s", "TimeoutStopSec=5s"));
     const early = await typed(["doctor", "--json"], {
       ...systemctl.env,
@@ -215,7 +215,7 @@ t.test(
       code: 78,
       stderr: /limits: [\s\S]*was not restarted and still runs/,
     });
-    t.same(systemctl.changes(), [], "what works is not given up for a typing mistake");
+    t.same(systemctl.changes(), [], "a typing mistake does not stop what works");
     systemctl.state({ ActiveState: "inactive", SubState: "dead" });
     const purge = await service("uninstall --purge --yes");
     t.match(purge, { code: 75, stderr: /still runs here/ });
@@ -224,7 +224,7 @@ t.test(
 );
 
 t.test(
-  "a service that does not come up is told with its exit code and its last words",
+  "a service that does not start is reported with its exit code and its last log lines",
   onLinux,
   async (t) => {
     const { systemctl, service, unit, keybearer, home } = await prepare(t);
@@ -232,13 +232,13 @@ t.test(
     systemctl.failStarts();
     systemctl.state({ ActiveState: "failed", SubState: "failed", ExecMainCode: 1, ExecMainStatus: 69 });
     systemctl.journal(
-      '{"level":"warn","time":"2026-11-15T11:25:12.000Z","msg":"last word"}\nMain process exited\n',
+      '{"level":"warn","time":"2026-11-15T11:25:12.000Z","msg":"last line"}\nMain process exited\n',
     );
     const failed = await service("install");
     t.match(failed, { code: 69, stderr: /its port is taken by another program \(exit code 69\)/ });
-    t.match(failed.stderr, /\n {2}11:25:12 warn: last word\n {2}Main process exited\n→ keybearer doctor\n/);
+    t.match(failed.stderr, /\n {2}11:25:12 warn: last line\n {2}Main process exited\n→ keybearer doctor\n/);
     const lines = await Promise.all([service("logs"), service("logs --json -n 5"), service("logs -n x")]);
-    t.match(lines[0], { code: 0, stdout: "11:25:12 warn: last word\nMain process exited\n" });
+    t.match(lines[0], { code: 0, stdout: "11:25:12 warn: last line\nMain process exited\n" });
     t.match(lines[1]?.stdout, /^\{"level":"warn"/);
     t.equal(lines[2]?.code, 2);
     systemctl.journal("");
@@ -269,7 +269,7 @@ t.test(
 );
 
 t.test(
-  "keys that a service cannot see are told; where there is none at all, it is asked first",
+  "keys that a service cannot read are reported; without any key, install asks first",
   onLinux,
   async (t) => {
     const env = CONFIG.replace(CANARY, "env:CODEX_KEY");
@@ -298,7 +298,7 @@ t.test(
 
 const FAILED = { ActiveState: "failed", SubState: "failed", ExecMainCode: 1, ExecMainStatus: 1 };
 
-/** Installed, and down: an installation is over at once, and its unit is what is looked at. */
+/** Installed, and failed: the installation ends at once, and the test reads its unit. */
 async function prepareInstalled(t: Test) {
   const here = await prepare(t);
   here.systemctl.failStarts();
@@ -322,7 +322,7 @@ t.test("a service keeps its own files when it is repaired from any other shell",
     t.same(
       notes.map(({ id }: { id: string }) => id),
       ["node", "disabled", "failed"],
-      "what was named on purpose is no note",
+      "what the installation named needs no note",
     );
     t.equal(notes[0].next, "keybearer service install");
     const repaired = await service("install", plain);
@@ -348,11 +348,11 @@ t.test("a service keeps its own files when it is repaired from any other shell",
   });
   await service(`install --config ${usual}`, plain);
   t.match(text(), `run --config "${usual}"`);
-  t.match(text(), `KEYBEARER_HOME=${keybearer}`, "of which nothing else was said");
+  t.match(text(), `KEYBEARER_HOME=${keybearer}`, "because no other folder was named");
 });
 
 t.test(
-  "what the system does not grant is told, and a trial that fails takes nothing away",
+  "what the system does not grant is reported, and a trial that could not be made removes nothing",
   onLinux,
   async (t) => {
     const { service, text, systemctl, keybearer, home } = await prepareInstalled(t);
@@ -445,7 +445,7 @@ t.test(
 );
 
 t.test(
-  "a manager that looks elsewhere for units, and one that does not answer, are told",
+  "a manager that looks elsewhere for units, and one that does not answer, are reported",
   onLinux,
   async (t) => {
     const { home, service, systemctl, unit } = await prepare(t);
@@ -517,5 +517,17 @@ t.test("a service that another program manages is recognized and left alone", on
   mkdirSync(dirname(unit), { recursive: true });
   symlinkSync("/nix/store/abc-home-manager-files/keybearer.service", unit);
   t.match(await service("install"), { code: 1, stderr: /Nix manages this service .*\n→ .*Home Manager/ });
+  t.same(systemctl.changes(), []);
+});
+
+t.test("a path with a line break is refused before anything is written", onLinux, async (t) => {
+  const { keybearer, service, unit, systemctl } = await prepare(t);
+  const folder = join(keybearer, "a\nExecStartPre=");
+  mkdirSync(folder, { mode: 0o700 });
+  await saveConfig(folder, CONFIG);
+  const refused = await service("install", { KEYBEARER_HOME: folder });
+  t.match(refused, { code: 1, stderr: /line break or control character[\s\S]*nothing was changed/ });
+  t.notOk(existsSync(unit));
+  t.notOk(existsSync(join(folder, "state")));
   t.same(systemctl.changes(), []);
 });

@@ -35,7 +35,7 @@ t.test("trust without a terminal exits 2 and changes nothing", async (t) => {
     const { code, stdout, stderr } = await command(t, home, ["trust", "codex"], { input });
     t.equal(code, 2);
     t.equal(stdout, "");
-    t.match(stderr, /wants a person at a terminal\. open one and type: keybearer trust codex/);
+    t.match(stderr, /needs a person at a terminal\. open one and type: keybearer trust codex/);
   }
   t.equal((await ask()).status, 400);
   t.equal(readFileSync(join(home, "state", "trust.json"), "utf8"), before);

@@ -5,7 +5,7 @@ import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { browserFor, needsFile, startBrowser } from "../../src/cli/browser.ts";
+import { browserFor, needsFile, startBrowser } from "../../src/cli/open.ts";
 import { FreeMemory } from "../../src/control/status.ts";
 import { Tail } from "../../src/control/tail.ts";
 import type { Clock } from "../../src/core/clock.ts";

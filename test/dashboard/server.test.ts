@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import { connect, createServer } from "node:net";
 import t, { type Test } from "tap";
-import { inWords as statusInWords } from "../../src/cli/status.ts";
+import { formatStatus as statusInWords } from "../../src/cli/status.ts";
 import type {
   MirrorAnswer,
   Now,

@@ -374,7 +374,7 @@ export function contextOf(day: Day, measured = day.skew): Context {
     hands_out_ids: day.ours.some(({ ids }) => ids.length > 0),
     bills_failures: false,
     socket_rows_have_ids: false,
-    unlisted: new Set(),
+    unlisted_cancels: new Set(),
     start: learnStartFit(day.offsets.map((offset) => offset - measured)) ?? UNKNOWN_START,
   };
 }

@@ -3,19 +3,18 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 
 /**
- * Programs named systemctl, systemd-run, loginctl and journalctl that write down what they were asked and answer what
- * they were told to: for what is said and refused before a real manager does anything. What a real one does is tested
- * with a real one.
+ * Programs named systemctl, systemd-run, loginctl and journalctl that record their calls and print prepared answers. They test
+ * what keybearer prints and refuses. Other tests run a real manager.
  */
 export interface SystemctlScript {
   readonly env: { readonly PATH: string };
-  /** What was asked since the last look, without those that only look. */
+  /** The calls since the last time, without queries. */
   changes(): string[];
-  /** What `systemctl --user show` answers from now on. */
+  /** What `systemctl --user show` prints from now on. */
   state(properties: Readonly<Record<string, string | number>>): void;
   /** The manager does not answer from now on. */
   silence(): void;
-  /** Starting and restarting fail from now on. */
+  /** Starts and restarts fail from now on. */
   failStarts(): void;
   variables(lines: readonly string[]): void;
   journal(text: string): void;

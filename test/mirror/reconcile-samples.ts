@@ -63,7 +63,7 @@ export function matchContext(given: Partial<Context> = {}): Context {
     bills_failures: false,
     socket_rows_have_ids: false,
     start: { later: 0, within: 500 },
-    unlisted: new Set(),
+    unlisted_cancels: new Set(),
     ...given,
   };
 }

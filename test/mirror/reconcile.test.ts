@@ -1,6 +1,6 @@
 import t from "tap";
 import type { Context, OurRequest, TheirRow } from "../../src/mirror/reconcile/context.ts";
-import { reconcile, unlistedIn } from "../../src/mirror/reconcile/reconcile.ts";
+import { reconcile, unlistedCancelsIn } from "../../src/mirror/reconcile/reconcile.ts";
 import {
   HOUR,
   left,
@@ -439,14 +439,14 @@ const PRESUMED: readonly Case[] = [
     name: "where the console does not list what was left, a row that began with it is suspected",
     ours: [left("a")],
     theirs: [row("1", began())],
-    context: { unlisted: new Set(["…a1b2|gpt-5.1|null"]) },
+    context: { unlisted_cancels: new Set(["…a1b2|gpt-5.1|null"]) },
     verdicts: { "1": "foreign" },
   },
   {
     name: "after a crash it is not known whether a stream was asked for, so that both must be listed",
     ours: [left("a", { started_at: THEN - 2 * SECOND, ended_at: null })],
     theirs: [row("1", began())],
-    context: { unlisted: new Set(["…a1b2|gpt-5.1|false"]) },
+    context: { unlisted_cancels: new Set(["…a1b2|gpt-5.1|false"]) },
     verdicts: { "1": "foreign" },
   },
   {
@@ -635,7 +635,7 @@ t.test("whether a console lists canceled requests is learned from the majority o
       row(`w${n}`, { request_id: `y${n}`, began: at(n), at: at(n) + SECOND }),
     );
   const names = (ours: number, theirs: number) => [
-    ...unlistedIn(requests(ours), rows(theirs), matchContext()),
+    ...unlistedCancelsIn(requests(ours), rows(theirs), matchContext()),
   ];
   t.same(names(10, 4), ["…a1b2|gpt-5.1|null"]);
   t.same(names(10, 5), []);

@@ -161,16 +161,16 @@ t.test("what a started service could not read is reported with what helps", asyn
 t.test("under a real user manager, a command is tried with the unit's restrictions", async (t) => {
   const manager = await startUserManager(t);
   if (manager === null) return;
-  const sh = (words: string) => `{ key: { command: [/bin/sh, -c, ${JSON.stringify(words)}] } }\n`;
+  const sh = (script: string) => `{ key: { command: [/bin/sh, -c, ${JSON.stringify(script)}] } }\n`;
   const save = (tools: string) =>
     manager.write(
       ".config/keybearer/config.yaml",
       `listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools:\n${tools}`,
     );
-  const install = async (...words: string[]) => {
+  const install = async (...args: string[]) => {
     const main = `${PACKAGE}/dist/cli/main.js`;
     const shell = { SSH_AUTH_SOCK: "/run/agent", GIVEN_KEY: CANARY };
-    const ended = await manager.run([process.execPath, main, "service", "install", ...words], shell);
+    const ended = await manager.run([process.execPath, main, "service", "install", ...args], shell);
     t.notMatch(ended.stdout + ended.stderr, CANARY, "no key is shown");
     return ended;
   };
@@ -189,11 +189,11 @@ t.test("under a real user manager, a command is tried with the unit's restrictio
   t.match(none.stderr, /nothing was changed/);
   t.notOk(existsSync(join(manager.homeOutside, UNIT)));
 
-  // Word for word, in the daemon's folder, without the keys of others.
+  // With exact arguments, in the daemon's folder, without the keys of others.
   await manager.systemctl("set-environment", `GIVEN_KEY=${CANARY}`);
-  const words =
+  const script =
     'test "$0/$1" = \'50%h/$HOME\' && test "$PWD" = / && test -z "$GIVEN_KEY" && echo "sk-$(id -u)-0123456"';
-  const exact = `  exact: { key: { command: [/bin/sh, -c, ${JSON.stringify(words)}, "50%h", "$HOME"] } }\n`;
+  const exact = `  exact: { key: { command: [/bin/sh, -c, ${JSON.stringify(script)}, "50%h", "$HOME"] } }\n`;
   await save(`${cache}${exact}  given: { key: env:GIVEN_KEY }\n`);
   await manager.write(`${UNIT}.d/cache.conf`, "[Service]\nReadWritePaths=%h/.cache\n");
   const first = await install();

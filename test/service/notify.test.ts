@@ -35,7 +35,7 @@ const RECEIVER = `
   while (defined(recv($socket, my $text, 65536, 0))) { print unpack("H*", $text), "\\n"; }
 `;
 
-/** What is missing here for a real message to a real socket, in words; null when nothing is. */
+/** What is missing here for a real message to a real socket; null: nothing. */
 function cannotNotify(): string | null {
   if (!existsSync("/usr/bin/systemd-notify")) return "there is no systemd-notify";
   return spawnSync("perl", ["-e", "use Socket"]).status === 0 ? null : "there is no perl";
@@ -97,7 +97,7 @@ t.test("without a manager nothing is sent and nothing fails", async (t) => {
   for (const address of [undefined, "", "vsock:2:1234", "relative", "/"]) {
     const troubles: string[] = [];
     const env: NodeJS.ProcessEnv = { WATCHDOG_USEC: "2000", ...(address === undefined ? {} : bare(address)) };
-    const deps = { programs: ["/bin/false"], onTrouble: (words: string) => void troubles.push(words) };
+    const deps = { programs: ["/bin/false"], onTrouble: (message: string) => void troubles.push(message) };
     const notify = new Notify(env, process.pid, deps);
     await notify.ready("serving");
     void notify.watch(async () => t.fail("no manager asked for it") as never);
@@ -109,7 +109,7 @@ t.test("without a manager nothing is sent and nothing fails", async (t) => {
 
 t.test("a manager that cannot be notified is reported, and nothing waits for it", async (t) => {
   const troubles: string[] = [];
-  const onTrouble = (words: string) => void troubles.push(words);
+  const onTrouble = (message: string) => void troubles.push(message);
   for (const programs of [["/no/such/program", "/nor/this"], ["/no/such/program", "/bin/false"], ["/etc"]]) {
     await new Notify(bare("/nowhere"), process.pid, { programs, onTrouble }).ready("serving");
   }
@@ -130,7 +130,7 @@ t.test("a READY that was lost is repeated soon, and so is a health check that fa
     mode: 0o700,
   });
   const troubles: string[] = [];
-  const deps = { programs: [program], onTrouble: (words: string) => void troubles.push(words) };
+  const deps = { programs: [program], onTrouble: (message: string) => void troubles.push(message) };
   // The interval is a minute: what comes sooner is a retry.
   const notify = new Notify(bare(socket.address, { WATCHDOG_USEC: "120000000" }), process.pid, deps);
   void notify.ready("lost");
@@ -174,9 +174,9 @@ t.test("a daemon that hangs differs from one that cannot be reached", async (t) 
     createServer((socket) => void socket.destroy()),
   );
   const gone = createServer();
-  const nobody = await listening(t, gone);
-  await new Promise((closed) => gone.close(closed));
-  const asked = await probeHealth([healthy, wrong, mute, full, nobody], 300);
+  const closed = await listening(t, gone);
+  await new Promise((done) => gone.close(done));
+  const asked = await probeHealth([healthy, wrong, mute, full, closed], 300);
   t.same(asked, ["ok", "silent", "silent", "unreachable", "refused"]);
   t.ok(await isHealthy([healthy], 2000));
   t.notOk(await isHealthy([healthy, full], 2000));
@@ -201,7 +201,7 @@ t.test("a daemon that hangs differs from one that cannot be reached", async (t) 
 t.test("the watchdog gets a message only while the daemon answers", LIVE, async (t) => {
   const socket = await openNotifySocket(t, await newHome(t));
   const troubles: string[] = [];
-  const deps = { onTrouble: (words: string) => void troubles.push(words) };
+  const deps = { onTrouble: (message: string) => void troubles.push(message) };
   let alive: "ok" | "silent" | "broken" = "ok";
   let checks = 0;
   const check = async () => {
@@ -231,12 +231,12 @@ t.test("the watchdog gets a message only while the daemon answers", LIVE, async 
   const end = socket.messages().length;
   t.match(socket.messages()[end - 1], /^STOPPING=1/);
   alive = "silent";
-  const said = troubles.length;
+  const reported = troubles.length;
   const other = new Notify({ ...env, ...bare(socket.address), WATCHDOG_USEC: "2000", WATCHDOG_PID: "1" }, 2);
   void other.watch(async () => t.fail("meant for another process") as never);
-  await other.failed("the last word");
+  await other.failed("the last status");
   t.equal(socket.messages().length, end + 1, "nothing after the stop");
-  t.equal(troubles.length, said);
+  t.equal(troubles.length, reported);
 });
 
 async function prepared(t: Test, more: string) {

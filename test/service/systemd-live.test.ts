@@ -39,7 +39,7 @@ async function startGateway(t: Test) {
   return { origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, keys, letGo };
 }
 
-/** Run as the person, since nobody else is served. */
+/** Run as the user, because keybearer serves nobody else. */
 const ASK = `
   const [url, token] = process.argv.slice(1);
   const answer = await fetch(url, { headers: { authorization: "Bearer " + token } });
@@ -50,7 +50,9 @@ async function prepare(t: Test) {
   const manager = await startUserManager(t);
   if (manager === null) return null;
   const gateway = await startGateway(t);
-  const [port, key, { token, hash }] = [await freePort(), canaryKey(), freshToken()];
+  const port = await freePort();
+  const key = canaryKey();
+  const { token, hash } = freshToken();
   const url = `http://127.0.0.1:${port}`;
   const config = (more = "") =>
     `listen: localhost:${port}\ngateway: ${gateway.origin}/v1\ntools: { codex: { key: "file:~/codex.key", token: "${hash}"${more} } }\n`;
@@ -64,9 +66,9 @@ async function prepare(t: Test) {
   return {
     ...{ manager, gateway, port, url, key, token, config, printed },
     file: join(manager.homeOutside, FILE),
-    service: async (...words: readonly string[]) =>
-      keep(await manager.run([process.execPath, `${PACKAGE}/dist/cli/main.js`, "service", ...words])),
-    systemctl: async (...words: readonly string[]) => keep(await manager.systemctl(...words)),
+    service: async (...args: readonly string[]) =>
+      keep(await manager.run([process.execPath, `${PACKAGE}/dist/cli/main.js`, "service", ...args])),
+    systemctl: async (...args: readonly string[]) => keep(await manager.systemctl(...args)),
     show: (...names: readonly string[]) => manager.show(UNIT, ...names),
     pid: async () => Number((await manager.show(UNIT, "MainPID")).MainPID),
     save: (text: string) => manager.write(".config/keybearer/config.yaml", text),
@@ -82,7 +84,7 @@ async function prepare(t: Test) {
   };
 }
 
-t.test("against a real user manager, as a person without privileges", async (t) => {
+t.test("against a real user manager, as a user without privileges", async (t) => {
   const here = await prepare(t);
   if (here === null) return;
   const { manager, gateway, key, service, systemctl, show, pid, save, config, answers, ask, file } = here;
@@ -114,16 +116,16 @@ t.test("against a real user manager, as a person without privileges", async (t) 
     t.notOk((await show("Environment")).Environment?.includes("NODE_OPTIONS"));
   });
 
-  await t.test("the unit is clean for systemd-analyze, and not exposed more than 4.0", async (t) => {
+  await t.test("systemd-analyze accepts the unit, with an exposure of at most 4.0", async (t) => {
     const verified = await manager.run(["systemd-analyze", "--user", "verify", join(manager.home, FILE)]);
-    t.same({ code: verified.code, said: verified.stdout + verified.stderr }, { code: 0, said: "" });
+    t.same({ code: verified.code, output: verified.stdout + verified.stderr }, { code: 0, output: "" });
     const judged = await manager.run(["systemd-analyze", "--user", "--no-pager", "security", UNIT]);
     const [, score = "99"] = /Overall exposure level for \S+: ([\d.]+)/.exec(judged.stdout) ?? [];
     t.comment(`systemd-analyze security: ${score}`);
     t.ok(Number(score) <= 4, `exposure ${score}`);
   });
 
-  await t.test("what it may not do is not only written down", async (t) => {
+  await t.test("the kernel enforces the restrictions", async (t) => {
     const status = readFileSync(`/proc/${await outside(here)}/status`, "utf8");
     t.match(status, /^NoNewPrivs:\t1$/m);
     t.match(status, /^Seccomp:\t2$/m);
@@ -134,15 +136,15 @@ t.test("against a real user manager, as a person without privileges", async (t) 
     t.match(mounts, / \/usr ro|^\S+ \S+ \S+ \S+ \/ ro/m, "the system is read-only for it");
   });
 
-  await t.test("status says so, in words and for programs", async (t) => {
-    const words = await service("status");
-    t.equal(words.code, 0, words.stderr);
-    t.match(words.stdout, /active \(running\), pid \d+/);
+  await t.test("status shows it to people and to programs", async (t) => {
+    const shown = await service("status");
+    t.equal(shown.code, 0, shown.stderr);
+    t.match(shown.stdout, /active \(running\), pid \d+/);
     const json = JSON.parse((await service("status", "--json")).stdout);
     t.match(json, { serving: true, active: "running", enabled: true, pid: await pid(), notes: [] });
   });
 
-  await t.test("installed twice, it is the same one that runs", async (t) => {
+  await t.test("a second installation leaves the process alone", async (t) => {
     const before = await pid();
     const { code, stdout } = await service("install");
     t.equal(code, 0);
@@ -191,8 +193,9 @@ t.test("against a real user manager, as a person without privileges", async (t) 
     t.ok(await answers());
   });
 
-  await t.test("a unit of an older format is written anew; one that is not ours is left alone", async (t) => {
-    const [before, now] = [await pid(), readFileSync(file, "utf8")];
+  await t.test("a unit of an older format is updated; one that is not ours is left alone", async (t) => {
+    const before = await pid();
+    const now = readFileSync(file, "utf8");
     here.printed.push(now);
     await manager.write(FILE, now.replace("keybearer unit 1", "keybearer unit 0").replace("UMask=0077", ""));
     const { code, stdout } = await service("install");
@@ -210,7 +213,7 @@ t.test("against a real user manager, as a person without privileges", async (t) 
     t.ok(await answers(), "all the while it serves");
   });
 
-  await t.test("one that hangs is killed by the watchdog and started again", async (t) => {
+  await t.test("the watchdog kills a daemon that hangs, and it starts again", async (t) => {
     await manager.write(`${FILE}.d/soon.conf`, "[Service]\nWatchdogSec=5s\n");
     await systemctl("daemon-reload");
     await systemctl("restart", UNIT);
@@ -220,17 +223,18 @@ t.test("against a real user manager, as a person without privileges", async (t) 
       const stopped = await systemctl("kill", "--signal=STOP", "--kill-whom=main", UNIT);
       return stopped.code === 0 && isStopped(await outside(here).catch(() => 0));
     });
-    const [before, said] = [await pid(), await timeouts()];
+    const before = await pid();
+    const earlier = await timeouts();
     await until("another one answers", async () => (await pid()) !== before && (await answers()));
-    t.ok((await timeouts()) > said, "the watchdog was it");
+    t.ok((await timeouts()) > earlier, "the watchdog did it");
     t.not((await show("NRestarts")).NRestarts, "0");
     rmSync(`${file}.d`, { recursive: true });
     await systemctl("daemon-reload");
-    // The running one was told of five seconds.
+    // The running daemon still has the five seconds.
     t.equal((await systemctl("restart", UNIT)).code, 0);
   });
 
-  await t.test("a broken config.yaml does not take a running one down", async (t) => {
+  await t.test("a broken config.yaml does not stop a running service", async (t) => {
     const before = await pid();
     await save("tools: [");
     const { code, stderr } = await service("restart");
@@ -239,7 +243,7 @@ t.test("against a real user manager, as a person without privileges", async (t) 
     t.ok(await answers());
   });
 
-  await t.test("started with one, it fails with 78 and is not started again", async (t) => {
+  await t.test("started with a broken config.yaml, it fails with 78 and is not restarted", async (t) => {
     t.not((await systemctl("restart", UNIT)).code, 0);
     // One that is to be started again would be activating (auto-restart).
     const state = { ActiveState: "failed", SubState: "failed", Result: "exit-code" };
@@ -255,7 +259,7 @@ t.test("against a real user manager, as a person without privileges", async (t) 
     t.equal((await ask()).status, 200);
   });
 
-  await t.test("a state folder that is gone is told, and made again by restart", async (t) => {
+  await t.test("a missing state folder is reported, and restart creates it", async (t) => {
     await systemctl("stop", UNIT);
     rmSync(join(manager.homeOutside, ".local/state/keybearer"), { recursive: true });
     t.not((await systemctl("start", UNIT)).code, 0);
@@ -268,25 +272,28 @@ t.test("against a real user manager, as a person without privileges", async (t) 
     t.equal((await ask()).status, 200);
   });
 
-  await t.test("a process: that came after the installation is seen, and mended by the next", async (t) => {
-    await save(config(", process: /usr/bin/true"));
-    const blind = JSON.parse((await service("status", "--json")).stdout);
-    t.match(blind, { namespaces: true, notes: [{ id: "process", next: "keybearer service install" }] });
-    const mended = await service("install");
-    t.equal(mended.code, 0, mended.stdout + mended.stderr);
-    t.match(await show("PrivateUsers"), { PrivateUsers: "no" });
-    const seeing = JSON.parse((await service("status", "--json")).stdout);
-    t.match(seeing, { serving: true, namespaces: false, notes: [] });
-    await save(config());
-  });
+  await t.test(
+    "a process: that was added after the installation is reported, and the next installation fixes it",
+    async (t) => {
+      await save(config(", process: /usr/bin/true"));
+      const blind = JSON.parse((await service("status", "--json")).stdout);
+      t.match(blind, { namespaces: true, notes: [{ id: "process", next: "keybearer service install" }] });
+      const repaired = await service("install");
+      t.equal(repaired.code, 0, repaired.stdout + repaired.stderr);
+      t.match(await show("PrivateUsers"), { PrivateUsers: "no" });
+      const seeing = JSON.parse((await service("status", "--json")).stdout);
+      t.match(seeing, { serving: true, namespaces: false, notes: [] });
+      await save(config());
+    },
+  );
 
-  await t.test("logs shows what the journal has of it", async (t) => {
+  await t.test("logs shows the journal", async (t) => {
     const { code, stdout, stderr } = await service("logs", "--lines", "200");
     t.equal(code, 0, stderr);
     t.match(stdout, /\/v1\/slow/);
   });
 
-  await t.test("uninstall leaves nothing but what is the person's", async (t) => {
+  await t.test("uninstall leaves only the user's own files", async (t) => {
     const process = await outside(here);
     const { code, stdout, stderr } = await service("uninstall");
     t.equal(code, 0, stdout + stderr);
@@ -306,30 +313,27 @@ t.test("against a real user manager, as a person without privileges", async (t) 
     t.equal((await service("uninstall")).code, 0, "once more is no mistake");
   });
 
-  await t.test(
-    "copied by hand as service/README.md says, it is watched and restarted the same",
-    async (t) => {
-      const template = readFileSync(join(ROOT, "service", "keybearer.service"), "utf8");
-      const main = "/usr/local/lib/node_modules/keybearer/dist/cli/main.js";
-      const unit = template
-        .replace('"/usr/bin/node"', `"${process.execPath}"`)
-        .replace(main, `${PACKAGE}/dist/cli/main.js`);
-      await manager.write(FILE, unit);
-      await systemctl("daemon-reload");
-      const { code, stderr } = await systemctl("enable", "--now", UNIT);
-      t.equal(code, 0, stderr);
-      const status = await service("status", "--json");
-      t.equal(status.code, 0, status.stdout + status.stderr);
-      t.match(JSON.parse(status.stdout), { serving: true, pid: await pid(), notes: [] });
-      const before = await pid();
-      const restarted = await service("restart");
-      t.equal(restarted.code, 0, restarted.stdout + restarted.stderr);
-      t.not(await pid(), before);
-      t.ok(await answers());
-    },
-  );
+  await t.test("a unit that was copied by hand, as service/README.md says, works the same", async (t) => {
+    const template = readFileSync(join(ROOT, "service", "keybearer.service"), "utf8");
+    const main = "/usr/local/lib/node_modules/keybearer/dist/cli/main.js";
+    const unit = template
+      .replace('"/usr/bin/node"', `"${process.execPath}"`)
+      .replace(main, `${PACKAGE}/dist/cli/main.js`);
+    await manager.write(FILE, unit);
+    await systemctl("daemon-reload");
+    const { code, stderr } = await systemctl("enable", "--now", UNIT);
+    t.equal(code, 0, stderr);
+    const status = await service("status", "--json");
+    t.equal(status.code, 0, status.stdout + status.stderr);
+    t.match(JSON.parse(status.stdout), { serving: true, pid: await pid(), notes: [] });
+    const before = await pid();
+    const restarted = await service("restart");
+    t.equal(restarted.code, 0, restarted.stdout + restarted.stderr);
+    t.not(await pid(), before);
+    t.ok(await answers());
+  });
 
-  await t.test("a config folder that is root's is as good in the service as in the shell", async (t) => {
+  await t.test("a config folder that belongs to root works in the service as in the shell", async (t) => {
     const folder = join(manager.homeOutside, ".config/keybearer");
     chownSync(folder, 0, 0);
     chmodSync(folder, 0o755);

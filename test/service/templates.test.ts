@@ -59,7 +59,7 @@ function installed({ writable: _, ...spec }: ServiceSpec, logFile: string | null
 
 const directives = (text: string) => text.split("\n").filter((line) => /^[A-Z]/.test(line));
 
-t.test("a unit says what it starts, and is read back", async (t) => {
+t.test("a unit contains what it starts, and is read back", async (t) => {
   const text = renderUnit(UNIT, SPEC);
   t.equal(text.split("\n")[0], `# keybearer unit ${FORMAT}`);
   t.match(
@@ -76,7 +76,7 @@ t.test("a unit says what it starts, and is read back", async (t) => {
   t.equal(renderUnit(text, SPEC), text, "and an installed one is a template as good");
 });
 
-t.test("odd paths are escaped as systemd reads them, and come back as they were", async (t) => {
+t.test("odd paths are escaped as systemd reads them, and are read back unchanged", async (t) => {
   const text = renderUnit(UNIT, ODD_SPEC);
   t.same(readUnit(text, SPECIFIERS), installed(ODD_SPEC, null));
   t.equal(directives(text).length, directives(UNIT).length + 3, "only its three variables are lines more");
@@ -167,7 +167,7 @@ t.test("the unit promises what the daemon relies on", async (t) => {
   t.ok(Number(/^WatchdogSec=(\d+)s$/m.exec(UNIT)?.[1]) >= 20, "wakes the daemon no more than once in 10 s");
 });
 
-t.test("a unit that is not ours is not taken for ours", async (t) => {
+t.test("a unit that keybearer did not write is recognized", async (t) => {
   const ours = renderUnit(UNIT, SPEC);
   for (const text of [
     "",
@@ -202,7 +202,7 @@ t.test("each template has what an installation fills in exactly once", async (t)
     t.equal(count(PLIST, new RegExp(`<key>${key}</key>\\s*<(?:string|array|integer)>`, "g")), 1, key);
 });
 
-t.test("an agent says what it starts, and is read back", async (t) => {
+t.test("a property list contains what it starts, and is read back", async (t) => {
   for (const spec of [SPEC, ODD_SPEC]) {
     const expected = installed({ ...spec, namespaces: false }, spec.logFile);
     t.same(readPlist(renderPlist(PLIST, spec)), expected);
@@ -215,7 +215,7 @@ t.test("an agent says what it starts, and is read back", async (t) => {
 const NO_PLISTUTIL =
   spawnSync("plistutil", ["--version"]).error !== undefined && "there is no plistutil here (libplist-utils)";
 
-t.test("a property list program reads the agent, odd paths and all", { skip: NO_PLISTUTIL }, async (t) => {
+t.test("plistutil reads the property list, odd paths included", { skip: NO_PLISTUTIL }, async (t) => {
   const home = await newHome(t);
   for (const [name, text] of Object.entries({
     template: PLIST,
@@ -240,7 +240,7 @@ t.test("a property list program reads the agent, odd paths and all", { skip: NO_
   }
 });
 
-t.test("the specification finds what the command line finds, and takes no secret along", async (t) => {
+t.test("the service finds the files that the command line finds, and gets no secret", async (t) => {
   const env = {
     HOME: "/home/ann",
     XDG_STATE_HOME: "/data/state",

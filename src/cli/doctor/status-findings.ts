@@ -2,9 +2,9 @@ import type { GatewayStatus, Status, UsageStatus } from "../../control/status.ts
 import type { LimitStatus, ToolStatus } from "../../control/tool-status.ts";
 import { aboutTool, type Finding } from "../../doctor/findings.ts";
 import type { Alarm, ConsoleStatus } from "../../mirror/report/shape.ts";
-import { failingInWords } from "../gateway-lines.ts";
 import { alarmSentence, alarmWord, remedyInWords } from "../mirror/alarm-words.ts";
 import { kindInWords, lastSync, trouble } from "../mirror/headline.ts";
+import { describeFailure } from "../status.ts";
 import { nameOf, whenInWords } from "../tools/limit-lines.ts";
 
 /** What only the running daemon knows: failing gateways, limits, the usage log, the mirror and its alarms. */
@@ -19,7 +19,7 @@ export function statusFindings({ gateways, tools, usage, consoles = [] }: Status
 
 /** Only a warning: whether the gateway answers now is what doctor's own probe finds out. */
 function gatewayFindings(gateway: GatewayStatus, now: number): Finding[] {
-  const failing = failingInWords(gateway, now);
+  const failing = describeFailure(gateway, now);
   if (failing === null) return [];
   const what = `by the last requests of its tools: ${failing}`;
   return [{ id: "gateway", level: "warning", about: `gateway ${gateway.name}`, what, next: null }];

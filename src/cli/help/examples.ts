@@ -1,15 +1,15 @@
-/** What a command's help shows beside its options. */
-export interface Shown {
-  /** For the list of commands; where left out, the description is short enough. */
+interface CommandExamples {
+  /** For the list of commands, if the description is too long for it. */
   readonly summary?: string;
+  /** Empty if the command's own description has them. */
   readonly examples: readonly string[];
 }
 
 /**
- * By what is typed after `keybearer`. Where a command shows its own examples, between other words, none are here.
- * Lines of 78 columns at most, and few enough that the help stays on a screen of 24 lines.
+ * What each command's help shows beside its options, by what is typed after `keybearer`. At most 78 columns wide, and few
+ * enough lines that the help fits a terminal of 24.
  */
-export const SHOWN: Readonly<Record<string, Shown>> = {
+export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   run: {
     summary: "serve in the foreground; without config.yaml: the sandbox",
     examples: ["keybearer run", "keybearer run --config ./config.yaml"],
@@ -30,6 +30,10 @@ export const SHOWN: Readonly<Record<string, Shown>> = {
   },
   "tools tokens": { examples: ["keybearer tools tokens codex", "keybearer tools tokens codex --json"] },
   "tools revoke": { examples: ["keybearer tools revoke codex laptop"] },
+  "tools set": {
+    summary: "change settings of a tool in config.yaml",
+    examples: ["keybearer tools set codex limits.spend=5/day,60/month", "keybearer tools set codex quota="],
+  },
   "tools disable": {
     summary: "refuse a tool's requests from the next one on",
     examples: ["keybearer tools disable codex", "keybearer tools disable codex --now"],
@@ -51,6 +55,11 @@ export const SHOWN: Readonly<Record<string, Shown>> = {
     summary: "the settings that point a client at keybearer",
     examples: ["keybearer use claude-code --write", "keybearer use scripts --for openai-python --new-token"],
   },
+  gateways: {
+    examples: ["keybearer gateways", "keybearer gateways add work https://gateway.example.com/v1"],
+  },
+  "gateways list": { examples: ["keybearer gateways", "keybearer gateways list --json"] },
+  "gateways add": { examples: ["keybearer gateways add work https://gateway.example.com/v1"] },
   models: {
     summary: "the models that a tool can use, and names that fail",
     examples: ["keybearer models", "keybearer models --tool codex --json"],
@@ -90,7 +99,7 @@ export const SHOWN: Readonly<Record<string, Shown>> = {
     examples: ["keybearer service status", "keybearer service status --json | jq .notes"],
   },
   "service restart": {
-    summary: "start it anew, once its requests have finished",
+    summary: "restart it, once its requests have finished",
     examples: ["keybearer check && keybearer service restart"],
   },
   "service logs": { examples: ["keybearer service logs -f", "keybearer service logs -n 200 --json"] },

@@ -1,87 +1,122 @@
 import { Command } from "commander";
+import { version } from "../../core/version.ts";
 import { screenOf } from "../ui/terminal.ts";
 import { printableLines, wrap } from "../ui/text.ts";
-import { SHOWN } from "./examples.ts";
+import { EXAMPLES } from "./examples.ts";
 
-/** Gives every command of the program its examples, and words for those who typed it wrong. */
-export function withHelp(program: Command): Command {
-  program.helpCommand(false).addCommand(helpCommand(program), { hidden: true });
-  dress(program, []);
+/** Commander wraps everything but this text. The first page fits a terminal of 24 lines and 80 columns. */
+const FOOTER = `
+exit codes: 0 fine, 1 failed, 2 usage, 69 port taken, 75 runs already, 78 config
+more: keybearer help <command>. config: $KEYBEARER_HOME or ~/.config/keybearer`;
+
+/** The program with these commands, their help, and advice for mistyped ones. */
+export function programWith(commands: readonly Command[], hidden: readonly Command[] = []): Command {
+  const program = new Command("keybearer")
+    .description("keeps your model gateway keys in one place; tools call localhost instead")
+    .version(version(), "-V, --version", "print the version")
+    .addHelpText("after", FOOTER)
+    // Options after a command belong to it: `usage` and `usage export` have options of the same names.
+    .enablePositionalOptions()
+    .helpCommand(false);
+  for (const command of commands) program.addCommand(command);
+  for (const command of hidden) program.addCommand(command, { hidden: true });
+  program.addCommand(helpCommand(program), { hidden: true });
+  addHelp(program, []);
   return program;
 }
 
-function dress(command: Command, path: readonly string[]): void {
-  const name = path.join(" ");
-  const { summary, examples } = SHOWN[name] ?? { examples: [] };
+function addHelp(command: Command, path: readonly string[]): void {
+  const { summary, examples } = EXAMPLES[path.join(" ")] ?? { examples: [] };
   if (summary !== undefined) command.summary(summary);
   if (examples.length > 0)
-    command.addHelpText("after", `\n${examples.map((each) => `  ${each}`).join("\n")}`);
+    command.addHelpText("after", `\n${examples.map((example) => `  ${example}`).join("\n")}`);
   command
     .exitOverride()
     .helpOption("-h, --help", "print this help")
     .configureHelp({
       showGlobalOptions: false,
-      // A list is read for its names: what each takes stands in its own help.
+      // A list is read for its names; the arguments are in each command's own help.
       subcommandTerm: (inner) => inner.name(),
       visibleCommands: (outer) => outer.commands.filter((inner) => !isHidden(inner)),
-      // Whoever reads this has just typed --help; a screen has 24 lines. The version stays at the end of the first page.
+      // --help itself is left out, and the first page has no room for options.
       visibleOptions: (outer) => (outer.parent === null ? [] : outer.options.filter(({ hidden }) => !hidden)),
     })
     .showSuggestionAfterError(true)
-    .configureOutput({ outputError: (text, write) => write(wrongUsage(text, command)) });
-  for (const inner of command.commands) if (!isHidden(inner)) dress(inner, [...path, inner.name()]);
+    .configureOutput({ outputError: (text, write) => write(usageError(text, command)) });
+  for (const inner of command.commands) if (!isHidden(inner)) addHelp(inner, [...path, inner.name()]);
 }
 
 /**
- * What is wrong, and the right form. `tools tokn` goes to the command that `tools` alone means, which takes no argument:
- * "too many arguments for 'list'" would be about a word that nobody typed.
+ * What is wrong, and the right form. `tools tokn` reaches the default command of `tools`, which takes no argument; commander's
+ * "too many arguments for 'list'" would be about a word that was not typed.
  */
-function wrongUsage(text: string, command: Command): string {
+function usageError(text: string, command: Command): string {
   const { parent } = command;
   const group = command.commands.length > 0 ? command : parent?.parent ? parent : null;
   const typed = group?.args[0];
-  const listed = group?.commands.map((inner) => inner.name()) ?? [];
-  const unknown = text.includes("too many arguments") && typed !== undefined && !listed.includes(typed);
-  const words = unknown
-    ? `error: unknown command '${typed}'. there are: ${listed.join(", ")}`
-    : text.trimEnd();
-  const path = pathOf(unknown && group !== null ? group : command);
-  const right = path === "keybearer" ? "" : `\nusage: ${path} ${command.usage()}`.trimEnd();
+  const known = group?.commands.map((inner) => inner.name()) ?? [];
+  const meant = parent === null ? meantCommand(command, command.args[0]) : null;
+  const isUnknown = text.includes("too many arguments") && typed !== undefined && !known.includes(typed);
+  const path = pathOf(isUnknown && group !== null ? group : command);
+  const lines = isUnknown
+    ? [`error: unknown command '${typed}'. there are: ${known.join(", ")}`]
+    : text
+        .trimEnd()
+        .split("\n")
+        .slice(0, meant === null ? undefined : 1);
+  if (!isUnknown && path !== "keybearer") lines.push(`usage: ${path} ${command.usage()}`.trimEnd());
   const { width } = screenOf(process.env, process.stderr.columns);
-  const lines = printableLines(`${words}${unknown ? "" : right}`).split("\n");
-  const next = `→ ${path.replace("keybearer", "keybearer help")}`;
-  return `${[...lines.map((line) => wrap(line, width)), next].join("\n")}\n`;
+  const shown = lines.map((line) => wrap(line, width)).join("\n");
+  const next = meant === null ? path.replace("keybearer", "keybearer help") : `keybearer ${meant}`;
+  return `${printableLines(shown)}\n→ ${next}\n`;
+}
+
+/** Words that other programs use, and the command here. */
+const OTHER_WORDS: Readonly<Record<string, string>> = {
+  start: "run",
+  serve: "run",
+  dashboard: "open",
+  ui: "open",
+  web: "open",
+  version: "--version",
+};
+
+/** `rotate` is a command of `tools`. null: nothing here has this name. */
+function meantCommand(program: Command, typed: string | undefined): string | null {
+  if (typed === undefined || program.commands.some((command) => command.name() === typed)) return null;
+  if (Object.hasOwn(OTHER_WORDS, typed)) return OTHER_WORDS[typed] ?? null;
+  const group = program.commands.find((outer) => outer.commands.some((inner) => inner.name() === typed));
+  return group === undefined ? null : `${group.name()} ${typed}`;
 }
 
 function pathOf(command: Command): string {
   return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
 }
 
-/** Commander's own goes one step deep: `help tools add` would print the help of tools. */
+/** Commander's own help command goes one level deep: `help tools add` would print the help of tools. */
 function helpCommand(program: Command): Command {
   return new Command("help")
     .exitOverride()
     .description("print help for a command")
     .argument("[command...]", "its name, such as: tools add")
     .action((names: string[]) => {
-      const [found, wrong] = follow(program, names);
-      if (wrong === null) return found.outputHelp();
-      const known = found.commands.filter((inner) => !isHidden(inner)).map((inner) => inner.name());
-      const choice = known.length === 0 ? "" : `. there are: ${known.join(", ")}`;
-      found.error(
-        `there is no command ${[...names.slice(0, names.indexOf(wrong)), wrong].join(" ")}${choice}`,
-      );
+      let found = program;
+      for (const [index, name] of names.entries()) {
+        const inner = found.commands.find((each) => each.name() === name);
+        if (inner === undefined) return unknownCommand(found, names.slice(0, index + 1).join(" "));
+        found = inner;
+      }
+      found.outputHelp();
     });
 }
 
-function follow(command: Command, names: readonly string[]): [Command, wrong: string | null] {
-  const [first, ...rest] = names;
-  if (first === undefined) return [command, null];
-  const inner = command.commands.find((each) => each.name() === first);
-  return inner === undefined ? [command, first] : follow(inner, rest);
+function unknownCommand(parent: Command, path: string): void {
+  const known = parent.commands.filter((inner) => !isHidden(inner)).map((inner) => inner.name());
+  const choice = known.length === 0 ? "" : `. there are: ${known.join(", ")}`;
+  parent.error(`there is no command ${path}${choice}`);
 }
 
-/** Commander keeps this to itself. */
+/** Commander has no public way to ask whether a command was added as hidden. */
 export function isHidden(command: Command): boolean {
   return command.name() === "help" || command.name().startsWith("__");
 }

@@ -10,7 +10,7 @@ import { Launchd } from "../../service/launchd.ts";
 import { commandRunner, type RunCommand } from "../../service/service.ts";
 import type { InstalledService } from "../../service/spec.ts";
 import { Systemd } from "../../service/systemd.ts";
-import { fail } from "../ui/messages.ts";
+import { failNull } from "../ui/messages.ts";
 
 export type ServiceManager = Systemd | Launchd;
 
@@ -129,15 +129,11 @@ function missingMessage(config: string, usual: string): string {
 
 /** The manager, if it answers. null: the reason was printed. */
 export async function reachManager({ manager, platform }: ServiceContext): Promise<ServiceManager | null> {
-  if (manager === null) {
-    fail(
+  if (manager === null)
+    return failNull(
       `keybearer can be a service of systemd or launchd, and ${platform} has neither\nstart it by hand or with a supervisor: keybearer run`,
       EXIT.failed,
     );
-    return null;
-  }
   const answer = await manager.available();
-  if (answer.ok) return manager;
-  fail(`${answer.why}\n${answer.otherwise}`, EXIT.failed);
-  return null;
+  return answer.ok ? manager : failNull(`${answer.why}\n${answer.otherwise}`, EXIT.failed);
 }

@@ -5,15 +5,16 @@ import { EXIT } from "../../core/errors.ts";
 import { prepareFolders } from "../../core/paths.ts";
 import { version } from "../../core/version.ts";
 import { notifyFault } from "../../service/notify.ts";
-import type { Plan, ServiceFile, Step } from "../../service/service.ts";
+import type { Plan, ServiceFile, ServiceState, Step } from "../../service/service.ts";
 import { createSpec, type ServiceSpec, specFault, stableNode, stablePackage } from "../../service/spec.ts";
 import type { NamespaceTrial } from "../../service/systemd.ts";
-import { fail, notice, printText } from "../ui/messages.ts";
+import { fail, failNull, notice, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { isInteractive } from "../ui/terminal.ts";
 import { printableLines } from "../ui/text.ts";
 import {
   type ContextOptions,
+  type InstallContext,
   installContext,
   reachManager,
   type ServiceContext,
@@ -21,6 +22,7 @@ import {
 } from "./context.ts";
 import { checkSources, type SourceNote, startedNotes, usedTools } from "./key-sources.ts";
 import {
+  type Conflict,
   failNotServing,
   notStarted,
   type Start,
@@ -41,49 +43,76 @@ export interface InstallOptions {
 
 const UNCHANGED = "nothing was changed";
 
-/** Checks what would keep the service from working, writes its file, starts it, and waits until it answers. */
 export async function install(options: InstallOptions, overrides: ContextOptions = {}): Promise<void> {
   const context = await installContext({ ...overrides, config: options.config ?? overrides.config });
-  const { paths } = context;
-  const manager = options.dryRun && context.manager !== null ? context.manager : await reachManager(context);
-  if (manager === null) return;
-  if (context.missingConfig !== null) return fail(`${context.missingConfig}\n${UNCHANGED}`, EXIT.badConfig);
-  const config = await usableConfig(paths, UNCHANGED);
-  if (config === null) return;
-  const before = await manager.state();
-  if (before.file.kind === "foreign")
-    return fail(`${before.file.why}\n→ ${before.file.next}\n${UNCHANGED}`, EXIT.failed);
-  const fault = manager.kind === "systemd" ? notifyFault() : null;
-  if (fault !== null) return fail(`${fault}\n${UNCHANGED}`, EXIT.failed);
-  const conflict = await startConflict(paths, config, before);
-  if (conflict !== null && !options.dryRun)
-    return fail(`${conflict.message}\n${UNCHANGED}`, conflict.exitCode);
-  notice(...context.kept);
-  const { spec, warnings, tried } = await specFor(context, config, manager, before.file);
-  const badSpec = specFault(spec, manager.kind);
-  if (badSpec !== null) return fail(`${badSpec}\n${UNCHANGED}`, EXIT.failed);
-  notice(...warnings);
-  if (options.dryRun) {
-    if (options.verbose && tried !== null)
-      notice(`to find out what the unit may ask for, this was run: ${tried.map(quoteForShell).join(" ")}`);
-    const plan = await manager.planInstall(spec);
-    if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
-    const missing = [paths.state, paths.run].filter((folder) => !existsSync(folder));
-    printLines(missing.map((folder) => `would create the folder ${folder}`));
-    printSteps(plan.steps, options.verbose);
-    if (plan.before === "same") notice(`${manager.file} is up to date`);
-    const answer = await manager.available();
-    if (!answer.ok) notice(`it could not be installed now: ${answer.why}`);
-    if (conflict !== null) notice(`it could not be started now: ${conflict.message}`);
-    return;
-  }
+  const prepared = await prepareInstall(context, options.dryRun ?? false);
+  if (prepared === null) return;
+  if (options.dryRun) await printDryRun(context, prepared, options.verbose ?? false);
+  else await performInstall(context, prepared, options.yes ?? false);
+}
 
+interface PreparedInstall extends SpecResult {
+  readonly manager: ServiceManager;
+  readonly config: Config;
+  readonly before: ServiceState;
+  /** Only a dry run goes on with one. */
+  readonly conflict: Conflict | null;
+}
+
+/** Checks what would keep the service from starting. null: the reason was printed. */
+async function prepareInstall(context: InstallContext, dryRun: boolean): Promise<PreparedInstall | null> {
+  const { paths, missingConfig } = context;
+  // A dry run works without a manager that answers.
+  const manager = dryRun && context.manager !== null ? context.manager : await reachManager(context);
+  if (manager === null) return null;
+  if (missingConfig !== null) return failNull(`${missingConfig}\n${UNCHANGED}`, EXIT.badConfig);
+  const config = await usableConfig(paths, UNCHANGED);
+  if (config === null) return null;
+  const before = await manager.state();
+  const { file } = before;
+  if (file.kind === "foreign") return failNull(`${file.why}\n→ ${file.next}\n${UNCHANGED}`, EXIT.failed);
+  const notifier = manager.kind === "systemd" ? notifyFault() : null;
+  if (notifier !== null) return failNull(`${notifier}\n${UNCHANGED}`, EXIT.failed);
+  const conflict = await startConflict(paths, config, before);
+  if (conflict !== null && !dryRun) return failNull(`${conflict.message}\n${UNCHANGED}`, conflict.exitCode);
+  const result = await specFor(context, config, manager, file);
+  const fault = specFault(result.spec, manager.kind);
+  if (fault !== null) return failNull(`${fault}\n${UNCHANGED}`, EXIT.failed);
+  notice(...context.kept, ...result.warnings);
+  return { ...result, manager, config, before, conflict };
+}
+
+async function printDryRun(
+  { paths }: ServiceContext,
+  { manager, spec, tried, conflict }: PreparedInstall,
+  verbose: boolean,
+): Promise<void> {
+  if (verbose && tried !== null)
+    notice(`to find out what the unit may ask for, this was run: ${tried.map(quoteForShell).join(" ")}`);
+  const plan = await manager.planInstall(spec);
+  if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
+  const missing = [paths.state, paths.run].filter((folder) => !existsSync(folder));
+  printLines(missing.map((folder) => `would create the folder ${folder}`));
+  printSteps(plan.steps, verbose);
+  if (plan.before === "same") notice(`${manager.file} is up to date`);
+  const answer = await manager.available();
+  if (!answer.ok) notice(`it could not be installed now: ${answer.why}`);
+  if (conflict !== null) notice(`it could not be started now: ${conflict.message}`);
+}
+
+/** Writes the service file, starts the service, and waits until it answers. */
+async function performInstall(
+  context: ServiceContext,
+  { manager, config, before, spec }: PreparedInstall,
+  yes: boolean,
+): Promise<void> {
+  const { paths } = context;
   const faults = prepareFolders(paths);
   if (faults.length > 0) return fail(faults.join("\n"), EXIT.badConfig);
   const running = before.active === "running";
   const sources = await checkSources(context, manager, { config, spec, running });
   notice(...sources.notes.map(sourceLine));
-  if (sources.none && !(await confirmWithoutKeys(options))) return;
+  if (sources.none && !yes && !(await confirmWithoutKeys())) return;
   const plan = await manager.planInstall(spec);
   if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
   const result = await withDrainProgress(manager.apply(plan.steps), paths.socket, before.pid);
@@ -175,8 +204,7 @@ function printLines(lines: readonly string[]): void {
 }
 
 /** A service that can serve no tool is probably a mistake. */
-async function confirmWithoutKeys({ yes }: InstallOptions): Promise<boolean> {
-  if (yes) return true;
+async function confirmWithoutKeys(): Promise<boolean> {
   if (!isInteractive()) {
     fail(
       `no tool would have a key. to install it anyway: keybearer service install --yes\n${UNCHANGED}`,

@@ -13,7 +13,7 @@ import { isHealthy } from "../../service/health.ts";
 import type { Result, ServiceState } from "../../service/service.ts";
 import type { InstalledService } from "../../service/spec.ts";
 import { isTaken } from "../doctor/daemon-findings.ts";
-import { fail, notice, printText } from "../ui/messages.ts";
+import { fail, failNull, notice, printText } from "../ui/messages.ts";
 import { type ContextOptions, installedContext, reachManager, type ServiceManager } from "./context.ts";
 import { lastLines } from "./logs.ts";
 import { checkCommand, describeExit, processNote } from "./status.ts";
@@ -87,8 +87,7 @@ async function startableConfig(
 ): Promise<Config | null> {
   const missing = [node, main].find((path) => !existsSync(path));
   if (missing === undefined) return usableConfig(paths, kept);
-  fail(`${missing} no longer exists → keybearer service install\n${kept}`, EXIT.failed);
-  return null;
+  return failNull(`${missing} no longer exists → keybearer service install\n${kept}`, EXIT.failed);
 }
 
 /** null: its problems were printed, and `kept` after them. */
@@ -96,8 +95,7 @@ export async function usableConfig({ config: file, home }: Paths, kept: string):
   const { found, config, problems } = await loadConfig(file, { home, strict: true });
   if (config !== null) return config;
   const message = found ? formatProblems(file, problems) : `there is no ${file} → keybearer init`;
-  fail(`${message}\n${kept}`, EXIT.badConfig);
-  return null;
+  return failNull(`${message}\n${kept}`, EXIT.badConfig);
 }
 
 export interface Conflict {

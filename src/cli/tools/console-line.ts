@@ -1,5 +1,5 @@
 import type { ToolConsoleFacts } from "../../mirror/report/shape.ts";
-import { keyFacts } from "../keys.ts";
+import { consoleFacts } from "../keys.ts";
 import { printable, wrap } from "../ui/text.ts";
 import { ago, money } from "../ui/units.ts";
 
@@ -13,7 +13,7 @@ export function consoleLines(facts: ToolConsoleFacts | null, now: number, width:
   const parts = [
     ...(facts.state === "active" || facts.state === "unknown" ? [] : [`key ${facts.state}`]),
     ...quotaOf(facts),
-    ...keyFacts(facts, now),
+    ...consoleFacts(facts, now),
     ...(facts.balance === null ? [] : [`balance ${money(facts.balance)}`]),
   ];
   if (parts.length === 0) return [];

@@ -66,8 +66,8 @@ export interface Context {
   readonly socket_rows_have_ids: boolean;
   /** How the start of a row and of its request fit together. */
   readonly start: StartFit;
-  /** Keys and models whose canceled requests the console does not list, see findUnlisted. */
-  readonly unlisted: ReadonlySet<string>;
+  /** Keys and models whose canceled requests the console does not list, see findUnlistedCancels. */
+  readonly unlisted_cancels: ReadonlySet<string>;
 }
 
 /** Learned from matches by id: a row begins this much after its request was sent (`later`), give or take `within`. */

@@ -2,7 +2,7 @@ import type { Context, OurRequest, OurTokens, RowGroup, StartFit, TheirRow } fro
 
 /* Whether a console row can belong to a record: by ids, by key, model, stream and tokens, and by time. */
 
-/** The gateway sent us this request's id, and the row has another one. */
+/** The gateway sent us this request's id, and the row has an id too. Equal ids were matched before, so they differ. */
 export function idsContradict({ own_id, upgraded }: OurRequest, { main }: RowGroup): boolean {
   return own_id && !upgraded && main.request_id !== null;
 }

@@ -27,7 +27,7 @@ const ALIKE =
  * than requests near each other, no row is taken: one of them is not ours, and nothing shows which.
  */
 export function matchPresumed({ records, groups }: Unmatched, context: Context): Match[] {
-  const seekers = records.filter((record) => mayOwnWithoutId(record) && !isUnlisted(record, context));
+  const seekers = records.filter((record) => mayOwnWithoutId(record) && !isUnlistedCancel(record, context));
   const candidates = new CandidateRows(groups, context);
   const near = (record: OurRequest) => candidates.near(record);
   const mayOwn = (record: OurRequest, group: RowGroup) => candidates.mayOwn(record, group);
@@ -160,7 +160,7 @@ const ENOUGH = 5;
  * endpoint: sub2api 0.1.27 lists none of them, 0.1.135 lists streams. Where most of them have no row that began with them,
  * a row that did proves nothing. Returns the names of those keys and models, streams apart.
  */
-export function findUnlisted({ records, groups }: Unmatched, context: FitContext): Set<string> {
+export function findUnlistedCancels({ records, groups }: Unmatched, context: FitContext): Set<string> {
   const uses = groups.filter(({ main }) => main.kind === "use");
   const left = records.filter((record) => record.status === null && mayTake(record, "use", context));
   const candidates = new CandidateRows(uses, context);
@@ -173,10 +173,10 @@ export function findUnlisted({ records, groups }: Unmatched, context: FitContext
 }
 
 /** After a crash it is unknown whether a stream was requested. Then both kinds must be listed. */
-function isUnlisted(record: OurRequest, { unlisted }: Context): boolean {
+function isUnlistedCancel(record: OurRequest, { unlisted_cancels }: Context): boolean {
   if (record.status !== null) return false;
   const streams = record.stream === null ? [null, true, false] : [record.stream];
-  return streams.some((stream) => unlisted.has(callName(record, stream)));
+  return streams.some((stream) => unlisted_cancels.has(callName(record, stream)));
 }
 
 function callName({ key, model }: OurRequest, stream: boolean | null): string {

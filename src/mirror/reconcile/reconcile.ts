@@ -26,7 +26,7 @@ import {
   wholeInput,
 } from "./fit.ts";
 import { matchIds, matchPairs, matchSums, sortByTime } from "./match.ts";
-import { findUnlisted, matchPresumed, matchSockets, mayTake } from "./presumed.ts";
+import { findUnlistedCancels, matchPresumed, matchSockets, mayTake } from "./presumed.ts";
 
 /** Each step sees only what the steps before it left. */
 const STEPS = [
@@ -64,14 +64,14 @@ export function reconcile(
   };
 }
 
-/** See findUnlisted. Rows that match a record by id are left out. */
-export function unlistedIn(
+/** See findUnlistedCancels. Rows that match a record by id are left out. */
+export function unlistedCancelsIn(
   ours: readonly OurRequest[],
   theirs: readonly TheirRow[],
   context: Pick<Context, "start" | "bills_failures">,
 ): Set<string> {
   const all = sortByTime(ours, theirs);
-  return findUnlisted(without(all, matchIds(all)), context);
+  return findUnlistedCancels(without(all, matchIds(all)), context);
 }
 
 interface Finding<Verdict> {

@@ -2,7 +2,7 @@ import type Database from "libsql";
 import type { ConsoleGap } from "../consoles/console.ts";
 import { MISSING_AFTER_MS, type OurRequest } from "../reconcile/context.ts";
 import { learnStartFit, UNKNOWN_START } from "../reconcile/fit.ts";
-import { reconcile, unlistedIn } from "../reconcile/reconcile.ts";
+import { reconcile, unlistedCancelsIn } from "../reconcile/reconcile.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
 import { DAY_MS } from "./changed-days.ts";
 import { keptFrom, readConsoleGaps, readUnreadKeys, type UnreadKey } from "./coverage-gaps.ts";
@@ -43,7 +43,7 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
     unwatched: options.logGaps,
     hands_out_ids: Object.keys(ownIds).length > 0,
     bills_failures: billsFailures,
-    unlisted: unlistedIn(requests, consoleRows, { start, bills_failures: billsFailures }),
+    unlisted_cancels: unlistedCancelsIn(requests, consoleRows, { start, bills_failures: billsFailures }),
     socket_rows_have_ids: options.socketRowsHaveIds,
     start,
   });
@@ -84,7 +84,7 @@ function findChangedRows(
       if (before.how === "id" && owner === undefined) elsewhere.push(row.at);
       continue;
     }
-    if (isSameRowVerdict(before, next) || endsAlarm(before, next)) continue;
+    if (isSameRowVerdict(before, next) || wouldSilenceAlarm(before, next)) continue;
     changed.push(next);
     // Only the comparison of a record's own day knows all of its rows.
     if (owner !== undefined && !isOwnerInside) elsewhere.push(owner.at);
@@ -123,11 +123,11 @@ function findChangedRecords(
 }
 
 /**
- * A certain alarm ends when a person acknowledges it, or when the row turns out to be ours. It does not end because a key
+ * Such a verdict is not stored. A certain alarm ends when a person acknowledges it, or when the row turns out to be ours. It does not end because a key
  * was removed from config.yaml and put back, or because the clock was set back: a program that can edit files could silence
  * it that way.
  */
-function endsAlarm(before: StoredRowVerdict, next: JudgedRow): boolean {
+function wouldSilenceAlarm(before: StoredRowVerdict, next: JudgedRow): boolean {
   if (before.verdict !== "foreign" || !before.certain) return false;
   return next.verdict === "before" || next.verdict === "unwatched" || next.verdict === "pending";
 }

@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import { execute, queryValue } from "./query.ts";
 
-/** What the mirror remembers about a gateway, and each fact's name in the table `facts`. */
+/** What the mirror remembers about a gateway, and each fact's name in the table `facts`. Databases of earlier versions keep their names. */
 const STORED_NAMES = {
   /** The origins of the gateway and of its console, see claimConsole. */
   console: "console",

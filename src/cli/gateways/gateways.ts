@@ -1,0 +1,79 @@
+import { type EditResult, readForEdit, renameKey, setValue } from "../../config/edit.ts";
+import type { YamlMap } from "../../config/edit-layout.ts";
+import { loadConfig } from "../../config/load.ts";
+import { formatProblems } from "../../config/problems.ts";
+import { baseUrl } from "../../config/values.ts";
+import { EXIT } from "../../core/errors.ts";
+import { findPaths } from "../../core/paths.ts";
+import { revisionInForce, whenInForce } from "../tools/effect.ts";
+import { editChecked } from "../tools/set.ts";
+import { fail, print } from "../ui/messages.ts";
+import { renderTable } from "../ui/table.ts";
+import { stdoutScreen } from "../ui/terminal.ts";
+
+export async function list(options: { readonly json?: boolean; readonly config?: string }): Promise<void> {
+  const paths = findPaths({ config: options.config });
+  const { config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  if (config === null) return fail(formatProblems(paths.config, problems), EXIT.badConfig);
+  const tools = Object.values(config.tools);
+  const rows = Object.values(config.gateways).map((gateway) => ({
+    name: gateway.name,
+    base_url: gateway.baseUrl,
+    groups: Object.keys(gateway.groups),
+    console: gateway.console?.url ?? null,
+    tools: tools.filter((tool) => tool.gateway === gateway.name).map(({ name }) => name),
+  }));
+  if (options.json) {
+    process.stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
+    return;
+  }
+  const columns = [
+    { head: "gateway", cells: rows.map(({ name }) => name), dropOrder: 0 },
+    { head: "base url", cells: rows.map(({ base_url }) => base_url), dropOrder: 0 },
+    { head: "groups", cells: rows.map(({ groups }) => groups.join(", ") || "-"), dropOrder: 2 },
+    { head: "console", cells: rows.map(({ console }) => console ?? "-"), dropOrder: 3 },
+    { head: "tools", cells: rows.map(({ tools }) => tools.join(", ") || "-"), dropOrder: 1 },
+  ];
+  print(...renderTable(columns, stdoutScreen().width).split("\n"));
+}
+
+export async function add(name: string, url: string, options: { readonly config?: string }): Promise<void> {
+  const reading = baseUrl(url);
+  if ("fault" in reading)
+    return fail(`${reading.fault}${reading.hint === undefined ? "" : ` → ${reading.hint}`}`, EXIT.usage);
+  const paths = findPaths({ config: options.config });
+  const revision = await revisionInForce(paths);
+  const isChanged = await editChecked(paths, (text) => addGateway(text, name, reading.value));
+  if (isChanged === null) return;
+  print(`gateway ${name} is added. next: keybearer tools add <tool> --gateway ${name}`);
+  const effect = await whenInForce(paths, "", (_tool, current) => current > revision);
+  if (effect.state === "not in force") fail(`but ${effect.reason}`, EXIT.failed);
+}
+
+/**
+ * `gateway: URL` becomes `gateways:` with one called main. Tools that name no gateway get the name of the one there was:
+ * with two, they must say which.
+ */
+function addGateway(text: string, name: string, url: string): EditResult {
+  const source = readForEdit(text);
+  if (!source.ok) return source;
+  const { gateway, gateways, tools } = source.value;
+  const known = isMap(gateways) ? Object.keys(gateways) : ["main"];
+  if (known.includes(name)) return { ok: false, reason: `there is a gateway ${name} in config.yaml already` };
+  let edited: EditResult = { ok: true, text };
+  if (typeof gateway === "string") {
+    const renamed = renameKey(text, ["gateway"], "gateways");
+    edited = renamed.ok ? setValue(renamed.text, ["gateways"], { main: { base_url: gateway } }) : renamed;
+  }
+  const [only, ...others] = known;
+  for (const [tool, settings] of Object.entries(isMap(tools) ? tools : {})) {
+    if (!edited.ok || only === undefined || others.length > 0) break;
+    if (isMap(settings) && settings.gateway === undefined)
+      edited = setValue(edited.text, ["tools", tool, "gateway"], only);
+  }
+  return edited.ok ? setValue(edited.text, ["gateways", name], { base_url: url }) : edited;
+}
+
+function isMap(value: unknown): value is YamlMap {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,110 @@
+import { redactedDiff } from "../../clients/diff.ts";
+import { type EditResult, readForEdit, removeValue, setValue } from "../../config/edit.ts";
+import type { YamlValue } from "../../config/edit-layout.ts";
+import { parseConfig } from "../../config/parse.ts";
+import { type Problem, redactConfig } from "../../config/problems.ts";
+import { EXIT } from "../../core/errors.ts";
+import { findPaths, type Paths } from "../../core/paths.ts";
+import { fail, print, printText } from "../ui/messages.ts";
+import { editConfig } from "./edit.ts";
+import { revisionInForce, whenInForce } from "./effect.ts";
+
+interface Assignment {
+  /** Below the tool: limits.spend */
+  readonly path: readonly string[];
+  /** null: the setting is removed, and its default counts. */
+  readonly value: YamlValue | null;
+}
+
+/** `tools set codex limits.spend=$5/day`: changes settings of a tool, if config.yaml is still valid with them. */
+export async function set(
+  tool: string,
+  texts: readonly string[],
+  options: { readonly config?: string },
+): Promise<void> {
+  const assignments: Assignment[] = [];
+  for (const text of texts) {
+    const assignment = readAssignment(tool, text);
+    if ("fault" in assignment) return fail(assignment.fault, EXIT.usage);
+    assignments.push(assignment);
+  }
+  const paths = findPaths({ config: options.config });
+  const revision = await revisionInForce(paths);
+  const isChanged = await editChecked(paths, (text) => assign(text, tool, assignments));
+  if (isChanged === null) return;
+  if (!isChanged) return print(`${tool} has these settings already`);
+  const effect = await whenInForce(paths, tool, (_tool, current) => current > revision);
+  if (effect.state === "not in force") return fail(`but ${effect.reason}`, EXIT.failed);
+  if (effect.state === "in force" && effect.tool?.why)
+    printText(`but ${effect.tool.why} → ${effect.tool.next}`);
+}
+
+/**
+ * Edits config.yaml if it is valid afterwards, and prints the difference. null: a message has said why nothing was
+ * changed.
+ */
+export async function editChecked(
+  { config: file, home }: Paths,
+  edit: (text: string) => EditResult,
+): Promise<boolean | null> {
+  let before = "";
+  const edited = await editConfig(file, (text) => {
+    before = text;
+    const result = edit(text);
+    if (!result.ok) return result;
+    if (parseConfig(text, home).config === null)
+      return { ok: false, reason: "config.yaml has problems, so nothing was changed → keybearer check" };
+    const problems = parseConfig(result.text, home).problems.filter(({ severity }) => severity === "error");
+    return problems.length === 0 ? result : { ok: false, reason: describe(problems) };
+  });
+  if (edited === null) return null;
+  print(...redactedDiff(file, redactConfig(before), redactConfig(edited.result.text)));
+  return edited.changed;
+}
+
+/** Without lines and columns: they would be those of a text that was never written. */
+function describe(problems: readonly Problem[]): string {
+  const lines = problems.map(
+    ({ path, message, hint }) => `${path}: ${message}${hint === null ? "" : ` → ${hint}`}`,
+  );
+  return [...lines, "nothing was changed"].join("\n");
+}
+
+function assign(text: string, tool: string, assignments: readonly Assignment[]): EditResult {
+  const source = readForEdit(text);
+  if (!source.ok) return source;
+  const { tools = {} } = source.value;
+  if (typeof tools === "string" || !Object.hasOwn(tools, tool)) {
+    const names = Object.keys(tools).join(", ");
+    return { ok: false, reason: `there is no tool ${tool} in config.yaml; its tools are ${names}` };
+  }
+  let edited = text;
+  for (const { path, value } of assignments) {
+    const whole = ["tools", tool, ...path] as const;
+    const result = value === null ? removeValue(edited, whole) : setValue(edited, whole, value);
+    if (!result.ok) return result;
+    edited = result.text;
+  }
+  return { ok: true, text: edited };
+}
+
+/** Settings that hold a list: `limits.spend=5/day,60/month`. */
+const LISTS = ["limits.requests", "limits.tokens", "limits.spend", "allow_origins"];
+/** A shell reads $5 as one of its variables, so the sign may be left out. */
+const MONEY = ["limits.spend", "quota"];
+
+function readAssignment(tool: string, text: string): Assignment | { readonly fault: string } {
+  const match = /^([a-z_]+(?:\.[a-z_]+)*)=(.*)$/s.exec(text);
+  if (match === null)
+    return { fault: "write each setting as name=value, such as limits.spend=5/day or enabled=false" };
+  const [, name = "", value = ""] = match;
+  // A secret must not be an argument: every user of the machine can list those.
+  if (/^key(\.|$)/.test(name)) return { fault: `a key is changed with: keybearer tools rotate ${tool}` };
+  if (/^token(\.|$)/.test(name)) return { fault: `a token is added with: keybearer tools token ${tool}` };
+  const path = name.split(".");
+  if (value === "") return { path, value: null };
+  const parts = (LISTS.includes(name) ? value.split(",") : [value]).map((part) =>
+    MONEY.includes(name) && /^\d/.test(part.trim()) ? `$${part.trim()}` : part.trim(),
+  );
+  return { path, value: parts.length === 1 ? (parts[0] ?? "") : parts };
+}
