@@ -1,10 +1,10 @@
 import t, { type Test } from "tap";
-import { examine } from "../../src/cli/doctor/examine.ts";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
 import type { Now } from "../../src/dashboard/api.ts";
 import { command } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { visit } from "../doubles/dashboard-visit.ts";
+import { examineHome } from "../doubles/doctor.ts";
 import { get, hello, post, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 
@@ -39,14 +39,7 @@ tools: { codex: { key: ${key.reveal()}, token: "${hash}" } }
       return { status: status.tools[0].state, tools: tools[0].state };
     },
     dashboardState,
-    findings: () =>
-      examine({
-        paths: under.paths,
-        env: {},
-        now: Date.now(),
-        node: { version: process.version, path: process.execPath },
-        elsewhere: async () => [],
-      }),
+    findings: () => examineHome(under.paths),
   };
 }
 
