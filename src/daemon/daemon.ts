@@ -118,7 +118,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const ticker = createTicker();
   const gatewayHealth = new GatewayHealth(clock);
   const keyBreaker = new KeyBreaker(clock);
-  const keyCalls = new KeyCallBudgets(() => clock.now());
+  const keyCalls = new KeyCallBudgets(() => clock.now(), paths.keyCalls);
+  shutdown.add("save when gateways were asked about keys", () => keyCalls.saved());
   const keyCheck = new KeyCheck({ clock, keyCalls, agentFor });
   shutdown.add("stop asking about keys", () => keyCheck.stop());
   const onSandbox = () => sandboxSession?.serving() ?? false;
