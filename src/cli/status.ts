@@ -7,8 +7,7 @@ import { EXIT } from "../core/errors.ts";
 import { findPaths } from "../core/paths.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import { count } from "../usage/reports/format.ts";
-import { alarmInWords, certainFirst } from "./mirror/alarm-words.ts";
-import { kindInWords, lastSync, trouble } from "./mirror/headline.ts";
+import { alarmLines, certainFirst, consoleProblem, formatKind, formatLastSync } from "./mirror/messages.ts";
 import { toolTable } from "./tools/tool-table.ts";
 import { fail, formatNote } from "./ui/messages.ts";
 import { type Column, layoutTable, type Table, withNote } from "./ui/table.ts";
@@ -38,7 +37,7 @@ export function formatStatus(status: Status, now: number, width: number): string
   const { config, problems, tools, gateways, consoles = [] } = status;
   const alarms = certainFirst(consoles.flatMap((console) => console.alarms));
   const lines = [
-    ...alarms.flatMap((alarm) => [...alarmInWords(alarm, now, width), ""]),
+    ...alarms.flatMap((alarm) => [...alarmLines(alarm, now, width), ""]),
     wrap(
       `keybearer ${status.version}, pid ${status.pid}, up ${ago(status.uptime_s * 1000)}, on ${status.listen.join(" and ")}`,
       width,
@@ -99,15 +98,15 @@ function toolProblem(tool: ToolStatus, now: number, width: number): string[] {
   const lines = ["", wrap(`${name}: ${why}${since}`, width)];
   if (refused?.words)
     lines.push(wrap(`  it says: ${refused.words.replace(/\s+/g, " ").slice(0, 160)}`, width));
-  if (next !== null) lines.push(`  → ${next}`);
+  if (next !== null) lines.push(wrap(`  → ${next}`, width));
   return lines;
 }
 
 /** mirror main  sub2api (detected), last sync 12 s ago */
 function formatConsole(console: ConsoleStatus, now: number, width: number): string {
-  const problem = trouble(console, now);
-  const name = `mirror ${console.gateway}  ${kindInWords(console)}, `;
-  if (problem === null) return wrap(`${name}${lastSync(console, now)}`, width);
+  const problem = consoleProblem(console, now);
+  const name = `mirror ${console.gateway}  ${formatKind(console)}, `;
+  if (problem === null) return wrap(`${name}${formatLastSync(console, now)}`, width);
   return formatNote({ what: `${name}${problem.what}`, next: problem.next }, width);
 }
 

@@ -1,10 +1,11 @@
 import type { ServerResponse } from "node:http";
 import type { Database } from "libsql";
 import { HttpError } from "../core/errors.ts";
-import { EXPORTED, type RecordEnd, type UsageRecord } from "../usage/record.ts";
+import type { RecordEnd, UsageRecord } from "../usage/record.ts";
 import { type Chart, type ChartQuestion, countSelected, readChart } from "../usage/reports/chart.ts";
-import { csvLine } from "../usage/reports/format.ts";
 import {
+  csvHead,
+  csvRecord,
   exportedRecord,
   newestFirst,
   oldestFirst,
@@ -115,14 +116,14 @@ export async function sendCsv(
       "content-type": "text/csv; charset=utf-8",
       "content-disposition": 'attachment; filename="keybearer-usage.csv"',
     });
-    res.write(csvLine(EXPORTED));
+    res.write(csvHead());
   };
   await reader.stream(
     (db) => oldestFirst(db, selection),
     async (records) => {
       if (res.destroyed) throw new HttpError(503, "request canceled");
       begin();
-      const text = records.map((record) => csvLine(EXPORTED.map((name) => record[name]))).join("");
+      const text = records.map(csvRecord).join("");
       if (text !== "" && !res.write(text)) await drained(res, stallMs);
     },
   );

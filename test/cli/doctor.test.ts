@@ -2,13 +2,14 @@ import { writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { examine } from "../../src/cli/doctor/examine.ts";
-import { findingsInWords } from "../../src/cli/doctor/words.ts";
+import { formatFindings } from "../../src/cli/doctor/command.ts";
+import { withTimeout } from "../../src/cli/doctor/examine.ts";
 import { findPaths } from "../../src/core/paths.ts";
 import { Secret } from "../../src/core/secret.ts";
 import type { Finding } from "../../src/doctor/findings.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { examineHome } from "../doubles/doctor.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { TestGateway } from "../doubles/sandbox.ts";
 
@@ -17,27 +18,19 @@ t.before(() => sandbox.start());
 t.teardown(() => sandbox.stop());
 
 const { token, hash } = freshToken();
-const SCREEN = { width: 80, utf8: true };
-const plain = (word: string) => word;
 
 function newKey(more: Partial<Parameters<typeof sandbox.createKey>[0]> = {}) {
   return sandbox.createKey({ name: "doctor", group: "default", ...more });
 }
 
-interface Looked {
+interface Examined {
   readonly findings: readonly Finding[];
   /** The findings about a tool or a gateway that are not ok. */
   wrong(about: string): readonly Finding[];
 }
 
-async function look(home: string, env: NodeJS.ProcessEnv = {}): Promise<Looked> {
-  const findings = await examine({
-    paths: findPaths({ env: { KEYBEARER_HOME: home }, home }),
-    env,
-    now: Date.now(),
-    node: { version: process.version, path: process.execPath },
-    elsewhere: async () => [],
-  });
+async function examined(home: string, env: NodeJS.ProcessEnv = {}): Promise<Examined> {
+  const findings = await examineHome(findPaths({ env: { KEYBEARER_HOME: home }, home }), env);
   const wrong = (about: string) => findings.filter((each) => each.about === about && each.level !== "ok");
   return { findings, wrong };
 }
@@ -70,7 +63,7 @@ async function spendAll(key: Secret): Promise<void> {
   await answer.text();
 }
 
-t.test("without a daemon, each tool's key is told apart by its cause", async (t) => {
+t.test("without a daemon, each tool's key has its own cause", async (t) => {
   const good = newKey();
   const cut = newKey().key.reveal().slice(0, -9);
   const quota = newKey({ quota: 0.000001 });
@@ -91,7 +84,7 @@ t.test("without a daemon, each tool's key is told apart by its cause", async (t)
     group: `key: ${coding.key.reveal()}, model: sandbox-small`,
     idle: `key: ${newKey().key.reveal()}, enabled: false`,
   });
-  const { findings, wrong } = await look(home, { SPACED: "sk-abc def0123456789" });
+  const { findings, wrong } = await examined(home, { SPACED: "sk-abc def0123456789" });
   t.same(wrong("config.yaml"), []);
   t.same(wrong("tool good"), []);
   t.same(wrong("tool idle"), []);
@@ -112,20 +105,20 @@ t.test("without a daemon, each tool's key is told apart by its cause", async (t)
     findings.find(({ id }) => id === "daemon"),
     { level: "problem", next: "keybearer run" },
   );
-  const shown = findingsInWords(findings, SCREEN, plain) + JSON.stringify(findings);
+  const shown = formatFindings(findings, 80) + JSON.stringify(findings);
   for (const text of [good.key, quota.key, disabled.key, coding.key])
     t.notOk(text.isIn(shown), "no key is shown");
   t.notOk(new Secret(cut).isIn(shown));
 });
 
-t.test("an empty account is told from a spent key", async (t) => {
+t.test("an empty account is not a used up key", async (t) => {
   const home = await withTools(t, { codex: `key: ${newKey().key.reveal()}` });
   const before = sandbox.account.balance;
   sandbox.account.balance = 0;
   t.teardown(() => {
     sandbox.account.balance = before;
   });
-  t.match((await look(home)).wrong("tool codex"), [{ what: /^balance or quota: the account's balance/ }]);
+  t.match((await examined(home)).wrong("tool codex"), [{ what: /^balance or quota: the account's balance/ }]);
 });
 
 t.test("addresses: with an endpoint, without /v1, of the console's page, of nobody", async (t) => {
@@ -133,7 +126,7 @@ t.test("addresses: with an endpoint, without /v1, of the console's page, of nobo
   const { origin, baseUrl } = sandbox;
   const at = (url: string) =>
     withTools(t, { codex: `key: ${key}` }, `gateways: { main: { base_url: "${url}" } }`);
-  const endpoint = await look(await at(`${baseUrl}/chat/completions`));
+  const endpoint = await examined(await at(`${baseUrl}/chat/completions`));
   t.match(endpoint.wrong("config.yaml"), [
     {
       id: "base-url",
@@ -142,14 +135,14 @@ t.test("addresses: with an endpoint, without /v1, of the console's page, of nobo
       next: `cut it off: ${baseUrl}`,
     },
   ]);
-  const bare = await look(await at(origin));
+  const bare = await examined(await at(origin));
   t.match(bare.wrong("config.yaml"), [
     { id: "base-url", what: /wrong base url/, next: `probably: ${baseUrl}` },
   ]);
-  const page = await look(await at(`${origin}/console/v1`));
+  const page = await examined(await at(`${origin}/console/v1`));
   t.match(page.wrong("gateway main"), [{ id: "base-url", what: /a web page/, next: `${baseUrl} answers` }]);
   t.match(page.wrong("tool codex"), [{ level: "warning", what: /could not be checked/ }]);
-  const dead = await look(await at("http://127.0.0.1:9/v1"));
+  const dead = await examined(await at("http://127.0.0.1:9/v1"));
   t.match(dead.wrong("gateway main"), [{ id: "gateway", level: "problem", what: /nothing listens there/ }]);
 });
 
@@ -178,7 +171,7 @@ tools:
     };
     t.equal(await ask("sandbox-small"), 200);
     t.equal(await ask("gpt-nowhere"), 404);
-    const before = await look(under.home);
+    const before = await examined(under.home);
     t.match(before.wrong("tool codex"), [
       { level: "warning", what: /lacks model gpt-nowhere \(1 request, none answered\)/ },
     ]);
@@ -188,7 +181,7 @@ tools:
       [{ level: "ok", what: /runs as pid/ }, { id: "node" }, { level: "ok", id: "usage" }],
     );
     sandbox.deleteKey(deleted.id);
-    const after = await look(under.home);
+    const after = await examined(under.home);
     t.match(after.wrong("tool codex"), [
       { what: /^deleted key \(401: /, next: /keybearer tools rotate codex$/ },
     ]);
@@ -204,12 +197,12 @@ t.test("a known key that an edit sends elsewhere is held, daemon or not", async 
   const { daemon } = await startUnderTest(t, config(sandbox.baseUrl), { home });
   await daemon.stop(0);
   await saveConfig(home, config(`${stranger.origin}/v1`));
-  const { wrong } = await look(home);
+  const { wrong } = await examined(home);
   t.match(wrong("tool codex"), [{ level: "problem", what: stranger.origin, next: "keybearer trust codex" }]);
   t.equal(stranger.connections(), 0, "nothing went there");
 });
 
-t.test("a port that another program has is told with a daemon that does not run", async (t) => {
+t.test("without a daemon, a port that another program has is a problem", async (t) => {
   const taken = createServer().listen(0, "127.0.0.1");
   await new Promise((resolve) => taken.once("listening", resolve));
   t.teardown(() => taken.close());
@@ -220,23 +213,20 @@ t.test("a port that another program has is told with a daemon that does not run"
     home,
     `listen: localhost:${port}\ngateway: ${sandbox.baseUrl}\ntools: { codex: { key: env:NOT_SET } }\n`,
   );
-  const { wrong } = await look(home);
+  const { wrong } = await examined(home);
   t.match(wrong("the daemon"), [{ id: "daemon" }, { id: "port", what: `port ${port} is taken by` }]);
 });
 
 t.test(
-  "no config.yaml is said with the way to one, and a look around that fails does not fail doctor",
+  "a missing config.yaml is a warning, and a scan that fails or hangs does not fail doctor",
   async (t) => {
     const home = await newHome(t);
-    const findings = await examine({
-      paths: findPaths({ env: { KEYBEARER_HOME: home }, home }),
-      env: {},
-      now: Date.now(),
-      node: { version: "v22", path: "/usr/bin/node" },
-      elsewhere: () => Promise.reject(new Error("a folder is locked")),
-    });
+    const { findings } = await examined(home);
     t.match(findings[0], { about: "config.yaml", level: "warning", next: "keybearer init" });
-    t.match(findings.at(-1), { about: "this machine", level: "warning", what: /a folder is locked/ });
+    const locked = await withTimeout(Promise.reject(new Error("a folder is locked")));
+    t.match(locked, [{ about: "this machine", level: "warning", what: /a folder is locked/ }]);
+    const hanging = await withTimeout(new Promise(() => {}), 1);
+    t.match(hanging, [{ about: "this machine", level: "warning", what: /it took too long/ }]);
   },
 );
 
@@ -246,16 +236,16 @@ t.test("a file that others may read is said with its chmod", async (t) => {
     join(home, "config.yaml"),
     "gateway: https://g.invalid/v1\ntools: { a: { key: sk-lies-here-0001 } }\n",
   );
-  const { wrong } = await look(home);
+  const { wrong } = await examined(home);
   t.match(wrong("config.yaml"), [{ level: "problem", what: /others can read/, next: /^chmod 600/ }]);
 });
 
-t.test("findings read well on 80 columns, and carry no colour of their own", async (t) => {
+t.test("findings read well on 80 columns, and carry no color without a terminal", async (t) => {
   const finding = (more: Partial<Finding>): Finding => ({
     ...{ id: "key", level: "ok", about: "tool codex", what: "key …a1b2 is accepted", next: null },
     ...more,
   });
-  const shown = findingsInWords(
+  const shown = formatFindings(
     [
       finding({}),
       finding({
@@ -265,15 +255,14 @@ t.test("findings read well on 80 columns, and carry no colour of their own", asy
       }),
       finding({ about: "gateway main", level: "warning", what: "\u001b[2Jclock", next: null }),
     ],
-    SCREEN,
-    plain,
+    80,
   );
   t.ok(shown.split("\n").every((line) => line.length <= 80));
   t.match(shown, /^tool codex\n {2}ok {7}key …a1b2 is accepted\n {2}problem {2}a long/);
   t.match(shown, "\n           → keybearer tools rotate codex\n");
   t.notMatch(shown, "\u001b");
   t.match(shown, /\n1 problem needs you, 1 warning\n$/);
-  t.match(findingsInWords([finding({})], SCREEN, plain), /\nall is well\n$/);
+  t.match(formatFindings([finding({})], 80), /\nall is well\n$/);
 });
 
 t.test("another file than your own is examined with --config", async (t) => {

@@ -1,7 +1,7 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { cannotLogIn, credentialsFor, type LoginOptions } from "../../src/cli/mirror/credentials.ts";
+import { askCredentials, cannotLogIn, type LoginOptions } from "../../src/cli/mirror/login.ts";
 import type { Prompter } from "../../src/cli/ui/prompts.ts";
 import type { MirrorReport } from "../../src/mirror/report/shape.ts";
 import { command } from "../doubles/command.ts";
@@ -45,7 +45,7 @@ function lines(...given: readonly string[]): Prompter {
 
 const NOW = Date.now();
 
-t.test("each kind is asked for what it wants, one value a line", async (t) => {
+t.test("each kind is asked for what it wants, one value per line", async (t) => {
   const kinds: [Facts, LoginOptions, string[], object][] = [
     [{ kind: "sub2api" }, {}, [" me@x.org ", PASSWORD], { email: "me@x.org", password: PASSWORD }],
     [{ kind: "sub2api" }, { refreshToken: true }, [" rt-canary "], { refresh_token: "rt-canary" }],
@@ -55,7 +55,7 @@ t.test("each kind is asked for what it wants, one value a line", async (t) => {
   for (const [more, options, input, credentials] of kinds) {
     const found = mirrorReport(NOW, more);
     t.equal(cannotLogIn(found, options), null);
-    t.strictSame(await credentialsFor(found, options, {}, lines(...input)), { credentials });
+    t.strictSame(await askCredentials(found, options, {}, lines(...input)), { credentials });
   }
 });
 
@@ -74,7 +74,7 @@ t.test("what config.yaml says is not asked again, of the file that the daemon go
   await command(t, mail.home, ["mirror", "login"], { input: "secret-canary\n" });
   t.strictSame(mail.sent(), [{ email: "me@example.com", password: "secret-canary" }]);
   const newApi = mirrorReport(NOW, { kind: "new-api" });
-  const given = await credentialsFor(newApi, {}, { user: "7" }, lines("at-canary"));
+  const given = await askCredentials(newApi, {}, { user: "7" }, lines("at-canary"));
   t.strictSame(given, { credentials: { access_token: "at-canary", user: "7" } });
 });
 
@@ -117,16 +117,16 @@ t.test("what cannot be logged in to is said", async (t) => {
 t.test("what is missing or cannot be right is said, without it", async (t) => {
   const cases: [Facts, string[], RegExp][] = [
     [{ kind: "new-api" }, ["at-canary", "canary"], /the user id is a number/],
-    [{ kind: "new-api" }, ["at-canary"], /wanted.*access token, user id/],
-    [{ kind: "one-api" }, [" "], /wanted.*access token/],
-    [{}, [], /wanted.*email, password/],
-    [{}, ["me"], /wanted.*password/],
-    [{}, ["me", ""], /wanted.*password/],
+    [{ kind: "new-api" }, ["at-canary"], /needed.*access token, user id/],
+    [{ kind: "one-api" }, [" "], /needed.*access token/],
+    [{}, [], /needed.*email, password/],
+    [{}, ["me"], /needed.*password/],
+    [{}, ["me", ""], /needed.*password/],
   ];
   for (const [more, input, words] of cases) {
     const found = mirrorReport(NOW, more);
-    const given = await credentialsFor(found, {}, {}, lines(...input));
-    t.match(given, { fault: words });
+    const given = await askCredentials(found, {}, {}, lines(...input));
+    t.match(given, { reason: words });
     t.notMatch(JSON.stringify(given), /canary/);
   }
   const { home, sent } = await start(t);
@@ -141,10 +141,10 @@ t.test("with several consoles the person has to say which", async (t) => {
   });
   const { code, stderr } = await command(t, home, ["mirror", "login"]);
   t.equal(code, 2);
-  t.match(stderr, "say which:\nkeybearer mirror login a\nkeybearer mirror login b\n");
+  t.match(stderr, "choose one:\nkeybearer mirror login a\nkeybearer mirror login b\n");
 });
 
-t.test("what the console answers to a login is told", async (t) => {
+t.test("what the console answers to a login is printed", async (t) => {
   const problem = await start(
     t,
     {},

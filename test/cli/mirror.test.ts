@@ -1,10 +1,10 @@
 import t from "tap";
-import { statusFindings } from "../../src/cli/doctor/status-findings.ts";
+import { statusFindings } from "../../src/cli/doctor/daemon-findings.ts";
 import { keysCommand } from "../../src/cli/keys.ts";
 import { mirrorCommand } from "../../src/cli/mirror/command.ts";
-import { comparedInWords, diffInWords } from "../../src/cli/mirror/diff.ts";
-import { mirrorInWords } from "../../src/cli/mirror/report.ts";
-import { formatStatus as statusInWords } from "../../src/cli/status.ts";
+import { diffLines, formatCompared } from "../../src/cli/mirror/diff.ts";
+import { formatMirror } from "../../src/cli/mirror/report.ts";
+import { formatStatus } from "../../src/cli/status.ts";
 import { textWidth } from "../../src/cli/ui/text.ts";
 import type { Status } from "../../src/control/status.ts";
 import type { ModelFactor } from "../../src/mirror/report/shape.ts";
@@ -15,8 +15,7 @@ import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
 process.env.TZ = "UTC";
 
 const NOW = Date.UTC(2026, 10, 15, 14, 12);
-const WIDE = { width: 200, utf8: true };
-const SCREEN = { width: 80, utf8: true };
+const WIDE = 200;
 
 const STATUS: Status = {
   version: "0.1.0",
@@ -65,7 +64,7 @@ t.test("a gateway where all is well has its headline, lag, counts and money", as
     blind: ["calls that failed: sub2api lists only what was billed"],
   });
   t.equal(
-    mirrorInWords([report], NOW, SCREEN),
+    formatMirror([report], NOW, 80),
     `main, sub2api (detected) at https://gateway.example.com
 1,204 rows: 1,198 by id, 6 presumed, 0 foreign; watched since 3 Nov
 last sync 12 s ago, newest row 40 s old
@@ -85,7 +84,7 @@ the alarm cannot see:
 t.test("what is not there is not in the headline, and what is there is", async (t) => {
   const rows = { total: 20, by_id: 1, by_pair: 2, by_sum: 3, presumed: 0, differs: 1, pending: 4 };
   const more = { foreign_suspected: 5, before: 2, companion: 1, duplicate: 1 };
-  const shown = mirrorInWords(
+  const shown = formatMirror(
     [mirrorReport(NOW, { rows: { ...rows, ...more }, watched_since: Date.UTC(2025, 11, 31) })],
     NOW,
     WIDE,
@@ -99,7 +98,7 @@ t.test("what is not there is not in the headline, and what is there is", async (
 t.test("certain and suspected rows are counted apart, and a suspicion is never 0 foreign", async (t) => {
   const shown = (foreign_certain: number, foreign_suspected: number, state: "ok" | "cannot-see" = "ok") =>
     /presumed, (.*);/.exec(
-      mirrorInWords([mirrorReport(NOW, { state, rows: { foreign_certain, foreign_suspected } })], NOW, WIDE),
+      formatMirror([mirrorReport(NOW, { state, rows: { foreign_certain, foreign_suspected } })], NOW, WIDE),
     )?.[1];
   t.equal(shown(0, 0), "0 foreign");
   t.equal(shown(2, 0), "2 foreign");
@@ -117,7 +116,7 @@ t.test(
       mirrorReport(NOW, { gateway: "other", alarms: [suspected] }),
       mirrorReport(NOW, { alarms: [alarm(NOW)] }),
     ];
-    const shown = mirrorInWords(reports, NOW, WIDE);
+    const shown = formatMirror(reports, NOW, WIDE);
     t.match(shown, /^ALARM {2}key …a1b2 of codex was used/);
     t.match(
       shown,
@@ -125,12 +124,12 @@ t.test(
     );
     const once = { ...suspected, first_at: suspected.last_at, count: 1, tools: ["codex", "chat"] };
     t.match(
-      mirrorInWords([mirrorReport(NOW, { alarms: [once] })], NOW, WIDE),
+      formatMirror([mirrorReport(NOW, { alarms: [once] })], NOW, WIDE),
       /check whether you used this key elsewhere at 14:09; if not: keybearer tools rotate codex and keybearer tools rotate chat\n/,
     );
     const old = { ...once, replaced: true };
     t.match(
-      mirrorInWords([mirrorReport(NOW, { alarms: [old] })], NOW, WIDE),
+      formatMirror([mirrorReport(NOW, { alarms: [old] })], NOW, WIDE),
       /if not: delete it in the console\n/,
     );
   },
@@ -165,11 +164,11 @@ t.test(
       mirrorReport(NOW, { alarms: [alarm(NOW)], rows: { total: 3, foreign_certain: 3 } }),
     ];
     t.match(
-      mirrorInWords(reports, NOW, WIDE),
+      formatMirror(reports, NOW, WIDE),
       /^ALARM {2}key …a1b2 of codex was used outside keybearer: 3 requests, \$0\.42, models gpt-5\.1, first 14:02, last 14:09, from 203\.0\.113\.7\n {2}rotate it now: keybearer tools rotate codex, then delete the old key in the console\n {2}seen and handled → keybearer mirror ack main\n\nother, /,
     );
     const old = alarm(NOW, { replaced: true, ips: [], first_at: NOW - 86_400_000 });
-    const shown = mirrorInWords([mirrorReport(NOW, { alarms: [old] })], NOW, WIDE);
+    const shown = formatMirror([mirrorReport(NOW, { alarms: [old] })], NOW, WIDE);
     t.match(
       shown,
       /first 14 Nov 14:12, last 14:09\n {2}it was replaced here, but still works at the gateway: delete this old key/,
@@ -183,7 +182,7 @@ t.test("a console that cannot be seen is never worded as fine", async (t) => {
     why: "none of the 40 requests of the last day is listed",
     next: "ask the operator whether logging is on",
   });
-  const shown = mirrorInWords([blind], NOW, WIDE);
+  const shown = formatMirror([blind], NOW, WIDE);
   t.match(shown, /foreign not known/);
   t.match(shown, /^cannot see: none of the 40 requests .* → ask the operator/m);
   t.notMatch(shown, /0 foreign/);
@@ -196,7 +195,7 @@ t.test("a console that cannot be seen is never worded as fine", async (t) => {
     watched_since: null,
     next_sync: null,
   });
-  const unread = mirrorInWords([never], NOW, WIDE);
+  const unread = formatMirror([never], NOW, WIDE);
   t.match(
     unread,
     /its rows were never read, so nothing is known\nlogin-needed: nobody is logged in → keybearer mirror login main\nnever synced, no row seen yet\n/,
@@ -209,8 +208,8 @@ t.test("a console that cannot be seen is never worded as fine", async (t) => {
     next_sync: NOW + 600_000,
   });
   t.match(
-    mirrorInWords([stale], NOW, WIDE),
-    "unreachable: cannot be reached (ECONNREFUSED); tried again in 10 min; what was used since the last sync, 3 h ago, is not known",
+    formatMirror([stale], NOW, WIDE),
+    "unreachable: cannot be reached (ECONNREFUSED); tried again in 10 min; usage since the last sync, 3 h ago, is not known",
   );
 });
 
@@ -228,7 +227,7 @@ t.test(
       multiplier_here: null,
     };
     const regrouped = { group: "coding", multiplier: 2, multiplier_here: 1.5 };
-    const shown = mirrorInWords(
+    const shown = formatMirror(
       [
         mirrorReport(NOW, {
           models: [
@@ -266,7 +265,7 @@ t.test(
 t.test("use elsewhere on purpose is shown against its usual level", async (t) => {
   const use = { tool: "laptop", key: "…c3d4", day: 14, day_microdollars: 1_200_000, usual: 12.4 };
   const shown = (day: number) =>
-    mirrorInWords(
+    formatMirror(
       [mirrorReport(NOW, { elsewhere: [{ ...use, day, usual_microdollars: 1_050_000.4 }] })],
       NOW,
       WIDE,
@@ -289,7 +288,7 @@ t.test("nothing is wider than the screen, and nobody's text reaches the terminal
     next: "wait",
   });
   for (const width of [40, 80]) {
-    const shown = mirrorInWords([report], NOW, { width, utf8: true });
+    const shown = formatMirror([report], NOW, width);
     t.notMatch(shown, /[^\P{Cc}\n]/u);
     t.same(
       shown.split("\n").filter((line) => textWidth(line) > width),
@@ -310,7 +309,7 @@ t.test("the rows that differ stand ours above theirs, with why and how to see al
   };
   const missing = { ...both, row: null, verdict: "missing", reason: "the console does not list it" };
   t.equal(
-    diffInWords([both, foreign, missing], NOW, { width: 110, utf8: true }),
+    diffLines([both, foreign, missing], NOW, 110).join("\n"),
     `verdict          time      tool   model              input  cache  output     cost
 differs  ours    14:10:57  codex  gpt-5.1            1,200    800     342  $0.0081
          theirs  14:11:00  …a1b2  gpt-5.1            1,200    800     400  $0.0090
@@ -320,31 +319,31 @@ foreign  ours                     did not pass here
   no record of ours has its id → keybearer mirror show '2026|it'\\''s'
 missing  ours    14:10:57  codex  gpt-5.1            1,200    800     342  $0.0081
          theirs                   not listed
-  the console does not list it → keybearer mirror show 01JCABCD
-`,
+  the console does not list it → keybearer mirror show 01JCABCD`,
   );
 });
 
 t.test("one row is shown with both sides and the reason", async (t) => {
-  const shown = comparedInWords(comparedRow(NOW));
+  const shown = formatCompared(comparedRow(NOW), 120);
   t.match(shown, /^main: differs, by id\noutput tokens: 342 here, 400 there\n\n +ours +theirs\n/);
   t.match(shown, /^output +342 +400$/m);
   t.match(shown, /^request id +x-client-request-id: 5f0c +client:5f0c$/m);
   t.match(shown, /^its clock +- +2026-11-15 14:11:01\.000 \+00:00$/m);
   t.match(shown, /^key +…a1b2 +…a1b2 \(id:12\)$/m);
   const { row } = comparedRow(NOW);
-  const foreign = comparedInWords({
+  const compared = {
     ...comparedRow(NOW),
     record: null,
     verdict: "foreign",
-    row: { ...row, verdict: "foreign", how: null, certain: true, output_tokens: null },
-  });
+    row: { ...row, verdict: "foreign" as const, how: null, certain: true, output_tokens: null },
+  };
+  const foreign = formatCompared(compared, 120);
   t.match(foreign, /^main: foreign, certain\n.*\nnothing of ours: it did not pass here\n/);
   t.match(foreign, /^output +- +\?$/m, "unknown is not zero");
 });
 
 t.test("status has a line for each console, and alarms at its very top", async (t) => {
-  t.notMatch(statusInWords(STATUS, NOW, 80), /mirror/);
+  t.notMatch(formatStatus(STATUS, NOW, 80), /mirror/);
   const consoles = [
     mirrorReport(NOW, { alarms: [alarm(NOW)] }),
     mirrorReport(NOW, {
@@ -356,10 +355,10 @@ t.test("status has a line for each console, and alarms at its very top", async (
       next_sync: null,
     }),
   ];
-  const shown = statusInWords({ ...STATUS, consoles }, NOW, 200);
+  const shown = formatStatus({ ...STATUS, consoles }, NOW, 200);
   t.match(shown, /^ALARM {2}key …a1b2 /);
   t.match(shown, /^mirror main {2}sub2api \(detected\), last sync 12 s ago$/m);
-  t.match(shown, /^mirror b {2}sub2api, slow: no answer; what was used .*\n {2}→ wait$/m);
+  t.match(shown, /^mirror b {2}sub2api, slow: no answer; usage since .* → wait$/m);
 });
 
 t.test("mirror exits 1 while an alarm is not acknowledged, in words and in JSON", async (t) => {
@@ -401,7 +400,7 @@ t.test("without a console mirror says what to write and exits 0; without a daemo
   t.match(gone, { code: 1, stdout: "", stderr: "keybearer is not running → keybearer run\n" });
 });
 
-t.test("sync tells each step, ends with the headline, and fails where the console does", async (t) => {
+t.test("sync prints each step, ends with the headline, and fails where the console does", async (t) => {
   const now = Date.now();
   const progress = (done: number) => mirrorReport(now, { state: "syncing", progress: { done, total: 3000 } });
   const done = mirrorReport(now, { rows: { total: 3000, by_id: 3000 } });
@@ -496,12 +495,12 @@ t.test("ack wants a terminal, shows the alarms, and acknowledges those only", as
   await unsure.says(
     /key …c3d4 of codex may have been[\s\S]*\n…a1b2 still works for others: rotate it now: keybearer tools rotate codex[\s\S]*\[y\/N\]/,
   );
-  unsure.child.stdin?.write("y\n");
+  unsure.child.stdin?.write("n\r");
   t.match(await unsure.ended, { code: 1, stdout: /not acknowledged; nothing changed/ });
   t.strictSame(acked(), []);
   const sure = atTerminal(t, home, "mirror", "ack");
   await sure.says(/\[y\/N\]/);
-  sure.child.stdin?.write("yes\n");
+  sure.child.stdin?.write("yes\r");
   t.match(await sure.ended, { code: 0, stdout: /acknowledged 6 rows; the next one raises the alarm again/ });
   t.strictSame(
     acked(),
@@ -518,7 +517,7 @@ t.test("ack says so where more came than was shown, and acknowledges nothing", a
   if (!hasTerminal(t)) return;
   const ack = atTerminal(t, home, "mirror", "ack");
   await ack.says(/\[y\/N\]/);
-  ack.child.stdin?.write("yes\n");
+  ack.child.stdin?.write("yes\r");
   t.match(await ack.ended, {
     code: 1,
     stdout: /more rows came meanwhile → keybearer mirror ack main/,

@@ -64,13 +64,20 @@ t.test("every record is exported whole, under its names, in their order", async 
   );
   const csv = await command(t, home, ["usage", "export", "--csv"]);
   const [head, oldest, first] = csv.stdout.split("\r\n");
-  t.equal(head, EXPORTED.join(","));
+  t.equal(
+    head,
+    `${EXPORTED.join(",")},started_at_iso,first_byte_at_iso,ended_at_iso,list_dollars,cost_dollars,billed_dollars`,
+  );
   t.match(oldest, ',"a,""b""?=1",');
   t.match(
     first,
     `${record(1, { started_at: AT }).id},${AT},${AT + 878},${AT + 2333},codex,main,coding,1.5,…a1b2,`,
   );
   t.match(first, /,true,200,complete,,,,1200,800,0,342,128,reported,5420,8130,,40192,18231,0,,"\{""x-client/);
+  t.match(
+    first,
+    /,2026-11-01T00:00:00\.000Z,2026-11-01T00:00:00\.878Z,2026-11-01T00:00:02\.333Z,0\.00542,0\.00813,$/,
+  );
 });
 
 t.test("after the index is deleted under load, records come back in start order, each once", async (t) => {
@@ -150,7 +157,7 @@ t.test("a file is made for its owner alone, and one that is there is left as it 
   writeFileSync(file, "mine");
   const again = await command(t, home, ["usage", "export", "-o", file]);
   t.equal(again.code, 1);
-  t.match(again.stderr, `${file} is there already, and is left as it is`);
+  t.match(again.stderr, `${file} exists already and was left as it is`);
   t.equal(readFileSync(file, "utf8"), "mine");
   const nowhere = await command(t, home, ["usage", "export", "-o", join(home, "no", "folder.json")]);
   t.equal(nowhere.code, 1);

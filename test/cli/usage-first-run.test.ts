@@ -81,7 +81,7 @@ t.test("a newcomer sees in a second terminal what the first requests used and co
       linesOf(jsonl?.stdout ?? "").map((line) => JSON.parse(line)),
       records,
     );
-    t.equal(linesOf(csv?.stdout ?? "")[0], EXPORTED.join(","));
+    t.ok(linesOf(csv?.stdout ?? "")[0]?.startsWith(`${EXPORTED.join(",")},started_at_iso,`));
     t.equal(linesOf(csv?.stdout ?? "").length, 4);
   });
 

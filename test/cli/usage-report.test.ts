@@ -1,9 +1,9 @@
-import { mkdirSync } from "node:fs";
+import { existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { questionOf, type ReportOptions } from "../../src/cli/usage/report.ts";
+import { parseQuestion, type ReportOptions } from "../../src/cli/usage/report.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { command, newHome } from "../doubles/command.ts";
+import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { writeJournal } from "../doubles/journal.ts";
 import { record } from "../doubles/records.ts";
 
@@ -18,7 +18,7 @@ async function homeWith(t: Test, records: readonly UsageRecord[]): Promise<strin
 
 const zone = { TZ: "UTC", LANG: "C.UTF-8" };
 
-t.test("usage alone tells what was used today and lately, by tool, daemon or not", async (t) => {
+t.test("usage shows the last days by tool, daemon or not", async (t) => {
   const now = Date.now();
   const home = await homeWith(t, [
     record(1, { started_at: now - 60_000 }),
@@ -104,7 +104,11 @@ t.test("--csv is for spreadsheets, and no name in it can be run", async (t) => {
   const { code, stdout } = await command(t, home, ["usage", "--by", "model", "--since", "all", "--csv"]);
   t.equal(code, 0);
   const [head, first, second, rest] = stdout.split("\r\n");
-  t.match(head, /^model,requests,refused,.*,cache_share,first_byte_p50_ms,first_byte_p95_ms$/);
+  t.match(
+    head,
+    /^model,requests,refused,.*,cache_share,first_byte_p50_ms,first_byte_p95_ms,list_dollars,cost_dollars,billed_dollars$/,
+  );
+  t.match([first, second].sort()[1], /,878,878,0\.00542,0\.00813,$/);
   t.match([first, second].sort()[0], `"'=HYPERLINK(""http://evil.example"")",1,`);
   t.match([first, second].sort()[1], "gpt-5.1,1,0,");
   t.equal(rest, "");
@@ -121,9 +125,32 @@ t.test("filters narrow it, and what fits nothing says so", async (t) => {
     rows: [{ tool: "chat", requests: 1 }],
     total: { requests: 1 },
   });
-  const none = await command(t, home, ["usage", "--tool", "codx"], { env: zone });
+  const none = await command(t, home, ["usage", "--model", "gpt-6"], { env: zone });
   t.equal(none.code, 0);
-  t.match(none.stdout, /, by tool, tool codx\n\nnothing was recorded in it; the last record of all is of /);
+  t.match(
+    none.stdout,
+    /, by tool, model gpt-6\n\nnothing was recorded in this period; the last record is from /,
+  );
+});
+
+t.test("a tool that nobody knows is refused, and one of the log or of config.yaml is not", async (t) => {
+  const home = await homeWith(t, [record(1, { started_at: Date.now() - 1000 })]);
+  await saveConfig(home, "gateway: http://127.0.0.1:9/v1\ntools: { chat: { key: env:A_KEY } }\n");
+  const usage = (...args: string[]) => command(t, home, ["usage", ...args]);
+  const refusal = { code: 1, stdout: "", stderr: "there is no tool nope; there is chat and codex\n" };
+  for (const args of [
+    ["--tool", "nope"],
+    ["--tool", "codex", "--tool", "nope", "--json"],
+  ])
+    t.match(await usage(...args), refusal);
+  t.match(await usage("export", "--tool", "nope"), refusal);
+  const file = join(home, "out.json");
+  t.equal((await usage("export", "--tool", "nope", "-o", file)).code, 1);
+  t.notOk(existsSync(file));
+  t.match(await usage("--tool", "n*"), { code: 1, stderr: /there is no tool n\*/ });
+  for (const name of ["codex", "chat", "c*", "*"]) t.equal((await usage("--tool", name)).code, 0, name);
+  await saveConfig(home, "tools: [");
+  t.equal((await usage("--tool", "nope")).code, 0, "a broken config.yaml may have it");
 });
 
 t.test("where nothing was recorded yet, that is the answer, and says where it would be", async (t) => {
@@ -150,7 +177,7 @@ t.test("wrong usage is named, with what would be right", async (t) => {
     [{ since: "1h", until: "2h" }, /--since is not before --until/],
     [{ json: true, csv: true }, /not both/],
   ];
-  for (const [options, reason] of reasons) t.match(questionOf(options, Date.now()), { ok: false, reason });
+  for (const [options, reason] of reasons) t.match(parseQuestion(options, Date.now()), { ok: false, reason });
   const home = await newHome(t);
   const mistakes: [string[], RegExp][] = [
     [["usage", "--by", "week"], /"week" is none of/],
@@ -172,7 +199,7 @@ t.test(
   async (t) => {
     const now = new Date(2026, 10, 18, 12, 34, 56).getTime();
     const period = (options: ReportOptions) => {
-      const asked = questionOf(options, now);
+      const asked = parseQuestion(options, now);
       return asked.ok ? asked.question.period : asked;
     };
     t.same(period({}), { since: new Date(2026, 10, 12).getTime(), until: null });
@@ -191,6 +218,6 @@ t.test("requests under way are told apart, as cut off where no daemon runs", asy
     record(2, { started_at: now - 900, ...running }),
   ]);
   const { stdout } = await command(t, home, ["usage"], { env: zone });
-  t.match(stdout, /^1 cut off with keybearer, in no sum yet; its next start counts them as$/m);
+  t.match(stdout, /^1 cut off with keybearer, in no sum yet; the next start counts them as$/m);
   t.match(stdout, /^1 request, /m);
 });

@@ -1,8 +1,8 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { recordInWords } from "../../src/cli/usage/record-words.ts";
-import { tailLine } from "../../src/cli/usage/tail-line.ts";
+import { recordLine } from "../../src/cli/usage/record-line.ts";
+import { formatRecord } from "../../src/cli/usage/show.ts";
 import { REFUSALS } from "../../src/core/refusal.ts";
 import { EXPORTED, type UsageRecord } from "../../src/usage/record.ts";
 import { exportedRecord } from "../../src/usage/reports/records.ts";
@@ -42,11 +42,11 @@ async function homeWith(t: Test, records: readonly UsageRecord[]): Promise<strin
 
 t.test("one record whole, as it is for people", async (t) => {
   t.equal(
-    recordInWords(record(7)),
+    formatRecord(record(7), 80),
     `record      01KA2CZH3V0000000000000007
 began       2025-11-15 00:00:00.123 +00:00
 first byte  2025-11-15 00:00:01.001 +00:00, after 878 ms
-ended       2025-11-15 00:00:02.456 +00:00, after 2,333 ms
+ended       2025-11-15 00:00:02.456 +00:00, after 2.3 s
 tool        codex
 gateway     main
 group       coding, multiplier 1.5
@@ -55,7 +55,8 @@ request     POST /v1/responses (openai)
 model       gpt-5.1, answered by gpt-5.1-2026-08
 status      200, streamed
 end         complete
-tokens      1,200 input, 800 read from cache, 0 written to cache, 342 output, 128 of it reasoning; reported by the gateway
+tokens      1,200 input, 800 read from cache, 0 written to cache, 342 output,
+              128 of it reasoning; reported by the gateway
 cost        $0.0081 = list price $0.0054 × 1.5
 bytes       40,192 to the gateway, 18,231 back
 ids         x-client-request-id: id-7
@@ -69,7 +70,7 @@ t.test("what a record means is said: why something is unknown, and what to do", 
       { ...UNKNOWN, endpoint: "/v1/chat/completions" },
       /reported no usage, so tokens and cost are unknown, which is not zero\. tools\.codex\.ask_usage/,
     ],
-    [{ ...UNKNOWN, endpoint: "/v1/models", method: "GET" }, /nothing that is billed by tokens/],
+    [{ ...UNKNOWN, endpoint: "/v1/models", method: "GET" }, /this is not billed by tokens/],
     [
       { list_microdollars: null, cost_microdollars: null },
       /no price is known for gpt-5\.1.*prices: in config\.yaml/,
@@ -77,40 +78,43 @@ t.test("what a record means is said: why something is unknown, and what to do", 
     [{ tokens_from: "estimated" }, /are an estimate/],
     [
       { end: "refused", refusal: "rate-limited", ...UNKNOWN },
-      /refused it, and nothing was sent.*limit of requests/,
+      /refused it and sent nothing.*limit of requests/,
     ],
-    [{ end: "client-left", ...UNKNOWN }, /hung up before the answer was complete; the gateway may bill/],
-    [{ ...LEFT, ...UNKNOWN }, /hung up before anything was sent$/m],
-    [{ ...LEFT, ...UNKNOWN, method: "GET", endpoint: "/v1/models" }, /hung up before an answer came$/m],
+    [{ end: "client-left", ...UNKNOWN }, /canceled it before the answer was complete; the gateway may bill/],
+    [{ ...LEFT, ...UNKNOWN }, /canceled it before anything was sent$/m],
+    [{ ...LEFT, ...UNKNOWN, method: "GET", endpoint: "/v1/models" }, /canceled it before an answer came$/m],
     [
       { ...UNKNOWN, method: "GET", status: 101, stream: null },
-      /^a websocket's usage is not read, so tokens and cost are unknown, which is not zero$/m,
+      /^the usage of a WebSocket is not read, so tokens and cost are unknown, which is not zero$/m,
     ],
-    [{ ...UNKNOWN, endpoint: "/v1/rerank" }, /^nobody here knows what this endpoint costs, .* not zero$/m],
+    [{ ...UNKNOWN, endpoint: "/v1/rerank" }, /^the price of this endpoint is not known, .* not zero$/m],
     [{ endpoint: "/v1/rerank", tokens_from: "estimated" }, /are an estimate/],
     [
       { ...CUT, end: "client-left" },
-      /^it ended early, before its output was counted: .* neither is its cost$/m,
+      /^it ended before its output was counted, so the output and the cost are not known$/m,
     ],
     [{ ...CUT, end: "gateway-failed" }, /^tokens +1,200 input, .*, output not known; reported/m],
     [{ ...UNKNOWN, endpoint: "/v1/messages" }, /not zero\. tools\.codex\.estimate: true estimates it$/m],
     [{ ...UNKNOWN, end: "gateway-failed" }, /the gateway reported no usage, so tokens and cost are unknown/],
-    [{ ...UNKNOWN, end: "gateway-failed", refusal: "gateway-unreachable" }, /failed costs nothing at most/],
+    [
+      { ...UNKNOWN, end: "gateway-failed", refusal: "gateway-unreachable" },
+      /do not charge for a request that failed/,
+    ],
     [{ end: "gateway-failed", ...UNKNOWN }, /broke off/],
     [{ end: "gateway-failed", refusal: "gateway-timeout", ...UNKNOWN }, /did not answer in time/],
     [{ end: "interrupted", ended_at: null, ...UNKNOWN }, /cut off while it ran/],
     [{ end: null, ended_at: null, ...UNKNOWN }, /has not ended yet/],
     [{ status: 401, cause: "incomplete-key", ...UNKNOWN }, /does not know the key/],
     [{ status: 401, cause: "unknown", cause_detail: "key-disabled", ...UNKNOWN }, /the key was disabled/],
-    [{ status: 401, cause: "unknown", cause_detail: "something-new", ...UNKNOWN }, /without a reason/],
+    [{ status: 401, cause: "unknown", cause_detail: "something-new", ...UNKNOWN }, /for an unknown reason/],
     [{ status: 418, cause: "something-new", ...UNKNOWN }, /the gateway's refusal: something-new/],
-    [{ waited_ms: 1500 }, /waited +1\.5 s for room under a limit/],
-    [{ billed_microdollars: 9000 }, /billed +\$0\.0090, as the console says/],
+    [{ waited_ms: 1500 }, /waited +1\.5 s for a limit/],
+    [{ billed_microdollars: 9000 }, /billed +\$0\.0090, according to the console/],
   ];
-  for (const [given, words] of cases) t.match(recordInWords(record(1, given)), words, words.source);
+  for (const [given, text] of cases) t.match(formatRecord(record(1, given), 200), text, text.source);
   for (const code of Object.keys(REFUSALS)) {
     t.notMatch(
-      recordInWords(record(1, { end: "refused", refusal: code })),
+      formatRecord(record(1, { end: "refused", refusal: code }), 200),
       new RegExp(`gateway: ${code}$`, "m"),
     );
   }
@@ -157,52 +161,79 @@ t.test("nothing that a record holds can steer the terminal", async (t) => {
     },
     ...{ process: evil, group: evil, gateway_ids: { [evil]: evil } },
   });
-  for (const shown of [recordInWords(hostile), tailLine(hostile), tailLine({ ...hostile, end: "refused" })]) {
+  for (const shown of [
+    formatRecord(hostile, 80),
+    recordLine(hostile, 120),
+    recordLine({ ...hostile, end: "refused" }, 120),
+  ]) {
     t.notMatch(shown, /(?!\n)[\p{Cc}\p{Bidi_Control}]/u);
   }
-  t.notMatch(tailLine(hostile), /\n/);
+  t.notMatch(recordLine(hostile, 80), /\n/);
 });
 
-t.test("one line a record tells how it ended, what it took and what it cost", async (t) => {
-  const lines: [Partial<UsageRecord>, string][] = [
-    [
-      {},
-      "00:00:00 codex        gpt-5.1                200         1.2k in + 800 cached, 342 out   $0.0081 first 878 ms, all 2.3 s",
-    ],
-    [
-      { ...UNKNOWN, end: "client-left" },
-      "00:00:00 codex        gpt-5.1                200 left    no usage reported                    $? first 878 ms, all 2.3 s",
-    ],
-    [
-      { ...UNKNOWN, end: "refused", status: 429, refusal: "rate-limited", tool: null },
-      "00:00:00 (nobody)     gpt-5.1                429 refused rate-limited",
-    ],
-    [
-      {
-        ...UNKNOWN,
-        status: 401,
-        cause: "incomplete-key",
-        model: "a-model-with-quite-a-long-name",
-        first_byte_at: null,
-      },
-      "00:00:00 codex        a-model-with-quite-a-… 401                                                 all 2.3 s (incomplete-key)",
-    ],
-    [
-      { ...CUT, end: "client-left", cache_write_tokens: 1_000_000 },
-      "00:00:00 codex        gpt-5.1                200 left    1.2k in + 800 cached + 1.0M written, ? out       $? first 878 ms, all 2.3 s",
-    ],
-    [
-      { cache_read_tokens: 0, cache_write_tokens: 17_000, tokens_from: "estimated" },
-      "00:00:00 codex        gpt-5.1                200         about 1.2k in + 17k written, 342 out  $0.0081 first 878 ms, all 2.3 s",
-    ],
-    [
-      { ...UNKNOWN, method: "GET", endpoint: "/v1/realtime", status: 101, model: null, model_answered: null },
-      "00:00:00 codex        GET /v1/realtime       101         no usage reported                    $? first 878 ms, all 2.3 s",
-    ],
-    [
-      { ...UNKNOWN, method: "GET", endpoint: "/v1/models", model: null, model_answered: null },
-      "00:00:00 codex        GET /v1/models         200                                                 first 878 ms, all 2.3 s",
-    ],
-  ];
-  for (const [given, line] of lines) t.equal(tailLine(record(1, given)), line);
+const LINES: readonly [given: Partial<UsageRecord>, at80: string, at120: string][] = [
+  [
+    {},
+    "00:00:00 200 codex       gpt-5.1           $0.0081  2.3 s 2.0k in, 342 out",
+    "00:00:00 200 codex          gpt-5.1                  $0.0081  2.3 s 1.2k in + 800 cached, 342 out, first byte 878 ms",
+  ],
+  [
+    { ...UNKNOWN, end: "client-left" },
+    "00:00:00 200 codex       gpt-5.1                $?  2.3 s canceled",
+    "00:00:00 200 codex          gpt-5.1                       $?  2.3 s canceled, first byte 878 ms",
+  ],
+  [
+    { ...UNKNOWN, end: "refused", status: 429, refusal: "rate-limited", tool: null },
+    "00:00:00 429 (unknown)   gpt-5.1           refused: rate-limited",
+    "00:00:00 429 (unknown)      gpt-5.1                  refused: rate-limited",
+  ],
+  [
+    {
+      ...UNKNOWN,
+      status: 401,
+      cause: "incomplete-key",
+      cause_detail: "key-disabled",
+      model: "a-model-with-quite-a-long-name",
+      first_byte_at: null,
+    },
+    "00:00:00 401 codex       a-model-with-qui… incomplete-key: key-disabled",
+    "00:00:00 401 codex          a-model-with-quite-a-lo… incomplete-key: key-disabled",
+  ],
+  [
+    { ...UNKNOWN, status: 403, cause: "balance-or-quota", cause_detail: "account-disabled" },
+    "00:00:00 403 codex       gpt-5.1           balance-or-quota: account-disabled",
+    "00:00:00 403 codex          gpt-5.1                  balance-or-quota: account-disabled",
+  ],
+  [
+    { ...UNKNOWN, end: "gateway-failed", status: 502, refusal: "gateway-unreachable" },
+    "00:00:00 502 codex       gpt-5.1           failed: gateway-unreachable",
+    "00:00:00 502 codex          gpt-5.1                  failed: gateway-unreachable",
+  ],
+  [
+    { ...CUT, end: "client-left", cache_write_tokens: 1_000_000 },
+    "00:00:00 200 codex       gpt-5.1                $?  2.3 s canceled, 1.0M in, ? …",
+    "00:00:00 200 codex          gpt-5.1                       $?  2.3 s canceled, 1.0M in, ? out, first byte 878 ms",
+  ],
+  [
+    { cache_read_tokens: 0, cache_write_tokens: 17_000, tokens_from: "estimated" },
+    "00:00:00 200 codex       gpt-5.1           $0.0081  2.3 s about 18k in, 342 out",
+    "00:00:00 200 codex          gpt-5.1                  $0.0081  2.3 s about 18k in, 342 out, first byte 878 ms",
+  ],
+  [
+    { ...UNKNOWN, method: "GET", endpoint: "/v1/realtime", status: 101, model: null, model_answered: null },
+    "00:00:00 101 codex       GET /v1/realtime       $?  2.3 s no usage reported",
+    "00:00:00 101 codex          GET /v1/realtime              $?  2.3 s no usage reported, first byte 878 ms",
+  ],
+  [
+    { ...UNKNOWN, method: "GET", endpoint: "/v1/models", model: null, model_answered: null },
+    "00:00:00 200 codex       GET /v1/models             2.3 s",
+    "00:00:00 200 codex          GET /v1/models                    2.3 s first byte 878 ms",
+  ],
+];
+
+t.test("one line per record has its result, cost, duration and tokens, or why there are none", async (t) => {
+  for (const [given, at80, at120] of LINES) {
+    t.equal(recordLine(record(1, given), 80), at80);
+    t.equal(recordLine(record(1, given), 120), at120);
+  }
 });

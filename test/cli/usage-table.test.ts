@@ -7,7 +7,7 @@ import { bar, sparkline } from "../../src/cli/ui/chart.ts";
 import { renderTable } from "../../src/cli/ui/table.ts";
 import { screenOf } from "../../src/cli/ui/terminal.ts";
 import { textWidth, truncate, wrap } from "../../src/cli/ui/text.ts";
-import { reportInWords } from "../../src/cli/usage/report-words.ts";
+import { formatReport } from "../../src/cli/usage/report.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import type { Dimension, Report } from "../../src/usage/reports/report.ts";
@@ -79,20 +79,20 @@ const NOTHING = {
   cost_microdollars: null,
 } as const;
 
-function words(report: Report, width: number, utf8 = true): string {
-  return reportInWords(report, { now: NOW, served: true, screen: { width, utf8 } });
+function format(report: Report, width: number, utf8 = true): string {
+  return formatReport(report, NOW, { width, utf8 }, true);
 }
 
-const AFTERWARDS = `1 refused by keybearer, 1 failed at the gateway, 1 left by the tool
+const AFTERWARDS = `1 refused by keybearer, 1 failed at the gateway, 1 canceled by the tool
 
-no price is known for these: write it into config.yaml, $ per million tokens
+no price is known for these. add it in config.yaml, $ per million tokens:
 prices:
   my-model: { input: …, output: … }  # 1 request
 `;
 
 t.test("a week by tool fits 80 columns", async (t) => {
   t.equal(
-    words(reportOf(t, week(), ["tool"]), 80),
+    format(reportOf(t, week(), ["tool"]), 80),
     `usage since Mon 2026-11-09 00:00, by tool
 
 tool         requests  input  cache  output    cost  unknown   today  by day
@@ -114,7 +114,7 @@ ${AFTERWARDS}`,
 
 t.test("with 100 columns there is room for more", async (t) => {
   t.equal(
-    words(reportOf(t, week(), ["tool"]), 100),
+    format(reportOf(t, week(), ["tool"]), 100),
     `usage since Mon 2026-11-09 00:00, by tool
 
 tool         requests  input  cached  cache  output    cost  unknown  first byte   today  by day
@@ -136,7 +136,7 @@ ${AFTERWARDS}`,
 
 t.test("with 40 columns what matters most stays", async (t) => {
   t.equal(
-    words(reportOf(t, week(), ["tool"]), 40),
+    format(reportOf(t, week(), ["tool"]), 40),
     `usage since Mon 2026-11-09 00:00, by
   tool
 
@@ -158,10 +158,10 @@ sum                39     38k  $8.98+
   true asks streams for their usage,
   estimate: true estimates it
 1 refused by keybearer, 1 failed at the
-  gateway, 1 left by the tool
+  gateway, 1 canceled by the tool
 
-no price is known for these: write it
-  into config.yaml, $ per million tokens
+no price is known for these. add it in
+  config.yaml, $ per million tokens:
 prices:
   my-model: { input: …, output: … }  # 1 request
 `,
@@ -171,15 +171,15 @@ prices:
 t.test("days have bars, plain ones where the terminal takes no UTF-8", async (t) => {
   const report = reportOf(t, week(), ["day"]);
   t.match(
-    words(report, 80),
+    format(report, 80),
     `day         requests  input  cache  output    cost  unknown
 2026-11-09         2    13k    87%    4.3k  $1.26         0  ███████████▌
 `,
   );
-  const plain = words(report, 80, false);
+  const plain = format(report, 80, false);
   t.match(plain, /^2026-11-15 .* {2}#{12}$/m);
   t.notMatch(plain, /[▁-█]/);
-  t.notMatch(words(reportOf(t, week(), ["tool"]), 80, false), /[▁-█]/);
+  t.notMatch(format(reportOf(t, week(), ["tool"]), 80, false), /[▁-█]/);
 });
 
 t.test("the hour that is there twice is told apart, and no other", async (t) => {
@@ -189,7 +189,7 @@ t.test("the hour that is there twice is told apart, and no other", async (t) => 
   });
   const from = Date.UTC(2026, 9, 24, 23);
   const hours = [0, 1, 2, 3].map((hour) => record(hour, { started_at: from + hour * 3_600_000 }));
-  const shown = words(reportOf(t, hours, ["hour"], { since: from, until: null }), 80);
+  const shown = format(reportOf(t, hours, ["hour"], { since: from, until: null }), 80);
   t.same(
     shown.match(/^2026-10-25 .{12}/gm),
     [
@@ -202,7 +202,7 @@ t.test("the hour that is there twice is told apart, and no other", async (t) => 
 });
 
 t.test("what is all unknown is no zero", async (t) => {
-  const shown = words(reportOf(t, [record(1, { started_at: NOW - 1000, ...NOTHING })], ["tool"]), 80);
+  const shown = format(reportOf(t, [record(1, { started_at: NOW - 1000, ...NOTHING })], ["tool"]), 80);
   t.match(shown, /^codex .* \$\? +1 /m);
   t.match(shown, /1 request, at least \$0\n1 request cost an unknown amount: 1 reported no usage\n/);
 });
@@ -214,11 +214,11 @@ t.test(
       record(1, { started_at: NOW - 1000, billed_microdollars: 9000 }),
       record(2, { started_at: NOW - 1000, tool: "chat" }),
     ];
-    const shown = words(reportOf(t, billed, ["tool"]), 80);
+    const shown = format(reportOf(t, billed, ["tool"]), 80);
     t.match(shown, /cost +billed/);
     t.match(shown, /^codex .* \$0\.0081 +\$0\.0090 /m);
     t.match(shown, /^chat .* \$0\.0081 +- /m);
-    t.notMatch(words(reportOf(t, week(), ["tool"]), 300), /billed/);
+    t.notMatch(format(reportOf(t, week(), ["tool"]), 300), /billed/);
   },
 );
 
@@ -233,11 +233,11 @@ t.test("cache writes stay in the table where they are many, and are told in word
     }),
     ...week().slice(-3),
   ];
-  const many = words(reportOf(t, wrote(17_000), ["tool"]), 80);
+  const many = format(reportOf(t, wrote(17_000), ["tool"]), 80);
   t.match(many, /^tool .* input .* written .* cost /m);
   t.match(many, /^codex .* 8\.1k .* 17k /m);
   t.match(many, /^25k tokens: 8\.1k input, 17k written to cache, 111 output$/m);
-  const few = words(reportOf(t, wrote(50), ["tool"]), 80);
+  const few = format(reportOf(t, wrote(50), ["tool"]), 80);
   t.notMatch(few, /written .* cost/, "a few are not worth the room");
   t.match(few, /, 50 written to cache, /);
 });
@@ -245,13 +245,13 @@ t.test("cache writes stay in the table where they are many, and are told in word
 t.test("what to do about unknown usage is said, unless there is nothing to be done", async (t) => {
   const at = { started_at: NOW - 1000 };
   const cutOff = record(1, { ...at, ...NOTHING, end: "interrupted", status: null });
-  const interrupted = words(reportOf(t, [cutOff], ["tool"]), 200);
+  const interrupted = format(reportOf(t, [cutOff], ["tool"]), 200);
   t.match(interrupted, /1 request cost an unknown amount: 1 reported no usage, or ended before they could\n/);
   t.notMatch(interrupted, /ask_usage/);
   const silent = [record(2, { ...at, ...NOTHING }), record(3, { ...at, ...NOTHING, tool: "chat" })];
-  t.match(words(reportOf(t, silent, ["tool"]), 200), /→ in config\.yaml, tools\.<tool>\.ask_usage: true/);
-  t.match(words(reportOf(t, silent.slice(1), ["tool"]), 200), /tools\.chat\.ask_usage: true/);
-  t.match(words(reportOf(t, silent.slice(1), ["day"]), 200), /tools\.<tool>\.ask_usage: true/);
+  t.match(format(reportOf(t, silent, ["tool"]), 200), /→ in config\.yaml, tools\.<tool>\.ask_usage: true/);
+  t.match(format(reportOf(t, silent.slice(1), ["tool"]), 200), /tools\.chat\.ask_usage: true/);
+  t.match(format(reportOf(t, silent.slice(1), ["day"]), 200), /tools\.<tool>\.ask_usage: true/);
 });
 
 t.test("nobody, no model and no group have a name", async (t) => {
@@ -262,8 +262,8 @@ t.test("nobody, no model and no group have a name", async (t) => {
     model_answered: null,
     group: null,
   });
-  t.match(words(reportOf(t, [bare], ["tool", "model"]), 80), /^\(nobody known\) {2}\(no model\) /m);
-  t.match(words(reportOf(t, [bare], ["group"]), 80), /^\(no group\) /m);
+  t.match(format(reportOf(t, [bare], ["tool", "model"]), 80), /^\(unknown tool\) {2}\(no model\) /m);
+  t.match(format(reportOf(t, [bare], ["group"]), 80), /^\(no group\) /m);
 });
 
 t.test("names cannot steer the terminal, turn what is read, or break the table", async (t) => {
@@ -271,7 +271,7 @@ t.test("names cannot steer the terminal, turn what is read, or break the table",
   const records = [evil, "模型-七号", "e\u0301clair", "👩🏽 emoji", "=1+1"].map((model, number) =>
     record(number, { started_at: NOW - 1000, model, list_microdollars: null, cost_microdollars: null }),
   );
-  const shown = words(reportOf(t, records, ["model"]), 80);
+  const shown = format(reportOf(t, records, ["model"]), 80);
   t.notMatch(shown, /(?!\n)[\p{Cc}\p{Bidi_Control}]/u);
   t.match(shown, /\?\]0;owned/);
   const lines = shown.split("\n").filter((line) => / 1 {2,}1\.2k /.test(line));

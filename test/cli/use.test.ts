@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import t from "tap";
-import { settingsInWords } from "../../src/cli/use/print.ts";
+import { formatSettings } from "../../src/cli/use/print.ts";
 import { CLIENTS, findClient } from "../../src/clients/table.ts";
 import type { Token } from "../../src/config/schema.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
@@ -58,7 +58,7 @@ t.test("a name that says nothing gets the list, and a client that cannot gets th
   t.match(nobody, {
     code: 1,
     stdout: "",
-    stderr: /its tools are claude-code.*\n.*keybearer tools add nobody/,
+    stderr: /its tools are claude-code.* → keybearer tools add nobody/,
   });
   t.match(link, { code: 2, stdout: "", stderr: /cc-switch does not know Zed/ });
   t.equal(readFileSync(file, "utf8"), CONFIG, "no token was made for any of them");
@@ -69,16 +69,16 @@ t.test("a tool with a token is not given another unasked, and lines for a shell 
   if (client === null) throw new Error("there is no claude-code");
   const origin = "http://localhost:5397";
   const words = (tokens: readonly Token[]) => {
-    const known = { model: "m", tokenInUrl: false, served: false, sandbox: false };
+    const known = { model: "m", tokenInUrl: false, isServed: false, isSandbox: false };
     const tool = { name: "claude-code", tokens, origin, ...known };
-    return settingsInWords({ tool, client, target: { origin, token: null, model: "m" } }, "sh", 300);
+    return formatSettings({ tool, client, target: { origin, token: null, model: "m" } }, "sh", 300);
   };
   t.match(
     words([{ name: "laptop", hash: "a".repeat(64), created: null }]),
-    /it was shown when it was made.* lost it, .* --new-token\n/,
+    /it was shown when it was created.* lost it, .* --new-token\n/,
   );
   t.match(words([]), /the tool has none yet → keybearer use claude-code --new-token\n/);
-  t.match(words([]), /stay in its history with the token/);
+  t.match(words([]), /stay in its history, the token too/);
   t.end();
 });
 

@@ -1,7 +1,7 @@
 import { spawnSync } from "node:child_process";
 import t from "tap";
 import { parse as parseYaml } from "yaml";
-import { settingsInWords, unusableInWords } from "../../src/cli/use/print.ts";
+import { formatSettings, formatUnusable } from "../../src/cli/use/print.ts";
 import {
   chooseModels,
   fieldsFor,
@@ -357,14 +357,14 @@ t.test("everything that is printed fits into 80 columns while the token is open"
     tokens: [{ name: "laptop", hash: "a".repeat(64), created: null }],
     tokenInUrl: false,
     origin: ORIGIN,
-    served: false,
-    sandbox: false,
+    isServed: false,
+    isSandbox: false,
   };
   for (const client of CLIENTS)
     for (const shell of ["sh", "fish", "powershell", "cmd"] as const) {
       const settings = { tool, client, target: { ...OPEN, model: tool.model } };
       const text =
-        client.unusable === null ? settingsInWords(settings, shell, 80) : unusableInWords(settings, 80);
+        client.unusable === null ? formatSettings(settings, shell, 80) : formatUnusable(settings, 80);
       const wide = text.split("\n").filter((line) => line.length > 80);
       t.same(wide, [], `${client.id} (${shell})`);
     }

@@ -1,8 +1,8 @@
 import t, { type Test } from "tap";
-import { examine } from "../../src/cli/doctor/examine.ts";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
 import type { Finding } from "../../src/doctor/findings.ts";
 import { startWithOneTool } from "../doubles/daemon-under-test.ts";
+import { examineHome } from "../doubles/doctor.ts";
 import { HOUR, MINUTE, type MirrorJourney, startJourney } from "../doubles/mirror-journey.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 
@@ -10,13 +10,7 @@ process.env.TZ = "UTC";
 
 /** What doctor finds of tool codex. */
 async function findings(paths: MirrorJourney["paths"], now: number): Promise<Finding[]> {
-  const found = await examine({
-    paths,
-    env: {},
-    now,
-    node: { version: process.version, path: process.execPath },
-    elsewhere: async () => [],
-  });
+  const found = await examineHome(paths, {}, now);
   return found.filter(({ about }) => about === "tool codex");
 }
 

@@ -2,10 +2,10 @@ import { writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { examine } from "../../src/cli/doctor/examine.ts";
 import { command } from "../doubles/command.ts";
 import { type NewApiOptions, startNewApi } from "../doubles/consoles/new-api.ts";
 import { freshToken, startUnderTest, startWithOneTool } from "../doubles/daemon-under-test.ts";
+import { examineHome } from "../doubles/doctor.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { listen } from "../doubles/listen.ts";
 import { until } from "../doubles/until.ts";
@@ -46,13 +46,7 @@ tools: { codex: { key: ${text}, token: "${hash}"${more} } }
     return tool;
   };
   const findings = async () => {
-    const all = await examine({
-      paths: under.paths,
-      env: {},
-      now: clock.now(),
-      node: { version: process.version, path: process.execPath },
-      elsewhere: async () => [],
-    });
+    const all = await examineHome(under.paths, {}, clock.now());
     return all.filter(({ about }) => about === "tool codex");
   };
   return { ...under, clock, double, key, config, chat, status, findings };

@@ -1,9 +1,9 @@
 import t, { type Test } from "tap";
-import { examine } from "../../src/cli/doctor/examine.ts";
 import type { GatewayStatus } from "../../src/control/status.ts";
 import { command } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { visit } from "../doubles/dashboard-visit.ts";
+import { examineHome } from "../doubles/doctor.ts";
 import { hello, post, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 
@@ -92,13 +92,7 @@ t.test("a gateway that goes down is failing, with since, count and why, until it
   const onPage = () => page.last("now")?.status.gateways[0];
   await until("the open page shows it", () => onPage()?.failures === 5);
   t.match(onPage(), failing);
-  const found = await examine({
-    paths,
-    env: {},
-    now: Date.now(),
-    node: { version: process.version, path: process.execPath },
-    elsewhere: async () => [],
-  });
+  const found = await examineHome(paths);
   t.match(
     found.filter(({ about }) => about === "gateway main"),
     [

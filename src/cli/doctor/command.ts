@@ -1,9 +1,9 @@
 import { Command } from "commander";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
-import type { Finding } from "../../doctor/findings.ts";
-import { screenOf } from "../ui/terminal.ts";
-import { findingsInWords, type Paint } from "./words.ts";
+import type { Finding, FindingLevel } from "../../doctor/findings.ts";
+import { type Color, color, stdoutScreen } from "../ui/terminal.ts";
+import { printable, wrap } from "../ui/text.ts";
 
 export function doctorCommand(): Command {
   return new Command("doctor")
@@ -14,48 +14,49 @@ export function doctorCommand(): Command {
 }
 
 async function doctor(options: { json?: boolean; config?: string }): Promise<void> {
-  const { env, stdout } = process;
-  // Only now: every other command would wait for all of it, too.
+  // Imported here, because every other command would load all of it, too.
   const { examine } = await import("./examine.ts");
-  const { serviceFindings } = await import("./service-findings.ts");
   const { createContext } = await import("../service/context.ts");
-  const { scanSettings } = await import("../../doctor/settings-scan.ts");
   const paths = findPaths({ config: options.config });
   const service = await createContext({ config: options.config });
-  const findings = await examine({
-    paths,
-    env,
-    now: Date.now(),
-    node: { version: process.version, path: process.execPath },
-    service: {
-      installed: (await service.manager?.found())?.kind === "ours",
-      findings: () => serviceFindings(service),
-    },
-    elsewhere: ({ keys, ports, config }) =>
-      scanSettings({
-        ...{ env, keys, ports, home: paths.home, platform: process.platform },
-        cwd: process.cwd(),
-        tools: Object.keys(config?.tools ?? {}),
-        sources: Object.values(config?.tools ?? {}).flatMap(({ key }) =>
-          key.kind === "env" ? [key.name] : [],
-        ),
-      }),
-  });
-  const paint = stdout.isTTY && !env.NO_COLOR && env.TERM !== "dumb" ? coloured : plain;
-  stdout.write(
+  const findings = await examine(paths, process.env, service, Date.now());
+  const ok = findings.every(({ level }) => level !== "problem");
+  process.stdout.write(
     options.json
-      ? `${JSON.stringify({ ok: isWell(findings), findings }, null, 2)}\n`
-      : findingsInWords(findings, screenOf(env, stdout.columns), paint),
+      ? `${JSON.stringify({ ok, findings }, null, 2)}\n`
+      : formatFindings(findings, stdoutScreen().width),
   );
-  process.exitCode = isWell(findings) ? EXIT.ok : EXIT.failed;
+  process.exitCode = ok ? EXIT.ok : EXIT.failed;
 }
 
-function isWell(findings: readonly Finding[]): boolean {
-  return findings.every(({ level }) => level !== "problem");
+const COLORS: Readonly<Record<FindingLevel, Color>> = { ok: "green", warning: "yellow", problem: "red" };
+const LEVEL_WIDTH = "problem".length;
+const INDENT = " ".repeat(LEVEL_WIDTH + 4);
+
+/** Grouped by what they are about, and at the end how many need action. */
+export function formatFindings(findings: readonly Finding[], width: number): string {
+  const lines: string[] = [];
+  for (const about of new Set(findings.map((finding) => finding.about))) {
+    lines.push(printable(about));
+    for (const finding of findings) if (finding.about === about) lines.push(...findingLines(finding, width));
+    lines.push("");
+  }
+  return `${lines.join("\n")}\n${summaryOf(findings)}\n`;
 }
 
-const plain: Paint = (word) => word;
+function findingLines({ level, what, next }: Finding, width: number): string[] {
+  const textWidth = width - INDENT.length;
+  const [first = "", ...rest] = wrap(printable(what), textWidth).split("\n");
+  if (next !== null) rest.push(...wrap(printable(`→ ${next}`), textWidth).split("\n"));
+  const name = `${color(COLORS[level], level)}${" ".repeat(LEVEL_WIDTH - level.length)}`;
+  return [`  ${name}  ${first}`, ...rest.map((line) => `${INDENT}${line}`)];
+}
 
-const COLOURS = { ok: 32, warning: 33, problem: 31 } as const;
-
-const coloured: Paint = (word, level) => `\u001b[${COLOURS[level]}m${word}\u001b[39m`;
+function summaryOf(findings: readonly Finding[]): string {
+  const countOf = (level: FindingLevel) => findings.filter((finding) => finding.level === level).length;
+  const problems = countOf("problem");
+  const warnings = countOf("warning");
+  const warningCount = `${warnings} ${warnings === 1 ? "warning" : "warnings"}`;
+  if (problems === 0) return warnings === 0 ? "all is well" : `nothing needs you; ${warningCount}`;
+  return `${problems} ${problems === 1 ? "problem needs" : "problems need"} you, ${warningCount}`;
+}

@@ -2,108 +2,221 @@ import { existsSync } from "node:fs";
 import { connect } from "node:net";
 import type { Listen } from "../../config/schema.ts";
 import type { Asked } from "../../control/client.ts";
-import type { Status } from "../../control/status.ts";
+import type { GatewayStatus, Status, UsageStatus } from "../../control/status.ts";
+import type { LimitStatus, ToolStatus } from "../../control/tool-status.ts";
 import type { Paths } from "../../core/paths.ts";
 import { portOwner } from "../../core/process-lookup.ts";
-import type { Finding } from "../../doctor/findings.ts";
+import { version } from "../../core/version.ts";
+import { aboutTool, type Finding } from "../../doctor/findings.ts";
+import type { Alarm, ConsoleStatus } from "../../mirror/report/shape.ts";
+import {
+  alarmSentence,
+  alarmTitle,
+  consoleProblem,
+  formatKind,
+  formatLastSync,
+  formatRemedy,
+} from "../mirror/messages.ts";
+import type { ServiceContext } from "../service/context.ts";
+import { examineService } from "../service/status.ts";
+import { describeFailure } from "../status.ts";
+import { nameOf, whenInWords } from "../tools/limit-lines.ts";
 import { ago } from "../ui/units.ts";
 
-const ABOUT = "the daemon";
+/* Findings about the daemon, the service, and what only the running daemon knows. */
 
-export interface DaemonDeps {
-  readonly asked: Asked<Status>;
-  readonly paths: Paths;
-  /** null: config.yaml cannot be used. */
-  readonly listen: Listen | null;
-  /** Of this program. */
-  readonly version: string;
-  readonly node: { readonly version: string; readonly path: string };
-  /** It is started by the service: one that is started by hand would stand in its way. */
-  readonly byService: boolean;
+/** Whether the daemon runs, how, and what would prevent its start. `listen` null: config.yaml cannot be used. */
+export async function daemonFindings(
+  asked: Asked<Status>,
+  paths: Paths,
+  listen: Listen | null,
+  service: ServiceContext,
+): Promise<Finding[]> {
+  // A daemon that is started by hand would take the port from the service.
+  const isService = (await service.manager?.found())?.kind === "ours";
+  const restart = isService ? "keybearer service restart" : "stop it, and start it again: keybearer run";
+  const findings: Finding[] = [];
+  if (asked.ok) findings.push(...runningFindings(asked.value, paths, listen, restart));
+  else if (asked.running) {
+    const what = `keybearer runs, but does not answer as it should: ${asked.reason}`;
+    findings.push(aboutDaemon("problem", "daemon", what, restart));
+  } else {
+    const start = isService ? restart : "keybearer run";
+    findings.push(aboutDaemon("problem", "daemon", "keybearer is not running", start));
+    findings.push(...(await startFindings(paths, listen)));
+  }
+  const what = `this is keybearer ${version()} on node ${process.version}, ${process.execPath}`;
+  findings.push(aboutDaemon("ok", "node", what, null));
+  return findings;
 }
 
-const SERVICE = "keybearer service restart";
-const AGAIN = "stop it, and start it again: keybearer run";
+function aboutDaemon(level: Finding["level"], id: string, what: string, next: string | null): Finding {
+  return { id, level, about: "the daemon", what, next };
+}
 
-/** Whether it runs, as what, and what would keep it from starting. */
-export async function daemonFindings(deps: DaemonDeps): Promise<Finding[]> {
-  const { asked, paths, node } = deps;
-  const said = (level: Finding["level"], id: string, what: string, next: string | null): Finding => ({
-    ...{ id, level, about: ABOUT, what, next },
-  });
-  const here = said(
-    "ok",
-    "node",
-    `this is keybearer ${deps.version} on node ${node.version}, ${node.path}`,
-    null,
-  );
-  if (asked.ok) return [...runningFindings(asked.value, deps, said), here];
-  if (asked.running) {
-    const what = `keybearer runs, but does not answer as it should: ${asked.reason}`;
-    return [said("problem", "daemon", what, deps.byService ? SERVICE : AGAIN), here];
+function runningFindings(status: Status, paths: Paths, listen: Listen | null, restart: string): Finding[] {
+  const { pid, uptime_s: uptime, config } = status;
+  const running = `runs as pid ${pid} for ${ago(uptime * 1000)}, on ${status.listen.join(" and ")}`;
+  const findings = [aboutDaemon("ok", "daemon", running, null)];
+  if (status.version !== version()) {
+    const what = `the running one is keybearer ${status.version}, this one is ${version()}`;
+    findings.push(aboutDaemon("warning", "version", what, restart));
   }
-  const found = [
-    said("problem", "daemon", "keybearer is not running", deps.byService ? SERVICE : "keybearer run"),
-  ];
+  if (config.path !== paths.config) {
+    const what = `it uses another file, ${config.path}`;
+    findings.push(aboutDaemon("warning", "config", what, `keybearer check ${config.path}`));
+  }
+  // Port 0 is any port, and without a config.yaml the sandbox is served on the default one.
+  const port = status.sandbox ? 0 : (listen?.port ?? 0);
+  if (port !== 0 && !status.listen.some((address) => address.endsWith(`:${port}`))) {
+    const what = `config.yaml says port ${port}, which needs a restart`;
+    findings.push(aboutDaemon("warning", "port", what, restart));
+  }
+  return findings;
+}
+
+/** What the next start would find. */
+async function startFindings(paths: Paths, listen: Listen | null): Promise<Finding[]> {
+  const findings: Finding[] = [];
   if (existsSync(paths.socket)) {
-    const what = `${paths.socket} was left behind by a daemon that was killed; the next start takes it away`;
-    found.push(said("ok", "socket", what, null));
+    const what = `${paths.socket} was left by a daemon that was killed; the next start removes it`;
+    findings.push(aboutDaemon("ok", "socket", what, null));
   }
-  const port = deps.listen?.port ?? 0;
+  const port = listen?.port ?? 0;
   if (port !== 0 && (await isTaken(port))) {
     const owner = await portOwner(port);
     const by = owner === null ? "another program" : `${owner.program} (pid ${owner.pid})`;
     const next = "stop it, or change listen in config.yaml";
-    found.push(said("problem", "port", `port ${port} is taken by ${by}`, next));
+    findings.push(aboutDaemon("problem", "port", `port ${port} is taken by ${by}`, next));
   }
-  return [...found, here];
+  return findings;
 }
 
-type Said = (level: Finding["level"], id: string, what: string, next: string | null) => Finding;
-
-function runningFindings(
-  status: Status,
-  { paths, listen, version, byService }: DaemonDeps,
-  said: Said,
-): Finding[] {
-  const on = status.listen.join(" and ");
-  const what = `runs as pid ${status.pid} for ${ago(status.uptime_s * 1000)}, on ${on}`;
-  const found = [said("ok", "daemon", what, null)];
-  const again = byService ? SERVICE : AGAIN;
-  if (status.version !== version) {
-    const older = `the running one is keybearer ${status.version}, this one is ${version}`;
-    found.push(said("warning", "version", older, again));
-  }
-  if (status.config.path !== paths.config) {
-    const other = `it goes by another file, ${status.config.path}`;
-    found.push(said("warning", "config", other, `keybearer check ${status.config.path}`));
-  }
-  // Port 0 is any, and without a config.yaml the sandbox is served on the default one.
-  const wanted = listen === null || listen.port === 0 || status.sandbox ? null : `:${listen.port}`;
-  if (wanted !== null && !status.listen.some((address) => address.endsWith(wanted)))
-    found.push(
-      said("warning", "port", `config.yaml says port ${listen?.port}, which needs a restart`, again),
-    );
-  return found;
-}
-
-const PATIENCE_MS = 500;
-
-/** Both addresses are served together, so that either being taken is enough. */
+/** keybearer needs the port on both addresses. */
 export async function isTaken(port: number): Promise<boolean> {
-  const answers = await Promise.all(["127.0.0.1", "::1"].map((host) => isAnswered(host, port)));
+  const answers = await Promise.all(["127.0.0.1", "::1"].map((host) => accepts(host, port)));
   return answers.includes(true);
 }
 
-function isAnswered(host: string, port: number): Promise<boolean> {
+const CONNECT_TIMEOUT_MS = 500;
+
+function accepts(host: string, port: number): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = connect({ host, port, timeout: PATIENCE_MS });
-    const end = (answered: boolean) => {
+    const socket = connect({ host, port, timeout: CONNECT_TIMEOUT_MS });
+    const end = (isAccepted: boolean) => {
       socket.destroy();
-      resolve(answered);
+      resolve(isAccepted);
     };
     socket.once("connect", () => end(true));
     socket.once("timeout", () => end(false));
     socket.once("error", () => end(false));
   });
+}
+
+/** Whether the service is installed, and whether it would still start. Without a service file, the manager is not asked. */
+export async function serviceFindings(service: ServiceContext): Promise<Finding[]> {
+  const { manager } = service;
+  if (manager === null) return [];
+  const about = "the service";
+  const found = await manager.found();
+  if (found.kind === "none") {
+    const what = "not installed: keybearer runs only while you run it (keybearer service install)";
+    return [{ id: "service", level: "ok", about, what, next: null }];
+  }
+  if (found.kind === "foreign" && found.managedBy !== null)
+    return [{ id: "service", level: "ok", about, what: found.why, next: null }];
+  const answer = await manager.available();
+  if (!answer.ok) {
+    const what = `${manager.file} exists, but ${answer.why}`;
+    return [{ id: "service", level: "warning", about, what, next: "keybearer service status" }];
+  }
+  const { notes, state } = await examineService(service, manager);
+  if (notes.length === 0)
+    return [{ id: "service", level: "ok", about, what: `installed, ${state.description}`, next: null }];
+  return notes.map(({ id, grave, what, next }) => {
+    return { id: `service-${id}`, level: grave ? "problem" : "warning", about, what, next };
+  });
+}
+
+/** What only the running daemon knows: failing gateways, limits, the usage log, the mirror and its alarms. */
+export function statusFindings({ gateways, tools, usage, consoles = [] }: Status, now: number): Finding[] {
+  return [
+    ...gateways.flatMap((gateway) => failingGateway(gateway, now)),
+    ...tools.flatMap((tool) => usedUpLimits(tool, now)),
+    ...usageFindings(usage),
+    ...consoles.flatMap((console) => consoleFindings(console, now)),
+  ];
+}
+
+/** Only a warning, because doctor's own probe finds out whether the gateway answers now. */
+function failingGateway(gateway: GatewayStatus, now: number): Finding[] {
+  const failing = describeFailure(gateway, now);
+  if (failing === null) return [];
+  const what = `by the last requests of its tools: ${failing}`;
+  return [{ id: "gateway", level: "warning", about: `gateway ${gateway.name}`, what, next: null }];
+}
+
+function usedUpLimits({ name, limits }: ToolStatus, now: number): Finding[] {
+  return limits.filter(isUsedUp).map((limit) => {
+    const { resets_at: resetsAt } = limit;
+    const resets = resetsAt === null ? "" : `, resets ${whenInWords(resetsAt, now)}`;
+    const isQuota = limit.limit === "quota";
+    return {
+      id: "limit",
+      // A limit that fills up does its job; a quota stays full until somebody acts.
+      level: isQuota ? "problem" : "warning",
+      about: aboutTool(name),
+      what: `${nameOf(limit)} is used up${resets}`,
+      next: isQuota ? `raise tools.${name}.quota` : `keybearer tools lift ${name} --${limit.limit} …`,
+    };
+  });
+}
+
+/** The limit of concurrent requests is free again in a moment. */
+function isUsedUp({ limit, used, most }: LimitStatus): boolean {
+  return limit !== "concurrent" && used !== null && used >= most;
+}
+
+function usageFindings(usage: UsageStatus): Finding[] {
+  const about = "the usage log";
+  const warnings = usage.warnings.map(
+    (what): Finding => ({ id: "usage", level: "warning", about, what, next: null }),
+  );
+  if (usage.state === "ok") {
+    const what = `${usage.folder}, ${(usage.bytes / 1e6).toFixed(1)} MB`;
+    return [{ id: "usage", level: "ok", about, what, next: null }, ...warnings];
+  }
+  const what = `requests are refused: ${usage.why ?? "it cannot be written"}`;
+  return [{ id: "usage", level: "problem", about, what, next: usage.next }, ...warnings];
+}
+
+/** These do not end by themselves. */
+const OWNER_STATES: readonly ConsoleStatus["state"][] = [
+  "login-needed",
+  "login-refused",
+  "needs-trust",
+  "not-a-console",
+];
+
+function consoleFindings(console: ConsoleStatus, now: number): Finding[] {
+  const about = `mirror ${console.gateway}`;
+  const alarms = console.alarms.map((alarm) => alarmFinding(alarm, about, now));
+  const problem = consoleProblem(console, now);
+  const isQuiet = problem === null || console.state === "syncing" || console.state === "waiting";
+  const what = problem?.what ?? `${formatKind(console)}, ${formatLastSync(console, now)}`;
+  const level = isQuiet ? "ok" : OWNER_STATES.includes(console.state) ? "problem" : "warning";
+  return [...alarms, { id: "mirror", level, about, what, next: problem?.next ?? null }];
+}
+
+/** A suspicion is a warning, because the rows may belong to requests of ours. */
+function alarmFinding(alarm: Alarm, about: string, now: number): Finding {
+  const { certain, reason, gateway } = alarm;
+  const why = certain || reason === null ? "" : ` (${reason})`;
+  return {
+    id: "alarm",
+    level: certain ? "problem" : "warning",
+    about,
+    what: `${alarmTitle(alarm)} ${alarmSentence(alarm, now)}${why}`,
+    next: `${formatRemedy(alarm, now)}; then keybearer mirror ack ${gateway}`,
+  };
 }

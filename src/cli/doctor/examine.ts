@@ -1,77 +1,52 @@
-import { type Loaded, loadConfig } from "../../config/load.ts";
-import { type Config, DEFAULT_LISTEN } from "../../config/schema.ts";
+import { setTimeout as wait } from "node:timers/promises";
+import { loadConfig } from "../../config/load.ts";
+import type { Config, Tool } from "../../config/schema.ts";
+import { DEFAULT_LISTEN } from "../../config/schema.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
-import type { Secret } from "../../core/secret.ts";
-import { version } from "../../core/version.ts";
 import { configFindings, type Finding, gatewayFindings, toolFindings } from "../../doctor/findings.ts";
-import { type History, readHistory } from "../../doctor/history.ts";
+import { readHistory } from "../../doctor/history.ts";
 import { type ToolProbe, withOwnConnections } from "../../doctor/probe.ts";
+import { scanSettings } from "../../doctor/settings-scan.ts";
 import { probeTools } from "../../doctor/tool-probes.ts";
-import { bringUpToDate } from "../usage/log-file.ts";
-import { daemonFindings } from "./daemon-findings.ts";
+import type { ServiceContext } from "../service/context.ts";
+import { catchUpIndex } from "../usage/index-file.ts";
+import { daemonFindings, serviceFindings, statusFindings } from "./daemon-findings.ts";
 import { type KeysHere, readKeysHere } from "./keys-here.ts";
-import { statusFindings } from "./status-findings.ts";
 
-export interface ExamineDeps {
-  readonly paths: Paths;
-  readonly env: NodeJS.ProcessEnv;
-  readonly now: number;
-  readonly node: { readonly version: string; readonly path: string };
-  /** What lies around on this machine, told with the keys that must not lie there. */
-  readonly elsewhere: (about: Around) => Promise<readonly Finding[]>;
-  /** The service, where there is one to be spoken of. Default none. */
-  readonly service?: {
-    readonly installed: boolean;
-    findings(): Promise<readonly Finding[]>;
-  };
-}
+/** With the probes' 17 s, doctor takes at most about 20 s. */
+const STATUS_TIMEOUT_MS = 3000;
 
-export interface Around {
-  readonly keys: () => Iterable<Secret>;
-  /** null: config.yaml cannot be used. */
-  readonly config: Config | null;
-  /** Where keybearer listens, or would. */
-  readonly ports: readonly number[];
-}
-
-/** Together with the probes this is less than 20 s. */
-const STATUS_MS = 3000;
-
-/** Everything doctor looks at. What cannot be looked at is a finding of its own: nothing hides the rest. */
-export async function examine(deps: ExamineDeps): Promise<Finding[]> {
-  const { paths } = deps;
+/** Everything doctor checks. What cannot be checked is a finding of its own and does not hide the rest. */
+export async function examine(
+  paths: Paths,
+  env: NodeJS.ProcessEnv,
+  service: ServiceContext,
+  now: number,
+): Promise<Finding[]> {
   const [loaded, asked] = await Promise.all([
     loadConfig(paths.config, { home: paths.home, strict: true }),
-    askDaemon<Status>(paths.socket, "GET", "/status", undefined, STATUS_MS),
+    askStatus(paths),
   ]);
-  const { config } = loaded;
-  const running = asked.ok || asked.running;
-  const keys = config === null ? null : await readKeysHere({ config, paths, env: deps.env, running });
+  const { config, found, problems } = loaded;
+  const isSandbox = asked.ok && asked.value.sandbox;
+  const keys =
+    config === null ? null : await readKeysHere({ config, paths, env, running: asked.ok || asked.running });
   try {
-    const around = bounded(
-      deps.elsewhere({ keys: () => keys?.secrets() ?? [], config, ports: portsOf(config, asked) }),
-    );
-    const [listen, byService] = [config?.listen ?? null, deps.service?.installed ?? false];
-    const [daemon, service, gateways, elsewhere] = await Promise.all([
-      daemonFindings({ ...deps, asked, listen, version: version(), byService }),
-      deps.service?.findings() ?? [],
-      config === null || keys === null ? [] : atGateways(config, keys, asked, deps),
-      around,
+    const [daemon, serviceState, gateways, elsewhere] = await Promise.all([
+      daemonFindings(asked, paths, config?.listen ?? null, service),
+      serviceFindings(service),
+      config === null || keys === null ? [] : gatewaysAndTools(config, keys, asked, paths, now),
+      withTimeout(scan(config, keys, asked, paths, env)),
     ]);
-    const file = {
-      file: paths.config,
-      found: loaded.found,
-      usable: config !== null,
-      problems: loaded.problems,
-    };
     return [
-      ...configFindings(file, asked.ok && asked.value.sandbox),
+      ...configFindings({ file: paths.config, found, usable: config !== null, problems }, isSandbox),
       ...daemon,
-      ...service,
+      ...serviceState,
       ...gateways,
-      ...(asked.ok ? statusFindings(asked.value, deps.now) : []),
+      ...(asked.ok ? statusFindings(asked.value, now) : []),
       ...elsewhere,
     ];
   } finally {
@@ -79,83 +54,118 @@ export async function examine(deps: ExamineDeps): Promise<Finding[]> {
   }
 }
 
-function portsOf(config: Config | null, asked: Asked<Status>): number[] {
-  const running = asked.ok ? asked.value.listen.map((address) => Number(address.split(":").at(-1))) : [];
-  return [...new Set([(config?.listen ?? DEFAULT_LISTEN).port, ...running])].filter((port) => port > 0);
+function askStatus({ socket }: Paths): Promise<Asked<Status>> {
+  return askDaemon<Status>(socket, "GET", "/status", undefined, STATUS_TIMEOUT_MS);
 }
 
-async function atGateways(
-  config: NonNullable<Loaded["config"]>,
+async function gatewaysAndTools(
+  config: Config,
   keys: KeysHere,
   asked: Asked<Status>,
-  { paths, now }: ExamineDeps,
+  paths: Paths,
+  now: number,
 ): Promise<Finding[]> {
-  await bringUpToDate(paths);
+  await catchUpIndex(paths);
   const history = readHistory(paths.index, now);
-  const sameFile = asked.ok && asked.value.config.path === paths.config && !asked.value.sandbox;
-  const probes = (sameFile ? await askProbes(paths) : null) ?? (await probeHere(config, keys, history));
-  // The daemon remembers what its probes found, so that doctor and status say the same.
-  const after = sameFile
-    ? await askDaemon<Status>(paths.socket, "GET", "/status", undefined, STATUS_MS)
-    : asked;
+  const isOurDaemon = asked.ok && asked.value.config.path === paths.config && !asked.value.sandbox;
   const tools = Object.values(config.tools);
-  return [
-    ...Object.values(config.gateways)
-      .filter(({ name }) => tools.some((tool) => tool.gateway === name && tool.enabled))
-      .flatMap((gateway) => gatewayFindings(gateway, probes)),
-    ...tools.flatMap((tool) => {
-      const probe = probes.find((each) => each.tool === tool.name);
-      const known =
-        sameFile && after.ok ? after.value.tools.find((each) => each.name === tool.name) : undefined;
-      return toolFindings(tool, { config, probe, known, uses: history.uses, now });
-    }),
-    ...keys.warnings().map(({ name, message }): Finding => {
-      return { id: "key", level: "warning", about: `tool ${name}`, what: message, next: null };
-    }),
-    ...(history.problem === null ? [] : [unreadable(history.problem)]),
-  ];
+  const enabled = tools.filter((tool) => tool.enabled);
+  const probes =
+    (isOurDaemon ? await askProbes(paths) : null) ??
+    (await probeHere(config, enabled, keys, history.worked, paths.keyCalls));
+  // The daemon remembers what its probes found. It is asked again, so that doctor and status say the same.
+  const after = isOurDaemon ? await askStatus(paths) : null;
+  const findings = Object.values(config.gateways)
+    .filter(({ name }) => enabled.some((tool) => tool.gateway === name))
+    .flatMap((gateway) => gatewayFindings(gateway, probes));
+  for (const tool of tools) {
+    const probe = probes.find((each) => each.tool === tool.name);
+    const known = after?.ok ? after.value.tools.find((each) => each.name === tool.name) : undefined;
+    findings.push(
+      ...toolFindings(tool, {
+        config,
+        probe,
+        known,
+        uses: history.uses,
+        lastFailures: history.lastFailures,
+        now,
+      }),
+    );
+  }
+  for (const { name, message } of keys.warnings())
+    findings.push({ id: "key", level: "warning", about: `tool ${name}`, what: message, next: null });
+  if (history.problem !== null) {
+    const what = `the usage log cannot be read: ${history.problem}`;
+    findings.push({ id: "usage", level: "warning", about: "the usage log", what, next: "keybearer status" });
+  }
+  return findings;
 }
 
-function unreadable(why: string): Finding {
-  const what = `the usage log cannot be read: ${why}`;
-  return { id: "usage", level: "warning", about: "the usage log", what, next: "keybearer status" };
-}
+/** The daemon limits itself to 16 s. */
+const PROBES_TIMEOUT_MS = 17_000;
 
-/** The daemon gives itself 16 s. */
-const PROBES_MS = 17_000;
-
-/** The daemon has the keys, env: and command: among them. null: it cannot be asked, such as an older one. */
+/** The daemon has all keys, also those of env: and command:. null: it cannot be asked, for example an older one. */
 async function askProbes({ socket }: Paths): Promise<readonly ToolProbe[] | null> {
-  const asked = await askDaemon<ToolProbe[]>(socket, "GET", "/probes", undefined, PROBES_MS);
+  const asked = await askDaemon<ToolProbe[]>(socket, "GET", "/probes", undefined, PROBES_TIMEOUT_MS);
   return asked.ok ? asked.value : null;
 }
 
-async function probeHere(config: Config, keys: KeysHere, { worked }: History): Promise<readonly ToolProbe[]> {
-  const tools = Object.values(config.tools).filter((tool) => tool.enabled);
+function probeHere(
+  config: Config,
+  tools: readonly Tool[],
+  keys: KeysHere,
+  worked: ReadonlySet<string>,
+  keyCallsFile: string,
+): Promise<readonly ToolProbe[]> {
   const { keyOf } = keys;
-  return withOwnConnections((deps) =>
+  return withOwnConnections(keyCallsFile, (deps) =>
     probeTools(tools, { ...deps, config, keyOf, worked, totalTimeout: 15_000 }),
   );
 }
 
-const AROUND_MS = 10_000;
-
-/** A folder on a network that hangs must not keep back what is known. */
-async function bounded(looking: Promise<readonly Finding[]>): Promise<readonly Finding[]> {
-  const stop = new AbortController();
-  const late = new Promise<readonly Finding[]>((resolve) => {
-    const timer = setTimeout(() => resolve([notLooked("it took too long")]), AROUND_MS);
-    stop.signal.addEventListener("abort", () => clearTimeout(timer));
+/** Searches this machine's settings for what would bypass keybearer, and for exposed keys. */
+function scan(
+  config: Config | null,
+  keys: KeysHere | null,
+  asked: Asked<Status>,
+  { home }: Paths,
+  env: NodeJS.ProcessEnv,
+): Promise<readonly Finding[]> {
+  const tools = Object.values(config?.tools ?? {});
+  const runningPorts = asked.ok ? asked.value.listen.map((address) => Number(address.split(":").at(-1))) : [];
+  const ports = new Set([(config?.listen ?? DEFAULT_LISTEN).port, ...runningPorts]);
+  return scanSettings({
+    env,
+    home,
+    cwd: process.cwd(),
+    platform: process.platform,
+    keys: () => keys?.secrets() ?? [],
+    ports: [...ports].filter((port) => port > 0),
+    tools: tools.map(({ name }) => name),
+    sources: tools.flatMap(({ key }) => (key.kind === "env" ? [key.name] : [])),
   });
-  const safe = looking.catch((error) => [notLooked(error instanceof Error ? error.message : String(error))]);
+}
+
+const SCAN_TIMEOUT_MS = 10_000;
+
+/** A network folder that hangs must not hold back the other findings. */
+export async function withTimeout(
+  scanning: Promise<readonly Finding[]>,
+  timeout: number = SCAN_TIMEOUT_MS,
+): Promise<readonly Finding[]> {
+  const finished = new AbortController();
+  const late = wait(timeout, [notScanned("it took too long")], { signal: finished.signal });
+  const safe = scanning.catch((error) => [notScanned(errorMessage(error))]);
+  // The timer rejects when it is aborted, after the race is decided.
+  const aborted = late.catch(() => []);
   try {
-    return await Promise.race([safe, late]);
+    return await Promise.race([safe, aborted]);
   } finally {
-    stop.abort();
+    finished.abort();
   }
 }
 
-function notLooked(why: string): Finding {
-  const what = `other settings could not be looked through: ${why}`;
+function notScanned(reason: string): Finding {
+  const what = `other settings could not be checked: ${reason}`;
   return { id: "elsewhere", level: "warning", about: "this machine", what, next: null };
 }

@@ -17,37 +17,37 @@ export interface KeysHere {
   close(): void;
 }
 
-export interface KeysHereDeps {
+export interface KeysHereOptions {
   readonly config: Config;
   readonly paths: Paths;
   readonly env: NodeJS.ProcessEnv;
-  /** true: a daemon runs and has read them; here only what needs no program and no finger. */
+  /** A running daemon has read the keys. Programs and keychains may ask the person, so they are not asked again. */
   readonly running: boolean;
-  /** How commands are started. Default as they are. */
+  /** How commands are started; default: without restrictions. */
   readonly as?: CommandAs | undefined;
 }
 
-const PATIENCE_MS = 3000;
+const TIMEOUT_MS = 3000;
 const NOT_READ: KeyState = {
   state: "unavailable",
   reason: "the running keybearer has read it, but could not be asked",
   next: "keybearer status",
 };
 
-/** The tools' keys, read as the daemon would read them and held to the same trust: doctor moves no key either. */
-export async function readKeysHere(deps: KeysHereDeps): Promise<KeysHere> {
-  const { config, paths, env, running, as } = deps;
+/** Reads the tools' keys as the daemon would, under the same trust: doctor sends no key to a new place either. */
+export async function readKeysHere(options: KeysHereOptions): Promise<KeysHere> {
+  const { config, paths, env, running, as } = options;
   const trust = new Trust({ file: paths.trust, clock: systemClock });
-  const first = !existsSync(paths.trust);
+  const hasTrustFile = existsSync(paths.trust);
   await trust.load();
-  const keyring = new Keyring({ trust, env, clock: systemClock, onLate: () => {}, limit: PATIENCE_MS, as });
+  const keyring = new Keyring({ trust, env, clock: systemClock, onLate: () => {}, limit: TIMEOUT_MS, as });
   const wants = wantedKeys(config, paths)
     .filter(({ name }) => Object.hasOwn(config.tools, name))
     .filter(({ source }) => !running || (source.kind !== "command" && source.kind !== "keychain"));
-  await keyring.resolve(wants, PATIENCE_MS + 500);
-  // The first use of a key pins it. Before the first start nothing is pinned at all: that is for the start to do, and
-  // while a daemon runs the file is its own.
-  if (!first && !running) await trust.settle();
+  await keyring.resolve(wants, TIMEOUT_MS + 500);
+  // The first use of a key pins it. Before the first start nothing is pinned: that is for the start to do. While a daemon
+  // runs, only the daemon writes the file.
+  if (hasTrustFile && !running) await trust.settle();
   const states = keyring.current();
   return {
     keyOf: (tool) => states.get(tool.name) ?? NOT_READ,

@@ -1,19 +1,18 @@
 import { Command } from "commander";
-import type { ack } from "./ack.ts";
 import type { diff, show } from "./diff.ts";
 import type { login } from "./login.ts";
 import type { report } from "./report.ts";
-import type { sync } from "./sync.ts";
+import type { ack, sync } from "./sync.ts";
 
 const AFTER = `
 exit code 1 while an alarm is not acknowledged: a key is used elsewhere, and
-needs a new one: keybearer tools rotate <tool>. what is only suspected is listed
-first as well, but exits 0`;
+needs a new one: keybearer tools rotate <tool>. a suspicion is listed first as
+well, but exits 0`;
 
 const LOGIN_AFTER = `
 asked for, by kind of console: sub2api email and password, new-api access token
 and user id, one-api access token. without a terminal they are read from stdin,
-one a line; a secret is never taken as an argument`;
+one per line; a secret is never taken as an argument`;
 
 const GATEWAY = "its name; default: all";
 
@@ -29,7 +28,7 @@ export function mirrorCommand(): Command {
     .command("login")
     .description("log in to a console, once")
     .argument("[gateway]", "its name; optional if there is one console")
-    .option("--refresh-token", "sub2api: ask for a refresh token, where a captcha bars the password")
+    .option("--refresh-token", "sub2api: ask for a refresh token, if a captcha blocks the password")
     .option("--account <name>", "one of several accounts, by its name in config.yaml")
     .addHelpText("after", LOGIN_AFTER)
     .action(async (...given: Parameters<typeof login>) => (await import("./login.ts")).login(...given));
@@ -54,6 +53,6 @@ export function mirrorCommand(): Command {
     .command("ack")
     .description("acknowledge alarms; needs a person at a terminal")
     .argument("[gateway]", GATEWAY)
-    .action(async (...given: Parameters<typeof ack>) => (await import("./ack.ts")).ack(...given));
+    .action(async (...given: Parameters<typeof ack>) => (await import("./sync.ts")).ack(...given));
   return mirror;
 }

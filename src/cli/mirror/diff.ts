@@ -3,18 +3,19 @@ import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import type { ComparedRecord, ComparedRow } from "../../mirror/report/shape.ts";
 import { localTime, offsetName } from "../../usage/reports/calendar.ts";
-import { dollars, exact } from "../../usage/reports/format.ts";
+import { dollars, duration, exact } from "../../usage/reports/format.ts";
 import { fail, formatNote, indentedNote } from "../ui/messages.ts";
-import { type Column, layoutTable, renderTable } from "../ui/table.ts";
-import { type Screen, stdoutScreen } from "../ui/terminal.ts";
-import { printable } from "../ui/text.ts";
+import { type Column, layoutTable } from "../ui/table.ts";
+import { outputWidth, stdoutScreen } from "../ui/terminal.ts";
+import { printable, textWidth, wrap } from "../ui/text.ts";
 import { formatFactor, moneyOrUnknown, timeOfDay } from "../ui/units.ts";
 import { readConsoles } from "./consoles.ts";
-import { trouble } from "./headline.ts";
+import { consoleProblem } from "./messages.ts";
 
-/** The daemon lists at most this many of a gateway. */
-const MAX = 500;
+/** The daemon lists at most this many rows of a gateway. */
+const MAX_ROWS = 500;
 
+/** `keybearer mirror diff` */
 export async function diff(gateway: string | undefined, options: { json?: boolean }): Promise<void> {
   const { socket } = findPaths();
   const reports = await readConsoles(socket, gateway);
@@ -24,38 +25,39 @@ export async function diff(gateway: string | undefined, options: { json?: boolea
   const rows = asked.value.filter((row) => gateway === undefined || row.gateway === gateway);
   if (options.json) return void process.stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
   const now = Date.now();
-  const screen = stdoutScreen();
-  const lines = [rows.length === 0 ? "no row that was compared differs" : diffInWords(rows, now, screen)];
-  const full = reports.filter((report) => rows.filter((row) => row.gateway === report.gateway).length >= MAX);
-  for (const report of full)
-    lines.push(`of ${report.gateway} only ${MAX} are shown: the foreign ones first, then the newest`);
-  // An empty list is no good news where nothing could be compared.
+  const { width } = stdoutScreen();
+  const lines = rows.length === 0 ? ["no row that was compared differs"] : diffLines(rows, now, width);
   for (const report of reports) {
-    const problem = trouble(report, now);
+    if (rows.filter((row) => row.gateway === report.gateway).length >= MAX_ROWS)
+      lines.push(`only ${MAX_ROWS} of ${report.gateway} are shown: the foreign ones first, then the newest`);
+    // If nothing could be compared, an empty list is not good news.
+    const problem = consoleProblem(report, now);
     if (problem !== null && report.state !== "ok")
-      lines.push(formatNote({ ...problem, what: `${report.gateway}: ${problem.what}` }, screen.width));
+      lines.push(formatNote({ ...problem, what: `${report.gateway}: ${problem.what}` }, width));
   }
-  process.stdout.write(`${lines.map((line) => line.trimEnd()).join("\n")}\n`);
+  process.stdout.write(`${lines.join("\n")}\n`);
 }
 
-const MAX_SHOWN = 10;
+const MAX_LISTED = 10;
 
+/** `keybearer mirror show` */
 export async function show(text: string, options: { json?: boolean }): Promise<void> {
-  const what = text.trim();
-  if (what === "") return fail("say which row: keybearer mirror diff lists them", EXIT.usage);
-  const asked = await askDaemon<ComparedRow[]>(findPaths().socket, "POST", "/compared", { what });
+  const name = text.trim();
+  if (name === "") return fail("name a row: keybearer mirror diff lists them", EXIT.usage);
+  const asked = await askDaemon<ComparedRow[]>(findPaths().socket, "POST", "/compared", { what: name });
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
-  const [only, ...others] = asked.value;
-  if (only === undefined)
+  const found = asked.value;
+  const [first] = found;
+  if (first === undefined)
     return fail(
-      `there is no row or record ${what} → keybearer mirror diff, or keybearer usage tail`,
+      `there is no row or record ${name} → keybearer mirror diff, or keybearer usage tail`,
       EXIT.failed,
     );
-  if (options.json) return void process.stdout.write(`${JSON.stringify(asked.value, null, 2)}\n`);
-  if (others.length === 0) return void process.stdout.write(comparedInWords(only));
-  const lines = asked.value.slice(0, MAX_SHOWN).map((row) => `${nameOf(row)}  ${row.verdict}, ${row.reason}`);
-  const more = asked.value.length > MAX_SHOWN ? "\n…" : "";
-  fail(`${what} fits several; write one of these:\n${lines.join("\n")}${more}`, EXIT.failed);
+  if (options.json) return void process.stdout.write(`${JSON.stringify(found, null, 2)}\n`);
+  if (found.length === 1) return void process.stdout.write(formatCompared(first, outputWidth()));
+  const lines = found.slice(0, MAX_LISTED).map((row) => `${nameOf(row)}  ${row.verdict}, ${row.reason}`);
+  const more = found.length > MAX_LISTED ? "\n…" : "";
+  fail(`${name} fits several; write one of these:\n${lines.join("\n")}${more}`, EXIT.failed);
 }
 
 /** One of the two lines of a compared row. */
@@ -71,8 +73,8 @@ interface Side {
   readonly cost: string;
 }
 
-/** Two lines per row, ours above theirs, and below them the reason. */
-export function diffInWords(rows: readonly ComparedRow[], now: number, { width }: Screen): string {
+/** Two lines per row, ours above theirs, and the reason below. */
+export function diffLines(rows: readonly ComparedRow[], now: number, width: number): string[] {
   const sides = rows.flatMap((row) => [oursOf(row, now), theirsOf(row, now)]);
   const column = (name: keyof Side, dropOrder: number, right = false, head: string = name): Column => ({
     head,
@@ -80,28 +82,34 @@ export function diffInWords(rows: readonly ComparedRow[], now: number, { width }
     dropOrder,
     right,
   });
-  const columns = [
-    column("verdict", 0),
-    column("side", 0, false, ""),
-    column("time", 3),
-    column("tool", 0),
-    column("model", 1),
-    column("input", 4, true),
-    column("cache", 5, true),
-    column("output", 2, true),
-    column("cost", 0, true),
-  ];
-  const { lines: table, note } = layoutTable(columns, width);
-  const [head = "", ...lines] = table;
-  const shown = rows.flatMap((row, at) => [
-    ...lines.slice(at * 2, at * 2 + 2),
-    ...indentedNote({ what: row.reason, next: `keybearer mirror show ${typedName(row)}` }, width),
-  ]);
-  return `${[head, ...shown, ...(note === null ? [] : [note])].join("\n")}\n`;
+  const table = layoutTable(
+    [
+      column("verdict", 0),
+      column("side", 0, false, ""),
+      column("time", 3),
+      column("tool", 0),
+      column("model", 1),
+      column("input", 4, true),
+      column("cache", 5, true),
+      column("output", 2, true),
+      column("cost", 0, true),
+    ],
+    width,
+  );
+  const [head = "", ...sideLines] = table.lines;
+  const lines = [head];
+  for (const [at, row] of rows.entries()) {
+    lines.push(...sideLines.slice(at * 2, at * 2 + 2));
+    lines.push(
+      ...indentedNote({ what: row.reason, next: `keybearer mirror show ${quotedName(row)}` }, width),
+    );
+  }
+  if (table.note !== null) lines.push(wrap(table.note, width));
+  return lines;
 }
 
 function oursOf({ record, verdict }: ComparedRow, now: number): Side {
-  if (record === null) return { ...NOTHING, verdict, side: "ours", model: "did not pass here" };
+  if (record === null) return { ...EMPTY_SIDE, verdict, side: "ours", model: "did not pass here" };
   return {
     verdict,
     side: "ours",
@@ -114,7 +122,7 @@ function oursOf({ record, verdict }: ComparedRow, now: number): Side {
 }
 
 function theirsOf({ row }: ComparedRow, now: number): Side {
-  if (row === null) return { ...NOTHING, side: "theirs", model: "not listed" };
+  if (row === null) return { ...EMPTY_SIDE, side: "theirs", model: "not listed" };
   return {
     verdict: "",
     side: "theirs",
@@ -126,7 +134,7 @@ function theirsOf({ row }: ComparedRow, now: number): Side {
   };
 }
 
-const NOTHING: Side = {
+const EMPTY_SIDE: Side = {
   verdict: "",
   side: "",
   time: "",
@@ -146,7 +154,11 @@ type Tokens = Pick<
 function tokensOf(tokens: Tokens): Pick<Side, "input" | "cache" | "output"> {
   const { cache_read_tokens: read, cache_write_tokens: written } = tokens;
   const cache = read === null && written === null ? null : (read ?? 0) + (written ?? 0);
-  return { input: number(tokens.input_tokens), cache: number(cache), output: number(tokens.output_tokens) };
+  return {
+    input: formatTokens(tokens.input_tokens),
+    cache: formatTokens(cache),
+    output: formatTokens(tokens.output_tokens),
+  };
 }
 
 /** The name that `mirror show` takes. */
@@ -154,60 +166,82 @@ function nameOf({ row, record }: ComparedRow): string {
   return row?.identity ?? record?.id ?? "";
 }
 
-/** Quoted for a shell: a console's identities may contain anything. */
-function typedName(compared: ComparedRow): string {
+/** Quoted for a shell, because a console's identities may contain anything. */
+function quotedName(compared: ComparedRow): string {
   const name = nameOf(compared);
   return /^[\w.:@%+=,/-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`;
 }
 
 /** All fields of both sides, and the reason for the verdict. */
-export function comparedInWords(compared: ComparedRow): string {
-  const facts = factsOf(compared).filter(([, ours, theirs]) => ours !== null || theirs !== null);
-  const columns: Column[] = [
-    { head: "", cells: facts.map(([name]) => name), dropOrder: 0 },
-    { head: "ours", cells: facts.map(([, ours]) => ours ?? "-"), dropOrder: 0 },
-    { head: "theirs", cells: facts.map(([, , theirs]) => theirs ?? "-"), dropOrder: 0 },
-  ];
+export function formatCompared(compared: ComparedRow, width: number): string {
   const { row, record } = compared;
-  const absent = [
-    ...(record === null ? ["nothing of ours: it did not pass here"] : []),
-    ...(row === null ? ["nothing of theirs: the console does not list it"] : []),
+  const lines = [`${compared.gateway}: ${formatVerdict(compared)}`, compared.reason];
+  if (record === null) lines.push("nothing of ours: it did not pass here");
+  if (row === null) lines.push("nothing of theirs: the console does not list it");
+  const fields = fieldsOf(compared).filter(([, ours, theirs]) => ours !== null || theirs !== null);
+  const shown = [...lines.map((line) => wrap(printable(line), width)), "", ...fieldLines(fields, width)];
+  return `${shown.join("\n")}\n`;
+}
+
+const NAME_WIDTH = 15;
+const GAP = 2;
+
+/** Both sides beside each other. Values that do not fit there, such as long ids, have a line of their own. */
+function fieldLines(fields: readonly Field[], width: number): string[] {
+  const maxWidth = Math.floor((width - NAME_WIDTH - GAP) / 2);
+  const rows = fields.map(([name, ours, theirs]) => {
+    const left = printable(ours ?? "-");
+    const right = printable(theirs ?? "-");
+    return { name, left, right, fits: Math.max(textWidth(left), textWidth(right)) <= maxWidth };
+  });
+  const leftWidth = Math.max(...rows.filter(({ fits }) => fits).map(({ left }) => textWidth(left)), 4);
+  const lines = rows.flatMap(({ name, left, right, fits }) =>
+    fits
+      ? [sideBySide(name, left, right, leftWidth)]
+      : [name, ...belowEachOther("ours", left, width), ...belowEachOther("theirs", right, width)],
+  );
+  return [sideBySide("", "ours", "theirs", leftWidth), ...lines];
+}
+
+function sideBySide(name: string, left: string, right: string, leftWidth: number): string {
+  const padding = " ".repeat(leftWidth - textWidth(left) + GAP);
+  return `${name.padEnd(NAME_WIDTH)}${left}${padding}${right}`;
+}
+
+function belowEachOther(side: string, value: string, width: number): string[] {
+  const [first = "", ...rest] = wrap(value, width - NAME_WIDTH).split("\n");
+  return [
+    `${`  ${side}`.padEnd(NAME_WIDTH)}${first}`,
+    ...rest.map((line) => `${" ".repeat(NAME_WIDTH)}${line}`),
   ];
-  return `${[
-    printable(`${compared.gateway}: ${verdictInWords(compared)}`),
-    printable(compared.reason),
-    ...absent,
-    "",
-    renderTable(columns, Number.POSITIVE_INFINITY),
-  ].join("\n")}\n`;
 }
 
 /** matched, by id; foreign, certain */
-function verdictInWords({ verdict, row }: ComparedRow): string {
+function formatVerdict({ verdict, row }: ComparedRow): string {
   if (row === null) return verdict;
   if (row.verdict === "foreign") return `foreign, ${row.certain ? "certain" : "suspected"}`;
   if (row.how === null) return verdict;
   return `${verdict}, ${row.how === "presumed" ? "presumed" : `by ${row.how}`}`;
 }
 
-type Fact = readonly [name: string, ours: string | null, theirs: string | null];
+type Field = readonly [name: string, ours: string | null, theirs: string | null];
 
-function factsOf({ row, record }: ComparedRow): Fact[] {
+function fieldsOf({ row, record }: ComparedRow): Field[] {
   const ids = Object.entries(record?.gateway_ids ?? {}).map(([name, id]) => `${name}: ${id}`);
-  const tokens = (name: string, field: keyof Tokens): Fact => [
+  const tokens = (name: string, field: keyof Tokens): Field => [
     name,
-    record === null ? null : number(record[field]),
-    row === null ? null : number(row[field]),
+    record === null ? null : formatTokens(record[field]),
+    row === null ? null : formatTokens(row[field]),
   ];
   return [
     ["name", record?.id ?? null, row?.identity ?? null],
     ["request id", ids.length === 0 ? null : ids.join(", "), row?.request_id ?? null],
     ["upstream id", null, row?.upstream_id ?? null],
     ["kind", null, row?.kind ?? null],
-    ["began", record === null ? null : moment(record.started_at), null],
-    ["ended", momentOrNull(record?.ended_at), momentOrNull(row?.at)],
-    ["its clock", null, row === null || row.created_at === row.at ? null : moment(row.created_at)],
-    ["took", tookOf(record), row === null ? null : milliseconds(row.duration_ms)],
+    ["began", record === null ? null : formatTime(record.started_at), null],
+    ["ended", timeOrNull(record?.ended_at), timeOrNull(row?.at)],
+    ["its clock", null, row === null || row.created_at === row.at ? null : formatTime(row.created_at)],
+    ["took", totalTime(record), durationOrNull(row?.duration_ms)],
     ["tool", record?.tool ?? null, null],
     ["key", record?.key ?? null, keyOf(row)],
     ["group", null, row?.group ?? null],
@@ -239,21 +273,21 @@ function endOf(record: ComparedRecord | null): string | null {
   return `${end ?? "still running"}${status === null ? "" : `, ${status}`}`;
 }
 
-function tookOf(record: ComparedRecord | null): string | null {
+function totalTime(record: ComparedRecord | null): string | null {
   if (record === null || record.ended_at === null) return null;
-  return milliseconds(record.ended_at - record.started_at);
+  return duration(record.ended_at - record.started_at);
 }
 
-function milliseconds(ms: number | null): string | null {
-  return ms === null ? null : `${exact(ms)} ms`;
+function durationOrNull(ms: number | null | undefined): string | null {
+  return ms === null || ms === undefined ? null : duration(ms);
 }
 
-function moment(at: number): string {
+function formatTime(at: number): string {
   return `${localTime(at)}.${String(at % 1000).padStart(3, "0")} ${offsetName(at)}`;
 }
 
-function momentOrNull(at: number | null | undefined): string | null {
-  return at === null || at === undefined ? null : moment(at);
+function timeOrNull(at: number | null | undefined): string | null {
+  return at === null || at === undefined ? null : formatTime(at);
 }
 
 function moneyOrNull(microdollars: number | null | undefined): string | null {
@@ -265,6 +299,6 @@ function yesOrNo(value: boolean | null | undefined): string | null {
 }
 
 /** Unknown is not zero. */
-function number(tokens: number | null): string {
+function formatTokens(tokens: number | null): string {
   return tokens === null ? "?" : exact(tokens);
 }

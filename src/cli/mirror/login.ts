@@ -7,107 +7,184 @@ import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import type { LoginAnswer, LoginRequest } from "../../mirror/login.ts";
 import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
-import { fail, print } from "../ui/messages.ts";
+import { fail, failNull, print, printText } from "../ui/messages.ts";
 import { createPrompter, type Prompter } from "../ui/prompts.ts";
-import { readOneConsole } from "./consoles.ts";
-import { cannotLogIn, credentialsFor, type LoginOptions, trimmed } from "./credentials.ts";
-import { kindInWords } from "./headline.ts";
+import { readConsoles } from "./consoles.ts";
+import { formatKind } from "./messages.ts";
 
-/** A code can be mistyped, and is another one half a minute later. */
-const TRIES = 3;
-const BETWEEN_MS = 200;
+export interface LoginOptions {
+  readonly refreshToken?: boolean;
+  /** One of several accounts. */
+  readonly account?: string;
+}
 
+/** `keybearer mirror login` */
 export async function login(gateway: string | undefined, options: LoginOptions): Promise<void> {
   const paths = findPaths();
-  const listed = await readOneConsole(paths.socket, gateway, "keybearer mirror login");
-  if (listed === null) return;
-  const found = listed.kind === null ? await withKind(paths.socket, listed) : listed;
-  const fault = cannotLogIn(found, options);
-  if (fault !== null) return fail(fault, EXIT.failed);
-  const logins = await knownLogins(paths, found.gateway);
-  const known = logins.find(({ name }) => name === (options.account ?? null));
-  if (known === undefined && logins.length > 0)
-    return fail(noAccount(found.gateway, options.account, logins), EXIT.usage);
-  const answers = createPrompter();
+  const console = await findConsole(paths.socket, gateway);
+  if (console === null) return;
+  const reason = cannotLogIn(console, options);
+  if (reason !== null) return fail(reason, EXIT.failed);
+  const logins = await configuredLogins(paths, console.gateway);
+  const configured = logins.find(({ name }) => name === (options.account ?? null));
+  if (configured === undefined && logins.length > 0)
+    return fail(noSuchAccount(console.gateway, options.account, logins), EXIT.usage);
+  const prompter = createPrompter();
   try {
-    // Whoever types a password must see where it goes.
-    if (answers.interactive) print(`${found.gateway}: ${kindInWords(found)} at ${found.url}`);
-    const given = await credentialsFor(found, options, known ?? {}, answers);
-    if ("fault" in given) return fail(given.fault, EXIT.usage);
-    const problem = await send(paths.socket, found.gateway, options.account, given.credentials, answers);
+    // The person must see where the password goes.
+    if (prompter.interactive) print(`${console.gateway}: ${formatKind(console)} at ${console.url}`);
+    const given = await askCredentials(console, options, configured ?? {}, prompter);
+    if ("reason" in given) return fail(given.reason, EXIT.usage);
+    const problem = await send(paths.socket, console.gateway, options.account, given.credentials, prompter);
     if (problem !== null) return fail(`not logged in: ${problem}`, EXIT.failed);
-    const which = options.account === undefined ? "" : ` as ${options.account}`;
-    print(
-      `logged in to ${found.gateway}${which}. ${keptOf(found.kind)} → keybearer mirror sync ${found.gateway}`,
+    const account = options.account === undefined ? "" : ` as ${options.account}`;
+    const kept =
+      console.kind === "sub2api" ? "a refresh token is kept, no password" : "the access token is kept";
+    printText(
+      `logged in to ${console.gateway}${account}. ${kept} → keybearer mirror sync ${console.gateway}`,
     );
   } finally {
-    answers.close();
+    prompter.close();
   }
 }
 
-/** Has the daemon detect the kind now: it may wait an hour before it tries again by itself. */
-async function withKind(socket: string, before: MirrorReport): Promise<MirrorReport> {
+/** null: the reason was printed. The name may be left out if there is only one console. */
+async function findConsole(socket: string, gateway: string | undefined): Promise<MirrorReport | null> {
+  const reports = await readConsoles(socket, gateway);
+  if (reports === null) return null;
+  const [report] = reports;
+  if (report === undefined || reports.length > 1) {
+    const commands = reports.map((each) => `keybearer mirror login ${each.gateway}`);
+    return failNull(`there are several consoles. choose one:\n${commands.join("\n")}`, EXIT.usage);
+  }
+  return report.kind === null ? await detectKind(socket, report) : report;
+}
+
+const POLL_MS = 200;
+
+/** Has the daemon detect the kind now, because it may wait an hour before it tries again by itself. */
+async function detectKind(socket: string, before: MirrorReport): Promise<MirrorReport> {
   const path = `/sync/${encodeURIComponent(before.gateway)}`;
   const begun = await askDaemon<ConsoleStatus>(socket, "POST", path, {});
-  const until = Date.now() + CONSOLE_TIMEOUT_MS;
+  const deadline = Date.now() + CONSOLE_TIMEOUT_MS;
   let report = before;
-  while (begun.ok && Date.now() < until) {
+  while (begun.ok && Date.now() < deadline) {
     const asked = await askDaemon<MirrorReport[]>(socket, "GET", "/mirror");
-    report = (asked.ok ? asked.value.find(({ gateway }) => gateway === before.gateway) : null) ?? before;
-    if (!asked.ok || report.kind !== null || report.state !== "syncing") break;
-    await pause(BETWEEN_MS);
+    if (!asked.ok) break;
+    report = asked.value.find(({ gateway }) => gateway === before.gateway) ?? before;
+    if (report.kind !== null || report.state !== "syncing") break;
+    await pause(POLL_MS);
   }
   return report;
 }
 
-/** What config.yaml says already, of the file that the daemon goes by. */
-async function knownLogins({ socket, home }: Paths, gateway: string): Promise<readonly ConsoleLogin[]> {
+/** Why nobody can log in there, or not in this way; null: they can. */
+export function cannotLogIn(
+  { gateway, kind, why, next }: MirrorReport,
+  options: LoginOptions,
+): string | null {
+  if (kind === null) {
+    const cause = why === null ? "" : ` (${why})`;
+    const advice = next ?? `write kind: below gateways.${gateway}.console in config.yaml`;
+    return `what kind of console ${gateway} has is not known yet${cause} → ${advice}`;
+  }
+  if (kind === "litellm" || kind === "openrouter")
+    return `${gateway}: a console of kind ${kind} cannot be mirrored yet`;
+  if (options.refreshToken && kind !== "sub2api")
+    return `--refresh-token is for sub2api, and ${gateway} has ${kind} → keybearer mirror login ${gateway}`;
+  return null;
+}
+
+/** The logins in the config.yaml that the daemon uses. */
+async function configuredLogins({ socket, home }: Paths, gateway: string): Promise<readonly ConsoleLogin[]> {
   const asked = await askDaemon<Status>(socket, "GET", "/status");
   if (!asked.ok) return [];
   const { config } = await loadConfig(asked.value.config.path, { home, strict: false });
   return config?.gateways[gateway]?.console?.logins ?? [];
 }
 
-function noAccount(gateway: string, typed: string | undefined, logins: readonly ConsoleLogin[]): string {
+function noSuchAccount(gateway: string, typed: string | undefined, logins: readonly ConsoleLogin[]): string {
   const names = logins.flatMap(({ name }) => (name === null ? [] : [name]));
   if (names.length === 0)
     return `config.yaml names no accounts → below gateways.${gateway}.console: login: [{ name: ${typed} }, …]`;
-  const said = typed === undefined ? "there are several accounts" : `config.yaml has no account ${typed}`;
-  return `${said}. print which:\n${names.map((name) => `keybearer mirror login ${gateway} --account ${name}`).join("\n")}`;
+  const what = typed === undefined ? "there are several accounts" : `config.yaml has no account ${typed}`;
+  const commands = names.map((name) => `keybearer mirror login ${gateway} --account ${name}`);
+  return `${what}. choose one:\n${commands.join("\n")}`;
 }
 
-/** null: it is done. Secrets go over the daemon's own socket and nowhere else. */
+type Given = { readonly credentials: LoginRequest } | { readonly reason: string };
+
+/** Asks for what this kind of console needs, except for what config.yaml has already. */
+export async function askCredentials(
+  { gateway, kind }: MirrorReport,
+  options: LoginOptions,
+  configured: Partial<ConsoleLogin>,
+  prompter: Prompter,
+): Promise<Given> {
+  if (options.refreshToken) {
+    const token = trimmed(await prompter.secret("refresh token: "));
+    return token === null ? missing("refresh token") : { credentials: { refresh_token: token } };
+  }
+  if (kind === "sub2api") {
+    const email = configured.email ?? trimmed(await prompter.text("email: "));
+    if (email === null) return missing("email, password");
+    // Not trimmed: a password may begin or end with a space.
+    const password = await prompter.secret(`password of ${email}: `);
+    return password === null || password === "" ? missing("password") : { credentials: { email, password } };
+  }
+  const token = trimmed(await prompter.secret("access token: "));
+  if (token === null) return missing("access token");
+  if (kind === "one-api") return { credentials: { access_token: token, user: null } };
+  const user = configured.user ?? trimmed(await prompter.text("user id, a number: "));
+  if (user === null) return missing("access token, user id");
+  if (!/^\d{1,18}$/.test(user)) {
+    const next = `keybearer mirror login ${gateway}`;
+    return { reason: `the user id is a number, shown in the console's personal settings → ${next}` };
+  }
+  return { credentials: { access_token: token, user } };
+}
+
+/** Pasted text often has a space or a line break around it. */
+function trimmed(text: string | null): string | null {
+  const bare = text?.trim() ?? "";
+  return bare === "" ? null : bare;
+}
+
+function missing(what: string): Given {
+  return { reason: `not logged in: nothing was given. needed, one per line without a terminal: ${what}` };
+}
+
+/** A code can be mistyped, and changes every half minute. */
+const MAX_CODE_TRIES = 3;
+
+/** Sends secrets over the daemon's own socket and nowhere else. Returns what went wrong, or null. */
 async function send(
   socket: string,
   gateway: string,
   account: string | undefined,
   credentials: LoginRequest,
-  answers: Prompter,
+  prompter: Prompter,
 ): Promise<string | null> {
-  const ask = (asked: LoginRequest) =>
+  const post = (request: LoginRequest) =>
     askDaemon<LoginAnswer>(
       socket,
       "POST",
       `/login/${encodeURIComponent(gateway)}`,
-      account === undefined ? asked : { ...asked, account },
+      account === undefined ? request : { ...request, account },
       CONSOLE_TIMEOUT_MS,
     );
-  const answer = await ask(credentials);
-  if (!answer.ok) return answer.reason;
-  if (answer.value.state !== "second-factor") return answer.value.problem;
-  for (let tries = answers.interactive ? TRIES : 1; ; ) {
-    const code = trimmed(await answers.secret("second factor, the code: "));
+  const first = await post(credentials);
+  if (!first.ok) return first.reason;
+  if (first.value.state !== "second-factor") return first.value.problem;
+  const maxTries = prompter.interactive ? MAX_CODE_TRIES : 1;
+  for (let tries = 1; ; tries += 1) {
+    const code = trimmed(await prompter.secret("second factor, the code: "));
     if (code === null) return "it wants a second factor, and none was given";
-    const second = await ask({ code: code.replaceAll(" ", "") });
+    const second = await post({ code: code.replaceAll(" ", "") });
     if (!second.ok) return second.reason;
     if (second.value.state === "done") return null;
     const problem = second.value.problem ?? "the second factor was not accepted";
-    tries -= 1;
-    if (tries === 0) return problem;
+    if (tries === maxTries) return problem;
     print(problem);
   }
-}
-
-function keptOf(kind: MirrorReport["kind"]): string {
-  return kind === "sub2api" ? "a refresh token is kept, no password" : "the access token is kept";
 }

@@ -4,38 +4,43 @@ import type { ElsewhereUse, MirrorReport, ModelFactor, ToolMoney } from "../../m
 import { count, dollars, duration, exact } from "../../usage/reports/format.ts";
 import { formatNote, indentedNote, type Note } from "../ui/messages.ts";
 import { type Column, renderTable } from "../ui/table.ts";
-import { type Screen, stdoutScreen } from "../ui/terminal.ts";
+import { stdoutScreen } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
 import { ago, formatFactor, money, moneyOrUnknown } from "../ui/units.ts";
-import { alarmInWords, certainFirst } from "./alarm-words.ts";
-import { NO_CONSOLE, readMirror } from "./consoles.ts";
-import { headline, kindInWords, lastSync, trouble } from "./headline.ts";
+import { NO_CONSOLE, readAllConsoles } from "./consoles.ts";
+import {
+  alarmLines,
+  certainFirst,
+  colorAlarms,
+  consoleProblem,
+  formatKind,
+  formatLastSync,
+  headline,
+} from "./messages.ts";
 
+/** `keybearer mirror` */
 export async function report(options: { json?: boolean }): Promise<void> {
-  const reports = await readMirror(findPaths().socket);
+  const reports = await readAllConsoles(findPaths().socket);
   if (reports === null) return;
   if (options.json) process.stdout.write(`${JSON.stringify(reports, null, 2)}\n`);
   else if (reports.length === 0) process.stdout.write(`${NO_CONSOLE}\n`);
-  else {
-    const screen = stdoutScreen();
-    process.stdout.write(mirrorInWords(reports, Date.now(), screen));
-  }
-  // For scripts. A suspicion does not fail them: it may be a request of ours.
+  else process.stdout.write(colorAlarms(formatMirror(reports, Date.now(), stdoutScreen().width)));
+  // For scripts. A suspicion does not fail them, because it may be a request of ours.
   if (reports.some(({ alarms }) => alarms.some(({ certain }) => certain))) process.exitCode = EXIT.failed;
 }
 
 /** A smaller difference between two machines' clocks is normal. */
-const SKEW_SHOWN_MS = 5000;
-/** Both sides round their prices. */
-const SAME_FACTOR = 0.01;
-/** More than a busy day: this many times the usual, and at least this many requests. */
-const FAR_ABOVE = 3;
-const FEW = 10;
+const MIN_SKEW_SHOWN_MS = 5000;
+/** Both sides round their prices, so a smaller difference is none. */
+const MAX_ROUNDING = 0.01;
+/** A day is unusual from this many times the usual number of requests, and from this many requests on. */
+const UNUSUAL_FACTOR = 3;
+const MIN_UNUSUAL = 10;
 
 /** Alarms first, then each gateway. */
-export function mirrorInWords(reports: readonly MirrorReport[], now: number, { width }: Screen): string {
+export function formatMirror(reports: readonly MirrorReport[], now: number, width: number): string {
   const alarms = certainFirst(reports.flatMap((report) => report.alarms)).map((alarm) =>
-    alarmInWords(alarm, now, width),
+    alarmLines(alarm, now, width),
   );
   const blocks = [...alarms, ...reports.map((report) => gatewayLines(report, now, width))];
   return `${blocks.map((lines) => lines.join("\n")).join("\n\n")}\n`;
@@ -43,35 +48,35 @@ export function mirrorInWords(reports: readonly MirrorReport[], now: number, { w
 
 function gatewayLines(report: MirrorReport, now: number, width: number): string[] {
   const line = (text: string) => wrap(printable(text), width);
-  const problem = trouble(report, now);
+  const problem = consoleProblem(report, now);
   return [
-    line(`${report.gateway}, ${kindInWords(report)} at ${report.url}`),
+    line(`${report.gateway}, ${formatKind(report)} at ${report.url}`),
     line(headline(report, now)),
     ...(problem === null ? [] : [formatNote(problem, width)]),
-    line(lagInWords(report, now)),
-    line(recordsInWords(report)),
+    line(formatLag(report, now)),
+    line(formatRecords(report)),
     ...moneyTable(report.tools, width),
     ...priceNotes(report.models).map((note) => formatNote(note, width)),
     ...multiplierNotes(report.models, report.gateway).map((note) => formatNote(note, width)),
-    ...balanceOf(report).map(line),
-    ...report.elsewhere.map((use) => line(elsewhereInWords(use))),
+    ...balanceLines(report).map(line),
+    ...report.elsewhere.map((use) => line(formatElsewhere(use))),
     ...blindLines(report.blind, width),
   ];
 }
 
 /** last sync 12 s ago, newest row 40 s old */
-function lagInWords(report: MirrorReport, now: number): string {
+function formatLag(report: MirrorReport, now: number): string {
   const { newest_row: newest, skew } = report;
   const parts = [
-    lastSync(report, now),
+    formatLastSync(report, now),
     newest === null ? "no row seen yet" : `newest row ${ago(now - newest)} old`,
   ];
-  if (skew !== null && Math.abs(skew) >= SKEW_SHOWN_MS)
+  if (skew !== null && Math.abs(skew) >= MIN_SKEW_SHOWN_MS)
     parts.push(`its clock is ${duration(Math.abs(skew))} ${skew > 0 ? "ahead" : "behind"}`);
   return parts.join(", ");
 }
 
-function recordsInWords({ records, rows, state }: MirrorReport): string {
+function formatRecords({ records, rows, state }: MirrorReport): string {
   const { matched, differs, pending, missing } = records;
   const parts = [
     `${exact(matched)} matched`,
@@ -79,13 +84,13 @@ function recordsInWords({ records, rows, state }: MirrorReport): string {
     `${exact(pending)} pending`,
     `${exact(missing)} missing`,
   ];
-  const look = missing + differs + rows.differs > 0 && state !== "syncing" ? " → keybearer mirror diff" : "";
-  return `ours: ${parts.join(", ")}${look}`;
+  const next = missing + differs + rows.differs > 0 && state !== "syncing" ? " → keybearer mirror diff" : "";
+  return `ours: ${parts.join(", ")}${next}`;
 }
 
 function moneyTable(tools: readonly ToolMoney[], width: number): string[] {
   if (tools.length === 0) return [];
-  const foreign = tools.some((tool) => tool.foreign > 0);
+  const hasForeign = tools.some((tool) => tool.foreign > 0);
   const column = (
     head: string,
     dropOrder: number,
@@ -103,14 +108,14 @@ function moneyTable(tools: readonly ToolMoney[], width: number): string[] {
     column("ours", 0, ({ ours_microdollars: ours }) => moneyOrUnknown(ours)),
     column("theirs", 0, ({ theirs_microdollars: theirs }) => moneyOrUnknown(theirs)),
     column("difference", 1, differenceOf),
-    ...(foreign
+    ...(hasForeign
       ? [
           column("foreign", 0, (tool) => exact(tool.foreign)),
           column("foreign $", 1, (tool) => dollars(tool.foreign_microdollars)),
         ]
       : []),
   ];
-  return ["", ...renderTable(columns, width).split("\n"), ""];
+  return ["", renderTable(columns, width), ""];
 }
 
 function differenceOf({ ours_microdollars: ours, theirs_microdollars: theirs }: ToolMoney): string {
@@ -119,18 +124,18 @@ function differenceOf({ ours_microdollars: ours, theirs_microdollars: theirs }: 
   return more > 0 ? `+${dollars(more)}` : dollars(more);
 }
 
-/** An operator's own price is one line for a model, not a difference in every row. */
+/** An operator's own price is one note per model, not a difference in every row. */
 function priceNotes(models: readonly ModelFactor[]): Note[] {
   return models.flatMap(({ model, group, tier, factor: price, factor_rows: rows }) => {
-    if (price === null || Math.abs(price - 1) <= SAME_FACTOR) return [];
+    if (price === null || Math.abs(price - 1) <= MAX_ROUNDING) return [];
     const names = [model, ...(tier === null ? [] : [tier]), ...(group === null ? [] : [`group ${group}`])];
     const what = `${names.join(", ")}: the console's price is ${formatFactor(price)} of the list price known here (${count(rows, "row")})`;
-    // config.yaml's prices hold for every tier.
+    // config.yaml's prices apply to every tier.
     return [{ what, next: tier === null ? "prices: in config.yaml" : null }];
   });
 }
 
-/** One note for a group, whatever the models. */
+/** One note per group, for all its models. */
 function multiplierNotes(models: readonly ModelFactor[], gateway: string): Note[] {
   const rowsOf = new Map<string, { readonly first: ModelFactor; rows: number }>();
   for (const model of models) {
@@ -144,26 +149,26 @@ function multiplierNotes(models: readonly ModelFactor[], gateway: string): Note[
     const theirs = formatFactor(multiplier ?? 1);
     const says = `the console multiplies by ${theirs}, config.yaml says ${formatFactor(here ?? 1)} (${count(rows, "row")})`;
     return group === null
-      ? { what: `without a group: ${says}`, next: `give these tools a group with that multiplier` }
+      ? { what: `without a group: ${says}`, next: "give these tools a group with that multiplier" }
       : { what: `group ${group}: ${says}`, next: `change gateways.${gateway}.groups.${group}.multiplier` };
   });
 }
 
-function balanceOf({ account }: MirrorReport): string[] {
+function balanceLines({ account }: MirrorReport): string[] {
   return account === null || account.balance === null ? [] : [`balance ${money(account.balance)}`];
 }
 
-function elsewhereInWords(use: ElsewhereUse): string {
+function formatElsewhere(use: ElsewhereUse): string {
   const { day, usual } = use;
-  const above = day >= FEW && day > usual * FAR_ABOVE ? ": FAR ABOVE ITS USUAL LEVEL" : "";
-  const often = usual < FEW ? Math.round(usual * 10) / 10 : Math.round(usual);
+  const above = day >= MIN_UNUSUAL && day > usual * UNUSUAL_FACTOR ? ": FAR ABOVE ITS USUAL LEVEL" : "";
+  const perDay = usual < MIN_UNUSUAL ? Math.round(usual * 10) / 10 : Math.round(usual);
   return (
     `${use.tool}, key ${use.key}, elsewhere on purpose: ${count(day, "request")}, ${money(use.day_microdollars)} ` +
-    `in the last day; usually ${exact(often)} a day, ${money(Math.round(use.usual_microdollars))}${above}`
+    `in the last day; usually ${exact(perDay)} a day, ${money(Math.round(use.usual_microdollars))}${above}`
   );
 }
 
-/** Always printed, so that silence is not mistaken for safety. */
+/** Always printed, so that no alarm is not mistaken for safety. */
 function blindLines(blind: readonly string[], width: number): string[] {
   if (blind.length === 0) return [];
   return ["the alarm cannot see:", ...blind.flatMap((what) => indentedNote({ what, next: null }, width))];

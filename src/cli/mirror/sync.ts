@@ -1,19 +1,28 @@
-import { setTimeout as wait } from "node:timers/promises";
+import { setTimeout as pause } from "node:timers/promises";
 import { askDaemon } from "../../control/client.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
+import { count } from "../../usage/reports/format.ts";
 import { bar } from "../ui/chart.ts";
-import { fail, formatNote } from "../ui/messages.ts";
-import { type Screen, stdoutScreen } from "../ui/terminal.ts";
-import { printable, truncate, wrap } from "../ui/text.ts";
-import { alarmInWords } from "./alarm-words.ts";
+import { fail, formatNote, print, printText } from "../ui/messages.ts";
+import { confirm } from "../ui/prompts.ts";
+import { isInteractive, type Screen, stdoutScreen } from "../ui/terminal.ts";
+import { printable, truncate } from "../ui/text.ts";
 import { readConsoles } from "./consoles.ts";
-import { headline, progressInWords, trouble } from "./headline.ts";
+import {
+  alarmLines,
+  alarmSentence,
+  colorAlarms,
+  consoleProblem,
+  formatProgress,
+  formatRemedy,
+  headline,
+} from "./messages.ts";
 
-const BETWEEN_MS = 300;
-const BAR_CELLS = 30;
+const POLL_MS = 300;
 
+/** `keybearer mirror sync` */
 export async function sync(gateway: string | undefined): Promise<void> {
   const { socket } = findPaths();
   const reports = await readConsoles(socket, gateway);
@@ -24,70 +33,114 @@ export async function sync(gateway: string | undefined): Promise<void> {
 async function syncOne(socket: string, gateway: string): Promise<void> {
   const begun = await askDaemon<ConsoleStatus>(socket, "POST", `/sync/${encodeURIComponent(gateway)}`, {});
   if (!begun.ok) return fail(`${gateway}: ${begun.reason}`, EXIT.failed);
-  const screen = stdoutScreen();
-  const meter = createMeter(gateway, screen);
-  const leave = () => {
-    meter.clear();
-    process.stdout.write("the sync goes on without you → keybearer mirror\n");
+  const progress = new SyncProgress(gateway);
+  const onInterrupt = () => {
+    progress.clear();
+    print("the sync continues in the background → keybearer mirror");
     process.exit(EXIT.failed);
   };
-  process.once("SIGINT", leave);
-  try {
-    const report = await untilOver(socket, gateway, meter);
-    meter.clear();
-    if (report !== null) tell(report, screen);
-  } finally {
-    process.off("SIGINT", leave);
-  }
+  process.once("SIGINT", onInterrupt);
+  const report = await waitForSync(socket, gateway, progress);
+  process.off("SIGINT", onInterrupt);
+  progress.clear();
+  if (report !== null) printResult(report);
 }
 
-async function untilOver(socket: string, gateway: string, meter: Meter): Promise<MirrorReport | null> {
+/** null: it cannot be read any more, and the reason was printed. */
+async function waitForSync(
+  socket: string,
+  gateway: string,
+  progress: SyncProgress,
+): Promise<MirrorReport | null> {
   for (;;) {
     const reports = await readConsoles(socket, gateway);
-    const [report] = reports ?? [];
-    if (report === undefined || report.state !== "syncing") return report ?? null;
-    meter.show(report.progress);
-    await wait(BETWEEN_MS);
+    const report = reports?.[0] ?? null;
+    if (report === null || report.state !== "syncing") return report;
+    progress.show(report.progress);
+    await pause(POLL_MS);
   }
 }
 
-function tell(report: MirrorReport, { width }: Screen): void {
+function printResult(report: MirrorReport): void {
   const now = Date.now();
-  const lines = report.alarms.flatMap((alarm) => alarmInWords(alarm, now, width));
-  lines.push(wrap(printable(`${report.gateway}: ${headline(report, now)}`), width));
-  process.stdout.write(`${lines.join("\n")}\n`);
-  const problem = trouble(report, now);
+  const { width } = stdoutScreen();
+  for (const alarm of report.alarms)
+    process.stdout.write(`${colorAlarms(alarmLines(alarm, now, width).join("\n"))}\n`);
+  printText(`${report.gateway}: ${headline(report, now)}`);
+  const problem = consoleProblem(report, now);
   if (problem === null) return;
-  if (report.state === "ok") process.stdout.write(`${formatNote(problem, width)}\n`);
-  else fail(formatNote(problem, width), EXIT.failed);
+  const note = formatNote(problem, width);
+  if (report.state === "ok") process.stdout.write(`${note}\n`);
+  else fail(note, EXIT.failed);
 }
 
-interface Meter {
-  show(progress: ConsoleStatus["progress"]): void;
-  clear(): void;
+const BAR_WIDTH = 30;
+
+/** On a terminal a bar that grows, otherwise a line for each change. */
+class SyncProgress {
+  readonly #gateway: string;
+  readonly #screen: Screen = stdoutScreen();
+  readonly #isTerminal = process.stdout.isTTY === true;
+  #shown = "";
+
+  constructor(gateway: string) {
+    this.#gateway = gateway;
+  }
+
+  show(progress: ConsoleStatus["progress"]): void {
+    const text = printable(`${this.#gateway}: reading${formatProgress(progress)}`);
+    if (text === this.#shown) return;
+    this.#shown = text;
+    if (!this.#isTerminal) {
+      print(text);
+      return;
+    }
+    const drawn = progress?.total ? progressBar(progress.done, progress.total, this.#screen.utf8) : "";
+    process.stdout.write(`\r\u001b[K${truncate(`${drawn}${text}`, this.#screen.width - 1)}`);
+  }
+
+  clear(): void {
+    if (this.#isTerminal && this.#shown !== "") process.stdout.write("\r\u001b[K");
+  }
 }
 
-/** At a terminal one line that grows; elsewhere a line for each change. */
-function createMeter(gateway: string, { width, utf8 }: Screen): Meter {
-  const live = process.stdout.isTTY === true;
-  let shown = "";
-  return {
-    show(progress) {
-      const words = printable(`${gateway}: reading${progressInWords(progress)}`);
-      if (words === shown) return;
-      shown = words;
-      if (!live) return void process.stdout.write(`${words}\n`);
-      const drawn = progress?.total ? barOf(progress.done, progress.total, utf8) : "";
-      process.stdout.write(`\r\u001b[K${truncate(`${drawn}${words}`, width - 1)}`);
-    },
-    clear() {
-      if (live && shown !== "") process.stdout.write("\r\u001b[K");
-    },
-  };
+function progressBar(done: number, total: number, utf8: boolean): string {
+  // The console may get more rows while it is read, so done may exceed total.
+  const drawn = bar(Math.min(done, total), total, BAR_WIDTH, utf8).padEnd(BAR_WIDTH);
+  return utf8 ? `▕${drawn}▏ ` : `[${drawn}] `;
 }
 
-/** The console may get more rows while it is read: no bar is longer than its frame. */
-function barOf(done: number, total: number, utf8: boolean): string {
-  const [left, right] = utf8 ? ["▕", "▏"] : ["[", "]"];
-  return `${left}${bar(Math.min(done, total), total, BAR_CELLS, utf8).padEnd(BAR_CELLS)}${right} `;
+/** `keybearer mirror ack` */
+export async function ack(gateway: string | undefined): Promise<void> {
+  // A program on this machine that uses a stolen key must not be able to silence the alarm.
+  if (!isInteractive()) {
+    const typed = gateway === undefined ? "" : ` ${gateway}`;
+    return fail(
+      `ack needs a person at a terminal. open one and type: keybearer mirror ack${typed}`,
+      EXIT.usage,
+    );
+  }
+  const { socket } = findPaths();
+  const reports = await readConsoles(socket, gateway);
+  if (reports === null) return;
+  const alarms = reports.flatMap((report) => report.alarms);
+  if (alarms.length === 0) return print("there is no alarm to acknowledge");
+  const now = Date.now();
+  for (const alarm of alarms) printText(`${alarm.gateway}: ${alarmSentence(alarm, now)}`);
+  for (const alarm of alarms)
+    if (alarm.certain && !alarm.replaced)
+      printText(`${alarm.key} still works for others: ${formatRemedy(alarm, now)}`);
+  if (!(await confirm("acknowledge this?"))) return fail("not acknowledged; nothing changed", EXIT.failed);
+  let acknowledged = 0;
+  // The daemon acknowledges only the rows that were shown here; rows that came since keep their alarm.
+  for (const alarm of alarms) {
+    const { gateway, key, certain, last_at } = alarm;
+    const shown = { gateway, key, certain, last_at, count: alarm.count };
+    const done = await askDaemon<{ acknowledged: number | null }>(socket, "POST", "/ack", shown);
+    if (!done.ok) return fail(done.reason, EXIT.failed);
+    if (done.value.acknowledged === null)
+      return fail(`more rows came meanwhile → keybearer mirror ack ${gateway}`, EXIT.failed);
+    acknowledged += done.value.acknowledged;
+  }
+  print(`acknowledged ${count(acknowledged, "row")}; the next one raises the alarm again`);
 }

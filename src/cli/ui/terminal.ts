@@ -19,6 +19,11 @@ export function stdoutScreen(): Screen {
   return screenOf(process.env, process.stdout.columns);
 }
 
+/** The width to wrap text at on stdout. A program that reads a pipe finds each text on one line. */
+export function outputWidth(): number {
+  return process.stdout.isTTY === true ? stdoutScreen().width : Number.POSITIVE_INFINITY;
+}
+
 /** Whether a person is there who can answer a question. */
 export function isInteractive(): boolean {
   return process.stdin.isTTY === true && process.stdout.isTTY === true;

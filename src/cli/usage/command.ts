@@ -2,7 +2,7 @@ import { Command, Option } from "commander";
 import type { ExportOptions } from "./export.ts";
 import type { ReportOptions } from "./report.ts";
 
-// Each verb is imported when it is typed: every other command would wait for the database as well.
+// Each subcommand is imported when it is used, because loading the database would slow down every other command.
 
 const AFTER = `
 times: 7d 12h 30m 2w today yesterday monday 10:07 2026-11-01 2026-11
@@ -11,7 +11,7 @@ times: 7d 12h 30m 2w today yesterday monday 10:07 2026-11-01 2026-11
 export function usageCommand(): Command {
   const usage = new Command("usage")
     .summary("what was used and what it cost")
-    .description("what was used and what it cost; alone: the last 7 days by tool")
+    .description("what was used and what it cost; by default the last 7 days by tool")
     .enablePositionalOptions()
     .option("--by <what>", "tool, model, day, hour, key, group, gateway; or two: day,tool")
     .option("--json", "for programs")
@@ -20,36 +20,36 @@ export function usageCommand(): Command {
     .action(async (options: ReportOptions) => (await import("./report.ts")).report(options));
   filters(usage);
   filters(usage.command("export"))
-    .description("every record, all of them unless a period is named")
+    .description("every record, or those of a period")
     .option("--json", "an array, the default")
-    .option("--jsonl", "one record a line")
-    .option("--csv", "for spreadsheets; formulas are made text by an apostrophe")
-    .option("-o, --output <file>", "into a new file, for you alone")
+    .option("--jsonl", "one record per line")
+    .option("--csv", "for spreadsheets; an apostrophe makes formulas text")
+    .option("-o, --output <file>", "into a new file that only you can read")
     .action(async (options: ExportOptions) => (await import("./export.ts")).exportRecords(options));
   usage
     .command("show")
-    .description("one record whole, and what it means")
-    .argument("<id>", "its id or the beginning of it, an id the gateway gave, or: last")
+    .description("one whole record, and what it means")
+    .argument("<id>", "its id or how that begins, an id of the gateway's, or: last")
     .option("--json", "for programs")
     .action(async (id: string, options: { json?: boolean }) => (await import("./show.ts")).show(id, options));
   usage
     .command("tail")
     .description("one line for each request as it ends, until Ctrl-C")
-    .addOption(new Option("-n, --lines <count>", "begin with so many that have ended").default("10"))
-    .option("--json", "one record a line")
+    .addOption(new Option("-n, --lines <count>", "begin with this many past requests").default("10"))
+    .option("--json", "one record per line")
     .action(async (options: { lines: string; json?: boolean }) => (await import("./tail.ts")).tail(options));
   usage
     .command("rebuild")
     .description("rebuild the index that reports read, from the usage log")
-    .action(async () => (await import("./rebuild.ts")).rebuild());
+    .action(async () => (await import("./index-file.ts")).rebuild());
   return usage;
 }
 
 function filters(command: Command): Command {
-  const gather = (name: string, before: string[] = []) => [...before, name];
+  const collect = (name: string, names: string[] = []) => [...names, name];
   return command
-    .option("--since <time>", "from then on; all: everything")
-    .option("--until <time>", "before then; a day counts whole")
-    .option("--tool <name>", "only this tool; * stands for anything; may be repeated", gather)
-    .option("--model <name>", "only this model; the same", gather);
+    .option("--since <time>", "from then on; all: from the first record")
+    .option("--until <time>", "until then; a day is included whole")
+    .option("--tool <name>", "only this tool; * fits anything; can be repeated", collect)
+    .option("--model <name>", "only this model; the same way", collect);
 }

@@ -1,8 +1,8 @@
 import { isDaemonListening } from "../../control/client.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
-import { type Period, parseSince, parseUntil } from "../../usage/reports/calendar.ts";
-import { jsonText } from "../../usage/reports/format.ts";
+import { dayName, offsetName } from "../../usage/reports/calendar.ts";
+import { count, dollars, exact, jsonText, short } from "../../usage/reports/format.ts";
 import {
   DIMENSIONS,
   type Dimension,
@@ -13,19 +13,14 @@ import {
   reportCsv,
   reportJson,
 } from "../../usage/reports/report.ts";
-import { exitOnClosedOutput, fail } from "../ui/messages.ts";
-import { stdoutScreen } from "../ui/terminal.ts";
-import { printableLines } from "../ui/text.ts";
-import { withLog } from "./log-file.ts";
-import { zoneInWords } from "./report-table.ts";
-import { reportInWords } from "./report-words.ts";
-
-export interface FilterOptions {
-  readonly since?: string;
-  readonly until?: string;
-  readonly tool?: readonly string[];
-  readonly model?: readonly string[];
-}
+import { tokensOf, unknownCost } from "../../usage/reports/sums.ts";
+import type { Sums } from "../../usage/rollups.ts";
+import { exitOnClosedOutput, fail, printText } from "../ui/messages.ts";
+import { type Screen, stdoutScreen } from "../ui/terminal.ts";
+import { printable, wrap } from "../ui/text.ts";
+import { type FilterOptions, parsePeriod, unknownTool } from "./filter.ts";
+import { hasUsageLog, noUsageLog, withIndex } from "./index-file.ts";
+import { reportTable } from "./report-table.ts";
 
 export interface ReportOptions extends FilterOptions {
   readonly by?: string;
@@ -33,83 +28,199 @@ export interface ReportOptions extends FilterOptions {
   readonly csv?: boolean;
 }
 
+/** `keybearer usage` */
 export async function report(options: ReportOptions): Promise<void> {
   const now = Date.now();
-  const asked = questionOf(options, now);
-  if (!asked.ok) return fail(asked.reason, EXIT.usage);
+  const parsed = parseQuestion(options, now);
+  if (!parsed.ok) return fail(parsed.reason, EXIT.usage);
+  const { question } = parsed;
   exitOnClosedOutput();
-  const { socket } = findPaths();
-  await withLog(
-    async (db) => {
-      const found = readReport(db, asked.question, now);
-      print(found, options, now, found.inFlight > 0 && (await isDaemonListening(socket)));
-    },
-    (words) => {
-      if (options.json || options.csv) print(emptyReport(asked.question), options, now, false);
-      else process.stdout.write(`${printableLines(words)}\n`);
-    },
-  );
-}
-
-function print(found: Report, options: ReportOptions, now: number, served: boolean): void {
-  if (options.json) process.stdout.write(`${jsonText(reportJson(found, zoneInWords(now)), 2)}\n`);
-  else if (options.csv) process.stdout.write(reportCsv(found));
-  else {
-    const screen = stdoutScreen();
-    process.stdout.write(reportInWords(found, { now, screen, served }));
+  const paths = findPaths();
+  if (!hasUsageLog(paths)) {
+    if (options.json || options.csv) printReport(emptyReport(question), options, now, false);
+    else printText(noUsageLog(paths));
+    return;
   }
+  await withIndex(paths, async (db) => {
+    const unknown = await unknownTool(question.tools, db, paths);
+    if (unknown !== null) return fail(unknown, EXIT.failed);
+    const found = readReport(db, question, now);
+    const isServed = found.inFlight > 0 && (await isDaemonListening(paths.socket));
+    printReport(found, options, now, isServed);
+  });
 }
 
-type Asked =
+function printReport(found: Report, options: ReportOptions, now: number, isServed: boolean): void {
+  if (options.json) process.stdout.write(`${jsonText(reportJson(found, zoneName(now)), 2)}\n`);
+  else if (options.csv) process.stdout.write(reportCsv(found));
+  else process.stdout.write(formatReport(found, now, stdoutScreen(), isServed));
+}
+
+type ParsedQuestion =
   | { readonly ok: true; readonly question: Question }
   | { readonly ok: false; readonly reason: string };
 
-export function questionOf(options: ReportOptions, now: number): Asked {
+export function parseQuestion(options: ReportOptions, now: number): ParsedQuestion {
   const by = [...new Set((options.by ?? "tool").split(",").map((name) => name.trim()))];
   const unknown = by.find((name) => !DIMENSIONS.includes(name as Dimension));
   if (unknown !== undefined)
-    return no(`--by: "${unknown}" is none of ${DIMENSIONS.join(", ")}. two go with a comma: --by day,tool`);
-  if (by.length > 2) return no("--by takes one or two, such as --by day,tool");
-  if (by.includes("day") && by.includes("hour")) return no("--by takes day or hour, not both");
-  if (options.json && options.csv) return no("--json or --csv, not both");
-  const period = periodOf(options, now, by.includes("hour") ? recentHours(now) : recentDays(now));
-  if (!period.ok) return period;
+    return invalid(
+      `--by: "${unknown}" is none of ${DIMENSIONS.join(", ")}. two go with a comma: --by day,tool`,
+    );
+  if (by.length > 2) return invalid("--by takes one or two, such as --by day,tool");
+  if (by.includes("day") && by.includes("hour")) return invalid("--by takes day or hour, not both");
+  if (options.json && options.csv) return invalid("--json or --csv, not both");
+  const parsed = parsePeriod(options, now, by.includes("hour") ? last24Hours(now) : last7Days(now));
+  if (!parsed.ok) return parsed;
   const { tool: tools = [], model: models = [] } = options;
-  return { ok: true, question: { by: by as Dimension[], period: period.period, tools, models } };
+  return { ok: true, question: { by: by as Dimension[], period: parsed.period, tools, models } };
 }
 
-type PeriodAsked =
-  | { readonly ok: true; readonly period: Period }
-  | { readonly ok: false; readonly reason: string };
-
-/** `usual` is where it begins when neither end is named; null: with the first record. */
-export function periodOf(options: FilterOptions, now: number, usual: number | null): PeriodAsked {
-  const { since, until } = options;
-  const all = since?.trim().toLowerCase() === "all";
-  const begin = since === undefined || all ? null : parseSince(since, now);
-  const end = until === undefined ? null : parseUntil(until, now);
-  if (begin?.ok === false) return begin;
-  if (end?.ok === false) return end;
-  const period = {
-    since: begin?.at ?? (all || end !== null ? null : usual),
-    until: end?.at ?? null,
-  };
-  if (period.since !== null && period.until !== null && period.since >= period.until)
-    return no("--since is not before --until: nothing lies between them");
-  return { ok: true, period };
+function invalid(reason: string): ParsedQuestion {
+  return { ok: false, reason };
 }
 
 /** Today and the six days before it. */
-function recentDays(now: number): number {
+function last7Days(now: number): number {
   const date = new Date(now);
   return new Date(date.getFullYear(), date.getMonth(), date.getDate() - 6).getTime();
 }
 
 /** This hour and the 23 before it. */
-function recentHours(now: number): number {
+function last24Hours(now: number): number {
   return new Date(now - 23 * 3_600_000).setMinutes(0, 0, 0);
 }
 
-function no(reason: string): { readonly ok: false; readonly reason: string } {
-  return { ok: false, reason };
+/** `isServed`: a daemon runs. Without one no request can be in flight. */
+export function formatReport(found: Report, now: number, screen: Screen, isServed: boolean): string {
+  const isEmpty = found.rows.length === 0;
+  const notes = isEmpty ? [emptyNote(found)] : [...totalNotes(found), ...endNotes(found)];
+  if (found.inFlight > 0) notes.push(inFlightNote(found, isServed));
+  const parts = [
+    wrap(titleOf(found), screen.width),
+    ...(isEmpty ? [] : [reportTable(found, screen, now)]),
+    notes.map((note) => wrap(note, screen.width)).join("\n"),
+    ...priceNotes(found, screen),
+  ];
+  return `${parts.join("\n\n")}\n`;
+}
+
+function titleOf({ question }: Report): string {
+  const { period, by, tools, models } = question;
+  const parts = [
+    period.since === null ? "all usage" : `usage since ${formatTime(period.since)}`,
+    ...(period.until === null ? [] : [`until ${formatTime(period.until)}`]),
+    `by ${by.join(" and ")}`,
+    ...(tools.length === 0 ? [] : [`tool ${tools.join(", ")}`]),
+    ...(models.length === 0 ? [] : [`model ${models.join(", ")}`]),
+  ];
+  return printable(parts.join(", "));
+}
+
+function emptyNote({ lastRecord }: Report): string {
+  if (lastRecord === null) return "nothing was recorded yet";
+  return `nothing was recorded in this period; the last record is from ${formatTime(lastRecord)}`;
+}
+
+function totalNotes(found: Report): string[] {
+  const { sums } = found.total;
+  const unknown = unknownCost(sums);
+  const cost = dollars(sums.cost_microdollars);
+  const requests = count(sums.requests, "request");
+  if (unknown === 0) return [`${requests}, ${cost}`, ...tokenNotes(sums)];
+  const reasons = [
+    ...(sums.unmetered > 0 ? [`${exact(sums.unmetered)} ${unmeteredReason(sums)}`] : []),
+    ...(sums.unpriced > 0 ? [`${exact(sums.unpriced)} without a known price`] : []),
+  ];
+  return [
+    `${requests}, at least ${cost}`,
+    ...tokenNotes(sums),
+    `${count(unknown, "request")} cost an unknown amount: ${reasons.join(", ")}`,
+    ...unmeteredAdvice(found),
+  ];
+}
+
+function tokenNotes(sums: Readonly<Sums>): string[] {
+  const kinds = [
+    [sums.input_tokens, "input"],
+    [sums.cache_read_tokens, "read from cache"],
+    [sums.cache_write_tokens, "written to cache"],
+    [sums.output_tokens, "output"],
+  ] as const;
+  const shown = kinds.filter(([tokens]) => tokens > 0).map(([tokens, name]) => `${short(tokens)} ${name}`);
+  return shown.length === 0 ? [] : [`${short(tokensOf(sums))} tokens: ${shown.join(", ")}`];
+}
+
+/** A response that was cut off may have reported part of its usage. */
+function unmeteredReason({ failed, client_left: left, interrupted }: Readonly<Sums>): string {
+  return failed + left + interrupted === 0
+    ? "reported no usage"
+    : "reported no usage, or ended before they could";
+}
+
+/** An interrupted request has no remedy. Others may report their usage if they are asked to. */
+function unmeteredAdvice({ question, rows, total: { sums } }: Report): string[] {
+  if (sums.unmetered <= sums.interrupted) return [];
+  const at = question.by.indexOf("tool");
+  const names = new Set(rows.filter((row) => row.sums.unmetered > 0).map((row) => row.names[at] ?? "<tool>"));
+  const [name = "<tool>", ...others] = names;
+  const tool = printable(others.length === 0 ? name : "<tool>");
+  return [
+    `→ in config.yaml, tools.${tool}.ask_usage: true asks streams for their usage, estimate: true estimates it`,
+  ];
+}
+
+function endNotes({ total: { sums } }: Report): string[] {
+  const parts = [
+    ...(sums.refused > 0 ? [`${exact(sums.refused)} refused by keybearer`] : []),
+    ...(sums.failed > 0 ? [`${exact(sums.failed)} failed at the gateway`] : []),
+    ...(sums.client_left > 0 ? [`${exact(sums.client_left)} canceled by the tool`] : []),
+    ...(sums.interrupted > 0 ? [`${exact(sums.interrupted)} interrupted`] : []),
+  ];
+  return parts.length === 0 ? [] : [parts.join(", ")];
+}
+
+function inFlightNote({ inFlight }: Report, isServed: boolean): string {
+  if (isServed) return `${inFlight} running now, in no sum yet`;
+  return `${inFlight} cut off with keybearer, in no sum yet; the next start counts them as interrupted`;
+}
+
+const MAX_PRICE_NOTES = 8;
+
+/** What to write where. An invented price would be worse than none. */
+function priceNotes({ unpriced }: Report, { width }: Screen): string[] {
+  if (unpriced.length === 0) return [];
+  const rest = unpriced.length - MAX_PRICE_NOTES;
+  const lines = [
+    wrap("no price is known for these. add it in config.yaml, $ per million tokens:", width),
+    "prices:",
+    // Not wrapped, because this is to be copied.
+    ...unpriced
+      .slice(0, MAX_PRICE_NOTES)
+      .map(
+        ({ model, requests }) =>
+          `  ${yamlKey(model)}: { input: …, output: … }  # ${count(requests, "request")}`,
+      ),
+    ...(rest > 0 ? [`  # and ${rest} more: keybearer usage --by model`] : []),
+  ];
+  return [lines.join("\n")];
+}
+
+function yamlKey(model: string): string {
+  const name = printable(model);
+  return /^[A-Za-z][\w.-]*$/.test(name) ? name : JSON.stringify(name);
+}
+
+/** Mon 2026-11-09 00:00 */
+function formatTime(at: number): string {
+  const date = new Date(at);
+  const day = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"][date.getDay()];
+  const clock = [date.getHours(), date.getMinutes()].map((part) => String(part).padStart(2, "0")).join(":");
+  const seconds = at % 60_000 === 0 ? "" : `:${String(date.getSeconds()).padStart(2, "0")}`;
+  return `${day} ${dayName(at)} ${clock}${seconds}`;
+}
+
+/** Europe/Berlin, or an offset if the system does not say. */
+function zoneName(at: number): string {
+  return Intl.DateTimeFormat().resolvedOptions().timeZone ?? offsetName(at);
 }

@@ -1,41 +1,239 @@
 import { EXIT } from "../../core/errors.ts";
-import type { Connection } from "../../usage/index/database.ts";
-import { jsonText } from "../../usage/reports/format.ts";
+import { findPaths } from "../../core/paths.ts";
+import { meteringOf } from "../../metering/protocols.ts";
+import type { CauseDetail, CauseName } from "../../proxy/cause.ts";
+import { mayCost, type TokensFrom, type UsageRecord } from "../../usage/record.ts";
+import { localTime, offsetName } from "../../usage/reports/calendar.ts";
+import { dollars, duration, exact, jsonText, refusalInWords } from "../../usage/reports/format.ts";
 import { exportedRecord, findRecords } from "../../usage/reports/records.ts";
 import { exitOnClosedOutput, fail } from "../ui/messages.ts";
-import { withLog } from "./log-file.ts";
-import { recordInWords } from "./record-words.ts";
-import { tailLine } from "./tail-line.ts";
+import { outputWidth } from "../ui/terminal.ts";
+import { printable, wrap } from "../ui/text.ts";
+import { hasUsageLog, type IndexDatabase, noUsageLog, withIndex } from "./index-file.ts";
+import { recordLine } from "./record-line.ts";
 
-const MOST_SHOWN = 10;
-const SHORTEST = 4;
+const MAX_LISTED = 10;
+const MIN_ID_LENGTH = 4;
 
+/** `keybearer usage show <id>` */
 export async function show(text: string, options: { json?: boolean }): Promise<void> {
-  const wanted = text.trim();
-  if (wanted.length < SHORTEST)
-    return fail(`"${wanted}" is too short: at least ${SHORTEST} characters of the id, or last`, EXIT.usage);
+  const id = text.trim();
+  if (id.length < MIN_ID_LENGTH)
+    return fail(
+      `"${id}" is too short: write at least ${MIN_ID_LENGTH} characters of the id, or last`,
+      EXIT.usage,
+    );
   exitOnClosedOutput();
-  await withLog(
-    (db) => {
-      const [record, ...others] = findRecords(db, wanted, MOST_SHOWN + 1);
-      if (record === undefined) return fail(absent(wanted, db), EXIT.failed);
-      if (others.length > 0) {
-        const found = [record, ...others];
-        const lines = found.slice(0, MOST_SHOWN).map((one) => `${one.id}  ${tailLine(one)}`);
-        const more = found.length > MOST_SHOWN ? "\n…" : "";
-        return fail(
-          `${wanted} fits several records; write more of the id:\n${lines.join("\n")}${more}`,
-          EXIT.failed,
-        );
-      }
-      process.stdout.write(options.json ? `${jsonText(exportedRecord(record), 2)}\n` : recordInWords(record));
-    },
-    (words) => fail(words, EXIT.failed),
+  const paths = findPaths();
+  if (!hasUsageLog(paths)) return fail(noUsageLog(paths), EXIT.failed);
+  await withIndex(paths, (db) => {
+    const found = findRecords(db, id, MAX_LISTED + 1);
+    const [record] = found;
+    if (record === undefined) return fail(notFound(id, db), EXIT.failed);
+    if (found.length > 1) return fail(severalFound(id, found), EXIT.failed);
+    if (options.json) process.stdout.write(`${jsonText(exportedRecord(record), 2)}\n`);
+    else process.stdout.write(formatRecord(record, outputWidth()));
+  });
+}
+
+function notFound(id: string, db: IndexDatabase): string {
+  return findRecords(db, "last", 1).length === 0
+    ? "nothing was recorded yet, so there is no record to show → keybearer run, and send a request"
+    : `there is no record ${id} → keybearer usage tail shows the last ones`;
+}
+
+function severalFound(id: string, found: readonly UsageRecord[]): string {
+  const lines = found.slice(0, MAX_LISTED).map((record) => `${record.id}  ${recordLine(record, 80)}`);
+  const more = found.length > MAX_LISTED ? "\n…" : "";
+  return `${id} fits several records; write more of the id:\n${lines.join("\n")}${more}`;
+}
+
+const NAME_WIDTH = 12;
+
+/** One record: its fields, then what they mean. */
+export function formatRecord(record: UsageRecord, width: number): string {
+  const lines = fieldsOf(record).flatMap(([name, value]) =>
+    value === null ? [] : [formatField(name, value, width)],
+  );
+  const notes = notesOf(record).map((note) => wrap(printable(note), width));
+  if (notes.length > 0) lines.push("", ...notes);
+  return `${lines.join("\n")}\n`;
+}
+
+function formatField(name: string, value: string, width: number): string {
+  const [first = "", ...rest] = wrap(printable(value), width - NAME_WIDTH).split("\n");
+  const later = rest.map((line) => `${" ".repeat(NAME_WIDTH)}${line}`);
+  return [`${name.padEnd(NAME_WIDTH)}${first}`, ...later].join("\n");
+}
+
+function fieldsOf(record: UsageRecord): [name: string, value: string | null][] {
+  const { started_at: began, first_byte_at: first, ended_at: ended } = record;
+  const ids = Object.entries(record.gateway_ids).map(([name, id]) => `${name}: ${id}`);
+  const billed = record.billed_microdollars;
+  return [
+    ["record", record.id],
+    ["began", formatTime(began)],
+    ["first byte", first === null ? null : `${formatTime(first)}, after ${elapsed(began, first)}`],
+    ["ended", ended === null ? null : `${formatTime(ended)}, after ${elapsed(began, ended)}`],
+    ["waited", record.waited_ms === 0 ? null : `${duration(record.waited_ms)} for a limit`],
+    ["tool", record.tool ?? "unknown"],
+    ["process", record.process],
+    ["gateway", record.gateway],
+    ["group", record.group === null ? null : `${record.group}, multiplier ${record.multiplier}`],
+    ["key", record.key],
+    ["request", `${record.method} ${record.endpoint} (${record.protocol})`],
+    ["model", modelOf(record)],
+    ["status", record.status === null ? null : `${record.status}${record.stream ? ", streamed" : ""}`],
+    ["end", record.end ?? "still running"],
+    ["refusal", record.refusal],
+    ["cause", record.cause],
+    ["detail", record.cause_detail],
+    ["tokens", tokensOf(record)],
+    ["cost", costOf(record)],
+    ["billed", billed === null ? null : `${dollars(billed)}, according to the console`],
+    ["bytes", `${exact(record.bytes_in)} to the gateway, ${exact(record.bytes_out)} back`],
+    ...ids.map((id, at): [string, string] => [at === 0 ? "ids" : "", id]),
+  ];
+}
+
+function formatTime(at: number): string {
+  return `${localTime(at)}.${String(at % 1000).padStart(3, "0")} ${offsetName(at)}`;
+}
+
+function elapsed(from: number, to: number): string {
+  return to < from ? "the clock was set back" : duration(to - from);
+}
+
+function modelOf({ model, model_answered: answered }: UsageRecord): string | null {
+  if (model === null || answered === null || model === answered) return model ?? answered;
+  return `${model}, answered by ${answered}`;
+}
+
+const SOURCES: Readonly<Record<TokensFrom, string>> = {
+  reported: "reported by the gateway",
+  console: "from the gateway's console",
+  estimated: "estimated from the text",
+  none: "",
+};
+
+function tokensOf(record: UsageRecord): string | null {
+  if (record.tokens_from === "none") return null;
+  const parts: [string, number | null][] = [
+    ["input", record.input_tokens],
+    ["read from cache", record.cache_read_tokens],
+    ["written to cache", record.cache_write_tokens],
+    ["output", record.output_tokens],
+    ["of it reasoning", record.reasoning_tokens],
+  ];
+  const known = parts.flatMap(([name, tokens]) => (tokens === null ? [] : [`${exact(tokens)} ${name}`]));
+  if (record.output_tokens === null) known.push("output not known");
+  return `${known.join(", ")}; ${SOURCES[record.tokens_from]}`;
+}
+
+function costOf(record: UsageRecord): string | null {
+  const { cost_microdollars: cost, list_microdollars: list, multiplier } = record;
+  if (cost === null) return null;
+  if (list === null || multiplier === 1) return dollars(cost);
+  return `${dollars(cost)} = list price ${dollars(list)} × ${multiplier}`;
+}
+
+function notesOf(record: UsageRecord): string[] {
+  const notes = [endNote(record), causeNote(record), usageNote(record)];
+  return notes.filter((note) => note !== null);
+}
+
+function endNote(record: UsageRecord): string | null {
+  const { end, refusal } = record;
+  switch (end) {
+    case null:
+      return "it has not ended yet; or keybearer was cut off, and its next start marks it interrupted";
+    case "refused":
+      return `keybearer refused it and sent nothing to the gateway: ${refusalInWords(refusal)}`;
+    case "client-left":
+      return canceledNote(record);
+    case "gateway-failed":
+      return refusal === null
+        ? "the gateway broke off before its answer was complete"
+        : `the gateway did not answer: ${refusalInWords(refusal)}`;
+    case "interrupted":
+      return "keybearer was cut off while it ran, so its result and its cost are not known here";
+    case "complete":
+      return null;
+  }
+}
+
+function canceledNote(record: UsageRecord): string {
+  if (!isUnsent(record))
+    return "the tool canceled it before the answer was complete; the gateway may bill what it had produced";
+  // A request without a body does not show whether it was sent.
+  return record.method === "GET"
+    ? "the tool canceled it before an answer came"
+    : "the tool canceled it before anything was sent";
+}
+
+function isUnsent({ status, bytes_in: sent, bytes_out: received }: UsageRecord): boolean {
+  return status === null && sent === 0 && received === 0;
+}
+
+const CAUSES: Readonly<Record<CauseName, string>> = {
+  "incomplete-key":
+    "the gateway does not know the key, or it is not valid: not complete, deleted, disabled, expired or used up",
+  "group-unavailable": "the key's group is not enabled, or does not have this model",
+  "balance-or-quota": "the balance, the subscription or the key's quota is used up",
+  "wrong-base-url": "the gateway has no API at this address: see base_url in config.yaml",
+  "rate-limit": "the gateway limits how many requests come at once",
+  unknown: "the gateway refused it for an unknown reason",
+};
+
+/** More specific than the cause. */
+const CAUSE_DETAILS: Readonly<Record<CauseDetail, string>> = {
+  "key-disabled": "the key was disabled at the gateway",
+  "key-expired": "the key had expired at the gateway",
+  "key-deleted": "the gateway did not know the key any more: it was deleted",
+  "key-quota": "the key's own quota was used up",
+  "account-balance": "the account's balance was used up",
+  "account-disabled": "the account was disabled, banned or deleted at the gateway",
+  "ip-not-allowed": "the key did not allow this machine's IP address",
+  "window-used-up": "the quota of a window (5 hours, day, week or month) was used up; it returns by itself",
+  "no-capacity": "the gateway, or the provider behind it, had no capacity for the request",
+};
+
+function causeNote({ cause, cause_detail: detail }: UsageRecord): string | null {
+  if (cause === null) return null;
+  return (
+    CAUSE_DETAILS[detail as CauseDetail] ?? CAUSES[cause as CauseName] ?? `the gateway's refusal: ${cause}`
   );
 }
 
-function absent(wanted: string, db: Connection["db"]): string {
-  return findRecords(db, "last", 1).length === 0
-    ? "nothing was recorded yet, so there is no record to show → keybearer run, and send a request"
-    : `there is no record ${wanted} → keybearer usage tail shows the last ones`;
+const UNKNOWN = "tokens and cost are unknown, which is not zero";
+
+/** Why tokens or cost are unknown, and what to do about it. */
+function usageNote(record: UsageRecord): string | null {
+  const { end, tokens_from: source } = record;
+  if (end === null || end === "refused" || end === "interrupted") return null;
+  if (end === "client-left" && isUnsent(record)) return null;
+  if (source === "none") return noTokensNote(record);
+  if (record.output_tokens === null)
+    return "it ended before its output was counted, so the output and the cost are not known";
+  if (record.list_microdollars === null)
+    return `no price is known for ${modelOf(record) ?? "its model"}, so the cost is unknown → prices: in config.yaml`;
+  return source === "estimated" ? "the tokens and the cost are an estimate" : null;
+}
+
+function noTokensNote(record: UsageRecord): string {
+  if (record.status === 101) return `the usage of a WebSocket is not read, so ${UNKNOWN}`;
+  const metering = meteringOf(record.method, record.endpoint);
+  if (metering === null) return "this is not billed by tokens";
+  if (!mayCost(record)) return "no usage was reported; most gateways do not charge for a request that failed";
+  if (metering === "other")
+    return `the price of this endpoint is not known, and it reported no usage, so ${UNKNOWN}`;
+  return `the gateway reported no usage, so ${UNKNOWN}. ${usageAdvice(record)}`;
+}
+
+/** Some streams report their usage if they are asked to. Any text can be estimated. */
+function usageAdvice({ method, endpoint, end, stream, tool }: UsageRecord): string {
+  const metering = meteringOf(method, endpoint);
+  const canAsk = end === "complete" && stream === true && (metering === "chat" || metering === "completions");
+  const ask = canAsk ? "ask_usage: true asks streams for it, " : "";
+  return `tools.${tool ?? "<tool>"}.${ask}estimate: true estimates it`;
 }

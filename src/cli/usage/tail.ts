@@ -1,31 +1,24 @@
 import { once } from "node:events";
+import { setTimeout as pause } from "node:timers/promises";
 import { followTail, type TailEnd } from "../../control/client.ts";
 import type { TailLine } from "../../control/tail.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
-import { type Connection, IndexFault, indexFault, openIndexForReading } from "../../usage/index/database.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import { exact, jsonText } from "../../usage/reports/format.ts";
-import {
-  endedSince,
-  exportedRecord,
-  lastEnded,
-  type Mark,
-  type Missed,
-  markOf,
-} from "../../usage/reports/records.ts";
-import { exitOnClosedOutput, fail } from "../ui/messages.ts";
-import { screenOf } from "../ui/terminal.ts";
-import { printable, truncate } from "../ui/text.ts";
-import { bringUpToDate } from "./log-file.ts";
-import { tailLine } from "./tail-line.ts";
+import { endedSince, exportedRecord, lastEnded, type Mark, markOf } from "../../usage/reports/records.ts";
+import { exitOnClosedOutput, fail, notice } from "../ui/messages.ts";
+import { outputWidth } from "../ui/terminal.ts";
+import { catchUpIndex, type IndexDatabase, readIndex } from "./index-file.ts";
+import { recordLine } from "./record-line.ts";
 
-const AGAIN_MS = 500;
-/** Ids that were printed, so that none is printed twice: once from the database and once live. */
-const MOST_REMEMBERED = 10_000;
-/** How much of what was missed is made up for. */
-const MOST_MISSED = 1000;
+const RETRY_MS = 500;
+/** So many ids are remembered, so that a record is not printed from the index and live. */
+const MAX_REMEMBERED = 10_000;
+/** Of the records that were missed, so many are printed. */
+const MAX_MISSED = 1000;
 
+/** `keybearer usage tail` */
 export async function tail(options: { lines: string; json?: boolean }): Promise<void> {
   if (!/^\d{1,5}$/.test(options.lines))
     return fail(`-n takes a whole number, not "${options.lines}"`, EXIT.usage);
@@ -33,103 +26,98 @@ export async function tail(options: { lines: string; json?: boolean }): Promise<
   process.once("SIGINT", () => process.exit(EXIT.ok));
   process.once("SIGTERM", () => process.exit(EXIT.ok));
   const paths = findPaths();
-  const { socket } = paths;
-  const printer = createPrinter(paths, Number(options.lines), options.json === true);
-  let told = "";
-  const tell = (words: string) => {
-    if (words !== told) process.stderr.write(`${printable(words)}\n`);
-    told = words;
+  const printer = new RecordPrinter(paths, Number(options.lines), options.json === true);
+  let waitingFor: string | null = null;
+
+  const handleLine = async (line: TailLine) => {
+    if ("record" in line) return printer.print(line.record);
+    if ("following" in line && waitingFor !== null) {
+      notice("following keybearer again");
+      waitingFor = null;
+    }
+    if ("lost" in line) notice(`${line.lost} records came too fast to be shown live`);
+    await printer.catchUp();
   };
 
   for (;;) {
-    const { reason, final } = await followOnce(socket, async (line) => {
-      if ("following" in line) {
-        if (told !== "") tell("following keybearer again");
-        told = "";
-      } else if ("lost" in line)
-        process.stderr.write(`${line.lost} records came too fast to be shown live\n`);
-      if ("record" in line) printer.print(line.record);
-      else await printer.catchUp();
-    });
+    const { reason, final } = await followOnce(paths.socket, handleLine);
     if (final) return fail(reason, EXIT.failed);
     await printer.catchUp();
-    tell(`${reason}; waiting for it (Ctrl-C ends)`);
-    await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+    if (reason !== waitingFor) notice(`${reason}; waiting for it (Ctrl-C ends)`);
+    waitingFor = reason;
+    await pause(RETRY_MS);
   }
 }
 
-/** Follows one connection. While our output is not read, the next line is not taken from the daemon. */
-async function followOnce(socket: string, take: (line: TailLine) => Promise<void>): Promise<TailEnd> {
+/** Follows one connection. While nobody reads our output, the next line stays with the daemon. */
+async function followOnce(socket: string, handleLine: (line: TailLine) => Promise<void>): Promise<TailEnd> {
   const lines = followTail(socket);
   for (;;) {
     const next = await lines.next();
     if (next.done) return next.value;
-    await take(next.value);
+    await handleLine(next.value);
     if (process.stdout.writableNeedDrain) await once(process.stdout, "drain");
   }
 }
 
-interface Printer {
-  print(record: UsageRecord): void;
-  /** Prints what the database has that was not printed: at first the last few, later what was missed. */
-  catchUp(): Promise<void>;
-}
+/** Prints each record once, whether it comes live or from the index. */
+class RecordPrinter {
+  readonly #paths: Paths;
+  readonly #firstCount: number;
+  readonly #json: boolean;
+  readonly #printed = new Set<string>();
+  /** What the index had when it was last read; null: it was not read yet. */
+  #mark: Mark | null = null;
+  #printedSinceMark = 0;
 
-function createPrinter(paths: Paths, first: number, json: boolean): Printer {
-  const printed = new Set<string>();
-  let mark: Mark | null = null;
-  let sinceMark = 0;
-
-  function print(record: UsageRecord): void {
-    if (printed.has(record.id)) return;
-    printed.add(record.id);
-    const [oldest] = printed;
-    if (printed.size > MOST_REMEMBERED && oldest !== undefined) printed.delete(oldest);
-    if (json) process.stdout.write(`${jsonText(exportedRecord(record))}\n`);
-    else process.stdout.write(`${fit(tailLine(record))}\n`);
-    // Before ids are forgotten that the database would be asked for again.
-    sinceMark += 1;
-    if (sinceMark > MOST_REMEMBERED / 2) read(setMark);
+  constructor(paths: Paths, firstCount: number, json: boolean) {
+    this.#paths = paths;
+    this.#firstCount = firstCount;
+    this.#json = json;
   }
 
-  function setMark(db: Connection["db"]): void {
-    mark = markOf(db);
-    sinceMark = 0;
+  async print(record: UsageRecord): Promise<void> {
+    this.#write(record);
+    // The mark moves before ids are forgotten that the index would return again.
+    if (this.#printedSinceMark > MAX_REMEMBERED / 2) await this.#read((db) => this.#setMark(db));
   }
 
-  /** What cannot be read is not made up for; the live lines go on. */
-  function read(work: (db: Connection["db"]) => void): void {
-    let connection: Connection | null = null;
-    try {
-      connection = openIndexForReading(paths.index);
-      work(connection.db);
-    } catch (error) {
-      if (!(indexFault(error) instanceof IndexFault)) throw error;
-    } finally {
-      connection?.close();
-    }
-  }
-
-  const begin = (db: Connection["db"]): Missed => ({ records: lastEnded(db, first), more: null });
-
-  async function catchUp(): Promise<void> {
-    await bringUpToDate(paths);
-    read((db) => {
-      const { records, more } = mark === null ? begin(db) : endedSince(db, mark, MOST_MISSED, printed);
-      setMark(db);
-      if (more !== null) process.stderr.write(`${moreInWords(more)}\n`);
-      for (const record of records) print(record);
+  /** Prints what the index has and was not printed: at first the last records, later those that were missed. */
+  async catchUp(): Promise<void> {
+    await catchUpIndex(this.#paths);
+    await this.#read((db) => {
+      const records = this.#mark === null ? lastEnded(db, this.#firstCount) : this.#missed(db, this.#mark);
+      this.#setMark(db);
+      for (const record of records) this.#write(record);
     });
   }
 
-  return { print, catchUp };
-}
+  #missed(db: IndexDatabase, mark: Mark): readonly UsageRecord[] {
+    const { records, more } = endedSince(db, mark, MAX_MISSED, this.#printed);
+    if (more !== null) {
+      const since = new Date(more.since).toISOString();
+      notice(`${exact(more.count)} more were missed: keybearer usage export --since ${since}`);
+    }
+    return records;
+  }
 
-function moreInWords({ count, since }: NonNullable<Missed["more"]>): string {
-  return `${exact(count)} more were missed: keybearer usage export --since ${new Date(since).toISOString()}`;
-}
+  #write(record: UsageRecord): void {
+    if (this.#printed.has(record.id)) return;
+    this.#printed.add(record.id);
+    this.#printedSinceMark += 1;
+    const [oldest] = this.#printed;
+    if (this.#printed.size > MAX_REMEMBERED && oldest !== undefined) this.#printed.delete(oldest);
+    const line = this.#json ? jsonText(exportedRecord(record)) : recordLine(record, outputWidth());
+    process.stdout.write(`${line}\n`);
+  }
 
-function fit(line: string): string {
-  const { columns, isTTY } = process.stdout;
-  return isTTY ? truncate(line, screenOf(process.env, columns).width) : line;
+  #setMark(db: IndexDatabase): void {
+    this.#mark = markOf(db);
+    this.#printedSinceMark = 0;
+  }
+
+  async #read(work: (db: IndexDatabase) => void): Promise<void> {
+    // If the index cannot be read, what was missed is not printed; live records still are.
+    await readIndex(this.#paths, work);
+  }
 }

@@ -4,23 +4,23 @@ import type { use } from "./use.ts";
 
 export function useCommand(): Command {
   return new Command("use")
-    .description("the settings that point a client at keybearer, ready to be pasted")
+    .description("the settings that point a client at keybearer, ready to paste")
     .argument("<tool>", "its name says for which client, or --for does")
-    .option("--for <client>", "for this client; without it, and without a guess, a list")
+    .option("--for <client>", "for this client; default: guessed from the name")
     .addOption(new Option("--shell <shell>", "write variables for this shell").choices(SHELLS))
     .option("--new-token", "make a token beside the tool's others, and put it in")
-    .addOption(alone("link", "make a token, and print a link that cc-switch imports"))
-    .addOption(alone("write", "make a token, and merge the settings into the client's own file"))
-    .addOption(alone("undo", "put that file back to what it was before the last --write"))
+    .addOption(exclusive("link", "make a token, and print a link that cc-switch imports"))
+    .addOption(exclusive("write", "make a token, and merge the settings into the client's own file"))
+    .addOption(exclusive("undo", "put that file back to what it was before the last --write"))
     .option("-y, --yes", "with --write and --undo: do not ask")
-    .option("--force", "with --undo: also where the file was changed since")
+    .option("--force", "with --undo: even if the file was changed since")
     .option("--json", "for programs")
     .option("-c, --config <file>", "another file than your own config.yaml")
     .action(async (...given: Parameters<typeof use>) => (await import("./use.ts")).use(...given));
 }
 
-/** Each makes something else of the settings, so that two of them would contradict each other. */
-function alone(name: string, description: string): Option {
+/** These options exclude each other. */
+function exclusive(name: string, description: string): Option {
   const others = ["newToken", "link", "write", "undo"].filter((other) => other !== name);
   return new Option(`--${name}`, description).conflicts(others);
 }

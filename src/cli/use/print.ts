@@ -11,7 +11,7 @@ import { CLIENTS, type Client, guessClients, type Shell } from "../../clients/ta
 import { formatNote, type Note } from "../ui/messages.ts";
 import { renderTable } from "../ui/table.ts";
 import { printable, printableLines, textWidth, wrap } from "../ui/text.ts";
-import type { FoundTool } from "./scene.ts";
+import type { FoundTool } from "./tool.ts";
 
 export interface Settings {
   readonly tool: FoundTool;
@@ -19,8 +19,8 @@ export interface Settings {
   readonly target: Target;
 }
 
-/** Which field takes which value, what to paste, and what is to be known. */
-export function settingsInWords(settings: Settings, shell: Shell, width: number): string {
+/** Which field takes which value, what to paste, and notes. */
+export function formatSettings(settings: Settings, shell: Shell, width: number): string {
   const { tool, client, target } = settings;
   const lines = [printable(`${client.name}, for the tool ${tool.name}`), "", ...fieldLines(settings, width)];
   const snippets = settingsFor(client, target).filter(
@@ -28,72 +28,72 @@ export function settingsInWords(settings: Settings, shell: Shell, width: number)
   );
   for (const [at, snippet] of snippets.entries())
     lines.push("", printable(heading(snippet, snippets[at - 1])), "", printableLines(snippet.text));
-  const notes = notesFor(client, target).map((what) => ({ what, next: null }));
-  const typed = snippets.some(({ kind }) => kind === "env");
-  const all = [...notes, ...openEnds(settings), ...(typed ? [HISTORY] : [])];
-  if (all.length > 0) lines.push("", ...all.map((note) => formatNote(note, width)));
+  const notes: Note[] = notesFor(client, target).map((what) => ({ what, next: null }));
+  notes.push(...missingNotes(settings));
+  if (snippets.some(({ kind }) => kind === "env")) notes.push(HISTORY_NOTE);
+  if (notes.length > 0) lines.push("", ...notes.map((note) => formatNote(note, width)));
   return `${lines.join("\n")}\n`;
 }
 
-const HISTORY: Note = {
-  what: "typed into a shell, these lines stay in its history with the token: rather put them into its profile",
+const HISTORY_NOTE: Note = {
+  what: "lines typed into a shell stay in its history, the token too: better put them into its profile",
   next: null,
 };
 
 function fieldLines(settings: Settings, width: number): string[] {
   const { client, target } = settings;
   const { baseUrl, token, model } = fieldsFor(client, target);
-  const slash = client.base === "root" ? " (without /v1)" : "";
+  const suffix = client.base === "root" ? " (without /v1)" : "";
   const rows: (readonly [string, string])[] = [
-    [client.baseUrlField, `${baseUrl}${slash}`],
+    [client.baseUrlField, `${baseUrl}${suffix}`],
     ...(client.id === "url-only" ? [] : [[client.tokenField, token] as const]),
     ...(client.modelField === null || model === null ? [] : [[client.modelField, model] as const]),
   ];
-  const room = Math.min(24, Math.max(...rows.map(([label]) => textWidth(label))));
+  const labelWidth = Math.min(24, Math.max(...rows.map(([label]) => textWidth(label))));
   return [
-    ...rows.flatMap(([label, value]) => fieldLine(printable(label), printable(value), room, width)),
+    ...rows.flatMap(([label, value]) => fieldLine(printable(label), printable(value), labelWidth, width)),
     ...wrap(printable(`in: ${client.where}`), width - 2)
       .split("\n")
       .map((line) => `  ${line}`),
   ];
 }
 
-/** What is to be copied is not broken: it goes onto a line of its own instead. */
-function fieldLine(label: string, value: string, room: number, width: number): string[] {
-  const line = `  ${label}${" ".repeat(Math.max(0, room - textWidth(label)))}  ${value}`;
+/** A value to be copied is not broken; if it is too long, it has its own line. */
+function fieldLine(label: string, value: string, labelWidth: number, width: number): string[] {
+  const line = `  ${label}${" ".repeat(Math.max(0, labelWidth - textWidth(label)))}  ${value}`;
   return textWidth(line) <= width ? [line] : [`  ${label}`, `    ${value}`];
 }
 
 function heading({ kind, path, way, format }: Snippet, before: Snippet | undefined): string {
-  const word = before === undefined ? "" : before.way === way ? "and " : "or ";
+  const conjunction = before === undefined ? "" : before.way === way ? "and " : "or ";
   switch (kind) {
     case "env":
-      return `${word}in the shell that starts it (${format}; --shell ${SHELLS.filter((each) => each !== format).join(", ")}):`;
+      return `${conjunction}in the shell that starts it (${format}; --shell ${SHELLS.filter((each) => each !== format).join(", ")}):`;
     case "file":
-      return `${word}in ${path}, beside what is there:`;
+      return `${conjunction}in ${path}, beside what is there:`;
     case "code":
-      return `${word}in your program:`;
+      return `${conjunction}in your program:`;
     case "command":
-      return `${word}once in a shell:`;
+      return `${conjunction}once in a shell:`;
   }
 }
 
-/** What is still missing, and how to get it. */
-function openEnds({ tool, client, target }: Settings): Note[] {
+/** What is missing, and how to get it. */
+function missingNotes({ tool, client, target }: Settings): Note[] {
   const guessed = guessClients(tool.name);
-  const how = guessed.length === 1 && guessed[0] === client ? "" : ` --for ${client.id}`;
-  const again = `keybearer use ${tool.name}${how} --new-token`;
+  const option = guessed.length === 1 && guessed[0] === client ? "" : ` --for ${client.id}`;
+  const command = `keybearer use ${tool.name}${option} --new-token`;
   const notes: Note[] = [];
   if (target.token === null)
     notes.push(
-      tool.sandbox
-        ? { what: "<token> is the one that `keybearer run` printed; it is new each run.", next: null }
+      tool.isSandbox
+        ? { what: "<token> is the one that `keybearer run` printed; each run has a new one", next: null }
         : {
             what:
               tool.tokens.length === 0
                 ? "<token>: the tool has none yet"
-                : "<token>: it was shown when it was made, and only its hash is kept. lost it, or one more client?",
-            next: again,
+                : "<token>: it was shown when it was created, and only its hash is kept. lost it, or one more client?",
+            next: command,
           },
     );
   if (fieldsFor(client, target).model?.includes(NO_MODEL))
@@ -102,12 +102,12 @@ function openEnds({ tool, client, target }: Settings): Note[] {
       next: `keybearer models --tool ${tool.name}`,
     });
   if (client.id === "url-only" && !tool.tokenInUrl)
-    notes.push({ what: `refused as it is: first set tools.${tool.name}.token_in_url: true`, next: null });
+    notes.push({ what: `refused for now: first set tools.${tool.name}.token_in_url: true`, next: null });
   return notes;
 }
 
-/** Why there are no settings, and what can be had all the same. */
-export function unusableInWords({ tool, client }: Settings, width: number): string {
+/** Why there are no settings, and what is possible without. */
+export function formatUnusable({ tool, client }: Settings, width: number): string {
   const lines = [
     `${client.name} cannot be pointed at keybearer: ${client.unusable}.`,
     `it needs a key of its own, in its own settings. with watch_only: true for ${tool.name} in config.yaml, keybearer still shows what that key uses, from the gateway's console (keybearer mirror).`,
@@ -115,8 +115,8 @@ export function unusableInWords({ tool, client }: Settings, width: number): stri
   return `${lines.map((line) => wrap(printable(line), width)).join("\n")}\n`;
 }
 
-/** The list to choose from, where the tool's name says nothing, or too much. */
-export function clientsInWords(tool: string, choice: readonly Client[], width: number): string {
+/** The list to choose from if the tool's name fits no client, or several. */
+export function formatClients(tool: string, choice: readonly Client[], width: number): string {
   const why =
     choice.length < CLIENTS.length
       ? `${tool} may be one of these`
@@ -137,30 +137,30 @@ function addressShape({ base, unusable }: Client): string {
   return base === "root" ? "without /v1" : "with /v1";
 }
 
-/** For programs. Every shell's lines are in it. */
-export function settingsInJson(settings: Settings, link: string | null): unknown {
+/** For --json, with the lines of every shell. */
+export function settingsJson(settings: Settings, link: string | null): unknown {
   const { tool, client, target } = settings;
   const { baseUrl, model } = fieldsFor(client, target);
-  const can = client.unusable === null;
+  const isUsable = client.unusable === null;
   return {
     tool: tool.name,
     client: client.id,
     name: client.name,
     unusable: client.unusable,
     base_url_field: client.baseUrlField,
-    base_url: can ? baseUrl : null,
+    base_url: isUsable ? baseUrl : null,
     where: client.where,
     token_field: client.tokenField,
     token: target.token,
     model_field: client.modelField,
-    model: can && !model?.includes(NO_MODEL) ? model : null,
+    model: isUsable && !model?.includes(NO_MODEL) ? model : null,
     snippets: settingsFor(client, target),
     notes: notesFor(client, target),
     link,
   };
 }
 
-export function clientsInJson(tool: string, choice: readonly Client[]): unknown {
+export function clientsJson(tool: string, choice: readonly Client[]): unknown {
   return {
     tool,
     client: null,

@@ -3,39 +3,40 @@ import { lstat, open, realpath } from "node:fs/promises";
 import { errorMessage, hasCode } from "../../core/errors.ts";
 import { type StagedFile, stageFile } from "../../core/private-file.ts";
 
-/** A client's settings as they were when they were looked at. */
+/** A client's settings as they were when they were read. */
 export interface SettingsFile {
   /** As the client names it. */
   readonly path: string;
-  /** The file itself: dotfiles managers put a link in its place, which stays. */
+  /** The file itself. Dotfiles managers put a link in its place, which is kept. */
   readonly target: string;
-  /** null: there is none. */
+  /** null: the file does not exist. */
   readonly found: { readonly text: string; readonly mode: number } | null;
 }
 
-export type Looked =
+export type ReadResult =
   | { readonly ok: true; readonly file: SettingsFile }
   | { readonly ok: false; readonly reason: string };
 
-export type Replaced = { readonly ok: true } | { readonly ok: false; readonly reason: string };
+type Replaced = { readonly ok: true } | { readonly ok: false; readonly reason: string };
 
-const MOST_BYTES = 1_000_000;
+const MAX_BYTES = 1_000_000;
 
-export async function lookAt(path: string): Promise<Looked> {
+export async function readSettings(path: string): Promise<ReadResult> {
   try {
     const entry = await lstat(path).catch(nullIfMissing);
     if (entry === null) return { ok: true, file: { path, target: path, found: null } };
     const target = await realpath(path).catch(nullIfMissing);
-    if (target === null) return no(`${path} is a link that leads nowhere: delete it, then run this again`);
-    // O_NONBLOCK: opening a fifo would otherwise wait for somebody to write into it.
+    if (target === null)
+      return refused(`${path} is a link to a file that does not exist: delete it, then run this again`);
+    // Without O_NONBLOCK opening a fifo would wait for a writer.
     const handle = await open(target, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const stat = await handle.stat();
-      if (!stat.isFile()) return no(`${path} is not a file`);
+      if (!stat.isFile()) return refused(`${path} is not a file`);
       if (stat.uid !== (process.getuid?.() ?? stat.uid)) {
-        return no(`${path} belongs to another user, so it is left alone`);
+        return refused(`${path} belongs to another user, so keybearer does not touch it`);
       }
-      if (stat.size > MOST_BYTES) return no(`${path} is larger than 1 MB: not read`);
+      if (stat.size > MAX_BYTES) return refused(`${path} is larger than 1 MB: not read`);
       const bytes = await handle.readFile();
       const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
       return { ok: true, file: { path, target, found: { text, mode: stat.mode & 0o777 } } };
@@ -43,37 +44,41 @@ export async function lookAt(path: string): Promise<Looked> {
       await handle.close();
     }
   } catch (error) {
-    if (error instanceof TypeError) return no(`${path} is not UTF-8 text, so it is left alone`);
-    return no(`${path} cannot be read: ${errorMessage(error)}`);
+    if (error instanceof TypeError)
+      return refused(`${path} is not UTF-8 text, so keybearer does not touch it`);
+    return refused(`${path} cannot be read: ${errorMessage(error)}`);
   }
 }
 
-/**
- * Puts a text in the place of what was looked at, whole or not at all; null removes the file. Refused where the file is
- * no longer what it was then.
- */
-export async function replace(file: SettingsFile, text: string | null, mode: number): Promise<Replaced> {
+/** Replaces the file as a whole or not at all; null removes it. Refused if the file has changed since it was read. */
+export async function replaceSettings(
+  file: SettingsFile,
+  text: string | null,
+  mode: number,
+): Promise<Replaced> {
   const { path, target } = file;
   let staged: StagedFile | null = null;
   try {
-    if (text === null) return swapped(file, () => unlinkSync(target));
+    if (text === null) return swapIfUnchanged(file, () => unlinkSync(target));
     const made = await stageFile(target, text, { mode });
     staged = made;
-    const done = swapped(file, () => made.commit());
+    const done = swapIfUnchanged(file, () => made.commit());
     if (done.ok) staged = null;
     return done;
   } catch (error) {
-    return no(`${path} was not changed: ${errorMessage(error)}`);
+    return refused(`${path} was not changed: ${errorMessage(error)}`);
   } finally {
-    // It holds a token.
+    // The staged file holds a token.
     await staged?.discard();
   }
 }
 
-/** Compares and changes without giving way in between: only the time between two system calls is left to others. */
-function swapped(file: SettingsFile, change: () => void): Replaced {
+/** Synchronous, so that only the time between two system calls is left for another program to change the file. */
+function swapIfUnchanged(file: SettingsFile, change: () => void): Replaced {
   if (!isUnchanged(file)) {
-    return no(`${file.path} was changed by something else meanwhile and was left as it is: run this again`);
+    return refused(
+      `${file.path} was changed by another program meanwhile and was left as it is: run this again`,
+    );
   }
   change();
   return { ok: true };
@@ -90,6 +95,6 @@ function nullIfMissing(error: unknown): null {
   throw error;
 }
 
-function no(reason: string): { readonly ok: false; readonly reason: string } {
+function refused(reason: string): { readonly ok: false; readonly reason: string } {
   return { ok: false, reason };
 }

@@ -7,16 +7,15 @@ import { addToken } from "../tools/token.ts";
 import { fail } from "../ui/messages.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import {
-  clientsInJson,
-  clientsInWords,
+  clientsJson,
+  formatClients,
+  formatSettings,
+  formatUnusable,
   type Settings,
-  settingsInJson,
-  settingsInWords,
-  unusableInWords,
+  settingsJson,
 } from "./print.ts";
-import { findTool, targetFor } from "./scene.ts";
-import { undoSettings } from "./undo.ts";
-import { writeSettings } from "./write.ts";
+import { findTool, targetFor } from "./tool.ts";
+import { undoSettings, writeSettings } from "./write.ts";
 
 export interface UseOptions {
   readonly for?: string;
@@ -31,105 +30,106 @@ export interface UseOptions {
   readonly config?: string;
 }
 
+/** `keybearer use <tool>` */
 export async function use(name: string, options: UseOptions): Promise<void> {
   const paths = findPaths({ config: options.config });
-  const choice = options.for === undefined ? guessClients(name) : named(options.for);
-  const [client] = choice.length > 1 ? [] : choice;
-  // What was written can be taken back when the tool is gone, too.
+  const candidates = options.for === undefined ? guessClients(name) : namedClients(options.for);
+  const client = candidates.length === 1 ? candidates[0] : undefined;
+  // Settings can be put back after the tool was removed from config.yaml, too.
   if (options.undo && client !== undefined) return undo(paths, name, client, options);
-  const found = await findTool(paths, name);
-  if (!found.ok) return fail(found.reason, found.code);
-  if (options.for !== undefined && choice.length === 0)
+  const tool = await findTool(paths, name);
+  if (tool === null) return;
+  if (options.for !== undefined && candidates.length === 0)
     return fail(
       `there is no client ${options.for}. all of them: keybearer use ${name} --for list`,
       EXIT.usage,
     );
-  if (client === undefined) return list(name, choice.length === 0 ? CLIENTS : choice, options);
-  const target = await targetFor(paths, found.tool, client);
-  await show(paths, { tool: found.tool, client, target }, options);
+  if (client === undefined) return listClients(name, candidates.length === 0 ? CLIENTS : candidates, options);
+  const target = await targetFor(paths, tool, client);
+  await show(paths, { tool, client, target }, options);
 }
 
-/** `list` is what somebody types who wants all of them. */
-function named(id: string): readonly Client[] {
+function namedClients(id: string): readonly Client[] {
   if (id === "list") return CLIENTS;
   const client = findClient(id.toLowerCase());
   return client === null ? guessClients(id) : [client];
 }
 
-function list(name: string, choice: readonly Client[], options: UseOptions): void {
-  // Without a client there is nothing that a token could be put into.
-  if (changes(options)) fail(clientsInWords(name, choice, width()).trimEnd(), EXIT.usage);
-  else if (options.json) process.stdout.write(json(clientsInJson(name, choice)));
-  else process.stdout.write(clientsInWords(name, choice, width()));
+function listClients(name: string, clients: readonly Client[], options: UseOptions): void {
+  const text = formatClients(name, clients, stdoutScreen().width);
+  // Without a client there is no place to put a token in.
+  if (makesChanges(options)) fail(text.trimEnd(), EXIT.usage);
+  else if (options.json) printJson(clientsJson(name, clients));
+  else process.stdout.write(text);
 }
 
-function changes({ newToken, link, write, undo }: UseOptions): boolean {
+function makesChanges({ newToken, link, write, undo }: UseOptions): boolean {
   return Boolean(newToken || link || write || undo);
 }
 
 async function show(paths: Paths, settings: Settings, options: UseOptions): Promise<void> {
   const { client, tool } = settings;
-  if (client.unusable !== null) {
-    const words = unusableInWords(settings, width());
-    if (changes(options)) fail(words.trimEnd(), EXIT.failed);
-    else process.stdout.write(options.json ? json(settingsInJson(settings, null)) : words);
-    return;
-  }
+  if (client.unusable !== null) return showUnusable(settings, options);
   if (options.link && client.switchApp === null) {
     const known = CLIENTS.filter(({ switchApp }) => switchApp !== null).map(({ id }) => id);
     return fail(`cc-switch does not know ${client.name}, only ${known.join(", ")}`, EXIT.usage);
   }
   if (options.write) return write(paths, settings, options);
-  if (!changes(options)) return print(settings, options, null);
+  if (!makesChanges(options)) return printSettings(settings, options, null);
   const token = await addToken(paths, tool.name, client.id);
   if (token === null) return;
   const target = { ...settings.target, token };
   const link = options.link ? switchLink(client, tool.name, target) : null;
-  print({ ...settings, target }, options, link);
+  printSettings({ ...settings, target }, options, link);
+}
+
+function showUnusable(settings: Settings, options: UseOptions): void {
+  const text = formatUnusable(settings, stdoutScreen().width);
+  if (makesChanges(options)) fail(text.trimEnd(), EXIT.failed);
+  else if (options.json) printJson(settingsJson(settings, null));
+  else process.stdout.write(text);
 }
 
 async function write(paths: Paths, { tool, client, target }: Settings, options: UseOptions): Promise<void> {
-  const id = writable(client);
-  if (id === null)
-    return fail(notWritable(client, `keybearer use ${tool.name} --for ${client.id}`), EXIT.usage);
-  const { origin, model, small = null } = target;
-  const yes = options.yes ?? false;
-  await writeSettings({ paths, tool, client: id, clientName: client.name, origin, model, small, yes });
+  const id = writableId(client);
+  if (id === null) {
+    const next = `keybearer use ${tool.name} --for ${client.id} --new-token`;
+    return fail(`${notWritable(client)}. to paste them: ${next}`, EXIT.usage);
+  }
+  await writeSettings(paths, tool, { id, name: client.name }, target, options.yes ?? false);
 }
 
 async function undo(paths: Paths, tool: string, client: Client, options: UseOptions): Promise<void> {
-  const id = writable(client);
-  if (id === null) return fail(notWritable(client, null), EXIT.usage);
+  const id = writableId(client);
+  if (id === null) return fail(notWritable(client), EXIT.usage);
   const { yes = false, force = false } = options;
-  await undoSettings({ paths, tool, client: id, clientName: client.name, yes, force });
+  await undoSettings(paths, tool, { id, name: client.name }, yes, force);
 }
 
-function writable({ id }: Client): Writable | null {
+function writableId({ id }: Client): Writable | null {
   return WRITABLE.find((each) => each === id) ?? null;
 }
 
-function notWritable({ name }: Client, next: string | null): string {
-  const words = `the settings of ${name} are not written by keybearer, only those of ${WRITABLE.join(", ")}`;
-  return next === null ? words : `${words}. to paste them: ${next} --new-token`;
+function notWritable({ name }: Client): string {
+  return `keybearer does not write the settings of ${name}, only those of ${WRITABLE.join(", ")}`;
 }
 
-function print(settings: Settings, options: UseOptions, link: string | null): void {
-  if (options.json) process.stdout.write(json(settingsInJson(settings, link)));
-  // Alone on stdout, so that it can be handed on: xdg-open "$(keybearer use codex --link)"
+function printSettings(settings: Settings, options: UseOptions, link: string | null): void {
+  if (options.json) printJson(settingsJson(settings, link));
+  // Alone on stdout, so that it can be passed on: xdg-open "$(keybearer use codex --link)"
   else if (link !== null) process.stdout.write(`${link}\n`);
-  else process.stdout.write(settingsInWords(settings, options.shell ?? shellInUse(), width()));
+  else {
+    const shell = options.shell ?? currentShell();
+    process.stdout.write(formatSettings(settings, shell, stdoutScreen().width));
+  }
 }
 
-/** The person's own shell; one that is not known is taken for a descendant of sh. */
-function shellInUse(): Shell {
+/** The person's own shell. An unknown one is taken for a relative of sh. */
+function currentShell(): Shell {
   if (process.platform === "win32") return "powershell";
   return /\/fish$/.test(process.env.SHELL ?? "") ? "fish" : "sh";
 }
 
-function width(): number {
-  return stdoutScreen().width;
-}
-
-function json(value: unknown): string {
-  return `${JSON.stringify(value, null, 2)}\n`;
+function printJson(value: unknown): void {
+  process.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
 }

@@ -1,160 +1,149 @@
+import { homedir } from "node:os";
 import { redactedDiff } from "../../clients/diff.ts";
 import {
   type ClientSettings,
-  type Conflict,
   settingsFiles,
   settingsOf,
   type Writable,
 } from "../../clients/settings-files.ts";
+import type { Target } from "../../clients/snippets.ts";
 import type { Edited } from "../../clients/text-edit.ts";
 import { writeConfig } from "../../config/edit-file.ts";
 import { freeTokenName, setToken } from "../../config/edit-tools.ts";
 import { readText } from "../../config/load.ts";
-import type { Tool } from "../../config/schema.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";
 import { tokenEntry } from "../tools/token.ts";
-import type { Note } from "../ui/messages.ts";
-import { terminalDeps, type WriteDeps } from "./means.ts";
-import { lookAt, replace, type SettingsFile } from "./settings-file.ts";
-import { createUndoStore, digestOf } from "./undo-store.ts";
+import { fail, formatNote, type Note, print, printText } from "../ui/messages.ts";
+import { confirm } from "../ui/prompts.ts";
+import { isInteractive, outputWidth } from "../ui/terminal.ts";
+import { type ReadResult, readSettings, replaceSettings, type SettingsFile } from "./settings-file.ts";
+import type { FoundTool } from "./tool.ts";
+import { digestOf, UndoStore } from "./undo-store.ts";
 
-export interface WriteAsked {
-  readonly paths: Paths;
-  readonly tool: Pick<Tool, "name" | "tokens">;
-  readonly client: Writable;
+/** A client whose settings keybearer can write. */
+export interface WritableClient {
+  readonly id: Writable;
   /** As people call it. */
-  readonly clientName: string;
-  readonly origin: string;
-  readonly model: string | null;
-  /** A cheaper one for small tasks in the background; null: the same. */
-  readonly small: string | null;
-  /** The person has said yes already. */
-  readonly yes: boolean;
+  readonly name: string;
 }
 
-/** Merges a client's settings into its own file: shows what would change, asks, and keeps the old file. */
-export async function writeSettings(asked: WriteAsked, deps: WriteDeps = terminalDeps()): Promise<void> {
-  const { client, clientName, yes } = asked;
-  const tool = asked.tool.name;
-  const looked = await settingsFile(client, deps);
-  if (!looked.ok) return deps.fail(looked.reason, EXIT.failed);
-  const { file } = looked;
-  const planned = await plan(asked, file, deps);
-  if (typeof planned === "string") return deps.fail(planned, EXIT.failed);
-  if (planned.text === file.found?.text) {
-    return deps.print(`${file.path} points ${clientName} at keybearer already; nothing changed`);
-  }
-  deps.print(...redactedDiff(file.path, file.found?.text ?? null, planned.text));
-  if (!yes && !deps.there()) {
-    const again = `keybearer use ${tool} --for ${client} --write --yes`;
-    return deps.fail(`nobody is here to ask; nothing changed. if you are sure: ${again}`, EXIT.usage);
-  }
-  if (!yes && !(await deps.confirm(`write this to ${file.path}?`))) {
-    return deps.fail("not written; nothing changed", EXIT.failed);
-  }
-  const fault = await carryOut(asked, file, planned, deps);
-  if (fault !== null) return deps.fail(fault, EXIT.failed);
-  deps.print(`${file.path} points ${clientName} at keybearer as ${tool}: start ${clientName} anew`);
-  deps.print(`to go back: keybearer use ${tool} --for ${client} --undo`);
-  if (((file.found?.mode ?? 0) & 0o077) !== 0) {
-    deps.note({ what: `others may read ${file.path}, which holds a token`, next: `chmod 600 ${file.path}` });
-  }
-}
-
-interface Planned {
-  readonly text: string;
-  /** null: the one in the file works. */
-  readonly newToken: string | null;
-}
-
-/** What the file is to be. A text: why it cannot be. */
-async function plan(asked: WriteAsked, file: SettingsFile, deps: WriteDeps): Promise<Planned | string> {
-  const { tool, client, clientName, paths, yes } = asked;
-  const settings = settingsOf(client);
-  if (settings.needsModel && asked.model === null) {
-    const next = `write model: below tools: ${tool.name}: in config.yaml, then run this again`;
-    return `${clientName} lists the models that it may use, and none is known: ${next}`;
-  }
-  const text = textOf(file, settings);
-  // A token that is there and works is kept: every new one would be one more that nobody knows of.
-  const there = settings.tokenIn(text);
-  const newToken = there !== null && hasToken(tool, there) ? null : makeToken();
-  // Found out before anybody is asked.
-  const addable = newToken === null ? null : await withToken(paths.config, tool.name, client, newToken);
-  if (addable?.ok === false) return addable.reason;
-  const merged = settings.merge(text, { ...asked, token: newToken ?? there ?? "" });
-  const edited = merged.ok ? await withoutConflicts(merged.text, settings, yes, deps) : merged;
-  if (!edited.ok) return cannot(file, edited);
-  for (const what of settings.notes(edited.text)) deps.note({ what, next: null });
-  if (asked.model === null) deps.note(noModel(asked));
-  return { text: edited.text, newToken };
-}
-
-/** Left to itself the client asks for a model of its maker's, or for the one it had, and the gateway may have neither. */
-function noModel({ tool: { name }, clientName }: WriteAsked): Note {
-  const what = `no model is written, as none is known: ${clientName} goes on with its own. for another, write model: below tools: ${name}: in config.yaml and run this again; the key's models:`;
-  return { what, next: `keybearer models --tool ${name}` };
-}
-
-/** The first of the client's files that is there, else the last. */
-async function settingsFile(client: Writable, deps: WriteDeps) {
-  const files = settingsFiles(client, deps);
-  let looked = await lookAt(files[0]);
-  for (const path of files.slice(1)) {
-    if (!looked.ok || looked.file.found !== null) return looked;
-    looked = await lookAt(path);
-  }
-  return looked;
-}
-
-function textOf({ found }: SettingsFile, { empty }: ClientSettings): string {
-  return found === null || found.text.trim() === "" ? empty : found.text;
-}
-
-/** Asked one by one: it is the person's own setting, and not all of them are ours to judge. */
-async function withoutConflicts(
-  merged: string,
-  settings: ClientSettings,
+/** `use --write`: merges a client's settings into its own file. Shows what would change, asks, and keeps the old file. */
+export async function writeSettings(
+  paths: Paths,
+  tool: FoundTool,
+  client: WritableClient,
+  target: Target,
   yes: boolean,
-  deps: WriteDeps,
-): Promise<Edited> {
-  let result: Edited = { ok: true, text: merged };
-  for (const conflict of settings.conflicts(merged)) {
-    deps.note({ what: `${conflict.name} is in it: ${conflict.reason}`, next: null });
-    const remove = await mayRemove(conflict, yes, deps);
-    if (remove && result.ok) result = conflict.remove(result.text);
+): Promise<void> {
+  const read = await findSettingsFile(client.id);
+  if (!read.ok) return fail(read.reason, EXIT.failed);
+  const { file } = read;
+  const merged = await mergeSettings(paths, tool, client, target, file, yes);
+  if (!merged.ok) return fail(merged.reason, EXIT.failed);
+  if (merged.text === file.found?.text)
+    return print(`${file.path} points ${client.name} at keybearer already; nothing changed`);
+  print(...redactedDiff(file.path, file.found?.text ?? null, merged.text));
+  const command = `keybearer use ${tool.name} --for ${client.id}`;
+  if (!yes && !(await agrees(`write this to ${file.path}?`, "written", `${command} --write --yes`))) return;
+  const fault = await writeAll(paths, tool, client.id, file, merged);
+  if (fault !== null) return fail(fault, EXIT.failed);
+  printText(`${file.path} points ${client.name} at keybearer as ${tool.name}: restart ${client.name}`);
+  print(`to go back: ${command} --undo`);
+  if (((file.found?.mode ?? 0) & 0o077) !== 0)
+    printNote({ what: `others may read ${file.path}, which holds a token`, next: `chmod 600 ${file.path}` });
+}
+
+/** The first of the client's files that exists, otherwise the last. */
+async function findSettingsFile(client: Writable): Promise<ReadResult> {
+  const surroundings = { env: process.env, home: homedir(), cwd: process.cwd() };
+  const [first, ...others] = settingsFiles(client, surroundings);
+  let read = await readSettings(first);
+  for (const path of others) {
+    if (!read.ok || read.file.found !== null) return read;
+    read = await readSettings(path);
+  }
+  return read;
+}
+
+type Merged =
+  | {
+      readonly ok: true;
+      readonly text: string;
+      /** null: the token in the file works. */
+      readonly newToken: string | null;
+    }
+  | { readonly ok: false; readonly reason: string };
+
+/** What the file is to contain. Prints notes, and asks about settings that conflict. */
+async function mergeSettings(
+  paths: Paths,
+  tool: FoundTool,
+  client: WritableClient,
+  { origin, model, small = null }: Target,
+  file: SettingsFile,
+  yes: boolean,
+): Promise<Merged> {
+  const settings = settingsOf(client.id);
+  if (settings.needsModel && model === null) {
+    const next = `write model: below tools: ${tool.name}: in config.yaml, then run this again`;
+    return { ok: false, reason: `${client.name} needs a list of models, and none is known: ${next}` };
+  }
+  const before = file.found === null || file.found.text.trim() === "" ? settings.empty : file.found.text;
+  // A token in the file that works is kept. A new one would only leave an unused one in config.yaml.
+  const existing = settings.tokenIn(before);
+  const isKnown = existing !== null && tool.tokens.some(({ hash }) => hash === hashToken(existing));
+  const newToken = isKnown ? null : makeToken();
+  // Checked before the person is asked anything.
+  const addable =
+    newToken === null ? null : await configWithToken(paths.config, tool.name, client.id, newToken);
+  if (addable?.ok === false) return addable;
+  const merged = settings.merge(before, { origin, model, small, token: newToken ?? existing ?? "" });
+  const edited = merged.ok ? await removeConflicts(merged.text, settings, yes) : merged;
+  if (!edited.ok) {
+    const line = edited.line === null ? "" : `line ${edited.line}: `;
+    return { ok: false, reason: `${file.path} was left as it is: ${line}${edited.reason}` };
+  }
+  for (const what of settings.notes(edited.text)) printNote({ what, next: null });
+  // Without a model the client uses one of its maker's, or the one it had, and the gateway may have neither.
+  if (model === null)
+    printNote({
+      what: `no model is written, because none is known: ${client.name} uses its own. for another, write model: below tools: ${tool.name}: in config.yaml and run this again; the key's models:`,
+      next: `keybearer models --tool ${tool.name}`,
+    });
+  return { ok: true, text: edited.text, newToken };
+}
+
+/** Asks about each one, because it is the person's own setting. Without a terminal the diff shows what --yes would do. */
+async function removeConflicts(text: string, settings: ClientSettings, yes: boolean): Promise<Edited> {
+  let result: Edited = { ok: true, text };
+  for (const conflict of settings.conflicts(text)) {
+    printNote({ what: `${conflict.name} is in it: ${conflict.reason}`, next: null });
+    const isRemoved = yes || !isInteractive() || (await confirm(`remove ${conflict.name} as well?`));
+    if (isRemoved && result.ok) result = conflict.remove(result.text);
   }
   return result;
 }
 
-async function mayRemove(conflict: Conflict, yes: boolean, deps: WriteDeps): Promise<boolean> {
-  // Where nobody can be asked, the diff shows what --yes would do.
-  return yes || !deps.there() || (await deps.confirm(`remove ${conflict.name} as well?`));
-}
-
-function cannot({ path }: SettingsFile, { reason: why, line }: Extract<Edited, { ok: false }>): string {
-  return `${path} was left as it is: ${line === null ? "" : `line ${line}: `}${why}`;
-}
-
-/** Undo first, then the token, then the file: whatever fails, the client goes on as before. A text: what failed. */
-async function carryOut(
-  { paths, client, tool }: WriteAsked,
+/** Undo copy first, then the token, then the file: if a step fails, the client works as before. Returns what failed, or null. */
+async function writeAll(
+  paths: Paths,
+  tool: FoundTool,
+  client: Writable,
   file: SettingsFile,
-  { text, newToken }: Planned,
-  deps: WriteDeps,
+  { text, newToken }: Extract<Merged, { ok: true }>,
 ): Promise<string | null> {
-  const store = createUndoStore(paths.state, deps.clock);
+  const store = new UndoStore(paths.state);
   const mode = file.found?.mode ?? 0o600;
   try {
     const before = file.found?.text ?? null;
     const written = digestOf(text);
-    const kept = await store.keep(client, { tool: tool.name, file: file.path, before, mode, written });
+    const copy = await store.add(client, { tool: tool.name, file: file.path, before, mode, written });
     const added = newToken === null ? null : await addToken(paths.config, tool.name, client, newToken);
-    const done = added?.ok === false ? added : await replace(file, text, mode);
+    const done = added?.ok === false ? added : await replaceSettings(file, text, mode);
     if (done.ok) return null;
-    await store.drop(kept);
+    await store.remove(copy);
     if (added?.ok) await added.takeBack();
     return done.reason;
   } catch (error) {
@@ -162,29 +151,81 @@ async function carryOut(
   }
 }
 
-type Added =
+type AddedToken =
   | { readonly ok: true; readonly takeBack: () => Promise<unknown> }
   | { readonly ok: false; readonly reason: string };
 
-async function addToken(config: string, tool: string, client: string, token: string): Promise<Added> {
-  const edited = await withToken(config, tool, client, token);
+async function addToken(config: string, tool: string, client: Writable, token: string): Promise<AddedToken> {
+  const edited = await configWithToken(config, tool, client, token);
   if (!edited.ok) return edited;
   const { before, text } = edited;
   const written = await writeConfig(config, before, text);
-  // Only where nobody has edited it since; else the hash of a token that nobody has stays, and harms nobody.
+  // writeConfig() refuses if the file was edited since. Then the hash of a token that nobody has stays, which is harmless.
   return written.ok ? { ok: true, takeBack: () => writeConfig(config, text, before) } : written;
 }
 
-function hasToken({ tokens }: Pick<Tool, "tokens">, token: string): boolean {
-  const known = hashToken(token);
-  return tokens.some(({ hash }) => hash === known);
-}
-
-/** config.yaml with the token beside those that the tool has: other clients go on with theirs. */
-async function withToken(config: string, tool: string, client: string, token: string) {
+/** config.yaml with one more token of the tool, named after the client. Other clients keep theirs. */
+async function configWithToken(config: string, tool: string, client: Writable, token: string) {
   const read = await readText(config);
   if (read.text === null) return { ok: false, reason: `${read.fault} → keybearer init` } as const;
   const name = freeTokenName(read.text, tool, client);
   const edited = setToken(read.text, tool, tokenEntry(name, token), "add");
   return edited.ok ? { ...edited, before: read.text } : edited;
+}
+
+/** `use --undo`: puts a client's settings back to what they were before the last --write. */
+export async function undoSettings(
+  paths: Paths,
+  tool: string,
+  client: WritableClient,
+  yes: boolean,
+  force: boolean,
+): Promise<void> {
+  const store = new UndoStore(paths.state);
+  const copy = await store.newest(client.id).catch(errorMessage);
+  if (typeof copy === "string") return fail(copy, EXIT.failed);
+  if (copy === null)
+    return fail(`there is nothing to undo: ${client.name} was not set up with --write`, EXIT.failed);
+  const read = await readSettings(copy.file);
+  if (!read.ok) return fail(read.reason, EXIT.failed);
+  const current = read.file.found?.text ?? null;
+  if (current === copy.before) {
+    await store.remove(copy);
+    return printText(`${copy.file} is as it was before already`, tokenNote(copy.tool));
+  }
+  print(...redactedDiff(copy.file, current, copy.before));
+  const command = `keybearer use ${tool} --for ${client.id} --undo`;
+  if (!force && (current === null || digestOf(current) !== copy.written)) {
+    const what = `${copy.file} was changed since, and going back would lose that; nothing changed`;
+    return fail(`${what}. to go back anyway: ${command} --force`, EXIT.failed);
+  }
+  const question = copy.before === null ? `remove ${copy.file}?` : `put ${copy.file} back?`;
+  const repeat = `${command}${force ? " --force" : ""} --yes`;
+  if (!yes && !(await agrees(question, "undone", repeat))) return;
+  const done = await replaceSettings(read.file, copy.before, read.file.found?.mode ?? copy.mode);
+  if (!done.ok) return fail(done.reason, EXIT.failed);
+  await store.remove(copy);
+  const result = copy.before === null ? "is removed, as it was not there before" : "is as it was before";
+  printText(`${copy.file} ${result}: restart ${client.name}`, tokenNote(copy.tool));
+}
+
+/** The token may be used elsewhere by now, so it is not ended here. */
+function tokenNote(tool: string): string {
+  const commands = `keybearer tools tokens ${tool}, keybearer tools revoke ${tool} <name>`;
+  return `its token still works. find its name, then end it: ${commands}`;
+}
+
+/** false: the person does not want it or cannot be asked, and the reason was printed. */
+async function agrees(question: string, done: string, repeat: string): Promise<boolean> {
+  if (!isInteractive()) {
+    fail(`there is no terminal to ask on; nothing changed. if you are sure: ${repeat}`, EXIT.usage);
+    return false;
+  }
+  if (await confirm(question)) return true;
+  fail(`not ${done}; nothing changed`, EXIT.failed);
+  return false;
+}
+
+function printNote(note: Note): void {
+  process.stdout.write(`${formatNote(note, outputWidth())}\n`);
 }

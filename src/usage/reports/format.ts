@@ -5,6 +5,11 @@ import { dollars, duration, exact } from "../../core/units.ts";
 
 export { dollars, duration, exact };
 
+/** 0.00813, for a spreadsheet. */
+export function plainDollars(microdollars: number | null): number | null {
+  return microdollars === null ? null : microdollars / 1_000_000;
+}
+
 /** 1 request, 2,000 requests */
 export function count(number: number, noun: string): string {
   return `${exact(number)} ${noun}${number === 1 ? "" : "s"}`;

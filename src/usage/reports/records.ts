@@ -2,6 +2,7 @@ import type { Database } from "libsql";
 import { COLUMN_NAMES, EXPORTED, type RecordEnd, recordOfRow, type UsageRecord } from "../record.ts";
 import type { Series } from "../rollups.ts";
 import type { Period } from "./calendar.ts";
+import { csvLine, plainDollars } from "./format.ts";
 
 /* Selects and reads single records: for `usage export`, `show` and `tail`, and for the dashboard's list. */
 
@@ -98,6 +99,26 @@ export function exportedRecord(record: ExportedRecord): ExportedRecord {
   const exported: Record<string, unknown> = {};
   for (const name of EXPORTED) exported[name] = record[name as keyof ExportedRecord];
   return exported as unknown as ExportedRecord;
+}
+
+const CSV_TIMES = ["started_at", "first_byte_at", "ended_at"] as const;
+const CSV_AMOUNTS = ["list_microdollars", "cost_microdollars", "billed_microdollars"] as const;
+
+/** Times and amounts come twice: raw, and as spreadsheets read them. The new columns are last, so the others keep their places. */
+export function csvHead(): string {
+  const isoTimes = CSV_TIMES.map((name) => `${name}_iso`);
+  const inDollars = CSV_AMOUNTS.map((name) => name.replace("microdollars", "dollars"));
+  return csvLine([...EXPORTED, ...isoTimes, ...inDollars]);
+}
+
+export function csvRecord(record: UsageRecord): string {
+  const isoTimes = CSV_TIMES.map((name) => isoTime(record[name]));
+  const inDollars = CSV_AMOUNTS.map((name) => plainDollars(record[name]));
+  return csvLine([...EXPORTED.map((name) => record[name]), ...isoTimes, ...inDollars]);
+}
+
+function isoTime(at: number | null): string | null {
+  return at === null ? null : new Date(at).toISOString();
 }
 
 const PAGE = 2000;

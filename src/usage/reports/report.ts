@@ -1,7 +1,7 @@
 import type { Database } from "libsql";
 import { emptySums, SUMS } from "../rollups.ts";
 import { combined, type Interval, intervalsOf, type Quarters } from "./calendar.ts";
-import { csvLine } from "./format.ts";
+import { csvLine, plainDollars } from "./format.ts";
 import { conditionsOf, type Filter, type SeriesName } from "./records.ts";
 import { addUp, cacheShare, extentOf, hasFewRecords, rangeOf, type Usage, type UsageRow } from "./sums.ts";
 
@@ -147,11 +147,22 @@ export function reportJson(report: Report, zone: string): object {
   };
 }
 
-/** `keybearer usage --csv` */
+/** `keybearer usage --csv`: the numbers of --json, then the amounts in dollars. */
 export function reportCsv(report: Report): string {
-  const head = csvLine([...report.question.by, ...Object.keys(numbersOf(report.total))]);
-  const lines = report.rows.map((row) => csvLine([...row.names, ...Object.values(numbersOf(row))]));
-  return head + lines.join("");
+  const names = Object.keys({ ...numbersOf(report.total), ...dollarsOf(report.total) });
+  const lines = report.rows.map((row) =>
+    csvLine([...row.names, ...Object.values({ ...numbersOf(row), ...dollarsOf(row) })]),
+  );
+  return csvLine([...report.question.by, ...names]) + lines.join("");
+}
+
+function dollarsOf(row: UsageRow): Record<string, number | null> {
+  const { list_microdollars, cost_microdollars, billed_microdollars } = numbersOf(row);
+  return {
+    list_dollars: plainDollars(list_microdollars ?? null),
+    cost_dollars: plainDollars(cost_microdollars ?? null),
+    billed_dollars: plainDollars(billed_microdollars ?? null),
+  };
 }
 
 function numbersOf({ sums, firstByte }: UsageRow): Record<string, number | null> {

@@ -1,0 +1,116 @@
+import { alarmClaim, alarmRemedy } from "../../mirror/report/messages.ts";
+import type { Alarm, ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
+import { count, exact } from "../../usage/reports/format.ts";
+import { whenInWords } from "../tools/limit-lines.ts";
+import { indentedNote, type Note } from "../ui/messages.ts";
+import { color } from "../ui/terminal.ts";
+import { printable, wrap } from "../ui/text.ts";
+import { ago, joinNames, money, shortDate, timeOfDay } from "../ui/units.ts";
+
+/* Consoles and alarms as `mirror`, `status` and `doctor` describe them. */
+
+/** Printed by `mirror`, `status` and `mirror sync`: what happened, why it is only suspected, and what to do. */
+export function alarmLines(alarm: Alarm, now: number, width: number): string[] {
+  const { certain, reason, gateway } = alarm;
+  const lines = [wrap(printable(`${alarmTitle(alarm)}  ${alarmSentence(alarm, now)}`), width)];
+  if (!certain && reason !== null) lines.push(...indentedNote({ what: `why: ${reason}`, next: null }, width));
+  lines.push(...indentedNote({ what: formatRemedy(alarm, now), next: null }, width));
+  lines.push(...indentedNote({ what: "seen and handled", next: `keybearer mirror ack ${gateway}` }, width));
+  return lines;
+}
+
+/** Colors the titles of alarmLines(). Last, because printable() would remove the colors again. */
+export function colorAlarms(text: string): string {
+  return text
+    .replace(/^ALARM(?= {2})/gm, color("red", "ALARM"))
+    .replace(/^SUSPECTED(?= {2})/gm, color("yellow", "SUSPECTED"));
+}
+
+export function alarmTitle({ certain }: Alarm): string {
+  return certain ? "ALARM" : "SUSPECTED";
+}
+
+/** key …a1b2 of codex was used outside keybearer: 3 requests, $0.42, models gpt-5.1, first 14:02, last 14:09 */
+export function alarmSentence(alarm: Alarm, now: number): string {
+  const { models, ips } = alarm;
+  const facts = [
+    count(alarm.count, "request"),
+    money(alarm.billed_microdollars),
+    ...(models.length === 0 ? [] : [`models ${joinNames(models)}`]),
+    `first ${timeOfDay(alarm.first_at, now)}`,
+    `last ${timeOfDay(alarm.last_at, now)}`,
+    ...(ips.length === 0 ? [] : [`from ${joinNames(ips)}`]),
+  ];
+  return `${alarmClaim(alarm)}: ${facts.join(", ")}`;
+}
+
+export function formatRemedy(alarm: Alarm, now: number): string {
+  return alarmRemedy(alarm, (at) => timeOfDay(at, now));
+}
+
+export function certainFirst(alarms: readonly Alarm[]): Alarm[] {
+  return alarms.toSorted((a, b) => Number(b.certain) - Number(a.certain));
+}
+
+/** 1,204 rows: 1,198 by id, 6 presumed, 0 foreign; watched since 3 Nov */
+export function headline(report: MirrorReport, now: number): string {
+  const { rows, watched_since: since } = report;
+  if (report.last_sync === null && rows.total === 0) return "its rows were never read, so nothing is known";
+  const nonZero = (number: number, name: string) => (number > 0 ? [`${exact(number)} ${name}`] : []);
+  const parts = [
+    `${exact(rows.by_id)} by id`,
+    ...nonZero(rows.by_pair, "by pair"),
+    ...nonZero(rows.by_sum, "by sum"),
+    `${exact(rows.presumed)} presumed`,
+    ...nonZero(rows.differs, rows.differs === 1 ? "differs" : "differ"),
+    ...nonZero(rows.pending, "pending"),
+    foreignCount(report),
+    ...nonZero(rows.elsewhere, "elsewhere on purpose"),
+    ...nonZero(rows.before, "before"),
+    ...nonZero(rows.unwatched, "unwatched"),
+    ...nonZero(rows.companion, "companion"),
+    ...nonZero(rows.duplicate, "duplicate"),
+  ];
+  const watched = since === null ? "not watched yet" : `watched since ${shortDate(since, now)}`;
+  return `${count(rows.total, "row")}: ${parts.join(", ")}; ${watched}`;
+}
+
+/** Not "0 foreign" if a row is suspected, or if a foreign row could not have been seen. */
+function foreignCount({ rows, state }: MirrorReport): string {
+  const { foreign_certain: certain, foreign_suspected: suspected } = rows;
+  if (certain > 0)
+    return `${exact(certain)} foreign${suspected > 0 ? `, ${exact(suspected)} suspected` : ""}`;
+  if (suspected > 0) return `${exact(suspected)} suspected foreign`;
+  return state === "cannot-see" ? "foreign not known" : "0 foreign";
+}
+
+/** sub2api (detected) */
+export function formatKind({ kind, detected }: Pick<ConsoleStatus, "kind" | "detected">): string {
+  if (kind === null) return "of a kind that is not known yet";
+  return detected ? `${kind} (detected)` : kind;
+}
+
+/** What is wrong with a console; null: nothing. */
+export function consoleProblem(status: ConsoleStatus, now: number): Note | null {
+  const { state, why, next, last_sync: lastSyncAt, next_sync: nextSyncAt, progress } = status;
+  if (state === "ok") return why === null ? null : { what: why, next };
+  if (state === "syncing") return { what: `syncing${formatProgress(progress)}`, next };
+  const name = state === "cannot-see" ? "cannot see" : state;
+  const parts = [why === null ? name : `${name}: ${why}`];
+  if (nextSyncAt !== null) parts.push(`tried again ${whenInWords(nextSyncAt, now)}`);
+  // The numbers are from the last sync and do not show what happened since.
+  if (lastSyncAt !== null && state !== "cannot-see" && state !== "waiting")
+    parts.push(`usage since the last sync, ${ago(now - lastSyncAt)} ago, is not known`);
+  return { what: parts.join("; "), next };
+}
+
+export function formatProgress(progress: ConsoleStatus["progress"]): string {
+  if (progress === null) return "";
+  const { done, total } = progress;
+  return total === null ? `: ${count(done, "row")}` : `: ${exact(done)} of ${count(total, "row")}`;
+}
+
+/** last sync 12 s ago */
+export function formatLastSync({ last_sync: at }: Pick<ConsoleStatus, "last_sync">, now: number): string {
+  return at === null ? "never synced" : `last sync ${ago(now - at)} ago`;
+}

@@ -1,0 +1,75 @@
+import { askDaemon } from "../../control/client.ts";
+import type { Status } from "../../control/status.ts";
+import type { Paths } from "../../core/paths.ts";
+import { type Period, parseSince, parseUntil } from "../../usage/reports/calendar.ts";
+import { joinNames } from "../ui/units.ts";
+import type { IndexDatabase } from "./index-file.ts";
+
+/* Which records `usage` and `usage export` select: --since, --until, --tool, --model. */
+
+export interface FilterOptions {
+  readonly since?: string;
+  readonly until?: string;
+  readonly tool?: readonly string[];
+  readonly model?: readonly string[];
+}
+
+export type ParsedPeriod =
+  | { readonly ok: true; readonly period: Period }
+  | { readonly ok: false; readonly reason: string };
+
+/** `defaultSince` counts if neither end is named; null: the first record. */
+export function parsePeriod(
+  { since, until }: FilterOptions,
+  now: number,
+  defaultSince: number | null,
+): ParsedPeriod {
+  const isAll = since?.trim().toLowerCase() === "all";
+  const begin = since === undefined || isAll ? null : parseSince(since, now);
+  const end = until === undefined ? null : parseUntil(until, now);
+  if (begin?.ok === false) return begin;
+  if (end?.ok === false) return end;
+  const period = {
+    since: begin?.at ?? (isAll || end !== null ? null : defaultSince),
+    until: end?.at ?? null,
+  };
+  if (period.since !== null && period.until !== null && period.since >= period.until)
+    return { ok: false, reason: "--since is not before --until, so there is nothing between them" };
+  return { ok: true, period };
+}
+
+/** A message about the first --tool that fits no tool, or null. A tool that only the usage log knows is a tool, too. */
+export async function unknownTool(
+  patterns: readonly string[],
+  db: IndexDatabase,
+  paths: Paths,
+): Promise<string | null> {
+  const used = db.prepare("SELECT DISTINCT tool FROM rollups WHERE tool <> ''").raw().all() as [string][];
+  const names = new Set(used.map(([tool]) => tool));
+  if (patterns.every((pattern) => matchesAny(pattern, names))) return null;
+  const configured = await configuredTools(paths);
+  if (configured === null) return null;
+  for (const name of configured) names.add(name);
+  const unknown = patterns.find((pattern) => !matchesAny(pattern, names));
+  if (unknown === undefined) return null;
+  const known = names.size === 0 ? "" : `; there is ${joinNames([...names].toSorted(), 10)}`;
+  return `there is no tool ${unknown}${known}`;
+}
+
+function matchesAny(pattern: string, names: ReadonlySet<string>): boolean {
+  if (!pattern.includes("*")) return names.has(pattern);
+  const parts = pattern.split("*").map((part) => part.replace(/[\\^$.|?+()[\]{}]/g, "\\$&"));
+  const expression = new RegExp(`^${parts.join(".*")}$`, "s");
+  return [...names].some((name) => expression.test(name));
+}
+
+/** null: config.yaml cannot be used, so nobody knows. */
+async function configuredTools(paths: Paths): Promise<readonly string[] | null> {
+  // A running daemon may have another config.yaml, or serve the sandbox.
+  const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
+  if (asked.ok) return asked.value.tools.map(({ name }) => name);
+  const { loadConfig } = await import("../../config/load.ts");
+  const { found, config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  if (!found) return [];
+  return config === null ? null : Object.keys(config.tools);
+}

@@ -1,0 +1,167 @@
+import { setTimeout as pause } from "node:timers/promises";
+import { askDaemon } from "../../control/client.ts";
+import type { UsageIndexStatus } from "../../control/status.ts";
+import { EXIT, errorMessage } from "../../core/errors.ts";
+import { findPaths, type Paths } from "../../core/paths.ts";
+import { StateLock } from "../../daemon/state-lock.ts";
+import { type Connection, IndexFault, indexFault, openIndexForReading } from "../../usage/index/database.ts";
+import { stampOf, UsageIndex } from "../../usage/index/usage-index.ts";
+import { journalFiles, statOf } from "../../usage/journal/files.ts";
+import { count } from "../../usage/reports/format.ts";
+import { fail, notice, print } from "../ui/messages.ts";
+import { ProgressLine } from "../ui/progress.ts";
+
+/* The index that reports read: a daemon brings it up to date, or this command does if none runs. */
+
+export type IndexDatabase = Connection["db"];
+
+export function hasUsageLog({ usage }: Paths): boolean {
+  return journalFiles(usage).length > 0;
+}
+
+export function noUsageLog({ usage }: Paths): string {
+  return `there is no usage log yet in ${usage}; it begins with the first request → keybearer run`;
+}
+
+/** Brings the index up to date and reads it. An index that cannot be read fails the command. */
+export async function withIndex(
+  paths: Paths,
+  read: (db: IndexDatabase) => Promise<void> | void,
+): Promise<void> {
+  const behind = await catchUpIndex(paths);
+  if (behind !== null) notice(behind);
+  const fault = await readIndex(paths, read);
+  if (fault === null) return;
+  const next = fault.kind === "busy" ? "close the program that has it open" : "keybearer usage rebuild";
+  fail(`the usage index ${paths.index} cannot be read: ${fault.message} → ${next}`, EXIT.failed);
+}
+
+/** Reads the index as it is. Returns why it cannot be read, or null. */
+export async function readIndex(
+  paths: Paths,
+  read: (db: IndexDatabase) => Promise<void> | void,
+): Promise<IndexFault | null> {
+  let connection: Connection | null = null;
+  try {
+    connection = openIndexForReading(paths.index);
+    await read(connection.db);
+    return null;
+  } catch (error) {
+    const fault = indexFault(error);
+    if (!(fault instanceof IndexFault)) throw error;
+    return fault;
+  } finally {
+    connection?.close();
+  }
+}
+
+/** Returns what is missing in the index, as a message, or null. */
+export async function catchUpIndex(paths: Paths): Promise<string | null> {
+  const asked = await askDaemon<UsageIndexStatus>(paths.socket, "POST", "/index", {});
+  if (asked.ok) return behindMessage(asked.value);
+  if (asked.running) return `the index may be behind: ${asked.reason}`;
+  const index = openIndex(paths);
+  return await finishSteps(index, index.catchUp(), paths);
+}
+
+/** `keybearer usage rebuild`: reads the whole journal into a new index. */
+export async function rebuild(): Promise<void> {
+  const paths = findPaths();
+  const days = journalFiles(paths.usage).length;
+  if (days === 0) return fail(`there is no usage log in ${paths.usage}`, EXIT.failed);
+  const missing = await rebuildIndex(paths);
+  if (missing !== null) return fail(missing, EXIT.failed);
+  print(`the index was rebuilt from ${count(days, "day")} of the usage log`);
+}
+
+async function rebuildIndex(paths: Paths): Promise<string | null> {
+  const asked = await askDaemon<UsageIndexStatus>(paths.socket, "POST", "/rebuild", {});
+  if (asked.ok) return await followDaemon(paths);
+  if (asked.running) return asked.reason;
+  const index = openIndex(paths);
+  return await finishSteps(index, index.rebuild(), paths);
+}
+
+async function followDaemon(paths: Paths): Promise<string | null> {
+  const progress = new ProgressLine();
+  try {
+    for (;;) {
+      const asked = await askDaemon<UsageIndexStatus>(paths.socket, "POST", "/index", {});
+      if (!asked.ok) return asked.reason;
+      if (asked.value.current) return null;
+      if (asked.value.waiting_for !== null) return behindMessage(asked.value);
+      progress.show(progressMessage(asked.value.share));
+    }
+  } finally {
+    progress.clear();
+  }
+}
+
+function behindMessage({ current, share, rebuilding, waiting_for }: UsageIndexStatus): string | null {
+  if (current) return null;
+  if (waiting_for !== null) return `the index is behind (${percentRead(share)}): ${waiting_for}`;
+  return `the index is ${rebuilding ? "being rebuilt" : "catching up"}: ${percentRead(share)}`;
+}
+
+function percentRead(share: number): string {
+  return `${Math.floor(share * 100)} % of the usage log is in it`;
+}
+
+/** A command checks an index up to this size for damage, which takes about 2 ms per megabyte. */
+const MAX_CHECKED_BYTES = 64 * 1024 * 1024;
+
+function openIndex({ index: file, usage: folder }: Paths): UsageIndex {
+  const isLarge = (statOf(file)?.size ?? 0) > MAX_CHECKED_BYTES;
+  return new UsageIndex({ file, folder }, isLarge ? stampOf(file) : null);
+}
+
+/** Work goes on this long before the lock is released, so that a daemon can start. */
+const SLICE_MS = 100;
+const BETWEEN_SLICES_MS = 20;
+/** Another program may hold the index this long. */
+const MAX_WAIT_MS = 3000;
+
+/** Works in slices, each under the state lock. A daemon that starts meanwhile gets the lock and continues by itself. */
+async function finishSteps(index: UsageIndex, first: Generator<void>, paths: Paths): Promise<string | null> {
+  const deadline = performance.now() + MAX_WAIT_MS;
+  const progress = new ProgressLine();
+  let steps = first;
+  try {
+    for (;;) {
+      const lock = StateLock.take(paths.lock);
+      if (lock === null) return "the index may be behind: keybearer is starting or stopping";
+      try {
+        if (runSlice(steps)) return null;
+      } catch (error) {
+        if (!(error instanceof IndexFault)) throw error;
+        if (performance.now() > deadline)
+          return `the index is behind (${percentRead(index.progress().share)}): ${error.message}`;
+        steps = index.catchUp();
+      } finally {
+        lock.release();
+      }
+      progress.show(progressMessage(index.progress().share));
+      await pause(BETWEEN_SLICES_MS);
+    }
+  } catch (error) {
+    return `the index could not be brought up to date: ${errorMessage(error)}`;
+  } finally {
+    index.close();
+    progress.clear();
+  }
+}
+
+/** Returns true once everything is done. */
+function runSlice(steps: Generator<void>): boolean {
+  const end = performance.now() + SLICE_MS;
+  while (performance.now() < end) if (steps.next().done === true) return true;
+  return false;
+}
+
+const BAR_WIDTH = 30;
+
+function progressMessage(share: number): string {
+  const done = Math.round(share * BAR_WIDTH);
+  const bar = "#".repeat(done) + "-".repeat(BAR_WIDTH - done);
+  return `reading the usage log [${bar}] ${Math.floor(share * 100)} %`;
+}

@@ -1,0 +1,100 @@
+import { realpath } from "node:fs/promises";
+import { chooseModels, type Target } from "../../clients/snippets.ts";
+import type { Client } from "../../clients/table.ts";
+import { loadConfig } from "../../config/load.ts";
+import { formatProblems } from "../../config/problems.ts";
+import type { Listen, Token } from "../../config/schema.ts";
+import { askDaemon } from "../../control/client.ts";
+import type { Status } from "../../control/status.ts";
+import { EXIT } from "../../core/errors.ts";
+import type { Paths } from "../../core/paths.ts";
+import type { ToolModels } from "../../doctor/models.ts";
+import { failNull } from "../ui/messages.ts";
+
+/** A tool, as far as a client's settings need it. */
+export interface FoundTool {
+  readonly name: string;
+  readonly model: string | null;
+  readonly tokens: readonly Token[];
+  readonly tokenInUrl: boolean;
+  /** Where keybearer can be reached, without a slash at the end. */
+  readonly origin: string;
+  /** The running daemon uses this file, so it can be asked about the tool. */
+  readonly isServed: boolean;
+  /** There is no config.yaml: this is the sandbox's tool, whose token `run` printed. */
+  readonly isSandbox: boolean;
+}
+
+/** A daemon may be busy, but a person who only wants to read does not wait longer. */
+const TIMEOUT_MS = 3000;
+
+/** null: there is no such tool, and the reason was printed. */
+export async function findTool(paths: Paths, name: string): Promise<FoundTool | null> {
+  const asked = await askDaemon<Status>(paths.socket, "GET", "/status", undefined, TIMEOUT_MS);
+  const status = asked.ok ? asked.value : null;
+  const { found, config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  if (config === null) {
+    if (!found && status?.sandbox === true && !paths.explicit) return sandboxTool(status, name);
+    const reason = found
+      ? formatProblems(paths.config, problems)
+      : `there is no ${paths.config} → keybearer init`;
+    return failNull(reason, EXIT.badConfig);
+  }
+  const tool = config.tools[name];
+  if (tool === undefined) {
+    const known = Object.keys(config.tools).join(", ");
+    const reason = `there is no tool ${name} in ${paths.config}; its tools are ${known}`;
+    return failNull(`${reason} → keybearer tools add ${name}`, EXIT.failed);
+  }
+  const isServed = status !== null && (await isSameFile(status.config.path, paths.config));
+  if (!isServed && config.listen.port === 0)
+    return failNull(
+      "listen: has port 0, a new one at each start. start it first → keybearer run",
+      EXIT.failed,
+    );
+  const { model, tokens, tokenInUrl } = tool;
+  // A daemon keeps its port until it is restarted, even if config.yaml has another one now.
+  const origin = originOf(config.listen, isServed ? portOf(status) : null);
+  return { name, model, tokens, tokenInUrl, origin, isServed, isSandbox: false };
+}
+
+function sandboxTool(status: Status, name: string): FoundTool | null {
+  const names = status.tools.map((tool) => tool.name);
+  if (!names.includes(name))
+    return failNull(
+      `there is no config.yaml yet → keybearer init. the sandbox's tool is ${names.join(", ")}`,
+      EXIT.failed,
+    );
+  const origin = originOf({ host: "localhost", port: 5397 }, portOf(status));
+  return { name, model: null, tokens: [], tokenInUrl: true, origin, isServed: true, isSandbox: true };
+}
+
+function originOf({ host, port }: Listen, runningPort: number | null): string {
+  return `http://${host === "::1" ? "[::1]" : host}:${runningPort ?? port}`;
+}
+
+/** The port of 127.0.0.1:5397 or [::1]:5397. */
+function portOf({ listen }: Status): number | null {
+  const port = /:(\d+)$/.exec(listen[0] ?? "")?.[1];
+  return port === undefined ? null : Number(port);
+}
+
+async function isSameFile(one: string, other: string): Promise<boolean> {
+  const real = (path: string) => realpath(path).catch(() => path);
+  return (await real(one)) === (await real(other));
+}
+
+/** What a client is pointed at, without a token. The model is the tool's, otherwise one that the gateway lists. */
+export async function targetFor(paths: Paths, tool: FoundTool, client: Client): Promise<Target> {
+  const { origin } = tool;
+  if (client.unusable !== null) return { origin, token: null, model: tool.model };
+  const models = tool.isServed ? await listedModels(paths, tool.name) : [];
+  return { origin, token: null, ...chooseModels(client, models, tool.model) };
+}
+
+async function listedModels(paths: Paths, name: string): Promise<readonly string[]> {
+  const path = `/models/${encodeURIComponent(name)}`;
+  const asked = await askDaemon<readonly ToolModels[]>(paths.socket, "GET", path, undefined, TIMEOUT_MS);
+  if (!asked.ok) return [];
+  return asked.value.flatMap(({ models }) => models.filter((model) => model.in_group).map(({ id }) => id));
+}
