@@ -29,6 +29,19 @@ export function atTerminal(t: Test, home: string, ...args: string[]): Running {
   return startProgram(t, SCRIPT, ["-qec", words, "/dev/null"], bareEnv(home), null);
 }
 
+/** The same at a terminal with this many columns, in UTC, with these variables. */
+export function atWideTerminal(
+  t: Test,
+  home: string,
+  columns: number,
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+): Running {
+  const words = [process.execPath, builtProgram(), ...args].map((word) => `'${word}'`).join(" ");
+  const line = `stty cols ${columns} rows 24; exec ${words}`;
+  return startProgram(t, SCRIPT, ["-qec", line, "/dev/null"], bareEnv(home, { TZ: "UTC", ...env }), null);
+}
+
 /** Somebody's terminal with their shell in it. */
 export interface Shell {
   /** Everything that was ever on the screen, without what only moves or colours it. */
