@@ -2,6 +2,7 @@ import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import { EXIT } from "../core/errors.ts";
 import { findPaths } from "../core/paths.ts";
+import { wholeMinute } from "../doctor/key-messages.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import { dayName } from "../usage/reports/calendar.ts";
 import { NO_CONSOLE } from "./mirror/consoles.ts";
@@ -104,7 +105,8 @@ export function consoleFacts(key: ConsoleFacts, now: number): string[] {
 
 /** 5h $1.20/$5; if nothing is left: 5h $5/$5 until 17:00 */
 function formatWindow({ window, used, most, resets_at }: KeyReport["windows"][number], now: number): string {
-  const until = used >= most && resets_at !== null ? ` until ${timeOfDay(resets_at, now)}` : "";
+  const isUsedUp = used >= most && resets_at !== null;
+  const until = isUsedUp ? ` until ${timeOfDay(wholeMinute(resets_at), now)}` : "";
   return `${window} ${money(used)}/${money(most)}${until}`;
 }
 

@@ -98,7 +98,7 @@ function toolProblem(tool: ToolStatus, now: number, width: number): string[] {
   const lines = ["", wrap(`${name}: ${why}${since}`, width)];
   if (refused?.words)
     lines.push(wrap(`  it says: ${refused.words.replace(/\s+/g, " ").slice(0, 160)}`, width));
-  if (next !== null) lines.push(`  → ${next}`);
+  if (next !== null) lines.push(wrap(`  → ${next}`, width));
   return lines;
 }
 

@@ -28,6 +28,8 @@ export interface Paths {
   readonly tokenUses: string;
   /** The sessions of console logins. */
   readonly consoles: string;
+  /** When gateways were asked about keys, see KeyCallBudgets. */
+  readonly keyCalls: string;
   /** Folders that belong to keybearer alone. The folder of a file named with --config is not one of them. */
   readonly own: readonly string[];
   /** What keybearer writes itself. No key is read from there. */
@@ -73,6 +75,7 @@ export function findPaths(options: PathOptions = {}): Paths {
     logEnd: join(state, "log-end.json"),
     tokenUses: join(state, "token-uses.json"),
     consoles: join(state, "consoles.json"),
+    keyCalls: join(state, "key-calls.json"),
     own: [folder, state],
     notKeys: [config, state, run],
     home,

@@ -57,22 +57,22 @@ export interface Daemon {
   status(): Promise<Status>;
   /** SIGHUP: the file and every key are read again. */
   reload(): Promise<void>;
-  /** Stops accepting, lets requests finish for so long, then cuts them. */
+  /** Stops accepting, lets requests finish for `patienceMs`, then cuts them. */
   stop(patienceMs?: number): Promise<void>;
-  /** Ends a stop that is under way at once. */
+  /** Cuts the requests that a stop waits for. */
   cut(): void;
 }
 
-/** Each waits for a quarter of a second. */
+/** StateLock.take waits a quarter of a second each time. */
 const LOCK_ATTEMPTS = 12;
-/** A request whose connection was cut ends within milliseconds, unless it meets a bug. */
+/** Requests whose connection was cut end within milliseconds, unless there is a bug. */
 const AFTER_CUT_MS = 5000;
-/** For a step that has a limit of its own. */
+/** For a step that limits its own time. */
 const NO_LIMIT = 2 ** 31 - 1;
-/** A key that takes longer, such as a command that waits for a finger, follows while the others serve. */
+/** A key that takes longer, such as one whose command asks for a fingerprint, follows while the others serve. */
 const FIRST_KEYS_MS = 3000;
 
-/** The one place where everything is made and put together. A start that fails closes what it opened. */
+/** Creates everything and connects it. A start that fails closes what it opened. */
 export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const clock = options.clock ?? systemClock;
   const keys = createKeys(options, clock);
@@ -90,26 +90,26 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const { paths } = options;
   const { trust, keyring, vault, log, whenLate } = keys;
   const startedAt = clock.elapsed();
-  // Read now: once the package is replaced under the daemon, its file tells of another version than the one that runs.
+  // Read now: an update may replace package.json while this version still runs.
   const runningVersion = version();
 
-  // The lock is taken before anything else and released last: what follows belongs to one daemon alone.
+  // Steps of the shutdown run in reverse order. The lock is taken first and released last: the rest belongs to one daemon.
   await takeLock(paths, shutdown);
   const loaded = await firstLoad(paths);
   const control = await openControl(paths, log, shutdown);
-  const standing = await loadTrust(keys);
+  const startWarnings = await loadTrust(keys);
   const sandboxSession = loaded.config === null ? await startSandbox(options, clock, log) : null;
   shutdown.add("stop the sandbox", () => sandboxSession?.stop());
-  const { first, settled } =
+  const { initial, settled } =
     sandboxSession === null
-      ? await firstSnapshot(loaded, paths, keys, standing)
-      : { first: sandboxSession.snapshot, settled: { problem: null, hold: false } };
-  log.level = first.config.log.level;
+      ? await initialSnapshot(loaded, paths, keys, startWarnings)
+      : { initial: sandboxSession.snapshot, settled: { problem: null, hold: false } };
+  log.level = initial.config.log.level;
   const processLookup = new ProcessLookup(log);
-  if (first.processTools.length > 0) await processLookup.prepare();
+  if (initial.processTools.length > 0) await processLookup.prepare();
 
   const peers = new PeerLookup();
-  const port = await bindDataPort(first.config.listen, peers, log);
+  const port = await bindDataPort(initial.config.listen, peers, log);
   shutdown.add("close the port", () => closePort(port));
   const hosts = hostsOf(port.port);
   const upstream = new Upstream(clock);
@@ -118,19 +118,27 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const ticker = createTicker();
   const gatewayHealth = new GatewayHealth(clock);
   const keyBreaker = new KeyBreaker(clock);
-  const keyCalls = new KeyCallBudgets(() => clock.now());
+  const keyCalls = new KeyCallBudgets(() => clock.now(), paths.keyCalls);
+  shutdown.add("save when gateways were asked about keys", () => keyCalls.saved());
   const keyCheck = new KeyCheck({ clock, keyCalls, agentFor });
   shutdown.add("stop asking about keys", () => keyCheck.stop());
   const onSandbox = () => sandboxSession?.serving() ?? false;
 
-  const begin = {
-    loaded,
-    snapshot: first,
-    warnings: sandboxSession === null ? loaded.problems : [],
-    settled,
-    standing,
-  };
-  const reload = new Reload({ paths, clock, ticker, log, keyring, trust, first: begin });
+  const reload = new Reload({
+    paths,
+    clock,
+    ticker,
+    log,
+    keyring,
+    trust,
+    initial: {
+      loaded,
+      snapshot: initial,
+      fileWarnings: sandboxSession === null ? loaded.problems : [],
+      settled,
+      startWarnings,
+    },
+  });
   const config = () => reload.snapshot.config;
   const snapshot = () => reload.snapshot;
   const servicesDeps = { paths, clock, ticker, log, config };
@@ -138,10 +146,10 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   shutdown.add("close the usage log", () => closeUsageServices(services));
   const tail = new Tail();
   const mirror = openMirror(services, { clock, log, vault, snapshot, agentFor, keyCalls });
-  // It writes into the usage log, so it stops first.
+  // It writes into the usage log, so it stops before that is closed.
   shutdown.add("stop the mirror", () => mirror.stop());
-  // The sandbox is another one each time, and gone once there is a config.yaml.
-  if (sandboxSession !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
+  // Each start has a new sandbox, and none with a config.yaml: rows of an earlier one mean nothing.
+  if (sandboxSession !== null || !Object.hasOwn(initial.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
   const keyHealth = new KeyHealth(clock, (tool) => services.journal.lastUse(tool));
 
   const tokenUses = new TokenUses({
@@ -211,8 +219,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     services.inFlight.cutAll();
     port.cut();
   };
-  // In the order of a stop, from the last line up: no key is fetched and no request waits any more, the dashboard closes, and
-  // then the requests in flight have their time.
+  // A stop runs these from the last to the first: it fetches no more keys, refuses the requests that wait, closes the
+  // dashboard, and then waits for the requests in flight.
   shutdown.add("finish the requests in flight", () => drain(port, cut, drainMs), NO_LIMIT);
   shutdown.add("stop watching the configuration", () => reload.close());
   shutdown.add("stop the dashboard", () => dashboard.stop());
@@ -264,7 +272,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     "stop watching the control socket",
     ticker.every(1, () => background(control.check(), log, "checking the control socket")),
   );
-  // The first step of a stop: who connects from then on is not let in.
+  // The first step of a stop: no new connection is accepted.
   shutdown.add("close the listener", () => background(port.drain(), log, "waiting for the last connection"));
   whenLate(() => background(reload.takeKeys(), log, "taking a key that came late"));
   mirror.change(reload.snapshot);
@@ -291,7 +299,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   };
 }
 
-/** Lets requests finish for so long, then cuts them. Throws where one does not end even then. */
+/** Lets requests finish for `patienceMs`, then cuts them. Throws if one does not end even then. */
 async function drain(port: DataPort, cut: () => void, patienceMs: number): Promise<void> {
   const drained = port.drain();
   if (await endsWithin(drained, patienceMs)) return;
@@ -340,7 +348,7 @@ function endSandbox(sandboxSession: SandboxSession | null, mirror: Mirror, log: 
   mirror.forget(SANDBOX);
 }
 
-/** No file, unless it was named, is not an error: then the sandbox serves. */
+/** If there is no file, the sandbox serves; a file named with --config must exist. */
 async function firstLoad(paths: Paths): Promise<Loaded> {
   const loaded = await loadConfig(paths.config, { home: paths.home, strict: true });
   if (loaded.config === null && (loaded.found || paths.explicit)) {
@@ -370,46 +378,46 @@ interface Keys {
   readonly keyring: Keyring;
   readonly vault: Vault;
   readonly log: DaemonLogger;
-  /** Calls back for every key that comes late, and at once if one came before there was anybody to tell. */
-  whenLate(tell: () => void): void;
+  /** Calls back for every key that arrives late, and at once if one arrived before this call. */
+  whenLate(notify: () => void): void;
 }
 
-/** The keyring tells of late keys, and the logger hides the keyring's keys: they are made together. */
+/** The logger redacts the keys of the keyring and of the vault, so they are created together. */
 function createKeys(options: DaemonOptions, clock: Clock): Keys {
   let late = false;
-  let tellLate = (): void => {
+  let notifyLate = (): void => {
     late = true;
   };
   const { trust: file, usage, oldUsage, consoles } = options.paths;
   const trust = new Trust({ file, clock, stateFiles: [usage, oldUsage, consoles] });
   const vault = new Vault(options.paths.consoles, clock);
-  const keyring = new Keyring({ trust, env: options.env, clock, onLate: () => tellLate() });
+  const keyring = new Keyring({ trust, env: options.env, clock, onLate: () => notifyLate() });
   const log = createLogger({
     level: "info",
     destination: options.logTo,
     forPeople: options.logForPeople ?? false,
     secrets: [() => keyring.secrets(), () => vault.secrets()],
   });
-  const whenLate = (tell: () => void) => {
-    tellLate = tell;
-    if (late) tell();
+  const whenLate = (notify: () => void) => {
+    notifyLate = notify;
+    if (late) notify();
   };
   return { trust, keyring, vault, log, whenLate };
 }
 
-/** Answers what `status` warns of until the next start. */
+/** Returns the warnings that `status` shows until the next start. */
 async function loadTrust({ trust, vault, log }: Keys): Promise<Problem[]> {
   const problems = [await trust.load(), await vault.load()].flatMap(({ problem }) => problem ?? []);
   for (const problem of problems) log.error(problem);
   return problems.map((problem) => warning("", problem));
 }
 
-async function firstSnapshot(
+async function initialSnapshot(
   { config, problems }: Loaded,
   paths: Paths,
   keys: Keys,
-  standing: readonly Problem[],
-): Promise<{ readonly first: Snapshot; readonly settled: Settled }> {
+  startWarnings: readonly Problem[],
+): Promise<{ readonly initial: Snapshot; readonly settled: Settled }> {
   if (config === null) throw new StartFailure(EXIT.badConfig, formatProblems(paths.config, problems));
   const states = await keys.keyring.resolve(wantedKeys(config, paths), FIRST_KEYS_MS);
   const settled = await keys.trust.settle();
@@ -417,5 +425,5 @@ async function firstSnapshot(
   const warnings = [...problems, ...keyWarnings(keys.keyring)];
   for (const problem of warnings) keys.log.warn({ path: problem.path }, problemInLine(problem));
   const usable = usableKeys(states, settled);
-  return { first: new Snapshot(1, config, usable, [...standing, ...warnings]), settled };
+  return { initial: new Snapshot(1, config, usable, [...startWarnings, ...warnings]), settled };
 }

@@ -10,8 +10,8 @@ import { serve, serveUnparsable } from "../proxy/pipeline.ts";
 import { openPort, type Port, PortTaken } from "../proxy/server.ts";
 import { serveUpgrade } from "../proxy/upgrade.ts";
 
-/** Connections of other users that are kept, to be told so. More would take the places of those that may call. */
-const MOST_STRANGERS = 16;
+/** Connections of other users that are kept open to answer them. More would take the place of the owner's. */
+const MAX_OTHER_USERS = 16;
 
 interface Destroyable {
   destroy(): unknown;
@@ -24,8 +24,8 @@ export interface DataPort extends Pick<Port, "port" | "addresses" | "drain" | "c
 }
 
 /**
- * Takes the port, or says who has it. It is taken before the usage log is opened: a start that fails for want of a port
- * must not have touched a record.
+ * Binds the port, or reports which program has it. That happens before the usage log is opened, so that a start that fails
+ * here changes no record.
  */
 export async function bindDataPort(listen: Listen, peers: PeerLookup, log: Logger): Promise<DataPort> {
   let deps: ProxyDeps | null = null;
@@ -51,13 +51,13 @@ export async function bindDataPort(listen: Listen, peers: PeerLookup, log: Logge
     if (deps === null) early.push(work);
     else work(deps);
   };
-  const strangers = new Set<Socket>();
+  const otherUsers = new Set<Socket>();
   const checkPeer = async (socket: Socket) => {
     const peer = await peers.of(socket);
     if (peer === "ours") return;
-    if (peer === "gone" || strangers.size >= MOST_STRANGERS) return void socket.destroy();
-    strangers.add(socket);
-    socket.once("close", () => strangers.delete(socket));
+    if (peer === "gone" || otherUsers.size >= MAX_OTHER_USERS) return void socket.destroy();
+    otherUsers.add(socket);
+    socket.once("close", () => otherUsers.delete(socket));
   };
   const port = await openPort(listen, {
     connection: (socket) => background(checkPeer(socket), log, "looking up whose a connection is"),

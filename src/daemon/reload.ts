@@ -21,20 +21,21 @@ export interface ReloadDeps {
   readonly log: Logger;
   readonly keyring: Keyring;
   readonly trust: Trust;
-  /** What was loaded, the snapshot to begin with, and that file's warnings; where no text was, it is the sandbox's. */
-  readonly first: {
+  /** What the daemon started with. */
+  readonly initial: {
     readonly loaded: Loaded;
     readonly snapshot: Snapshot;
-    readonly warnings: readonly Problem[];
+    /** Warnings about config.yaml; none while the sandbox serves. */
+    readonly fileWarnings: readonly Problem[];
     readonly settled: Settled;
-    /** What is warned of until the next start. */
-    readonly standing: readonly Problem[];
+    /** Warnings that last until the next start. */
+    readonly startWarnings: readonly Problem[];
   };
 }
 
 type KeyStates = ReturnType<Keyring["current"]>;
 
-/** A save must be in force within a second; a key that takes longer to fetch follows by itself. */
+/** A save must be in force within a second. A key that takes longer to fetch follows later. */
 const KEY_PATIENCE_MS = 400;
 
 /**
@@ -46,7 +47,7 @@ export class Reload {
   readonly #watch: FileWatch;
   #snapshot: Snapshot;
   #activeText: string | null;
-  /** The text last looked at, so that a bad file is reported once and not at every glance. */
+  /** The text of the last check, so that a bad file is reported once. */
   #seenText: string | null;
   #loadedAt: number;
   #loaded: Loaded;
@@ -60,14 +61,14 @@ export class Reload {
 
   constructor(deps: ReloadDeps) {
     this.#deps = deps;
-    this.#loaded = deps.first.loaded;
-    this.#snapshot = deps.first.snapshot;
-    this.#activeText = deps.first.loaded.text;
-    this.#seenText = deps.first.loaded.text;
-    this.#fileWarnings = deps.first.warnings;
+    this.#loaded = deps.initial.loaded;
+    this.#snapshot = deps.initial.snapshot;
+    this.#activeText = deps.initial.loaded.text;
+    this.#seenText = deps.initial.loaded.text;
+    this.#fileWarnings = deps.initial.fileWarnings;
     this.#loadedAt = deps.clock.now();
-    this.#trustProblem = deps.first.settled.problem;
-    this.#trustHolds = deps.first.settled.hold;
+    this.#trustProblem = deps.initial.settled.problem;
+    this.#trustHolds = deps.initial.settled.hold;
     this.#watch = new FileWatch({
       ticker: deps.ticker,
       log: deps.log,
@@ -99,7 +100,7 @@ export class Reload {
 
   /** Looks at the file; with `force`, reads every key again even if the text is the same. Resolves when applied. */
   refresh(force: boolean): Promise<void> {
-    return this.#inTurn(() => this.#look(force));
+    return this.#inTurn(() => this.#check(force));
   }
 
   /** Puts what the keyring holds now into force: a key came late, was read again, or was trusted. */
@@ -122,7 +123,7 @@ export class Reload {
     });
     this.#follow(this.#snapshot.config);
     await this.#watch.ready();
-    // Whatever was saved while the watch was set up.
+    // The file may have been saved while the watch was set up.
     await this.refresh(false);
   }
 
@@ -138,7 +139,7 @@ export class Reload {
     return this.#queue;
   }
 
-  async #look(force: boolean): Promise<void> {
+  async #check(force: boolean): Promise<void> {
     const { paths, log } = this.#deps;
     const before = this.#loaded;
     const loaded = await loadConfig(paths.config, { home: paths.home, strict: true, before });
@@ -157,7 +158,7 @@ export class Reload {
   }
 
   #keepLastGood(loaded: Loaded): void {
-    // While the sandbox serves, a file that is not there is no problem.
+    // While the sandbox serves, a missing file is fine.
     if (!loaded.found && this.#activeText === null) return;
     const news = loaded.text !== this.#seenText || this.#problems.length === 0;
     this.#seenText = loaded.text;
@@ -190,20 +191,20 @@ export class Reload {
   #swap(config: Config, keys: KeyStates): void {
     const { log, clock, keyring } = this.#deps;
     const from = this.#snapshot;
-    // Held against what was bound at the start, not against the last save: it stays said until the restart.
-    const restart = needsRestart(this.#deps.first.snapshot.config, config).map(({ path, message }) =>
+    // Compared with the configuration of the start, not with the last save, so that the warning stays until the restart.
+    const restart = needsRestart(this.#deps.initial.snapshot.config, config).map(({ path, message }) =>
       warning(path, message),
     );
-    const { standing } = this.#deps.first;
-    const warnings = [...standing, ...this.#fileWarnings, ...keyWarnings(keyring), ...restart];
+    const { startWarnings } = this.#deps.initial;
+    const warnings = [...startWarnings, ...this.#fileWarnings, ...keyWarnings(keyring), ...restart];
     const to = new Snapshot(from.revision + 1, config, keys, warnings);
     this.#snapshot = to;
     this.#loadedAt = clock.now();
     // The listener sets the log level. The changes are logged at the more verbose of the two levels.
     const quieter = isQuieter(log, from.config.log.level, to.config.log.level);
-    if (quieter) tellChanges(from, to, log);
+    if (quieter) logChanges(from, to, log);
     this.#onChange(from, to);
-    if (!quieter) tellChanges(from, to, log);
+    if (!quieter) logChanges(from, to, log);
   }
 
   #follow(config: Config): void {
@@ -219,7 +220,7 @@ export function usableKeys(keys: KeyStates, { problem, hold }: Settled): KeyStat
   return new Map([...keys].map(([name, key]) => [name, key.state === "ready" ? held : key]));
 }
 
-function tellChanges(from: Snapshot, to: Snapshot, log: Logger): void {
+function logChanges(from: Snapshot, to: Snapshot, log: Logger): void {
   for (const change of describeChanges(from, to)) log.info({ revision: to.revision }, change);
   for (const { path, message } of needsRestart(from.config, to.config)) log.warn({ path }, message);
 }

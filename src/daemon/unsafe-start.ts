@@ -86,7 +86,8 @@ export function unsafeStart({ env, execArgv, inspected, hasConfig }: StartedWith
   const inArguments = execArgv.find(isUnsafe);
   if (inArguments !== undefined)
     return `node was started with ${nameOf(inArguments)}, which ${dangerOf(inArguments)}. start without it: keybearer run`;
-  if (inspected) return "a debugger is open, and whoever connects to it reads every key. start again";
+  if (inspected)
+    return "a debugger is open, and anybody who connects to it can read every key. start again without it";
   return null;
 }
 

@@ -1,8 +1,9 @@
 import type { Problem } from "../config/problems.ts";
 import type { Config, Gateway, Tool } from "../config/schema.ts";
+import { durationInWords } from "../limits/format.ts";
 import type { CauseDetail } from "../proxy/cause.ts";
 import { count } from "../usage/reports/format.ts";
-import type { ModelUse } from "./history.ts";
+import type { LastFailure, ModelUse } from "./history.ts";
 import { NO_MODELS, type ToolProblemCode, toolProblems, withRotate } from "./key-messages.ts";
 import { type FailingName, failingNames, isAllowed } from "./models.ts";
 import type { ProbeResult, ToolProbe } from "./probe.ts";
@@ -110,6 +111,7 @@ export interface ToolFindingDeps {
   /** The daemon's status of the tool after the probe; undefined: no daemon runs. */
   readonly known: KnownTool | undefined;
   readonly uses: readonly ModelUse[];
+  readonly lastFailures: readonly LastFailure[];
   readonly now: number;
 }
 
@@ -203,8 +205,10 @@ function refusalFinding({ name, gateway }: Tool, key: string | null, failure: Pr
   };
 }
 
-function modelFindings(tool: Tool, { config, probe, uses }: ToolFindingDeps): Finding[] {
+function modelFindings(tool: Tool, deps: ToolFindingDeps): Finding[] {
+  const { config, probe, uses, lastFailures, now } = deps;
   const found: Finding[] = [];
+  const failures = lastFailures.filter((each) => each.tool === tool.name);
   const { model, name, group } = tool;
   if (model !== null && !isAllowed(model, tool, config)) {
     const what = `group unavailable: group ${group} in config.yaml does not have model ${model} of this tool`;
@@ -212,11 +216,36 @@ function modelFindings(tool: Tool, { config, probe, uses }: ToolFindingDeps): Fi
     found.push({ id: "model", level: "problem", about: aboutTool(name), what, next });
   }
   if (probe?.probed?.ok !== true || probe.probed.models.length === 0) return found;
+  for (const failure of failures.filter(isWithoutAccount)) found.push(noAccount(failure, now));
   for (const failing of failingNames(tool, probe.probed.models, uses)) {
-    if (failing.in_config || (failing.requests > 0 && failing.answered === 0))
+    const failure = failures.find(({ model }) => model === failing.name);
+    if (failure !== undefined && isWithoutAccount(failure)) continue;
+    const isExplained = failure !== undefined && !isForModel(failure);
+    if (failing.in_config || (failing.requests > 0 && failing.answered === 0 && !isExplained))
       found.push(missingModel(failing, tool));
   }
   return found;
+}
+
+/** sub2api answers this to a group without accounts, and lists models all the same (0.1.27, 0.1.135). */
+function isWithoutAccount({ cause, detail }: LastFailure): boolean {
+  return cause === "group-unavailable" && detail === "no-capacity";
+}
+
+/** Another cause, such as an empty account, explains the failure without the model. */
+function isForModel({ cause, detail }: LastFailure): boolean {
+  return detail === null && (cause === "group-unavailable" || cause === "unknown");
+}
+
+function noAccount({ tool, model, at }: LastFailure, now: number): Finding {
+  const age = durationInWords(Math.max(0, now - at));
+  return {
+    id: "group",
+    level: "warning",
+    about: aboutTool(tool),
+    what: `group unavailable: at the last request, ${age} ago, the gateway had no account for model ${model} in the key's group`,
+    next: "try again later; if it stays so, choose another group for the key in the console, or ask the gateway's operator",
+  };
 }
 
 function missingModel({ name, in_config, requests, instead }: FailingName, tool: Tool): Finding {

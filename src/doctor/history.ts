@@ -42,24 +42,63 @@ function usesSince(db: Database.Database, quarter: number): ModelUse[] {
   return rows.map(([tool, key, model, requests, answered]) => ({ tool, key, model, requests, answered }));
 }
 
+/** The gateway's answer to the last request of a tool for a model was a refusal. */
+export interface LastFailure {
+  readonly tool: string;
+  readonly model: string;
+  readonly cause: string;
+  readonly detail: string | null;
+  readonly at: number;
+}
+
+/** So many records are read, whatever the length of the log. */
+const MAX_RECORDS = 2000;
+
+/** The models whose last request failed, by the newest records. */
+function readLastFailures(db: Database.Database): LastFailure[] {
+  const rows = db
+    .prepare(
+      `SELECT tool, model, cause, cause_detail, started_at FROM usage.records
+       WHERE "end" IS NOT NULL AND "end" <> 'refused' ORDER BY id DESC LIMIT ?`,
+    )
+    .raw()
+    .all(MAX_RECORDS) as [string | null, string | null, string | null, string | null, number][];
+  const seen = new Set<string>();
+  const failures: LastFailure[] = [];
+  for (const [tool, model, cause, detail, at] of rows) {
+    const name = JSON.stringify([tool, model]);
+    if (tool === null || model === null || seen.has(name)) continue;
+    seen.add(name);
+    if (cause !== null) failures.push({ tool, model, cause, detail, at });
+  }
+  return failures;
+}
+
 export interface History {
   readonly uses: readonly ModelUse[];
+  readonly lastFailures: readonly LastFailure[];
   readonly worked: ReadonlySet<string>;
   /** Why an existing index could not be read; null: it was, or there is none. */
   readonly problem: string | null;
 }
 
-/** Reads both from the index file, whether a daemon runs or not. */
+/** Reads all of it from the index file, whether a daemon runs or not. */
 export function readHistory(file: string, now: number): History {
   let connection: Connection | null = null;
   try {
     connection = openIndexForReading(file);
-    return { uses: readUses(connection.db, now), worked: readWorked(connection.db), problem: null };
+    const { db } = connection;
+    return {
+      uses: readUses(db, now),
+      lastFailures: readLastFailures(db),
+      worked: readWorked(db),
+      problem: null,
+    };
   } catch (error) {
     const fault = indexFault(error);
     if (!(fault instanceof IndexFault)) throw error;
     const problem = fault.kind === "missing" ? null : `the usage index cannot be read: ${fault.message}`;
-    return { uses: [], worked: new Set<string>(), problem };
+    return { uses: [], lastFailures: [], worked: new Set<string>(), problem };
   } finally {
     connection?.close();
   }

@@ -65,7 +65,7 @@ export class KeyCheck {
 
   /** Milliseconds until the gateway can be asked again; 0: now. */
   wait({ baseUrl }: Gateway): number {
-    return Math.max(0, this.#deps.keyCalls.of(baseUrl).wait());
+    return this.#deps.keyCalls.of(baseUrl).wait();
   }
 
   stop(): void {

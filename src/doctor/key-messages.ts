@@ -140,8 +140,12 @@ const MINUTE_MS = 60_000;
 export function windowText({ name, resetsAt }: UsedUpWindow, now: number): string {
   const text = `balance or quota: the ${name} window is used up`;
   if (resetsAt === null) return text;
-  const minute = Math.ceil(resetsAt / MINUTE_MS) * MINUTE_MS;
-  return `${text}, and resets ${momentInWords(minute, now, systemCalendar)}`;
+  return `${text}, and resets ${momentInWords(wholeMinute(resetsAt), now, systemCalendar)}`;
+}
+
+/** The minute in which a window is sure to have been reset. */
+export function wholeMinute(time: number): number {
+  return Math.ceil(time / MINUTE_MS) * MINUTE_MS;
 }
 
 const NEW_KEY_HELPS: readonly CauseDetail[] = ["key-disabled", "key-expired", "key-deleted", "key-quota"];

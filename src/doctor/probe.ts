@@ -28,17 +28,22 @@ export interface ProbeDeps {
   readonly keyCheck: KeyCheck;
 }
 
-/** For a command: connections of its own, closed when the work is done. */
-export async function withOwnConnections<T>(work: (deps: ProbeDeps) => Promise<T>): Promise<T> {
+/** For a command: connections of its own, closed when the work is done. @param keyCallsFile see KeyCallBudgets */
+export async function withOwnConnections<T>(
+  keyCallsFile: string,
+  work: (deps: ProbeDeps) => Promise<T>,
+): Promise<T> {
   const clock = systemClock;
   const agents = new Agents(clock);
   const { agentFor } = agents;
-  const keyCheck = new KeyCheck({ clock, agentFor, keyCalls: new KeyCallBudgets(() => clock.now()) });
+  const keyCalls = new KeyCallBudgets(() => clock.now(), keyCallsFile);
+  const keyCheck = new KeyCheck({ clock, agentFor, keyCalls });
   try {
     return await work({ clock, agentFor, keyCheck });
   } finally {
     keyCheck.stop();
     agents.close();
+    await keyCalls.saved();
   }
 }
 

@@ -333,11 +333,15 @@ export function causeOfErrorEvent(text: string): Cause | null {
   return RULES.find(({ when, statuses }) => statuses === undefined && when.test(text))?.cause ?? null;
 }
 
+/** LiteLLM 1.97 passes on a provider's error with the status and this before its text. */
+const FROM_LITELLM = /\blitellm\.\w+Error: |\b\w+Exception - /;
+
 /**
  * new-api passes on what its provider answers, also a 401 to its own key (0.13.2, 2d8e50bf). Its own errors have a type of
  * their own and end with the request's id. If the provider is a new-api too, its id is there as well, or alone.
  */
 function isFromProvider({ body, isNewApi = false, requestId }: GatewayAnswer): boolean {
+  if (FROM_LITELLM.test(body)) return true;
   if (!isNewApi || body === "") return false;
   if (!body.includes('"new_api_error"')) return true;
   if (requestId === undefined) return false;

@@ -89,7 +89,7 @@ t.test("only what the console calls unlimited is unlimited", async (t) => {
 });
 
 t.test("a window with nothing left says when it returns, and an expiry whether it has passed", async (t) => {
-  const window = { window: "5h", most: 5_000_000, used: 5_000_000, resets_at: NOW + 3_600_000 };
+  const window = { window: "5h", most: 5_000_000, used: 5_000_000, resets_at: NOW + 3_600_000 - 30_000 };
   const more = { windows: [window], expires_at: NOW - 86_400_000 };
   const shown = formatKeys({ keys: [key(more)], problems: [] }, NOW, WIDE);
   t.match(shown, ", 5h $5/$5 until 13:00, group coding ×1.5, expired 2026-11-14, ");

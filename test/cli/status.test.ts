@@ -105,8 +105,12 @@ t.test("when the gateway refuses a key, status says since when, why, and what to
   t.ok(codex.refused.since >= before && codex.refused.since <= Date.now());
   const { stdout } = await command(t, home, ["status"]);
   t.match(stdout, /^codex +key-refused /m);
+  t.ok(
+    stdout.split("\n").every((line) => line.length <= 80 || line.includes(home)),
+    "nothing but a path is wider than the screen",
+  );
   t.match(
-    stdout,
+    stdout.replaceAll("\n    ", " "),
     /codex: key not valid \(401\); key ….{4}, for \d+ s now\n {2}it says: .+\n {2}→ .*create a new one; then: keybearer tools rotate codex/,
   );
   t.notOk(stdout.includes(key));

@@ -73,7 +73,7 @@ async function newApiWithKey(t: Test) {
   const [gateway] = Object.values(config.gateways);
   if (gateway === undefined) throw new Error("there is no gateway");
   const agent = new Agent();
-  const keyCalls = new KeyCallBudgets(clock.now);
+  const keyCalls = new KeyCallBudgets(clock.now, null);
   const keyCheck = new KeyCheck({ clock, keyCalls, agentFor: () => agent });
   t.teardown(() => {
     keyCheck.stop();

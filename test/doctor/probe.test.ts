@@ -33,7 +33,7 @@ function probe(
   const made = typeof gateway === "string" ? gatewayFromUrl("main", gateway) : gateway;
   const { agentFor } = agents;
   const { clock = systemClock, worked, timeout } = more;
-  const keyCalls = new KeyCallBudgets(() => clock.now());
+  const keyCalls = new KeyCallBudgets(() => clock.now(), null);
   const keyCheck = more.keyCheck ?? new KeyCheck({ clock, keyCalls, agentFor });
   return probeKey({ clock, agentFor, keyCheck }, made, key, { worked, timeout });
 }
@@ -275,7 +275,7 @@ t.test(
     const gateway = await newApi(t, "401 Unauthorized", '{"message":"Invalid token","success":false}');
     const now = Date.UTC(2026, 10, 17, 12);
     const clock = { now: () => now, elapsed: () => 0 };
-    const keyCalls = new KeyCallBudgets(clock.now);
+    const keyCalls = new KeyCallBudgets(clock.now, null);
     const keyCheck = new KeyCheck({ clock, keyCalls, agentFor: agents.agentFor });
     // As the mirror does.
     for (let n = 0; n < 16; n += 1) keyCalls.of(gateway.origin).spend();

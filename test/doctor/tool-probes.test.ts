@@ -21,7 +21,7 @@ function depsFor(config: ReturnType<typeof configOf>, more: Partial<ToolProbeDep
     key: new Secret(`sk-key-of-${name}`),
   });
   const { agentFor } = agents;
-  const keyCalls = new KeyCallBudgets(() => systemClock.now());
+  const keyCalls = new KeyCallBudgets(() => systemClock.now(), null);
   const keyCheck = new KeyCheck({ clock: systemClock, keyCalls, agentFor });
   return { config, keyOf, agentFor, clock: systemClock, worked: new Set(), keyCheck, ...more };
 }

@@ -42,6 +42,20 @@ export function atWideTerminal(
   return startProgram(t, SCRIPT, ["-qec", line, "/dev/null"], bareEnv(home, { TZ: "UTC", ...env }), null);
 }
 
+/** Runs the built program to its end in a terminal of this width; resolves with what is on the screen. */
+export async function screenOf(
+  t: Test,
+  home: string,
+  columns: number,
+  ...args: readonly string[]
+): Promise<string> {
+  const words = [process.execPath, builtProgram(), ...args].map((word) => `'${word}'`).join(" ");
+  const line = `stty cols ${columns} rows 50; ${words}`;
+  const { stdout } = await startProgram(t, SCRIPT, ["-qec", line, "/dev/null"], bareEnv(home), "").ended;
+  // script echoes the end of its input.
+  return shown(stdout).replaceAll("^D\b\b", "").replaceAll("^D", "");
+}
+
 /** Somebody's terminal with their shell in it. */
 export interface Shell {
   /** Everything that was ever on the screen, without what only moves or colours it. */

@@ -15,7 +15,7 @@ import { startWireTap } from "../doubles/wire-tap.ts";
 const CONFIG = ".config/keybearer";
 const STATE = ".local/state/keybearer";
 const TOKEN = /\bkb_[A-Za-z0-9_-]{40,}/;
-const HIDDEN = /\(not shown\): $/;
+const HIDDEN = /\(not shown\):\s/;
 
 /** A newcomer with a home, a shell and three keys from the console of a gateway. */
 async function arrive(t: Test) {
@@ -71,28 +71,28 @@ function filesOf({ home }: Walk): Record<string, string> {
   return Object.fromEntries(texts.map(([path, text]) => [relative(home, path), text]));
 }
 
-/** Lines of more than 80 cells, beside what is typed and what is to be copied whole. */
+/** Lines of more than 80 columns, except commands, what is to be copied whole, and answers, which are drawn key by key. */
 function tooWide({ parts }: Walk): string[] {
   return Object.values(parts)
     .flatMap((text) => text.split("\n"))
-    .filter((line) => !/^\[\d+\] \$ |^ *→ |kb_|: http:|\[y\/N\]/.test(line))
+    .filter((line) => !/^\[\d+\] \$ |^ *→ |kb_|: http:|[█▪]/.test(line))
     .filter((line) => textWidth(line) > 80);
 }
 
 async function init(t: Test, walk: Walk): Promise<string> {
   const { shell, gateway, keys } = walk;
   shell.enter("keybearer init --store file");
-  await shell.says(/ends in \/v1\): $/);
+  await shell.says(/ends in \/v1\):\s/);
   shell.enter(`${gateway.origin}/v1/chat/completions`);
   await shell.says(
-    new RegExp(`endpoint path /chat/completions\\s+→ cut it off: ${gateway.origin}/v1\n.*/v1\\): $`),
+    new RegExp(`endpoint path /chat/completions\\s+→ cut it off: ${gateway.origin}/v1\n.*/v1\\):\\s`),
   );
   shell.enter(`${gateway.origin}/v1`);
-  await shell.says(/name of the first tool.*: $/);
+  await shell.says(/name of the first tool.*:\s/);
   shell.enter("codex");
   await shell.says(HIDDEN);
   shell.enter(keys.mistyped.text);
-  await shell.says(/incomplete key: [\s\S]*→ copy the key whole[\s\S]*\[k\]: $/);
+  await shell.says(/incomplete key: [\s\S]*→ copy the key whole[\s\S]*\[k\]:\s/);
   const running = processes();
   t.match(Object.values(running).join("\n"), /cli\/main\.js init/, "it waits");
   t.strictSame(scan(running, secretsOf(walk)), [], "what was typed is in nobody's arguments");
@@ -241,11 +241,15 @@ async function takeAway(t: Test, walk: Walk, say: () => Promise<unknown>): Promi
   t.match(await refused(), /keybearer tools enable codex/, "and the person reads in their tool what to type");
   for (const [answer, code, words] of [
     ["no", 1, /not removed; nothing changed\n$/],
-    ["yes", 0, /codex is removed from [\s\S]*its key stays in [\s\S]*delete it/],
+    ["yes", 0, /its key stays in [\s\S]*delete it/],
   ] as const) {
     shell.enter("keybearer tools remove codex");
     await shell.says(/remove codex from .*\? \[y\/N\]/);
     shell.enter(answer);
+    if (answer === "yes") {
+      await shell.says(/codex is removed from [\s\S]*delete its key from [\s\S]*\[y\/N\]/);
+      shell.enter("");
+    }
     t.match(await shell.done(), { code, text: words });
   }
   t.match(await refused(), /token/, "its token is dead");

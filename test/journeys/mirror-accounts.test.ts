@@ -49,7 +49,7 @@ for (const name of CONSOLES) {
     t.match(records, { matched: 1, missing: 0, pending: 0 });
     t.match(
       blind.find((one) => one.startsWith("other:")),
-      "other: its key belongs to no account logged in here → keybearer mirror login main --account",
+      "other: no account logged in here lists its key. a deleted key → keybearer tools rotate <tool>; one of another account → keybearer mirror login main --account",
     );
     t.notOk(blind.some((one) => one.startsWith("codex")));
   });

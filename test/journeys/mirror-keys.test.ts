@@ -25,20 +25,18 @@ for (const name of ["sub2api", "new-api v1.0.0-rc.25", "one-api"] as const)
     },
   );
 
-t.test("with nothing but the tools' keys, a quota that was not asked for is unknown", async (t) => {
+t.test("with nothing but the tools' keys, a quota is as old as the call that asked for it", async (t) => {
   const clock = heldClock();
   const double = await startNewApi(t, { now: clock.now, keyOnly: true });
   const journey = await startBeside(t, double, clock);
   await journey.idle();
-  const [first] = (await journey.keys()).keys;
-  t.match(first, {
-    key: fingerprint(journey.codex.key),
-    state: "unknown",
-    quota: null,
-    unlimited: false,
-    as_of: null,
-  });
+  const asked = clock.now();
+  const key = fingerprint(journey.codex.key);
+  t.match((await journey.keys()).keys, [{ key, state: "active", unlimited: true, as_of: asked }]);
   clock.pass(2 * MINUTE);
   await journey.sync();
-  t.match((await journey.keys()).keys, [{ state: "active", unlimited: true, as_of: clock.now() }]);
+  t.match((await journey.keys()).keys, [{ as_of: asked }], "it is not asked in every sync");
+  clock.pass(60 * MINUTE);
+  await journey.sync();
+  t.match((await journey.keys()).keys, [{ as_of: clock.now() }]);
 });

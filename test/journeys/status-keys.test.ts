@@ -130,3 +130,28 @@ t.test(
     t.match(await never.status(), { refused: { detail: null }, next: /copy it whole/ });
   },
 );
+
+t.test("a group without accounts is no wrong model name, and neither is an empty account", async (t) => {
+  const { sandbox, keyId, chat, recorded, findings } = await start(t);
+  // sub2api 0.1.135
+  const noAccounts = {
+    type: "error",
+    error: { type: "api_error", message: "No available accounts: no available accounts" },
+  };
+  sandbox.order(keyId, { kind: "refuse", status: 503, body: noAccounts }, 1);
+  t.equal((await chat("claude-sonnet-4-5")).status, 503);
+  const noBalance = { code: "INSUFFICIENT_BALANCE", message: "Insufficient account balance" };
+  sandbox.order(keyId, { kind: "refuse", status: 403, body: noBalance }, 1);
+  t.equal((await chat("claude-opus-4-5")).status, 403);
+  await until("both are settled", () => recorded().length === 2);
+  const found = (await findings()).filter(({ about }) => about === "tool codex");
+  t.strictSame(
+    found.map(({ id }) => id),
+    ["key", "group"],
+  );
+  t.match(found[1], {
+    level: "warning",
+    what: /the gateway had no account for model claude-sonnet-4-5 in the key's group$/,
+    next: /^try again later; if it stays so, choose another group/,
+  });
+});

@@ -45,7 +45,7 @@ tools: { codex: {} }
   if (gateway === undefined) throw new Error("main has no console");
   const vault = new Vault(join(state, "consoles.json"), clock);
   await vault.load();
-  const keyCalls = new KeyCallBudgets(() => clock.now());
+  const keyCalls = new KeyCallBudgets(() => clock.now(), null);
   const [login] = gateway.console.logins;
   if (accessToken && login !== undefined)
     await new ConsoleAccount(gateway, login, { snapshot: () => snapshot, vault, keyCalls }).store({

@@ -1,7 +1,7 @@
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
 import type { FaultKind } from "../../src/mirror/consoles/console.ts";
-import { KeyCallBudget } from "../../src/mirror/consoles/key-calls.ts";
+import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { NewApiByKeys } from "../../src/mirror/consoles/new-api-keys.ts";
 import {
   type AnsweringConsole,
@@ -82,11 +82,15 @@ async function siteOf(t: Test, site: Site): Promise<AnsweringConsole> {
   return console;
 }
 
-function adapterOf(console: AnsweringConsole, count: number) {
+function budgetOf({ deps }: AnsweringConsole) {
+  return new KeyCallBudgets(deps.now, null).of("https://gateway.example.com");
+}
+
+function adapterOf(console: AnsweringConsole, count: number, keyCalls = budgetOf(console)) {
   const keys = Array.from({ length: count }, (_, n) => held(n));
   return new NewApiByKeys({
     ...console.deps,
-    keyCalls: new KeyCallBudget(console.deps.now),
+    keyCalls,
     keys: () => keys,
   });
 }
@@ -121,10 +125,11 @@ t.test("the budget holds over walks, restarts and many keys, and every key has i
   const rows = new Map(Array.from({ length: 7 }, (_, n) => [`000${n}`, [row(NOON - n)]]));
   const console = await siteOf(t, { rows });
   let cursor: string | null = null;
-  let adapter = adapterOf(console, 7);
+  const keyCalls = budgetOf(console);
+  let adapter = adapterOf(console, 7, keyCalls);
   for (let round = 0; round < 24; round += 1) {
-    // A restart every third time: what was spent is known from the cursor alone.
-    if (round % 3 === 0) adapter = adapterOf(console, 7);
+    // A restart every third time.
+    if (round % 3 === 0) adapter = adapterOf(console, 7, keyCalls);
     t.equal((await adapter.keys()).length, 7);
     try {
       for await (const page of adapter.walk(cursor, SINCE)) cursor = page.cursor;
@@ -142,16 +147,17 @@ t.test("the budget holds over walks, restarts and many keys, and every key has i
 t.test("no more than 16 questions go in 20 minutes", async (t) => {
   const rows = new Map(Array.from({ length: 30 }, (_, n) => [String(n).padStart(4, "0"), [row(NOON - n)]]));
   const console = await siteOf(t, { rows });
-  const adapter = adapterOf(console, 30);
+  const keyCalls = budgetOf(console);
+  const adapter = adapterOf(console, 30, keyCalls);
   const first = await walked(adapter, null, SINCE);
   t.equal(first.length, 16);
   t.equal(adapter.skippedKeys?.().length, 14, "the others were not read");
   const usedUp = { kind: "rate-limited", message: /20 questions about keys/, retryAfter: 1200 };
   await t.rejects(walked(adapter, first.at(-1)?.cursor ?? null, SINCE), usedUp, "nothing read is no sync");
-  const restarted = walked(adapterOf(console, 30), first.at(-1)?.cursor ?? null, SINCE);
+  const restarted = walked(adapterOf(console, 30, keyCalls), first.at(-1)?.cursor ?? null, SINCE);
   await t.rejects(restarted, usedUp, "after a restart too");
   console.time += 20 * MINUTE;
-  const second = await walked(adapterOf(console, 30), first.at(-1)?.cursor ?? null, SINCE);
+  const second = await walked(adapterOf(console, 30, keyCalls), first.at(-1)?.cursor ?? null, SINCE);
   t.equal(second.length, 16);
   t.equal(new Set(tails(console)).size, 30, "those who waited came first");
 });
@@ -244,38 +250,42 @@ t.test("an empty 429 is a rate limit, and the pages before it stay", async (t) =
   await t.rejects(walk.next(), { kind: "rate-limited", message: /too often/ });
 });
 
-t.test("keys are listed without a call, and with facts once the budget allows", async (t) => {
-  const console = await siteOf(t, { rows: new Map([["0000", []]]) });
-  const adapter = adapterOf(console, 2);
-  t.match(await adapter.keys(), [
-    { ref: "key:…0000", state: "unknown" },
-    { ref: "key:…0001", state: "unknown" },
-  ]);
-  t.equal(console.calls.length, 0, "what was spent before is not known yet");
-  await walked(adapter, null, SINCE);
-  const listed = await adapter.keys();
-  t.match(listed, [
-    {
-      ref: "key:…0000",
-      name: "key 0000",
-      // v0.13.2 does not say whether it is disabled.
-      state: "unknown",
-      quota: 2_000_000,
-      quota_used: 500_000,
-      expires_at: null,
-      shown: { how: "whole" },
-    },
-    { ref: "key:…0001", state: "deleted" },
-  ]);
-  const asked = console.calls.length;
-  t.same(await adapter.keys(), listed);
-  t.equal(console.calls.length, asked, "they are not asked for again at once");
-  t.same(await adapter.account(), { balance: null, console_version: "v0.13.2" });
-});
+t.test(
+  "keys are listed with facts where the budget allows, and without a call where it does not",
+  async (t) => {
+    const console = await siteOf(t, { rows: new Map([["0000", []]]) });
+    const usedUp = budgetOf(console);
+    while (usedUp.take());
+    t.match(await adapterOf(console, 2, usedUp).keys(), [
+      { ref: "key:…0000", state: "unknown", quota: null, unlimited: false, as_of: null },
+      { ref: "key:…0001", state: "unknown", quota: null, unlimited: false, as_of: null },
+    ]);
+    t.equal(console.calls.length, 0);
+    const adapter = adapterOf(console, 2);
+    const listed = await adapter.keys();
+    t.match(listed, [
+      {
+        ref: "key:…0000",
+        name: "key 0000",
+        // v0.13.2 does not say whether it is disabled.
+        state: "unknown",
+        quota: 2_000_000,
+        quota_used: 500_000,
+        expires_at: null,
+        shown: { how: "whole" },
+      },
+      { ref: "key:…0001", state: "deleted" },
+    ]);
+    const asked = console.calls.length;
+    t.same(await adapter.keys(), listed);
+    t.equal(console.calls.length, asked, "they are not asked for again at once");
+    t.same(await adapter.account(), { balance: null, console_version: "v0.13.2" });
+  },
+);
 
 t.test("one key of two tools is asked about once", async (t) => {
   const console = await siteOf(t, { rows: new Map([["0000", [row(NOON - 1)]]]) });
-  const keyCalls = new KeyCallBudget(console.deps.now);
+  const keyCalls = budgetOf(console);
   const adapter = new NewApiByKeys({ ...console.deps, keyCalls, keys: () => [held(0), held(0)] });
   t.equal((await walked(adapter, null, SINCE)).length, 1);
   t.equal((await adapter.keys()).length, 1);

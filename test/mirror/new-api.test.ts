@@ -524,7 +524,7 @@ t.test("keys are listed whole or by their ends, with what became of them", async
     key(5, { remain_quota: 0 }),
     key(6, { remain_quota: 0, unlimited_quota: true }),
     key(7, { status: 2, remain_quota: 0 }),
-    key(8, { key: "**********", status: 9 }),
+    key(8, { key: "**********", status: 9, accessed_time: NOON - 9000 }),
     ...Array.from({ length: 100 }, (_, n) => key(100 + n)),
   ];
   const console = await siteOf(t, {
@@ -565,6 +565,7 @@ t.test("keys are listed whole or by their ends, with what became of them", async
   t.match(unlimited, { state: "active", quota: null });
   t.match(disabled, { state: "disabled" });
   t.match(hidden, { state: "unknown", shown: { how: "hidden" } });
+  t.equal(hidden?.last_used_at, null, "it was never used since it was created");
 });
 
 t.test("keys are listed even if the groups cannot be read", async (t) => {

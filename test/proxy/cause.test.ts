@@ -181,6 +181,23 @@ const rows: [string, number, string, CauseName][] = [
   ["one-api key quota", 403, openai("令牌额度不足", "pre_consume_token_quota_failed"), "balance-or-quota"],
   ["one-api saturated", 429, openai("当前分组上游负载已饱和，请稍后再试"), "rate-limit"],
   // LiteLLM
+  [
+    "litellm, its provider does not know the operator's key",
+    401,
+    openai(
+      "litellm.AuthenticationError: AuthenticationError: OpenAIException - Incorrect API key provided: x",
+    ),
+    "unknown",
+  ],
+  [
+    "litellm, the operator has not paid its provider",
+    429,
+    openai(
+      "litellm.RateLimitError: RateLimitError: OpenAIException - You exceeded your current quota",
+      "insufficient_quota",
+    ),
+    "unknown",
+  ],
   ["litellm none", 401, openai("Authentication Error, No api key passed in."), "incomplete-key"],
   ["litellm malformed", 401, openai("Authentication Error, Malformed API Key passed in."), "incomplete-key"],
   [

@@ -32,7 +32,7 @@ async function tried(
   const { config, problems } = await loadConfig(context.paths.config, { home, strict: true });
   if (config === null || manager === null) throw new Error(JSON.stringify(problems));
   const { spec } = await specFor(context, config, manager, { kind: "none" });
-  const found = await checkSources(context, manager, { config, spec, running: false });
+  const found = await checkSources(context, manager, config, spec, false);
   t.notMatch(JSON.stringify(found), CANARY, "no key is shown");
   return found;
 }
@@ -125,11 +125,12 @@ t.test("a service has its manager's variables, the unit's PATH, and none that th
     "HOME=/home/me\nPATH=/manager/bin\nNODE_OPTIONS=--inspect\nNODE_EXTRA_CA_CERTS=/ca.pem\nODD=$'a b\\'c\\n\\x41'\nEMPTY=\n",
   );
   const shell = { HOME: "/elsewhere", SECRET: "no", USER: "me", SSH_AUTH_SOCK: "/agent" };
-  const around = { given, shell, unset: ["NODE_OPTIONS"] };
+  const seen = (kind: "systemd" | "launchd") =>
+    serviceEnvironment(spec, kind, given, ["NODE_OPTIONS"], shell);
   const same = { PATH: "/unit/bin", KEYBEARER_HOME: "/k", HOME: "/home/me" };
   const both = { ...same, NODE_EXTRA_CA_CERTS: "/ca.pem", ODD: "a b'c\nA", EMPTY: "" };
-  t.same(serviceEnvironment(spec, "systemd", around), both, "systemd gives what it lists");
-  t.same(serviceEnvironment(spec, "launchd", around), { ...both, USER: "me", SSH_AUTH_SOCK: "/agent" });
+  t.same(seen("systemd"), both, "systemd gives what it lists");
+  t.same(seen("launchd"), { ...both, USER: "me", SSH_AUTH_SOCK: "/agent" });
 });
 
 t.test("what a started service could not read is reported with what helps", async (t) => {

@@ -71,7 +71,8 @@ async function gatewaysAndTools(
   const tools = Object.values(config.tools);
   const enabled = tools.filter((tool) => tool.enabled);
   const probes =
-    (isOurDaemon ? await askProbes(paths) : null) ?? (await probeHere(config, enabled, keys, history.worked));
+    (isOurDaemon ? await askProbes(paths) : null) ??
+    (await probeHere(config, enabled, keys, history.worked, paths.keyCalls));
   // The daemon remembers what its probes found. It is asked again, so that doctor and status say the same.
   const after = isOurDaemon ? await askStatus(paths) : null;
   const findings = Object.values(config.gateways)
@@ -80,7 +81,16 @@ async function gatewaysAndTools(
   for (const tool of tools) {
     const probe = probes.find((each) => each.tool === tool.name);
     const known = after?.ok ? after.value.tools.find((each) => each.name === tool.name) : undefined;
-    findings.push(...toolFindings(tool, { config, probe, known, uses: history.uses, now }));
+    findings.push(
+      ...toolFindings(tool, {
+        config,
+        probe,
+        known,
+        uses: history.uses,
+        lastFailures: history.lastFailures,
+        now,
+      }),
+    );
   }
   for (const { name, message } of keys.warnings())
     findings.push({ id: "key", level: "warning", about: `tool ${name}`, what: message, next: null });
@@ -105,9 +115,10 @@ function probeHere(
   tools: readonly Tool[],
   keys: KeysHere,
   worked: ReadonlySet<string>,
+  keyCallsFile: string,
 ): Promise<readonly ToolProbe[]> {
   const { keyOf } = keys;
-  return withOwnConnections((deps) =>
+  return withOwnConnections(keyCallsFile, (deps) =>
     probeTools(tools, { ...deps, config, keyOf, worked, totalTimeout: 15_000 }),
   );
 }

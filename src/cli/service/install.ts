@@ -110,7 +110,7 @@ async function performInstall(
   const faults = prepareFolders(paths);
   if (faults.length > 0) return fail(faults.join("\n"), EXIT.badConfig);
   const running = before.active === "running";
-  const sources = await checkSources(context, manager, { config, spec, running });
+  const sources = await checkSources(context, manager, config, spec, running);
   notice(...sources.notes.map(sourceLine));
   if (sources.none && !yes && !(await confirmWithoutKeys())) return;
   const plan = await manager.planInstall(spec);

@@ -30,11 +30,9 @@ export interface SourceCheck {
 export async function checkSources(
   { paths, env }: ServiceContext,
   manager: ServiceManager,
-  {
-    config,
-    spec,
-    running,
-  }: { readonly config: Config; readonly spec: ServiceSpec; readonly running: boolean },
+  config: Config,
+  spec: ServiceSpec,
+  running: boolean,
 ): Promise<SourceCheck> {
   const tools = usedTools(config);
   const consoleVariables = consoleVariablesOf(config);
@@ -42,7 +40,7 @@ export async function checkSources(
   names.push(...consoleVariables.map(({ name }) => name));
   const given = await manager.environment(names);
   const unset = manager.kind === "systemd" ? manager.unsetVariables() : [];
-  const seen = serviceEnvironment(spec, manager.kind, { given, shell: env, unset });
+  const seen = serviceEnvironment(spec, manager.kind, given, unset, env);
   const runsCommands = !running && tools.some(({ key }) => key.kind === "command");
   const as = runsCommands && manager.kind === "systemd" ? await restricted(manager, spec, env) : undefined;
   const keys = await readKeysHere({ config, paths, env: seen, running, as });
@@ -52,16 +50,16 @@ export async function checkSources(
       .filter(({ key }) => !running || (key.kind !== "command" && key.kind !== "keychain"))
       .flatMap((tool) => noteOn(tool, keys.keyOf(tool), about) ?? []);
     const missing = notes.filter((note) => note.missing).length;
-    for (const { gateway, name } of consoleVariables)
-      if ((seen[name] ?? "") === "") {
-        const why = missingVariable(name, env);
+    for (const { gateway, name } of consoleVariables) {
+      const whose = `the console of ${gateway}`;
+      if (!seen[name])
         notes.push({
-          whose: `the console of ${gateway}`,
-          what: why,
+          whose,
+          what: missingVariable(name, env),
           next: "keybearer mirror login",
           missing: true,
         });
-      }
+    }
     return { notes, none: tools.length > 0 && missing === tools.length };
   } finally {
     keys.close();
@@ -98,19 +96,13 @@ async function restricted(
 /** What launchd gives every agent. systemd lists all that it gives. */
 const LOGIN_VARIABLES = ["HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "SSH_AUTH_SOCK", "SECURITYSESSIONID"];
 
-/** The variables that the service will see. `unset`: those that the unit removes. */
+/** The variables that the service will see. `given`: what the manager gives it. `unset`: what the unit removes. */
 export function serviceEnvironment(
   spec: ServiceSpec,
   kind: ServiceManager["kind"],
-  {
-    given,
-    shell,
-    unset,
-  }: {
-    readonly given: Readonly<Record<string, string>>;
-    readonly shell: NodeJS.ProcessEnv;
-    readonly unset: readonly string[];
-  },
+  given: Readonly<Record<string, string>>,
+  unset: readonly string[],
+  shell: NodeJS.ProcessEnv,
 ): Record<string, string> {
   const seen: Record<string, string> = {};
   if (kind === "launchd")

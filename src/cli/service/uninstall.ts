@@ -160,7 +160,7 @@ const HEX = "[0-9a-f]{24}";
 const LOCK = new RegExp(`^\\.config\\.yaml\\.lock(?:\\.${HEX}\\.tmp)?$`);
 const CONFIG = new RegExp(`^(?:config\\.yaml|\\.config\\.yaml\\.${HEX}\\.tmp)$`);
 const FACTS = new RegExp(
-  `^(?:(?:trust|log-end|consoles)\\.json(?:\\.tmp|\\.broken-[\\dTZ-]+)?|\\.(?:trust|log-end|consoles)\\.json\\.${HEX}\\.tmp)$`,
+  `^(?:(?:trust|log-end|consoles|key-calls)\\.json(?:\\.tmp|\\.broken-[\\dTZ-]+)?|\\.(?:trust|log-end|consoles|key-calls)\\.json\\.${HEX}\\.tmp)$`,
 );
 const DAYS = /^\d{4}-\d\d-\d\d\.jsonl(?:\.gz)?(?:\.tmp)?$/;
 const DATABASES = /^(?:index|mirror)\.db(?:\.damaged-[\dTZ]+)?(?:-wal|-shm|-journal)?$/;

@@ -1,5 +1,6 @@
 import type { Gateway } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
+import { findPaths } from "../../core/paths.ts";
 import { keyFault, Secret } from "../../core/secret.ts";
 import { NO_MODELS } from "../../doctor/key-messages.ts";
 import { probeKey, withOwnConnections } from "../../doctor/probe.ts";
@@ -56,7 +57,7 @@ export async function tried(
 ): Promise<NewKey | "again" | "address" | null> {
   if (!probe) return { key, models: null };
   notice(`asking ${gateway.baseUrl} for its models with key ${key.fingerprint} …`);
-  const answer = await withOwnConnections((deps) => probeKey(deps, gateway, key));
+  const answer = await withOwnConnections(findPaths().keyCalls, (deps) => probeKey(deps, gateway, key));
   if (answer.ok) {
     const { length } = answer.models;
     notice(

@@ -9,7 +9,7 @@ const CONTROL_CHARS = /(?![\t\n])[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu;
  */
 export function escapeControlChars(): void {
   options.vnode = (vnode: { props: unknown }) => {
-    // A text is a node of its own, whose props are the text.
+    // A text is a separate node, whose props are the text.
     if (typeof vnode.props === "string") vnode.props = escaped(vnode.props);
     else escapeLabels(vnode.props);
   };

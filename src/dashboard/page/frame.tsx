@@ -18,7 +18,7 @@ export interface Frame {
 export interface PageProps {
   readonly state: LiveState;
   readonly query: URLSearchParams;
-  /** replace: no entry of its own in the history. */
+  /** replace: adds no entry to the history. */
   readonly setQuery: (query: URLSearchParams, how?: "push" | "replace") => void;
 }
 

@@ -36,7 +36,7 @@ const NEXT: Readonly<Record<RefusalCode, MessageId | null>> = {
   "shutting-down": null,
 };
 
-/** What `keybearer tools lift` is told to lift, in an amount to begin with. */
+/** The limit and a first amount for `keybearer tools lift`. */
 const LIFT: Readonly<Partial<Record<string, string>>> = {
   "rate-limited": "--requests 50",
   "tokens-limited": "--tokens 200k",

@@ -3,7 +3,7 @@ import type { DaySums, Now } from "../api.ts";
 
 /** One tool's day. */
 export interface ToolDay {
-  /** null: callers that nobody recognised. */
+  /** null: unknown callers. */
   readonly name: string | null;
   /** null: it is in config.yaml no more, or never was. */
   readonly status: ToolStatus | null;

@@ -11,7 +11,7 @@ export interface Answer<T> {
   again(): void;
 }
 
-/** Asks when it is shown, whenever one of `on` changes, and after a gap in what is told; what is asked in vain is given up. */
+/** Fetches when it is shown, when one of `on` changes, and after a gap in the event stream. Aborts what is no longer needed. */
 export function useAnswer<T>(
   ask: (signal: AbortSignal) => Promise<T>,
   on: readonly (string | number | boolean | null)[],

@@ -17,7 +17,6 @@ import {
   fieldAt,
   flagAt,
   type JsonObject,
-  listAt,
   objectAt,
   parseObject,
   wholeAt,
@@ -39,6 +38,8 @@ interface NewApiByKeysDeps extends AdapterDeps {
 
 /** The console lists at most this many rows per key. */
 const MAX_ROWS = 1000;
+/** Facts are read for so many keys in a sync: they must not use up the calls that rows need, also after each restart. */
+const MAX_FACTS = 3;
 /** Facts about a key are asked for again after this. */
 const FACTS_AGE_MS = 3600_000;
 /** Allowed difference between our clock and the console's. */
@@ -82,7 +83,7 @@ export class NewApiByKeys implements ConsoleAdapter {
     const due = held
       .filter((one) => now() - askedAt(one) >= FACTS_AGE_MS)
       .toSorted((a, b) => askedAt(a) - askedAt(b))
-      .slice(0, Math.max(0, this.#budget.left() - held.length));
+      .slice(0, Math.max(0, Math.min(MAX_FACTS, this.#budget.left() - held.length)));
     if (due.length > 0) {
       const site = await this.#readStatus();
       for (const one of due) {
@@ -96,7 +97,6 @@ export class NewApiByKeys implements ConsoleAdapter {
   async *walk(cursor: string | null, since: number): AsyncGenerator<Page> {
     const { now } = this.#deps;
     const stored = readCursor(cursor);
-    this.#budget.restore(stored.calls);
     const { quotaPerUnit, time } = await this.#readStatus();
     const ahead = time === null ? 0 : time - now();
     const held = this.#distinctKeys();
@@ -108,7 +108,7 @@ export class NewApiByKeys implements ConsoleAdapter {
     if (left === 0) throw usedUpFault(this.#budget.wait());
     // The cursor has the keys in the order in which they were last read. Those no longer held are dropped.
     const fingerprints = held.map(({ fingerprint }) => fingerprint);
-    const reads = new Map([...stored.reads].filter(([fingerprint]) => fingerprints.includes(fingerprint)));
+    const reads = new Map([...stored].filter(([fingerprint]) => fingerprints.includes(fingerprint)));
     const order = [...reads.keys()];
     const sorted = held.toSorted((a, b) => order.indexOf(a.fingerprint) - order.indexOf(b.fingerprint));
     this.#skipped = sorted.slice(left).map(({ fingerprint: key }) => ({
@@ -144,7 +144,7 @@ export class NewApiByKeys implements ConsoleAdapter {
       }
       done += rows.length;
       const keys = Object.fromEntries(reads);
-      yield { rows, cursor: JSON.stringify({ calls: this.#budget.times(), keys }), done, total: null, gap };
+      yield { rows, cursor: JSON.stringify({ keys }), done, total: null, gap };
     }
     if (accepted === 0) {
       throw new ConsoleFault("login-needed", "accepts no key that is held here; give it an access token");
@@ -293,13 +293,12 @@ function emptyUntil({ accepted }: KeyRead, since: number): number {
   return accepted === null ? since : Math.max(since, accepted - MAX_SKEW_MS);
 }
 
-function readCursor(text: string | null) {
+function readCursor(text: string | null): Map<string, KeyRead> {
   const cursor = parseObject(text ?? "") ?? {};
   const reads = new Map<string, KeyRead>();
   for (const [fingerprint, value] of Object.entries(objectAt(cursor, "keys") ?? {})) {
     const read = asObject(value) ?? {};
     reads.set(fingerprint, { newest: countAt(read, "newest"), accepted: countAt(read, "accepted") });
   }
-  const calls = (listAt(cursor, "calls") ?? []).filter((time) => typeof time === "number");
-  return { calls, reads };
+  return reads;
 }

@@ -228,7 +228,9 @@ export function readKey(raw: JsonObject, quotaPerUnit: number, now: number) {
   const isUnlimited = flagAt(raw, "unlimited_quota") === true;
   // -1: never expires.
   const expires = (wholeAt(raw, "expired_time") ?? -1) * 1000;
-  const lastUsed = (countAt(raw, "accessed_time") ?? 0) * 1000;
+  // A key that was never used has the time at which it was created.
+  const accessed = countAt(raw, "accessed_time") ?? 0;
+  const isUsed = accessed > (countAt(raw, "created_time") ?? 0);
   return {
     name: cleanAt(raw, "name") ?? "",
     shown: readShownKey(textAt(raw, "key") ?? ""),
@@ -238,7 +240,7 @@ export function readKey(raw: JsonObject, quotaPerUnit: number, now: number) {
     quota_used: used === null ? null : microdollarsOf(used, quotaPerUnit),
     windows: [],
     expires_at: expires > 0 ? expires : null,
-    last_used_at: lastUsed > 0 ? lastUsed : null,
+    last_used_at: isUsed ? accessed * 1000 : null,
   };
 }
 

@@ -227,6 +227,7 @@ function readKey(item: JsonObject, rates: JsonObject): ConsoleKey | null {
   const groupId = wholeAt(item, "group_id");
   const ownRate = groupId === null ? null : numberAt(rates, String(groupId));
   const quota = moneyAt(item, "quota");
+  const hasQuota = quota !== null && quota > 0;
   const windows = ["5h", "1d", "7d"].map((window) => readWindow(item, window));
   return {
     ref: `id:${id}`,
@@ -236,10 +237,11 @@ function readKey(item: JsonObject, rates: JsonObject): ConsoleKey | null {
     multiplier: ownRate ?? numberAt(group, "rate_multiplier"),
     ...(textAt(group, "subscription_type") === "subscription" ? { subscription: true } : {}),
     state: readKeyState(textAt(item, "status")),
-    quota: quota !== null && quota > 0 ? quota : null,
+    quota: hasQuota ? quota : null,
     // Versions without quotas have no such field.
     unlimited: quota === 0,
-    quota_used: moneyAt(item, "quota_used"),
+    // Without a quota it stays 0, whatever was used (0.1.135).
+    quota_used: hasQuota ? moneyAt(item, "quota_used") : null,
     windows: windows.filter((window) => window !== null),
     expires_at: timeAt(item, "expires_at"),
     last_used_at: timeAt(item, "last_used_at"),

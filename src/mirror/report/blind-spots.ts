@@ -60,7 +60,7 @@ function keyGap({ from, to, why }: ConsoleGap, tools: string, gateway: string): 
 
 function unreadKey({ until, why }: UnreadKey, tools: string, gateway: string): string {
   if (why === "no-account")
-    return `${tools}: its key belongs to no account logged in here → keybearer mirror login ${gateway} --account <name>`;
+    return `${tools}: no account logged in here lists its key. a deleted key → keybearer tools rotate <tool>; one of another account → keybearer mirror login ${gateway} --account <name>`;
   const since = until === null ? "was never read" : `was last read ${localTime(until)}`;
   return `${tools}: its key ${since}, the console allows 20 questions about keys in 20 minutes`;
 }

@@ -172,7 +172,7 @@ interface ProblemLinesProps {
   readonly problems: readonly Problem[];
 }
 
-/** Each problem of config.yaml as `keybearer check` tells it: where, what, the line with a caret, what to write instead. */
+/** Each problem of config.yaml as `keybearer check` prints it: place, message, the line with a caret, and the hint. */
 function ProblemLines({ file, problems }: ProblemLinesProps) {
   return (
     <ul class="problems">

@@ -1,6 +1,6 @@
 /** One name's values, one for each bin. */
 export interface Line {
-  /** null: it has none, such as requests of nobody who was recognised. */
+  /** null: it has none, such as the requests of unknown callers. */
   readonly name: string | null;
   readonly values: readonly number[];
 }
@@ -14,7 +14,7 @@ export interface Layer extends Line {
   readonly folded: readonly Line[];
 }
 
-/** More colours than this are not told apart, by nobody. */
+/** People cannot distinguish more colors than this. */
 export const MOST_COLOURS = 8;
 /** The colour of what was folded together. */
 export const OTHER_COLOUR = MOST_COLOURS;
@@ -22,7 +22,7 @@ export const OTHER_COLOUR = MOST_COLOURS;
 /** Which name has which colour. It goes on having it while filters and periods change, for as long as there is room. */
 export type Colours = ReadonlyMap<string | null, number>;
 
-/** The largest first, at the bottom; beyond so many, all the rest in one. */
+/** The largest is first, at the bottom. What does not fit is summed up in one. */
 export function layersOf(lines: readonly Line[], colours: Colours): Layer[] {
   const sized = lines
     .map((line) => ({ line, total: sum(line.values) }))
@@ -75,7 +75,7 @@ export function raised(layers: readonly Line[], least: number): Line[] {
   }));
 }
 
-/** For each layer the height of its top: what lies below it is in it. */
+/** For each layer the height of its top, with all layers below it. */
 export function tops(layers: readonly Line[]): number[][] {
   const below: number[] = [];
   return layers.map(({ values }) =>
@@ -87,7 +87,7 @@ export function tops(layers: readonly Line[]): number[][] {
   );
 }
 
-/** The layer that a point of a bar lies in; null: above all of them. */
+/** The layer at a height of a bar; null: above all of them. */
 export function layerAt(heights: readonly (readonly number[])[], bin: number, value: number): number | null {
   const found = heights.findIndex((layer, at) => {
     const below = at === 0 ? 0 : (heights[at - 1]?.[bin] ?? 0);

@@ -113,7 +113,7 @@ interface CurrentProps {
   readonly chart: ChartProps;
 }
 
-/** The bar that the keyboard stands on, in words. */
+/** Describes the bar that is selected with the keyboard. */
 function CurrentBar({ id, bar, chart }: CurrentProps) {
   const { count, layers, chosen, title, amount, nameOf } = chart;
   const parts = layers.filter(({ values }) => (values[bar] ?? 0) > 0);
@@ -161,7 +161,7 @@ function Band({ kind, bar, count, place }: BandProps) {
   );
 }
 
-/** Draws anew when what is shown, the theme or the width changes. */
+/** Draws again when the data, the theme or the width changes. */
 function useDrawn(canvas: { readonly current: HTMLDivElement | null }, props: ChartProps): Place | null {
   const { layers, count, tick, amount, least = 0, paint = paintOf } = props;
   const theme = useTheme();
@@ -190,7 +190,7 @@ function useDrawn(canvas: { readonly current: HTMLDivElement | null }, props: Ch
       });
     const drawing = { width, height: element.clientHeight, count, layers, tick, amount, paint, onReady };
     const bars = Array.from({ length: count }, (_, at) => at);
-    // What lies on top is drawn first: each bar then covers all of those above but their ends.
+    // The top layer is drawn first. Each following bar covers it except for its end.
     const plot = new uPlot(chartOptions(drawing), [bars, ...heights.toReversed()], element);
     return () => plot.destroy();
   }, [canvas, layers, count, tick, amount, least, paint, width, theme]);
@@ -211,7 +211,7 @@ interface BubbleProps {
   };
 }
 
-/** What one bar is made of, in the order in which it lies there. Only for the eye: the table says the same. */
+/** The layers of one bar, from top to bottom. Hidden from screen readers, because the table says the same. */
 function ChartBubble({ bar, count, layers, place, words }: BubbleProps) {
   const parts = layers.filter(({ values }) => (values[bar] ?? 0) > 0).toReversed();
   const middle = place.left + ((bar + 0.5) / count) * place.width;
@@ -264,7 +264,7 @@ const LABEL_PX = 58;
 const SCALE_PX = 62;
 const FONT = "12px system-ui, sans-serif";
 
-/** Bars stand side by side whatever time they stand for: months and the days of a clock change are not all as long. */
+/** Bars have equal widths, although months and the days of a clock change differ in length. */
 function chartOptions(drawing: Drawing): uPlot.Options {
   const { width, height, count, layers, tick, amount, paint, onReady } = drawing;
   const soft = colourOf("--soft");
@@ -309,7 +309,7 @@ function chartOptions(drawing: Drawing): uPlot.Options {
       {},
       ...layers.toReversed().map((layer) => ({
         fill: colourOf(paint(layer)),
-        // A gap between two parts of a bar, for those who do not tell their colours apart.
+        // A gap between two layers, for people who cannot distinguish their colors.
         stroke: ground,
         width: count > 200 ? 0 : 1,
         points: { show: false },

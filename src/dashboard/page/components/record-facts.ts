@@ -26,11 +26,11 @@ export type FactName =
 export type FactKind = "text" | "time" | "milliseconds" | "tokens" | "money" | "factor" | "yes-no";
 export type FactValue = string | number | boolean | null;
 
-/** One thing as each of the two sides tells it. */
+/** One fact as our log and the console report it. */
 export interface Fact {
   readonly name: FactName;
   readonly kind: FactKind;
-  /** null: unknown, or that side does not tell it. */
+  /** null: unknown, or not reported. */
   readonly ours: FactValue;
   readonly theirs: FactValue;
   /** The two do not agree, by the same rule as the verdict. */
@@ -96,7 +96,7 @@ export function differing({ row, record }: ComparedRow): ReadonlySet<FactName> {
     ours !== null && theirs !== null && ours !== theirs;
   if (differ(record.output_tokens, row.output_tokens)) marks.add("output");
   if (row.cache_read_tokens === null || row.cache_write_tokens === null) {
-    // This console does not tell what came from a cache: its input has it in it.
+    // This console counts cached tokens as input.
     if (differ(wholeInput(record), wholeInput(row))) marks.add("input");
     return marks;
   }

@@ -111,7 +111,7 @@ interface Seen {
   readonly height: number;
 }
 
-/** What of the list is in sight: told anew only when other rows are to be drawn for it. */
+/** The visible part of the list. It changes only when other rows must be drawn. */
 function useSeen(frame: { readonly current: HTMLDivElement | null }, rowHeight: number): Seen {
   const [seen, setSeen] = useState<Seen>({ top: 0, height: 660 });
   useEffect(() => {

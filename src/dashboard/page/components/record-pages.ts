@@ -5,16 +5,16 @@ export interface Listed {
   readonly records: readonly ShownRecord[];
   /** null: there are no more. */
   readonly next: string | null;
-  /** How many there are in all; null: nobody counts them, and there are more than these. */
+  /** How many there are in all; null: more than these, not counted. */
   readonly count: number | null;
 }
 
 export const NOTHING_LISTED: Listed = { records: [], next: null, count: 0 };
 
-/** No more than this is fetched anew at once: what lay further down comes again with its page. */
+/** At most this many are fetched again at once. The pages below follow when they are scrolled to. */
 const MOST_ANEW = 5000;
 
-/** From the top on, as far down as was listed before, so that nobody is thrown out of the place they read at. */
+/** From the top as far down as was listed before, so that the reader keeps their place. */
 export async function listAnew(
   fetchPage: (before: string | null) => Promise<RecordsPage>,
   reach: number,

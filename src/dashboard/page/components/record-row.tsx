@@ -17,7 +17,7 @@ export type ColumnName =
   | "took"
   | "cost";
 
-/** What stands in each cell, one below the other. */
+/** The lines of each cell. */
 const COLUMNS: Readonly<Record<"wide" | "tight" | "narrow", readonly (readonly ColumnName[])[]>> = {
   wide: [["time"], ["tool"], ["model"], ["end"], ["input"], ["output"], ["first-byte"], ["took"], ["cost"]],
   tight: [["time"], ["tool"], ["model"], ["end"], ["input"], ["output"], ["cost"]],
@@ -84,7 +84,7 @@ function rowOf({ record, columns, place, tabbable, open, onOpen, onKeyDown }: Ro
   );
 }
 
-/** Whole, and yet an error: looked for as those that broke off are. */
+/** A complete response that is an error. The filter treats it like a broken one. */
 function isFailed({ end, status }: ShownRecord): boolean {
   return end === "complete" && status !== null && status >= 400;
 }
@@ -113,7 +113,7 @@ function textOf(record: ShownRecord, name: ColumnName, t: Translate): string {
   }
 }
 
-/** What was refused here, or is free, such as a list of models, cost nothing; of anything else nobody knows. */
+/** A refused or free request, such as for the list of models, costs nothing. The cost of anything else is unknown. */
 function costOf({ cost_microdollars: cost, end, method, endpoint }: ShownRecord): string {
   if (cost !== null) return dollars(cost);
   return end === "refused" || isFree(method, endpoint) ? "–" : "?";
@@ -129,7 +129,7 @@ function inputOf(record: ShownRecord): number | null {
   return (input_tokens ?? 0) + (cache_read_tokens ?? 0) + (cache_write_tokens ?? 0);
 }
 
-/** complete is what everybody expects; anything else is told with its status or its code. */
+/** `complete` is expected and not shown. Anything else is shown with its status or code. */
 export function endInWords({ end, status, refusal }: ShownRecord, t: Translate): string {
   if (end === null) return t("records.end.running");
   if (end === "refused") return refusal ?? t("records.end.refused");

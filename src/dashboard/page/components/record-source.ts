@@ -15,7 +15,7 @@ export interface RecordSource extends Listed {
   readonly again: () => void;
 }
 
-/** The records of a question, page by page, and those that come while it is looked at. */
+/** The records of a query, page by page, and new ones while the page is open. */
 export function useRecords(query: string, belongs: (record: ShownRecord) => boolean): RecordSource {
   const { live } = useFrame();
   const [listed, setListed] = useState<Listed>(NOTHING_LISTED);
@@ -24,7 +24,7 @@ export function useRecords(query: string, belongs: (record: ShownRecord) => bool
   // Of which question, and how many rows.
   const answered = useRef({ query: "", rows: 0 });
   answered.current.rows = listed.records.length;
-  // What comes by itself while the list is fetched anew: the answer may be older.
+  // Records that arrive while the list is fetched again. The response may be older.
   const came = useRef<ShownRecord[]>([]);
 
   useEffect(() => {
@@ -70,7 +70,7 @@ export function useRecords(query: string, belongs: (record: ShownRecord) => bool
 
 type FetchPage = (before: string | null) => Promise<RecordsPage>;
 
-/** One question at a time, for one page or for several. What `work` answers takes them up, unless nobody waits any more. */
+/** One request at a time. Its result is dropped if the query changed meanwhile. */
 function useAsking(query: string) {
   const { client, live, t } = useFrame();
   const [busy, setBusy] = useState(true);

@@ -1,4 +1,4 @@
-/** What of a record tells how its time went. */
+/** The times of a record. */
 export interface Timed {
   readonly started_at: number;
   readonly waited_ms: number;

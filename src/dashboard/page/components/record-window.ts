@@ -15,7 +15,7 @@ export interface Scroll {
 
 /** Drawn above and below what is seen, so that a fast scroll shows no holes. */
 const BEYOND = 12;
-/** So many rows at once: a slow scroll then draws anew only every few rows. */
+/** Rows are drawn in steps of this many, so that a slow scroll does not draw with every row. */
 const STEP = 6;
 /** With fewer than this left below, the next page is fetched before anybody gets there. */
 const AHEAD = 150;
@@ -23,7 +23,7 @@ const AHEAD = 150;
 export const MOST_ROWS = 50_000;
 
 export function windowOf({ top, height, rowHeight, count }: Scroll): Window {
-  // A list that became shorter, or a scroll that bounces at its end, may stand outside of it.
+  // The position may be outside of the list: it became shorter, or the scroll bounces at its end.
   const firstSeen = Math.min(Math.max(0, Math.floor(top / rowHeight)), Math.max(0, count - 1));
   const seen = Math.ceil(height / rowHeight) + 1;
   const from = firstSeen - (firstSeen % STEP);

@@ -39,7 +39,7 @@ export function ToolRows({ tool, answer, onUse, onSwitched }: ToolRowsProps) {
         </td>
         <td class="tool-key" data-label={t("tools.key")}>
           <div>{tool.key === null ? t("tools.key.none") : <code>{tool.key}</code>}</div>
-          {/* The key itself is described by the fingerprint that stands above. */}
+          {/* The fingerprint above already describes the key itself. */}
           <div class="muted small">{tool.source.replace(` (${tool.key})`, "")}</div>
         </td>
         <td class="tool-quota" data-label={t("tools.quota")}>

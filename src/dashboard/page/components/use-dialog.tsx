@@ -99,7 +99,7 @@ export function UseDialog({ tool, answer, query, setQuery, onClose }: UseDialogP
   );
 }
 
-/** What the gateway lists for this tool; words while it is asked, and where it does not tell. */
+/** The models that the gateway lists for this tool, or a text while they are fetched or if they cannot be. */
 function useListedModels({ name, enabled }: ToolSettings): {
   readonly names: readonly string[];
   readonly words: string | null;
@@ -303,7 +303,7 @@ function Notes({
 
 interface CopyProps {
   readonly text: string;
-  /** What is copied, for who cannot see what the button stands beside. */
+  /** What is copied, for screen readers. */
   readonly what: string;
 }
 

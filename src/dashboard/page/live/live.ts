@@ -10,7 +10,7 @@ export type Link =
   | { readonly state: "live" }
   /** Nobody answers; it is tried again and again. */
   | { readonly state: "gone"; readonly since: number }
-  /** The daemon answers, in these words, that it will not tell; it is tried again too. */
+  /** The daemon refuses with this text. It is tried again too. */
   | { readonly state: "refused"; readonly words: string }
   /** Asking again is of no use: a new code is needed. `words`: the daemon's own, where it was not the code's fault. */
   | {
@@ -19,7 +19,7 @@ export type Link =
       readonly words: string | null;
     };
 
-/** Nothing new comes, for a reason that a person is told. */
+/** Nothing new arrives, for a reason that the page shows. */
 export function isStopped({ state }: Link): boolean {
   return state === "gone" || state === "refused";
 }
@@ -36,13 +36,13 @@ export interface Live {
   subscribe(listener: () => void): () => void;
   /** Each request that is over. */
   onRecord(listener: (record: ShownRecord) => void): () => void;
-  /** Some that were over may not have been told of: what was asked before has to be asked again. */
+  /** Some finished requests may be missing, so earlier responses must be fetched again. */
   onMissed(listener: () => void): () => void;
   /** Again and again, but only while somebody looks and the daemon is there: every request keeps its port open. */
   every(ms: number, work: () => void): () => void;
   /** With a one-time code, or with the session there is. */
   open(code: string | null): Promise<void>;
-  /** A page that nobody looks at lets go of its stream: an open one keeps the dashboard's port open. */
+  /** A hidden page closes its stream, because an open one keeps the dashboard's port open. */
   look(visible: boolean): void;
   /** An answer elsewhere said that the session is over. */
   sessionOver(): void;
@@ -53,7 +53,7 @@ const LAST_RETRY_MS = 4000;
 /** Comment lines come every 15 s: this much silence is a connection that died without a word, as in a laptop's sleep. */
 const SILENCE_MS = 40_000;
 const CODE_MS = 60_000;
-/** Long enough that a glance at another tab costs nothing. */
+/** Long enough for a short visit to another tab. */
 const UNSEEN_MS = 60_000;
 
 export interface LiveDeps {

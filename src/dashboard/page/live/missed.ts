@@ -1,4 +1,4 @@
-/** Who wants to know that the stream left something out. */
+/** The listeners for gaps in the event stream. */
 export interface Missed {
   on(listener: () => void): () => void;
   tell(): void;
@@ -6,7 +6,7 @@ export interface Missed {
   tellSoon(): void;
 }
 
-/** Whoever is too slow for a flood is told so with every piece of it, and to ask for everything each time is no help. */
+/** A page that is too slow gets a gap with every event. It must not fetch everything each time. */
 const SOON_MS = 2000;
 
 export function createMissed(soonMs = SOON_MS): Missed {

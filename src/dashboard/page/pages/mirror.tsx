@@ -14,7 +14,7 @@ import { MirrorTime } from "./mirror/mirror-time.tsx";
 /** A sync may be under way: what it finds is asked for by and by. */
 const AGAIN_MS = 15_000;
 
-/** Whether what we wrote down and what the console wrote down agree. The alarm stands above, on every page. */
+/** Whether our log and the console's agree. The alarm is above, on every page. */
 export function MirrorPage({ state }: PageProps) {
   const { t, client, live } = useFrame();
   const { value, failure, busy, again } = useAnswer(

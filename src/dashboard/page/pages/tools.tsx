@@ -65,7 +65,7 @@ export function ToolsPage({ state, query, setQuery }: PageProps) {
   );
 }
 
-/** What stands in the file, with what happens this moment. */
+/** The tools of config.yaml with their current state. */
 function merged({ tools }: ToolsAnswer, { now }: LiveState): ToolSettings[] {
   return tools.map((tool) => ({ ...tool, ...now?.status.tools.find(({ name }) => name === tool.name) }));
 }

@@ -12,7 +12,7 @@ import { belongs, chartQuery } from "./usage/usage-query.ts";
 import { UsageRecords } from "./usage/usage-records.tsx";
 import { periodName, queryOf, type View, viewOf } from "./usage/usage-view.ts";
 
-/** The chart is asked for anew no more often than this, however many requests come in. */
+/** The chart is fetched again at most this often. */
 const FRESH_MS = 4000;
 
 export function UsagePage({ query, setQuery }: PageProps) {

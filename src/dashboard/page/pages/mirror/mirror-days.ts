@@ -1,7 +1,7 @@
 import type { MirrorDay } from "../../../api.ts";
 import { type Layer, sum } from "../../components/chart-stack.ts";
 
-/** From the bottom of a bar to its top: what is wrong lies on top, where it is seen. */
+/** From the bottom of a bar to its top. What is wrong is on top, where it is seen. */
 export const DAY_VERDICTS = [
   "matched",
   "other",
@@ -16,7 +16,7 @@ export type DayVerdict = (typeof DAY_VERDICTS)[number];
 
 const DAYS = 30;
 
-/** The last 30 days, and what lies before them where the daemon's calendar has it so. */
+/** The last 30 days, and earlier ones if the daemon's time zone needs them. */
 export function daysOf(days: readonly MirrorDay[], now: number): number[] {
   const today = new Date(now);
   const last = Array.from({ length: DAYS }, (_, at) =>

@@ -15,7 +15,7 @@ interface DiffProps {
 
 /** As many as the daemon lists. */
 const MOST = 500;
-/** At first: what comes below is looked for, too. */
+/** The first page. */
 const FIRST = 8;
 
 /** Rows that deserve a look, ours above theirs, foreign ones first. */

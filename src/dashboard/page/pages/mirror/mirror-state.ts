@@ -1,7 +1,7 @@
 import type { MirrorReport, VerdictCounts } from "../../../../mirror/report/shape.ts";
 
 /**
- * How a console stands, the worst first. blind: whether a key is used elsewhere cannot be seen. stale: it was seen once,
+ * The state of a console, the worst first. blind: whether a key is used elsewhere cannot be seen. stale: it was seen once,
  * and what happened since is not known. early: it is being read. fine: it was read, and nothing is wrong.
  */
 export type Standing = "alarm" | "suspected" | "blind" | "stale" | "early" | "look" | "fine";
@@ -71,7 +71,7 @@ export function isSkewed(skew: number | null): skew is number {
   return skew !== null && Math.abs(skew) >= SKEW_WORTH_A_WORD_MS;
 }
 
-/** So many times the usual, and so many requests, are no longer a busy day. */
+/** More than this many times the usual, and at least this many requests, is not just a busy day. */
 export function isFarAbove({ day, usual }: { readonly day: number; readonly usual: number }): boolean {
   return day >= 10 && day > usual * 3;
 }

@@ -123,7 +123,7 @@ function EmptyChart({ view }: Pick<UsageChartProps, "view">) {
   );
 }
 
-/** What the sums do not tell. */
+/** What the sums leave out. */
 function Notes({ chart }: { readonly chart: UsageChart }) {
   const { t } = useFrame();
   const models = chart.unpriced.map(({ model }) => model || t("usage.nameless.model"));
@@ -188,7 +188,7 @@ interface TableProps {
   readonly onName: (name: string) => void;
 }
 
-/** Beyond so many, the rest is unfolded when asked for. */
+/** More rows than this are folded. */
 const FIRST = 10;
 
 /** The chart's legend and its numbers: one line for each name, and all of them together. */

@@ -9,7 +9,7 @@ interface ChipsProps {
   readonly onView: (view: View) => void;
 }
 
-/** What is left out just now, each with a way back. An end is left out of the list alone: its chip stands there. */
+/** The active filters, each with a button to remove it. The filter by ending applies to the list only, and is shown there. */
 export function UsageChips({ view, bar, onView }: ChipsProps) {
   const { t } = useFrame();
   const chips = DIMENSIONS.flatMap((name) => {

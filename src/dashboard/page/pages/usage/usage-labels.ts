@@ -36,9 +36,9 @@ export function binWords(bins: readonly number[], bin: BinSize, language: Langua
     hourCycle: "h23",
     timeZoneName: "shortOffset",
   });
-  // Of a single day only the hours are told.
+  // For a single day, only the hours are shown.
   const oneDay = new Set([bins.at(0), bins.at(-1)].map((at) => day.format(at ?? 0))).size === 1;
-  // The hour that is there twice, when the clocks go back, is told apart by its offset.
+  // When the clocks go back, one hour occurs twice. Its offset distinguishes the two.
   const isTwice = (bar: number) =>
     [bins[bar - 1], bins[bar + 1]].some(
       (at) => at !== undefined && clock.format(at) === clock.format(bins[bar] ?? 0),

@@ -14,7 +14,7 @@ export const PRESETS = ["today", "7d", "30d", "month"] as const;
 export const BINS = ["hour", "day", "month"] as const;
 export type BinSize = (typeof BINS)[number];
 
-/** More bars than this are no longer told apart, and an answer with more is a long one. */
+/** More bars than this are too thin to distinguish, and the response would be long. */
 const MOST_BINS = 800;
 const LENGTH_MS: Readonly<Record<BinSize, number>> = {
   hour: 3_600_000,

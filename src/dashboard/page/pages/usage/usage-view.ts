@@ -9,10 +9,10 @@ export type Dimension = (typeof DIMENSIONS)[number];
 export const ENDS = ["complete", "client-left", "gateway-failed", "refused", "interrupted"] as const;
 export type End = (typeof ENDS)[number];
 
-/** One name for each; not there: all. Empty: those that have none, such as records of nobody who was recognised. */
+/** One name for each; missing: all. Empty: records without one, such as those of unknown callers. */
 export type Filters = Partial<Readonly<Record<Dimension, string>>> & { readonly end?: End };
 
-/** Everything a person chose on the page. It stands in the address, so that reload, back and a bookmark work. */
+/** Everything that is selected on the page. It is in the URL, so that reload, back and bookmarks work. */
 export interface View {
   readonly period: Period;
   /** null: what is usual for the period. */
@@ -36,7 +36,7 @@ export const FIRST_VIEW: View = {
   record: null,
 };
 
-/** Addresses are typed and shared: whatever cannot be read is as if it were not there. */
+/** URLs are typed and shared, so what cannot be read is ignored. */
 export function viewOf(query: URLSearchParams): View {
   const filters: Record<string, string> = {};
   for (const name of DIMENSIONS) {
@@ -74,7 +74,7 @@ export function queryOf(view: View): URLSearchParams {
   return query;
 }
 
-/** Other bars stand there now, so none of them can still be the chosen one. */
+/** The bars have changed, so no bar stays selected. */
 export function withPeriod(view: View, period: Period): View {
   return { ...view, period, at: null };
 }

@@ -1,0 +1,71 @@
+import t from "tap";
+import { textWidth } from "../../src/cli/ui/text.ts";
+import { newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { hasTerminal, screenOf } from "../doubles/terminal.ts";
+
+const COMMANDS = [
+  ["status"],
+  ["tools"],
+  ["models"],
+  ["keys"],
+  ["mirror"],
+  ["usage"],
+  ["doctor"],
+  ["rotate"],
+  ["--help"],
+];
+
+t.test("every screen fits 80 and 120 columns, and no line is broken inside a word", async (t) => {
+  if (!hasTerminal(t)) return;
+  const home = await newHome(t);
+  await startServing(t, home);
+  for (const columns of [80, 120]) {
+    for (const args of COMMANDS) {
+      const screen = await screenOf(t, home, columns, ...args);
+      // A path, an address or a command to copy stays whole, whatever the width.
+      const wide = screen
+        .split("\n")
+        .filter((line) => textWidth(line) > columns && !/^ *→ |^\s*\S+$/.test(line));
+      t.strictSame(wide, [], `keybearer ${args.join(" ")} at ${columns} columns`);
+    }
+  }
+});
+
+t.test("run with a config.yaml greets with its gateways, tools and addresses", async (t) => {
+  const home = await newHome(t);
+  const file = await saveConfig(
+    home,
+    `listen: localhost:0
+gateway: https://gateway.example.com/v1
+tools: { codex: { key: env:NOT_SET_HERE }, scripts: { key: env:NOT_SET_HERE } }
+`,
+  );
+  const { says, stdout } = await startServing(t, home);
+  await says(/next .*\n/);
+  t.match(
+    stdout(),
+    `  config   ${file}
+  gateway  main  https://gateway.example.com/v1
+  tools    codex and scripts
+`,
+  );
+});
+
+t.test("check points at a badly indented line, and says it once", async (t) => {
+  if (!hasTerminal(t)) return;
+  const home = await newHome(t);
+  const file = await saveConfig(
+    home,
+    "gateway: https://gateway.example.com/v1\ntools:\n  codex:\n    key: env:X\n   group: x\n",
+  );
+  t.equal(
+    await screenOf(t, home, 80, "check"),
+    `${file}:5:4: this line is indented differently from the settings beside it
+       group: x
+       ^
+    → settings of the same block begin in the same column
+
+1 problem
+`,
+  );
+});
