@@ -111,6 +111,15 @@ export function setKey(text: string, tool: string, source: string): EditResult {
   return found.ok ? setValue(text, ["tools", tool, "key"], source) : found;
 }
 
+/** Gives a tool another name. Its key stays where it is, so a key source that follows from the old name is written out. */
+export function renameTool(text: string, tool: string, name: string): EditResult {
+  const found = findTool(text, tool);
+  if (!found.ok) return found;
+  const source = `keychain:keybearer/${tool}`;
+  const keyed = found.settings.key === undefined ? setKey(text, tool, source) : { ok: true as const, text };
+  return keyed.ok ? renameKey(keyed.text, ["tools", tool], name) : keyed;
+}
+
 /** Adds a tool behind the last one, in the style of the others. */
 export function addTool(text: string, tool: string, settings: YamlMap): EditResult {
   const source = readForEdit(text);

@@ -20,6 +20,8 @@ export interface Controls {
   readonly keyring: Pick<Keyring, "grant">;
   /** Gives one extra allowance. null: there is no such tool. */
   allow(tool: string, request: AllowanceRequest, peer: string): AllowanceAnswer | null;
+  /** The next save of config.yaml renames the tool, and its counters move with it. null: there is no such tool. */
+  expectRename(tool: string, to: string, peer: string): Record<string, never> | null;
   /** Cuts a tool's requests in flight. null: neither a tool nor a request in flight has this name. */
   cut(tool: string, peer: string): CutAnswer | null;
   /** Opens the dashboard's port and issues a code for it. Throws if it cannot. */
@@ -112,6 +114,11 @@ export const ROUTES: Readonly<Record<string, Route>> = {
       );
     }
     return answer;
+  },
+  "POST /rename/:name": (controls, { name, body, peer }) => {
+    if (!hasOnly(body, ["to"]) || !isText(body.to))
+      throw new HttpError(400, "send the new name: to (a text)");
+    return controls.expectRename(name, body.to, peer) ?? NOT_FOUND;
   },
   "POST /cut/:name": (controls, { name, body, peer }) => {
     requireEmpty(body);

@@ -205,7 +205,12 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     const gateways = Object.values(to.config.gateways);
     upstream.agents.keepOnly(gateways);
     gatewayHealth.keepOnly(gateways);
-    services.limiter.change(to.config);
+    const renamed = services.limiter.change(to.config);
+    if (renamed !== null && !services.journal.rename(renamed))
+      log.error(
+        renamed,
+        "a renamed tool's counters are lost at the next start: the usage log cannot be written",
+      );
     if (onSandbox()) endSandbox(sandboxSession, mirror, log);
     mirror.change(to);
     background(dashboard.applyConfig(), log, "applying the configuration to the dashboard");

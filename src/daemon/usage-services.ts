@@ -135,6 +135,7 @@ export async function closeUsageServices({
 /** What the owner may do to a tool's running window and its requests in flight. */
 export interface Allowances {
   allow(name: string, asked: AllowanceRequest, peer: string): AllowanceAnswer | null;
+  expectRename(name: string, to: string, peer: string): Record<string, never> | null;
   cut(name: string, peer: string): CutAnswer | null;
 }
 
@@ -161,6 +162,14 @@ export function createAllowances(
         amount === 0 ? `the extra allowances of ${kind} were taken back` : `one extra allowance of ${kind}`;
       log.warn({ tool: name, kind, amount, until, peer }, `tool ${name}: ${what}`);
       return answer(null);
+    },
+    expectRename(name, to, peer) {
+      if (config().tools[name] === undefined) return null;
+      // A name that is taken: the command's edit is refused, and nothing will be renamed.
+      if (config().tools[to] !== undefined) return {};
+      limiter.expectRename({ from: name, to });
+      log.info({ tool: name, to, peer }, `tool ${name} is to be renamed to ${to}`);
+      return {};
     },
     cut(name, peer) {
       const cut = inFlight.cut(name);

@@ -48,6 +48,12 @@ export interface ToolLevels {
 
 const MAX_WAIT_MS = 3_600_000;
 
+/** A tool that has another name now. */
+export interface Rename {
+  readonly from: string;
+  readonly to: string;
+}
+
 /** The limits of all tools. */
 export class Limiter {
   readonly #clock: Clock;
@@ -57,6 +63,10 @@ export class Limiter {
   /** The tools of the configuration in force; null: a request brings its own. */
   #config: Config["tools"] | null = null;
   #replay: Replay | null = null;
+  /** Takes effect with the first configuration that has the new name instead of the old one. */
+  #expected: Rename | null = null;
+  /** New names by old ones, for what still names the old one: requests in flight, and corrections of older requests. */
+  readonly #renamed = new Map<string, string>();
 
   constructor(clock: Clock, calendar: Calendar) {
     this.#clock = clock;
@@ -162,9 +172,19 @@ export class Limiter {
     }
   }
 
-  /** Applies a new configuration. Requests that wait for a tool that is gone or disabled are refused. */
-  change(config: Config): void {
+  /** The next configuration may have a tool under another name. Then its counters move with it. */
+  expectRename(rename: Rename): void {
+    this.#expected = rename;
+  }
+
+  /**
+   * Applies a new configuration. Requests that wait for a tool that is gone or disabled are refused. Returns the rename that
+   * took effect; null: none.
+   */
+  change(config: Config): Rename | null {
     this.#config = config.tools;
+    for (const name of this.#renamed.keys()) if (config.tools[name] !== undefined) this.#renamed.delete(name);
+    const renamed = this.#takeRename(config.tools);
     for (const [name, limiter] of this.#tools) {
       const tool = config.tools[name];
       if (tool === undefined)
@@ -174,6 +194,25 @@ export class Limiter {
       if (tool !== undefined) limiter.counters.change(tool);
       limiter.checkQueue();
     }
+    return renamed;
+  }
+
+  /** The expected rename, if this configuration makes it. With both names it is none any more. */
+  #takeRename(tools: Config["tools"]): Rename | null {
+    const expected = this.#expected;
+    if (expected === null || tools[expected.to] === undefined) return null;
+    this.#expected = null;
+    if (tools[expected.from] !== undefined) return null;
+    this.#rename(expected);
+    return expected;
+  }
+
+  #rename({ from, to }: Rename): void {
+    const limiter = this.#tools.get(from);
+    if (limiter === undefined) return;
+    this.#tools.delete(from);
+    this.#tools.set(to, limiter);
+    this.#renamed.set(from, to);
   }
 
   /** Refuses every request that waits. */
@@ -194,11 +233,15 @@ export class Limiter {
   /** Forgets everything, because the journal is read from the beginning. */
   startReplay(): void {
     this.#tools.clear();
+    this.#renamed.clear();
     this.#replay = new Replay((tool) => this.#toolLimiter(tool).counters);
   }
 
   /** Reads the next line of the newest journal file. At start, all of them are read before any request is served. */
   replay(line: JournalLine): void {
+    if (line.kind === "rename") this.#rename(line);
+    // A new request under the old name is one of a new tool.
+    if (line.kind === "open" && line.tool !== null) this.#renamed.delete(line.tool);
     this.#replay?.read(line);
   }
 
@@ -219,10 +262,11 @@ export class Limiter {
   }
 
   #toolLimiter(name: string): ToolLimiter {
-    let limiter = this.#tools.get(name);
+    const current = this.#renamed.get(name) ?? name;
+    let limiter = this.#tools.get(current);
     if (limiter === undefined) {
       limiter = new ToolLimiter(this.#clock, this.#calendar);
-      this.#tools.set(name, limiter);
+      this.#tools.set(current, limiter);
     }
     return limiter;
   }

@@ -58,6 +58,7 @@ export type JournalLine =
   | { readonly kind: "amend"; readonly id: string; readonly limits: AmendedLimits | null }
   | ({ readonly kind: "carry" } & ToolCarry)
   | { readonly kind: "carry"; readonly tools: number }
+  | { readonly kind: "rename"; readonly from: string; readonly to: string }
   | { readonly kind: "head" | "ack" | "key-held" };
 
 /** Restores the counters at start from the lines of the newest journal file. A line that is read twice counts once. */

@@ -31,6 +31,7 @@ export async function serveControls(
     reload: { snapshot, takeKeys: async () => {} },
     keyring: { grant: async () => ({ ok: false, reason: "nothing is held" }) },
     allow: () => null,
+    expectRename: () => null,
     cut: () => null,
     open: () => Promise.reject(new Error("there is no dashboard")),
     usage: NO_USAGE,

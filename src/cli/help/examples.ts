@@ -34,6 +34,7 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
     summary: "change settings of a tool in config.yaml",
     examples: ["keybearer tools set codex limits.spend=5/day,60/month", "keybearer tools set codex quota="],
   },
+  "tools rename": { examples: ["keybearer tools rename codex codex-work"] },
   "tools disable": {
     summary: "refuse a tool's requests from the next one on",
     examples: ["keybearer tools disable codex", "keybearer tools disable codex --now"],

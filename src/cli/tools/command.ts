@@ -3,6 +3,7 @@ import { addCommand, rotateCommand } from "./key-commands.ts";
 import type { lift } from "./lift.ts";
 import type { list } from "./list.ts";
 import type { remove } from "./remove.ts";
+import type { rename } from "./rename.ts";
 import type { set } from "./set.ts";
 import type { disable, enable } from "./switch.ts";
 import type { revoke, token, tokens } from "./token.ts";
@@ -43,6 +44,11 @@ export function toolsCommand(): Command {
     .argument("<tool>", "its name")
     .argument("<setting...>", "name=value, such as limits.spend=5/day; name= for the default")
     .action(async (...given: Parameters<typeof set>) => (await import("./set.ts")).set(...given));
+  onFile(tools.command("rename"))
+    .description("give a tool another name; its counters, key and tokens stay")
+    .argument("<tool>", "its name")
+    .argument("<new-name>", "its new name")
+    .action(async (...given: Parameters<typeof rename>) => (await import("./rename.ts")).rename(...given));
   onFile(tools.command("disable"))
     .description("refuse a tool's requests from the next one on, by enabled: false in config.yaml")
     .argument("<tool>", "its name")

@@ -196,6 +196,7 @@ export class IndexWriter {
         this.#writeHeldKey.run(line.gateway, line.key, line.tool, line.since, line.until);
         return;
       case "lift":
+      case "rename":
       case "carry":
         // Only the limits read these.
         return;

@@ -119,6 +119,13 @@ export class Journal {
     return this.available() && this.#append(lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
   }
 
+  /** A tool has another name from now on. False: the line was not written, and the next start knows the old name only. */
+  rename({ from, to }: { readonly from: string; readonly to: string }): boolean {
+    this.#moveLastUse(from, to);
+    const line = { from, to, at: this.#deps.clock.now() };
+    return this.available() && this.#append(lineOf("rename", line));
+  }
+
   /** When a tool last sent a request; null: unknown. */
   lastUse(tool: string): number | null {
     return this.#lastUses.get(tool) ?? null;
@@ -190,6 +197,7 @@ export class Journal {
     const { inFlight, carryIsWhole } = restoreFrom(folder, (line) => {
       limiter.replay(line);
       if (line.kind === "open" || line.kind === "close") this.#noteUse(line);
+      if (line.kind === "rename") this.#moveLastUse(line.from, line.to);
       if (line.kind === "carry" && "tool" in line && line.last_use !== null)
         this.#lastUses.set(line.tool, line.last_use);
     });
@@ -207,6 +215,13 @@ export class Journal {
     // A new file repeats the lines of older requests that are in flight.
     if (this.#last === null || id > this.#last.id) this.#last = { id, started_at };
     if (tool !== null) this.#lastUses.set(tool, Math.max(started_at, this.#lastUses.get(tool) ?? 0));
+  }
+
+  #moveLastUse(from: string, to: string): void {
+    const time = this.#lastUses.get(from);
+    if (time === undefined) return;
+    this.#lastUses.set(to, time);
+    this.#lastUses.delete(from);
   }
 
   #mayRecordUnknown(): boolean {

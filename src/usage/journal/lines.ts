@@ -87,6 +87,14 @@ export interface KeyHeldLine {
   readonly until: number | null;
 }
 
+/** A tool has another name from now on. Records before this line keep the old one. */
+export interface RenameLine {
+  readonly kind: "rename";
+  readonly from: string;
+  readonly to: string;
+  readonly at: number;
+}
+
 /** Begins a group of carry lines, one for each of this many tools. An incomplete group does not count. */
 export interface CarryLine {
   readonly kind: "carry";
@@ -108,6 +116,7 @@ export type Line =
   | LiftLine
   | AckLine
   | KeyHeldLine
+  | RenameLine
   | CarryLine
   | ToolCarryLine;
 
@@ -140,6 +149,8 @@ export function parseLine(text: string): Line | null {
       return ackLine(fields);
     case "key-held":
       return keyHeldLine(fields);
+    case "rename":
+      return renameLine(fields);
     case "carry":
       return carryLine(fields);
     default:
@@ -189,6 +200,11 @@ function ackLine({ gateway, row, certain, at }: Fields): AckLine | null {
 function keyHeldLine({ gateway, key, tool, since, until }: Fields): KeyHeldLine | null {
   if (typeof gateway !== "string" || typeof key !== "string" || typeof tool !== "string") return null;
   return { kind: "key-held", gateway, key, tool, since: amountOf(since), until: wholeNumber(until) };
+}
+
+function renameLine({ from, to, at }: Fields): RenameLine | null {
+  if (typeof from !== "string" || typeof to !== "string") return null;
+  return { kind: "rename", from, to, at: amountOf(at) };
 }
 
 function carryLine(fields: Fields): CarryLine | ToolCarryLine | null {
