@@ -342,6 +342,58 @@ t.test("one row is shown with both sides and the reason", async (t) => {
   t.match(foreign, /^output +- +\?$/m, "unknown is not zero");
 });
 
+const SCREEN_80 = `main: differs, by id
+output tokens: 342 here, 400 there
+
+               ours                            theirs
+name           01JCABCD                        id:901
+request id
+  ours         x-client-request-id: 5f0c9a4e-1b1e-4c57-9d3a-0f6c1b1e77aa
+  theirs       client:5f0c9a4e-1b1e-4c57-9d3a-0f6c1b1e77aa
+kind           -                               use
+began          2026-11-15 14:10:57.700 +00:00  -
+ended          2026-11-15 14:11:00.000 +00:00  2026-11-15 14:11:00.000 +00:00
+its clock      -                               2026-11-15 14:11:01.000 +00:00
+took           2.3 s                           2.3 s
+tool           codex                           -
+key            …a1b2                           …a1b2 (id:12)
+group          -                               coding
+model          gpt-5.1                         gpt-5.1
+endpoint       -                               /v1/responses
+stream         yes                             yes
+end            complete, 200                   -
+input          1,200                           1,200
+cache read     800                             800
+cache written  0                               0
+output         342                             400
+tokens from    reported                        -
+list price     -                               $0.0060
+multiplier     -                               ×1.5
+cost           $0.0081                         -
+billed         $0.0090                         $0.0090
+from           -                               198.51.100.4
+`;
+
+t.test("one row fits 80 columns, long ids below each other, and no word is broken", async (t) => {
+  const compared = comparedRow(NOW);
+  const id = "5f0c9a4e-1b1e-4c57-9d3a-0f6c1b1e77aa";
+  const long = {
+    ...compared,
+    record: { ...compared.record, gateway_ids: { "x-client-request-id": id } },
+    row: { ...compared.row, request_id: `client:${id}` },
+  };
+  t.equal(formatCompared(long, 80), SCREEN_80);
+  const wide = formatCompared(long, 160);
+  t.match(wide, new RegExp(`^request id +x-client-request-id: ${id} +client:${id}$`, "m"));
+  for (const width of [80, 120])
+    t.same(
+      formatCompared(long, width)
+        .split("\n")
+        .filter((line) => textWidth(line) > width),
+      [],
+    );
+});
+
 t.test("status has a line for each console, and alarms at its very top", async (t) => {
   t.notMatch(formatStatus(STATUS, NOW, 80), /mirror/);
   const consoles = [

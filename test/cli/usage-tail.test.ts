@@ -11,6 +11,7 @@ import { catchUp, writeJournal } from "../doubles/journal.ts";
 import { CURRENT } from "../doubles/no-usage.ts";
 import { record } from "../doubles/records.ts";
 import { hello, post, startSandbox } from "../doubles/sandbox.ts";
+import { atWideTerminal, hasTerminal } from "../doubles/terminal.ts";
 import { until } from "../doubles/until.ts";
 
 /** A home with one tool that calls the sandbox. */
@@ -191,4 +192,57 @@ t.test("of more than it can make up for, tail shows the newest and says where th
   );
   tail.child.kill("SIGINT");
   t.equal((await tail.ended).code, 0);
+});
+
+/** A request that passed, one that keybearer refused, and one that the gateway refused. */
+function someRecords() {
+  const nothing = {
+    input_tokens: null,
+    cache_read_tokens: null,
+    cache_write_tokens: null,
+    output_tokens: null,
+    reasoning_tokens: null,
+    tokens_from: "none",
+    list_microdollars: null,
+    cost_microdollars: null,
+  } as const;
+  return [
+    record(1, { tool: "claude-code", model: "claude-sonnet-4-5" }),
+    record(2, { ...nothing, end: "refused", status: 429, refusal: "rate-limited" }),
+    record(3, { ...nothing, status: 401, cause: "incomplete-key", cause_detail: "key-disabled" }),
+  ];
+}
+
+const SCREENS: readonly [columns: number, screen: string][] = [
+  [
+    80,
+    `00:00:00 200 claude-code claude-sonnet-4-5 $0.0081  2.3 s 2.0k in, 342 out
+00:00:00 429 codex       gpt-5.1           refused: rate-limited
+00:00:00 401 codex       gpt-5.1           incomplete-key: key-disabled
+`,
+  ],
+  [
+    120,
+    `00:00:00 200 claude-code    claude-sonnet-4-5        $0.0081  2.3 s 1.2k in + 800 cached, 342 out, first byte 878 ms
+00:00:00 429 codex          gpt-5.1                  refused: rate-limited
+00:00:00 401 codex          gpt-5.1                  incomplete-key: key-disabled
+`,
+  ],
+];
+
+t.test("on a terminal the cost and a refusal's cause are there at 80 and 120 columns", async (t) => {
+  if (!hasTerminal(t)) return;
+  const home = await newHome(t);
+  mkdirSync(join(home, "state"), { mode: 0o700 });
+  writeJournal(join(home, "state", "usage"), someRecords());
+  const shown = async (columns: number, env: NodeJS.ProcessEnv = {}) => {
+    const tail = atWideTerminal(t, home, columns, ["usage", "tail"], env);
+    const [, screen = ""] = await tail.says(/^([\s\S]*)keybearer is not running/);
+    tail.child.kill();
+    return screen.replaceAll("\r", "");
+  };
+  for (const [columns, screen] of SCREENS) t.equal(await shown(columns), screen);
+  const colored = { TERM: "xterm-256color" };
+  t.match(await shown(80, colored), "00:00:00 \u001b[31m429\u001b[39m codex");
+  t.notMatch(await shown(80, { ...colored, NO_COLOR: "1" }), "\u001b");
 });

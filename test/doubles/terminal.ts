@@ -29,6 +29,19 @@ export function atTerminal(t: Test, home: string, ...args: string[]): Running {
   return startProgram(t, SCRIPT, ["-qec", words, "/dev/null"], bareEnv(home), null);
 }
 
+/** The same at a terminal with this many columns, in UTC, with these variables. */
+export function atWideTerminal(
+  t: Test,
+  home: string,
+  columns: number,
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+): Running {
+  const words = [process.execPath, builtProgram(), ...args].map((word) => `'${word}'`).join(" ");
+  const line = `stty cols ${columns} rows 24; exec ${words}`;
+  return startProgram(t, SCRIPT, ["-qec", line, "/dev/null"], bareEnv(home, { TZ: "UTC", ...env }), null);
+}
+
 /** Runs the built program to its end in a terminal of this width; resolves with what is on the screen. */
 export async function screenOf(
   t: Test,
