@@ -49,8 +49,9 @@ t.test("settings are changed in place, the difference is shown, and no secret is
     t.equal(readFileSync(file, "utf8"), CONFIG.replace(before, after));
     t.match(stdout, /^--- .*config\.yaml\n\+\+\+ .*config\.yaml\n@@ /);
     t.notOk(stdout.includes(KEY));
-    const again = await command(t, home, ["tools", "set", ...args.filter((arg) => !arg.endsWith("="))]);
-    if (args.length === again.stdout.length) t.match(again.stdout, /has these settings already/);
+    const again = await command(t, home, ["tools", "set", ...args]);
+    t.match(`${again.stdout}${again.stderr}`, /has these settings already/, args.join(" "));
+    t.equal(readFileSync(file, "utf8"), CONFIG.replace(before, after), "and changes nothing");
   }
 });
 
