@@ -10,8 +10,9 @@ import { mirrorCommand } from "./mirror/command.ts";
 import { modelsCommand } from "./models.ts";
 import { openCommand } from "./open.ts";
 import { runCommand } from "./run.ts";
-import { serviceCommand } from "./service/command.ts";
+import { logsCommand, serviceCommand } from "./service/command.ts";
 import { statusCommand } from "./status.ts";
+import { stopCommand } from "./stop.ts";
 import { toolsCommand } from "./tools/command.ts";
 import { trustCommand } from "./trust.ts";
 import { usageCommand } from "./usage/command.ts";
@@ -21,6 +22,7 @@ export function createProgram(): Command {
   const commands = [
     initCommand(),
     runCommand(),
+    stopCommand(),
     checkCommand(),
     statusCommand(),
     doctorCommand(),
@@ -33,6 +35,7 @@ export function createProgram(): Command {
     usageCommand(),
     mirrorCommand(),
     serviceCommand(),
+    logsCommand(),
     openCommand(),
     completionCommand(),
   ];

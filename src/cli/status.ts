@@ -8,7 +8,7 @@ import { findPaths } from "../core/paths.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import { count } from "../usage/reports/format.ts";
 import { alarmLines, certainFirst, consoleProblem, formatKind, formatLastSync } from "./mirror/messages.ts";
-import { toolTable } from "./tools/tool-table.ts";
+import { toolTable } from "./tools/list.ts";
 import { fail, formatNote } from "./ui/messages.ts";
 import { type Column, layoutTable, type Table, withNote } from "./ui/table.ts";
 import { stdoutScreen } from "./ui/terminal.ts";

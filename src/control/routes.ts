@@ -129,6 +129,13 @@ export const ROUTES: Readonly<Record<string, Route>> = {
     requireEmpty(body);
     return controls.open(peer);
   },
+  "POST /stop": ({ log }, { body, peer }) => {
+    requireEmpty(body);
+    log.info({ peer }, "asked to stop");
+    // The same path as Ctrl-C: requests in flight finish first.
+    process.kill(process.pid, "SIGTERM");
+    return { pid: process.pid };
+  },
   "POST /index": async ({ usage }, { body }) => {
     requireEmpty(body);
     return indexStatus(await usage.catchUp());

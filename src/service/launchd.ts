@@ -165,6 +165,12 @@ export class Launchd {
     }
   }
 
+  /** KeepAlive does not restart a daemon that ended well. */
+  async stop(): Promise<Result> {
+    const job = await this.#loaded();
+    return job === null || job.pid === null ? { ok: true } : this.#drain(job.pid);
+  }
+
   /**
    * By a signal, because `kickstart -k` does not say how it kills: the daemon ends by itself once its requests have finished.
    * KeepAlive does not restart a daemon that ended well, so it is started here.

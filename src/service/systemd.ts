@@ -174,6 +174,10 @@ export class Systemd {
     return active === "stopped" || active === "failed";
   }
 
+  stop(): Promise<Result> {
+    return this.apply([{ ...systemctl("stop", UNIT), must: "stopped" }]);
+  }
+
   async restart(): Promise<Result> {
     const { active } = stateOf(await this.#properties());
     const steps: Step[] = active === "failed" ? [systemctl("reset-failed", UNIT)] : [];

@@ -1,5 +1,5 @@
 import t from "tap";
-import { tellNext } from "../../src/cli/init/next.ts";
+import { tellNext } from "../../src/cli/init/make.ts";
 import { findPaths } from "../../src/core/paths.ts";
 import { newHome, saveConfig } from "../doubles/command.ts";
 

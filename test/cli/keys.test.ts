@@ -1,7 +1,6 @@
 import t from "tap";
 import { formatKeys } from "../../src/cli/keys.ts";
-import { consoleLines } from "../../src/cli/tools/console-line.ts";
-import { listInWords } from "../../src/cli/tools/list.ts";
+import { consoleLines, listInWords } from "../../src/cli/tools/list.ts";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
 import type { KeyReport, KeysAnswer, ToolConsoleFacts } from "../../src/mirror/report/shape.ts";
 import { command } from "../doubles/command.ts";

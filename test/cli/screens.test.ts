@@ -1,6 +1,6 @@
 import t from "tap";
 import { textWidth } from "../../src/cli/ui/text.ts";
-import { newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { hasTerminal, screenOf } from "../doubles/terminal.ts";
 
 const COMMANDS = [
@@ -68,4 +68,12 @@ t.test("check points at a badly indented line, and says it once", async (t) => {
 1 problem
 `,
   );
+});
+
+t.test("stop ends the daemon in order, and says so", async (t) => {
+  const home = await newHome(t);
+  const running = await startServing(t, home);
+  t.match(await command(t, home, ["stop"]), { code: 0, stdout: /^keybearer is stopped, it was pid \d+\n$/ });
+  t.equal((await running.ended).code, 0);
+  t.match(await command(t, home, ["stop"]), { code: 1, stderr: /keybearer is not running/ });
 });

@@ -1,8 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { readFrom } from "../../src/cli/tools/from.ts";
-import { keepKey } from "../../src/cli/tools/keep-key.ts";
+import { keepKey, readFrom } from "../../src/cli/tools/key-store.ts";
 import { planTool, type ToolOptions } from "../../src/cli/tools/tool-settings.ts";
 import { parseConfig } from "../../src/config/parse.ts";
 import { Secret } from "../../src/core/secret.ts";

@@ -1,5 +1,5 @@
 import t from "tap";
-import { newConfig } from "../../src/cli/init/new-config.ts";
+import { newConfig } from "../../src/cli/init/make.ts";
 import { Report } from "../../src/config/problems.ts";
 
 const FIRST = newConfig({

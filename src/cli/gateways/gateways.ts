@@ -5,7 +5,7 @@ import { formatProblems } from "../../config/problems.ts";
 import { baseUrl } from "../../config/values.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
-import { revisionInForce, whenInForce } from "../tools/effect.ts";
+import { revisionInForce, whenInForce } from "../tools/config-change.ts";
 import { editChecked } from "../tools/set.ts";
 import { fail, print } from "../ui/messages.ts";
 import { renderTable } from "../ui/table.ts";

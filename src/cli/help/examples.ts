@@ -14,6 +14,8 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
     summary: "serve in the foreground; without config.yaml: the sandbox",
     examples: ["keybearer run", "keybearer run --config ./config.yaml"],
   },
+  stop: { examples: ["keybearer stop"] },
+  logs: { examples: ["keybearer logs -f", "keybearer logs -n 200 --json"] },
   check: { examples: ["keybearer check", "keybearer check ./new.yaml --json"] },
   status: { examples: ["keybearer status", "keybearer status --json | jq .tools"] },
   doctor: {

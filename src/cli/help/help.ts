@@ -34,16 +34,32 @@ function addHelp(command: Command, path: readonly string[]): void {
     .exitOverride()
     .helpOption("-h, --help", "print this help")
     .configureHelp({
+      ...(path.length === 0 ? { formatHelp: firstPage } : {}),
       showGlobalOptions: false,
       // A list is read for its names; the arguments are in each command's own help.
       subcommandTerm: (inner) => inner.name(),
       visibleCommands: (outer) => outer.commands.filter((inner) => !isHidden(inner)),
-      // --help itself is left out, and the first page has no room for options.
-      visibleOptions: (outer) => (outer.parent === null ? [] : outer.options.filter(({ hidden }) => !hidden)),
+      // --help itself is left out: it was just typed.
+      visibleOptions: (outer) => outer.options.filter(({ hidden }) => !hidden),
     })
     .showSuggestionAfterError(true)
     .configureOutput({ outputError: (text, write) => write(usageError(text, command)) });
   for (const inner of command.commands) if (!isHidden(inner)) addHelp(inner, [...path, inner.name()]);
+}
+
+/** The list of commands. Commander's own page has three lines more and would not fit a terminal of 24. */
+function firstPage(program: Command): string {
+  const commands = program.commands.filter((command) => !isHidden(command));
+  const width = Math.max(...commands.map((command) => command.name().length));
+  return [
+    "Usage: keybearer <command>   keeps your model gateway keys in one place",
+    "",
+    ...commands.map((command) => {
+      const text = command.summary() || command.description();
+      return `  ${command.name().padEnd(width)}  ${text}`;
+    }),
+    "",
+  ].join("\n");
 }
 
 /**

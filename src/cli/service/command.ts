@@ -37,12 +37,16 @@ export function serviceCommand(): Command {
     .command("restart")
     .description("restart it when its requests have finished; refused if config.yaml has problems")
     .action(async () => (await import("./restart.ts")).restart());
-  service
-    .command("logs")
-    .description("show its log")
+  service.addCommand(logsCommand());
+  return service;
+}
+
+/** `service logs`, and `logs` for short. */
+export function logsCommand(): Command {
+  return new Command("logs")
+    .description("show the service's log")
     .option("-f, --follow", "go on with new lines")
     .option("-n, --lines <count>", "how many of the last lines", "50")
     .option("--json", "the lines as they are written, for programs")
     .action(async (options: LogsOptions) => (await import("./logs.ts")).logs(options));
-  return service;
 }

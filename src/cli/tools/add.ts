@@ -4,14 +4,18 @@ import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
 import type { Prompter } from "../ui/prompts.ts";
-import { editConfig } from "./edit.ts";
-import { whenInForce } from "./effect.ts";
-import { fromConflict, readFrom, readNamed } from "./from.ts";
+import { editConfig, whenInForce } from "./config-change.ts";
 import { holdInWords, holdOf, movedInWords, movedTool, originsFor } from "./hold.ts";
-import { keepKey } from "./keep-key.ts";
-import { chooseStore, freePlace, sourceText } from "./key-place.ts";
-import { type NewKey, newKey, tried } from "./new-key.ts";
-import { type Inputs, readInputs } from "./stdin.ts";
+import { type Inputs, type NewKey, newKey, readInputs, tried } from "./key-input.ts";
+import {
+  chooseStore,
+  freePlace,
+  fromConflict,
+  keepKey,
+  readFrom,
+  readNamed,
+  sourceText,
+} from "./key-store.ts";
 import { type MadeToken, tokenFor } from "./token.ts";
 import { type Planned, planTool, type ToolOptions } from "./tool-settings.ts";
 

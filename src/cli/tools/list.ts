@@ -7,11 +7,14 @@ import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import { endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
+import type { ToolConsoleFacts } from "../../mirror/report/shape.ts";
+import { consoleFacts } from "../keys.ts";
 import { fail, formatNote, type Note } from "../ui/messages.ts";
+import { type Column, layoutTable, type Table } from "../ui/table.ts";
 import { type Screen, stdoutScreen } from "../ui/terminal.ts";
-import { consoleLines } from "./console-line.ts";
+import { printable, truncate, wrap } from "../ui/text.ts";
+import { ago, money } from "../ui/units.ts";
 import { limitLines, nameOf, whenInWords } from "./limit-lines.ts";
-import { toolTable } from "./tool-table.ts";
 
 const DAY_MS = 86_400_000;
 /** Before this, that a tool will expire is no news. */
@@ -83,4 +86,57 @@ function usedUp(name: string, limit: LimitStatus, now: number): Note[] {
   if (resets_at === null || resets_at - now <= WORTH_A_WORD_MS) return [];
   const next = `keybearer tools lift ${name} --${limit.limit} …`;
   return [{ what: `${what}, resets ${whenInWords(resets_at, now)}`, next }];
+}
+
+/** One line per tool. */
+export function toolTable(tools: readonly ToolStatus[], now: number, width: number): Table {
+  const column = (head: string, dropOrder: number, cell: (tool: ToolStatus) => string): Column => ({
+    head,
+    cells: tools.map(cell),
+    dropOrder,
+  });
+  const short = (text: string) => truncate(printable(text), Math.max(16, Math.floor(width / 4)));
+  // Mostly nobody calls: then it is not worth a column.
+  const calls = tools.some(({ running, waiting }) => running + waiting > 0);
+  const columns = [
+    // Cut here: one long name must not push out what is known of all tools.
+    column("tool", 0, ({ name }) => short(name)),
+    column("state", 0, ({ state }) => state),
+    column("gateway", 1, ({ gateway, group }) => short(group === null ? gateway : `${gateway}/${group}`)),
+    column("key", 3, ({ key }) => key ?? "-"),
+    column("tokens", 4, ({ tokens }) => String(tokens)),
+    ...(calls ? [column("running", 2, callsInWords)] : []),
+    column("last use", 3, ({ last_use }) => (last_use === null ? "-" : `${ago(now - last_use)} ago`)),
+  ];
+  return layoutTable(columns, width);
+}
+
+function callsInWords({ running, waiting }: ToolStatus): string {
+  return waiting === 0 ? String(running) : `${running}, ${waiting} ${waiting === 1 ? "waits" : "wait"}`;
+}
+
+const INDENT = "    ";
+/** Older than this, what the console said may no longer hold. */
+const STALE_MS = 3_600_000;
+
+/** console: $12.40 of $50 used, 5h $1.20/$5, group coding ×1.5, expires 2027-03-31, balance $8.10 */
+export function consoleLines(facts: ToolConsoleFacts | null, now: number, width: number): string[] {
+  if (facts === null) return [];
+  const parts = [
+    ...(facts.state === "active" || facts.state === "unknown" ? [] : [`key ${facts.state}`]),
+    ...quotaOf(facts),
+    ...consoleFacts(facts, now),
+    ...(facts.balance === null ? [] : [`balance ${money(facts.balance)}`]),
+  ];
+  if (parts.length === 0) return [];
+  const age = now - facts.as_of;
+  if (age >= STALE_MS) parts.push(`as of ${ago(age)} ago`);
+  return wrap(printable(`console: ${parts.join(", ")}`), width - INDENT.length)
+    .split("\n")
+    .map((line) => `${INDENT}${line}`);
+}
+
+function quotaOf({ quota, quota_used: used }: ToolConsoleFacts): string[] {
+  if (quota === null) return used === null || used === 0 ? [] : [`${money(used)} used`];
+  return used === null ? [`quota ${money(quota)}`] : [`${money(used)} of ${money(quota)} used`];
 }

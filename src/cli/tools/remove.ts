@@ -7,10 +7,8 @@ import { forgetKey, type KeyPlace } from "../../keys/store.ts";
 import { fail, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { isInteractive } from "../ui/terminal.ts";
-import { editConfig } from "./edit.ts";
-import { whenInForce } from "./effect.ts";
-import { isSameSource, ownPlace } from "./key-place.ts";
-import { endInFlight } from "./under-way.ts";
+import { editConfig, endInFlight, whenInForce } from "./config-change.ts";
+import { isSameSource, ownPlace } from "./key-store.ts";
 
 interface RemoveOptions {
   readonly now?: boolean;

@@ -3,7 +3,7 @@ import { askDaemon } from "../../control/client.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import { fail, printText } from "../ui/messages.ts";
-import { whenInForce } from "./effect.ts";
+import { whenInForce } from "./config-change.ts";
 import { editChecked } from "./set.ts";
 
 /** The daemon moves the counters, in the moment in which it reads the new name. So it must run. */

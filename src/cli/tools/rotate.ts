@@ -9,15 +9,23 @@ import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { forgetKey, type KeyPlace } from "../../keys/store.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
-import { editConfig } from "./edit.ts";
-import { type Effect, whenInForce } from "./effect.ts";
-import { fromConflict, readFrom, readNamed, readOwn } from "./from.ts";
+import { type Effect, editConfig, whenInForce } from "./config-change.ts";
 import { holdInWords, holdOf, movedInWords, movedTool, originsFor } from "./hold.ts";
-import { isNamed, keepKey } from "./keep-key.ts";
-import { chooseStore, freePlace, isSameSource, ownPlace, sourceText } from "./key-place.ts";
-import { failed, newKey, strange, tried } from "./new-key.ts";
-import { type Inputs, readInputs } from "./stdin.ts";
-import { deferSignals } from "./to-the-end.ts";
+import { failed, type Inputs, newKey, readInputs, strange, tried } from "./key-input.ts";
+import {
+  chooseStore,
+  deferSignals,
+  freePlace,
+  fromConflict,
+  isNamed,
+  isSameSource,
+  keepKey,
+  ownPlace,
+  readFrom,
+  readNamed,
+  readOwn,
+  sourceText,
+} from "./key-store.ts";
 
 export interface RotateOptions {
   readonly keyStdin?: boolean;

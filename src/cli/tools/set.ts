@@ -6,8 +6,7 @@ import { type Problem, redactConfig } from "../../config/problems.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import { fail, print, printText } from "../ui/messages.ts";
-import { editConfig } from "./edit.ts";
-import { revisionInForce, whenInForce } from "./effect.ts";
+import { editConfig, revisionInForce, whenInForce } from "./config-change.ts";
 
 interface Assignment {
   /** Below the tool: limits.spend */

@@ -2,9 +2,7 @@ import { setEnabled } from "../../config/edit-tools.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import { fail, print } from "../ui/messages.ts";
-import { editConfig } from "./edit.ts";
-import { whenInForce } from "./effect.ts";
-import { endInFlight } from "./under-way.ts";
+import { editConfig, endInFlight, whenInForce } from "./config-change.ts";
 
 export async function disable(name: string, options: { now?: boolean; config?: string }): Promise<void> {
   const paths = findPaths({ config: options.config });

@@ -11,8 +11,7 @@ import type { Prompter } from "../ui/prompts.ts";
 import { renderTable } from "../ui/table.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import { ago } from "../ui/units.ts";
-import { editConfig } from "./edit.ts";
-import { revisionInForce, whenInForce } from "./effect.ts";
+import { editConfig, revisionInForce, whenInForce } from "./config-change.ts";
 
 /** `tools token`, `tools tokens` and `tools revoke`: a tool has one token for each client, so each can be ended alone. */
 

@@ -1,12 +1,27 @@
 import { realpath } from "node:fs/promises";
 import { setTimeout as wait } from "node:timers/promises";
+import { type Edited, editFile, editFileIfConfirmed, type NotEdited } from "../../config/edit-file.ts";
 import { loadConfig } from "../../config/load.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { CutAnswer } from "../../control/routes.ts";
 import type { Status } from "../../control/status.ts";
 import type { ToolStatus } from "../../control/tool-status.ts";
 import { type Clock, systemClock } from "../../core/clock.ts";
+import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
+import { fail, failNull, print } from "../ui/messages.ts";
+
+/** Works without a daemon, and a running one sees the save. null: it has been told why nothing was changed. */
+export async function editConfig<Result extends { readonly ok: true; readonly text: string }>(
+  file: string,
+  edit: (text: string) => Result | NotEdited,
+  confirm?: () => Promise<boolean>,
+): Promise<Edited<Result> | null> {
+  const edited = await (confirm === undefined
+    ? editFile(file, edit)
+    : editFileIfConfirmed(file, edit, confirm));
+  return edited === null || edited.ok ? edited : failNull(edited.reason, EXIT.failed);
+}
 
 /** What a save of config.yaml came to. */
 export type Effect =
@@ -69,4 +84,44 @@ async function isSameFile(one: string, other: string): Promise<boolean> {
 
 function notInForce(reason: string): Effect {
   return { state: "not in force", reason };
+}
+
+export interface Ending {
+  readonly now: boolean;
+  /** What to type to cut them after all; null: there is nothing. */
+  readonly again: string | null;
+}
+
+/** What becomes of a tool's requests under way after it was disabled or removed. */
+export async function endInFlight(
+  paths: Paths,
+  name: string,
+  effect: Effect,
+  { now, again }: Ending,
+): Promise<void> {
+  switch (effect.state) {
+    case "not running":
+      if (now) print("keybearer is not running, so nothing is under way");
+      return;
+    case "not in force":
+      // To cut would be in vain: the next request would be let in again.
+      return fail(`but ${effect.reason}${now ? ". nothing was cut" : ""}`, EXIT.failed);
+    case "in force": {
+      const running = effect.tool?.running ?? 0;
+      if (!now) {
+        if (running > 0)
+          print(`${requests(running)} under way may finish${again === null ? "" : ` → ${again}`}`);
+        return;
+      }
+      const cut = await cutInFlight(paths, name);
+      if (typeof cut === "string") return fail(`what is under way was not cut: ${cut}`, EXIT.failed);
+      print(
+        cut === 0 ? "nothing was under way" : `${requests(cut)} under way ${cut === 1 ? "was" : "were"} cut`,
+      );
+    }
+  }
+}
+
+function requests(count: number): string {
+  return count === 1 ? "1 request" : `${count} requests`;
 }

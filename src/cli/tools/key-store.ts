@@ -1,13 +1,16 @@
 import { existsSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
-import type { Config, KeySource } from "../../config/schema.ts";
+import { formatScalar } from "../../config/edit-layout.ts";
+import { loadConfig } from "../../config/load.ts";
+import { parseConfig } from "../../config/parse.ts";
+import { type Config, describeSource, type KeySource } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
-import { isInside, readKey } from "../../keys/sources.ts";
-import { type KeyPlace, keychainThere, whyNotStored } from "../../keys/store.ts";
-import { canceled, failNull, notice } from "../ui/messages.ts";
+import { isInside, type Reading, readKey } from "../../keys/sources.ts";
+import { forgetKey, type KeyPlace, keychainThere, storeKey, whyNotStored } from "../../keys/store.ts";
+import { canceled, fail, failNull, notice } from "../ui/messages.ts";
 import type { Prompter } from "../ui/prompts.ts";
 
 export type Store = KeyPlace["kind"];
@@ -115,4 +118,110 @@ export function isSameSource(one: KeySource, other: KeySource): boolean {
 
 function keyFolder(paths: Paths): string {
   return paths.own[0] ?? dirname(paths.config);
+}
+
+export type From = { readonly source: KeySource } | { readonly fault: string };
+
+/** What `--from` means, read as config.yaml would be. It may be a key by mistake, so it is never repeated. */
+export function readFrom(text: string, home: string): From {
+  if (/^(?:command|op):/.test(text))
+    return {
+      fault: "a command is written into config.yaml by hand: key: { command: [/absolute/program, argument] }",
+    };
+  if (!/^(?:env|file|keychain):/.test(text))
+    return {
+      fault:
+        "--from takes env:NAME, file:/PATH or keychain:keybearer/NAME. a key itself is never an argument → --key-stdin",
+    };
+  const trial = `gateway: https://gateway.example.com/v1\ntools: { x: { key: ${formatScalar(text)} } }\n`;
+  const { config, problems } = parseConfig(trial, home);
+  const source = config?.tools.x?.key;
+  if (source !== undefined) return { source };
+  const [problem] = problems;
+  return { fault: `--from: ${problem?.message ?? "not understood"} → ${problem?.hint ?? "env:NAME"}` };
+}
+
+/** Flags of which one makes no sense beside `--from`; null: all fine. */
+export function fromConflict(options: {
+  readonly from?: string;
+  readonly keyStdin?: boolean;
+  readonly store?: string;
+}): string | null {
+  if (options.from === undefined || (!options.keyStdin && options.store === undefined)) return null;
+  return "with --from the key lies where it is: leave --key-stdin and --store out";
+}
+
+/**
+ * A tool's key where it can be had without running anything, and without opening a file that was not trusted: that is
+ * for the daemon, after it has judged. null: not looked.
+ */
+export async function readOwn(source: KeySource, paths: Paths): Promise<Reading | null> {
+  if (source.kind === "command") return null;
+  if (source.kind === "file" && !isInside(source.path, paths.own)) return null;
+  return readNamed(source, paths);
+}
+
+/** The same for one that the person names in this very command. */
+export function readNamed(source: KeySource, paths: Paths): Promise<Reading> {
+  return readKey(source, { env: process.env, home: paths.own, notKeys: paths.notKeys });
+}
+
+/**
+ * Stores a key, then does what makes config.yaml name it. Where that fails, or the person presses Ctrl-C in between,
+ * the key is taken away again: one that no file names would lie there unseen. false: told why.
+ */
+export function keepKey(
+  paths: Pick<Paths, "config" | "home">,
+  place: KeyPlace,
+  key: Secret,
+  name: () => Promise<boolean>,
+): Promise<boolean> {
+  const env = process.env;
+  return deferSignals(async (interrupted) => {
+    const stored = await storeKey(place, key, { env });
+    if (!stored.ok) {
+      fail(`the key was not stored: ${stored.reason}\nnothing was changed`, EXIT.failed);
+      return false;
+    }
+    if (interrupted()) fail("stopped; nothing was changed", EXIT.failed);
+    else if (await name()) {
+      // Whoever put it there may have taken it away before the file named it.
+      if (!stored.made) await storeKey(place, key, { env });
+      return true;
+    }
+    // Another command may have named what this one made: then it is theirs.
+    if (stored.made && !(await isNamed(paths, place))) await takeAway(place);
+    return false;
+  });
+}
+
+async function takeAway(place: KeyPlace): Promise<void> {
+  const gone = await forgetKey(place, { env: process.env });
+  if (!gone.ok) notice(`the key that was just stored is still in ${describeSource(place)}: ${gone.reason}`);
+}
+
+/** A file that cannot be understood may name it. */
+export async function isNamed(
+  { config: file, home }: Pick<Paths, "config" | "home">,
+  place: KeyPlace,
+): Promise<boolean> {
+  const { config, found } = await loadConfig(file, { home, strict: false });
+  if (config === null) return found;
+  return Object.values(config.tools).some(({ key }) => isSameSource(key, place));
+}
+
+const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+
+/** Does what must not be left half done: Ctrl-C waits until its end, and it may look whether one came. */
+export async function deferSignals<Done>(work: (interrupted: () => boolean) => Promise<Done>): Promise<Done> {
+  let came = false;
+  const interrupt = () => {
+    came = true;
+  };
+  for (const signal of SIGNALS) process.on(signal, interrupt);
+  try {
+    return await work(() => came);
+  } finally {
+    for (const signal of SIGNALS) process.off(signal, interrupt);
+  }
 }

@@ -1,0 +1,48 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { Command } from "commander";
+import { askDaemon } from "../control/client.ts";
+import type { Status } from "../control/status.ts";
+import { EXIT } from "../core/errors.ts";
+import { findPaths } from "../core/paths.ts";
+import type { Result } from "../service/service.ts";
+import { fail, printText } from "./ui/messages.ts";
+
+export function stopCommand(): Command {
+  return new Command("stop").description("stop it, once its requests have finished").action(stop);
+}
+
+async function stop(): Promise<void> {
+  const { socket } = findPaths();
+  const asked = await askDaemon<Status>(socket, "GET", "/status");
+  if (!asked.ok) return fail(asked.reason, EXIT.failed);
+  const { pid } = asked.value;
+  // Loaded on demand: other commands need no service manager.
+  const { createContext } = await import("./service/context.ts");
+  const { withDrainProgress } = await import("./service/restart.ts");
+  const { manager } = await createContext();
+  // A service manager may restart a process that stops without it.
+  const isService = manager !== null && (await manager.state()).pid === pid;
+  const change = isService ? manager.stop() : stopProcess(socket, pid);
+  const result = await withDrainProgress(change, socket, pid);
+  if (!result.ok) return fail(result.why, EXIT.failed);
+  printText(
+    isService
+      ? "the service is stopped until your next login → keybearer service restart"
+      : `keybearer is stopped, it was pid ${pid}`,
+  );
+}
+
+const POLL_MS = 100;
+
+/** By the control socket and not by a signal: in a container the process may have another pid. */
+async function stopProcess(socket: string, pid: number): Promise<Result> {
+  const asked = await askDaemon(socket, "POST", "/stop", {});
+  if (!asked.ok) return { ok: false, why: asked.reason, next: null };
+  for (;;) {
+    const status = await askDaemon<Status>(socket, "GET", "/status");
+    // Another pid is a new daemon.
+    const isGone = status.ok ? status.value.pid !== pid : !status.running;
+    if (isGone) return { ok: true };
+    await sleep(POLL_MS);
+  }
+}
