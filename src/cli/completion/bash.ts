@@ -1,8 +1,8 @@
 import type { Rule, Values } from "./grammar.ts";
 
 /**
- * Also for a bash without the bash-completion package, and for macOS's 3.2: no associative arrays, no mapfile.
- * __complete prints plain names only, because compgen -W expands what it is given.
+ * Works without the bash-completion package and in macOS's bash 3.2: no associative arrays, no mapfile. `__complete` prints
+ * plain names only, because compgen -W expands its argument.
  */
 export function bashScript(rules: readonly Rule[]): string {
   const paths = rules.filter(({ path }) => path !== "").map(({ path }) => `"${path}"`);

@@ -9,7 +9,7 @@ const SCRIPTS = { bash: bashScript, zsh: zshScript, fish: fishScript } as const;
 
 export function completionCommand(): Command {
   const command = new Command("completion")
-    .summary("print what makes your shell complete keybearer's words")
+    .summary("print the script for tab completion in your shell")
     .description("print a script that makes your shell complete commands, options and names")
     .addArgument(new Argument("<shell>", "bash, zsh or fish").choices(Object.keys(SCRIPTS)));
   return command.action((shell: keyof typeof SCRIPTS) => {
@@ -19,7 +19,7 @@ export function completionCommand(): Command {
 
 const LISTS = ["tools", "gateways", "clients", "held"] as const;
 
-/** Asked by the scripts at every press of the tab key: reads config.yaml, and no key, and does not ask the daemon. */
+/** The scripts run it at every press of Tab: it reads config.yaml, but no key, and does not ask the daemon. */
 export function completeCommand(): Command {
   return new Command("__complete")
     .addArgument(new Argument("<what>").choices(LISTS))
@@ -47,7 +47,7 @@ async function namesOf(what: (typeof LISTS)[number]): Promise<readonly string[]>
   return what === "tools" ? tools : what === "gateways" ? gateways : [...tools, ...gateways];
 }
 
-/** Shells run what they find in the words they are given: a name that is more than a name is left out. */
+/** Shells expand these names, so one that a shell would treat as code is left out. */
 function isPlain(name: string): boolean {
   return /^[\p{L}\p{N}][\p{L}\p{N}_.@-]*$/u.test(name);
 }

@@ -36,7 +36,7 @@ function linesOf({ path, commands, options, argument }: Rule): string[] {
   ];
 }
 
-/** -x: a value is needed and no file; -r -F: a value is needed, files are. */
+/** -x: needs a value that is not a file. -r -F: needs a file. */
 function valuesIn(values: Values, ofOption = true): string {
   if (values.kind === "files") return ofOption ? " -r -F" : " -F";
   const needed = ofOption ? " -x" : "";

@@ -1,30 +1,30 @@
 import type { Command, Option } from "commander";
 import { isHidden } from "../help/help.ts";
 
-/** What can stand at a place: names that `keybearer __complete` lists, files, or words that are known. */
+/** What can be typed at a place: names that `keybearer __complete` lists, files, or fixed choices. */
 export type Values =
   | { readonly kind: "tools" | "gateways" | "clients" | "held" | "files" | "anything" }
   | { readonly kind: "words"; readonly words: readonly string[] };
 
-export interface OptionWords {
+export interface OptionGrammar {
   readonly long: string | null;
   readonly short: string | null;
   readonly description: string;
-  /** null: it takes no value. */
+  /** null: the option takes no value. */
   readonly values: Values | null;
 }
 
-/** One command: what may come after it. */
+/** What may follow one command. */
 export interface Rule {
   /** "" for keybearer itself, "tools add" */
   readonly path: string;
   readonly commands: readonly { readonly name: string; readonly description: string }[];
-  readonly options: readonly OptionWords[];
+  readonly options: readonly OptionGrammar[];
   /** null: no argument. */
   readonly argument: Values | null;
 }
 
-/** What the program takes, read from the program itself, so that no command can be forgotten. */
+/** Read from the program itself, so that no command can be missing. */
 export function grammarOf(program: Command): Rule[] {
   return rulesOf(program, []);
 }
@@ -36,10 +36,10 @@ function rulesOf(command: Command, path: readonly string[]): Rule[] {
     description: each.summary() || each.description(),
   }));
   const [argument] = command.registeredArguments;
-  // A new tool is best called as its client is: then `use` needs no --for.
+  // A tool named after its client needs no --for in `use`.
   const isNew = ["init", "tools add"].includes(path.join(" "));
   const named = (values: Values): Values => (isNew && values.kind === "tools" ? { kind: "clients" } : values);
-  const options = command.options.filter(({ hidden }) => !hidden).map(optionWords);
+  const options = command.options.filter(({ hidden }) => !hidden).map(optionGrammar);
   return [
     {
       path: path.join(" "),
@@ -50,27 +50,27 @@ function rulesOf(command: Command, path: readonly string[]): Rule[] {
         HELP,
       ],
       argument:
-        argument === undefined ? null : named(given(argument.argChoices) ?? valuesOf(argument.name())),
+        argument === undefined ? null : named(fixedChoices(argument.argChoices) ?? valuesOf(argument.name())),
     },
     ...inner.flatMap((each) => rulesOf(each, [...path, each.name()])),
   ];
 }
 
-const HELP: OptionWords = { long: "--help", short: "-h", description: "print this help", values: null };
+const HELP: OptionGrammar = { long: "--help", short: "-h", description: "print this help", values: null };
 
-function optionWords(option: Option): OptionWords {
+function optionGrammar(option: Option): OptionGrammar {
   const { long = null, short = null, description, required, optional, argChoices } = option;
-  const takes = required || optional;
+  const takesValue = required || optional;
   const named = /<([^>]+)>|\[([^\]]+)\]/.exec(option.flags);
-  const values = given(argChoices) ?? valuesOf(option.attributeName(), named?.[1] ?? named?.[2] ?? "");
-  return { long, short, description, values: takes ? values : null };
+  const values = fixedChoices(argChoices) ?? valuesOf(option.attributeName(), named?.[1] ?? named?.[2] ?? "");
+  return { long, short, description, values: takesValue ? values : null };
 }
 
-function given(choices: readonly string[] | undefined): Values | null {
+function fixedChoices(choices: readonly string[] | undefined): Values | null {
   return choices === undefined ? null : { kind: "words", words: choices };
 }
 
-/** By what it is called: the names in the help are the same everywhere. */
+/** By the name of the argument, which is the same in every command. */
 function valuesOf(...names: readonly string[]): Values {
   const is = (...wanted: readonly string[]) => names.some((name) => wanted.includes(name));
   if (is("file", "config", "output")) return { kind: "files" };

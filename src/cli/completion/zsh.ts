@@ -1,6 +1,6 @@
 import type { Rule, Values } from "./grammar.ts";
 
-/** Works sourced, which wants compinit before it, and as a file _keybearer in fpath. */
+/** Works sourced after compinit, and as a file _keybearer in fpath. */
 export function zshScript(rules: readonly Rule[]): string {
   const paths = rules.filter(({ path }) => path !== "").map(({ path }) => quoted(path));
   return `#compdef keybearer
@@ -50,7 +50,7 @@ function ruleCase({ path, commands, options, argument }: Rule): string {
   return `    ${quoted(path)}) if [[ $cur == -* ]]; then entries=(${flags.join(" ")}); _describe option entries; else ${rest}; fi ;;`;
 }
 
-/** In _describe a colon ends the name. */
+/** _describe takes the first colon as the end of the name. */
 function entry(name: string, description: string): string {
   return quoted(`${name.replaceAll(":", "\\:")}:${description}`);
 }
