@@ -2,13 +2,12 @@ import { askDaemon } from "../../control/client.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import type { ComparedRecord, ComparedRow } from "../../mirror/report/shape.ts";
-import { localTime, offsetName } from "../../usage/reports/calendar.ts";
 import { dollars, duration, exact } from "../../usage/reports/format.ts";
 import { fail, formatNote, indentedNote } from "../ui/messages.ts";
 import { type Column, layoutTable } from "../ui/table.ts";
 import { outputWidth, stdoutScreen } from "../ui/terminal.ts";
 import { printable, textWidth, wrap } from "../ui/text.ts";
-import { formatFactor, moneyOrUnknown, timeOfDay } from "../ui/units.ts";
+import { exactTime, formatFactor, moneyOrUnknown, timeOfDay } from "../ui/units.ts";
 import { readConsoles } from "./consoles.ts";
 import { consoleProblem } from "./messages.ts";
 
@@ -238,9 +237,9 @@ function fieldsOf({ row, record }: ComparedRow): Field[] {
     ["request id", ids.length === 0 ? null : ids.join(", "), row?.request_id ?? null],
     ["upstream id", null, row?.upstream_id ?? null],
     ["kind", null, row?.kind ?? null],
-    ["began", record === null ? null : formatTime(record.started_at), null],
+    ["began", record === null ? null : exactTime(record.started_at), null],
     ["ended", timeOrNull(record?.ended_at), timeOrNull(row?.at)],
-    ["its clock", null, row === null || row.created_at === row.at ? null : formatTime(row.created_at)],
+    ["its clock", null, row === null || row.created_at === row.at ? null : exactTime(row.created_at)],
     ["took", totalTime(record), durationOrNull(row?.duration_ms)],
     ["tool", record?.tool ?? null, null],
     ["key", record?.key ?? null, keyOf(row)],
@@ -282,12 +281,8 @@ function durationOrNull(ms: number | null | undefined): string | null {
   return ms === null || ms === undefined ? null : duration(ms);
 }
 
-function formatTime(at: number): string {
-  return `${localTime(at)}.${String(at % 1000).padStart(3, "0")} ${offsetName(at)}`;
-}
-
 function timeOrNull(at: number | null | undefined): string | null {
-  return at === null || at === undefined ? null : formatTime(at);
+  return at === null || at === undefined ? null : exactTime(at);
 }
 
 function moneyOrNull(microdollars: number | null | undefined): string | null {

@@ -78,7 +78,7 @@ async function detectKind(socket: string, before: MirrorReport): Promise<MirrorR
   return report;
 }
 
-/** Why nobody can log in there, or not in this way; null: they can. */
+/** Why a login is not possible there, or not in this way; null: it is. */
 export function cannotLogIn(
   { gateway, kind, why, next }: MirrorReport,
   options: LoginOptions,

@@ -1,4 +1,3 @@
-import { loadConfig } from "../../config/load.ts";
 import { formatProblems } from "../../config/problems.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
@@ -29,6 +28,8 @@ export async function list(options: { json?: boolean }): Promise<void> {
   let tools: readonly ToolStatus[];
   if (asked.ok) tools = asked.value.tools;
   else {
+    // Loaded on demand: `status` uses this file, and would wait for the YAML parser.
+    const { loadConfig } = await import("../../config/load.ts");
     const { config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
     if (config === null) return fail(formatProblems(paths.config, problems), EXIT.badConfig);
     tools = Object.values(config.tools).map((tool) => toolStatusOffline(tool, config, now));

@@ -1,4 +1,4 @@
-import { localTime } from "../../usage/reports/calendar.ts";
+import { localTime, offsetName } from "../../usage/reports/calendar.ts";
 import { dollars } from "../../usage/reports/format.ts";
 
 /** $8.10, and $50 without its cents where there are none. */
@@ -28,6 +28,11 @@ export function shortDate(at: number, now: number): string {
 export function timeOfDay(at: number, now: number, seconds = false): string {
   const time = localTime(at).slice(11, seconds ? undefined : 16);
   return localTime(at).slice(0, 10) === localTime(now).slice(0, 10) ? time : `${shortDate(at, now)} ${time}`;
+}
+
+/** 2026-11-15 14:10:57.700 +00:00, in local time. */
+export function exactTime(at: number): string {
+  return `${localTime(at)}.${String(at % 1000).padStart(3, "0")} ${offsetName(at)}`;
 }
 
 /** codex and chat; beyond `max`: a, b, c, d, e and 3 more. */

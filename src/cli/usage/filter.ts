@@ -63,7 +63,7 @@ function matchesAny(pattern: string, names: ReadonlySet<string>): boolean {
   return [...names].some((name) => expression.test(name));
 }
 
-/** null: config.yaml cannot be used, so nobody knows. */
+/** null: config.yaml cannot be used, so its tools are not known. */
 async function configuredTools(paths: Paths): Promise<readonly string[] | null> {
   // A running daemon may have another config.yaml, or serve the sandbox.
   const asked = await askDaemon<Status>(paths.socket, "GET", "/status");

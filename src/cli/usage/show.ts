@@ -3,12 +3,12 @@ import { findPaths } from "../../core/paths.ts";
 import { meteringOf } from "../../metering/protocols.ts";
 import type { CauseDetail, CauseName } from "../../proxy/cause.ts";
 import { mayCost, type TokensFrom, type UsageRecord } from "../../usage/record.ts";
-import { localTime, offsetName } from "../../usage/reports/calendar.ts";
 import { dollars, duration, exact, jsonText, refusalInWords } from "../../usage/reports/format.ts";
 import { exportedRecord, findRecords } from "../../usage/reports/records.ts";
 import { exitOnClosedOutput, fail } from "../ui/messages.ts";
 import { outputWidth } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
+import { exactTime } from "../ui/units.ts";
 import { hasUsageLog, type IndexDatabase, noUsageLog, withIndex } from "./index-file.ts";
 import { recordLine } from "./record-line.ts";
 
@@ -72,9 +72,9 @@ function fieldsOf(record: UsageRecord): [name: string, value: string | null][] {
   const billed = record.billed_microdollars;
   return [
     ["record", record.id],
-    ["began", formatTime(began)],
-    ["first byte", first === null ? null : `${formatTime(first)}, after ${elapsed(began, first)}`],
-    ["ended", ended === null ? null : `${formatTime(ended)}, after ${elapsed(began, ended)}`],
+    ["began", exactTime(began)],
+    ["first byte", first === null ? null : `${exactTime(first)}, after ${elapsed(began, first)}`],
+    ["ended", ended === null ? null : `${exactTime(ended)}, after ${elapsed(began, ended)}`],
     ["waited", record.waited_ms === 0 ? null : `${duration(record.waited_ms)} for a limit`],
     ["tool", record.tool ?? "unknown"],
     ["process", record.process],
@@ -94,10 +94,6 @@ function fieldsOf(record: UsageRecord): [name: string, value: string | null][] {
     ["bytes", `${exact(record.bytes_in)} to the gateway, ${exact(record.bytes_out)} back`],
     ...ids.map((id, at): [string, string] => [at === 0 ? "ids" : "", id]),
   ];
-}
-
-function formatTime(at: number): string {
-  return `${localTime(at)}.${String(at % 1000).padStart(3, "0")} ${offsetName(at)}`;
 }
 
 function elapsed(from: number, to: number): string {

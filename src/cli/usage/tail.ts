@@ -49,7 +49,7 @@ export async function tail(options: { lines: string; json?: boolean }): Promise<
   }
 }
 
-/** Follows one connection. While nobody reads our output, the next line stays with the daemon. */
+/** Follows one connection. While our output is not read, the next line stays with the daemon. */
 async function followOnce(socket: string, handleLine: (line: TailLine) => Promise<void>): Promise<TailEnd> {
   const lines = followTail(socket);
   for (;;) {

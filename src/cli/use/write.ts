@@ -160,7 +160,7 @@ async function addToken(config: string, tool: string, client: Writable, token: s
   if (!edited.ok) return edited;
   const { before, text } = edited;
   const written = await writeConfig(config, before, text);
-  // writeConfig() refuses if the file was edited since. Then the hash of a token that nobody has stays, which is harmless.
+  // writeConfig() refuses if the file was edited since. Then the hash of an unused token stays, which is harmless.
   return written.ok ? { ok: true, takeBack: () => writeConfig(config, text, before) } : written;
 }
 
