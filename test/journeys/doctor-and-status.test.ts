@@ -99,10 +99,18 @@ for (const name of ["sub2api", "new-api v1.0.0-rc.25"] as const)
     const status = await codexStatus();
     t.match(status, { state: "active", why: /^balance or quota: .*, as the console said 60 s ago$/ });
     agrees(t, await findings(journey.paths, journey.clock.now()), status);
-    // A request that passes shows that something else pays.
-    await journey.ask();
-    t.match(await codexStatus(), { state: "active", why: null });
-    t.match(await findings(journey.paths, journey.clock.now()), [{ level: "ok" }]);
+    const { status: answered } = await journey.ask();
+    if (name === "sub2api") {
+      // A request that passes shows that something else pays, such as a subscription.
+      t.equal(answered, 200);
+      t.match(await codexStatus(), { state: "active", why: null });
+      t.match(await findings(journey.paths, journey.clock.now()), [{ level: "ok" }]);
+    } else {
+      t.equal(answered, 403, "new-api refuses it");
+      const refused = await codexStatus();
+      t.match(refused, { state: "key-refused", why: /^balance or quota: the account's balance is used up/ });
+      agrees(t, await findings(journey.paths, journey.clock.now()), refused);
+    }
   });
 
 t.test("a disabled key is called disabled by both, though it worked before", async (t) => {
