@@ -235,6 +235,8 @@ t.test("on a terminal the cost and a refusal's cause are there at 80 and 120 col
   const home = await newHome(t);
   mkdirSync(join(home, "state"), { mode: 0o700 });
   writeJournal(join(home, "state", "usage"), someRecords());
+  // Otherwise a slow machine shows the progress of making the index.
+  catchUp(join(home, "state"));
   const shown = async (columns: number, env: NodeJS.ProcessEnv = {}) => {
     const tail = atWideTerminal(t, home, columns, ["usage", "tail"], env);
     const [, screen = ""] = await tail.says(/^([\s\S]*)keybearer is not running/);
