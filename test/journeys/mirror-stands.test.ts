@@ -33,7 +33,7 @@ async function acknowledge(t: Test, journey: MirrorJourney): Promise<void> {
   }
   const ack = atTerminal(t, journey.home, "mirror", "ack", "main");
   await ack.says(/acknowledge this\?/);
-  ack.child.stdin?.write("yes\n");
+  ack.child.stdin?.write("yes\r");
   t.match(await ack.ended, { code: 0, stdout: /acknowledged 1 row/ });
 }
 

@@ -113,7 +113,7 @@ t.test("removed --now, its token is unknown and what was under way is cut", asyn
   const call = await hang();
   const gone = await tools("remove", "codex", "--yes", "--now");
   t.equal(gone.code, 0);
-  t.match(gone.stdout, /codex is removed from .*\n.*went with it.*\n1 request under way was cut\n$/);
+  t.match(gone.stdout, /codex is removed from .*\n.*is gone.*\n1 request under way was cut\n$/);
   t.equal(await call.ended, "cut");
   t.equal(await list(), "token-unknown");
   t.equal(await codexOf(under), undefined);
@@ -187,14 +187,14 @@ t.test("a limit that is used up is lifted at a terminal, once, and the lift is i
     (await tools()).stdout,
     /^codex: requests\/month is used up, resets .*\s+→ keybearer tools lift codex --requests …$/m,
   );
-  const lifted = await atTerminal(t, under.home, "tools", "lift", "codex", "--requests", "1").ended;
+  const lifted = await atTerminal(t, under.home, "tools", "lift", "codex", "--requests", "1", "--yes").ended;
   t.equal(lifted.code, 0);
   t.match(lifted.stdout, /codex has 1 request more\r\n {4}requests\/month +\S+ +2\/2\+1 +resets /);
   t.strictSame([await list(), await list()], [200, "rate-limited"]);
   t.ok(
     under.log().some(({ msg, peer }) => /extra allowance/.test(String(msg)) && /^pid \d+/.test(String(peer))),
   );
-  const none = await atTerminal(t, under.home, "tools", "lift", "codex", "--spend", "5").ended;
+  const none = await atTerminal(t, under.home, "tools", "lift", "codex", "--spend", "5", "--yes").ended;
   t.equal(none.code, 1);
   t.match(none.stdout, /codex has no limit on spend/);
 });
@@ -225,7 +225,7 @@ t.test("after a restart the list knows what was used, what was lifted, and the l
   const answer = await fetch(`${first.url}/v1/models`, { headers: { authorization: `Bearer ${token}` } });
   await answer.text();
   t.equal(answer.status, 200);
-  t.equal((await atTerminal(t, home, "tools", "lift", "codex", "--requests", "3").ended).code, 0);
+  t.equal((await atTerminal(t, home, "tools", "lift", "codex", "--requests", "3", "--yes").ended).code, 0);
   const before = await codexOf(first);
   await first.daemon.stop(0);
   const second = await startUnderTest(t, text, { home });
