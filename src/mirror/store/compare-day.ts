@@ -40,7 +40,7 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
     now: options.now,
     held: (key) => held.get(key) ?? null,
     kept_from: keptFrom(db),
-    unwatched: options.logGaps,
+    log_gaps: options.logGaps,
     hands_out_ids: Object.keys(ownIds).length > 0,
     bills_failures: billsFailures,
     unlisted_cancels: unlistedCancelsIn(requests, consoleRows, { start, bills_failures: billsFailures }),
