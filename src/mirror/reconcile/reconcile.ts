@@ -187,9 +187,11 @@ function money(microdollars: number): string {
   return `$${(microdollars / 1_000_000).toFixed(6)}`;
 }
 
-/** The money of all rows. The tokens of the main row, but of a WebSocket those of all rows. */
+/** The money of all rows. The tokens of the main row, but of a WebSocket those of all rows. Always in the same order. */
 function theirsOf({ upgraded }: OurRequest, { main, rows }: RowGroup): Theirs {
-  const counted = upgraded ? rows.filter(({ kind }) => kind === "use") : [main];
+  // The zeroes in the row of a failed attempt mean nothing.
+  const uses = main.kind === "use" ? rows.filter(({ kind }) => kind === "use") : [];
+  const counted = upgraded ? uses : uses.slice(0, 1);
   const billed = total(rows, "billed_microdollars");
   return {
     input_tokens: total(counted, "input_tokens"),
