@@ -81,12 +81,22 @@ export class Section {
     return Object.freeze(result);
   }
 
+  /** Whether a setting is there, perhaps under a name with a typing mistake, which finish() reports. */
+  has(name: string): boolean {
+    if (this.#entries.has(name)) return true;
+    return [...this.#entries.keys()].some(
+      (key) => !this.#known.includes(key) && nearest(key, this.#known) === name,
+    );
+  }
+
   /** Reports every unknown setting. Called last. */
   finish(): void {
     for (const [name, entry] of this.#entries) {
       if (this.#known.includes(name)) continue;
       const near = nearest(name, this.#known);
-      const hint = near ? `did you mean ${near}?` : `known here: ${this.#known.toSorted().join(", ")}`;
+      let hint = near ? `did you mean ${near}?` : `known here: ${this.#known.toSorted().join(", ")}`;
+      // In brackets a comma ends the value: `{ multiplier: 1,5 }`.
+      if (/^\d+$/.test(name)) hint = "a number is written with a dot, such as 1.5";
       this.report.error(entry.at, this.pathOf(name), `${quoted(name)} is not a setting here`, hint);
     }
   }
@@ -107,14 +117,17 @@ export function asSection(tree: Tree, path: string, report: Report): Section | n
       `write \`${last}: {}\` for all defaults`,
     );
   } else {
-    report.error(tree.at, path, `${last} must hold settings of its own`, `such as \`${last}: { … }\``);
+    const hint =
+      tree.kind === "list" ? "write `name: { … }` for each, without a dash" : `such as \`${last}: { … }\``;
+    report.error(tree.at, path, `${last} must hold settings of its own`, hint);
   }
   return null;
 }
 
 export function readScalar<T>(tree: Tree, path: string, read: Reader<T>, report: Report): T | undefined {
   if (tree.kind !== "scalar") {
-    report.error(tree.at, path, `${lastName(path)} must be a single value`);
+    const last = lastName(path);
+    report.error(tree.at, path, `${last} must be a single value`, `write \`${last}: value\` on one line`);
     return undefined;
   }
   if (tree.text === "" && tree.plain) {
@@ -135,11 +148,15 @@ export function quoted(text: string): string {
 
 function nearest(name: string, known: readonly string[]): string | null {
   const folded = (text: string) => text.toLowerCase().replace(/[-_ ]/g, "");
+  let best: string | null = null;
+  let least = Number.POSITIVE_INFINITY;
   for (const candidate of known) {
-    const limit = candidate.length <= 4 ? 1 : 2;
-    if (distance(folded(name).slice(0, 40), folded(candidate)) <= limit) return candidate;
+    const mistakes = distance(folded(name).slice(0, 40), folded(candidate));
+    if (mistakes > (candidate.length <= 4 ? 1 : 2) || mistakes >= least) continue;
+    best = candidate;
+    least = mistakes;
   }
-  return null;
+  return best;
 }
 
 function distance(a: string, b: string): number {
