@@ -1,3 +1,4 @@
+import { nearest } from "../core/nearest.ts";
 import { redactCredentials } from "../core/secret.ts";
 import type { Report } from "./problems.ts";
 import type { Named } from "./schema.ts";
@@ -144,30 +145,4 @@ export function readScalar<T>(tree: Tree, path: string, read: Reader<T>, report:
 export function quoted(text: string): string {
   const shown = redactCredentials(text).replace(/\p{Cc}/gu, "?");
   return `"${shown.length > 40 ? `${shown.slice(0, 40)}…` : shown}"`;
-}
-
-function nearest(name: string, known: readonly string[]): string | null {
-  const folded = (text: string) => text.toLowerCase().replace(/[-_ ]/g, "");
-  let best: string | null = null;
-  let least = Number.POSITIVE_INFINITY;
-  for (const candidate of known) {
-    const mistakes = distance(folded(name).slice(0, 40), folded(candidate));
-    if (mistakes > (candidate.length <= 4 ? 1 : 2) || mistakes >= least) continue;
-    best = candidate;
-    least = mistakes;
-  }
-  return best;
-}
-
-function distance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, i) => i);
-  for (let i = 1; i <= a.length; i += 1) {
-    const next = [i];
-    for (let j = 1; j <= b.length; j += 1) {
-      const swap = (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      next.push(Math.min((row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1, swap));
-    }
-    row = next;
-  }
-  return row[b.length] ?? 0;
 }
