@@ -29,7 +29,7 @@ import {
   type Tool,
   type Usage,
 } from "./schema.ts";
-import { asSection, quoted, type Reader, type Reading, readScalar, Section } from "./section.ts";
+import { asSection, quoted, type Reader, readScalar, Section, type ValueResult } from "./section.ts";
 import {
   baseUrl,
   consoleUrl,
@@ -483,7 +483,7 @@ function readKeySource(
   return null;
 }
 
-function sourceFromText(text: string, home: string, literalFault: LiteralCheck): Reading<KeySource> {
+function sourceFromText(text: string, home: string, literalFault: LiteralCheck): ValueResult<KeySource> {
   const colon = text.indexOf(":");
   const rest = text.slice(colon + 1);
   switch (text.slice(0, colon)) {
@@ -522,7 +522,7 @@ function sourceFromText(text: string, home: string, literalFault: LiteralCheck):
   return { value: Object.freeze({ kind: "literal", secret: new Secret(text) }) };
 }
 
-function keychainSource(rest: string): Reading<KeySource> {
+function keychainSource(rest: string): ValueResult<KeySource> {
   const match = /^([^/]+)\/(.+)$/.exec(rest);
   const [, service = "", account = ""] = match ?? [];
   if (match === null) {

@@ -9,7 +9,7 @@ import {
   type ParsedNode,
   Parser,
 } from "yaml";
-import { redactCredentials } from "../core/secret.ts";
+import { redactCredentials } from "../core/redact.ts";
 import type { Report } from "./problems.ts";
 
 /** config.yaml's text as plain structure. Scalars stay texts until a field says what they mean. */
