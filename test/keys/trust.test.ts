@@ -32,7 +32,7 @@ async function startedWith(t: Test, ...uses: [Subject, Secret][]): Promise<Trust
     t.equal(trust.judgeSource(subject), null);
     t.equal(trust.judgeKey(subject, key), null);
   }
-  t.strictSame(await trust.settle(), { problem: null, hold: false });
+  t.strictSame(await trust.settle(), { problem: null, blocksKeys: false });
   return trust;
 }
 
