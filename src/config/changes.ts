@@ -44,6 +44,7 @@ function topChanges(from: Config, to: Config): string[] {
   return [
     ...differ("listen", address(from.listen), address(to.listen)),
     ...differ("dashboard", from.dashboard, to.dashboard),
+    ...differ("drain", `${from.drain / 1000}s`, `${to.drain / 1000}s`),
     ...differ("usage", from.usage, to.usage),
     ...differ("log level", from.log.level, to.log.level),
   ];

@@ -10,6 +10,7 @@ import {
   type ConsoleLogin,
   type Dashboard,
   DEFAULT_DASHBOARD,
+  DEFAULT_DRAIN,
   DEFAULT_LIMITS,
   DEFAULT_LISTEN,
   DEFAULT_LOG,
@@ -28,7 +29,7 @@ import {
   type Tool,
   type Usage,
 } from "./schema.ts";
-import { asSection, quoted, type Reader, type Reading, readScalar, Section } from "./section.ts";
+import { asSection, quoted, type Reader, readScalar, Section, type ValueResult } from "./section.ts";
 import {
   baseUrl,
   consoleUrl,
@@ -71,6 +72,7 @@ export function parseConfig(raw: string, home: string): Parsed {
   const draft = {
     listen: top.scalar("listen", listen, DEFAULT_LISTEN),
     dashboard: readDashboard(top),
+    drain: top.scalar("drain", drain, DEFAULT_DRAIN),
     gateways: readGateways(top, home),
     tools: top.named("tools", (section, name) => readTool(section, name, home), isToolName),
     prices: top.named("prices", readPrice),
@@ -122,6 +124,15 @@ function readDashboard(top: Section): Dashboard {
   section.finish();
   return Object.freeze(dashboard);
 }
+
+/** Longer, and a service manager, a logout or a shutdown of the machine would not wait for it. */
+const MAX_DRAIN = 600_000;
+
+const drain: Reader<number> = (text) => {
+  const reading = duration(text);
+  if ("fault" in reading || (reading.value >= 1000 && reading.value <= MAX_DRAIN)) return reading;
+  return { fault: "drain is from 1s to 10m", hint: "such as drain: 30s" };
+};
 
 function readPrice(section: Section): Price | null {
   const input = section.scalar("input", price, null);
@@ -472,7 +483,7 @@ function readKeySource(
   return null;
 }
 
-function sourceFromText(text: string, home: string, literalFault: LiteralCheck): Reading<KeySource> {
+function sourceFromText(text: string, home: string, literalFault: LiteralCheck): ValueResult<KeySource> {
   const colon = text.indexOf(":");
   const rest = text.slice(colon + 1);
   switch (text.slice(0, colon)) {
@@ -511,7 +522,7 @@ function sourceFromText(text: string, home: string, literalFault: LiteralCheck):
   return { value: Object.freeze({ kind: "literal", secret: new Secret(text) }) };
 }
 
-function keychainSource(rest: string): Reading<KeySource> {
+function keychainSource(rest: string): ValueResult<KeySource> {
   const match = /^([^/]+)\/(.+)$/.exec(rest);
   const [, service = "", account = ""] = match ?? [];
   if (match === null) {

@@ -8,6 +8,8 @@ export interface Config {
   /** Where tools connect. Loopback only. Default localhost:5397, both 127.0.0.1 and [::1]. */
   readonly listen: Listen;
   readonly dashboard: Dashboard;
+  /** How long a stop lets requests finish before it cuts them. Default 10s. */
+  readonly drain: number;
   /** By name. `gateway: URL` is short for one gateway called main. At least one. */
   readonly gateways: Named<Gateway>;
   /** By name. At least one. */
@@ -253,8 +255,7 @@ export const DEFAULT_LIMITS: Limits = Object.freeze({
   wait: 0,
 });
 
-/** How long a stop lets requests finish before it cuts them. A service manager must wait longer before it kills. */
-export const DRAIN_MS = 10_000;
+export const DEFAULT_DRAIN = 10_000;
 
 export const DEFAULT_USAGE: Usage = Object.freeze({ keep: 400 * 86_400_000, sync: "normal" });
 

@@ -1,12 +1,12 @@
 import { nearest } from "../core/nearest.ts";
-import { redactCredentials } from "../core/secret.ts";
+import { redactCredentials } from "../core/redact.ts";
 import type { Report } from "./problems.ts";
 import type { Named } from "./schema.ts";
 import { type Dict, type Entry, joinPath, lastName, type Tree } from "./yaml.ts";
 
 /** A value, or what is wrong with its text and what to write instead. */
-export type Reading<T> = { readonly value: T } | { readonly fault: string; readonly hint?: string };
-export type Reader<T> = (text: string) => Reading<T>;
+export type ValueResult<T> = { readonly value: T } | { readonly fault: string; readonly hint?: string };
+export type Reader<T> = (text: string) => ValueResult<T>;
 
 /** Reads the settings of one map. A setting that was asked for is known; finish() reports the others. */
 export class Section {

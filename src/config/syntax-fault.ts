@@ -1,5 +1,5 @@
 import type { ErrorCode } from "yaml";
-import { redactCredentials } from "../core/secret.ts";
+import { redactCredentials } from "../core/redact.ts";
 
 /** A syntax error as the yaml package reports it. */
 export interface SyntaxFault {

@@ -1,6 +1,6 @@
 import { basename } from "node:path";
 import type { Listen, Period, Rate } from "./schema.ts";
-import { quoted, type Reader, type Reading } from "./section.ts";
+import { quoted, type Reader, type ValueResult } from "./section.ts";
 
 /** Readers of single values: text in, value or fault out. */
 
@@ -75,7 +75,7 @@ export const price: Reader<number> = (text) => {
 const PERIODS: readonly Period[] = ["second", "minute", "hour", "day", "month"];
 
 function rate(readMax: Reader<number>, example: string): Reader<Rate> {
-  return (text): Reading<Rate> => {
+  return (text): ValueResult<Rate> => {
     const slash = text.indexOf("/");
     const per = PERIODS.find((period) => period === text.slice(slash + 1).trim());
     if (slash < 1 || per === undefined) {
@@ -226,7 +226,7 @@ export function withoutVersion(address: string): string {
   return address.replace(VERSION, "");
 }
 
-function plainAddress(text: string): Reading<string> {
+function plainAddress(text: string): ValueResult<string> {
   const url = /^https?:\/\//i.test(text) && URL.canParse(text) ? new URL(text) : null;
   if (url === null)
     return { fault: `${quoted(text)} is not an address`, hint: "such as https://gateway.example.com/v1" };

@@ -1,5 +1,5 @@
 import { Composer, type Document, isAlias, isScalar, isSeq, Lexer, type ParsedNode, Parser } from "yaml";
-import { redactCredentials } from "../core/secret.ts";
+import { redactCredentials } from "../core/redact.ts";
 import type { Report } from "./problems.ts";
 import { explainFault, type SyntaxFault } from "./syntax-fault.ts";
 

@@ -17,6 +17,8 @@ export interface Status {
   readonly version: string;
   readonly pid: number;
   readonly uptime_s: number;
+  /** A stop waits this much longer for requests in flight. null: it is not stopping. */
+  readonly drain_left_s: number | null;
   readonly listen: readonly string[];
   readonly sandbox: boolean;
   readonly config: {
@@ -130,6 +132,7 @@ export interface StatusDeps {
   readonly clock: Clock;
   /** clock.elapsed() when the daemon started. */
   readonly startedAt: number;
+  readonly drainLeftSeconds: number | null;
   readonly listen: readonly string[];
   readonly sandbox: boolean;
   readonly configPath: string;
@@ -165,6 +168,7 @@ export async function statusOf(deps: StatusDeps): Promise<Status> {
     version: deps.version,
     pid: process.pid,
     uptime_s: Math.floor((clock.elapsed() - deps.startedAt) / 1000),
+    drain_left_s: deps.drainLeftSeconds,
     listen: deps.listen,
     sandbox: deps.sandbox,
     config: { path: deps.configPath, revision: snapshot.revision, loaded_at: loadedAt },

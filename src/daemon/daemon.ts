@@ -1,7 +1,7 @@
 import type { DestinationStream } from "pino";
 import { type Loaded, loadConfig } from "../config/load.ts";
 import { formatProblems, type Problem, problemInLine, warning } from "../config/problems.ts";
-import { DRAIN_MS, type Gateway, type Listen, SANDBOX } from "../config/schema.ts";
+import { type Gateway, type Listen, SANDBOX } from "../config/schema.ts";
 import { Snapshot } from "../config/snapshot.ts";
 import { isDaemonListening } from "../control/client.ts";
 import { ControlServer } from "../control/server.ts";
@@ -31,9 +31,10 @@ import { hostsOf } from "../proxy/server.ts";
 import { TokenUses } from "../proxy/token-uses.ts";
 import { Upstream } from "../proxy/upstream.ts";
 import { bindDataPort, type DataPort } from "./data-port.ts";
+import { Drain } from "./drain.ts";
 import { keyWarnings, Reload, usableKeys, wantedKeys } from "./reload.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
-import { endsWithin, Shutdown } from "./shutdown.ts";
+import { Shutdown } from "./shutdown.ts";
 import { StateLock } from "./state-lock.ts";
 import { closeUsageServices, createAllowances, openMirror, openUsageServices } from "./usage-services.ts";
 
@@ -57,7 +58,7 @@ export interface Daemon {
   status(): Promise<Status>;
   /** SIGHUP: the file and every key are read again. */
   reload(): Promise<void>;
-  /** Stops accepting, lets requests finish for `patienceMs`, then cuts them. */
+  /** Stops accepting, lets requests finish for `patienceMs`, then cuts them. Default `drain` of the configuration. */
   stop(patienceMs?: number): Promise<void>;
   /** Cuts the requests that a stop waits for. */
   cut(): void;
@@ -65,8 +66,6 @@ export interface Daemon {
 
 /** StateLock.take waits a quarter of a second each time. */
 const LOCK_ATTEMPTS = 12;
-/** Requests whose connection was cut end within milliseconds, unless there is a bug. */
-const AFTER_CUT_MS = 5000;
 /** For a step that limits its own time. */
 const NO_LIMIT = 2 ** 31 - 1;
 /** A key that takes longer, such as one whose command asks for a fingerprint, follows while the others serve. */
@@ -103,7 +102,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const { initial, settled } =
     sandboxSession === null
       ? await initialSnapshot(loaded, paths, keys, startWarnings)
-      : { initial: sandboxSession.snapshot, settled: { problem: null, hold: false } };
+      : { initial: sandboxSession.snapshot, settled: { problem: null, blocksKeys: false } };
   log.level = initial.config.log.level;
   const processLookup = new ProcessLookup(log);
   if (initial.processTools.length > 0) await processLookup.prepare();
@@ -160,6 +159,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   });
   shutdown.add("write when tokens were last used", () => tokenUses.stop());
   const freeMemory = new FreeMemory(clock);
+  const drain = new Drain({ clock, log, port, inFlight: services.inFlight });
   const status = () =>
     statusOf({
       version: runningVersion,
@@ -175,6 +175,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       ...services,
       mirror,
       startedAt,
+      drainLeftSeconds: drain.leftSeconds(),
       clock,
       freeMemory,
     });
@@ -218,15 +219,9 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   });
 
   // From here on the daemon serves, and a stop has requests to wait for.
-  let stopping = false;
-  let drainMs = 0;
-  const cut = () => {
-    services.inFlight.cutAll();
-    port.cut();
-  };
   // A stop runs these from the last to the first: it fetches no more keys, refuses the requests that wait, closes the
   // dashboard, and then waits for the requests in flight.
-  shutdown.add("finish the requests in flight", () => drain(port, cut, drainMs), NO_LIMIT);
+  shutdown.add("finish the requests in flight", () => drain.finish(), NO_LIMIT);
   shutdown.add("stop watching the configuration", () => reload.close());
   shutdown.add("stop the dashboard", () => dashboard.stop());
   shutdown.add("refuse the requests that wait", () => services.limiter.stop());
@@ -254,7 +249,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     tokenUses,
     peers,
     hosts,
-    isStopping: () => stopping,
+    isStopping: () => drain.leftSeconds() !== null,
     isSandbox: onSandbox,
     rereadKey: (tool) => background(rereadKey(tool), log, `reading the key of ${tool} again`),
     checkKey: (tool, gateway, key) =>
@@ -285,9 +280,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   await reload.watch();
 
   let stopped: Promise<void> | null = null;
-  const stop = (patienceMs = DRAIN_MS) => {
-    stopping = true;
-    drainMs = patienceMs;
+  const stop = (patienceMs = config().drain) => {
+    drain.begin(patienceMs);
     stopped ??= shutdown.run();
     return stopped;
   };
@@ -300,16 +294,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     stop,
     snapshot,
     reload: () => reload.refresh(true),
-    cut,
+    cut: () => drain.cut(),
   };
-}
-
-/** Lets requests finish for `patienceMs`, then cuts them. Throws if one does not end even then. */
-async function drain(port: DataPort, cut: () => void, patienceMs: number): Promise<void> {
-  const drained = port.drain();
-  if (await endsWithin(drained, patienceMs)) return;
-  cut();
-  if (!(await endsWithin(drained, AFTER_CUT_MS))) throw new Error("requests did not end when they were cut");
 }
 
 function closePort(port: DataPort): Promise<void> {

@@ -21,6 +21,7 @@ const STATUS: Status = {
   version: "0.1.0",
   pid: 1,
   uptime_s: 5,
+  drain_left_s: null,
   listen: ["127.0.0.1:5397"],
   sandbox: false,
   config: { path: "/home/me/config.yaml", revision: 1, loaded_at: NOW },

@@ -172,16 +172,20 @@ t.test(
     const again = await service("install");
     t.match(again, { code: 0, stdout: /is up to date; nothing was written\nit runs as pid/ });
     t.same(systemctl.changes(), [STARTED[1]], "it only makes sure that the service runs");
+    const stopTimeout = async () => {
+      const env = { ...systemctl.env, HOME: home, KEYBEARER_HOME: keybearer };
+      const { findings } = JSON.parse((await typed(["doctor", "--json"], env)).stdout);
+      return findings.find(({ id }: { id: string }) => id === "service-stop-timeout");
+    };
+    const next = "keybearer service install";
     putUnit(text.replace("TimeoutStopSec=20s", "TimeoutStopSec=5s"));
-    const early = await typed(["doctor", "--json"], {
-      ...systemctl.env,
-      HOME: home,
-      KEYBEARER_HOME: keybearer,
-    });
-    t.match(
-      JSON.parse(early.stdout).findings.find(({ id }: { id: string }) => id === "service-stop-timeout"),
-      { level: "warning", what: /killed 5 s after a stop/, next: "keybearer service install" },
-    );
+    t.match(await stopTimeout(), { level: "warning", what: /killed 5 s after a stop/, next });
+    putUnit(text);
+    t.equal(await stopTimeout(), undefined);
+    await saveConfig(keybearer, `${CONFIG}drain: 1m\n`);
+    t.match(await stopTimeout(), { what: /killed 20 s after a stop, but requests may take 60 s/, next });
+    t.match(await service("install --dry-run"), { code: 0, stdout: /TimeoutStopSec=70s/ });
+    await saveConfig(keybearer, CONFIG);
     putUnit(text.replace("# keybearer unit 1", "# keybearer unit 0"));
     const [older, json] = await Promise.all([service("status"), service("status --json")]);
     t.match(older, {

@@ -27,6 +27,7 @@ const H = (digit: string) => `sha256:${digit.repeat(64)}`;
 const CHANGES: readonly (readonly [before: string, after: string, ...expectedChanges: string[]])[] = [
   [top(""), top("listen: 127.0.0.1:1"), "listen localhost:5397 → 127.0.0.1:1"],
   [top(""), top('listen: "[::1]:1"'), "listen localhost:5397 → [::1]:1"],
+  [top(""), top("drain: 1.5m"), "drain 10s → 90s"],
   [top(""), top("log: { level: debug }"), "log level info → debug"],
   [
     top(""),

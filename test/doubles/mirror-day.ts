@@ -370,7 +370,7 @@ export function contextOf(day: Day, measured = day.skew): Context {
     now: day.to + 60 * MINUTE,
     held: () => ({ since: day.from - DAY, until: null, replaced: false }),
     kept_from: day.from - DAY,
-    unwatched: [],
+    log_gaps: [],
     hands_out_ids: day.ours.some(({ ids }) => ids.length > 0),
     bills_failures: false,
     socket_rows_have_ids: false,

@@ -1,4 +1,4 @@
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { Agent, createServer, get, request } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import t, { type Test } from "tap";
@@ -9,13 +9,13 @@ import { until } from "../doubles/until.ts";
 /** A patience that no test would see the end of: where a stop ends, something else has ended it. */
 const HOUR_MS = 3_600_000;
 
-async function start(t: Test, wordDelay = 0) {
+async function start(t: Test, wordDelay = 0, settings = "") {
   const sandbox = await startSandbox(t, { wordDelay });
   const { key } = sandbox.createKey({ name: "life", group: "default" });
   const { token, hash } = freshToken();
   const under = await startUnderTest(
     t,
-    `gateway: ${sandbox.baseUrl}\ntools: { codex: { key: ${key.reveal()}, token: "${hash}" } }\n`,
+    `${settings}gateway: ${sandbox.baseUrl}\ntools: { codex: { key: ${key.reveal()}, token: "${hash}" } }\n`,
   );
   const stream = () =>
     fetch(`${under.url}/v1/chat/completions`, {
@@ -48,6 +48,22 @@ t.test("a stream that takes longer than the patience is cut", async (t) => {
   await Promise.all([daemon.stop(300), t.rejects(reading)]);
   await until("the gateway's end is closed, too", () => sandbox.requests()[0]?.isAborted === true);
 });
+
+t.test(
+  "a stop waits as long as drain says, which a reload changes, and logs what it waits for",
+  async (t) => {
+    const { daemon, paths, save, logText, stream } = await start(t, HOUR_MS, "drain: 10m\n");
+    await save(readFileSync(paths.config, "utf8").replace("10m", "1s"));
+    await until("the edit is in force", () => daemon.snapshot().config.drain === 1000);
+    const reading = (await stream()).text();
+    t.equal((await daemon.status()).drain_left_s, null);
+    const stopped = daemon.stop();
+    t.equal((await daemon.status()).drain_left_s, 1);
+    await t.rejects(reading);
+    await stopped;
+    t.match(logText(), "waiting for 1 request, 1 s left");
+  },
+);
 
 t.test("cut ends a stop that is under way at once", async (t) => {
   const { daemon, stream } = await start(t, HOUR_MS);

@@ -58,7 +58,7 @@ export function matchContext(given: Partial<Context> = {}): Context {
     now: NOW,
     held: () => ({ since: NOW - 48 * HOUR, until: null, replaced: false }),
     kept_from: NOW - 48 * HOUR,
-    unwatched: [],
+    log_gaps: [],
     hands_out_ids: true,
     bills_failures: false,
     socket_rows_have_ids: false,

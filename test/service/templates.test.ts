@@ -2,7 +2,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { DRAIN_MS } from "../../src/config/schema.ts";
+import { DEFAULT_DRAIN } from "../../src/config/schema.ts";
 import { findPaths } from "../../src/core/paths.ts";
 import { readPlist, renderPlist } from "../../src/service/plist.ts";
 import {
@@ -186,8 +186,8 @@ t.test("a unit that keybearer did not write is recognized", async (t) => {
 t.test("the manager waits 10 s longer than the drain, also in a unit that is copied by hand", async (t) => {
   t.equal(stopSecondsFor(10_000), 20);
   t.equal(stopSecondsFor(600_000), 610);
-  t.equal(readUnit(UNIT, SPECIFIERS)?.stopSeconds, stopSecondsFor(DRAIN_MS));
-  t.equal(readPlist(PLIST)?.stopSeconds, stopSecondsFor(DRAIN_MS));
+  t.equal(readUnit(UNIT, SPECIFIERS)?.stopSeconds, stopSecondsFor(DEFAULT_DRAIN));
+  t.equal(readPlist(PLIST)?.stopSeconds, stopSecondsFor(DEFAULT_DRAIN));
   const other = UNIT.replace(/^TimeoutStopSec=.*$/m, "TimeoutStopSec=5min 10s");
   t.equal(readUnit(other, SPECIFIERS)?.stopSeconds, null, "another notation is not judged");
 });

@@ -1,5 +1,5 @@
 import { existsSync, realpathSync } from "node:fs";
-import { type Config, DRAIN_MS } from "../../config/schema.ts";
+import type { Config } from "../../config/schema.ts";
 import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { prepareFolders } from "../../core/paths.ts";
@@ -159,7 +159,7 @@ export async function specFor(
     }
   }
   return {
-    spec: createSpec({ node: node.path, main: main.path, paths, env, namespaces, drainMs: DRAIN_MS }),
+    spec: createSpec({ node: node.path, main: main.path, paths, env, namespaces, drainMs: config.drain }),
     warnings: [node.warning, main.warning, viewWarning].filter((warning) => warning !== null),
     tried,
   };

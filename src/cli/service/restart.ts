@@ -52,7 +52,9 @@ export async function restart(overrides: ContextOptions = {}): Promise<void> {
   );
 }
 
-const PROGRESS_MS = 500;
+const POLL_DRAIN_MS = 500;
+/** A number of requests that does not change is printed again after this time. */
+const PROGRESS_MS = 10_000;
 
 /** Waits for a change that stops the service, and prints how many requests its process still waits for. */
 export async function withDrainProgress(
@@ -66,17 +68,29 @@ export async function withDrainProgress(
   };
   const ended = change.then(end, end);
   let printed = 0;
+  let printedAt = 0;
   while (!settled && pid !== null) {
     const asked = await askDaemon<Status>(socket, "GET", "/status", undefined, ANSWER_MS);
     // Another pid is the new process, which has requests of its own.
-    const tools = asked.ok && asked.value.pid === pid ? asked.value.tools : [];
-    const count = tools.reduce((sum, { running }) => sum + running, 0);
-    if (count > 0 && count !== printed && !settled)
-      printText(`waiting for ${count} ${count === 1 ? "request" : "requests"} to finish`);
-    printed = count;
-    await Promise.race([ended, sleep(PROGRESS_MS, undefined, { ref: false })]);
+    const left = asked.ok && asked.value.pid === pid ? drainLeft(asked.value) : null;
+    const now = systemClock.elapsed();
+    if (left !== null && !settled && (left.count !== printed || now - printedAt >= PROGRESS_MS)) {
+      if (left.count > 0) printText(left.message);
+      printed = left.count;
+      printedAt = now;
+    }
+    await Promise.race([ended, sleep(POLL_DRAIN_MS, undefined, { ref: false })]);
   }
   return change;
+}
+
+/** null: it is not stopping yet. */
+function drainLeft({ tools, drain_left_s: seconds }: Status): { count: number; message: string } | null {
+  if (seconds === null) return null;
+  const count = tools.reduce((sum, { running }) => sum + running, 0);
+  const requests = `waiting for ${count} ${count === 1 ? "request" : "requests"}`;
+  // The status of an older daemon does not have it.
+  return { count, message: seconds === undefined ? requests : `${requests}, ${seconds} s left` };
 }
 
 /** The configuration of the installed service, if it can start with it. null: the reason was printed. */

@@ -1,6 +1,6 @@
 import { existsSync, realpathSync } from "node:fs";
 import { loadConfig } from "../../config/load.ts";
-import { type Config, DRAIN_MS } from "../../config/schema.ts";
+import type { Config } from "../../config/schema.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { quoteForShell } from "../../core/display.ts";
@@ -86,8 +86,7 @@ export async function examineService(
     notes.push(...fileNotes(installed, state, context));
     const { home } = context.paths;
     const { config } = await loadConfig(installed.config, { home, strict: false });
-    const blind = config === null ? null : processNote(config, state);
-    if (blind !== null) notes.push(blind);
+    if (config !== null) notes.push(...configNotes(config, installed, state));
     notes.push(...runNotes(report, checkCommand(installed.config, usualConfig(context))));
   }
   return { ...report, notes };
@@ -104,7 +103,7 @@ function fileNotes(
   context: ServiceContext,
 ): ServiceNote[] {
   const { paths, env } = context;
-  const { node, main, config, environment, stopSeconds, format } = installed;
+  const { node, main, config, environment, format } = installed;
   const notes: ServiceNote[] = [];
   if (!existsSync(node)) notes.push(note("node", true, `node is no longer at ${node}`, INSTALL));
   else if (!isSameFile(node, context.node))
@@ -122,13 +121,21 @@ function fileNotes(
     const what = `its files are in ${folder}, and this shell has another KEYBEARER_HOME`;
     notes.push(note("home", false, what, INSTALL));
   }
-  // A shorter time ends in SIGKILL while requests finish: streams break off, and their records are lost.
-  if (stopSeconds !== null && stopSeconds < stopSecondsFor(DRAIN_MS)) {
-    const what = `it is killed ${stopSeconds} s after a stop, but requests may take ${DRAIN_MS / 1000} s to finish`;
-    notes.push(note("stop-timeout", false, what, INSTALL));
-  }
   if (format < FORMAT) notes.push(note("older", false, "an older keybearer wrote its file", INSTALL));
   if (!enabled) notes.push(note("disabled", false, "it does not start at your login", INSTALL));
+  return notes;
+}
+
+/** Whether the service file still fits config.yaml. */
+function configNotes(config: Config, { stopSeconds }: InstalledService, state: ServiceState): ServiceNote[] {
+  const notes: ServiceNote[] = [];
+  // A shorter time ends in SIGKILL while requests finish: streams break off, and their records are lost.
+  if (stopSeconds !== null && stopSeconds < stopSecondsFor(config.drain)) {
+    const what = `it is killed ${stopSeconds} s after a stop, but requests may take ${config.drain / 1000} s to finish`;
+    notes.push(note("stop-timeout", false, what, INSTALL));
+  }
+  const blind = processNote(config, state);
+  if (blind !== null) notes.push(blind);
   return notes;
 }
 

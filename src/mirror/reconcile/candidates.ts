@@ -74,23 +74,26 @@ export interface Nearest<T> {
 
 /** Where a record's row must be: its start, or its end where the console lists no start. */
 export interface Window {
-  readonly start: Span;
-  readonly end: Span;
+  readonly start: TimeSpan;
+  readonly end: TimeSpan;
 }
 
-interface Span {
+/** Both ends are part of it. */
+interface TimeSpan {
   readonly from: number;
   readonly to: number;
 }
 
-interface RowTimeline {
+/** Rows of one key and model that all have an id, or none has; the same for starts. */
+interface AlikeRows {
+  readonly first: RowGroup;
+  /** In lower case. */
+  readonly model: string | undefined;
   readonly timeline: Timeline<RowGroup>;
-  readonly hasStarts: boolean;
 }
 
-/** Row groups by key and model. Each timeline has only rows with an id, or only rows without; the same holds for starts. */
 export class RowIndex {
-  readonly #timelines = new Map<string | null, Map<string | null, RowTimeline[]>>();
+  readonly #alike: AlikeRows[] = [];
 
   constructor(groups: readonly RowGroup[], start: StartFit) {
     const alike = groupedBy(groups, ({ key, main }) =>
@@ -99,26 +102,19 @@ export class RowIndex {
     for (const list of alike.values()) {
       const [first] = list;
       if (first === undefined) continue;
-      const byModel = this.#timelines.get(first.key) ?? new Map<string | null, RowTimeline[]>();
-      this.#timelines.set(first.key, byModel);
-      const model = first.main.model?.toLowerCase() ?? null;
       const timeline = new Timeline(list, ({ main }) => timeOfRow(main, start));
-      byModel.set(model, [...(byModel.get(model) ?? []), { timeline, hasStarts: first.main.began !== null }]);
+      this.#alike.push({ first, model: first.main.model?.toLowerCase(), timeline });
     }
   }
 
   /** The rows in a window that have the record's key and model, and no id that contradicts the record's. */
   near(record: OurRequest, window: Window): Range<RowGroup>[] {
-    const byModel = this.#timelines.get(record.key);
-    if (byModel === undefined) return [];
     const models = modelsOf(record);
-    const lists =
-      models.length === 0 ? [...byModel.values()] : [...models, null].map((name) => byModel.get(name));
     const ranges: Range<RowGroup>[] = [];
-    for (const { timeline, hasStarts } of lists.flatMap((list) => list ?? [])) {
-      const [first] = timeline.items;
-      if (first === undefined || idsContradict(record, first)) continue;
-      const { from, to } = hasStarts ? window.start : window.end;
+    for (const { first, model, timeline } of this.#alike) {
+      const isOtherModel = models.length > 0 && model !== undefined && !models.includes(model);
+      if (first.key !== record.key || isOtherModel || idsContradict(record, first)) continue;
+      const { from, to } = first.main.began === null ? window.end : window.start;
       const range = timeline.between(from, to);
       if (range.first < range.end) ranges.push(range);
     }

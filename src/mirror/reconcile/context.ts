@@ -58,7 +58,7 @@ export interface Context {
   /** Our log begins here: what is older was pruned, or never written. */
   readonly kept_from: number;
   /** Times, by our clock, in which requests of ours may not have been recorded. */
-  readonly unwatched: readonly { readonly from: number; readonly to: number }[];
+  readonly log_gaps: readonly { readonly from: number; readonly to: number }[];
   /** This gateway sends the ids of its rows. A row whose id none of our records has is not ours. */
   readonly hands_out_ids: boolean;
   /** See ConsoleAdapter. */

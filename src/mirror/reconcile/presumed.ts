@@ -195,24 +195,45 @@ const IN_SOCKET =
  */
 export function matchSockets({ records, groups }: Unmatched, context: Context): Match[] {
   const ended = records.filter(({ upgraded, running, key }) => upgraded && !running && key !== null);
-  ended.sort((a, b) => a.started_at - b.started_at || (a.id < b.id ? -1 : 1));
-  const socketsByKey = groupedBy(ended, ({ key }) => key);
-  const rowsBySocket = groupedBy(groups, (group) => {
-    if (!mayBeOfSocket(group, context)) return undefined;
-    const { at } = group.main;
-    // If several were open, the one that was opened last.
-    return socketsByKey
-      .get(group.key)
-      ?.findLast(
-        ({ started_at, ended_at }) =>
-          started_at <= at + SOCKET_EARLY_MS && at <= (ended_at ?? started_at) + SOCKET_LATE_MS,
-      );
-  });
-  return [...rowsBySocket].flatMap(([record, parts]): Match[] => {
+  const socketsByKey = new Map<string | null, OpenSockets>();
+  for (const [key, sockets] of groupedBy(ended, (record) => record.key))
+    socketsByKey.set(key, new OpenSockets(sockets));
+  const possible = groups.filter((group) => mayBeOfSocket(group, context));
+  const rowsBySocket = groupedBy(possible, ({ key, main }) => socketsByKey.get(key)?.latestAt(main.at));
+  const matches: Match[] = [];
+  for (const [record, parts] of rowsBySocket) {
     const [first] = parts;
-    if (record === undefined || first === undefined) return [];
+    if (record === undefined || first === undefined) continue;
     const rows = parts.flatMap((part) => part.rows);
-    const group = { ...first, rows: [first.main, ...rows.filter((row) => row !== first.main)] };
-    return [{ record, group, how: "presumed", reason: IN_SOCKET }];
-  });
+    matches.push({ record, group: { ...first, rows }, how: "presumed", reason: IN_SOCKET });
+  }
+  return matches;
+}
+
+/** The WebSockets of one key, for times that only grow: each is opened and closed once, however many rows there are. */
+class OpenSockets {
+  /** The one that opens next is the last. */
+  readonly #unopened: OurRequest[];
+  /** The one that was opened last is the last. */
+  readonly #open: OurRequest[] = [];
+
+  constructor(sockets: readonly OurRequest[]) {
+    this.#unopened = sockets.toSorted((a, b) => b.started_at - a.started_at || (a.id < b.id ? 1 : -1));
+  }
+
+  /** Of those that were open at a time, the one that was opened last. */
+  latestAt(time: number): OurRequest | undefined {
+    let next = this.#unopened.at(-1);
+    while (next !== undefined && next.started_at <= time + SOCKET_EARLY_MS) {
+      this.#open.push(next);
+      this.#unopened.pop();
+      next = this.#unopened.at(-1);
+    }
+    let latest = this.#open.at(-1);
+    while (latest !== undefined && (latest.ended_at ?? latest.started_at) + SOCKET_LATE_MS < time) {
+      this.#open.pop();
+      latest = this.#open.at(-1);
+    }
+    return latest;
+  }
 }

@@ -1,4 +1,4 @@
-import { exact } from "../../usage/reports/format.ts";
+import { exact } from "../../core/units.ts";
 import type { JudgedRecord, JudgedRow, RowVerdict, Theirs } from "../verdict.ts";
 import { groupedBy, Timeline, without } from "./candidates.ts";
 import {
@@ -187,9 +187,11 @@ function money(microdollars: number): string {
   return `$${(microdollars / 1_000_000).toFixed(6)}`;
 }
 
-/** The money of all rows. The tokens of the main row, but of a WebSocket those of all rows. */
+/** The money of all rows. The tokens of the main row, but of a WebSocket those of all rows. Always in the same order. */
 function theirsOf({ upgraded }: OurRequest, { main, rows }: RowGroup): Theirs {
-  const counted = upgraded ? rows.filter(({ kind }) => kind === "use") : [main];
+  // The zeroes in the row of a failed attempt mean nothing.
+  const uses = main.kind === "use" ? rows.filter(({ kind }) => kind === "use") : [];
+  const counted = upgraded ? uses : uses.slice(0, 1);
   const billed = total(rows, "billed_microdollars");
   return {
     input_tokens: total(counted, "input_tokens"),
@@ -318,13 +320,13 @@ function rowFinding(group: RowGroup, running: readonly OurRequest[], context: Co
   // A refund uses no key: what it pays back has a row of its own.
   if (main.kind === "refund")
     return { verdict: "companion", reason: "a refund of a request that is not listed" };
-  if (key === null) return unwatched("the key it was billed to is not known here");
+  if (key === null) return coverageGap("the key it was billed to is not known here");
   const held = context.held(key);
-  if (held === null) return unwatched("its key was never held here");
-  const notWatched = whyNotWatched(main, held, context);
-  if (notWatched !== null) return notWatched;
+  if (held === null) return coverageGap("its key was never held here");
+  const uncovered = whyUncovered(main, held, context);
+  if (uncovered !== null) return uncovered;
   if (main.at > context.now + AHEAD_MS)
-    return unwatched("it is more than a day ahead of this machine's clock: one of the clocks is wrong");
+    return coverageGap("it is more than a day ahead of this machine's clock: one of the clocks is wrong");
   if (running.some((record) => couldOwn(record, group, context)))
     return { verdict: "pending", reason: "a request with this key still runs, and it may be its own" };
   if (context.now - main.at < FOREIGN_AFTER_MS)
@@ -338,7 +340,7 @@ function rowFinding(group: RowGroup, running: readonly OurRequest[], context: Co
   };
 }
 
-function whyNotWatched(
+function whyUncovered(
   row: TheirRow,
   { since, until, replaced }: HeldTime,
   context: Context,
@@ -346,15 +348,15 @@ function whyNotWatched(
   // Our requests are recorded when they begin, so the row's start must be covered.
   const began = row.began ?? row.at - (row.duration_ms ?? 0);
   if (began < since) return { verdict: "before", reason: "it is from before this key was held here" };
-  if (until !== null && row.at > until && !replaced) return unwatched("its key is no longer held here");
-  if (began < context.kept_from) return unwatched("it is older than what the usage log keeps");
-  const isInGap = context.unwatched.some(
+  if (until !== null && row.at > until && !replaced) return coverageGap("its key is no longer held here");
+  if (began < context.kept_from) return coverageGap("it is older than what the usage log keeps");
+  const isInGap = context.log_gaps.some(
     ({ from, to }) => began - GAP_MARGIN_MS <= to && row.at + GAP_MARGIN_MS >= from,
   );
-  return isInGap ? unwatched("something of ours may not have been recorded at that time") : null;
+  return isInGap ? coverageGap("something of ours may not have been recorded at that time") : null;
 }
 
-function unwatched(reason: string): Finding<RowVerdict> {
+function coverageGap(reason: string): Finding<RowVerdict> {
   return { verdict: "unwatched", reason };
 }
 

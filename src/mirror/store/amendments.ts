@@ -25,19 +25,11 @@ export function withoutTheirs(record: UsageRecord, ours: OwnNumbers | null): Usa
   return { ...record, ...own, billed_microdollars: null };
 }
 
-/**
- * The record with the console's money, and with its tokens if its own are not complete.
- * @param hasTokens the row is a use. The zeroes in the row of a failed attempt mean nothing.
- */
-export function withTheirs(
-  own: UsageRecord,
-  theirs: Theirs,
-  hasTokens: boolean,
-  priceOf: PriceOf,
-): UsageRecord {
+/** The record with the console's money, and with its tokens if its own are not complete. */
+export function withTheirs(own: UsageRecord, theirs: Theirs, priceOf: PriceOf): UsageRecord {
   const { input_tokens, cache_read_tokens, cache_write_tokens, output_tokens } = theirs;
   const billed = { ...own, billed_microdollars: theirs.billed_microdollars };
-  if (!hasTokens || isComplete(own) || input_tokens === null || output_tokens === null) return billed;
+  if (isComplete(own) || input_tokens === null || output_tokens === null) return billed;
   const tokens: Tokens = {
     ...NO_TOKENS,
     input: input_tokens,

@@ -10,19 +10,18 @@ import { readFact, readTime } from "./facts.ts";
 import { heldTimes, type KeyLinks, keyLinks } from "./keys.ts";
 import {
   type CompareOptions,
-  type LoadedDay,
+  LoadedDay,
   type LoadedRecord,
   type LoadedRow,
-  loadDay,
   type StoredRecordVerdict,
 } from "./load-day.ts";
-import { type StoredRowVerdict, verdictValues } from "./rows.ts";
+import { ROW_VERDICT_FIELDS, type StoredRowVerdict } from "./rows.ts";
 import { type DayChanges, type Learned, type NewVerdict, type OwnIds, theirsText } from "./verdicts.ts";
 
 /** Compares one UTC day by our clock. Only reads. */
 export function compareDay(db: Database.Database, day: number, options: CompareOptions): DayChanges {
   const { gateway, billsFailures } = options;
-  const loaded = loadDay(db, day, options);
+  const loaded = new LoadedDay(db, day, options);
   const matches = matchesById(loaded);
   const ownIds: OwnIds = JSON.parse(readFact(db, gateway, "own_ids") ?? "{}");
   const learned = learnFrom(matches, ownIds, keyLinks(db, gateway));
@@ -40,7 +39,7 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
     now: options.now,
     held: (key) => held.get(key) ?? null,
     kept_from: keptFrom(db),
-    unwatched: options.logGaps,
+    log_gaps: options.logGaps,
     hands_out_ids: Object.keys(ownIds).length > 0,
     bills_failures: billsFailures,
     unlisted_cancels: unlistedCancelsIn(requests, consoleRows, { start, bills_failures: billsFailures }),
@@ -98,7 +97,7 @@ function findChangedRows(
 
 /** A record gets its verdict with its own day. */
 function findChangedRecords(
-  { records, rows }: LoadedDay,
+  { records }: LoadedDay,
   verdicts: readonly JudgedRecord[],
   coverage: Coverage,
   isInside: (time: number) => boolean,
@@ -116,8 +115,7 @@ function findChangedRecords(
     }
     const next = judged === null ? null : whereCovered(judged, one, coverage);
     if (isSameRecordVerdict(one.judged, next)) continue;
-    const hasTokens = next?.row != null && rows.get(next.row)?.row.kind === "use";
-    changed.push({ id, judged: next, hasTokens });
+    changed.push({ id, judged: next });
   }
   return { changed, elsewhere };
 }
@@ -133,8 +131,7 @@ function wouldSilenceAlarm(before: StoredRowVerdict, next: JudgedRow): boolean {
 }
 
 function isSameRowVerdict(before: StoredRowVerdict, next: JudgedRow): boolean {
-  const values = verdictValues(before);
-  return verdictValues(next).every((value, at) => value === values[at]);
+  return ROW_VERDICT_FIELDS.every((name) => before[name] === next[name]);
 }
 
 function isSameRecordVerdict(before: StoredRecordVerdict | null, next: JudgedRecord | null): boolean {

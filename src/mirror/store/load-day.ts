@@ -47,28 +47,17 @@ export interface StoredRecordVerdict {
   readonly theirs: string | null;
 }
 
-/** Both by id. */
-export interface LoadedDay {
-  readonly records: ReadonlyMap<string, LoadedRecord>;
-  readonly rows: ReadonlyMap<string, LoadedRow>;
-}
-
-/**
- * Reads both logs for one UTC day by our clock, and FARTHEST_MS around it, so that verdicts do not depend on where a day
- * ends. What is matched by id outside the day is left out: nothing in this day can change that.
- */
-export function loadDay(db: Database.Database, day: number, options: CompareOptions): LoadedDay {
-  const loader = new Loader(db, options);
-  loader.addDay(day * DAY_MS);
-  return { records: loader.records, rows: loader.rows };
-}
-
 /** A row's id is searched in this many of the latest records that the console never listed. */
 const MAX_MISSING = 1000;
 /** At most this many rows with one id are read: a client may give all its requests the same id. */
 const MAX_SAME_ID = 1000;
 
-class Loader {
+/**
+ * Both logs of one UTC day by our clock, and FARTHEST_MS around it, so that verdicts do not depend on where a day ends. What
+ * is matched by id outside the day is left out: nothing in this day can change that.
+ */
+export class LoadedDay {
+  /** Both by id. */
   readonly records = new Map<string, LoadedRecord>();
   readonly rows = new Map<string, LoadedRow>();
   readonly #db: Database.Database;
@@ -77,16 +66,17 @@ class Loader {
   /** Before this time another gateway had this name. */
   readonly #begunAt: number;
 
-  constructor(db: Database.Database, options: CompareOptions) {
+  constructor(db: Database.Database, day: number, options: CompareOptions) {
     this.#db = db;
     this.#options = options;
     this.#keys = keyLinks(db, options.gateway).keys;
     const begunAt = readTime(db, options.gateway, "begun_at");
     // A time in the future was written before the clock was set back.
     this.#begunAt = begunAt === null || begunAt > options.now ? -Infinity : begunAt;
+    this.#addDay(day * DAY_MS);
   }
 
-  addDay(from: number): void {
+  #addDay(from: number): void {
     const { gateway, skew } = this.#options;
     const to = from + DAY_MS;
     const first = from - FARTHEST_MS;

@@ -39,11 +39,6 @@ export function booleanOf(value: unknown): boolean | null {
   return value === null ? null : value === 1;
 }
 
-/** In the order of VERDICT_FIELDS. */
-export function verdictValues({ verdict, how, certain, record, key, reason }: StoredRowVerdict): Value[] {
-  return [verdict, how, certain ? 1 : 0, record, key, reason];
-}
-
 /** A million times this is still an exact integer. */
 const MAX_NUMBER = 2 ** 33 * 1000;
 

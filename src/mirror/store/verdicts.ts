@@ -9,7 +9,7 @@ import { touchFrom, touchRows } from "./changed-days.ts";
 import { writeFact } from "./facts.ts";
 import { learnKeys } from "./keys.ts";
 import { execute, IN_LIST, queryAll, queryNumber, queryRows, type Value } from "./query.ts";
-import { ROW_VERDICT_FIELDS, verdictValues } from "./rows.ts";
+import { ROW_VERDICT_FIELDS } from "./rows.ts";
 
 /* Stores what the comparison of a day found, and gives records the console's numbers. */
 
@@ -45,23 +45,19 @@ export interface NewVerdict {
   readonly id: string;
   /** null: it has none any more. */
   readonly judged: JudgedRecord | null;
-  /** See withTheirs. */
-  readonly hasTokens: boolean;
 }
 
 /** What is stored in one transaction. It takes about 3 ms on the thread that serves requests. */
-export type Step =
-  | { readonly kind: "records"; readonly records: DayChanges["records"] }
-  | { readonly kind: "rows"; readonly rows: DayChanges["rows"] };
+export type Step = Pick<DayChanges, "records" | "rows">;
 
 const RECORDS_PER_STEP = 15;
 const ROWS_PER_STEP = 40;
 
-export function* stepsOf({ records, rows }: Pick<DayChanges, "records" | "rows">): Generator<Step> {
+export function* stepsOf({ records, rows }: Step): Generator<Step> {
   for (let at = 0; at < records.length; at += RECORDS_PER_STEP)
-    yield { kind: "records", records: records.slice(at, at + RECORDS_PER_STEP) };
+    yield { records: records.slice(at, at + RECORDS_PER_STEP), rows: [] };
   for (let at = 0; at < rows.length; at += ROWS_PER_STEP)
-    yield { kind: "rows", rows: rows.slice(at, at + ROWS_PER_STEP) };
+    yield { records: [], rows: rows.slice(at, at + ROWS_PER_STEP) };
 }
 
 export interface ApplyOptions {
@@ -102,10 +98,7 @@ export function applySummary(
 export function applyStep(db: Database.Database, step: Step, options: ApplyOptions): number {
   const { gateway, priceOf, amend } = options;
   return transact(db, () => {
-    if (step.kind === "rows") {
-      writeRowVerdicts(db, gateway, step.rows);
-      return 0;
-    }
+    writeRowVerdicts(db, gateway, step.rows);
     const lines = writeRecordVerdicts(db, gateway, step.records, priceOf);
     if (lines.length > 0) amend(lines);
     return lines.length;
@@ -134,7 +127,8 @@ function writeRowVerdicts(db: Database.Database, gateway: string, rows: readonly
   );
   for (const row of rows) {
     if (row.certain) raise.run(gateway, row.identity);
-    write.run(...verdictValues(row), gateway, row.identity);
+    const values = ROW_VERDICT_FIELDS.map((name) => (name === "certain" ? Number(row.certain) : row[name]));
+    write.run(...values, gateway, row.identity);
   }
 }
 
@@ -186,14 +180,14 @@ function writeRecordVerdicts(
     verdicts.map(({ id }) => id),
   );
   const amendments: AmendLine[] = [];
-  for (const { id, judged, hasTokens } of verdicts) {
+  for (const { id, judged } of verdicts) {
     const before = stored.get(id);
     if (before === undefined) continue;
     const { record, own } = before;
     const theirs = judged?.theirs ?? null;
     // A record that took numbers before mirror.db was lost keeps them, although the console no longer lists it.
     let after = before.theirs === null ? record : own;
-    if (theirs !== null) after = withTheirs(own, theirs, hasTokens, priceOf);
+    if (theirs !== null) after = withTheirs(own, theirs, priceOf);
     const amendment = amendmentOf(record, after);
     if (amendment !== null) amendments.push(amendment);
     if (judged === null) execute(db, "DELETE FROM mirror.verdicts WHERE record = ?", id);
@@ -237,20 +231,9 @@ function writeRecordVerdict(
   );
 }
 
-const THEIRS_FIELDS: (keyof Theirs)[] = [
-  "input_tokens",
-  "cache_read_tokens",
-  "cache_write_tokens",
-  "output_tokens",
-  "list_microdollars",
-  "billed_microdollars",
-  "multiplier",
-  "service_tier",
-];
-
-/** Always in the same order, so that equal numbers are equal texts. */
+/** Equal numbers are equal texts: reconcile always lists them in the same order. */
 export function theirsText({ theirs }: JudgedRecord): string | null {
-  return theirs === null ? null : JSON.stringify(theirs, THEIRS_FIELDS);
+  return theirs === null ? null : JSON.stringify(theirs);
 }
 
 /** Makers charge more for larger prompts: Anthropic and Google beyond 200,000 tokens, OpenAI beyond 272,000. */
