@@ -35,7 +35,7 @@ export function storedRowOf(values: readonly unknown[]): StoredRow {
   return { row, judged } as unknown as StoredRow;
 }
 
-export function booleanOf(value: unknown): boolean | null {
+function booleanOf(value: unknown): boolean | null {
   return value === null ? null : value === 1;
 }
 
