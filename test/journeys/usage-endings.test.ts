@@ -297,7 +297,7 @@ t.test("health and probes have no record", async (t) => {
   for (const [method, path, status] of [
     ["GET", "/healthz", 200],
     ["HEAD", "/", 404],
-    ["GET", "/", 404],
+    ["GET", "/", 200],
     ["HEAD", "/api/hello", 404],
   ] as const) {
     const answer = await fetch(it.url + path, { method });
