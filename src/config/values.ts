@@ -25,13 +25,14 @@ export const duration: Reader<number> = (text) => {
 export const flag: Reader<boolean> = (text) => {
   if (text === "true") return { value: true };
   if (text === "false") return { value: false };
-  return { fault: `${quoted(text)} is neither true nor false` };
+  return { fault: `${quoted(text)} is neither true nor false`, hint: "write true or false" };
 };
 
 export const plainText: Reader<string> = (text) => {
   if (text.trim() === "")
     return { fault: "nothing is written here", hint: "write a value, or remove the line" };
-  if (/\p{Cc}/u.test(text)) return { fault: "there is a control character in it" };
+  if (/\p{Cc}/u.test(text))
+    return { fault: "there is a control character in it", hint: "write it on one line" };
   if (text.length > 200) return { fault: "it is longer than 200 characters" };
   return { value: text };
 };
