@@ -1,6 +1,6 @@
 import { formatPatch, OMIT_HEADERS, structuredPatch } from "diff";
 import { applyEdits, format } from "jsonc-parser";
-import { redactCredentials } from "../core/secret.ts";
+import { redactCredentials } from "../core/redact.ts";
 
 /** The diff's work grows with the square of this number. */
 const MAX_CHANGED_LINES = 10_000;
