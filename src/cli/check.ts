@@ -14,6 +14,16 @@ export function checkCommand(): Command {
     .action(check);
 }
 
+export function configCommand(): Command {
+  const config = new Command("config").description("edit config.yaml, checked before it is saved");
+  config
+    .command("edit")
+    .description("open config.yaml in $VISUAL, $EDITOR or vi; it is saved once it has no problems")
+    .option("-c, --config <file>", "another file than your own config.yaml")
+    .action(async (options: { config?: string }) => (await import("./config-edit.ts")).edit(options));
+  return config;
+}
+
 async function check(file: string | undefined, options: { json?: boolean }): Promise<void> {
   // Loaded on demand: the YAML parser would slow down the start of every other command.
   const { loadConfig } = await import("../config/load.ts");

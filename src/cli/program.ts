@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { checkCommand } from "./check.ts";
+import { checkCommand, configCommand } from "./check.ts";
 import { completeCommand, completionCommand } from "./completion/command.ts";
 import { doctorCommand } from "./doctor/command.ts";
 import { gatewaysCommand } from "./gateways/command.ts";
@@ -24,6 +24,7 @@ export function createProgram(): Command {
     runCommand(),
     stopCommand(),
     checkCommand(),
+    configCommand(),
     statusCommand(),
     doctorCommand(),
     toolsCommand(),

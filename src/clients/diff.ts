@@ -1,5 +1,5 @@
 import { formatPatch, OMIT_HEADERS, structuredPatch } from "diff";
-import { redactCredentials } from "../core/secret.ts";
+import { redactCredentials } from "../core/redact.ts";
 
 /** The diff's work grows with the square of this number. */
 const MAX_CHANGED_LINES = 10_000;

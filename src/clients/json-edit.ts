@@ -8,13 +8,13 @@ import {
   printParseErrorCode,
 } from "jsonc-parser";
 import {
+  cannotEdit,
   changeByHand,
   type Edited,
   indentAt,
   lineBreakOf,
   lineStart,
   nextLine,
-  refuse,
   splice,
 } from "./text-edit.ts";
 
@@ -43,7 +43,7 @@ export function editJson(
 ): Edited {
   const parsed = parseJson(text, dialect);
   if (!parsed.ok) return parsed;
-  if (parsed.root.type !== "object") return refuse("it is not a JSON object", 1);
+  if (parsed.root.type !== "object") return cannotEdit("it is not a JSON object", 1);
   const edited = editObject(text, parsed.root, path, value);
   if (!edited.ok || edited.text === text) return edited;
   const after = parseJson(edited.text, dialect);
@@ -66,7 +66,7 @@ type Parsed = { readonly ok: true; readonly root: Node } | (Edited & { readonly 
 function parseJson(text: string, dialect: JsonDialect): Parsed {
   // A space instead of the byte order mark keeps all offsets.
   const body = text.replace(/^\uFEFF/, " ");
-  if (isTooDeep(body)) return refuse(`more than ${MAX_DEPTH} brackets are nested`, 1);
+  if (isTooDeep(body)) return cannotEdit(`more than ${MAX_DEPTH} brackets are nested`, 1);
   const errors: ParseError[] = [];
   const strict = dialect === "strict";
   const root = parseTree(body, errors, { disallowComments: strict, allowTrailingComma: !strict });
@@ -76,9 +76,9 @@ function parseJson(text: string, dialect: JsonDialect): Parsed {
     const reason = printParseErrorCode(error.error)
       .replace(/(?<=[a-z])(?=[A-Z])/g, " ")
       .toLowerCase();
-    return refuse(reason, text.slice(0, error.offset).split("\n").length);
+    return cannotEdit(reason, text.slice(0, error.offset).split("\n").length);
   }
-  return root === undefined ? refuse("it is empty", 1) : { ok: true, root };
+  return root === undefined ? cannotEdit("it is empty", 1) : { ok: true, root };
 }
 
 /** jsonc-parser's objects have no prototype, so they never equal plain ones. A clone has one. */
@@ -121,7 +121,7 @@ function editObject(
   for (const [depth, name] of path.entries()) {
     const members = membersOf(object);
     const found = members.filter((member) => member.name === name);
-    if (found.length > 1) return refuse(`it has ${name} twice: delete one, then run this again`);
+    if (found.length > 1) return cannotEdit(`it has ${name} twice: delete one, then run this again`);
     const [member] = found;
     const rest = path.slice(depth + 1);
     if (member === undefined) {
@@ -134,7 +134,7 @@ function editObject(
       if (isDeepStrictEqual(plainValue(member.value), value)) return { ok: true, text };
       return { ok: true, text: splice(text, member.value.offset, member.end, JSON.stringify(value)) };
     }
-    if (member.value.type !== "object") return refuse(`${name} is not an object: change it by hand`);
+    if (member.value.type !== "object") return cannotEdit(`${name} is not an object: change it by hand`);
     object = member.value;
   }
   return { ok: true, text };

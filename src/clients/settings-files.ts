@@ -1,7 +1,7 @@
 import { isAbsolute, join, resolve } from "node:path";
 import { editJson, type JsonDialect, type JsonValue, jsonAt } from "./json-edit.ts";
 import type { Target } from "./snippets.ts";
-import { type Edited, refuse } from "./text-edit.ts";
+import { cannotEdit, type Edited } from "./text-edit.ts";
 import { editToml, tomlAt } from "./toml-edit.ts";
 
 /** The clients whose own settings file `use --write` can change. */
@@ -147,7 +147,9 @@ const CODEX: ClientSettings = {
   tokenIn: (text) => stringOrNull(tomlAt(text, [...CODEX_PROVIDER, "experimental_bearer_token"])),
   merge(text, { origin, token, model }) {
     if (tomlAt(text, [...CODEX_PROVIDER, "auth"]) !== undefined) {
-      return refuse("[model_providers.keybearer.auth] overrides the token: delete it, then run this again");
+      return cannotEdit(
+        "[model_providers.keybearer.auth] overrides the token: delete it, then run this again",
+      );
     }
     const settings: TomlSetting[] = [
       ...(model === null ? [] : [[[], "model", model] satisfies TomlSetting]),

@@ -3,12 +3,12 @@ export type Edited =
   | { readonly ok: true; readonly text: string }
   | { readonly ok: false; readonly reason: string; readonly line: number | null };
 
-export function refuse(reason: string, line: number | null = null): Edited & { readonly ok: false } {
+export function cannotEdit(reason: string, line: number | null = null): Edited & { readonly ok: false } {
   return { ok: false, reason, line };
 }
 
 export function changeByHand(setting: string): Edited & { readonly ok: false } {
-  return refuse(`the way it is written, ${setting} cannot be changed safely: change it by hand`);
+  return cannotEdit(`the way it is written, ${setting} cannot be changed safely: change it by hand`);
 }
 
 export function splice(text: string, start: number, end: number, insert: string): string {

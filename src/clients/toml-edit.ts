@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { parse, TomlError } from "smol-toml";
 import {
+  cannotEdit,
   changeByHand,
   type Edited,
   indentAt,
@@ -8,7 +9,6 @@ import {
   lineEnd,
   lineStart,
   nextLine,
-  refuse,
   splice,
 } from "./text-edit.ts";
 
@@ -59,7 +59,7 @@ function faultIn(text: string): (Edited & { readonly ok: false }) | null {
   } catch (error) {
     if (!(error instanceof TomlError)) throw error;
     // The further lines of the message quote the file, which may hold keys.
-    return refuse(error.message.split("\n")[0] ?? "", error.line);
+    return cannotEdit(error.message.split("\n")[0] ?? "", error.line);
   }
 }
 

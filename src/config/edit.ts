@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import { isAlias, isMap, isPair, isScalar, isSeq, type ParsedNode, parseDocument, type YAMLMap } from "yaml";
-import { redactCredentials } from "../core/secret.ts";
+import { redactCredentials } from "../core/redact.ts";
 import {
   appendEntry,
   appendTo,
@@ -49,7 +49,7 @@ export function removeValue(text: string, path: Path): EditResult {
   const source = readForEdit(text);
   if (!source.ok) return source;
   const { parent, item } = itemAt(source, path);
-  if (parent === null || item === null) return refuse(`there is no ${showPath(path)} in config.yaml`);
+  if (parent === null || item === null) return editFailure(`there is no ${showPath(path)} in config.yaml`);
   const [first, ...rest] = path.slice(0, -1);
   if (parent.items.length === 1 && first !== undefined)
     return setValue(text, [first, ...rest], isMap(parent) ? {} : []);
@@ -62,8 +62,8 @@ export function renameKey(text: string, path: Path, name: string): EditResult {
   const source = readForEdit(text);
   if (!source.ok) return source;
   const { parent, item } = itemAt(source, path);
-  if (!isMap(parent) || !isPair(item)) return refuse(`there is no ${showPath(path)} in config.yaml`);
-  if (pairOf(parent, name) !== undefined) return refuse(`there is a ${name} in config.yaml already`);
+  if (!isMap(parent) || !isPair(item)) return editFailure(`there is no ${showPath(path)} in config.yaml`);
+  if (pairOf(parent, name) !== undefined) return editFailure(`there is a ${name} in config.yaml already`);
   const value = plainValue(item.value, []);
   const expected = changed(changed(source.value, path, null), [...path.slice(0, -1), name], value);
   const [start, end] = item.key.range;
@@ -112,7 +112,8 @@ type Names = readonly (string | number)[];
 
 /** Parses config.yaml's text, and refuses it where an edit by ranges could not be trusted. */
 export function readForEdit(text: string): Source | Refusal {
-  if (!lexInBounds(text).ok) return refuse("config.yaml cannot be edited as it is: run `keybearer check`");
+  if (!lexInBounds(text).ok)
+    return editFailure("config.yaml cannot be edited as it is: run `keybearer check`");
   const document = parseDocument(text, {
     // Every scalar is its own text, so that `no` and `1.0` are names like others.
     schema: "failsafe",
@@ -124,11 +125,11 @@ export function readForEdit(text: string): Source | Refusal {
   });
   const root = document.contents;
   if (document.errors.length > 0 || !isMap(root))
-    return refuse("config.yaml cannot be edited as it is: run `keybearer check`");
+    return editFailure("config.yaml cannot be edited as it is: run `keybearer check`");
   const faults: string[] = [];
   const value = plainMap(root, faults, "");
   const [fault] = faults;
-  return fault === undefined ? { ok: true, text, root, value } : refuse(fault);
+  return fault === undefined ? { ok: true, text, root, value } : editFailure(fault);
 }
 
 function plainValue(node: ParsedNode | null, faults: string[], path = ""): YamlValue {
@@ -192,10 +193,10 @@ function byHand(path: Path, value: YamlValue | null): Refusal {
     value === null
       ? `delete ${showPath(path)} by hand`
       : `change it by hand\n  ${showPath(path)}: ${redactCredentials(formatInline(value))}`;
-  return refuse(`config.yaml is written in a way that this edit cannot follow safely: ${what}`);
+  return editFailure(`config.yaml is written in a way that this edit cannot follow safely: ${what}`);
 }
 
-function refuse(reason: string): Refusal {
+function editFailure(reason: string): Refusal {
   return { ok: false, reason };
 }
 

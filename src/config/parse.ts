@@ -29,7 +29,7 @@ import {
   type Tool,
   type Usage,
 } from "./schema.ts";
-import { asSection, quoted, type Reader, type Reading, readScalar, Section } from "./section.ts";
+import { asSection, quoted, type Reader, readScalar, Section, type ValueResult } from "./section.ts";
 import {
   baseUrl,
   consoleUrl,
@@ -177,7 +177,7 @@ function readGateways(top: Section, home: string): Named<Gateway> {
   const gateway = top.entries().get("gateway");
   if (gateway !== undefined && top.entries().has("gateways"))
     top.report.error(gateway.at, "gateway", "there is gateway and gateways", "keep one of the two");
-  if (single === null) return several;
+  if (single === null || top.entries().has("gateways")) return several;
   const result: Record<string, Gateway> = Object.create(null);
   result.main = gatewayFromUrl("main", single);
   return Object.freeze(result);
@@ -201,7 +201,7 @@ export function gatewayFromUrl(name: string, base: string): Gateway {
 
 function readGateway(section: Section, name: string, home: string): Gateway | null {
   const base = section.scalar("base_url", baseUrl, null);
-  if (!section.entries().has("base_url")) {
+  if (!section.has("base_url")) {
     const hint = "base_url: https://gateway.example.com/v1";
     section.report.error(section.at, section.path, "the gateway has no base_url", hint);
   }
@@ -483,7 +483,7 @@ function readKeySource(
   return null;
 }
 
-function sourceFromText(text: string, home: string, literalFault: LiteralCheck): Reading<KeySource> {
+function sourceFromText(text: string, home: string, literalFault: LiteralCheck): ValueResult<KeySource> {
   const colon = text.indexOf(":");
   const rest = text.slice(colon + 1);
   switch (text.slice(0, colon)) {
@@ -522,7 +522,7 @@ function sourceFromText(text: string, home: string, literalFault: LiteralCheck):
   return { value: Object.freeze({ kind: "literal", secret: new Secret(text) }) };
 }
 
-function keychainSource(rest: string): Reading<KeySource> {
+function keychainSource(rest: string): ValueResult<KeySource> {
   const match = /^([^/]+)\/(.+)$/.exec(rest);
   const [, service = "", account = ""] = match ?? [];
   if (match === null) {

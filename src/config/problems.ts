@@ -1,4 +1,4 @@
-import { credentialSpans, redactCredentials } from "../core/secret.ts";
+import { credentialSpans, redactCredentials } from "../core/redact.ts";
 import { mergeSpans, type Span } from "../core/spans.ts";
 
 /** Something wrong in config.yaml, described so that a person can correct it without a manual. */

@@ -23,13 +23,14 @@ export function checkReferences(draft: Config, top: Section, report: Report): Co
 function checkPresence({ gateways, tools }: Config, top: Section, report: Report): void {
   const hasError = (path: string) =>
     report.problems.some((problem) => problem.severity === "error" && problem.path.startsWith(path));
-  if (!top.entries().has("gateway") && !top.entries().has("gateways")) {
+  if (!top.has("gateway") && !top.has("gateways")) {
     report.error(-1, "", "no gateway is named", "gateway: https://gateway.example.com/v1");
   } else if (Object.keys(gateways).length === 0 && top.entries().has("gateways") && !hasError("gateways")) {
     const hint = "gateways: { main: { base_url: … } }";
     report.error(top.offsetOf("gateways"), "gateways", "no gateway is named", hint);
   }
-  if (Object.keys(tools).length === 0 && !hasError("tools")) {
+  const isToolsMisspelled = top.has("tools") && !top.entries().has("tools");
+  if (Object.keys(tools).length === 0 && !hasError("tools") && !isToolsMisspelled) {
     const at = top.entries().has("tools") ? top.offsetOf("tools") : -1;
     report.error(at, "tools", "no tool is named", "tools: { codex: {} }");
   }

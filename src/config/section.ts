@@ -1,11 +1,12 @@
-import { redactCredentials } from "../core/secret.ts";
+import { nearest } from "../core/nearest.ts";
+import { redactCredentials } from "../core/redact.ts";
 import type { Report } from "./problems.ts";
 import type { Named } from "./schema.ts";
 import { type Dict, type Entry, joinPath, lastName, type Tree } from "./yaml.ts";
 
 /** A value, or what is wrong with its text and what to write instead. */
-export type Reading<T> = { readonly value: T } | { readonly fault: string; readonly hint?: string };
-export type Reader<T> = (text: string) => Reading<T>;
+export type ValueResult<T> = { readonly value: T } | { readonly fault: string; readonly hint?: string };
+export type Reader<T> = (text: string) => ValueResult<T>;
 
 /** Reads the settings of one map. A setting that was asked for is known; finish() reports the others. */
 export class Section {
@@ -81,12 +82,22 @@ export class Section {
     return Object.freeze(result);
   }
 
+  /** Whether a setting is there, perhaps under a name with a typing mistake, which finish() reports. */
+  has(name: string): boolean {
+    if (this.#entries.has(name)) return true;
+    return [...this.#entries.keys()].some(
+      (key) => !this.#known.includes(key) && nearest(key, this.#known) === name,
+    );
+  }
+
   /** Reports every unknown setting. Called last. */
   finish(): void {
     for (const [name, entry] of this.#entries) {
       if (this.#known.includes(name)) continue;
       const near = nearest(name, this.#known);
-      const hint = near ? `did you mean ${near}?` : `known here: ${this.#known.toSorted().join(", ")}`;
+      let hint = near ? `did you mean ${near}?` : `known here: ${this.#known.toSorted().join(", ")}`;
+      // In brackets a comma ends the value: `{ multiplier: 1,5 }`.
+      if (/^\d+$/.test(name)) hint = "a number is written with a dot, such as 1.5";
       this.report.error(entry.at, this.pathOf(name), `${quoted(name)} is not a setting here`, hint);
     }
   }
@@ -107,14 +118,17 @@ export function asSection(tree: Tree, path: string, report: Report): Section | n
       `write \`${last}: {}\` for all defaults`,
     );
   } else {
-    report.error(tree.at, path, `${last} must hold settings of its own`, `such as \`${last}: { … }\``);
+    const hint =
+      tree.kind === "list" ? "write `name: { … }` for each, without a dash" : `such as \`${last}: { … }\``;
+    report.error(tree.at, path, `${last} must hold settings of its own`, hint);
   }
   return null;
 }
 
 export function readScalar<T>(tree: Tree, path: string, read: Reader<T>, report: Report): T | undefined {
   if (tree.kind !== "scalar") {
-    report.error(tree.at, path, `${lastName(path)} must be a single value`);
+    const last = lastName(path);
+    report.error(tree.at, path, `${last} must be a single value`, `write \`${last}: value\` on one line`);
     return undefined;
   }
   if (tree.text === "" && tree.plain) {
@@ -131,26 +145,4 @@ export function readScalar<T>(tree: Tree, path: string, read: Reader<T>, report:
 export function quoted(text: string): string {
   const shown = redactCredentials(text).replace(/\p{Cc}/gu, "?");
   return `"${shown.length > 40 ? `${shown.slice(0, 40)}…` : shown}"`;
-}
-
-function nearest(name: string, known: readonly string[]): string | null {
-  const folded = (text: string) => text.toLowerCase().replace(/[-_ ]/g, "");
-  for (const candidate of known) {
-    const limit = candidate.length <= 4 ? 1 : 2;
-    if (distance(folded(name).slice(0, 40), folded(candidate)) <= limit) return candidate;
-  }
-  return null;
-}
-
-function distance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, i) => i);
-  for (let i = 1; i <= a.length; i += 1) {
-    const next = [i];
-    for (let j = 1; j <= b.length; j += 1) {
-      const swap = (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      next.push(Math.min((row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1, swap));
-    }
-    row = next;
-  }
-  return row[b.length] ?? 0;
 }

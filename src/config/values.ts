@@ -1,6 +1,6 @@
 import { basename } from "node:path";
 import type { Listen, Period, Rate } from "./schema.ts";
-import { quoted, type Reader, type Reading } from "./section.ts";
+import { quoted, type Reader, type ValueResult } from "./section.ts";
 
 /** Readers of single values: text in, value or fault out. */
 
@@ -25,13 +25,14 @@ export const duration: Reader<number> = (text) => {
 export const flag: Reader<boolean> = (text) => {
   if (text === "true") return { value: true };
   if (text === "false") return { value: false };
-  return { fault: `${quoted(text)} is neither true nor false` };
+  return { fault: `${quoted(text)} is neither true nor false`, hint: "write true or false" };
 };
 
 export const plainText: Reader<string> = (text) => {
   if (text.trim() === "")
     return { fault: "nothing is written here", hint: "write a value, or remove the line" };
-  if (/\p{Cc}/u.test(text)) return { fault: "there is a control character in it" };
+  if (/\p{Cc}/u.test(text))
+    return { fault: "there is a control character in it", hint: "write it on one line" };
   if (text.length > 200) return { fault: "it is longer than 200 characters" };
   return { value: text };
 };
@@ -74,7 +75,7 @@ export const price: Reader<number> = (text) => {
 const PERIODS: readonly Period[] = ["second", "minute", "hour", "day", "month"];
 
 function rate(readMax: Reader<number>, example: string): Reader<Rate> {
-  return (text): Reading<Rate> => {
+  return (text): ValueResult<Rate> => {
     const slash = text.indexOf("/");
     const per = PERIODS.find((period) => period === text.slice(slash + 1).trim());
     if (slash < 1 || per === undefined) {
@@ -225,7 +226,7 @@ export function withoutVersion(address: string): string {
   return address.replace(VERSION, "");
 }
 
-function plainAddress(text: string): Reading<string> {
+function plainAddress(text: string): ValueResult<string> {
   const url = /^https?:\/\//i.test(text) && URL.canParse(text) ? new URL(text) : null;
   if (url === null)
     return { fault: `${quoted(text)} is not an address`, hint: "such as https://gateway.example.com/v1" };

@@ -51,7 +51,7 @@ export class FileWatch {
       const file = new WatchedFile(path, {
         log,
         onChange: () => onChange(path),
-        onError: (error) => this.#refuse(error),
+        onError: (error) => this.#giveUpNotifications(error),
       });
       if (this.#isRefused) file.stopNotifications();
       this.#files.set(path, file);
@@ -84,7 +84,7 @@ export class FileWatch {
   }
 
   /** Out of descriptors or inotify watches. Trying again would most likely fail again, and cost other programs theirs. */
-  #refuse(error: unknown): void {
+  #giveUpNotifications(error: unknown): void {
     if (this.#isRefused) return;
     this.#isRefused = true;
     for (const file of this.#files.values()) file.stopNotifications();

@@ -1,16 +1,7 @@
-import {
-  Composer,
-  type Document,
-  type ErrorCode,
-  isAlias,
-  isScalar,
-  isSeq,
-  Lexer,
-  type ParsedNode,
-  Parser,
-} from "yaml";
-import { redactCredentials } from "../core/secret.ts";
+import { Composer, type Document, isAlias, isScalar, isSeq, Lexer, type ParsedNode, Parser } from "yaml";
+import { redactCredentials } from "../core/redact.ts";
 import type { Report } from "./problems.ts";
+import { explainFault, type SyntaxFault } from "./syntax-fault.ts";
 
 /** config.yaml's text as plain structure. Scalars stay texts until a field says what they mean. */
 export type Tree = Scalar | List | Dict;
@@ -52,19 +43,17 @@ export function readTree(text: string, report: Report): Dict | null {
     report.error(-1, "", lexed.reason, "start again from config.example.yaml");
     return null;
   }
-  const { document, faults } = compose(lexed.lexemes, text.length);
-  for (const fault of faults) {
-    const { message, hint } = explainFault(fault, text);
-    // The composer points at the start of a badly indented line.
-    const indent = /^ */.exec(text.slice(fault.at, fault.at + 200))?.[0].length ?? 0;
-    report.error(fault.at + indent, "", message, hint);
+  const { document, fault } = compose(lexed.lexemes, text.length);
+  if (fault !== null) {
+    const { at, message, hint } = explainFault(fault, text, lexed.lexemes);
+    report.error(at, "", message, hint);
   }
   if (document === null) return null;
   if (document.contents === null) {
     report.error(-1, "", "the file is empty", "start from config.example.yaml");
     return null;
   }
-  const tree = toTree(document.contents, "", report);
+  const tree = toTree(document.contents, "", report, text);
   if (tree === null || tree.kind === "dict") return tree;
   report.error(tree.at, "", "the file must be a list of settings such as `gateway: https://…`");
   return null;
@@ -120,39 +109,29 @@ export function lexInBounds(text: string): Lexed {
 /** The lexer puts these between tokens: a document starts, a flow ends in error, a scalar follows. */
 const LEXER_MARKS: readonly string[] = ["\u{FEFF}", "\x02", "\x18", "\x1f"];
 
-interface Fault {
-  readonly at: number;
-  readonly code: ErrorCode;
-  readonly message: string;
-}
-
 interface Composed {
   /** null if there is a fault. */
   readonly document: Document.Parsed | null;
-  readonly faults: readonly Fault[];
+  /** Only the first one: after it the parser has lost its way, and most others follow from it. */
+  readonly fault: SyntaxFault | null;
 }
 
 /** Like yaml's parseDocument, but it stops after some errors and reports a second document. */
 function compose(lexemes: readonly string[], length: number): Composed {
-  const faults: Fault[] = [];
+  const faults: SyntaxFault[] = [];
   // failsafe: every scalar is a text, so that `no`, `1e5` and `~` are what the person typed. uniqueKeys is quadratic.
   const composer = new Composer({ schema: "failsafe", version: "1.2", uniqueKeys: false });
   let document: Document.Parsed | null = null;
   for (const next of composer.compose(boundedTokens(lexemes), true, length)) {
-    for (const { pos, code, message } of next.errors) {
-      // The composer reports some errors twice.
-      const last = faults.at(-1);
-      if (last?.at !== pos[0] || last.message !== message) faults.push({ at: pos[0], code, message });
-    }
+    faults.push(...next.errors.map(({ pos, code, message }) => ({ at: pos[0], code, message })));
     if (document !== null) {
       faults.push({ at: next.range[0], code: "MULTIPLE_DOCS", message: "there is a second document" });
       break;
     }
     document = next;
   }
-  return faults.length > 0
-    ? { document: null, faults: faults.slice(0, MAX_SYNTAX_PROBLEMS) }
-    : { document, faults };
+  const [fault = null] = faults.toSorted((one, other) => one.at - other.at);
+  return { document: fault === null ? document : null, fault };
 }
 
 /** The parser returns what it cannot place as tokens of type error. */
@@ -169,54 +148,32 @@ function* boundedTokens(lexemes: readonly string[]) {
   yield* parser.end();
 }
 
-function explainFault({ at, code, message }: Fault, text: string): { message: string; hint: string | null } {
-  const word = /^[^\s,\]}#]*/.exec(text.slice(at, at + 60))?.[0] ?? "";
-  if (code === "BAD_INDENT" && message.endsWith("must start at the same column"))
-    return {
-      message: "this line is indented differently from the settings beside it",
-      hint: "settings of the same block begin in the same column",
-    };
-  switch (code) {
-    case "BAD_ALIAS":
-    case "BAD_SCALAR_START":
-      return {
-        message: `yaml gives ${word.slice(0, 1)} a meaning of its own here`,
-        hint: `quote it: "${redactCredentials(word)}"`,
-      };
-    case "TAB_AS_INDENT":
-      return { message: "a tab is used as indentation", hint: "indent with spaces" };
-    case "MULTIPLE_DOCS":
-      return { message: "there is a second document after `---`", hint: "keep one document in the file" };
-    case "BLOCK_AS_IMPLICIT_KEY":
-      return {
-        message: "two settings are on one line",
-        hint: 'put the second on a line of its own, or quote a value with ": " in it',
-      };
-    default:
-      return {
-        message: redactCredentials(message.slice(0, 1).toLowerCase() + message.slice(1)),
-        hint: null,
-      };
-  }
-}
-
 const RESERVED = /^(?:__proto__|constructor|prototype)$/;
 
-function toTree(node: ParsedNode, path: string, report: Report): Tree | null {
+function toTree(node: ParsedNode, path: string, report: Report, text: string): Tree | null {
   const [at] = node.range;
   if (isAlias(node)) {
-    const hint = `if you mean the text, quote it: "*${redactCredentials(node.source)}"`;
+    const hint = path.endsWith('."<<"')
+      ? "write these settings out where they are used"
+      : `if you mean the text, quote it: "*${redactCredentials(node.source)}"`;
     report.error(at, path, "aliases are not used here", hint);
     return null;
   }
-  if (node.anchor !== undefined)
-    report.error(at, path, "anchors are not used here", "write the value where it is used");
-  if (node.tag !== undefined)
-    report.error(at, path, "tags are not used here", `remove ${redactCredentials(node.tag)}`);
+  // yaml's range begins behind them.
+  const before = text.slice(Math.max(0, at - 200), at);
+  if (node.anchor !== undefined) {
+    const place = at - before.length + Math.max(0, before.lastIndexOf("&"));
+    report.error(place, path, "anchors are not used here", "write the value where it is used");
+  }
+  if (node.tag !== undefined) {
+    const tag = /![^\s,[\]{}]*(?=\s[^!]*$)/.exec(before);
+    const place = tag === null ? at : at - before.length + tag.index;
+    report.error(place, path, "tags are not used here", `remove ${redactCredentials(tag?.[0] ?? node.tag)}`);
+  }
   if (isScalar(node))
     return { kind: "scalar", text: String(node.value ?? ""), plain: node.type === "PLAIN", at };
   if (isSeq(node)) {
-    const items = node.items.map((item, index) => toTree(item, `${path}[${index}]`, report));
+    const items = node.items.map((item, index) => toTree(item, `${path}[${index}]`, report, text));
     return { kind: "list", items: items.filter((item) => item !== null), at };
   }
   const entries = new Map<string, Entry>();
@@ -234,7 +191,7 @@ function toTree(node: ParsedNode, path: string, report: Report): Tree | null {
       report.error(keyAt, inner, `${redactCredentials(name)} is set twice`, "keep one of the two");
     } else {
       const nothing: Scalar = { kind: "scalar", text: "", plain: true, at: keyAt };
-      const tree = value === null ? nothing : toTree(value, inner, report);
+      const tree = value === null ? nothing : toTree(value, inner, report, text);
       if (tree !== null) entries.set(name, { plain: key.type === "PLAIN", at: keyAt, value: tree });
     }
   }

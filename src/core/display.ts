@@ -1,4 +1,4 @@
-import { redactCredentials } from "./secret.ts";
+import { redactCredentials } from "./redact.ts";
 
 /** Texts from outside, made safe to print. */
 

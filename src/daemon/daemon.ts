@@ -102,7 +102,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const { initial, settled } =
     sandboxSession === null
       ? await initialSnapshot(loaded, paths, keys, startWarnings)
-      : { initial: sandboxSession.snapshot, settled: { problem: null, hold: false } };
+      : { initial: sandboxSession.snapshot, settled: { problem: null, blocksKeys: false } };
   log.level = initial.config.log.level;
   const processLookup = new ProcessLookup(log);
   if (initial.processTools.length > 0) await processLookup.prepare();

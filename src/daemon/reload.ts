@@ -55,7 +55,7 @@ export class Reload {
   #fileWarnings: readonly Problem[];
   #trustProblem: string | null;
   /** No key is used until what is trusted can be written down. */
-  #trustHolds: boolean;
+  #keysBlocked: boolean;
   #queue: Promise<void> = Promise.resolve();
   #onChange: (from: Snapshot, to: Snapshot) => void = () => {};
 
@@ -68,7 +68,7 @@ export class Reload {
     this.#fileWarnings = deps.initial.fileWarnings;
     this.#loadedAt = deps.clock.now();
     this.#trustProblem = deps.initial.settled.problem;
-    this.#trustHolds = deps.initial.settled.hold;
+    this.#keysBlocked = deps.initial.settled.blocksKeys;
     this.#watch = new FileWatch({
       ticker: deps.ticker,
       log: deps.log,
@@ -119,7 +119,7 @@ export class Reload {
 
   async watch(): Promise<void> {
     this.#deps.ticker.every(1, () => {
-      if (this.#trustHolds) background(this.takeKeys(), this.#deps.log, "writing down what is trusted");
+      if (this.#keysBlocked) background(this.takeKeys(), this.#deps.log, "writing down what is trusted");
     });
     this.#follow(this.#snapshot.config);
     await this.#watch.ready();
@@ -184,7 +184,7 @@ export class Reload {
     if (settled.problem !== null && settled.problem !== this.#trustProblem)
       this.#deps.log.error(settled.problem);
     this.#trustProblem = settled.problem;
-    this.#trustHolds = settled.hold;
+    this.#keysBlocked = settled.blocksKeys;
     return usableKeys(keys, settled);
   }
 
@@ -214,10 +214,10 @@ export class Reload {
 }
 
 /** The keys, or why they cannot be used yet. */
-export function usableKeys(keys: KeyStates, { problem, hold }: Settled): KeyStates {
-  if (!hold || problem === null) return keys;
-  const held = { state: "unavailable", reason: problem } as const;
-  return new Map([...keys].map(([name, key]) => [name, key.state === "ready" ? held : key]));
+export function usableKeys(keys: KeyStates, { problem, blocksKeys }: Settled): KeyStates {
+  if (!blocksKeys || problem === null) return keys;
+  const blocked = { state: "unavailable", reason: problem } as const;
+  return new Map([...keys].map(([name, key]) => [name, key.state === "ready" ? blocked : key]));
 }
 
 function logChanges(from: Snapshot, to: Snapshot, log: Logger): void {

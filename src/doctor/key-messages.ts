@@ -95,7 +95,7 @@ function unreadableKeyStep(
 
 // A key that the gateway refuses.
 
-const BY_DETAIL: Readonly<Record<CauseDetail, string>> = {
+const TEXT_BY_DETAIL: Readonly<Record<CauseDetail, string>> = {
   "key-disabled": "disabled key",
   "key-expired": "expired key",
   "key-deleted": "deleted key",
@@ -107,7 +107,7 @@ const BY_DETAIL: Readonly<Record<CauseDetail, string>> = {
   "no-capacity": "no capacity at the gateway",
 };
 
-const BY_NAME: Readonly<Record<CauseName, string>> = {
+const TEXT_BY_NAME: Readonly<Record<CauseName, string>> = {
   "incomplete-key": "key not valid",
   "group-unavailable": "group unavailable",
   "balance-or-quota": "balance or quota",
@@ -117,7 +117,7 @@ const BY_NAME: Readonly<Record<CauseName, string>> = {
 };
 
 export function causeText({ name, detail }: Pick<Cause, "name" | "detail">): string {
-  return detail === null ? BY_NAME[name] : BY_DETAIL[detail];
+  return detail === null ? TEXT_BY_NAME[name] : TEXT_BY_DETAIL[detail];
 }
 
 /** The gateway accepts the key, but every request with it would be refused. */

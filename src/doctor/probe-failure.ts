@@ -5,28 +5,23 @@ import { momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import { cleanText, objectAt, parseObject, textAt } from "../mirror/consoles/json.ts";
 import { OutboundProxyError } from "../proxy/agents.ts";
-import { type Cause, type CauseDetail, causeOfFault, type KeyFault } from "../proxy/cause.ts";
+import { type Cause, type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "../proxy/cause.ts";
 import { isTlsError, whyUnreachable } from "../proxy/failure.ts";
 import { causeText, type UsedUpWindow, windowText } from "./key-messages.ts";
 
 /* How a probe can fail, and what `doctor`, `models`, `init`, `tools add` and `rotate` say about it. */
 
-/** The four causes of SPEC.md section 7, and what is known more precisely. */
+/** The causes of a gateway's refusal, what is known more precisely, and what keeps it from answering at all. */
 export type ProbeCause =
-  | "incomplete-key"
-  | "group-unavailable"
-  | "balance-or-quota"
-  | "wrong-base-url"
+  | CauseName
   | "expired"
   | "disabled"
   | "deleted"
   | "html"
-  | "rate-limit"
   | "dns"
   | "tls"
   | "timeout"
-  | "unreachable"
-  | "unknown";
+  | "unreachable";
 
 export interface ProbeFailure {
   readonly ok: false;
@@ -196,7 +191,7 @@ function failure(cause: ProbeCause, why: string, next: string): FailureText {
   return { cause, detail: null, why, next, refused: null };
 }
 
-const BY_DETAIL: Partial<Record<CauseDetail, ProbeCause>> = {
+const CAUSE_BY_DETAIL: Partial<Record<CauseDetail, ProbeCause>> = {
   "key-disabled": "disabled",
   "key-expired": "expired",
   "key-deleted": "deleted",
@@ -204,7 +199,7 @@ const BY_DETAIL: Partial<Record<CauseDetail, ProbeCause>> = {
 
 function byCause(cause: Cause, source: string, message: string | null): FailureText {
   const { name, detail, advice } = cause;
-  const probeCause = detail === null ? name : (BY_DETAIL[detail] ?? name);
+  const probeCause = detail === null ? name : (CAUSE_BY_DETAIL[detail] ?? name);
   const refused = cause.concernsKey ? { cause, message } : null;
   return { cause: probeCause, detail, why: `${causeText(cause)}${source}`, next: advice, refused };
 }

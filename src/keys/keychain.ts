@@ -5,7 +5,7 @@ import { join } from "node:path";
 import type { Readable, Writable } from "node:stream";
 import { escapeControlChars } from "../core/display.ts";
 import { errorCode } from "../core/errors.ts";
-import { redactCredentials } from "../core/secret.ts";
+import { redactCredentials } from "../core/redact.ts";
 
 /** No key is longer. Whatever is longer is the wrong file or entry, or a program that does not stop printing. */
 export const MAX_KEY_BYTES = 64 * 1024;
@@ -97,7 +97,7 @@ export async function askKeychain(
   request: KeychainRequest,
   deps: KeychainDeps,
 ): Promise<KeychainAnswer> {
-  if (deps.signal?.aborted) return refuse(STOPPED);
+  if (deps.signal?.aborted) return failed(STOPPED);
   const bus = sessionBus(deps.env);
   if (!bus.ok) return bus;
   const library = findLibrary();
@@ -137,7 +137,7 @@ export function sessionBus(env: NodeJS.ProcessEnv): Bus {
   if (socket !== null && existsSync(socket)) {
     return { ok: true, env: { DBUS_SESSION_BUS_ADDRESS: `unix:path=${encodeURI(socket)}` } };
   }
-  return refuse(
+  return failed(
     `there is no session bus here (DBUS_SESSION_BUS_ADDRESS is not set), and without one no keychain: ${INSTEAD}`,
   );
 }
@@ -160,8 +160,8 @@ function answerOf(
   return new Promise((done) => {
     const chunks: Buffer[] = [];
     let length = 0;
-    const onAbort = () => end(refuse(STOPPED));
-    const timer = setTimeout(() => end(refuse(explainTimeout(deps.limit, operation))), deps.limit);
+    const onAbort = () => end(failed(STOPPED));
+    const timer = setTimeout(() => end(failed(explainTimeout(deps.limit, operation))), deps.limit);
 
     function end(answer: KeychainAnswer): void {
       clearTimeout(timer);
@@ -181,7 +181,7 @@ function answerOf(
       chunks.push(chunk);
       length += chunk.length;
       if (length > 2 * MAX_KEY_BYTES)
-        end(refuse("the entry in the keychain is larger than 64 KB: that is no key"));
+        end(failed("the entry in the keychain is larger than 64 KB: that is no key"));
     });
     child.once("close", () => end(parseAnswer(Buffer.concat(chunks).toString("utf8"), operation)));
     // Not closed: its end means that this process has died.
@@ -198,7 +198,7 @@ function parseAnswer(printed: string, operation: Operation): KeychainAnswer {
   }
   if (typeof answer !== "object" || answer === null) return unasked("the keychain's library broke off");
   if ("missing" in answer) return unasked(NO_LIBRARY);
-  if ("fault" in answer) return refuse(explainFault(String(answer.fault), operation));
+  if ("fault" in answer) return failed(explainFault(String(answer.fault), operation));
   const found = "found" in answer && typeof answer.found === "string" ? answer.found : null;
   const done = "done" in answer && answer.done === true;
   const made = "made" in answer && answer.made === true;
@@ -210,7 +210,8 @@ function cannotAsk(error: unknown): string {
   return `the keychain could not be asked (${errorCode(error)} from ${node}): if Node was replaced meanwhile, start keybearer again`;
 }
 
-function refuse(reason: string): { readonly ok: false; readonly reason: string } {
+/** A key that could not be read, stored or removed. */
+export function failed(reason: string): { readonly ok: false; readonly reason: string } {
   return { ok: false, reason };
 }
 

@@ -6,8 +6,8 @@ import { escapeControlChars } from "../core/display.ts";
 import type { Secret } from "../core/secret.ts";
 import { Semaphore } from "../core/semaphore.ts";
 import { STOPPED } from "./keychain.ts";
-import { type CommandAs, type ReadDeps, type Reading, readKey } from "./sources.ts";
-import type { Held, Subject, Trust } from "./trust.ts";
+import { type CommandAs, type KeyReading, type ReadDeps, readKey } from "./sources.ts";
+import type { Subject, Trust, UntrustedChange } from "./trust.ts";
 
 /** One key, or one secret of a console, that a configuration needs. */
 export interface WantedKey extends Subject {
@@ -54,7 +54,7 @@ export type Granted =
   | { readonly ok: false; readonly reason: string };
 
 /** What is known of one key. A key that waits for trust is here, too. */
-interface Finding {
+interface KnownKey {
   readonly state: KeyState;
   readonly key: Secret | null;
   readonly warning: string | null;
@@ -62,7 +62,7 @@ interface Finding {
 
 interface Entry {
   readonly wanted: WantedKey;
-  finding: Finding;
+  known: KnownKey;
 }
 
 interface Reread {
@@ -150,36 +150,36 @@ export class Keyring {
   }
 
   /** A person confirmed it. With `seen`, only exactly that: config.yaml may have changed while they thought. */
-  async grant(name: string, seen?: Held): Promise<Granted> {
+  async grant(name: string, seen?: UntrustedChange): Promise<Granted> {
     const entry = this.#entries.get(name);
     if (entry === undefined) return { ok: false, reason: `there is no ${name} in config.yaml` };
-    const { state, key } = entry.finding;
+    const { state, key } = entry.known;
     if (state.state !== "needs-trust") return { ok: false, reason: `nothing of ${name} waits for trust` };
-    if (seen !== undefined && !isSameHold(seen, state)) {
+    if (seen !== undefined && !isSameChange(seen, state)) {
       const reason = `what waits changed meanwhile: keybearer trust ${name} shows it as it is now`;
       return { ok: false, reason };
     }
     this.#deps.trust.grant(entry.wanted, key);
-    // The key that was shown is the one that is used. Only a source that was held is read now.
+    // The key that was shown is the one that is used. Only a source that waited for trust is read now.
     if (key === null) await this.#refresh(entry);
-    else this.#put(entry, this.#judge(entry.wanted, key, entry.finding.warning));
+    else this.#put(entry, this.#judge(entry.wanted, key, entry.known.warning));
     const { problem } = await this.#deps.trust.settle();
     const now =
-      this.#entries.get(name)?.finding.state ?? unavailable(`${name} is no longer in config.yaml`).state;
+      this.#entries.get(name)?.known.state ?? unavailable(`${name} is no longer in config.yaml`).state;
     return { ok: true, granted: `${state.what}: ${state.from} → ${state.to}`, state: now, problem };
   }
 
   /** Every key that may be in use, also by requests in flight, for redaction. A new list only when they changed. */
   secrets(): readonly Secret[] {
     this.#secrets ??= [...this.#entries.values()]
-      .flatMap(({ finding }) => finding.key ?? [])
+      .flatMap(({ known }) => known.key ?? [])
       .concat(this.#retired);
     return this.#secrets;
   }
 
   /** What a person should correct although the key works. */
   warnings(): readonly KeyWarning[] {
-    return [...this.#entries.values()].flatMap(({ wanted: { name, path }, finding: { warning } }) =>
+    return [...this.#entries.values()].flatMap(({ wanted: { name, path }, known: { warning } }) =>
       warning === null ? [] : [{ name, path, message: warning }],
     );
   }
@@ -194,7 +194,7 @@ export class Keyring {
    * remove a key that may work, because nothing would read it again.
    */
   async #refresh(entry: Entry, { keepReady = false } = {}): Promise<boolean> {
-    const before = entry.finding.state;
+    const before = entry.known.state;
     const found = await this.#find(entry);
     if (found === null) return false;
     if (keepReady && before.state === "ready" && found.state.state === "unavailable") return false;
@@ -203,50 +203,51 @@ export class Keyring {
   }
 
   /** null: the entry was superseded meanwhile. */
-  async #find(entry: Entry): Promise<Finding | null> {
+  async #find(entry: Entry): Promise<KnownKey | null> {
     const { wanted } = entry;
     const { trust, env, limit, as } = this.#deps;
-    const held = trust.judgeSource(wanted);
-    if (held !== null) return { state: { state: "needs-trust", ...held }, key: null, warning: null };
+    const untrusted = trust.judgeSource(wanted);
+    if (untrusted !== null)
+      return { state: { state: "needs-trust", ...untrusted }, key: null, warning: null };
     const { signal } = this.#superseded;
     const reading = await this.#reads.read(wanted.source, { ...wanted, env, limit, as, signal });
     // Before the key is judged: its first use must not be pinned to where an older configuration sent it.
     if (this.#entries.get(wanted.name) !== entry) return null;
     if (reading.ok) return this.#judge(wanted, reading.key, reading.warning);
     // keybearer was replaced while it runs. The key that was read before holds until the restart.
-    if (reading.unasked && entry.finding.key !== null) return { ...entry.finding, warning: reading.reason };
+    if (reading.unasked && entry.known.key !== null) return { ...entry.known, warning: reading.reason };
     return unavailable(reading.reason, reading.absent);
   }
 
-  #judge(wanted: WantedKey, key: Secret, warning: string | null): Finding {
-    const held = this.#deps.trust.judgeKey(wanted, key);
-    const state: KeyState = held === null ? { state: "ready", key } : { state: "needs-trust", ...held };
+  #judge(wanted: WantedKey, key: Secret, warning: string | null): KnownKey {
+    const untrusted = this.#deps.trust.judgeKey(wanted, key);
+    const state: KeyState =
+      untrusted === null ? { state: "ready", key } : { state: "needs-trust", ...untrusted };
     return { state, key, warning };
   }
 
   /** Until its source is read, a tool keeps the key it had, if that may go where the tool goes now. */
   #entryFor(wanted: WantedKey, before: Entry | undefined): Entry {
     const { source } = wanted;
-    if (source.kind === "literal") return { wanted, finding: this.#judge(wanted, source.secret, null) };
+    if (source.kind === "literal") return { wanted, known: this.#judge(wanted, source.secret, null) };
     if (before === undefined || !isSameSource(before.wanted.source, source)) {
       const shown = escapeControlChars(describeSource(source));
-      return { wanted, finding: unavailable(`${shown} is still being read: try again in a moment`) };
+      return { wanted, known: unavailable(`${shown} is still being read: try again in a moment`) };
     }
-    const { key, warning } = before.finding;
-    return { wanted, finding: key === null ? before.finding : this.#judge(wanted, key, warning) };
+    const { key, warning } = before.known;
+    return { wanted, known: key === null ? before.known : this.#judge(wanted, key, warning) };
   }
 
   #replaceEntries(entries: ReadonlyMap<string, Entry>): void {
-    for (const [name, { finding }] of this.#entries)
-      this.#retire(finding.key, entries.get(name)?.finding.key);
+    for (const [name, { known }] of this.#entries) this.#retire(known.key, entries.get(name)?.known.key);
     for (const name of this.#rereads.keys()) if (!entries.has(name)) this.#rereads.delete(name);
     this.#entries = entries;
     this.#secrets = null;
   }
 
-  #put(entry: Entry, finding: Finding): void {
-    this.#retire(entry.finding.key, finding.key);
-    entry.finding = finding;
+  #put(entry: Entry, known: KnownKey): void {
+    this.#retire(entry.known.key, known.key);
+    entry.known = known;
     this.#secrets = null;
   }
 
@@ -266,21 +267,21 @@ export class Keyring {
   }
 }
 
-function unavailable(reason: string, absent = false): Finding {
+function unavailable(reason: string, absent = false): KnownKey {
   return { state: { state: "unavailable", reason, absent }, key: null, warning: null };
 }
 
 function statesOf(entries: ReadonlyMap<string, Entry>): ReadonlyMap<string, KeyState> {
-  return new Map([...entries].map(([name, { finding }]) => [name, finding.state]));
+  return new Map([...entries].map(([name, { known }]) => [name, known.state]));
 }
 
 function isSameState(one: KeyState, other: KeyState): boolean {
   if (one.state === "ready") return other.state === "ready" && one.key.equals(other.key);
   if (one.state === "unavailable") return other.state === "unavailable" && one.reason === other.reason;
-  return other.state === "needs-trust" && isSameHold(one, other);
+  return other.state === "needs-trust" && isSameChange(one, other);
 }
 
-function isSameHold(one: Held, other: Held): boolean {
+function isSameChange(one: UntrustedChange, other: UntrustedChange): boolean {
   return one.what === other.what && one.from === other.from && one.to === other.to;
 }
 
@@ -313,7 +314,7 @@ const MAX_FILES = 16;
 const MAX_KEYCHAINS = 4;
 
 interface SharedRead {
-  readonly reading: Promise<Reading>;
+  readonly reading: Promise<KeyReading>;
   readonly controller: AbortController;
   users: number;
 }
@@ -326,7 +327,7 @@ class SharedReads {
   readonly #files = new Semaphore(MAX_FILES);
   readonly #keychains = new Semaphore(MAX_KEYCHAINS);
 
-  async read(source: KeySource, deps: ReadDeps & { readonly signal: AbortSignal }): Promise<Reading> {
+  async read(source: KeySource, deps: ReadDeps & { readonly signal: AbortSignal }): Promise<KeyReading> {
     if (source.kind === "file") return this.#files.run(() => readKey(source, deps));
     if (source.kind === "literal" || source.kind === "env") return readKey(source, deps);
     const id = readId(source, deps);
@@ -364,12 +365,12 @@ function readId(source: KeySource, { withhold = [], password = false }: ReadDeps
 
 /** The reading, or a refusal as soon as the signal is aborted. */
 async function unlessAborted(
-  reading: Promise<Reading>,
+  reading: Promise<KeyReading>,
   signal: AbortSignal,
   onAborted: () => void,
-): Promise<Reading> {
+): Promise<KeyReading> {
   let onAbort = () => {};
-  const aborted = new Promise<Reading>((done) => {
+  const aborted = new Promise<KeyReading>((done) => {
     onAbort = () => {
       onAborted();
       done({ ok: false, reason: STOPPED });

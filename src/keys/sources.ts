@@ -7,8 +7,9 @@ import { stripVTControlCharacters } from "node:util";
 import { describeSource, type KeySource } from "../config/schema.ts";
 import { escapeControlChars, quoteForShell } from "../core/display.ts";
 import { errorCode, hasCode } from "../core/errors.ts";
-import { keyFault, redactCredentials, Secret } from "../core/secret.ts";
-import { askKeychain, entryName, type KeychainEntry, MAX_KEY_BYTES, STOPPED } from "./keychain.ts";
+import { redactCredentials } from "../core/redact.ts";
+import { keyFault, Secret } from "../core/secret.ts";
+import { askKeychain, entryName, failed, type KeychainEntry, MAX_KEY_BYTES, STOPPED } from "./keychain.ts";
 
 export interface ReadDeps {
   /** For env:, for commands, and to find the keychain. */
@@ -29,7 +30,7 @@ export interface ReadDeps {
   readonly as?: CommandAs | undefined;
 }
 
-export type Reading =
+export type KeyReading =
   /** A key with a warning can be used, such as one in a file that others may open. */
   { readonly ok: true; readonly key: Secret; readonly warning: string | null } | NotRead;
 
@@ -48,7 +49,7 @@ type SourceText = { readonly ok: true; readonly text: string; readonly warning: 
 const DEFAULT_LIMIT = 10_000;
 
 /** Reads a key from its source. Never throws. No reason contains the key. */
-export async function readKey(source: KeySource, deps: ReadDeps): Promise<Reading> {
+export async function readKey(source: KeySource, deps: ReadDeps): Promise<KeyReading> {
   const { env, limit = DEFAULT_LIMIT } = deps;
   const check = deps.password === true ? checkPassword : checkKey;
   switch (source.kind) {
@@ -66,13 +67,13 @@ export async function readKey(source: KeySource, deps: ReadDeps): Promise<Readin
   }
 }
 
-function checkPassword(source: KeySource, found: SourceText): Reading {
+function checkPassword(source: KeySource, found: SourceText): KeyReading {
   if (!found.ok) return found;
   if (!/[\r\n]/.test(found.text)) return { ok: true, key: new Secret(found.text), warning: found.warning };
-  return refuse(`the password has a line break in it (from ${escapeControlChars(describeSource(source))})`);
+  return failed(`the password has a line break in it (from ${escapeControlChars(describeSource(source))})`);
 }
 
-function checkKey(source: KeySource, found: SourceText): Reading {
+function checkKey(source: KeySource, found: SourceText): KeyReading {
   if (!found.ok) return found;
   const fault = keyFault(found.text);
   if (fault === null) return { ok: true, key: new Secret(found.text), warning: found.warning };
@@ -84,7 +85,7 @@ function readVariable(name: string, env: NodeJS.ProcessEnv): SourceText {
   const text = Object.hasOwn(env, name) ? env[name] : undefined;
   if (text !== undefined && text !== "") return { ok: true, text, warning: null };
   const state = text === undefined ? "not set" : "empty";
-  return refuse(
+  return failed(
     `the variable ${name} is ${state} for keybearer: a service does not see the variables of your shell, so use file: or command: there`,
   );
 }
@@ -101,10 +102,6 @@ async function readKeychain(
   return { ok: false, reason, absent: true };
 }
 
-function refuse(reason: string): NotRead {
-  return { ok: false, reason };
-}
-
 /** Removes the one newline that editors and `echo` add. A second one is not theirs. */
 function withoutFinalNewline(text: string): string {
   return text.replace(/\r?\n$/, "");
@@ -116,11 +113,11 @@ type FileRules = Pick<ReadDeps, "home" | "notKeys">;
 
 export async function readKeyFile(path: string, rules: FileRules, limit: number): Promise<SourceText> {
   if (!isAbsolute(path))
-    return refuse(`file:${escapeControlChars(path)} is not a full path: write it from / on`);
+    return failed(`file:${escapeControlChars(path)} is not a full path: write it from / on`);
   let timer: NodeJS.Timeout | undefined;
   // A read from a network share that is gone never ends and cannot be canceled; only the wait for it can end.
   const timeout = new Promise<SourceText>((done) => {
-    const late = refuse(`${escapeControlChars(path)} could not be read within ${limit / 1000} s`);
+    const late = failed(`${escapeControlChars(path)} could not be read within ${limit / 1000} s`);
     timer = setTimeout(() => done(late), limit);
   });
   try {
@@ -145,19 +142,19 @@ async function readFileNow(path: string, { home = [], notKeys = [] }: FileRules)
     // O_NONBLOCK: opening a named pipe would otherwise wait for its writer.
     handle = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
     const found = await handle.stat({ bigint: true });
-    if (!found.isFile()) return refuse(`${shown} is not a regular file`);
+    if (!found.isFile()) return failed(`${shown} is not a regular file`);
     // Another name could stand for a file that nobody confirmed.
     if (found.nlink > 1n)
-      return refuse(`${shown} has ${found.nlink} names (hard links): make a copy of it with one`);
+      return failed(`${shown} has ${found.nlink} names (hard links): make a copy of it with one`);
     if (await isReallyInside(path, found, notKeys))
-      return refuse(`${shown} belongs to keybearer's own state: that is no key`);
+      return failed(`${shown} belongs to keybearer's own state: that is no key`);
     if (isInside(path, home) && !(await isReallyInside(path, found, home)))
-      return refuse(
+      return failed(
         `${shown} is a link that leads out of keybearer's folder: write the path it leads to instead`,
       );
     const buffer = Buffer.alloc(MAX_KEY_BYTES + 1);
     const length = await readUpTo(handle, buffer);
-    if (length > MAX_KEY_BYTES) return refuse(`${shown} is larger than 64 KB: that is no key`);
+    if (length > MAX_KEY_BYTES) return failed(`${shown} is larger than 64 KB: that is no key`);
     const text = withoutFinalNewline(buffer.toString("utf8", 0, length));
     buffer.fill(0);
     const isPrivate = (found.mode & 0o077n) === 0n;
@@ -234,9 +231,9 @@ async function runKeyCommand(argv: Argv, deps: ReadDeps, limit: number): Promise
   if (!isAbsolute(program)) {
     const shown = escapeControlChars(program);
     // Found through PATH, another program of that name could take its place.
-    return refuse(`the command ${shown} is not a full path: command -v ${shown} prints it`);
+    return failed(`the command ${shown} is not a full path: command -v ${shown} prints it`);
   }
-  if (signal?.aborted) return refuse(STOPPED);
+  if (signal?.aborted) return failed(STOPPED);
   const env = Object.fromEntries(Object.entries(deps.env).filter(([name]) => !withhold.includes(name)));
   const started = deps.as?.(argv, withhold) ?? { argv, env };
   try {
@@ -254,7 +251,7 @@ async function runKeyCommand(argv: Argv, deps: ReadDeps, limit: number): Promise
     return await commandOutput(child, program, limit, signal);
   } catch (error) {
     // Also thrown for an argument with a zero byte. Node's message quotes it, so only the code is used.
-    return refuse(startProblem(program, error));
+    return failed(startProblem(program, error));
   }
 }
 
@@ -270,9 +267,9 @@ function commandOutput(
     const stderr = new Output(child.stderr, MAX_STDERR_BYTES);
     let lateOutput: NodeJS.Timeout | undefined;
     let isOver = false;
-    const onAbort = () => end(refuse(STOPPED));
+    const onAbort = () => end(failed(STOPPED));
     const timeout = setTimeout(() => {
-      end(refuse(`${shown} did not finish within ${limit / 1000} s and was ended`));
+      end(failed(`${shown} did not finish within ${limit / 1000} s and was ended`));
     }, limit);
 
     function end(result: SourceText): void {
@@ -289,11 +286,11 @@ function commandOutput(
     }
     const finish = () => end(commandResult(child, program, stdout.text(), stderr.text()));
 
-    stdout.onTooMuch = () => end(refuse(`${shown} printed more than 64 KB: that is no key`));
+    stdout.onTooMuch = () => end(failed(`${shown} printed more than 64 KB: that is no key`));
     signal?.addEventListener("abort", onAbort);
     // A signal that was aborted while the program started does not fire again.
     if (signal?.aborted) onAbort();
-    child.once("error", (error) => end(refuse(startProblem(program, error))));
+    child.once("error", (error) => end(failed(startProblem(program, error))));
     child.once("close", finish);
     child.once("exit", () => {
       // setImmediate runs after the pipes were read, so a busy moment cuts off nothing that is already in them.
@@ -332,7 +329,7 @@ function commandResult(child: Child, program: string, stdout: string, stderr: st
   const how =
     child.exitCode === null ? `was ended by ${child.signalCode}` : `failed with exit code ${child.exitCode}`;
   const complaint = firstLine(stderr, stdout);
-  return refuse(`${escapeControlChars(program)} ${how}${complaint === "" ? "" : `: ${complaint}`}`);
+  return failed(`${escapeControlChars(program)} ${how}${complaint === "" ? "" : `: ${complaint}`}`);
 }
 
 /** The command's own message, without what may be a secret in it. */

@@ -5,7 +5,7 @@ import { escapeControlChars, quoteForShell } from "../core/display.ts";
 import { errorCode, hasCode } from "../core/errors.ts";
 import { createPrivateFile, writePrivateFile } from "../core/private-file.ts";
 import { keyFault, Secret } from "../core/secret.ts";
-import { askKeychain, entryName, sessionBus } from "./keychain.ts";
+import { askKeychain, entryName, failed, sessionBus } from "./keychain.ts";
 import { readKeyFile } from "./sources.ts";
 
 /** Where keybearer stores a key. Both are key sources, too. */
@@ -62,23 +62,23 @@ export async function whyNotStored(deps: StoreDeps): Promise<string | null> {
 /** Stores a key where it will be read from. Never throws. No reason contains the key. */
 export async function storeKey(place: KeyPlace, key: Secret, deps: StoreDeps): Promise<Stored> {
   const incomplete = keyFault(key.reveal());
-  if (incomplete !== null) return refuse(`incomplete key: ${incomplete}`);
+  if (incomplete !== null) return failed(`incomplete key: ${incomplete}`);
   const { replace = false } = deps;
   if (place.kind === "file") return storeFile(place.path, key, replace);
   const fault = serviceFault(place.service);
-  if (fault !== null) return refuse(fault);
+  if (fault !== null) return failed(fault);
   const request = { operation: "store", key: key.reveal(), replace } as const;
   const answer = await askKeychain(place, request, { env: deps.env, limit: deps.limit ?? TYPING_LIMIT });
-  if (!answer.ok) return refuse(key.redactFrom(answer.reason));
+  if (!answer.ok) return failed(key.redactFrom(answer.reason));
   if (answer.done) return { ok: true, made: answer.made };
-  return refuse(`there is another key in the keychain as ${entryName(place)} already: it was left alone`);
+  return failed(`there is another key in the keychain as ${entryName(place)} already: it was left alone`);
 }
 
 /** Removes a key. One that is not there counts as removed. */
 export async function forgetKey(place: KeyPlace, deps: StoreDeps): Promise<Forgotten> {
   if (place.kind === "file") return forgetFile(place.path);
   const fault = serviceFault(place.service);
-  if (fault !== null) return refuse(fault);
+  if (fault !== null) return failed(fault);
   const limit = deps.limit ?? TYPING_LIMIT;
   const answer = await askKeychain(place, { operation: "forget" }, { env: deps.env, limit });
   return answer.ok ? { ok: true } : answer;
@@ -92,14 +92,14 @@ function serviceFault(service: string): string | null {
 
 async function storeFile(path: string, key: Secret, replace: boolean): Promise<Stored> {
   if (!isAbsolute(path))
-    return refuse(`file:${escapeControlChars(path)} is not a full path: write it from / on`);
+    return failed(`file:${escapeControlChars(path)} is not a full path: write it from / on`);
   const text = `${key.reveal()}\n`;
   try {
     if (replace) await writePrivateFile(path, text, { followLinks: false });
     else if (!(await createPrivateFile(path, text))) return sameAlready(path, key);
     return { ok: true, made: true };
   } catch (error) {
-    return refuse(fileFault(path, error));
+    return failed(fileFault(path, error));
   }
 }
 
@@ -107,18 +107,18 @@ async function sameAlready(path: string, key: Secret): Promise<Stored> {
   const found = await readKeyFile(path, { home: [], notKeys: [] }, FILE_LIMIT);
   if (found.ok && found.warning === null && new Secret(found.text).equals(key))
     return { ok: true, made: false };
-  return refuse(`${escapeControlChars(path)} is there already, with something else in it: it was left alone`);
+  return failed(`${escapeControlChars(path)} is there already, with something else in it: it was left alone`);
 }
 
 async function forgetFile(path: string): Promise<Forgotten> {
   try {
     const found = await lstat(path);
     if (!found.isFile())
-      return refuse(`${escapeControlChars(path)} is not a regular file: it was left alone`);
+      return failed(`${escapeControlChars(path)} is not a regular file: it was left alone`);
     await unlink(path);
     return { ok: true };
   } catch (error) {
-    return hasCode(error, "ENOENT") ? { ok: true } : refuse(fileFault(path, error));
+    return hasCode(error, "ENOENT") ? { ok: true } : failed(fileFault(path, error));
   }
 }
 
@@ -132,8 +132,4 @@ function fileFault(path: string, error: unknown): string {
   if (code === "EISDIR") return `${escapeControlChars(path)} is a folder, not a file`;
   if (code === "ENOTDIR" || code === "EEXIST") return `${escapeControlChars(folder)} is not a folder`;
   return `${escapeControlChars(path)} could not be changed (${code})`;
-}
-
-function refuse(reason: string): { readonly ok: false; readonly reason: string } {
-  return { ok: false, reason };
 }

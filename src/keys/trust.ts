@@ -23,7 +23,7 @@ export interface Subject {
 }
 
 /** Something that waits for confirmation: old → new. */
-export interface Held {
+export interface UntrustedChange {
   readonly what: string;
   readonly from: string;
   readonly to: string;
@@ -32,7 +32,7 @@ export interface Held {
 export interface Settled {
   readonly problem: string | null;
   /** There is no file and none could be written: the next start would trust anything, so no key may be used. */
-  readonly hold: boolean;
+  readonly blocksKeys: boolean;
 }
 
 /**
@@ -41,7 +41,7 @@ export interface Settled {
  */
 const MAX_PINS = 10_000;
 
-const SETTLED: Settled = Object.freeze({ problem: null, hold: false });
+const SETTLED: Settled = Object.freeze({ problem: null, blocksKeys: false });
 const UNKNOWN = "not known: what was trusted before is lost";
 
 export interface TrustDeps {
@@ -104,7 +104,7 @@ export class Trust {
   }
 
   /** Called before a command runs, or a file or a variable is read. A first start pins the source instead. */
-  judgeSource(subject: Subject): Held | null {
+  judgeSource(subject: Subject): UntrustedChange | null {
     const id = sourceId(subject, this.#pins.salt);
     if (id === null) return null;
     if (this.#firstStart) this.#pinSource(id, subject);
@@ -120,7 +120,7 @@ export class Trust {
   }
 
   /** Called before a key is used. Its first use pins it to its origins. */
-  judgeKey(subject: Subject, key: Secret): Held | null {
+  judgeKey(subject: Subject, key: Secret): UntrustedChange | null {
     const origins = originsOf(subject);
     if (origins.length === 0) return null;
     const id = key.digest(this.#pins.salt);
@@ -192,9 +192,10 @@ export class Trust {
       return SETTLED;
     } catch (error) {
       const fault = `${escapeControlChars(this.#file)} could not be written (${errorCode(error)})`;
-      if (this.#neverWritten) return { problem: `${fault}: no key is used until it can be`, hold: true };
+      if (this.#neverWritten)
+        return { problem: `${fault}: no key is used until it can be`, blocksKeys: true };
       const problem = `${fault}: what is trusted now is forgotten when keybearer stops, unless that is corrected before`;
-      return { problem, hold: false };
+      return { problem, blocksKeys: false };
     }
   }
 

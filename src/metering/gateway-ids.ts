@@ -1,4 +1,4 @@
-import { redactKeyShapes } from "../core/secret.ts";
+import { redactKeyShapes } from "../core/redact.ts";
 
 /**
  * Headers with an id by which a gateway's console, or its operator, can find a request. cf-ray and the like are not here: no

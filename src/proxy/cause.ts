@@ -1,6 +1,9 @@
 import { contentKind } from "../metering/protocols.ts";
 
-/** Why a gateway refused a request. `x-keybearer-cause` carries it. */
+/**
+ * Why a gateway refused a request. `x-keybearer-cause` carries it. incomplete-key: the gateway does not know the key, because
+ * it was not copied whole or was deleted since; most gateways give both the same answer.
+ */
 export type CauseName =
   | "incomplete-key"
   | "group-unavailable"

@@ -1,7 +1,7 @@
 import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import { looksLikeCredential } from "../core/redact.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
-import { looksLikeCredential } from "../core/secret.ts";
 import { hashToken, tokenShape } from "../core/token.ts";
 
 /** The headers in which clients send a credential. The protocol does not determine which one a client uses. */

@@ -1,5 +1,6 @@
 import type { IncomingMessage } from "node:http";
-import { redactKeyShapes, type Secret } from "../core/secret.ts";
+import { redactKeyShapes } from "../core/redact.ts";
+import type { Secret } from "../core/secret.ts";
 import { decodeSync } from "../metering/decode.ts";
 import { type Cause, causeOf } from "./cause.ts";
 import { addCause, responseHeaders, setLength } from "./headers.ts";

@@ -1,5 +1,5 @@
 import type { Snapshot } from "../config/snapshot.ts";
-import { isFreeOfKeyShapes, redactKeyShapes } from "../core/secret.ts";
+import { isFreeOfKeyShapes, redactKeyShapes } from "../core/redact.ts";
 import { holdsToken, redactTokens } from "../core/token.ts";
 import type { CallTokens } from "../limits/estimate.ts";
 import { estimateTokens } from "../metering/estimate.ts";

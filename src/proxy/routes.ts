@@ -1,5 +1,5 @@
+import { looksLikeCredential, redactCredentials, redactKeyShapes } from "../core/redact.ts";
 import { type Protocol, type Refusal, refuse } from "../core/refusal.ts";
-import { looksLikeCredential, redactCredentials, redactKeyShapes } from "../core/secret.ts";
 import { holdsToken } from "../core/token.ts";
 
 /** What a path on the data port means, before the caller is known. */

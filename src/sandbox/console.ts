@@ -40,15 +40,16 @@ export class Console {
   async serve(exchange: Exchange): Promise<void> {
     const bytes = await exchange.readBody(MAX_BODY_BYTES);
     if (bytes === "disconnected") return;
-    // A body that is not JSON counts as an empty one: handlers report the fields that it lacks.
     const body = bytes === "too-large" ? null : parseObject(bytes);
-    const result = this.#answer(exchange, body ?? {});
+    const result = this.#answer(exchange, body);
     if (result === null) exchange.send(404, "text/plain", "404 page not found");
     else exchange.sendJson(result.status, result.body);
   }
 
   /** null: no such path. */
-  #answer(exchange: Exchange, body: JsonObject): Result | null {
+  #answer(exchange: Exchange, json: JsonObject | null): Result | null {
+    // A body that is not JSON counts as an empty one: handlers report the fields that it lacks.
+    const body = json ?? {};
     const { query } = exchange;
     const { authorization, host = "" } = exchange.request.headers;
     const path = exchange.path.slice(CONSOLE_PREFIX.length);
@@ -81,6 +82,8 @@ export class Console {
       case "POST /keys":
         return this.#createKey(body);
       case "PUT /keys/:id":
+        // An update needs no field, so an empty one would succeed.
+        if (json === null) return failure(400, "Invalid request: the body is not a JSON object");
         return this.#updateKey(this.#keyAt(path), body);
       case "DELETE /keys/:id":
         return this.#deleteKey(this.#keyAt(path));

@@ -92,8 +92,22 @@ t.test("every example is about its command and uses options that there are", (t)
 
 t.test("wrong usage names the right form and where to read on", async (t) => {
   const wrong: [string, RegExp[]][] = [
-    ["stats", [/unknown command 'stats'/, /Did you mean status\?/, /→ keybearer help$/m]],
-    ["tools tokn", [/unknown command 'tokn'\. there are: list, add,/, /→ keybearer help tools$/m]],
+    ["stats", [/unknown command 'stats'/, /→ keybearer status$/m]],
+    ["frobnicate", [/unknown command 'frobnicate'/, /→ keybearer help$/m]],
+    ["tool ad", [/unknown command 'tool'/, /→ keybearer tools add$/m]],
+    ["rotat", [/unknown command 'rotat'/, /→ keybearer tools rotate$/m]],
+    ["tools ad", [/unknown command 'ad'/, /→ keybearer tools add$/m]],
+    ["tools tokn codex", [/unknown command 'tokn'/, /→ keybearer tools token$/m]],
+    [
+      "tools frobnicate",
+      [/unknown command 'frobnicate'\. there are: list, add,/, /→ keybearer help tools$/m],
+    ],
+    ["usage exprot", [/unknown command 'exprot'/, /→ keybearer usage export$/m]],
+    ["service unistall", [/unknown command 'unistall'/, /→ keybearer service uninstall$/m]],
+    ["config check", [/unknown command 'check'/, /→ keybearer check$/m]],
+    ["config edti", [/unknown command 'edti'/, /→ keybearer config edit$/m]],
+    ["status --josn", [/unknown option '--josn'/, /Did you mean --json\?/]],
+    ["tools list --josn", [/unknown option '--josn'/, /Did you mean --json\?/]],
     ["usage foo", [/unknown command 'foo'\. there are: export, show, tail, rebuild/]],
     ["tools token", [/missing required argument 'tool'/, /usage: keybearer tools token \[options\] <tool>/]],
     ["tools token", [/→ keybearer help tools token$/m]],

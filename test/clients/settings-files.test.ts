@@ -85,7 +85,7 @@ t.test("in Codex's file env_key goes, which would win, and a profile that wins i
 
 t.test("each client's own variables say where its file is", (t) => {
   const files = (client: Writable, env: Record<string, string>) =>
-    settingsFiles(client, { env, home: "/home/me", cwd: "/work" });
+    settingsFiles(client, { env, home: "/home/me", cwd: "/home/me/project" });
   t.same(files("claude-code", {}), ["/home/me/.claude/settings.json"]);
   t.same(files("claude-code", { CLAUDE_CONFIG_DIR: "/c" }), ["/c/settings.json"]);
   t.same(files("codex", {}), ["/home/me/.codex/config.toml"]);
@@ -96,7 +96,7 @@ t.test("each client's own variables say where its file is", (t) => {
     files("opencode", { XDG_CONFIG_HOME: "/xdg" }),
     usual.map((path) => path.replace("/home/me/.config", "/xdg")),
   );
-  t.same(files("opencode", { OPENCODE_CONFIG: "own.json" }), ["/work/own.json"]);
+  t.same(files("opencode", { OPENCODE_CONFIG: "own.json" }), ["/home/me/project/own.json"]);
   t.end();
 });
 

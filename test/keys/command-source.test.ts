@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { existsSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { type ReadDeps, type Reading, readKey } from "../../src/keys/sources.ts";
+import { type KeyReading, type ReadDeps, readKey } from "../../src/keys/sources.ts";
 import { until } from "../doubles/until.ts";
 import { isAlive } from "./is-alive.ts";
 
@@ -19,15 +19,15 @@ function script(t: Test, body: string): string {
   return path;
 }
 
-function run(argv: readonly [string, ...string[]], deps: Partial<ReadDeps> = {}): Promise<Reading> {
+function run(argv: readonly [string, ...string[]], deps: Partial<ReadDeps> = {}): Promise<KeyReading> {
   return readKey({ kind: "command", argv }, { env: { PATH: "/usr/bin:/bin" }, ...deps });
 }
 
-function keyOf(reading: Reading): string {
+function keyOf(reading: KeyReading): string {
   return reading.ok ? reading.key.reveal() : `no key: ${reading.reason}`;
 }
 
-function reasonOf(reading: Reading): string {
+function reasonOf(reading: KeyReading): string {
   return reading.ok ? `a key: ${reading.key}` : reading.reason;
 }
 

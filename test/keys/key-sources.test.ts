@@ -3,15 +3,15 @@ import { chmodSync, mkdirSync, realpathSync, symlinkSync, writeFileSync } from "
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
-import { type Reading, readKey } from "../../src/keys/sources.ts";
+import { type KeyReading, readKey } from "../../src/keys/sources.ts";
 
 const KEY = "sk-canary-8f3a1c9d2b7e4f60";
 
-function keyOf(reading: Reading): string {
+function keyOf(reading: KeyReading): string {
   return reading.ok ? reading.key.reveal() : `no key: ${reading.reason}`;
 }
 
-function reasonOf(reading: Reading): string {
+function reasonOf(reading: KeyReading): string {
   return reading.ok ? `a key: ${reading.key}` : reading.reason;
 }
 

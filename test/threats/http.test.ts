@@ -41,7 +41,9 @@ t.test(
     const bytes = [...head("GET /v1/slow", { ...it.auth, "X-Long": "x".repeat(100) })];
     const slow = await Promise.all(Array.from({ length: 20 }, () => openRaw(t, it.port)));
     let ended = 0;
+    let sent = 0;
     const timer = setInterval(() => {
+      sent += 1;
       const next = bytes.shift() ?? "x";
       for (const client of slow) if (!client.isClosed()) client.send(next);
     }, 1000);
@@ -52,8 +54,9 @@ t.test(
       ended += 1;
     });
     while (ended === 0) {
+      const before = sent;
       t.equal((await say(t, it.port, head("GET /v1/quick", it.auth))).status, 200);
-      await new Promise((resolve) => setTimeout(resolve, 300));
+      await until("the next byte is sent", () => sent > before || ended > 0);
     }
     await Promise.all(cut);
     clearInterval(timer);

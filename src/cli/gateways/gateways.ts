@@ -5,7 +5,7 @@ import { formatProblems } from "../../config/problems.ts";
 import { baseUrl } from "../../config/values.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
-import { revisionInForce, whenInForce } from "../tools/config-change.ts";
+import { activeRevision, waitUntilActive } from "../tools/config-change.ts";
 import { editChecked } from "../tools/set.ts";
 import { fail, print } from "../ui/messages.ts";
 import { renderTable } from "../ui/table.ts";
@@ -42,11 +42,11 @@ export async function add(name: string, url: string, options: { readonly config?
   if ("fault" in reading)
     return fail(`${reading.fault}${reading.hint === undefined ? "" : ` → ${reading.hint}`}`, EXIT.usage);
   const paths = findPaths({ config: options.config });
-  const revision = await revisionInForce(paths);
+  const revision = await activeRevision(paths);
   const isChanged = await editChecked(paths, (text) => addGateway(text, name, reading.value));
   if (isChanged === null) return;
   print(`gateway ${name} is added. next: keybearer tools add <tool> --gateway ${name}`);
-  const effect = await whenInForce(paths, "", (_tool, current) => current > revision);
+  const effect = await waitUntilActive(paths, "", (_tool, current) => current > revision);
   if (effect.state === "not in force") fail(`but ${effect.reason}`, EXIT.failed);
 }
 

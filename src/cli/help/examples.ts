@@ -17,6 +17,11 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   stop: { examples: ["keybearer stop"] },
   logs: { examples: ["keybearer logs -f", "keybearer logs -n 200 --json"] },
   check: { examples: ["keybearer check", "keybearer check ./new.yaml --json"] },
+  config: { examples: ["keybearer config edit"] },
+  "config edit": {
+    summary: "edit config.yaml, checked before it is saved",
+    examples: ["keybearer config edit", "EDITOR=nano keybearer config edit"],
+  },
   status: { examples: ["keybearer status", "keybearer status --json | jq .tools"] },
   doctor: {
     summary: "check everything, and say what to do about it",

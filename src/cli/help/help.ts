@@ -1,4 +1,5 @@
 import { Command } from "commander";
+import { nearest } from "../../core/nearest.ts";
 import { version } from "../../core/version.ts";
 import { screenOf } from "../ui/terminal.ts";
 import { printableLines, wrap } from "../ui/text.ts";
@@ -70,20 +71,23 @@ function usageError(text: string, command: Command): string {
   const { parent } = command;
   const group = command.commands.length > 0 ? command : parent?.parent ? parent : null;
   const typed = group?.args[0];
-  const known = group?.commands.map((inner) => inner.name()) ?? [];
-  const meant = parent === null ? meantCommand(command, command.args[0]) : null;
-  const isUnknown = text.includes("too many arguments") && typed !== undefined && !known.includes(typed);
-  const path = pathOf(isUnknown && group !== null ? group : command);
-  const lines = isUnknown
-    ? [`error: unknown command '${typed}'. there are: ${known.join(", ")}`]
-    : text
-        .trimEnd()
-        .split("\n")
-        .slice(0, meant === null ? undefined : 1);
-  if (!isUnknown && path !== "keybearer") lines.push(`usage: ${path} ${command.usage()}`.trimEnd());
+  const known = group === null ? [] : namesIn(group);
+  const isUnknown =
+    group !== null &&
+    typed !== undefined &&
+    !known.includes(typed) &&
+    /too many arguments|unknown command/.test(text);
+  const path = pathOf(isUnknown ? group : command);
+  const lines = text.trimEnd().split("\n");
+  let next = path.replace("keybearer", "keybearer help");
+  if (isUnknown) {
+    const meant = group.parent === null ? meantCommand(group, group.args) : meantInside(group, typed);
+    const others = meant === null && group.parent !== null ? `. there are: ${known.join(", ")}` : "";
+    lines.splice(0, lines.length, `error: unknown command '${typed}'${others}`);
+    if (meant !== null) next = `keybearer ${meant}`;
+  } else if (path !== "keybearer") lines.push(`usage: ${path} ${command.usage()}`.trimEnd());
   const { width } = screenOf(process.env, process.stderr.columns);
   const shown = lines.map((line) => wrap(line, width)).join("\n");
-  const next = meant === null ? path.replace("keybearer", "keybearer help") : `keybearer ${meant}`;
   return `${printableLines(shown)}\n→ ${next}\n`;
 }
 
@@ -91,18 +95,49 @@ function usageError(text: string, command: Command): string {
 const OTHER_WORDS: Readonly<Record<string, string>> = {
   start: "run",
   serve: "run",
+  up: "run",
+  down: "stop",
+  setup: "init",
+  validate: "check",
+  lint: "check",
   dashboard: "open",
   ui: "open",
   web: "open",
+  cost: "usage",
+  costs: "usage",
+  rm: "tools remove",
+  delete: "tools remove",
+  ls: "tools list",
   version: "--version",
 };
 
-/** `rotate` is a command of `tools`. null: nothing here has this name. */
-function meantCommand(program: Command, typed: string | undefined): string | null {
-  if (typed === undefined || program.commands.some((command) => command.name() === typed)) return null;
+/** `rotate` is a command of `tools`, and `tool ad` is `tools add`. null: nothing here has a name like it. */
+function meantCommand(program: Command, [typed = "", second]: readonly string[]): string | null {
   if (Object.hasOwn(OTHER_WORDS, typed)) return OTHER_WORDS[typed] ?? null;
-  const group = program.commands.find((outer) => outer.commands.some((inner) => inner.name() === typed));
-  return group === undefined ? null : `${group.name()} ${typed}`;
+  const holder = program.commands.find((outer) => namesIn(outer).includes(typed));
+  if (holder !== undefined) return `${holder.name()} ${typed}`;
+  const near = nearest(typed, namesIn(program));
+  if (near !== null) {
+    const inner = program.commands.find((command) => command.name() === near);
+    const meant = inner === undefined || second === undefined ? null : nearest(second, namesIn(inner));
+    return meant === null ? near : `${near} ${meant}`;
+  }
+  for (const outer of program.commands) {
+    const inner = nearest(typed, namesIn(outer));
+    if (inner !== null) return `${outer.name()} ${inner}`;
+  }
+  return null;
+}
+
+/** `tools tokn` is `tools token`, and `config check` is `check`. */
+function meantInside(group: Command, typed: string): string | null {
+  const near = nearest(typed, namesIn(group));
+  if (near !== null) return `${group.name()} ${near}`;
+  return group.parent !== null && namesIn(group.parent).includes(typed) ? typed : null;
+}
+
+function namesIn(command: Command): string[] {
+  return command.commands.filter((inner) => !isHidden(inner)).map((inner) => inner.name());
 }
 
 function pathOf(command: Command): string {
@@ -127,7 +162,7 @@ function helpCommand(program: Command): Command {
 }
 
 function unknownCommand(parent: Command, path: string): void {
-  const known = parent.commands.filter((inner) => !isHidden(inner)).map((inner) => inner.name());
+  const known = namesIn(parent);
   const choice = known.length === 0 ? "" : `. there are: ${known.join(", ")}`;
   parent.error(`there is no command ${path}${choice}`);
 }

@@ -12,7 +12,7 @@ import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { add } from "../tools/add.ts";
-import { editConfig, whenInForce } from "../tools/config-change.ts";
+import { editConfig, waitUntilActive } from "../tools/config-change.ts";
 import { holdOf } from "../tools/hold.ts";
 import { type Inputs, newKey, readInputs } from "../tools/key-input.ts";
 import { chooseStore, freePlace, keepKey, readOwn, type Store, sourceText } from "../tools/key-store.ts";
@@ -235,7 +235,7 @@ export async function tellNext(paths: Paths, tool: string): Promise<void> {
       `    serves http://localhost:${port} until Ctrl-C; go on in another terminal`,
     );
   } else {
-    const effect = await whenInForce(paths, tool, (found) => found !== undefined);
+    const effect = await waitUntilActive(paths, tool, (found) => found !== undefined);
     if (effect.state === "not in force") notice(`a keybearer runs, but ${effect.reason}`);
     else if (asked.ok && asked.value.sandbox)
       notice("the running keybearer has taken it up by itself: its sandbox has ended", "next:");

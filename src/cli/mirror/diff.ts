@@ -1,8 +1,8 @@
 import { askDaemon } from "../../control/client.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
+import { dollars, duration, exact } from "../../core/units.ts";
 import type { ComparedRecord, ComparedRow } from "../../mirror/report/shape.ts";
-import { dollars, duration, exact } from "../../usage/reports/format.ts";
 import { fail, formatNote, indentedNote } from "../ui/messages.ts";
 import { type Column, layoutTable } from "../ui/table.ts";
 import { outputWidth, stdoutScreen } from "../ui/terminal.ts";

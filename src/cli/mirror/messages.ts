@@ -1,6 +1,7 @@
+import { exact } from "../../core/units.ts";
 import { alarmClaim, alarmRemedy } from "../../mirror/report/messages.ts";
 import type { Alarm, ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
-import { count, exact } from "../../usage/reports/format.ts";
+import { count } from "../../usage/reports/format.ts";
 import { whenInWords } from "../tools/limit-lines.ts";
 import { indentedNote, type Note } from "../ui/messages.ts";
 import { color } from "../ui/terminal.ts";

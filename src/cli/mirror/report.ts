@@ -1,7 +1,8 @@
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
+import { dollars, duration, exact } from "../../core/units.ts";
 import type { ElsewhereUse, MirrorReport, ModelFactor, ToolMoney } from "../../mirror/report/shape.ts";
-import { count, dollars, duration, exact } from "../../usage/reports/format.ts";
+import { count } from "../../usage/reports/format.ts";
 import { formatNote, indentedNote, type Note } from "../ui/messages.ts";
 import { type Column, renderTable } from "../ui/table.ts";
 import { stdoutScreen } from "../ui/terminal.ts";

@@ -158,7 +158,9 @@ interface PurgeFolder {
 
 const HEX = "[0-9a-f]{24}";
 const LOCK = new RegExp(`^\\.config\\.yaml\\.lock(?:\\.${HEX}\\.tmp)?$`);
-const CONFIG = new RegExp(`^(?:config\\.yaml|\\.config\\.yaml\\.${HEX}\\.tmp)$`);
+const CONFIG = new RegExp(
+  `^(?:config\\.yaml|\\.config\\.yaml\\.${HEX}\\.tmp|\\.config\\.edit\\.${HEX}\\.yaml)$`,
+);
 const FACTS = new RegExp(
   `^(?:(?:trust|log-end|consoles|key-calls)\\.json(?:\\.tmp|\\.broken-[\\dTZ-]+)?|\\.(?:trust|log-end|consoles|key-calls)\\.json\\.${HEX}\\.tmp)$`,
 );

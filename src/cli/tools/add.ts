@@ -4,7 +4,7 @@ import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
 import type { Prompter } from "../ui/prompts.ts";
-import { editConfig, whenInForce } from "./config-change.ts";
+import { editConfig, waitUntilActive } from "./config-change.ts";
 import { holdInWords, holdOf, movedInWords, movedTool, originsFor } from "./hold.ts";
 import { type Inputs, type NewKey, newKey, readInputs, tried } from "./key-input.ts";
 import {
@@ -171,7 +171,7 @@ async function report(paths: Paths, name: string, plan: Plan, added: Added, json
         `→ gateways.${plan.gateway.name}.groups.${plan.newGroup}`,
     );
   if (token.made !== null) notice("its token is the line above, shown this once; config.yaml holds its hash");
-  const effect = await whenInForce(paths, name, (tool) => tool !== undefined);
+  const effect = await waitUntilActive(paths, name, (tool) => tool !== undefined);
   if (effect.state === "not in force") return fail(`but ${effect.reason}`, EXIT.failed);
   if (effect.state === "in force" && effect.tool?.why) notice(`but ${effect.tool.why} → ${effect.tool.next}`);
   notice(`next: keybearer use ${name}${effect.state === "not running" ? ", and keybearer run" : ""}`);

@@ -36,7 +36,7 @@ const PATIENCE_MS = 5000;
 const BETWEEN_MS = 100;
 
 /** Waits until the running daemon, which sees the save by itself, shows what is wanted of the tool. */
-export async function whenInForce(
+export async function waitUntilActive(
   paths: Paths,
   name: string,
   wanted: (tool: ToolStatus | undefined, revision: number) => boolean,
@@ -59,7 +59,7 @@ export async function whenInForce(
 }
 
 /** For what a tool's status does not show, such as which tokens it has. Without a daemon, before every revision. */
-export async function revisionInForce({ socket }: Paths): Promise<number> {
+export async function activeRevision({ socket }: Paths): Promise<number> {
   const asked = await askDaemon<Status>(socket, "GET", "/status");
   return asked.ok ? asked.value.config.revision : 0;
 }

@@ -4,10 +4,10 @@ import { systemClock } from "../../core/clock.ts";
 import type { Paths } from "../../core/paths.ts";
 import { Secret } from "../../core/secret.ts";
 import { wantedKeys } from "../../daemon/reload.ts";
-import { type Held, Trust } from "../../keys/trust.ts";
+import { Trust, type UntrustedChange } from "../../keys/trust.ts";
 
 /** A key that the daemon would hold: what it would hold must not be sent by a command either. */
-export interface Hold extends Held {
+export interface Hold extends UntrustedChange {
   /** It is a key that was used before, elsewhere. Otherwise its tool or its source was. */
   readonly known: boolean;
 }
@@ -42,7 +42,7 @@ export async function movedTool(
   paths: Paths,
   config: Config,
   isMeant: (name: string) => boolean,
-): Promise<{ readonly tool: string; readonly held: Held } | null> {
+): Promise<{ readonly tool: string; readonly held: UntrustedChange } | null> {
   const { trust, lost } = await pinsOf(paths);
   // Then every key that is not known is held, whichever address it goes to.
   if (lost) return null;
@@ -60,11 +60,17 @@ export function originsFor(config: Config, tool: string, paths: Paths): readonly
   return wantedKeys(config, paths).find(({ name }) => name === tool)?.origins ?? [];
 }
 
-export function holdInWords({ what, from, to }: Held): string {
+export function holdInWords({ what, from, to }: UntrustedChange): string {
   return `${what} waits for your yes, and was sent nowhere: it was for ${from}, and is now for ${to}`;
 }
 
-export function movedInWords({ tool, held }: { readonly tool: string; readonly held: Held }): string {
+export function movedInWords({
+  tool,
+  held,
+}: {
+  readonly tool: string;
+  readonly held: UntrustedChange;
+}): string {
   return (
     `${tool} was used at ${held.from} before, and config.yaml sends it to ${held.to} now. ` +
     `no key is taken until you have said yes to that → keybearer trust ${tool}, or put base_url back\nnothing was changed`

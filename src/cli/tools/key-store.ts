@@ -8,7 +8,7 @@ import { type Config, describeSource, type KeySource } from "../../config/schema
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
-import { isInside, type Reading, readKey } from "../../keys/sources.ts";
+import { isInside, type KeyReading, readKey } from "../../keys/sources.ts";
 import { forgetKey, type KeyPlace, keychainThere, storeKey, whyNotStored } from "../../keys/store.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
 import type { Prompter } from "../ui/prompts.ts";
@@ -155,14 +155,14 @@ export function fromConflict(options: {
  * A tool's key where it can be had without running anything, and without opening a file that was not trusted: that is
  * for the daemon, after it has judged. null: not looked.
  */
-export async function readOwn(source: KeySource, paths: Paths): Promise<Reading | null> {
+export async function readOwn(source: KeySource, paths: Paths): Promise<KeyReading | null> {
   if (source.kind === "command") return null;
   if (source.kind === "file" && !isInside(source.path, paths.own)) return null;
   return readNamed(source, paths);
 }
 
 /** The same for one that the person names in this very command. */
-export function readNamed(source: KeySource, paths: Paths): Promise<Reading> {
+export function readNamed(source: KeySource, paths: Paths): Promise<KeyReading> {
   return readKey(source, { env: process.env, home: paths.own, notKeys: paths.notKeys });
 }
 

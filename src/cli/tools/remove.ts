@@ -7,7 +7,7 @@ import { forgetKey, type KeyPlace } from "../../keys/store.ts";
 import { fail, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { isInteractive } from "../ui/terminal.ts";
-import { editConfig, endInFlight, whenInForce } from "./config-change.ts";
+import { editConfig, endInFlight, waitUntilActive } from "./config-change.ts";
 import { isSameSource, ownPlace } from "./key-store.ts";
 
 interface RemoveOptions {
@@ -32,7 +32,7 @@ export async function remove(name: string, options: RemoveOptions): Promise<void
   if (edited === null) return;
   printText(`${name} is removed from ${file}: its tokens have ended, its records stay in the usage log`);
   if (edited.result.commentAbove) printText("comments above it are still there");
-  const effect = await whenInForce(paths, name, (tool) => tool === undefined);
+  const effect = await waitUntilActive(paths, name, (tool) => tool === undefined);
   const place = effect.state === "not in force" ? null : storedPlace(config, name, paths);
   if (place === null || options.keepKey) printText(whereKeyIs(config, name));
   else await deleteKey(place, options.yes ?? false);

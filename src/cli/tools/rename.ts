@@ -3,7 +3,7 @@ import { askDaemon } from "../../control/client.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import { fail, printText } from "../ui/messages.ts";
-import { whenInForce } from "./config-change.ts";
+import { waitUntilActive } from "./config-change.ts";
 import { editChecked } from "./set.ts";
 
 /** The daemon moves the counters, in the moment in which it reads the new name. So it must run. */
@@ -20,7 +20,7 @@ export async function rename(
     return fail(asked.running ? asked.reason : `${asked.reason}\n${why}`, EXIT.failed);
   }
   if ((await editChecked(paths, (text) => renameTool(text, tool, name))) === null) return;
-  const effect = await whenInForce(paths, name, (found) => found !== undefined);
+  const effect = await waitUntilActive(paths, name, (found) => found !== undefined);
   if (effect.state === "not in force") return fail(`but ${effect.reason}`, EXIT.failed);
   printText(
     `${tool} is called ${name} now. its counters, key and tokens stay, so clients need no change`,

@@ -9,7 +9,7 @@ import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { forgetKey, type KeyPlace } from "../../keys/store.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
-import { type Effect, editConfig, whenInForce } from "./config-change.ts";
+import { type Effect, editConfig, waitUntilActive } from "./config-change.ts";
 import { holdInWords, holdOf, movedInWords, movedTool, originsFor } from "./hold.ts";
 import { failed, type Inputs, newKey, readInputs, strange, tried } from "./key-input.ts";
 import {
@@ -185,7 +185,7 @@ function putInForce(rotation: Rotation, fresh: Fresh, old: Secret | null): Promi
     const named = () => save(rotation, text);
     if (!(await (place === null ? named() : keepKey(paths, place, key, named)))) return false;
     const { fingerprint } = key;
-    const effect = await whenInForce(
+    const effect = await waitUntilActive(
       paths,
       tool.name,
       (now) => now !== undefined && (now.key === fingerprint || now.state === "needs-trust"),

@@ -6,7 +6,7 @@ import { type Problem, redactConfig } from "../../config/problems.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import { fail, print, printText } from "../ui/messages.ts";
-import { editConfig, revisionInForce, whenInForce } from "./config-change.ts";
+import { activeRevision, editConfig, waitUntilActive } from "./config-change.ts";
 
 interface Assignment {
   /** Below the tool: limits.spend */
@@ -28,11 +28,11 @@ export async function set(
     assignments.push(assignment);
   }
   const paths = findPaths({ config: options.config });
-  const revision = await revisionInForce(paths);
+  const revision = await activeRevision(paths);
   const isChanged = await editChecked(paths, (text) => assign(text, tool, assignments));
   if (isChanged === null) return;
   if (!isChanged) return print(`${tool} has these settings already`);
-  const effect = await whenInForce(paths, tool, (_tool, current) => current > revision);
+  const effect = await waitUntilActive(paths, tool, (_tool, current) => current > revision);
   if (effect.state === "not in force") return fail(`but ${effect.reason}`, EXIT.failed);
   if (effect.state === "in force" && effect.tool?.why)
     printText(`but ${effect.tool.why} → ${effect.tool.next}`);

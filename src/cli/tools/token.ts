@@ -11,7 +11,7 @@ import type { Prompter } from "../ui/prompts.ts";
 import { renderTable } from "../ui/table.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import { ago } from "../ui/units.ts";
-import { editConfig, revisionInForce, whenInForce } from "./config-change.ts";
+import { activeRevision, editConfig, waitUntilActive } from "./config-change.ts";
 
 /** `tools token`, `tools tokens` and `tools revoke`: a tool has one token for each client, so each can be ended alone. */
 
@@ -53,7 +53,7 @@ interface Issue {
 /** Returns once the daemon accepts the token: a script may use it at once. */
 async function issueToken(paths: Paths, tool: string, issue: Issue): Promise<string | null> {
   const { mode, isNameFixed } = issue;
-  const before = await revisionInForce(paths);
+  const before = await activeRevision(paths);
   const made = makeToken();
   let { name } = issue;
   const edited = await editConfig(paths.config, (text) => {
@@ -63,7 +63,7 @@ async function issueToken(paths: Paths, tool: string, issue: Issue): Promise<str
   if (edited === null) return null;
   const others = mode === "add" ? "its other tokens keep working" : "all its other tokens have ended";
   notice(`token ${name} of ${tool}: shown only now; ${paths.config} holds its hash, and ${others}`);
-  const effect = await whenInForce(paths, tool, (_tool, revision) => revision > before);
+  const effect = await waitUntilActive(paths, tool, (_tool, revision) => revision > before);
   if (effect.state === "not in force") notice(`but ${effect.reason}`);
   return made;
 }
@@ -153,7 +153,7 @@ export async function revoke(
   options: { readonly config?: string },
 ): Promise<void> {
   const paths = findPaths({ config: options.config });
-  const before = await revisionInForce(paths);
+  const before = await activeRevision(paths);
   let isLast = false;
   const edited = await editConfig(paths.config, (text) => {
     const removed = removeToken(text, tool, name);
@@ -163,6 +163,6 @@ export async function revoke(
   if (edited === null) return;
   printText(`token ${name} of ${tool} has ended`);
   if (isLast) printText(`${tool} has no token now → keybearer tools token ${tool}`);
-  const effect = await whenInForce(paths, tool, (_tool, revision) => revision > before);
+  const effect = await waitUntilActive(paths, tool, (_tool, revision) => revision > before);
   if (effect.state === "not in force") fail(`but ${effect.reason}`, EXIT.failed);
 }

@@ -1,5 +1,5 @@
+import { dollars } from "../../core/units.ts";
 import { localTime, offsetName } from "../../usage/reports/calendar.ts";
-import { dollars } from "../../usage/reports/format.ts";
 
 /** $8.10, and $50 without its cents where there are none. */
 export function money(microdollars: number): string {

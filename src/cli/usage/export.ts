@@ -4,8 +4,9 @@ import type { Writable } from "node:stream";
 import { finished } from "node:stream/promises";
 import { EXIT, errorMessage, hasCode } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
+import { exact } from "../../core/units.ts";
 import type { UsageRecord } from "../../usage/record.ts";
-import { exact, jsonText } from "../../usage/reports/format.ts";
+import { jsonText } from "../../usage/reports/format.ts";
 import {
   countRecords,
   csvHead,

@@ -1,6 +1,7 @@
+import { dollars, duration } from "../../core/units.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import { localTime } from "../../usage/reports/calendar.ts";
-import { dollars, duration, short } from "../../usage/reports/format.ts";
+import { short } from "../../usage/reports/format.ts";
 import { unknownCost } from "../../usage/reports/sums.ts";
 import { rollupOf } from "../../usage/rollups.ts";
 import { type Color, color } from "../ui/terminal.ts";

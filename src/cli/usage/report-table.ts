@@ -1,5 +1,6 @@
+import { dollars, duration, exact } from "../../core/units.ts";
 import { dayName } from "../../usage/reports/calendar.ts";
-import { dollars, duration, exact, percent, short } from "../../usage/reports/format.ts";
+import { percent, short } from "../../usage/reports/format.ts";
 import { type Dimension, isTime, type Report } from "../../usage/reports/report.ts";
 import { cacheShare, tokensOf, type UsageRow, unknownCost } from "../../usage/reports/sums.ts";
 import { emptySums, type Sums } from "../../usage/rollups.ts";

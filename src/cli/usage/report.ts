@@ -1,8 +1,9 @@
 import { isDaemonListening } from "../../control/client.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
+import { dollars, exact } from "../../core/units.ts";
 import { dayName, offsetName } from "../../usage/reports/calendar.ts";
-import { count, dollars, exact, jsonText, short } from "../../usage/reports/format.ts";
+import { count, jsonText, short } from "../../usage/reports/format.ts";
 import {
   DIMENSIONS,
   type Dimension,

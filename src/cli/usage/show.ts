@@ -1,9 +1,10 @@
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
+import { dollars, duration, exact } from "../../core/units.ts";
 import { meteringOf } from "../../metering/protocols.ts";
 import type { CauseDetail, CauseName } from "../../proxy/cause.ts";
 import { mayCost, type TokensFrom, type UsageRecord } from "../../usage/record.ts";
-import { dollars, duration, exact, jsonText, refusalInWords } from "../../usage/reports/format.ts";
+import { jsonText, refusalInWords } from "../../usage/reports/format.ts";
 import { exportedRecord, findRecords } from "../../usage/reports/records.ts";
 import { exitOnClosedOutput, fail } from "../ui/messages.ts";
 import { outputWidth } from "../ui/terminal.ts";

@@ -1,6 +1,6 @@
 import type { Language, Translate } from "./messages/messages.ts";
 
-/** Moments as people read them in either language. Numbers and money come from usage/reports/format.ts. */
+/** Moments as people read them in either language. Numbers and money come from core/units.ts. */
 
 /** Longer than this, a time of day says more than a number of minutes. */
 const BY_SPAN_MS = 2 * 3_600_000;

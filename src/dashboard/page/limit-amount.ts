@@ -1,5 +1,5 @@
 import type { LimitStatus } from "../../control/tool-status.ts";
-import { exact } from "../../usage/reports/format.ts";
+import { exact } from "../../core/units.ts";
 import type { Translate } from "./messages/messages.ts";
 
 type Limit = LimitStatus["limit"];

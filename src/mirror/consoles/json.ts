@@ -1,4 +1,4 @@
-import { redactKeyShapes } from "../../core/secret.ts";
+import { redactKeyShapes } from "../../core/redact.ts";
 
 /** Untrusted JSON: each field is checked when it is read. A field that is missing or of another type reads as null. */
 export type JsonObject = Readonly<Record<string, unknown>>;

@@ -1,4 +1,5 @@
-import { keyFault, redactKeyShapes, Secret } from "../../core/secret.ts";
+import { redactKeyShapes } from "../../core/redact.ts";
+import { keyFault, Secret } from "../../core/secret.ts";
 import { STANDARD_TIER, serviceTier } from "../../metering/service-tiers.ts";
 import type { ConsoleRow } from "../console-row.ts";
 import {

@@ -1,4 +1,4 @@
-import { exact } from "../../usage/reports/format.ts";
+import { exact } from "../../core/units.ts";
 import type { JudgedRecord, JudgedRow, RowVerdict, Theirs } from "../verdict.ts";
 import { groupedBy, Timeline, without } from "./candidates.ts";
 import {

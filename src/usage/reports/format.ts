@@ -1,9 +1,7 @@
 import type { RefusalCode } from "../../core/refusal.ts";
-import { dollars, duration, exact } from "../../core/units.ts";
+import { exact } from "../../core/units.ts";
 
-/* How numbers, refusals, JSON and CSV are shown. */
-
-export { dollars, duration, exact };
+/* How shares, refusals, JSON and CSV are shown. */
 
 /** 0.00813, for a spreadsheet. */
 export function plainDollars(microdollars: number | null): number | null {

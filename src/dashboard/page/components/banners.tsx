@@ -1,8 +1,8 @@
 import type { Problem } from "../../../config/problems.ts";
 import type { Status } from "../../../control/status.ts";
 import type { ToolStatus } from "../../../control/tool-status.ts";
+import { dollars, exact } from "../../../core/units.ts";
 import type { Alarm } from "../../../mirror/report/shape.ts";
-import { dollars, exact } from "../../../usage/reports/format.ts";
 import type { Now } from "../../api.ts";
 import { spanInWords, timeInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";

@@ -1,5 +1,5 @@
 import type { GatewayStatus } from "../../../control/status.ts";
-import { exact } from "../../../usage/reports/format.ts";
+import { exact } from "../../../core/units.ts";
 import type { Now } from "../../api.ts";
 import { timeInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";

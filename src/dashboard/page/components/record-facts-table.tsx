@@ -1,5 +1,5 @@
+import { dollars, duration, exact } from "../../../core/units.ts";
 import type { ComparedRow } from "../../../mirror/report/shape.ts";
-import { dollars, duration, exact } from "../../../usage/reports/format.ts";
 import { momentInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
 import type { Language, Translate } from "../messages/messages.ts";

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
-import { dollars, duration, exact } from "../../../usage/reports/format.ts";
+import { dollars, duration, exact } from "../../../core/units.ts";
 import type { RecordAnswer, RefusalAdvice, ShownRecord } from "../../api.ts";
 import { momentInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";

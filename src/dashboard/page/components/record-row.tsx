@@ -1,6 +1,7 @@
 import { useMemo } from "preact/hooks";
+import { dollars, duration } from "../../../core/units.ts";
 import { isBilledLater, meteringOf } from "../../../metering/protocols.ts";
-import { dollars, duration, short } from "../../../usage/reports/format.ts";
+import { short } from "../../../usage/reports/format.ts";
 import type { ShownRecord } from "../../api.ts";
 import { clockInWords, dayOf } from "../format.ts";
 import { useFrame } from "../frame.tsx";

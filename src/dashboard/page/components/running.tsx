@@ -1,4 +1,4 @@
-import { duration, exact } from "../../../usage/reports/format.ts";
+import { duration, exact } from "../../../core/units.ts";
 import type { Now, RunningCall } from "../../api.ts";
 import { useFrame } from "../frame.tsx";
 import { useTime } from "../use-time.ts";

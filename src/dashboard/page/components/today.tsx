@@ -1,4 +1,5 @@
-import { dollars, exact, short } from "../../../usage/reports/format.ts";
+import { dollars, exact } from "../../../core/units.ts";
+import { short } from "../../../usage/reports/format.ts";
 import type { DaySums, Now } from "../../api.ts";
 import { timeInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";

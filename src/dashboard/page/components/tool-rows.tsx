@@ -1,6 +1,6 @@
 import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { dollars } from "../../../core/units.ts";
 import type { ToolConsoleFacts } from "../../../mirror/report/shape.ts";
-import { dollars } from "../../../usage/reports/format.ts";
 import type { ToolSettings, ToolsAnswer } from "../../api.ts";
 import { agoInWords, dayOf, momentInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";

@@ -1,5 +1,5 @@
+import { dollars, exact } from "../../../../core/units.ts";
 import type { MirrorReport } from "../../../../mirror/report/shape.ts";
-import { dollars, exact } from "../../../../usage/reports/format.ts";
 import { agoInWords, dayOf, spanInWords } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";

@@ -1,5 +1,5 @@
+import { dollars, exact } from "../../../../core/units.ts";
 import type { ComparedRecord, ComparedRow } from "../../../../mirror/report/shape.ts";
-import { dollars, exact } from "../../../../usage/reports/format.ts";
 import { clockInWords, dayOf } from "../../format.ts";
 
 /** What one side says, as it is shown. */

@@ -1,5 +1,5 @@
+import { dollars } from "../../../../core/units.ts";
 import type { KeyReport } from "../../../../mirror/report/shape.ts";
-import { dollars } from "../../../../usage/reports/format.ts";
 import type { KeysProblem } from "../../../api.ts";
 import { factorInWords } from "../../components/record-facts-table.tsx";
 import { TableWrap } from "../../components/table-wrap.tsx";

@@ -1,5 +1,5 @@
+import { dollars, exact } from "../../../../core/units.ts";
 import type { MirrorReport, ModelFactor, ToolMoney } from "../../../../mirror/report/shape.ts";
-import { dollars, exact } from "../../../../usage/reports/format.ts";
 import { factorInWords } from "../../components/record-facts-table.tsx";
 import { TableWrap } from "../../components/table-wrap.tsx";
 import { Text } from "../../components/text.tsx";

@@ -1,6 +1,6 @@
 import { useMemo } from "preact/hooks";
+import { exact } from "../../../../core/units.ts";
 import type { MirrorReport } from "../../../../mirror/report/shape.ts";
-import { exact } from "../../../../usage/reports/format.ts";
 import type { MirrorDay } from "../../../api.ts";
 import { Chart } from "../../components/chart.tsx";
 import type { Layer } from "../../components/chart-stack.ts";

@@ -1,5 +1,6 @@
 import { useMemo, useRef, useState } from "preact/hooks";
-import { dollars, duration, exact, percent, short } from "../../../../usage/reports/format.ts";
+import { dollars, duration, exact } from "../../../../core/units.ts";
+import { percent, short } from "../../../../usage/reports/format.ts";
 import type { UsageChart, UsageRow, UsageSums } from "../../../api.ts";
 import { Chart } from "../../components/chart.tsx";
 import { framed, spread } from "../../components/chart-calendar.ts";

@@ -1,4 +1,5 @@
-import { dollars, exact, short } from "../../../../usage/reports/format.ts";
+import { dollars, exact } from "../../../../core/units.ts";
+import { short } from "../../../../usage/reports/format.ts";
 import type { UsageSeries } from "../../../api.ts";
 import type { Language, Translate } from "../../messages/messages.ts";
 import type { BinSize } from "./usage-period.ts";

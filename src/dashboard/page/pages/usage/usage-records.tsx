@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { exact } from "../../../../usage/reports/format.ts";
+import { exact } from "../../../../core/units.ts";
 import { RecordList } from "../../components/record-list.tsx";
 import { type RecordSource, useRecords } from "../../components/record-source.ts";
 import { MOST_ROWS } from "../../components/record-window.ts";

@@ -1,0 +1,166 @@
+import type { ErrorCode } from "yaml";
+import { redactCredentials } from "../core/redact.ts";
+
+/** A syntax error as the yaml package reports it. */
+export interface SyntaxFault {
+  readonly at: number;
+  readonly code: ErrorCode;
+  readonly message: string;
+}
+
+/** The same for a person: where the mistake is, which is often above the place where the parser gave up. */
+export interface ExplainedFault {
+  readonly at: number;
+  readonly message: string;
+  readonly hint: string | null;
+}
+
+/** Never repeats a value: the line with the mistake may hold a key. */
+export function explainFault(fault: SyntaxFault, text: string, lexemes: readonly string[]): ExplainedFault {
+  const { at, code } = fault;
+  const open = openedBefore(fault, lexemes);
+  if (open.quote !== null)
+    return { at: open.quote, message: "this quote is not closed", hint: "close it on the same line" };
+  const space = text
+    .slice(lineStart(text, at), lineEnd(text, at))
+    .search(/[\u00a0\u2000-\u200b\u202f\u3000]/);
+  if (space !== -1)
+    return {
+      at: lineStart(text, at) + space,
+      message: "this space is a special character, as web pages contain them",
+      hint: "delete it, and type a plain space",
+    };
+  if (code === "TAB_AS_INDENT")
+    return { at, message: "a tab is used as indentation", hint: "indent with spaces" };
+  if (code === "MULTIPLE_DOCS")
+    return { at, message: "there is a second document after `---`", hint: "keep one document in the file" };
+  if (code === "BAD_ALIAS" || code === "BAD_SCALAR_START") {
+    const word = /^[^\s,\]}#]*/.exec(text.slice(at, at + 60))?.[0] ?? "";
+    const message = `yaml gives ${word.slice(0, 1)} a meaning of its own here`;
+    return { at, message, hint: `quote it: "${redactCredentials(word)}"` };
+  }
+  if (open.bracket !== null) return inBrackets(fault, text, open.bracket);
+  const closing = /^[\]}]/.exec(text.slice(at, at + 1))?.[0];
+  if (closing !== undefined)
+    return { at, message: `this ${closing} closes nothing`, hint: "remove it, or open it before" };
+  return explainLine(fault, text);
+}
+
+/** What was opened before the fault and not closed by then, by its offset. */
+interface Opened {
+  /** A quoted text that reaches over several lines: nothing in this file needs that. */
+  readonly quote: number | null;
+  readonly bracket: number | null;
+}
+
+function openedBefore({ at, message }: SyntaxFault, lexemes: readonly string[]): Opened {
+  const brackets: number[] = [];
+  let offset = 0;
+  for (const lexeme of lexemes) {
+    const isQuoted = lexeme.startsWith('"') || lexeme.startsWith("'");
+    const isClosed = lexeme.length > 1 && lexeme.endsWith(lexeme.charAt(0));
+    if (isQuoted && offset <= at && (lexeme.includes("\n") || (!isClosed && /closing/.test(message))))
+      return { quote: offset, bracket: null };
+    if (offset >= at) break;
+    if (lexeme === "[" || lexeme === "{") brackets.push(offset);
+    else if (lexeme === "]" || lexeme === "}") brackets.pop();
+    if (!MARKS.includes(lexeme)) offset += lexeme.length;
+  }
+  return { quote: null, bracket: brackets.at(-1) ?? null };
+}
+
+/** The lexer puts these between tokens; they are not in the text. */
+const MARKS: readonly string[] = ["\u{FEFF}", "\x02", "\x18", "\x1f"];
+
+function inBrackets({ at, code, message }: SyntaxFault, text: string, bracket: number): ExplainedFault {
+  const opening = text.charAt(bracket);
+  const closing = opening === "[" ? "]" : "}";
+  const isSameLine = lineStart(text, at) === lineStart(text, bracket);
+  if (code === "BLOCK_IN_FLOW" || (isSameLine && /^missing ,/i.test(message)))
+    return {
+      at,
+      message: `two settings in ${opening} ${closing} need a comma between them`,
+      hint: `such as ${opening === "[" ? "[a, b]" : "{ a: 1, b: 2 }"}`,
+    };
+  return { at: bracket, message: `this ${opening} is not closed`, hint: `write the ${closing} that ends it` };
+}
+
+/** By the line itself, because the parser's own words are about its inner state. */
+function explainLine({ at, code, message }: SyntaxFault, text: string): ExplainedFault {
+  const start = lineStart(text, at);
+  const line = withoutComment(text.slice(start, lineEnd(text, at)));
+  const indent = indentOf(line);
+  const content = start + indent;
+  if (/^-(\s|$)/.test(line.trim()) && code !== "BAD_INDENT")
+    return {
+      at: content,
+      message: "a list begins here, among settings that have names",
+      hint: "remove the dash, or put the list below a name of its own",
+    };
+  const named = /^\s*(?:"[^"]*"|'[^']*'|[^\s:]+)\s*:(\s|$)/.exec(line);
+  if (named === null && line.trim() !== "") {
+    const hint = /^\s*[\w.-]+:\S/.test(line)
+      ? "put a space after the colon"
+      : "write `name: value`, or `name:` above settings that are indented deeper";
+    return { at: content, message: "this line is not a setting with a name and a colon", hint };
+  }
+  const next = nextLine(text, start);
+  const isCrowded = code === "BLOCK_AS_IMPLICIT_KEY" || code === "MULTILINE_IMPLICIT_KEY";
+  if (isCrowded && next !== null && next.indent > indent && next.isSetting)
+    return {
+      at: next.at,
+      message: "this line is indented deeper than the setting above it, which has a value",
+      hint: SAME_COLUMN,
+    };
+  if (isCrowded)
+    return {
+      at,
+      message: "two settings are on one line",
+      hint: 'put the second on a line of its own, or quote a value with ": " in it',
+    };
+  if (code === "BAD_INDENT" || /indent|same column/.test(message))
+    return {
+      at: content,
+      message: "this line is indented differently from the settings beside it",
+      hint: SAME_COLUMN,
+    };
+  const words = message.slice(0, 1).toLowerCase() + message.slice(1);
+  return { at, message: redactCredentials(words), hint: "keybearer help check, or see config.example.yaml" };
+}
+
+const SAME_COLUMN = "settings of the same block begin in the same column";
+
+interface Line {
+  /** The offset of its first character that is no space. */
+  readonly at: number;
+  readonly indent: number;
+  readonly isSetting: boolean;
+}
+
+/** The next line that is neither empty nor a comment. */
+function nextLine(text: string, start: number): Line | null {
+  for (let at = lineEnd(text, start) + 1; at < text.length; at = lineEnd(text, at) + 1) {
+    const line = withoutComment(text.slice(at, lineEnd(text, at)));
+    if (line.trim() === "") continue;
+    const indent = indentOf(line);
+    return { at: at + indent, indent, isSetting: /:(\s|$)/.test(line) };
+  }
+  return null;
+}
+
+function withoutComment(line: string): string {
+  return line.replace(/(^|\s)#.*$/, "");
+}
+
+function indentOf(line: string): number {
+  return line.length - line.trimStart().length;
+}
+
+function lineStart(text: string, at: number): number {
+  return text.lastIndexOf("\n", at - 1) + 1;
+}
+
+function lineEnd(text: string, at: number): number {
+  const end = text.indexOf("\n", at);
+  return end === -1 ? text.length : end;
+}
