@@ -55,7 +55,7 @@ function fieldLines(settings: Settings, width: number): string[] {
     ...(client.id === "url-only" ? [] : [[client.tokenField, token] as const]),
     ...(client.modelField === null || model === null ? [] : [[client.modelField, model] as const]),
   ];
-  const labelWidth = Math.min(24, Math.max(...rows.map(([label]) => textWidth(label))));
+  const labelWidth = Math.min(26, Math.max(...rows.map(([label]) => textWidth(label))));
   return [
     ...rows.flatMap(([label, value]) => fieldLine(printable(label), printable(value), labelWidth, width)),
     ...wrap(printable(`in: ${client.where}`), width - 2)
