@@ -133,6 +133,14 @@ const BROWSER =
   "if the page itself calls (not its server), add the page's exact origin to the tool's allow_origins in config.yaml.";
 const MODEL_IN_CALL = "model, in each call";
 
+/** Kilo Code has opencode's settings. */
+const OPENCODE_PROVIDER = {
+  npm: "@ai-sdk/openai-compatible",
+  name: "keybearer",
+  options: { baseURL: "{base}", apiKey: "{token}" },
+  models: { "{model}": {} },
+};
+
 const ENTRIES: readonly Entry[] = [
   // Agents for the command line.
   {
@@ -216,14 +224,7 @@ env_key = "KEYBEARER_TOKEN"`,
     setups: [
       [
         json("~/.config/opencode/opencode.json", {
-          provider: {
-            keybearer: {
-              npm: "@ai-sdk/openai-compatible",
-              name: "keybearer",
-              options: { baseURL: "{base}", apiKey: "{token}" },
-              models: { "{model}": {} },
-            },
-          },
+          provider: { keybearer: OPENCODE_PROVIDER },
           model: "keybearer/{model}",
           small_model: "keybearer/{model}",
         }),
@@ -383,14 +384,7 @@ model add 'keybearer/{model}'`,
     setups: [
       [
         json("~/.config/kilo/kilo.json", {
-          provider: {
-            keybearer: {
-              npm: "@ai-sdk/openai-compatible",
-              name: "keybearer",
-              options: { baseURL: "{base}", apiKey: "{token}" },
-              models: { "{model}": {} },
-            },
-          },
+          provider: { keybearer: OPENCODE_PROVIDER },
           model: "keybearer/{model}",
         }),
       ],
