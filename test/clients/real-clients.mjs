@@ -53,7 +53,7 @@ const CLIENTS = {
     bigArgs: ["--skip-trust"],
   },
   "copilot-cli": { bin: "node_modules/.bin/copilot", args: ["-p", PROMPT], bigArgs: [] },
-  "cline-cli": { bin: "node_modules/.bin/cline", args: [PROMPT], bigArgs: ["--json"] },
+  "cline-cli": { bin: "node_modules/.bin/cline", args: [PROMPT], bigArgs: [PROMPT] },
   continue: { bin: "node_modules/.bin/cn", args: ["-p", PROMPT], bigArgs: ["-p"] },
   pi: {
     bin: "node_modules/.bin/pi",
