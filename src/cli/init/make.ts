@@ -4,160 +4,21 @@ import { type NewToken, setToken } from "../../config/edit-tools.ts";
 import { loadConfig, readText } from "../../config/load.ts";
 import { gatewayFromUrl, parseConfig } from "../../config/parse.ts";
 import { formatProblems } from "../../config/problems.ts";
-import { type Config, describeSource, type Tool } from "../../config/schema.ts";
+import { type Config, describeSource, type Gateway, type Tool } from "../../config/schema.ts";
 import { baseUrl } from "../../config/values.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
-import type { Secret } from "../../core/secret.ts";
+import { editConfig, waitUntilActive } from "../config-change.ts";
 import { add } from "../tools/add.ts";
-import { editConfig, waitUntilActive } from "../tools/config-change.ts";
-import { holdOf } from "../tools/hold.ts";
-import { type Inputs, newKey, readInputs } from "../tools/key-input.ts";
-import { chooseStore, freePlace, keepKey, readOwn, type Store, sourceText } from "../tools/key-store.ts";
+import { chooseStore, readOwn, type Store, sourceText, storeNamedKey } from "../tools/key-store.ts";
+import { type Inputs, type NewKey, newKey, readInputs } from "../tools/new-key.ts";
+import { planTool } from "../tools/new-tool.ts";
 import { rotateKey } from "../tools/rotate.ts";
 import { newToken } from "../tools/token.ts";
-import { planTool } from "../tools/tool-settings.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
 import type { Prompter } from "../ui/prompts.ts";
-
-export async function init(options: InitOptions): Promise<void> {
-  const paths = findPaths({ config: options.config });
-  const { found } = await readText(paths.config);
-  if (found) return resume(paths, options);
-  const complete = options.gateway !== undefined && options.tool !== undefined;
-  if (process.stdin.isTTY !== true && !(complete && options.keyStdin)) {
-    const flags = "--gateway https://gateway.example.com/v1 --tool codex --key-stdin";
-    failNull(
-      `nobody is here to ask. name everything, and pipe the key in: keybearer init ${flags}`,
-      EXIT.usage,
-    );
-    return;
-  }
-  const inputs = await readInputs({ key: true, token: false }, { key: true, token: false }, "");
-  if (inputs === null) return;
-  try {
-    await make(paths, options, inputs);
-  } finally {
-    inputs.person?.close();
-  }
-}
-
-async function make(paths: Paths, options: InitOptions, { person, key: given }: Inputs): Promise<void> {
-  if (person !== null) notice(`this makes ${paths.config}. Ctrl-C stops, and leaves nothing behind`);
-  let named = options.gateway;
-  let tool = options.tool;
-  let store: Store | null = null;
-  for (;;) {
-    const address = await askAddress(named, person);
-    if (address === null) return;
-    const name = await askTool(tool, person);
-    if (name === null) return;
-    const reading = baseUrl(address);
-    if ("fault" in reading) return;
-    const gateway = gatewayFromUrl("main", reading.value);
-    store ??= await chooseStore(options, person);
-    if (store === null) return;
-    const placeOf = (key: Secret) => freePlace(store ?? "file", name, { tools: {} }, paths, key);
-    const origins = [gateway.baseUrl, gateway.messagesUrl];
-    const holdOn = async (key: Secret) =>
-      holdOf(paths, { tool: name, source: await placeOf(key), origins }, key);
-    const wish = { tool: name, gateway, person, given, probe: options.probe ?? true, holdOn };
-    const found = await newKey(wish, true);
-    if (found === null) return;
-    if (found === "address") {
-      named = undefined;
-      tool = name;
-      continue;
-    }
-    const place = await placeOf(found.key);
-    const source = sourceText(place, paths);
-    const token = newToken(name);
-    const text = newConfig({ baseUrl: reading.value, tool: name, key: source, token: token.entry });
-    const done = await keepKey(paths, place, found.key, async () => {
-      const made = await createConfig(paths.config, text);
-      if (!made.ok) failNull(made.reason, EXIT.failed);
-      return made.ok;
-    });
-    if (!done) return;
-    notice(`${paths.config} is written; the key of ${name} is ${source}`);
-    process.stdout.write(`${token.made}\n`);
-    notice("the line above is its token, shown this once; config.yaml holds its hash");
-    return tellNext(paths, name);
-  }
-}
-
-/** There is a config.yaml: it is never overwritten, and what it lacks is added. */
-export async function resume(paths: Paths, options: InitOptions): Promise<void> {
-  const { config, problems, text } = await loadConfig(paths.config, { home: paths.home, strict: false });
-  notice(`${paths.config} is there already; nothing in it is overwritten`);
-  if (config === null) {
-    // Without tools a file is no configuration yet, and that is all that may be wrong with it.
-    const lacksTools = text !== null && planTool(text, paths.home, options.tool ?? "first", {}).ok;
-    if (lacksTools) return addFirst(options);
-    return fail(formatProblems(paths.config, problems), EXIT.badConfig);
-  }
-  const fault = otherGateway(config, options.gateway);
-  if (fault !== null) return fail(fault, EXIT.usage);
-  if (options.tool !== undefined && config.tools[options.tool] === undefined) return addFirst(options);
-  const tools = Object.values(config.tools).filter(({ name }) => (options.tool ?? name) === name);
-  for (const tool of tools) if (!(await complete(paths, config, tool, options))) return;
-  const [first] = tools;
-  if (first === undefined) return;
-  const { length } = tools;
-  notice(
-    length === 1 ? `${first.name} has its key and its token` : `all ${length} tools have a key and a token`,
-  );
-  await tellNext(paths, first.name);
-}
-
-/** An address is changed by hand: a key that is known must not be moved by a command that only wants to help. */
-function otherGateway({ gateways }: Config, given: string | undefined): string | null {
-  const address = given?.trim().replace(/\/+$/, "");
-  if (address === undefined || Object.values(gateways).some(({ baseUrl }) => baseUrl === address))
-    return null;
-  return `config.yaml names another gateway. change base_url there, or write a second one below gateways:`;
-}
-
-async function addFirst(options: InitOptions): Promise<void> {
-  const { gateway: _address, tool, ...rest } = options;
-  const inputs =
-    tool === undefined && process.stdin.isTTY === true ? await readInputs(NOTHING, NOTHING, "") : null;
-  const name = await askTool(tool, inputs?.person ?? null);
-  if (name !== null) await add(name, rest);
-}
-
-const NOTHING = { key: false, token: false };
-
-/** Gives a tool what it lacks. false: it could not, and it has been told why. */
-async function complete(paths: Paths, config: Config, tool: Tool, options: InitOptions): Promise<boolean> {
-  const { name } = tool;
-  const found = await readOwn(tool.key, paths);
-  // A variable may be set for the daemon alone.
-  if (found !== null && !found.ok && tool.key.kind !== "env") {
-    notice(`${name} has no key yet: ${found.reason}`);
-    const gateway = config.gateways[tool.gateway];
-    const flags = { key: options.keyStdin ?? false, token: false };
-    const next = `keybearer tools rotate ${name} --key-stdin`;
-    const inputs = await readInputs({ key: true, token: false }, flags, next);
-    if (inputs === null || gateway === undefined) return false;
-    try {
-      const { config: _file, gateway: _address, tool: _tool, ...rest } = options;
-      if (!(await rotateKey({ paths, config, tool, gateway, options: rest }, inputs))) return false;
-    } finally {
-      inputs.person?.close();
-    }
-  } else if (found === null)
-    notice(`${name}: whether its key is there was not looked at (${describeSource(tool.key)})`);
-  if (tool.tokens.length > 0 || tool.process !== null || tool.watchOnly) return true;
-  const token = newToken(name);
-  const edited = await editConfig(paths.config, (text) => setToken(text, name, token.entry, "add"));
-  if (edited === null) return false;
-  process.stdout.write(`${token.made}\n`);
-  notice(`the line above is the token of ${name}, shown this once; config.yaml holds its hash`);
-  return true;
-}
 
 export interface InitOptions {
   readonly gateway?: string;
@@ -169,61 +30,212 @@ export interface InitOptions {
   readonly config?: string;
 }
 
-/** The base URL, as it was given or as the person types it. null: told why there is none. */
-export async function askAddress(given: string | undefined, person: Prompter | null): Promise<string | null> {
-  return answered(
-    given,
-    person,
-    "base URL of the gateway, from its console (it ends in /v1): ",
-    "--gateway https://gateway.example.com/v1",
-    (text) => {
-      const reading = baseUrl(text);
-      if ("value" in reading) return null;
-      return `${reading.fault}${reading.hint === undefined ? "" : ` → ${reading.hint}`}`;
-    },
-  );
+/** `keybearer init` */
+export async function init(options: InitOptions): Promise<void> {
+  const paths = findPaths({ config: options.config });
+  const { found } = await readText(paths.config);
+  if (found) return completeConfig(paths, options);
+  const isComplete = options.gateway !== undefined && options.tool !== undefined && options.keyStdin;
+  if (process.stdin.isTTY !== true && !isComplete) {
+    const flags = "--gateway https://gateway.example.com/v1 --tool codex --key-stdin";
+    return fail(
+      `there is no terminal to ask at. name everything, and pipe the key in: keybearer init ${flags}`,
+      EXIT.usage,
+    );
+  }
+  const inputs = await readInputs({ key: true, token: false }, { key: true, token: false }, "");
+  if (inputs === null) return;
+  try {
+    await makeConfig(paths, options, inputs);
+  } finally {
+    inputs.prompter?.close();
+  }
 }
 
-/** The first tool's name. */
-export async function askTool(given: string | undefined, person: Prompter | null): Promise<string | null> {
-  return answered(
+async function makeConfig(paths: Paths, options: InitOptions, inputs: Inputs): Promise<void> {
+  if (inputs.prompter !== null) notice(`this makes ${paths.config}. Ctrl-C stops, and leaves nothing behind`);
+  const first = await askFirstTool(paths, options, inputs);
+  if (first === null) return;
+  const { name, gateway, taken } = first;
+  const source = sourceText(taken.place, paths);
+  const token = newToken(name);
+  const text = newConfig({ baseUrl: gateway.baseUrl, tool: name, key: source, token: token.entry });
+  const isSaved = await storeNamedKey(paths, taken.place, taken.key, async () => {
+    const made = await createConfig(paths.config, text);
+    if (!made.ok) fail(made.reason, EXIT.failed);
+    return made.ok;
+  });
+  if (!isSaved) return;
+  notice(`${paths.config} is written; the key of ${name} is ${source}`);
+  process.stdout.write(`${token.made}\n`);
+  notice("the line above is its token, shown this once; config.yaml holds its hash");
+  await printNextSteps(paths, name);
+}
+
+interface FirstKey {
+  readonly name: string;
+  readonly gateway: Gateway;
+  readonly taken: NewKey;
+}
+
+/** Asks for the address again if the person says that it was wrong. null: the reason was printed. */
+async function askFirstTool(paths: Paths, options: InitOptions, inputs: Inputs): Promise<FirstKey | null> {
+  const { prompter } = inputs;
+  let given = options.gateway;
+  let name = options.tool ?? null;
+  let store: Store | null = null;
+  for (;;) {
+    const address = await askAddress(given, prompter);
+    if (address === null) return null;
+    name = await askTool(name ?? undefined, prompter);
+    if (name === null) return null;
+    const gateway = gatewayFromUrl("main", address);
+    store ??= await chooseStore(options, prompter);
+    if (store === null) return null;
+    const origins = [gateway.baseUrl, gateway.messagesUrl];
+    const probe = options.probe ?? true;
+    const request = { paths, tool: name, gateway, tools: {}, origins, inputs, store, probe };
+    const taken = await newKey(request, true);
+    if (taken === null) return null;
+    if (taken !== "address") return { name, gateway, taken };
+    given = undefined;
+  }
+}
+
+/** There is a config.yaml: it is never overwritten, and what is missing in it is added. */
+async function completeConfig(paths: Paths, options: InitOptions): Promise<void> {
+  const { config, problems, text } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  notice(`${paths.config} is there already; nothing in it is overwritten`);
+  if (config === null) {
+    // A file that only lacks tools has that one problem, which adding a tool solves.
+    const lacksTools = text !== null && planTool(text, paths.home, options.tool ?? "first", {}).ok;
+    if (lacksTools) return addTool(options);
+    return fail(formatProblems(paths.config, problems), EXIT.badConfig);
+  }
+  if (options.gateway !== undefined && !hasGateway(config, options.gateway))
+    return fail(
+      "config.yaml names another gateway. change base_url there, or add a second one: keybearer gateways add",
+      EXIT.usage,
+    );
+  if (options.tool !== undefined && config.tools[options.tool] === undefined) return addTool(options);
+  const tools = Object.values(config.tools).filter(({ name }) => (options.tool ?? name) === name);
+  for (const tool of tools) if (!(await completeTool(paths, config, tool, options))) return;
+  const [first] = tools;
+  if (first === undefined) return;
+  if (tools.length === 1) notice(`${first.name} has its key and its token`);
+  else notice(`all ${tools.length} tools have a key and a token`);
+  await printNextSteps(paths, first.name);
+}
+
+/** This command does not change an address: that would send a known key elsewhere. */
+function hasGateway({ gateways }: Config, address: string): boolean {
+  const bare = address.trim().replace(/\/+$/, "");
+  return Object.values(gateways).some((gateway) => gateway.baseUrl === bare);
+}
+
+async function addTool({ gateway: _address, tool, ...options }: InitOptions): Promise<void> {
+  const none = { key: false, token: false };
+  const inputs = tool === undefined && process.stdin.isTTY === true ? await readInputs(none, none, "") : null;
+  const name = await askTool(tool, inputs?.prompter ?? null);
+  if (name !== null) await add(name, options);
+}
+
+/** Gives a tool the key or token it lacks. False: it could not, and the reason was printed. */
+async function completeTool(
+  paths: Paths,
+  config: Config,
+  tool: Tool,
+  options: InitOptions,
+): Promise<boolean> {
+  const { name } = tool;
+  const found = await readOwn(tool.key, paths);
+  if (found === null) notice(`${name}: its key was not checked (${describeSource(tool.key)})`);
+  // A variable may be set for the daemon alone.
+  else if (!found.ok && tool.key.kind !== "env") {
+    notice(`${name} has no key yet: ${found.reason}`);
+    if (!(await giveKey(paths, config, tool, options))) return false;
+  }
+  if (tool.tokens.length > 0 || tool.process !== null || tool.watchOnly) return true;
+  const token = newToken(name);
+  const edited = await editConfig(paths.config, (text) => setToken(text, name, token.entry, "add"));
+  if (edited === null) return false;
+  process.stdout.write(`${token.made}\n`);
+  notice(`the line above is the token of ${name}, shown this once; config.yaml holds its hash`);
+  return true;
+}
+
+async function giveKey(paths: Paths, config: Config, tool: Tool, options: InitOptions): Promise<boolean> {
+  const gateway = config.gateways[tool.gateway];
+  const flags = { key: options.keyStdin ?? false, token: false };
+  const next = `keybearer tools rotate ${tool.name} --key-stdin`;
+  const inputs = await readInputs({ key: true, token: false }, flags, next);
+  if (inputs === null || gateway === undefined) return false;
+  const { config: _file, gateway: _address, tool: _tool, ...rest } = options;
+  try {
+    return await rotateKey({ paths, config, tool, gateway, options: rest }, inputs);
+  } finally {
+    inputs.prompter?.close();
+  }
+}
+
+/** The base URL as the gateway's setting has it. null: the reason was printed. */
+async function askAddress(given: string | undefined, prompter: Prompter | null): Promise<string | null> {
+  const answer = await ask(
     given,
-    person,
+    prompter,
+    "base URL of the gateway, from its console (it ends in /v1): ",
+    "--gateway https://gateway.example.com/v1",
+    addressFault,
+  );
+  const reading = answer === null ? null : baseUrl(answer);
+  return reading !== null && "value" in reading ? reading.value : null;
+}
+
+function addressFault(text: string): string | null {
+  const reading = baseUrl(text);
+  if ("value" in reading) return null;
+  return `${reading.fault}${reading.hint === undefined ? "" : ` → ${reading.hint}`}`;
+}
+
+function askTool(given: string | undefined, prompter: Prompter | null): Promise<string | null> {
+  return ask(
+    given,
+    prompter,
     "name of the first tool that will call, such as claude-code or codex: ",
     "--tool codex",
     toolNameFault,
   );
 }
 
-/** Held against the same rules as config.yaml, which are written down in one place. */
-export function toolNameFault(name: string): string | null {
+/** By the rules of config.yaml itself. */
+function toolNameFault(name: string): string | null {
   const trial = `gateway: https://gateway.example.com/v1\ntools: { ${JSON.stringify(name)}: {} }\n`;
   const problem = parseConfig(trial, "/").problems.find(({ severity }) => severity === "error");
   return problem === undefined ? null : `${problem.message}: ${problem.hint ?? "choose another"}`;
 }
 
-async function answered(
+/** The value of an option, or the person's answer, asked until it is valid. null: the reason was printed. */
+async function ask(
   given: string | undefined,
-  person: Prompter | null,
+  prompter: Prompter | null,
   question: string,
-  flag: string,
+  option: string,
   faultOf: (text: string) => string | null,
 ): Promise<string | null> {
-  if (given === undefined && person === null)
-    return failNull(`nobody is here to ask. name it: ${flag}`, EXIT.usage);
+  if (given === undefined && prompter === null)
+    return failNull(`there is no terminal to ask at. name it: ${option}`, EXIT.usage);
   for (let text = given; ; text = undefined) {
-    const said = text ?? (await person?.text(question)) ?? null;
-    if (said === null) return canceled();
-    const bare = said.trim();
-    const fault = faultOf(bare);
-    if (fault === null) return bare;
-    if (person === null) return failNull(fault, EXIT.usage);
+    const answer = text ?? (await prompter?.text(question)) ?? null;
+    if (answer === null) return canceled();
+    const fault = faultOf(answer.trim());
+    if (fault === null) return answer.trim();
+    if (prompter === null) return failNull(fault, EXIT.usage);
     notice(fault);
   }
 }
 
-/** What to type next, and what a daemon that runs already makes of the file. */
-export async function tellNext(paths: Paths, tool: string): Promise<void> {
+/** What to type next, and whether a running daemon uses the file. */
+export async function printNextSteps(paths: Paths, tool: string): Promise<void> {
   const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
   const file = paths.explicit ? ` --config ${paths.config}` : "";
   if (!asked.ok && !asked.running) {
@@ -238,8 +250,8 @@ export async function tellNext(paths: Paths, tool: string): Promise<void> {
     const effect = await waitUntilActive(paths, tool, (found) => found !== undefined);
     if (effect.state === "not in force") notice(`a keybearer runs, but ${effect.reason}`);
     else if (asked.ok && asked.value.sandbox)
-      notice("the running keybearer has taken it up by itself: its sandbox has ended", "next:");
-    else notice("the running keybearer goes by it", "next:");
+      notice("the running keybearer uses it now, and its sandbox has ended", "next:");
+    else notice("the running keybearer uses it", "next:");
     if (effect.state === "in force" && effect.tool?.why && effect.tool.next !== null)
       notice(`  ${effect.tool.next}`, `    because ${effect.tool.why}`);
   }
@@ -251,15 +263,15 @@ export async function tellNext(paths: Paths, tool: string): Promise<void> {
   );
 }
 
-export interface FirstTool {
+interface FirstTool {
   readonly baseUrl: string;
   readonly tool: string;
-  /** Where its key lies, as config.yaml writes it. */
+  /** The key's source as config.yaml has it. */
   readonly key: string;
   readonly token: NewToken;
 }
 
-/** A first config.yaml: short, with what people need next switched off by a # that is right in front of it. */
+/** A first config.yaml: short, with the settings that people need next as comments. */
 export function newConfig({ baseUrl, tool, key, token }: FirstTool): string {
   return `# keybearer's configuration. Every save counts at once; a file with a mistake in it
 # changes nothing, and \`keybearer check\` names the mistake.

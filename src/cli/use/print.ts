@@ -102,7 +102,10 @@ function missingNotes({ tool, client, target }: Settings): Note[] {
       next: `keybearer models --tool ${tool.name}`,
     });
   if (client.id === "url-only" && !tool.tokenInUrl)
-    notes.push({ what: `refused for now: first set tools.${tool.name}.token_in_url: true`, next: null });
+    notes.push({
+      what: `the token is not accepted in the address yet: set tools.${tool.name}.token_in_url: true`,
+      next: null,
+    });
   return notes;
 }
 
