@@ -88,12 +88,14 @@ async function exercise(gateway: Gateway, provider: Provider, keybearer: Keybear
     origin: () => gateway.origin,
     credential: ({ tool }: TestRequest) => tool.key,
   };
+  let restartedAt = 0;
   const events = [
     {
       at: killAt,
       async run() {
         await keybearer.stop("SIGKILL");
         await keybearer.start();
+        restartedAt = Date.now();
       },
     },
     // Rows that a later one joins, and records that are still open.
@@ -112,6 +114,7 @@ async function exercise(gateway: Gateway, provider: Provider, keybearer: Keybear
     gatewayRows: await gateway.rows(),
     seen: provider.seen,
     alarmed: state.alarms.reduce((sum, alarm) => sum + (alarm.certain ? alarm.count : 0), 0),
+    restartedAt,
   });
   say(`\n${tableText(result.table)}\n`);
   for (const [name, figure] of Object.entries(result.figures)) say(`${name}: ${figure.toLocaleString("en")}`);

@@ -4,8 +4,8 @@ import type { TestRequest } from "./traffic.ts";
 
 /**
  * A person who compares both logs by hand knows when a request began: keybearer's record says it, and the console's row
- * says it to the millisecond (new-api in its request id, sub2api by its duration). So a row cannot belong to a record
- * without an id that began this much earlier or later. On two busy cores 1,707 requests reached new-api after 2 to 188 ms.
+ * says it to the millisecond (new-api in its request id, sub2api by its duration). Two starts that differ by more than this
+ * are not the same. On two busy cores 1,707 requests reached new-api after 2 to 188 ms.
  */
 const SAME_START_MS = 500;
 
@@ -39,6 +39,8 @@ export interface Comparison {
   readonly seen: ReadonlySet<string>;
   /** Requests that the alarms count. */
   readonly alarmed: number;
+  /** When the daemon that was started after the `kill -9` served. */
+  readonly restartedAt: number;
 }
 
 export interface Result {
@@ -84,7 +86,7 @@ export function compare(comparison: Comparison): Result {
   for (const { requestId } of unread) failures.push(`the mirror did not read row ${requestId}`);
 
   const table = emptyTable();
-  const isClear = clearness(known, [...recordOf.values()]);
+  const isClear = clearness(known, [...recordOf.values()], comparison.restartedAt);
   for (const one of known) {
     const truth = truthOf(one, isClear(one));
     const column = columnOf(one);
@@ -128,16 +130,22 @@ function matchRecords(
     const record = byId.get(request.recordId ?? "") ?? byLength.get(request.bodyLength);
     if (record !== undefined) found.set(request, record);
   }
-  // A killed daemon could not write how much it had sent.
+  // A killed daemon could not write how much it had sent. The nearest take each other first, because a client may also have
+  // left before the daemon knew its tool, and then its request has no record here.
   const taken = new Set(found.values());
-  for (const request of ours.filter((one) => !found.has(one))) {
-    const near = records
-      .filter((record) => !taken.has(record) && isLike(record, request))
-      .map((record) => ({ record, apart: Math.abs(startOf(record) - request.sentAt) }))
-      .sort((a, b) => a.apart - b.apart)[0];
-    if (near === undefined || near.apart > 1000) continue;
-    found.set(request, near.record);
-    taken.add(near.record);
+  const near = ours
+    .filter((request) => !found.has(request))
+    .flatMap((request) =>
+      records
+        .filter((record) => !taken.has(record) && isLike(record, request))
+        .map((record) => ({ request, record, apart: Math.abs(startOf(record) - request.sentAt) })),
+    )
+    .filter(({ apart }) => apart <= 1000)
+    .sort((a, b) => a.apart - b.apart);
+  for (const { request, record } of near) {
+    if (found.has(request) || taken.has(record)) continue;
+    found.set(request, record);
+    taken.add(record);
   }
   return found;
 }
@@ -148,7 +156,11 @@ function isLike(record: ExportedRecord, request: TestRequest): boolean {
 }
 
 function startOf({ started_at }: ExportedRecord): number {
-  return typeof started_at === "number" ? started_at : Date.parse(started_at);
+  return timeOf(started_at);
+}
+
+function timeOf(time: string | number): number {
+  return typeof time === "number" ? time : Date.parse(time);
 }
 
 function hasId({ gateway_ids }: ExportedRecord): boolean {
@@ -156,25 +168,34 @@ function hasId({ gateway_ids }: ExportedRecord): boolean {
 }
 
 /**
- * Whether a person could say whose a row is. Of a row whose id we have: always. Of others: if no record without an id
- * began at its time with its key and model, it is foreign; if only one did, and no other such row is there, it is ours.
+ * Whether a person could say whose a row is. Of a row whose id we have: always. Of others: if no record without an id was
+ * in flight when it began, with its key and model, it is foreign; if only one began with it, and no other such row is
+ * there, it is ours.
  */
-function clearness(known: readonly Known[], records: readonly ExportedRecord[]): (one: Known) => boolean {
+function clearness(
+  known: readonly Known[],
+  records: readonly ExportedRecord[],
+  restartedAt: number,
+): (one: Known) => boolean {
   // A failure has no id on old versions of sub2api, but it has a status, and a failure has no row.
   const nameless = records.filter((record) => !hasId(record) && record.status === null);
   const unclaimed = known.filter(({ record }) => record === null || !hasId(record));
-  return (one) => {
-    const { gatewayRow, request, record } = one;
-    if (record !== null && hasId(record)) return true;
-    const candidates = nameless.filter(
-      (other) => isLike(other, request) && Math.abs(startOf(other) - gatewayRow.startedAt) <= SAME_START_MS,
-    );
-    if (record === null) return candidates.length === 0;
+  const beganTogether = (record: ExportedRecord, row: GatewayRow) =>
+    Math.abs(startOf(record) - row.startedAt) <= SAME_START_MS;
+  // Its answer never began, so the log does not show when it reached the gateway: it may have waited for its connection
+  // until it ended. Of a killed daemon the log shows only that the next one served later.
+  const mayHaveBegun = (record: ExportedRecord, row: GatewayRow) => {
+    const end = record.ended_at === null ? restartedAt : timeOf(record.ended_at);
+    return row.startedAt >= startOf(record) - SAME_START_MS && row.startedAt <= end + SAME_START_MS;
+  };
+  return ({ gatewayRow, request, record, row }) => {
+    if (record === null)
+      return !nameless.some((other) => isLike(other, request) && mayHaveBegun(other, gatewayRow));
+    if (hasId(record)) return true;
+    const candidates = nameless.filter((other) => isLike(other, request) && beganTogether(other, gatewayRow));
     const rivals = unclaimed.filter(
       (other) =>
-        other !== one &&
-        isLike(record, other.request) &&
-        Math.abs(startOf(record) - other.gatewayRow.startedAt) <= SAME_START_MS,
+        other.row !== row && isLike(record, other.request) && beganTogether(record, other.gatewayRow),
     );
     return candidates.length === 1 && rivals.length === 0;
   };
