@@ -1,5 +1,5 @@
 import t from "tap";
-import { printNextSteps } from "../../src/cli/init/make.ts";
+import { printNextSteps } from "../../src/cli/init.ts";
 import { findPaths } from "../../src/core/paths.ts";
 import { newHome, saveConfig } from "../doubles/command.ts";
 

@@ -1,12 +1,12 @@
-import { type EditResult, readForEdit, renameKey, setValue } from "../../config/edit.ts";
-import type { YamlMap } from "../../config/edit-layout.ts";
-import { baseUrl } from "../../config/values.ts";
-import { EXIT } from "../../core/errors.ts";
-import { findPaths } from "../../core/paths.ts";
-import { activeRevision, editChecked, readConfig, reportEffect, waitUntilActive } from "../config-change.ts";
-import { fail, print } from "../ui/messages.ts";
-import { renderTable } from "../ui/table.ts";
-import { stdoutScreen } from "../ui/terminal.ts";
+import { type EditResult, readForEdit, renameKey, setValue } from "../config/edit.ts";
+import type { YamlMap } from "../config/edit-layout.ts";
+import { baseUrl } from "../config/values.ts";
+import { EXIT } from "../core/errors.ts";
+import { findPaths } from "../core/paths.ts";
+import { activeRevision, editChecked, readConfig, reportEffect, waitUntilActive } from "./config-change.ts";
+import { fail, print } from "./ui/messages.ts";
+import { renderTable } from "./ui/table.ts";
+import { stdoutScreen } from "./ui/terminal.ts";
 
 export async function list(options: { readonly json?: boolean; readonly config?: string }): Promise<void> {
   const paths = findPaths({ config: options.config });
