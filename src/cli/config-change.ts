@@ -15,7 +15,7 @@ import { systemClock } from "../core/clock.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { count } from "../usage/reports/format.ts";
-import { fail, failNull, print, printText } from "./ui/messages.ts";
+import { fail, failNull, print, printDiff, printText } from "./ui/messages.ts";
 
 /* What every command that reads or changes config.yaml shares. */
 
@@ -69,7 +69,7 @@ export async function editChecked(
       : { ok: false, reason: `${describeProblems(errors)}\nnothing was changed` };
   });
   if (edited === null) return null;
-  print(...redactedDiff(file, redactConfig(before), redactConfig(edited.result.text)));
+  printDiff(redactedDiff(file, redactConfig(before), redactConfig(edited.result.text)));
   return edited.changed;
 }
 

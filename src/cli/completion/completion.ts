@@ -1,7 +1,7 @@
 import { Argument, Command, type Option } from "commander";
 import { findPaths } from "../../core/paths.ts";
 import { isHidden } from "../help/help.ts";
-import { bashScript, fishScript, zshScript } from "./scripts.ts";
+import { bashScript, fishScript, type OptionGrammar, type Rule, type Values, zshScript } from "./scripts.ts";
 
 const SCRIPTS = { bash: bashScript, zsh: zshScript, fish: fishScript } as const;
 
@@ -48,29 +48,6 @@ async function namesOf(what: (typeof LISTS)[number]): Promise<readonly string[]>
 /** Shells expand these names, so one that a shell would treat as code is left out. */
 function isPlain(name: string): boolean {
   return /^[\p{L}\p{N}][\p{L}\p{N}_.@-]*$/u.test(name);
-}
-
-/** What can be typed at a place: names that `keybearer __complete` lists, files, or fixed choices. */
-export type Values =
-  | { readonly kind: "tools" | "gateways" | "clients" | "held" | "files" | "anything" }
-  | { readonly kind: "words"; readonly words: readonly string[] };
-
-export interface OptionGrammar {
-  readonly long: string | null;
-  readonly short: string | null;
-  readonly description: string;
-  /** null: the option takes no value. */
-  readonly values: Values | null;
-}
-
-/** What may follow one command. */
-export interface Rule {
-  /** "" for keybearer itself, "tools add" */
-  readonly path: string;
-  readonly commands: readonly { readonly name: string; readonly description: string }[];
-  readonly options: readonly OptionGrammar[];
-  /** null: no argument. */
-  readonly argument: Values | null;
 }
 
 /** Read from the program itself, so that no command can be missing. */

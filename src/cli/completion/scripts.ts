@@ -1,4 +1,25 @@
-import type { Rule, Values } from "./completion.ts";
+/** What can be typed at a place: names that `keybearer __complete` lists, files, or fixed choices. */
+export type Values =
+  | { readonly kind: "tools" | "gateways" | "clients" | "held" | "files" | "anything" }
+  | { readonly kind: "words"; readonly words: readonly string[] };
+
+export interface OptionGrammar {
+  readonly long: string | null;
+  readonly short: string | null;
+  readonly description: string;
+  /** null: the option takes no value. */
+  readonly values: Values | null;
+}
+
+/** What may follow one command. */
+export interface Rule {
+  /** "" for keybearer itself, "tools add" */
+  readonly path: string;
+  readonly commands: readonly { readonly name: string; readonly description: string }[];
+  readonly options: readonly OptionGrammar[];
+  /** null: no argument. */
+  readonly argument: Values | null;
+}
 
 /** What completes the value of an option, as branches of a `case` on the path and the word before. */
 function optionCases(

@@ -12,6 +12,11 @@ export function print(...lines: readonly string[]): void {
   for (const line of lines) process.stdout.write(`${printable(line)}\n`);
 }
 
+/** Prints a diff to stdout, with the tabs that are in it. */
+export function printDiff(lines: readonly string[]): void {
+  for (const line of lines) process.stdout.write(`${line.split("\t").map(printable).join("\t")}\n`);
+}
+
 /** Prints sentences to stdout. */
 export function printText(...sentences: readonly string[]): void {
   writeText(process.stdout, sentences);
