@@ -24,6 +24,8 @@ const AFTER_TEXT_MS = 10_000;
 const TOOL = "mine";
 const KEY = "sk-double-first-0123456789abcdef";
 const NEXT_KEY = "sk-double-second-0123456789abcdef";
+/** The model of requests that only use up a limit. */
+const FILLER = "filler";
 const PROMPT = "Reply with one short sentence. Use no tool.";
 /** More than an argument of a program may have on Linux (128 KB), so it goes in as a file or standard input. */
 const BIG_PROMPT = `${PROMPT}\n${"Ignore this line; it only makes the prompt long.\n".repeat(6200)}`;
@@ -89,13 +91,11 @@ const STEPS = {
   "2 a minute": {
     text: null,
     tool: "limits: { requests: 2/minute }",
-    // Windows begin with the minute. The client needs some seconds to start, so a new window must be far enough away.
-    async before(around) {
-      for (;;) {
-        const response = await around.call();
-        const seconds = Number(response.headers.get("retry-after") ?? 60);
-        if (response.status === 429 && seconds >= 40) return;
-        if (response.status === 429) await sleep(seconds * 1000);
+    // Windows begin with the minute, and a client may start slowly, so the window is used up until the client is there.
+    async during(around) {
+      while (around.requests().length === 0) {
+        await around.call(FILLER);
+        await sleep(500);
       }
     },
   },
@@ -215,6 +215,10 @@ export class Surroundings {
 
   /** The requests that reached keybearer, without the list of models. */
   requests() {
+    return this.#posts().filter(({ model }) => model !== FILLER);
+  }
+
+  #posts() {
     return this.#log().filter(({ method, endpoint }) => method === "POST" && endpoint !== undefined);
   }
 
@@ -297,16 +301,16 @@ export class Surroundings {
   }
 
   /** One request with the client's token. */
-  async call() {
-    const before = this.requests().length;
+  async call(model = this.model) {
+    const before = this.#posts().length;
     const response = await fetch("http://127.0.0.1:5397/v1/chat/completions", {
       method: "POST",
       headers: { authorization: `Bearer ${this.#token}`, "content-type": "application/json" },
-      body: JSON.stringify({ model: this.model, messages: [{ role: "user", content: "hi" }] }),
+      body: JSON.stringify({ model, messages: [{ role: "user", content: "hi" }] }),
     });
     await response.text();
     // Its line is in the log a moment after the response.
-    while (this.requests().length === before) await sleep(20);
+    while (this.#posts().length === before) await sleep(20);
     return response;
   }
 
@@ -347,14 +351,16 @@ async function runStep(id, stepName, folder) {
     const running = runClient(around, client, clientFolder, variables, step);
     await Promise.race([step.during?.(around), running]);
     const run = await running;
-    const requests = around.requests().length - before;
+    const made = around.requests().slice(before);
+    const requests = made.length;
+    const refusals = made.filter(({ refusal }) => refusal !== null).length;
     const fault = (await step.after?.(around)) ?? null;
     const calls = around.gateway.calls.slice(callsBefore);
     const largestBody = Math.max(0, ...calls.map(({ bytes }) => bytes));
     const asksUsage = calls.every(
       ({ stream, path, asksUsage }) => asksUsage || !stream || !path.endsWith("/chat/completions"),
     );
-    return { ...run, requests, fault, largestBody, asksUsage };
+    return { ...run, requests, refusals, fault, largestBody, asksUsage };
   } finally {
     await around.stop();
   }
@@ -498,6 +504,8 @@ function cell(name, result) {
   const { shownAfter, requests, fault, largestBody } = result;
   if (fault !== undefined && fault !== null) return `fault: ${fault.split("\n")[0].slice(0, 80)}`;
   if (name === "300 KB prompt" && largestBody < 300_000) return `no: ${largestBody} bytes`;
+  // Then the figure would say nothing about the limit.
+  if (name === "2 a minute" && result.refusals === 0) return "limit not reached";
   const what = STEPS[name].text === null ? "whole" : "shown";
   if (shownAfter === null) return `not ${what} (${requests})`;
   const silent = name === "2 a minute" && !/keybearer:/.test(result.output) ? ", silent" : "";
