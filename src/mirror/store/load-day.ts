@@ -226,6 +226,7 @@ const RECORD_FIELDS = [
   "id",
   "started_at",
   "waited_ms",
+  "admitted_at",
   "ended_at",
   "end",
   "key",
@@ -275,7 +276,8 @@ function requestOf(record: RecordPart, idNames: readonly string[]): OurRequest {
   return {
     id: record.id,
     started_at: record.started_at,
-    sent_at: record.started_at + record.waited_ms,
+    // After its body was read. A refusal has no admission.
+    sent_at: record.admitted_at ?? record.started_at + record.waited_ms,
     ended_at: record.ended_at,
     running: end === null,
     key: record.key,
