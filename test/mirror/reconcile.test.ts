@@ -367,6 +367,16 @@ const PRESUMED: readonly Case[] = [
     verdicts: { "1": "foreign", "2": "foreign" },
   },
   {
+    name: "one of two rows that began with a request is its own, so a third one that began later is foreign",
+    ours: [left("a", { ended_at: null })],
+    theirs: [
+      row("1", began()),
+      row("2", { ...began(100), request_id: "z" }),
+      row("3", { ...began(3000), request_id: "x" }),
+    ],
+    verdicts: { "1": "foreign", "2": "foreign", "3": "foreign certain" },
+  },
+  {
     name: "two rows and two requests that began together are matched by their number",
     ours: [left("a"), left("b", { started_at: THEN - 2 * SECOND + 14 })],
     theirs: [row("1", began(3)), row("2", { ...began(17), request_id: "z" })],
