@@ -108,6 +108,8 @@ export function endOf({ ended_at, sent_at }: OurRequest): number {
 
 /** A request whose end keybearer did not see began at the gateway within this time. */
 const CONNECT_MS = 10_000;
+/** What was sent may arrive late. On two overloaded cores a request reached new-api 1.5 s after its client had left. */
+const ARRIVES_LATE_MS = 2000;
 /** new-api and one-api list the end of a request in whole seconds. */
 const ROUNDED_MS = 1000;
 /** new-api and sub2api continue a request whose client left, for as long as the provider answers. */
@@ -121,7 +123,7 @@ export function mayHaveBegun(record: OurRequest, row: TheirRow, start: StartFit)
   if (sent < record.sent_at - start.within) return false;
   if (record.running) return true;
   const end = record.ended_at ?? record.sent_at + CONNECT_MS;
-  return sent <= end + start.within && row.at <= end + LONGEST_MS;
+  return sent < end + Math.max(start.within, ARRIVES_LATE_MS) && row.at <= end + LONGEST_MS;
 }
 
 /** Whether the row began when the request was sent. */
