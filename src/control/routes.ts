@@ -170,10 +170,10 @@ export const ROUTES: Readonly<Record<string, Route>> = {
     if (request === null || !isTextOrNull(account)) throw new HttpError(400, LOGIN_BODY);
     return (await mirror.login(name, account, request)) ?? NOT_FOUND;
   },
-  "POST /ack": ({ mirror, actions }, { body, peer }) => {
+  "POST /ack": async ({ mirror, actions }, { body, peer }) => {
     const alarm = shownAlarm(body);
     if (alarm === null) throw new HttpError(400, ACK_BODY);
-    const acknowledged = mirror.acknowledge(alarm, peer);
+    const acknowledged = await mirror.acknowledge(alarm, peer);
     if (acknowledged !== null && acknowledged > 0)
       actions.add(`acknowledged ${acknowledged} foreign ${acknowledged === 1 ? "row" : "rows"}`);
     return { acknowledged };

@@ -59,6 +59,8 @@ export interface Refusal {
   readonly message: string;
   /** Whole seconds until another attempt makes sense. */
   readonly retryAfter?: number;
+  /** The client must not try again by itself, even where another request might pass. */
+  readonly isFinal?: boolean;
 }
 
 export function refuse(code: RefusalCode, message: string, retryAfter?: number): Refusal {
@@ -71,13 +73,17 @@ export interface RefusalAnswer {
   readonly body: string;
 }
 
-/** For a limit whose window does not end soon. */
+/** For a limit whose window does not end soon, and a gateway that stays down. */
 const NO_RETRY: Rule = { status: 400, retry: NEVER };
 
-/** Without retry-after a client would wait out a 429 silently, so such a limit answers 400. */
-function ruleOf({ code, retryAfter }: Refusal): Rule {
+/**
+ * Without retry-after a client would wait out a 429 silently, so such a limit answers 400. Most clients retry a 502 for one
+ * to three minutes without a word, whatever x-should-retry says, so a final refusal answers 400, too.
+ */
+function ruleOf({ code, retryAfter, isFinal }: Refusal): Rule {
   const rule: Rule = REFUSALS[code];
-  return rule.status === 429 && retryAfter === undefined ? NO_RETRY : rule;
+  const isLongWait = rule.status === 429 && retryAfter === undefined;
+  return isFinal || isLongWait ? NO_RETRY : rule;
 }
 
 export function refusalAnswer(refusal: Refusal, protocol: Protocol, requestId: string): RefusalAnswer {
@@ -108,9 +114,18 @@ function bodyFor(refusal: Refusal, protocol: Protocol, status: number): object {
       return { type: "error", error: { type: messagesType(status), message } };
     case "gemini":
       return {
-        error: { code: status, message, status: geminiStatus(status), details: [{ reason: refusal.code }] },
+        error: { code: status, message, status: geminiStatus(status), details: geminiDetails(refusal) },
       };
   }
+}
+
+/** Gemini CLI does not read Retry-After. It waits for the time in RetryInfo. */
+function geminiDetails({ code, retryAfter }: Refusal): object[] {
+  const types = "type.googleapis.com/google.rpc";
+  const details: object[] = [{ "@type": `${types}.ErrorInfo`, reason: code, domain: "keybearer" }];
+  if (retryAfter !== undefined)
+    details.push({ "@type": `${types}.RetryInfo`, retryDelay: `${Math.ceil(retryAfter)}s` });
+  return details;
 }
 
 function messagesType(status: number): string {

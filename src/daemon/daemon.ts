@@ -23,8 +23,9 @@ import { Prober } from "../doctor/tool-probes.ts";
 import { Keyring } from "../keys/keyring.ts";
 import { type Settled, Trust } from "../keys/trust.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
-import type { Mirror } from "../mirror/mirror.ts";
+import { Mirror } from "../mirror/mirror.ts";
 import { Vault } from "../mirror/vault.ts";
+import type { ProxyDeps } from "../proxy/deps.ts";
 import { GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import { KeyBreaker } from "../proxy/key-breaker.ts";
 import { hostsOf } from "../proxy/server.ts";
@@ -36,7 +37,7 @@ import { keyWarnings, Reload, usableKeys, wantedKeys } from "./reload.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
 import { Shutdown } from "./shutdown.ts";
 import { StateLock } from "./state-lock.ts";
-import { closeUsageServices, createAllowances, openMirror, openUsageServices } from "./usage-services.ts";
+import { closeUsageServices, createAllowances, openUsageServices } from "./usage-services.ts";
 
 export interface DaemonOptions {
   readonly paths: Paths;
@@ -86,183 +87,53 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
 }
 
 async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown: Shutdown): Promise<Daemon> {
-  const { paths } = options;
-  const { trust, keyring, vault, log, whenLate } = keys;
   const startedAt = clock.elapsed();
   // Read now: an update may replace package.json while this version still runs.
   const runningVersion = version();
+  const { paths } = options;
+  const { log, keyring } = keys;
 
-  // Steps of the shutdown run in reverse order. The lock is taken first and released last: the rest belongs to one daemon.
-  await takeLock(paths, shutdown);
-  const loaded = await firstLoad(paths);
-  const control = await openControl(paths, log, shutdown);
-  const startWarnings = await loadTrust(keys);
-  const sandboxSession = loaded.config === null ? await startSandbox(options, clock, log) : null;
-  shutdown.add("stop the sandbox", () => sandboxSession?.stop());
-  const { initial, settled } =
-    sandboxSession === null
-      ? await initialSnapshot(loaded, paths, keys, startWarnings)
-      : { initial: sandboxSession.snapshot, settled: { problem: null, blocksKeys: false } };
-  log.level = initial.config.log.level;
-  const processLookup = new ProcessLookup(log);
-  if (initial.processTools.length > 0) await processLookup.prepare();
-
-  const peers = new PeerLookup();
-  const port = await bindDataPort(initial.config.listen, peers, log);
-  shutdown.add("close the port", () => closePort(port));
-  const hosts = hostsOf(port.port);
-  const upstream = new Upstream(clock);
-  const { agentFor } = upstream.agents;
-  shutdown.add("close the connections to gateways", () => upstream.agents.close());
-  const ticker = createTicker();
-  const gatewayHealth = new GatewayHealth(clock);
-  const keyBreaker = new KeyBreaker(clock);
-  const keyCalls = new KeyCallBudgets(() => clock.now(), paths.keyCalls);
-  shutdown.add("save when gateways were asked about keys", () => keyCalls.saved());
-  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor });
-  shutdown.add("stop asking about keys", () => keyCheck.stop());
-  const onSandbox = () => sandboxSession?.serving() ?? false;
-
-  const reload = new Reload({
-    paths,
-    clock,
-    ticker,
-    log,
-    keyring,
-    trust,
-    initial: {
-      loaded,
-      snapshot: initial,
-      fileWarnings: sandboxSession === null ? loaded.problems : [],
-      settled,
-      startWarnings,
-    },
-  });
-  const config = () => reload.snapshot.config;
-  const snapshot = () => reload.snapshot;
-  const servicesDeps = { paths, clock, ticker, log, config };
-  const services = openUsageServices(servicesDeps);
-  shutdown.add("close the usage log", () => closeUsageServices(services));
-  const tail = new Tail();
-  const mirror = openMirror(services, { clock, log, vault, snapshot, agentFor, keyCalls });
-  // It writes into the usage log, so it stops before that is closed.
-  shutdown.add("stop the mirror", () => mirror.stop());
-  // Each start has a new sandbox, and none with a config.yaml: rows of an earlier one mean nothing.
-  if (sandboxSession !== null || !Object.hasOwn(initial.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
-  const keyHealth = new KeyHealth(clock, (tool) => services.journal.lastUse(tool));
-
-  const tokenUses = new TokenUses({
-    file: paths.tokenUses,
-    clock,
-    log,
-    isKnown: (hash) => snapshot().toolByToken(hash) !== null,
-  });
-  shutdown.add("write when tokens were last used", () => tokenUses.stop());
+  // Steps of the shutdown run in reverse order: what is opened first is closed last.
+  const state = await openState(options, clock, keys, shutdown);
+  const { port, peers, control, sandboxSession } = state;
+  const services = createServices(paths, clock, keys, state, shutdown);
+  const { reload, mirror, inFlight, limiter, usage, tail, prober, ticker, snapshot, isSandbox } = services;
+  const drain = new Drain({ clock, log, port, inFlight });
   const freeMemory = new FreeMemory(clock);
-  const drain = new Drain({ clock, log, port, inFlight: services.inFlight });
+  const actions = new ActionLog(clock);
   const status = () =>
     statusOf({
+      ...services,
       version: runningVersion,
       listen: port.addresses,
-      sandbox: onSandbox(),
+      sandbox: isSandbox(),
       dashboard: dashboard.status(),
       actions: actions.latest(),
       configPath: paths.config,
-      reload,
-      keyHealth,
-      keyBreaker,
-      gatewayHealth,
-      ...services,
-      mirror,
       startedAt,
       drainLeftSeconds: drain.leftSeconds(),
       clock,
       freeMemory,
     });
-  const actions = new ActionLog(clock);
-  const { prices, usage } = services;
-  const prober = new Prober({ clock, snapshot, agentFor, keyCheck, keyHealth, keyBreaker, prices, usage });
-  const dashboard = new Dashboard({
-    paths,
-    clock,
-    log,
-    snapshot,
-    reload,
-    isSandbox: onSandbox,
-    status,
-    usage,
-    inFlight: services.inFlight,
-    tail,
-    mirror,
-    prober,
-    port,
-    peers,
-  });
+  const dashboard = new Dashboard({ ...services, paths, clock, log, status, port, peers });
+  followChanges(services, state, dashboard, log);
 
-  reload.onChange((from, to) => {
-    log.level = to.config.log.level;
-    // Not after a key was read again and is the same: that happens after each 401.
-    if (from.config !== to.config) keyBreaker.clear();
-    const gateways = Object.values(to.config.gateways);
-    upstream.agents.keepOnly(gateways);
-    gatewayHealth.keepOnly(gateways);
-    const renamed = services.limiter.change(to.config);
-    if (renamed !== null && !services.journal.rename(renamed))
-      log.error(
-        renamed,
-        "a renamed tool's counters are lost at the next start: the usage log cannot be written",
-      );
-    if (onSandbox()) endSandbox(sandboxSession, mirror, log);
-    mirror.change(to);
-    background(dashboard.applyConfig(), log, "applying the configuration to the dashboard");
-    if (to.processTools.length > 0) background(processLookup.prepare(), log, "preparing the process lookup");
-  });
-
-  // From here on the daemon serves, and a stop has requests to wait for.
-  // A stop runs these from the last to the first: it fetches no more keys, refuses the requests that wait, closes the
-  // dashboard, and then waits for the requests in flight.
+  // From here on the daemon serves, and a stop has requests to wait for. It runs these from the last to the first: it fetches
+  // no more keys, refuses the requests that wait, closes the dashboard, and then waits for the requests in flight.
   shutdown.add("finish the requests in flight", () => drain.finish(), NO_LIMIT);
   shutdown.add("stop watching the configuration", () => reload.close());
   shutdown.add("stop the dashboard", () => dashboard.stop());
-  shutdown.add("refuse the requests that wait", () => services.limiter.stop());
+  shutdown.add("refuse the requests that wait", () => limiter.stop());
   shutdown.add("end the commands that fetch keys", () => keyring.close());
-
-  const rereadKey = async (tool: string) => {
-    if (await keyring.reread(tool)) await reload.takeKeys();
-  };
-  const checkKey = async (tool: string, gateway: Gateway, key: Secret) => {
-    if (keyHealth.wasAsked(tool, key)) return;
-    keyHealth.learn(tool, key, await keyCheck.check(gateway, key));
-  };
-  port.serve({
-    clock,
-    log,
-    keyHealth,
-    keyBreaker,
-    gatewayHealth,
-    isFollowed: () => tail.isFollowed(),
-    notify: (record) => tail.notify(record),
-    ...services,
-    snapshot,
-    upstream,
-    processLookup,
-    tokenUses,
-    peers,
-    hosts,
-    isStopping: () => drain.leftSeconds() !== null,
-    isSandbox: onSandbox,
-    rereadKey: (tool) => background(rereadKey(tool), log, `reading the key of ${tool} again`),
-    checkKey: (tool, gateway, key) =>
-      background(checkKey(tool, gateway, key), log, `asking about the key of ${tool}`),
-  });
+  servePort(services, state, { clock, log, keyring, isStopping: () => drain.leftSeconds() !== null });
   control.serve({
+    ...createAllowances(services, clock, log, () => snapshot().config),
     status,
     actions,
     log,
     reload,
     keyring,
-    ...createAllowances(services, servicesDeps),
-    usage: services.usage,
+    usage,
     tail,
     mirror,
     prober,
@@ -274,13 +145,14 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   );
   // The first step of a stop: no new connection is accepted.
   shutdown.add("close the listener", () => background(port.drain(), log, "waiting for the last connection"));
-  whenLate(() => background(reload.takeKeys(), log, "taking a key that came late"));
-  mirror.change(reload.snapshot);
+
+  keys.whenLate(() => background(reload.takeKeys(), log, "taking a key that came late"));
+  mirror.change(snapshot());
   await dashboard.applyConfig();
   await reload.watch();
 
   let stopped: Promise<void> | null = null;
-  const stop = (patienceMs = config().drain) => {
+  const stop = (patienceMs = snapshot().config.drain) => {
     drain.begin(patienceMs);
     stopped ??= shutdown.run();
     return stopped;
@@ -296,6 +168,160 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     reload: () => reload.refresh(true),
     cut: () => drain.cut(),
   };
+}
+
+type State = Awaited<ReturnType<typeof openState>>;
+
+/** Everything that only one daemon can have, and that a start may fail for: the lock, the configuration, the ports. */
+async function openState(options: DaemonOptions, clock: Clock, keys: Keys, shutdown: Shutdown) {
+  const { paths } = options;
+  const { log } = keys;
+  // First, because the rest belongs to one daemon.
+  await takeLock(paths, shutdown);
+  const loaded = await firstLoad(paths);
+  const control = await openControl(paths, log, shutdown);
+  const startWarnings = await loadTrust(keys);
+  const sandboxSession = loaded.config === null ? await startSandbox(options, clock, log) : null;
+  shutdown.add("stop the sandbox", () => sandboxSession?.stop());
+  const { initial, settled } =
+    sandboxSession === null
+      ? await initialSnapshot(loaded, paths, keys, startWarnings)
+      : { initial: sandboxSession.snapshot, settled: { problem: null, blocksKeys: false } };
+  log.level = initial.config.log.level;
+  const processLookup = new ProcessLookup(log);
+  if (initial.processTools.length > 0) await processLookup.prepare();
+  const peers = new PeerLookup();
+  const port = await bindDataPort(initial.config.listen, peers, log);
+  shutdown.add("close the port", () => closePort(port));
+  return { loaded, control, startWarnings, sandboxSession, initial, settled, processLookup, peers, port };
+}
+
+type Services = ReturnType<typeof createServices>;
+
+/** What serves requests, and what watches them: connections, configuration, usage, mirror, health. */
+function createServices(paths: Paths, clock: Clock, keys: Keys, state: State, shutdown: Shutdown) {
+  const { trust, keyring, vault, log } = keys;
+  const { loaded, initial, settled, startWarnings, sandboxSession } = state;
+  const upstream = new Upstream(clock);
+  const { agentFor } = upstream.agents;
+  shutdown.add("close the connections to gateways", () => upstream.agents.close());
+  const ticker = createTicker();
+  const gatewayHealth = new GatewayHealth(clock);
+  const keyBreaker = new KeyBreaker(clock);
+  const keyCalls = new KeyCallBudgets(() => clock.now(), paths.keyCalls);
+  shutdown.add("save when gateways were asked about keys", () => keyCalls.saved());
+  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor });
+  shutdown.add("stop asking about keys", () => keyCheck.stop());
+
+  const fileWarnings = sandboxSession === null ? loaded.problems : [];
+  const reload = new Reload({
+    paths,
+    clock,
+    ticker,
+    log,
+    keyring,
+    trust,
+    initial: { loaded, snapshot: initial, fileWarnings, settled, startWarnings },
+  });
+  const snapshot = () => reload.snapshot;
+  const usageServices = openUsageServices(paths, clock, ticker, log, () => snapshot().config);
+  shutdown.add("close the usage log", () => closeUsageServices(usageServices));
+  const { mirrorDatabase, mirrorUsage, truncationCheck, prices, limiter, journal, usage } = usageServices;
+  const mirror = new Mirror({
+    clock,
+    log,
+    vault,
+    snapshot,
+    agentFor,
+    keyCalls,
+    database: mirrorDatabase,
+    usage: mirrorUsage,
+    truncationCheck,
+    prices,
+    // What a console knows better counts under the limits, too.
+    onCorrected: (correction) => limiter.correct(correction.tool, correction),
+  });
+  // It writes into the usage log, so it stops before that is closed.
+  shutdown.add("stop the mirror", () => mirror.stop());
+  // Each start has a new sandbox, and none with a config.yaml: rows of an earlier one mean nothing.
+  if (sandboxSession !== null || !Object.hasOwn(initial.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
+  const keyHealth = new KeyHealth(clock, (tool) => journal.lastUse(tool));
+  const tokenUses = new TokenUses({
+    file: paths.tokenUses,
+    clock,
+    log,
+    isKnown: (hash) => snapshot().toolByToken(hash) !== null,
+  });
+  shutdown.add("write when tokens were last used", () => tokenUses.stop());
+  return {
+    ...usageServices,
+    ticker,
+    upstream,
+    gatewayHealth,
+    keyBreaker,
+    keyCheck,
+    keyHealth,
+    reload,
+    snapshot,
+    mirror,
+    tokenUses,
+    tail: new Tail(),
+    prober: new Prober({ clock, snapshot, agentFor, keyCheck, keyHealth, keyBreaker, prices, usage }),
+    isSandbox: () => sandboxSession?.serving() ?? false,
+  };
+}
+
+/** What a new configuration changes, beside the snapshot that every request takes. */
+function followChanges(services: Services, state: State, dashboard: Dashboard, log: DaemonLogger): void {
+  const { reload, keyBreaker, upstream, gatewayHealth, limiter, journal, mirror, isSandbox } = services;
+  const { sandboxSession, processLookup } = state;
+  reload.onChange((from, to) => {
+    log.level = to.config.log.level;
+    // Not after a key was read again and is the same: that happens after each 401.
+    if (from.config !== to.config) keyBreaker.clear();
+    const gateways = Object.values(to.config.gateways);
+    upstream.agents.keepOnly(gateways);
+    gatewayHealth.keepOnly(gateways);
+    const renamed = limiter.change(to.config);
+    if (renamed !== null && !journal.rename(renamed))
+      log.error(
+        renamed,
+        "a renamed tool's counters are lost at the next start: the usage log cannot be written",
+      );
+    if (isSandbox()) endSandbox(sandboxSession, mirror, log);
+    mirror.change(to);
+    background(dashboard.applyConfig(), log, "applying the configuration to the dashboard");
+    if (to.processTools.length > 0) background(processLookup.prepare(), log, "preparing the process lookup");
+  });
+}
+
+/** Serves requests on the data port, also those that came while the rest was still being opened. */
+function servePort(
+  services: Services,
+  { port, peers, processLookup }: State,
+  deps: Pick<ProxyDeps, "clock" | "log" | "isStopping"> & { readonly keyring: Keyring },
+): void {
+  const { keyHealth, keyCheck, reload, tail } = services;
+  const { log, keyring } = deps;
+  const rereadKey = async (tool: string) => {
+    if (await keyring.reread(tool)) await reload.takeKeys();
+  };
+  const checkKey = async (tool: string, gateway: Gateway, key: Secret) => {
+    if (keyHealth.wasAsked(tool, key)) return;
+    keyHealth.learn(tool, key, await keyCheck.check(gateway, key));
+  };
+  port.serve({
+    ...services,
+    ...deps,
+    processLookup,
+    peers,
+    hosts: hostsOf(port.port),
+    isFollowed: () => tail.isFollowed(),
+    notify: (record) => tail.notify(record),
+    rereadKey: (tool) => background(rereadKey(tool), log, `reading the key of ${tool} again`),
+    checkKey: (tool, gateway, key) =>
+      background(checkKey(tool, gateway, key), log, `asking about the key of ${tool}`),
+  });
 }
 
 function closePort(port: DataPort): Promise<void> {

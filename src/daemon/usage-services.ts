@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { uptime } from "node:os";
 import type { Config } from "../config/schema.ts";
-import type { AllowanceAnswer, AllowanceRequest, CutAnswer } from "../control/routes.ts";
+import type { Controls } from "../control/routes.ts";
 import { limitStatuses } from "../control/tool-status.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
@@ -10,8 +10,6 @@ import type { Ticker } from "../core/ticker.ts";
 import { Limiter } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import { Prices, readPriceTable } from "../metering/prices.ts";
-import type { MirrorDeps } from "../mirror/gateway-mirror.ts";
-import { Mirror } from "../mirror/mirror.ts";
 import { MirrorDatabase } from "../mirror/store/database.ts";
 import { TruncationCheck } from "../mirror/truncation-check.ts";
 import type { MirrorUsage } from "../mirror/usage.ts";
@@ -33,16 +31,13 @@ export interface UsageServices {
   readonly truncationCheck: TruncationCheck;
 }
 
-export interface UsageServicesDeps {
-  readonly paths: Paths;
-  readonly clock: Clock;
-  readonly ticker: Ticker;
-  readonly log: Logger;
-  readonly config: () => Config;
-}
-
-export function openUsageServices(deps: UsageServicesDeps): UsageServices {
-  const { paths, clock, ticker, log, config } = deps;
+export function openUsageServices(
+  paths: Paths,
+  clock: Clock,
+  ticker: Ticker,
+  log: Logger,
+  config: () => Config,
+): UsageServices {
   const { sync } = config().usage;
   if (existsSync(paths.oldUsage) && !existsSync(paths.usage))
     log.warn(
@@ -105,21 +100,6 @@ function mirrorUsageOf(usage: UsageLog): MirrorUsage {
   };
 }
 
-/** Our log beside the consoles' own: what a console knows better counts under the limits, too. */
-export function openMirror(
-  { mirrorUsage, truncationCheck, prices, limiter, mirrorDatabase }: UsageServices,
-  deps: Omit<MirrorDeps, "database" | "reader" | "usage" | "truncationCheck" | "prices" | "onCorrected">,
-): Mirror {
-  return new Mirror({
-    ...deps,
-    database: mirrorDatabase,
-    usage: mirrorUsage,
-    truncationCheck,
-    prices,
-    onCorrected: (correction) => limiter.correct(correction.tool, correction),
-  });
-}
-
 /** Where the journal does not close, its end is not stamped either: the next start then checks whether something is missing. */
 export async function closeUsageServices({
   usage,
@@ -133,16 +113,12 @@ export async function closeUsageServices({
 }
 
 /** What the owner may do to a tool's running window and its requests in flight. */
-export interface Allowances {
-  allow(name: string, asked: AllowanceRequest, peer: string): AllowanceAnswer | null;
-  expectRename(name: string, to: string, peer: string): Record<string, never> | null;
-  cut(name: string, peer: string): CutAnswer | null;
-}
-
 export function createAllowances(
-  { journal, limiter, inFlight }: UsageServices,
-  { clock, log, config }: UsageServicesDeps,
-): Allowances {
+  { journal, limiter, inFlight }: Pick<UsageServices, "journal" | "limiter" | "inFlight">,
+  clock: Clock,
+  log: Logger,
+  config: () => Config,
+): Pick<Controls, "allow" | "expectRename" | "cut"> {
   return {
     allow(name, { kind, amount, until }, peer) {
       const tool = config().tools[name];

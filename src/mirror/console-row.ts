@@ -40,27 +40,32 @@ export interface ConsoleRow {
   readonly ip: string | null;
 }
 
-/** The columns of a stored row, in the order in which they are written. */
-export const ROW_FIELDS = [
-  "identity",
-  "kind",
-  "created_at",
-  "began_at",
-  "key_ref",
-  "request_id",
-  "upstream_id",
-  "model",
-  "group",
-  "multiplier",
-  "service_tier",
-  "stream",
-  "endpoint",
-  "input_tokens",
-  "cache_read_tokens",
-  "cache_write_tokens",
-  "output_tokens",
-  "list_microdollars",
-  "billed_microdollars",
-  "duration_ms",
-  "ip",
-] as const satisfies readonly (keyof ConsoleRow)[];
+/** How a row is stored: the type of each column, in the order in which they are written. */
+const COLUMN_TYPES = {
+  identity: "TEXT NOT NULL",
+  kind: "TEXT NOT NULL",
+  created_at: "INTEGER NOT NULL",
+  began_at: "INTEGER",
+  key_ref: "TEXT",
+  request_id: "TEXT",
+  upstream_id: "TEXT",
+  model: "TEXT",
+  group: "TEXT",
+  multiplier: "REAL",
+  service_tier: "TEXT",
+  stream: "INTEGER",
+  endpoint: "TEXT",
+  input_tokens: "INTEGER",
+  cache_read_tokens: "INTEGER",
+  cache_write_tokens: "INTEGER",
+  output_tokens: "INTEGER",
+  list_microdollars: "INTEGER",
+  billed_microdollars: "INTEGER",
+  duration_ms: "INTEGER",
+  ip: "TEXT",
+} as const satisfies Record<keyof ConsoleRow, string>;
+
+export const ROW_FIELDS = Object.keys(COLUMN_TYPES) as (keyof ConsoleRow)[];
+
+/** For `CREATE TABLE`. */
+export const ROW_DEFINITIONS: string = ROW_FIELDS.map((name) => `"${name}" ${COLUMN_TYPES[name]}`).join(", ");

@@ -54,7 +54,7 @@ const DAY_MS = 86_400_000;
 /** The first sync goes back this far, or to the start of our own log. */
 const HISTORY_MS = 30 * DAY_MS;
 /** Rows in one transaction, which runs on the thread that serves requests. */
-const ROWS_PER_WRITE = 250;
+const ROWS_PER_WRITE = 100;
 /** A key is read early once its own requests reach this share of the rows that the console lists. Others may use it too. */
 const NEARLY_FULL = 0.6;
 /** Facts about keys are read again after this. */

@@ -1,3 +1,4 @@
+import { setImmediate as turn } from "node:timers/promises";
 import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
@@ -17,7 +18,7 @@ import type {
   ToolConsoleFacts,
   VerdictDay,
 } from "./report/shape.ts";
-import { acknowledge, gatewaysIn } from "./store/rows.ts";
+import { acknowledgeRows, gatewaysIn } from "./store/rows.ts";
 import { hasConsole } from "./sync/connect.ts";
 import { MirrorReader } from "./sync/mirror-thread.ts";
 
@@ -33,6 +34,8 @@ export interface ShownAlarm {
 
 /** Of each gateway. */
 const MAX_DIFFERENCES = 500;
+/** Rows that are acknowledged in one transaction, which runs on the thread that serves requests. */
+const ROWS_PER_STEP = 100;
 
 interface Entry {
   readonly mirror: GatewayMirror;
@@ -180,19 +183,34 @@ export class Mirror {
     return answer;
   }
 
-  /** Returns how many rows were acknowledged; null: there are other rows than the person saw. */
-  acknowledge({ gateway, key, certain, last_at, count: shown }: ShownAlarm, peer: string): number | null {
+  /** Returns how many rows were acknowledged; null: there are other rows than the person saw, or they cannot be read. */
+  async acknowledge(
+    { gateway, key, certain, last_at, count }: ShownAlarm,
+    peer: string,
+  ): Promise<number | null> {
     const { database, usage, clock, log } = this.#deps;
     // The person saw our time; rows have the console's.
     const skew = gateway === null ? 0 : (this.#mirrorOf(gateway)?.skew ?? 0);
     const until = last_at === null ? null : last_at + skew;
-    const alarm = { gateway, key, certain, until, count: shown };
-    const lines = database.ask((db) => acknowledge(db, alarm, clock.now()));
-    if (lines === null) return null;
-    for (const line of lines) usage.append(line);
-    const count = lines.length;
-    if (count > 0) log.warn({ gateway, fingerprint: key, count, peer }, "alarm acknowledged");
-    return count;
+    const open = await this.#reader.ask("openRows", { gateway, key, certain, until });
+    if (open === null) return null;
+    const total = open.reduce((sum, { identities }) => sum + identities.length, 0);
+    if (count !== null && count !== total) return null;
+    const now = clock.now();
+    let acknowledged = 0;
+    for (const rows of open) {
+      for (let at = 0; at < rows.identities.length; at += ROWS_PER_STEP) {
+        const identities = rows.identities.slice(at, at + ROWS_PER_STEP);
+        const lines = database.ask((db) => acknowledgeRows(db, { ...rows, identities }, now));
+        if (lines === null) return null;
+        for (const line of lines) usage.append(line);
+        acknowledged += lines.length;
+        await turn();
+      }
+    }
+    if (acknowledged > 0)
+      log.warn({ gateway, fingerprint: key, count: acknowledged, peer }, "alarm acknowledged");
+    return acknowledged;
   }
 
   #mirrors(): GatewayMirror[] {

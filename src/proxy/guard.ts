@@ -32,7 +32,7 @@ export function guard(
   const { rawHeaders } = head;
   return (
     checkHost(rawHeaders, hosts) ??
-    checkBrowser(rawHeaders, origins) ??
+    (isBrowserVisit(head) ? null : checkBrowser(rawHeaders, origins)) ??
     checkShape(head) ??
     checkHops(rawHeaders)
   );
@@ -56,6 +56,13 @@ export function checkHost(rawHeaders: readonly string[], hosts: readonly string[
   if (given.length !== 1 || !host) return refuse("bad-request", "the request must name exactly one host");
   if (hosts.includes(host.toLowerCase())) return null;
   return refuse("host-not-allowed", `this is keybearer's port, and it answers only as ${hosts.join(", ")}`);
+}
+
+/** Somebody typed the address into a browser. What they get is the same for everybody. A page cannot send such a request. */
+function isBrowserVisit({ method, target, rawHeaders }: RequestHead): boolean {
+  const sites = headerValues(rawHeaders, "sec-fetch-site");
+  const isTyped = sites.length === 0 || (sites.length === 1 && sites[0] === "none");
+  return method === "GET" && target === "/" && isTyped && !hasHeader(rawHeaders, "origin");
 }
 
 function checkBrowser(rawHeaders: readonly string[], origins: readonly string[]): Refusal | null {
@@ -132,7 +139,8 @@ function checkExpectation(rawHeaders: readonly string[]): Refusal | null {
 function checkCredentials(rawHeaders: readonly string[]): Refusal | null {
   for (const name of CREDENTIAL_HEADERS) {
     if (headerValues(rawHeaders, name).length > 1) {
-      return refuse("bad-request", `header ${name} is sent twice`);
+      // Claude Code hides every message in which it reads the name of such a header.
+      return refuse("bad-request", "a header with a token or key is sent twice");
     }
   }
   return null;

@@ -19,6 +19,9 @@ export interface GatewayCondition {
 
 const UNKNOWN: GatewayCondition = { state: "unknown", since: null, failures: 0, why: null };
 
+/** A second failure within this time means that the gateway is down. */
+const DOWN_MS = 30_000;
+
 /**
  * Whether each gateway can be reached. Any whole response shows that it can, even a 401, a 500, or a stream that ends with
  * an error event. A gateway is failing if there is no connection, no response in time, a cut response, or the error page of
@@ -27,6 +30,7 @@ const UNKNOWN: GatewayCondition = { state: "unknown", since: null, failures: 0, 
 export class GatewayHealth {
   readonly #clock: Clock;
   readonly #conditions = new Map<string, GatewayCondition>();
+  readonly #lastFailures = new Map<string, number>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -40,9 +44,18 @@ export class GatewayHealth {
       const since = before.state === "failing" ? before.since : this.#clock.now();
       const failures = before.failures + 1;
       this.#conditions.set(id, { state: "failing", since, failures, why: failure });
+      this.#lastFailures.set(id, this.#clock.elapsed());
     } else if (observed.firstByteElapsed !== null && before.state !== "reachable") {
       this.#conditions.set(id, { state: "reachable", since: this.#clock.now(), failures: 0, why: null });
     }
+  }
+
+  /** Whether the last request failed, and not long ago. */
+  failedLately(gateway: Gateway): boolean {
+    const id = identityOf(gateway);
+    const failedAt = this.#lastFailures.get(id);
+    if (failedAt === undefined || this.#conditions.get(id)?.state !== "failing") return false;
+    return this.#clock.elapsed() - failedAt < DOWN_MS;
   }
 
   of(gateway: Gateway): GatewayCondition {
@@ -52,7 +65,11 @@ export class GatewayHealth {
   /** Forgets gateways that are no longer configured, or have another address. */
   keepOnly(gateways: readonly Gateway[]): void {
     const kept = new Set(gateways.map(identityOf));
-    for (const id of this.#conditions.keys()) if (!kept.has(id)) this.#conditions.delete(id);
+    for (const id of this.#conditions.keys()) {
+      if (kept.has(id)) continue;
+      this.#conditions.delete(id);
+      this.#lastFailures.delete(id);
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
-import type { Refusal } from "../core/refusal.ts";
+import type { Refusal, RefusalCode } from "../core/refusal.ts";
 import { readBody } from "./body.ts";
 import { Call, type Stop } from "./call.ts";
 import { takeCapacity } from "./capacity.ts";
@@ -35,13 +35,28 @@ export async function serve(req: IncomingMessage, res: ServerResponse, deps: Pro
       outcome = { ...outcome, wasConnected: true };
       outcome = await forward(call, req, res, deps);
     }
-    const refusal = outcome?.refusal ?? null;
+    const refusal = withoutRetry(outcome?.refusal ?? null, call, deps);
     if (outcome !== null && refusal !== null)
       outcome = { ...outcome, status: writeRefusal(req, res, refusal, call.protocol, call.id) };
   } finally {
     if (outcome !== null) settle(call, outcome, deps);
   }
 }
+
+/**
+ * After the first failure a client may try again. If the gateway fails again soon, it is down: the client shows that at once
+ * instead of retrying for minutes. Every request is tried, so the first one after the outage passes.
+ */
+function withoutRetry(
+  refusal: Refusal | null,
+  { gateway }: Call,
+  { gatewayHealth }: ProxyDeps,
+): Refusal | null {
+  const isGateways = refusal !== null && gateway !== null && GATEWAY_FAILURES.includes(refusal.code);
+  return isGateways && gatewayHealth.failedLately(gateway) ? { ...refusal, isFinal: true } : refusal;
+}
+
+const GATEWAY_FAILURES: readonly RefusalCode[] = ["gateway-unreachable", "gateway-timeout", "gateway-broken"];
 
 export function checkRequest(call: Call, req: IncomingMessage, deps: ProxyDeps): Refusal | null {
   const { method = "", url: target = "", rawHeaders } = req;
@@ -56,17 +71,43 @@ function findRoute(call: Call, req: IncomingMessage, res: ServerResponse): Refus
       call.setPath(found.path, found.token);
       return null;
     case "health":
-      return answer(call, res, 200, "ok\n");
+      return answer(call, res, 200, TEXT, "ok\n");
     case "probe":
-      return answer(call, res, 404, "not found\n");
+      return answer(call, res, 404, TEXT, "not found\n");
+    case "page":
+      return answer(call, res, 200, PAGE_HEADERS, PAGE);
     case "refused":
       return found.refusal;
   }
 }
 
-function answer(call: Call, res: ServerResponse, status: number, text: string): "answered" {
-  res.writeHead(status, { "content-type": "text/plain", "x-keybearer-request-id": call.id });
-  res.end(text);
+const TEXT = { "content-type": "text/plain" };
+
+const PAGE_HEADERS = {
+  "content-type": "text/html; charset=utf-8",
+  "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+  "x-content-type-options": "nosniff",
+  "referrer-policy": "no-referrer",
+};
+const PAGE = `<!doctype html>
+<html lang="en">
+<title>keybearer</title>
+<h1>keybearer</h1>
+<p>This address is for programs: a tool sends its requests here, and keybearer passes them on to your model gateway.</p>
+<p>To see your usage in the browser, type in a terminal: <code>keybearer open</code></p>
+<p>To see the settings for a tool, type: <code>keybearer use</code></p>
+</html>
+`;
+
+function answer(
+  call: Call,
+  res: ServerResponse,
+  status: number,
+  headers: Readonly<Record<string, string>>,
+  body: string,
+): "answered" {
+  res.writeHead(status, { ...headers, "x-keybearer-request-id": call.id });
+  res.end(body);
   return "answered";
 }
 

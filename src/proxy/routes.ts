@@ -9,11 +9,14 @@ type Route =
   | { readonly kind: "health" }
   /** Claude Code asks for these when it starts, and expects a 404. */
   | { readonly kind: "probe" }
+  /** A person opened the address in a browser. */
+  | { readonly kind: "page" }
   | { readonly kind: "refused"; readonly refusal: Refusal };
 
 export function route(method: string, target: string, host: string): Route {
   const path = withoutQuery(target);
   if (path === "/healthz") return { kind: "health" };
+  if (method === "GET" && target === "/") return { kind: "page" };
   if (path === "/" || path === "/api/hello") return { kind: "probe" };
   if (!target.startsWith("/t/")) return routeBelow(host, method, target, null);
   const token = /^[^/?]*/.exec(target.slice("/t/".length))?.[0] ?? "";

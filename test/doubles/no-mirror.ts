@@ -11,5 +11,5 @@ export const NO_MIRROR = {
   compared: () => [],
   days: async () => [],
   login: async () => null,
-  acknowledge: () => 0,
+  acknowledge: async () => 0,
 } satisfies Partial<Mirror>;

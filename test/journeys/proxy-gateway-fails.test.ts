@@ -173,6 +173,32 @@ t.test("a gateway that nobody runs is gateway-unreachable", async (t) => {
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
+t.test(
+  "a gateway that fails again within half a minute is shown as down, until a request passes",
+  async (t) => {
+    const gateway = await startRawGateway(t, (call) =>
+      call.target.endsWith("/broken") ? void call.socket.end() : call.ok(),
+    );
+    const one = await startWithOneTool(t, gateway.origin);
+    const ask = async (path: string) => {
+      const answer = await fetch(one.url + path, { headers: { authorization: `Bearer ${one.token}` } });
+      await answer.text();
+      return {
+        status: answer.status,
+        retry: answer.headers.get("x-should-retry"),
+        refusal: answer.headers.get("x-keybearer-refusal"),
+      };
+    };
+    const mayRetry = { status: 502, retry: null, refusal: "gateway-broken" };
+    const isDown = { status: 400, retry: "false", refusal: "gateway-broken" };
+    t.match(await ask("/v1/broken"), mayRetry, "the first failure may be a short one");
+    t.match(await ask("/v1/broken"), isDown);
+    t.match(await ask("/v1/broken"), isDown);
+    t.match(await ask("/v1/models"), { status: 200 }, "every request is tried");
+    t.match(await ask("/v1/broken"), mayRetry, "the success ended it");
+  },
+);
+
 t.test("a name that DNS does not know is gateway-unreachable", async (t) => {
   const one = await startWithOneTool(t, "https://nowhere.invalid", {
     gateway: ["timeouts: { connect: 5s }"],

@@ -12,11 +12,11 @@ import { MirrorDatabase } from "../../src/mirror/store/database.ts";
 import { writeFact } from "../../src/mirror/store/facts.ts";
 import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
 import type { CompareOptions } from "../../src/mirror/store/load-day.ts";
-import { writePage } from "../../src/mirror/store/rows.ts";
+import { acknowledgeRows, readOpenRows, type SeenAlarms, writePage } from "../../src/mirror/store/rows.ts";
 import { applyStep, applySummary, nextDue, stepsOf } from "../../src/mirror/store/verdicts.ts";
 import { UsageIndex } from "../../src/usage/index/usage-index.ts";
 import { dayOf, journalFiles } from "../../src/usage/journal/files.ts";
-import type { AmendLine } from "../../src/usage/journal/lines.ts";
+import type { AckLine, AmendLine } from "../../src/usage/journal/lines.ts";
 import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../src/usage/record.ts";
 import { consoleRow } from "../doubles/console-row.ts";
 import { makeIndex } from "../doubles/journal.ts";
@@ -98,6 +98,11 @@ export function row(number: number, given: Partial<ConsoleRow> = {}): ConsoleRow
 
 export function page(db: Database.Database, rows: readonly ConsoleRow[], cursor = "m") {
   return writePage(db, "main", { rows, cursor, gap: null });
+}
+
+/** Acknowledges alarms as `mirror ack` does. */
+export function acknowledge(db: Database.Database, seen: SeenAlarms, now: number): AckLine[] {
+  return readOpenRows(db, seen).flatMap((rows) => acknowledgeRows(db, rows, now));
 }
 
 export interface Compared {

@@ -5,10 +5,20 @@ import { diffOrder, findCompared, readDiff } from "../../src/mirror/report/compa
 import { readDays, readReport } from "../../src/mirror/report/report.ts";
 import { coverFrom } from "../../src/mirror/store/facts.ts";
 import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
-import { acknowledge } from "../../src/mirror/store/rows.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { record } from "../doubles/records.ts";
-import { AT, all, compareAll, HOUR, MINUTE, mirrorFile, page, row, unmetered } from "./mirror-file.ts";
+import {
+  AT,
+  acknowledge,
+  all,
+  compareAll,
+  HOUR,
+  MINUTE,
+  mirrorFile,
+  page,
+  row,
+  unmetered,
+} from "./mirror-file.ts";
 
 const SKEW = 5000;
 const LATER = AT + 5 * MINUTE;
@@ -50,7 +60,7 @@ t.test("an alarm says who, how much, where from and when, by our clock", async (
   });
   t.same(readAlarms(db, "main", 0, new Set(["…a1b2"])), []);
   t.same(readAlarms(db, "other", SKEW, NO_KEYS), []);
-  acknowledge(db, { gateway: "main", key: null, certain: null, until: null, count: null }, AT);
+  acknowledge(db, { gateway: "main", key: null, certain: null, until: null }, AT);
   t.same(readAlarms(db, "main", SKEW, NO_KEYS), [], "nor does what was acknowledged");
 });
 
@@ -82,10 +92,9 @@ t.test("suspected rows are an alarm of their own, after the certain ones", async
   t.match(alarms(), [{ certain: true, count: 2 }, suspected], "a refund is not a use of the key");
   t.same(readAlarms(db, "main", 0, new Set(["…a1b2"])), [], "not of a quiet key");
   const shown = { gateway: "main", key: "…a1b2", until: LATER + 3 * MINUTE + SKEW };
-  t.equal(acknowledge(db, { ...shown, certain: false, count: 3 }, AT), null, "others than were shown");
-  t.equal(acknowledge(db, { ...shown, certain: true, count: 2 }, AT)?.length, 2);
+  t.equal(acknowledge(db, { ...shown, certain: true }, AT).length, 2);
   t.match(alarms(), [suspected], "each is acknowledged by itself");
-  t.equal(acknowledge(db, { ...shown, certain: false, count: 2 }, AT)?.length, 2);
+  t.equal(acknowledge(db, { ...shown, certain: false }, AT).length, 2);
   t.same(alarms(), []);
 });
 

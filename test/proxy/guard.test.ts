@@ -15,7 +15,8 @@ function head(over: Partial<RequestHead> & { headers?: string[] } = {}): Request
     ...rest,
   };
 }
-const code = (over: Parameters<typeof head>[0]) => guard(head(over), HOSTS, ORIGINS)?.code ?? null;
+const refusalOf = (over: Parameters<typeof head>[0]) => guard(head(over), HOSTS, ORIGINS);
+const code = (over: Parameters<typeof head>[0]) => refusalOf(over)?.code ?? null;
 const hosted = (...hosts: string[]) => code({ rawHeaders: hosts.flatMap((host) => ["Host", host]) });
 
 t.test("exactly the three names of this port are allowed as host", async (t) => {
@@ -131,11 +132,26 @@ t.test(
   async (t) => {
     for (const name of ["authorization", "x-api-key", "api-key", "x-goog-api-key"]) {
       t.equal(code({ headers: [name, "a"] }), null);
-      t.equal(code({ headers: [name, "a", name.toUpperCase(), "a"] }), "bad-request", name);
+      const refusal = refusalOf({ headers: [name, "a", name.toUpperCase(), "a"] });
+      t.equal(refusal?.code, "bad-request", name);
+      t.notMatch(refusal?.message, /api-key/i, "Claude Code would hide it");
     }
     t.equal(code({ headers: ["accept", "a", "accept", "b"] }), null, "other headers may be sent twice");
   },
 );
+
+t.test("an address that was typed into a browser may show the front page, and nothing else", async (t) => {
+  const typed = ["Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"];
+  t.equal(code({ target: "/", headers: typed }), null);
+  t.equal(code({ target: "/", headers: [] }), null, "an old browser");
+  t.equal(code({ target: "/v1/models", headers: typed }), "browser-request");
+  t.equal(code({ target: "/?x", headers: typed }), "browser-request");
+  t.equal(code({ target: "/", method: "POST", headers: typed }), "browser-request");
+  for (const site of ["cross-site", "same-site", "same-origin", ""])
+    t.equal(code({ target: "/", headers: ["Sec-Fetch-Site", site] }), "browser-request", site);
+  t.equal(code({ target: "/", headers: [...typed, "Sec-Fetch-Site", "none"] }), "browser-request", "twice");
+  t.equal(code({ target: "/", headers: [...typed, "Origin", "null"] }), "browser-request");
+});
 
 t.test("web pages are told apart from programs", async (t) => {
   for (const headers of [

@@ -65,6 +65,29 @@ t.test(
   },
 );
 
+const ERROR_INFO = {
+  "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+  reason: "token-missing",
+  domain: "keybearer",
+};
+
+t.test("a Gemini client reads in RetryInfo how long it should wait", async (t) => {
+  const { body } = refusalAnswer(refuse("rate-limited", "words", 11.2), "gemini", "id");
+  t.strictSame(JSON.parse(body).error.details, [
+    { ...ERROR_INFO, reason: "rate-limited" },
+    { "@type": "type.googleapis.com/google.rpc.RetryInfo", retryDelay: "12s" },
+  ]);
+});
+
+t.test("a final refusal is a 400 that asks the client not to try again", async (t) => {
+  for (const protocol of ["openai", "messages", "gemini"] as const) {
+    const refusal = { ...refuse("gateway-unreachable", "words"), isFinal: true };
+    const { status, headers } = refusalAnswer(refusal, protocol, "id");
+    t.equal(status, 400);
+    t.match(headers, { "x-should-retry": "false", "x-keybearer-refusal": "gateway-unreachable" });
+  }
+});
+
 t.test("the body is in the caller's protocol and says who is talking", async (t) => {
   const refusal = refuse("token-missing", "make one ✓");
   const message = "keybearer: make one ✓";
@@ -79,7 +102,7 @@ t.test("the body is in the caller's protocol and says who is talking", async (t)
   });
   t.strictSame(body("messages"), { type: "error", error: { type: "authentication_error", message } });
   t.strictSame(body("gemini"), {
-    error: { code: 401, message, status: "UNAUTHENTICATED", details: [{ reason: "token-missing" }] },
+    error: { code: 401, message, status: "UNAUTHENTICATED", details: [ERROR_INFO] },
   });
 });
 

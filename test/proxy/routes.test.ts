@@ -31,6 +31,8 @@ t.test("health and probes are known, with and without a query", async (t) => {
   t.strictSame(route("GET", "/healthz?x", HOST), { kind: "health" });
   t.strictSame(route("HEAD", "/", HOST), { kind: "probe" });
   t.strictSame(route("HEAD", "/api/hello", HOST), { kind: "probe" });
+  t.strictSame(route("GET", "/", HOST), { kind: "page" });
+  t.strictSame(route("POST", "/", HOST), { kind: "probe" });
 });
 
 const wrong: [string, string][] = [

@@ -38,19 +38,23 @@ async function scene(
 
 type At = Awaited<ReturnType<typeof scene>>;
 
-/** A refusal in the gateway's stead: nothing was answered yet, so keybearer says what happened. */
+/**
+ * A refusal in the gateway's stead: nothing was answered yet, so keybearer says what happened. After the first failure the
+ * client may try again. The next ones are final.
+ */
 async function toldInWords(
   t: Test,
   it: Omit<At, "gateway">,
   path: string,
   [status, code]: readonly [number, string],
   words: string | RegExp,
+  isFinal = false,
 ): Promise<void> {
   const heard = await say(t, it.port, post(`POST ${path}`, it.auth));
   t.strictSame([heard.status, heard.headers["x-keybearer-refusal"]], [status, code], path);
   t.match(JSON.parse(heard.body), { error: { code, type: "keybearer_refusal" } });
   t.match(heard.body, words);
-  t.equal(heard.headers["x-should-retry"], undefined, "it may be tried again");
+  t.equal(heard.headers["x-should-retry"], isFinal ? "false" : undefined, "whether it may be tried again");
   t.notOk(heard.body.includes(it.key));
   const expected = [{ end: "gateway-failed", status, refusal: code }];
   await settledAs(t, it.under, path, expected);
@@ -182,8 +186,9 @@ const broken: Record<string, string> = {
 
 t.test("UP-06 an answer that is not HTTP is told in words; one that stops being it is cut", async (t) => {
   const it = await scene(t, (call) => call.send(Buffer.from(broken[call.target.slice(4)] ?? "", "latin1")));
-  for (const name of Object.keys(broken)) {
-    await toldInWords(t, it, `/v1/${name}`, [502, "gateway-broken"], "gateway main");
+  for (const [at, name] of Object.keys(broken).entries()) {
+    const status = at === 0 ? 502 : 400;
+    await toldInWords(t, it, `/v1/${name}`, [status, "gateway-broken"], "gateway main", at > 0);
   }
   t.equal(it.gateway.calls.length, Object.keys(broken).length, "nothing was tried twice");
   await stillHealthy(t, it.under, it.secrets);
@@ -207,8 +212,9 @@ t.test("UP-07 heads of any monstrosity are told in words; many plain headers pas
     const extra = heads[call.target.slice(4)] ?? many;
     call.send(Buffer.from(`HTTP/1.1 200 OK\r\n${extra}Content-Length: 2\r\n\r\n{}`, "latin1"));
   });
-  for (const name of Object.keys(heads)) {
-    await toldInWords(t, it, `/v1/${name}`, [502, "gateway-broken"], "gateway main");
+  for (const [at, name] of Object.keys(heads).entries()) {
+    const status = at === 0 ? 502 : 400;
+    await toldInWords(t, it, `/v1/${name}`, [status, "gateway-broken"], "gateway main", at > 0);
   }
   const heard = await say(t, it.port, head("GET /v1/many", it.auth));
   t.equal(heard.status, 200);

@@ -192,8 +192,9 @@ class Client {
     const expected = PLAYS[play];
     const say = (what: string) => faults.push(`${nonce} (${play}, ${plan.method}) ${what}`);
     if (reader.extraBytes > 0) say(`got ${reader.extraBytes} bytes behind the end of its answer`);
-    if (reader.status === 502) {
-      const refusal = reader.header("x-keybearer-refusal");
+    const refusal = reader.header("x-keybearer-refusal");
+    // 400: it failed before within half a minute.
+    if (reader.status === 502 || (reader.status === 400 && refusal !== null)) {
       if (refusal !== "gateway-broken") say(`was refused as ${refusal}`);
       if (gateway.wasAnswered(nonce)) say("was answered by the gateway, and refused here");
       ends.set(nonce, "gateway-failed");

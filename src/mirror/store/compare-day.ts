@@ -8,13 +8,7 @@ import { DAY_MS } from "./changed-days.ts";
 import { keptFrom, readConsoleGaps, readUnreadKeys, type UnreadKey } from "./coverage-gaps.ts";
 import { readFact, readTime } from "./facts.ts";
 import { heldTimes, type KeyLinks, keyLinks } from "./keys.ts";
-import {
-  type CompareOptions,
-  LoadedDay,
-  type LoadedRecord,
-  type LoadedRow,
-  type StoredRecordVerdict,
-} from "./load-day.ts";
+import { type CompareOptions, LoadedDay, type LoadedRecord, type LoadedRow } from "./load-day.ts";
 import { ROW_VERDICT_FIELDS, type StoredRowVerdict } from "./rows.ts";
 import { type DayChanges, type Learned, type NewVerdict, type OwnIds, theirsText } from "./verdicts.ts";
 
@@ -110,11 +104,11 @@ function findChangedRecords(
     if (running) continue;
     const judged = verdictById.get(id) ?? null;
     if (!isInside(one.at)) {
-      if (one.judged?.how === "id" && judged?.how !== "id") elsewhere.push(one.at);
+      if (one.how === "id" && judged?.how !== "id") elsewhere.push(one.at);
       continue;
     }
     const next = judged === null ? null : whereCovered(judged, one, coverage);
-    if (isSameRecordVerdict(one.judged, next)) continue;
+    if (isSameRecordVerdict(one, next)) continue;
     changed.push({ id, judged: next });
   }
   return { changed, elsewhere };
@@ -134,8 +128,8 @@ function isSameRowVerdict(before: StoredRowVerdict, next: JudgedRow): boolean {
   return ROW_VERDICT_FIELDS.every((name) => before[name] === next[name]);
 }
 
-function isSameRecordVerdict(before: StoredRecordVerdict | null, next: JudgedRecord | null): boolean {
-  if (before === null || next === null) return before === next;
+function isSameRecordVerdict(before: LoadedRecord, next: JudgedRecord | null): boolean {
+  if (next === null) return before.verdict === null;
   return (
     before.verdict === next.verdict &&
     before.how === next.how &&
@@ -216,7 +210,7 @@ function learnFrom(matches: readonly Match[], known: OwnIds, links: KeyLinks): L
     const ref = row.key_ref;
     if (key !== null && ref !== null && !links.decided.has(ref) && links.keys.get(ref) !== key)
       keys.set(ref, (keys.get(ref) ?? new Set()).add(key));
-    for (const [name, id] of Object.entries(record.gatewayIds)) {
+    for (const [name, id] of Object.entries(record.record.gateway_ids)) {
       const kind = idKind(name, record.request);
       if (id !== row.request_id || started_at >= (ownIds[kind] ?? Infinity)) continue;
       ownIds[kind] = started_at;
@@ -226,8 +220,8 @@ function learnFrom(matches: readonly Match[], known: OwnIds, links: KeyLinks): L
   return ownFrom === null && keys.size === 0 ? null : { ownIds, ownFrom, keys };
 }
 
-function hasOwnId({ request, gatewayIds }: LoadedRecord, ownIds: OwnIds): boolean {
-  return Object.keys(gatewayIds).some(
+function hasOwnId({ request, record }: LoadedRecord, ownIds: OwnIds): boolean {
+  return Object.keys(record.gateway_ids).some(
     (name) => request.started_at >= (ownIds[idKind(name, request)] ?? Infinity),
   );
 }

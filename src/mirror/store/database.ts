@@ -17,6 +17,7 @@ import {
   transact,
 } from "../../usage/index/database.ts";
 import { statOf } from "../../usage/journal/files.ts";
+import { ROW_DEFINITIONS } from "../console-row.ts";
 import { queryValue } from "./query.ts";
 
 /** The version of the tables below. A file of another version is renamed, and a new one begins. */
@@ -35,27 +36,7 @@ const APPLICATION_ID = 0x6b626d72;
 const SCHEMA = `
   CREATE TABLE mirror.console_rows (
     gateway TEXT NOT NULL,
-    identity TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    created_at INTEGER NOT NULL,
-    began_at INTEGER,
-    key_ref TEXT,
-    request_id TEXT,
-    upstream_id TEXT,
-    model TEXT,
-    "group" TEXT,
-    multiplier REAL,
-    service_tier TEXT,
-    stream INTEGER,
-    endpoint TEXT,
-    input_tokens INTEGER,
-    cache_read_tokens INTEGER,
-    cache_write_tokens INTEGER,
-    output_tokens INTEGER,
-    list_microdollars INTEGER,
-    billed_microdollars INTEGER,
-    duration_ms INTEGER,
-    ip TEXT,
+    ${ROW_DEFINITIONS},
     verdict TEXT,
     how TEXT,
     certain INTEGER NOT NULL DEFAULT 0,

@@ -2,13 +2,13 @@ import type Database from "libsql";
 import { meteringOf } from "../../metering/protocols.ts";
 import { mayHaveArrived, type UsageRecord } from "../../usage/record.ts";
 import { FARTHEST_MS, type OurRequest, type OurTokens, type TheirRow } from "../reconcile/context.ts";
-import type { How, RecordVerdict } from "../verdict.ts";
 import { DAY_MS } from "./changed-days.ts";
 import type { LogGap } from "./coverage-gaps.ts";
 import { readTime } from "./facts.ts";
 import { keyLinks } from "./keys.ts";
-import { IN_LIST, namedColumns, queryColumn, queryRows, type Value } from "./query.ts";
-import { booleanOf, STORED, type StoredRowVerdict, storedRowOf } from "./rows.ts";
+import { IN_LIST, queryColumn, queryRows, type Value } from "./query.ts";
+import { STORED, type StoredRowVerdict, storedRowOf } from "./rows.ts";
+import { readRecords, type StoredRecord } from "./verdicts.ts";
 
 export interface CompareOptions {
   readonly gateway: string;
@@ -29,22 +29,11 @@ export interface LoadedRow {
   readonly judged: StoredRowVerdict;
 }
 
-/** One of our records as reconcile needs it, with the verdict that is stored; null: none. */
-export interface LoadedRecord {
+/** One of our records as reconcile needs it, with the verdict that is stored. */
+export interface LoadedRecord extends StoredRecord {
   readonly request: OurRequest;
   /** When its row would be written: at its end. The record is judged with the day of this time. */
   readonly at: number;
-  readonly gatewayIds: Readonly<Record<string, string>>;
-  readonly judged: StoredRecordVerdict | null;
-}
-
-export interface StoredRecordVerdict {
-  readonly verdict: RecordVerdict;
-  readonly how: How | null;
-  readonly row: string | null;
-  readonly reason: string;
-  /** JSON, see theirsText. */
-  readonly theirs: string | null;
 }
 
 /** A row's id is searched in this many of the latest records that the console never listed. */
@@ -150,14 +139,14 @@ export class LoadedDay {
     const ids: string[] = [];
     for (const { judged } of this.rows.values())
       if (judged.record !== null && !this.records.has(judged.record)) ids.push(judged.record);
-    if (ids.length > 0) this.#addRecords(`r.id IN ${IN_LIST}`, JSON.stringify(ids));
+    this.#addRecordsWithIds(ids);
   }
 
   /** The rows that the loaded records were matched with. */
   #addMatchedRows(): void {
     const identities: string[] = [];
-    for (const { judged } of this.records.values())
-      if (judged !== null && judged.row !== null && !this.rows.has(judged.row)) identities.push(judged.row);
+    for (const { row } of this.records.values())
+      if (row !== null && !this.rows.has(row)) identities.push(row);
     if (identities.length === 0) return;
     this.#addRows(
       `gateway = ? AND identity IN ${IN_LIST}`,
@@ -176,7 +165,7 @@ export class LoadedDay {
       this.#options.gateway,
       JSON.stringify(ids),
     );
-    if (found.length > 0) this.#addRecords(`r.id IN ${IN_LIST}`, JSON.stringify(found));
+    this.#addRecordsWithIds(found.map(String));
   }
 
   /**
@@ -198,15 +187,22 @@ export class LoadedDay {
   }
 
   #addRecords(where: string, ...values: Value[]): void {
-    const sql = `SELECT ${RECORD_COLUMNS} FROM usage.records r
-      LEFT JOIN mirror.verdicts v ON v.record = r.id WHERE ${where}`;
-    for (const columns of queryRows(this.#db, sql, ...values)) {
-      const one = loadedRecord(columns, this.#options.idNames);
-      const { request } = one;
+    const ids = queryColumn(
+      this.#db,
+      `SELECT r.id FROM usage.records r LEFT JOIN mirror.verdicts v ON v.record = r.id WHERE ${where}`,
+      ...values,
+    );
+    this.#addRecordsWithIds(ids.map(String));
+  }
+
+  #addRecordsWithIds(ids: readonly string[]): void {
+    for (const [id, stored] of readRecords(this.#db, ids)) {
+      const { started_at, ended_at } = stored.record;
+      const request = requestOf(stored.own, this.#options.idNames);
       // It may have gone to another gateway that had this name, so only an id can match it with a row.
-      const isEarlier = request.started_at < this.#begunAt;
-      const known = isEarlier ? { ...one, request: { ...request, billable: false, expected: false } } : one;
-      this.records.set(request.id, known);
+      const isEarlier = started_at < this.#begunAt;
+      const known = isEarlier ? { ...request, billable: false, expected: false } : request;
+      this.records.set(id, { ...stored, request: known, at: ended_at ?? started_at });
     }
   }
 
@@ -222,55 +218,7 @@ export class LoadedDay {
   }
 }
 
-const RECORD_FIELDS = [
-  "id",
-  "started_at",
-  "waited_ms",
-  "admitted_at",
-  "ended_at",
-  "end",
-  "key",
-  "model",
-  "model_answered",
-  "stream",
-  "status",
-  "refusal",
-  "method",
-  "endpoint",
-  "bytes_in",
-  "first_byte_at",
-  "input_tokens",
-  "cache_read_tokens",
-  "cache_write_tokens",
-  "output_tokens",
-  "tokens_from",
-  "gateway_ids",
-] as const;
-const RECORD_VERDICT_FIELDS = ["verdict", "how", "row", "reason", "theirs", "ours"] as const;
-const RECORD_COLUMNS = [
-  ...RECORD_FIELDS.map((name) => `r."${name}"`),
-  ...RECORD_VERDICT_FIELDS.map((name) => `v."${name}"`),
-].join(", ");
-
-type RecordPart = Pick<UsageRecord, (typeof RECORD_FIELDS)[number]>;
-
-function loadedRecord(columns: readonly unknown[], idNames: readonly string[]): LoadedRecord {
-  const fields = namedColumns(RECORD_FIELDS, columns);
-  fields.stream = booleanOf(fields.stream);
-  fields.gateway_ids = JSON.parse(String(fields.gateway_ids));
-  const record = fields as unknown as RecordPart;
-  const { ours, ...judged } = namedColumns(RECORD_VERDICT_FIELDS, columns.slice(RECORD_FIELDS.length));
-  // Its own numbers, in case it took the console's.
-  const own: RecordPart = typeof ours === "string" ? { ...record, ...JSON.parse(ours) } : record;
-  return {
-    request: requestOf(own, idNames),
-    at: record.ended_at ?? record.started_at,
-    gatewayIds: record.gateway_ids,
-    judged: judged.verdict === null ? null : (judged as unknown as StoredRecordVerdict),
-  };
-}
-
-function requestOf(record: RecordPart, idNames: readonly string[]): OurRequest {
+function requestOf(record: UsageRecord, idNames: readonly string[]): OurRequest {
   const { status, end, refusal } = record;
   const billable = mayHaveArrived(record);
   return {
@@ -298,17 +246,16 @@ function requestOf(record: RecordPart, idNames: readonly string[]): OurRequest {
   };
 }
 
-function isExpected({ method, endpoint, status, end, refusal, tokens_from }: RecordPart): boolean {
+function isExpected({ method, endpoint, status, end, refusal, tokens_from }: UsageRecord): boolean {
   if (end !== "complete" || refusal !== null || status === null || status < 200 || status >= 400)
     return false;
   // Other endpoints are known to be billed only if the answer reports tokens.
   return meteringOf(method, endpoint) !== "other" || tokens_from === "reported";
 }
 
-function tokensOf(record: RecordPart): OurTokens | null {
+function tokensOf(record: UsageRecord): OurTokens | null {
   const { input_tokens, output_tokens } = record;
-  // These are the console's numbers. Our own were lost with mirror.db.
-  if (record.tokens_from === "console" || input_tokens === null || output_tokens === null) return null;
+  if (input_tokens === null || output_tokens === null) return null;
   return {
     input: input_tokens,
     cache_read: record.cache_read_tokens ?? 0,

@@ -35,7 +35,7 @@ export function storedRowOf(values: readonly unknown[]): StoredRow {
   return { row, judged } as unknown as StoredRow;
 }
 
-export function booleanOf(value: unknown): boolean | null {
+function booleanOf(value: unknown): boolean | null {
   return value === null ? null : value === 1;
 }
 
@@ -162,34 +162,48 @@ export function gatewaysIn(db: Database.Database): string[] {
   }
 }
 
-/** The rows of an alarm that a person saw. null: any. */
-interface AlarmRows {
+/** Which open alarms a person saw. null: any. */
+export interface SeenAlarms {
   readonly gateway: string | null;
   readonly key: string | null;
   readonly certain: boolean | null;
   /** Time of the newest row, by the console's clock. */
   readonly until: number | null;
-  readonly count: number | null;
 }
 
-/** Returns a line for each acknowledged row. null: there are other rows than were shown, and nothing is changed. */
-export function acknowledge(db: Database.Database, shown: AlarmRows, now: number): AckLine[] | null {
-  const { key, until, count } = shown;
-  const gateways = shown.gateway === null ? gatewaysIn(db) : [shown.gateway];
-  const certain = shown.certain === null ? null : Number(shown.certain);
-  const these = `gateway = ? AND verdict = 'foreign' AND acknowledged_at IS NULL
-    AND certain = coalesce(?, certain) AND key = coalesce(?, key) AND created_at <= coalesce(?, created_at)`;
-  return transact(db, () => {
-    const lines: AckLine[] = [];
-    for (const gateway of gateways) {
-      const rows = `SELECT identity, certain FROM mirror.console_rows WHERE ${these}`;
-      for (const [row, isCertain] of queryRows(db, rows, gateway, certain, key, until))
-        lines.push({ kind: "ack", gateway, row: String(row), certain: isCertain === 1, at: now });
+/** Foreign rows of one gateway that are not acknowledged, all certain or all suspected. */
+export interface OpenRows {
+  readonly gateway: string;
+  readonly certain: boolean;
+  readonly identities: readonly string[];
+}
+
+export function readOpenRows(db: Database.Database, seen: SeenAlarms): OpenRows[] {
+  const { key, until } = seen;
+  const gateways = seen.gateway === null ? gatewaysIn(db) : [seen.gateway];
+  const sql = `SELECT identity FROM mirror.console_rows
+    WHERE gateway = ? AND certain = ? AND verdict = 'foreign' AND acknowledged_at IS NULL
+      AND key = coalesce(?, key) AND created_at <= coalesce(?, created_at)`;
+  const found: OpenRows[] = [];
+  for (const gateway of gateways) {
+    for (const certain of seen.certain === null ? [true, false] : [seen.certain]) {
+      const identities = queryColumn(db, sql, gateway, Number(certain), key, until).map(String);
+      found.push({ gateway, certain, identities });
     }
-    if (count !== null && lines.length !== count) return null;
-    const update = `UPDATE mirror.console_rows SET acknowledged_at = ? WHERE ${these}`;
-    for (const gateway of gateways) execute(db, update, now, gateway, certain, key, until);
-    return lines;
+  }
+  return found;
+}
+
+/** Returns a line for each row that was still open. */
+export function acknowledgeRows(db: Database.Database, rows: OpenRows, now: number): AckLine[] {
+  const { gateway, certain, identities } = rows;
+  return transact(db, () => {
+    const update = db.prepare(
+      `UPDATE mirror.console_rows SET acknowledged_at = ?
+       WHERE gateway = ? AND identity = ? AND certain = ? AND verdict = 'foreign' AND acknowledged_at IS NULL`,
+    );
+    const wasOpen = (row: string) => update.run(now, gateway, row, Number(certain)).changes > 0;
+    return identities.filter(wasOpen).map((row) => ({ kind: "ack", gateway, row, certain, at: now }));
   });
 }
 

@@ -3,7 +3,7 @@ import { transact } from "../../usage/index/database.ts";
 import type { AmendLine } from "../../usage/journal/lines.ts";
 import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../usage/record.ts";
 import { FOREIGN_AFTER_MS, type StartFit } from "../reconcile/context.ts";
-import type { JudgedRecord, JudgedRow, RecordVerdict, Theirs } from "../verdict.ts";
+import type { How, JudgedRecord, JudgedRow, RecordVerdict, Theirs } from "../verdict.ts";
 import { amendmentOf, type PriceOf, pick, TAKEN, withoutTheirs, withTheirs } from "./amendments.ts";
 import { touchFrom, touchRows } from "./changed-days.ts";
 import { writeFact } from "./facts.ts";
@@ -132,12 +132,13 @@ function writeRowVerdicts(db: Database.Database, gateway: string, rows: readonly
   }
 }
 
-/** A record with its verdict. The last four are null where it has none. */
+/** A record with its verdict. The fields of the verdict are null where it has none. */
 export interface StoredRecord {
   readonly record: UsageRecord;
   /** The record without anything that it took from the console. */
   readonly own: UsageRecord;
   readonly verdict: RecordVerdict | null;
+  readonly how: How | null;
   readonly reason: string | null;
   /** The identity of the console row it was matched with. */
   readonly row: string | null;
@@ -145,7 +146,7 @@ export interface StoredRecord {
   readonly theirs: string | null;
 }
 
-interface VerdictColumns extends Pick<StoredRecord, "verdict" | "reason" | "row" | "theirs"> {
+interface VerdictColumns extends Pick<StoredRecord, "verdict" | "how" | "reason" | "row" | "theirs"> {
   readonly record: string;
   /** JSON of the record's own numbers, if it took the console's tokens. */
   readonly ours: string | null;
@@ -154,16 +155,16 @@ interface VerdictColumns extends Pick<StoredRecord, "verdict" | "reason" | "row"
 /** By id. Records that are no longer in the log are left out. */
 export function readRecords(db: Database.Database, ids: readonly string[]): Map<string, StoredRecord> {
   const list = JSON.stringify(ids);
-  const verdictSql = `SELECT record, verdict, reason, row, ours, theirs FROM mirror.verdicts WHERE record IN ${IN_LIST}`;
+  const verdictSql = `SELECT record, verdict, how, reason, row, ours, theirs FROM mirror.verdicts WHERE record IN ${IN_LIST}`;
   const verdicts = queryAll<VerdictColumns>(db, verdictSql, list);
   const verdictOf = new Map(verdicts.map((one) => [one.record, one]));
   const recordSql = `SELECT ${COLUMN_NAMES} FROM usage.records WHERE id IN ${IN_LIST}`;
   const found = new Map<string, StoredRecord>();
   for (const record of queryRows(db, recordSql, list).map(recordOfRow)) {
     const stored = verdictOf.get(record.id);
-    const { verdict = null, reason = null, row = null, theirs = null, ours = null } = stored ?? {};
-    const own = withoutTheirs(record, ours === null ? null : JSON.parse(ours));
-    found.set(record.id, { record, own, verdict, reason, row, theirs });
+    const own = withoutTheirs(record, stored?.ours == null ? null : JSON.parse(stored.ours));
+    const { verdict = null, how = null, reason = null, row = null, theirs = null } = stored ?? {};
+    found.set(record.id, { record, own, verdict, how, reason, row, theirs });
   }
   return found;
 }

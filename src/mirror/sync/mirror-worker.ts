@@ -10,6 +10,7 @@ import { planDays } from "../store/changed-days.ts";
 import { compareDay } from "../store/compare-day.ts";
 import { type MirrorFiles, openMirrorForReading } from "../store/database.ts";
 import type { CompareOptions } from "../store/load-day.ts";
+import { readOpenRows } from "../store/rows.ts";
 import { type DaySummary, type Step, stepsOf } from "../store/verdicts.ts";
 
 /** How long this thread waits for a lock. No request waits for it. */
@@ -35,6 +36,7 @@ class MirrorWorker {
       return next.done === true ? null : next.value;
     },
     alarms: readAlarms,
+    openRows: readOpenRows,
     report: readReport,
     blindSpots,
     whyBlind,
