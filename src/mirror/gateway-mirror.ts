@@ -1,5 +1,6 @@
 import { setTimeout as pause, setImmediate as turn } from "node:timers/promises";
 import type { ConsoleKind } from "../config/schema.ts";
+import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
@@ -75,6 +76,8 @@ export class GatewayMirror {
   readonly #schedule: SyncSchedule;
   readonly #comparer: Comparer;
   #gateway: ConsoleGateway;
+  /** See connectionOf. */
+  #connection: string;
   #kind: ConsoleKind | null;
   #adapter: ConsoleAdapter | null = null;
   #facts: ConsoleFacts | null = null;
@@ -91,9 +94,10 @@ export class GatewayMirror {
   #progress: ConsoleStatus["progress"] = null;
   #recompareTimer: NodeJS.Timeout | undefined;
 
-  constructor(gateway: ConsoleGateway, deps: MirrorDeps, heldKeys: HeldKeys) {
+  constructor(gateway: ConsoleGateway, snapshot: Snapshot, deps: MirrorDeps, heldKeys: HeldKeys) {
     const { clock, log, database, reader, usage, truncationCheck, onCorrected } = deps;
     this.#gateway = gateway;
+    this.#connection = connectionOf(gateway, snapshot);
     this.#deps = deps;
     this.#heldKeys = heldKeys;
     this.#kind = gateway.console.kind;
@@ -134,13 +138,17 @@ export class GatewayMirror {
     return new Set(fingerprints.filter((fingerprint) => !isLoud(fingerprint)));
   }
 
-  /** @param reconnect a secret of the login changed, or a login succeeded. */
-  change(gateway: ConsoleGateway, reconnect: boolean): void {
-    const before = this.#gateway;
+  change(gateway: ConsoleGateway, snapshot: Snapshot): void {
+    const before = this.#connection;
     this.#gateway = gateway;
+    this.#connection = connectionOf(gateway, snapshot);
     this.#schedule.follow(gateway.console.schedule);
-    if (!reconnect && connectionOf(before) === connectionOf(gateway)) return;
-    this.#kind = gateway.console.kind;
+    if (this.#connection !== before) this.reconnect();
+  }
+
+  /** The settings or the login changed. */
+  reconnect(): void {
+    this.#kind = this.#gateway.console.kind;
     this.#generation += 1;
     this.#adapter = null;
     this.#fault = null;
@@ -480,7 +488,16 @@ export class GatewayMirror {
   }
 }
 
-/** The settings of a connection. If they change, the console is connected to again. */
-function connectionOf({ console, proxy, authority, baseUrl }: ConsoleGateway): string {
-  return JSON.stringify([console.kind, console.url, console.logins, proxy, authority, baseUrl]);
+const LOGIN_SECRETS = ["password", "access_token", "refresh_token"] as const;
+
+/** The settings of a connection, and digests of its secrets. If they change, the console is connected to again. */
+function connectionOf(gateway: ConsoleGateway, snapshot: Snapshot): string {
+  const { console, proxy, authority, baseUrl } = gateway;
+  const secrets = console.logins.flatMap((login) =>
+    LOGIN_SECRETS.map((name) => {
+      const state = snapshot.consoleSecret(gateway, login.name, name);
+      return state?.state === "ready" ? state.key.digest("same") : (state?.state ?? null);
+    }),
+  );
+  return JSON.stringify([console.kind, console.url, console.logins, proxy, authority, baseUrl, secrets]);
 }

@@ -1,5 +1,4 @@
 import type { ConsoleKind } from "../config/schema.ts";
-import type { Snapshot } from "../config/snapshot.ts";
 import { errorMessage } from "../core/errors.ts";
 import { Secret } from "../core/secret.ts";
 import { ConsoleFault } from "./consoles/console.ts";
@@ -155,17 +154,4 @@ function noAccount({ name, console }: ConsoleGateway, account: string | null): s
   return account === null
     ? `there are several accounts. Choose one: ${known}`
     : `config.yaml has no account ${account} for ${name}. It has: ${known}`;
-}
-
-/** A digest of the console secrets in a snapshot, to detect when one of them changes. */
-export function consoleSecrets(gateway: ConsoleGateway, snapshot: Snapshot): string {
-  const names = ["password", "access_token", "refresh_token"] as const;
-  return JSON.stringify(
-    gateway.console.logins.flatMap((login) =>
-      names.map((name) => {
-        const state = snapshot.consoleSecret(gateway, login.name, name);
-        return state?.state === "ready" ? state.key.digest("same") : (state?.state ?? null);
-      }),
-    ),
-  );
 }

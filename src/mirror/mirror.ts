@@ -6,7 +6,7 @@ import { hasAlarms } from "./alarms.ts";
 import { CallHistory } from "./consoles/http.ts";
 import { GatewayMirror, type MirrorDeps } from "./gateway-mirror.ts";
 import { HeldKeys } from "./held-keys.ts";
-import { ConsoleLogins, consoleSecrets, type LoginAnswer, type LoginRequest } from "./login.ts";
+import { ConsoleLogins, type LoginAnswer, type LoginRequest } from "./login.ts";
 import { diffOrder, findCompared } from "./report/compared.ts";
 import { removedConsole } from "./report/messages.ts";
 import { type Day, NOTHING_STORED } from "./report/report.ts";
@@ -37,12 +37,6 @@ const MAX_DIFFERENCES = 500;
 /** Rows that are acknowledged in one transaction, which runs on the thread that serves requests. */
 const ROWS_PER_STEP = 100;
 
-interface Entry {
-  readonly mirror: GatewayMirror;
-  /** Digests of the login's secrets. */
-  secrets: string;
-}
-
 /** Our log against the consoles' own, for all gateways with a console. */
 export class Mirror {
   readonly #deps: MirrorDeps;
@@ -50,7 +44,7 @@ export class Mirror {
   readonly #stop = new AbortController();
   readonly #heldKeys: HeldKeys;
   readonly #logins: ConsoleLogins;
-  readonly #entries = new Map<string, Entry>();
+  readonly #mirrors = new Map<string, GatewayMirror>();
 
   constructor(deps: Omit<MirrorDeps, "reader">) {
     this.#reader = new MirrorReader(deps.database, deps.log);
@@ -70,22 +64,17 @@ export class Mirror {
     if (!this.#heldKeys.record(to))
       background(this.#heldKeys.recordLater(this.#stop.signal), log, "recording which keys are held");
     const gateways = Object.values(to.config.gateways).filter(hasConsole);
-    for (const [name, { mirror }] of this.#entries) {
+    for (const [name, mirror] of this.#mirrors) {
       if (gateways.some((gateway) => gateway.name === name)) continue;
-      this.#entries.delete(name);
+      this.#mirrors.delete(name);
       background(mirror.stop(), log, "stopping to read a console");
     }
     for (const gateway of gateways) {
-      const secrets = consoleSecrets(gateway, to);
-      const entry = this.#entries.get(gateway.name);
-      if (entry === undefined) {
-        const mirror = new GatewayMirror(gateway, this.#deps, this.#heldKeys);
-        this.#entries.set(gateway.name, { mirror, secrets });
-        mirror.startSync();
-      } else {
-        entry.mirror.change(gateway, entry.secrets !== secrets);
-        entry.secrets = secrets;
-      }
+      const known = this.#mirrors.get(gateway.name);
+      const mirror = known ?? new GatewayMirror(gateway, to, this.#deps, this.#heldKeys);
+      this.#mirrors.set(gateway.name, mirror);
+      if (known === undefined) mirror.startSync();
+      else mirror.change(gateway, to);
     }
   }
 
@@ -96,19 +85,19 @@ export class Mirror {
 
   async stop(): Promise<void> {
     this.#stop.abort();
-    await Promise.all(this.#mirrors().map((mirror) => mirror.stop()));
+    await Promise.all([...this.#mirrors.values()].map((mirror) => mirror.stop()));
     await this.#reader.stop();
   }
 
   async status(): Promise<ConsoleStatus[]> {
     // The database may have been unusable when the keys came.
     this.#heldKeys.record(this.#deps.snapshot());
-    const statuses = await Promise.all(this.#mirrors().map((mirror) => mirror.status()));
+    const statuses = await Promise.all([...this.#mirrors.values()].map((mirror) => mirror.status()));
     return [...statuses, ...(await this.#removedConsoles())];
   }
 
   async report(): Promise<MirrorReport[]> {
-    const reports = await Promise.all(this.#mirrors().map((mirror) => mirror.report()));
+    const reports = await Promise.all([...this.#mirrors.values()].map((mirror) => mirror.report()));
     for (const status of await this.#removedConsoles())
       reports.push({ ...status, ...NOTHING_STORED, account: null, blind: [] });
     return reports;
@@ -119,7 +108,7 @@ export class Mirror {
     const found: ConsoleStatus[] = [];
     const gateways = this.#deps.database.ask((db) => gatewaysIn(db).filter((name) => hasAlarms(db, name)));
     for (const gateway of gateways ?? []) {
-      if (this.#entries.has(gateway)) continue;
+      if (this.#mirrors.has(gateway)) continue;
       const alarms = (await this.#reader.ask("alarms", gateway, 0, new Set())) ?? [];
       if (alarms.length > 0) found.push(removedConsole(gateway, alarms));
     }
@@ -128,7 +117,7 @@ export class Mirror {
 
   /** The keys that the consoles list. */
   async keys(): Promise<KeysAnswer> {
-    const answers = await Promise.all(this.#mirrors().map((mirror) => mirror.keys()));
+    const answers = await Promise.all([...this.#mirrors.values()].map((mirror) => mirror.keys()));
     return {
       keys: answers.flatMap(({ keys }) => keys),
       problems: answers.flatMap(({ problems }) => problems),
@@ -136,13 +125,13 @@ export class Mirror {
   }
 
   factsOf(tool: Tool): ToolConsoleFacts | null {
-    return this.#mirrorOf(tool.gateway)?.toolFacts(tool.name) ?? null;
+    return this.#mirrors.get(tool.gateway)?.toolFacts(tool.name) ?? null;
   }
 
   /** Starts to read the console. null: there is no such gateway, or it has no console. */
   async sync(gateway: string): Promise<ConsoleStatus | null> {
-    const mirror = this.#mirrorOf(gateway);
-    if (mirror === null) return null;
+    const mirror = this.#mirrors.get(gateway);
+    if (mirror === undefined) return null;
     mirror.startSync();
     return mirror.status();
   }
@@ -150,7 +139,7 @@ export class Mirror {
   /** Rows to check: foreign ones first, then the newest that differ or are missing. */
   async diff(): Promise<ComparedRow[]> {
     const found: ComparedRow[] = [];
-    for (const { gateway, skew, quietKeys } of this.#mirrors()) {
+    for (const { gateway, skew, quietKeys } of this.#mirrors.values()) {
       const options = { max: MAX_DIFFERENCES, skew, quietKeys };
       found.push(...((await this.#reader.ask("diff", gateway.name, options)) ?? []));
     }
@@ -159,26 +148,26 @@ export class Mirror {
 
   /** @param text a console row, a request id or a record's id, or a prefix of one */
   compared(text: string): ComparedRow[] {
-    const skewOf = (gateway: string) => this.#mirrorOf(gateway)?.skew ?? 0;
+    const skewOf = (gateway: string) => this.#mirrors.get(gateway)?.skew ?? 0;
     return this.#deps.database.ask((db) => findCompared(db, text, skewOf)) ?? [];
   }
 
   /** Counts verdicts by day. */
   async days(days: readonly Day[]): Promise<VerdictDay[]> {
     const found: VerdictDay[] = [];
-    for (const { gateway, skew, quietKeys } of this.#mirrors())
+    for (const { gateway, skew, quietKeys } of this.#mirrors.values())
       found.push(...((await this.#reader.ask("days", gateway.name, days, skew, quietKeys)) ?? []));
     return found;
   }
 
   /** null: there is no such gateway, or it has no console. */
   async login(gateway: string, account: string | null, asked: LoginRequest): Promise<LoginAnswer | null> {
-    const mirror = this.#mirrorOf(gateway);
-    if (mirror === null) return null;
+    const mirror = this.#mirrors.get(gateway);
+    if (mirror === undefined) return null;
     const answer = await this.#logins.login(mirror.gateway, account, asked);
     if (answer.state === "done") {
       this.#deps.log.info({ gateway }, "console login succeeded");
-      mirror.change(mirror.gateway, true);
+      mirror.reconnect();
     }
     return answer;
   }
@@ -190,7 +179,7 @@ export class Mirror {
   ): Promise<number | null> {
     const { database, usage, clock, log } = this.#deps;
     // The person saw our time; rows have the console's.
-    const skew = gateway === null ? 0 : (this.#mirrorOf(gateway)?.skew ?? 0);
+    const skew = gateway === null ? 0 : (this.#mirrors.get(gateway)?.skew ?? 0);
     const until = last_at === null ? null : last_at + skew;
     const open = await this.#reader.ask("openRows", { gateway, key, certain, until });
     if (open === null) return null;
@@ -211,13 +200,5 @@ export class Mirror {
     if (acknowledged > 0)
       log.warn({ gateway, fingerprint: key, count: acknowledged, peer }, "alarm acknowledged");
     return acknowledged;
-  }
-
-  #mirrors(): GatewayMirror[] {
-    return [...this.#entries.values()].map(({ mirror }) => mirror);
-  }
-
-  #mirrorOf(gateway: string): GatewayMirror | null {
-    return this.#entries.get(gateway)?.mirror ?? null;
   }
 }

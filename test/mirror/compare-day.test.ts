@@ -99,7 +99,7 @@ t.test("an error row gives a record no tokens", async (t) => {
   t.match(found(db, 1), { tokens_from: "none", input_tokens: null, billed_microdollars: 0 });
 });
 
-t.test("a record whose own numbers were lost with mirror.db has none of its own", async (t) => {
+t.test("a record whose own numbers were lost with mirror.db has no numbers of its own", async (t) => {
   const mirror = mirrorFile(t, [record(1, { tokens_from: "console", output_tokens: 999 })]);
   const { db } = mirror;
   page(db, [row(1)]);
@@ -127,13 +127,13 @@ t.test("a request is missing only where the console was read", async (t) => {
   coverFrom(db, "main", AT - 8 * HOUR, AT + 48 * HOUR);
   writePage(db, "main", { rows: [], cursor: "m", gap: { from: AT - 6 * HOUR, to: AT - 4 * HOUR } });
   compareAll(mirror, { synced: AT + 5 * MINUTE });
-  const said = () => all(db, "SELECT started_at, verdict FROM mirror.verdicts ORDER BY started_at");
-  t.same(said(), [
+  const judged = () => all(db, "SELECT started_at, verdict FROM mirror.verdicts ORDER BY started_at");
+  t.same(judged(), [
     [AT - HOUR, "missing"],
     [AT, "pending"],
   ]);
   compareAll(mirror, { synced: AT + 11 * MINUTE });
-  t.same(said()[1], [AT, "missing"]);
+  t.same(judged()[1], [AT, "missing"]);
 });
 
 t.test("a request that runs for hours belongs to the day of its end", async (t) => {
@@ -161,8 +161,8 @@ t.test("a WebSocket that is open over midnight has all of its rows, and their mo
   page(db, [inside(1, -7), inside(2, -6), inside(3, 1), inside(4, 9)]);
   const now = AT + 12 * HOUR;
   compareAll(mirror, { now });
-  const said = () => verdicts(db).map(([identity, verdict, how]) => [identity, verdict, how].join(" "));
-  t.same(said(), [
+  const judged = () => verdicts(db).map(([identity, verdict, how]) => [identity, verdict, how].join(" "));
+  t.same(judged(), [
     "row-1 matched presumed",
     "row-2 companion presumed",
     "row-3 companion presumed",
@@ -287,7 +287,7 @@ t.test("a matched row that gets another id leaves its request, and the rest is c
     ["row-2", "matched", "id", record(2).id],
     ["row-3", "matched", "id", record(1).id],
   ]);
-  page(db, [row(3, { request_id: "nobody's", kind: "error", created_at: AT - 30 * HOUR })]);
+  page(db, [row(3, { request_id: "foreign", kind: "error", created_at: AT - 30 * HOUR })]);
   compareAll(mirror);
   t.same(verdicts(db)[2]?.slice(0, 2), ["row-3", "before"]);
   t.same(recordVerdicts(db), [
@@ -423,8 +423,14 @@ t.test("the same pages three times, in any order, leave the same content", async
 });
 
 t.test("an interrupted request finds its row, however late the row is listed", async (t) => {
-  const unseen = { status: null, first_byte_at: null, model_answered: null, stream: null, gateway_ids: {} };
-  const killed = unmetered(1, { ...unseen, end: "interrupted", ended_at: null });
+  const noResponse = {
+    status: null,
+    first_byte_at: null,
+    model_answered: null,
+    stream: null,
+    gateway_ids: {},
+  };
+  const killed = unmetered(1, { ...noResponse, end: "interrupted", ended_at: null });
   const mirror = mirrorFile(t, [
     killed,
     record(2, { started_at: AT + 40 * MINUTE, ended_at: AT + 41 * MINUTE }),

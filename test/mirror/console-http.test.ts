@@ -104,6 +104,6 @@ t.test("a console's own words are shortened, and hold neither a key nor a contro
   t.notOk(/[\p{Cc}\p{Cf}]/u.test(message));
   t.ok(message.length <= "answered 500: ".length + 200);
   const late = faultOf(answer(500, JSON.stringify({ message: `${"y ".repeat(92)}${key}` }))).message;
-  t.notMatch(late, /sk-a1/, "not even the beginning of one that lies across the cut");
+  t.notMatch(late, /sk-a1/, "not even the beginning of one that the cut divides");
   t.end();
 });

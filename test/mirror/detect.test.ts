@@ -42,7 +42,7 @@ const STATUS = { success: true, message: "", data: { version: "v0.6.11", quota_p
 const NEW_STATUS = { ...STATUS, data: { ...STATUS.data, quota_display_type: "USD" } };
 const SETTINGS = { code: 0, message: "success", data: { site_name: "x", version: "0.1.179" } };
 
-t.test("every kind is known by what it tells to everybody", async (t) => {
+t.test("every kind is known by its public answers", async (t) => {
   const cases: [string, string, Serve][] = [
     ["new-api by its header", "new-api", answering({}, { "x-new-api-version": "v1.0.0" })],
     ["new-api by its status", "new-api", answering({ "/api/status": NEW_STATUS })],

@@ -148,7 +148,7 @@ t.test("new-api: keys may ask about themselves 20 times in 20 minutes", async (t
 });
 
 t.test(
-  "one-api: pages count from 0 and have ten rows, without ids, some of which are no usage",
+  "one-api: pages count from 0 and have ten rows, without ids, and some rows are not usage",
   async (t) => {
     const double = withKey(await startOneApi(t));
     const headers = { authorization: double.login.accessToken };

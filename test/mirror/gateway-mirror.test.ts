@@ -74,7 +74,7 @@ tools: { codex: {} }
     keyCalls,
     reader,
   };
-  const mirror = new GatewayMirror(gateway, deps, new HeldKeys(deps));
+  const mirror = new GatewayMirror(gateway, snapshot, deps, new HeldKeys(deps));
   t.teardown(async () => {
     await mirror.stop();
     await reader.stop();

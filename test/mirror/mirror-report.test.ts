@@ -377,7 +377,7 @@ t.test("one is found by its row, its request id or its record, and by how these 
   ]);
 });
 
-t.test("a record of which no console says anything is shown with why", async (t) => {
+t.test("a record that no console lists is shown with the reason", async (t) => {
   const free = record(1, { endpoint: "/v1/messages/count_tokens" });
   const running = record(2, { end: null, ended_at: null });
   const mirror = mirrorFile(t, [free, running]);

@@ -69,7 +69,7 @@ t.test("which keys are held is also in the journal, as soon as there is an index
   );
   t.equal(heldTimes(db, "main").get("…a1b2")?.since, AT + HOUR);
   mirror.change(snapshot);
-  t.equal(lines.length, 1, "what does not change is not said again");
+  t.equal(lines.length, 1, "what does not change is not written again");
 });
 
 t.test("each row of an alarm that is acknowledged is in the journal", async (t) => {

@@ -99,7 +99,7 @@ const logCalls = ({ calls }: AnsweringConsole) => calls.filter(({ path }) => pat
 const tails = (console: AnsweringConsole) =>
   logCalls(console).map(({ headers }) => String(headers.authorization).slice(-4));
 
-t.test("each key tells its own rows, and which of ours it is", async (t) => {
+t.test("each key lists its own rows, which belong to that key", async (t) => {
   const rows = new Map([
     ["0000", [row(NOON - 10), row(NOON - 20, { request_id: "" }), row(NOON - 20, { request_id: "" })]],
     ["0001", [row(NOON - 30, { token_id: 13 })]],

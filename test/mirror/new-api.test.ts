@@ -151,7 +151,7 @@ t.test("rows that arrive while pages are read change nothing twice", async (t) =
     const site: Site = {
       rows: Array.from({ length: 150 }, (_, n) => row(n, ids ? {} : { request_id: "", quota: 5 })),
     };
-    // Four of one second that nothing tells apart, and a page's border among what moves.
+    // Four of one second that nothing distinguishes, and a page's border among what moves.
     site.rows.splice(
       97,
       4,
@@ -592,7 +592,7 @@ t.test("keys are listed even if the groups cannot be read", async (t) => {
   t.match(await adapterOf(console).keys(), [{ ref: "id:1", group: "coding", multiplier: null }]);
 });
 
-t.test("the account tells its balance, and the console its version", async (t) => {
+t.test("the account lists its balance, and the console its version", async (t) => {
   const console = await siteOf(t, {
     rows: [],
     reply: ({ path }) => {

@@ -190,7 +190,7 @@ t.test("keys are whole, and two of one name are both listed", async (t) => {
   t.ok(shown?.how === "whole" && shown.key.equals(new Secret("sk-0123456789abcdef3")));
 });
 
-t.test("the account tells its balance, below zero too", async (t) => {
+t.test("the account lists its balance, below zero too", async (t) => {
   const console = await siteOf(t, { rows: [] });
   t.same(await adapterOf(console).account(), { balance: -1000, console_version: "v0.6.11-alpha" });
 });

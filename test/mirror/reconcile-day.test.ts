@@ -4,7 +4,7 @@ import { reconcile } from "../../src/mirror/reconcile/reconcile.ts";
 import type { JudgedRow } from "../../src/mirror/verdict.ts";
 import { contextOf, type Day, makeDay, theirsOf } from "../doubles/mirror-day.ts";
 
-/** What is said against the truth, as far as it is wrong. */
+/** The verdicts that are wrong. */
 function faultsOf(day: Day, rows: readonly JudgedRow[]): string[] {
   return rows.flatMap(({ identity, verdict, record }) => {
     const owner = day.truth.get(identity) ?? null;
@@ -16,11 +16,11 @@ function faultsOf(day: Day, rows: readonly JudgedRow[]): string[] {
 
 const DAY = 86_400_000;
 const CLOCKS = [
-  { said: "clocks that agree", skew: 0, off: 0 },
-  { said: "a console three minutes ahead", skew: 180_000, off: 1000 },
-  { said: "a console three minutes behind", skew: -180_000, off: -1000 },
-  { said: "a console a day ahead", skew: DAY, off: 700 },
-  { said: "a console a day behind", skew: -DAY, off: -700 },
+  { name: "clocks that agree", skew: 0, off: 0 },
+  { name: "a console three minutes ahead", skew: 180_000, off: 1000 },
+  { name: "a console three minutes behind", skew: -180_000, off: -1000 },
+  { name: "a console a day ahead", skew: DAY, off: 700 },
+  { name: "a console a day behind", skew: -DAY, off: -700 },
 ] as const;
 
 t.test(
@@ -44,9 +44,9 @@ t.test(
   },
 );
 
-for (const [index, { said, skew, off }] of CLOCKS.entries()) {
+for (const [index, { name, skew, off }] of CLOCKS.entries()) {
   for (const ids of [true, false]) {
-    t.test(`${said}, ${ids ? "with" : "without"} ids: the same`, (t) => {
+    t.test(`${name}, ${ids ? "with" : "without"} ids: the same`, (t) => {
       const day = makeDay({
         seed: 100 + index,
         requests: 3000,
@@ -61,7 +61,7 @@ for (const [index, { said, skew, off }] of CLOCKS.entries()) {
       t.equal(foreign.length, 11);
       t.ok(foreign.every(({ certain }) => certain === ids));
       const missing = records.filter(({ verdict }) => verdict === "missing").map(({ record }) => record);
-      // Where no ids tell, one of several alike may be called missing for another: the number is right.
+      // Without ids, one of several alike may be called missing instead of another: the number is right.
       if (ids) t.same(missing.sort(), [...day.dropped].sort());
       else t.equal(missing.length, day.dropped.size);
       t.end();

@@ -169,7 +169,7 @@ t.test("where ids are handed out, one more foreign row changes no other verdict"
   t.end();
 });
 
-/** Judged in windows, each with what lies around it, as far as the verdicts are its own. */
+/** The verdicts of windows, each judged together with its surroundings. */
 function inSlices(
   { ours, theirs }: { ours: readonly OurRequest[]; theirs: readonly TheirRow[] },
   context: Context,

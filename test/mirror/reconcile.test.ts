@@ -104,7 +104,7 @@ const BY_ID: readonly Case[] = [
     verdicts: { a: "differs id →1", "1": "differs id →a" },
   },
   {
-    name: "where the console does not tell cache apart, the sum is compared",
+    name: "where the console does not separate cached tokens, the sum is compared",
     ours: [a],
     theirs: [
       row("1", { request_id: "x", input_tokens: 2000, cache_read_tokens: null, cache_write_tokens: null }),
@@ -355,7 +355,7 @@ const PRESUMED: readonly Case[] = [
     }),
   ),
   {
-    name: "a row that began while it was under way, but not with it, is suspected",
+    name: "a row that began while it was in flight, but not with it, is suspected",
     ours: [left("a")],
     theirs: [row("1", began(1500))],
     verdicts: { "1": "foreign" },
@@ -413,7 +413,7 @@ const PRESUMED: readonly Case[] = [
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
   },
   {
-    name: "where the console does not tell when a request began, its row ends up to 30 s after it",
+    name: "where the console does not list when a request began, its row ends up to 30 s after it",
     ours: [left("a")],
     theirs: [row("1", { request_id: "y", at: THEN + 30 * SECOND })],
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
@@ -649,11 +649,11 @@ t.test("whether a console lists canceled requests is learned from the majority o
   ];
   t.same(names(10, 4), ["…a1b2|gpt-5.1|null"]);
   t.same(names(10, 5), []);
-  t.same(names(4, 0), [], "too few to tell");
+  t.same(names(4, 0), [], "too few to decide");
   t.end();
 });
 
-t.test("a difference is said with the numbers of both sides", (t) => {
+t.test("a difference is reported with the numbers of both sides", (t) => {
   const { rows } = reconcile(
     [a],
     [row("1", { request_id: "x", output_tokens: 1343, billed_microdollars: 9000 })],
@@ -666,7 +666,7 @@ t.test("a difference is said with the numbers of both sides", (t) => {
   t.end();
 });
 
-t.test("another model is said, and is no difference", (t) => {
+t.test("another model is reported, and is no difference", (t) => {
   const { rows } = reconcile([a], [row("1", { request_id: "x", model: "gpt-6" })], matchContext());
   t.match(rows, [
     {

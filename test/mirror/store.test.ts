@@ -294,10 +294,10 @@ t.test("a program that is killed between pages leaves whole pages, and nothing d
   const { db, state } = mirrorFile(t);
   const program = join(import.meta.dirname, "write-pages.js");
   const child = spawn(process.execPath, [program, state], { stdio: ["ignore", "pipe", "inherit"] });
-  let said = "";
+  let printed = "";
   child.stdout.on("data", (chunk) => {
-    said += chunk;
-    if (said.split("\n").length > 4) child.kill("SIGKILL");
+    printed += chunk;
+    if (printed.split("\n").length > 4) child.kill("SIGKILL");
   });
   await once(child, "exit");
   const pages = Number(readCursor(db, "main"));

@@ -429,7 +429,7 @@ t.test("keys are read over all pages, whole or by their ends, with what they may
   t.equal(four?.state, "unknown");
 });
 
-t.test("an account that the console does not tell is unknown, not zero", async (t) => {
+t.test("an account that the console does not list is unknown, not zero", async (t) => {
   const issued = tokens();
   const { client } = await consoleServer(t, (path, body) =>
     path === "/auth/refresh" ? issued.refresh(body.refresh_token) : [404, "404 page not found"],

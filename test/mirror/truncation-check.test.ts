@@ -268,7 +268,7 @@ t.test("while the index cannot be read, the end that the earlier run wrote stays
   t.strictSame(home.writtenEnd(), before);
 });
 
-t.test("what lies in the lost time is unwatched, and what lies outside is foreign", async (t) => {
+t.test("a row in the lost time is unwatched, and one outside it is foreign", async (t) => {
   const home = newHome(t);
   const first = home.start();
   home.clock.pass(MINUTE);
@@ -309,7 +309,7 @@ t.test("an older log that is put back while it runs lost its end, whatever was a
   t.strictSame(await run.gaps(), []);
   home.clock.pass(MINUTE);
   home.putBack();
-  // The process that runs it appends it to the other log, which tells nothing about those before it.
+  // The process that runs it appends it to the other log, which proves nothing about those before it.
   home.write(null);
   const lost = [{ from: last.started_at, to: home.clock.now() }];
   t.strictSame(await run.gaps(), lost);
@@ -363,7 +363,7 @@ t.test("a power cut may have taken what was written last", async (t) => {
   t.strictSame(await second.gaps(), lost);
   await second.stop();
   home.clock.pass(24 * HOUR);
-  t.strictSame(await home.start(home.clock.now() - MINUTE).gaps(), lost, "said once");
+  t.strictSame(await home.start(home.clock.now() - MINUTE).gaps(), lost, "reported once");
 });
 
 t.test("after a power cut long ago only the minutes around the last record are unwatched", async (t) => {
@@ -476,7 +476,7 @@ t.test("where only the journal was deleted, nothing is known since the keys are 
   t.strictSame(await home.start().gaps(), [{ from: held, to: newest.started_at + MINUTE }]);
 });
 
-t.test("a log of which everything was pruned lost no end", async (t) => {
+t.test("a log that was pruned completely lost no end", async (t) => {
   const home = newHome(t);
   const first = home.start();
   home.clock.pass(HOUR);

@@ -206,20 +206,13 @@ export class CallHistory {
 }
 
 /** Stays within the console's rate limit. */
-export class PacedClient implements ConsoleClient {
-  readonly #deps: AdapterDeps;
-  readonly #limit: () => CallLimit;
-
-  constructor(deps: AdapterDeps, limit: () => CallLimit) {
-    this.#deps = deps;
-    this.#limit = limit;
-  }
-
-  async send(request: ConsoleRequest): Promise<ConsoleResponse> {
-    const { calls, client } = this.#deps;
-    await calls.wait(this.#limit(), this.#deps);
-    return client.send(request);
-  }
+export function pacedClient(deps: AdapterDeps, limit: () => CallLimit): ConsoleClient {
+  return {
+    async send(request) {
+      await deps.calls.wait(limit(), deps);
+      return deps.client.send(request);
+    },
+  };
 }
 
 /**

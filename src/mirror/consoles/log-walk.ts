@@ -98,14 +98,14 @@ async function* walkSpan(
     progress.rows += count;
     const tooMany = !listed.last && pages >= maxPages;
     const complete = listed.last || (tooMany && seconds === 1);
-    const unseen = complete && seconds === 1 && (tooMany || (listed.total ?? 0) >= MAX_COUNTED);
+    const isIncomplete = complete && seconds === 1 && (tooMany || (listed.total ?? 0) >= MAX_COUNTED);
     const isLastSpan = span.to >= plan.end;
     yield {
       rows,
       cursor: JSON.stringify(complete ? cursorAt(plan, span.to) : cursorBefore),
       done: progress.rows,
       total: listed.total === null || !isLastSpan ? null : Math.max(rowsBefore + listed.total, progress.rows),
-      gap: unseen ? { from: span.from * 1000 - 1, to: span.to * 1000 + 999 } : null,
+      gap: isIncomplete ? { from: span.from * 1000 - 1, to: span.to * 1000 + 999 } : null,
     };
     if (complete) return null;
     if (tooMany) return Math.ceil(seconds / 2);

@@ -16,7 +16,7 @@ import {
   errorText,
   isDenied,
   otherShape,
-  PacedClient,
+  pacedClient,
   readJson,
   required,
 } from "./http.ts";
@@ -58,7 +58,7 @@ export class NewApi implements ConsoleAdapter {
 
   constructor(deps: NewApiDeps) {
     this.#now = deps.now;
-    this.#client = new PacedClient(deps, () => callLimit(this.#status?.version ?? null));
+    this.#client = pacedClient(deps, () => callLimit(this.#status?.version ?? null));
     const headers: Record<string, string> = {};
     // Required up to rc.21, ignored by later versions.
     if (deps.user !== null && /^[\x21-\x7e]+$/.test(deps.user)) headers["New-Api-User"] = deps.user;

@@ -1,6 +1,6 @@
 import type { Secret } from "../../core/secret.ts";
 import type { AccountFacts, ConsoleAdapter, ConsoleKey, Page } from "./console.ts";
-import { type AdapterDeps, type CallLimit, type ConsoleClient, otherShape, PacedClient } from "./http.ts";
+import { type AdapterDeps, type CallLimit, type ConsoleClient, otherShape, pacedClient } from "./http.ts";
 import { asObject, cleanAt, countAt, flagAt, type JsonObject, textAt, wholeAt } from "./json.ts";
 import { type Get, type LogSource, listPages, readAll, type UnnamedRow, walkLog } from "./log-walk.ts";
 import { getWithToken, NEW_API_ID_NAMES, readAccount, readBilled, readKey, readStatus } from "./new-api.ts";
@@ -20,7 +20,7 @@ export class OneApi implements ConsoleAdapter {
 
   constructor(deps: AdapterDeps & { readonly accessToken: Secret }) {
     this.#now = deps.now;
-    this.#client = new PacedClient(deps, () => CALL_LIMIT);
+    this.#client = pacedClient(deps, () => CALL_LIMIT);
     this.#get = getWithToken(this.#client, deps.accessToken);
   }
 

@@ -14,7 +14,7 @@ import {
 } from "../consoles/console.ts";
 import { detectKind } from "../consoles/detect.ts";
 import { type AdapterDeps, type CallHistory, type ConsoleClient, HttpClient } from "../consoles/http.ts";
-import { asObject, objectAt } from "../consoles/json.ts";
+import { objectAt, parseObject } from "../consoles/json.ts";
 import type { KeyCallBudgets } from "../consoles/key-calls.ts";
 import { NewApi } from "../consoles/new-api.ts";
 import { NewApiByKeys } from "../consoles/new-api-keys.ts";
@@ -83,12 +83,7 @@ export function openConsole(
   const accounts = gateway.console.logins.map((login) => new ConsoleAccount(gateway, login, deps));
   const [first] = accounts;
   if (first !== undefined && first.login.name === null) return first.open(kind, shared);
-  return new SeveralAccounts(
-    accounts.map((account) => ({
-      name: account.login.name ?? "",
-      open: () => account.open(kind, shared),
-    })),
-  );
+  return new SeveralAccounts(accounts, (account) => account.open(kind, shared));
 }
 
 type LastingSecret = "refresh_token" | "access_token";
@@ -215,12 +210,6 @@ export class ConsoleAccount {
   }
 }
 
-interface NamedAccount {
-  readonly name: string;
-  /** Throws a ConsoleFault where this account has no login. */
-  readonly open: () => ConsoleAdapter;
-}
-
 interface NamedAdapter {
   readonly name: string;
   readonly adapter: ConsoleAdapter;
@@ -242,12 +231,13 @@ class SeveralAccounts implements ConsoleAdapter {
   readonly #faults = new Map<string, ConsoleFault>();
 
   /** Throws a ConsoleFault where none can be opened. */
-  constructor(accounts: readonly NamedAccount[]) {
+  constructor(accounts: readonly ConsoleAccount[], open: (account: ConsoleAccount) => ConsoleAdapter) {
     const opened: NamedAdapter[] = [];
     const unopened: ConsoleFault[] = [];
-    for (const { name, open } of accounts) {
+    for (const account of accounts) {
+      const name = account.login.name ?? "";
       try {
-        opened.push({ name, adapter: open() });
+        opened.push({ name, adapter: open(account) });
       } catch (error) {
         unopened.push(faultOf(error, name));
       }
@@ -348,15 +338,6 @@ function refOf(ref: string, account: string): string {
 
 /** By account. The cursor of a former single account has another format: it is read again, which changes nothing. */
 function cursorsIn(text: string | null): Map<string, string> {
-  const accounts = Object.entries(objectAt(parsed(text) ?? {}, "accounts") ?? {});
+  const accounts = Object.entries(objectAt(parseObject(text ?? "") ?? {}, "accounts") ?? {});
   return new Map(accounts.flatMap(([name, cursor]) => (typeof cursor === "string" ? [[name, cursor]] : [])));
-}
-
-function parsed(text: string | null) {
-  try {
-    return asObject(JSON.parse(text ?? "{}"));
-  } catch {
-    // The cursor of a single account need not be JSON.
-    return null;
-  }
 }
