@@ -1,10 +1,8 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { createProgram } from "../src/cli/program.ts";
 import { parseConfig } from "../src/config/parse.ts";
 import { formatProblems } from "../src/config/problems.ts";
-import { REFUSALS } from "../src/core/refusal.ts";
 import { ROOT } from "./doubles/paths.ts";
 
 const read = (file: string) => readFileSync(join(ROOT, file), "utf8");
@@ -45,11 +43,8 @@ t.test("config.example.yaml names every setting there is", (t) => {
   t.end();
 });
 
-t.test("the README names every command, every refusal and its two commands", (t) => {
-  // What begins so is asked by scripts, not typed by people.
-  const typed = createProgram().commands.filter((command) => !command.name().startsWith("__"));
-  for (const command of typed) t.match(readme, `keybearer ${command.name()}`, command.name());
-  for (const code of Object.keys(REFUSALS)) t.match(readme, `\`${code}\``, code);
+t.test("the README is short and has its two commands", (t) => {
+  t.ok(readme.split("\n").length <= 151, "at most 150 lines");
   t.match(readme, "npm ci && npm start");
   t.match(readme, "npm ci && npm test");
   t.end();

@@ -70,7 +70,7 @@ async function codexOf(under: DaemonUnderTest): Promise<ToolStatus | undefined> 
 }
 
 t.test(
-  "disabled, the next request is refused and the one under way finishes; enabled, it serves",
+  "disabled, the next request is refused and the one in flight finishes; enabled, it serves",
   async (t) => {
     const { gateway, under, list, hang, tools } = await start(t);
     const inFlight = await hang();
@@ -79,7 +79,7 @@ t.test(
     t.strictSame({ code: off.code, stderr: off.stderr }, { code: 0, stderr: "" });
     t.equal(
       off.stdout,
-      "codex is disabled\n1 request under way may finish → keybearer tools disable codex --now\n",
+      "codex is disabled\n1 request in flight may finish → keybearer tools disable codex --now\n",
     );
     t.equal(await list(), "tool-disabled", "once it has said so, it holds");
     gateway.release();
@@ -91,29 +91,29 @@ t.test(
   },
 );
 
-t.test("disabled --now cuts what is under way, and says how much", async (t) => {
+t.test("disabled --now cuts what is in flight, and says how much", async (t) => {
   const { gateway, under, list, hang, tools } = await start(t);
   const calls = [await hang(), await hang()];
   const off = await tools("disable", "codex", "--now");
   t.strictSame(
     { code: off.code, stdout: off.stdout },
-    { code: 0, stdout: "codex is disabled\n2 requests under way were cut\n" },
+    { code: 0, stdout: "codex is disabled\n2 requests in flight were cut\n" },
   );
   for (const { ended } of calls) t.equal(await ended, "cut");
   t.equal(await list(), "tool-disabled");
   await until("nothing runs", async () => (await codexOf(under))?.running === 0);
   const again = await tools("disable", "codex", "--now");
-  t.equal(again.stdout, "codex is disabled already\nnothing was under way\n");
+  t.equal(again.stdout, "codex is disabled already\nno request was in flight\n");
   t.match(under.logText(), /requests in flight were cut/, "a cut is logged");
   gateway.release();
 });
 
-t.test("removed --now, its token is unknown and what was under way is cut", async (t) => {
+t.test("removed --now, its token is unknown and what was in flight is cut", async (t) => {
   const { under, list, hang, tools } = await start(t);
   const call = await hang();
   const gone = await tools("remove", "codex", "--yes", "--now");
   t.equal(gone.code, 0);
-  t.match(gone.stdout, /codex is removed from .*\n.*is gone.*\n1 request under way was cut\n$/);
+  t.match(gone.stdout, /codex is removed from .*\n.*is gone.*\n1 request in flight was cut\n$/);
   t.equal(await call.ended, "cut");
   t.equal(await list(), "token-unknown");
   t.equal(await codexOf(under), undefined);
@@ -128,7 +128,7 @@ t.test("where the save cannot take effect, that is said, and nothing is cut", as
   t.equal(off.code, 1);
   t.match(
     off.stderr,
-    /but .*config\.yaml has problems, so the running keybearer goes by the last good one → keybearer check\. nothing was cut/,
+    /but .*config\.yaml has problems, so the running keybearer uses the last good one → keybearer check\. nothing was cut/,
   );
   t.equal(await list(), 200, "it goes on serving");
   gateway.release();
@@ -138,7 +138,7 @@ t.test("where the save cannot take effect, that is said, and nothing is cut", as
   const file = await saveConfig(elsewhere, text);
   const other = await tools("disable", "codex", "--config", file);
   t.equal(other.code, 1);
-  t.match(other.stderr, `but the running keybearer goes by another file, ${under.paths.config}`);
+  t.match(other.stderr, `but the running keybearer uses another file, ${under.paths.config}`);
 });
 
 t.test("enabled is not yet usable, and what is missing is said", async (t) => {
@@ -199,20 +199,26 @@ t.test("a limit that is used up is lifted at a terminal, once, and the lift is i
   t.match(none.stdout, /codex has no limit on spend/);
 });
 
-t.test("who waits for room is listed, and is told at once when the tool is disabled", async (t) => {
-  const { gateway, under, hang, list, tools } = await start(t, "    limits: { concurrent: 1, wait: 60s }\n");
-  const call = await hang();
-  const waits = list();
-  await until("one waits", async () => (await codexOf(under))?.waiting === 1);
-  const { stdout } = await tools();
-  t.match(stdout, /^codex +active .* 1, 1 waits +/m);
-  t.match(stdout, /^ {4}concurrent +\[#{8}\] +1\/1$/m);
-  const off = await tools("disable", "codex", "--now");
-  t.equal(await waits, "tool-disabled");
-  t.match(off.stdout, /\n1 request under way was cut\n$/, "who was refused was not cut");
-  t.equal(await call.ended, "cut");
-  gateway.release();
-});
+t.test(
+  "a request that waits for capacity is listed, and is refused at once when the tool is disabled",
+  async (t) => {
+    const { gateway, under, hang, list, tools } = await start(
+      t,
+      "    limits: { concurrent: 1, wait: 60s }\n",
+    );
+    const call = await hang();
+    const waits = list();
+    await until("one waits", async () => (await codexOf(under))?.waiting === 1);
+    const { stdout } = await tools();
+    t.match(stdout, /^codex +active .* 1, 1 waits +/m);
+    t.match(stdout, /^ {4}concurrent +\[#{8}\] +1\/1$/m);
+    const off = await tools("disable", "codex", "--now");
+    t.equal(await waits, "tool-disabled");
+    t.match(off.stdout, /\n1 request in flight was cut\n$/, "who was refused was not cut");
+    t.equal(await call.ended, "cut");
+    gateway.release();
+  },
+);
 
 t.test("after a restart the list knows what was used, what was lifted, and the last use", async (t) => {
   if (!hasTerminal(t)) return;
