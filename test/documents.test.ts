@@ -1,20 +1,19 @@
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { createProgram } from "../src/cli/program.ts";
 import { parseConfig } from "../src/config/parse.ts";
 import { formatProblems } from "../src/config/problems.ts";
 import { REFUSALS } from "../src/core/refusal.ts";
+import { cliReference } from "./doubles/cli-reference.ts";
 import { ROOT } from "./doubles/paths.ts";
 
 const read = (file: string) => readFileSync(join(ROOT, file), "utf8");
 const example = read("config.example.yaml");
 const readme = read("README.md");
 
-/** Settings that are switched off have a # and no space in front; prose has `# `. */
-function switchedOn(text: string): string {
-  return text.replace(/^#(?=\S|\s{2,}\S)(?!\s{3}(?:umask|chmod|keybearer))/gm, "");
-}
+/** As if the person had removed every # before a setting. Prose has a space after the #. */
+const exampleSwitchedOn = example.replace(/^( *)#(?=\w)/gm, "$1");
 
 t.test("config.example.yaml has no problem in it", (t) => {
   const { config, problems } = parseConfig(example, "/home/me");
@@ -24,7 +23,7 @@ t.test("config.example.yaml has no problem in it", (t) => {
 });
 
 t.test("every setting that config.example.yaml switches off is a setting", (t) => {
-  const { config, problems } = parseConfig(switchedOn(example), "/home/me");
+  const { config, problems } = parseConfig(exampleSwitchedOn, "/home/me");
   t.equal(formatProblems("config.example.yaml", problems), "");
   t.equal(config?.gateways.main?.console?.kind, "sub2api");
   t.equal(config?.tools.codex?.limits.concurrent, 4);
@@ -52,6 +51,14 @@ t.test("the README names every command, every refusal and its two commands", (t)
   for (const code of Object.keys(REFUSALS)) t.match(readme, `\`${code}\``, code);
   t.match(readme, "npm ci && npm start");
   t.match(readme, "npm ci && npm test");
+  t.end();
+});
+
+t.test("docs/cli.md is what the program says", (t) => {
+  const reference = cliReference(createProgram());
+  const file = join(ROOT, "docs/cli.md");
+  if (process.env.KEYBEARER_WRITE_DOCS === "1") writeFileSync(file, reference);
+  t.equal(readFileSync(file, "utf8"), reference, "npm run docs writes it");
   t.end();
 });
 
