@@ -1,7 +1,7 @@
 // Builds dist/: `node src/build.mjs`. With --if-changed it builds only if a source is newer than the last build.
 //
 // The program contains only our own code. Packages stay in node_modules, so that `npm audit` and an update of a package reach
-// what runs. It is not minified: that would save 0.3 MB of memory, and nobody could read a stack trace.
+// what runs. It is not minified: that would save 0.3 MB of memory and make stack traces unreadable.
 import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";

@@ -4,7 +4,7 @@
 // Starting a process with tap takes longer than most test files run. So up to sixteen files share a process, which runs them
 // one after the other (run-files.mjs).
 import { spawnSync } from "node:child_process";
-import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -91,6 +91,14 @@ function buildTap() {
   if (stdout.includes("@tapjs/typescript")) spawnSync(TAP, ["build"], { cwd: ROOT, stdio: "inherit" });
 }
 
+/** Messages name the command as it was called, and the tests compare them with those of an installed keybearer. */
+function linkProgram() {
+  const bin = join(ROOT, "build", "bin");
+  rmSync(bin, { recursive: true, force: true });
+  mkdirSync(bin, { recursive: true });
+  symlinkSync(join(ROOT, "dist", "cli", "main.js"), join(bin, "keybearer"));
+}
+
 const args = process.argv.slice(2);
 const named = args.filter((arg) => !arg.startsWith("-")).map((path) => relative(ROOT, resolve(path)));
 const options = args.filter((arg) => arg.startsWith("-"));
@@ -102,6 +110,7 @@ mkdirSync(folder, { recursive: true });
 const groups = groupsOf(files).sort((a, b) => position(a) - position(b));
 const programs = groups.map((group, at) => writeProgram(folder, group, at));
 
+linkProgram();
 buildTap();
 const { status } = spawnSync(TAP, [...options, ...programs], { cwd: ROOT, stdio: "inherit" });
 process.exitCode = status ?? 1;

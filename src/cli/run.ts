@@ -1,6 +1,7 @@
 import { closeSync, existsSync, openSync } from "node:fs";
 import { url as inspectorUrl } from "node:inspector";
-import { Command } from "commander";
+import { Command, InvalidArgumentError } from "commander";
+import { DEFAULT_LISTEN } from "../config/schema.ts";
 import { background } from "../core/background.ts";
 import { EXIT, StartFailure } from "../core/errors.ts";
 import { LogStream } from "../core/log-stream.ts";
@@ -10,6 +11,7 @@ import type { Daemon } from "../daemon/daemon.ts";
 import { unsafeStart } from "../daemon/unsafe-start.ts";
 import type * as Health from "../service/health.ts";
 import { Notify } from "../service/notify.ts";
+import { typeable } from "./ui/command-name.ts";
 import { fail } from "./ui/messages.ts";
 import { printableLines } from "./ui/text.ts";
 import { joinNames } from "./ui/units.ts";
@@ -23,13 +25,22 @@ export function runCommand(): Command {
   return new Command("run")
     .description("serve in the foreground; without a config.yaml, serve the sandbox")
     .option("-c, --config <file>", "another file than your own config.yaml")
+    .option("-p, --port <number>", "the port of the sandbox; with a config.yaml, listen decides", parsePort)
     .action(run);
 }
 
-async function run(options: { config?: string }): Promise<void> {
+function parsePort(text: string): number {
+  const port = /^\d{1,5}$/.test(text) ? Number(text) : Number.NaN;
+  if (port >= 1 && port <= 65_535) return port;
+  throw new InvalidArgumentError("it must be a number from 1 to 65535");
+}
+
+async function run(options: { config?: string; port?: number }): Promise<void> {
   const { env, execArgv } = process;
   const paths = findPaths({ config: options.config });
   const hasConfig = paths.explicit || existsSync(paths.config);
+  if (hasConfig && options.port !== undefined)
+    return fail(`--port is for the sandbox → change listen in ${paths.config}`, EXIT.usage);
   const unsafe = unsafeStart({ env, execArgv, inspected: inspectorUrl() !== undefined, hasConfig });
   if (unsafe !== null) return fail(unsafe, EXIT.badConfig);
   // Before any file is created: state, socket and log are private.
@@ -53,7 +64,9 @@ async function run(options: { config?: string }): Promise<void> {
     // the package's files.
     const { startDaemon } = await import("../daemon/daemon.ts");
     health = await import("../service/health.ts");
-    daemon = await startDaemon({ paths, env: process.env, logTo, logForPeople: onTerminal });
+    const port =
+      options.port === undefined ? {} : { sandboxListen: { ...DEFAULT_LISTEN, port: options.port } };
+    daemon = await startDaemon({ paths, env: process.env, logTo, logForPeople: onTerminal, ...port });
   } catch (error) {
     logTo.end();
     // Something that the failed start left open must not keep the process alive.
@@ -76,28 +89,40 @@ async function run(options: { config?: string }): Promise<void> {
 function greeting(daemon: Daemon, config: string): string {
   const base = `http://localhost:${daemon.port}`;
   const first = `keybearer ${version()} serves ${base}\n`;
-  if (daemon.sandboxSession === null) return `${first}${printableLines(describeConfig(daemon, config))}\n`;
+  if (daemon.sandboxSession === null)
+    return typeable(`${first}${printableLines(describeConfig(daemon, config))}\n`);
   const { token, model, gatewayKey, sandbox } = daemon.sandboxSession;
-  const auth = `-H "Authorization: Bearer ${token}"`;
-  const body = (stream: boolean) =>
-    `'{"model":"${model}"${stream ? ',"stream":true' : ""},"messages":[{"role":"user","content":"hello"}]}'`;
-  const chat = `${base}/v1/chat/completions ${auth} -H "Content-Type: application/json" -d`;
+  const wanted = daemon.snapshot().config.listen.port;
+  const isOther = wanted !== 0 && wanted !== daemon.port;
+  const body = (stream: string) =>
+    `'{"model":"${model}",${stream}"messages":[{"role":"user","content":"hello"}]}'`;
+  return typeable(
+    [
+      first,
+      ...(isOther ? [`port ${wanted} is taken, so it has another one.\n`] : []),
+      "There is no config.yaml yet, so the sandbox answers. It needs no account. Try:\n",
+      `curl ${base}/v1/models \\\n  -H "Authorization: Bearer ${token}"\n`,
+      `${curlChat(`${base}/v1`, token, body(""))}\n`,
+      `${curlChat(`-N ${base}/v1`, token, body('"stream":true,'))}\n`,
+      "Then see what it cost: keybearer usage\n",
+      "A thief who has the key goes straight to the gateway, past keybearer.",
+      "Half a minute later, keybearer mirror shows the alarm:\n",
+      `${curlChat(sandbox.baseUrl, gatewayKey, body(""))}\n`,
+      "Your own gateway: keybearer init",
+      `  or write ${config}, see config.example.yaml; it takes over as soon as it is saved`,
+      "",
+    ].join("\n"),
+  );
+}
+
+/** One argument a line, so that it can be read, and copied, in a terminal of 80 columns. */
+function curlChat(base: string, bearer: string, body: string): string {
   return [
-    first,
-    "there is no config.yaml yet, so the sandbox answers: no account needed. paste one of these:",
-    "",
-    `curl ${base}/v1/models ${auth}`,
-    `curl ${chat} ${body(false)}`,
-    `curl -N ${chat} ${body(true)}`,
-    "",
-    "and this is what a thief with the key would do: go straight to the gateway, past keybearer. half a minute later",
-    "keybearer mirror raises the alarm:",
-    "",
-    `curl ${sandbox.baseUrl}/chat/completions -H "Authorization: Bearer ${gatewayKey}" -H "Content-Type: application/json" -d ${body(false)}`,
-    "",
-    `your own gateway: keybearer init (or write ${config}, see config.example.yaml); it takes over as soon as it is saved`,
-    "",
-  ].join("\n");
+    `curl ${base}/chat/completions`,
+    `-H "Authorization: Bearer ${bearer}"`,
+    '-H "Content-Type: application/json"',
+    `-d ${body}`,
+  ].join(" \\\n  ");
 }
 
 /** The gateways and tools of config.yaml, and what to type next. */

@@ -1,4 +1,5 @@
 import { formatPatch, OMIT_HEADERS, structuredPatch } from "diff";
+import { applyEdits, format } from "jsonc-parser";
 import { redactCredentials } from "../core/redact.ts";
 
 /** The diff's work grows with the square of this number. */
@@ -6,23 +7,41 @@ const MAX_CHANGED_LINES = 10_000;
 
 /**
  * A unified diff without secrets; empty: nothing differs. Tokens keep their first characters. null stands for a file that
- * does not exist.
+ * does not exist. Lines may contain tabs.
  */
 export function redactedDiff(file: string, before: string | null, after: string | null): string[] {
   const header = [
     `--- ${before === null ? "/dev/null" : file}`,
     `+++ ${after === null ? "/dev/null" : file}`,
   ];
-  const patch = structuredPatch(file, file, before ?? "", after ?? "", undefined, undefined, {
+  const changes = changedLines(file, before ?? "", after ?? "");
+  if (changes === null) return [...header, `(more than ${MAX_CHANGED_LINES} lines differ)`];
+  if (changes.length === 0) return [];
+  if (!/\.jsonc?$/.test(file) || !changes.some(hasSeveralKeys))
+    return [...header, ...changes.map(redactLine)];
+  const expanded = changedLines(file, expand(before ?? ""), expand(after ?? "")) ?? changes;
+  const note = "(several settings share a line there; shown one per line)";
+  return [...header, note, ...expanded.map(redactLine)];
+}
+
+/** null: too many to compare. */
+function changedLines(file: string, before: string, after: string): readonly string[] | null {
+  const patch = structuredPatch(file, file, before, after, undefined, undefined, {
     context: 3,
     maxEditLength: MAX_CHANGED_LINES,
   });
-  if (patch === undefined) return [...header, `(more than ${MAX_CHANGED_LINES} lines differ)`];
+  if (patch === undefined) return null;
   if (patch.hunks.length === 0) return [];
   const lines = formatPatch(patch, OMIT_HEADERS).replace(/\n$/, "").split("\n");
-  // The terminal output shows other control characters as "?".
-  const shown = lines.map((line) => line.replace(/\r$/, "").replaceAll("\t", "    "));
-  return [...header, ...shown.map(redactLine)];
+  return lines.map((line) => line.replace(/\r$/, ""));
+}
+
+function hasSeveralKeys(line: string): boolean {
+  return /^[+-]/.test(line) && (line.match(/"(?:[^"\\]|\\.)*"\s*:/g) ?? []).length > 1;
+}
+
+function expand(json: string): string {
+  return applyEdits(json, format(json, undefined, { insertSpaces: true, tabSize: 2, eol: "\n" }));
 }
 
 const TOKEN = /\bkb_([A-Za-z0-9_-]{3})[A-Za-z0-9_-]{4,}/g;

@@ -1,6 +1,6 @@
 import { isAbsolute, join, resolve } from "node:path";
 import { editJson, type JsonDialect, type JsonValue, jsonAt } from "./json-edit.ts";
-import type { Target } from "./snippets.ts";
+import { backgroundModel, smallModel, type Target } from "./snippets.ts";
 import { cannotEdit, type Edited } from "./text-edit.ts";
 import { editToml, tomlAt } from "./toml-edit.ts";
 
@@ -44,9 +44,13 @@ export interface ClientSettings {
   /** Whether the settings are useless without the name of a model. */
   readonly needsModel: boolean;
   tokenIn(text: string): string | null;
+  /** The variable that the printed settings put the token into; null: they put it into a file. */
+  readonly tokenVariable: string | null;
   merge(text: string, target: Target & { readonly token: string }): Edited;
   /** Settings that keep requests from reaching keybearer, or send a second credential. They can be removed. */
   conflicts(text: string): readonly Conflict[];
+  /** The settings of the old text that are gone from the new one. */
+  removed(before: string, after: string): readonly string[];
   /** What else in the file overrides the settings. */
   notes(text: string): readonly string[];
 }
@@ -65,16 +69,17 @@ const CLAUDE_CODE: ClientSettings = {
   empty: "{}\n",
   needsModel: false,
   tokenIn: (text) => stringOrNull(jsonAt(text, ["env", "ANTHROPIC_AUTH_TOKEN"], "strict")),
-  merge(text, { origin, token, model, small }) {
+  tokenVariable: "ANTHROPIC_AUTH_TOKEN",
+  merge(text, target) {
+    const { origin, token, model } = target;
     const settings: JsonSetting[] = [
       [["env", "ANTHROPIC_BASE_URL"], origin],
       // Not ANTHROPIC_API_KEY: Claude Code asks the user to approve a new one.
       [["env", "ANTHROPIC_AUTH_TOKEN"], token],
     ];
-    if (model !== null) {
-      settings.push([["env", "ANTHROPIC_MODEL"], model]);
-      settings.push([["env", "ANTHROPIC_DEFAULT_HAIKU_MODEL"], small ?? model]);
-    }
+    if (model !== null) settings.push([["env", "ANTHROPIC_MODEL"], model]);
+    const small = smallModel(target);
+    if (small !== null) settings.push([["env", "ANTHROPIC_DEFAULT_HAIKU_MODEL"], small]);
     return mergeJson(text, settings, "strict");
   },
   conflicts: (text) =>
@@ -85,6 +90,11 @@ const CLAUDE_CODE: ClientSettings = {
         remove: (current) => editJson(current, path, undefined, "strict"),
       }),
     ),
+  removed: (before, after) =>
+    CLAUDE_CONFLICTS.filter(
+      ({ path }) =>
+        jsonAt(before, path, "strict") !== undefined && jsonAt(after, path, "strict") === undefined,
+    ).map(({ path }) => path.join(".")),
   notes: () => [],
 };
 
@@ -106,7 +116,10 @@ const OPENCODE: ClientSettings = {
   empty: '{\n  "$schema": "https://opencode.ai/config.json"\n}\n',
   needsModel: true,
   tokenIn: (text) => stringOrNull(jsonAt(text, ["provider", "keybearer", "options", "apiKey"], "comments")),
-  merge(text, { origin, token, model, small }) {
+  tokenVariable: null,
+  merge(text, target) {
+    const { origin, token, model } = target;
+    const background = backgroundModel(target);
     const settings: JsonSetting[] = [
       [["provider", "keybearer", "npm"], "@ai-sdk/openai-compatible"],
       [["provider", "keybearer", "name"], "keybearer"],
@@ -114,17 +127,18 @@ const OPENCODE: ClientSettings = {
       [["provider", "keybearer", "options", "apiKey"], token],
     ];
     if (model !== null) {
-      for (const name of new Set([model, small ?? model])) {
+      for (const name of new Set([model, background ?? model])) {
         const path: JsonPath = ["provider", "keybearer", "models", name];
         // A listed model keeps its options.
         if (jsonAt(text, path, "comments") === undefined) settings.push([path, {}]);
       }
       settings.push([["model"], `keybearer/${model}`]);
-      settings.push([["small_model"], `keybearer/${small ?? model}`]);
+      settings.push([["small_model"], `keybearer/${background ?? model}`]);
     }
     return mergeJson(text, settings, "comments");
   },
   conflicts: () => [],
+  removed: () => [],
   notes(text) {
     const disabled = jsonAt(text, ["disabled_providers"], "comments");
     const enabled = jsonAt(text, ["enabled_providers"], "comments");
@@ -140,11 +154,14 @@ const OPENCODE: ClientSettings = {
 };
 
 const CODEX_PROVIDER = ["model_providers", "keybearer"];
+/** Settings of a provider that win over its token. */
+const CODEX_OVERRIDES = ["env_key", "env_key_instructions", "requires_openai_auth"];
 
 const CODEX: ClientSettings = {
   empty: "",
   needsModel: false,
   tokenIn: (text) => stringOrNull(tomlAt(text, [...CODEX_PROVIDER, "experimental_bearer_token"])),
+  tokenVariable: "KEYBEARER_TOKEN",
   merge(text, { origin, token, model }) {
     if (tomlAt(text, [...CODEX_PROVIDER, "auth"]) !== undefined) {
       return cannotEdit(
@@ -160,9 +177,7 @@ const CODEX: ClientSettings = {
       // env_key would name a variable that a program started from a menu or an editor does not have, and it overrides
       // the token.
       [CODEX_PROVIDER, "experimental_bearer_token", token],
-      [CODEX_PROVIDER, "env_key", null],
-      [CODEX_PROVIDER, "env_key_instructions", null],
-      [CODEX_PROVIDER, "requires_openai_auth", null],
+      ...CODEX_OVERRIDES.map((name): TomlSetting => [CODEX_PROVIDER, name, null]),
     ];
     let edited: Edited = { ok: true, text };
     for (const [table, name, value] of settings) {
@@ -171,6 +186,11 @@ const CODEX: ClientSettings = {
     return edited;
   },
   conflicts: () => [],
+  removed: (before, after) =>
+    CODEX_OVERRIDES.filter((name) => {
+      const path = [...CODEX_PROVIDER, name];
+      return tomlAt(before, path) !== undefined && tomlAt(after, path) === undefined;
+    }).map((name) => [...CODEX_PROVIDER, name].join(".")),
   notes(text) {
     const profile = stringOrNull(tomlAt(text, ["profile"]));
     const provider =

@@ -27,39 +27,46 @@ export interface Snippet {
 export interface Fields {
   readonly baseUrl: string;
   readonly token: string;
-  /** null: the client has no such field. */
+  /** null: the client has no such field, or no model is known. */
   readonly model: string | null;
 }
 
 export const NO_TOKEN = "<token>";
-export const NO_MODEL = "<model>";
 export const SHELLS: readonly Shell[] = ["sh", "fish", "powershell", "cmd"];
 
 export function settingsFor(client: Client, target: Target): readonly Snippet[] {
-  return client.setups.flatMap((steps, way) =>
-    steps.flatMap((step) => snippetsOf(client, step, way, target)),
-  );
+  const values = valuesFor(client, target);
+  return client.setups.flatMap((steps, way) => steps.flatMap((step) => snippetsOf(step, way, values)));
 }
 
 export function fieldsFor(client: Client, target: Target): Fields {
+  const values = valuesFor(client, target);
+  const hasModel = client.modelField !== null && values.model !== null;
   return {
-    baseUrl: fill(client.baseUrl, client, target),
+    baseUrl: fill(client.baseUrl, values),
     token: target.token ?? NO_TOKEN,
-    model: client.modelField === null ? null : fill(client.model, client, target),
+    model: hasModel ? fill(client.model, values) : null,
   };
 }
 
-export function notesFor(client: Client, target: Target): readonly string[] {
-  return client.notes.map((note) => fill(note, client, target));
+/** Whether the client has a field for a model, and none is known. */
+export function isModelMissing(client: Client, target: Target): boolean {
+  return client.modelField !== null && plainModel(target.model) === null;
 }
 
-function snippetsOf(client: Client, step: Step, way: number, target: Target): Snippet[] {
+export function notesFor(client: Client, target: Target): readonly string[] {
+  const values = valuesFor(client, target);
+  return client.notes.map((note) => fill(note, values));
+}
+
+function snippetsOf(step: Step, way: number, values: Values): Snippet[] {
   if (step.kind !== "env") {
     const path = step.kind === "file" ? step.path : null;
-    return [{ way, kind: step.kind, format: step.format, path, text: fill(step.text, client, target) }];
+    const text = step.format === "json" ? fillJson(step.text, values) : fill(step.text, values);
+    return text === "" ? [] : [{ way, kind: step.kind, format: step.format, path, text }];
   }
   const variables = Object.entries(step.set)
-    .map(([name, text]) => ({ name, value: fill(text, client, target) }))
+    .map(([name, text]) => ({ name, value: fill(text, values) }))
     .filter(({ value }) => value !== "");
   return SHELLS.map((shell) => {
     const { set, unset } = SHELL_SYNTAX[shell];
@@ -98,28 +105,72 @@ function quote(value: string): string {
   return /^[\w.:/@+,-]+$/.test(value) ? value : `'${value}'`;
 }
 
-function fill(text: string, client: Client, target: Target): string {
+type Values = Readonly<Record<string, string | null>>;
+
+/** null: not known. */
+function valuesFor(client: Client, target: Target): Values {
   const { origin, token } = target;
-  const small = smallModel(target);
-  const values: Readonly<Record<string, string>> = {
+  return {
     root: origin,
     v1: `${origin}/v1`,
     base: client.base === "root" ? origin : `${origin}/v1`,
     token: token ?? NO_TOKEN,
-    model: plainModel(target.model) ?? NO_MODEL,
-    small: small ?? "",
+    model: plainModel(target.model),
+    small: smallModel(target),
+    background: backgroundModel(target),
   };
-  return text
-    .split("\n")
-    .filter((line) => small !== null || !line.includes("{small}"))
-    .join("\n")
-    .replace(/\{(root|v1|base|token|model|small)\}/g, (whole, name: string) => values[name] ?? whole);
 }
 
-/** A client that runs a Claude model chooses its own cheap model; the gateway very likely has it. */
-function smallModel(target: Target): string | null {
+const PLACEHOLDER = /\{(root|v1|base|token|model|small|background)\}/g;
+
+function hasUnknown(text: string, values: Values): boolean {
+  return [...text.matchAll(PLACEHOLDER)].some(([, name = ""]) => values[name] === null);
+}
+
+/** A line with a value that is not known is left out. A line that ends in a backslash continues on the next one. */
+function fill(text: string, values: Values): string {
+  return text
+    .split(/(?<!\\)\n/)
+    .filter((line) => !hasUnknown(line, values))
+    .join("\n")
+    .replace(PLACEHOLDER, (whole, name: string) => values[name] ?? whole);
+}
+
+function fillJson(text: string, values: Values): string {
+  return JSON.stringify(fillValue(JSON.parse(text), values), null, 2);
+}
+
+/** undefined: it has no content, because a value is not known. */
+function fillValue(value: unknown, values: Values): unknown {
+  if (typeof value === "string") return hasUnknown(value, values) ? undefined : fill(value, values);
+  if (typeof value !== "object" || value === null) return value;
+  if (Array.isArray(value)) {
+    // An entry of a list without its model's name would be of no use.
+    const useful = value.filter((item) => !Object.values(item).some((each) => isUnknown(each, values)));
+    return useful.length === 0 ? undefined : useful.map((item) => fillValue(item, values));
+  }
+  const known = Object.entries(value)
+    .filter(([name]) => !hasUnknown(name, values))
+    .map(([name, each]) => [fill(name, values), fillValue(each, values)] as const)
+    .filter(([, each]) => each !== undefined);
+  const isEmptied = known.length === 0 && Object.keys(value).length > 0;
+  return isEmptied ? undefined : Object.fromEntries(known);
+}
+
+function isUnknown(value: unknown, values: Values): boolean {
+  return typeof value === "string" && hasUnknown(value, values);
+}
+
+/** The model for small tasks, for clients that have a good choice of their own. null: leave it to the client. */
+export function smallModel(target: Target): string | null {
   const model = plainModel(target.model);
+  // A client that runs a Claude model chooses its own cheap model; the gateway very likely has it.
   return plainModel(target.small ?? null) ?? (model?.startsWith("claude") ? null : model);
+}
+
+/** The model for small tasks, for clients whose own choice the gateway may not have. */
+export function backgroundModel(target: Target): string | null {
+  return plainModel(target.small ?? null) ?? plainModel(target.model);
 }
 
 /**

@@ -17,8 +17,9 @@ export type Step =
 
 /**
  * A program that can be pointed at keybearer, or the reason why it cannot. Texts may contain {root}
- * (http://localhost:5397), {v1} (the same with /v1), {base} (the one of the two that `base` names), {token}, {model} and
- * {small}, a cheaper model. A line with {small} is left out when there is no such model.
+ * (http://localhost:5397), {v1} (the same with /v1), {base} (the one of the two that `base` names), {token}, {model},
+ * {small} (a cheaper model, where the client has no good choice of its own) and {background} (the cheaper one, else the
+ * model itself). A line or JSON value that needs an unknown model is left out.
  */
 export interface Client {
   /** The value of --for. */
@@ -40,6 +41,8 @@ export interface Client {
   readonly model: string;
   /** Alternatives: one is enough, with all of its steps. Empty: the fields above are all there is. */
   readonly setups: readonly (readonly Step[])[];
+  /** Whether it asks chat streams for their usage, as far as it uses them. */
+  readonly asksUsage: boolean;
   /** Common mistakes. */
   readonly notes: readonly string[];
   /** The models that suit it, the best first. */
@@ -90,6 +93,7 @@ const DEFAULTS = {
   baseUrl: "{base}",
   model: "{model}",
   setups: [],
+  asksUsage: true,
   notes: [],
   prefers: [/^claude-sonnet/i, /^gpt-5(?!.*(?:mini|nano))/i],
   switchApp: null,
@@ -125,8 +129,6 @@ const ANTHROPIC_ENV = env({ ANTHROPIC_BASE_URL: "{base}", ANTHROPIC_API_KEY: "{t
 /** For clients whose settings name the variable to read. */
 const TOKEN_ENV = env({ KEYBEARER_TOKEN: "{token}" });
 
-const NO_STREAM_USAGE =
-  "streams report no usage unless asked: set ask_usage: true for the tool, or stream_options in the call.";
 const DOCKER =
   "in Docker, localhost is the container itself, and keybearer listens on loopback only: run it outside Docker, or with --network host on Linux.";
 const BROWSER =
@@ -221,11 +223,11 @@ env_key = "KEYBEARER_TOKEN"`,
               npm: "@ai-sdk/openai-compatible",
               name: "keybearer",
               options: { baseURL: "{base}", apiKey: "{token}" },
-              models: { "{model}": {} },
+              models: { "{model}": {}, "{background}": {} },
             },
           },
           model: "keybearer/{model}",
-          small_model: "keybearer/{model}",
+          small_model: "keybearer/{background}",
         }),
       ],
     ],
@@ -285,7 +287,10 @@ env_key = "KEYBEARER_TOKEN"`,
         }),
       ],
     ],
-    notes: ["with COPILOT_PROVIDER_TYPE=anthropic the address is {root}, without /v1."],
+    notes: [
+      "with COPILOT_PROVIDER_TYPE=anthropic the address is {root}, without /v1.",
+      "its prompt limit for a model that it does not know is a guess: COPILOT_PROVIDER_MAX_PROMPT_TOKENS sets it.",
+    ],
   },
   {
     id: "cline-cli",
@@ -306,18 +311,30 @@ env_key = "KEYBEARER_TOKEN"`,
     modelField: "--model",
     model: "openai/{model}",
     setups: [
-      [env({ OPENAI_API_BASE: "{base}", OPENAI_API_KEY: "{token}", AIDER_MODEL: "openai/{model}" })],
+      [
+        env({
+          OPENAI_API_BASE: "{base}",
+          OPENAI_API_KEY: "{token}",
+          AIDER_MODEL: "openai/{model}",
+          AIDER_WEAK_MODEL: "openai/{background}",
+        }),
+      ],
       [
         file(
           "~/.aider.conf.yml",
           "yaml",
           `openai-api-base: "{base}"
 openai-api-key: "{token}"
-model: "openai/{model}"`,
+model: "openai/{model}"
+weak-model: "openai/{background}"`,
         ),
       ],
     ],
-    notes: ["every model's name needs openai/ in front, also the names of other makers' models."],
+    asksUsage: false,
+    notes: [
+      "every model's name needs openai/ in front, also the names of other makers' models.",
+      "the weak model writes commit messages and summaries. without the setting aider takes one that the gateway may not have.",
+    ],
   },
   {
     id: "goose",
@@ -430,10 +447,10 @@ model add 'keybearer/{model}'`,
         file(
           "extra-openai-models.yaml",
           "yaml",
-          `- model_id: "keybearer-{model}"
-  model_name: "{model}"
-  api_base: "{base}"
-  api_key_name: keybearer`,
+          `- api_base: "{base}"
+  api_key_name: keybearer
+  model_id: "keybearer-{model}"
+  model_name: "{model}"`,
         ),
         command("llm keys set keybearer"),
       ],
@@ -685,7 +702,7 @@ models:
     tokenField: "OPENAI_API_KEY",
     modelField: MODEL_IN_CALL,
     setups: [[OPENAI_ENV]],
-    notes: [NO_STREAM_USAGE],
+    asksUsage: false,
     prefers: GPT,
   },
   {
@@ -697,7 +714,7 @@ models:
     tokenField: "OPENAI_API_KEY",
     modelField: MODEL_IN_CALL,
     setups: [[OPENAI_ENV]],
-    notes: [NO_STREAM_USAGE],
+    asksUsage: false,
     prefers: GPT,
   },
   {
@@ -797,9 +814,8 @@ models:
         TOKEN_ENV,
       ],
     ],
-    notes: [
-      "in Python also is_chat_model=True. streams report no usage unless the tool has ask_usage: true.",
-    ],
+    asksUsage: false,
+    notes: ["in Python also is_chat_model=True."],
   },
 
   // Everything else.

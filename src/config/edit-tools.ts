@@ -106,6 +106,14 @@ export function setEnabled(text: string, tool: string, enabled: boolean): EditRe
   return isSo ? { ok: true, text } : setValue(text, ["tools", tool, "enabled"], String(enabled));
 }
 
+/** Leaves the setting alone if the file has it already, also if it is false there. */
+export function setAskUsage(text: string, tool: string): EditResult {
+  const found = findTool(text, tool);
+  if (!found.ok) return found;
+  const isSet = found.settings.ask_usage !== undefined;
+  return isSet ? { ok: true, text } : setValue(text, ["tools", tool, "ask_usage"], "true");
+}
+
 export function setKey(text: string, tool: string, source: string): EditResult {
   const found = findTool(text, tool);
   return found.ok ? setValue(text, ["tools", tool, "key"], source) : found;

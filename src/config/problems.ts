@@ -206,7 +206,7 @@ const COMMENTED_SETTING = /^\s*#["']?[\w.-]+["']?\s*:(?:\s|$)/;
 
 /**
  * Where the secrets of a config.yaml are, line by line. Searched in the text, because the line with a mistake is often the
- * one with the key, and then nobody knows where the value ends. So a value reaches to the end of its line, and over every
+ * one with the key, and then it is unknown where the value ends. So a value reaches to the end of its line, and over every
  * line below up to the next setting that is not indented deeper.
  */
 function secretSpans(text: string): Span[] {

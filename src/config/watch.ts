@@ -37,7 +37,7 @@ export class FileWatch {
     this.#deps = deps;
   }
 
-  /** Replaces the set of followed files. None of them has to exist. The first one is polled at every tick. */
+  /** Replaces the set of followed files. They need not exist. The first one is polled at every tick. */
   follow(paths: readonly string[]): void {
     if (this.#isClosed) return;
     const { log, ticker, onChange } = this.#deps;

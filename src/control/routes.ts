@@ -122,7 +122,7 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   },
   "POST /cut/:name": (controls, { name, body, peer }) => {
     requireEmpty(body);
-    // The tool may have been removed a moment ago: then nothing of it runs, which is what the caller wants.
+    // The tool may have been removed a moment ago: then nothing of it runs, as the caller asked.
     return controls.cut(name, peer) ?? { cut: 0 };
   },
   "POST /open": (controls, { body, peer }) => {

@@ -15,7 +15,7 @@ export function quoteForShell(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/** Longer commands are cut: nobody reads the end of such a line, so something could be hidden there. */
+/** Longer commands are cut: something could be hidden at the end of a line that is too long to read. */
 const MAX_COMMAND = 1000;
 
 /** A command as a person would type it. isComplete is false if a part was hidden or cut. */

@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import type { DestinationStream } from "pino";
 import { type Loaded, loadConfig } from "../config/load.ts";
 import { formatProblems, type Problem, problemInLine, warning } from "../config/problems.ts";
@@ -31,7 +32,8 @@ import { KeyBreaker } from "../proxy/key-breaker.ts";
 import { hostsOf } from "../proxy/server.ts";
 import { TokenUses } from "../proxy/token-uses.ts";
 import { Upstream } from "../proxy/upstream.ts";
-import { bindDataPort, type DataPort } from "./data-port.ts";
+import { hasRequestsBeside } from "../usage/journal/files.ts";
+import { bindDataPort, bindNextDataPort, type DataPort } from "./data-port.ts";
 import { Drain } from "./drain.ts";
 import { keyWarnings, Reload, usableKeys, wantedKeys } from "./reload.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
@@ -191,7 +193,9 @@ async function openState(options: DaemonOptions, clock: Clock, keys: Keys, shutd
   const processLookup = new ProcessLookup(log);
   if (initial.processTools.length > 0) await processLookup.prepare();
   const peers = new PeerLookup();
-  const port = await bindDataPort(initial.config.listen, peers, log);
+  const isPortFree = sandboxSession !== null && options.sandboxListen === undefined;
+  const bind = isPortFree ? bindNextDataPort : bindDataPort;
+  const port = await bind(initial.config.listen, peers, log);
   shutdown.add("close the port", () => closePort(port));
   return { loaded, control, startWarnings, sandboxSession, initial, settled, processLookup, peers, port };
 }
@@ -405,8 +409,9 @@ function createKeys(options: DaemonOptions, clock: Clock): Keys {
   let notifyLate = (): void => {
     late = true;
   };
-  const { trust: file, usage, oldUsage, consoles } = options.paths;
-  const trust = new Trust({ file, clock, stateFiles: [usage, oldUsage, consoles] });
+  const { trust: file, usage, oldUsage } = options.paths;
+  const ranBefore = () => existsSync(oldUsage) || hasRequestsBeside(SANDBOX, usage);
+  const trust = new Trust({ file, clock, ranBefore });
   const vault = new Vault(options.paths.consoles, clock);
   const keyring = new Keyring({ trust, env: options.env, clock, onLate: () => notifyLate() });
   const log = createLogger({

@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import type { Listen } from "../config/schema.ts";
+import { DEFAULT_DASHBOARD, type Listen } from "../config/schema.ts";
 import { background } from "../core/background.ts";
 import { EXIT, StartFailure } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
@@ -15,6 +15,24 @@ const MAX_OTHER_USERS = 16;
 
 interface Destroyable {
   destroy(): unknown;
+}
+
+/** The sandbox tries this many ports after the one it should take. */
+const MAX_NEXT_PORTS = 20;
+
+/** For the sandbox: binds the next free port if another program has the wanted one. */
+export async function bindNextDataPort(listen: Listen, peers: PeerLookup, log: Logger): Promise<DataPort> {
+  const last = listen.port + MAX_NEXT_PORTS;
+  for (let port = listen.port; ; port += 1) {
+    // The dashboard has this port.
+    if (port === DEFAULT_DASHBOARD.listen.port) continue;
+    try {
+      return await bindDataPort({ ...listen, port }, peers, log);
+    } catch (error) {
+      const isTaken = error instanceof StartFailure && error.exitCode === EXIT.portTaken;
+      if (!isTaken || listen.port === 0 || port >= last) throw error;
+    }
+  }
 }
 
 /** The port that tools call. */

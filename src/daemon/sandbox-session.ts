@@ -75,7 +75,7 @@ function snapshotFor(
         },
       },
     },
-    tools: { [TOOL]: { key, token: `sha256:${hashToken(token)}`, token_in_url: true } },
+    tools: { [TOOL]: { key, token: `sha256:${hashToken(token)}`, token_in_url: true, ask_usage: true } },
     prices: Object.fromEntries(
       MODELS.map(({ id, price }) => [
         id,

@@ -76,7 +76,7 @@ export interface RunningCall {
   readonly bytes_out: number;
   /** So far; null: unknown. */
   readonly output_tokens: number | null;
-  /** reported: the stream contains the number. pieces: the number of deltas, most of which are about one token. */
+  /** reported: the stream contains the number. pieces: the number of deltas; most are about one token. */
   readonly tokens_by: "reported" | "pieces" | null;
 }
 

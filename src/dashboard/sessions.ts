@@ -8,7 +8,7 @@ export type Exchanged =
   | { readonly ok: true; readonly token: string }
   | { readonly ok: false; readonly reason: "wrong" | "too-many" };
 
-/** A session in the file. Nobody can compute the token from its hash. */
+/** A session in the file. The token cannot be computed from its hash. */
 export interface StoredSession {
   /** SHA-256 of the token, in hex. */
   readonly hash: string;
@@ -53,7 +53,7 @@ export class Sessions {
 
   /** Exchanges a code for the token of a new session. */
   exchange(code: string): Exchanged {
-    // A valid code works after any number of wrong ones: nobody can guess 256 bits, or lock the owner out by trying.
+    // A valid code works after any number of wrong ones: 256 bits cannot be guessed, and wrong codes must not lock the owner out.
     if (!this.#redeem(code)) {
       const now = this.#clock.elapsed();
       const recent = this.#wrongCodes.filter((at) => now - at < MINUTE_MS);

@@ -112,7 +112,7 @@ export class Keyring {
       const changed = await this.#refresh(entry);
       if (hasReturned && changed) this.#scheduleLate();
     });
-    // Only now, so that a command that both need goes on running and asks nobody for a fingerprint twice.
+    // Only now, so that a command that both need goes on running and does not ask for a fingerprint twice.
     older.abort();
     await withTimeout(Promise.all(reads), patience);
     hasReturned = true;

@@ -20,7 +20,7 @@ export interface ReadDeps {
   readonly home?: readonly string[] | undefined;
   /** keybearer's own files and folders, which hold no keys but may hold secrets. Default none. */
   readonly notKeys?: readonly string[] | undefined;
-  /** Stops a command or a keychain request that nobody waits for any more. */
+  /** Stops a command or a keychain request whose result is no longer needed. */
   readonly signal?: AbortSignal | undefined;
   /** Milliseconds. Default 10 s. */
   readonly limit?: number | undefined;
@@ -143,7 +143,7 @@ async function readFileNow(path: string, { home = [], notKeys = [] }: FileRules)
     handle = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
     const found = await handle.stat({ bigint: true });
     if (!found.isFile()) return failed(`${shown} is not a regular file`);
-    // Another name could stand for a file that nobody confirmed.
+    // Another name could stand for a file that was not confirmed.
     if (found.nlink > 1n)
       return failed(`${shown} has ${found.nlink} names (hard links): make a copy of it with one`);
     if (await isReallyInside(path, found, notKeys))

@@ -32,7 +32,7 @@ const TYPING_LIMIT = 60_000;
 const SEARCH_LIMIT = 3_000;
 const FILE_LIMIT = 10_000;
 
-/** Whether there is a keychain, locked or not. Asks nobody for a password. */
+/** Whether there is a keychain, locked or not. Asks for no password. */
 export async function keychainThere(deps: {
   readonly env: NodeJS.ProcessEnv;
 }): Promise<{ readonly there: boolean; readonly why: string | null }> {

@@ -1,4 +1,3 @@
-import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { describeSource, type KeySource } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
@@ -47,8 +46,8 @@ const UNKNOWN = "not known: what was trusted before is lost";
 export interface TrustDeps {
   readonly file: string;
   readonly clock: Clock;
-  /** Other files that keybearer leaves behind: if one exists, a missing trust file is no first start. Default none. */
-  readonly stateFiles?: readonly string[];
+  /** Whether keybearer served a config.yaml here before. Called only if there is no file. */
+  readonly ranBefore?: () => boolean;
 }
 
 /**
@@ -58,7 +57,7 @@ export interface TrustDeps {
 export class Trust {
   readonly #file: string;
   readonly #clock: Clock;
-  readonly #stateFiles: readonly string[];
+  readonly #ranBefore: () => boolean;
   // Until load(), nothing is known, so nothing is trusted.
   #pins: Pins = emptyPins(true);
   #firstStart = false;
@@ -71,10 +70,10 @@ export class Trust {
   #saved: { readonly changes: number; readonly identity: string | null } = { changes: 0, identity: null };
   #writing: Promise<unknown> = Promise.resolve();
 
-  constructor({ file, clock, stateFiles = [] }: TrustDeps) {
+  constructor({ file, clock, ranBefore = () => false }: TrustDeps) {
     this.#file = file;
     this.#clock = clock;
-    this.#stateFiles = stateFiles;
+    this.#ranBefore = ranBefore;
   }
 
   /** No file means a first start, which trusts config.yaml. With a damaged file nothing is trusted. */
@@ -88,7 +87,7 @@ export class Trust {
     // A first start writes the file even if nothing was pinned.
     this.#changes = this.#firstStart ? 1 : 0;
     this.#saved = { changes: 0, identity: found.state === "missing" ? null : found.identity };
-    if (this.#firstStart && this.#stateFiles.some((file) => existsSync(file))) {
+    if (this.#firstStart && this.#ranBefore()) {
       const problem = `${escapeControlChars(this.#file)} is missing, though keybearer ran here before: config.yaml is trusted as it is now. if you did not remove it, check where config.yaml sends your keys`;
       return { problem };
     }

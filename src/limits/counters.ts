@@ -374,7 +374,7 @@ function shortageOf(level: Level, need: number): Shortage | null {
   const { limit, used, held, max, extra, resetsAt } = level;
   // A request that costs nothing, such as a list of models, passes a limit that is used up.
   if (need === 0 || used + held + need <= max) return null;
-  // $0/day is a limit too: none of its windows ever has capacity.
+  // $0/day is a limit too: its windows never have capacity.
   const capacityAt = max - extra > 0 ? resetsAt : null;
   return { limit, used, held, max, need, capacityAt, mayEndSooner: used + need <= max };
 }

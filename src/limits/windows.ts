@@ -104,7 +104,7 @@ const KEPT_WINDOWS = 3;
  * What one tool used, by calendar window, in every period. A request counts in the windows that contain the moment of its
  * admission.
  *
- * A clock that is set back must not bring a fresh window. So in a window that has no counts yet and lies before the one
+ * A clock that is set back must not bring a fresh window. So in a window that has no counts yet and is before the one
  * counted in last, the counts of that one apply as well; when a request is counted there, they are copied.
  */
 export class WindowCounts {

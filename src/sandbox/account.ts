@@ -134,7 +134,7 @@ export class Account {
     return this.groups.find((group) => group.id === id) ?? null;
   }
 
-  /** `text` is the whole key, which nobody can read again. */
+  /** `text` is the whole key, which cannot be read again. */
   createKey(fields: NewKey): { readonly key: SandboxKey; readonly text: string } {
     const group = this.groups.find(({ name }) => name === fields.group);
     if (group === undefined) throw new Error(`the sandbox has no group ${fields.group}`);

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from "node:http";
 import { setTimeout as sleep, setImmediate as yieldToEventLoop } from "node:timers/promises";
 
-/** A parsed JSON object of which nothing is known yet. */
+/** A parsed JSON object whose fields are not checked yet. */
 export type JsonObject = Readonly<Record<string, unknown>>;
 
 /** One request to the sandbox, with its response. */

@@ -311,11 +311,11 @@ function parseTexts(json: string): Record<string, string> {
  * not negative, texts lose their NULs (libsql would cut them there), and what is missing gets its fallback.
  */
 export function recordOfFields(fields: Readonly<Record<string, unknown>>): UsageRecord {
-  return valuesOf(COLUMNS, fields) as unknown as UsageRecord;
+  return valuesOf(COLUMNS, fields) as UsageRecord;
 }
 
 export function openingOfFields(fields: Readonly<Record<string, unknown>>): Opening {
-  return valuesOf(OPENING_COLUMNS, fields) as unknown as Opening;
+  return valuesOf(OPENING_COLUMNS, fields) as Opening;
 }
 
 function valuesOf(columns: readonly Column[], fields: Readonly<Record<string, unknown>>): object {

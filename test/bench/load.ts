@@ -7,7 +7,7 @@ import { percentile } from "./results.ts";
  * The load generator, in a process of its own. The bench sends it jobs over IPC; each job is answered with its result.
  */
 
-/** POST requests on some connections, each of which sends its next request after the answer. */
+/** POST requests on some connections; each sends its next request after the answer. */
 export interface RequestsJob {
   readonly kind: "requests";
   readonly target: Target;

@@ -127,7 +127,7 @@ export async function measureDelay({ session, candidates, plan, results }: Run):
 
 const IDLE_MS = 2000;
 
-/** Of fresh processes that nobody has sent a request to. */
+/** Of fresh processes that have not had a request yet. */
 export async function measureStarts(
   { session, plan, results }: Run,
   fresh: readonly Candidate[],

@@ -1,37 +1,24 @@
-import { connect } from "node:net";
+import { once } from "node:events";
+import { createServer } from "node:net";
+import { join } from "node:path";
 import t from "tap";
-import { bareEnv, command, newHome, start, startProgram } from "../doubles/command.ts";
-
-/** The sandbox has no configuration, so it is served on the default port or not at all. */
-const PORT = 5397;
-
-function isFree(host: string): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = connect({ host, port: PORT }, () => {
-      socket.destroy();
-      resolve(false);
-    });
-    socket.once("error", () => resolve(true));
-  });
-}
+import { commandName } from "../../src/cli/ui/command-name.ts";
+import { bareEnv, command, newHome, saveConfig, start, startProgram } from "../doubles/command.ts";
 
 t.test(
   "a newcomer without a config.yaml pastes the lines it prints, and the mirror shows them",
   async (t) => {
-    if (!(await isFree("127.0.0.1")) || !(await isFree("::1"))) {
-      return void t.skip(`port ${PORT} is in use on this machine`, async () => {});
-    }
     const home = await newHome(t);
     const running = start(t, home, ["run"]);
     await running.says(/takes over as soon as it is saved\n/);
     const printed = running.stdout();
     t.equal(
       /https?:\/\/[^\s/]+/.exec(printed)?.[0],
-      `http://localhost:${PORT}`,
+      /serves (http:\/\/localhost:\d+)/.exec(printed)?.[1],
       "its own address comes first",
     );
-    t.match(printed, `your own gateway: keybearer init (or write ${home}/config.yaml`);
-    const lines = printed.split("\n").filter((line) => line.startsWith("curl "));
+    t.match(printed, `or write ${home}/config.yaml, see config.example.yaml`);
+    const lines = printed.split("\n\n").filter((part) => part.startsWith("curl "));
     t.equal(lines.length, 4);
 
     const [list, chat, stream, straight] = await Promise.all(
@@ -54,3 +41,49 @@ t.test(
     t.match(await running.ended, { code: 0 });
   },
 );
+
+t.test("if another program has the sandbox's port, it takes the next free one and says so", async (t) => {
+  // If it is taken already, that serves as well.
+  const server = createServer().on("error", () => {});
+  server.listen(5397, "127.0.0.1");
+  t.teardown(() => server.close());
+  const running = start(t, await newHome(t), ["run"]);
+  const [, port] = await running.says(/serves http:\/\/localhost:(\d+)\n\nport 5397 is taken/);
+  t.not(port, "5397");
+  t.equal((await fetch(`http://127.0.0.1:${port}/healthz`)).status, 200);
+});
+
+t.test("a port can be named without a config.yaml, and only then", async (t) => {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  const free = typeof address === "object" && address !== null ? address.port : 0;
+  server.close();
+  await once(server, "close");
+  const home = await newHome(t);
+  const running = start(t, home, ["run", "--port", String(free)]);
+  await running.says(new RegExp(`serves http://localhost:${free}\n`));
+  running.child.kill("SIGINT");
+  t.match(await running.ended, { code: 0 });
+  const again = start(t, home, ["run", "--port", String(free)]);
+  await again.says(/serves/);
+  again.child.kill("SIGINT");
+  t.notMatch((await again.ended).stderr, "trust.json", "only the sandbox ran here before");
+  for (const port of ["0", "65536", "http", "-1"])
+    t.match(await command(t, home, ["run", "--port", port]), { code: 2 }, port);
+  await saveConfig(home, "gateway: https://gateway.example.com/v1\ntools: { a: { key: sk-0123456789 } }\n");
+  const both = await command(t, home, ["run", "--port", String(free)]);
+  t.equal(both.code, 2);
+  t.match(both.stderr, `change listen in ${join(home, "config.yaml")}`);
+});
+
+t.test("commands are shown as they can be typed where the program runs", async (t) => {
+  t.equal(commandName("/usr/bin/keybearer", "/home/ann"), "keybearer");
+  t.equal(commandName("/usr/lib/node_modules/keybearer/dist/cli/main.js", "/"), "keybearer");
+  t.equal(
+    commandName("/home/ann/src/keybearer/dist/cli/main.js", "/home/ann/src/keybearer"),
+    "node dist/cli/main.js",
+  );
+  t.equal(commandName("/home/ann/kb/dist/cli/main.js", "/tmp"), "node /home/ann/kb/dist/cli/main.js");
+  t.equal(commandName("/home/ann/my kb/dist/cli/main.js", "/tmp"), "node '/home/ann/my kb/dist/cli/main.js'");
+});

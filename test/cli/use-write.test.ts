@@ -13,7 +13,7 @@ import {
 import { dirname, join } from "node:path";
 import { stripVTControlCharacters } from "node:util";
 import t, { type Test } from "tap";
-import { hashToken } from "../../src/core/token.ts";
+import { hashToken, makeToken } from "../../src/core/token.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
 
@@ -95,16 +95,46 @@ t.test("settings are shown, asked about and written, and come back as they were"
   const again = await use("claude-code", "--write");
   t.match(again, { code: 0, stdout: /already; nothing changed/ }, "the token in it works, so it stays");
 
-  const before = read(config);
   const back = await useAtTerminal("claude-code", "--undo", [[/put .* back\?/s, "yes"]]);
   t.equal(back.code, 0, back.text);
-  t.match(back.text.replace(/\s+/g, " "), /its token still works.*keybearer tools revoke claude-code <name>/);
+  t.match(back.text.replace(/\s+/g, " "), "the token that was made for it (claude-code) has ended");
   t.notOk(back.text.includes(token));
   t.equal(read(file), OLD);
   t.equal(mode(file), 0o644);
-  t.equal(read(config), before);
+  t.match(read(config), `token: ["sha256:${"a".repeat(64)}"] } # mine`, "the other token stays");
+  t.notMatch(read(config), hashToken(token));
   t.same(undoFiles(), [], "a copy that may hold a key is not kept longer than it is needed");
   t.match(await use("claude-code", "--undo", "--yes"), { code: 1, stderr: /nothing to undo/ });
+});
+
+t.test("a token that the client has in its environment is used, and outlives --undo", async (t) => {
+  const token = makeToken();
+  const { use, path, home } = await prepare(t, { ANTHROPIC_AUTH_TOKEN: token });
+  const config = await saveConfig(home, CONFIG.replace("a".repeat(64), hashToken(token)));
+  const before = read(config);
+  t.match(await use("claude-code", "--write", "--yes"), { code: 0 });
+  t.equal(JSON.parse(read(path(".claude/settings.json"))).env.ANTHROPIC_AUTH_TOKEN, token);
+  t.match(await use("claude-code", "--undo", "--yes"), {
+    code: 0,
+    stdout: /was there before, and still works/,
+  });
+  t.equal(read(config), before);
+});
+
+t.test("the diff keeps tabs, has one setting on a line, and says what is removed", async (t) => {
+  const { put, use } = await prepare(t);
+  put(".claude/settings.json", '{\n\t"env": {\n\t\t"ANTHROPIC_API_KEY": "sk-old-key-123456"\n\t}\n}\n');
+  const tabs = await use("claude-code", "--write", "--yes");
+  t.match(tabs.stdout, /^\+\t\t"ANTHROPIC_BASE_URL": "http:\/\/localhost:5397"/m);
+  t.match(tabs.stdout, /^removed: env\.ANTHROPIC_API_KEY$/m);
+  put(".claude/settings.json", '{"env":{"OTHER":"1"},"permissions":{"allow":[]}}');
+  const packed = await use("claude-code", "--write", "--yes");
+  t.match(packed.stdout, "shown one per line");
+  t.match(packed.stdout, /^\+ {4}"ANTHROPIC_BASE_URL": "http:\/\/localhost:5397",?$/m);
+  const codex = put(".codex/config.toml", '[model_providers.keybearer]\nenv_key = "KEYBEARER_TOKEN"\n');
+  const toml = await use("codex", "--write", "--yes");
+  t.match(toml.stdout, /^removed: model_providers\.keybearer\.env_key$/m);
+  t.notMatch(read(codex), "env_key");
 });
 
 t.test("without a known model, a note says how to get one", async (t) => {

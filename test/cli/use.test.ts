@@ -34,7 +34,13 @@ t.test("without a daemon: the settings by the file's address, with the token lef
   t.match(codex, { code: 0, stderr: "" });
   t.match(codex.stdout, 'base_url = "http://127.0.0.1:7777/v1"\n');
   t.match(codex.stdout, "set -gx KEYBEARER_TOKEN '<token>'\n");
-  t.match(codex.stdout, "→ keybearer models --tool codex-work\n");
+  t.notMatch(codex.stdout, /<model>|^model =/m, "no model is made up");
+  t.match(codex.stdout, /no model is filled in: keybearer does not run[\s\S]*→ keybearer run\n/);
+  for (const { stdout } of [claude, codex])
+    t.match(
+      stdout.replace(/\s+/g, " "),
+      'does not begin with "keybearer:" comes from the gateway → keybearer status',
+    );
   t.equal(readFileSync(file, "utf8"), CONFIG, "and nothing is changed");
 });
 
@@ -54,7 +60,7 @@ t.test("a name that says nothing gets the list, and a client that cannot gets th
   t.match(unsure, { code: 2, stdout: "", stderr: /keybearer use scripts --for <client>/ });
   t.match(cursor, { code: 0, stdout: /do not reach your localhost[\s\S]*watch_only: true/ });
   t.notMatch(cursor.stdout, "7777");
-  t.match(wrong, { code: 2, stdout: "", stderr: /keybearer use scripts --for list/ });
+  t.match(wrong, { code: 2, stdout: "", stderr: /keybearer use --for list/ });
   t.match(nobody, {
     code: 1,
     stdout: "",
@@ -64,6 +70,33 @@ t.test("a name that says nothing gets the list, and a client that cannot gets th
   t.equal(readFileSync(file, "utf8"), CONFIG, "no token was made for any of them");
 });
 
+t.test("the list of clients needs neither a tool nor a config.yaml", async (t) => {
+  const home = await newHome(t);
+  const [list, json, nothing] = await Promise.all([
+    command(t, home, ["use", "--for", "list"]),
+    command(t, home, ["use", "--for", "list", "--json"]),
+    command(t, home, ["use"]),
+  ]);
+  t.match(list, { code: 0, stderr: "", stdout: /keybearer use <tool> --for <client>[\s\S]*claude-code/ });
+  t.match(JSON.parse(json.stdout), { tool: null, client: null });
+  t.equal(JSON.parse(json.stdout).clients.length, CLIENTS.length);
+  t.match(nothing, { code: 2, stdout: "", stderr: /which tool\?/ });
+});
+
+t.test(
+  "a client that does not ask streams for usage gets ask_usage, unless config.yaml says no",
+  async (t) => {
+    const home = await newHome(t);
+    const file = await saveConfig(home, `${CONFIG}  silent: { key: env:E_KEY, ask_usage: false }\n`);
+    const first = await command(t, home, ["use", "scripts", "--for", "aider"]);
+    t.match(first, { code: 0, stderr: /Aider does not ask.* tools\.scripts\.ask_usage: true is set now/ });
+    t.match(readFileSync(file, "utf8"), "  scripts: { key: env:C_KEY, ask_usage: true }\n");
+    t.match(await command(t, home, ["use", "scripts", "--for", "aider"]), { code: 0, stderr: "" });
+    t.match(await command(t, home, ["use", "silent", "--for", "aider"]), { code: 0, stderr: "" });
+    t.match(readFileSync(file, "utf8"), "ask_usage: false");
+  },
+);
+
 t.test("a tool with a token is not given another unasked, and lines for a shell are told to be kept", (t) => {
   const client = findClient("claude-code");
   if (client === null) throw new Error("there is no claude-code");
@@ -71,7 +104,11 @@ t.test("a tool with a token is not given another unasked, and lines for a shell 
   const words = (tokens: readonly Token[]) => {
     const known = { model: "m", tokenInUrl: false, isServed: false, isSandbox: false };
     const tool = { name: "claude-code", tokens, origin, ...known };
-    return formatSettings({ tool, client, target: { origin, token: null, model: "m" } }, "sh", 300);
+    return formatSettings(
+      { tool, client, target: { origin, token: null, model: "m" }, noModel: null },
+      "sh",
+      300,
+    );
   };
   t.match(
     words([{ name: "laptop", hash: "a".repeat(64), created: null }]),

@@ -5,7 +5,7 @@ import { parseConfig } from "../../src/config/parse.ts";
 import { type KeyState, Snapshot } from "../../src/config/snapshot.ts";
 import { Secret } from "../../src/core/secret.ts";
 
-/** A key that nobody else has, with an ending of our choice. */
+/** A random key, with an ending of our choice. */
 const canary = (ending: string) => `sk-${randomBytes(12).toString("hex")}${ending}`;
 const OLD = canary("0a1b");
 const NEW = canary("9c3d");

@@ -217,7 +217,8 @@ t.test("after kill -9 at any moment the file is the old one or the new one", asy
       leftovers += 1;
       // A lock that was just taken from a dead one is a symlink with a pid for its target, and has no mode of its own.
       const isLock = lstatSync(join(dir, name)).isSymbolicLink();
-      if (!isLock) t.equal(modeOf(join(dir, name)), 0o600, "what is left behind is nobody else's to read");
+      if (!isLock)
+        t.equal(modeOf(join(dir, name)), 0o600, "what is left behind is readable by its owner only");
       unlinkSync(join(dir, name));
     }
   }

@@ -11,7 +11,7 @@ function inputOf(name: string): string {
   return text.split(/^-----\n/m)[0] ?? "";
 }
 
-/** Paths of everything that could still be changed. A Secret keeps its value where nobody reaches it. */
+/** Paths of everything that could still be changed. A Secret keeps its value where no code reaches it. */
 function loose(value: unknown, path: string): string[] {
   if (typeof value !== "object" || value === null || value instanceof Secret) return [];
   const inside = Reflect.ownKeys(value).flatMap((name) =>

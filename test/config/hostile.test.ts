@@ -101,7 +101,7 @@ t.test("a file that is too large is refused unread", async (t) => {
   t.teardown(() => rm(folder, { recursive: true }));
   const file = join(folder, "config.yaml");
   await writeFile(file, `${GATEWAY}tools: { codex: {} }\n`);
-  // Nearly all of it is a hole, which takes no room on the disk, and which no process could read into its memory.
+  // Nearly all of it is a hole, which takes no space on the disk, and which no process could read into its memory.
   await truncate(file, 100 * 1024 ** 3);
   const loaded = await loadConfig(file, { home: folder, strict: true });
   t.equal(loaded.text, null);
@@ -263,7 +263,7 @@ t.test("no problem shows a secret that stands in its place, however broken the f
       fc.nat(),
       fc.boolean(),
       (shape, text, extra, at, end, cut) => {
-        // Junk never comes into the name of a setting: without that, nobody could know what stands there.
+        // Junk never comes into the name of a setting: otherwise it is unknown what stands there.
         const first = shape.indexOf("§");
         let place = first + (at % (shape.length - first + 1));
         while (/[a-z_]/i.test(shape[place - 1] ?? "") && place < shape.length) place += 1;

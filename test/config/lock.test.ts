@@ -32,7 +32,7 @@ t.test("who finds the lock taken waits until it is free", async (t) => {
   t.throws(() => lstatSync(lock), { code: "ENOENT" }, "and it is given back");
 });
 
-t.test("the lock of a process that was killed, or that hangs, is in nobody's way", async (t) => {
+t.test("the lock of a process that was killed, or that hangs, blocks no other process", async (t) => {
   const dir = t.testdir({});
   const lock = join(dir, "lock");
   symlinkSync(deadPid(), lock);

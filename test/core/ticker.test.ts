@@ -2,7 +2,7 @@ import { mock } from "node:test";
 import t from "tap";
 import { createTicker } from "../../src/core/ticker.ts";
 
-t.test("one timer serves all, each at its own pace, and none is left once nobody listens", (t) => {
+t.test("one timer serves all, each at its own pace, and no timer is left without listeners", (t) => {
   mock.timers.enable({ apis: ["setInterval"] });
   t.teardown(() => mock.timers.reset());
   const ticker = createTicker();

@@ -39,7 +39,7 @@ t.test("a second run does nothing", async (t) => {
   t.equal(times, 1);
 });
 
-t.test("what ends in time, what does not, and what fails are told apart", async (t) => {
+t.test("what ends in time, what does not, and what fails are distinguished", async (t) => {
   t.equal(await endsWithin(Promise.resolve(), 60_000), true);
   t.equal(await endsWithin(new Promise(() => {}), 1), false);
   await t.rejects(endsWithin(Promise.reject(new Error("no")), 60_000), { message: "no" });

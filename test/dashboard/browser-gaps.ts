@@ -5,7 +5,7 @@ import { until } from "../doubles/until.ts";
 import type { Watch } from "../doubles/watched-page.ts";
 import { live, show, WIDE } from "./browser-visit.ts";
 
-/** A page whose stream breaks, and one that nobody looks at. */
+/** A page whose stream breaks, and one that is hidden. */
 
 /** Every stream can be broken from here, as a network does it. */
 const BREAKABLE = `{
@@ -36,7 +36,11 @@ export async function catchesUp(t: Test, scene: DashboardSetup, watch: Watch): P
   const refused = page.locator(".notice[data-kind=refused]");
   await refused.waitFor();
   t.ok((await refused.innerText()).includes(words), "why, in the daemon's words");
-  t.notMatch(await page.locator("main").innerText(), /keybearer run/, "it is there: nobody is to start it");
+  t.notMatch(
+    await page.locator("main").innerText(),
+    /keybearer run/,
+    "it runs: the page does not say to start it",
+  );
   t.equal(await rows.count(), before, "what was there stays there");
   await (await scene.chat("codex", "meanwhile")).text();
   await page.unroute("**/api/events");

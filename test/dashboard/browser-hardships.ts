@@ -7,7 +7,7 @@ import { until } from "../doubles/until.ts";
 import { type Watch, watchPages } from "../doubles/watched-page.ts";
 import { live, PAGES, show, WIDE } from "./browser-visit.ts";
 
-/** What comes to the page that nobody wished for. */
+/** What comes to the page uninvited. */
 
 const NARROW = { width: 390, height: 844 };
 

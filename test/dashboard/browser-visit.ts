@@ -103,7 +103,7 @@ export async function filters(t: Test, page: Page): Promise<void> {
   await until("all are back", async () => (await rows.count()) === 5);
 
   await page.getByRole("radio", { name: "30 days" }).check();
-  // Drawn anew for another period: the one that is measured may be gone by then.
+  // Drawn again for another period: the one that is measured may be gone by then.
   const plot = page.locator(".chart .u-over");
   const bar = async (at: number) => {
     let box: Awaited<ReturnType<typeof plot.boundingBox>> = null;

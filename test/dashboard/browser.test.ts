@@ -61,7 +61,7 @@ t.test("the dashboard, as a person sees it", { skip }, async (t) => {
   await t.test("axe finds nothing in either language, theme or width", (t) => isAccessible(t, scene, watch));
   t.strictSame(watch.complaints.slice(heard), [], "no page complained");
   await t.test("what came while the link was broken is there afterwards", (t) => catchesUp(t, scene, watch));
-  await t.test("a page that nobody sees asks for nothing", (t) => restsUnseen(t, scene, watch));
+  await t.test("a hidden page asks for nothing", (t) => restsUnseen(t, scene, watch));
   await t.test("the daemon may restart under it", (t) => survives(t, scene, watch, page));
   await page.context().close();
   await t.test("the page's own policy stops what it does not need", (t) => policyHolds(t, scene));

@@ -375,7 +375,7 @@ t.test(
     const records = () => slow.events.filter(({ name }) => name === "record").length;
     const lost = () => losses().reduce((sum, count) => sum + count, 0);
     await until("each record arrived or was counted as lost", () => records() + lost() === many);
-    t.ok(records() > 0, "what there was room for came");
+    t.ok(records() > 0, "what fitted came");
     t.ok(lost() > many / 4, `and ${lost()} of 20 MB did not wait for it`);
     slow.end();
   },

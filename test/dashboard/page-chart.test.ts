@@ -96,7 +96,7 @@ function palette(theme: "light" | "dark"): Channels[] {
 /** What charts lie on. */
 const GROUNDS = { light: "#ffffff", dark: "#161b1e" } as const;
 
-t.test("the colours of a chart are told apart by everybody, on both themes", (t) => {
+t.test("everybody can distinguish the colours of a chart, on both themes", (t) => {
   for (const theme of ["light", "dark"] as const) {
     const colours = palette(theme);
     t.equal(colours.length, MOST_COLOURS + 1, `${theme}: eight and a grey`);
@@ -134,7 +134,7 @@ t.test("two colours that a colour-blind person takes for one are noticed", (t) =
 
 const line = (name: string | null, ...values: number[]) => ({ name, values });
 
-t.test("the largest lies at the bottom of the stack, and nothing is lost", (t) => {
+t.test("the largest is at the bottom of the stack, and nothing is lost", (t) => {
   const lines = [line("a", 1, 0), line("b", 2, 5), line(null, 0, 3), line("none", 0, 0)];
   const layers = layersOf(lines, coloursFor(["a", "b", null], new Map()));
   t.same(
@@ -187,21 +187,21 @@ t.test("a name keeps its colour while the filter changes", (t) => {
   t.notOk([...first.values()].includes(back.get("d") ?? -1), "a new one takes none that was had");
   const crowd = coloursFor(["e", "f", "g", "h", "i", "j", "k", "c"], back);
   t.equal(crowd.get("c"), first.get("c"));
-  t.equal(new Set([...crowd.values()]).size, crowd.size, "who is gone makes room");
+  t.equal(new Set([...crowd.values()]).size, crowd.size, "a name that is gone frees its colour");
   t.end();
 });
 
 t.test("one among hundreds is tall enough to be seen, and what is not there stays away", (t) => {
   const lines = [line("matched", 396, 100), line("foreign", 4, 0), line("differs", 0, 300)];
   t.same(raised(lines, 0.025), [line("matched", 396, 100), line("foreign", 10, 0), line("differs", 0, 300)]);
-  t.same(raised(lines, 0), lines, "unless nobody asks for it");
+  t.same(raised(lines, 0), lines, "unless it is not asked for");
   t.same(raised([line("none", 0, 0)], 0.025), [line("none", 0, 0)]);
   t.same(raised([], 0.025), []);
   t.same(lines[1]?.values, [4, 0], "nothing is changed in place");
   t.end();
 });
 
-t.test("a point in a bar belongs to the part it lies in", (t) => {
+t.test("a point in a bar belongs to the part it is in", (t) => {
   const heights = tops([line("a", 2, 0), line("b", 0, 3), line("c", 4, 1)]);
   t.equal(layerAt(heights, 0, 1), 0);
   t.equal(layerAt(heights, 0, 3), 2, "b has nothing there");

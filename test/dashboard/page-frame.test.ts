@@ -104,7 +104,7 @@ t.test("every refusal has words, and its next step names the tool", (t) => {
   t.end();
 });
 
-t.test("the same refusal in a row is told once, with how often", (t) => {
+t.test("the same refusal in a row is shown once, with how often", (t) => {
   const record = (tool: string, refusal: string) => ({ tool, refusal, model: null }) as RefusedRecord;
   const runs = refusedRuns([
     record("a", "loop"),
@@ -158,7 +158,7 @@ t.test("an amount under a limit is never rounded up to all of it", (t) => {
   t.end();
 });
 
-t.test("times are told as people say them", (t) => {
+t.test("times are shown as people say them", (t) => {
   const now = new Date(2026, 10, 15, 14, 0).getTime();
   const at = (day: number, hour: number) => new Date(2026, 10, day, hour).getTime();
   t.equal(whenInWords(now + 720_000, now, en), "in 12 min");
@@ -195,7 +195,7 @@ t.test("an event stream is read wherever it is cut", (t) => {
     const read = createEventReader();
     t.same([...read(text.slice(0, cut)), ...read(text.slice(cut))], whole, `cut at ${cut}`);
   }
-  t.same(createEventReader()("data: half"), [], "what is not whole is not told");
+  t.same(createEventReader()("data: half"), [], "an incomplete event is not reported");
   t.end();
 });
 
@@ -308,7 +308,7 @@ const holding = (text: string) => async (letGo: AbortSignal) =>
     },
   });
 
-t.test("what the daemon refuses is told in its words, and tried again", async (t) => {
+t.test("what the daemon refuses is shown in its words, and tried again", async (t) => {
   const session = createSession(storage);
   session.keep("held");
   const full = "8 pages are open already: close one of them, then try again";
@@ -318,11 +318,11 @@ t.test("what the daemon refuses is told in its words, and tried again", async (t
   live.subscribe(() => links.push(live.state().link));
   await live.open(null);
   await until("it is let in", () => live.state().link.state === "live");
-  t.same(links, [{ state: "refused", words: full }, { state: "live" }], "nobody is said to be gone");
+  t.same(links, [{ state: "refused", words: full }, { state: "live" }], "the daemon is not shown as gone");
   live.sessionOver();
 });
 
-t.test("a code that is refused for another reason is told with the reason", async (t) => {
+t.test("a code that is refused for another reason is shown with the reason", async (t) => {
   const words = "another user of this machine cannot look here";
   const client = { trade: () => Promise.reject(new Failed("refused", words, 403)) } as unknown as Client;
   const live = createLive({ client, session: createSession(storage), now: Date.now });
@@ -330,7 +330,7 @@ t.test("a code that is refused for another reason is told with the reason", asyn
   t.same(live.state().link, { state: "no-session", why: "code-refused", words });
 });
 
-t.test("after a gap in the stream, whoever asked something is told to ask again", async (t) => {
+t.test("after a gap in the stream, everything that asked something asks again", async (t) => {
   const session = createSession(storage);
   session.keep("held");
   const client = portOf([saying(NOW_EVENT), holding(NOW_EVENT)]);
@@ -345,7 +345,7 @@ t.test("after a gap in the stream, whoever asked something is told to ask again"
   live.sessionOver();
 });
 
-t.test("records that the stream left out are missed, too, and told of once for many", async (t) => {
+t.test("records that the stream left out are missed, too, and reported once for many", async (t) => {
   const session = createSession(storage);
   session.keep("held");
   const lost = 'event: lost\ndata: {"count":3}\n\n';
@@ -397,7 +397,7 @@ t.test(
     live.look(false);
     const seen = asked;
     await someRounds();
-    t.equal(asked, seen, "not in a tab that nobody sees");
+    t.equal(asked, seen, "not in a hidden tab");
     live.look(true);
     await until("it is asked again", () => asked > seen);
     live.sessionOver();

@@ -2,7 +2,7 @@ import t from "tap";
 import type { MirrorDay, ShownRecord } from "../../src/dashboard/api.ts";
 import { differing, factsOf } from "../../src/dashboard/page/components/record-facts.ts";
 import {
-  listAnew,
+  listAgain,
   NOTHING_LISTED,
   withPage,
   withRecord,
@@ -192,7 +192,7 @@ t.test("the cells to blame are marked, by the rule that the verdict goes by", (t
   t.end();
 });
 
-t.test("both sides are told side by side, and what neither tells is left out", (t) => {
+t.test("both sides are shown side by side, and what neither has is left out", (t) => {
   const facts = factsOf(pair(row({ output_tokens: 8 }), record()));
   t.match(
     facts.find(({ name }) => name === "output"),
@@ -216,7 +216,7 @@ t.test("a side that is missing is missing, not zero", (t) => {
   t.end();
 });
 
-t.test("verdicts are told in either language, also those of a newer daemon", (t) => {
+t.test("verdicts are shown in either language, also those of a newer daemon", (t) => {
   const [en, zh] = [createTranslate("en"), createTranslate("zh-CN")];
   const foreign = pair(row({ verdict: "foreign", certain: true, how: null }), null, "foreign");
   t.equal(verdictInWords(foreign, en), "foreign, certain");
@@ -227,7 +227,7 @@ t.test("verdicts are told in either language, also those of a newer daemon", (t)
   t.end();
 });
 
-t.test("days without a verdict are there too, and what is wrong lies on top", (t) => {
+t.test("days without a verdict are there too, and what is wrong is on top", (t) => {
   const now = new Date(2026, 10, 15, 12).getTime();
   const day = (date: number, more: Partial<MirrorDay>): MirrorDay => ({
     gateway: "main",
@@ -306,22 +306,25 @@ t.test("pages and live records make one list, newest first, none twice", (t) => 
   t.end();
 });
 
-t.test("where nobody counts the records, those that are listed are counted once they are all", (t) => {
-  const none = withPage(NOTHING_LISTED, { records: [], next: null, count: null });
-  t.equal(none.count, 0);
-  t.equal(withRecord(none, shown("A")).count, 1, "and on from there");
-  const some = withPage(NOTHING_LISTED, { records: [shown("C"), shown("B")], next: "B", count: null });
-  t.equal(some.count, null, "there are more");
-  t.equal(withPage(some, { records: [shown("A")], next: null, count: null }).count, 3);
-  t.equal(
-    withPage(NOTHING_LISTED, { records: [shown("A")], next: null, count: 7 }).count,
-    1,
-    "what is there",
-  );
-  t.end();
-});
+t.test(
+  "where the daemon does not count the records, those that are listed are counted once they are all",
+  (t) => {
+    const none = withPage(NOTHING_LISTED, { records: [], next: null, count: null });
+    t.equal(none.count, 0);
+    t.equal(withRecord(none, shown("A")).count, 1, "and on from there");
+    const some = withPage(NOTHING_LISTED, { records: [shown("C"), shown("B")], next: "B", count: null });
+    t.equal(some.count, null, "there are more");
+    t.equal(withPage(some, { records: [shown("A")], next: null, count: null }).count, 3);
+    t.equal(
+      withPage(NOTHING_LISTED, { records: [shown("A")], next: null, count: 7 }).count,
+      1,
+      "what is there",
+    );
+    t.end();
+  },
+);
 
-t.test("a list is fetched anew as far down as it was, and no further", async (t) => {
+t.test("a list is fetched again as far down as it was, and no further", async (t) => {
   const [made, asked]: [number, (string | null)[]] = [20, []];
   const id = (number: number) => String.fromCharCode("A".charCodeAt(0) + number);
   const fetchPage = async (before: string | null) => {
@@ -330,12 +333,12 @@ t.test("a list is fetched anew as far down as it was, and no further", async (t)
     const records = [1, 2, 3, 4, 5].map((back) => shown(id(top - back)));
     return { records, next: top > 5 ? id(top - 5) : null, count: null };
   };
-  t.equal((await listAnew(fetchPage, 0)).records.length, 5, "one page at least");
+  t.equal((await listAgain(fetchPage, 0)).records.length, 5, "one page at least");
   t.same(asked.splice(0), [null]);
-  const again = await listAnew(fetchPage, 7);
+  const again = await listAgain(fetchPage, 7);
   t.same(asked.splice(0), [null, "P"]);
   t.same([again.records.length, again.next, again.records[0]?.id], [10, "K", "T"]);
-  const all = await listAnew(fetchPage, 1000);
+  const all = await listAgain(fetchPage, 1000);
   t.same([all.records.length, all.next, all.count], [20, null, 20]);
 });
 
@@ -371,7 +374,7 @@ t.test("bars are called by their time, in the daemon's zone", (t) => {
   t.match(twice.title(1), /GMT\+1/);
   t.notMatch(twice.title(2), /GMT/);
   t.match(binWords([at], "month", "zh-CN", "Europe/Berlin").title(0), /2026年10月/);
-  t.ok(binWords([at], "day", "en", "Nowhere/Nothing").title(0), "a zone that nobody knows");
+  t.ok(binWords([at], "day", "en", "Nowhere/Nothing").title(0), "an unknown zone");
   t.equal(nameInWords(null, "tool", createTranslate("en")), "not recognised");
   t.end();
 });

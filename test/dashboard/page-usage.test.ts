@@ -121,7 +121,7 @@ t.test("one period earlier and later are as long, also over the change of the cl
   t.end();
 });
 
-t.test("bins are offered as far as they can be told apart", (t) => {
+t.test("bins are offered as far as they can be distinguished", (t) => {
   inZone("UTC", () => {
     const now = local("2026-11-15T12:00:00");
     const days = (count: number) => ({ since: now, until: now + count * 24 * HOUR });
@@ -272,7 +272,7 @@ t.test("a record's time in pieces: waited, asked, answered", (t) => {
   t.end();
 });
 
-t.test("a bar of pieces is as wide as its place, and none of them vanishes", (t) => {
+t.test("a bar of pieces is as wide as its place, and every piece stays visible", (t) => {
   const bars = barsOf(
     stretchesOf({ started_at: 0, waited_ms: 1, first_byte_at: 2, ended_at: 100_000 }, 0),
     300,

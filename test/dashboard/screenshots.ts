@@ -32,7 +32,7 @@ import { until } from "../doubles/until.ts";
 const ZONE = "Asia/Shanghai";
 const WIDE = { width: 1280, height: 860 };
 const NARROW = { width: 390, height: 844 };
-/** A picture is for looking at: nobody fails because it was taken too early. */
+/** A picture is for looking at: no test fails because it was taken too early. */
 const SETTLED_MS = 500;
 const TIME_LIMIT_MS = 240_000;
 const PAGES = ["now", "usage", "tools", "mirror"] as const;

@@ -8,8 +8,8 @@ import type { UsageRecord } from "../../src/usage/record.ts";
 import { ROOT } from "./paths.ts";
 import { until } from "./until.ts";
 
-/** The built program, as a person gets it. */
-export const PROGRAM = join(ROOT, "dist", "cli", "main.js");
+/** The built program under the name that npm gives it when it is installed. test/run.mjs makes the link. */
+export const PROGRAM = join(ROOT, "build", "bin", "keybearer");
 
 export interface Ended {
   readonly code: number | null;

@@ -152,7 +152,7 @@ t.test("a first start that cannot write down what it trusts uses no key until it
   t.ok(existsSync(under.paths.trust));
 });
 
-t.test("a trust.json that is missing beside other state is told as a warning", async (t) => {
+t.test("a trust.json that is missing beside other state is reported as a warning", async (t) => {
   const gateway = await startSandbox(t);
   const key = newKey(gateway);
   const { token, hash } = freshToken();

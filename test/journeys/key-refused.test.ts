@@ -63,23 +63,26 @@ const STATES: [string, (scene: Scene) => void, string, string][] = [
 ];
 for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const)
   for (const [what, spoil, cause, detail] of STATES)
-    t.test(`${version}: a ${what} key is told from the others after its first refusal`, async (t) => {
-      const scene = await start(t, { version });
-      const { double, chat, status, log } = scene;
-      t.equal((await chat()).status, 200);
-      spoil(scene);
-      const first = await chat();
-      t.match(first, { status: 401, cause: "incomplete-key", detail: null });
-      await until("the gateway was asked", async () => (await status()).refused?.detail !== null);
-      t.match(await status(), { state: "key-refused", refused: { cause, detail, times: 1 } });
-      t.match(await chat(), { status: 401, cause, detail, text: /Invalid token/ });
-      await until("both are settled", () => log().filter((line) => line.status === 401).length === 2);
-      t.match(
-        log().filter((line) => line.status === 401),
-        [{ cause_detail: null }, { cause, cause_detail: detail }],
-      );
-      t.equal(double.asked.filter(({ path }) => path === "/api/usage/token/").length, 1);
-    });
+    t.test(
+      `${version}: a ${what} key is distinguished from the others after its first refusal`,
+      async (t) => {
+        const scene = await start(t, { version });
+        const { double, chat, status, log } = scene;
+        t.equal((await chat()).status, 200);
+        spoil(scene);
+        const first = await chat();
+        t.match(first, { status: 401, cause: "incomplete-key", detail: null });
+        await until("the gateway was asked", async () => (await status()).refused?.detail !== null);
+        t.match(await status(), { state: "key-refused", refused: { cause, detail, times: 1 } });
+        t.match(await chat(), { status: 401, cause, detail, text: /Invalid token/ });
+        await until("both are settled", () => log().filter((line) => line.status === 401).length === 2);
+        t.match(
+          log().filter((line) => line.status === 401),
+          [{ cause_detail: null }, { cause, cause_detail: detail }],
+        );
+        t.equal(double.asked.filter(({ path }) => path === "/api/usage/token/").length, 1);
+      },
+    );
 
 for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const)
   t.test(`${version}: disabled, enabled, used and deleted within minutes, a key is deleted`, async (t) => {

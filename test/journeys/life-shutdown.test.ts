@@ -65,7 +65,7 @@ t.test(
   },
 );
 
-t.test("cut ends a stop that is under way at once", async (t) => {
+t.test("cut ends a running stop at once", async (t) => {
   const { daemon, stream } = await start(t, HOUR_MS);
   const reading = (await stream()).text();
   const stopped = daemon.stop(HOUR_MS);

@@ -15,7 +15,7 @@ const NOON = Date.UTC(2026, 10, 15, 12);
 const HELD = 10 + Math.ceil(PENNY.length / 4);
 
 t.test(
-  "a limit that has room again within a minute is a 429 with whole seconds, any other a 400",
+  "a limit that has capacity again within a minute is a 429 with whole seconds, any other a 400",
   async (t) => {
     const cases: [string, number, number, string | null][] = [
       ["1/minute", NOON + 10_400, 429, "50"],
@@ -96,39 +96,42 @@ t.test("each protocol is refused in its own shape", async (t) => {
     t.strictSame([headers.get("retry-after"), headers.get("x-keybearer-refusal")], ["50", "rate-limited"]);
 });
 
-t.test("an answer says how much room is left, in place of what the gateway says of its own", async (t) => {
-  const { call, change } = await startLimited(
-    t,
-    "limits: { requests: [10/minute, 100/day], tokens: 1k/hour }",
-    {
-      clock: heldWall(NOON + 10_000),
-    },
-  );
-  const names = ["limit", "remaining", "reset"].flatMap((name) =>
-    ["requests", "tokens"].map((kind) => `x-ratelimit-${name}-${kind}`),
-  );
-  const first = await call();
-  t.strictSame(
-    names.map((name) => first.headers.get(name)),
-    ["10", "1000", "9", String(1000 - HELD), "50s", "59m50s"],
-    "what it took itself is taken off, and the nearest limit counts",
-  );
-  const second = await call({ play: "stream" });
-  t.equal(second.headers.get("x-ratelimit-remaining-requests"), "8");
-  t.equal(
-    second.headers.get("x-ratelimit-remaining-tokens"),
-    String(1000 - REPORTED - HELD),
-    "the first is settled",
-  );
-  const third = await call({ play: "503" });
-  t.equal(third.headers.get("x-ratelimit-remaining-requests"), "7", "on the gateway's errors as well");
-  await change("");
-  t.equal(
-    (await call()).headers.get("x-ratelimit-limit-requests"),
-    "999999",
-    "without limits the gateway's own stays",
-  );
-});
+t.test(
+  "an answer says how much capacity is left, in place of what the gateway says of its own",
+  async (t) => {
+    const { call, change } = await startLimited(
+      t,
+      "limits: { requests: [10/minute, 100/day], tokens: 1k/hour }",
+      {
+        clock: heldWall(NOON + 10_000),
+      },
+    );
+    const names = ["limit", "remaining", "reset"].flatMap((name) =>
+      ["requests", "tokens"].map((kind) => `x-ratelimit-${name}-${kind}`),
+    );
+    const first = await call();
+    t.strictSame(
+      names.map((name) => first.headers.get(name)),
+      ["10", "1000", "9", String(1000 - HELD), "50s", "59m50s"],
+      "what it took itself is taken off, and the nearest limit counts",
+    );
+    const second = await call({ play: "stream" });
+    t.equal(second.headers.get("x-ratelimit-remaining-requests"), "8");
+    t.equal(
+      second.headers.get("x-ratelimit-remaining-tokens"),
+      String(1000 - REPORTED - HELD),
+      "the first is settled",
+    );
+    const third = await call({ play: "503" });
+    t.equal(third.headers.get("x-ratelimit-remaining-requests"), "7", "on the gateway's errors as well");
+    await change("");
+    t.equal(
+      (await call()).headers.get("x-ratelimit-limit-requests"),
+      "999999",
+      "without limits the gateway's own stays",
+    );
+  },
+);
 
 t.test(
   "a tool with a limit on money refuses a model without a price, and only what costs money",

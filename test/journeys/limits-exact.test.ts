@@ -47,7 +47,7 @@ t.test(
   },
 );
 
-t.test("a request that one of several limits refuses takes from none of the others", async (t) => {
+t.test("a request that one of several limits refuses takes nothing from the others", async (t) => {
   const { call, gateway, level, quiet } = await startLimited(
     t,
     "limits: { requests: 50/minute, tokens: 100/minute, spend: $1/day, concurrent: 40 }",

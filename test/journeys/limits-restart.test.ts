@@ -47,7 +47,7 @@ async function startHome(t: Test, settings: string) {
 const SETTINGS =
   "limits: { requests: 5/month, tokens: 100k/month, spend: $9/month, concurrent: 4 }, quota: $10";
 
-t.test("after kill -9 nothing is fresh: what was under way counts what was held for it", async (t) => {
+t.test("after kill -9 nothing is fresh: requests in flight count what was reserved for them", async (t) => {
   const { gateway, serve, usage } = await startHome(t, SETTINGS);
   const first = await serve();
   t.equal((await first.call()).status, 200);

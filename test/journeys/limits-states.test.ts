@@ -6,7 +6,7 @@ import { until } from "../doubles/until.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
 
 t.test(
-  "disabled, enabled, expired and removed take effect on save, while a call under way finishes",
+  "disabled, enabled, expired and removed take effect on save, while a call in flight finishes",
   async (t) => {
     const clock = heldWall();
     const { call, change, codex, gateway, save, text } = await startLimited(t, "", { clock });
@@ -40,7 +40,7 @@ t.test(
     await until("it is in force", async () => (await call()).status === 401);
     t.equal((await call()).refusal, "token-unknown");
     gateway.release();
-    t.equal((await inFlight).status, 200, "the call under way finished through all of that");
+    t.equal((await inFlight).status, 200, "the call in flight finished through all of that");
     t.equal(gateway.arrivals.length, 5, "no refused call reached the gateway");
   },
 );
@@ -146,7 +146,7 @@ t.test("a body that names two models is refused: gateways differ in which one th
 });
 
 t.test(
-  "a body that nobody here can read is refused where its model decides, and passes elsewhere",
+  "a body that cannot be read here is refused where its model decides, and passes elsewhere",
   async (t) => {
     const { change, gateway, token, url } = await startLimited(t, "group: coding", { gatewayLines: GROUPS });
     const send = async () => {
@@ -204,7 +204,7 @@ t.test("a model at the end of a body of megabytes is read too", async (t) => {
   t.equal(gateway.arrivals[0]?.body, bodyFor("penny"), "byte for byte");
 });
 
-t.test("a group's models, saved anew, hold for the next request", async (t) => {
+t.test("a group's changed models apply to the next request", async (t) => {
   const { call, gateway, save, text } = await startLimited(t, "group: coding", { gatewayLines: GROUPS });
   const inFlight = call({ play: "hang" });
   await until("it is there", () => gateway.arrivals.length === 1);

@@ -41,7 +41,7 @@ t.test("with two at once and a wait, eight parallel calls of the openai package 
 });
 
 t.test(
-  "nothing of a request that waits goes to the gateway, and whoever leaves gives up the place",
+  "nothing of a request that waits goes to the gateway, and a client that leaves gives up its place",
   async (t) => {
     const journey = await startLimited(t, "limits: { requests: 100/month, concurrent: 1, wait: 1h }");
     const { url, token, gateway, call, paths, level, quiet } = journey;
@@ -86,48 +86,51 @@ const MB = 1024 * 1024;
 const padded = (size: number) =>
   JSON.stringify({ model: "penny", max_tokens: 10, padding: "x".repeat(size) });
 
-t.test("whoever leaves while it waits is heard, however large its body and whatever it holds", async (t) => {
-  const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
-  const { url, token, gateway, call, paths, quiet } = journey;
-  const first = call({ play: "hang" });
-  await until("it is there", () => gateway.arrivals.length === 1);
-  const json = { "content-type": "application/json" };
-  const sent: [string, Record<string, string>, string | Buffer][] = [
-    ["chat/completions", json, padded(1.5 * MB)],
-    ["chat/completions", json, padded(9 * MB)],
-    ["chat/completions", { ...json, "content-encoding": "gzip" }, gzipSync(padded(MB), { level: 0 })],
-    [
-      "files",
-      { "content-type": "multipart/form-data; boundary=b" },
-      `--b\r\n\r\n${"x".repeat(3 * MB)}\r\n--b--\r\n`,
-    ],
-  ];
-  for (const [path, headers, body] of sent) {
-    const leaves = request(`${url}/v1/${path}`, {
-      method: "POST",
-      agent: false,
-      headers: { authorization: `Bearer ${token}`, ...headers },
-    });
-    leaves.on("error", () => {});
-    leaves.end(body);
+t.test(
+  "a client that leaves while it waits is noticed, however large its body and whatever it has reserved",
+  async (t) => {
+    const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
+    const { url, token, gateway, call, paths, quiet } = journey;
+    const first = call({ play: "hang" });
+    await until("it is there", () => gateway.arrivals.length === 1);
+    const json = { "content-type": "application/json" };
+    const sent: [string, Record<string, string>, string | Buffer][] = [
+      ["chat/completions", json, padded(1.5 * MB)],
+      ["chat/completions", json, padded(9 * MB)],
+      ["chat/completions", { ...json, "content-encoding": "gzip" }, gzipSync(padded(MB), { level: 0 })],
+      [
+        "files",
+        { "content-type": "multipart/form-data; boundary=b" },
+        `--b\r\n\r\n${"x".repeat(3 * MB)}\r\n--b--\r\n`,
+      ],
+    ];
+    for (const [path, headers, body] of sent) {
+      const leaves = request(`${url}/v1/${path}`, {
+        method: "POST",
+        agent: false,
+        headers: { authorization: `Bearer ${token}`, ...headers },
+      });
+      leaves.on("error", () => {});
+      leaves.end(body);
+      await inQueue(journey, 1);
+      leaves.destroy();
+      await inQueue(journey, 0);
+    }
+    const large = padded(3 * MB);
+    const stays = call({ body: large });
     await inQueue(journey, 1);
-    leaves.destroy();
-    await inQueue(journey, 0);
-  }
-  const large = padded(3 * MB);
-  const stays = call({ body: large });
-  await inQueue(journey, 1);
-  gateway.release();
-  t.strictSame([(await first).status, (await stays).status], [200, 200]);
-  await quiet();
-  t.equal(gateway.arrivals.length, 2, "those that left never went");
-  t.ok(gateway.arrivals[1]?.body === large, "and the one that stayed arrived byte for byte");
-  const ends = recordsIn(paths.usage).map(({ end }) => String(end));
-  t.strictSame(tally(ends), { complete: 2, "client-left": sent.length });
-});
+    gateway.release();
+    t.strictSame([(await first).status, (await stays).status], [200, 200]);
+    await quiet();
+    t.equal(gateway.arrivals.length, 2, "those that left never went");
+    t.ok(gateway.arrivals[1]?.body === large, "and the one that stayed arrived byte for byte");
+    const ends = recordsIn(paths.usage).map(({ end }) => String(end));
+    t.strictSame(tally(ends), { complete: 2, "client-left": sent.length });
+  },
+);
 
 t.test(
-  "a body that is too large to be held is refused instead of waiting, and goes where there is room",
+  "a body that is too large to be held is refused instead of waiting, and passes where there is capacity",
   async (t) => {
     const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
     const { call, daemon, token, gateway, codex, quiet } = journey;
@@ -234,7 +237,7 @@ t.test("a wait that cannot succeed is refused at once", async (t) => {
   t.strictSame(new Set(recordsIn(paths.usage).map(({ waited_ms }) => waited_ms)), new Set([0]));
 });
 
-t.test("one that waited in vain is told so, and its record has the time", async (t) => {
+t.test("one that waited in vain gets a refusal that says so, and its record has the time", async (t) => {
   const { call, gateway, paths } = await startLimited(t, "limits: { concurrent: 1, wait: 300ms }");
   const first = call({ play: "hang" });
   await until("it is there", () => gateway.arrivals.length === 1);
@@ -252,7 +255,7 @@ t.test("one that waited in vain is told so, and its record has the time", async 
   t.strictSame([record?.held_tokens, record?.held_microdollars], [null, null], "nothing is held for it");
 });
 
-t.test("those that wait are told when the tool is disabled, is removed, or keybearer stops", async (t) => {
+t.test("those that wait are refused when the tool is disabled, is removed, or keybearer stops", async (t) => {
   const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
   const { call, change, save, daemon, gateway, text } = journey;
   const first = call({ play: "hang" });
@@ -284,7 +287,7 @@ t.test("those that wait are told when the tool is disabled, is removed, or keybe
   t.equal(gateway.arrivals.length, 1);
 });
 
-t.test("whoever waited is refused for what came to hold meanwhile, and takes nothing", async (t) => {
+t.test("a request that waited is refused for what changed meanwhile, and takes nothing", async (t) => {
   const clock = heldWall();
   const limits = "limits: { requests: 100/month, concurrent: 1, wait: 1h }";
   const expiring = `expires: 2026-11-15T13:00:00Z, ${limits}`;

@@ -127,7 +127,7 @@ t.test("a key that is used elsewhere on purpose is counted, and raises nothing",
   t.match((await journey.mirror()).alarms, [{ tools: ["codex"], count: 1 }], "not on purpose any more");
 });
 
-t.test("the key of nobody here is nobody's business here", async (t) => {
+t.test("a key that no tool here has raises no alarm here", async (t) => {
   const stranger = consoleKey();
   const journey = await startJourney(t, "sub2api", {
     before: (console) => void console.addKey({ name: "phone", key: stranger }),

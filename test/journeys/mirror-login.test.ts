@@ -40,7 +40,7 @@ t.test("logging in with a second factor lasts over a restart, and only for the s
   await journey.daemon.stop(0);
 
   const second = await journey.startAgain();
-  t.equal((await second.idle()).state, "ok", "nobody is asked again");
+  t.equal((await second.idle()).state, "ok", "no password is asked for again");
 
   const other = await startSub2api(t, { now: clock.now });
   await second.edit(second.config({ console: bare(double, other.url) }));
@@ -144,7 +144,7 @@ for (const name of ["new-api v1.0.0-rc.25", "one-api"] as const) {
   });
 
   t.test(
-    `${name}: who logs in with another access token than config.yaml has is told what counts`,
+    `${name}: a login with another access token than config.yaml has says which one counts`,
     async (t) => {
       const journey = await startJourney(t, name);
       const { accessToken, user } = journey.console.login;

@@ -38,7 +38,7 @@ for (const [name, next] of [
   ["one-api", "sub2api"],
 ] as const satisfies readonly (readonly [ConsoleName, ConsoleName])[]) {
   t.test(
-    `${name} to ${next}: a name that is another gateway's begins anew, and its alarm stands`,
+    `${name} to ${next}: a name that is another gateway's starts over, and its alarm stays`,
     async (t) => {
       const journey = await startJourney(t, name);
       const { codex, clock } = journey;
@@ -103,7 +103,7 @@ for (const [name, next] of [
   );
 }
 
-t.test("the same console under the same name is not begun anew by an edit", async (t) => {
+t.test("the same console under the same name does not start over after an edit", async (t) => {
   const journey = await startJourney(t, "sub2api");
   await journey.idle();
   await journey.ask();

@@ -79,7 +79,7 @@ t.test("an alarm stands while its key, its tool or its console is out of config.
   t.strictSame(await counts(journey), [], "and stays so");
 });
 
-t.test("an alarm is told every day while the console fails", async (t) => {
+t.test("an alarm is repeated every day while the console fails", async (t) => {
   const journey = await startJourney(t, "sub2api");
   await stolen(journey);
   t.equal(journey.logged(OUTSIDE).length, 1);

@@ -257,7 +257,7 @@ t.test(
   },
 );
 
-t.test("after a 401 the tool is told in the status as refused, and no more once it is served", async (t) => {
+t.test("after a 401 the status shows the tool as refused, until it is served again", async (t) => {
   let answer = (call: GatewayCall) =>
     call.answer(
       "403 Forbidden",

@@ -192,7 +192,7 @@ const targets: [string, number][] = [
   ["TRACE /v1/models", 400],
   ["BREW /v1/models", 400],
 ];
-t.test("a target that is not a plain path, and methods nobody needs, are refused", async (t) => {
+t.test("a target that is not a plain path, and unneeded methods, are refused", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok());
   const one = await startWithOneTool(t, gateway.origin);
   for (const [line, status] of targets) {

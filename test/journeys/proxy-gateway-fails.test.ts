@@ -112,7 +112,7 @@ const early: [string, (call: GatewayCall) => void, number, string][] = [
   ],
 ];
 for (const [how, answer, status, code] of early) {
-  t.test(`a gateway that ${how} before its first byte is told in words`, async (t) => {
+  t.test(`a gateway that ${how} before its first byte is explained in words`, async (t) => {
     const gateway = await startRawGateway(t, answer);
     const one = await startWithOneTool(t, gateway.origin);
     const client = await openRaw(t, one.port);
@@ -148,7 +148,7 @@ t.test("a reason phrase with control characters does no harm", async (t) => {
   }
 });
 
-t.test("a gateway that nobody runs is gateway-unreachable", async (t) => {
+t.test("a gateway that does not run is gateway-unreachable", async (t) => {
   const server = createServer().listen(0, "127.0.0.1");
   await once(server, "listening");
   const address = server.address();

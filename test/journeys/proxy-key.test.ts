@@ -110,7 +110,7 @@ t.test("a token beside a different value is refused, naming the odd header", asy
 });
 
 t.test(
-  "without a token, with half of one, with an unknown one: each is told apart, and none gets further",
+  "without a token, with half of one, with an unknown one: each has its own refusal, and no request gets further",
   async (t) => {
     const gateway = await startRawGateway(t, (call) => call.ok());
     const one = await startWithOneTool(t, gateway.origin);

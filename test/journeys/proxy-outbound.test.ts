@@ -51,7 +51,7 @@ t.test("a websocket goes through the outbound proxy too", async (t) => {
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-t.test("through the outbound proxy too a gateway is told which name it is asked by", async (t) => {
+t.test("through the outbound proxy, too, a gateway learns the name it is asked by", async (t) => {
   const certificates = makeCertificates(t);
   if (certificates === null) return;
   const names: string[] = [];

@@ -7,7 +7,7 @@ import { until } from "../doubles/until.ts";
 const MB = 1024 * 1024;
 
 t.test(
-  "of many large bodies at once, those beyond 256 MB are refused, and there is room again later",
+  "of many large bodies at once, those beyond 256 MB are refused, and there is capacity again later",
   async (t) => {
     const gateway = await startRawGateway(t, async (call) => {
       await call.whole;

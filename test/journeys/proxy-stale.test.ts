@@ -112,7 +112,7 @@ t.test("bytes that the gateway sends between two requests are never an answer", 
 });
 
 t.test(
-  "no request goes over a connection whose certificate nobody checked, whoever asked for that",
+  "no request goes over a connection whose certificate was not checked, whatever set that",
   async (t) => {
     const made = makeCertificates(t);
     if (made === null) return;

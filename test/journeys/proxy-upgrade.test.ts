@@ -29,7 +29,7 @@ function echoing(call: GatewayCall): void {
 }
 
 t.test(
-  "by default an upgrade is answered 426 at once, whoever asks, and the gateway hears nothing",
+  "by default an upgrade is answered 426 at once for every caller, and the gateway hears nothing",
   async (t) => {
     const gateway = await startRawGateway(t, (call) => call.ok());
     const one = await startWithOneTool(t, gateway.origin);
@@ -67,7 +67,11 @@ t.test(
     await client.closed();
     t.equal(parsed(client.text()).status, 404);
     await (await fetch(`${one.url}/v1/models`, { headers: { authorization: `Bearer ${one.token}` } })).text();
-    t.equal(gateway.connections(), 2, "a connection on which an upgrade was asked for serves nobody else");
+    t.equal(
+      gateway.connections(),
+      2,
+      "a connection on which an upgrade was asked for serves no other request",
+    );
     await stillHealthy(t, one, [one.key, one.token]);
   },
 );
@@ -261,7 +265,7 @@ const deaths: [string, (call: GatewayCall) => void, string][] = [
   ["answers garbage", (call) => call.send("garbage\r\n\r\n"), "gateway-broken"],
 ];
 for (const [how, die, code] of deaths) {
-  t.test(`a gateway that ${how} instead of upgrading is told in words`, async (t) => {
+  t.test(`a gateway that ${how} instead of upgrading is explained in words`, async (t) => {
     const gateway = await startRawGateway(t, die);
     const one = await startWithOneTool(t, gateway.origin, ON);
     const client = await openRaw(t, one.port);

@@ -70,7 +70,7 @@ async function codexOf(under: DaemonUnderTest): Promise<ToolStatus | undefined> 
 }
 
 t.test(
-  "disabled, the next request is refused and the one under way finishes; enabled, it serves",
+  "disabled, the next request is refused and the one in flight finishes; enabled, it serves",
   async (t) => {
     const { gateway, under, list, hang, tools } = await start(t);
     const inFlight = await hang();
@@ -91,7 +91,7 @@ t.test(
   },
 );
 
-t.test("disabled --now cuts what is under way, and says how much", async (t) => {
+t.test("disabled --now cuts what is in flight, and says how much", async (t) => {
   const { gateway, under, list, hang, tools } = await start(t);
   const calls = [await hang(), await hang()];
   const off = await tools("disable", "codex", "--now");
@@ -108,7 +108,7 @@ t.test("disabled --now cuts what is under way, and says how much", async (t) => 
   gateway.release();
 });
 
-t.test("removed --now, its token is unknown and what was under way is cut", async (t) => {
+t.test("removed --now, its token is unknown and what was in flight is cut", async (t) => {
   const { under, list, hang, tools } = await start(t);
   const call = await hang();
   const gone = await tools("remove", "codex", "--yes", "--now");
@@ -199,20 +199,26 @@ t.test("a limit that is used up is lifted at a terminal, once, and the lift is i
   t.match(none.stdout, /codex has no limit on spend/);
 });
 
-t.test("who waits for room is listed, and is told at once when the tool is disabled", async (t) => {
-  const { gateway, under, hang, list, tools } = await start(t, "    limits: { concurrent: 1, wait: 60s }\n");
-  const call = await hang();
-  const waits = list();
-  await until("one waits", async () => (await codexOf(under))?.waiting === 1);
-  const { stdout } = await tools();
-  t.match(stdout, /^codex +active .* 1, 1 waits +/m);
-  t.match(stdout, /^ {4}concurrent +\[#{8}\] +1\/1$/m);
-  const off = await tools("disable", "codex", "--now");
-  t.equal(await waits, "tool-disabled");
-  t.match(off.stdout, /\n1 request under way was cut\n$/, "who was refused was not cut");
-  t.equal(await call.ended, "cut");
-  gateway.release();
-});
+t.test(
+  "a request that waits for capacity is listed, and is refused at once when the tool is disabled",
+  async (t) => {
+    const { gateway, under, hang, list, tools } = await start(
+      t,
+      "    limits: { concurrent: 1, wait: 60s }\n",
+    );
+    const call = await hang();
+    const waits = list();
+    await until("one waits", async () => (await codexOf(under))?.waiting === 1);
+    const { stdout } = await tools();
+    t.match(stdout, /^codex +active .* 1, 1 waits +/m);
+    t.match(stdout, /^ {4}concurrent +\[#{8}\] +1\/1$/m);
+    const off = await tools("disable", "codex", "--now");
+    t.equal(await waits, "tool-disabled");
+    t.match(off.stdout, /\n1 request under way was cut\n$/, "who was refused was not cut");
+    t.equal(await call.ended, "cut");
+    gateway.release();
+  },
+);
 
 t.test("after a restart the list knows what was used, what was lifted, and the last use", async (t) => {
   if (!hasTerminal(t)) return;

@@ -222,7 +222,7 @@ t.test("each event is with the client before the next is sent, asked for its usa
   }
 });
 
-t.test("an asked stream that comes with a length, or compressed after all, harms nobody", async (t) => {
+t.test("an asked stream that comes with a length, or compressed after all, does no harm", async (t) => {
   const before = delta("a") + delta("b");
   const text = `${before}${USAGE}data: [DONE]\n\n`;
   const packed = gzipSync(text);

@@ -118,7 +118,7 @@ t.test("a stream that came to its end is complete", async (t) => {
   });
 });
 
-t.test("a client that leaves is told from one that has it all", async (t) => {
+t.test("a client that leaves is distinguished from one that has it all", async (t) => {
   const it = await scene(t, async (call) => {
     await call.whole;
     const body = call.body().toString();

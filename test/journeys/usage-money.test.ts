@@ -88,7 +88,7 @@ t.test("money is prices × tokens × multiplier to the micro-dollar, and what th
 });
 
 t.test(
-  "of a stream that the person ends early the input is known where it was told, the output and the price are not",
+  "of a stream that the person ends early the input is known where it was reported, the output and the price are not",
   async (t) => {
     const bench = await startOnSandbox(t, { sdk: "group: dear" }, { sandbox: { wordDelay: 25 } });
     for (const path of Object.keys(ASKS)) {
@@ -122,7 +122,7 @@ t.test(
 );
 
 t.test(
-  "estimate: of a stream that the person ends early the output is estimated, the input as told",
+  "estimate: of a stream that the person ends early the output is estimated, the input as reported",
   async (t) => {
     const bench = await startOnSandbox(t, { guesses: "estimate: true" }, { sandbox: { wordDelay: 25 } });
     for (const path of Object.keys(ASKS)) {
@@ -146,13 +146,13 @@ t.test(
       );
       if (path !== "/v1/messages") continue;
       const { input, cacheRead, cacheWrite } = row;
-      t.match(tokensIn(record), { input, cacheRead, cacheWrite }, "what was told is kept");
+      t.match(tokensIn(record), { input, cacheRead, cacheWrite }, "what was reported is kept");
     }
   },
 );
 
 t.test(
-  "an edit of the prices counts for the next request; one under way keeps those it began with",
+  "an edit of the prices counts for the next request; one in flight keeps those it began with",
   async (t) => {
     const bench = await startOnSandbox(t, { sdk: "" }, { sandbox: { wordDelay: 15 } });
     const ask = (stream: boolean) => JSON.stringify(ASKS["/v1/chat/completions"]?.("sandbox-small", stream));
@@ -180,7 +180,7 @@ t.test(
   },
 );
 
-t.test("what nobody knows the price of costs null, which is not zero, and its tokens are kept", async (t) => {
+t.test("a model without a known price costs null, which is not zero, and its tokens are kept", async (t) => {
   const bench = await startOnSandbox(t, { sdk: "" }, { prices: "" });
   const answer = await bench.fetchAs("sdk", "/v1/responses", {
     body: JSON.stringify({ model: "sandbox-small", input: "hello" }),

@@ -130,7 +130,7 @@ t.test("something left behind that holds the output does not keep anybody waitin
 });
 
 const noSetsid = existsSync("/usr/bin/setsid") ? false : "no setsid on this system";
-t.test("what left the process group keeps nobody waiting past the limit", { skip: noSetsid }, async (t) => {
+t.test("what left the process group delays no reader past the limit", { skip: noSetsid }, async (t) => {
   const program = script(
     t,
     'setsid sh -c \'echo $$ > "$0/pid.new"; mv "$0/pid.new" "$0/pid"; exec sleep 3600\' "$DIR" & wait',
@@ -147,7 +147,7 @@ t.test("a command that is given up in the moment it starts is ended", async (t) 
   t.match(reasonOf(await reading), /was stopped/);
 });
 
-t.test("a command nobody waits for any more is ended", async (t) => {
+t.test("a command whose result is no longer needed is ended", async (t) => {
   const program = script(t, 'echo $$ > "$DIR/pid.new"; mv "$DIR/pid.new" "$DIR/pid"; exec sleep 300');
   const stop = new AbortController();
   const reading = run([program], { signal: stop.signal });

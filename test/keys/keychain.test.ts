@@ -111,7 +111,7 @@ t.test("a key is not stored through a link, nor where there can be no file, and 
   t.match(await forgetKey(at(join(folder, "sub")), { env: {} }), { ok: false, reason: /not a regular file/ });
 });
 
-t.test("a bus on which nobody keeps secrets is named", { skip: missing ?? false }, async (t) => {
+t.test("a bus without a secret service is named", { skip: missing ?? false }, async (t) => {
   const { env } = await startBus(t);
   const why = /no program on the session bus keeps secrets .* use file: or command:/;
   t.match(describeState(await readKey(entry("codex"), { env })), why);
@@ -197,10 +197,10 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
     t.match(await whyNotStored({ env }), /is locked.*: unlock it, then run this again$/);
   });
 
-  await t.test("a locked one that nobody unlocks stops neither the clock nor the files", async (t) => {
+  await t.test("a locked one that stays locked stops neither the clock nor the files", async (t) => {
     await service.window("stays");
     t.match(await keychainThere({ env }), { there: true }, "it is there");
-    t.equal(service.asked(), 0, "and looking asks nobody for a password");
+    t.equal(service.asked(), 0, "and looking asks for no password");
     let answered = 0;
     const stop = new AbortController();
     // More than the thread pool has threads.

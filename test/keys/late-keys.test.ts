@@ -119,7 +119,7 @@ t.test("a command that both configurations want goes on, and its key belongs to 
   writeFileSync(join(folder, "go"), ONE);
   await until("the late key is reported", () => late() === 1);
   t.equal(describeState(keyring.current().get("codex")), `ready ${ONE}`);
-  t.equal(pidsOf(folder).length, 1, "nobody was asked for a finger twice");
+  t.equal(pidsOf(folder).length, 1, "a fingerprint was asked for only once");
   const key = new Secret(ONE);
   t.match(
     trust.judgeKey(want("x", { kind: "env", name: "K" }, A), key),

@@ -198,7 +198,7 @@ t.test("a write that fails is reported, kept in memory, and repeated next time",
   t.ok(existsSync(file));
 });
 
-t.test("what is pinned while another write is under way is written as well", async (t) => {
+t.test("what is pinned while another write runs is written as well", async (t) => {
   const file = join(t.testdir(), "pins.json");
   const trust = at(file);
   await trust.load();

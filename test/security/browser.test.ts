@@ -33,7 +33,7 @@ function openToAll(call: GatewayCall): void {
   call.answer("200 OK", headers, ANSWER);
 }
 
-/** Serves the hostile page, and sends on whoever wants to be sent. */
+/** Serves the hostile page, and redirects where a path asks for it. */
 async function startPages(t: Test): Promise<number> {
   const server = createServer((req, res) => {
     const to = new URL(req.url ?? "/", "http://page.test").searchParams.get("to");
@@ -265,7 +265,7 @@ t.test("an origin that a tool allows is let in alone, and reads nothing either",
     t.equal(gateway.calls.length, 0, `${origin} is not it`);
   }
   const app = await opened(browser, `http://app.test:${pages}/`);
-  t.equal(await app.evaluate(asking), "nothing", "there is no CORS on this port, for nobody");
+  t.equal(await app.evaluate(asking), "nothing", "there is no CORS on this port");
   t.equal(gateway.calls.length, 1, "and so the guard is what stopped the others");
   t.strictSame(gateway.calls[0]?.header("origin"), [], "the gateway does not hear of the page");
   t.strictSame(gateway.calls[0]?.header("referer"), []);

@@ -66,7 +66,7 @@ function makeSecrets() {
 
 type Secrets = ReturnType<typeof makeSecrets>;
 
-/** Does what the last segment of the path says, and tells the key to whoever may hear it. */
+/** Does what the last segment of the path says, and echoes the key wherever it can. */
 function misbehave(call: GatewayCall, answerText: string): void {
   const shown = call.header("authorization")[0] ?? call.header("x-api-key")[0] ?? "";
   const key = shown.replace(/^Bearer /, "");
@@ -137,7 +137,7 @@ function configOf(home: string, origins: { live: string; dead: string }, { keys,
   ].join("\n");
 }
 
-/** A port on which nobody listens. */
+/** A port without a listener. */
 async function deadOrigin(): Promise<string> {
   const server = createServer().listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -311,7 +311,7 @@ t.test("no secret is in any output, whatever goes wrong", { timeout: 110_000 }, 
     }
   });
 
-  await t.test("mistakes in the file are told", async (t) => {
+  await t.test("mistakes in the file are reported", async (t) => {
     const literal = `key: '${keys.literal.replaceAll("'", "''")}'`;
     const broken = [
       config.replace(literal, `${literal} ,,`),
@@ -331,7 +331,7 @@ t.test("no secret is in any output, whatever goes wrong", { timeout: 110_000 }, 
       const told = running.stderr().length;
       await saveConfig(home, text);
       const checking = command(t, home, at % 2 === 0 ? ["check"] : ["check", "--json"], { env });
-      await until(`broken file ${at} is told`, () =>
+      await until(`broken file ${at} is reported`, () =>
         running.stderr().slice(told).includes("the last good one serves"),
       );
       const { stdout, stderr } = await checking;

@@ -64,7 +64,7 @@ export interface Session {
   readonly tools: ReadonlySet<number>;
   /** Plain valid requests, nothing wrong with them: which tool's key each must be sent with, by its marker. */
   readonly plain: ReadonlyMap<string, number>;
-  /** Requests whose credentials are none, or are too many, by their markers: none of them may arrive. */
+  /** Requests whose credentials are none, or are too many, by their markers: they must not arrive. */
   readonly never: ReadonlySet<string>;
 }
 
@@ -97,7 +97,7 @@ function sessionBytes(way: Way): Buffer {
   if (kind === 0) return dice.bytes(1 + dice.below(dice.chance(0.1) ? 40_000 : 400));
   if (kind <= 2) return several((n) => plainRequest(way, n));
   if (kind <= 6) return several((n) => oddRequest(way, n));
-  // Spoiled bytes are nobody's plain request any more.
+  // Spoiled bytes are no longer a plain request.
   const spoiled = several((n) => (dice.chance(0.6) ? plainRequest(way, n) : oddRequest(way, n)));
   way.plain.clear();
   way.never.clear();

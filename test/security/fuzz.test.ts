@@ -94,7 +94,7 @@ function faultOf(book: Book, call: GatewayCall, seen: Map<string, number>): stri
   if (tool === -1) return "a credential that is no key";
   if (tokens.some(({ token }) => call.head.includes(token))) return "a token went along";
   const framings = ["content-length", "transfer-encoding"].flatMap((name) => call.header(name));
-  if (framings.length > 1) return "two lengths, of which the gateway may take either";
+  if (framings.length > 1) return "two lengths, and the gateway may take either";
   const names = call.head.split("\r\n").map((line) => line.slice(0, line.indexOf(":")).toLowerCase());
   const slots = names.map((name) => name.replaceAll("_", "-")).filter((name) => SLOTS.includes(name));
   if (slots.length !== 1) return "another spelling of a credential went along";
@@ -102,7 +102,7 @@ function faultOf(book: Book, call: GatewayCall, seen: Map<string, number>): stri
   if (marked === undefined) return null;
   const { marker } = marked;
   const session = book.sessions.get(marked.session);
-  if (session === undefined) return "nobody sent this";
+  if (session === undefined) return "no session sent this";
   const times = (seen.get(marker) ?? 0) + 1;
   seen.set(marker, times);
   const sent = session.bytes.toString("latin1").split(marker).length - 1;
@@ -220,6 +220,6 @@ t.test(
     for (const secret of [...keys, ...tokens.map(({ token }) => token)]) t.notOk(log.includes(secret));
     running.child.kill("SIGTERM");
     const { code } = await running.ended;
-    t.equal(code, 0, "and it stops when told to");
+    t.equal(code, 0, "and it stops when asked");
   },
 );

@@ -46,10 +46,13 @@ t.test("another user who learned a token cannot spend with it", { skip }, async 
   t.equal((await fetch(`${one.url}/v1/models`, { headers })).status, 200, "its own user is served");
 });
 
-t.test("of another user's connections all but a few are cut, and those are told why", { skip }, async (t) => {
-  const gateway = await startRawGateway(t, (call) => call.ok());
-  const one = await startWithOneTool(t, gateway.origin);
-  const code = `
+t.test(
+  "of another user's connections all but a few are cut, and those get the reason",
+  { skip },
+  async (t) => {
+    const gateway = await startRawGateway(t, (call) => call.ok());
+    const one = await startWithOneTool(t, gateway.origin);
+    const code = `
     import { connect } from "node:net";
     const [port, host] = process.argv.slice(1);
     const open = new Set();
@@ -71,12 +74,13 @@ t.test("of another user's connections all but a few are cut, and those are told 
         closed();
       });
     }`;
-  const answer = await asOtherUser(t, code, String(one.port), one.host);
-  t.match(answer, /^HTTP\/1\.1 403 /);
-  t.match(answer, /x-keybearer-refusal: other-user/i);
-  const headers = { authorization: `Bearer ${one.token}` };
-  t.equal((await fetch(`${one.url}/v1/models`, { headers })).status, 200);
-});
+    const answer = await asOtherUser(t, code, String(one.port), one.host);
+    t.match(answer, /^HTTP\/1\.1 403 /);
+    t.match(answer, /x-keybearer-refusal: other-user/i);
+    const headers = { authorization: `Bearer ${one.token}` };
+    t.equal((await fetch(`${one.url}/v1/models`, { headers })).status, 200);
+  },
+);
 
 t.test("connections that are closed before they are looked up are cut here as well", { skip }, async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok());

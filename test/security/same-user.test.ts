@@ -175,7 +175,7 @@ t.test("a certificate authority that an edit brings, or that changes, waits for 
   t.match((await toolState(under, "codex"))?.why, `→ ca_file ${authority} (sha256 `);
 
   await under.save(config(`, ca_file: "${home}/not-there.pem"`));
-  await until("the missing file is told", async () => {
+  await until("the missing file is reported", async () => {
     const [problem] = (await under.daemon.status()).problems;
     return problem?.path === "gateways.main.ca_file" && /there is no .*not-there\.pem/.test(problem.message);
   });

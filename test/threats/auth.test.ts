@@ -86,8 +86,8 @@ t.test("AUTH-02 whatever is not the token, to the last character, is refused", a
   const capitals = token.toUpperCase();
   const last = token.endsWith("A") ? "B" : "A";
   const rows: [string, string, "token-unknown" | "token-incomplete" | "token-missing" | "foreign-key"][] = [
-    ["a token of nobody's", `Bearer ${freshToken().token}`, "token-unknown"],
-    ["another token of nobody's", `Bearer ${freshToken().token}`, "token-unknown"],
+    ["a token of no tool", `Bearer ${freshToken().token}`, "token-unknown"],
+    ["another token of no tool", `Bearer ${freshToken().token}`, "token-unknown"],
     ["its last character changed", `Bearer ${token.slice(0, -1)}${last}`, "token-incomplete"],
     ["one in its middle changed", `Bearer ${token.slice(0, 20)}!${token.slice(21)}`, "token-incomplete"],
     ["its beginning", `Bearer ${token.slice(0, 30)}`, "token-incomplete"],
@@ -380,7 +380,7 @@ t.test("AUTH-12 a thousand wrong tokens do not keep another tool from its answer
   await stillHealthy(t, it.under, it.secrets);
 });
 
-/** What another user of this machine gets: run in a process of its own, since nobody gives an identity back. */
+/** What another user of this machine gets: run in a process of its own, since a dropped identity cannot be taken back. */
 const STRANGER = `
 const { connect } = require("node:net");
 const { readFileSync, readdirSync } = require("node:fs");
@@ -410,10 +410,10 @@ const notRoot = process.getuid?.() === 0 ? false : "only root can become another
 t.test("AUTH-13 another user gets 403 from the port and nothing else", { skip: notRoot }, async (t) => {
   const it = await scene(t);
   const { paths, home } = it.under;
-  // As a home folder often is: open to look into, so that what lies inside must defend itself.
+  // As a home folder often is: open to look into, so the files inside must be protected themselves.
   chmodSync(home, 0o755);
   const files = [paths.config, paths.state, paths.run, paths.trust];
-  // env -i: nothing that watches this test may come along, since it could not write where it wants to.
+  // env -i: nothing that watches this test may come along, since it could not write its files.
   const args = ["-i", process.execPath, "-e", STRANGER, String(it.port), paths.socket, ...files];
   const child = spawn("/usr/bin/env", args, {
     uid: NOBODY,

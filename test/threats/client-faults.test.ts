@@ -308,7 +308,8 @@ t.test("CL-10 a client that leaves at the very end is complete or has left, and 
   t.ok(lines().every((line) => line.end === "complete" || line.end === "client-left"));
   const whole = CHAT.length + last.length;
   for (const line of lines()) {
-    if (line.bytes_out === whole) t.equal(line.end, "complete", "whoever leaves after the last word is done");
+    if (line.bytes_out === whole)
+      t.equal(line.end, "complete", "a client that leaves after the last word is done");
   }
   t.ok(lines().filter((line) => line.end === "complete").length >= 20, "both kinds were met");
   await until("nothing is left open", () => it.gateway.open() === 0);

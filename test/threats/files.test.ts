@@ -63,7 +63,7 @@ function walk(folder: string): { readonly path: string; readonly mode: string; r
 }
 
 t.test(
-  "SEC-10 whatever it writes is its owner's alone, and nothing lies in the temporary folder",
+  "SEC-10 whatever it writes is its owner's alone, and nothing is in the temporary folder",
   async (t) => {
     const gateway = await startRawGateway(t, (call) => call.ok());
     const home = await newHome(t);
@@ -96,7 +96,7 @@ t.test(
         `${name} is among them`,
       );
     }
-    t.strictSame(readdirSync(temporary), [], "nothing of it lies elsewhere");
+    t.strictSame(readdirSync(temporary), [], "nothing of it is elsewhere");
     for (const { path, kind } of all) {
       if (kind !== "file") continue;
       const text = readFileSync(path, "latin1");

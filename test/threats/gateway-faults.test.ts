@@ -66,7 +66,7 @@ async function startNowhere(t: Test, baseUrl: string) {
   return { under: one, secrets: [one.token, one.key], ...one, auth };
 }
 
-t.test("UP-01 a gateway that cannot be reached is told as such, by its reason", async (t) => {
+t.test("UP-01 a gateway that cannot be reached is reported as such, with the reason", async (t) => {
   const refused = await startNowhere(t, `http://127.0.0.1:${CLOSED_PORT}/v1`);
   await toldInWords(
     t,
@@ -184,21 +184,24 @@ const broken: Record<string, string> = {
   "unasked-101": "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
 };
 
-t.test("UP-06 an answer that is not HTTP is told in words; one that stops being it is cut", async (t) => {
-  const it = await scene(t, (call) => call.send(Buffer.from(broken[call.target.slice(4)] ?? "", "latin1")));
-  for (const [at, name] of Object.keys(broken).entries()) {
-    const status = at === 0 ? 502 : 400;
-    await toldInWords(t, it, `/v1/${name}`, [status, "gateway-broken"], "gateway main", at > 0);
-  }
-  t.equal(it.gateway.calls.length, Object.keys(broken).length, "nothing was tried twice");
-  await stillHealthy(t, it.under, it.secrets);
-  const bad = ["zz\r\nnonsense\r\n", "5\nhello\n", "3\r\nabcde\r\n", "fffffffffffffffff\r\nx"];
-  for (const bytes of bad) {
-    await isCut(t, JSON.stringify(bytes), SSE + chunk(CHAT), (call) => call.send(bytes));
-  }
-});
+t.test(
+  "UP-06 an answer that is not HTTP is explained in words; one that stops being it is cut",
+  async (t) => {
+    const it = await scene(t, (call) => call.send(Buffer.from(broken[call.target.slice(4)] ?? "", "latin1")));
+    for (const [at, name] of Object.keys(broken).entries()) {
+      const status = at === 0 ? 502 : 400;
+      await toldInWords(t, it, `/v1/${name}`, [status, "gateway-broken"], "gateway main", at > 0);
+    }
+    t.equal(it.gateway.calls.length, Object.keys(broken).length, "nothing was tried twice");
+    await stillHealthy(t, it.under, it.secrets);
+    const bad = ["zz\r\nnonsense\r\n", "5\nhello\n", "3\r\nabcde\r\n", "fffffffffffffffff\r\nx"];
+    for (const bytes of bad) {
+      await isCut(t, JSON.stringify(bytes), SSE + chunk(CHAT), (call) => call.send(bytes));
+    }
+  },
+);
 
-t.test("UP-07 heads of any monstrosity are told in words; many plain headers pass", async (t) => {
+t.test("UP-07 heads of any monstrosity are explained in words; many plain headers pass", async (t) => {
   const heads: Record<string, string> = {
     "too-long": `X-Big: ${"x".repeat(17_000)}\r\n`,
     "too-many": Array.from({ length: 1000 }, (_, n) => `X-${n}: ${"x".repeat(16)}\r\n`).join(""),
@@ -445,7 +448,7 @@ t.test("UP-15 redirects are passed on as they are, and never followed", async (t
       t.strictSame([heard.status, heard.headers.location, heard.body], [status, place, "gone"]);
     }
   }
-  t.equal(elsewhere.connections(), 0, "nobody went there");
+  t.equal(elsewhere.connections(), 0, "no request went there");
   t.equal(it.gateway.calls.length, statuses.length * paths.length, "one call each");
   await stillHealthy(t, it.under, it.secrets);
 });
@@ -470,12 +473,12 @@ t.test("UP-16 a key that the gateway says back is blotted out of heads and refus
     t.match(heard.body, /"again":\["\[redacted\]","x\[redacted\]x"\]/, `${path}: nothing else is touched`);
   }
   const good = await say(t, it.port, post("POST /v1/200", it.auth));
-  t.ok(good.body.includes(it.key), "a good answer's body is nobody's to change");
+  t.ok(good.body.includes(it.key), "a good answer's body is never changed");
   t.equal(good.headers["x-echo"], "Bearer [redacted]", "its head is");
   await stillHealthy(t, it.under, it.secrets);
 });
 
-t.test("nor is the key in a refusal that lies about its encoding, is long, or is a stream's", async (t) => {
+t.test("nor is the key in a refusal with a false encoding, is long, or is a stream's", async (t) => {
   const noise = () => randomBytes(100_000).toString("hex");
   const answers: Record<string, (call: GatewayCall) => void> = {
     "unknown encoding": (call) =>
@@ -588,7 +591,7 @@ t.test("UP-18 a kept connection that died is replaced once, where nothing can be
   t.equal(it.gateway.calls.filter((call) => call.method === "POST").length, 1, "a chat is never sent twice");
   await stillHealthy(t, it.under, it.secrets);
 
-  // Words that come on an idle connection are nobody's answer.
+  // Words that come on an idle connection answer no request.
   let calls = 0;
   const stray = await scene(t, (call) => {
     calls += 1;

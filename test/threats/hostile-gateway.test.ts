@@ -278,7 +278,7 @@ t.test(
         }
       };
       await Promise.all(clients.map(takeTurns));
-      // Between two rounds nothing is asked for. Nobody could tell an answer from what is said while a request is on its way.
+      // Between two rounds nothing is asked for. While a request is on its way, such bytes could not be distinguished from its answer.
       await until("all requests are over", async () =>
         (await under.daemon.status()).tools.every(({ running }) => running === 0),
       );
@@ -292,8 +292,8 @@ t.test(
     const faults = [...scene.faults, ...gateway.faults, ...recordFaults(scene, plans)];
     t.strictSame(faults.slice(0, 20), [], `${faults.length} faults with seed ${SEED}`);
     t.ok(unasked > 0, `the gateway said something unasked on ${unasked} connections`);
-    // RFC 9112 section 9.2: after that nobody knows where the next answer begins, so the connection should be closed.
-    t.equal(gateway.reused(), 0, "none of these was used again");
+    // RFC 9112 section 9.2: after that it is unknown where the next answer begins, so the connection should be closed.
+    t.equal(gateway.reused(), 0, "these were not used again");
     const whole = [...scene.ends.values()].filter((end) => end === "complete").length;
     t.ok(whole > REQUESTS / 2, `${whole} answers came whole`);
     await until("only connections that can be used again are open", () => {

@@ -503,7 +503,7 @@ t.test("HTTP-15 no request line leads to another host", async (t) => {
     t.equal((await say(t, it.port, head(`GET ${target}`, it.auth))).status, 200, target);
     t.equal(it.gateway.calls.at(-1)?.target, target);
   }
-  t.equal(evil.connections(), 0, "nobody ever called the other host");
+  t.equal(evil.connections(), 0, "the other host was never called");
   await stillHealthy(t, it.under, it.secrets);
 });
 
@@ -570,7 +570,7 @@ t.test("HTTP-18 CONNECT opens no tunnel; TRACE and OPTIONS * are refused", async
   await stillHealthy(t, it.under, it.secrets);
 });
 
-t.test("HTTP-19 a refused upload is told so instead of 100, and never sent", async (t) => {
+t.test("HTTP-19 a refused upload gets the refusal instead of 100, and is never sent", async (t) => {
   const it = await scene(t);
   const upload = { "Content-Length": "1000000", Expect: "100-continue" };
   const rows: [string, Record<string, string>, Refused][] = [

@@ -36,7 +36,7 @@ async function homeWith(t: Test, journal: Buffer): Promise<{ readonly home: stri
 }
 
 t.test(
-  "LOG-07 what can be read of a damaged journal counts, the rest is told, and keybearer serves",
+  "LOG-07 what can be read of a damaged journal counts, the rest is reported, and keybearer serves",
   async (t) => {
     const first = await startPacedDaemon(t);
     const lanes = Array.from({ length: 10 }, async (_, lane) => {

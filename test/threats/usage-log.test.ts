@@ -64,7 +64,7 @@ async function smallDisk(t: Test, megabytes: number): Promise<{ disk: SmallDisk;
 }
 
 t.test(
-  "LOG-05 on a full disk what runs is finished, and nothing new is begun until there is room",
+  "LOG-05 on a full disk what runs is finished, and nothing new is begun until there is space",
   async (t) => {
     const small = await smallDisk(t, 4);
     if (small === null) return;
@@ -96,7 +96,7 @@ t.test(
 );
 
 t.test(
-  "LOG-06 a log that is taken away while it is open is noticed, and nothing under way is lost",
+  "LOG-06 a log that is taken away while it is open is noticed, and nothing in flight is lost",
   async (t) => {
     await t.test("in a folder that cannot be written to it does not start, and says why", async (t) => {
       const home = await newHome(t);
@@ -159,7 +159,7 @@ t.test(
 );
 
 t.test("LOG-13 whatever another program does to the index, no request waits for it", async (t) => {
-  /** Resolves when nobody holds the index any more. */
+  /** Resolves when the index is no longer locked. */
   let released: Promise<unknown> = Promise.resolve();
   const faults: Readonly<Record<string, (file: string) => Promise<void>>> = {
     locked: async (file) => {

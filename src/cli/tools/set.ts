@@ -5,7 +5,7 @@ import { parseConfig } from "../../config/parse.ts";
 import { type Problem, redactConfig } from "../../config/problems.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
-import { fail, print, printText } from "../ui/messages.ts";
+import { fail, print, printDiff, printText } from "../ui/messages.ts";
 import { activeRevision, editConfig, waitUntilActive } from "./config-change.ts";
 
 interface Assignment {
@@ -57,7 +57,7 @@ export async function editChecked(
     return problems.length === 0 ? result : { ok: false, reason: describe(problems) };
   });
   if (edited === null) return null;
-  print(...redactedDiff(file, redactConfig(before), redactConfig(edited.result.text)));
+  printDiff(redactedDiff(file, redactConfig(before), redactConfig(edited.result.text)));
   return edited.changed;
 }
 

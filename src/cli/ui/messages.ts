@@ -1,4 +1,5 @@
 import { EXIT, errorMessage } from "../../core/errors.ts";
+import { typeable } from "./command-name.ts";
 import { screenOf } from "./terminal.ts";
 import { printable, textWidth, wrap } from "./text.ts";
 
@@ -9,7 +10,12 @@ import { printable, textWidth, wrap } from "./text.ts";
 
 /** Prints lines to stdout as they are. */
 export function print(...lines: readonly string[]): void {
-  for (const line of lines) process.stdout.write(`${printable(line)}\n`);
+  for (const line of lines) process.stdout.write(`${printable(typeable(line))}\n`);
+}
+
+/** Prints a diff to stdout, with the tabs that are in it. */
+export function printDiff(lines: readonly string[]): void {
+  for (const line of lines) process.stdout.write(`${line.split("\t").map(printable).join("\t")}\n`);
 }
 
 /** Prints sentences to stdout. */
@@ -46,12 +52,14 @@ export interface Note {
 }
 
 /** On one line if it fits; otherwise the command to type has its own line, unbroken, so that it can be copied. */
-export function formatNote({ what, next }: Note, width: number): string {
-  if (next === null) return wrap(printable(what), width);
-  const line = printable(`${what} → ${next}`);
+export function formatNote(note: Note, width: number): string {
+  const what = printable(typeable(note.what));
+  if (note.next === null) return wrap(what, width);
+  const next = printable(typeable(note.next));
+  const line = `${what} → ${next}`;
   if (textWidth(line) <= width) return line;
   const indent = /^ */.exec(what)?.[0] ?? "";
-  return `${wrap(printable(what), width)}\n${indent}  → ${printable(next)}`;
+  return `${wrap(what, width)}\n${indent}  → ${next}`;
 }
 
 /** The same as lines, indented below what they belong to. */

@@ -1,6 +1,5 @@
 import {
   fieldsFor,
-  NO_MODEL,
   notesFor,
   SHELLS,
   type Snippet,
@@ -17,6 +16,8 @@ export interface Settings {
   readonly tool: FoundTool;
   readonly client: Client;
   readonly target: Target;
+  /** Why no model is known; null: one is, or none is needed. */
+  readonly noModel: Note | null;
 }
 
 /** Which field takes which value, what to paste, and notes. */
@@ -29,7 +30,7 @@ export function formatSettings(settings: Settings, shell: Shell, width: number):
   for (const [at, snippet] of snippets.entries())
     lines.push("", printable(heading(snippet, snippets[at - 1])), "", printableLines(snippet.text));
   const notes: Note[] = notesFor(client, target).map((what) => ({ what, next: null }));
-  notes.push(...missingNotes(settings));
+  notes.push(...missingNotes(settings), GATEWAY_401_NOTE);
   if (snippets.some(({ kind }) => kind === "env")) notes.push(HISTORY_NOTE);
   if (notes.length > 0) lines.push("", ...notes.map((note) => formatNote(note, width)));
   return `${lines.join("\n")}\n`;
@@ -38,6 +39,11 @@ export function formatSettings(settings: Settings, shell: Shell, width: number):
 const HISTORY_NOTE: Note = {
   what: "lines typed into a shell stay in its history, the token too: better put them into its profile",
   next: null,
+};
+
+const GATEWAY_401_NOTE: Note = {
+  what: 'a 401 whose text does not begin with "keybearer:" comes from the gateway',
+  next: "keybearer status",
 };
 
 function fieldLines(settings: Settings, width: number): string[] {
@@ -79,7 +85,7 @@ function heading({ kind, path, way, format }: Snippet, before: Snippet | undefin
 }
 
 /** What is missing, and how to get it. */
-function missingNotes({ tool, client, target }: Settings): Note[] {
+function missingNotes({ tool, client, target, noModel }: Settings): Note[] {
   const guessed = guessClients(tool.name);
   const option = guessed.length === 1 && guessed[0] === client ? "" : ` --for ${client.id}`;
   const command = `keybearer use ${tool.name}${option} --new-token`;
@@ -96,11 +102,7 @@ function missingNotes({ tool, client, target }: Settings): Note[] {
             next: command,
           },
     );
-  if (fieldsFor(client, target).model?.includes(NO_MODEL))
-    notes.push({
-      what: `${NO_MODEL}: set tools.${tool.name}.model, or take one from the list`,
-      next: `keybearer models --tool ${tool.name}`,
-    });
+  if (noModel !== null) notes.push(noModel);
   if (client.id === "url-only" && !tool.tokenInUrl)
     notes.push({ what: `refused for now: first set tools.${tool.name}.token_in_url: true`, next: null });
   return notes;
@@ -115,12 +117,9 @@ export function formatUnusable({ tool, client }: Settings, width: number): strin
   return `${lines.map((line) => wrap(printable(line), width)).join("\n")}\n`;
 }
 
-/** The list to choose from if the tool's name fits no client, or several. */
-export function formatClients(tool: string, choice: readonly Client[], width: number): string {
-  const why =
-    choice.length < CLIENTS.length
-      ? `${tool} may be one of these`
-      : `which program is ${tool}? its name does not say`;
+/** The list to choose from if the tool's name fits no client, or several; null: no tool was named. */
+export function formatClients(tool: string | null, choice: readonly Client[], width: number): string {
+  const why = whyListed(tool, choice);
   const table = renderTable(
     [
       { head: "client", cells: choice.map(({ id }) => id), dropOrder: 0 },
@@ -129,7 +128,14 @@ export function formatClients(tool: string, choice: readonly Client[], width: nu
     ],
     width,
   );
-  return `${formatNote({ what: why, next: `keybearer use ${tool} --for <client>` }, width)}\n\n${table}\n`;
+  const next = `keybearer use ${tool ?? "<tool>"} --for <client>`;
+  return `${formatNote({ what: why, next }, width)}\n\n${table}\n`;
+}
+
+function whyListed(tool: string | null, choice: readonly Client[]): string {
+  if (tool === null) return "the clients that keybearer has settings for";
+  if (choice.length < CLIENTS.length) return `${tool} may be one of these`;
+  return `which program is ${tool}? its name does not say`;
 }
 
 function addressShape({ base, unusable }: Client): string {
@@ -153,14 +159,14 @@ export function settingsJson(settings: Settings, link: string | null): unknown {
     token_field: client.tokenField,
     token: target.token,
     model_field: client.modelField,
-    model: isUsable && !model?.includes(NO_MODEL) ? model : null,
+    model: isUsable ? model : null,
     snippets: settingsFor(client, target),
     notes: notesFor(client, target),
     link,
   };
 }
 
-export function clientsJson(tool: string, choice: readonly Client[]): unknown {
+export function clientsJson(tool: string | null, choice: readonly Client[]): unknown {
   return {
     tool,
     client: null,

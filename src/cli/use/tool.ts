@@ -1,5 +1,5 @@
 import { realpath } from "node:fs/promises";
-import { chooseModels, type Target } from "../../clients/snippets.ts";
+import { chooseModels, isModelMissing, type Target } from "../../clients/snippets.ts";
 import type { Client } from "../../clients/table.ts";
 import { loadConfig } from "../../config/load.ts";
 import { formatProblems } from "../../config/problems.ts";
@@ -9,7 +9,7 @@ import type { Status } from "../../control/status.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { ToolModels } from "../../doctor/models.ts";
-import { failNull } from "../ui/messages.ts";
+import { failNull, type Note } from "../ui/messages.ts";
 
 /** A tool, as far as a client's settings need it. */
 export interface FoundTool {
@@ -84,17 +84,54 @@ async function isSameFile(one: string, other: string): Promise<boolean> {
   return (await real(one)) === (await real(other));
 }
 
-/** What a client is pointed at, without a token. The model is the tool's, otherwise one that the gateway lists. */
-export async function targetFor(paths: Paths, tool: FoundTool, client: Client): Promise<Target> {
-  const { origin } = tool;
-  if (client.unusable !== null) return { origin, token: null, model: tool.model };
-  const models = tool.isServed ? await listedModels(paths, tool.name) : [];
-  return { origin, token: null, ...chooseModels(client, models, tool.model) };
+/** What a client is pointed at, without a token, and why no model is known. */
+export interface FoundTarget {
+  readonly target: Target;
+  /** null: a model is known, or none is needed. */
+  readonly noModel: Note | null;
 }
 
-async function listedModels(paths: Paths, name: string): Promise<readonly string[]> {
+/** The model is the tool's, otherwise one that the gateway lists. */
+export async function targetFor(paths: Paths, tool: FoundTool, client: Client): Promise<FoundTarget> {
+  const { origin } = tool;
+  if (client.unusable !== null) return { target: { origin, token: null, model: tool.model }, noModel: null };
+  const { models, problem } = await listModels(paths, tool);
+  const target = { origin, token: null, ...chooseModels(client, models, tool.model) };
+  return { target, noModel: isModelMissing(client, target) ? noModelNote(tool, problem) : null };
+}
+
+function noModelNote({ name, model }: FoundTool, problem: Note | null): Note {
+  const what = "no model is filled in";
+  const setting = `tools.${name}.model in config.yaml`;
+  if (model !== null)
+    return {
+      what: `${what}: write ${setting} in by hand, since it has characters a shell may act on`,
+      next: null,
+    };
+  if (problem === null)
+    return { what: `${what}: the gateway lists none to chat with. set ${setting}`, next: null };
+  return { what: `${what}: ${problem.what}. or set ${setting}`, next: problem.next };
+}
+
+interface Listed {
+  readonly models: readonly string[];
+  /** Why the list is not known; null: it is. */
+  readonly problem: Note | null;
+}
+
+async function listModels(paths: Paths, { name, isServed }: FoundTool): Promise<Listed> {
+  if (!isServed) {
+    const what = "keybearer does not run, so the gateway cannot be asked";
+    return { models: [], problem: { what, next: "keybearer run" } };
+  }
   const path = `/models/${encodeURIComponent(name)}`;
   const asked = await askDaemon<readonly ToolModels[]>(paths.socket, "GET", path, undefined, TIMEOUT_MS);
-  if (!asked.ok) return [];
-  return asked.value.flatMap(({ models }) => models.filter((model) => model.in_group).map(({ id }) => id));
+  const next = `keybearer models --tool ${name}`;
+  if (!asked.ok) return { models: [], problem: { what: asked.reason, next } };
+  const failed = asked.value.find(({ problem }) => problem !== null)?.problem ?? null;
+  const models = asked.value.flatMap((each) => each.models.filter((model) => model.in_group));
+  return {
+    models: models.map(({ id }) => id),
+    problem: failed === null ? null : { what: failed.why, next: failed.next ?? next },
+  };
 }

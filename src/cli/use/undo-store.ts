@@ -18,6 +18,8 @@ export interface UndoCopy {
   readonly mode: number;
   /** Digest of the text that was written. It shows whether the file was changed since. */
   readonly written: string;
+  /** The hash of the token that was made for it; null: none was. */
+  readonly tokenHash: string | null;
 }
 
 /** What is stored beside the old file. */
@@ -45,9 +47,9 @@ export class UndoStore {
     while (taken.has(idFor(client, now))) now += 1;
     const id = idFor(client, now);
     // The old file is kept as it was, so that a person can copy it back, too. The facts come last: they make it complete.
-    const { tool, file, before, mode, written } = copy;
+    const { tool, file, before, mode, written, tokenHash } = copy;
     if (before !== null) await writePrivateFile(this.#oldFile(id), before);
-    const facts: Facts = { version: 1, tool, file, existed: before !== null, mode, written };
+    const facts: Facts = { version: 1, tool, file, existed: before !== null, mode, written, tokenHash };
     await writePrivateFile(this.#factsFile(id), `${JSON.stringify(facts, null, 1)}\n`);
     const oldest = [...taken].toSorted().slice(0, -(MAX_COPIES - 1));
     for (const each of oldest) await this.#delete(each);
@@ -58,9 +60,10 @@ export class UndoStore {
   async newest(client: Writable): Promise<UndoCopy | null> {
     const id = (await this.#ids(client, "json")).at(-1);
     if (id === undefined) return null;
-    const { existed, tool, file, mode, written } = await this.#readFacts(id);
+    // Copies of older versions do not name the token.
+    const { existed, tool, file, mode, written, tokenHash = null } = await this.#readFacts(id);
     const before = existed ? decode(await readFile(this.#oldFile(id))) : null;
-    return { id, tool, file, before, mode, written };
+    return { id, tool, file, before, mode, written, tokenHash };
   }
 
   async #readFacts(id: string): Promise<Facts> {

@@ -1,10 +1,12 @@
 import { WRITABLE, type Writable } from "../../clients/settings-files.ts";
 import { switchLink } from "../../clients/snippets.ts";
 import { CLIENTS, type Client, findClient, guessClients, type Shell } from "../../clients/table.ts";
+import { editFile } from "../../config/edit-file.ts";
+import { setAskUsage } from "../../config/edit-tools.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import { addToken } from "../tools/token.ts";
-import { fail } from "../ui/messages.ts";
+import { fail, notice } from "../ui/messages.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import {
   clientsJson,
@@ -30,8 +32,14 @@ export interface UseOptions {
   readonly config?: string;
 }
 
-/** `keybearer use <tool>` */
-export async function use(name: string, options: UseOptions): Promise<void> {
+/** `keybearer use <tool>`; only --for list needs no tool. */
+export async function use(name: string | undefined, options: UseOptions): Promise<void> {
+  if (options.for === "list" && !makesChanges(options)) return listClients(null, CLIENTS, options);
+  if (name === undefined)
+    return fail(
+      "which tool? keybearer use <tool>. your tools: keybearer tools. all clients: keybearer use --for list",
+      EXIT.usage,
+    );
   const paths = findPaths({ config: options.config });
   const candidates = options.for === undefined ? guessClients(name) : namedClients(options.for);
   const client = candidates.length === 1 ? candidates[0] : undefined;
@@ -40,13 +48,10 @@ export async function use(name: string, options: UseOptions): Promise<void> {
   const tool = await findTool(paths, name);
   if (tool === null) return;
   if (options.for !== undefined && candidates.length === 0)
-    return fail(
-      `there is no client ${options.for}. all of them: keybearer use ${name} --for list`,
-      EXIT.usage,
-    );
+    return fail(`there is no client ${options.for}. all of them: keybearer use --for list`, EXIT.usage);
   if (client === undefined) return listClients(name, candidates.length === 0 ? CLIENTS : candidates, options);
-  const target = await targetFor(paths, tool, client);
-  await show(paths, { tool, client, target }, options);
+  const { target, noModel } = await targetFor(paths, tool, client);
+  await show(paths, { tool, client, target, noModel }, options);
 }
 
 function namedClients(id: string): readonly Client[] {
@@ -55,7 +60,7 @@ function namedClients(id: string): readonly Client[] {
   return client === null ? guessClients(id) : [client];
 }
 
-function listClients(name: string, clients: readonly Client[], options: UseOptions): void {
+function listClients(name: string | null, clients: readonly Client[], options: UseOptions): void {
   const text = formatClients(name, clients, stdoutScreen().width);
   // Without a client there is no place to put a token in.
   if (makesChanges(options)) fail(text.trimEnd(), EXIT.usage);
@@ -74,6 +79,7 @@ async function show(paths: Paths, settings: Settings, options: UseOptions): Prom
     const known = CLIENTS.filter(({ switchApp }) => switchApp !== null).map(({ id }) => id);
     return fail(`cc-switch does not know ${client.name}, only ${known.join(", ")}`, EXIT.usage);
   }
+  if (!client.asksUsage && !tool.isSandbox) await askUsage(paths, settings);
   if (options.write) return write(paths, settings, options);
   if (!makesChanges(options)) return printSettings(settings, options, null);
   const token = await addToken(paths, tool.name, client.id);
@@ -81,6 +87,15 @@ async function show(paths: Paths, settings: Settings, options: UseOptions): Prom
   const target = { ...settings.target, token };
   const link = options.link ? switchLink(client, tool.name, target) : null;
   printSettings({ ...settings, target }, options, link);
+}
+
+/** Without usage in its streams, keybearer could count neither tokens nor money of this client. */
+async function askUsage({ config }: Paths, { tool, client }: Settings): Promise<void> {
+  const edited = await editFile(config, (text) => setAskUsage(text, tool.name));
+  const why = `${client.name} does not ask streams for their usage`;
+  const setting = `tools.${tool.name}.ask_usage`;
+  if (!edited.ok) notice(`${why}; set ${setting}: true in config.yaml (${edited.reason})`);
+  else if (edited.changed) notice(`${why}, so ${setting}: true is set now: keybearer asks for it`);
 }
 
 function showUnusable(settings: Settings, options: UseOptions): void {

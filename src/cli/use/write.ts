@@ -8,19 +8,19 @@ import {
 } from "../../clients/settings-files.ts";
 import type { Target } from "../../clients/snippets.ts";
 import type { Edited } from "../../clients/text-edit.ts";
-import { writeConfig } from "../../config/edit-file.ts";
-import { freeTokenName, setToken } from "../../config/edit-tools.ts";
-import { readText } from "../../config/load.ts";
+import { editFile, writeConfig } from "../../config/edit-file.ts";
+import { freeTokenName, removeToken, setToken } from "../../config/edit-tools.ts";
+import { loadConfig, readText } from "../../config/load.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";
 import { tokenEntry } from "../tools/token.ts";
-import { fail, formatNote, type Note, print, printText } from "../ui/messages.ts";
+import { fail, formatNote, type Note, print, printDiff, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { isInteractive, outputWidth } from "../ui/terminal.ts";
 import { type ReadResult, readSettings, replaceSettings, type SettingsFile } from "./settings-file.ts";
 import type { FoundTool } from "./tool.ts";
-import { digestOf, UndoStore } from "./undo-store.ts";
+import { digestOf, type UndoCopy, UndoStore } from "./undo-store.ts";
 
 /** A client whose settings keybearer can write. */
 export interface WritableClient {
@@ -44,7 +44,9 @@ export async function writeSettings(
   if (!merged.ok) return fail(merged.reason, EXIT.failed);
   if (merged.text === file.found?.text)
     return print(`${file.path} points ${client.name} at keybearer already; nothing changed`);
-  print(...redactedDiff(file.path, file.found?.text ?? null, merged.text));
+  printDiff(redactedDiff(file.path, file.found?.text ?? null, merged.text));
+  const removed = settingsOf(client.id).removed(file.found?.text ?? "", merged.text);
+  if (removed.length > 0) printText(`removed: ${removed.join(", ")}`);
   const command = `keybearer use ${tool.name} --for ${client.id}`;
   if (!yes && !(await agrees(`write this to ${file.path}?`, "written", `${command} --write --yes`))) return;
   const fault = await writeAll(paths, tool, client.id, file, merged);
@@ -71,7 +73,7 @@ type Merged =
   | {
       readonly ok: true;
       readonly text: string;
-      /** null: the token in the file works. */
+      /** null: the client has one that works. */
       readonly newToken: string | null;
     }
   | { readonly ok: false; readonly reason: string };
@@ -91,15 +93,17 @@ async function mergeSettings(
     return { ok: false, reason: `${client.name} needs a list of models, and none is known: ${next}` };
   }
   const before = file.found === null || file.found.text.trim() === "" ? settings.empty : file.found.text;
-  // A token in the file that works is kept. A new one would only leave an unused one in config.yaml.
-  const existing = settings.tokenIn(before);
-  const isKnown = existing !== null && tool.tokens.some(({ hash }) => hash === hashToken(existing));
-  const newToken = isKnown ? null : makeToken();
+  // A token that the client has and that works is kept. A new one would only leave an unused one in config.yaml.
+  const variable = settings.tokenVariable === null ? undefined : process.env[settings.tokenVariable];
+  const known = [settings.tokenIn(before), variable].find(
+    (token) => typeof token === "string" && tool.tokens.some(({ hash }) => hash === hashToken(token)),
+  );
+  const newToken = known === undefined || known === null ? makeToken() : null;
   // Checked before the person is asked anything.
   const addable =
     newToken === null ? null : await configWithToken(paths.config, tool.name, client.id, newToken);
   if (addable?.ok === false) return addable;
-  const merged = settings.merge(before, { origin, model, small, token: newToken ?? existing ?? "" });
+  const merged = settings.merge(before, { origin, model, small, token: newToken ?? known ?? "" });
   const edited = merged.ok ? await removeConflicts(merged.text, settings, yes) : merged;
   if (!edited.ok) {
     const line = edited.line === null ? "" : `line ${edited.line}: `;
@@ -139,7 +143,15 @@ async function writeAll(
   try {
     const before = file.found?.text ?? null;
     const written = digestOf(text);
-    const copy = await store.add(client, { tool: tool.name, file: file.path, before, mode, written });
+    const tokenHash = newToken === null ? null : hashToken(newToken);
+    const copy = await store.add(client, {
+      tool: tool.name,
+      file: file.path,
+      before,
+      mode,
+      written,
+      tokenHash,
+    });
     const added = newToken === null ? null : await addToken(paths.config, tool.name, client, newToken);
     const done = added?.ok === false ? added : await replaceSettings(file, text, mode);
     if (done.ok) return null;
@@ -191,9 +203,9 @@ export async function undoSettings(
   const current = read.file.found?.text ?? null;
   if (current === copy.before) {
     await store.remove(copy);
-    return printText(`${copy.file} is as it was before already`, tokenNote(copy.tool));
+    return printText(`${copy.file} is as it was before already`, await endToken(paths, copy));
   }
-  print(...redactedDiff(copy.file, current, copy.before));
+  printDiff(redactedDiff(copy.file, current, copy.before));
   const command = `keybearer use ${tool} --for ${client.id} --undo`;
   if (!force && (current === null || digestOf(current) !== copy.written)) {
     const what = `${copy.file} was changed since, and going back would lose that; nothing changed`;
@@ -206,13 +218,19 @@ export async function undoSettings(
   if (!done.ok) return fail(done.reason, EXIT.failed);
   await store.remove(copy);
   const result = copy.before === null ? "is removed, as it was not there before" : "is as it was before";
-  printText(`${copy.file} ${result}: restart ${client.name}`, tokenNote(copy.tool));
+  printText(`${copy.file} ${result}: restart ${client.name}`, await endToken(paths, copy));
 }
 
-/** The token may be used elsewhere by now, so it is not ended here. */
-function tokenNote(tool: string): string {
-  const commands = `keybearer tools tokens ${tool}, keybearer tools revoke ${tool} <name>`;
-  return `its token still works. find its name, then end it: ${commands}`;
+/** Ends the token that --write made. Returns what became of it. */
+async function endToken(paths: Paths, { tool, tokenHash }: UndoCopy): Promise<string> {
+  if (tokenHash === null)
+    return `its token was there before, and still works: keybearer tools tokens ${tool}`;
+  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const made = config?.tools[tool]?.tokens.find(({ hash }) => hash === tokenHash);
+  if (made === undefined) return "the token that was made for it had ended already";
+  const edited = await editFile(paths.config, (text) => removeToken(text, tool, made.name));
+  if (edited.ok) return `the token that was made for it (${made.name}) has ended`;
+  return `its token still works: ${edited.reason} → keybearer tools revoke ${tool} ${made.name}`;
 }
 
 /** false: the person does not want it or cannot be asked, and the reason was printed. */

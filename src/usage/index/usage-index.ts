@@ -124,10 +124,13 @@ export class UsageIndex {
   }
 
   close(): void {
+    const { file } = this.#options;
+    // Closing writes to the file. If another program changed it before, the next run must check it.
+    const isKnown = stampOf(file) === this.#stamp;
     this.#connection?.close();
     this.#connection = null;
     this.#writer = null;
-    this.#stamp = stampOf(this.#options.file);
+    this.#stamp = isKnown ? stampOf(file) : null;
   }
 
   #db() {

@@ -98,7 +98,7 @@ export type ExportedRecord = Omit<
 export function exportedRecord(record: ExportedRecord): ExportedRecord {
   const exported: Record<string, unknown> = {};
   for (const name of EXPORTED) exported[name] = record[name as keyof ExportedRecord];
-  return exported as unknown as ExportedRecord;
+  return exported as ExportedRecord;
 }
 
 const CSV_TIMES = ["started_at", "first_byte_at", "ended_at"] as const;

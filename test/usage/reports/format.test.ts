@@ -114,7 +114,7 @@ t.test(
   },
 );
 
-t.test("whatever else separates cells for a spreadsheet, none of them becomes a formula", async (t) => {
+t.test("whatever else separates cells for a spreadsheet, no cell becomes a formula", async (t) => {
   const letters = fc.constantFrom(...`=+-@;|,"' \ta1\n＝`);
   const cell = fc.string({ unit: letters, maxLength: 12 });
   t.doesNotThrow(() =>

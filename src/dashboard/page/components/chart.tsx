@@ -280,7 +280,7 @@ function chartOptions(drawing: Drawing): uPlot.Options {
     hooks: { ready: [onReady] },
     scales: {
       x: { time: false, range: [-0.5, count - 0.5] },
-      // Nothing but zeros still has a scale, of which zero is the lower end.
+      // Only zeros still have a scale, and zero is its lower end.
       y: { range: (_plot, _least, most) => [0, most > 0 ? most * 1.05 : 1] },
     },
     axes: [

@@ -25,7 +25,7 @@ export function Gauge({ status, time }: { readonly status: LimitStatus; readonly
   );
 }
 
-/** What is held for calls under way is drawn paler, behind what is used for good. */
+/** What is reserved for requests in flight is drawn paler, behind what is used for good. */
 export function Bar({ status }: { readonly status: LimitStatus }) {
   const { used, held, most } = status;
   const share = (amount: number) => (most <= 0 ? 100 : Math.min(100, (100 * amount) / most));

@@ -15,7 +15,7 @@ export const NOTHING_LISTED: Listed = { records: [], next: null, count: 0 };
 const MOST_ANEW = 5000;
 
 /** From the top as far down as was listed before, so that the reader keeps their place. */
-export async function listAnew(
+export async function listAgain(
   fetchPage: (before: string | null) => Promise<RecordsPage>,
   reach: number,
 ): Promise<Listed> {

@@ -56,9 +56,9 @@ export function RecordPanel({ id, onClose }: PanelProps) {
   );
 }
 
-function titleOf({ record }: RecordAnswer, nobody: string): string {
+function titleOf({ record }: RecordAnswer, noTool: string): string {
   const model = record.model ?? record.model_answered;
-  return [record.tool ?? nobody, ...(model === null ? [] : [model])].join(" · ");
+  return [record.tool ?? noTool, ...(model === null ? [] : [model])].join(" · ");
 }
 
 function Opened({ answer }: { readonly answer: RecordAnswer }) {

@@ -2,7 +2,7 @@ import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import type { RecordsPage, ShownRecord } from "../../api.ts";
 import { useFrame } from "../frame.tsx";
 import { Failed, isAbort, wordsOf } from "../live/failed.ts";
-import { type Listed, listAnew, NOTHING_LISTED, withPage, withRecord } from "./record-pages.ts";
+import { type Listed, listAgain, NOTHING_LISTED, withPage, withRecord } from "./record-pages.ts";
 
 /** As many as the daemon gives at once. */
 const PAGE = 500;
@@ -21,7 +21,7 @@ export function useRecords(query: string, belongs: (record: ShownRecord) => bool
   const [listed, setListed] = useState<Listed>(NOTHING_LISTED);
   const [round, setRound] = useState(0);
   const { ask, asking, busy, failure } = useAsking(query);
-  // Of which question, and how many rows.
+  // For which query, and how many rows.
   const answered = useRef({ query: "", rows: 0 });
   answered.current.rows = listed.records.length;
   // Records that arrive while the list is fetched again. The response may be older.
@@ -32,10 +32,10 @@ export function useRecords(query: string, belongs: (record: ShownRecord) => bool
     const reach = answered.current.query === query ? answered.current.rows : 0;
     // What was listed stays to be seen until the answer is there.
     void ask(async (fetchPage) => {
-      const anew = await listAnew(fetchPage, reach);
+      const fresh = await listAgain(fetchPage, reach);
       return () => {
         answered.current.query = query;
-        setListed(came.current.reduce(withRecord, anew));
+        setListed(came.current.reduce(withRecord, fresh));
       };
     });
     return () => asking.current?.abort();

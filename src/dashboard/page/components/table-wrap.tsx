@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
-/** A table of which nothing can be focused: where it is too wide for its place, the keyboard must be able to move it. */
+/** A table without focusable cells. Where it is too wide, the keyboard must be able to scroll it. */
 export function TableWrap({ children }: { readonly children: ComponentChildren }) {
   const wrap = useRef<HTMLDivElement>(null);
   useEffect(() => {

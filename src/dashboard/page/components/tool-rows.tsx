@@ -158,7 +158,7 @@ const STALE_MS = 3_600_000;
 function consoleFacts(facts: ToolConsoleFacts | null, now: number, t: Translate): string[] {
   if (facts === null) return [];
   const { state, expires_at: expires, balance, as_of: asOf } = facts;
-  const told = [
+  const texts = [
     ...(state === "active" || state === "unknown" ? [] : [t(`tools.console.state.${state}`)]),
     ...quotaFacts(facts, t),
     ...facts.windows.map(({ window, used, most }) =>
@@ -168,8 +168,8 @@ function consoleFacts(facts: ToolConsoleFacts | null, now: number, t: Translate)
     ...(expires === null ? [] : [t("tools.console.expires", { day: dayOf(expires) })]),
     ...(balance === null ? [] : [t("tools.console.balance", { money: dollars(balance) })]),
   ];
-  if (told.length === 0 || now - asOf < STALE_MS) return told;
-  return [...told, t("tools.console.as-of", { ago: agoInWords(asOf, now, t) })];
+  if (texts.length === 0 || now - asOf < STALE_MS) return texts;
+  return [...texts, t("tools.console.as-of", { ago: agoInWords(asOf, now, t) })];
 }
 
 function quotaFacts({ quota, quota_used: used }: ToolConsoleFacts, t: Translate): string[] {
@@ -193,7 +193,7 @@ function groupFacts({ group, multiplier, multiplier_here: here }: ToolConsoleFac
 
 interface ToolSwitchProps {
   readonly tool: ToolSettings;
-  /** Told what happened, in words. */
+  /** Called with what happened, in words. */
   readonly onSwitched: (words: string) => void;
 }
 

@@ -2,7 +2,7 @@ import { useEffect, useId, useRef, useState } from "preact/hooks";
 import {
   chooseModels,
   fieldsFor,
-  NO_MODEL,
+  isModelMissing,
   notesFor,
   SHELLS,
   type Snippet,
@@ -270,7 +270,7 @@ function Notes({
   typed,
 }: Pick<UseTextProps, "tool" | "client" | "target"> & { readonly typed: boolean }) {
   const { t } = useFrame();
-  const noModel = fieldsFor(client, target).model?.includes(NO_MODEL) === true;
+  const noModel = isModelMissing(client, target);
   const values = { tool: tool.name, client: client.id };
   const writable = client.id === "claude-code" || client.id === "codex" || client.id === "opencode";
   return (

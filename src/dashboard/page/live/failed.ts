@@ -1,6 +1,6 @@
 /** Why an answer did not come. */
 export type FailedKind =
-  /** Nobody answers at the port. */
+  /** Nothing answers at the port. */
   | "gone"
   /** The daemon does not know this session, or there is none. */
   | "session"

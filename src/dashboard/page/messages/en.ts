@@ -280,7 +280,8 @@ export const EN = {
   "use.model": "model",
   "use.model.asking": "asking the gateway for its models…",
   "use.model.failed": "The gateway's models could not be listed: {why}",
-  "use.model.missing": "Write a model in place of <model>. What there is: `keybearer models --tool {tool}`",
+  "use.model.missing":
+    "No model is filled in, because none is known. What there is: `keybearer models --tool {tool}`",
   "use.shell": "shell",
   "use.fields": "Fields",
   "use.field": "field",

@@ -266,7 +266,7 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "use.model": "模型",
   "use.model.asking": "正在向网关询问模型…",
   "use.model.failed": "列不出网关的模型：{why}",
-  "use.model.missing": "把 <model> 换成模型名。有哪些模型：`keybearer models --tool {tool}`",
+  "use.model.missing": "不知道有哪些模型，所以没有填模型名。有哪些模型：`keybearer models --tool {tool}`",
   "use.shell": "shell",
   "use.fields": "填写项",
   "use.field": "名称",

@@ -11,7 +11,7 @@ import { MirrorMoney } from "./mirror/mirror-money.tsx";
 import { standingOf } from "./mirror/mirror-state.ts";
 import { MirrorTime } from "./mirror/mirror-time.tsx";
 
-/** A sync may be under way: what it finds is asked for by and by. */
+/** A sync may be running: the page asks for its results at intervals. */
 const AGAIN_MS = 15_000;
 
 /** Whether our log and the console's agree. The alarm is above, on every page. */

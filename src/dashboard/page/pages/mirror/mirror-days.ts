@@ -25,7 +25,7 @@ export function daysOf(days: readonly MirrorDay[], now: number): number[] {
   return [...new Set([...last, ...days.map(({ day }) => day)])].sort((a, b) => a - b);
 }
 
-/** Every verdict that was there at all. Its name says its colour: none of them is folded, however small. */
+/** Every verdict that occurred. Each has its own colour, so even small ones stay separate. */
 export function layersOfDays(days: readonly MirrorDay[], bins: readonly number[]): Layer[] {
   const paths = new Map(bins.map((bin, at) => [bin, at]));
   return DAY_VERDICTS.map((name, colour) => {

@@ -26,7 +26,7 @@ export function MirrorModels({ tools }: { readonly tools: readonly ToolStatus[] 
 type Asked =
   | { readonly state: "idle" | "busy" }
   | { readonly state: "failed"; readonly why: string }
-  | { readonly state: "told"; readonly models: ModelsAnswer["models"] };
+  | { readonly state: "listed"; readonly models: ModelsAnswer["models"] };
 
 function ToolModelList({ tool }: { readonly tool: string }) {
   const { t, client, live } = useFrame();
@@ -35,7 +35,7 @@ function ToolModelList({ tool }: { readonly tool: string }) {
     setAsked({ state: "busy" });
     try {
       const { models } = await client.get("/api/models", new URLSearchParams({ tool }));
-      setAsked({ state: "told", models });
+      setAsked({ state: "listed", models });
     } catch (error) {
       if (error instanceof Failed && error.kind === "session") live.sessionOver();
       setAsked({ state: "failed", why: wordsOf(error) });
@@ -43,8 +43,8 @@ function ToolModelList({ tool }: { readonly tool: string }) {
   };
   return (
     <div class="mirror-models" aria-live="polite">
-      {asked.state === "told" ? (
-        <Told tool={tool} models={asked.models} />
+      {asked.state === "listed" ? (
+        <ModelList tool={tool} models={asked.models} />
       ) : (
         <button type="button" class="plain" disabled={asked.state === "busy"} onClick={() => void ask()}>
           {asked.state === "busy" ? t("frame.loading") : t("mirror.list.ask", { tool })}
@@ -55,7 +55,7 @@ function ToolModelList({ tool }: { readonly tool: string }) {
   );
 }
 
-function Told({ tool, models }: { readonly tool: string; readonly models: ModelsAnswer["models"] }) {
+function ModelList({ tool, models }: { readonly tool: string; readonly models: ModelsAnswer["models"] }) {
   const { t } = useFrame();
   const problem = models?.problem ?? null;
   if (problem !== null) {

@@ -10,7 +10,7 @@ export interface ChosenBar {
   readonly words: string;
 }
 
-/** The bar that the address names; null: none, or none of this period. */
+/** The bar that the address names; null: there is no such bar in this period. */
 export function barOf(
   { at }: View,
   span: Span,
