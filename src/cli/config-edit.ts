@@ -9,7 +9,7 @@ import { EXIT, errorMessage } from "../core/errors.ts";
 import { findPaths, type Paths } from "../core/paths.ts";
 import { createPrivateFile } from "../core/private-file.ts";
 import { count } from "../usage/reports/format.ts";
-import { activeRevision, waitUntilActive } from "./tools/config-change.ts";
+import { activeRevision, waitUntilActive } from "./config-change.ts";
 import { deferSignals } from "./tools/key-store.ts";
 import { fail, notice, printText } from "./ui/messages.ts";
 import { confirm } from "./ui/prompts.ts";

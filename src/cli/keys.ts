@@ -32,7 +32,10 @@ async function keys(options: { json?: boolean }): Promise<void> {
 
 /** Two lines per key, so that nothing has to be left out on a narrow terminal. */
 export function formatKeys({ keys, problems }: KeysAnswer, now: number, { width }: Screen): string {
-  if (keys.length === 0 && problems.length === 0) return `${NO_CONSOLE}\n`;
+  if (keys.length === 0 && problems.length === 0)
+    return `${NO_CONSOLE.split("\n")
+      .map((line) => wrap(line, width))
+      .join("\n")}\n`;
   const lines = keys.length === 0 ? [] : [...keyLines(keys, now, width), ...ageLines(keys, now, width)];
   for (const { gateway, why, next } of problems)
     lines.push(formatNote({ what: `${gateway}: its keys cannot be listed: ${why}`, next }, width));

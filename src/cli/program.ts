@@ -1,10 +1,10 @@
-import type { Command } from "commander";
+import { Command } from "commander";
 import { checkCommand, configCommand } from "./check.ts";
-import { completeCommand, completionCommand } from "./completion/command.ts";
+import { completeCommand, completionCommand } from "./completion/completion.ts";
 import { doctorCommand } from "./doctor/command.ts";
-import { gatewaysCommand } from "./gateways/command.ts";
+import type { add, list } from "./gateways.ts";
 import { programWith } from "./help/help.ts";
-import { initCommand } from "./init/init.ts";
+import type { init } from "./init.ts";
 import { keysCommand } from "./keys.ts";
 import { mirrorCommand } from "./mirror/command.ts";
 import { modelsCommand } from "./models.ts";
@@ -41,4 +41,43 @@ export function createProgram(): Command {
     completionCommand(),
   ];
   return programWith(commands, [completeCommand()]);
+}
+
+const INIT_AFTER = `
+without a terminal, everything is named, and the key is piped in:
+  keybearer init --gateway https://gateway.example.com/v1 --tool codex \\
+    --key-stdin < key.txt
+it never overwrites a config.yaml: run again, it continues where it stopped`;
+
+function initCommand(): Command {
+  return new Command("init")
+    .summary("make a config.yaml: gateway, first tool, its key")
+    .description("make a config.yaml with your gateway, a first tool and its key, and try the key")
+    .option("--gateway <url>", "its base URL, which ends in /v1")
+    .option("--tool <name>", "the first tool's name")
+    .option("--key-stdin", "read the key from stdin instead of asking for it")
+    .option("--store <place>", "keychain or file; default the keychain where there is one")
+    .option("-y, --yes", "do not ask where a default will do")
+    .option("--no-probe", "do not try the key at the gateway")
+    .option("-c, --config <file>", "another file than your own config.yaml")
+    .addHelpText("after", INIT_AFTER)
+    .action(async (...given: Parameters<typeof init>) => (await import("./init.ts")).init(...given));
+}
+
+function gatewaysCommand(): Command {
+  const gateways = new Command("gateways").description("list the gateways, or add one");
+  gateways
+    .command("list", { isDefault: true })
+    .description("every gateway with its address, groups, console and tools")
+    .option("--json", "for programs")
+    .option("-c, --config <file>", "another file than your own config.yaml")
+    .action(async (...given: Parameters<typeof list>) => (await import("./gateways.ts")).list(...given));
+  gateways
+    .command("add")
+    .description("add a gateway to config.yaml, and show the difference")
+    .argument("<name>", "such as work")
+    .argument("<url>", "its base URL, which ends in /v1")
+    .option("-c, --config <file>", "another file than your own config.yaml")
+    .action(async (...given: Parameters<typeof add>) => (await import("./gateways.ts")).add(...given));
+  return gateways;
 }

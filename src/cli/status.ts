@@ -12,7 +12,7 @@ import { toolTable } from "./tools/list.ts";
 import { fail, formatNote } from "./ui/messages.ts";
 import { type Column, layoutTable, type Table, withNote } from "./ui/table.ts";
 import { stdoutScreen } from "./ui/terminal.ts";
-import { printable, printableLines, truncate, wrap } from "./ui/text.ts";
+import { printableLines, wrap } from "./ui/text.ts";
 import { ago, timeOfDay } from "./ui/units.ts";
 
 export function statusCommand(): Command {
@@ -70,7 +70,7 @@ function gatewayTable(gateways: readonly GatewayStatus[], width: number): Table 
     dropOrder,
   });
   const columns = [
-    column("gateway", 0, ({ name }) => truncate(printable(name), Math.max(16, Math.floor(width / 4)))),
+    column("gateway", 0, ({ name }) => name),
     // A daemon from before an update sends no state.
     column("state", 0, ({ state = "unknown" }) => (state === "unknown" ? "no request yet" : state)),
     column("tools", 1, ({ tools }) => String(tools)),

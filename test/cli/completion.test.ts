@@ -2,10 +2,8 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import t from "tap";
-import { bashScript } from "../../src/cli/completion/bash.ts";
-import { fishScript } from "../../src/cli/completion/fish.ts";
-import { grammarOf } from "../../src/cli/completion/grammar.ts";
-import { zshScript } from "../../src/cli/completion/zsh.ts";
+import { grammarOf } from "../../src/cli/completion/completion.ts";
+import { bashScript, fishScript, zshScript } from "../../src/cli/completion/scripts.ts";
 import { createProgram } from "../../src/cli/program.ts";
 import { bareEnv, builtProgram, command, newHome, saveConfig } from "../doubles/command.ts";
 

@@ -1,5 +1,5 @@
 import t from "tap";
-import { tellNext } from "../../src/cli/init/make.ts";
+import { printNextSteps } from "../../src/cli/init.ts";
 import { findPaths } from "../../src/core/paths.ts";
 import { newHome, saveConfig } from "../doubles/command.ts";
 
@@ -8,9 +8,9 @@ t.test("what to type next names the file where it is not the person's own", asyn
   const file = await saveConfig(home, "gateway: https://gateway.example.com/v1\ntools: { codex: {} }\n");
   const said = t.capture(process.stderr, "write", () => true);
   const env = { KEYBEARER_HOME: home };
-  await tellNext(findPaths({ env, home, config: file }), "codex");
+  await printNextSteps(findPaths({ env, home, config: file }), "codex");
   const named = said().flatMap(({ args }) => args);
-  await tellNext(findPaths({ env, home }), "codex");
+  await printNextSteps(findPaths({ env, home }), "codex");
   const own = said().flatMap(({ args }) => args);
   said.restore();
   for (const next of ["run", "use codex", "tools add <tool>"]) {

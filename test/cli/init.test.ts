@@ -34,7 +34,7 @@ t.test("flags and a piped key make a whole configuration, which a running sandbo
   t.equal(made.code, 0, made.stderr);
   t.match(made.stdout, /^kb_[A-Za-z0-9_-]+\n$/, "the token alone is on stdout");
   t.match(made.stderr, /the gateway accepts the key and lists \d+ models/);
-  t.match(made.stderr, /taken it up by itself: its sandbox has ended/);
+  t.match(made.stderr, /the running keybearer uses it now, and its sandbox has ended/);
   t.match(made.stderr, /keybearer use codex/);
   t.notOk(made.stderr.includes(key) || made.stderr.includes(made.stdout.trim()));
   t.equal(modeOf(join(home, "config.yaml")), 0o600);
@@ -83,7 +83,7 @@ t.test("what is wrong is said before anything is stored", async (t) => {
     t.notOk(ended.stderr.includes(key.slice(0, 12)));
   }
   const alone = await command(t, home, ["init", "--gateway", sandbox.baseUrl], { input: key });
-  t.match(alone, { code: 2, stderr: /nobody is here to ask.*--key-stdin/ });
+  t.match(alone, { code: 2, stderr: /there is no terminal to ask at.*--key-stdin/ });
   t.same(readdirSync(home), [], "not a file is left");
 });
 
@@ -135,7 +135,7 @@ t.test(
     rmSync(join(home, "config.yaml"));
     const elsewhere = ["--gateway", strange.baseUrl, "--tool", "codex"];
     const again = await piped(t, home, key, ...elsewhere);
-    t.match(again, { code: 1, stderr: /was sent nowhere.*each gateway has keys of its own/ });
+    t.match(again, { code: 1, stderr: /was not sent.*each gateway has keys of its own/ });
     t.notOk(existsSync(join(home, "config.yaml")));
     const other = await piped(t, home, newKey(sandbox).text, ...elsewhere);
     t.match(

@@ -5,7 +5,7 @@ import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
 import { createProgram } from "../../src/cli/program.ts";
 import { newHome, saveConfig } from "../doubles/command.ts";
-import { startUnderTest } from "../doubles/daemon-under-test.ts";
+import { serveIn, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { createSystemctl } from "../doubles/systemctl-script.ts";
 
 /* What the commands print, ask and refuse. test/service shows what a real manager does with it. */
@@ -226,6 +226,18 @@ t.test(
     t.ok(existsSync(join(keybearer, "config.yaml")));
   },
 );
+
+t.test("stop asks the manager if the daemon is the process of the service", onLinux, async (t) => {
+  const { systemctl, home, keybearer } = await prepare(t);
+  const env = { ...systemctl.env, HOME: home, KEYBEARER_HOME: keybearer };
+  t.match(await typed(["stop"], env), { code: 1, stderr: /not running/ });
+  await serveIn(t, keybearer);
+  // The daemon under test is this process.
+  systemctl.state({ ...RUNNING, MainPID: process.pid });
+  const refused = await typed(["stop"], env);
+  t.same(systemctl.changes(), ["systemctl --user stop keybearer.service"]);
+  t.match(refused, { code: 1, stderr: /the service could not be stopped/ }, "this manager stops nothing");
+});
 
 t.test(
   "a service that does not start is reported with its exit code and its last log lines",

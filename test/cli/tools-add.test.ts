@@ -1,8 +1,8 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { keepKey, readFrom } from "../../src/cli/tools/key-store.ts";
-import { planTool, type ToolOptions } from "../../src/cli/tools/tool-settings.ts";
+import { readFrom, storeNamedKey } from "../../src/cli/tools/key-store.ts";
+import { planTool, type ToolOptions } from "../../src/cli/tools/new-tool.ts";
 import { parseConfig } from "../../src/config/parse.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { storeKey } from "../../src/keys/store.ts";
@@ -124,7 +124,7 @@ t.test("what cannot be added is told, and the file stays as it is", async (t) =>
   const cases: [string[], string, number, RegExp][] = [
     [["codex", "--quota", "much"], "", 2, /tools\.codex\.quota/],
     [["codex", "--from", "sk-abcdefghijklmnop"], "", 2, /a key itself is never an argument → --key-stdin/],
-    [["codex"], "", 2, /nobody is here to type the key.*--key-stdin/],
+    [["codex"], "", 2, /there is no terminal to type the key at.*--key-stdin/],
     [byHand, token.slice(0, -1), 1, /incomplete, or keybearer did not make it/],
   ];
   for (const [args, input, code, words] of cases) {
@@ -171,7 +171,7 @@ t.test("a key that no file came to name is taken away again, if this command put
     stored = existsSync(path);
     return false;
   };
-  const keep = (name: () => Promise<boolean>) => keepKey(paths, { kind: "file", path }, key, name);
+  const keep = (name: () => Promise<boolean>) => storeNamedKey(paths, { kind: "file", path }, key, name);
   t.equal(await keep(inVain), false);
   t.same([stored, existsSync(path)], [true, false]);
   const named = async () => {
@@ -208,7 +208,7 @@ t.test("a known key is not sent to another gateway, and no key to one that was m
   await serveIn(t, home);
   const from = ["--gateway", "other", "--from", "file:~/keys/codex"];
   const added = await command(t, home, ["tools", "add", "helper", ...from]);
-  t.match(added, { code: 0, stderr: /not tried: .* waits for your yes.* → keybearer trust helper/ });
+  t.match(added, { code: 0, stderr: /not tried: .* waits for your confirmation.* → keybearer trust helper/ });
   const typed = ["--gateway", "other", "--key-stdin", "--store", "file"];
   const again = await command(t, home, ["tools", "add", "typed", ...typed], { input: key });
   t.match(again, { code: 1, stderr: /each gateway has keys of its own.*\nnothing was changed/ });

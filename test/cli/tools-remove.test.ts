@@ -70,7 +70,7 @@ t.test(
         `${tool} is removed from ${file}: its tokens have ended, its records stay in the usage log\n`,
       );
       t.match(stdout, words);
-      t.match(stdout, /\nkeybearer is not running, so nothing is under way\n$/);
+      t.match(stdout, /\nkeybearer is not running, so no request is in flight\n$/);
       t.notOk(stdout.includes(KEY));
       if (tool !== "zed") t.notMatch(stdout, /comments/);
     }
@@ -82,7 +82,7 @@ t.test("nobody to ask and no --yes: exit 2, and nothing is removed", async (t) =
   const file = await saveConfig(home, TOOLS);
   const { code, stdout, stderr } = await command(t, home, ["tools", "remove", "zed"], { input: "yes\n" });
   t.strictSame({ code, stdout }, { code: 2, stdout: "" });
-  t.match(stderr, /nobody is here to ask\. if you are sure: keybearer tools remove zed --yes/);
+  t.match(stderr, /there is no terminal to ask at\. if you are sure: keybearer tools remove zed --yes/);
   t.equal(readFileSync(file, "utf8"), TOOLS);
 });
 

@@ -157,7 +157,7 @@ t.test("a tool that was moved gets no key, and a known one goes nowhere else", a
   await saveConfig(home, both(strange.baseUrl, sandbox.baseUrl));
   await serveIn(t, home);
   const known = await rotate(["--from", "file:~/keys/other"]).ended;
-  t.match(known, { code: 1, stderr: /waits for your yes, and was sent nowhere.*\nnothing was changed/ });
+  t.match(known, { code: 1, stderr: /waits for your confirmation and was not sent.*\nnothing was changed/ });
 
   const text = both(strange.baseUrl, strange.baseUrl);
   const file = await saveConfig(home, text);

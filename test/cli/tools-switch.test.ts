@@ -60,7 +60,7 @@ t.test("what is so already is told, and the file is not touched", async (t) => {
 t.test("without a daemon --now says that nothing runs", async (t) => {
   const home = await newHome(t);
   await saveConfig(home, BLOCK);
-  const words = /\nkeybearer is not running, so nothing is under way\n$/;
+  const words = /\nkeybearer is not running, so no request is in flight\n$/;
   for (let round = 0; round < 2; round += 1) {
     const { code, stdout } = await command(t, home, ["tools", "disable", "zed", "--now"]);
     t.equal(code, 0);

@@ -79,7 +79,7 @@ t.test(
     t.strictSame({ code: off.code, stderr: off.stderr }, { code: 0, stderr: "" });
     t.equal(
       off.stdout,
-      "codex is disabled\n1 request under way may finish → keybearer tools disable codex --now\n",
+      "codex is disabled\n1 request in flight may finish → keybearer tools disable codex --now\n",
     );
     t.equal(await list(), "tool-disabled", "once it has said so, it holds");
     gateway.release();
@@ -97,13 +97,13 @@ t.test("disabled --now cuts what is in flight, and says how much", async (t) => 
   const off = await tools("disable", "codex", "--now");
   t.strictSame(
     { code: off.code, stdout: off.stdout },
-    { code: 0, stdout: "codex is disabled\n2 requests under way were cut\n" },
+    { code: 0, stdout: "codex is disabled\n2 requests in flight were cut\n" },
   );
   for (const { ended } of calls) t.equal(await ended, "cut");
   t.equal(await list(), "tool-disabled");
   await until("nothing runs", async () => (await codexOf(under))?.running === 0);
   const again = await tools("disable", "codex", "--now");
-  t.equal(again.stdout, "codex is disabled already\nnothing was under way\n");
+  t.equal(again.stdout, "codex is disabled already\nno request was in flight\n");
   t.match(under.logText(), /requests in flight were cut/, "a cut is logged");
   gateway.release();
 });
@@ -113,7 +113,7 @@ t.test("removed --now, its token is unknown and what was in flight is cut", asyn
   const call = await hang();
   const gone = await tools("remove", "codex", "--yes", "--now");
   t.equal(gone.code, 0);
-  t.match(gone.stdout, /codex is removed from .*\n.*is gone.*\n1 request under way was cut\n$/);
+  t.match(gone.stdout, /codex is removed from .*\n.*is gone.*\n1 request in flight was cut\n$/);
   t.equal(await call.ended, "cut");
   t.equal(await list(), "token-unknown");
   t.equal(await codexOf(under), undefined);
@@ -128,7 +128,7 @@ t.test("where the save cannot take effect, that is said, and nothing is cut", as
   t.equal(off.code, 1);
   t.match(
     off.stderr,
-    /but .*config\.yaml has problems, so the running keybearer goes by the last good one → keybearer check\. nothing was cut/,
+    /but .*config\.yaml has problems, so the running keybearer uses the last good one → keybearer check\. nothing was cut/,
   );
   t.equal(await list(), 200, "it goes on serving");
   gateway.release();
@@ -138,7 +138,7 @@ t.test("where the save cannot take effect, that is said, and nothing is cut", as
   const file = await saveConfig(elsewhere, text);
   const other = await tools("disable", "codex", "--config", file);
   t.equal(other.code, 1);
-  t.match(other.stderr, `but the running keybearer goes by another file, ${under.paths.config}`);
+  t.match(other.stderr, `but the running keybearer uses another file, ${under.paths.config}`);
 });
 
 t.test("enabled is not yet usable, and what is missing is said", async (t) => {
@@ -214,7 +214,7 @@ t.test(
     t.match(stdout, /^ {4}concurrent +\[#{8}\] +1\/1$/m);
     const off = await tools("disable", "codex", "--now");
     t.equal(await waits, "tool-disabled");
-    t.match(off.stdout, /\n1 request under way was cut\n$/, "who was refused was not cut");
+    t.match(off.stdout, /\n1 request in flight was cut\n$/, "who was refused was not cut");
     t.equal(await call.ended, "cut");
     gateway.release();
   },

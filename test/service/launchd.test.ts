@@ -131,6 +131,21 @@ t.test("error 5 is fine if the job is loaded already, and reported if it is not"
   t.match(await install(manager, spec), { ok: true });
 });
 
+t.test("a stop sends SIGTERM, waits for the end, and leaves the agent loaded", async (t) => {
+  const { launchctl, manager, spec } = await prepare(t);
+  await install(manager, spec);
+  const before = launchctl.changes().length;
+  launchctl.slow = 3;
+  t.same(await manager.stop(), { ok: true });
+  t.same(launchctl.changes().slice(before), [`kill SIGTERM ${JOB}`]);
+  t.match(await manager.state(), { file: { kind: "ours" }, active: "stopped", pid: null, enabled: true });
+  t.same(await manager.stop(), { ok: true }, "a stopped one stays stopped");
+  t.equal(launchctl.changes().length, before + 1);
+  await manager.restart();
+  launchctl.next.set("kill", [{ code: 1, stderr: "Not privileged to signal service.\n" }]);
+  t.match(await manager.stop(), { ok: false, why: /could not be stopped: Not privileged/ });
+});
+
 t.test(
   "a restart drains with SIGTERM, waits for the end and starts the job again, never with -k",
   async (t) => {

@@ -290,6 +290,18 @@ t.test("against a real user manager, as a user without privileges", async (t) =>
     },
   );
 
+  await t.test("stop ends it through the manager, which does not start it again", async (t) => {
+    const stopped = await manager.run([process.execPath, `${PACKAGE}/dist/cli/main.js`, "stop"]);
+    t.match(stopped, { code: 0, stdout: /the service is stopped until your next login/ }, stopped.stderr);
+    t.match(await show("ActiveState", "UnitFileState"), {
+      ActiveState: "inactive",
+      UnitFileState: "enabled",
+    });
+    t.notOk(await answers());
+    t.equal((await service("restart")).code, 0);
+    t.equal((await ask()).status, 200);
+  });
+
   await t.test("logs shows the journal", async (t) => {
     const { code, stdout, stderr } = await service("logs", "--lines", "200");
     t.equal(code, 0, stderr);

@@ -21,22 +21,22 @@ export interface StoreOptions {
 }
 
 /**
- * Where a new key is to lie: as the person says, else where it lay before, else in the keychain where there is one.
- * Asked before the key, so that nobody types one for a keychain that does not take it. null: told why not.
+ * Where a new key is stored: as the options say, else where the old one was, else in the keychain if there is one. Asked before
+ * the key, so that no key is typed for a keychain that does not accept it. null: the reason was printed.
  */
 export async function chooseStore(
   options: StoreOptions,
-  person: Prompter | null,
+  prompter: Prompter | null,
   before: Store | null = null,
 ): Promise<Store | null> {
   if (options.store !== undefined && options.store !== "file" && options.store !== "keychain")
     return failNull("--store takes keychain or file", EXIT.usage);
-  const wish = options.store ?? before;
-  if (wish === "file") return "file";
+  const chosen = options.store ?? before;
+  if (chosen === "file") return "file";
   const { there, why } = await keychainThere({ env: process.env });
-  if (!there && wish === null) return "file";
-  const asked = person !== null && !options.yes ? person : null;
-  if (there && wish === null && asked !== null) return askStore(asked, "keychain");
+  if (!there && chosen === null) return "file";
+  const asked = options.yes ? null : prompter;
+  if (there && chosen === null && asked !== null) return askStore(asked, "keychain");
   const fault = there ? await whyNotStored({ env: process.env }) : (why ?? "there is no keychain here");
   if (fault === null) return "keychain";
   if (asked !== null && options.store === undefined) {
@@ -49,34 +49,34 @@ export async function chooseStore(
   );
 }
 
-/** Until it is a place that takes a key. */
-async function askStore(person: Prompter, usual: Store): Promise<Store | null> {
-  const answer = await person.text(`where to keep the key, keychain or file [${usual}]: `);
+/** Asks until the answer is a place that accepts a key. */
+async function askStore(prompter: Prompter, usual: Store): Promise<Store | null> {
+  const answer = await prompter.text(`where to keep the key, keychain or file [${usual}]: `);
   if (answer === null) return canceled();
   const said = answer.trim().toLowerCase() || usual;
   if (said === "file") return "file";
-  if (said !== "keychain") return askStore(person, usual);
+  if (said !== "keychain") return askStore(prompter, usual);
   const fault = await whyNotStored({ env: process.env });
   if (fault === null) return "keychain";
   notice(fault);
-  return askStore(person, "file");
+  return askStore(prompter, "file");
 }
 
 /**
- * A place that no tool's key has yet: <tool>, then <tool>-2. A new name each time, because what config.yaml does not
- * show is not seen to be reloaded. The names of other tools are theirs: without key: theirs lies under their name. Where
- * this very key lies already and nobody names it, as after a command that was killed, that is its place.
+ * A place that no tool's key has yet: <tool>, then <tool>-2. A new name each time, because the daemon only reloads what changes
+ * in config.yaml. The names of other tools are reserved: without `key:` their keys are stored under these. A place that holds
+ * this very key and is not named in config.yaml, as after a command that was killed, is used again.
  */
 export async function freePlace(
   store: Store,
   tool: string,
-  config: Pick<Config, "tools">,
+  tools: Config["tools"],
   paths: Paths,
   key: Secret,
 ): Promise<KeyPlace> {
   const folder = join(keyFolder(paths), "keys");
-  const others = Object.keys(config.tools).filter((name) => name !== tool);
-  const sources = Object.values(config.tools).map(({ key }) => key);
+  const others = Object.keys(tools).filter((name) => name !== tool);
+  const sources = Object.values(tools).map(({ key }) => key);
   for (let number = 1; ; number += 1) {
     const name = number === 1 ? tool : `${tool}-${number}`;
     const place: KeyPlace =
@@ -91,21 +91,21 @@ export async function freePlace(
 async function isTaken(place: KeyPlace, key: Secret): Promise<boolean> {
   if (place.kind === "file" && !existsSync(place.path)) return false;
   const found = await readKey(place, { env: process.env });
-  // A file that cannot be read is one all the same.
+  // A file that cannot be read takes the name, too.
   return found.ok ? !found.key.equals(key) || found.warning !== null : place.kind === "file";
 }
 
-/** The place of a tool's key, where keybearer put it and may take it away again; null: it is the person's own. */
+/** The place of a tool's key if keybearer stored it there and may delete it; null: it is the person's own. */
 export function ownPlace(source: KeySource, paths: Paths): KeyPlace | null {
   if (source.kind === "keychain") return source;
   if (source.kind !== "file" || !isInside(source.path, paths.own)) return null;
-  // Only there does keybearer put keys: config.yaml itself lies in its folder, too.
+  // Only in keys/: the folder also holds config.yaml.
   const ours =
     basename(dirname(source.path)) === "keys" && dirname(dirname(source.path)) === keyFolder(paths);
   return ours ? source : null;
 }
 
-/** As config.yaml writes it: `~/` keeps it right when the home folder moves. */
+/** As config.yaml has it. `~/` stays right when the home folder moves. */
 export function sourceText(place: KeyPlace, { home }: Paths): string {
   if (place.kind === "keychain") return `keychain:${place.service}/${place.account}`;
   return `file:${isInside(place.path, [home]) ? `~${place.path.slice(home.length)}` : place.path}`;
@@ -122,7 +122,7 @@ function keyFolder(paths: Paths): string {
 
 export type From = { readonly source: KeySource } | { readonly fault: string };
 
-/** What `--from` means, read as config.yaml would be. It may be a key by mistake, so it is never repeated. */
+/** Parses `--from` as config.yaml is parsed. It may be a key by mistake, so it is never printed. */
 export function readFrom(text: string, home: string): From {
   if (/^(?:command|op):/.test(text))
     return {
@@ -141,19 +141,19 @@ export function readFrom(text: string, home: string): From {
   return { fault: `--from: ${problem?.message ?? "not understood"} → ${problem?.hint ?? "env:NAME"}` };
 }
 
-/** Flags of which one makes no sense beside `--from`; null: all fine. */
+/** Whether other options contradict `--from`; null: they do not. */
 export function fromConflict(options: {
   readonly from?: string;
   readonly keyStdin?: boolean;
   readonly store?: string;
 }): string | null {
   if (options.from === undefined || (!options.keyStdin && options.store === undefined)) return null;
-  return "with --from the key lies where it is: leave --key-stdin and --store out";
+  return "with --from the key stays where it is: leave --key-stdin and --store out";
 }
 
 /**
- * A tool's key where it can be had without running anything, and without opening a file that was not trusted: that is
- * for the daemon, after it has judged. null: not looked.
+ * Reads a tool's key if that runs no command and opens no file that may not be trusted yet: only the daemon decides that.
+ * null: not read.
  */
 export async function readOwn(source: KeySource, paths: Paths): Promise<KeyReading | null> {
   if (source.kind === "command") return null;
@@ -161,20 +161,20 @@ export async function readOwn(source: KeySource, paths: Paths): Promise<KeyReadi
   return readNamed(source, paths);
 }
 
-/** The same for one that the person names in this very command. */
+/** The same for a source that the person names in this command. */
 export function readNamed(source: KeySource, paths: Paths): Promise<KeyReading> {
   return readKey(source, { env: process.env, home: paths.own, notKeys: paths.notKeys });
 }
 
 /**
- * Stores a key, then does what makes config.yaml name it. Where that fails, or the person presses Ctrl-C in between,
- * the key is taken away again: one that no file names would lie there unseen. false: told why.
+ * Stores a key, then has config.yaml name it. If that fails, or the person presses Ctrl-C in between, the key is deleted again,
+ * because nothing would show that it is there. False: the reason was printed.
  */
-export function keepKey(
+export function storeNamedKey(
   paths: Pick<Paths, "config" | "home">,
   place: KeyPlace,
   key: Secret,
-  name: () => Promise<boolean>,
+  nameInConfig: () => Promise<boolean>,
 ): Promise<boolean> {
   const env = process.env;
   return deferSignals(async (interrupted) => {
@@ -184,23 +184,22 @@ export function keepKey(
       return false;
     }
     if (interrupted()) fail("stopped; nothing was changed", EXIT.failed);
-    else if (await name()) {
-      // Whoever put it there may have taken it away before the file named it.
+    else if (await nameInConfig()) {
+      // Another command that had stored it may have deleted it before the file named it.
       if (!stored.made) await storeKey(place, key, { env });
       return true;
     }
-    // Another command may have named what this one made: then it is theirs.
-    if (stored.made && !(await isNamed(paths, place))) await takeAway(place);
+    // Another command may have named it meanwhile.
+    if (stored.made && !(await isNamed(paths, place))) {
+      const deleted = await forgetKey(place, { env });
+      if (!deleted.ok)
+        notice(`the key that was just stored is still in ${describeSource(place)}: ${deleted.reason}`);
+    }
     return false;
   });
 }
 
-async function takeAway(place: KeyPlace): Promise<void> {
-  const gone = await forgetKey(place, { env: process.env });
-  if (!gone.ok) notice(`the key that was just stored is still in ${describeSource(place)}: ${gone.reason}`);
-}
-
-/** A file that cannot be understood may name it. */
+/** A file with problems may name it, too. */
 export async function isNamed(
   { config: file, home }: Pick<Paths, "config" | "home">,
   place: KeyPlace,
@@ -212,15 +211,15 @@ export async function isNamed(
 
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
-/** Does what must not be left half done: Ctrl-C waits until its end, and it may look whether one came. */
+/** Runs work that must not be interrupted. Ctrl-C has no effect until it ends; `interrupted` tells whether one was pressed. */
 export async function deferSignals<Done>(work: (interrupted: () => boolean) => Promise<Done>): Promise<Done> {
-  let came = false;
+  let isInterrupted = false;
   const interrupt = () => {
-    came = true;
+    isInterrupted = true;
   };
   for (const signal of SIGNALS) process.on(signal, interrupt);
   try {
-    return await work(() => came);
+    return await work(() => isInterrupted);
   } finally {
     for (const signal of SIGNALS) process.off(signal, interrupt);
   }

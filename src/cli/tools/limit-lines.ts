@@ -88,7 +88,8 @@ export function gauge(used: number, held: number, most: number, utf8: boolean): 
 export function whenInWords(time: number, now: number, calendar: Calendar = systemCalendar): string {
   if (time <= now) return "now";
   if (time - now <= BY_DURATION_MS) return `in ${durationInWords(time - now)}`;
-  const [then, today] = [calendar.at(time), calendar.at(now)];
+  const then = calendar.at(time);
+  const today = calendar.at(now);
   const two = (n: number) => String(n).padStart(2, "0");
   const clock = `${two(then.hour)}:${two(then.minute)}`;
   const days = [0, 1].map((step) =>

@@ -11,7 +11,7 @@ import { consoleFacts } from "../keys.ts";
 import { fail, formatNote, type Note } from "../ui/messages.ts";
 import { type Column, layoutTable, type Table } from "../ui/table.ts";
 import { type Screen, stdoutScreen } from "../ui/terminal.ts";
-import { printable, truncate, wrap } from "../ui/text.ts";
+import { printable, wrap } from "../ui/text.ts";
 import { ago, money } from "../ui/units.ts";
 import { limitLines, nameOf, whenInWords } from "./limit-lines.ts";
 
@@ -96,14 +96,12 @@ export function toolTable(tools: readonly ToolStatus[], now: number, width: numb
     cells: tools.map(cell),
     dropOrder,
   });
-  const short = (text: string) => truncate(printable(text), Math.max(16, Math.floor(width / 4)));
   // Mostly nobody calls: then it is not worth a column.
   const calls = tools.some(({ running, waiting }) => running + waiting > 0);
   const columns = [
-    // Cut here: one long name must not push out what is known of all tools.
-    column("tool", 0, ({ name }) => short(name)),
+    column("tool", 0, ({ name }) => name),
     column("state", 0, ({ state }) => state),
-    column("gateway", 1, ({ gateway, group }) => short(group === null ? gateway : `${gateway}/${group}`)),
+    column("gateway", 1, ({ gateway, group }) => (group === null ? gateway : `${gateway}/${group}`)),
     column("key", 3, ({ key }) => key ?? "-"),
     column("tokens", 4, ({ tokens }) => String(tokens)),
     ...(calls ? [column("running", 2, callsInWords)] : []),

@@ -4,10 +4,10 @@ import { type Config, describeSource, type KeySource } from "../../config/schema
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import { forgetKey, type KeyPlace } from "../../keys/store.ts";
+import { editConfig, endInFlight, waitUntilActive } from "../config-change.ts";
 import { fail, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { isInteractive } from "../ui/terminal.ts";
-import { editConfig, endInFlight, waitUntilActive } from "./config-change.ts";
 import { isSameSource, ownPlace } from "./key-store.ts";
 
 interface RemoveOptions {
@@ -21,7 +21,10 @@ export async function remove(name: string, options: RemoveOptions): Promise<void
   const paths = findPaths({ config: options.config });
   const { config: file, home } = paths;
   if (!options.yes && !isInteractive())
-    return fail(`nobody is here to ask. if you are sure: keybearer tools remove ${name} --yes`, EXIT.usage);
+    return fail(
+      `there is no terminal to ask at. if you are sure: keybearer tools remove ${name} --yes`,
+      EXIT.usage,
+    );
   // Read before the edit, and only for the key: a tool can also be removed from a file with problems.
   const { config } = await loadConfig(file, { home, strict: false });
   const edited = await editConfig(
@@ -36,7 +39,7 @@ export async function remove(name: string, options: RemoveOptions): Promise<void
   const place = effect.state === "not in force" ? null : storedPlace(config, name, paths);
   if (place === null || options.keepKey) printText(whereKeyIs(config, name));
   else await deleteKey(place, options.yes ?? false);
-  await endInFlight(paths, name, effect, { now: options.now ?? false, again: null });
+  await endInFlight(paths, name, effect, { now: options.now ?? false, cutLater: null });
 }
 
 async function confirmRemoval(name: string, file: string): Promise<boolean> {

@@ -1,12 +1,9 @@
-import { redactedDiff } from "../../clients/diff.ts";
 import { type EditResult, readForEdit, removeValue, setValue } from "../../config/edit.ts";
 import type { YamlValue } from "../../config/edit-layout.ts";
-import { parseConfig } from "../../config/parse.ts";
-import { type Problem, redactConfig } from "../../config/problems.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths, type Paths } from "../../core/paths.ts";
-import { fail, print, printDiff, printText } from "../ui/messages.ts";
-import { activeRevision, editConfig, waitUntilActive } from "./config-change.ts";
+import { findPaths } from "../../core/paths.ts";
+import { activeRevision, editChecked, noSuchTool, reportEffect, waitUntilActive } from "../config-change.ts";
+import { fail, print } from "../ui/messages.ts";
 
 interface Assignment {
   /** Below the tool: limits.spend */
@@ -32,51 +29,15 @@ export async function set(
   const isChanged = await editChecked(paths, (text) => assign(text, tool, assignments));
   if (isChanged === null) return;
   if (!isChanged) return print(`${tool} has these settings already`);
-  const effect = await waitUntilActive(paths, tool, (_tool, current) => current > revision);
-  if (effect.state === "not in force") return fail(`but ${effect.reason}`, EXIT.failed);
-  if (effect.state === "in force" && effect.tool?.why)
-    printText(`but ${effect.tool.why} → ${effect.tool.next}`);
-}
-
-/**
- * Edits config.yaml if it is valid afterwards, and prints the difference. null: a message has said why nothing was
- * changed.
- */
-export async function editChecked(
-  { config: file, home }: Paths,
-  edit: (text: string) => EditResult,
-): Promise<boolean | null> {
-  let before = "";
-  const edited = await editConfig(file, (text) => {
-    before = text;
-    const result = edit(text);
-    if (!result.ok) return result;
-    if (parseConfig(text, home).config === null)
-      return { ok: false, reason: "config.yaml has problems, so nothing was changed → keybearer check" };
-    const problems = parseConfig(result.text, home).problems.filter(({ severity }) => severity === "error");
-    return problems.length === 0 ? result : { ok: false, reason: describe(problems) };
-  });
-  if (edited === null) return null;
-  printDiff(redactedDiff(file, redactConfig(before), redactConfig(edited.result.text)));
-  return edited.changed;
-}
-
-/** Without lines and columns: they would be those of a text that was never written. */
-function describe(problems: readonly Problem[]): string {
-  const lines = problems.map(
-    ({ path, message, hint }) => `${path}: ${message}${hint === null ? "" : ` → ${hint}`}`,
-  );
-  return [...lines, "nothing was changed"].join("\n");
+  reportEffect(await waitUntilActive(paths, tool, (_tool, current) => current > revision));
 }
 
 function assign(text: string, tool: string, assignments: readonly Assignment[]): EditResult {
   const source = readForEdit(text);
   if (!source.ok) return source;
   const { tools = {} } = source.value;
-  if (typeof tools === "string" || !Object.hasOwn(tools, tool)) {
-    const names = Object.keys(tools).join(", ");
-    return { ok: false, reason: `there is no tool ${tool} in config.yaml; its tools are ${names}` };
-  }
+  if (typeof tools === "string" || !Object.hasOwn(tools, tool))
+    return { ok: false, reason: noSuchTool(tool, Object.keys(tools)) };
   let edited = text;
   for (const { path, value } of assignments) {
     const whole = ["tools", tool, ...path] as const;

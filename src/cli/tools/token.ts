@@ -1,19 +1,17 @@
 import { freeTokenName, type NewToken, removeToken, setToken } from "../../config/edit-tools.ts";
-import { loadConfig } from "../../config/load.ts";
-import { formatProblems } from "../../config/problems.ts";
 import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import { hashToken, makeToken, tokenShape } from "../../core/token.ts";
 import { readTokenUses } from "../../proxy/token-uses.ts";
+import { activeRevision, editConfig, findTool, readConfig, waitUntilActive } from "../config-change.ts";
 import { canceled, fail, failNull, notice, print, printText } from "../ui/messages.ts";
-import type { Prompter } from "../ui/prompts.ts";
 import { renderTable } from "../ui/table.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import { ago } from "../ui/units.ts";
-import { activeRevision, editConfig, waitUntilActive } from "./config-change.ts";
+import type { Inputs } from "./new-key.ts";
 
-/** `tools token`, `tools tokens` and `tools revoke`: a tool has one token for each client, so each can be ended alone. */
+/* `tools token`, `tools tokens` and `tools revoke`: a tool has one token for each client, so each can be ended alone. */
 
 export interface TokenOptions {
   /** What happens without it, too. Older versions replaced the tokens by default. */
@@ -38,7 +36,7 @@ export async function token(tool: string, options: TokenOptions): Promise<void> 
   if (made !== null) process.stdout.write(`${made}\n`);
 }
 
-/** A token for one more client of a tool. null: a message has said why there is none. */
+/** A token for one more client of a tool. null: there is none, and the reason was printed. */
 export function addToken(paths: Paths, tool: string, client: string): Promise<string | null> {
   return issueToken(paths, tool, { name: client, isNameFixed: false, mode: "add" });
 }
@@ -85,16 +83,12 @@ export function newToken(name: string): MadeToken & { readonly made: string } {
   return { entry: tokenEntry(name, made), made };
 }
 
-/** A new token, or with --token-stdin the person's own. null: a message has said why it cannot be used. */
-export async function tokenFor(
-  tool: string,
-  isGiven: boolean,
-  given: string | null,
-  person: Prompter | null,
-): Promise<MadeToken | null> {
+/** A new token, or with --token-stdin the person's own. null: it cannot be used, and the reason was printed. */
+export async function tokenFor(tool: string, isGiven: boolean, inputs: Inputs): Promise<MadeToken | null> {
   if (!isGiven) return newToken(tool);
   notice("a token that keybearer makes is safer: one that you bring may be known elsewhere");
-  const text = person === null ? given : await person.secret("token (not shown):");
+  const { prompter } = inputs;
+  const text = prompter === null ? inputs.token : await prompter.secret("token (not shown):");
   if (text === null) return canceled();
   const token = text.trim();
   // Requests are checked for the checksum, too, so a token without one would never be accepted.
@@ -117,13 +111,9 @@ export async function tokens(
   options: { readonly json?: boolean; readonly config?: string },
 ): Promise<void> {
   const paths = findPaths({ config: options.config });
-  const { config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
-  if (config === null) return fail(formatProblems(paths.config, problems), EXIT.badConfig);
-  const found = config.tools[tool];
-  if (found === undefined) {
-    const names = Object.keys(config.tools).join(", ");
-    return fail(`there is no tool ${tool} in config.yaml; its tools are ${names}`, EXIT.failed);
-  }
+  const config = await readConfig(paths);
+  const found = config === null ? null : findTool(config, tool);
+  if (found === null) return;
   const uses = readTokenUses(paths.tokenUses);
   const rows = found.tokens.map(({ name, hash, created }) => ({
     name,

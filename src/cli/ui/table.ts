@@ -21,6 +21,7 @@ export interface Table {
 const GAP = "  ";
 /** A name shortened to less than this says nothing. */
 const MIN_WIDTH = 6;
+const MIN_NAME_WIDTH = 16;
 
 /** A table no wider than `width`, with a note below it if something did not fit. `sum` puts a rule above the last row. */
 export function renderTable(
@@ -43,10 +44,11 @@ export function layoutTable(
 ): Table {
   let kept = columns.map(measure);
   const dropped: string[] = [];
-  while (
-    totalWidth(kept.map(({ widest }) => widest)) > width &&
-    kept.some(({ dropOrder }) => dropOrder > 0)
-  ) {
+  // One long name is shortened to this before a column is left out for it.
+  const enough = Math.max(MIN_NAME_WIDTH, Math.floor(width / 4));
+  const needed = (column: MeasuredColumn) =>
+    canShrink(column) ? Math.min(column.widest, enough) : column.widest;
+  while (totalWidth(kept.map(needed)) > width && kept.some(({ dropOrder }) => dropOrder > 0)) {
     const first = Math.max(...kept.map(({ dropOrder }) => dropOrder));
     const index = kept.findLastIndex(({ dropOrder }) => dropOrder === first);
     dropped.unshift(kept[index]?.texts[0] ?? "");
@@ -95,12 +97,17 @@ export function maxOf(values: readonly number[]): number {
   return values.reduce((max, value) => Math.max(max, value), Number.NEGATIVE_INFINITY);
 }
 
-/** Takes a column from the widest text column until the table fits. Numbers are never shortened. */
+/** Numbers are never shortened. */
+function canShrink({ dropOrder, right }: MeasuredColumn): boolean {
+  return dropOrder === 0 && !right;
+}
+
+/** Takes a character from the widest text column until the table fits. */
 function shrink(columns: readonly MeasuredColumn[], width: number): number[] {
   const widths = columns.map(({ widest }) => widest);
-  const canShrink = columns.map(({ dropOrder, right }) => dropOrder === 0 && !right);
+  const isShrinkable = columns.map(canShrink);
   while (totalWidth(widths) > width) {
-    const candidates = widths.map((columnWidth, at) => (canShrink[at] ? columnWidth : 0));
+    const candidates = widths.map((columnWidth, at) => (isShrinkable[at] ? columnWidth : 0));
     const widest = Math.max(...candidates);
     if (widest <= MIN_WIDTH) break;
     widths[candidates.indexOf(widest)] = widest - 1;

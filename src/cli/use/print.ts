@@ -104,7 +104,10 @@ function missingNotes({ tool, client, target, noModel }: Settings): Note[] {
     );
   if (noModel !== null) notes.push(noModel);
   if (client.id === "url-only" && !tool.tokenInUrl)
-    notes.push({ what: `refused for now: first set tools.${tool.name}.token_in_url: true`, next: null });
+    notes.push({
+      what: `the token is not accepted in the address yet: set tools.${tool.name}.token_in_url: true`,
+      next: null,
+    });
   return notes;
 }
 

@@ -1,27 +1,53 @@
-import type { Command, Option } from "commander";
+import { Argument, Command, type Option } from "commander";
+import { findPaths } from "../../core/paths.ts";
 import { isHidden } from "../help/help.ts";
+import { bashScript, fishScript, type OptionGrammar, type Rule, type Values, zshScript } from "./scripts.ts";
 
-/** What can be typed at a place: names that `keybearer __complete` lists, files, or fixed choices. */
-export type Values =
-  | { readonly kind: "tools" | "gateways" | "clients" | "held" | "files" | "anything" }
-  | { readonly kind: "words"; readonly words: readonly string[] };
+const SCRIPTS = { bash: bashScript, zsh: zshScript, fish: fishScript } as const;
 
-export interface OptionGrammar {
-  readonly long: string | null;
-  readonly short: string | null;
-  readonly description: string;
-  /** null: the option takes no value. */
-  readonly values: Values | null;
+export function completionCommand(): Command {
+  const command = new Command("completion")
+    .summary("print the script for tab completion in your shell")
+    .description("print a script that makes your shell complete commands, options and names")
+    .addArgument(new Argument("<shell>", "bash, zsh or fish").choices(Object.keys(SCRIPTS)));
+  return command.action((shell: keyof typeof SCRIPTS) => {
+    if (command.parent !== null) process.stdout.write(SCRIPTS[shell](grammarOf(command.parent)));
+  });
 }
 
-/** What may follow one command. */
-export interface Rule {
-  /** "" for keybearer itself, "tools add" */
-  readonly path: string;
-  readonly commands: readonly { readonly name: string; readonly description: string }[];
-  readonly options: readonly OptionGrammar[];
-  /** null: no argument. */
-  readonly argument: Values | null;
+const LISTS = ["tools", "gateways", "clients", "held"] as const;
+
+/** The scripts run it at every press of Tab: it reads config.yaml, but no key, and does not ask the daemon. */
+export function completeCommand(): Command {
+  return new Command("__complete")
+    .addArgument(new Argument("<what>").choices(LISTS))
+    .action(async (what: (typeof LISTS)[number]) => {
+      const names = await namesOf(what);
+      process.stdout.write(
+        names
+          .filter(isPlain)
+          .map((name) => `${name}\n`)
+          .join(""),
+      );
+    });
+}
+
+async function namesOf(what: (typeof LISTS)[number]): Promise<readonly string[]> {
+  if (what === "clients") {
+    const { CLIENTS } = await import("../../clients/table.ts");
+    return CLIENTS.map(({ id }) => id);
+  }
+  const { loadConfig } = await import("../../config/load.ts");
+  const paths = findPaths();
+  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const tools = Object.keys(config?.tools ?? {});
+  const gateways = Object.keys(config?.gateways ?? {});
+  return what === "tools" ? tools : what === "gateways" ? gateways : [...tools, ...gateways];
+}
+
+/** Shells expand these names, so one that a shell would treat as code is left out. */
+function isPlain(name: string): boolean {
+  return /^[\p{L}\p{N}][\p{L}\p{N}_.@-]*$/u.test(name);
 }
 
 /** Read from the program itself, so that no command can be missing. */

@@ -2,11 +2,11 @@ import type { EditResult } from "../../config/edit.ts";
 import type { YamlMap, YamlValue } from "../../config/edit-layout.ts";
 import { addGroup, addTool, type NewToken } from "../../config/edit-tools.ts";
 import { parseConfig } from "../../config/parse.ts";
-import type { Problem } from "../../config/problems.ts";
 import type { Config, Gateway, Tool } from "../../config/schema.ts";
 import { joinPath } from "../../config/yaml.ts";
+import { describeProblems } from "../config-change.ts";
 
-/** The settings of a new tool as the command line takes them: written like config.yaml, the dollar sign left to taste. */
+/** The settings of a new tool as the command line takes them: as in config.yaml, with or without the dollar sign. */
 export interface ToolOptions {
   readonly gateway?: string;
   readonly group?: string;
@@ -19,63 +19,55 @@ export interface ToolOptions {
   readonly model?: string;
 }
 
-export interface Secrets {
-  /** Where the key lies, as config.yaml writes it. */
+interface Secrets {
+  /** The key's source as config.yaml has it. */
   readonly key: string;
   /** null: only the other settings are tried. */
   readonly token: NewToken | null;
 }
 
-export type Planned =
-  | {
-      readonly ok: true;
-      readonly config: Config;
-      readonly tool: Tool;
-      readonly gateway: Gateway;
-      /** The group is not in config.yaml yet, and will be written there. */
-      readonly newGroup: string | null;
-      splice(text: string, secrets: Secrets): EditResult;
-    }
-  | { readonly ok: false; readonly reason: string; readonly bad: "options" | "file" };
+/** A tool whose settings are valid, and not saved yet. */
+export interface NewTool {
+  readonly ok: true;
+  readonly config: Config;
+  readonly tool: Tool;
+  readonly gateway: Gateway;
+  /** A group that is not in config.yaml yet and will be added. */
+  readonly newGroup: string | null;
+  insert(text: string, secrets: Secrets): EditResult;
+}
 
-/** Tries the edit on the text, and has the outcome read as the daemon would: nothing of that is written twice. */
+type Planned = NewTool | { readonly ok: false; readonly reason: string; readonly bad: "options" | "file" };
+
+/** Tries the edit on the text, and checks the result as the daemon would. */
 export function planTool(text: string, home: string, name: string, options: ToolOptions): Planned {
-  const any = { key: `keychain:keybearer/${name}`, token: null };
+  const placeholder = { key: `keychain:keybearer/${name}`, token: null };
   const { group, ...rest } = options;
-  const without = addTool(text, name, settingsOf(rest, any));
-  if (!without.ok) return { ...without, bad: "file" };
-  const { config: alone } = parseConfig(without.text, home);
-  const groups = alone?.gateways[alone.tools[name]?.gateway ?? ""]?.groups ?? {};
-  // Where some are listed, one that is not may be a slip of the pen.
+  const ungrouped = addTool(text, name, settingsOf(rest, placeholder));
+  if (!ungrouped.ok) return { ...ungrouped, bad: "file" };
+  const { config: known } = parseConfig(ungrouped.text, home);
+  const gatewayName = known?.tools[name]?.gateway ?? "main";
+  const groups = known?.gateways[gatewayName]?.groups ?? {};
+  // If the gateway has groups, one that is not among them may be a typing mistake.
   const newGroup = group !== undefined && Object.keys(groups).length === 0 ? group : null;
-  const at = alone?.tools[name]?.gateway ?? "main";
-  const splice = (from: string, secrets: Secrets): EditResult => {
-    const grouped = newGroup === null ? { ok: true as const, text: from } : addGroup(from, at, newGroup);
+  const insert = (before: string, secrets: Secrets): EditResult => {
+    if (newGroup === null) return addTool(before, name, settingsOf(options, secrets));
+    const grouped = addGroup(before, gatewayName, newGroup);
     return grouped.ok ? addTool(grouped.text, name, settingsOf(options, secrets)) : grouped;
   };
-  const edited = splice(text, any);
+  const edited = insert(text, placeholder);
   if (!edited.ok) return { ...edited, bad: "file" };
   const { config, problems } = parseConfig(edited.text, home);
   const tool = config?.tools[name];
   const gateway = config?.gateways[tool?.gateway ?? ""];
   if (config !== null && tool !== undefined && gateway !== undefined)
-    return { ok: true, config, tool, gateway, newGroup, splice };
+    return { ok: true, config, tool, gateway, newGroup, insert };
   const errors = problems.filter(({ severity }) => severity === "error");
-  const below = joinPath("tools", name);
-  const ours = errors.filter(({ path }) => path === below || path.startsWith(`${below}.`));
-  if (ours.length === errors.length) return { ok: false, reason: inWords(ours), bad: "options" };
-  return {
-    ok: false,
-    reason: "config.yaml has problems, so nothing can be added → keybearer check",
-    bad: "file",
-  };
-}
-
-/** Their lines are those of a text that nobody wrote. */
-function inWords(problems: readonly Problem[]): string {
-  return problems
-    .map(({ path, message, hint }) => `${path}: ${message}${hint === null ? "" : ` → ${hint}`}`)
-    .join("\n");
+  const toolPath = joinPath("tools", name);
+  const isOfTool = errors.every(({ path }) => path === toolPath || path.startsWith(`${toolPath}.`));
+  if (isOfTool) return { ok: false, reason: describeProblems(errors), bad: "options" };
+  const reason = "config.yaml has problems, so nothing can be added → keybearer check";
+  return { ok: false, reason, bad: "file" };
 }
 
 function settingsOf(options: ToolOptions, { key, token }: Secrets): YamlMap {
@@ -109,7 +101,7 @@ function list(text: string | undefined, each = (part: string) => part): YamlValu
   return items === undefined || items.length > 1 ? items : items[0];
 }
 
-/** A shell takes $5 for one of its variables. */
+/** A shell reads $5 as one of its variables, so the sign may be left out. */
 function dollars(text: string): string {
   return /^\d/.test(text) ? `$${text}` : text;
 }

@@ -1,20 +1,17 @@
-import { type EditResult, readForEdit, renameKey, setValue } from "../../config/edit.ts";
-import type { YamlMap } from "../../config/edit-layout.ts";
-import { loadConfig } from "../../config/load.ts";
-import { formatProblems } from "../../config/problems.ts";
-import { baseUrl } from "../../config/values.ts";
-import { EXIT } from "../../core/errors.ts";
-import { findPaths } from "../../core/paths.ts";
-import { activeRevision, waitUntilActive } from "../tools/config-change.ts";
-import { editChecked } from "../tools/set.ts";
-import { fail, print } from "../ui/messages.ts";
-import { renderTable } from "../ui/table.ts";
-import { stdoutScreen } from "../ui/terminal.ts";
+import { type EditResult, readForEdit, renameKey, setValue } from "../config/edit.ts";
+import type { YamlMap } from "../config/edit-layout.ts";
+import { baseUrl } from "../config/values.ts";
+import { EXIT } from "../core/errors.ts";
+import { findPaths } from "../core/paths.ts";
+import { activeRevision, editChecked, readConfig, reportEffect, waitUntilActive } from "./config-change.ts";
+import { fail, print } from "./ui/messages.ts";
+import { renderTable } from "./ui/table.ts";
+import { stdoutScreen } from "./ui/terminal.ts";
 
 export async function list(options: { readonly json?: boolean; readonly config?: string }): Promise<void> {
   const paths = findPaths({ config: options.config });
-  const { config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
-  if (config === null) return fail(formatProblems(paths.config, problems), EXIT.badConfig);
+  const config = await readConfig(paths);
+  if (config === null) return;
   const tools = Object.values(config.tools);
   const rows = Object.values(config.gateways).map((gateway) => ({
     name: gateway.name,
@@ -46,8 +43,7 @@ export async function add(name: string, url: string, options: { readonly config?
   const isChanged = await editChecked(paths, (text) => addGateway(text, name, reading.value));
   if (isChanged === null) return;
   print(`gateway ${name} is added. next: keybearer tools add <tool> --gateway ${name}`);
-  const effect = await waitUntilActive(paths, "", (_tool, current) => current > revision);
-  if (effect.state === "not in force") fail(`but ${effect.reason}`, EXIT.failed);
+  reportEffect(await waitUntilActive(paths, "", (_tool, current) => current > revision));
 }
 
 /**

@@ -1,0 +1,179 @@
+import { realpath } from "node:fs/promises";
+import { setTimeout as pause } from "node:timers/promises";
+import { redactedDiff } from "../clients/diff.ts";
+import type { EditResult } from "../config/edit.ts";
+import { type Edited, editFile, editFileIfConfirmed, type NotEdited } from "../config/edit-file.ts";
+import { loadConfig } from "../config/load.ts";
+import { parseConfig } from "../config/parse.ts";
+import { formatProblems, type Problem, redactConfig } from "../config/problems.ts";
+import type { Config, Tool } from "../config/schema.ts";
+import { askDaemon } from "../control/client.ts";
+import type { CutAnswer } from "../control/routes.ts";
+import type { Status } from "../control/status.ts";
+import type { ToolStatus } from "../control/tool-status.ts";
+import { systemClock } from "../core/clock.ts";
+import { EXIT } from "../core/errors.ts";
+import type { Paths } from "../core/paths.ts";
+import { count } from "../usage/reports/format.ts";
+import { fail, failNull, print, printDiff, printText } from "./ui/messages.ts";
+
+/* What every command that reads or changes config.yaml shares. */
+
+/** null: the file cannot be used, and its problems were printed. */
+export async function readConfig(paths: Paths): Promise<Config | null> {
+  const { found, config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  if (config !== null) return config;
+  if (!found) return failNull(`there is no ${paths.config} → keybearer init`, EXIT.badConfig);
+  return failNull(formatProblems(paths.config, problems), EXIT.badConfig);
+}
+
+/** null: there is no such tool, and that was printed. */
+export function findTool({ tools }: Config, name: string): Tool | null {
+  return tools[name] ?? failNull(noSuchTool(name, Object.keys(tools)), EXIT.failed);
+}
+
+export function noSuchTool(name: string, known: readonly string[]): string {
+  return `there is no tool ${name} in config.yaml; its tools are ${known.join(", ")}`;
+}
+
+/** Works without a daemon; a running one reloads the file by itself. null: nothing changed, and the reason was printed. */
+export async function editConfig<Result extends { readonly ok: true; readonly text: string }>(
+  file: string,
+  edit: (text: string) => Result | NotEdited,
+  confirm?: () => Promise<boolean>,
+): Promise<Edited<Result> | null> {
+  const edited = await (confirm === undefined
+    ? editFile(file, edit)
+    : editFileIfConfirmed(file, edit, confirm));
+  return edited === null || edited.ok ? edited : failNull(edited.reason, EXIT.failed);
+}
+
+/**
+ * Edits config.yaml if it is valid afterwards, and prints the difference. Returns whether the text changed; null: it was
+ * not edited, and the reason was printed.
+ */
+export async function editChecked(
+  { config: file, home }: Paths,
+  edit: (text: string) => EditResult,
+): Promise<boolean | null> {
+  let before = "";
+  const edited = await editConfig(file, (text) => {
+    before = text;
+    const result = edit(text);
+    if (!result.ok) return result;
+    if (parseConfig(text, home).config === null)
+      return { ok: false, reason: "config.yaml has problems, so nothing was changed → keybearer check" };
+    const errors = parseConfig(result.text, home).problems.filter(({ severity }) => severity === "error");
+    return errors.length === 0
+      ? result
+      : { ok: false, reason: `${describeProblems(errors)}\nnothing was changed` };
+  });
+  if (edited === null) return null;
+  printDiff(redactedDiff(file, redactConfig(before), redactConfig(edited.result.text)));
+  return edited.changed;
+}
+
+/** Without lines and columns, which would be those of a text that was never saved. */
+export function describeProblems(problems: readonly Problem[]): string {
+  return problems
+    .map(({ path, message, hint }) => `${path}: ${message}${hint === null ? "" : ` → ${hint}`}`)
+    .join("\n");
+}
+
+/** Whether the running daemon uses the saved config.yaml. `tools rotate --json` prints the state. */
+export type Effect =
+  | { readonly state: "not running" }
+  /** `tool` is undefined once it is removed. */
+  | { readonly state: "in force"; readonly tool: ToolStatus | undefined }
+  | { readonly state: "not in force"; readonly reason: string };
+
+const MAX_WAIT_MS = 5000;
+const POLL_MS = 100;
+
+/** Waits until the running daemon has reloaded the file: until the tool's status or the revision is as expected. */
+export async function waitUntilActive(
+  paths: Paths,
+  name: string,
+  isExpected: (tool: ToolStatus | undefined, revision: number) => boolean,
+): Promise<Effect> {
+  const deadline = systemClock.elapsed() + MAX_WAIT_MS;
+  for (;;) {
+    const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
+    if (!asked.ok) return asked.running ? notInForce(asked.reason) : { state: "not running" };
+    const { tools, config } = asked.value;
+    if (!(await isSameFile(config.path, paths.config)))
+      return notInForce(`the running keybearer uses another file, ${config.path}`);
+    const tool = tools.find((each) => each.name === name);
+    if (isExpected(tool, config.revision)) return { state: "in force", tool };
+    if (systemClock.elapsed() >= deadline) return notInForce(await whyNotActive(paths));
+    await pause(POLL_MS);
+  }
+}
+
+/** The revision that the daemon uses; 0 without a daemon, which is before every revision. */
+export async function activeRevision({ socket }: Paths): Promise<number> {
+  const asked = await askDaemon<Status>(socket, "GET", "/status");
+  return asked.ok ? asked.value.config.revision : 0;
+}
+
+async function whyNotActive({ config: file, home }: Paths): Promise<string> {
+  const { config } = await loadConfig(file, { home, strict: true });
+  return config === null
+    ? `${file} has problems, so the running keybearer uses the last good one → keybearer check`
+    : "the running keybearer has not reloaded it within 5 s → keybearer status";
+}
+
+export async function isSameFile(one: string, other: string): Promise<boolean> {
+  const real = (path: string) => realpath(path).catch(() => path);
+  return (await real(one)) === (await real(other));
+}
+
+function notInForce(reason: string): Effect {
+  return { state: "not in force", reason };
+}
+
+/** Fails if the daemon does not use the new file. Prints why the tool still cannot be used, such as a missing key. */
+export function reportEffect(effect: Effect, printLine: (line: string) => void = printText): boolean {
+  if (effect.state === "not in force") {
+    fail(`but ${effect.reason}`, EXIT.failed);
+    return false;
+  }
+  if (effect.state === "in force" && effect.tool?.why)
+    printLine(`but ${effect.tool.why} → ${effect.tool.next}`);
+  return true;
+}
+
+interface CutOptions {
+  /** Cut them now. */
+  readonly now: boolean;
+  /** The command that cuts them later; null: there is none. */
+  readonly cutLater: string | null;
+}
+
+/** After a tool was disabled or removed: cuts its requests in flight, or says that they may finish. */
+export async function endInFlight(
+  paths: Paths,
+  name: string,
+  effect: Effect,
+  { now, cutLater }: CutOptions,
+): Promise<void> {
+  if (effect.state === "not running") {
+    if (now) print("keybearer is not running, so no request is in flight");
+    return;
+  }
+  // Nothing is cut: the daemon would accept the next request.
+  if (effect.state === "not in force")
+    return fail(`but ${effect.reason}${now ? ". nothing was cut" : ""}`, EXIT.failed);
+  if (!now) {
+    const running = effect.tool?.running ?? 0;
+    const next = cutLater === null ? "" : ` → ${cutLater}`;
+    if (running > 0) print(`${count(running, "request")} in flight may finish${next}`);
+    return;
+  }
+  const path = `/cut/${encodeURIComponent(name)}`;
+  const asked = await askDaemon<CutAnswer>(paths.socket, "POST", path, {});
+  if (!asked.ok) return fail(`requests in flight were not cut: ${asked.reason}`, EXIT.failed);
+  const { cut } = asked.value;
+  if (cut === 0) print("no request was in flight");
+  else print(`${count(cut, "request")} in flight ${cut === 1 ? "was" : "were"} cut`);
+}

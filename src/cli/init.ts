@@ -1,0 +1,302 @@
+import { createConfig } from "../config/edit-file.ts";
+import { formatScalar } from "../config/edit-layout.ts";
+import { type NewToken, setToken } from "../config/edit-tools.ts";
+import { loadConfig, readText } from "../config/load.ts";
+import { gatewayFromUrl, parseConfig } from "../config/parse.ts";
+import { formatProblems } from "../config/problems.ts";
+import { type Config, describeSource, type Gateway, type Tool } from "../config/schema.ts";
+import { baseUrl } from "../config/values.ts";
+import { askDaemon } from "../control/client.ts";
+import type { Status } from "../control/status.ts";
+import { EXIT } from "../core/errors.ts";
+import { findPaths, type Paths } from "../core/paths.ts";
+import { editConfig, waitUntilActive } from "./config-change.ts";
+import { add } from "./tools/add.ts";
+import { chooseStore, readOwn, type Store, sourceText, storeNamedKey } from "./tools/key-store.ts";
+import { type Inputs, type NewKey, newKey, readInputs } from "./tools/new-key.ts";
+import { planTool } from "./tools/new-tool.ts";
+import { rotateKey } from "./tools/rotate.ts";
+import { newToken } from "./tools/token.ts";
+import { canceled, fail, failNull, notice } from "./ui/messages.ts";
+import type { Prompter } from "./ui/prompts.ts";
+
+export interface InitOptions {
+  readonly gateway?: string;
+  readonly tool?: string;
+  readonly keyStdin?: boolean;
+  readonly store?: string;
+  readonly yes?: boolean;
+  readonly probe?: boolean;
+  readonly config?: string;
+}
+
+/** `keybearer init` */
+export async function init(options: InitOptions): Promise<void> {
+  const paths = findPaths({ config: options.config });
+  const { found } = await readText(paths.config);
+  if (found) return completeConfig(paths, options);
+  const isComplete = options.gateway !== undefined && options.tool !== undefined && options.keyStdin;
+  if (process.stdin.isTTY !== true && !isComplete) {
+    const flags = "--gateway https://gateway.example.com/v1 --tool codex --key-stdin";
+    return fail(
+      `there is no terminal to ask at. name everything, and pipe the key in: keybearer init ${flags}`,
+      EXIT.usage,
+    );
+  }
+  const inputs = await readInputs({ key: true, token: false }, { key: true, token: false }, "");
+  if (inputs === null) return;
+  try {
+    await makeConfig(paths, options, inputs);
+  } finally {
+    inputs.prompter?.close();
+  }
+}
+
+async function makeConfig(paths: Paths, options: InitOptions, inputs: Inputs): Promise<void> {
+  if (inputs.prompter !== null) notice(`this makes ${paths.config}. Ctrl-C stops, and leaves nothing behind`);
+  const first = await askFirstTool(paths, options, inputs);
+  if (first === null) return;
+  const { name, gateway, taken } = first;
+  const source = sourceText(taken.place, paths);
+  const token = newToken(name);
+  const text = newConfig({ baseUrl: gateway.baseUrl, tool: name, key: source, token: token.entry });
+  const isSaved = await storeNamedKey(paths, taken.place, taken.key, async () => {
+    const made = await createConfig(paths.config, text);
+    if (!made.ok) fail(made.reason, EXIT.failed);
+    return made.ok;
+  });
+  if (!isSaved) return;
+  notice(`${paths.config} is written; the key of ${name} is ${source}`);
+  process.stdout.write(`${token.made}\n`);
+  notice("the line above is its token, shown this once; config.yaml holds its hash");
+  await printNextSteps(paths, name);
+}
+
+interface FirstKey {
+  readonly name: string;
+  readonly gateway: Gateway;
+  readonly taken: NewKey;
+}
+
+/** Asks for the address again if the person says that it was wrong. null: the reason was printed. */
+async function askFirstTool(paths: Paths, options: InitOptions, inputs: Inputs): Promise<FirstKey | null> {
+  const { prompter } = inputs;
+  let given = options.gateway;
+  let name = options.tool ?? null;
+  let store: Store | null = null;
+  for (;;) {
+    const address = await askAddress(given, prompter);
+    if (address === null) return null;
+    name = await askTool(name ?? undefined, prompter);
+    if (name === null) return null;
+    const gateway = gatewayFromUrl("main", address);
+    store ??= await chooseStore(options, prompter);
+    if (store === null) return null;
+    const origins = [gateway.baseUrl, gateway.messagesUrl];
+    const probe = options.probe ?? true;
+    const request = { paths, tool: name, gateway, tools: {}, origins, inputs, store, probe };
+    const taken = await newKey(request, true);
+    if (taken === null) return null;
+    if (taken !== "address") return { name, gateway, taken };
+    given = undefined;
+  }
+}
+
+/** There is a config.yaml: it is never overwritten, and what is missing in it is added. */
+async function completeConfig(paths: Paths, options: InitOptions): Promise<void> {
+  const { config, problems, text } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  notice(`${paths.config} is there already; nothing in it is overwritten`);
+  if (config === null) {
+    // A file that only lacks tools has that one problem, which adding a tool solves.
+    const lacksTools = text !== null && planTool(text, paths.home, options.tool ?? "first", {}).ok;
+    if (lacksTools) return addTool(options);
+    return fail(formatProblems(paths.config, problems), EXIT.badConfig);
+  }
+  if (options.gateway !== undefined && !hasGateway(config, options.gateway))
+    return fail(
+      "config.yaml names another gateway. change base_url there, or add a second one: keybearer gateways add",
+      EXIT.usage,
+    );
+  if (options.tool !== undefined && config.tools[options.tool] === undefined) return addTool(options);
+  const tools = Object.values(config.tools).filter(({ name }) => (options.tool ?? name) === name);
+  for (const tool of tools) if (!(await completeTool(paths, config, tool, options))) return;
+  const [first] = tools;
+  if (first === undefined) return;
+  if (tools.length === 1) notice(`${first.name} has its key and its token`);
+  else notice(`all ${tools.length} tools have a key and a token`);
+  await printNextSteps(paths, first.name);
+}
+
+/** This command does not change an address: that would send a known key elsewhere. */
+function hasGateway({ gateways }: Config, address: string): boolean {
+  const bare = address.trim().replace(/\/+$/, "");
+  return Object.values(gateways).some((gateway) => gateway.baseUrl === bare);
+}
+
+async function addTool({ gateway: _address, tool, ...options }: InitOptions): Promise<void> {
+  const none = { key: false, token: false };
+  const inputs = tool === undefined && process.stdin.isTTY === true ? await readInputs(none, none, "") : null;
+  const name = await askTool(tool, inputs?.prompter ?? null);
+  if (name !== null) await add(name, options);
+}
+
+/** Gives a tool the key or token it lacks. False: it could not, and the reason was printed. */
+async function completeTool(
+  paths: Paths,
+  config: Config,
+  tool: Tool,
+  options: InitOptions,
+): Promise<boolean> {
+  const { name } = tool;
+  const found = await readOwn(tool.key, paths);
+  if (found === null) notice(`${name}: its key was not checked (${describeSource(tool.key)})`);
+  // A variable may be set for the daemon alone.
+  else if (!found.ok && tool.key.kind !== "env") {
+    notice(`${name} has no key yet: ${found.reason}`);
+    if (!(await giveKey(paths, config, tool, options))) return false;
+  }
+  if (tool.tokens.length > 0 || tool.process !== null || tool.watchOnly) return true;
+  const token = newToken(name);
+  const edited = await editConfig(paths.config, (text) => setToken(text, name, token.entry, "add"));
+  if (edited === null) return false;
+  process.stdout.write(`${token.made}\n`);
+  notice(`the line above is the token of ${name}, shown this once; config.yaml holds its hash`);
+  return true;
+}
+
+async function giveKey(paths: Paths, config: Config, tool: Tool, options: InitOptions): Promise<boolean> {
+  const gateway = config.gateways[tool.gateway];
+  const flags = { key: options.keyStdin ?? false, token: false };
+  const next = `keybearer tools rotate ${tool.name} --key-stdin`;
+  const inputs = await readInputs({ key: true, token: false }, flags, next);
+  if (inputs === null || gateway === undefined) return false;
+  const { config: _file, gateway: _address, tool: _tool, ...rest } = options;
+  try {
+    return await rotateKey({ paths, config, tool, gateway, options: rest }, inputs);
+  } finally {
+    inputs.prompter?.close();
+  }
+}
+
+/** The base URL as the gateway's setting has it. null: the reason was printed. */
+async function askAddress(given: string | undefined, prompter: Prompter | null): Promise<string | null> {
+  const answer = await ask(
+    given,
+    prompter,
+    "base URL of the gateway, from its console (it ends in /v1): ",
+    "--gateway https://gateway.example.com/v1",
+    addressFault,
+  );
+  const reading = answer === null ? null : baseUrl(answer);
+  return reading !== null && "value" in reading ? reading.value : null;
+}
+
+function addressFault(text: string): string | null {
+  const reading = baseUrl(text);
+  if ("value" in reading) return null;
+  return `${reading.fault}${reading.hint === undefined ? "" : ` → ${reading.hint}`}`;
+}
+
+function askTool(given: string | undefined, prompter: Prompter | null): Promise<string | null> {
+  return ask(
+    given,
+    prompter,
+    "name of the first tool that will call, such as claude-code or codex: ",
+    "--tool codex",
+    toolNameFault,
+  );
+}
+
+/** By the rules of config.yaml itself. */
+function toolNameFault(name: string): string | null {
+  const trial = `gateway: https://gateway.example.com/v1\ntools: { ${JSON.stringify(name)}: {} }\n`;
+  const problem = parseConfig(trial, "/").problems.find(({ severity }) => severity === "error");
+  return problem === undefined ? null : `${problem.message}: ${problem.hint ?? "choose another"}`;
+}
+
+/** The value of an option, or the person's answer, asked until it is valid. null: the reason was printed. */
+async function ask(
+  given: string | undefined,
+  prompter: Prompter | null,
+  question: string,
+  option: string,
+  faultOf: (text: string) => string | null,
+): Promise<string | null> {
+  if (given === undefined && prompter === null)
+    return failNull(`there is no terminal to ask at. name it: ${option}`, EXIT.usage);
+  for (let text = given; ; text = undefined) {
+    const answer = text ?? (await prompter?.text(question)) ?? null;
+    if (answer === null) return canceled();
+    const fault = faultOf(answer.trim());
+    if (fault === null) return answer.trim();
+    if (prompter === null) return failNull(fault, EXIT.usage);
+    notice(fault);
+  }
+}
+
+/** What to type next, and whether a running daemon uses the file. */
+export async function printNextSteps(paths: Paths, tool: string): Promise<void> {
+  const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
+  const file = paths.explicit ? ` --config ${paths.config}` : "";
+  if (!asked.ok && !asked.running) {
+    const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+    const port = config?.listen.port ?? 5397;
+    notice(
+      "next:",
+      `  keybearer run${file}`,
+      `    serves http://localhost:${port} until Ctrl-C; go on in another terminal`,
+    );
+  } else {
+    const effect = await waitUntilActive(paths, tool, (found) => found !== undefined);
+    if (effect.state === "not in force") notice(`a keybearer runs, but ${effect.reason}`);
+    else if (asked.ok && asked.value.sandbox)
+      notice("the running keybearer uses it now, and its sandbox has ended", "next:");
+    else notice("the running keybearer uses it", "next:");
+    if (effect.state === "in force" && effect.tool?.why && effect.tool.next !== null)
+      notice(`  ${effect.tool.next}`, `    because ${effect.tool.why}`);
+  }
+  notice(
+    `  keybearer use ${tool}${file}`,
+    "    the settings to paste into it",
+    `  keybearer tools add <tool>${file}`,
+    "    another one",
+  );
+}
+
+interface FirstTool {
+  readonly baseUrl: string;
+  readonly tool: string;
+  /** The key's source as config.yaml has it. */
+  readonly key: string;
+  readonly token: NewToken;
+}
+
+/** A first config.yaml: short, with the settings that people need next as comments. */
+export function newConfig({ baseUrl, tool, key, token }: FirstTool): string {
+  return `# keybearer's configuration. Every save counts at once; a file with a mistake in it
+# changes nothing, and \`keybearer check\` names the mistake.
+# What has a # right in front of it is switched off.
+
+gateways:
+  main:
+    # It ends in the version segment (/v1), never in an endpoint.
+    base_url: ${formatScalar(baseUrl)}
+    # Plan groups as the console shows them: the factor on the price, the models.
+    #groups:
+    #  coding: { multiplier: 1.5, models: ["claude-*", "gpt-5*"] }
+    # Compare the console's usage log with ours; then: keybearer mirror login
+    #console: { url: ${formatScalar(new URL(baseUrl).origin)} }
+
+# One for each program that calls, each with a key of its own, so that a leak
+# harms one tool and usage can be told apart. Another one: keybearer tools add <tool>
+tools:
+  ${formatScalar(tool)}:
+    key: ${formatScalar(key)}
+    token: [{ name: ${formatScalar(token.name)}, hash: ${token.hash}, created: ${token.created} }]
+    #group: coding
+    #limits: { requests: 60/minute, spend: [$5/day, $60/month], concurrent: 4 }
+    #quota: $200
+    #expires: 2027-03-31
+    #model: claude-sonnet-4-5
+`;
+}
