@@ -144,9 +144,7 @@ function inertProgram(): Command {
   const program = createProgram();
   const makeInert = (command: Command) => {
     command.exitOverride().configureOutput({ writeOut: () => {}, writeErr: () => {}, outputError: () => {} });
-    const isGroup = command.commands.length > 0;
-    if (!isGroup) command.action(() => {});
-    for (const inner of command.commands) makeInert(inner);
+    for (const inner of command.commands) makeInert(inner.action(() => {}));
   };
   makeInert(program);
   return program;
