@@ -1,4 +1,5 @@
 import type { Database } from "libsql";
+import { SANDBOX } from "../../config/schema.ts";
 import { COLUMN_NAMES, EXPORTED, type RecordEnd, recordOfRow, type UsageRecord } from "../record.ts";
 import type { Series } from "../rollups.ts";
 import type { Period } from "./calendar.ts";
@@ -51,8 +52,13 @@ export function conditionsOf(filter: Filter | Selection, table: "records" | "rol
     add(column("tool"), "GLOB", filter.tools.map(sqliteGlob));
     add(column("model"), "GLOB", filter.models.map(sqliteGlob));
   }
+  const namesTools = "names" in filter ? filter.names.tool.length > 0 : filter.tools.length > 0;
+  if (!namesTools) conditions.push(` AND (${column("gateway")} <> '${SANDBOX}' OR ${ONLY_SANDBOX})`);
   return { sql: conditions.join(""), values };
 }
+
+/** What was tried in the sandbox is left out once there is real usage, unless its tool is asked for by name. */
+const ONLY_SANDBOX = `NOT EXISTS (SELECT 1 FROM rollups WHERE gateway NOT IN ('', '${SANDBOX}'))`;
 
 /** In SQLite's patterns `?` and `[` are special, too. */
 function sqliteGlob(pattern: string): string {

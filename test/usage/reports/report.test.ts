@@ -387,3 +387,17 @@ t.test("thousands of models, which anybody can invent, are no obstacle", async (
   const report = readReport(db, ask(["model"]), record(1).started_at + DAY);
   t.equal(report.rows.length, 2000);
 });
+
+t.test(
+  "what was tried in the sandbox is left out once there is real usage, unless its tool is named",
+  async (t) => {
+    const tried = { gateway: "sandbox", tool: "try-me" };
+    const requests = (records: UsageRecord[], question: Question) =>
+      readReport(indexOf(t, records), question, Date.now()).total.sums.requests;
+    const onlyTried = [record(1, tried), record(2, tried)];
+    const both = [...onlyTried, record(3, { gateway: "main", tool: "codex" })];
+    t.equal(requests(onlyTried, ask(["tool"])), 2);
+    t.equal(requests(both, ask(["tool"])), 1);
+    t.equal(requests(both, ask(["tool"], { tools: ["try-me"] })), 2);
+  },
+);
