@@ -409,7 +409,7 @@ const PRESUMED: readonly Case[] = [
     name: "how much later rows begin is learned",
     ours: [left("a")],
     theirs: [row("1", began(1900))],
-    context: { start: { later: 1900, within: 300 } },
+    context: { start: { later: 1900, within: 300, latest: 2000 } },
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
   },
   {

@@ -73,11 +73,17 @@ export function tokensAgree(ours: OurTokens, theirs: RowTokens): boolean {
 /** Fewer matches by id do not show how close a row's start is to its request. */
 const ENOUGH_OFFSETS = 20;
 /** Used until then: clocks are compared to about a second, and new-api's rows have whole seconds. */
-export const UNKNOWN_START: StartFit = { later: 0, within: 3000 };
+export const UNKNOWN_START: StartFit = { later: 0, within: 3000, latest: 3000 };
 /** On two busy cores requests reached new-api up to 240 ms later than most. */
 const LEAST_WITHIN_MS = 500;
 /** A request that opens a new connection takes longer than most. */
 const SPREAD_FACTOR = 3;
+/**
+ * What was sent may arrive late: on two overloaded cores requests reached new-api up to 8 s after they were sent, some after
+ * their client had left. Such a request has no id, so those that have one show how late it may be.
+ */
+const LEAST_LATEST_MS = 2000;
+const LATEST_FACTOR = 1.5;
 
 /**
  * null: too few offsets.
@@ -88,7 +94,12 @@ export function learnStartFit(offsets: readonly number[]): StartFit | null {
   const later = quantile(offsets, 0.5);
   const distances = offsets.map((offset) => Math.abs(offset - later));
   const within = Math.max(LEAST_WITHIN_MS, SPREAD_FACTOR * quantile(distances, 0.9));
-  return { later, within: Math.min(within, UNKNOWN_START.within) };
+  const latest = Math.max(LEAST_LATEST_MS, LATEST_FACTOR * (quantile(offsets, 1) - later));
+  return {
+    later,
+    within: Math.min(within, UNKNOWN_START.within),
+    latest: Math.min(latest, CONNECT_MS),
+  };
 }
 
 function quantile(values: readonly number[], share: number): number {
@@ -108,8 +119,6 @@ export function endOf({ ended_at, sent_at }: OurRequest): number {
 
 /** A request whose end keybearer did not see began at the gateway within this time. */
 const CONNECT_MS = 10_000;
-/** What was sent may arrive late. On two overloaded cores a request reached new-api 1.5 s after its client had left. */
-const ARRIVES_LATE_MS = 2000;
 /** new-api and one-api list the end of a request in whole seconds. */
 const ROUNDED_MS = 1000;
 /** new-api and sub2api continue a request whose client left, for as long as the provider answers. */
@@ -123,7 +132,7 @@ export function mayHaveBegun(record: OurRequest, row: TheirRow, start: StartFit)
   if (sent < record.sent_at - start.within) return false;
   if (record.running) return true;
   const end = record.ended_at ?? record.sent_at + CONNECT_MS;
-  return sent < end + Math.max(start.within, ARRIVES_LATE_MS) && row.at <= end + LONGEST_MS;
+  return sent < end + start.latest && row.at <= end + LONGEST_MS;
 }
 
 /** Whether the row began when the request was sent. */

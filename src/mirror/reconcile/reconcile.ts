@@ -378,8 +378,9 @@ function doubtOf(group: RowGroup, nearby: NearbyRecords, context: Context): stri
   for (const record of recordsNear(group, nearby.withoutOwnId)) {
     // The cheap tests come first: thousands of records can be near a row.
     const mayOwn = mayTake(record, main.kind, context) && mayHaveBegun(record, main, start);
-    // Where a row began with the record, one that began later is another request's.
-    const hasOther = main.began !== null && nearby.withRow.has(record) && !beganWith(record, main, start);
+    // Where a row began with the record, one that began later than any is another request's.
+    const isLater = main.began !== null && timeOfRow(main, start) > record.sent_at + start.latest;
+    const hasOther = isLater && nearby.withRow.has(record);
     if (mayOwn && !hasOther && isSameCall(record, group))
       return `it may be request ${record.id}, which got no id: they cannot be distinguished`;
     // The gateway, or something in front of it, does not always send ids.
