@@ -240,6 +240,13 @@ t.test("every relative link and anchor in the documents resolves", (t) => {
   t.end();
 });
 
+t.test("the tests that CONTRIBUTING.md names for its invariants exist", (t) => {
+  const rows = tableRows(read("CONTRIBUTING.md"), "invariant");
+  for (const name of rows.flatMap(({ cells }) => inlineCode(cells[2] ?? "")))
+    t.ok(statSync(join(ROOT, "test", `${name}.test.ts`), { throwIfNoEntry: false }), name);
+  t.end();
+});
+
 t.test("README.md is short, and has the two commands for a first try and the tests", (t) => {
   t.ok(readme.trimEnd().split("\n").length <= 150, "at most 150 lines");
   t.match(readme, "npm ci && npm start");
