@@ -92,7 +92,7 @@ async function init(t: Test, walk: Walk): Promise<string> {
   shell.enter(keys.mistyped.text);
   await shell.says(/incomplete key: [\s\S]*→ copy the key whole[\s\S]*\[k\]:\s/);
   const running = processes();
-  t.match(Object.values(running).join("\n"), /cli\/main\.js init/, "it waits");
+  t.match(Object.values(running).join("\n"), /(?:cli\/main\.js|bin\/keybearer) init/, "it waits");
   t.strictSame(scan(running, secretsOf(walk)), [], "what was typed is in nobody's arguments");
   shell.enter("");
   await shell.says(HIDDEN);
