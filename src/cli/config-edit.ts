@@ -26,7 +26,7 @@ export async function edit(options: { readonly config?: string }): Promise<void>
   const read = await readText(paths.config);
   if (read.text === null)
     return fail(read.found ? read.fault : `${read.fault} → keybearer init`, EXIT.failed);
-  // Beside config.yaml, where nobody else may look. It ends in .yaml, so that editors know its syntax.
+  // Beside config.yaml, in a folder that is private. It ends in .yaml, so that editors know its syntax.
   const copy = join(dirname(paths.config), `.config.edit.${randomBytes(12).toString("hex")}.yaml`);
   try {
     await createPrivateFile(copy, read.text);

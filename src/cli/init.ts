@@ -18,7 +18,8 @@ import { planTool } from "./tools/new-tool.ts";
 import { rotateKey } from "./tools/rotate.ts";
 import { newToken } from "./tools/token.ts";
 import { canceled, fail, failNull, notice } from "./ui/messages.ts";
-import type { Prompter } from "./ui/prompts.ts";
+import { confirm, type Prompter } from "./ui/prompts.ts";
+import { setUpClients } from "./use/set-up.ts";
 
 export interface InitOptions {
   readonly gateway?: string;
@@ -70,6 +71,7 @@ async function makeConfig(paths: Paths, options: InitOptions, inputs: Inputs): P
   process.stdout.write(`${token.made}\n`);
   notice("the line above is its token, shown this once; config.yaml holds its hash");
   await printNextSteps(paths, name);
+  if (inputs.prompter?.interactive === true) await setUpClients(paths, name, token.made);
 }
 
 interface FirstKey {
@@ -180,21 +182,18 @@ async function giveKey(paths: Paths, config: Config, tool: Tool, options: InitOp
 
 /** The base URL as the gateway's setting has it. null: the reason was printed. */
 async function askAddress(given: string | undefined, prompter: Prompter | null): Promise<string | null> {
-  const answer = await ask(
-    given,
-    prompter,
-    "base URL of the gateway, from its console (it ends in /v1): ",
-    "--gateway https://gateway.example.com/v1",
-    addressFault,
-  );
-  const reading = answer === null ? null : baseUrl(answer);
-  return reading !== null && "value" in reading ? reading.value : null;
-}
-
-function addressFault(text: string): string | null {
-  const reading = baseUrl(text);
-  if ("value" in reading) return null;
-  return `${reading.fault}${reading.hint === undefined ? "" : ` → ${reading.hint}`}`;
+  const question = "base URL of the gateway, from its console (it ends in /v1): ";
+  let answer = await ask(given, prompter, question, "--gateway https://gateway.example.com/v1", () => null);
+  while (answer !== null) {
+    const result = baseUrl(answer);
+    if ("value" in result) return result.value;
+    const hint = result.hint === undefined ? "" : ` → ${result.hint}`;
+    if (prompter?.interactive !== true) return failNull(`${result.fault}${hint}`, EXIT.usage);
+    if (result.suggestion === undefined) notice(`${result.fault}${hint}`);
+    else if (await confirm(`${result.fault}. use ${result.suggestion}?`, "yes")) return result.suggestion;
+    answer = await ask(undefined, prompter, question, "", () => null);
+  }
+  return null;
 }
 
 function askTool(given: string | undefined, prompter: Prompter | null): Promise<string | null> {
@@ -288,7 +287,7 @@ gateways:
     #console: { url: ${formatScalar(new URL(baseUrl).origin)} }
 
 # One for each program that calls, each with a key of its own, so that a leak
-# harms one tool and usage can be told apart. Another one: keybearer tools add <tool>
+# harms one tool and usage is counted for each. Another one: keybearer tools add <tool>
 tools:
   ${formatScalar(tool)}:
     key: ${formatScalar(key)}

@@ -183,7 +183,7 @@ function appendTable(text: string, table: readonly string[], name: string, value
   return `${text}${gap}${block}${newline}`;
 }
 
-/** JSON's escapes are valid in TOML, too. TOML also wants DEL escaped. */
+/** JSON's escapes are valid in TOML, too. TOML also requires DEL to be escaped. */
 function tomlString(value: string): string {
   return JSON.stringify(value).replaceAll("\x7f", "\\u007f");
 }

@@ -5,7 +5,14 @@ import type { Named } from "./schema.ts";
 import { type Dict, type Entry, joinPath, lastName, type Tree } from "./yaml.ts";
 
 /** A value, or what is wrong with its text and what to write instead. */
-export type ValueResult<T> = { readonly value: T } | { readonly fault: string; readonly hint?: string };
+export type ValueResult<T> =
+  | { readonly value: T }
+  | {
+      readonly fault: string;
+      readonly hint?: string;
+      /** What was probably meant. */
+      readonly suggestion?: string;
+    };
 export type Reader<T> = (text: string) => ValueResult<T>;
 
 /** Reads the settings of one map. A setting that was asked for is known; finish() reports the others. */

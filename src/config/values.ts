@@ -178,11 +178,10 @@ export const baseUrl: Reader<string> = (text) => {
   const endpoint = ENDPOINTS.exec(address.value);
   if (endpoint) {
     const cut = address.value.slice(0, endpoint.index);
-    return { fault: `the base url ends in the endpoint path ${endpoint[0]}`, hint: `cut it off: ${cut}` };
+    const fault = `the base url ends in the endpoint path ${endpoint[0]}`;
+    return { fault, hint: `cut it off: ${cut}`, suggestion: VERSION.test(cut) ? cut : `${cut}/v1` };
   }
-  if (!VERSION.test(address.value)) {
-    return { fault: "the base url does not end in its version segment", hint: likelyBase(address.value) };
-  }
+  if (!VERSION.test(address.value)) return versionMissing(address.value);
   return address;
 };
 
@@ -190,10 +189,13 @@ export const baseUrl: Reader<string> = (text) => {
 const BEFORE_VERSION =
   /^(?:\/(?:api|openai|anthropic|claude|gemini|proxy|gateway|llm|ai|inference|compatible-mode))*$/;
 
-function likelyBase(address: string): string {
+function versionMissing(address: string): ValueResult<string> {
+  const fault = "the base url does not end in its version segment";
   const { origin, pathname } = new URL(address);
-  if (BEFORE_VERSION.test(pathname.replace(/\/$/, ""))) return `probably: ${address}/v1`;
-  return `copy the base url from the console's "use key" page; probably: ${origin}/v1`;
+  const isBase = BEFORE_VERSION.test(pathname.replace(/\/$/, ""));
+  const suggestion = isBase ? `${address}/v1` : `${origin}/v1`;
+  const source = isBase ? "" : 'copy the base url from the console\'s "use key" page; ';
+  return { fault, hint: `${source}probably: ${suggestion}`, suggestion };
 }
 
 export const messagesUrl: Reader<string> = (text) => {

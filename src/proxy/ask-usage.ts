@@ -11,7 +11,7 @@ const OPTION = '"include_usage":true';
 
 /**
  * The body with `stream_options.include_usage: true` added; every other byte stays as it is. null: it is not a stream, or
- * says itself whether it wants its usage, or is not plain enough to be sure, such as with a key that is there twice or in
+ * says itself whether it asks for usage, or is not plain enough to be sure, such as with a key that is there twice or in
  * capitals, which some gateways take for the same.
  */
 export function askForUsage(body: Buffer): Buffer | null {

@@ -118,7 +118,7 @@ const WINDOW: Cause = {
   ...BALANCE,
   detail: "window-used-up",
   advice:
-    "the quota of this window (5 hours, day, week or month) is used up and returns by itself: wait, or raise it in the console. a new key of the same account does not help",
+    "the quota of this window (5 hours, day, week or month) is used up and returns by itself: wait, or raise it in the console",
 };
 const ACCOUNT_DISABLED: Cause = {
   ...FOR_THE_OWNER,

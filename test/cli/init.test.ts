@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
@@ -6,7 +6,7 @@ import { storeKey } from "../../src/keys/store.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { get, newKey, startSandbox } from "../doubles/sandbox.ts";
-import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
+import { atTerminal, atWideTerminal, hasTerminal } from "../doubles/terminal.ts";
 
 const NO_KEYCHAIN = { DBUS_SESSION_BUS_ADDRESS: undefined };
 
@@ -152,11 +152,13 @@ t.test("at a terminal it asks, explains, asks again, and shows no key", async (t
   const sandbox = await startSandbox(t);
   const { text: key } = newKey(sandbox);
   const home = await newHome(t);
-  const person = atTerminal(t, home, "init", "--store", "file");
+  const person = atWideTerminal(t, home, 120, ["init", "--store", "file"], { PATH: "/usr/bin:/bin" });
   const type = (text: string) => person.child.stdin?.write(text);
   await person.says(/ends in \/v1\): /);
   type(`${sandbox.baseUrl}/chat/completions\r`);
-  await person.says(/cut it off: [\s\S]*ends in \/v1\): /);
+  await person.says(/ends in the endpoint path[\s\S]*\[Y\/n\]/);
+  type("n\r");
+  await person.says(/\[Y\/n\][\s\S]*ends in \/v1\): /);
   type(`${sandbox.baseUrl}\r`);
   await person.says(/name of the first tool.*: /);
   type("codex\r");
@@ -171,6 +173,39 @@ t.test("at a terminal it asks, explains, asks again, and shows no key", async (t
   t.match(stdout, /kb_[\w-]{40,}\r?\n/);
   t.notOk(stdout.includes(key.slice(0, 14)), "not even a part of the key is on the screen");
   t.ok(existsSync(join(home, "config.yaml")));
+});
+
+t.test("it ends with a client that is set up and a request that went through", async (t) => {
+  if (!hasTerminal(t)) return;
+  const sandbox = await startSandbox(t);
+  const { text: key } = newKey(sandbox);
+  const home = await newHome(t);
+  mkdirSync(join(home, "bin"));
+  writeFileSync(join(home, "bin", "codex"), "#!/bin/sh\n", { mode: 0o755 });
+  await startServing(t, home);
+  const env = { PATH: `${join(home, "bin")}:/usr/bin:/bin` };
+  const person = atWideTerminal(t, home, 120, ["init", "--store", "file"], env);
+  const type = (text: string) => person.child.stdin?.write(text);
+  await person.says(/ends in \/v1\): /);
+  type(`${new URL(sandbox.baseUrl).origin}\r`);
+  await person.says(/does not end in its version segment[\s\S]*\[Y\/n\]/);
+  type("\r");
+  await person.says(/name of the first tool.*: /);
+  type("codex\r");
+  await person.says(/\(not shown\): /);
+  type(`${key}\r`);
+  await person.says(/set up Codex now\? \[Y\/n\]/);
+  type("\r");
+  await person.says(/write this to .*config\.toml\? \[y\/N\]/);
+  type("y\r");
+  const { code, stdout } = await person.ended;
+  t.equal(code, 0, stdout);
+  t.match(stdout, /it works: a request went through keybearer to the gateway/);
+  const settings = readFileSync(join(home, ".codex", "config.toml"), "utf8");
+  const [token = ""] = /kb_[\w-]{40,}/.exec(settings) ?? [];
+  t.ok(stdout.includes(token), "the tool has one token, and the client has it");
+  const config = readFileSync(join(home, "config.yaml"), "utf8");
+  t.equal(config.match(/hash: sha256:/g)?.length, 1);
 });
 
 t.test("Ctrl-C and Ctrl-D leave nothing behind", async (t) => {

@@ -97,7 +97,7 @@ t.test("a second factor is asked for where the console wants one", async (t) => 
   t.equal(wrong.sent().length, 2, "a program is not asked twice");
   const none = await start(t, {}, answers);
   const missing = await command(t, none.home, ["mirror", "login"], { input: "me\npw\n" });
-  t.match(missing, { code: 1, stderr: /wants a second factor, and none was given/ });
+  t.match(missing, { code: 1, stderr: /asks for a second factor, and none was given/ });
 });
 
 t.test("what cannot be logged in to is said", async (t) => {

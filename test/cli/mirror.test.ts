@@ -121,7 +121,7 @@ t.test(
     t.match(shown, /^ALARM {2}key …a1b2 of codex was used/);
     t.match(
       shown,
-      /\n\nSUSPECTED {2}key …a1b2 of codex may have been used outside keybearer: 3 requests, \$0\.42, models gpt-5\.1, first 14:02, last 14:09\n {2}why: a canceled request may be its own\n {2}check whether you used this key elsewhere between 14:02 and 14:09; if not: keybearer tools rotate codex\n {2}seen and handled → keybearer mirror ack main\n\nother, /,
+      /\n\nSUSPECTED {2}key …a1b2 of codex may have been used outside keybearer: 3 requests, \$0\.42, model gpt-5\.1, first 14:02, last 14:09\n {2}why: a canceled request may be its own\n {2}check whether you used this key elsewhere between 14:02 and 14:09; if not: keybearer tools rotate codex\n {2}seen and handled → keybearer mirror ack main\n\nother, /,
     );
     const once = { ...suspected, first_at: suspected.last_at, count: 1, tools: ["codex", "chat"] };
     t.match(
@@ -166,7 +166,7 @@ t.test(
     ];
     t.match(
       formatMirror(reports, NOW, WIDE),
-      /^ALARM {2}key …a1b2 of codex was used outside keybearer: 3 requests, \$0\.42, models gpt-5\.1, first 14:02, last 14:09, from 203\.0\.113\.7\n {2}rotate it now: keybearer tools rotate codex, then delete the old key in the console\n {2}seen and handled → keybearer mirror ack main\n\nother, /,
+      /^ALARM {2}key …a1b2 of codex was used outside keybearer: 3 requests, \$0\.42, model gpt-5\.1, first 14:02, last 14:09, from 203\.0\.113\.7\n {2}rotate it now: keybearer tools rotate codex, then delete the old key in the console\n {2}seen and handled → keybearer mirror ack main\n\nother, /,
     );
     const old = alarm(NOW, { replaced: true, ips: [], first_at: NOW - 86_400_000 });
     const shown = formatMirror([mirrorReport(NOW, { alarms: [old] })], NOW, WIDE);

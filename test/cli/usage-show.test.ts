@@ -58,7 +58,7 @@ end         complete
 tokens      1,200 input, 800 read from cache, 0 written to cache, 342 output,
               128 of it reasoning; reported by the gateway
 cost        $0.0081 = list price $0.0054 × 1.5
-bytes       40,192 to the gateway, 18,231 back
+bytes       40,192 from the tool, 18,231 back
 ids         x-client-request-id: id-7
 `,
   );

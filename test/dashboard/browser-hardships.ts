@@ -102,7 +102,7 @@ export async function survives(t: Test, scene: DashboardSetup, watch: Watch, pag
   await scene.stop();
   const gone = page.locator(".notice[data-kind=gone]");
   await gone.waitFor();
-  t.match(await gone.innerText(), /Nobody answers here[\s\S]*keybearer open[\s\S]*keybearer run/);
+  t.match(await gone.innerText(), /The daemon does not answer[\s\S]*keybearer open[\s\S]*keybearer run/);
   t.ok((await page.locator(".records tr[data-place]").count()) > 0, "what was there stays there");
   await page.evaluate(AXE);
   t.strictSame(await faultsOf(page), []);

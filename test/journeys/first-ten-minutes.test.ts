@@ -84,17 +84,15 @@ async function init(t: Test, walk: Walk): Promise<string> {
   shell.enter("keybearer init --store file");
   await shell.says(/ends in \/v1\):\s/);
   shell.enter(`${gateway.origin}/v1/chat/completions`);
-  await shell.says(
-    new RegExp(`endpoint path /chat/completions\\s+→ cut it off: ${gateway.origin}/v1\n.*/v1\\):\\s`),
-  );
-  shell.enter(`${gateway.origin}/v1`);
+  await shell.says(/endpoint path \/chat\/completions[\s\S]*\[Y\/n\]/);
+  shell.enter("");
   await shell.says(/name of the first tool.*:\s/);
   shell.enter("codex");
   await shell.says(HIDDEN);
   shell.enter(keys.mistyped.text);
   await shell.says(/incomplete key: [\s\S]*→ copy the key whole[\s\S]*\[k\]:\s/);
   const running = processes();
-  t.match(Object.values(running).join("\n"), /cli\/main\.js init/, "it waits");
+  t.match(Object.values(running).join("\n"), /(?:cli\/main\.js|bin\/keybearer) init/, "it waits");
   t.strictSame(scan(running, secretsOf(walk)), [], "what was typed is in nobody's arguments");
   shell.enter("");
   await shell.says(HIDDEN);

@@ -498,6 +498,19 @@ t.test("kinds, factors, names and texts of a row", (t) => {
   t.end();
 });
 
+t.test("a request id says when the request began, also where its row was written late", (t) => {
+  const id = (at: number) =>
+    `${new Date(at).toISOString().replace(/\D/g, "").slice(0, 14)}4390787998268d9d6TNPlaUbF`;
+  const sent = Date.UTC(2026, 10, 17, 6, 0, 16);
+  const beganAt = (created: number, requestId: string) =>
+    readNewApiRow(row(0, { created_at: created / 1000, use_time: 2, request_id: requestId }), 500_000);
+  t.match(beganAt(sent + 3000, id(sent)), { began_at: sent + 439 });
+  t.match(beganAt(sent + 10_000, id(sent)), { began_at: sent + 439 }, "its database was busy");
+  t.match(beganAt(sent - 4000, id(sent)), { began_at: sent - 6000 }, "it cannot begin after its end");
+  t.match(beganAt(sent + 3_600_000, id(sent)), { began_at: sent + 3_598_000 }, "an id that is no time");
+  t.end();
+});
+
 const key = (id: number, more: Raw = {}): Raw => ({
   id,
   user_id: 7,

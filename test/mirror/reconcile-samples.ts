@@ -62,7 +62,7 @@ export function matchContext(given: Partial<Context> = {}): Context {
     hands_out_ids: true,
     bills_failures: false,
     socket_rows_have_ids: false,
-    start: { later: 0, within: 500 },
+    start: { later: 0, within: 500, latest: 2000 },
     unlisted_cancels: new Set(),
     ...given,
   };

@@ -367,6 +367,16 @@ const PRESUMED: readonly Case[] = [
     verdicts: { "1": "foreign", "2": "foreign" },
   },
   {
+    name: "one of two rows that began with a request is its own, so a third one that began later is foreign",
+    ours: [left("a", { ended_at: null })],
+    theirs: [
+      row("1", began()),
+      row("2", { ...began(100), request_id: "z" }),
+      row("3", { ...began(3000), request_id: "x" }),
+    ],
+    verdicts: { "1": "foreign", "2": "foreign", "3": "foreign certain" },
+  },
+  {
     name: "two rows and two requests that began together are matched by their number",
     ours: [left("a"), left("b", { started_at: THEN - 2 * SECOND + 14 })],
     theirs: [row("1", began(3)), row("2", { ...began(17), request_id: "z" })],
@@ -399,7 +409,7 @@ const PRESUMED: readonly Case[] = [
     name: "how much later rows begin is learned",
     ours: [left("a")],
     theirs: [row("1", began(1900))],
-    context: { start: { later: 1900, within: 300 } },
+    context: { start: { later: 1900, within: 300, latest: 2000 } },
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
   },
   {

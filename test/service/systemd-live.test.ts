@@ -328,7 +328,7 @@ t.test("against a real user manager, as a user without privileges", async (t) =>
     t.equal((await service("uninstall")).code, 0, "once more is no mistake");
   });
 
-  await t.test("a unit that was copied by hand, as service/README.md says, works the same", async (t) => {
+  await t.test("a unit that was copied by hand, as docs/service.md says, works the same", async (t) => {
     const template = readFileSync(join(ROOT, "service", "keybearer.service"), "utf8");
     const main = "/usr/local/lib/node_modules/keybearer/dist/cli/main.js";
     const unit = template

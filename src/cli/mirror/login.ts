@@ -179,7 +179,7 @@ async function send(
   const maxTries = prompter.interactive ? MAX_CODE_TRIES : 1;
   for (let tries = 1; ; tries += 1) {
     const code = trimmed(await prompter.secret("second factor, the code: "));
-    if (code === null) return "it wants a second factor, and none was given";
+    if (code === null) return "it asks for a second factor, and none was given";
     const second = await post({ code: code.replaceAll(" ", "") });
     if (!second.ok) return second.reason;
     if (second.value.state === "done") return null;

@@ -34,12 +34,13 @@ export function alarmTitle({ certain }: Alarm): string {
 /** key …a1b2 of codex was used outside keybearer: 3 requests, $0.42, models gpt-5.1, first 14:02, last 14:09 */
 export function alarmSentence(alarm: Alarm, now: number): string {
   const { models, ips } = alarm;
+  const first = timeOfDay(alarm.first_at, now);
+  const last = timeOfDay(alarm.last_at, now);
   const facts = [
     count(alarm.count, "request"),
     money(alarm.billed_microdollars),
-    ...(models.length === 0 ? [] : [`models ${joinNames(models)}`]),
-    `first ${timeOfDay(alarm.first_at, now)}`,
-    `last ${timeOfDay(alarm.last_at, now)}`,
+    ...(models.length === 0 ? [] : [`${models.length === 1 ? "model" : "models"} ${joinNames(models)}`]),
+    first === last ? `at ${first}` : `first ${first}, last ${last}`,
     ...(ips.length === 0 ? [] : [`from ${joinNames(ips)}`]),
   ];
   return `${alarmClaim(alarm)}: ${facts.join(", ")}`;

@@ -111,7 +111,7 @@ export function addCommand(): Command {
     .option("--concurrent <count>", "calls at once")
     .option("--quota <dollars>", "total spend, ever")
     .option("--expires <day>", "such as 2027-03-31")
-    .option("--token-stdin", "take a token by hand; discouraged: a new one is known to nobody")
+    .option("--token-stdin", "use a token of your own; a new one is safer, because it was never seen")
     .addHelpText("after", ADD_AFTER)
     .action(async (...given: Parameters<typeof add>) => (await import("./add.ts")).add(...given));
 }
@@ -127,7 +127,7 @@ export function rotateCommand(): Command {
 function withKey(command: Command): Command {
   return command
     .option("--key-stdin", "read the key from stdin instead of asking for it")
-    .option("--from <source>", "where the key lies: env:NAME, file:/PATH or keychain:keybearer/NAME")
+    .option("--from <source>", "where the key is: env:NAME, file:/PATH or keychain:keybearer/NAME")
     .option("--store <place>", "keychain or file; default the keychain where there is one")
     .option("--no-probe", "do not try the key at the gateway")
     .option("-y, --yes", "do not ask where a default will do")

@@ -96,7 +96,7 @@ export function toolTable(tools: readonly ToolStatus[], now: number, width: numb
     cells: tools.map(cell),
     dropOrder,
   });
-  // Mostly nobody calls: then it is not worth a column.
+  // Most of the time there are no calls in flight, so the column is left out.
   const calls = tools.some(({ running, waiting }) => running + waiting > 0);
   const columns = [
     column("tool", 0, ({ name }) => name),

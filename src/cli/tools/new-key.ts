@@ -83,7 +83,7 @@ export interface NewKey {
   readonly place: KeyPlace;
 }
 
-/** Takes a key and tries it. "address": the person wants another base URL. null: there is none, and the reason was printed. */
+/** Takes a key and tries it. "address": the person chose another base URL. null: there is none, and the reason was printed. */
 export async function newKey(request: KeyRequest, canMove: true): Promise<NewKey | "address" | null>;
 export async function newKey(request: KeyRequest): Promise<NewKey | null>;
 export async function newKey(request: KeyRequest, canMove = false): Promise<NewKey | "address" | null> {
@@ -119,7 +119,7 @@ export interface Tried {
   readonly models: readonly string[] | null;
 }
 
-/** Asks the gateway for its models. "again": the person wants to type another key. null: the reason was printed. */
+/** Asks the gateway for its models. "again": the person will type another key. null: the reason was printed. */
 export async function tryKey(
   { gateway, inputs: { prompter }, probe, paths }: Pick<KeyRequest, "gateway" | "inputs" | "probe" | "paths">,
   key: Secret,

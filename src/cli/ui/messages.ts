@@ -95,7 +95,7 @@ export function handleOutputErrors(): void {
   process.stderr.on("error", () => {});
 }
 
-/** For commands that only print: they end when nobody reads any more. */
+/** For commands that only print: they end when the reader has gone. */
 export function exitOnClosedOutput(): void {
   process.stdout.on("error", () => process.exit());
 }

@@ -3,12 +3,13 @@ import { Writable } from "node:stream";
 import { screenOf } from "./terminal.ts";
 import { printable } from "./text.ts";
 
-/** Asks a question with a yes or no answer: y, yes, n, no, or Enter for no. Ctrl-C and Ctrl-D are no. */
-export async function confirm(question: string): Promise<boolean> {
-  const answer = await askText(`${question} [y/N]`, (text) =>
+/** Asks a question with a yes or no answer: y, yes, n, no, or Enter for the default. Ctrl-C and Ctrl-D are no. */
+export async function confirm(question: string, byDefault: "yes" | "no" = "no"): Promise<boolean> {
+  const answer = await askText(`${question} ${byDefault === "yes" ? "[Y/n]" : "[y/N]"}`, (text) =>
     /^(y|yes|n|no|)$/i.test(text.trim()) ? undefined : "type y or n",
   );
-  return answer !== null && /^y(es)?$/i.test(answer.trim());
+  if (answer === null) return false;
+  return answer.trim() === "" ? byDefault === "yes" : /^y(es)?$/i.test(answer.trim());
 }
 
 /** Where the values of a dialog come from: a person at the terminal, or a program that writes one per line. */

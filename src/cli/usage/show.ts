@@ -92,7 +92,7 @@ function fieldsOf(record: UsageRecord): [name: string, value: string | null][] {
     ["tokens", tokensOf(record)],
     ["cost", costOf(record)],
     ["billed", billed === null ? null : `${dollars(billed)}, according to the console`],
-    ["bytes", `${exact(record.bytes_in)} to the gateway, ${exact(record.bytes_out)} back`],
+    ["bytes", `${exact(record.bytes_in)} from the tool, ${exact(record.bytes_out)} back`],
     ...ids.map((id, at): [string, string] => [at === 0 ? "ids" : "", id]),
   ];
 }

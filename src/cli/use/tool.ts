@@ -25,7 +25,7 @@ export interface FoundTool {
   readonly isSandbox: boolean;
 }
 
-/** A daemon may be busy, but a person who only wants to read does not wait longer. */
+/** A daemon may be busy, but a person who only reads does not wait longer. */
 const TIMEOUT_MS = 3000;
 
 /** null: there is no such tool, and the reason was printed. */

@@ -29,32 +29,44 @@ export interface WritableClient {
   readonly name: string;
 }
 
-/** `use --write`: merges a client's settings into its own file. Shows what would change, asks, and keeps the old file. */
+/**
+ * `use --write`: merges a client's settings into its own file. Shows what would change, asks, and keeps the old file. Returns
+ * whether the client uses keybearer now.
+ */
 export async function writeSettings(
   paths: Paths,
   tool: FoundTool,
   client: WritableClient,
   target: Target,
   yes: boolean,
-): Promise<void> {
+): Promise<boolean> {
   const read = await findSettingsFile(client.id);
-  if (!read.ok) return fail(read.reason, EXIT.failed);
+  if (!read.ok) return failed(read.reason);
   const { file } = read;
   const merged = await mergeSettings(paths, tool, client, target, file, yes);
-  if (!merged.ok) return fail(merged.reason, EXIT.failed);
-  if (merged.text === file.found?.text)
-    return print(`${file.path} points ${client.name} at keybearer already; nothing changed`);
+  if (!merged.ok) return failed(merged.reason);
+  if (merged.text === file.found?.text) {
+    print(`${file.path} points ${client.name} at keybearer already; nothing changed`);
+    return true;
+  }
   printDiff(redactedDiff(file.path, file.found?.text ?? null, merged.text));
   const removed = settingsOf(client.id).removed(file.found?.text ?? "", merged.text);
   if (removed.length > 0) printText(`removed: ${removed.join(", ")}`);
   const command = `keybearer use ${tool.name} --for ${client.id}`;
-  if (!yes && !(await agrees(`write this to ${file.path}?`, "written", `${command} --write --yes`))) return;
+  if (!yes && !(await agrees(`write this to ${file.path}?`, "written", `${command} --write --yes`)))
+    return false;
   const fault = await writeAll(paths, tool, client.id, file, merged);
-  if (fault !== null) return fail(fault, EXIT.failed);
+  if (fault !== null) return failed(fault);
   printText(`${file.path} points ${client.name} at keybearer as ${tool.name}: restart ${client.name}`);
   print(`to go back: ${command} --undo`);
   if (((file.found?.mode ?? 0) & 0o077) !== 0)
     printNote({ what: `others may read ${file.path}, which holds a token`, next: `chmod 600 ${file.path}` });
+  return true;
+}
+
+function failed(reason: string): false {
+  fail(reason, EXIT.failed);
+  return false;
 }
 
 /** The first of the client's files that exists, otherwise the last. */
@@ -83,7 +95,7 @@ async function mergeSettings(
   paths: Paths,
   tool: FoundTool,
   client: WritableClient,
-  { origin, model, small = null }: Target,
+  { origin, token, model, small = null }: Target,
   file: SettingsFile,
   yes: boolean,
 ): Promise<Merged> {
@@ -95,7 +107,7 @@ async function mergeSettings(
   const before = file.found === null || file.found.text.trim() === "" ? settings.empty : file.found.text;
   // A token that the client has and that works is kept. A new one would only leave an unused one in config.yaml.
   const variable = settings.tokenVariable === null ? undefined : process.env[settings.tokenVariable];
-  const known = [settings.tokenIn(before), variable].find(
+  const known = [settings.tokenIn(before), variable, token].find(
     (token) => typeof token === "string" && tool.tokens.some(({ hash }) => hash === hashToken(token)),
   );
   const newToken = known === undefined || known === null ? makeToken() : null;

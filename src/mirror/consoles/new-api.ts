@@ -320,15 +320,21 @@ export function readBilled(raw: JsonObject, quotaPerUnit: number): number | null
  */
 const REQUEST_ID =
   /^(20\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(\d{1,9})(?:[0-9a-f]{8}[0-9A-Za-z]{8}|[0-9A-Za-z]{8})$/;
-const SAME_START_MS = 3000;
+/** created_at has whole seconds, and use_time is rounded. */
+const ROUNDED_MS = 3000;
+/** created_at is the time of writing. A gateway whose database was busy wrote rows up to 8 seconds late. */
+const WRITTEN_LATE_MS = 10 * 60_000;
 
-/** use_time gives the second in which a request began, its id the millisecond. The id counts where the two agree. */
+/**
+ * use_time gives the second in which a request began if its row was written at once; its id gives the millisecond. The id
+ * counts unless it is after that second, or so long before it that it is no time.
+ */
 function startOf(requestId: string | null, start: number): number {
   const [, year, month, day, hour, minute, second, nanos] = REQUEST_ID.exec(requestId ?? "") ?? [];
   if (nanos === undefined) return start;
   const seconds = Date.parse(`${year}-${month}-${day}T${hour}:${minute}:${second}Z`);
   const exact = seconds + Math.floor(Number(nanos) / 1_000_000);
-  return Math.abs(exact - start) <= SAME_START_MS ? exact : start;
+  return exact <= start + ROUNDED_MS && exact >= start - WRITTEN_LATE_MS ? exact : start;
 }
 
 function readMultiplier(details: JsonObject): number | null {

@@ -74,6 +74,8 @@ export interface Context {
 export interface StartFit {
   readonly later: number;
   readonly within: number;
+  /** No row began later than this after its request was sent. */
+  readonly latest: number;
 }
 
 export interface HeldTime {

@@ -73,10 +73,17 @@ export function tokensAgree(ours: OurTokens, theirs: RowTokens): boolean {
 /** Fewer matches by id do not show how close a row's start is to its request. */
 const ENOUGH_OFFSETS = 20;
 /** Used until then: clocks are compared to about a second, and new-api's rows have whole seconds. */
-export const UNKNOWN_START: StartFit = { later: 0, within: 3000 };
-const LEAST_WITHIN_MS = 150;
+export const UNKNOWN_START: StartFit = { later: 0, within: 3000, latest: 3000 };
+/** On two busy cores requests reached new-api up to 240 ms later than most. */
+const LEAST_WITHIN_MS = 500;
 /** A request that opens a new connection takes longer than most. */
 const SPREAD_FACTOR = 3;
+/**
+ * What was sent may arrive late: on two overloaded cores requests reached new-api up to 8 s after they were sent, some after
+ * their client had left. Such a request has no id, so those that have one show how late it may be.
+ */
+const LEAST_LATEST_MS = 2000;
+const LATEST_FACTOR = 1.5;
 
 /**
  * null: too few offsets.
@@ -87,7 +94,12 @@ export function learnStartFit(offsets: readonly number[]): StartFit | null {
   const later = quantile(offsets, 0.5);
   const distances = offsets.map((offset) => Math.abs(offset - later));
   const within = Math.max(LEAST_WITHIN_MS, SPREAD_FACTOR * quantile(distances, 0.9));
-  return { later, within: Math.min(within, UNKNOWN_START.within) };
+  const latest = Math.max(LEAST_LATEST_MS, LATEST_FACTOR * (quantile(offsets, 1) - later));
+  return {
+    later,
+    within: Math.min(within, UNKNOWN_START.within),
+    latest: Math.min(latest, CONNECT_MS),
+  };
 }
 
 function quantile(values: readonly number[], share: number): number {
@@ -107,19 +119,20 @@ export function endOf({ ended_at, sent_at }: OurRequest): number {
 
 /** A request whose end keybearer did not see began at the gateway within this time. */
 const CONNECT_MS = 10_000;
-const SLACK_MS = 1000;
+/** new-api and one-api list the end of a request in whole seconds. */
+const ROUNDED_MS = 1000;
 /** new-api and sub2api continue a request whose client left, for as long as the provider answers. */
 const LONGEST_MS = 90 * 60_000;
 
 /** Whether the row began while the request was in flight. If the row has no start, it must end after the request began. */
 export function mayHaveBegun(record: OurRequest, row: TheirRow, start: StartFit): boolean {
-  const early = record.sent_at - Math.max(start.within, SLACK_MS);
-  if (row.at < early) return false;
+  if (row.at < record.sent_at - Math.max(start.within, ROUNDED_MS)) return false;
   if (row.began === null) return true;
   const sent = timeOfRow(row, start);
-  if (record.running) return sent >= early;
+  if (sent < record.sent_at - start.within) return false;
+  if (record.running) return true;
   const end = record.ended_at ?? record.sent_at + CONNECT_MS;
-  return sent >= early && sent <= end + SLACK_MS && row.at <= end + LONGEST_MS;
+  return sent < end + start.latest && row.at <= end + LONGEST_MS;
 }
 
 /** Whether the row began when the request was sent. */

@@ -152,6 +152,12 @@ function presumedReason(
   return `this gateway hands out no ids; ${fits}`;
 }
 
+/** The records without an id that have a row which began with them. Where several fit, none was matched. */
+export function findWithRow({ records, groups }: Unmatched, context: FitContext): Set<OurRequest> {
+  const candidates = new CandidateRows(groups, context);
+  return new Set(records.filter((record) => candidates.hasAny(record)));
+}
+
 /** Fewer requests than this show nothing about what a console lists. */
 const ENOUGH = 5;
 

@@ -26,7 +26,7 @@ import {
   wholeInput,
 } from "./fit.ts";
 import { matchIds, matchPairs, matchSums, sortByTime } from "./match.ts";
-import { findUnlistedCancels, matchPresumed, matchSockets, mayTake } from "./presumed.ts";
+import { findUnlistedCancels, findWithRow, matchPresumed, matchSockets, mayTake } from "./presumed.ts";
 
 /** Each step sees only what the steps before it left. */
 const STEPS = [
@@ -236,8 +236,10 @@ function judgeLeftRows(
 ): JudgedRow[] {
   const runningByKey = groupedBy(running, ({ key }) => key);
   const ended = records.filter((record) => !record.running);
+  const withoutOwnId = ended.filter(({ own_id }) => !own_id);
   const nearby: NearbyRecords = {
-    withoutOwnId: byKeyAndTime(ended.filter(({ own_id }) => !own_id)),
+    withoutOwnId: byKeyAndTime(withoutOwnId),
+    withRow: findWithRow({ records: withoutOwnId, groups }, context),
     unlisted: byStart(ended.filter(({ own_id, expected, ids }) => own_id && expected && ids.length > 0)),
     presumed: byStart(presumed),
   };
@@ -262,6 +264,8 @@ const COMPANION = "another row of the same request, which is foreign";
 interface NearbyRecords {
   /** Those to which the gateway sent no id of its own. */
   readonly withoutOwnId: RecordsByTime;
+  /** Those of them with a row that began with them. */
+  readonly withRow: ReadonlySet<OurRequest>;
   /** Those that should be listed and are not. */
   readonly unlisted: RecordsByStart;
   /** Those that took a row without an id. */
@@ -374,7 +378,10 @@ function doubtOf(group: RowGroup, nearby: NearbyRecords, context: Context): stri
   for (const record of recordsNear(group, nearby.withoutOwnId)) {
     // The cheap tests come first: thousands of records can be near a row.
     const mayOwn = mayTake(record, main.kind, context) && mayHaveBegun(record, main, start);
-    if (mayOwn && isSameCall(record, group))
+    // Where a row began with the record, one that began later than any is another request's.
+    const isLater = main.began !== null && timeOfRow(main, start) > record.sent_at + start.latest;
+    const hasOther = isLater && nearby.withRow.has(record);
+    if (mayOwn && !hasOther && isSameCall(record, group))
       return `it may be request ${record.id}, which got no id: they cannot be distinguished`;
     // The gateway, or something in front of it, does not always send ids.
     if (record.expected && Math.abs(endOf(record) - main.at) <= UNNAMED_MS)

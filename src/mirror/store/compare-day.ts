@@ -23,7 +23,8 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
 
   const newStart = learnStartFit(startOffsets(matches));
   const storedStart = readFact(db, gateway, "start_fit");
-  const start = newStart ?? (storedStart === null ? UNKNOWN_START : JSON.parse(storedStart));
+  const start =
+    newStart ?? (storedStart === null ? UNKNOWN_START : { ...UNKNOWN_START, ...JSON.parse(storedStart) });
   const held = heldTimes(db, gateway);
   const requests = [...loaded.records.values()].map(
     (one): OurRequest => ({ ...one.request, own_id: hasOwnId(one, ownIds) }),

@@ -224,7 +224,8 @@ function requestOf(record: UsageRecord, idNames: readonly string[]): OurRequest 
   return {
     id: record.id,
     started_at: record.started_at,
-    sent_at: record.started_at + record.waited_ms,
+    // After its body was read. A refusal has no admission.
+    sent_at: record.admitted_at ?? record.started_at + record.waited_ms,
     ended_at: record.ended_at,
     running: end === null,
     key: record.key,
