@@ -41,13 +41,18 @@ export function journalFiles(folder: string): JournalFile[] {
   return [...files.values()].sort((a, b) => (a.day < b.day ? -1 : 1));
 }
 
-/** Whether the newest file has a request to another gateway than this one. Older files count as having some. */
+/** Whether the newest file has a request to another gateway than this one. Older files, or an unreadable one, count as yes. */
 export function hasRequestsBeside(gateway: string, folder: string): boolean {
-  const files = journalFiles(folder);
-  const newest = files.at(-1);
-  if (newest === undefined) return false;
-  if (files.length > 1 || newest.gzipped) return true;
-  return new RegExp(`"gateway":"(?!${gateway}")`).test(readFileSync(newest.path, "utf8"));
+  try {
+    const files = journalFiles(folder);
+    const newest = files.at(-1);
+    if (newest === undefined) return false;
+    if (files.length > 1 || newest.gzipped) return true;
+    return new RegExp(`"gateway":"(?!${gateway}")`).test(readFileSync(newest.path, "utf8"));
+  } catch {
+    // The journal reports it when it is opened.
+    return true;
+  }
 }
 
 function namesIn(folder: string): string[] {
