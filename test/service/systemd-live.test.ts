@@ -254,7 +254,7 @@ t.test("against a real user manager, as a user without privileges", async (t) =>
     t.match(await show(...Object.keys(failed)), failed);
     const { code, stdout } = await service("status");
     t.equal(code, 1);
-    t.match(stdout, /keybearer check/);
+    t.match(stdout, /main\.js check/);
     t.match(await show(...Object.keys(failed)), failed);
     t.equal((await service("install")).code, 78, "nor is it installed with one");
     await save(config());
