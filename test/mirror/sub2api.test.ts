@@ -331,7 +331,7 @@ t.test("an unreadable cursor starts from the beginning, and an empty log is comp
   const empty = await walked(adapterFor(t, url), null);
   t.equal(empty.pages.length, 1);
   for (const id of range(1, 30)) log.push(item(id));
-  for (const cursor of [empty.cursor, "{", "null", '{"v":9}', '{"until":1,"day":1}']) {
+  for (const cursor of [empty.cursor, "{", "null", '{"v":9}', '{"v":1,"overlapAt":0,"going":{"below":-1}}']) {
     t.same(missing((await walked(adapterFor(t, url), cursor)).ids, range(1, 30)), [], String(cursor));
   }
 });

@@ -433,8 +433,27 @@ function reachesReadRows(usage: UsagePage, { complete }: Cursor, overlap: boolea
 const VERSION = 1;
 const NEW_CURSOR: Cursor = { complete: null, overlapAt: 0, going: null };
 
-/** With a cursor of another version or kind of console the walk starts over, which stores nothing twice. */
+/** With an unreadable cursor the walk starts over, which stores nothing twice. */
 function readCursor(text: string | null): Cursor {
-  const cursor = parseObject(text ?? "");
-  return cursor?.v === VERSION ? (cursor as unknown as Cursor) : NEW_CURSOR;
+  const cursor = parseObject(text ?? "") ?? {};
+  const overlapAt = numberAt(cursor, "overlapAt");
+  if (overlapAt === null || wholeAt(cursor, "v") !== VERSION) return NEW_CURSOR;
+  return { complete: positionAt(cursor, "complete"), overlapAt, going: readInterrupted(cursor) };
+}
+
+function positionAt(object: JsonObject, name: string): Position | null {
+  const position = objectAt(object, name) ?? {};
+  const id = countAt(position, "id");
+  const time = numberAt(position, "time");
+  return id === null || time === null ? null : { id, time };
+}
+
+function readInterrupted(cursor: JsonObject): InterruptedWalk | null {
+  const going = objectAt(cursor, "going") ?? {};
+  const top = positionAt(going, "top");
+  const below = countAt(going, "below");
+  const overlap = flagAt(going, "overlap");
+  const began = numberAt(going, "began");
+  if (top === null || below === null || overlap === null || began === null) return null;
+  return { top, below, overlap, began };
 }
