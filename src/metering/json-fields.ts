@@ -29,9 +29,9 @@ const MAX_DEPTH = 10_000;
 const NONE = -1;
 
 /**
- * Finds the fields of a JSON object without parsing their values. JSON.parse hides what is needed here: keys that occur
- * twice, of which gateways do not all take the same one, and where in the bytes a value is, so that a field can be added
- * and all other bytes stay as they are. Of the values, only quotes, brackets and the characters between them are checked.
+ * Finds the fields of a JSON object without parsing their values. JSON.parse hides two things: a key that occurs twice
+ * (gateways differ in which one they take), and where in the bytes a value is. With the position a field can be added while
+ * all other bytes stay as they are. Inside the values, only quotes, brackets and the characters between them are checked.
  *
  * It is also faster than JSON.parse (Node 20): 100 KB of source code take 25 µs instead of 600, of prose 10 instead of 125.
  * @param begin where the object begins. Whatever follows it is ignored. Default: the body is one object and nothing else,

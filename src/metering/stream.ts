@@ -96,7 +96,7 @@ export class ResponseEnd {
     else if (data.length < 32 && data.trim() === "[DONE]") this.#end("");
   }
 
-  /** For an event of which isOnlyText() is true, instead of seeEvent(). */
+  /** Instead of seeEvent(), for an event that is only text. */
   seeText(): void {
     this.#hasOutput = true;
   }

@@ -8,20 +8,9 @@ import { EXPORTED, type UsageRecord } from "../../src/usage/record.ts";
 import { exportedRecord } from "../../src/usage/reports/records.ts";
 import { command, newHome } from "../doubles/command.ts";
 import { writeJournal } from "../doubles/journal.ts";
-import { record } from "../doubles/records.ts";
+import { NO_USAGE, record } from "../doubles/records.ts";
 
 process.env.TZ = "UTC";
-
-const UNKNOWN = {
-  input_tokens: null,
-  cache_read_tokens: null,
-  cache_write_tokens: null,
-  output_tokens: null,
-  reasoning_tokens: null,
-  tokens_from: "none",
-  list_microdollars: null,
-  cost_microdollars: null,
-} as const;
 
 const LEFT = { end: "client-left", status: null, bytes_in: 0, bytes_out: 0 } as const;
 
@@ -67,47 +56,47 @@ ids         x-client-request-id: id-7
 t.test("what a record means is said: why something is unknown, and what to do", async (t) => {
   const cases: [Partial<UsageRecord>, RegExp][] = [
     [
-      { ...UNKNOWN, endpoint: "/v1/chat/completions" },
+      { ...NO_USAGE, endpoint: "/v1/chat/completions" },
       /reported no usage, so tokens and cost are unknown, which is not zero\. tools\.codex\.ask_usage/,
     ],
-    [{ ...UNKNOWN, endpoint: "/v1/models", method: "GET" }, /this is not billed by tokens/],
+    [{ ...NO_USAGE, endpoint: "/v1/models", method: "GET" }, /this is not billed by tokens/],
     [
       { list_microdollars: null, cost_microdollars: null },
       /no price is known for gpt-5\.1.*prices: in config\.yaml/,
     ],
     [{ tokens_from: "estimated" }, /are an estimate/],
     [
-      { end: "refused", refusal: "rate-limited", ...UNKNOWN },
+      { end: "refused", refusal: "rate-limited", ...NO_USAGE },
       /refused it and sent nothing.*limit of requests/,
     ],
-    [{ end: "client-left", ...UNKNOWN }, /canceled it before the answer was complete; the gateway may bill/],
-    [{ ...LEFT, ...UNKNOWN }, /canceled it before anything was sent$/m],
-    [{ ...LEFT, ...UNKNOWN, method: "GET", endpoint: "/v1/models" }, /canceled it before an answer came$/m],
+    [{ end: "client-left", ...NO_USAGE }, /canceled it before the answer was complete; the gateway may bill/],
+    [{ ...LEFT, ...NO_USAGE }, /canceled it before anything was sent$/m],
+    [{ ...LEFT, ...NO_USAGE, method: "GET", endpoint: "/v1/models" }, /canceled it before an answer came$/m],
     [
-      { ...UNKNOWN, method: "GET", status: 101, stream: null },
+      { ...NO_USAGE, method: "GET", status: 101, stream: null },
       /^the usage of a WebSocket is not read, so tokens and cost are unknown, which is not zero$/m,
     ],
-    [{ ...UNKNOWN, endpoint: "/v1/rerank" }, /^the price of this endpoint is not known, .* not zero$/m],
+    [{ ...NO_USAGE, endpoint: "/v1/rerank" }, /^the price of this endpoint is not known, .* not zero$/m],
     [{ endpoint: "/v1/rerank", tokens_from: "estimated" }, /are an estimate/],
     [
       { ...CUT, end: "client-left" },
       /^it ended before its output was counted, so the output and the cost are not known$/m,
     ],
     [{ ...CUT, end: "gateway-failed" }, /^tokens +1,200 input, .*, output not known; reported/m],
-    [{ ...UNKNOWN, endpoint: "/v1/messages" }, /not zero\. tools\.codex\.estimate: true estimates it$/m],
-    [{ ...UNKNOWN, end: "gateway-failed" }, /the gateway reported no usage, so tokens and cost are unknown/],
+    [{ ...NO_USAGE, endpoint: "/v1/messages" }, /not zero\. tools\.codex\.estimate: true estimates it$/m],
+    [{ ...NO_USAGE, end: "gateway-failed" }, /the gateway reported no usage, so tokens and cost are unknown/],
     [
-      { ...UNKNOWN, end: "gateway-failed", refusal: "gateway-unreachable" },
+      { ...NO_USAGE, end: "gateway-failed", refusal: "gateway-unreachable" },
       /do not charge for a request that failed/,
     ],
-    [{ end: "gateway-failed", ...UNKNOWN }, /broke off/],
-    [{ end: "gateway-failed", refusal: "gateway-timeout", ...UNKNOWN }, /did not answer in time/],
-    [{ end: "interrupted", ended_at: null, ...UNKNOWN }, /cut off while it ran/],
-    [{ end: null, ended_at: null, ...UNKNOWN }, /has not ended yet/],
-    [{ status: 401, cause: "incomplete-key", ...UNKNOWN }, /does not know the key/],
-    [{ status: 401, cause: "unknown", cause_detail: "key-disabled", ...UNKNOWN }, /the key was disabled/],
-    [{ status: 401, cause: "unknown", cause_detail: "something-new", ...UNKNOWN }, /for an unknown reason/],
-    [{ status: 418, cause: "something-new", ...UNKNOWN }, /the gateway's refusal: something-new/],
+    [{ end: "gateway-failed", ...NO_USAGE }, /broke off/],
+    [{ end: "gateway-failed", refusal: "gateway-timeout", ...NO_USAGE }, /did not answer in time/],
+    [{ end: "interrupted", ended_at: null, ...NO_USAGE }, /cut off while it ran/],
+    [{ end: null, ended_at: null, ...NO_USAGE }, /has not ended yet/],
+    [{ status: 401, cause: "incomplete-key", ...NO_USAGE }, /does not know the key/],
+    [{ status: 401, cause: "unknown", cause_detail: "key-disabled", ...NO_USAGE }, /the key was disabled/],
+    [{ status: 401, cause: "unknown", cause_detail: "something-new", ...NO_USAGE }, /for an unknown reason/],
+    [{ status: 418, cause: "something-new", ...NO_USAGE }, /the gateway's refusal: something-new/],
     [{ waited_ms: 1500 }, /waited +1\.5 s for a limit/],
     [{ billed_microdollars: 9000 }, /billed +\$0\.0090, according to the console/],
   ];
@@ -178,18 +167,18 @@ const LINES: readonly [given: Partial<UsageRecord>, at80: string, at120: string]
     "00:00:00 200 codex          gpt-5.1                  $0.0081  2.3 s 1.2k in + 800 cached, 342 out, first byte 878 ms",
   ],
   [
-    { ...UNKNOWN, end: "client-left" },
+    { ...NO_USAGE, end: "client-left" },
     "00:00:00 200 codex       gpt-5.1                $?  2.3 s canceled",
     "00:00:00 200 codex          gpt-5.1                       $?  2.3 s canceled, first byte 878 ms",
   ],
   [
-    { ...UNKNOWN, end: "refused", status: 429, refusal: "rate-limited", tool: null },
+    { ...NO_USAGE, end: "refused", status: 429, refusal: "rate-limited", tool: null },
     "00:00:00 429 (unknown)   gpt-5.1           refused: rate-limited",
     "00:00:00 429 (unknown)      gpt-5.1                  refused: rate-limited",
   ],
   [
     {
-      ...UNKNOWN,
+      ...NO_USAGE,
       status: 401,
       cause: "incomplete-key",
       cause_detail: "key-disabled",
@@ -200,12 +189,12 @@ const LINES: readonly [given: Partial<UsageRecord>, at80: string, at120: string]
     "00:00:00 401 codex          a-model-with-quite-a-lo… incomplete-key: key-disabled",
   ],
   [
-    { ...UNKNOWN, status: 403, cause: "balance-or-quota", cause_detail: "account-disabled" },
+    { ...NO_USAGE, status: 403, cause: "balance-or-quota", cause_detail: "account-disabled" },
     "00:00:00 403 codex       gpt-5.1           balance-or-quota: account-disabled",
     "00:00:00 403 codex          gpt-5.1                  balance-or-quota: account-disabled",
   ],
   [
-    { ...UNKNOWN, end: "gateway-failed", status: 502, refusal: "gateway-unreachable" },
+    { ...NO_USAGE, end: "gateway-failed", status: 502, refusal: "gateway-unreachable" },
     "00:00:00 502 codex       gpt-5.1           failed: gateway-unreachable",
     "00:00:00 502 codex          gpt-5.1                  failed: gateway-unreachable",
   ],
@@ -220,12 +209,12 @@ const LINES: readonly [given: Partial<UsageRecord>, at80: string, at120: string]
     "00:00:00 200 codex          gpt-5.1                  $0.0081  2.3 s about 18k in, 342 out, first byte 878 ms",
   ],
   [
-    { ...UNKNOWN, method: "GET", endpoint: "/v1/realtime", status: 101, model: null, model_answered: null },
+    { ...NO_USAGE, method: "GET", endpoint: "/v1/realtime", status: 101, model: null, model_answered: null },
     "00:00:00 101 codex       GET /v1/realtime       $?  2.3 s no usage reported",
     "00:00:00 101 codex          GET /v1/realtime              $?  2.3 s no usage reported, first byte 878 ms",
   ],
   [
-    { ...UNKNOWN, method: "GET", endpoint: "/v1/models", model: null, model_answered: null },
+    { ...NO_USAGE, method: "GET", endpoint: "/v1/models", model: null, model_answered: null },
     "00:00:00 200 codex       GET /v1/models             2.3 s",
     "00:00:00 200 codex          GET /v1/models                    2.3 s first byte 878 ms",
   ],

@@ -13,7 +13,7 @@ import type { UsageRecord } from "../../src/usage/record.ts";
 import type { Dimension, Report } from "../../src/usage/reports/report.ts";
 import { readReport } from "../../src/usage/reports/report.ts";
 import { makeIndex } from "../doubles/journal.ts";
-import { record } from "../doubles/records.ts";
+import { NO_USAGE, record } from "../doubles/records.ts";
 
 process.env.TZ = "UTC";
 
@@ -60,24 +60,13 @@ function week(): UsageRecord[] {
       status: 429,
       refusal: "rate-limited",
       first_byte_at: null,
-      ...NOTHING,
+      ...NO_USAGE,
     }),
-    record(92, { ...later, end: "client-left", ...NOTHING }),
-    record(93, { ...later, end: "gateway-failed", status: null, ...NOTHING }),
+    record(92, { ...later, end: "client-left", ...NO_USAGE }),
+    record(93, { ...later, end: "gateway-failed", status: null, ...NO_USAGE }),
   );
   return records;
 }
-
-const NOTHING = {
-  input_tokens: null,
-  cache_read_tokens: null,
-  cache_write_tokens: null,
-  output_tokens: null,
-  reasoning_tokens: null,
-  tokens_from: "none",
-  list_microdollars: null,
-  cost_microdollars: null,
-} as const;
 
 function format(report: Report, width: number, utf8 = true): string {
   return formatReport(report, NOW, { width, utf8 }, true);
@@ -202,7 +191,7 @@ t.test("the hour that is there twice is told apart, and no other", async (t) => 
 });
 
 t.test("what is all unknown is no zero", async (t) => {
-  const shown = format(reportOf(t, [record(1, { started_at: NOW - 1000, ...NOTHING })], ["tool"]), 80);
+  const shown = format(reportOf(t, [record(1, { started_at: NOW - 1000, ...NO_USAGE })], ["tool"]), 80);
   t.match(shown, /^codex .* \$\? +1 /m);
   t.match(shown, /1 request, at least \$0\n1 request cost an unknown amount: 1 reported no usage\n/);
 });
@@ -244,11 +233,11 @@ t.test("cache writes stay in the table where they are many, and are told in word
 
 t.test("what to do about unknown usage is said, unless there is nothing to be done", async (t) => {
   const at = { started_at: NOW - 1000 };
-  const cutOff = record(1, { ...at, ...NOTHING, end: "interrupted", status: null });
+  const cutOff = record(1, { ...at, ...NO_USAGE, end: "interrupted", status: null });
   const interrupted = format(reportOf(t, [cutOff], ["tool"]), 200);
   t.match(interrupted, /1 request cost an unknown amount: 1 reported no usage, or ended before they could\n/);
   t.notMatch(interrupted, /ask_usage/);
-  const silent = [record(2, { ...at, ...NOTHING }), record(3, { ...at, ...NOTHING, tool: "chat" })];
+  const silent = [record(2, { ...at, ...NO_USAGE }), record(3, { ...at, ...NO_USAGE, tool: "chat" })];
   t.match(format(reportOf(t, silent, ["tool"]), 200), /→ in config\.yaml, tools\.<tool>\.ask_usage: true/);
   t.match(format(reportOf(t, silent.slice(1), ["tool"]), 200), /tools\.chat\.ask_usage: true/);
   t.match(format(reportOf(t, silent.slice(1), ["day"]), 200), /tools\.<tool>\.ask_usage: true/);

@@ -9,7 +9,7 @@ import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { serveControls } from "../doubles/idle-control.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
 import { CURRENT } from "../doubles/no-usage.ts";
-import { record } from "../doubles/records.ts";
+import { NO_USAGE, record } from "../doubles/records.ts";
 import { hello, post, startSandbox } from "../doubles/sandbox.ts";
 import { atWideTerminal, hasTerminal } from "../doubles/terminal.ts";
 import { until } from "../doubles/until.ts";
@@ -196,20 +196,10 @@ t.test("of more than it can make up for, tail shows the newest and says where th
 
 /** A request that passed, one that keybearer refused, and one that the gateway refused. */
 function someRecords() {
-  const nothing = {
-    input_tokens: null,
-    cache_read_tokens: null,
-    cache_write_tokens: null,
-    output_tokens: null,
-    reasoning_tokens: null,
-    tokens_from: "none",
-    list_microdollars: null,
-    cost_microdollars: null,
-  } as const;
   return [
     record(1, { tool: "claude-code", model: "claude-sonnet-4-5" }),
-    record(2, { ...nothing, end: "refused", status: 429, refusal: "rate-limited" }),
-    record(3, { ...nothing, status: 401, cause: "incomplete-key", cause_detail: "key-disabled" }),
+    record(2, { ...NO_USAGE, end: "refused", status: 429, refusal: "rate-limited" }),
+    record(3, { ...NO_USAGE, status: 401, cause: "incomplete-key", cause_detail: "key-disabled" }),
   ];
 }
 

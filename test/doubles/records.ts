@@ -124,3 +124,15 @@ function one(number: number, at: number, tool: string, model: string, random: ()
     cost_microdollars: priced ? Math.round(list * 1.5) : null,
   });
 }
+
+/** What a record has whose tokens and cost are unknown. */
+export const NO_USAGE = {
+  input_tokens: null,
+  cache_read_tokens: null,
+  cache_write_tokens: null,
+  output_tokens: null,
+  reasoning_tokens: null,
+  tokens_from: "none",
+  list_microdollars: null,
+  cost_microdollars: null,
+} as const;

@@ -59,7 +59,7 @@ export interface Context {
   readonly kept_from: number;
   /** Times, by our clock, in which requests of ours may not have been recorded. */
   readonly log_gaps: readonly { readonly from: number; readonly to: number }[];
-  /** This gateway sends the ids of its rows. A row whose id none of our records has is not ours. */
+  /** This gateway sends the ids of its rows. A row is not ours if no record has its id. */
   readonly hands_out_ids: boolean;
   /** See ConsoleAdapter. */
   readonly bills_failures: boolean;

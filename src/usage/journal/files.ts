@@ -41,7 +41,10 @@ export function journalFiles(folder: string): JournalFile[] {
   return [...files.values()].sort((a, b) => (a.day < b.day ? -1 : 1));
 }
 
-/** Whether the newest file has a request to another gateway than this one. Older files, or an unreadable one, count as yes. */
+/**
+ * Whether there are requests to another gateway than this one. Only the newest file is read: if there are others, or it
+ * cannot be read, the answer is yes.
+ */
 export function hasRequestsBeside(gateway: string, folder: string): boolean {
   try {
     const files = journalFiles(folder);
