@@ -1,6 +1,7 @@
 import { Command } from "commander";
 import { nearest } from "../../core/nearest.ts";
 import { version } from "../../core/version.ts";
+import { typeable } from "../ui/command-name.ts";
 import { screenOf } from "../ui/terminal.ts";
 import { printableLines, wrap } from "../ui/text.ts";
 import { EXAMPLES } from "./examples.ts";
@@ -44,7 +45,7 @@ function addHelp(command: Command, path: readonly string[]): void {
       visibleOptions: (outer) => outer.options.filter(({ hidden }) => !hidden),
     })
     .showSuggestionAfterError(true)
-    .configureOutput({ outputError: (text, write) => write(usageError(text, command)) });
+    .configureOutput({ outputError: (text, write) => write(typeable(usageError(text, command))) });
   for (const inner of command.commands) if (!isHidden(inner)) addHelp(inner, [...path, inner.name()]);
 }
 
