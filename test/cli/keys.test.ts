@@ -25,6 +25,7 @@ function key(more: Partial<KeyReport>): KeyReport {
     quota_used: 12_400_000,
     windows: [{ window: "5h", most: 5_000_000, used: 1_200_000, resets_at: null }],
     expires_at: Date.UTC(2027, 2, 31, 12),
+    created_at: NOW - 86_400_000,
     last_used_at: NOW - 180_000,
     unlimited: false,
     as_of: NOW - 12_000,

@@ -25,6 +25,52 @@ export interface ConsoleAdapter {
   fault?(): ConsoleFault | null;
   /** Set where the console lists only this many rows per key, so that it must be read before there are more. */
   readonly rowsPerKey?: number;
+  /**
+   * Absent: the login cannot change keys. May be used while the console is being read.
+   * @param account whose keys, where there are several; null: the only one
+   */
+  keyActions?(account: string | null): KeyActions;
+}
+
+/** Creates, changes and deletes an account's keys. Methods throw only ConsoleFault. */
+export interface KeyActions {
+  /** The console takes a key that was chosen here. Then the key is stored here before the console knows it. */
+  readonly takesOwnKeys: boolean;
+  /** The names of the groups that a new key may be in; null: the console does not list any. */
+  groups(): Promise<readonly string[] | null>;
+  /** Creates the key. If an earlier call with this plan created it, returns that one: there is never a second. */
+  create(plan: KeyPlan): Promise<CreatedKey>;
+  /** The ref of the key with a plan's name; null: there is none. */
+  find(name: string): Promise<string | null>;
+  setEnabled(ref: string, enabled: boolean): Promise<void>;
+  /** A key that is gone already counts as deleted. */
+  delete(ref: string): Promise<void>;
+}
+
+/** A key to be created. It is the same for every attempt, also after a crash. */
+export interface KeyPlan {
+  /** No other key of the account has this name. At most 50 bytes. */
+  readonly name: string;
+  /** A random id of the plan. */
+  readonly id: string;
+  /** Where the console takes own keys; null: the console makes it. */
+  readonly key: Secret | null;
+  /** The ref of a key whose settings it gets, with what is left of that key's quota. */
+  readonly settings: KeySettings | { readonly like: string };
+}
+
+/** null: none. Money is in micro-dollars. */
+export interface KeySettings {
+  readonly group: string | null;
+  readonly quota: number | null;
+  readonly windows: readonly Pick<KeyWindow, "window" | "most">[];
+  readonly expires_at: number | null;
+}
+
+export interface CreatedKey {
+  /** As in ConsoleKey. */
+  readonly ref: string;
+  readonly key: Secret;
 }
 
 export interface Page {
@@ -73,6 +119,7 @@ export interface ConsoleKey {
   readonly unlimited: boolean;
   readonly quota_used: number | null;
   readonly windows: readonly KeyWindow[];
+  readonly created_at: number | null;
   readonly expires_at: number | null;
   readonly last_used_at: number | null;
   /** When the console was asked about this key, if not with the list; null: not yet. */
@@ -116,6 +163,8 @@ export type FaultKind =
   | "other-shape"
   /** The console answered with an error. */
   | "failing"
+  /** The console refused this one action, or has none like it. */
+  | "refused"
   | "not-yet";
 
 export class ConsoleFault extends Error {

@@ -243,6 +243,7 @@ function keyWithoutFacts(one: OwnKey): ConsoleKey {
     unlimited: false,
     quota_used: null,
     windows: [],
+    created_at: null,
     expires_at: null,
     last_used_at: null,
     as_of: null,

@@ -230,7 +230,8 @@ export function readKey(raw: JsonObject, quotaPerUnit: number, now: number) {
   const expires = (wholeAt(raw, "expired_time") ?? -1) * 1000;
   // A key that was never used has the time at which it was created.
   const accessed = countAt(raw, "accessed_time") ?? 0;
-  const isUsed = accessed > (countAt(raw, "created_time") ?? 0);
+  const created = countAt(raw, "created_time") ?? 0;
+  const isUsed = accessed > created;
   return {
     name: cleanAt(raw, "name") ?? "",
     shown: readShownKey(textAt(raw, "key") ?? ""),
@@ -239,6 +240,7 @@ export function readKey(raw: JsonObject, quotaPerUnit: number, now: number) {
     unlimited: isUnlimited,
     quota_used: used === null ? null : microdollarsOf(used, quotaPerUnit),
     windows: [],
+    created_at: created > 0 ? created * 1000 : null,
     expires_at: expires > 0 ? expires : null,
     last_used_at: isUsed ? accessed * 1000 : null,
   };

@@ -244,6 +244,7 @@ function readKey(item: JsonObject, rates: JsonObject): ConsoleKey | null {
     // Without a quota it stays 0, whatever was used (0.1.135).
     quota_used: hasQuota ? moneyAt(item, "quota_used") : null,
     windows: windows.filter((window) => window !== null),
+    created_at: timeAt(item, "created_at"),
     expires_at: timeAt(item, "expires_at"),
     last_used_at: timeAt(item, "last_used_at"),
   };

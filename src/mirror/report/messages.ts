@@ -42,6 +42,7 @@ function nextStep({ kind, account }: ConsoleFault, gateway: string): string | nu
     case "unreachable":
     case "slow":
     case "failing":
+    case "refused":
       return null;
   }
 }
