@@ -3,7 +3,8 @@ import { Secret } from "../../src/core/secret.ts";
 import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/console.ts";
 import { CallHistory } from "../../src/mirror/consoles/http.ts";
 import { planWalk, readCursor } from "../../src/mirror/consoles/log-walk.ts";
-import { callLimit, microdollarsOf, NewApi, readNewApiRow } from "../../src/mirror/consoles/new-api.ts";
+import { callLimit, NewApi, readNewApiRow } from "../../src/mirror/consoles/new-api.ts";
+import { microdollarsOf } from "../../src/mirror/consoles/one-api-protocol.ts";
 import {
   type AnsweringConsole,
   answeringConsole,

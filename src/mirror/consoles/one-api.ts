@@ -3,7 +3,14 @@ import type { AccountFacts, ConsoleAdapter, ConsoleKey, Page } from "./console.t
 import { type AdapterDeps, type CallLimit, type ConsoleClient, otherShape, pacedClient } from "./http.ts";
 import { asObject, cleanAt, countAt, flagAt, type JsonObject, textAt, wholeAt } from "./json.ts";
 import { type Get, type LogSource, listPages, readAll, type UnnamedRow, walkLog } from "./log-walk.ts";
-import { getWithToken, NEW_API_ID_NAMES, readAccount, readBilled, readKey, readStatus } from "./new-api.ts";
+import {
+  getWithToken,
+  ONE_API_ID_NAMES,
+  readAccount,
+  readBilled,
+  readKey,
+  readStatus,
+} from "./one-api-protocol.ts";
 
 /** An address may call 480 times in three minutes; 40 calls are left to the owner's browser. */
 const CALL_LIMIT: CallLimit = { calls: 440, milliseconds: 180_000 };
@@ -11,7 +18,7 @@ const CALL_LIMIT: CallLimit = { calls: 440, milliseconds: 180_000 };
 /** The program that new-api was forked from: ten rows a page, no totals, and rows name their key only by its name. */
 export class OneApi implements ConsoleAdapter {
   readonly kind = "one-api";
-  readonly idNames = NEW_API_ID_NAMES;
+  readonly idNames = ONE_API_ID_NAMES;
   readonly billsFailures = false;
   readonly socketRowsHaveIds = false;
   readonly #client: ConsoleClient;
