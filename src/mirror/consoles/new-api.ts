@@ -4,6 +4,7 @@ import {
   type ConsoleAdapter,
   ConsoleFault,
   type ConsoleKey,
+  type KeyActions,
   type Page,
 } from "./console.ts";
 import { type AdapterDeps, type CallLimit, type ConsoleClient, otherShape, pacedClient } from "./http.ts";
@@ -21,7 +22,9 @@ import {
   textAt,
   wholeAt,
 } from "./json.ts";
+import type { KeyCallBudget } from "./key-calls.ts";
 import { type Get, type LogSource, listPages, readAll, type UnnamedRow, walkLog } from "./log-walk.ts";
+import { NewApiKeyActions } from "./new-api-key-actions.ts";
 import {
   getWithToken,
   ONE_API_ID_NAMES,
@@ -36,6 +39,7 @@ interface NewApiDeps extends AdapterDeps {
   readonly accessToken: Secret;
   /** The number of the access token's user; null: unknown. */
   readonly user: string | null;
+  readonly keyCalls: KeyCallBudget;
 }
 
 /** new-api, read with an account's access token. */
@@ -47,15 +51,18 @@ export class NewApi implements ConsoleAdapter {
   readonly #client: ConsoleClient;
   readonly #get: Get;
   readonly #now: () => number;
+  readonly #keyActions: KeyActions;
   #status: SiteStatus | null = null;
 
   constructor(deps: NewApiDeps) {
-    this.#now = deps.now;
+    const { accessToken, keyCalls, now } = deps;
+    this.#now = now;
     this.#client = pacedClient(deps, () => callLimit(this.#status?.version ?? null));
     const headers: Record<string, string> = {};
     // Required up to rc.21, ignored by later versions.
     if (deps.user !== null && /^[\x21-\x7e]+$/.test(deps.user)) headers["New-Api-User"] = deps.user;
-    this.#get = getWithToken(this.#client, deps.accessToken, headers);
+    this.#get = getWithToken(this.#client, accessToken, headers);
+    this.#keyActions = new NewApiKeyActions({ client: this.#client, accessToken, headers, now, keyCalls });
   }
 
   async *walk(cursor: string | null, since: number): AsyncGenerator<Page> {
@@ -99,6 +106,10 @@ export class NewApi implements ConsoleAdapter {
 
   async account(): Promise<AccountFacts> {
     return readAccount(this.#get, await this.#readStatus());
+  }
+
+  keyActions(): KeyActions {
+    return this.#keyActions;
   }
 
   async #readStatus(): Promise<SiteStatus> {

@@ -64,14 +64,21 @@ export function getWithToken(
 const DENIED =
   /access[ _-]?token|new-api-user|unauthori[sz]ed|not logged in|log ?in (?:again|first)|banned|未登录|未登錄|未登入|无权|無權|未授权|重新登录|封禁/i;
 
-/** The `data` of `{"success", "message", "data"}`. Older versions answer 200 even without a login. */
-export function readData(response: ConsoleResponse, about: string): unknown {
+/**
+ * The `data` of `{"success", "message", "data"}`. Older versions answer 200 even without a login.
+ * @param kind of the fault if the console answers with an error of its own
+ */
+export function readData(
+  response: ConsoleResponse,
+  about: string,
+  kind: "failing" | "refused" = "failing",
+): unknown {
   if (isDenied(response)) throw deniedFault(response);
   const body = readJson(response, about);
   if (required(flagAt(body, "success"), "success", about)) return fieldAt(body, "data");
   const isDeniedByCode = textAt(body, "code")?.startsWith("AUTH_") === true;
   if (isDeniedByCode || DENIED.test(cleanAt(body, "message") ?? "")) throw deniedFault(response);
-  throw new ConsoleFault("failing", `answered ${about} with an error${errorText(response)}`);
+  throw new ConsoleFault(kind, `answered ${about} with an error${errorText(response)}`);
 }
 
 function deniedFault(response: ConsoleResponse): ConsoleFault {

@@ -1,8 +1,9 @@
 import type { Secret } from "../../core/secret.ts";
-import type { AccountFacts, ConsoleAdapter, ConsoleKey, Page } from "./console.ts";
+import type { AccountFacts, ConsoleAdapter, ConsoleKey, KeyActions, Page } from "./console.ts";
 import { type AdapterDeps, type CallLimit, type ConsoleClient, otherShape, pacedClient } from "./http.ts";
 import { asObject, cleanAt, countAt, flagAt, type JsonObject, textAt, wholeAt } from "./json.ts";
 import { type Get, type LogSource, listPages, readAll, type UnnamedRow, walkLog } from "./log-walk.ts";
+import { NewApiKeyActions } from "./new-api-key-actions.ts";
 import {
   getWithToken,
   ONE_API_ID_NAMES,
@@ -24,11 +25,15 @@ export class OneApi implements ConsoleAdapter {
   readonly #client: ConsoleClient;
   readonly #get: Get;
   readonly #now: () => number;
+  readonly #keyActions: KeyActions;
 
   constructor(deps: AdapterDeps & { readonly accessToken: Secret }) {
-    this.#now = deps.now;
-    this.#client = pacedClient(deps, () => CALL_LIMIT);
-    this.#get = getWithToken(this.#client, deps.accessToken);
+    const { accessToken, now } = deps;
+    const client = pacedClient(deps, () => CALL_LIMIT);
+    this.#now = now;
+    this.#client = client;
+    this.#get = getWithToken(client, accessToken);
+    this.#keyActions = new NewApiKeyActions({ client, accessToken, headers: {}, now, keyCalls: null });
   }
 
   async *walk(cursor: string | null, since: number): AsyncGenerator<Page> {
@@ -69,6 +74,10 @@ export class OneApi implements ConsoleAdapter {
 
   async account(): Promise<AccountFacts> {
     return readAccount(this.#get, await readStatus(this.#client));
+  }
+
+  keyActions(): KeyActions {
+    return this.#keyActions;
   }
 }
 

@@ -6,6 +6,7 @@ import {
   type ConsoleAdapter,
   ConsoleFault,
   type ConsoleKey,
+  type KeyActions,
   type Page,
 } from "./console.ts";
 import { type AdapterDeps, CallHistory, type CallLimit, required } from "./http.ts";
@@ -23,6 +24,7 @@ import {
   wholeAt,
 } from "./json.ts";
 import { moneyAt, readKey, timeAt } from "./sub2api-key.ts";
+import { Sub2apiKeyActions } from "./sub2api-key-actions.ts";
 import { readData, type Sub2apiSession } from "./sub2api-session.ts";
 
 type Sub2apiDeps = Omit<AdapterDeps, "calls"> & { readonly session: Sub2apiSession };
@@ -90,6 +92,10 @@ export class Sub2api implements ConsoleAdapter {
     const body = settings.status === 200 ? parseObject(settings.text) : null;
     const data = objectAt(body ?? {}, "data") ?? {};
     return { balance, console_version: cleanAt(data, "version") };
+  }
+
+  keyActions(): KeyActions {
+    return new Sub2apiKeyActions(this.#deps);
   }
 
   /** Multipliers of this account by group id, where they differ from the group's. Some versions do not list them. */
