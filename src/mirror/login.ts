@@ -116,7 +116,8 @@ export class ConsoleLogins {
     }
     const accessToken = new Secret(request.access_token);
     const user = request.user ?? account.login.user;
-    const deps = { ...shared, accessToken, user };
+    const keyCalls = this.#deps.keyCalls.of(account.gateway.console.url);
+    const deps = { ...shared, accessToken, user, keyCalls };
     const adapter = kind === "one-api" ? new OneApi(deps) : new NewApi(deps);
     // Throws if the console does not accept the token.
     await adapter.account();

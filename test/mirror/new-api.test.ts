@@ -2,8 +2,10 @@ import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
 import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/console.ts";
 import { CallHistory } from "../../src/mirror/consoles/http.ts";
+import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { planWalk, readCursor } from "../../src/mirror/consoles/log-walk.ts";
-import { callLimit, microdollarsOf, NewApi, readNewApiRow } from "../../src/mirror/consoles/new-api.ts";
+import { callLimit, NewApi, readNewApiRow } from "../../src/mirror/consoles/new-api.ts";
+import { microdollarsOf } from "../../src/mirror/consoles/one-api-protocol.ts";
 import {
   type AnsweringConsole,
   answeringConsole,
@@ -83,7 +85,8 @@ async function siteOf(t: Test, site: Site): Promise<AnsweringConsole> {
 }
 
 function adapterOf(console: AnsweringConsole, user: string | null = "7") {
-  return new NewApi({ ...console.deps, accessToken: new Secret(ACCESS), user });
+  const keyCalls = new KeyCallBudgets(console.deps.now, null).of(console.url);
+  return new NewApi({ ...console.deps, accessToken: new Secret(ACCESS), user, keyCalls });
 }
 
 const SINCE = (NOON - 30 * 86_400) * 1000;
@@ -614,6 +617,7 @@ for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const) {
       calls: new CallHistory(),
       accessToken: new Secret(double.login.accessToken),
       user: double.login.user,
+      keyCalls: new KeyCallBudgets(Date.now, null).of(double.url),
     });
     const whole = `sk-${"a1B2".repeat(12)}`;
     const { id } = double.addKey({ name: "codex", key: whole, group: "coding", multiplier: 1.5, quota: 20 });

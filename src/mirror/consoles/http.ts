@@ -1,6 +1,7 @@
 import { type Agent, request as httpRequest, type IncomingMessage } from "node:http";
 import { request as httpsRequest } from "node:https";
 import type { Clock } from "../../core/clock.ts";
+import { redactCredentials } from "../../core/redact.ts";
 import { Secret } from "../../core/secret.ts";
 import { ConsoleFault } from "./console.ts";
 import { cleanText, type JsonObject, objectAt, parseObject, textAt } from "./json.ts";
@@ -11,16 +12,18 @@ export interface ConsoleClient {
   send(request: ConsoleRequest): Promise<ConsoleResponse>;
 }
 
-interface ConsoleRequest {
-  readonly method?: "GET" | "POST";
+export interface ConsoleRequest {
+  readonly method?: "GET" | "POST" | "PUT" | "DELETE";
   /** Below the console's url, with the query: /api/v1/usage?page=1 */
   readonly path: string;
   /** Sent as `Authorization: Bearer …`. */
   readonly bearer?: Secret;
   readonly headers?: Readonly<Record<string, string>>;
   /** Sent as JSON, with its secrets revealed. */
-  readonly body?: Readonly<Record<string, string | Secret>>;
+  readonly body?: RequestBody;
 }
+
+export type RequestBody = Readonly<Record<string, string | number | boolean | readonly string[] | Secret>>;
 
 export interface ConsoleResponse {
   readonly status: number;
@@ -118,8 +121,8 @@ function send(request: ConsoleRequest, { url, agent, signal }: ClientOptions): P
   });
 }
 
-function revealed(body: NonNullable<ConsoleRequest["body"]>): Record<string, string> {
-  const fields: Record<string, string> = {};
+function revealed(body: RequestBody): Record<string, unknown> {
+  const fields: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(body)) {
     fields[name] = value instanceof Secret ? value.reveal() : value;
   }
@@ -257,13 +260,15 @@ export function isDenied(response: ConsoleResponse): boolean {
 
 /**
  * What the console says about an error, to append to our own message: ": …", or "" if it says nothing. Contains no secret of
- * the request, however the console spells it: secrets are removed from the decoded text, before that is cut.
+ * the request, however the console spells it: secrets are removed from the decoded text, before that is cut. Nor does it
+ * contain another key: consoles answer with keys that we do not know yet, and new-api writes them without their `sk-`.
  */
 export function errorText({ text, secrets }: ConsoleResponse): string {
   const body = parseObject(text) ?? {};
   const error = objectAt(body, "error") ?? {};
   const said = textAt(body, "message") ?? textAt(body, "error") ?? textAt(error, "message") ?? "";
-  const clean = cleanText(secrets.reduce((redacted, secret) => secret.redactFrom(redacted), said));
+  const own = secrets.reduce((redacted, secret) => secret.redactFrom(redacted), said);
+  const clean = cleanText(own, redactCredentials);
   return clean === "" ? "" : `: ${clean}`;
 }
 

@@ -74,10 +74,10 @@ const COLOR_CODE = /\p{Cc}\[[\d;?]*[A-Za-z~]/gu;
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]+/gu;
 
 /** Makes a console's text safe to store and to print: no keys, no control characters, at most 200 characters. */
-export function cleanText(text: string): string {
+export function cleanText(text: string, redact: (text: string) => string = redactKeyShapes): string {
   // Control characters could split a key, and cutting could leave its first part: so keys are hidden between the two.
   const printable = text.slice(0, MAX_SEARCHED).replace(COLOR_CODE, " ").replace(UNPRINTABLE, " ");
-  const clean = redactKeyShapes(printable).trim();
+  const clean = redact(printable).trim();
   const characters = [...clean];
   return characters.length <= MAX_CHARACTERS ? clean : `${characters.slice(0, MAX_CHARACTERS - 1).join("")}…`;
 }

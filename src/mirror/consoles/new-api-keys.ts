@@ -23,7 +23,8 @@ import {
 } from "./json.ts";
 import type { KeyCallBudget } from "./key-calls.ts";
 import { PageReader } from "./log-walk.ts";
-import { NEW_API_ID_NAMES, quotaAt, readNewApiRow, readStatus, type SiteStatus } from "./new-api.ts";
+import { readNewApiRow } from "./new-api.ts";
+import { ONE_API_ID_NAMES, quotaAt, readStatus, type SiteStatus } from "./one-api-protocol.ts";
 
 interface OwnKey {
   readonly fingerprint: string;
@@ -50,7 +51,7 @@ const FACTS = "the facts of a key";
 /** new-api without a login: each key lists its own newest rows. */
 export class NewApiByKeys implements ConsoleAdapter {
   readonly kind = "new-api";
-  readonly idNames = NEW_API_ID_NAMES;
+  readonly idNames = ONE_API_ID_NAMES;
   readonly billsFailures = false;
   readonly socketRowsHaveIds = true;
   readonly rowsPerKey = MAX_ROWS;

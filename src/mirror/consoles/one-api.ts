@@ -1,9 +1,17 @@
 import type { Secret } from "../../core/secret.ts";
-import type { AccountFacts, ConsoleAdapter, ConsoleKey, Page } from "./console.ts";
+import type { AccountFacts, ConsoleAdapter, ConsoleKey, KeyActions, Page } from "./console.ts";
 import { type AdapterDeps, type CallLimit, type ConsoleClient, otherShape, pacedClient } from "./http.ts";
 import { asObject, cleanAt, countAt, flagAt, type JsonObject, textAt, wholeAt } from "./json.ts";
 import { type Get, type LogSource, listPages, readAll, type UnnamedRow, walkLog } from "./log-walk.ts";
-import { getWithToken, NEW_API_ID_NAMES, readAccount, readBilled, readKey, readStatus } from "./new-api.ts";
+import { NewApiKeyActions } from "./new-api-key-actions.ts";
+import {
+  getWithToken,
+  ONE_API_ID_NAMES,
+  readAccount,
+  readBilled,
+  readKey,
+  readStatus,
+} from "./one-api-protocol.ts";
 
 /** An address may call 480 times in three minutes; 40 calls are left to the owner's browser. */
 const CALL_LIMIT: CallLimit = { calls: 440, milliseconds: 180_000 };
@@ -11,17 +19,21 @@ const CALL_LIMIT: CallLimit = { calls: 440, milliseconds: 180_000 };
 /** The program that new-api was forked from: ten rows a page, no totals, and rows name their key only by its name. */
 export class OneApi implements ConsoleAdapter {
   readonly kind = "one-api";
-  readonly idNames = NEW_API_ID_NAMES;
+  readonly idNames = ONE_API_ID_NAMES;
   readonly billsFailures = false;
   readonly socketRowsHaveIds = false;
   readonly #client: ConsoleClient;
   readonly #get: Get;
   readonly #now: () => number;
+  readonly #keyActions: KeyActions;
 
   constructor(deps: AdapterDeps & { readonly accessToken: Secret }) {
-    this.#now = deps.now;
-    this.#client = pacedClient(deps, () => CALL_LIMIT);
-    this.#get = getWithToken(this.#client, deps.accessToken);
+    const { accessToken, now } = deps;
+    const client = pacedClient(deps, () => CALL_LIMIT);
+    this.#now = now;
+    this.#client = client;
+    this.#get = getWithToken(client, accessToken);
+    this.#keyActions = new NewApiKeyActions({ client, accessToken, headers: {}, now, keyCalls: null });
   }
 
   async *walk(cursor: string | null, since: number): AsyncGenerator<Page> {
@@ -62,6 +74,10 @@ export class OneApi implements ConsoleAdapter {
 
   async account(): Promise<AccountFacts> {
     return readAccount(this.#get, await readStatus(this.#client));
+  }
+
+  keyActions(): KeyActions {
+    return this.#keyActions;
   }
 }
 

@@ -3,6 +3,7 @@ import { Secret } from "../../core/secret.ts";
 import { ConsoleFault } from "./console.ts";
 import {
   type ConsoleClient,
+  type ConsoleRequest,
   type ConsoleResponse,
   errorText,
   otherShape,
@@ -10,12 +11,12 @@ import {
   required,
 } from "./http.ts";
 import {
+  asObject,
   cleanAt,
   fieldAt,
   flagAt,
   type JsonObject,
   numberAt,
-  objectAt,
   parseObject,
   textAt,
 } from "./json.ts";
@@ -82,15 +83,20 @@ function isRefusal({ status, text }: ConsoleResponse): boolean {
 
 /** The `data` of `{"code":0,"message":"success","data":…}`. */
 export function readData(response: ConsoleResponse, about: string): JsonObject {
+  return required(asObject(readAnyData(response, about)), "data", about);
+}
+
+/** The same where `data` may be a list. */
+export function readAnyData(response: ConsoleResponse, about: string): unknown {
   const envelope = readJson(response, about);
   const code = fieldAt(envelope, "code");
   if (typeof code !== "number" && typeof code !== "string") throw otherShape(about, "code");
   if (code !== 0) throw new ConsoleFault("failing", `refused ${about}${errorText(response)}`);
-  return required(objectAt(envelope, "data"), "data", about);
+  return fieldAt(envelope, "data");
 }
 
 /** Middleware puts an error's name into `code`; handlers put it into `reason`, beside a numeric `code`. */
-function bodyErrorCode({ text }: ConsoleResponse): string | null {
+export function bodyErrorCode({ text }: ConsoleResponse): string | null {
   const body = parseObject(text) ?? {};
   return cleanAt(body, "reason") ?? cleanAt(body, "code");
 }
@@ -150,18 +156,25 @@ export class Sub2apiSession {
     this.#refreshToken = options.refreshToken;
   }
 
-  /** Sends a GET with this login. Never returns the console's own 401, but throws a ConsoleFault. */
-  async get(path: string): Promise<ConsoleResponse> {
+  get(path: string): Promise<ConsoleResponse> {
+    return this.send({ path });
+  }
+
+  /**
+   * Sends a request with this login. Never returns the console's own 401, but throws a ConsoleFault. A console that answers
+   * 401 has not executed the request, so any request may be sent again after the login was renewed.
+   */
+  async send(request: Omit<ConsoleRequest, "bearer">): Promise<ConsoleResponse> {
     const { client, now } = this.#options;
     let access = this.#access;
     if (access === null || now() >= access.renewAt) access = await this.#renew();
-    const response = await client.send({ path, bearer: access.token });
+    const response = await client.send({ ...request, bearer: access.token });
     if (!isLoggedOut(response)) return response;
     this.#judgeLogout(response);
     // A concurrent call may have renewed it already.
     if (this.#access === access) this.#access = null;
     const renewed = this.#access ?? (await this.#renew());
-    const again = await client.send({ path, bearer: renewed.token });
+    const again = await client.send({ ...request, bearer: renewed.token });
     if (!isLoggedOut(again)) return again;
     this.#access = null;
     this.#judgeLogout(again);

@@ -1,5 +1,4 @@
 import { redactKeyShapes } from "../../core/redact.ts";
-import { keyFault, Secret } from "../../core/secret.ts";
 import { STANDARD_TIER, serviceTier } from "../../metering/service-tiers.ts";
 import type { ConsoleRow } from "../console-row.ts";
 import {
@@ -7,15 +6,13 @@ import {
   type ConsoleAdapter,
   ConsoleFault,
   type ConsoleKey,
-  type KeyWindow,
+  type KeyActions,
   type Page,
-  type ShownKey,
 } from "./console.ts";
 import { type AdapterDeps, CallHistory, type CallLimit, required } from "./http.ts";
 import {
   asObject,
   cleanAt,
-  cleanText,
   countAt,
   flagAt,
   type JsonObject,
@@ -26,6 +23,8 @@ import {
   textAt,
   wholeAt,
 } from "./json.ts";
+import { moneyAt, readKey, timeAt } from "./sub2api-key.ts";
+import { Sub2apiKeyActions } from "./sub2api-key-actions.ts";
 import { readData, type Sub2apiSession } from "./sub2api-session.ts";
 
 type Sub2apiDeps = Omit<AdapterDeps, "calls"> & { readonly session: Sub2apiSession };
@@ -93,6 +92,10 @@ export class Sub2api implements ConsoleAdapter {
     const body = settings.status === 200 ? parseObject(settings.text) : null;
     const data = objectAt(body ?? {}, "data") ?? {};
     return { balance, console_version: cleanAt(data, "version") };
+  }
+
+  keyActions(): KeyActions {
+    return new Sub2apiKeyActions(this.#deps);
   }
 
   /** Multipliers of this account by group id, where they differ from the group's. Some versions do not list them. */
@@ -192,96 +195,10 @@ function readTier(item: JsonObject): string | null {
   return tier === STANDARD_TIER ? null : tier;
 }
 
-const RFC3339 = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,12})?(?:Z|[+-]\d\d:\d\d)$/;
-
-/** Milliseconds UTC; null also for a time without an offset. */
-function timeAt(object: JsonObject, name: string): number | null {
-  const text = textAt(object, name) ?? "";
-  const time = RFC3339.test(text) ? Date.parse(text) : Number.NaN;
-  // Go writes the year 1 for "no time".
-  return Number.isNaN(time) || time <= 0 ? null : time;
-}
-
-/** Dollars to whole micro-dollars; rounds half up. */
-export function microdollars(dollars: number): number | null {
-  // A double is exact to 15 digits. The noise beyond them must not decide how a half is rounded.
-  const whole = Math.round(Number((dollars * 1_000_000).toPrecision(15)));
-  // + 0 turns -0 into 0.
-  return Number.isSafeInteger(whole) ? whole + 0 : null;
-}
-
-function moneyAt(object: JsonObject, name: string): number | null {
-  const dollars = numberAt(object, name);
-  return dollars === null ? null : microdollars(dollars);
-}
-
 /** Money that cannot be negative. */
 function priceAt(object: JsonObject, name: string): number | null {
   const money = moneyAt(object, name);
   return money !== null && money >= 0 ? money : null;
-}
-
-function readKey(item: JsonObject, rates: JsonObject): ConsoleKey | null {
-  const id = wholeAt(item, "id");
-  if (id === null) return null;
-  const group = objectAt(item, "group") ?? {};
-  const groupId = wholeAt(item, "group_id");
-  const ownRate = groupId === null ? null : numberAt(rates, String(groupId));
-  const quota = moneyAt(item, "quota");
-  const hasQuota = quota !== null && quota > 0;
-  const windows = ["5h", "1d", "7d"].map((window) => readWindow(item, window));
-  return {
-    ref: `id:${id}`,
-    name: cleanAt(item, "name") ?? "",
-    shown: readShownKey(textAt(item, "key") ?? ""),
-    group: cleanAt(group, "name"),
-    multiplier: ownRate ?? numberAt(group, "rate_multiplier"),
-    ...(textAt(group, "subscription_type") === "subscription" ? { subscription: true } : {}),
-    state: readKeyState(textAt(item, "status")),
-    quota: hasQuota ? quota : null,
-    // Versions without quotas have no such field.
-    unlimited: quota === 0,
-    // Without a quota it stays 0, whatever was used (0.1.135).
-    quota_used: hasQuota ? moneyAt(item, "quota_used") : null,
-    windows: windows.filter((window) => window !== null),
-    created_at: timeAt(item, "created_at"),
-    expires_at: timeAt(item, "expires_at"),
-    last_used_at: timeAt(item, "last_used_at"),
-  };
-}
-
-function readWindow(item: JsonObject, window: string): KeyWindow | null {
-  const most = moneyAt(item, `rate_limit_${window}`) ?? 0;
-  if (most <= 0) return null;
-  const used = moneyAt(item, `usage_${window}`) ?? 0;
-  return { window, most, used, resets_at: timeAt(item, `reset_${window}_at`) };
-}
-
-/** sub2api shows the whole key; the sandbox and some forks only its ends, as sk-abcd…wxyz or with stars. */
-function readShownKey(key: string): ShownKey {
-  const [head = "", ...rest] = key.split(/…+|\*+|\.{2,}/);
-  if (rest.length === 0) {
-    return keyFault(key) === null ? { how: "whole", key: new Secret(key) } : { how: "hidden" };
-  }
-  const bare = head.replace(/^sk-/, "");
-  const tail = rest.at(-1) ?? "";
-  const areEnds = /^[\w-]{0,16}$/.test(bare) && /^[\w-]{0,16}$/.test(tail) && bare + tail !== "";
-  return areEnds ? { how: "ends", head: cleanText(bare), tail: cleanText(tail) } : { how: "hidden" };
-}
-
-function readKeyState(status: string | null): ConsoleKey["state"] {
-  switch (status) {
-    case "active":
-    case "expired":
-    case "disabled":
-      return status;
-    case "inactive":
-      return "disabled";
-    case "quota_exhausted":
-      return "quota-exhausted";
-    default:
-      return "unknown";
-  }
 }
 
 /*

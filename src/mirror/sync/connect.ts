@@ -10,6 +10,9 @@ import {
   type ConsoleAdapter,
   ConsoleFault,
   type ConsoleKey,
+  type CreatedKey,
+  type KeyActions,
+  type KeyPlan,
   type Page,
 } from "../consoles/console.ts";
 import { detectKind } from "../consoles/detect.ts";
@@ -112,14 +115,15 @@ export class ConsoleAccount {
   open(kind: ReadableKind, shared: AdapterDeps): ConsoleAdapter {
     const stored = this.#deps.vault.get(this.vaultName, this.#destination);
     if (kind === "sub2api") return this.#openSub2api(stored, shared);
+    const keyCalls = this.#deps.keyCalls.of(this.gateway.console.url);
     const accessToken = this.#current("access_token", stored);
-    if (accessToken !== null)
-      return kind === "one-api"
-        ? new OneApi({ ...shared, accessToken })
-        : new NewApi({ ...shared, accessToken, user: this.login.user ?? stored?.user ?? null });
+    if (accessToken !== null) {
+      if (kind === "one-api") return new OneApi({ ...shared, accessToken });
+      const user = this.login.user ?? stored?.user ?? null;
+      return new NewApi({ ...shared, accessToken, user, keyCalls });
+    }
     // A key does not show which account it belongs to, so a list of accounts needs logins.
     if (kind === "one-api" || this.login.name !== null) throw this.#loginNeeded();
-    const keyCalls = this.#deps.keyCalls.of(this.gateway.console.url);
     return new NewApiByKeys({ ...shared, keyCalls, keys: () => this.#ownKeys() });
   }
 
@@ -225,25 +229,28 @@ class SeveralAccounts implements ConsoleAdapter {
   readonly billsFailures;
   readonly socketRowsHaveIds;
   readonly #opened: readonly NamedAdapter[];
-  /** Of accounts without a login. */
-  readonly #unopened: readonly ConsoleFault[];
+  /** Why an account has no login, by account. */
+  readonly #unopened: ReadonlyMap<string, ConsoleFault>;
   /** Of the sync in progress, by account. */
   readonly #faults = new Map<string, ConsoleFault>();
 
   /** Throws a ConsoleFault where none can be opened. */
   constructor(accounts: readonly ConsoleAccount[], open: (account: ConsoleAccount) => ConsoleAdapter) {
     const opened: NamedAdapter[] = [];
-    const unopened: ConsoleFault[] = [];
+    const unopened = new Map<string, ConsoleFault>();
     for (const account of accounts) {
       const name = account.login.name ?? "";
       try {
         opened.push({ name, adapter: open(account) });
       } catch (error) {
-        unopened.push(faultOf(error, name));
+        unopened.set(name, faultOf(error, name));
       }
     }
     const [first] = opened;
-    if (first === undefined) throw unopened[0] ?? new ConsoleFault("login-needed", "has no account");
+    if (first === undefined) {
+      const [fault] = unopened.values();
+      throw fault ?? new ConsoleFault("login-needed", "has no account");
+    }
     this.kind = first.adapter.kind;
     this.idNames = first.adapter.idNames;
     this.billsFailures = first.adapter.billsFailures;
@@ -297,7 +304,15 @@ class SeveralAccounts implements ConsoleAdapter {
   }
 
   fault(): ConsoleFault | null {
-    return [...this.#faults.values(), ...this.#unopened][0] ?? null;
+    return [...this.#faults.values(), ...this.#unopened.values()][0] ?? null;
+  }
+
+  keyActions(account: string | null): KeyActions {
+    const opened = this.#opened.find(({ name }) => name === account);
+    const actions = opened?.adapter.keyActions?.(null);
+    if (opened !== undefined && actions !== undefined) return new AccountKeyActions(actions, opened.name);
+    const fault = this.#unopened.get(account ?? "");
+    throw fault ?? new ConsoleFault("refused", `has several accounts, and none with the name ${account}`);
   }
 
   /** Skips accounts that failed in this sync. Throws where all of them have. */
@@ -316,6 +331,57 @@ class SeveralAccounts implements ConsoleAdapter {
   #throwIfAllFailed(): void {
     const [fault] = this.#faults.values();
     if (fault !== undefined && this.#faults.size === this.#opened.length) throw fault;
+  }
+}
+
+/** The key actions of one of several accounts: refs and faults name the account. */
+class AccountKeyActions implements KeyActions {
+  readonly takesOwnKeys;
+  readonly #actions: KeyActions;
+  readonly #account: string;
+
+  constructor(actions: KeyActions, account: string) {
+    this.takesOwnKeys = actions.takesOwnKeys;
+    this.#actions = actions;
+    this.#account = account;
+  }
+
+  groups(): Promise<readonly string[] | null> {
+    return this.#run(() => this.#actions.groups());
+  }
+
+  async create(plan: KeyPlan): Promise<CreatedKey> {
+    const { settings } = plan;
+    const own = "like" in settings ? { ...plan, settings: { like: this.#ownRef(settings.like) } } : plan;
+    const created = await this.#run(() => this.#actions.create(own));
+    return { ...created, ref: refOf(created.ref, this.#account) };
+  }
+
+  async find(name: string): Promise<string | null> {
+    const ref = await this.#run(() => this.#actions.find(name));
+    return ref === null ? null : refOf(ref, this.#account);
+  }
+
+  setEnabled(ref: string, enabled: boolean): Promise<void> {
+    return this.#run(() => this.#actions.setEnabled(this.#ownRef(ref), enabled));
+  }
+
+  delete(ref: string): Promise<void> {
+    return this.#run(() => this.#actions.delete(this.#ownRef(ref)));
+  }
+
+  /** Undoes refOf. */
+  #ownRef(ref: string): string {
+    const prefix = `name:${this.#account}/`;
+    return ref.startsWith(prefix) ? `name:${ref.slice(prefix.length)}` : ref;
+  }
+
+  async #run<T>(action: () => Promise<T>): Promise<T> {
+    try {
+      return await action();
+    } catch (error) {
+      throw faultOf(error, this.#account);
+    }
   }
 }
 

@@ -1,0 +1,28 @@
+import { ConsoleFault } from "./console.ts";
+
+/* Why a key cannot be created as it was asked for. Every kind of console says it in the same words. */
+
+/** @param message continues "the console of main …" */
+export function refused(message: string): ConsoleFault {
+  return new ConsoleFault("refused", message);
+}
+
+export function oldKeyGone(): ConsoleFault {
+  return refused("no longer has the old key, so its settings cannot be copied");
+}
+
+export function oldKeyExpired(): ConsoleFault {
+  return refused("says that the old key has expired: change its expiry there first");
+}
+
+export function oldKeyUsedUp(): ConsoleFault {
+  return refused("says that nothing is left of the old key's quota: raise it there first");
+}
+
+export function expiredAlready(): ConsoleFault {
+  return refused("was not asked for the new key, which would have expired already");
+}
+
+export function unknownGroup(group: string): ConsoleFault {
+  return refused(`has no group ${group} in which this account may create a key`);
+}
