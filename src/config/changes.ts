@@ -105,6 +105,8 @@ function toolChanges(from: Tool, to: Tool): string[] {
     ...differ("estimate", from.estimate, to.estimate),
     ...differ("keys_elsewhere", from.keysElsewhere, to.keysElsewhere),
     ...differ("watch_only", from.watchOnly, to.watchOnly),
+    ...differ("rotate_every", days(from.rotateEvery), days(to.rotateEvery)),
+    ...differ("on_leak", from.onLeak, to.onLeak),
   ];
 }
 
@@ -164,6 +166,10 @@ function money(microdollars: number | null): string | null {
 
 function day(time: number | null): string | null {
   return time === null ? null : new Date(time).toISOString();
+}
+
+function days(milliseconds: number | null): string | null {
+  return milliseconds === null ? null : `${milliseconds / 86_400_000}d`;
 }
 
 function address(listen: Config["listen"]): string {

@@ -349,6 +349,15 @@ function readLogin(section: Section | null, home: string, isNamed: boolean): Con
 
 // Tools.
 
+/** The gateway's console and the clients in flight need time for each rotation. */
+const MIN_KEY_AGE = 86_400_000;
+
+const keyAge: Reader<number> = (text) => {
+  const reading = duration(text);
+  if ("fault" in reading || reading.value >= MIN_KEY_AGE) return reading;
+  return { fault: "a key is rotated once a day at most", hint: "such as rotate_every: 90d" };
+};
+
 /** The gateway is empty where the tool names none; checkReferences fills in the only one. */
 function readTool(section: Section, name: string, home: string): Tool {
   const defaultKey: KeySource = Object.freeze({ kind: "keychain", service: "keybearer", account: name });
@@ -370,6 +379,8 @@ function readTool(section: Section, name: string, home: string): Tool {
     estimate: section.scalar("estimate", flag, false),
     keysElsewhere: section.scalar("keys_elsewhere", flag, false),
     watchOnly: section.scalar("watch_only", flag, false),
+    rotateEvery: section.scalar("rotate_every", keyAge, null),
+    onLeak: section.scalar("on_leak", oneOf("report", "rotate"), "report"),
   };
   section.finish();
   return tool;

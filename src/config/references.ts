@@ -67,7 +67,25 @@ function checkTool(tool: Tool, gateways: Named<Gateway>, top: Section): Tool {
     const message = `gateway ${gatewayName} has no group ${quoted(tool.group)}`;
     top.report.error(offsetIn(top, tool.name, "group"), `${path}.group`, message, hint);
   }
+  if (gateway !== undefined) checkRotation(tool, gateway, top);
   return Object.freeze({ ...tool, gateway: gatewayName });
+}
+
+/** Only a console can make the next key, and only keybearer may be using the last one. */
+function checkRotation(tool: Tool, gateway: Gateway, top: Section): void {
+  const setting = tool.rotateEvery !== null ? "rotate_every" : tool.onLeak === "rotate" ? "on_leak" : null;
+  if (setting === null) return;
+  const at = offsetIn(top, tool.name, setting);
+  const path = `${joinPath("tools", tool.name)}.${setting}`;
+  if (gateway.console === null)
+    top.report.error(
+      at,
+      path,
+      `gateway ${gateway.name} has no console`,
+      `add gateways.${gateway.name}.console`,
+    );
+  else if (tool.keysElsewhere || tool.watchOnly)
+    top.report.error(at, path, "this key is also used elsewhere, where a rotation would break it");
 }
 
 function checkTokens(tools: Named<Tool>, top: Section): void {

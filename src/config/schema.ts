@@ -151,7 +151,13 @@ export interface Tool {
   readonly keysElsewhere: boolean;
   /** The key is used by something that cannot go through keybearer: console rows only. Default false. */
   readonly watchOnly: boolean;
+  /** The key is rotated through the console when it is this old, in milliseconds. Default never. */
+  readonly rotateEvery: number | null;
+  /** What happens when a console row shows for certain that the key leaked. Default report: an alarm. */
+  readonly onLeak: OnLeak;
 }
+
+export type OnLeak = "report" | "rotate";
 
 /** A local token. Only its hash is kept. */
 export interface Token {

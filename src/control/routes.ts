@@ -4,9 +4,13 @@ import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
 import type { Keyring } from "../keys/keyring.ts";
+import type { CreateOptions, KeyLifecycle, RotateOptions } from "../lifecycle/lifecycle.ts";
+import { Refused } from "../lifecycle/refused.ts";
 import type { Kind } from "../limits/counters.ts";
+import { ConsoleFault, type KeySettings } from "../mirror/consoles/console.ts";
 import type { LoginRequest } from "../mirror/login.ts";
 import type { Mirror, ShownAlarm } from "../mirror/mirror.ts";
+import { consoleRemedy } from "../mirror/report/messages.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { type ActionLog, indexStatus, type Status } from "./status.ts";
 import type { Tail } from "./tail.ts";
@@ -31,9 +35,22 @@ export interface Controls {
   readonly tail: Tail;
   readonly mirror: Pick<
     Mirror,
-    "report" | "keys" | "diff" | "compared" | "sync" | "login" | "acknowledge" | "status" | "factsOf"
+    | "report"
+    | "keys"
+    | "listKeys"
+    | "diff"
+    | "compared"
+    | "sync"
+    | "login"
+    | "acknowledge"
+    | "status"
+    | "factsOf"
   >;
   readonly prober: Pick<Prober, keyof Prober>;
+  readonly lifecycle: Pick<
+    KeyLifecycle,
+    "rotatable" | "rotate" | "create" | "delete" | "setEnabled" | "changeUnheld"
+  >;
 }
 
 export interface HeldTool {
@@ -153,6 +170,60 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   "GET /probes": ({ prober }) => prober.probes(),
   "GET /mirror": ({ mirror }) => mirror.report(),
   "GET /keys": ({ mirror }) => mirror.keys(),
+  "POST /rotation/:name": (controls, { name, body }) => {
+    const { lifecycle } = controls;
+    const options = rotateOptions(body);
+    return changed(gatewayOf(controls, name), () => lifecycle.rotatable(name, options));
+  },
+  "POST /rotate/:name": (controls, { name, body }) => {
+    const { lifecycle, actions } = controls;
+    const options = rotateOptions(body);
+    return changed(gatewayOf(controls, name), async () => {
+      const change = await lifecycle.rotate(name, { ...options, reason: "asked" });
+      actions.add(`rotated the key of ${name}`);
+      return change;
+    });
+  },
+  "POST /createkey/:name": (controls, { name, body }) => {
+    const { lifecycle, actions } = controls;
+    const options = createOptions(body);
+    return changed(gatewayOf(controls, name), async () => {
+      const change = await lifecycle.create(name, options);
+      actions.add(`created a key for ${name}`);
+      return change;
+    });
+  },
+  "POST /deletekey/:name": (controls, { name, body }) => {
+    const { lifecycle, actions } = controls;
+    requireEmpty(body);
+    return changed(gatewayOf(controls, name), async () => {
+      const change = await lifecycle.delete(name);
+      actions.add(`deleted the key of ${name} at the console`);
+      return change;
+    });
+  },
+  "POST /enablekey/:name": (controls, { name, body }) => {
+    const { lifecycle, actions } = controls;
+    if (!hasOnly(body, ["enabled"]) || typeof body.enabled !== "boolean")
+      throw new HttpError(400, "send enabled (true or false)");
+    const { enabled } = body;
+    return changed(gatewayOf(controls, name), async () => {
+      const key = await lifecycle.setEnabled(name, enabled);
+      actions.add(`${enabled ? "enabled" : "disabled"} the key of ${name} at the console`);
+      return key;
+    });
+  },
+  "POST /changekey": ({ lifecycle, mirror, actions }, { body }) => {
+    const { gateway, ref, action } = keyAction(body);
+    return changed(gateway, async () => {
+      const key = (await mirror.listKeys(gateway)).find((one) => one.ref === ref);
+      if (key === undefined)
+        throw new Refused("the console does not list this key any more", "keybearer keys");
+      await lifecycle.changeUnheld(key, action);
+      actions.add(`${PAST[action]} key ${key.name} at the console of ${gateway}`);
+      return key;
+    });
+  },
   "GET /mirrordiff": ({ mirror }) => mirror.diff(),
   "POST /compared": ({ mirror }, { body }) => {
     if (!hasOnly(body, ["what"]) || !isText(body.what))
@@ -179,6 +250,32 @@ export const ROUTES: Readonly<Record<string, Route>> = {
     return { acknowledged };
   },
 };
+
+const PAST = { disable: "disabled", enable: "enabled", delete: "deleted" } as const;
+
+/** A change of a key, or why there is none. */
+export type Changed<Value> =
+  | { readonly ok: true; readonly value: Value }
+  | { readonly ok: false; readonly problem: string; readonly next: string | null };
+
+function gatewayOf({ reload }: Controls, tool: string): string {
+  return reload.snapshot.config.tools[tool]?.gateway ?? "";
+}
+
+async function changed<Value>(gateway: string, work: () => Promise<Value>): Promise<Changed<Value>> {
+  try {
+    return { ok: true, value: await work() };
+  } catch (error) {
+    if (error instanceof Refused) return { ok: false, problem: error.message, next: error.next };
+    if (error instanceof ConsoleFault)
+      return {
+        ok: false,
+        problem: `the console of ${gateway} ${error.message}`,
+        next: consoleRemedy(error, gateway),
+      };
+    throw error;
+  }
+}
 
 /** The keys and console secrets of a tool or gateway that wait for `keybearer trust`. null: there is no such name. */
 function heldTools(snapshot: Snapshot, name: string): HeldTool[] | null {
@@ -234,6 +331,47 @@ const LOGIN_BODY =
   "send how to log in: email and password, or code, or refresh_token, or access_token and user (a text, or null); account where there are several";
 const ACK_BODY =
   "send what is acknowledged: gateway and key (each a text, or null for all), certain (true, false, or null for both), last_at (milliseconds) and count (each a number, or null)";
+
+const ROTATE_BODY = "send store (keychain, file or null) and force (true or false)";
+const CREATE_BODY =
+  "send account and group (each a text, or null), quota (micro-dollars, or null), windows (a list of window and most) and expires_at (milliseconds, or null)";
+const CHANGE_BODY = "send gateway and ref (each a text) and action (disable, enable or delete)";
+
+function rotateOptions(body: unknown): Omit<RotateOptions, "reason"> {
+  if (!hasOnly(body, ["store", "force"])) throw new HttpError(400, ROTATE_BODY);
+  const { store, force } = body;
+  const isStore = store === null || store === "keychain" || store === "file";
+  if (!isStore || typeof force !== "boolean") throw new HttpError(400, ROTATE_BODY);
+  return { store, force };
+}
+
+function createOptions(body: unknown): CreateOptions {
+  if (!hasOnly(body, ["account", "group", "quota", "windows", "expires_at"]))
+    throw new HttpError(400, CREATE_BODY);
+  const { account, group, quota, windows, expires_at } = body;
+  const isValid = isTextOrNull(account) && isTextOrNull(group) && isKeyWindows(windows);
+  if (!isValid || !(quota === null || isPositive(quota)) || !(expires_at === null || isPositive(expires_at)))
+    throw new HttpError(400, CREATE_BODY);
+  return { account, settings: { group, quota, windows, expires_at } };
+}
+
+function isKeyWindows(value: unknown): value is KeySettings["windows"] {
+  return (
+    Array.isArray(value) &&
+    value.every((item) => hasOnly(item, ["window", "most"]) && isText(item.window) && isPositive(item.most))
+  );
+}
+
+type KeyAction = keyof typeof PAST;
+
+function keyAction(body: unknown): { gateway: string; ref: string; action: KeyAction } {
+  if (!hasOnly(body, ["gateway", "ref", "action"]) || !isText(body.gateway) || !isText(body.ref))
+    throw new HttpError(400, CHANGE_BODY);
+  const { gateway, ref, action } = body;
+  if (action !== "disable" && action !== "enable" && action !== "delete")
+    throw new HttpError(400, CHANGE_BODY);
+  return { gateway, ref, action };
+}
 
 function hasOnly(body: unknown, fields: readonly string[]): body is Record<string, unknown> {
   if (typeof body !== "object" || body === null || Array.isArray(body)) return false;

@@ -33,6 +33,8 @@ export interface Status {
   readonly usage: UsageStatus;
   /** How each gateway's console is read. */
   readonly consoles: readonly ConsoleStatus[];
+  /** Changes of keys that are not finished, and what they wait for. */
+  readonly key_changes: readonly KeyChangeStatus[];
   readonly dashboard: DashboardStatus;
   /** Latest first. */
   readonly actions: readonly Action[];
@@ -42,6 +44,11 @@ export interface Status {
     readonly memory_free: number;
     readonly rss: number;
   };
+}
+
+export interface KeyChangeStatus {
+  readonly tool: string;
+  readonly why: string;
 }
 
 export interface DashboardStatus {
@@ -148,6 +155,7 @@ export interface StatusDeps {
   readonly usage: Pick<UsageLog, "state">;
   readonly mirror: Pick<Mirror, "status" | "factsOf">;
   readonly dashboard: DashboardStatus;
+  readonly keyChanges: readonly KeyChangeStatus[];
   readonly actions: readonly Action[];
   readonly freeMemory: FreeMemory;
 }
@@ -180,6 +188,7 @@ export async function statusOf(deps: StatusDeps): Promise<Status> {
     usage: usageStatus(deps),
     consoles: await deps.mirror.status(),
     dashboard: deps.dashboard,
+    key_changes: deps.keyChanges,
     actions: deps.actions,
     machine: await machineStatus(deps.freeMemory),
   };

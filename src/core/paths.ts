@@ -30,6 +30,8 @@ export interface Paths {
   readonly consoles: string;
   /** When gateways were asked about keys, see KeyCallBudgets. */
   readonly keyCalls: string;
+  /** Changes of keys that are not finished. */
+  readonly keyChanges: string;
   /** Folders that belong to keybearer alone. The folder of a file named with --config is not one of them. */
   readonly own: readonly string[];
   /** What keybearer writes itself. No key is read from there. */
@@ -76,6 +78,7 @@ export function findPaths(options: PathOptions = {}): Paths {
     tokenUses: join(state, "token-uses.json"),
     consoles: join(state, "consoles.json"),
     keyCalls: join(state, "key-calls.json"),
+    keyChanges: join(state, "key-changes.json"),
     own: [folder, state],
     notKeys: [config, state, run],
     home,

@@ -35,6 +35,7 @@ import { Upstream } from "../proxy/upstream.ts";
 import { hasRequestsBeside } from "../usage/journal/files.ts";
 import { bindDataPort, bindNextDataPort, type DataPort } from "./data-port.ts";
 import { Drain } from "./drain.ts";
+import { createLifecycle } from "./key-lifecycle.ts";
 import { keyWarnings, Reload, usableKeys, wantedKeys } from "./reload.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
 import { Shutdown } from "./shutdown.ts";
@@ -98,11 +99,11 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   // Steps of the shutdown run in reverse order: what is opened first is closed last.
   const state = await openState(options, clock, keys, shutdown);
   const { port, peers, control, sandboxSession } = state;
-  const services = createServices(paths, clock, keys, state, shutdown);
-  const { reload, mirror, inFlight, limiter, usage, tail, prober, ticker, snapshot, isSandbox } = services;
+  const services = createServices(options, clock, keys, state, shutdown);
+  const { reload, mirror, inFlight, limiter, usage, tail, prober, ticker, snapshot, isSandbox, lifecycle } =
+    services;
   const drain = new Drain({ clock, log, port, inFlight });
   const freeMemory = new FreeMemory(clock);
-  const actions = new ActionLog(clock);
   const status = () =>
     statusOf({
       ...services,
@@ -110,7 +111,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       listen: port.addresses,
       sandbox: isSandbox(),
       dashboard: dashboard.status(),
-      actions: actions.latest(),
+      actions: services.actions.latest(),
+      keyChanges: lifecycle.unfinished(),
       configPath: paths.config,
       startedAt,
       drainLeftSeconds: drain.leftSeconds(),
@@ -131,7 +133,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   control.serve({
     ...createAllowances(services, clock, log, () => snapshot().config),
     status,
-    actions,
+    actions: services.actions,
+    lifecycle,
     log,
     reload,
     keyring,
@@ -150,6 +153,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
 
   keys.whenLate(() => background(reload.takeKeys(), log, "taking a key that came late"));
   mirror.change(snapshot());
+  await services.startLifecycle();
   await dashboard.applyConfig();
   await reload.watch();
 
@@ -203,7 +207,13 @@ async function openState(options: DaemonOptions, clock: Clock, keys: Keys, shutd
 type Services = ReturnType<typeof createServices>;
 
 /** What serves requests, and what watches them: connections, configuration, usage, mirror, health. */
-function createServices(paths: Paths, clock: Clock, keys: Keys, state: State, shutdown: Shutdown) {
+function createServices(
+  { paths, env }: DaemonOptions,
+  clock: Clock,
+  keys: Keys,
+  state: State,
+  shutdown: Shutdown,
+) {
   const { trust, keyring, vault, log } = keys;
   const { loaded, initial, settled, startWarnings, sandboxSession } = state;
   const upstream = new Upstream(clock);
@@ -244,11 +254,29 @@ function createServices(paths: Paths, clock: Clock, keys: Keys, state: State, sh
     prices,
     // What a console knows better counts under the limits, too.
     onCorrected: (correction) => limiter.correct(correction.tool, correction),
+    onAlarms: (alarms) => automaticRotation.onAlarms(alarms),
   });
   // It writes into the usage log, so it stops before that is closed.
   shutdown.add("stop the mirror", () => mirror.stop());
   // Each start has a new sandbox, and none with a config.yaml: rows of an earlier one mean nothing.
   if (sandboxSession !== null || !Object.hasOwn(initial.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
+  const actions = new ActionLog(clock);
+  const { lifecycle, automaticRotation, startLifecycle } = createLifecycle({
+    ...usageServices,
+    paths,
+    env,
+    clock,
+    log,
+    ticker,
+    keyring,
+    reload,
+    mirror,
+    keyCheck,
+    agentFor,
+    actions,
+    sandboxSession,
+    shutdown,
+  });
   const keyHealth = new KeyHealth(clock, (tool) => journal.lastUse(tool));
   const tokenUses = new TokenUses({
     file: paths.tokenUses,
@@ -268,6 +296,9 @@ function createServices(paths: Paths, clock: Clock, keys: Keys, state: State, sh
     reload,
     snapshot,
     mirror,
+    actions,
+    lifecycle,
+    startLifecycle,
     tokenUses,
     tail: new Tail(),
     prober: new Prober({ clock, snapshot, agentFor, keyCheck, keyHealth, keyBreaker, prices, usage }),

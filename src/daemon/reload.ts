@@ -112,8 +112,15 @@ export class Reload {
     });
   }
 
+  /** The same for the sandbox, whose keys are in no source. */
+  replaceKeys(keys: KeyStates): Promise<void> {
+    return this.#inTurn(async () => {
+      if (this.#activeText === null) this.#swap(this.#snapshot.config, keys);
+    });
+  }
+
   async #takeKeyFile(path: string): Promise<void> {
-    await this.#deps.keyring.rereadFile(path);
+    await this.#deps.keyring.rereadAt({ kind: "file", path });
     await this.takeKeys();
   }
 

@@ -17,6 +17,8 @@ export interface SandboxSession {
   /** Worth nothing outside this sandbox. A request with it, past keybearer, shows what a leak looks like. */
   readonly gatewayKey: string;
   readonly model: string;
+  /** The keys of its snapshot, with another one for the tool. */
+  keysWith(key: Secret): ReadonlyMap<string, KeyState>;
   /** False once there is a config.yaml. */
   serving(): boolean;
   /** There is a config.yaml. Requests in flight may finish. */
@@ -44,6 +46,7 @@ export async function startSandboxSession(
     token,
     gatewayKey,
     model: "sandbox-small",
+    keysWith: (key) => keysFor(sandbox, key),
     serving: () => isServing,
     async end() {
       isServing = false;
@@ -90,9 +93,12 @@ function snapshotFor(
   });
   const { config, problems } = parseConfig(text, "/");
   if (config === null) throw new Error(problems.map(({ message }) => message).join("; "));
-  const keys = new Map<string, KeyState>([
-    [TOOL, { state: "ready", key: new Secret(key) }],
+  return new Snapshot(1, config, keysFor({ account }, new Secret(key)), []);
+}
+
+function keysFor({ account }: Pick<Sandbox, "account">, key: Secret): ReadonlyMap<string, KeyState> {
+  return new Map<string, KeyState>([
+    [TOOL, { state: "ready", key }],
     [consoleSecretName(SANDBOX, null, "password"), { state: "ready", key: account.password }],
   ]);
-  return new Snapshot(1, config, keys, []);
 }

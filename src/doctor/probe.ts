@@ -76,6 +76,8 @@ export interface ProbeOptions {
   readonly signal?: AbortSignal | undefined;
   /** This very key was accepted before: if the gateway does not know it now, it was deleted. Default false. */
   readonly worked?: boolean | undefined;
+  /** Only whether the gateway accepts the key: a refusal is not explained by further requests. Default false. */
+  readonly brief?: boolean | undefined;
   /** Milliseconds for all requests of the probe together. Default 10 s. */
   readonly timeout?: number | undefined;
 }
@@ -87,7 +89,7 @@ export async function probeKey(
   deps: ProbeDeps,
   gateway: Gateway,
   key: Secret,
-  { signal, worked = false, timeout = TIMEOUT_MS }: ProbeOptions = {},
+  { signal, worked = false, brief = false, timeout = TIMEOUT_MS }: ProbeOptions = {},
 ): Promise<ProbeResult> {
   const malformed = keyFault(key.reveal());
   if (malformed !== null) return { ok: false, ...failures.malformedKey(malformed), status: null, skew: null };
@@ -102,7 +104,7 @@ export async function probeKey(
     return { ok: false, ...text, status: null, skew: null };
   }
   const { status, skew } = reply;
-  const found = await explain(reply, { deps, gateway, key, worked, get });
+  const found = await explain(reply, { deps, gateway, key, worked, brief, get });
   if ("proof" in found)
     return { ok: true, status, models: modelsIn(reply.text, key) ?? [], proof: found.proof, skew };
   const failure = found;
@@ -119,6 +121,7 @@ interface ProbeContext {
   readonly gateway: Gateway;
   readonly key: Secret;
   readonly worked: boolean;
+  readonly brief: boolean;
   readonly get: Get;
 }
 
@@ -127,7 +130,7 @@ async function explain(
   response: Response,
   context: ProbeContext,
 ): Promise<FailureText | { readonly proof: KeyProof }> {
-  const { deps, gateway, key, worked, get } = context;
+  const { deps, gateway, key, worked, brief, get } = context;
   const { status, headers, text } = response;
   if (status >= 300 && status < 400) return failures.redirected(gateway, status);
   const contentType = headers["content-type"] ?? "";
@@ -137,14 +140,14 @@ async function explain(
   const now = deps.clock.now();
   if (cause === null) {
     if (modelsIn(text, key) === null) return failures.notAModelList(gateway, status);
-    const usage = kind === "sub2api" ? await askSub2api(gateway, get) : null;
+    const usage = kind === "sub2api" && !brief ? await askSub2api(gateway, get) : null;
     if (usage === null) return { proof: "valid" };
     return usage.fault === null ? usage : failures.faultyKey(usage.fault, usage.window, null, now);
   }
   if (isWebPage(response)) return failures.webPage(gateway, status);
   const message = failures.gatewayMessage(text, key);
   const refusal = { gateway, cause, status, message, worked, isCut: looksCut(key.reveal()) };
-  if (!cause.isAmbiguous || kind !== "new-api") return failures.keyRefused(refusal);
+  if (!cause.isAmbiguous || kind !== "new-api" || brief) return failures.keyRefused(refusal);
   const fault = await deps.keyCheck.check(gateway, key);
   if (fault !== null) return failures.faultyKey(fault, null, refusal, now);
   const wait = deps.keyCheck.wait(gateway);

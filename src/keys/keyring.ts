@@ -1,4 +1,5 @@
 import { setMaxListeners } from "node:events";
+import { isDeepStrictEqual } from "node:util";
 import { describeSource, type KeySource } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
@@ -7,6 +8,7 @@ import type { Secret } from "../core/secret.ts";
 import { Semaphore } from "../core/semaphore.ts";
 import { STOPPED } from "./keychain.ts";
 import { type CommandAs, type KeyReading, type ReadDeps, readKey } from "./sources.ts";
+import type { KeyPlace } from "./store.ts";
 import type { Subject, Trust, UntrustedChange } from "./trust.ts";
 
 /** One key, or one secret of a console, that a configuration needs. */
@@ -142,10 +144,11 @@ export class Keyring {
     }
   }
 
-  /** Reads only the keys in this file again, so that no keychain is asked without need. */
-  async rereadFile(path: string): Promise<void> {
-    const isInFile = ({ wanted: { source } }: Entry) => source.kind === "file" && source.path === path;
-    const entries = [...this.#entries.values()].filter(isInFile);
+  /** Reads only the keys at this place again, so that no keychain is asked without need. */
+  async rereadAt(place: KeyPlace): Promise<void> {
+    const entries = [...this.#entries.values()].filter(({ wanted }) =>
+      isDeepStrictEqual(wanted.source, place),
+    );
     await Promise.all(entries.map((entry) => this.#refresh(entry)));
   }
 

@@ -8,7 +8,7 @@ import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import { hasAlarms, logAlarms } from "./alarms.ts";
-import { type ConsoleAdapter, ConsoleFault, type Page } from "./consoles/console.ts";
+import { type ConsoleAdapter, ConsoleFault, type KeyActions, type Page } from "./consoles/console.ts";
 import { CallHistory, ClockSkew } from "./consoles/http.ts";
 import {
   type ConsoleFacts,
@@ -24,7 +24,14 @@ import {
 } from "./held-keys.ts";
 import { stateMessages, UNREADABLE } from "./report/messages.ts";
 import { NOTHING_STORED } from "./report/report.ts";
-import type { Alarm, ConsoleStatus, KeysAnswer, MirrorReport, ToolConsoleFacts } from "./report/shape.ts";
+import type {
+  Alarm,
+  ConsoleStatus,
+  KeyReport,
+  KeysAnswer,
+  MirrorReport,
+  ToolConsoleFacts,
+} from "./report/shape.ts";
 import type { Correction } from "./store/amendments.ts";
 import { type UnreadKey, writeUnreadKeys } from "./store/coverage-gaps.ts";
 import type { MirrorDatabase } from "./store/database.ts";
@@ -49,6 +56,8 @@ export interface MirrorDeps
   readonly truncationCheck: Pick<TruncationCheck, "gaps">;
   /** A record takes more, or less, from its tool's limits. Called once for each amendment in the journal. */
   readonly onCorrected: (correction: Correction) => void;
+  /** Called with the open alarms of a gateway after each comparison. Must not throw. */
+  readonly onAlarms: (alarms: readonly Alarm[]) => void;
 }
 
 const DAY_MS = 86_400_000;
@@ -437,11 +446,45 @@ export class GatewayMirror {
     return { keys, problems: [{ gateway, why: why ?? unread, next }] };
   }
 
+  /** The same, read now. Throws a ConsoleFault. */
+  async listKeys(): Promise<KeyReport[]> {
+    const { clock } = this.#deps;
+    // An adapter with several accounts is not asked twice at a time.
+    if (this.#running !== null) await this.#waitForSync();
+    const adapter = await this.#connected();
+    const facts = { keys: await adapter.keys(), account: await adapter.account(), asOf: clock.now() };
+    this.#facts = facts;
+    return keyReports(this.#gateway.name, facts, this.#holders(), this.#consoleNow());
+  }
+
+  /** Throws a ConsoleFault where the login cannot change keys. */
+  async keyActions(account: string | null): Promise<KeyActions> {
+    const adapter = await this.#connected();
+    const actions = adapter.keyActions?.(account);
+    if (actions !== undefined) return actions;
+    throw new ConsoleFault(
+      "login-needed",
+      "can be read with the keys of your tools, but changing keys needs a login",
+    );
+  }
+
+  async #connected(): Promise<ConsoleAdapter> {
+    const generation = this.#generation;
+    const adapter = this.#adapter ?? (await this.#connect());
+    if (generation === this.#generation) this.#adapter = adapter;
+    return adapter;
+  }
+
   async #refreshFacts(): Promise<void> {
     const { clock } = this.#deps;
     if (this.#facts !== null && Math.abs(clock.now() - this.#facts.asOf) < FACTS_FRESH_MS) return;
     // A page that asks for the keys every second must not make us call a failing console every second.
     if (this.#schedule.isWaiting) return;
+    await this.#waitForSync();
+  }
+
+  /** For a caller that must not wait for a whole first sync. */
+  async #waitForSync(): Promise<void> {
     const { signal } = this.#stop;
     const timeout = pause(FACTS_WAIT_MS, undefined, { ref: false, signal }).catch(() => {
       // Stopping ends the wait.
@@ -472,7 +515,9 @@ export class GatewayMirror {
 
   async #logAlarms(): Promise<void> {
     const { database, log, clock } = this.#deps;
-    logAlarms(this.#gateway.name, await this.#alarms(), database, log, clock.now());
+    const alarms = await this.#alarms();
+    logAlarms(this.#gateway.name, alarms, database, log, clock.now());
+    this.#deps.onAlarms(alarms);
   }
 
   #holders(): Holder[] {

@@ -3,6 +3,7 @@ import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
 import { hasAlarms } from "./alarms.ts";
+import { ConsoleFault, type KeyActions } from "./consoles/console.ts";
 import { CallHistory } from "./consoles/http.ts";
 import { GatewayMirror, type MirrorDeps } from "./gateway-mirror.ts";
 import { HeldKeys } from "./held-keys.ts";
@@ -13,6 +14,7 @@ import { type Day, NOTHING_STORED } from "./report/report.ts";
 import type {
   ComparedRow,
   ConsoleStatus,
+  KeyReport,
   KeysAnswer,
   MirrorReport,
   ToolConsoleFacts,
@@ -122,6 +124,26 @@ export class Mirror {
       keys: answers.flatMap(({ keys }) => keys),
       problems: answers.flatMap(({ problems }) => problems),
     };
+  }
+
+  /** The keys that one console lists now. Throws a ConsoleFault. */
+  async listKeys(gateway: string): Promise<readonly KeyReport[]> {
+    return this.#mirrorOf(gateway).listKeys();
+  }
+
+  /** Throws a ConsoleFault where the console or its login cannot change keys. */
+  async keyActions(gateway: string, account: string | null): Promise<KeyActions> {
+    return this.#mirrorOf(gateway).keyActions(account);
+  }
+
+  startSync(gateway: string): void {
+    this.#mirrors.get(gateway)?.startSync();
+  }
+
+  #mirrorOf(gateway: string): GatewayMirror {
+    const mirror = this.#mirrors.get(gateway);
+    if (mirror === undefined) throw new ConsoleFault("refused", "is not in config.yaml");
+    return mirror;
   }
 
   factsOf(tool: Tool): ToolConsoleFacts | null {

@@ -1,3 +1,4 @@
+import type { Secret } from "../core/secret.ts";
 import type { Call } from "./call.ts";
 import type { ObservedSoFar } from "./observer.ts";
 import { openingOf } from "./records.ts";
@@ -25,6 +26,7 @@ export interface Destroyable {
 /** The calls in flight, so that the owner can see them and cut a tool's. */
 export class InFlight {
   readonly #connections = new Map<Call, Destroyable>();
+  readonly #onRemoved = new Set<() => void>();
 
   get size(): number {
     return this.#connections.size;
@@ -36,6 +38,23 @@ export class InFlight {
 
   remove(call: Call): void {
     this.#connections.delete(call);
+    for (const check of this.#onRemoved) check();
+  }
+
+  /** Resolves once no call has this key, or the signal is aborted. */
+  whenUnused(key: Secret, signal: AbortSignal): Promise<void> {
+    const isUsed = () => [...this.#connections.keys()].some((call) => call.key?.equals(key) === true);
+    return new Promise((resolve) => {
+      const check = () => {
+        if (!signal.aborted && isUsed()) return;
+        this.#onRemoved.delete(check);
+        signal.removeEventListener("abort", check);
+        resolve();
+      };
+      this.#onRemoved.add(check);
+      signal.addEventListener("abort", check);
+      check();
+    });
   }
 
   /** At most `max`, the oldest first. */

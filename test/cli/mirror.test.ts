@@ -26,6 +26,7 @@ const STATUS: Status = {
   sandbox: false,
   config: { path: "/home/me/config.yaml", revision: 1, loaded_at: NOW },
   problems: [],
+  key_changes: [],
   actions: [],
   tools: [],
   gateways: [],

@@ -6,11 +6,23 @@ import { ControlServer } from "../../src/control/server.ts";
 import { ActionLog } from "../../src/control/status.ts";
 import { Tail } from "../../src/control/tail.ts";
 import { systemClock } from "../../src/core/clock.ts";
+import { Refused } from "../../src/lifecycle/refused.ts";
 import { NO_MIRROR } from "./no-mirror.ts";
 import { NO_PROBER } from "./no-prober.ts";
 import { NO_USAGE } from "./no-usage.ts";
 import { snapshotOf } from "./parsed-config.ts";
 import { quietLog } from "./quiet-log.ts";
+
+const noConsole = () => Promise.reject(new Refused("there is no console"));
+
+const NO_LIFECYCLE: Controls["lifecycle"] = {
+  rotatable: noConsole,
+  rotate: noConsole,
+  create: noConsole,
+  delete: noConsole,
+  setEnabled: noConsole,
+  changeUnheld: noConsole,
+};
 
 /** The control socket of a daemon that does nothing but what is given. */
 export async function serveControls(
@@ -39,6 +51,7 @@ export async function serveControls(
     tail: new Tail(),
     mirror: NO_MIRROR,
     prober: NO_PROBER,
+    lifecycle: NO_LIFECYCLE,
     ...given,
   });
   return server;

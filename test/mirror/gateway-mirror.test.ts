@@ -71,6 +71,7 @@ tools: { codex: {} }
     prices: new Prices({ models: [] }),
     truncationCheck: { gaps: () => [] },
     onCorrected: () => {},
+    onAlarms: () => {},
     keyCalls,
     reader,
   };

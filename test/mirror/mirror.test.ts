@@ -43,7 +43,7 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
     usage,
     truncationCheck: { gaps: () => [] },
     // Without a console these are not used.
-    ...({} as Pick<MirrorDeps, "vault" | "agentFor" | "prices" | "onCorrected" | "keyCalls">),
+    ...({} as Pick<MirrorDeps, "vault" | "agentFor" | "prices" | "onCorrected" | "onAlarms" | "keyCalls">),
   });
   t.teardown(() => mirror.stop());
   return { mirror, lines, snapshot };

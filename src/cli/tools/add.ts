@@ -2,9 +2,10 @@ import { readText } from "../../config/load.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
+import { sourceText } from "../../keys/places.ts";
 import { editConfig, reportEffect, waitUntilActive } from "../config-change.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
-import { chooseStore, fromConflict, readFrom, readNamed, sourceText, storeNamedKey } from "./key-store.ts";
+import { chooseStore, fromConflict, readFrom, readNamed, storeNamedKey } from "./key-store.ts";
 import {
   describeHold,
   holdOf,

@@ -1,19 +1,14 @@
-import { existsSync } from "node:fs";
-import { basename, dirname, join } from "node:path";
-import { isDeepStrictEqual } from "node:util";
 import { formatScalar } from "../../config/edit-layout.ts";
-import { loadConfig } from "../../config/load.ts";
 import { parseConfig } from "../../config/parse.ts";
-import { type Config, describeSource, type KeySource } from "../../config/schema.ts";
+import { describeSource, type KeySource } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
+import { isNamed, type Store } from "../../keys/places.ts";
 import { isInside, type KeyReading, readKey } from "../../keys/sources.ts";
 import { forgetKey, type KeyPlace, keychainThere, storeKey, whyNotStored } from "../../keys/store.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
 import type { Prompter } from "../ui/prompts.ts";
-
-export type Store = KeyPlace["kind"];
 
 export interface StoreOptions {
   readonly store?: string;
@@ -60,64 +55,6 @@ async function askStore(prompter: Prompter, usual: Store): Promise<Store | null>
   if (fault === null) return "keychain";
   notice(fault);
   return askStore(prompter, "file");
-}
-
-/**
- * A place that no tool's key has yet: <tool>, then <tool>-2. A new name each time, because the daemon only reloads what changes
- * in config.yaml. The names of other tools are reserved: without `key:` their keys are stored under these. A place that holds
- * this very key and is not named in config.yaml, as after a command that was killed, is used again.
- */
-export async function freePlace(
-  store: Store,
-  tool: string,
-  tools: Config["tools"],
-  paths: Paths,
-  key: Secret,
-): Promise<KeyPlace> {
-  const folder = join(keyFolder(paths), "keys");
-  const others = Object.keys(tools).filter((name) => name !== tool);
-  const sources = Object.values(tools).map(({ key }) => key);
-  for (let number = 1; ; number += 1) {
-    const name = number === 1 ? tool : `${tool}-${number}`;
-    const place: KeyPlace =
-      store === "keychain"
-        ? { kind: "keychain", service: "keybearer", account: name }
-        : { kind: "file", path: join(folder, name) };
-    if (others.includes(name) || sources.some((source) => isSameSource(source, place))) continue;
-    if (!(await isTaken(place, key))) return place;
-  }
-}
-
-async function isTaken(place: KeyPlace, key: Secret): Promise<boolean> {
-  if (place.kind === "file" && !existsSync(place.path)) return false;
-  const found = await readKey(place, { env: process.env });
-  // A file that cannot be read takes the name, too.
-  return found.ok ? !found.key.equals(key) || found.warning !== null : place.kind === "file";
-}
-
-/** The place of a tool's key if keybearer stored it there and may delete it; null: it is the person's own. */
-export function ownPlace(source: KeySource, paths: Paths): KeyPlace | null {
-  if (source.kind === "keychain") return source;
-  if (source.kind !== "file" || !isInside(source.path, paths.own)) return null;
-  // Only in keys/: the folder also holds config.yaml.
-  const ours =
-    basename(dirname(source.path)) === "keys" && dirname(dirname(source.path)) === keyFolder(paths);
-  return ours ? source : null;
-}
-
-/** As config.yaml has it. `~/` stays right when the home folder moves. */
-export function sourceText(place: KeyPlace, { home }: Paths): string {
-  if (place.kind === "keychain") return `keychain:${place.service}/${place.account}`;
-  return `file:${isInside(place.path, [home]) ? `~${place.path.slice(home.length)}` : place.path}`;
-}
-
-export function isSameSource(one: KeySource, other: KeySource): boolean {
-  if (one.kind === "literal" && other.kind === "literal") return one.secret.equals(other.secret);
-  return one.kind !== "literal" && isDeepStrictEqual(one, other);
-}
-
-function keyFolder(paths: Paths): string {
-  return paths.own[0] ?? dirname(paths.config);
 }
 
 export type From = { readonly source: KeySource } | { readonly fault: string };
@@ -197,16 +134,6 @@ export function storeNamedKey(
     }
     return false;
   });
-}
-
-/** A file with problems may name it, too. */
-export async function isNamed(
-  { config: file, home }: Pick<Paths, "config" | "home">,
-  place: KeyPlace,
-): Promise<boolean> {
-  const { config, found } = await loadConfig(file, { home, strict: false });
-  if (config === null) return found;
-  return Object.values(config.tools).some(({ key }) => isSameSource(key, place));
 }
 
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;

@@ -7,12 +7,12 @@ import { keyFault, Secret } from "../../core/secret.ts";
 import { wantedKeys } from "../../daemon/reload.ts";
 import { NO_MODELS } from "../../doctor/key-messages.ts";
 import { probeKey, withOwnConnections } from "../../doctor/probe.ts";
+import { freePlace, type Store } from "../../keys/places.ts";
 import type { KeyPlace } from "../../keys/store.ts";
 import { Trust, type UntrustedChange } from "../../keys/trust.ts";
 import { count } from "../../usage/reports/format.ts";
 import { canceled, failNull, notice } from "../ui/messages.ts";
 import { createPrompter, type Prompter } from "../ui/prompts.ts";
-import { freePlace, type Store } from "./key-store.ts";
 
 /* A new key for a tool, for `init`, `tools add` and `tools rotate`: where it comes from, whether it may be sent, whether it works. */
 
@@ -94,14 +94,15 @@ export async function newKey(request: KeyRequest, canMove = false): Promise<NewK
     const key = new Secret(text);
     let fault = keyTextFault(text);
     if (fault === null) {
-      const place = await freePlace(store, tool, tools, paths, key);
+      const place = await freePlace({ store, tool, tools, paths, key, env: process.env });
       const hold = await holdOf(paths, { tool, source: place, origins }, key);
       if (hold === null) {
         const tried = await tryKey(request, key, canMove);
         if (tried === "again") continue;
         if (tried === null || tried === "address") return tried;
         // Another command may have taken the place while the gateway answered.
-        return { key, place: await freePlace(store, tool, tools, paths, key), models: tried.models };
+        const free = await freePlace({ store, tool, tools, paths, key, env: process.env });
+        return { key, place: free, models: tried.models };
       }
       if (!hold.known) {
         notice(`not tried: ${describeHold(hold)} → keybearer trust ${tool}`);

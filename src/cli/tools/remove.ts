@@ -3,12 +3,12 @@ import { loadConfig } from "../../config/load.ts";
 import { type Config, describeSource, type KeySource } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
+import { isSameSource, ownPlace } from "../../keys/places.ts";
 import { forgetKey, type KeyPlace } from "../../keys/store.ts";
 import { editConfig, endInFlight, waitUntilActive } from "../config-change.ts";
 import { fail, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { isInteractive } from "../ui/terminal.ts";
-import { isSameSource, ownPlace } from "./key-store.ts";
 
 interface RemoveOptions {
   readonly now?: boolean;

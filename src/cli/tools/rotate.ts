@@ -5,6 +5,7 @@ import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
+import { isNamed, isSameSource, ownPlace, sourceText } from "../../keys/places.ts";
 import { forgetKey, type KeyPlace } from "../../keys/store.ts";
 import { type Effect, editConfig, findTool, readConfig, waitUntilActive } from "../config-change.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
@@ -12,13 +13,9 @@ import {
   chooseStore,
   deferSignals,
   fromConflict,
-  isNamed,
-  isSameSource,
-  ownPlace,
   readFrom,
   readNamed,
   readOwn,
-  sourceText,
   storeNamedKey,
 } from "./key-store.ts";
 import {

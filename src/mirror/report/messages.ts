@@ -17,7 +17,7 @@ interface Condition {
 export function stateMessages(gateway: string, { isSyncing, fault, isSynced, blind }: Condition): State {
   if (isSyncing) return { state: "syncing", why: null, next: null };
   if (fault !== null)
-    return { state: fault.kind, why: `the console ${fault.message}`, next: nextStep(fault, gateway) };
+    return { state: fault.kind, why: `the console ${fault.message}`, next: consoleRemedy(fault, gateway) };
   if (!isSynced) return { state: "waiting", why: null, next: `keybearer mirror sync ${gateway}` };
   if (blind !== null)
     return { state: "cannot-see", why: `the console ${blind}`, next: `check gateways.${gateway}.console` };
@@ -25,7 +25,7 @@ export function stateMessages(gateway: string, { isSyncing, fault, isSynced, bli
 }
 
 /** null: keybearer retries by itself. */
-function nextStep({ kind, account }: ConsoleFault, gateway: string): string | null {
+export function consoleRemedy({ kind, account }: ConsoleFault, gateway: string): string | null {
   switch (kind) {
     case "login-needed":
     case "login-refused":

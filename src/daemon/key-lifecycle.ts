@@ -1,0 +1,144 @@
+import type { Agent } from "node:http";
+import { type Gateway, SANDBOX, type Tool } from "../config/schema.ts";
+import type { ActionLog } from "../control/status.ts";
+import type { Clock } from "../core/clock.ts";
+import type { Logger } from "../core/log.ts";
+import type { Paths } from "../core/paths.ts";
+import type { Secret } from "../core/secret.ts";
+import type { Ticker } from "../core/ticker.ts";
+import type { KeyCheck } from "../doctor/key-check.ts";
+import { probeKey } from "../doctor/probe.ts";
+import type { Keyring } from "../keys/keyring.ts";
+import type { KeyPlace } from "../keys/store.ts";
+import { AutomaticRotation } from "../lifecycle/automatic.ts";
+import { IntentFile } from "../lifecycle/intents.ts";
+import { KeyLifecycle, type Probed } from "../lifecycle/lifecycle.ts";
+import { ConfigStorage, type KeyStorage } from "../lifecycle/storage.ts";
+import type { Mirror } from "../mirror/mirror.ts";
+import type { InFlight } from "../proxy/in-flight.ts";
+import type { Reload } from "./reload.ts";
+import type { SandboxSession } from "./sandbox-session.ts";
+import type { Shutdown } from "./shutdown.ts";
+
+interface Deps {
+  readonly paths: Paths;
+  readonly env: NodeJS.ProcessEnv;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly ticker: Ticker;
+  readonly keyring: Keyring;
+  readonly reload: Reload;
+  readonly mirror: Mirror;
+  readonly keyCheck: KeyCheck;
+  readonly agentFor: (gateway: Gateway, origin: string) => Agent;
+  readonly inFlight: InFlight;
+  readonly actions: ActionLog;
+  readonly sandboxSession: SandboxSession | null;
+  readonly shutdown: Shutdown;
+}
+
+/** Unfinished changes of keys are taken up again this often, in seconds. */
+const RESUME_SECONDS = 60;
+
+/** What creates, rotates and deletes keys through the consoles, by command and by itself. */
+export function createLifecycle(deps: Deps) {
+  const { paths, env, clock, log, ticker, keyring, reload, mirror, inFlight, actions, shutdown } = deps;
+  const snapshot = () => reload.snapshot;
+  const intents = new IntentFile(paths.keyChanges);
+  const inConfig = new ConfigStorage({ paths, env, snapshot, reload, keyring });
+  const session = deps.sandboxSession;
+  const inSandbox = session === null ? null : new SandboxStorage(session, reload);
+  const lifecycle = new KeyLifecycle({
+    clock,
+    log,
+    intents,
+    snapshot,
+    storage: () => (inSandbox !== null && session?.serving() ? inSandbox : inConfig),
+    consoles: mirror,
+    probe: (gateway, key, brief) => probe(deps, gateway, key, brief),
+    whenUnused: (key, signal) => inFlight.whenUnused(key, signal),
+  });
+  const automaticRotation = new AutomaticRotation({
+    clock,
+    log,
+    snapshot,
+    consoles: mirror,
+    intents,
+    lifecycle,
+    onRotated: (what) => actions.add(what),
+  });
+  const startLifecycle = async (): Promise<void> => {
+    const { problem } = await intents.load(clock.now());
+    if (problem !== null) log.error(problem);
+    // The sandbox that they were for is gone, with its keys.
+    for (const intent of intents.all()) if (intent.gateway === SANDBOX) await intents.remove(intent);
+    lifecycle.resume();
+    automaticRotation.start();
+    shutdown.add(
+      "stop to resume changes of keys",
+      ticker.every(RESUME_SECONDS, () => lifecycle.resume()),
+    );
+    shutdown.add("stop rotating keys", async () => {
+      await automaticRotation.stop();
+      await lifecycle.stop();
+    });
+  };
+  return { lifecycle, automaticRotation, startLifecycle };
+}
+
+async function probe(deps: Deps, gateway: Gateway, key: Secret, brief: boolean): Promise<Probed> {
+  const probed = await probeKey(deps, gateway, key, { brief });
+  if (probed.ok) return { state: "accepted" };
+  return { state: probed.status === 401 ? "refused" : "unclear", why: probed.why, next: probed.next };
+}
+
+/** The key of the sandbox's tool. It is in memory only, and ends with the sandbox. */
+class SandboxStorage implements KeyStorage {
+  readonly #session: SandboxSession;
+  readonly #reload: Pick<Reload, "replaceKeys">;
+  /** By the path of their place, which is no real file. */
+  readonly #keys = new Map<string, Secret>();
+  #current: KeyPlace | null = null;
+  #count = 0;
+
+  constructor(session: SandboxSession, reload: Pick<Reload, "replaceKeys">) {
+    this.#session = session;
+    this.#reload = reload;
+  }
+
+  placeOf(): KeyPlace | null {
+    return this.#current;
+  }
+
+  async nextPlace({ name }: Tool): Promise<KeyPlace> {
+    this.#count += 1;
+    return { kind: "file", path: `${SANDBOX}/${name}-${this.#count}` };
+  }
+
+  async read(place: KeyPlace): Promise<Secret | null> {
+    return this.#keys.get(nameOf(place)) ?? null;
+  }
+
+  async write(place: KeyPlace, key: Secret): Promise<void> {
+    this.#keys.set(nameOf(place), key);
+  }
+
+  async use(_tool: string, place: KeyPlace): Promise<void> {
+    const key = await this.read(place);
+    if (key === null) return;
+    this.#current = place;
+    await this.#reload.replaceKeys(this.#session.keysWith(key));
+  }
+
+  async remove(place: KeyPlace): Promise<void> {
+    this.#keys.delete(nameOf(place));
+  }
+
+  async removeUnused(place: KeyPlace): Promise<void> {
+    if (this.#current === null || nameOf(place) !== nameOf(this.#current)) await this.remove(place);
+  }
+}
+
+function nameOf(place: KeyPlace): string {
+  return place.kind === "file" ? place.path : place.account;
+}

@@ -1,0 +1,135 @@
+import { type ScheduledTask, schedule } from "node-cron";
+import type { Tool } from "../config/schema.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import { background } from "../core/background.ts";
+import type { Clock } from "../core/clock.ts";
+import { errorMessage } from "../core/errors.ts";
+import type { Logger } from "../core/log.ts";
+import type { Alarm } from "../mirror/report/shape.ts";
+import type { IntentFile, Reason } from "./intents.ts";
+import type { Consoles, KeyLifecycle } from "./lifecycle.ts";
+
+export interface AutomaticDeps {
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly snapshot: () => Snapshot;
+  readonly consoles: Pick<Consoles, "listKeys">;
+  readonly intents: Pick<IntentFile, "lastLeak" | "noteLeak">;
+  readonly lifecycle: Pick<KeyLifecycle, "rotate">;
+  /** Called after each rotation, with a sentence for `status`. */
+  readonly onRotated: (what: string) => void;
+}
+
+const DAY_MS = 86_400_000;
+/** A thief spends: after a failure the next attempt comes soon. */
+const RETRY_LEAK_MS = 10 * 60_000;
+/** The ages of keys are checked once an hour, not on the hour, when everyone's programs call. */
+const SCHEDULE = "23 * * * *";
+
+/** Rotates keys without a person: when they are old (`rotate_every`), and when they leaked (`on_leak: rotate`). */
+export class AutomaticRotation {
+  readonly #deps: AutomaticDeps;
+  #task: ScheduledTask | null = null;
+  /** Tools whose key is being rotated now. */
+  readonly #busy = new Set<string>();
+  /** When a rotation last failed, by tool. */
+  readonly #failed = new Map<string, number>();
+
+  constructor(deps: AutomaticDeps) {
+    this.#deps = deps;
+  }
+
+  start(): void {
+    const check = () => background(this.checkAges(), this.#deps.log, "checking the age of keys");
+    this.#task = schedule(SCHEDULE, check, { unref: true, suppressMissedWarning: true });
+    // The machine slept.
+    this.#task.on("execution:missed", check);
+  }
+
+  async stop(): Promise<void> {
+    await this.#task?.destroy();
+  }
+
+  /** Rotates every key that is older than its tool allows, one after the other. */
+  async checkAges(): Promise<void> {
+    const { snapshot } = this.#deps;
+    const tools = Object.values(snapshot().config.tools).filter(({ rotateEvery }) => rotateEvery !== null);
+    for (const tool of tools) {
+      if (!this.#hasFailed(tool.name, DAY_MS) && (await this.#isOld(tool)))
+        await this.#rotate(tool.name, "age");
+    }
+  }
+
+  /** The open alarms of one gateway. */
+  onAlarms(alarms: readonly Alarm[]): void {
+    const { snapshot, log } = this.#deps;
+    const current = snapshot();
+    for (const { certain, key, tools } of alarms) {
+      if (!certain) continue;
+      for (const name of tools) {
+        const tool = current.config.tools[name];
+        if (tool === undefined || tool.onLeak !== "rotate") continue;
+        const state = current.keyOf(tool);
+        // An alarm stays open after the key was rotated.
+        if (state.state !== "ready" || state.key.fingerprint !== key) continue;
+        background(this.#rotateLeaked(name), log, `rotating the key of ${name}`);
+      }
+    }
+  }
+
+  /** At most once a day: whoever can read one key here can read the next one. */
+  async #rotateLeaked(tool: string): Promise<void> {
+    const { intents, clock } = this.#deps;
+    const last = intents.lastLeak(tool);
+    const now = clock.now();
+    const isTooSoon = last !== null && Math.abs(now - last) < DAY_MS;
+    if (isTooSoon || this.#busy.has(tool) || this.#hasFailed(tool, RETRY_LEAK_MS)) return;
+    this.#busy.add(tool);
+    try {
+      if (await this.#rotate(tool, "leak")) await intents.noteLeak(tool, now);
+    } finally {
+      this.#busy.delete(tool);
+    }
+  }
+
+  async #isOld({ name, gateway, rotateEvery }: Tool): Promise<boolean> {
+    const { consoles, clock, log } = this.#deps;
+    try {
+      const keys = await consoles.listKeys(gateway);
+      const created = keys.find(({ tools }) => tools.includes(name))?.created_at ?? null;
+      return rotateEvery !== null && created !== null && clock.now() - created >= rotateEvery;
+    } catch (error) {
+      // The mirror reports a console that cannot be read.
+      log.debug({ tool: name }, `the age of the key is not known: ${errorMessage(error)}`);
+      return false;
+    }
+  }
+
+  #hasFailed(tool: string, within: number): boolean {
+    const failed = this.#failed.get(tool);
+    return failed !== undefined && Math.abs(this.#deps.clock.now() - failed) < within;
+  }
+
+  /** False: it failed, and that was logged. */
+  async #rotate(tool: string, reason: Reason): Promise<boolean> {
+    const { lifecycle, log, clock, onRotated } = this.#deps;
+    const why = reason === "leak" ? "because it leaked" : "because of its age";
+    try {
+      const change = await lifecycle.rotate(tool, { reason, store: null, force: false });
+      this.#failed.delete(tool);
+      log[reason === "leak" ? "warn" : "info"](
+        { tool, old: change.old, new: change.new },
+        `the key was rotated ${why}`,
+      );
+      onRotated(`rotated the key of ${tool} ${why}`);
+      return true;
+    } catch (error) {
+      this.#failed.set(tool, clock.now());
+      log.error(
+        { tool },
+        `the key could not be rotated ${why}: ${errorMessage(error)} → keybearer tools rotate ${tool}`,
+      );
+      return false;
+    }
+  }
+}

@@ -1,0 +1,218 @@
+import { readFile } from "node:fs/promises";
+import { hasCode } from "../core/errors.ts";
+import { keepDamagedCopy, writePrivateFile } from "../core/private-file.ts";
+import type { KeyPlace } from "../keys/store.ts";
+import type { KeyPlan, KeySettings } from "../mirror/consoles/console.ts";
+import {
+  asObject,
+  type JsonObject,
+  listAt,
+  numberAt,
+  objectAt,
+  parseObject,
+  textAt,
+} from "../mirror/consoles/json.ts";
+
+/**
+ * A change of a tool's key that has begun. It is written down before each step, so that a daemon that was killed finishes
+ * it at its next start. It holds no key: those are at their places.
+ */
+export interface Intent {
+  readonly id: string;
+  readonly tool: string;
+  readonly gateway: string;
+  /** Whose keys they are, where the console has several accounts. */
+  readonly account: string | null;
+  readonly reason: Reason;
+  readonly started_at: number;
+  /** The new key; null: the tool gets none. */
+  readonly successor: Successor | null;
+  /** The key that the tool has until then; null: it has none. */
+  readonly old: OldKey | null;
+  readonly step: Step;
+}
+
+/** Why: a person asked, `rotate_every`, or `on_leak`. */
+export type Reason = "asked" | "age" | "leak";
+
+/**
+ * - create: the new key is made and stored
+ * - switch: it is tried, and the tool uses it
+ * - retire: the old key is deleted
+ * - undo: the new key is deleted, because the tool cannot use it
+ */
+export type Step = "create" | "switch" | "retire" | "undo";
+
+export interface Successor {
+  /** At the console. No other key there has it. */
+  readonly name: string;
+  readonly place: KeyPlace;
+  readonly settings: KeyPlan["settings"];
+  /** What config.yaml says of the tool's key until the switch, as describeSource words it. */
+  readonly source_before: string;
+}
+
+export interface OldKey {
+  /** At the console; null: it stays there. */
+  readonly ref: string | null;
+  readonly fingerprint: string;
+  /** Where keybearer stored it; null: elsewhere. */
+  readonly place: KeyPlace | null;
+}
+
+const VERSION = 1;
+
+/** The intents on disk, and when each tool's key was last rotated because of a leak. */
+export class IntentFile {
+  readonly #file: string;
+  #intents: readonly Intent[] = [];
+  #leaks: Readonly<Record<string, number>> = {};
+  /** Writes run one after the other. */
+  #writing: Promise<void> = Promise.resolve();
+
+  constructor(file: string) {
+    this.#file = file;
+  }
+
+  /** `problem`, for people, says what is wrong with the file. */
+  async load(now: number): Promise<{ readonly problem: string | null }> {
+    let text: string;
+    try {
+      text = await readFile(this.#file, "utf8");
+    } catch (error) {
+      if (hasCode(error, "ENOENT")) return { problem: null };
+      throw error;
+    }
+    const found = parseFile(text);
+    if (found !== null) {
+      this.#intents = found.intents;
+      this.#leaks = found.leaks;
+      return { problem: null };
+    }
+    await keepDamagedCopy(this.#file, now);
+    return {
+      problem: `${this.#file} is damaged; a copy was kept beside it. a change of a key may be unfinished → keybearer keys`,
+    };
+  }
+
+  all(): readonly Intent[] {
+    return this.#intents;
+  }
+
+  of(tool: string): Intent | null {
+    return this.#intents.find((intent) => intent.tool === tool) ?? null;
+  }
+
+  /** When a tool's key was last rotated because of a leak; null: never. */
+  lastLeak(tool: string): number | null {
+    return this.#leaks[tool] ?? null;
+  }
+
+  /** Adds the intent, or replaces the one with its id. Returns once it is on the disk; throws otherwise. */
+  put(intent: Intent): Promise<void> {
+    const others = this.#intents.filter(({ id }) => id !== intent.id);
+    return this.#change([...others, intent], this.#leaks);
+  }
+
+  remove({ id }: Intent): Promise<void> {
+    return this.#change(
+      this.#intents.filter((intent) => intent.id !== id),
+      this.#leaks,
+    );
+  }
+
+  noteLeak(tool: string, at: number): Promise<void> {
+    return this.#change(this.#intents, { ...this.#leaks, [tool]: at });
+  }
+
+  #change(intents: readonly Intent[], leaks: Readonly<Record<string, number>>): Promise<void> {
+    const before = { intents: this.#intents, leaks: this.#leaks };
+    this.#intents = intents;
+    this.#leaks = leaks;
+    const text = `${JSON.stringify({ version: VERSION, intents, leaks }, null, 1)}\n`;
+    const written = this.#writing.then(async () => {
+      await writePrivateFile(this.#file, text);
+    });
+    this.#writing = written.catch(() => {
+      // What could not be written did not happen.
+      this.#intents = before.intents;
+      this.#leaks = before.leaks;
+    });
+    return written;
+  }
+}
+
+/** null: damaged. Strict, because a wrong place or ref would delete another key. */
+function parseFile(text: string): { intents: Intent[]; leaks: Record<string, number> } | null {
+  const file = parseObject(text) ?? {};
+  const list = numberAt(file, "version") === VERSION ? listAt(file, "intents") : null;
+  if (list === null) return null;
+  const intents = list.map((value) => parseIntent(asObject(value) ?? {}));
+  const whole = intents.filter((intent) => intent !== null);
+  if (whole.length < intents.length) return null;
+  const leaks: Record<string, number> = {};
+  const stored = objectAt(file, "leaks") ?? {};
+  for (const tool of Object.keys(stored)) leaks[tool] = numberAt(stored, tool) ?? 0;
+  return { intents: whole, leaks };
+}
+
+const REASONS: readonly Reason[] = ["asked", "age", "leak"];
+const STEPS: readonly Step[] = ["create", "switch", "retire", "undo"];
+
+function parseIntent(fields: JsonObject): Intent | null {
+  const id = textAt(fields, "id");
+  const tool = textAt(fields, "tool");
+  const gateway = textAt(fields, "gateway");
+  const started = numberAt(fields, "started_at");
+  const reason = REASONS.find((one) => one === fields.reason);
+  const step = STEPS.find((one) => one === fields.step);
+  const successor = fields.successor === null ? null : parseSuccessor(objectAt(fields, "successor") ?? {});
+  const old = fields.old === null ? null : parseOldKey(objectAt(fields, "old") ?? {});
+  if (id === null || tool === null || gateway === null || started === null) return null;
+  if (reason === undefined || step === undefined || successor === undefined || old === undefined) return null;
+  const account = textAt(fields, "account");
+  return { id, tool, gateway, account, reason, started_at: started, successor, old, step };
+}
+
+/** undefined: damaged. */
+function parseSuccessor(fields: JsonObject): Successor | undefined {
+  const name = textAt(fields, "name");
+  const before = textAt(fields, "source_before");
+  const place = parsePlace(objectAt(fields, "place") ?? {});
+  if (name === null || before === null || place === null) return undefined;
+  const settings = objectAt(fields, "settings") ?? {};
+  const like = textAt(settings, "like");
+  return { name, place, settings: like === null ? parseSettings(settings) : { like }, source_before: before };
+}
+
+function parseSettings(fields: JsonObject): KeySettings {
+  const windows = (listAt(fields, "windows") ?? []).flatMap((value) => {
+    const window = textAt(asObject(value) ?? {}, "window");
+    const most = numberAt(asObject(value) ?? {}, "most");
+    return window === null || most === null ? [] : [{ window, most }];
+  });
+  return {
+    group: textAt(fields, "group"),
+    quota: numberAt(fields, "quota"),
+    windows,
+    expires_at: numberAt(fields, "expires_at"),
+  };
+}
+
+function parseOldKey(fields: JsonObject): OldKey | undefined {
+  const fingerprint = textAt(fields, "fingerprint");
+  const stored = objectAt(fields, "place");
+  const place = stored === null ? null : parsePlace(stored);
+  if (fingerprint === null || (stored !== null && place === null)) return undefined;
+  return { ref: textAt(fields, "ref"), fingerprint, place };
+}
+
+function parsePlace(fields: JsonObject): KeyPlace | null {
+  const path = textAt(fields, "path");
+  const service = textAt(fields, "service");
+  const account = textAt(fields, "account");
+  if (fields.kind === "file" && path !== null) return { kind: "file", path };
+  if (fields.kind === "keychain" && service !== null && account !== null)
+    return { kind: "keychain", service, account };
+  return null;
+}
