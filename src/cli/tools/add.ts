@@ -1,6 +1,6 @@
 import { removeTool } from "../../config/edit-tools.ts";
 import { readText } from "../../config/load.ts";
-import type { Tool } from "../../config/schema.ts";
+import { dollars, moment } from "../../config/values.ts";
 import type { Changed } from "../../control/routes.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
@@ -42,9 +42,11 @@ export interface AddOptions extends ToolOptions {
 export async function add(name: string, given: AddOptions): Promise<void> {
   const paths = findPaths({ config: given.config });
   const options = { ...given, ...expiryOf(given) };
+  const conflict = createConflict(options) ?? fromConflict(options);
+  if (conflict !== null) return fail(conflict, EXIT.usage);
+  if (options.create === true) return addCreated(paths, name, options);
   const plan = await readPlan(paths, name, options);
   if (plan === null) return;
-  if (options.create === true) return addCreated(paths, name, plan, options);
   const flags = { key: options.keyStdin ?? false, token: options.tokenStdin ?? false };
   const next = `keybearer tools add ${name} --key-stdin, or name its source: --from env:NAME`;
   const inputs = await readInputs({ key: options.from === undefined, token: flags.token }, flags, next);
@@ -57,8 +59,6 @@ export async function add(name: string, given: AddOptions): Promise<void> {
 }
 
 async function readPlan(paths: Paths, name: string, options: AddOptions): Promise<NewTool | null> {
-  const conflict = createConflict(options) ?? fromConflict(options);
-  if (conflict !== null) return failNull(conflict, EXIT.usage);
   const read = await readText(paths.config);
   if (read.text === null)
     return failNull(read.found ? read.fault : `${read.fault} → keybearer init`, EXIT.failed);
@@ -83,7 +83,7 @@ function createConflict({ create, account, rate, from, keyStdin, probe }: AddOpt
     return account === undefined && rate === undefined ? null : "--account and --rate need --create";
   if (from !== undefined || keyStdin || probe === false)
     return "with --create the console makes the key, and it is always tried: leave --from, --key-stdin and --no-probe out";
-  return rate === undefined || keyWindows(rate) !== null ? null : RATE_HELP;
+  return null;
 }
 
 const RATE_HELP = "--rate takes dollars per 5h, 1d or 7d, such as 5/5h,20/1d";
@@ -96,59 +96,57 @@ function keyWindows(text: string): KeySettings["windows"] | null {
   return found.map(([, dollars, window = ""]) => ({ window, most: Math.round(Number(dollars) * 1_000_000) }));
 }
 
+/** The key's own settings, which the console enforces. A text says what is wrong with the options. */
+function keySettings({ quota, expires, rate, group }: AddOptions): KeySettings | string {
+  const money = quota === undefined ? null : dollars(quota.startsWith("$") ? quota : `$${quota}`);
+  if (money !== null && "fault" in money) return `--quota: ${money.fault} → ${money.hint}`;
+  const end = expires === undefined ? null : moment(expires);
+  if (end !== null && "fault" in end) return `--expires: ${end.fault} → ${end.hint}`;
+  const windows = rate === undefined ? [] : keyWindows(rate);
+  if (windows === null) return RATE_HELP;
+  return { group: group ?? null, quota: money?.value ?? null, windows, expires_at: end?.value ?? null };
+}
+
 /**
  * The tool is saved first, with a place for its key that is still empty. Then the daemon has the console make the key. If
  * that fails, the tool is removed again.
  */
-async function addCreated(paths: Paths, name: string, plan: NewTool, options: AddOptions): Promise<void> {
-  const { config, gateway, tool } = plan;
+async function addCreated(paths: Paths, name: string, options: AddOptions): Promise<void> {
+  const { quota: _quota, expires: _expires, ...own } = options;
+  const settings = keySettings(options);
+  if (typeof settings === "string") return fail(settings, EXIT.usage);
+  const plan = await readPlan(paths, name, own);
+  if (plan === null) return;
+  const { config, gateway } = plan;
   if (gateway.console === null)
     return fail(`gateway ${gateway.name} has no console in config.yaml: it cannot make a key`, EXIT.failed);
   const why = await whyNotHere(paths, null);
   if (why !== null && why !== "no-console") return fail(why, EXIT.failed);
-  const inputs = await readInputs(
-    { key: false, token: options.tokenStdin ?? false },
-    { key: false, token: options.tokenStdin ?? false },
-    "",
-  );
+  const flags = { key: false, token: options.tokenStdin ?? false };
+  const inputs = await readInputs(flags, flags, "");
   if (inputs === null) return;
   const store = await chooseStore(options, inputs.prompter);
-  const token = store === null ? null : await tokenFor(name, options.tokenStdin ?? false, inputs);
+  const token = store === null ? null : await tokenFor(name, flags.token, inputs);
   inputs.prompter?.close();
   if (store === null || token === null) return;
   const { [name]: _itself, ...tools } = config.tools;
   const place = await freePlace({ store, tool: name, tools, paths, key: null, env: process.env });
   const source = sourceText(place, paths);
-  const saved = await editConfig(paths.config, (text) =>
-    plan.insert(text, { key: source, token: token.entry }),
-  );
-  if (saved === null) return;
+  const secrets = { key: source, token: token.entry };
+  if ((await editConfig(paths.config, (text) => plan.insert(text, secrets))) === null) return;
   const effect = await waitUntilActive(paths, name, (status) => status !== undefined);
+  notice(`the console of ${gateway.name} makes a key for ${name} …`);
+  const body = { account: options.account ?? null, ...settings };
   const created =
-    effect.state === "in force" ? await createAtConsole(paths, tool, options) : notInForce(effect);
+    effect.state === "in force"
+      ? await ask<KeyChange>(paths, `/createkey/${encodeURIComponent(name)}`, body)
+      : notInForce(effect);
   if (!created.ok) {
     await editConfig(paths.config, (text) => removeTool(text, name));
-    return fail(`${withNext(created)}\nnothing was changed`, EXIT.failed);
+    return fail(`${withNext(created)}\n${name} was not added`, EXIT.failed);
   }
-  await report(
-    paths,
-    plan,
-    { source, key: created.value.new, models: null },
-    token.made,
-    options.json ?? false,
-  );
-}
-
-function createAtConsole(
-  paths: Paths,
-  tool: Tool,
-  { account, rate }: AddOptions,
-): Promise<Changed<KeyChange>> {
-  notice(`the console of ${tool.gateway} makes a key for ${tool.name} …`);
-  const { name, group, quota, expires: expires_at } = tool;
-  const windows = rate === undefined ? [] : keyWindows(rate);
-  const body = { account: account ?? null, group, quota, windows, expires_at };
-  return ask<KeyChange>(paths, `/createkey/${encodeURIComponent(name)}`, body);
+  const added = { source, key: created.value.new, models: null };
+  await report(paths, plan, added, token.made, options.json ?? false);
 }
 
 function notInForce(effect: Effect): Changed<KeyChange> {

@@ -115,7 +115,10 @@ export function addCommand(): Command {
     .option("--concurrent <count>", "calls at once")
     .option("--quota <dollars>", "total spend, ever")
     .option("--expires <day>", "such as 2027-03-31, or 90d from now")
-    .option("--create", "let the gateway's console make the key; nobody sees it")
+    .option(
+      "--create",
+      "let the gateway's console make the key, which nobody sees; --quota and --expires are then the key's own",
+    )
     .option("--account <name>", "with --create: whose key, if the console has several accounts")
     .option("--rate <limits>", "with --create: dollars that the console allows, such as 5/5h,20/1d,50/7d")
     .option("--token-stdin", "use a token of your own; a new one is safer, because it was never seen")
