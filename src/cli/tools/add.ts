@@ -1,10 +1,15 @@
+import { removeTool } from "../../config/edit-tools.ts";
 import { readText } from "../../config/load.ts";
+import type { Tool } from "../../config/schema.ts";
+import type { Changed } from "../../control/routes.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
-import type { Secret } from "../../core/secret.ts";
-import { sourceText } from "../../keys/places.ts";
-import { editConfig, reportEffect, waitUntilActive } from "../config-change.ts";
+import { freePlace, sourceText } from "../../keys/places.ts";
+import type { KeyChange } from "../../lifecycle/lifecycle.ts";
+import type { KeySettings } from "../../mirror/consoles/console.ts";
+import { type Effect, editConfig, reportEffect, waitUntilActive } from "../config-change.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
+import { ask, whyNotHere, withNext } from "./at-console.ts";
 import { chooseStore, fromConflict, readFrom, readNamed, storeNamedKey } from "./key-store.ts";
 import {
   describeHold,
@@ -23,6 +28,9 @@ export interface AddOptions extends ToolOptions {
   readonly keyStdin?: boolean;
   readonly from?: string;
   readonly store?: string;
+  readonly create?: boolean;
+  readonly account?: string;
+  readonly rate?: string;
   readonly tokenStdin?: boolean;
   readonly probe?: boolean;
   readonly yes?: boolean;
@@ -31,10 +39,12 @@ export interface AddOptions extends ToolOptions {
 }
 
 /** `keybearer tools add` */
-export async function add(name: string, options: AddOptions): Promise<void> {
-  const paths = findPaths({ config: options.config });
+export async function add(name: string, given: AddOptions): Promise<void> {
+  const paths = findPaths({ config: given.config });
+  const options = { ...given, ...expiryOf(given) };
   const plan = await readPlan(paths, name, options);
   if (plan === null) return;
+  if (options.create === true) return addCreated(paths, name, plan, options);
   const flags = { key: options.keyStdin ?? false, token: options.tokenStdin ?? false };
   const next = `keybearer tools add ${name} --key-stdin, or name its source: --from env:NAME`;
   const inputs = await readInputs({ key: options.from === undefined, token: flags.token }, flags, next);
@@ -47,7 +57,7 @@ export async function add(name: string, options: AddOptions): Promise<void> {
 }
 
 async function readPlan(paths: Paths, name: string, options: AddOptions): Promise<NewTool | null> {
-  const conflict = fromConflict(options);
+  const conflict = createConflict(options) ?? fromConflict(options);
   if (conflict !== null) return failNull(conflict, EXIT.usage);
   const read = await readText(paths.config);
   if (read.text === null)
@@ -55,6 +65,95 @@ async function readPlan(paths: Paths, name: string, options: AddOptions): Promis
   const plan = planTool(read.text, paths.home, name, options);
   if (plan.ok) return plan;
   return failNull(plan.reason, plan.bad === "options" ? EXIT.usage : EXIT.failed);
+}
+
+const DAY_MS = 86_400_000;
+
+/** `90d` is the day in 90 days. */
+function expiryOf({ expires }: AddOptions): { expires?: string } {
+  if (expires === undefined || !/^\d+d$/.test(expires)) return {};
+  const day = new Date(Date.now() + Number.parseInt(expires, 10) * DAY_MS);
+  const two = (number: number) => String(number).padStart(2, "0");
+  return { expires: `${day.getFullYear()}-${two(day.getMonth() + 1)}-${two(day.getDate())}` };
+}
+
+/** Whether other options contradict `--create`, or need it; null: they do not. */
+function createConflict({ create, account, rate, from, keyStdin, probe }: AddOptions): string | null {
+  if (create !== true)
+    return account === undefined && rate === undefined ? null : "--account and --rate need --create";
+  if (from !== undefined || keyStdin || probe === false)
+    return "with --create the console makes the key, and it is always tried: leave --from, --key-stdin and --no-probe out";
+  return rate === undefined || keyWindows(rate) !== null ? null : RATE_HELP;
+}
+
+const RATE_HELP = "--rate takes dollars per 5h, 1d or 7d, such as 5/5h,20/1d";
+
+/** null: it cannot be understood. */
+function keyWindows(text: string): KeySettings["windows"] | null {
+  const windows = text.split(",").map((part) => /^\$?(\d+(?:\.\d+)?)\/(5h|1d|7d)$/.exec(part.trim()));
+  const found = windows.filter((match) => match !== null);
+  if (found.length < windows.length) return null;
+  return found.map(([, dollars, window = ""]) => ({ window, most: Math.round(Number(dollars) * 1_000_000) }));
+}
+
+/**
+ * The tool is saved first, with a place for its key that is still empty. Then the daemon has the console make the key. If
+ * that fails, the tool is removed again.
+ */
+async function addCreated(paths: Paths, name: string, plan: NewTool, options: AddOptions): Promise<void> {
+  const { config, gateway, tool } = plan;
+  if (gateway.console === null)
+    return fail(`gateway ${gateway.name} has no console in config.yaml: it cannot make a key`, EXIT.failed);
+  const why = await whyNotHere(paths, null);
+  if (why !== null && why !== "no-console") return fail(why, EXIT.failed);
+  const inputs = await readInputs(
+    { key: false, token: options.tokenStdin ?? false },
+    { key: false, token: options.tokenStdin ?? false },
+    "",
+  );
+  if (inputs === null) return;
+  const store = await chooseStore(options, inputs.prompter);
+  const token = store === null ? null : await tokenFor(name, options.tokenStdin ?? false, inputs);
+  inputs.prompter?.close();
+  if (store === null || token === null) return;
+  const { [name]: _itself, ...tools } = config.tools;
+  const place = await freePlace({ store, tool: name, tools, paths, key: null, env: process.env });
+  const source = sourceText(place, paths);
+  const saved = await editConfig(paths.config, (text) =>
+    plan.insert(text, { key: source, token: token.entry }),
+  );
+  if (saved === null) return;
+  const effect = await waitUntilActive(paths, name, (status) => status !== undefined);
+  const created =
+    effect.state === "in force" ? await createAtConsole(paths, tool, options) : notInForce(effect);
+  if (!created.ok) {
+    await editConfig(paths.config, (text) => removeTool(text, name));
+    return fail(`${withNext(created)}\nnothing was changed`, EXIT.failed);
+  }
+  await report(
+    paths,
+    plan,
+    { source, key: created.value.new, models: null },
+    token.made,
+    options.json ?? false,
+  );
+}
+
+function createAtConsole(
+  paths: Paths,
+  tool: Tool,
+  { account, rate }: AddOptions,
+): Promise<Changed<KeyChange>> {
+  notice(`the console of ${tool.gateway} makes a key for ${tool.name} …`);
+  const { name, group, quota, expires: expires_at } = tool;
+  const windows = rate === undefined ? [] : keyWindows(rate);
+  const body = { account: account ?? null, group, quota, windows, expires_at };
+  return ask<KeyChange>(paths, `/createkey/${encodeURIComponent(name)}`, body);
+}
+
+function notInForce(effect: Effect): Changed<KeyChange> {
+  const problem = effect.state === "not in force" ? effect.reason : "keybearer is not running";
+  return { ok: false, problem, next: null };
 }
 
 /** The settings are valid: takes token and key, and saves them together. */
@@ -85,8 +184,8 @@ async function addPlanned(
 interface Added {
   /** As config.yaml has it. */
   readonly source: string;
-  /** null: it cannot be read from here. */
-  readonly key: Secret | null;
+  /** Fingerprint; null: it cannot be read from here. */
+  readonly key: string | null;
   readonly models: readonly string[] | null;
 }
 
@@ -109,7 +208,9 @@ async function addStored(
   if (taken === null) return null;
   const { key, place, models } = taken;
   const source = sourceText(place, paths);
-  return (await storeNamedKey(paths, place, key, () => save(source))) ? { source, key, models } : null;
+  return (await storeNamedKey(paths, place, key, () => save(source)))
+    ? { source, key: key.fingerprint, models }
+    : null;
 }
 
 async function addFrom(
@@ -135,23 +236,22 @@ async function addFrom(
   if (hold !== null) {
     // The tool may be saved: the daemon holds its key as well, until a person trusts it.
     notice(`not tried: ${describeHold(hold)} → keybearer trust ${name}`);
-    return (await save(from)) ? { source: from, key, models: null } : null;
+    return (await save(from)) ? { source: from, key: key.fingerprint, models: null } : null;
   }
   const tried = await tryKey({ gateway, inputs, probe, paths }, key, false);
   if (typeof tried === "string") return canceled();
   if (tried === null) return null;
-  return (await save(from)) ? { source: from, key, models: tried.models } : null;
+  return (await save(from)) ? { source: from, key: key.fingerprint, models: tried.models } : null;
 }
 
 async function report(
   paths: Paths,
   { gateway, tool, newGroup }: NewTool,
-  { source, key, models }: Added,
+  { source, key: fingerprint, models }: Added,
   token: string | null,
   json: boolean,
 ): Promise<void> {
   const { name, group } = tool;
-  const fingerprint = key?.fingerprint ?? null;
   if (json) {
     const result = { tool: name, gateway: gateway.name, group, key: fingerprint, source, token, models };
     process.stdout.write(`${JSON.stringify(result, null, 2)}\n`);

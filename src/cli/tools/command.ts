@@ -94,13 +94,17 @@ const ADD_AFTER = `
 limits are written as in config.yaml, several with a comma between them, and the
 dollar sign may be left out: --spend 5/day,60/month --requests 60/minute
   keybearer tools add codex --group coding --spend 5/day
+  keybearer tools add codex --create --group coding --quota 20 --expires 90d
   keybearer tools add scripts --from env:SCRIPTS_GATEWAY_KEY
   pass show gateway/zed | keybearer tools add zed --key-stdin --store file`;
 
 const ROTATE_AFTER = `
-the new key is tried first; then one save of config.yaml names it. requests
-under way finish with the old one
+with a console login, the console makes the new key and deletes the old one, and
+nobody sees a key. otherwise you type the new key, or pipe it in. it is tried
+first; then one save of config.yaml names it. requests in flight finish with the
+old one
   keybearer tools rotate codex
+  keybearer tools rotate --older-than 90d
   pass show gateway/codex | keybearer tools rotate codex --key-stdin`;
 
 export function addCommand(): Command {
@@ -115,7 +119,10 @@ export function addCommand(): Command {
     .option("--spend <limits>", "such as 5/day,60/month")
     .option("--concurrent <count>", "calls at once")
     .option("--quota <dollars>", "total spend, ever")
-    .option("--expires <day>", "such as 2027-03-31")
+    .option("--expires <day>", "such as 2027-03-31, or 90d from now")
+    .option("--create", "let the gateway's console make the key; nobody sees it")
+    .option("--account <name>", "with --create: whose key, if the console has several accounts")
+    .option("--rate <limits>", "with --create: dollars that the console allows, such as 5/5h,20/1d,50/7d")
     .option("--token-stdin", "use a token of your own; a new one is safer, because it was never seen")
     .addHelpText("after", ADD_AFTER)
     .action(async (...given: Parameters<typeof add>) => (await import("./add.ts")).add(...given));
@@ -124,7 +131,11 @@ export function addCommand(): Command {
 export function rotateCommand(): Command {
   return withKey(new Command("rotate"))
     .description("give a tool a new key, and print the fingerprints of the old and the new one")
-    .argument("<tool>", "its name")
+    .argument("[tool]", "its name")
+    .option("--all", "every tool whose key the console can make")
+    .option("--older-than <age>", "every tool whose key is older, such as 90d")
+    .option("--manual", "type the new key, even if the console could make it")
+    .option("--force", "also if the key is used on other machines, where it stops working")
     .addHelpText("after", ROTATE_AFTER)
     .action(async (...given: Parameters<typeof rotate>) => (await import("./rotate.ts")).rotate(...given));
 }

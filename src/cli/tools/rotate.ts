@@ -5,10 +5,11 @@ import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
-import { isNamed, isSameSource, ownPlace, sourceText } from "../../keys/places.ts";
+import { isNamed, isSameSource, ownPlace, type Store, sourceText } from "../../keys/places.ts";
 import { forgetKey, type KeyPlace } from "../../keys/store.ts";
 import { type Effect, editConfig, findTool, readConfig, waitUntilActive } from "../config-change.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
+import { type ConsoleRotation, rotateAtConsole, rotateSeveral } from "./at-console.ts";
 import {
   chooseStore,
   deferSignals,
@@ -32,6 +33,10 @@ import {
 } from "./new-key.ts";
 
 export interface RotateOptions {
+  readonly all?: boolean;
+  readonly olderThan?: string;
+  readonly force?: boolean;
+  readonly manual?: boolean;
   readonly keyStdin?: boolean;
   readonly from?: string;
   readonly store?: string;
@@ -49,8 +54,32 @@ export interface Rotation {
   readonly options: RotateOptions;
 }
 
+const STORES: readonly Store[] = ["keychain", "file"];
+
 /** `keybearer tools rotate` */
-export async function rotate(name: string, options: RotateOptions): Promise<void> {
+export async function rotate(name: string | undefined, options: RotateOptions): Promise<void> {
+  const isSeveral = options.all === true || options.olderThan !== undefined;
+  if (isSeveral === (name !== undefined))
+    return fail("name one tool, or choose several with --all or --older-than", EXIT.usage);
+  const store = STORES.find((one) => one === options.store) ?? null;
+  if (store === null && options.store !== undefined)
+    return fail("--store takes keychain or file", EXIT.usage);
+  const paths = findPaths({ config: options.config });
+  const rotation: ConsoleRotation = {
+    store,
+    force: options.force ?? false,
+    yes: options.yes ?? false,
+    json: options.json ?? false,
+  };
+  if (name === undefined) return rotateSeveral(paths, options.olderThan, rotation);
+  const isManual =
+    options.manual || options.keyStdin || options.from !== undefined || options.probe === false;
+  if (!isManual && (await rotateAtConsole(paths, name, rotation)) !== "manual") return;
+  await rotateByHand(name, options);
+}
+
+/** A person types the new key, pipes it in, or names its source. */
+async function rotateByHand(name: string, options: RotateOptions): Promise<void> {
   const rotation = await readRotation(name, options);
   if (rotation === null) return;
   const flags = { key: options.keyStdin ?? false, token: false };

@@ -1,0 +1,159 @@
+import { loadConfig } from "../../config/load.ts";
+import type { Config } from "../../config/schema.ts";
+import { duration } from "../../config/values.ts";
+import { type Asked, askDaemon } from "../../control/client.ts";
+import type { Changed } from "../../control/routes.ts";
+import type { Status } from "../../control/status.ts";
+import { systemClock } from "../../core/clock.ts";
+import { EXIT } from "../../core/errors.ts";
+import type { Paths } from "../../core/paths.ts";
+import type { Store } from "../../keys/places.ts";
+import type { KeyChange } from "../../lifecycle/lifecycle.ts";
+import type { KeyReport, KeysAnswer } from "../../mirror/report/shape.ts";
+import { isSameFile, noSuchTool } from "../config-change.ts";
+import { fail, notice } from "../ui/messages.ts";
+import { confirm } from "../ui/prompts.ts";
+import { isInteractive } from "../ui/terminal.ts";
+
+/* Rotations that the running daemon makes through the gateway's console: nobody types or sees a key. */
+
+/** A console may be slow, and each step waits for it. */
+export const CHANGE_TIMEOUT_MS = 240_000;
+
+export interface ConsoleRotation {
+  readonly store: Store | null;
+  readonly force: boolean;
+  readonly yes: boolean;
+  readonly json: boolean;
+}
+
+/**
+ * Rotates one tool's key through the console. "manual": that is not possible, the reason was printed, and a person can type
+ * the new key instead.
+ */
+export async function rotateAtConsole(
+  paths: Paths,
+  name: string,
+  rotation: ConsoleRotation,
+): Promise<"done" | "failed" | "manual"> {
+  const why = await whyNotHere(paths, name);
+  if (why === "no-console") return "manual";
+  if (why !== null) {
+    notice(`the key cannot be rotated through the console: ${why}`);
+    return "manual";
+  }
+  const { store, force, yes } = rotation;
+  const checked = await ask<KeyReport>(paths, `/rotation/${encodeURIComponent(name)}`, { store, force });
+  if (!checked.ok) {
+    notice(`the key cannot be rotated through the console: ${withNext(checked)}`);
+    return "manual";
+  }
+  const { gateway, group } = checked.value;
+  notice(
+    `the console of ${gateway} makes a new key for ${name}${group === null ? "" : ` in group ${group}`}, with the same limits and expiry. ` +
+      "the old one is deleted when its last request has ended",
+  );
+  if (!yes && isInteractive() && !(await confirm(`rotate the key of ${name} now?`, "yes"))) {
+    fail("stopped; nothing was changed", EXIT.failed);
+    return "failed";
+  }
+  return (await send(paths, name, rotation)) ? "done" : "failed";
+}
+
+/** For `--all` and `--older-than`: each tool in turn, whatever happens to the others. */
+export async function rotateSeveral(
+  paths: Paths,
+  olderThan: string | undefined,
+  rotation: ConsoleRotation,
+): Promise<void> {
+  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const age = olderThan === undefined ? { value: 0 } : duration(olderThan);
+  if ("fault" in age) return fail(`--older-than: ${age.fault} → ${age.hint}`, EXIT.usage);
+  const why = await whyNotHere(paths, null);
+  if (why !== null) return fail(why === "no-console" ? "no gateway has a console" : why, EXIT.failed);
+  const asked = await askDaemon<KeysAnswer>(paths.socket, "GET", "/keys", undefined, CHANGE_TIMEOUT_MS);
+  if (!asked.ok) return fail(asked.reason, EXIT.failed);
+  for (const { gateway, why: problem } of asked.value.problems) notice(`${gateway}: ${problem}`);
+  const chosen = chooseTools(asked.value.keys, config, age.value, rotation.force);
+  if (chosen.length === 0) return notice("no key is to be rotated");
+  notice(`to be rotated, one after the other: ${chosen.join(", ")}`);
+  if (!rotation.yes && isInteractive() && !(await confirm("rotate them now?", "yes")))
+    return fail("stopped; nothing was changed", EXIT.failed);
+  for (const name of chosen) await send(paths, name, rotation);
+}
+
+function chooseTools(
+  keys: readonly KeyReport[],
+  config: Config | null,
+  age: number,
+  force: boolean,
+): readonly string[] {
+  const now = systemClock.now();
+  const isOld = ({ created_at: created }: KeyReport) =>
+    age === 0 || (created !== null && now - created >= age);
+  const names = keys.filter(isOld).flatMap(({ tools }) => tools);
+  return [...new Set(names)].filter((name) => {
+    const tool = config?.tools[name];
+    if (tool?.watchOnly === true || (tool?.keysElsewhere === true && !force)) {
+      notice(`${name} is left out: its key is also used elsewhere`);
+      return false;
+    }
+    return true;
+  });
+}
+
+/** False: the reason was printed. */
+async function send(paths: Paths, name: string, { store, force, json }: ConsoleRotation): Promise<boolean> {
+  const path = `/rotate/${encodeURIComponent(name)}`;
+  const changed = await ask<KeyChange>(paths, path, { store, force });
+  if (!changed.ok) {
+    fail(`${name}: ${withNext(changed)}`, EXIT.failed);
+    return false;
+  }
+  const { old, new: successor, state } = changed.value;
+  if (json) process.stdout.write(`${JSON.stringify(changed.value, null, 2)}\n`);
+  else process.stdout.write(`${name}: key ${old ?? "(none)"} → ${successor ?? "(none)"}\n`);
+  if (state === "done") notice("the old key is deleted at the console, and the gateway refuses it");
+  else
+    notice(
+      "the tool uses the new key. the old one is deleted when its last request has ended → keybearer status",
+    );
+  return true;
+}
+
+/** Why the daemon cannot make a change at the console; null: it can be asked. @param name null: of any tool */
+export async function whyNotHere(paths: Paths, name: string | null): Promise<"no-console" | string | null> {
+  const { config, found } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  if (found && config === null) return `${paths.config} has problems → keybearer check`;
+  if (config !== null) {
+    const tools = name === null ? Object.values(config.tools) : [config.tools[name]];
+    const known = tools.filter((tool) => tool !== undefined);
+    if (known.length === 0) return noSuchTool(name ?? "", Object.keys(config.tools));
+    const hasConsole = known.some((tool) => config.gateways[tool.gateway]?.console != null);
+    if (!hasConsole) return "no-console";
+  }
+  const status = await askDaemon<Status>(paths.socket, "GET", "/status");
+  // Without a file only the sandbox could be there.
+  if (!status.ok)
+    return status.running ? status.reason : found ? "keybearer is not running → keybearer run" : "no-console";
+  const { path } = status.value.config;
+  return (await isSameFile(path, paths.config)) ? null : `the running keybearer uses another file, ${path}`;
+}
+
+/** Asks the daemon for a change. It answers when the change is made, or says why it is not. */
+export async function ask<Value>(paths: Paths, path: string, body: object): Promise<Changed<Value>> {
+  const asked: Asked<Changed<Value>> = await askDaemon(paths.socket, "POST", path, body, CHANGE_TIMEOUT_MS);
+  if (asked.ok) return asked.value;
+  const next = asked.running ? "keybearer status shows how it ended" : null;
+  return { ok: false, problem: asked.reason, next };
+}
+
+export function withNext({
+  problem,
+  next,
+}: {
+  readonly problem: string;
+  readonly next: string | null;
+}): string {
+  return next === null ? problem : `${problem} → ${next}`;
+}
