@@ -30,6 +30,24 @@ export interface NewKey {
   readonly customKey?: string;
 }
 
+const HOUR_MS = 60 * 60 * 1000;
+const DAY_MS = 24 * HOUR_MS;
+
+/** The spans over which a key's spending can be limited, in milliseconds. */
+export const SPENDING_WINDOWS = { "5h": 5 * HOUR_MS, "1d": DAY_MS, "7d": 7 * DAY_MS } as const;
+
+export type WindowName = keyof typeof SPENDING_WINDOWS;
+
+export const WINDOW_NAMES = Object.keys(SPENDING_WINDOWS) as WindowName[];
+
+/** In dollars. */
+interface SpendingWindow {
+  limit: number | null;
+  used: number;
+  /** null: it begins with the next request. */
+  startedAt: number | null;
+}
+
 /** One API key without its string, which is shown once, at creation. Only its digest is kept. */
 export interface SandboxKey {
   readonly id: number;
@@ -39,6 +57,7 @@ export interface SandboxKey {
   quotaUsed: number;
   perMinute: number | null;
   concurrent: number | null;
+  readonly spending: Readonly<Record<WindowName, SpendingWindow>>;
   expiresAt: number | null;
   disabled: boolean;
   readonly digest: string;
@@ -148,6 +167,7 @@ export class Account {
       quotaUsed: 0,
       perMinute: fields.perMinute ?? null,
       concurrent: fields.concurrent ?? null,
+      spending: { "5h": newWindow(), "1d": newWindow(), "7d": newWindow() },
       expiresAt: fields.expiresAt ?? null,
       disabled: false,
       digest: digest(text),
@@ -186,6 +206,14 @@ export class Account {
     return key.quota !== null && key.quotaUsed >= key.quota ? "quota_exhausted" : "active";
   }
 
+  /** What the key spent in the current window, and when that ends; null: no window is running. */
+  spentIn(key: SandboxKey, name: WindowName): { readonly used: number; readonly endsAt: number } | null {
+    const { used, startedAt } = key.spending[name];
+    if (startedAt === null) return null;
+    const endsAt = startedAt + SPENDING_WINDOWS[name];
+    return endsAt <= this.#clock.now() ? null : { used, endsAt };
+  }
+
   /** The usage log, oldest row first. */
   usage(): readonly UsageRow[] {
     return this.#usage;
@@ -197,6 +225,7 @@ export class Account {
     const now = this.#clock.now();
     this.balance = rounded(this.balance - cost.actual);
     key.quotaUsed = rounded(key.quotaUsed + cost.actual);
+    for (const name of WINDOW_NAMES) this.#spend(key, name, cost.actual);
     key.lastUsedAt = now;
     this.#lastRowId += 1;
     this.#usage.push({
@@ -211,6 +240,21 @@ export class Account {
     });
     if (this.#usage.length > MAX_USAGE_ROWS) this.#usage.shift();
   }
+
+  #spend(key: SandboxKey, name: WindowName, dollars: number): void {
+    const window = key.spending[name];
+    if (this.spentIn(key, name) === null) {
+      const now = this.#clock.now();
+      window.used = 0;
+      // The longer windows begin at midnight, as in sub2api.
+      window.startedAt = name === "5h" ? now : now - (now % DAY_MS);
+    }
+    window.used = rounded(window.used + dollars);
+  }
+}
+
+function newWindow(): SpendingWindow {
+  return { limit: null, used: 0, startedAt: null };
 }
 
 function modelsNamed(...ids: string[]): Model[] {

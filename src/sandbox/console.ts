@@ -1,12 +1,21 @@
 import { randomBytes } from "node:crypto";
 import type { Clock } from "../core/clock.ts";
 import { Secret } from "../core/secret.ts";
-import type { Account, Group, SandboxKey, UsageRow } from "./account.ts";
+import { type Account, type Group, type SandboxKey, type UsageRow, WINDOW_NAMES } from "./account.ts";
 import { type Exchange, type JsonObject, numberAt, parseObject, textAt } from "./http.ts";
 
 interface Result {
   readonly status: number;
   readonly body: object;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** A key that was created with an Idempotency-Key. Like sub2api, the sandbox keeps the response for a day, with the key. */
+interface Creation {
+  /** The request's body. */
+  readonly request: string;
+  readonly result: Result;
+  readonly expiresAt: number;
 }
 
 export const CONSOLE_PREFIX = "/api/v1";
@@ -17,6 +26,7 @@ const ACCESS_SECONDS = 60 * 60;
 const REFRESH_SECONDS = 30 * 24 * 60 * 60;
 /** A program that logs in again and again must not fill the memory. */
 const MAX_TOKENS = 1000;
+const MAX_CREATIONS = 1000;
 const DEFAULT_PAGE_SIZE = 20;
 const MAX_PAGE_SIZE = 1000;
 const DAY_MS = 24 * 60 * 60 * 1000;
@@ -31,6 +41,8 @@ export class Console {
   /** Tokens of logins, with the time when each expires. */
   readonly #accessTokens = new Map<string, number>();
   readonly #refreshTokens = new Map<string, number>();
+  /** By Idempotency-Key. */
+  readonly #creations = new Map<string, Creation>();
 
   constructor(account: Account, clock: Clock) {
     this.#account = account;
@@ -43,7 +55,7 @@ export class Console {
     const body = bytes === "too-large" ? null : parseObject(bytes);
     const result = this.#answer(exchange, body);
     if (result === null) exchange.send(404, "text/plain", "404 page not found");
-    else exchange.sendJson(result.status, result.body);
+    else exchange.sendJson(result.status, result.body, result.headers);
   }
 
   /** null: no such path. */
@@ -80,7 +92,9 @@ export class Console {
       case "GET /keys":
         return this.#listKeys(query);
       case "POST /keys":
-        return this.#createKey(body);
+        return this.#createOnce(exchange.request.headers["idempotency-key"], body);
+      case "GET /keys/:id":
+        return this.#showKey(this.#keyAt(path));
       case "PUT /keys/:id":
         // An update needs no field, so an empty one would succeed.
         if (json === null) return failure(400, "Invalid request: the body is not a JSON object");
@@ -118,8 +132,8 @@ export class Console {
     const now = this.#clock.now();
     const accessToken = `sat_${randomBytes(24).toString("base64url")}`;
     const refreshToken = `rt_${randomBytes(32).toString("hex")}`;
-    addToken(this.#accessTokens, accessToken, now + ACCESS_SECONDS * 1000);
-    addToken(this.#refreshTokens, refreshToken, now + REFRESH_SECONDS * 1000);
+    addBounded(this.#accessTokens, accessToken, now + ACCESS_SECONDS * 1000, MAX_TOKENS);
+    addBounded(this.#refreshTokens, refreshToken, now + REFRESH_SECONDS * 1000, MAX_TOKENS);
     return {
       access_token: accessToken,
       refresh_token: refreshToken,
@@ -153,6 +167,26 @@ export class Console {
     return page(keys.reverse(), query, (key) => this.#keyShape(key));
   }
 
+  /** A request that comes again with the same Idempotency-Key gets the same response. Failed ones are executed again. */
+  #createOnce(idempotencyKey: string | string[] | undefined, body: JsonObject): Result {
+    if (typeof idempotencyKey !== "string") return this.#createKey(body);
+    const now = this.#clock.now();
+    const request = JSON.stringify(body);
+    const before = this.#creations.get(idempotencyKey);
+    if (before !== undefined && before.expiresAt > now) {
+      if (before.request === request) {
+        return { ...before.result, headers: { "X-Idempotency-Replayed": "true" } };
+      }
+      return failure(409, "idempotency key reused with different payload", "IDEMPOTENCY_KEY_CONFLICT");
+    }
+    const result = this.#createKey(body);
+    if (result.status === 200) {
+      const creation = { request, result, expiresAt: now + DAY_MS };
+      addBounded(this.#creations, idempotencyKey, creation, MAX_CREATIONS);
+    }
+    return result;
+  }
+
   /** sub2api writes 0 for "no limit". */
   #createKey(body: JsonObject): Result {
     const name = textAt(body, "name") ?? "";
@@ -172,6 +206,10 @@ export class Console {
     setLimits(key, body);
     // The only response that shows the whole key.
     return success({ ...this.#keyShape(key), key: text });
+  }
+
+  #showKey(key: SandboxKey | null): Result {
+    return key === null ? KEY_NOT_FOUND : success(this.#keyShape(key));
   }
 
   #updateKey(key: SandboxKey | null, body: JsonObject): Result {
@@ -196,6 +234,9 @@ export class Console {
     key.expiresAt = expiresAt;
     setLimits(key, body);
     if (body.reset_quota === true) key.quotaUsed = 0;
+    if (body.reset_rate_limit_usage === true) {
+      for (const name of WINDOW_NAMES) key.spending[name].startedAt = null;
+    }
     key.updatedAt = this.#clock.now();
     return success(this.#keyShape(key));
   }
@@ -244,14 +285,23 @@ export class Console {
       created_at: time(key.createdAt),
       updated_at: time(key.updatedAt),
       current_concurrency: key.inFlight,
-      // The sandbox limits requests per minute and at once; sub2api's own limits are dollars per window.
+      // sub2api's keys have no such limits.
       rpm_limit: key.perMinute ?? 0,
       concurrency: key.concurrent ?? 0,
-      rate_limit_5h: 0,
-      rate_limit_1d: 0,
-      rate_limit_7d: 0,
+      ...this.#spendingShape(key),
       group: groupShape(key.group),
     };
+  }
+
+  #spendingShape(key: SandboxKey): object {
+    const fields: Record<string, number | string> = {};
+    for (const name of WINDOW_NAMES) {
+      const spent = this.#account.spentIn(key, name);
+      fields[`rate_limit_${name}`] = key.spending[name].limit ?? 0;
+      fields[`usage_${name}`] = spent?.used ?? 0;
+      if (spent !== null) fields[`reset_${name}_at`] = time(spent.endsAt);
+    }
+    return fields;
   }
 
   #usageShape(row: UsageRow): object {
@@ -318,16 +368,17 @@ function positiveInteger(text: string | null): number | null {
   return Number.isInteger(value) && value >= 1 ? value : null;
 }
 
-/** A limit that the sandbox would not enforce is refused. */
+const WHOLE_LIMITS = ["rpm_limit", "concurrency"];
+const DOLLAR_LIMITS = ["quota", ...WINDOW_NAMES.map((name) => `rate_limit_${name}`)];
+
 function limitError(body: JsonObject): Result | null {
-  for (const name of ["quota", "rpm_limit", "concurrency"]) {
+  for (const name of [...WHOLE_LIMITS, ...DOLLAR_LIMITS]) {
     const value = body[name] ?? 0;
-    const isValid = typeof value === "number" && value >= 0 && (name === "quota" || Number.isInteger(value));
+    const isNumber = typeof value === "number" && value >= 0;
+    const isValid = isNumber && (DOLLAR_LIMITS.includes(name) || Number.isInteger(value));
     if (!isValid) return failure(400, `Invalid ${name}`);
   }
-  const window = ["rate_limit_5h", "rate_limit_1d", "rate_limit_7d"].find((name) => Boolean(body[name]));
-  if (window === undefined) return null;
-  return failure(400, `the sandbox has no ${window}; use rpm_limit or concurrency`);
+  return null;
 }
 
 /** Absent: unchanged. 0: no limit. */
@@ -335,6 +386,10 @@ function setLimits(key: SandboxKey, body: JsonObject): void {
   key.quota = limitAt(body, "quota", key.quota);
   key.perMinute = limitAt(body, "rpm_limit", key.perMinute);
   key.concurrent = limitAt(body, "concurrency", key.concurrent);
+  for (const name of WINDOW_NAMES) {
+    const window = key.spending[name];
+    window.limit = limitAt(body, `rate_limit_${name}`, window.limit);
+  }
 }
 
 function limitAt(body: JsonObject, name: string, before: number | null): number | null {
@@ -342,11 +397,12 @@ function limitAt(body: JsonObject, name: string, before: number | null): number 
   return value === null ? before : value || null;
 }
 
-function addToken(tokens: Map<string, number>, token: string, expiresAt: number): void {
-  tokens.set(token, expiresAt);
-  if (tokens.size <= MAX_TOKENS) return;
-  const [oldest = ""] = tokens.keys();
-  tokens.delete(oldest);
+/** Drops the oldest entry where there are too many. */
+function addBounded<T>(map: Map<string, T>, name: string, value: T, max: number): void {
+  map.set(name, value);
+  if (map.size <= max) return;
+  const [oldest = ""] = map.keys();
+  map.delete(oldest);
 }
 
 function time(milliseconds: number): string {

@@ -1,3 +1,4 @@
+import type { WindowName } from "./account.ts";
 import type { ErrorShape } from "./protocols/protocol.ts";
 
 /** An error response. Codes and messages are sub2api's, word for word. */
@@ -34,6 +35,16 @@ export function quotaExhausted(path: string): GatewayError {
 export function rateLimited(shape: ErrorShape, retryAfterSeconds: number): GatewayError {
   const error = shaped(shape, 429, "rate_limit_exceeded", "user requests-per-minute limit exceeded");
   return { ...error, headers: { "Retry-After": String(retryAfterSeconds) } };
+}
+
+const WINDOW_MESSAGES: Readonly<Record<WindowName, string>> = {
+  "5h": "api key 5小时限额已用完",
+  "1d": "api key 日限额已用完",
+  "7d": "api key 7天限额已用完",
+};
+
+export function windowUsedUp(shape: ErrorShape, window: WindowName): GatewayError {
+  return shaped(shape, 429, "rate_limit_exceeded", WINDOW_MESSAGES[window]);
 }
 
 export function tooManyAtOnce(shape: ErrorShape): GatewayError {

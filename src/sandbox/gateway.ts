@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http";
 import type { Clock } from "../core/clock.ts";
-import type { Account, SandboxKey, Tokens } from "./account.ts";
+import { type Account, type SandboxKey, type Tokens, WINDOW_NAMES } from "./account.ts";
 import {
   bodyTooLarge,
   DISABLED_GROUP,
@@ -15,6 +15,7 @@ import {
   tooManyAtOnce,
   UNKNOWN_KEY,
   unknownModel,
+  windowUsedUp,
 } from "./gateway-errors.ts";
 import { type Exchange, parseObject } from "./http.ts";
 import { geminiModelList, type Model, modelEntry, modelList } from "./models.ts";
@@ -212,6 +213,11 @@ export class Gateway {
 
   /** Refused requests do not count. */
   #checkRateLimit(key: SandboxKey, shape: ErrorShape): GatewayError | null {
+    for (const name of WINDOW_NAMES) {
+      const { limit } = key.spending[name];
+      const used = this.#account.spentIn(key, name)?.used ?? 0;
+      if (limit !== null && used >= limit) return windowUsedUp(shape, name);
+    }
     if (key.concurrent !== null && key.inFlight >= key.concurrent) return tooManyAtOnce(shape);
     const now = this.#clock.elapsed();
     if (now - key.minuteStartedAt >= MINUTE_MS) {

@@ -120,7 +120,7 @@ t.test("a key is made, listed, changed and deleted", async (t) => {
   });
   t.match(changed.data, { name: "desk", group_id: 2, quota: 3, status: "disabled" });
   const bad = [{ status: "expired" }, { group_id: 99 }, { name: " " }, { quota: -1 }, { expires_at: "soon" }];
-  for (const body of [...bad, { rate_limit_5h: 5 }]) {
+  for (const body of [...bad, { rate_limit_5h: -5 }, { rpm_limit: 1.5 }]) {
     t.equal((await call("PUT", `/keys/${id}`, body)).status, 400, JSON.stringify(body));
   }
   const wrong = [undefined, "a text", ["a list"]];
@@ -130,6 +130,60 @@ t.test("a key is made, listed, changed and deleted", async (t) => {
   t.equal((await call("DELETE", `/keys/${id}`)).status, 200);
   t.match(await call("DELETE", `/keys/${id}`), { status: 404, reason: "API_KEY_NOT_FOUND" });
   t.same(await names(), ["phone"]);
+});
+
+t.test("one key is shown", async (t) => {
+  const { call } = await atConsole(await startSandbox(t));
+  const { id } = (await call("POST", "/keys", { name: "laptop", group_id: 1, rate_limit_1d: 5 })).data;
+  t.match((await call("GET", `/keys/${id}`)).data, { id, name: "laptop", rate_limit_1d: 5, usage_1d: 0 });
+  t.match(await call("GET", "/keys/99"), { status: 404, reason: "API_KEY_NOT_FOUND" });
+});
+
+t.test("a creation with an Idempotency-Key happens once in a day", async (t) => {
+  const clock = heldClock();
+  const sandbox = await startSandbox(t, { clock });
+  const { session } = await atConsole(sandbox);
+  const create = (name: string, id: string) =>
+    post(
+      `${sandbox.origin}/api/v1/keys`,
+      session.access_token,
+      { name, group_id: 1 },
+      { "idempotency-key": id },
+    );
+  const first = await create("laptop", "plan-1");
+  const again = await create("laptop", "plan-1");
+  t.equal(again.text, first.text);
+  t.same(
+    [first.headers.get("x-idempotency-replayed"), again.headers.get("x-idempotency-replayed")],
+    [null, "true"],
+  );
+  t.match(await create("phone", "plan-1"), { status: 409, json: { reason: "IDEMPOTENCY_KEY_CONFLICT" } });
+  t.equal((await create(" ", "plan-2")).status, 400);
+  t.equal((await create("phone", "plan-2")).status, 200, "a failed one may be repeated with another body");
+  t.equal(sandbox.account.keys.length, 2);
+  clock.pass(25 * 3600_000);
+  const { call } = await atConsole(sandbox);
+  t.equal((await call("GET", "/keys")).data.total, 2);
+});
+
+t.test("spending is limited per 5 hours, day and week", async (t) => {
+  const clock = heldClock();
+  const sandbox = await startSandbox(t, { clock });
+  const { id, key } = sandbox.createKey({ name: "small", group: "default" });
+  const status = async () =>
+    (await post(`${sandbox.baseUrl}/chat/completions`, key.reveal(), hello())).status;
+  const { call } = await atConsole(sandbox);
+  const shown = async () => (await (await atConsole(sandbox)).call("GET", `/keys/${id}`)).data;
+  await call("PUT", `/keys/${id}`, { rate_limit_5h: 0.000001 });
+  t.same([await status(), await status()], [200, 429]);
+  t.equal((await shown()).reset_5h_at, new Date(clock.now() + 5 * 3600_000).toISOString());
+  clock.pass(5 * 3600_000);
+  t.same([await status(), await status()], [200, 429], "the next window has begun");
+  const { usage_5h, usage_1d, reset_1d_at } = await shown();
+  t.equal(usage_1d, usage_5h * 2);
+  t.equal(reset_1d_at, "2026-11-16T00:00:00.000Z", "days begin at midnight");
+  await (await atConsole(sandbox)).call("PUT", `/keys/${id}`, { reset_rate_limit_usage: true });
+  t.equal(await status(), 200);
 });
 
 t.test("more quota, or a new start of it, serves a key again", async (t) => {

@@ -45,9 +45,8 @@ const MAX_PAGES = 50;
 const WINDOWS: readonly string[] = ["5h", "1d", "7d"];
 const DAY_MS = 24 * 3600_000;
 const MICRO = 1_000_000;
-/** The console executes a creation for at most 30 seconds, and refuses it for 5 seconds after a failure. */
-const MAX_ATTEMPTS = 4;
-const MAX_PAUSE_S = 30;
+/** With pauses of 1, 2, 4, 8 and 16 seconds: the console works on a creation for at most 30 seconds. */
+const MAX_ATTEMPTS = 6;
 
 /** The fields of a new key beside its name and text. */
 type KeyFields = Record<string, number | readonly string[]>;
@@ -206,11 +205,13 @@ export class Sub2apiKeyActions implements KeyActions {
         readResult(response, "the new key");
         return;
       }
-      const seconds = Math.min(retryAfterOf(response) ?? 1, MAX_PAUSE_S);
+      const retryAfter = retryAfterOf(response);
       if (attempt === MAX_ATTEMPTS) {
-        throw new ConsoleFault("failing", "still works on an earlier request for the same key", seconds);
+        throw new ConsoleFault("failing", "still works on an earlier request for this key", retryAfter);
       }
-      await this.#deps.pause(seconds * 1000);
+      // Retry-After is when it gives up, always 30 seconds. Nearly always the earlier request is done at once.
+      const seconds = 2 ** (attempt - 1);
+      await this.#deps.pause(Math.min(seconds, retryAfter ?? seconds) * 1000);
     }
   }
 
@@ -239,12 +240,12 @@ export class Sub2apiKeyActions implements KeyActions {
     const missing: string[] = [];
     if (quota !== null && (numberAt(item, "quota") ?? 0) <= 0) missing.push("quota");
     for (const { window } of windows) {
-      if ((numberAt(item, `rate_limit_${window}`) ?? 0) <= 0) missing.push(`limit per ${window}`);
+      if ((numberAt(item, `rate_limit_${window}`) ?? 0) <= 0) missing.push(`${window} limit`);
     }
     if (expires_at !== null && timeAt(item, "expires_at") === null) missing.push("expiry");
     if (missing.length === 0) return;
     await this.delete(refOf(item));
-    throw refused(`created a key without its ${missing.join(" and ")}, so the key was deleted again`);
+    throw refused(`ignores a key's ${missing.join(", ")}, so the new key was deleted again`);
   }
 }
 

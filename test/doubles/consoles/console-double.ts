@@ -33,6 +33,8 @@ export interface KeyOptions {
   readonly expiresAt?: number;
   /** Belongs to the second account of the console. */
   readonly second?: boolean;
+  /** Settings under the console's own names, which it lists and otherwise ignores. */
+  readonly fields?: Readonly<Record<string, unknown>>;
 }
 
 export interface Use {
@@ -83,6 +85,7 @@ export interface AccountKey extends KeyOptions {
   /** An owner may change these in the console. */
   disabled?: boolean;
   expiresAt?: number;
+  fields?: Readonly<Record<string, unknown>>;
   readonly id: number;
   readonly group: string;
   readonly createdAt: number;
@@ -176,6 +179,8 @@ export abstract class ConsoleDouble {
   /** Called with every console request before it is answered. */
   onAsk: ((asked: Asked) => void) | null = null;
   readonly asked: Asked[] = [];
+  /** Replaces a response after the request was executed. null cuts the connection. */
+  onReply: ((call: Call, reply: Reply) => Reply | null) | null = null;
   /** Another origin, to which redirects lead: the text of all it received. */
   readonly thief = { url: "", seen: [] as string[] };
 
@@ -195,6 +200,7 @@ export abstract class ConsoleDouble {
   private billed = 0;
   private gatewayRequests = 0;
   private billedRequests = 0;
+  private lastKeyId = 10;
 
   constructor(options: DoubleOptions) {
     this.clock = options.now ?? Date.now;
@@ -277,9 +283,10 @@ export abstract class ConsoleDouble {
     } else if (options.multiplier !== undefined) {
       group.multiplier = options.multiplier;
     }
+    this.lastKeyId += 1;
     const key = {
       ...options,
-      id: 11 + this.keys.length,
+      id: this.lastKeyId,
       group: name,
       createdAt: this.now(),
       usedDollars: 0,
@@ -287,6 +294,11 @@ export abstract class ConsoleDouble {
     };
     this.keys.push(key);
     return key;
+  }
+
+  /** Ids are not used again. */
+  deleteKey(key: AccountKey): void {
+    this.keys.splice(this.keys.indexOf(key), 1);
   }
 
   /** What an account sees. */
@@ -404,7 +416,9 @@ export abstract class ConsoleDouble {
       return;
     }
     const reply = this.replyOfFault(url) ?? this.answerConsole(call) ?? this.notFound(call);
-    sendReply(res, reply, headers);
+    const sent = this.onReply === null ? reply : this.onReply(call, reply);
+    if (sent === null) res.destroy();
+    else sendReply(res, sent, headers);
   }
 
   private replyOfFault(url: string): Reply | null {

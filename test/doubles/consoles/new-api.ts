@@ -12,6 +12,7 @@ import {
   SECOND_LOGIN,
 } from "./console-double.ts";
 import {
+  answerTokens,
   cutKey,
   invalidUrl,
   keyShape,
@@ -44,6 +45,8 @@ const CONTENT: Partial<Record<Row["type"], string>> = {
   refund: "异步任务执行失败",
   login: "用户登录",
 };
+const REVEAL_PATH = /^\/api\/token\/(\d+)\/key$/;
+const ACCOUNT_PATH = /^\/api\/(?:log\/self|user\/self(?:\/groups)?|token\/(?:search|\d+(?:\/key)?)?)$/;
 const API_LIMIT_MS = 180_000;
 /** The newest rows of a key, and no further page. */
 const KEY_ROWS = 1000;
@@ -93,18 +96,23 @@ class NewApiDouble extends ConsoleDouble {
       case "/api/usage/token/":
         return this.answerKey(call);
     }
-    const answer = this.answerAccount(call);
     // An unknown path is a 404, with or without an access token.
-    if (answer === null) return null;
-    return this.refuseAccount(call) ?? answer;
+    if (!ACCOUNT_PATH.test(call.path)) return null;
+    return this.refuseAccount(call) ?? this.answerAccount(call);
   }
 
-  private answerKey(call: Call): Reply {
+  /** null: one more request is allowed, and counted. */
+  private refuseKeyRequest(): Reply | null {
     const now = this.now();
     this.keyRequests = this.keyRequests.filter((at) => at > now - KEY_LIMIT.milliseconds);
     if (this.limits && this.keyRequests.length >= KEY_LIMIT.requests) return this.tooManyRequests();
     this.keyRequests.push(now);
+    return null;
+  }
 
+  private answerKey(call: Call): Reply {
+    const refusal = this.refuseKeyRequest();
+    if (refusal !== null) return refusal;
     const text = cutKey(credentialIn(call.headers));
     const key = this.keys.find((one) => one.key === text);
     if (key === undefined) return failed(401, "Invalid token");
@@ -136,8 +144,6 @@ class NewApiDouble extends ConsoleDouble {
         const rows = selectRows(this.rowsOf(isSecond), call.query, TYPES);
         return page(call, rows, (row, place) => this.rowShape(row, place));
       }
-      case "/api/token/":
-        return page(call, this.keysOf(isSecond).toReversed(), maskedKey);
       case "/api/user/self":
         return ok({ id: 7, username: "owner", quota: Math.round(this.balance * QUOTA_PER_UNIT) });
       case "/api/user/self/groups": {
@@ -145,9 +151,26 @@ class NewApiDouble extends ConsoleDouble {
         // The group that chooses among the others has a word instead of a number.
         return ok({ ...Object.fromEntries(groups), auto: { ratio: "自动", desc: "auto" } });
       }
-      default:
-        return null;
     }
+    const keys = this.keysOf(isSecond);
+    if (call.path === "/api/token/" && call.method === "GET") return page(call, keys.toReversed(), maskedKey);
+    if (call.path === "/api/token/search") {
+      const keyword = call.query.get("keyword");
+      return page(
+        call,
+        keys.filter(({ name }) => name === keyword),
+        maskedKey,
+      );
+    }
+    const shown = REVEAL_PATH.exec(call.path)?.[1];
+    if (shown !== undefined) return this.reveal(keys.find(({ id }) => id === Number(shown)) ?? null);
+    return answerTokens(this, call, { keys, isSecond, maxName: 50, shape: maskedKey });
+  }
+
+  private reveal(key: AccountKey | null): Reply {
+    const refusal = this.refuseKeyRequest();
+    if (refusal !== null) return refusal;
+    return key === null ? failed(200, "record not found") : ok({ key: key.key.replace(/^sk-/, "") });
   }
 
   /** The id of a row is its place in the response, so it differs between responses. */

@@ -25,6 +25,7 @@ export const QUOTA_PER_UNIT = 500_000;
 const PAGE_SIZE = 10;
 /** 5 is a test of a channel here, and an error in new-api. */
 const TYPES: RowTypes = { topup: 1, use: 2, manage: 3, test: 5 };
+const ACCOUNT_PATH = /^\/api\/(?:log\/self|user\/self|token\/(?:search|\d+)?)$/;
 const REFUSED: Reply = {
   status: 200,
   body: { success: false, message: "无权进行此操作，access token 无效" },
@@ -43,11 +44,10 @@ class OneApiDouble extends ConsoleDouble {
     if (call.path === "/api/status") {
       return ok({ version: "v0.6.11-alpha", system_name: "One API", quota_per_unit: QUOTA_PER_UNIT });
     }
-    const answer = this.answerAccount(call);
     // An unknown path is a 404, with or without an access token.
-    if (answer === null) return null;
+    if (!ACCOUNT_PATH.test(call.path)) return null;
     const tokens = [LOGIN.accessToken, SECOND_LOGIN.accessToken];
-    return tokens.includes(credentialIn(call.headers)) ? answer : REFUSED;
+    return tokens.includes(credentialIn(call.headers)) ? this.answerAccount(call) : REFUSED;
   }
 
   private answerAccount(call: Call): Reply | null {
@@ -55,13 +55,19 @@ class OneApiDouble extends ConsoleDouble {
     switch (call.path) {
       case "/api/log/self":
         return ok(page(call, selectRows(this.rowsOf(isSecond), call.query, TYPES)).map(rowShape));
-      case "/api/token/":
-        return ok(page(call, this.keysOf(isSecond).toReversed()).map(keyShape));
       case "/api/user/self":
         return ok({ id: 7, username: "owner", quota: Math.round(this.balance * QUOTA_PER_UNIT) });
-      default:
-        return null;
     }
+    if (call.path === "/api/token/" && call.method === "GET") {
+      return ok(page(call, this.keysOf(isSecond).toReversed()).map(keyShape));
+    }
+    const keys = this.keysOf(isSecond);
+    if (call.path === "/api/token/search") {
+      // Not by page, and all names that begin with the keyword.
+      const keyword = call.query.get("keyword") ?? "";
+      return ok(keys.filter(({ name }) => name.startsWith(keyword)).map(keyShape));
+    }
+    return answerTokens(this, call, { keys, isSecond, maxName: 30, shape: keyShape });
   }
 
   protected faultReply(fault: "401" | "429" | "500" | "data"): Reply {
@@ -160,7 +166,73 @@ export function keyShape(key: AccountKey): object {
     remain_quota: Math.round((key.quota ?? 0) * QUOTA_PER_UNIT) - used,
     unlimited_quota: key.quota === undefined,
     used_quota: used,
+    ...key.fields,
   };
+}
+
+interface TokenOptions {
+  /** Of the account. */
+  readonly keys: readonly AccountKey[];
+  readonly isSecond: boolean;
+  /** Bytes. */
+  readonly maxName: number;
+  readonly shape: (key: AccountKey) => object;
+}
+
+const LISTED_FIELDS = [
+  "model_limits_enabled",
+  "model_limits",
+  "allow_ips",
+  "cross_group_retry",
+  "auto_groups",
+  "models",
+  "subnet",
+];
+
+/** Everything below /api/token/ that new-api and one-api have in common, except lists. null: there is no such path. */
+export function answerTokens(console: ConsoleDouble, call: Call, options: TokenOptions): Reply | null {
+  const { keys, shape } = options;
+  const { method, path, body } = call;
+  if (method === "POST" && path === "/api/token/") return createToken(console, call, options);
+  const id = method === "PUT" ? Number(body.id) : Number(path.replace("/api/token/", ""));
+  const key = keys.find((one) => one.id === id);
+  if (key === undefined) return failed("record not found");
+  switch (method) {
+    case "GET":
+      return ok(shape(key));
+    case "PUT":
+      // A test would notice a key whose other fields became 0.
+      if (!call.query.has("status_only")) return failed("this double changes the status only");
+      key.disabled = body.status === 2;
+      return ok(shape(key));
+    case "DELETE":
+      console.deleteKey(key);
+      return { status: 200, body: { success: true, message: "" } };
+    default:
+      return null;
+  }
+}
+
+/** The response does not contain the key. */
+function createToken(console: ConsoleDouble, { body }: Call, { isSecond, maxName }: TokenOptions): Reply {
+  const name = String(body.name);
+  if (Buffer.byteLength(name) > maxName) return failed("令牌名称过长");
+  const expires = Number(body.expired_time);
+  const fields = LISTED_FIELDS.filter((field) => body[field] !== undefined);
+  console.addKey({
+    name,
+    key: `sk-${randomBytes(24).toString("hex")}`,
+    group: String(body.group ?? "") || "default",
+    ...(body.unlimited_quota === true ? {} : { quota: Number(body.remain_quota) / QUOTA_PER_UNIT }),
+    ...(expires === -1 ? {} : { expiresAt: expires * 1000 }),
+    ...(isSecond ? { second: true } : {}),
+    fields: Object.fromEntries(fields.map((field) => [field, body[field]])),
+  });
+  return { status: 200, body: { success: true, message: "" } };
+}
+
+function failed(message: string): Reply {
+  return { status: 200, body: { success: false, message } };
 }
 
 export function ok(data: unknown): Reply {

@@ -21,6 +21,8 @@ export interface Sub2apiOptions extends DoubleOptions {
   readonly secondFactor?: boolean;
   /** A login needs a browser. */
   readonly captcha?: boolean;
+  /** Keys have a name and a group, and everything else is ignored, as in version 0.1.27. */
+  readonly ignoresLimits?: boolean;
 }
 
 export async function startSub2api(t: Test, options: Sub2apiOptions = {}): Promise<Sub2apiDouble> {
@@ -35,6 +37,12 @@ const MAX_PAGE_SIZE = 1000;
 const DEFAULT_PAGE_SIZE = 20;
 /** The server is in Shanghai, and its times have that offset. */
 const UTC_OFFSET_MS = 8 * 60 * 60_000;
+const DAY_MS = 24 * 60 * 60_000;
+/** A creation that failed may be repeated after this time. */
+const BACKOFF_MS = 5000;
+const KEY_PATH = /^\/api\/v1\/keys\/(\d+)$/;
+const ACCOUNT_PATH = /^\/api\/v1\/(?:auth\/me|groups\/(?:rates|available)|keys(?:\/\d+)?|usage)$/;
+const KEY_NOT_FOUND = failure(404, "api key not found", "API_KEY_NOT_FOUND");
 /** Below these a wrong path is a plain 404; anywhere else it is the web page. */
 const NO_PAGE = /^\/(?:api|v1)\//;
 
@@ -45,6 +53,13 @@ interface Session {
   readonly agent: string;
   revoked: boolean;
   readonly isSecond: boolean;
+}
+
+/** A creation that came with an Idempotency-Key. */
+interface Creation {
+  readonly body: string;
+  readonly reply: Reply;
+  readonly at: number;
 }
 
 export class Sub2apiDouble extends ConsoleDouble {
@@ -58,6 +73,8 @@ export class Sub2apiDouble extends ConsoleDouble {
   private readonly secondTokens = new Set<string>();
   /** Logins that wait for their second factor. */
   private readonly temporaryTokens = new Set<string>();
+  /** By Idempotency-Key. */
+  private readonly creations = new Map<string, Creation>();
 
   constructor(options: Sub2apiOptions) {
     super(options);
@@ -97,10 +114,9 @@ export class Sub2apiDouble extends ConsoleDouble {
       case "GET /api/v1/settings/public":
         return success({ site_name: "Gateway", api_base_url: "", version: "0.1.179" });
     }
-    const answer = this.answerAccount(call);
     // An unknown path is a 404, with or without a session.
-    if (answer === null) return null;
-    return this.refuseSession(call) ?? answer;
+    if (!ACCOUNT_PATH.test(call.path)) return null;
+    return this.refuseSession(call) ?? this.answerAccount(call);
   }
 
   private logIn(call: Call): Reply {
@@ -163,18 +179,96 @@ export class Sub2apiDouble extends ConsoleDouble {
   private answerAccount(call: Call): Reply | null {
     const token = String(call.headers.authorization).replace(/^Bearer /, "");
     const isSecond = this.sessions.get(token)?.isSecond ?? false;
+    const id = KEY_PATH.exec(call.path)?.[1];
+    if (id !== undefined) {
+      return this.answerKey(call, this.keysOf(isSecond).find((key) => key.id === Number(id)) ?? null);
+    }
     switch (call.path) {
       case "/api/v1/auth/me":
         return success({ id: 7, email: LOGIN.email, balance: this.balance, status: "active" });
       case "/api/v1/groups/rates":
         return success({});
+      case "/api/v1/groups/available":
+        return success(this.groups.map(groupShape));
       case "/api/v1/keys":
-        return page(call, this.keysOf(isSecond).toReversed(), (key) => this.keyShape(key));
+        if (call.method === "POST") return this.createOnce(call, isSecond);
+        return page(call, this.searchedKeys(call.query, isSecond), (key) => this.keyShape(key));
       case "/api/v1/usage":
         return page(call, this.sortedRows(call.query, this.rowsOf(isSecond)), (row) => this.rowShape(row));
       default:
         return null;
     }
+  }
+
+  /** Newest first. 0.1.27 does not search. */
+  private searchedKeys(query: URLSearchParams, isSecond: boolean): AccountKey[] {
+    const search = this.options.ignoresLimits === true ? "" : (query.get("search") ?? "");
+    return this.keysOf(isSecond)
+      .filter(({ name }) => name.includes(search))
+      .reverse();
+  }
+
+  private createOnce(call: Call, isSecond: boolean): Reply {
+    const id = call.headers["idempotency-key"];
+    if (typeof id !== "string") return this.create(call, isSecond);
+    const body = JSON.stringify(call.body);
+    const before = this.creations.get(id);
+    if (before !== undefined) {
+      if (before.body !== body) {
+        return failure(409, "idempotency key reused with different payload", "IDEMPOTENCY_KEY_CONFLICT");
+      }
+      if (before.reply.status === 200) {
+        return { ...before.reply, headers: { "x-idempotency-replayed": "true" } };
+      }
+      if (this.now() < before.at + BACKOFF_MS) {
+        const reply = failure(409, "idempotent request is in retry backoff", "IDEMPOTENCY_RETRY_BACKOFF");
+        return { ...reply, headers: { "retry-after": "5" } };
+      }
+    }
+    const reply = this.create(call, isSecond);
+    this.creations.set(id, { body, reply, at: this.now() });
+    return reply;
+  }
+
+  private create({ body }: Call, isSecond: boolean): Reply {
+    const group = this.groups.find(({ id }) => id === body.group_id);
+    if (body.group_id !== undefined && group === undefined) {
+      return failure(404, "group not found", "GROUP_NOT_FOUND");
+    }
+    const key = String(body.custom_key);
+    if (this.keys.some((one) => one.key === key)) {
+      return failure(409, "api key already exists", "API_KEY_EXISTS");
+    }
+    const { quota, expires_in_days: days, ip_whitelist, ip_blacklist } = body;
+    const isLimited = this.options.ignoresLimits !== true;
+    const created = this.addKey({
+      name: escapeHtml(String(body.name)),
+      key,
+      ...(group === undefined ? {} : { group: group.name }),
+      ...(isLimited && Number(quota) > 0 ? { quota: Number(quota) } : {}),
+      ...(isLimited && days !== undefined ? { expiresAt: this.now() + Number(days) * DAY_MS } : {}),
+      ...(isSecond ? { second: true } : {}),
+      fields: isLimited ? { rate_limit_1d: 0, ...rateLimits(body), ip_whitelist, ip_blacklist } : {},
+    });
+    return success(this.keyShape(created));
+  }
+
+  private answerKey({ method, body }: Call, key: AccountKey | null): Reply {
+    if (key === null) return KEY_NOT_FOUND;
+    if (method === "DELETE") {
+      this.deleteKey(key);
+      return success({ message: "API key deleted successfully" });
+    }
+    if (method === "PUT") {
+      if (body.status !== undefined) key.disabled = body.status === "inactive";
+      if (typeof body.expires_at === "string" && this.options.ignoresLimits !== true) {
+        key.expiresAt = Date.parse(body.expires_at);
+      }
+      // 0.1.135 clears the lists of addresses that a request lacks.
+      const { ip_whitelist, ip_blacklist } = body;
+      key.fields = { ...key.fields, ...rateLimits(body), ip_whitelist, ip_blacklist };
+    }
+    return success(this.keyShape(key));
   }
 
   /** Newest first: by time, unless the query asks for another order. */
@@ -206,6 +300,7 @@ export class Sub2apiDouble extends ConsoleDouble {
       usage_1d: key.quota === undefined ? 0 : key.usedDollars,
       usage_7d: 0,
       group: groupShape(group),
+      ...key.fields,
     };
   }
 
@@ -327,6 +422,15 @@ function keyStatus(key: AccountKey): "disabled" | "quota_exhausted" | "active" {
 
 function groupShape({ id, name, multiplier }: Group): object {
   return { id, name, platform: "anthropic", rate_multiplier: multiplier, status: "active" };
+}
+
+function rateLimits(body: Call["body"]): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(body).filter(([name]) => name.startsWith("rate_limit_")));
+}
+
+/** As Go's html.EscapeString writes it. */
+function escapeHtml(text: string): string {
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll('"', "&#34;");
 }
 
 /** RFC 3339 with an offset and microseconds, as Go writes what PostgreSQL keeps. */
