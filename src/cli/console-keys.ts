@@ -1,38 +1,21 @@
 import { loadConfig } from "../config/load.ts";
-import { askDaemon } from "../control/client.ts";
 import type { Changed } from "../control/routes.ts";
-import type { Status } from "../control/status.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import type { KeyAction } from "../lifecycle/lifecycle.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
-import { isSameFile } from "./config-change.ts";
+import { ask, whyNotHere, withNext } from "./tools/at-console.ts";
 import { fail, failNull } from "./ui/messages.ts";
 import { confirm } from "./ui/prompts.ts";
 import { isInteractive } from "./ui/terminal.ts";
 
-/* Keys at the consoles of gateways. The daemon has the logins, so it makes every change. */
+/* What the commands share that disable, enable or delete a key at the console of a gateway. */
 
-/** A change needs several answers of a console, up to 30 s each, and then up to 30 s until the gateway has forgotten a key. */
-const CHANGE_TIMEOUT_MS = 180_000;
-
-/** Asks the daemon for a change of a key. Never rejects. */
-export async function changeAtConsole<Value>(
-  socket: string,
-  path: string,
-  body: unknown,
-): Promise<Changed<Value>> {
-  const asked = await askDaemon<Changed<Value>>(socket, "POST", path, body, CHANGE_TIMEOUT_MS);
-  return asked.ok ? asked.value : { ok: false, problem: asked.reason, next: null };
-}
+export const PAST = { disable: "disabled", enable: "enabled", delete: "deleted" } as const;
 
 /** …a1b2 (codex-k3v9x2) */
 export function describeKey({ key, name }: KeyReport): string {
   return key === null ? name : `${key} (${name})`;
-}
-
-export function describeRefusal({ problem, next }: Extract<Changed<unknown>, { ok: false }>): string {
-  return next === null ? problem : `${problem} → ${next}`;
 }
 
 /** False: there is no person to ask and no --yes, and that was printed. */
@@ -57,7 +40,7 @@ export async function confirmAtConsole(
     const isRemoval = action === "delete";
     const command = `keybearer tools ${isRemoval ? "remove" : action} ${tool}`;
     return failNull(
-      `the key of ${tool} cannot be ${PAST[action]} at the gateway: ${describeRefusal(found)}\n` +
+      `the key of ${tool} cannot be ${PAST[action]} at the gateway: ${withNext(found)}\n` +
         `nothing was changed. by hand: ${action} the key in the gateway's console, and type ${command}`,
       EXIT.failed,
     );
@@ -75,18 +58,9 @@ export async function confirmAtConsole(
   return isYes ? key : failNull("nothing was changed", EXIT.failed);
 }
 
-export const PAST = { disable: "disabled", enable: "enabled", delete: "deleted" } as const;
-
-/** The daemon may use another file, in which a tool of this name has another key. */
-async function findConsoleKey(
-  { socket, config: file }: Paths,
-  tool: string,
-  action: KeyAction,
-): Promise<Changed<KeyReport>> {
-  const asked = await askDaemon<Status>(socket, "GET", "/status");
-  if (!asked.ok) return { ok: false, problem: asked.reason, next: null };
-  const { path } = asked.value.config;
-  if (!(await isSameFile(path, file)))
-    return { ok: false, problem: `the running keybearer uses another file, ${path}`, next: null };
-  return changeAtConsole(socket, `/consolekey/${encodeURIComponent(tool)}`, { action });
+async function findConsoleKey(paths: Paths, tool: string, action: KeyAction): Promise<Changed<KeyReport>> {
+  const why = await whyNotHere(paths, tool);
+  if (why === null) return ask(paths, `/consolekey/${encodeURIComponent(tool)}`, { action });
+  const problem = why === "no-console" ? "its gateway has no console in config.yaml" : why;
+  return { ok: false, problem, next: null };
 }

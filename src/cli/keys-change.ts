@@ -3,7 +3,8 @@ import { EXIT } from "../core/errors.ts";
 import { findPaths } from "../core/paths.ts";
 import { heldKeyRemedy, type KeyAction } from "../lifecycle/lifecycle.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
-import { canConfirm, changeAtConsole, describeKey, describeRefusal, PAST } from "./console-keys.ts";
+import { canConfirm, describeKey, PAST } from "./console-keys.ts";
+import { ask, withNext } from "./tools/at-console.ts";
 import { fail, failNull, printText } from "./ui/messages.ts";
 import { confirm } from "./ui/prompts.ts";
 import { joinNames } from "./ui/units.ts";
@@ -16,8 +17,8 @@ export interface ChangeOptions {
 /** `keybearer keys disable`, `enable` and `delete`: for a key that no tool holds. */
 export async function changeKey(action: KeyAction, asked: string, options: ChangeOptions): Promise<void> {
   if (action === "delete" && !canConfirm(`keybearer keys delete ${asked}`, options)) return;
-  const { socket } = findPaths();
-  const found = await findKey(socket, asked, options.gateway);
+  const paths = findPaths();
+  const found = await findKey(paths.socket, asked, options.gateway);
   if (found === null) return;
   const { gateway, ref } = found;
   const [tool] = found.tools;
@@ -26,15 +27,12 @@ export async function changeKey(action: KeyAction, asked: string, options: Chang
       `key ${describeKey(found)} is the key of ${joinNames(found.tools)} → ${heldKeyRemedy(tool, action)}`,
       EXIT.failed,
     );
-  const question = `delete key ${describeKey(found)} at the console of ${gateway}? it stops working for good`;
+  const question = `delete key ${describeKey(found)} at the console of ${gateway} for good?`;
   if (action === "delete" && !options.yes && !(await confirm(question)))
     return fail("nothing was changed", EXIT.failed);
-  const changed = await changeAtConsole<KeyReport>(socket, "/changekey", { gateway, ref, action });
+  const changed = await ask<KeyReport>(paths, "/changekey", { gateway, ref, action });
   if (!changed.ok)
-    return fail(
-      `key ${describeKey(found)} was not ${PAST[action]}: ${describeRefusal(changed)}`,
-      EXIT.failed,
-    );
+    return fail(`key ${describeKey(found)} was not ${PAST[action]}: ${withNext(changed)}`, EXIT.failed);
   printText(`key ${describeKey(found)} is ${PAST[action]} at the console of ${gateway}`);
 }
 

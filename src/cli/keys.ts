@@ -63,12 +63,15 @@ export function formatKeys({ keys, problems }: KeysAnswer, now: number, { width 
   const lines = keys.length === 0 ? [] : [...keyLines(keys, now, width), ...ageLines(keys, now, width)];
   for (const { gateway, why, next } of problems)
     lines.push(formatNote({ what: `${gateway}: its keys cannot be listed: ${why}`, next }, width));
-  if (keys.length > 0) lines.push(wrap(ACTIONS, width));
+  if (keys.length > 0) lines.push(...ACTIONS.map((note) => formatNote(note, width)));
   return `${lines.join("\n")}\n`;
 }
 
-const ACTIONS =
-  "create one: keybearer tools add <tool> --create; replace a tool's: keybearer tools rotate <tool>; one that no tool holds: keybearer keys delete <key>";
+const ACTIONS = [
+  { what: "create a key", next: "keybearer tools add <tool> --create" },
+  { what: "replace a tool's key", next: "keybearer tools rotate <tool>" },
+  { what: "delete one that no tool holds", next: "keybearer keys delete <key>" },
+];
 
 function keyLines(keys: readonly KeyReport[], now: number, width: number): string[] {
   const column = (head: string, cell: (key: KeyReport) => string): Column => ({

@@ -76,7 +76,7 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
     summary: "the console's keys, and the tools that hold them",
     examples: ["keybearer keys", "keybearer keys delete old-laptop"],
   },
-  "keys list": { examples: ["keybearer keys --refresh", "keybearer keys --json"] },
+  "keys list": { examples: ["keybearer keys list --refresh", "keybearer keys list --json"] },
   "keys disable": { examples: ["keybearer keys disable old-laptop"] },
   "keys enable": { examples: ["keybearer keys enable old-laptop"] },
   "keys delete": { examples: ["keybearer keys", "keybearer keys delete old-laptop"] },

@@ -8,15 +8,10 @@ import { forgetKey, type KeyPlace } from "../../keys/store.ts";
 import type { KeyChange } from "../../lifecycle/lifecycle.ts";
 import type { KeyReport } from "../../mirror/report/shape.ts";
 import { editConfig, endInFlight, waitUntilActive } from "../config-change.ts";
-import {
-  canConfirm,
-  changeAtConsole,
-  confirmAtConsole,
-  describeKey,
-  describeRefusal,
-} from "../console-keys.ts";
+import { canConfirm, confirmAtConsole, describeKey } from "../console-keys.ts";
 import { fail, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
+import { ask, withNext } from "./at-console.ts";
 
 interface RemoveOptions {
   readonly now?: boolean;
@@ -68,11 +63,11 @@ async function confirmRemoval(name: string, file: string): Promise<boolean> {
 }
 
 /** False: it was not deleted, and the reason was printed. */
-async function deleteAtConsole({ socket }: Paths, name: string, key: KeyReport): Promise<boolean> {
-  const deleted = await changeAtConsole<KeyChange>(socket, `/deletekey/${encodeURIComponent(name)}`, {});
+async function deleteAtConsole(paths: Paths, name: string, key: KeyReport): Promise<boolean> {
+  const deleted = await ask<KeyChange>(paths, `/deletekey/${encodeURIComponent(name)}`, {});
   if (!deleted.ok) {
     fail(
-      `the key of ${name} was not deleted at the gateway: ${describeRefusal(deleted)}\n${name} is not removed`,
+      `the key of ${name} was not deleted at the gateway: ${withNext(deleted)}\n${name} is not removed`,
       EXIT.failed,
     );
     return false;

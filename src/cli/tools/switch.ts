@@ -3,15 +3,9 @@ import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import type { KeyReport } from "../../mirror/report/shape.ts";
 import { editConfig, endInFlight, reportEffect, waitUntilActive } from "../config-change.ts";
-import {
-  canConfirm,
-  changeAtConsole,
-  confirmAtConsole,
-  describeKey,
-  describeRefusal,
-  PAST,
-} from "../console-keys.ts";
+import { canConfirm, confirmAtConsole, describeKey, PAST } from "../console-keys.ts";
 import { fail, print, printText } from "../ui/messages.ts";
+import { ask, withNext } from "./at-console.ts";
 
 interface SwitchOptions {
   readonly now?: boolean;
@@ -59,12 +53,12 @@ export async function enable(name: string, options: SwitchOptions): Promise<void
 }
 
 /** False: the console did not do it, and the reason was printed. */
-async function switchKey({ socket }: Paths, tool: string, action: "disable" | "enable"): Promise<boolean> {
+async function switchKey(paths: Paths, tool: string, action: "disable" | "enable"): Promise<boolean> {
   const path = `/enablekey/${encodeURIComponent(tool)}`;
-  const changed = await changeAtConsole<KeyReport>(socket, path, { enabled: action === "enable" });
+  const changed = await ask<KeyReport>(paths, path, { enabled: action === "enable" });
   if (!changed.ok) {
     fail(
-      `the key of ${tool} was not ${PAST[action]} at the gateway: ${describeRefusal(changed)}\n` +
+      `the key of ${tool} was not ${PAST[action]} at the gateway: ${withNext(changed)}\n` +
         `by hand: ${action} it in the gateway's console`,
       EXIT.failed,
     );
