@@ -58,7 +58,7 @@ export function formatStatus(status: Status, now: number, width: number): string
     ...withNote(toolTable(tools, now, width)),
     ...gateways.flatMap((gateway) => gatewayProblem(gateway, now, width)),
     ...tools.flatMap((tool) => toolProblem(tool, now, width)),
-    ...keyChanges.flatMap((change) => ["", ...keyChangeLines(change, width)]),
+    ...keyChanges.flatMap((change) => ["", keyChange(change, width)]),
   ];
   if (consoles.length > 0) lines.push("", ...consoles.map((console) => formatConsole(console, now, width)));
   lines.push("", ...usageLines(status.usage, now, width), ...dashboardLines(status.dashboard, width));
@@ -110,11 +110,9 @@ function toolProblem(tool: ToolStatus, now: number, width: number): string[] {
   return lines;
 }
 
-function keyChangeLines({ tool, why }: KeyChangeStatus, width: number): string[] {
-  return [
-    wrap(`${tool}: the change of its key is not finished: ${why}`, width),
-    "  keybearer tries again every minute",
-  ];
+function keyChange({ tool, why, next }: KeyChangeStatus, width: number): string {
+  const what = `${tool}: the change of its key is not finished, and is tried again every minute: ${why}`;
+  return formatNote({ what, next }, width);
 }
 
 /** mirror main  sub2api (detected), last sync 12 s ago */

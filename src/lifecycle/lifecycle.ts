@@ -9,6 +9,7 @@ import type { Logger } from "../core/log.ts";
 import { Secret } from "../core/secret.ts";
 import type { Store } from "../keys/places.ts";
 import { ConsoleFault, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
+import { consoleRemedy } from "../mirror/report/messages.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
 import type { Intent, IntentFile, Reason, Successor } from "./intents.ts";
 import { Refused } from "./refused.ts";
@@ -91,7 +92,7 @@ export class KeyLifecycle {
   /** By tool. */
   readonly #running = new Map<string, Promise<void>>();
   /** Why an intent does not go on, by id: logged once. */
-  readonly #faults = new Map<string, string>();
+  readonly #faults = new Map<string, Fault>();
 
   constructor(deps: LifecycleDeps) {
     this.#deps = deps;
@@ -118,10 +119,10 @@ export class KeyLifecycle {
   }
 
   /** What is unfinished, for `status`. */
-  unfinished(): readonly { readonly tool: string; readonly why: string }[] {
-    return this.#deps.intents.all().flatMap((intent) => {
-      const why = this.#faults.get(intent.id);
-      return why === undefined ? [] : [{ tool: intent.tool, why }];
+  unfinished(): readonly (Fault & { readonly tool: string })[] {
+    return this.#deps.intents.all().flatMap(({ id, tool }) => {
+      const fault = this.#faults.get(id);
+      return fault === undefined ? [] : [{ tool, ...fault }];
     });
   }
 
@@ -309,10 +310,10 @@ export class KeyLifecycle {
   /** It is taken up again every minute. */
   #noteFault({ id, tool, gateway }: Intent, error: unknown): false {
     if (this.#stop.signal.aborted) return false;
-    const why = faultText(error, gateway);
-    if (this.#faults.get(id) !== why)
-      this.#deps.log.warn({ tool }, `the change of its key is not finished: ${why}`);
-    this.#faults.set(id, why);
+    const fault = faultOf(error, gateway);
+    if (this.#faults.get(id)?.why !== fault.why)
+      this.#deps.log.warn({ tool }, `the change of its key is not finished: ${fault.why}`);
+    this.#faults.set(id, fault);
     return false;
   }
 
@@ -352,10 +353,10 @@ export class KeyLifecycle {
       try {
         await this.#undo(undo);
       } catch (later) {
-        const left = faultText(later, intent.gateway);
-        const why = `${faultText(error, intent.gateway)}; the new key ${nameOf(intent)} will be deleted: ${left}`;
+        const { why, next } = faultOf(error, intent.gateway);
+        const left = faultOf(later, intent.gateway);
         this.#faults.set(intent.id, left);
-        throw new Refused(why, nextOf(error));
+        throw new Refused(`${why}; the new key ${nameOf(intent)} will be deleted: ${left.why}`, next);
       }
       throw error;
     }
@@ -551,6 +552,13 @@ export class KeyLifecycle {
   }
 }
 
+/** Why an intent does not go on. */
+interface Fault {
+  readonly why: string;
+  /** What to type; null: nothing helps but to wait. */
+  readonly next: string | null;
+}
+
 /** What one run of an intent knows beside it. */
 interface Run {
   /** null: unknown, or there is none. */
@@ -574,14 +582,12 @@ function nameOf({ successor }: Intent): string {
   return successor?.name ?? "";
 }
 
-/** The message of a ConsoleFault continues a sentence. */
-function faultText(error: unknown, gateway: string): string {
+function faultOf(error: unknown, gateway: string): Fault {
   const message = errorMessage(error);
-  return error instanceof ConsoleFault ? `the console of ${gateway} ${message}` : message;
-}
-
-function nextOf(error: unknown): string | null {
-  return error instanceof Refused ? error.next : null;
+  // Its message continues a sentence.
+  if (error instanceof ConsoleFault)
+    return { why: `the console of ${gateway} ${message}`, next: consoleRemedy(error, gateway) };
+  return { why: message, next: error instanceof Refused ? error.next : null };
 }
 
 async function checkGroup(actions: KeyActions, group: string | null): Promise<void> {

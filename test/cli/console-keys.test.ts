@@ -5,18 +5,21 @@ import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { hello, post, startSandbox } from "../doubles/sandbox.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
+import { until } from "../doubles/until.ts";
 
 interface Options {
   /** Settings of tool codex. */
   readonly codex?: string;
   /** false: config.yaml has no password for the console. */
   readonly hasLogin?: boolean;
+  /** A change that began before the start has to delete the key that no tool holds. */
+  readonly isRetiring?: boolean;
   /** The key of tool other, in YAML; "twin": the one of codex. Default: one of its own. */
   readonly other?: string;
 }
 
 /** A daemon between a tool and the sandbox, whose console lists the tool's key and one that no tool holds. */
-async function start(t: Test, { codex = "", hasLogin = true, other }: Options = {}) {
+async function start(t: Test, { codex = "", hasLogin = true, isRetiring = false, other }: Options = {}) {
   const sandbox = await startSandbox(t);
   const own = sandbox.createKey({ name: "codex", group: "default" });
   const old = sandbox.createKey({ name: "old laptop", group: "default" });
@@ -41,6 +44,7 @@ async function start(t: Test, { codex = "", hasLogin = true, other }: Options = 
     "",
   ].join("\n");
   const file = await saveConfig(home, text);
+  if (isRetiring) writeRetirement(home, `id:${old.id}`, old.key.fingerprint);
   const under = await startUnderTest(t, null, { home });
   return {
     sandbox,
@@ -58,6 +62,24 @@ async function start(t: Test, { codex = "", hasLogin = true, other }: Options = 
       return headers.get("x-keybearer-refusal") ?? status;
     },
   };
+}
+
+/** As a daemon leaves it that is killed before it deletes an old key at the console. */
+function writeRetirement(home: string, ref: string, fingerprint: string): void {
+  const intent = {
+    id: "keybearer-test",
+    tool: "codex",
+    gateway: "main",
+    account: null,
+    reason: "asked",
+    started_at: 1,
+    successor: null,
+    old: { ref, fingerprint, place: null },
+    step: "retire",
+  };
+  mkdirSync(join(home, "state"), { mode: 0o700 });
+  const text = JSON.stringify({ version: 1, intents: [intent], leaks: {} });
+  writeFileSync(join(home, "state", "key-changes.json"), text, { mode: 0o600 });
 }
 
 t.test(
@@ -287,6 +309,24 @@ t.test("a key is not deleted while a tool's key cannot be read: it may be that o
   t.match(stderr, /the key of other cannot be read now, and may be this one → keybearer status/);
   t.equal(sandbox.keyStatus(old.id), "active");
   t.equal((await run("keys", "enable", "old laptop")).code, 0, "nothing is lost by enabling it");
+});
+
+t.test("status says which change of a key is not finished, and what it waits for", async (t) => {
+  const { sandbox, old, run, under, text } = await start(t, { hasLogin: false, isRetiring: true });
+  await until("it was tried", async () => (await under.daemon.status()).key_changes.length > 0);
+  t.match(await run("status"), {
+    code: 0,
+    stdout:
+      /\n\ncodex: the change of its key is not finished, and is tried again every minute:\s+the console of main has no login yet\n {2}→ keybearer mirror login main\n/,
+  });
+  t.equal(sandbox.keyStatus(old.id), "active");
+  const { email, password } = sandbox.account;
+  const login = `{ email: ${email}, password: ${password.reveal()} }`;
+  await under.daemon.stop(0);
+  await saveConfig(under.home, text.replace(`{ email: ${email} }`, login));
+  const again = await startUnderTest(t, null, { home: under.home });
+  await until("it is finished", () => sandbox.keyStatus(old.id) === "deleted");
+  await until("it is forgotten", async () => (await again.daemon.status()).key_changes.length === 0);
 });
 
 t.test("keys --refresh sees at once what was changed in the console", async (t) => {
