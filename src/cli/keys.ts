@@ -1,10 +1,12 @@
 import { Command } from "commander";
-import { askDaemon } from "../control/client.ts";
+import { askDaemon, CONSOLE_TIMEOUT_MS } from "../control/client.ts";
 import { EXIT } from "../core/errors.ts";
 import { findPaths } from "../core/paths.ts";
 import { wholeMinute } from "../doctor/key-messages.ts";
+import type { KeyAction } from "../lifecycle/lifecycle.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import { dayName } from "../usage/reports/calendar.ts";
+import type { ChangeOptions } from "./keys-change.ts";
 import { NO_CONSOLE } from "./mirror/consoles.ts";
 import { fail, formatNote, indentedNote } from "./ui/messages.ts";
 import { type Column, layoutTable } from "./ui/table.ts";
@@ -13,14 +15,36 @@ import { printable, wrap } from "./ui/text.ts";
 import { ago, formatFactor, joinNames, money, timeOfDay } from "./ui/units.ts";
 
 export function keysCommand(): Command {
-  return new Command("keys")
+  const keys = new Command("keys").description("list the console's keys, or change one that no tool holds");
+  keys
+    .command("list", { isDefault: true })
     .description("the console's keys, and the tools that hold them")
+    .option("--refresh", "ask the consoles now; otherwise what they said may be a minute old")
     .option("--json", "for programs")
-    .action(keys);
+    .action(list);
+  addChange(keys, "disable", "disable a key at the console: it can be enabled again");
+  addChange(keys, "enable", "enable a disabled key at the console");
+  addChange(keys, "delete", "delete a key at the console, for good");
+  return keys;
 }
 
-async function keys(options: { json?: boolean }): Promise<void> {
-  const asked = await askDaemon<KeysAnswer>(findPaths().socket, "GET", "/keys");
+function addChange(keys: Command, action: KeyAction, description: string): void {
+  keys
+    .command(action)
+    .description(description)
+    .argument("<key>", "its name, its fingerprint, or its ref such as id:12, as `keys` lists them")
+    .option("--gateway <name>", "if keys of several gateways match")
+    .option("-y, --yes", "do not ask")
+    .action(async (key: string, options: ChangeOptions) =>
+      (await import("./keys-change.ts")).changeKey(action, key, options),
+    );
+}
+
+async function list(options: { refresh?: boolean; json?: boolean }): Promise<void> {
+  const { socket } = findPaths();
+  const asked = options.refresh
+    ? await askDaemon<KeysAnswer>(socket, "POST", "/refreshkeys", {}, CONSOLE_TIMEOUT_MS)
+    : await askDaemon<KeysAnswer>(socket, "GET", "/keys");
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   process.stdout.write(
     options.json
@@ -39,8 +63,15 @@ export function formatKeys({ keys, problems }: KeysAnswer, now: number, { width 
   const lines = keys.length === 0 ? [] : [...keyLines(keys, now, width), ...ageLines(keys, now, width)];
   for (const { gateway, why, next } of problems)
     lines.push(formatNote({ what: `${gateway}: its keys cannot be listed: ${why}`, next }, width));
+  if (keys.length > 0) lines.push(...ACTIONS.map((note) => formatNote(note, width)));
   return `${lines.join("\n")}\n`;
 }
+
+const ACTIONS = [
+  { what: "create a key", next: "keybearer tools add <tool> --create" },
+  { what: "replace a tool's key", next: "keybearer tools rotate <tool>" },
+  { what: "delete one that no tool holds", next: "keybearer keys delete <key>" },
+];
 
 function keyLines(keys: readonly KeyReport[], now: number, width: number): string[] {
   const column = (head: string, cell: (key: KeyReport) => string): Column => ({
@@ -71,9 +102,10 @@ function keyLines(keys: readonly KeyReport[], now: number, width: number): strin
 const OLDER_MS = 120_000;
 
 function keyFacts(key: KeyReport, now: number, newest: number): string[] {
-  const { last_used_at: used, as_of } = key;
-  if (as_of === null) return ["the console was not asked about it yet"];
+  const { ref, last_used_at: used, as_of } = key;
+  if (as_of === null) return [ref, "the console was not asked about it yet"];
   return [
+    ref,
     formatQuota(key),
     ...consoleFacts(key, now),
     used === null ? "last use unknown" : `last use ${ago(now - used)} ago`,

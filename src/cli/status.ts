@@ -1,7 +1,14 @@
 import { Command } from "commander";
 import { formatProblems } from "../config/problems.ts";
 import { askDaemon } from "../control/client.ts";
-import type { Action, DashboardStatus, GatewayStatus, Status, UsageStatus } from "../control/status.ts";
+import type {
+  Action,
+  DashboardStatus,
+  GatewayStatus,
+  KeyChangeStatus,
+  Status,
+  UsageStatus,
+} from "../control/status.ts";
 import type { ToolStatus } from "../control/tool-status.ts";
 import { EXIT } from "../core/errors.ts";
 import { findPaths } from "../core/paths.ts";
@@ -33,8 +40,8 @@ async function status(options: { json?: boolean }): Promise<void> {
 }
 
 export function formatStatus(status: Status, now: number, width: number): string {
-  // A daemon from before an update sends no consoles.
-  const { config, problems, tools, gateways, consoles = [] } = status;
+  // A daemon from before an update sends no consoles and no changes of keys.
+  const { config, problems, tools, gateways, consoles = [], key_changes: keyChanges = [] } = status;
   const alarms = certainFirst(consoles.flatMap((console) => console.alarms));
   const lines = [
     ...alarms.flatMap((alarm) => [...alarmLines(alarm, now, width), ""]),
@@ -51,6 +58,7 @@ export function formatStatus(status: Status, now: number, width: number): string
     ...withNote(toolTable(tools, now, width)),
     ...gateways.flatMap((gateway) => gatewayProblem(gateway, now, width)),
     ...tools.flatMap((tool) => toolProblem(tool, now, width)),
+    ...keyChanges.flatMap((change) => ["", keyChange(change, width)]),
   ];
   if (consoles.length > 0) lines.push("", ...consoles.map((console) => formatConsole(console, now, width)));
   lines.push("", ...usageLines(status.usage, now, width), ...dashboardLines(status.dashboard, width));
@@ -100,6 +108,11 @@ function toolProblem(tool: ToolStatus, now: number, width: number): string[] {
     lines.push(wrap(`  it says: ${refused.words.replace(/\s+/g, " ").slice(0, 160)}`, width));
   if (next !== null) lines.push(wrap(`  → ${next}`, width));
   return lines;
+}
+
+function keyChange({ tool, why, next }: KeyChangeStatus, width: number): string {
+  const what = `${tool}: the change of its key is not finished, and is tried again every minute: ${why}`;
+  return formatNote({ what, next }, width);
 }
 
 /** mirror main  sub2api (detected), last sync 12 s ago */

@@ -4,7 +4,7 @@ import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
 import type { Keyring } from "../keys/keyring.ts";
-import type { CreateOptions, KeyLifecycle, RotateOptions } from "../lifecycle/lifecycle.ts";
+import type { CreateOptions, KeyAction, KeyLifecycle, RotateOptions } from "../lifecycle/lifecycle.ts";
 import { Refused } from "../lifecycle/refused.ts";
 import type { Kind } from "../limits/counters.ts";
 import { ConsoleFault, type KeySettings } from "../mirror/consoles/console.ts";
@@ -37,6 +37,7 @@ export interface Controls {
     Mirror,
     | "report"
     | "keys"
+    | "refreshKeys"
     | "listKeys"
     | "diff"
     | "compared"
@@ -49,7 +50,7 @@ export interface Controls {
   readonly prober: Pick<Prober, keyof Prober>;
   readonly lifecycle: Pick<
     KeyLifecycle,
-    "rotatable" | "rotate" | "create" | "delete" | "setEnabled" | "changeUnheld"
+    "rotatable" | "rotate" | "create" | "delete" | "changeable" | "setEnabled" | "changeUnheld"
   >;
 }
 
@@ -170,6 +171,10 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   "GET /probes": ({ prober }) => prober.probes(),
   "GET /mirror": ({ mirror }) => mirror.report(),
   "GET /keys": ({ mirror }) => mirror.keys(),
+  "POST /refreshkeys": ({ mirror }, { body }) => {
+    requireEmpty(body);
+    return mirror.refreshKeys();
+  },
   "POST /rotation/:name": (controls, { name, body }) => {
     const { lifecycle } = controls;
     const options = rotateOptions(body);
@@ -201,6 +206,11 @@ export const ROUTES: Readonly<Record<string, Route>> = {
       actions.add(`deleted the key of ${name} at the console`);
       return change;
     });
+  },
+  "POST /consolekey/:name": (controls, { name, body }) => {
+    if (!hasOnly(body, ["action"]) || !isKeyAction(body.action)) throw new HttpError(400, ACTION_BODY);
+    const { action } = body;
+    return changed(gatewayOf(controls, name), () => controls.lifecycle.changeable(name, action));
   },
   "POST /enablekey/:name": (controls, { name, body }) => {
     const { lifecycle, actions } = controls;
@@ -335,6 +345,7 @@ const ACK_BODY =
 const ROTATE_BODY = "send store (keychain, file or null) and force (true or false)";
 const CREATE_BODY =
   "send account and group (each a text, or null), quota (micro-dollars, or null), windows (a list of window and most) and expires_at (milliseconds, or null)";
+const ACTION_BODY = "send action (disable, enable or delete)";
 const CHANGE_BODY = "send gateway and ref (each a text) and action (disable, enable or delete)";
 
 function rotateOptions(body: unknown): Omit<RotateOptions, "reason"> {
@@ -362,15 +373,16 @@ function isKeyWindows(value: unknown): value is KeySettings["windows"] {
   );
 }
 
-type KeyAction = keyof typeof PAST;
-
 function keyAction(body: unknown): { gateway: string; ref: string; action: KeyAction } {
   if (!hasOnly(body, ["gateway", "ref", "action"]) || !isText(body.gateway) || !isText(body.ref))
     throw new HttpError(400, CHANGE_BODY);
   const { gateway, ref, action } = body;
-  if (action !== "disable" && action !== "enable" && action !== "delete")
-    throw new HttpError(400, CHANGE_BODY);
+  if (!isKeyAction(action)) throw new HttpError(400, CHANGE_BODY);
   return { gateway, ref, action };
+}
+
+function isKeyAction(value: unknown): value is KeyAction {
+  return value === "disable" || value === "enable" || value === "delete";
 }
 
 function hasOnly(body: unknown, fields: readonly string[]): body is Record<string, unknown> {

@@ -48,7 +48,10 @@ export interface Status {
 
 export interface KeyChangeStatus {
   readonly tool: string;
+  /** Why it is not finished. keybearer tries again every minute. */
   readonly why: string;
+  /** What to type next; null: nothing is needed. */
+  readonly next: string | null;
 }
 
 export interface DashboardStatus {

@@ -9,6 +9,7 @@ import type { Logger } from "../core/log.ts";
 import { Secret } from "../core/secret.ts";
 import type { Store } from "../keys/places.ts";
 import { ConsoleFault, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
+import { consoleRemedy } from "../mirror/report/messages.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
 import type { Intent, IntentFile, Reason, Successor } from "./intents.ts";
 import { Refused } from "./refused.ts";
@@ -58,6 +59,8 @@ export interface CreateOptions {
   readonly settings: KeySettings;
 }
 
+export type KeyAction = "disable" | "enable" | "delete";
+
 /** What was changed, with fingerprints of keys. */
 export interface KeyChange {
   readonly tool: string;
@@ -89,7 +92,7 @@ export class KeyLifecycle {
   /** By tool. */
   readonly #running = new Map<string, Promise<void>>();
   /** Why an intent does not go on, by id: logged once. */
-  readonly #faults = new Map<string, string>();
+  readonly #faults = new Map<string, Fault>();
 
   constructor(deps: LifecycleDeps) {
     this.#deps = deps;
@@ -116,10 +119,10 @@ export class KeyLifecycle {
   }
 
   /** What is unfinished, for `status`. */
-  unfinished(): readonly { readonly tool: string; readonly why: string }[] {
-    return this.#deps.intents.all().flatMap((intent) => {
-      const why = this.#faults.get(intent.id);
-      return why === undefined ? [] : [{ tool: intent.tool, why }];
+  unfinished(): readonly (Fault & { readonly tool: string })[] {
+    return this.#deps.intents.all().flatMap(({ id, tool }) => {
+      const fault = this.#faults.get(id);
+      return fault === undefined ? [] : [{ tool, ...fault }];
     });
   }
 
@@ -225,26 +228,33 @@ export class KeyLifecycle {
     return this.#begin(intent, key);
   }
 
+  /** A tool's key as the console lists it. Throws Refused if it cannot be changed there. */
+  async changeable(name: string, action: KeyAction): Promise<KeyReport> {
+    const { tool } = this.#find(name);
+    const listed = await this.#consoleKey(tool);
+    const other = listed.tools.find((each) => each !== name);
+    if (other !== undefined && action !== "enable") throw new Refused(`tool ${other} has the same key`);
+    // Throws without a login.
+    await this.#deps.consoles.keyActions(tool.gateway, listed.account ?? null);
+    return listed;
+  }
+
   /** Disables or enables a tool's key at the console. */
   async setEnabled(name: string, enabled: boolean): Promise<KeyReport> {
     const { consoles } = this.#deps;
-    const { tool } = this.#find(name);
-    const listed = await this.#consoleKey(tool);
-    const actions = await consoles.keyActions(tool.gateway, listed.account ?? null);
+    const listed = await this.changeable(name, enabled ? "enable" : "disable");
+    const actions = await consoles.keyActions(listed.gateway, listed.account ?? null);
     await actions.setEnabled(listed.ref, enabled);
-    consoles.startSync(tool.gateway);
+    consoles.startSync(listed.gateway);
     return listed;
   }
 
   /** A key of the console that no tool holds. */
-  async changeUnheld(listed: KeyReport, action: "disable" | "enable" | "delete"): Promise<void> {
+  async changeUnheld(listed: KeyReport, action: KeyAction): Promise<void> {
     const { consoles } = this.#deps;
     const [tool] = listed.tools;
-    if (tool !== undefined)
-      throw new Refused(
-        `tool ${tool} has this key`,
-        `keybearer tools ${action === "delete" ? "rotate" : action} ${tool}`,
-      );
+    if (tool !== undefined) throw new Refused(`tool ${tool} has this key`, heldKeyRemedy(tool, action));
+    if (action !== "enable") this.#requireUnheld(listed);
     const actions = await consoles.keyActions(listed.gateway, listed.account ?? null);
     if (action === "delete") await actions.delete(listed.ref);
     else await actions.setEnabled(listed.ref, action === "enable");
@@ -298,12 +308,12 @@ export class KeyLifecycle {
   }
 
   /** It is taken up again every minute. */
-  #noteFault({ id, tool }: Intent, error: unknown): false {
+  #noteFault({ id, tool, gateway }: Intent, error: unknown): false {
     if (this.#stop.signal.aborted) return false;
-    const why = errorMessage(error);
-    if (this.#faults.get(id) !== why)
-      this.#deps.log.warn({ tool }, `the change of its key is not finished: ${why}`);
-    this.#faults.set(id, why);
+    const fault = faultOf(error, gateway);
+    if (this.#faults.get(id)?.why !== fault.why)
+      this.#deps.log.warn({ tool }, `the change of its key is not finished: ${fault.why}`);
+    this.#faults.set(id, fault);
     return false;
   }
 
@@ -343,9 +353,10 @@ export class KeyLifecycle {
       try {
         await this.#undo(undo);
       } catch (later) {
-        const why = `${errorMessage(error)}; the new key ${nameOf(intent)} will be deleted: ${errorMessage(later)}`;
-        this.#faults.set(intent.id, errorMessage(later));
-        throw new Refused(why, nextOf(error));
+        const { why, next } = faultOf(error, intent.gateway);
+        const left = faultOf(later, intent.gateway);
+        this.#faults.set(intent.id, left);
+        throw new Refused(`${why}; the new key ${nameOf(intent)} will be deleted: ${left.why}`, next);
       }
       throw error;
     }
@@ -501,6 +512,26 @@ export class KeyLifecycle {
     return listed;
   }
 
+  /** Throws Refused if one of the tools might have the key. */
+  #requireUnheld({ gateway, key }: KeyReport): void {
+    if (key === null)
+      throw new Refused(
+        "the console does not show this key, so it is not known whether a tool has it",
+        "change it in the console",
+      );
+    const snapshot = this.#deps.snapshot();
+    for (const tool of Object.values(snapshot.config.tools)) {
+      const state = snapshot.keyOf(tool);
+      if (tool.gateway !== gateway || state.state === "ready") continue;
+      const isAbsent = state.state === "unavailable" && state.absent === true;
+      if (!isAbsent)
+        throw new Refused(
+          `the key of ${tool.name} cannot be read now, and may be this one`,
+          "keybearer status",
+        );
+    }
+  }
+
   #otherHolders({ name, gateway }: Tool, key: Secret): string[] {
     const snapshot = this.#deps.snapshot();
     const others = Object.values(snapshot.config.tools).filter(
@@ -521,6 +552,13 @@ export class KeyLifecycle {
   }
 }
 
+/** Why an intent does not go on. */
+interface Fault {
+  readonly why: string;
+  /** What to type; null: nothing helps but to wait. */
+  readonly next: string | null;
+}
+
 /** What one run of an intent knows beside it. */
 interface Run {
   /** null: unknown, or there is none. */
@@ -534,12 +572,22 @@ function successorOf({ successor }: Intent): Successor {
   return successor;
 }
 
+/** What to type for a key that a tool has. */
+export function heldKeyRemedy(tool: string, action: KeyAction): string {
+  if (action !== "delete") return `keybearer tools ${action} ${tool} --at-gateway`;
+  return `keybearer tools rotate ${tool}, or keybearer tools remove ${tool} --at-gateway`;
+}
+
 function nameOf({ successor }: Intent): string {
   return successor?.name ?? "";
 }
 
-function nextOf(error: unknown): string | null {
-  return error instanceof Refused ? error.next : null;
+function faultOf(error: unknown, gateway: string): Fault {
+  const message = errorMessage(error);
+  // Its message continues a sentence.
+  if (error instanceof ConsoleFault)
+    return { why: `the console of ${gateway} ${message}`, next: consoleRemedy(error, gateway) };
+  return { why: message, next: error instanceof Refused ? error.next : null };
 }
 
 async function checkGroup(actions: KeyActions, group: string | null): Promise<void> {

@@ -22,7 +22,7 @@ import {
   toolConsoleFacts,
   toolsHolding,
 } from "./held-keys.ts";
-import { stateMessages, UNREADABLE } from "./report/messages.ts";
+import { consoleRemedy, stateMessages, UNREADABLE } from "./report/messages.ts";
 import { NOTHING_STORED } from "./report/report.ts";
 import type {
   Alarm,
@@ -438,23 +438,43 @@ export class GatewayMirror {
   async keys(): Promise<KeysAnswer> {
     await this.#refreshFacts();
     const { gateway, state, why, next } = await this.status();
-    const facts = this.#facts;
-    const keys = facts === null ? [] : keyReports(gateway, facts, this.#holders(), this.#consoleNow());
-    if (facts !== null && why === null) return { keys, problems: [] };
+    const keys = this.#keyReports();
+    if (this.#facts !== null && why === null) return { keys, problems: [] };
     const isEarly = state === "syncing" || state === "waiting";
     const unread = isEarly ? "its keys were not read yet" : "it lists no keys";
     return { keys, problems: [{ gateway, why: why ?? unread, next }] };
   }
 
-  /** The same, read now. Throws a ConsoleFault. */
+  /** The same, read now. If the console cannot be read, its keys are as it last listed them. */
+  async refreshKeys(): Promise<KeysAnswer> {
+    let fault: ConsoleFault | null;
+    try {
+      await this.listKeys();
+      fault = this.#adapter?.fault?.() ?? null;
+    } catch (error) {
+      if (!(error instanceof ConsoleFault)) throw error;
+      fault = error;
+    }
+    const keys = this.#keyReports();
+    if (fault === null) return { keys, problems: [] };
+    const gateway = this.#gateway.name;
+    const problem = { gateway, why: `the console ${fault.message}`, next: consoleRemedy(fault, gateway) };
+    return { keys, problems: [problem] };
+  }
+
+  /** The console's keys as it lists them now. Throws a ConsoleFault. */
   async listKeys(): Promise<KeyReport[]> {
     const { clock } = this.#deps;
     // An adapter with several accounts is not asked twice at a time.
     if (this.#running !== null) await this.#waitForSync();
     const adapter = await this.#connected();
-    const facts = { keys: await adapter.keys(), account: await adapter.account(), asOf: clock.now() };
-    this.#facts = facts;
-    return keyReports(this.#gateway.name, facts, this.#holders(), this.#consoleNow());
+    this.#facts = { keys: await adapter.keys(), account: await adapter.account(), asOf: clock.now() };
+    return this.#keyReports();
+  }
+
+  #keyReports(): KeyReport[] {
+    const facts = this.#facts;
+    return facts === null ? [] : keyReports(this.#gateway.name, facts, this.#holders(), this.#consoleNow());
   }
 
   /** Throws a ConsoleFault where the login cannot change keys. */

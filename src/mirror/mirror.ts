@@ -119,11 +119,12 @@ export class Mirror {
 
   /** The keys that the consoles list. */
   async keys(): Promise<KeysAnswer> {
-    const answers = await Promise.all([...this.#mirrors.values()].map((mirror) => mirror.keys()));
-    return {
-      keys: answers.flatMap(({ keys }) => keys),
-      problems: answers.flatMap(({ problems }) => problems),
-    };
+    return together(await Promise.all([...this.#mirrors.values()].map((mirror) => mirror.keys())));
+  }
+
+  /** The same, read now. */
+  async refreshKeys(): Promise<KeysAnswer> {
+    return together(await Promise.all([...this.#mirrors.values()].map((mirror) => mirror.refreshKeys())));
   }
 
   /** The keys that one console lists now. Throws a ConsoleFault. */
@@ -223,4 +224,11 @@ export class Mirror {
       log.warn({ gateway, fingerprint: key, count: acknowledged, peer }, "alarm acknowledged");
     return acknowledged;
   }
+}
+
+function together(answers: readonly KeysAnswer[]): KeysAnswer {
+  return {
+    keys: answers.flatMap(({ keys }) => keys),
+    problems: answers.flatMap(({ problems }) => problems),
+  };
 }

@@ -45,16 +45,19 @@ t.test(
     const shownAt = (width: number) => formatKeys({ keys, problems: [] }, NOW, { width, utf8: true });
     const shown = `name        key    state     tool
 codex       …a1b2  active    codex
-  $12.40 of $50 used, 5h $1.20/$5, group coding ×1.5, expires 2027-03-31, last use 3 min ago
+  id:12, $12.40 of $50 used, 5h $1.20/$5, group coding ×1.5, expires 2027-03-31, last use 3 min ago
 old laptop  -      disabled  not held here
-  quota unknown, last use unknown
+  id:12, quota unknown, last use unknown
 as the console said 12 s ago
+create a key → keybearer tools add <tool> --create
+replace a tool's key → keybearer tools rotate <tool>
+delete one that no tool holds → keybearer keys delete <key>
 `;
     t.equal(shownAt(120), shown);
     t.equal(shownAt(160), shown);
     t.equal(
       shownAt(80),
-      shown.replace("last use 3 min", "last\n    use 3 min"),
+      shown.replace("last use 3 min ago", "\n    last use 3 min ago").replace(", \n", ",\n"),
       "wrapped, with the same words",
     );
   },
@@ -78,14 +81,14 @@ t.test("a narrow screen shortens names, leaves nothing out, and says so", async 
 t.test("only what the console calls unlimited is unlimited", async (t) => {
   const quotaOf = (more: Partial<KeyReport>) =>
     formatKeys({ keys: [key({ ...BARE, ...more })], problems: [] }, NOW, WIDE).split("\n")[2];
-  t.equal(quotaOf({}), "  quota unknown, last use 3 min ago");
-  t.equal(quotaOf({ quota_used: 500_000 }), "  $0.50 used, quota unknown, last use 3 min ago");
-  t.equal(quotaOf({ unlimited: true }), "  quota unlimited, last use 3 min ago");
+  t.equal(quotaOf({}), "  id:12, quota unknown, last use 3 min ago");
+  t.equal(quotaOf({ quota_used: 500_000 }), "  id:12, $0.50 used, quota unknown, last use 3 min ago");
+  t.equal(quotaOf({ unlimited: true }), "  id:12, quota unlimited, last use 3 min ago");
   t.equal(
     quotaOf({ unlimited: true, quota_used: 500_000 }),
-    "  $0.50 used, quota unlimited, last use 3 min ago",
+    "  id:12, $0.50 used, quota unlimited, last use 3 min ago",
   );
-  t.equal(quotaOf({ as_of: null, state: "unknown" }), "  the console was not asked about it yet");
+  t.equal(quotaOf({ as_of: null, state: "unknown" }), "  id:12, the console was not asked about it yet");
 });
 
 t.test("a window with nothing left says when it returns, and an expiry whether it has passed", async (t) => {
@@ -103,15 +106,15 @@ t.test("several gateways are told apart, each with the age of what it said", asy
   ];
   const shown = formatKeys({ keys, problems: [] }, NOW, WIDE);
   t.match(shown, /^gateway +name +key +state +tool\nmain .*\n.*\nb +\?\[2J /);
-  t.match(shown, /\nmain +chat .*\n {2}quota unknown, last use 3 min ago, as of 20 min ago\n/);
-  t.match(shown, /\nmain: as the console said 12 s ago\nb: as the console said 60 min ago\n$/);
+  t.match(shown, /\nmain +chat .*\n {2}id:12, quota unknown, last use 3 min ago, as of 20 min ago\n/);
+  t.match(shown, /\nmain: as the console said 12 s ago\nb: as the console said 60 min ago\ncreate a key/);
 });
 
 t.test("keys that cannot be listed are said so, and no console is told how to have one", async (t) => {
   const problems = [{ gateway: "b", why: "nobody is logged in", next: "keybearer mirror login b" }];
   t.match(
     formatKeys({ keys: [key({})], problems }, NOW, WIDE),
-    /\nb: its keys cannot be listed: nobody is logged in → keybearer mirror login b\n$/,
+    /\nb: its keys cannot be listed: nobody is logged in → keybearer mirror login b\ncreate a key/,
   );
   t.match(formatKeys({ keys: [], problems: [] }, NOW, WIDE), /no console is mirrored/);
 });

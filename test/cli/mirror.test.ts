@@ -132,7 +132,7 @@ t.test(
     const old = { ...once, replaced: true };
     t.match(
       formatMirror([mirrorReport(NOW, { alarms: [old] })], NOW, WIDE),
-      /if not: delete it in the console\n/,
+      /if not: keybearer keys delete …a1b2\n/,
     );
   },
 );
@@ -146,7 +146,7 @@ t.test("doctor warns of a suspicion, and fails for an alarm", async (t) => {
     {
       level: "problem",
       what: /^ALARM key …a1b2 of codex was used outside keybearer: 3 requests/,
-      next: "rotate it now: keybearer tools rotate codex, then delete the old key in the console; then keybearer mirror ack main",
+      next: "rotate it now: keybearer tools rotate codex; then keybearer mirror ack main",
     },
   ]);
   t.match(found(false), [
@@ -167,13 +167,13 @@ t.test(
     ];
     t.match(
       formatMirror(reports, NOW, WIDE),
-      /^ALARM {2}key …a1b2 of codex was used outside keybearer: 3 requests, \$0\.42, model gpt-5\.1, first 14:02, last 14:09, from 203\.0\.113\.7\n {2}rotate it now: keybearer tools rotate codex, then delete the old key in the console\n {2}seen and handled → keybearer mirror ack main\n\nother, /,
+      /^ALARM {2}key …a1b2 of codex was used outside keybearer: 3 requests, \$0\.42, model gpt-5\.1, first 14:02, last 14:09, from 203\.0\.113\.7\n {2}rotate it now: keybearer tools rotate codex\n {2}seen and handled → keybearer mirror ack main\n\nother, /,
     );
     const old = alarm(NOW, { replaced: true, ips: [], first_at: NOW - 86_400_000 });
     const shown = formatMirror([mirrorReport(NOW, { alarms: [old] })], NOW, WIDE);
     t.match(
       shown,
-      /first 14 Nov 14:12, last 14:09\n {2}it was replaced here, but still works at the gateway: delete this old key/,
+      /first 14 Nov 14:12, last 14:09\n {2}the tool has another key since; if the console still lists this one: keybearer keys delete …a1b2\n/,
     );
   },
 );

@@ -20,6 +20,7 @@ const NO_LIFECYCLE: Controls["lifecycle"] = {
   rotate: noConsole,
   create: noConsole,
   delete: noConsole,
+  changeable: noConsole,
   setEnabled: noConsole,
   changeUnheld: noConsole,
 };

@@ -5,6 +5,7 @@ export const NO_MIRROR = {
   status: async () => [],
   report: async () => [],
   keys: async () => ({ keys: [], problems: [] }),
+  refreshKeys: async () => ({ keys: [], problems: [] }),
   listKeys: async () => [],
   factsOf: () => null,
   sync: async () => null,

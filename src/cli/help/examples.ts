@@ -44,12 +44,12 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   "tools rename": { examples: ["keybearer tools rename codex codex-work"] },
   "tools disable": {
     summary: "refuse a tool's requests from the next one on",
-    examples: ["keybearer tools disable codex", "keybearer tools disable codex --now"],
+    examples: ["keybearer tools disable codex --now", "keybearer tools disable codex --at-gateway"],
   },
-  "tools enable": { examples: ["keybearer tools enable codex"] },
+  "tools enable": { examples: ["keybearer tools enable codex", "keybearer tools enable codex --at-gateway"] },
   "tools remove": {
     summary: "remove a tool and its key",
-    examples: ["keybearer tools remove codex", "keybearer tools remove codex --now --yes"],
+    examples: ["keybearer tools remove codex --at-gateway", "keybearer tools remove codex --now --yes"],
   },
   "tools lift": {
     summary: "give a tool one extra allowance",
@@ -72,7 +72,14 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
     summary: "the models that a tool can use, and names that fail",
     examples: ["keybearer models", "keybearer models --tool codex --json"],
   },
-  keys: { examples: ["keybearer keys", "keybearer keys --json"] },
+  keys: {
+    summary: "the console's keys, and the tools that hold them",
+    examples: ["keybearer keys", "keybearer keys delete old-laptop"],
+  },
+  "keys list": { examples: ["keybearer keys list --refresh", "keybearer keys list --json"] },
+  "keys disable": { examples: ["keybearer keys disable old-laptop"] },
+  "keys enable": { examples: ["keybearer keys enable old-laptop"] },
+  "keys delete": { examples: ["keybearer keys", "keybearer keys delete old-laptop"] },
   trust: { examples: ["keybearer status", "keybearer trust codex"] },
   usage: { examples: ["keybearer usage --by day,tool --since 30d"] },
   "usage export": {

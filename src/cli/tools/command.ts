@@ -54,16 +54,21 @@ export function toolsCommand(): Command {
     .description("refuse a tool's requests from the next one on, by enabled: false in config.yaml")
     .argument("<tool>", "its name")
     .option("--now", "also cut its requests in flight")
+    .option("--at-gateway", "also disable its key at the gateway's console")
+    .option("-y, --yes", "do not ask")
     .action(async (...given: Parameters<typeof disable>) => (await import("./switch.ts")).disable(...given));
   onFile(tools.command("enable"))
     .description("let a tool be used again")
     .argument("<tool>", "its name")
+    .option("--at-gateway", "also enable its key at the gateway's console")
+    .option("-y, --yes", "do not ask")
     .action(async (...given: Parameters<typeof enable>) => (await import("./switch.ts")).enable(...given));
   onFile(tools.command("remove"))
     .description("remove a tool from config.yaml, and the key that keybearer stored for it; its records stay")
     .argument("<tool>", "its name")
     .option("--now", "also cut its requests in flight")
     .option("--keep-key", "leave the key where it is")
+    .option("--at-gateway", "also delete its key at the gateway's console")
     .option("-y, --yes", "do not ask")
     .action(async (...given: Parameters<typeof remove>) => (await import("./remove.ts")).remove(...given));
   tools

@@ -5,14 +5,18 @@ import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import { isSameSource, ownPlace } from "../../keys/places.ts";
 import { forgetKey, type KeyPlace } from "../../keys/store.ts";
+import type { KeyChange } from "../../lifecycle/lifecycle.ts";
+import type { KeyReport } from "../../mirror/report/shape.ts";
 import { editConfig, endInFlight, waitUntilActive } from "../config-change.ts";
+import { canConfirm, confirmAtConsole, describeKey } from "../console-keys.ts";
 import { fail, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
-import { isInteractive } from "../ui/terminal.ts";
+import { ask, withNext } from "./at-console.ts";
 
 interface RemoveOptions {
   readonly now?: boolean;
   readonly keepKey?: boolean;
+  readonly atGateway?: boolean;
   readonly yes?: boolean;
   readonly config?: string;
 }
@@ -20,32 +24,61 @@ interface RemoveOptions {
 export async function remove(name: string, options: RemoveOptions): Promise<void> {
   const paths = findPaths({ config: options.config });
   const { config: file, home } = paths;
-  if (!options.yes && !isInteractive())
-    return fail(
-      `there is no terminal to ask at. if you are sure: keybearer tools remove ${name} --yes`,
-      EXIT.usage,
-    );
+  const { atGateway = false, yes = false } = options;
+  if (!canConfirm(`keybearer tools remove ${name}${atGateway ? " --at-gateway" : ""}`, options)) return;
   // Read before the edit, and only for the key: a tool can also be removed from a file with problems.
   const { config } = await loadConfig(file, { home, strict: false });
-  const edited = await editConfig(
-    file,
-    (text) => removeTool(text, name),
-    options.yes ? undefined : () => confirmRemoval(name, file),
-  );
+  const edited = await editConfig(file, (text) => removeTool(text, name), confirmation(paths, name, options));
   if (edited === null) return;
   printText(`${name} is removed from ${file}: its tokens have ended, its records stay in the usage log`);
   if (edited.result.commentAbove) printText("comments above it are still there");
   const effect = await waitUntilActive(paths, name, (tool) => tool === undefined);
   const place = effect.state === "not in force" ? null : storedPlace(config, name, paths);
-  if (place === null || options.keepKey) printText(whereKeyIs(config, name));
-  else await deleteKey(place, options.yes ?? false);
+  if (place === null || options.keepKey) printText(whereKeyIs(config, name, atGateway));
+  else if (atGateway) await deleteKey(place, "");
+  else if (yes || (await confirmDeletion(place)))
+    await deleteKey(place, ": delete it in the gateway's console, too");
+  if (!atGateway && config !== null && hasOwnConsoleKey(config, name)) printText(AT_CONSOLE);
   await endInFlight(paths, name, effect, { now: options.now ?? false, cutLater: null });
+}
+
+/** What has to happen before the tool is removed; undefined: nothing. */
+function confirmation(
+  paths: Paths,
+  name: string,
+  options: RemoveOptions,
+): (() => Promise<boolean>) | undefined {
+  if (options.atGateway)
+    return async () => {
+      const key = await confirmAtConsole(paths, name, "delete", options);
+      return key !== null && (await deleteAtConsole(paths, name, key));
+    };
+  return options.yes ? undefined : () => confirmRemoval(name, paths.config);
 }
 
 async function confirmRemoval(name: string, file: string): Promise<boolean> {
   if (await confirm(`remove ${name} from ${file}?`)) return true;
   fail("not removed; nothing changed", EXIT.failed);
   return false;
+}
+
+/** False: it was not deleted, and the reason was printed. */
+async function deleteAtConsole(paths: Paths, name: string, key: KeyReport): Promise<boolean> {
+  const deleted = await ask<KeyChange>(paths, `/deletekey/${encodeURIComponent(name)}`, {});
+  if (!deleted.ok) {
+    fail(
+      `the key of ${name} was not deleted at the gateway: ${withNext(deleted)}\n${name} is not removed`,
+      EXIT.failed,
+    );
+    return false;
+  }
+  const isDone = deleted.value.state === "done";
+  printText(
+    isDone
+      ? `key ${describeKey(key)} is deleted at the console of ${key.gateway}`
+      : `key ${describeKey(key)} will be deleted as soon as the gateway has forgotten it → keybearer status`,
+  );
+  return true;
 }
 
 /** Where keybearer stored the tool's key; null: it did not, or another tool uses the same key. */
@@ -55,12 +88,19 @@ function storedPlace(config: Config | null, name: string, paths: Paths): KeyPlac
   return ownPlace(key, paths);
 }
 
-async function deleteKey(place: KeyPlace, yes: boolean): Promise<void> {
+/** False: the person keeps it. */
+async function confirmDeletion(place: KeyPlace): Promise<boolean> {
   const where = describeSource(place);
-  if (!yes && !(await confirm(`delete its key from ${where}, too?`)))
-    return printText(`its key stays in ${where}: delete it in the gateway's console`);
+  if (await confirm(`delete its key from ${where}, too?`)) return true;
+  printText(`its key stays in ${where}: delete it in the gateway's console`);
+  return false;
+}
+
+/** @param next what is left to do, after the sentence */
+async function deleteKey(place: KeyPlace, next: string): Promise<void> {
+  const where = describeSource(place);
   const deleted = await forgetKey(place, { env: process.env });
-  if (deleted.ok) printText(`its key is deleted from ${where}: delete it in the gateway's console, too`);
+  if (deleted.ok) printText(`its key is deleted from ${where}${next}`);
   else printText(`its key was not deleted from ${where}: ${deleted.reason}`);
 }
 
@@ -69,14 +109,24 @@ function otherUser(config: Config, name: string, key: KeySource): string | null 
   return other?.name ?? null;
 }
 
-function whereKeyIs(config: Config | null, name: string): string {
+const AT_CONSOLE =
+  "from here: keybearer keys delete <key>, as keybearer keys lists it; --at-gateway does both at once";
+
+/** The key was the tool's alone, and its gateway has a console. */
+function hasOwnConsoleKey(config: Config, name: string): boolean {
+  const tool = config.tools[name];
+  if (tool === undefined || otherUser(config, name, tool.key) !== null) return false;
+  return (config.gateways[tool.gateway]?.console ?? null) !== null;
+}
+
+function whereKeyIs(config: Config | null, name: string, isDeleted: boolean): string {
   const key = config?.tools[name]?.key;
-  if (config === null || key === undefined)
-    return "its key stays where it is: delete it there and in the gateway's console";
+  const there = isDeleted ? "" : " and in the gateway's console";
+  if (config === null || key === undefined) return `its key stays where it is: delete it there${there}`;
   const where = describeSource(key);
   const other = otherUser(config, name, key);
   if (other !== null) return `its key, ${where}, is also the key of ${other}`;
-  return key.kind === "literal"
-    ? `its key ${key.secret.fingerprint} was in config.yaml and is gone: delete it in the gateway's console, too`
-    : `its key stays in ${where}: delete it there and in the gateway's console`;
+  if (key.kind !== "literal") return `its key stays in ${where}: delete it there${there}`;
+  const next = isDeleted ? "" : ": delete it in the gateway's console, too";
+  return `its key ${key.secret.fingerprint} was in config.yaml and is gone${next}`;
 }

@@ -1,25 +1,70 @@
 import { setEnabled } from "../../config/edit-tools.ts";
-import { findPaths } from "../../core/paths.ts";
+import { EXIT } from "../../core/errors.ts";
+import { findPaths, type Paths } from "../../core/paths.ts";
+import type { KeyReport } from "../../mirror/report/shape.ts";
 import { editConfig, endInFlight, reportEffect, waitUntilActive } from "../config-change.ts";
-import { print } from "../ui/messages.ts";
+import { canConfirm, confirmAtConsole, describeKey, PAST } from "../console-keys.ts";
+import { fail, print, printText } from "../ui/messages.ts";
+import { ask, withNext } from "./at-console.ts";
+
+interface SwitchOptions {
+  readonly now?: boolean;
+  readonly atGateway?: boolean;
+  readonly yes?: boolean;
+  readonly config?: string;
+}
 
 /** `keybearer tools disable` */
-export async function disable(name: string, options: { now?: boolean; config?: string }): Promise<void> {
+export async function disable(name: string, options: SwitchOptions): Promise<void> {
   const paths = findPaths({ config: options.config });
-  const edited = await editConfig(paths.config, (text) => setEnabled(text, name, false));
+  if (options.atGateway && !canConfirm(`keybearer tools disable ${name} --at-gateway`, options)) return;
+  const confirmed = async () => (await confirmAtConsole(paths, name, "disable", options)) !== null;
+  const edited = await editConfig(
+    paths.config,
+    (text) => setEnabled(text, name, false),
+    options.atGateway ? confirmed : undefined,
+  );
   if (edited === null) return;
   print(edited.changed ? `${name} is disabled` : `${name} is disabled already`);
   const effect = await waitUntilActive(paths, name, (tool) => tool?.state === "disabled");
   const cutLater = `keybearer tools disable ${name} --now`;
   await endInFlight(paths, name, effect, { now: options.now ?? false, cutLater });
+  // Last: the tool's next request gets keybearer's own refusal, not the gateway's.
+  if (options.atGateway) await switchKey(paths, name, "disable");
 }
 
 /** `keybearer tools enable` */
-export async function enable(name: string, options: { config?: string }): Promise<void> {
+export async function enable(name: string, options: SwitchOptions): Promise<void> {
   const paths = findPaths({ config: options.config });
-  const edited = await editConfig(paths.config, (text) => setEnabled(text, name, true));
+  if (options.atGateway && !canConfirm(`keybearer tools enable ${name} --at-gateway`, options)) return;
+  const confirmed = async () => {
+    const key = await confirmAtConsole(paths, name, "enable", options);
+    return key !== null && (await switchKey(paths, name, "enable"));
+  };
+  const edited = await editConfig(
+    paths.config,
+    (text) => setEnabled(text, name, true),
+    options.atGateway ? confirmed : undefined,
+  );
   if (edited === null) return;
   print(edited.changed ? `${name} is enabled` : `${name} is enabled already`);
   const isEnabled = (state: string | undefined) => state !== undefined && state !== "disabled";
   reportEffect(await waitUntilActive(paths, name, (tool) => isEnabled(tool?.state)));
+}
+
+/** False: the console did not do it, and the reason was printed. */
+async function switchKey(paths: Paths, tool: string, action: "disable" | "enable"): Promise<boolean> {
+  const path = `/enablekey/${encodeURIComponent(tool)}`;
+  const changed = await ask<KeyReport>(paths, path, { enabled: action === "enable" });
+  if (!changed.ok) {
+    fail(
+      `the key of ${tool} was not ${PAST[action]} at the gateway: ${withNext(changed)}\n` +
+        `by hand: ${action} it in the gateway's console`,
+      EXIT.failed,
+    );
+    return false;
+  }
+  const key = changed.value;
+  printText(`key ${describeKey(key)} is ${PAST[action]} at the console of ${key.gateway}`);
+  return true;
 }

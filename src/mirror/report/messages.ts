@@ -80,18 +80,18 @@ export function alarmClaim({ key, tools, certain }: Alarm): string {
 
 /** What to do about an alarm. */
 export function alarmRemedy(alarm: Alarm, formatTime: (at: number) => string): string {
-  const { tools, replaced } = alarm;
-  // Every tool that has the key needs a new one.
+  const { tools, replaced, key } = alarm;
+  // Every tool that has the key needs a new one. With a login, rotate deletes the old one at the console.
   const rotate = tools.map((tool) => `keybearer tools rotate ${tool}`).join(" and ");
+  const remove = `keybearer keys delete ${key}`;
   if (!alarm.certain) {
     const first = formatTime(alarm.first_at);
     const last = formatTime(alarm.last_at);
     const when = first === last ? `at ${first}` : `between ${first} and ${last}`;
-    const otherwise = replaced || rotate === "" ? "delete it in the console" : rotate;
+    const otherwise = replaced || rotate === "" ? remove : rotate;
     return `check whether you used this key elsewhere ${when}; if not: ${otherwise}`;
   }
-  if (replaced)
-    return "it was replaced here, but still works at the gateway: delete this old key in the console now";
-  if (rotate === "") return "delete this key in the console now";
-  return `rotate it now: ${rotate}, then delete the old key in the console`;
+  if (replaced) return `the tool has another key since; if the console still lists this one: ${remove}`;
+  if (rotate === "") return `delete it now: ${remove}`;
+  return `rotate it now: ${rotate}`;
 }

@@ -152,12 +152,15 @@ function AlarmBanner({ alarm }: { readonly alarm: Alarm }) {
 }
 
 /** Every tool that has the key needs a new one. */
-function Remedy({ alarm: { certain, replaced, tools } }: { readonly alarm: Alarm }) {
+function Remedy({ alarm: { certain, replaced, tools, key } }: { readonly alarm: Alarm }) {
   const level = certain ? "alarm" : "suspected";
   if (replaced || tools.length === 0)
     return (
       <p>
-        <Text id={certain && replaced ? "banner.alarm.replaced" : `banner.${level}.delete`} />
+        <Text
+          id={certain && replaced ? "banner.alarm.replaced" : `banner.${level}.delete`}
+          values={{ key }}
+        />
       </p>
     );
   return tools.map((tool) => (

@@ -59,11 +59,10 @@ export const EN = {
     "{n} request, {money}, first {first}, last {last}|{n} requests, {money}, first {first}, last {last}",
   "banner.alarm.models": "models {models}",
   "banner.alarm.ips": "from {ips}",
-  "banner.alarm.rotate":
-    "Rotate it now: `keybearer tools rotate {tool}`, then delete the old key in the console.",
-  "banner.alarm.delete": "Delete this key in the console now.",
+  "banner.alarm.rotate": "Rotate it now: `keybearer tools rotate {tool}`",
+  "banner.alarm.delete": "Delete it now: `keybearer keys delete {key}`",
   "banner.alarm.replaced":
-    "It was replaced here but still works at the gateway: delete it in the console now.",
+    "The tool has another key since. If the console still lists this one: `keybearer keys delete {key}`",
   "banner.suspected.title": "A key may be used outside keybearer",
   "banner.suspected.whose": "Key {key} of {tools} may have been used outside keybearer: ",
   "banner.suspected.no-tool": "Key {key} may have been used outside keybearer: ",
@@ -71,7 +70,7 @@ export const EN = {
   "banner.suspected.rotate":
     "Check whether you used this key elsewhere at that time. If not: `keybearer tools rotate {tool}`",
   "banner.suspected.delete":
-    "Check whether you used this key elsewhere at that time. If not: delete it in the console.",
+    "Check whether you used this key elsewhere at that time. If not: `keybearer keys delete {key}`",
   "banner.alarm.ack": "Seen and handled: `keybearer mirror ack {gateway}`",
   "banner.alarm.look": "look at the rows",
   "banner.config.title": "config.yaml cannot be used as it is",

@@ -1,0 +1,69 @@
+import { askDaemon, CONSOLE_TIMEOUT_MS } from "../control/client.ts";
+import { EXIT } from "../core/errors.ts";
+import { findPaths } from "../core/paths.ts";
+import { heldKeyRemedy, type KeyAction } from "../lifecycle/lifecycle.ts";
+import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
+import { canConfirm, describeKey, PAST } from "./console-keys.ts";
+import { ask, withNext } from "./tools/at-console.ts";
+import { fail, failNull, printText } from "./ui/messages.ts";
+import { confirm } from "./ui/prompts.ts";
+import { joinNames } from "./ui/units.ts";
+
+export interface ChangeOptions {
+  readonly gateway?: string;
+  readonly yes?: boolean;
+}
+
+/** `keybearer keys disable`, `enable` and `delete`: for a key that no tool holds. */
+export async function changeKey(action: KeyAction, asked: string, options: ChangeOptions): Promise<void> {
+  if (action === "delete" && !canConfirm(`keybearer keys delete ${asked}`, options)) return;
+  const paths = findPaths();
+  const found = await findKey(paths.socket, asked, options.gateway);
+  if (found === null) return;
+  const { gateway, ref } = found;
+  const [tool] = found.tools;
+  if (tool !== undefined)
+    return fail(
+      `key ${describeKey(found)} is the key of ${joinNames(found.tools)} → ${heldKeyRemedy(tool, action)}`,
+      EXIT.failed,
+    );
+  const question = `delete key ${describeKey(found)} at the console of ${gateway} for good?`;
+  if (action === "delete" && !options.yes && !(await confirm(question)))
+    return fail("nothing was changed", EXIT.failed);
+  const changed = await ask<KeyReport>(paths, "/changekey", { gateway, ref, action });
+  if (!changed.ok)
+    return fail(`key ${describeKey(found)} was not ${PAST[action]}: ${withNext(changed)}`, EXIT.failed);
+  printText(`key ${describeKey(found)} is ${PAST[action]} at the console of ${gateway}`);
+}
+
+/** null: there is no such key or several, and that was printed. */
+async function findKey(
+  socket: string,
+  asked: string,
+  gateway: string | undefined,
+): Promise<KeyReport | null> {
+  const answer = await askDaemon<KeysAnswer>(socket, "POST", "/refreshkeys", {}, CONSOLE_TIMEOUT_MS);
+  if (!answer.ok) return failNull(answer.reason, EXIT.failed);
+  const { keys, problems } = answer.value;
+  const matches = keys.filter((key) => isNamed(key, asked) && (gateway ?? key.gateway) === key.gateway);
+  const [first, second] = matches;
+  if (first !== undefined && second === undefined) return first;
+  if (first !== undefined)
+    return failNull(
+      `${matches.length} keys match ${asked}: name one by its ref, or by --gateway\n${matches.map(describeMatch).join("\n")}`,
+      EXIT.failed,
+    );
+  const unread = problems.map((problem) => `\n${problem.gateway}: its keys cannot be listed: ${problem.why}`);
+  return failNull(`no console lists a key ${asked} → keybearer keys${unread.join("")}`, EXIT.failed);
+}
+
+/** The dots of a fingerprint are hard to type, so they may be left out. */
+function isNamed({ name, key, ref }: KeyReport, asked: string): boolean {
+  return asked === name || asked === ref || asked === key || `…${asked}` === key;
+}
+
+function describeMatch(key: KeyReport): string {
+  const holder = key.tools.length === 0 ? "not held here" : joinNames(key.tools);
+  const account = key.account === undefined ? "" : `, account ${key.account}`;
+  return `  ${key.ref}  ${describeKey(key)}, ${key.state}, ${holder}, gateway ${key.gateway}${account}`;
+}
