@@ -323,7 +323,8 @@ function followChanges(services: Services, state: State, dashboard: Dashboard, l
         renamed,
         "a renamed tool's counters are lost at the next start: the usage log cannot be written",
       );
-    if (isSandbox()) endSandbox(sandboxSession, mirror, log);
+    // Its own key may change: that is no config.yaml.
+    if (isSandbox() && from.config !== to.config) endSandbox(sandboxSession, mirror, log);
     mirror.change(to);
     background(dashboard.applyConfig(), log, "applying the configuration to the dashboard");
     if (to.processTools.length > 0) background(processLookup.prepare(), log, "preparing the process lookup");

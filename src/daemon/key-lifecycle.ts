@@ -1,4 +1,5 @@
 import type { Agent } from "node:http";
+import { setTimeout as pause } from "node:timers/promises";
 import { type Gateway, SANDBOX, type Tool } from "../config/schema.ts";
 import type { ActionLog } from "../control/status.ts";
 import type { Clock } from "../core/clock.ts";
@@ -57,6 +58,7 @@ export function createLifecycle(deps: Deps) {
     consoles: mirror,
     probe: (gateway, key, brief) => probe(deps, gateway, key, brief),
     whenUnused: (key, signal) => inFlight.whenUnused(key, signal),
+    pause: (milliseconds, signal) => pause(milliseconds, undefined, { signal, ref: false }),
   });
   const automaticRotation = new AutomaticRotation({
     clock,

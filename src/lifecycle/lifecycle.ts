@@ -32,6 +32,8 @@ export interface LifecycleDeps {
   readonly probe: (gateway: Gateway, key: Secret, brief: boolean) => Promise<Probed>;
   /** Resolves once no request in flight has this key. */
   readonly whenUnused: (key: Secret, signal: AbortSignal) => Promise<void>;
+  /** Rejects when the signal is aborted. */
+  readonly pause: (milliseconds: number, signal: AbortSignal) => Promise<void>;
 }
 
 /** What the mirror knows of the consoles. Methods throw ConsoleFault. */
@@ -105,6 +107,11 @@ export class KeyLifecycle {
   /** What was begun stays written down. */
   async stop(): Promise<void> {
     this.#stop.abort();
+    await this.settled();
+  }
+
+  /** Resolves when no change is running. */
+  async settled(): Promise<void> {
     await Promise.allSettled(this.#running.values());
   }
 
@@ -510,7 +517,7 @@ export class KeyLifecycle {
   }
 
   async #pause(milliseconds: number): Promise<void> {
-    await pause(milliseconds, undefined, { signal: this.#stop.signal, ref: false });
+    await this.#deps.pause(milliseconds, this.#stop.signal);
   }
 }
 

@@ -1,0 +1,149 @@
+import t, { type Test } from "tap";
+import type { KeyChange } from "../../src/lifecycle/lifecycle.ts";
+import { ConsoleFault } from "../../src/mirror/consoles/console.ts";
+import { type Daemon, World } from "./world.ts";
+
+const SETTINGS = { group: "coding", quota: null, windows: [], expires_at: null };
+const ROTATE = { reason: "asked", store: null, force: false } as const;
+
+const CHANGES: Readonly<Record<string, { hasKey: boolean; begin(daemon: Daemon): Promise<KeyChange> }>> = {
+  "a rotation": { hasKey: true, begin: ({ lifecycle }) => lifecycle.rotate("codex", ROTATE) },
+  "a first key": {
+    hasKey: false,
+    begin: ({ lifecycle }) => lifecycle.create("codex", { account: null, settings: SETTINGS }),
+  },
+};
+
+/** More than any change has: the last rounds are not killed. */
+const MOST_EFFECTS = 100;
+
+for (const [what, { hasKey, begin }] of Object.entries(CHANGES)) {
+  for (const takesOwnKeys of [true, false]) {
+    const console = takesOwnKeys ? "takes our keys" : "makes the keys";
+    t.test(
+      `${what} that is killed at any point ends with one key, where the console ${console}`,
+      async (t) => {
+        let killed = 0;
+        let finished = false;
+        for (let effects = 0; effects < MOST_EFFECTS && !finished; effects += 1) {
+          const world = new World(takesOwnKeys, hasKey);
+          const first = world.usedKey();
+          const daemon = await world.start(effects);
+          await begin(daemon).catch(() => {});
+          finished = !daemon.fuse.isBurnt;
+          if (!finished) killed += 1;
+          await finishLater(world);
+          const used = world.usedKey();
+          // Killed before the first intent was written: nothing has begun.
+          const hasBegun = finished || used !== null;
+          if (hasBegun) checkOneKey(t, world, `killed at effect ${effects}`);
+          else t.strictSame(world.live, [], `killed at effect ${effects}: nothing is left at the console`);
+          if (finished && first !== null) t.notOk(used?.equals(first), "the key is another one");
+          world.clean();
+        }
+        t.ok(finished, "a change that is not killed finishes");
+        t.ok(killed > 20, `there were ${killed} points to be killed at`);
+      },
+    );
+  }
+}
+
+t.test("a change that is killed again and again still ends with one key", async (t) => {
+  for (let seed = 1; seed <= 40; seed += 1) {
+    const world = new World(seed % 2 === 0, true);
+    let random = seed;
+    const next = () => {
+      random = (random * 48_271) % 2_147_483_647;
+      return random % 12;
+    };
+    const first = await world.start(next());
+    await first.lifecycle.rotate("codex", ROTATE).catch(() => {});
+    for (let life = 0; life < 6; life += 1) await resume(await world.start(next()));
+    await finishLater(world);
+    checkOneKey(t, world, `seed ${seed}`);
+    world.clean();
+  }
+});
+
+t.test("a deletion that is killed at any point is finished", async (t) => {
+  for (let effects = 1; effects < 12; effects += 1) {
+    const world = new World(true, true);
+    const daemon = await world.start(effects);
+    await daemon.lifecycle.delete("codex").catch(() => {});
+    const hasBegun = (await world.start()).intents.all().length > 0 || world.live.length === 0;
+    await finishLater(world);
+    if (hasBegun) t.strictSame(world.live, [], `killed at effect ${effects}: the key is gone`);
+    world.clean();
+  }
+});
+
+t.test("the intent names no key", async (t) => {
+  const world = new World(true, true);
+  const old = world.usedKey();
+  for (let effects = 1; effects < 30; effects += 1) {
+    const daemon = await world.start(effects);
+    await daemon.lifecycle.rotate("codex", ROTATE).catch(() => {});
+    const keys = [...world.stored.values(), ...world.live.map(({ key }) => key)];
+    if (old !== null) keys.push(old);
+    const text = world.intentText();
+    t.notOk(
+      keys.some((key) => text.includes(key.reveal().slice(6))),
+      `no key is in the file, killed at effect ${effects}`,
+    );
+    await finishLater(world);
+  }
+  world.clean();
+});
+
+t.test("a key that the console refuses to make changes nothing", async (t) => {
+  const world = new World(true, true);
+  const before = world.usedKey();
+  world.refusal = new ConsoleFault("refused", "allows no more keys");
+  const daemon = await world.start();
+  await t.rejects(daemon.lifecycle.rotate("codex", ROTATE), { message: /allows no more keys/ });
+  t.ok(before !== null && world.usedKey()?.equals(before), "the tool has its old key");
+  checkOneKey(t, world, "refused");
+  t.equal(world.stored.size, 1, "no new key is stored");
+  world.clean();
+});
+
+t.test("a new key that the gateway does not accept is deleted again", async (t) => {
+  const world = new World(false, true);
+  const before = world.usedKey();
+  world.verdict = { state: "refused", why: "the group is disabled", next: "choose another" };
+  const daemon = await world.start();
+  await t.rejects(daemon.lifecycle.rotate("codex", ROTATE), { message: /the group is disabled/ });
+  t.ok(before !== null && world.usedKey()?.equals(before), "the tool has its old key");
+  checkOneKey(t, world, "not accepted");
+  world.clean();
+});
+
+t.test("two rotations at once: the second is refused", async (t) => {
+  const world = new World(true, true);
+  const { lifecycle } = await world.start();
+  const both = await Promise.allSettled([
+    lifecycle.rotate("codex", ROTATE),
+    lifecycle.rotate("codex", ROTATE),
+  ]);
+  t.strictSame(both.map(({ status }) => status).toSorted(), ["fulfilled", "rejected"]);
+  checkOneKey(t, world, "after both");
+  world.clean();
+});
+
+/** The next daemon finishes what the killed one began. */
+async function finishLater(world: World): Promise<void> {
+  const daemon = await world.start();
+  for (let turn = 0; turn < 5 && daemon.intents.all().length > 0; turn += 1) await resume(daemon);
+}
+
+async function resume({ lifecycle }: Daemon): Promise<void> {
+  lifecycle.resume();
+  await lifecycle.settled();
+}
+
+function checkOneKey(t: Test, world: World, when: string): void {
+  const used = world.usedKey();
+  t.equal(world.live.length, 1, `${when}: the console has one key`);
+  t.ok(used !== null && world.live[0]?.key.equals(used), `${when}: it is the tool's`);
+  t.equal(world.stored.size, 1, `${when}: one key is stored`);
+}

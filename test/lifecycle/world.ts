@@ -1,0 +1,204 @@
+import { randomBytes } from "node:crypto";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describeSource, type Tool } from "../../src/config/schema.ts";
+import { type KeyState, Snapshot } from "../../src/config/snapshot.ts";
+import { systemClock } from "../../src/core/clock.ts";
+import { Secret } from "../../src/core/secret.ts";
+import type { KeyPlace } from "../../src/keys/store.ts";
+import { type Intent, IntentFile } from "../../src/lifecycle/intents.ts";
+import { KeyLifecycle, type Probed } from "../../src/lifecycle/lifecycle.ts";
+import type { KeyStorage } from "../../src/lifecycle/storage.ts";
+import type { ConsoleFault, KeyActions, KeyPlan } from "../../src/mirror/consoles/console.ts";
+import type { KeyReport } from "../../src/mirror/report/shape.ts";
+import { configOf } from "../doubles/parsed-config.ts";
+import { quietLog } from "../doubles/quiet-log.ts";
+
+/** The process that dies at its n-th effect, either just before it happens or just after. */
+class Fuse {
+  left: number;
+  isBurnt = false;
+
+  constructor(left: number) {
+    this.left = left;
+  }
+
+  async around<Done>(effect: () => Done | Promise<Done>): Promise<Done> {
+    this.#burn();
+    const done = await effect();
+    this.#burn();
+    return done;
+  }
+
+  #burn(): void {
+    this.left -= 1;
+    if (this.left < 0) this.isBurnt = true;
+    if (this.isBurnt) throw new Error("killed");
+  }
+}
+
+interface LiveKey {
+  readonly ref: string;
+  readonly name: string;
+  readonly key: Secret;
+}
+
+/** Everything that outlives a killed daemon: the console, the stored keys, config.yaml and the intents. */
+export class World {
+  readonly folder = mkdtempSync(join(tmpdir(), "keybearer-lifecycle-"));
+  readonly live: LiveKey[] = [];
+  readonly stored = new Map<string, Secret>();
+  readonly takesOwnKeys: boolean;
+  /** Where config.yaml says that the key is. */
+  named: KeyPlace = { kind: "file", path: "/keys/codex" };
+  #refs = 0;
+  #snapshots = 0;
+  /** What the console answers instead of creating a key. */
+  refusal: ConsoleFault | null = null;
+  /** What the gateway says about a key that exists. */
+  verdict: Probed = { state: "accepted" };
+
+  /** @param hasKey false: the tool waits for its first key */
+  constructor(takesOwnKeys: boolean, hasKey: boolean) {
+    this.takesOwnKeys = takesOwnKeys;
+    if (hasKey) this.stored.set("/keys/codex", this.addKey("first").key);
+  }
+
+  addKey(name: string, key = new Secret(`sk-${randomBytes(24).toString("hex")}`)): LiveKey {
+    this.#refs += 1;
+    const made = { ref: `id:${this.#refs}`, name, key };
+    this.live.push(made);
+    return made;
+  }
+
+  clean(): void {
+    rmSync(this.folder, { recursive: true });
+  }
+
+  intentText(): string {
+    return readFileSync(join(this.folder, "key-changes.json"), "utf8");
+  }
+
+  /** A daemon. @param effects it is killed at this one */
+  async start(effects = Number.POSITIVE_INFINITY): Promise<Daemon> {
+    const fuse = new Fuse(effects);
+    const intents = new FusedIntents(join(this.folder, "key-changes.json"), fuse);
+    await intents.load(0);
+    const lifecycle = new KeyLifecycle({
+      clock: systemClock,
+      log: quietLog([]),
+      intents,
+      snapshot: () => this.#snapshot(),
+      storage: () => this.#storage(fuse),
+      consoles: {
+        keyActions: async () => this.#actions(fuse),
+        listKeys: async () => this.live.map((key) => this.#report(key)),
+        startSync: () => {},
+      },
+      probe: async (_gateway, key) => {
+        const isLive = this.live.some((one) => one.key.equals(key));
+        return fuse.around(() =>
+          isLive ? this.verdict : { state: "refused", why: "unknown key", next: "" },
+        );
+      },
+      whenUnused: () => fuse.around(() => {}),
+      pause: () => fuse.around(() => {}),
+    });
+    return { lifecycle, intents, fuse };
+  }
+
+  /** The tool's key as a request would use it; null: it has none. */
+  usedKey(): Secret | null {
+    return this.named.kind === "file" ? (this.stored.get(this.named.path) ?? null) : null;
+  }
+
+  #snapshot(): Snapshot {
+    const path = this.named.kind === "file" ? this.named.path : "";
+    const config = configOf(
+      `gateways: { main: { base_url: "https://gateway.example.com/v1" } }\ntools: { codex: { key: "file:${path}" } }\n`,
+    );
+    const key = this.usedKey();
+    const state: KeyState = key === null ? { state: "unavailable", reason: "none" } : { state: "ready", key };
+    this.#snapshots += 1;
+    return new Snapshot(this.#snapshots, config, new Map([["codex", state]]), []);
+  }
+
+  #storage(fuse: Fuse): KeyStorage {
+    const pathOf = (place: KeyPlace) => (place.kind === "file" ? place.path : "");
+    return {
+      placeOf: ({ key }: Tool) => (key.kind === "file" ? key : null),
+      nextPlace: async () => ({ kind: "file", path: `/keys/codex-${randomBytes(4).toString("hex")}` }),
+      read: (place) => fuse.around(() => this.stored.get(pathOf(place)) ?? null),
+      write: (place, key) => fuse.around(() => void this.stored.set(pathOf(place), key)),
+      use: (_tool, place, before) =>
+        fuse.around(() => {
+          if (pathOf(place) !== pathOf(this.named) && describeSource(this.named) !== before)
+            throw new Error("config.yaml was changed");
+          this.named = place;
+        }),
+      remove: (place) => fuse.around(() => void this.stored.delete(pathOf(place))),
+      removeUnused: (place) =>
+        fuse.around(() => {
+          if (pathOf(place) !== pathOf(this.named)) this.stored.delete(pathOf(place));
+        }),
+    };
+  }
+
+  #actions(fuse: Fuse): KeyActions {
+    return {
+      takesOwnKeys: this.takesOwnKeys,
+      groups: async () => ["coding"],
+      create: (plan: KeyPlan) =>
+        fuse.around(() => {
+          if (this.refusal !== null) throw this.refusal;
+          const known = this.live.find(({ name }) => name === plan.name);
+          return known ?? this.addKey(plan.name, plan.key ?? undefined);
+        }),
+      find: (name) => fuse.around(() => this.live.find((key) => key.name === name)?.ref ?? null),
+      setEnabled: async () => {},
+      delete: (ref) =>
+        fuse.around(() => {
+          const at = this.live.findIndex((key) => key.ref === ref);
+          if (at !== -1) this.live.splice(at, 1);
+        }),
+    };
+  }
+
+  #report({ ref, name, key }: LiveKey): KeyReport {
+    const facts = {
+      group: "coding",
+      multiplier: 1,
+      quota: null,
+      unlimited: true,
+      quota_used: null,
+      windows: [],
+    };
+    const times = { created_at: 0, expires_at: null, last_used_at: null, as_of: 0 };
+    const tools = this.usedKey()?.equals(key) ? ["codex"] : [];
+    return { gateway: "main", ref, name, key: key.fingerprint, tools, state: "active", ...facts, ...times };
+  }
+}
+
+export interface Daemon {
+  readonly lifecycle: KeyLifecycle;
+  readonly intents: IntentFile;
+  readonly fuse: Fuse;
+}
+
+class FusedIntents extends IntentFile {
+  readonly #fuse: Fuse;
+
+  constructor(file: string, fuse: Fuse) {
+    super(file);
+    this.#fuse = fuse;
+  }
+
+  override put(intent: Intent): Promise<void> {
+    return this.#fuse.around(() => super.put(intent));
+  }
+
+  override remove(intent: Intent): Promise<void> {
+    return this.#fuse.around(() => super.remove(intent));
+  }
+}
