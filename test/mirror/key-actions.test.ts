@@ -1,4 +1,6 @@
 import { randomBytes } from "node:crypto";
+import { Agent } from "node:http";
+import { join } from "node:path";
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
 import {
@@ -14,11 +16,20 @@ import { NewApi } from "../../src/mirror/consoles/new-api.ts";
 import { OneApi } from "../../src/mirror/consoles/one-api.ts";
 import { Sub2api } from "../../src/mirror/consoles/sub2api.ts";
 import { Sub2apiSession } from "../../src/mirror/consoles/sub2api-session.ts";
+import { ConsoleAccount, hasConsole, openConsole } from "../../src/mirror/sync/connect.ts";
+import { Vault } from "../../src/mirror/vault.ts";
 import { startClient } from "../doubles/answering-console.ts";
-import { type AccountKey, type ConsoleDouble, LOGIN } from "../doubles/consoles/console-double.ts";
+import {
+  type AccountKey,
+  type ConsoleDouble,
+  LOGIN,
+  SECOND_LOGIN,
+} from "../doubles/consoles/console-double.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
 import { startOneApi } from "../doubles/consoles/one-api.ts";
 import { type Sub2apiOptions, startSub2api } from "../doubles/consoles/sub2api.ts";
+import { heldClock } from "../doubles/held-clock.ts";
+import { gatewayOf, snapshotOf } from "../doubles/parsed-config.ts";
 import { get, startSandbox } from "../doubles/sandbox.ts";
 
 const NOON = Date.UTC(2026, 10, 17, 12);
@@ -452,6 +463,60 @@ t.test("one-api: names refer to keys, and keys have no group", async (t) => {
   t.equal(named(console, "codex").length, 2);
   const longName = planOf(actions, NO_LIMITS, "keybearer-a-tool-with-a-long-name-1");
   await isRefused(t, actions.create(longName), /令牌名称过长/);
+});
+
+t.test("each of several accounts has its own keys, and its refs name it", async (t) => {
+  const time = new TestTime();
+  const console = await startOneApi(t, { now: time.deps.now });
+  const login = "login: [{ name: home }, { name: work }, { name: old }]";
+  const settings = `base_url: "${console.url}/v1", console: { kind: one-api, url: "${console.url}", ${login} }`;
+  const gateway = gatewayOf(settings);
+  if (!hasConsole(gateway)) throw new Error("main has no console");
+  const clock = heldClock();
+  const vault = new Vault(join(t.testdir(), "consoles.json"), clock);
+  await vault.load();
+  const snapshot = snapshotOf(`gateways: { main: { ${settings} } }\ntools: { codex: {} }\n`);
+  const shared = { ...time.deps, client: startClient(t, console.url), calls: new CallHistory() };
+  const agent = new Agent();
+  const deps = {
+    clock,
+    snapshot: () => snapshot,
+    vault,
+    agentFor: () => agent,
+    signal: new AbortController().signal,
+    onSkew: () => {},
+    calls: shared.calls,
+    keyCalls: new KeyCallBudgets(time.deps.now, null),
+  };
+  const tokens = [LOGIN.accessToken, SECOND_LOGIN.accessToken];
+  for (const [index, token] of tokens.entries()) {
+    const account = gateway.console.logins[index];
+    if (account === undefined) throw new Error("there is no such account");
+    await new ConsoleAccount(gateway, account, deps).store({ accessToken: new Secret(token) });
+  }
+  const adapter = openConsole("one-api", gateway, shared, deps);
+  const actionsOf = (account: string | null) => {
+    const actions = adapter.keyActions?.(account);
+    if (actions === undefined) throw new Error("no key actions");
+    return actions;
+  };
+  const home = actionsOf("home");
+  const work = actionsOf("work");
+  const { ref } = await work.create(planOf(work, { ...NO_LIMITS, quota: DOLLAR }));
+  t.equal(ref, "name:work/keybearer-codex-1");
+  t.equal((await adapter.keys())[0]?.ref, ref);
+  t.match(only(console), { second: true });
+  t.equal(await home.find("keybearer-codex-1"), null);
+  const copy = await work.create(planOf(work, { like: ref }, "keybearer-codex-2"));
+  t.equal(copy.ref, await work.find("keybearer-codex-2"));
+  await work.setEnabled(ref, false);
+  t.equal(only(console).disabled, true);
+  await work.delete(ref);
+  t.equal(await work.find("keybearer-codex-1"), null);
+  const fault = await faultOf(work.setEnabled(ref, true));
+  t.match(fault, { account: "work", message: /^\(account work\) no longer has this key/ });
+  t.throws(() => actionsOf("old"), { kind: "login-needed", message: /account old.*has no login yet/ });
+  t.throws(() => actionsOf(null), { kind: "refused", message: /several accounts/ });
 });
 
 t.test("the sandbox serves every action", async (t) => {

@@ -567,7 +567,7 @@ t.test("keys are listed whole or by their ends, with what became of them", async
     unlimited: false,
     quota_used: 1_500_000,
     windows: [],
-    created_at: 1_787_304_600_000,
+    created_at: (NOON - 9000) * 1000,
     expires_at: null,
     last_used_at: (NOON - 5) * 1000,
     group: "coding",

@@ -312,7 +312,8 @@ class SeveralAccounts implements ConsoleAdapter {
     const actions = opened?.adapter.keyActions?.(null);
     if (opened !== undefined && actions !== undefined) return new AccountKeyActions(actions, opened.name);
     const fault = this.#unopened.get(account ?? "");
-    throw fault ?? new ConsoleFault("refused", `has several accounts, and none with the name ${account}`);
+    const names = this.#opened.map(({ name }) => name).join(", ");
+    throw fault ?? new ConsoleFault("refused", `has several accounts, so say which: ${names}`);
   }
 
   /** Skips accounts that failed in this sync. Throws where all of them have. */
