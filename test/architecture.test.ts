@@ -19,6 +19,7 @@ const MODULES: Readonly<Record<string, string>> = {
   clients: "the settings that point each client at keybearer, and the edits of their files",
   proxy: "the request path: guard, routes, identify, body, pipeline, upstream, response, settle",
   mirror: "our log against the console's: consoles, sync, reconcile, store, alarm, report",
+  lifecycle: "keys created, rotated and deleted through the consoles, and finished after a crash",
   doctor: "probes of keys and gateways, and findings",
   control: "the socket between the commands and the daemon: server, routes, status",
   dashboard: "the local web page and its server",
