@@ -174,7 +174,9 @@ for (const name of ["sub2api", "new-api v1.0.0-rc.25"] as const) {
       { key: fingerprint(journey.codex.key), tools: ["codex"], count: 1, replaced: true },
     ]);
     t.equal(report.rows.by_id, 2, JSON.stringify(report.rows));
-    t.match(journey.logged(OUTSIDE), [{ msg: /if the console still lists this one: keybearer keys delete …/ }]);
+    t.match(journey.logged(OUTSIDE), [
+      { msg: /if the console still lists this one: keybearer keys delete …/ },
+    ]);
   });
 }
 

@@ -99,10 +99,9 @@ dollar sign may be left out: --spend 5/day,60/month --requests 60/minute
   pass show gateway/zed | keybearer tools add zed --key-stdin --store file`;
 
 const ROTATE_AFTER = `
-with a console login, the console makes the new key and deletes the old one, and
-nobody sees a key. otherwise you type the new key, or pipe it in. it is tried
-first; then one save of config.yaml names it. requests in flight finish with the
-old one
+with a console login, the console makes the new key and deletes the old one.
+otherwise you type the new key, or pipe it in. it is tried first; requests in
+flight finish with the old one
   keybearer tools rotate codex
   keybearer tools rotate --older-than 90d
   pass show gateway/codex | keybearer tools rotate codex --key-stdin`;
@@ -120,12 +119,9 @@ export function addCommand(): Command {
     .option("--concurrent <count>", "calls at once")
     .option("--quota <dollars>", "total spend, ever")
     .option("--expires <day>", "such as 2027-03-31, or 90d from now")
-    .option(
-      "--create",
-      "let the gateway's console make the key, which nobody sees; --quota and --expires are then the key's own",
-    )
-    .option("--account <name>", "with --create: whose key, if the console has several accounts")
-    .option("--rate <limits>", "with --create: dollars that the console allows, such as 5/5h,20/1d,50/7d")
+    .option("--create", "the console makes the key, and enforces --quota and --expires")
+    .option("--account <name>", "with --create: whose key, of several accounts")
+    .option("--rate <limits>", "with --create: dollars, such as 5/5h,20/1d,50/7d")
     .option("--token-stdin", "use a token of your own; a new one is safer, because it was never seen")
     .addHelpText("after", ADD_AFTER)
     .action(async (...given: Parameters<typeof add>) => (await import("./add.ts")).add(...given));
@@ -138,7 +134,7 @@ export function rotateCommand(): Command {
     .option("--all", "every tool whose key the console can make")
     .option("--older-than <age>", "every tool whose key is older, such as 90d")
     .option("--manual", "type the new key, even if the console could make it")
-    .option("--force", "also if the key is used on other machines, where it stops working")
+    .option("--force", "even if other machines use the key, where it ends")
     .addHelpText("after", ROTATE_AFTER)
     .action(async (...given: Parameters<typeof rotate>) => (await import("./rotate.ts")).rotate(...given));
 }
