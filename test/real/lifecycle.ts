@@ -12,12 +12,16 @@ import { filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
 import type { Call, Gateway, ToolKey } from "./gateway.ts";
 import { Keybearer } from "./keybearer.ts";
 import { startNewApi } from "./new-api.ts";
-import { startProvider } from "./provider.ts";
+import { type Plan, planText, startProvider } from "./provider.ts";
 import { startSub2api } from "./sub2api.ts";
 
 const STARTERS = { "new-api": startNewApi, sub2api: startSub2api } as const;
 /** new-api reveals 20 keys in 20 minutes, and keybearer leaves four of them to the owner. */
 const ROUNDS_BETWEEN_RESTARTS = 12;
+const PLAN: Plan = {
+  ...{ marker: "o00001", input: 80, output: 80, cacheRead: 0, status: 200 },
+  ...{ headDelay: 20, chunks: 2, chunkDelay: 5, cut: false },
+};
 const FINISHED_WITHIN_MS = 150_000;
 
 const { env } = process;
@@ -73,7 +77,7 @@ async function main(): Promise<boolean> {
   return failures.length === 0;
 }
 
-/** sub2api sends /v1/responses to providers as streams only. */
+/** Its body is the same as that of /v1/messages. */
 function callOf({ tool, calls }: ToolKey): Call {
   const call = calls.find(({ endpoint }) => endpoint !== "/v1/responses") ?? calls[0];
   if (call === undefined) throw new Error(`${tool} can call nothing`);
@@ -293,9 +297,8 @@ async function checkDead(gateway: Gateway, key: string, when: string): Promise<v
 }
 
 async function request(origin: string, endpoint: string, model: string, credential: string): Promise<number> {
-  const text = [{ role: "user", content: "hello" }];
-  const body =
-    endpoint === "/v1/responses" ? { model, input: text } : { model, max_tokens: 64, messages: text };
+  const content = `Say hello. ${planText(PLAN)}`;
+  const body = { model, max_tokens: 64, messages: [{ role: "user", content }] };
   try {
     const response = await fetch(`${origin}${endpoint}`, {
       method: "POST",
