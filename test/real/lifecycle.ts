@@ -170,7 +170,8 @@ async function killed(gateway: Gateway, keybearer: Keybearer): Promise<void> {
       ? ["tools", "add", "made", "--create", "--group", tool.group, "--store", "file", "--yes"]
       : ["tools", "rotate", tool.tool, "--store", "file", "--yes"];
     const command = run(keybearer, ...args);
-    await sleep(150 + Math.floor(random() * 1500));
+    await begun(keybearer, command);
+    await sleep(Math.floor(random() * 1600));
     await keybearer.stop("SIGKILL");
     if (intentsIn(keybearer) > 0) unfinished += 1;
     await command;
@@ -184,6 +185,15 @@ async function killed(gateway: Gateway, keybearer: Keybearer): Promise<void> {
     await checkWorks(keybearer, gateway, tool.tool, callOf(tool).endpoint, `round ${round}`);
     if (round % 10 === 0) say(`${round} rounds, ${unfinished} of them killed in the middle of a change`);
   }
+}
+
+/** Waits until the change is written down, or the command has ended without one. */
+async function begun(keybearer: Keybearer, command: Promise<unknown>): Promise<void> {
+  let hasEnded = false;
+  const ended = command.finally(() => {
+    hasEnded = true;
+  });
+  while (!hasEnded && intentsIn(keybearer) === 0) await Promise.race([ended, sleep(10)]);
 }
 
 /** Whatever was left of the tool is removed with its key. */
