@@ -6,6 +6,7 @@ import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
+import { isFreeOfKeyShapes } from "../core/redact.ts";
 import { Secret } from "../core/secret.ts";
 import type { Store } from "../keys/places.ts";
 import { ConsoleFault, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
@@ -80,7 +81,10 @@ const UNIDENTIFIED_MS = 1000;
 const PROBE_PAUSES_MS = [500, 2000, 5000];
 /** new-api v0.13.2 accepts a deleted key for up to a minute. */
 const DEAD_PAUSES_MS = [500, 1000, 2000, 4000, 8000, 15_000, 30_000, 30_000];
-const MAX_NAME = 50;
+/** one-api allows no more. */
+const MAX_NAME = 30;
+/** A creation whose answer was lost may be listed late, and twice. */
+const MAX_UNDOS = 5;
 
 /**
  * Creates, rotates and deletes the keys of tools through the consoles of their gateways. Each step is written down before
@@ -466,8 +470,11 @@ export class KeyLifecycle {
     const storage = this.#storage;
     const { name, place } = successorOf(intent);
     const actions = await consoles.keyActions(intent.gateway, intent.account);
-    const ref = await actions.find(name);
-    if (ref !== null) await actions.delete(ref);
+    for (let undone = 0; undone < MAX_UNDOS; undone += 1) {
+      const ref = await actions.find(name);
+      if (ref === null) break;
+      await actions.delete(ref);
+    }
     // config.yaml may name the place already, for a tool that was to get its first key. Then the tool has none.
     await storage.remove(place);
     return this.#finish(intent);
@@ -600,7 +607,9 @@ async function checkGroup(actions: KeyActions, group: string | null): Promise<vo
 function nameFor(tool: string): { readonly name: string } {
   const random = randomBytes(4).readUInt32BE().toString(36).padStart(7, "0");
   const base = tool.toLowerCase().replace(/[^a-z0-9]+/g, "-");
-  return { name: `${base.slice(0, MAX_NAME - random.length - 1)}-${random}` };
+  const name = `${base.slice(0, MAX_NAME - random.length - 1)}-${random}`;
+  // For a tool called hf or sk it would look like a credential, and be hidden wherever it is shown.
+  return { name: isFreeOfKeyShapes(name) ? name : name.replaceAll("-", "") };
 }
 
 function newId(): string {

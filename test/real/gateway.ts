@@ -60,6 +60,10 @@ export interface Gateway {
   /** Statuses that the provider may answer. */
   readonly failures: readonly number[];
   rows(): Promise<GatewayRow[]>;
+  /** The names of the user's keys that are not deleted, from its own database. */
+  keys(): Promise<string[]>;
+  /** On the same port, with the same data. Its rate limits start over. */
+  restart(): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -93,18 +97,22 @@ export async function startGateway(
     readonly env: (port: string) => NodeJS.ProcessEnv;
     readonly readyPath: string;
   },
-  setUp: (origin: string) => Promise<Omit<Gateway, "origin" | "stop">>,
+  setUp: (origin: string) => Promise<Omit<Gateway, "origin" | "restart" | "stop">>,
 ): Promise<Gateway> {
   const port = String(await freePort());
   const origin = `http://127.0.0.1:${port}`;
-  const running = startProgram(program, args, {
-    cwd: folder,
-    env: { ...process.env, ...env(port) },
-    output: join(folder, "output.log"),
-  });
+  const environment = { ...process.env, ...env(port) };
+  const start = () =>
+    startProgram(program, args, { cwd: folder, env: environment, output: join(folder, "output.log") });
+  let running = start();
+  const restart = async () => {
+    await running.stop();
+    running = start();
+    await untilAnswered(origin + readyPath);
+  };
   try {
     await untilAnswered(origin + readyPath);
-    return { ...(await setUp(origin)), origin, stop: () => running.stop() };
+    return { ...(await setUp(origin)), origin, restart, stop: () => running.stop() };
   } catch (error) {
     await running.stop();
     throw error;

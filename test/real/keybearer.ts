@@ -50,7 +50,7 @@ export interface MirrorState {
 /** The program under test: a daemon in a home of its own, and the commands that talk to it. */
 export class Keybearer {
   readonly #main: string;
-  readonly #home: string;
+  readonly home: string;
   readonly #env: NodeJS.ProcessEnv;
   #daemon: Program | null = null;
   #port = 0;
@@ -59,7 +59,7 @@ export class Keybearer {
 
   constructor(dist: string, home: string) {
     this.#main = join(dist, "cli", "main.js");
-    this.#home = home;
+    this.home = home;
     const env: NodeJS.ProcessEnv = { ...process.env, KEYBEARER_HOME: home };
     // keybearer does not start with certificate authorities that it was not configured with.
     delete env.NODE_EXTRA_CA_CERTS;
@@ -73,7 +73,7 @@ export class Keybearer {
 
   /** Writes config.yaml and makes a token for each tool. */
   async configure(gateway: Gateway): Promise<void> {
-    mkdirSync(this.#home, { recursive: true, mode: 0o700 });
+    mkdirSync(this.home, { recursive: true, mode: 0o700 });
     this.#port = await freePort();
     const groups = new Map(gateway.tools.map(({ group, multiplier }) => [group, multiplier]));
     const lines = [
@@ -98,7 +98,7 @@ export class Keybearer {
       "prices:",
       ...Object.entries(PRICES).map(([model, price]) => `  ${model}: ${JSON.stringify(price)}`),
     ];
-    writeFileSync(join(this.#home, "config.yaml"), `${lines.join("\n")}\n`, { mode: 0o600 });
+    writeFileSync(join(this.home, "config.yaml"), `${lines.join("\n")}\n`, { mode: 0o600 });
     for (const { tool } of gateway.tools) {
       const { stdout, stderr } = await this.run("tools", "token", tool);
       const token = /kb_[\w-]+/.exec(stdout)?.[0];
@@ -109,9 +109,9 @@ export class Keybearer {
 
   async start(): Promise<void> {
     this.#daemon = startProgram(process.execPath, [this.#main, "run"], {
-      cwd: this.#home,
+      cwd: this.home,
       env: this.#env,
-      output: join(this.#home, "daemon.log"),
+      output: join(this.home, "daemon.log"),
     });
     await untilAnswered(`${this.origin}/healthz`, 30_000);
   }
@@ -153,7 +153,7 @@ export class Keybearer {
 
   /** Every row. `mirror diff` lists at most 500 of them, and not those that match. */
   rows(): JudgedRow[] {
-    const db = new Database(join(this.#home, "state", "mirror.db"), { readonly: true, timeout: 5000 });
+    const db = new Database(join(this.home, "state", "mirror.db"), { readonly: true, timeout: 5000 });
     try {
       return db
         .prepare(

@@ -56,6 +56,7 @@ export async function startNewApi(options: GatewayOptions): Promise<Gateway> {
           `login: { access_token: ${JSON.stringify(session.token)}, user: "${session.user}" }`,
         ],
         failures: [400, 429, 500, 502, 503],
+        keys: async () => readKeyNames(database, session.user),
         rows: async () => readRows(database, markersIn(readFileSync(join(folder, "output.log"), "utf8"))),
       };
     },
@@ -153,6 +154,15 @@ async function provision(
     return { ...tool, key: `sk-${found.key}` };
   });
   return { tools, session };
+}
+
+function readKeyNames(database: string, user: number): string[] {
+  const db = new Database(database, { readonly: true });
+  const listed = db
+    .prepare("SELECT name FROM tokens WHERE user_id = ? AND deleted_at IS NULL ORDER BY id")
+    .all(user) as { name: string }[];
+  db.close();
+  return listed.map(({ name }) => name);
 }
 
 /** The access log has the request id and the address, and the address has the marker. */

@@ -89,6 +89,7 @@ export async function startSub2api(options: GatewayOptions): Promise<Gateway> {
       ],
       // A 503 makes sub2api try again for 20 seconds.
       failures: [400, 429, 500, 502],
+      keys: async () => readKeyNames(),
       rows: async () => readRows(hasOwnIds),
     };
   });
@@ -183,6 +184,15 @@ async function provision(origin: string, provider: string, hasChat: boolean): Pr
     tools.push({ ...tool, key, calls });
   }
   return tools;
+}
+
+function readKeyNames(): string[] {
+  const names = psql(
+    DATABASE,
+    `SELECT k.name FROM api_keys k JOIN users u ON u.id = k.user_id
+     WHERE u.email = '${USER}' AND k.deleted_at IS NULL ORDER BY k.id`,
+  );
+  return names.split("\n").filter((name) => name !== "");
 }
 
 interface StoredRow {

@@ -49,7 +49,7 @@ export interface KeyActions {
 
 /** A key to be created. It is the same for every attempt, also after a crash. */
 export interface KeyPlan {
-  /** No other key of the account has this name. At most 50 bytes. */
+  /** No other key of the account has this name. At most 30 bytes. */
   readonly name: string;
   /** A random id of the plan. */
   readonly id: string;
