@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import t from "tap";
-import { commandName } from "../../src/cli/ui/command-name.ts";
+import { commandName } from "../../src/core/command-name.ts";
 import { bareEnv, command, newHome, saveConfig, start, startProgram } from "../doubles/command.ts";
 
 t.test(

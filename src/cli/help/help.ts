@@ -1,7 +1,7 @@
 import { Command } from "commander";
+import { typeable } from "../../core/command-name.ts";
 import { nearest } from "../../core/nearest.ts";
 import { version } from "../../core/version.ts";
-import { typeable } from "../ui/command-name.ts";
 import { screenOf } from "../ui/terminal.ts";
 import { printableLines, wrap } from "../ui/text.ts";
 import { EXAMPLES } from "./examples.ts";

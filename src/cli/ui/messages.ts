@@ -1,5 +1,5 @@
+import { typeable } from "../../core/command-name.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
-import { typeable } from "./command-name.ts";
 import { screenOf } from "./terminal.ts";
 import { printable, textWidth, wrap } from "./text.ts";
 
