@@ -133,11 +133,11 @@ t.test("filters narrow it, and what fits nothing says so", async (t) => {
   );
 });
 
-t.test("a tool that nobody knows is refused, and one of the log or of config.yaml is not", async (t) => {
+t.test("an unknown tool is refused, and one of the log or of config.yaml is not", async (t) => {
   const home = await homeWith(t, [record(1, { started_at: Date.now() - 1000 })]);
   await saveConfig(home, "gateway: http://127.0.0.1:9/v1\ntools: { chat: { key: env:A_KEY } }\n");
   const usage = (...args: string[]) => command(t, home, ["usage", ...args]);
-  const refusal = { code: 1, stdout: "", stderr: "there is no tool nope; there is chat and codex\n" };
+  const refusal = { code: 1, stdout: "", stderr: "there is no tool nope; the tools are chat and codex\n" };
   for (const args of [
     ["--tool", "nope"],
     ["--tool", "codex", "--tool", "nope", "--json"],
@@ -163,6 +163,11 @@ t.test("where nothing was recorded yet, that is the answer, and says where it wo
   const csv = await command(t, home, ["usage", "--csv"]);
   t.match(csv.stdout, /^tool,requests,[^\n]*\r\n$/);
   t.same([json.code, csv.code], [0, 0]);
+  await saveConfig(home, "gateway: http://127.0.0.1:9/v1\ntools: { chat: { key: env:A_KEY } }\n");
+  t.equal((await command(t, home, ["usage", "--tool", "chat"])).code, 0);
+  const refusal = { code: 1, stdout: "", stderr: "there is no tool nope; the tools are chat\n" };
+  for (const args of [["--tool", "nope"], ["--json", "--tool", "nope"], ["export", "--tool", "nope"]])
+    t.match(await command(t, home, ["usage", ...args]), refusal, args.join(" "));
 });
 
 t.test("wrong usage is named, with what would be right", async (t) => {

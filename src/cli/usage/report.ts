@@ -38,6 +38,8 @@ export async function report(options: ReportOptions): Promise<void> {
   exitOnClosedOutput();
   const paths = findPaths();
   if (!hasUsageLog(paths)) {
+    const unknown = await unknownTool(question.tools, null, paths);
+    if (unknown !== null) return fail(unknown, EXIT.failed);
     if (options.json || options.csv) printReport(emptyReport(question), options, now, false);
     else printText(noUsageLog(paths));
     return;
