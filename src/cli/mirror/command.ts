@@ -10,9 +10,10 @@ needs a new one: keybearer tools rotate <tool>. a suspicion is listed first as
 well, but exits 0`;
 
 const LOGIN_AFTER = `
-asked for, by kind of console: sub2api email and password, new-api access token
-and user id, one-api access token. without a terminal they are read from stdin,
-one per line; a secret is never taken as an argument`;
+it asks for what this kind of console needs: sub2api for email and password,
+new-api for an access token and the user id, one-api for an access token. it does
+not ask for an email or user id that is in config.yaml. without a terminal it
+reads the answers from stdin, one per line; a secret is never an argument`;
 
 const GATEWAY = "its name; default: all";
 
