@@ -43,7 +43,7 @@ export async function loadConfig(file: string, options: LoadOptions): Promise<Lo
   const parsed = known ?? parseConfig(text, home);
   if (parsed.config === null) return { found: true, text, config: null, problems: parsed.problems, parsed };
   const { config, problems } = await withAuthorities(parsed.config);
-  problems.push(...modeProblems(file, config, strict), ...gitProblems(file, config), ...unsupported(config));
+  problems.push(...modeProblems(file, config, strict), ...gitProblems(file, config));
   const isUsable = problems.every((problem) => problem.severity === "warning");
   return {
     found: true,
@@ -127,15 +127,6 @@ function gitProblems(file: string, config: Config): Problem[] {
     }
   }
   return [];
-}
-
-/** Settings that are parsed but have no effect in this version. */
-function unsupported(config: Config): Problem[] {
-  return Object.values(config.gateways).flatMap(({ name, console }) => {
-    if (console?.kind !== "litellm" && console?.kind !== "openrouter") return [];
-    const message = `a console of kind ${console.kind} is not supported yet`;
-    return [warning(`gateways.${name}.console.kind`, message)];
-  });
 }
 
 function holdsLiteral(config: Config): boolean {

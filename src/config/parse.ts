@@ -7,6 +7,7 @@ import {
   type CertificateAuthority,
   type Config,
   type Console,
+  type ConsoleKind,
   type ConsoleLogin,
   type Dashboard,
   DEFAULT_DASHBOARD,
@@ -283,11 +284,19 @@ const schedule: Reader<string> = (text) => {
   };
 };
 
+const consoleKind: Reader<ConsoleKind> = (text) => {
+  if (text !== "litellm" && text !== "openrouter") return oneOf("sub2api", "new-api", "one-api")(text);
+  return {
+    fault: `a console of kind ${text} is not supported yet; sub2api, new-api and one-api are`,
+    hint: "omit console: to run without a mirror",
+  };
+};
+
 function readConsole(section: Section | null, base: string, home: string): Console | null {
   if (section === null) return null;
   const url = section.scalar("url", consoleUrl, null);
   const settings = {
-    kind: section.scalar("kind", oneOf("sub2api", "new-api", "one-api", "litellm", "openrouter"), null),
+    kind: section.scalar("kind", consoleKind, null),
     url: url ?? (URL.canParse(base) ? new URL(base).origin : ""),
     logins: readLogins(section, home),
     schedule: section.scalar("schedule", schedule, DEFAULT_SCHEDULE),

@@ -88,8 +88,6 @@ export function cannotLogIn(
     const advice = next ?? `write kind: below gateways.${gateway}.console in config.yaml`;
     return `what kind of console ${gateway} has is not known yet${cause} → ${advice}`;
   }
-  if (kind === "litellm" || kind === "openrouter")
-    return `${gateway}: a console of kind ${kind} cannot be mirrored yet`;
   if (options.refreshToken && kind !== "sub2api")
     return `--refresh-token is for sub2api, and ${gateway} has ${kind} → keybearer mirror login ${gateway}`;
   return null;
