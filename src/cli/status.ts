@@ -13,7 +13,7 @@ import { fail, formatNote } from "./ui/messages.ts";
 import { type Column, layoutTable, type Table, withNote } from "./ui/table.ts";
 import { stdoutScreen } from "./ui/terminal.ts";
 import { printableLines, wrap } from "./ui/text.ts";
-import { ago, timeOfDay } from "./ui/units.ts";
+import { ago, fileSize, timeOfDay } from "./ui/units.ts";
 
 export function statusCommand(): Command {
   return new Command("status")
@@ -127,7 +127,7 @@ function dashboardLines(dashboard: DashboardStatus | undefined, width: number): 
 
 function usageLines(usage: UsageStatus, now: number, width: number): string[] {
   const lines: string[] = [];
-  if (usage.state === "ok") lines.push(`usage log: ${usage.folder}, ${(usage.bytes / 1e6).toFixed(1)} MB`);
+  if (usage.state === "ok") lines.push(`usage log: ${usage.folder}, ${fileSize(usage.bytes)}`);
   else
     lines.push(
       `usage log: requests are refused, for ${ago(now - (usage.since ?? now))} now. ${usage.why}`,

@@ -78,6 +78,7 @@ t.test("status tells version, pid, addresses, config, tools and gateways", async
   t.equal(words.code, 0);
   t.match(words.stdout, new RegExp(`pid ${pid}, up \\d+ s, on .*127\\.0\\.0\\.1:${port}`));
   t.match(words.stdout, /keyless: .*NOT_SET_HERE/);
+  t.match(words.stdout, /^usage log: .*, \d+ KB$/m);
   for (const { stdout } of [json, words]) t.notOk(stdout.includes(key) || stdout.includes(token));
 });
 

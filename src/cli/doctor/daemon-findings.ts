@@ -21,7 +21,7 @@ import type { ServiceContext } from "../service/context.ts";
 import { examineService } from "../service/status.ts";
 import { describeFailure } from "../status.ts";
 import { nameOf, whenInWords } from "../tools/limit-lines.ts";
-import { ago } from "../ui/units.ts";
+import { ago, fileSize } from "../ui/units.ts";
 
 /* Findings about the daemon, the service, and what only the running daemon knows. */
 
@@ -183,7 +183,7 @@ function usageFindings(usage: UsageStatus): Finding[] {
     (what): Finding => ({ id: "usage", level: "warning", about, what, next: null }),
   );
   if (usage.state === "ok") {
-    const what = `${usage.folder}, ${(usage.bytes / 1e6).toFixed(1)} MB`;
+    const what = `${usage.folder}, ${fileSize(usage.bytes)}`;
     return [{ id: "usage", level: "ok", about, what, next: null }, ...warnings];
   }
   const what = `requests are refused: ${usage.why ?? "it cannot be written"}`;
