@@ -77,9 +77,9 @@ async function readAuthority({ file }: CertificateAuthority): Promise<Certificat
   try {
     createSecureContext({ ca: pem });
   } catch (error) {
-    return `${file} holds a certificate that cannot be read: ${errorMessage(error)}`;
+    return `${file} contains a certificate that cannot be read: ${errorMessage(error)}`;
   }
-  if (!pem.includes("-----BEGIN CERTIFICATE-----")) return `${file} holds no certificate in PEM format`;
+  if (!pem.includes("-----BEGIN CERTIFICATE-----")) return `${file} contains no certificate in PEM format`;
   return Object.freeze({ file, pem });
 }
 

@@ -49,7 +49,7 @@ for (const [mode, verb] of [
     const loaded = await load(file);
     t.equal(loaded.config, null);
     t.match(loaded.problems, [
-      { severity: "error", message: `others can ${verb} ${file}`, hint: `chmod 600 ${file}` },
+      { severity: "error", message: `other users can ${verb} ${file}`, hint: `chmod 600 ${file}` },
     ]);
   });
 
@@ -58,7 +58,7 @@ for (const [mode, verb] of [
     const loaded = await load(file);
     t.not(loaded.config, null);
     t.match(loaded.problems, [
-      { severity: "warning", message: `others can ${verb} ${file}`, hint: `chmod 600 ${file}` },
+      { severity: "warning", message: `other users can ${verb} ${file}`, hint: `chmod 600 ${file}` },
     ]);
   });
 }
