@@ -90,7 +90,7 @@ export function alarmRemedy(alarm: Alarm, formatTime: (at: number) => string): s
     return `check whether you used this key elsewhere ${when}; if not: ${otherwise}`;
   }
   if (replaced)
-    return "it was replaced here, but still works at the gateway: delete this old key in the console now";
+    return "it was rotated here, but still works at the gateway: delete this old key in the console now";
   if (rotate === "") return "delete this key in the console now";
   return `rotate it now: ${rotate}, then delete the old key in the console`;
 }
