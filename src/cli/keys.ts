@@ -14,8 +14,8 @@ import { ago, formatFactor, joinNames, money, timeOfDay } from "./ui/units.ts";
 
 export function keysCommand(): Command {
   return new Command("keys")
-    .description("the console's keys, and the tools that hold them")
-    .option("--json", "for programs")
+    .description("the keys in the console, and the tools that use them")
+    .option("--json", "print JSON")
     .action(keys);
 }
 

@@ -76,7 +76,7 @@ t.test("what is wrong is said before anything is stored", async (t) => {
       /endpoint path \/chat\/completions → cut it off: .*\/v1\n/,
     ],
     [key, ["--gateway", sandbox.baseUrl, "--tool", "my tool"], 2, /cannot be the name of a tool/],
-    [`${key}\nmore\n`, right, 1, /incomplete key: the key has a line break in it/],
+    [`${key}\nmore\n`, right, 1, /incomplete key: the key contains a line break/],
     [key.slice(0, -3), right, 1, /--no-probe\nnothing was changed/],
   ];
   for (const [input, args, code, words] of cases) {
@@ -168,7 +168,7 @@ t.test("at a terminal it asks, explains, asks again, and shows no key", async (t
   type("codex\r");
   await person.says(/\(not shown\): /);
   type(`${key.slice(0, -4)}\r`);
-  await person.says(/k: type the key again, a: another address, g: go on all the same, s:\s+stop\s+\[k\]:\s/);
+  await person.says(/k: type the key again, a: another address, g: go on anyway, s:\s+stop\s+\[k\]:\s/);
   type("k\r");
   await person.says(/\[k\]:\s[\s\S]*\(not shown\): /);
   type(`${key}\r`);

@@ -86,9 +86,9 @@ t.test("status shows a broken file while the last good one serves", async (t) =>
   const { home, token } = await start(t);
   const { url, logs } = await startServing(t, home);
   await saveConfig(home, "gateway: nonsense\n");
-  await logs(/the last good one serves/);
+  await logs(/keybearer keeps using the last valid version/);
   const words = await command(t, home, ["status"]);
-  t.match(words.stdout, /config\.yaml cannot be used as it is; the last good one serves:/);
+  t.match(words.stdout, /config\.yaml has problems; keybearer keeps using the last valid version:/);
   t.match(words.stdout, `${home}/config.yaml:1:10: gateway: `);
   t.equal((await get(`${url}/v1/models`, token)).status, 200);
 });

@@ -302,7 +302,7 @@ t.test("texts are cut and counted by the cells they take", async (t) => {
 
 t.test("a command in a sentence is not broken apart where it fits into a line", async (t) => {
   t.equal(
-    wrap("not installed (keybearer service install). more", 42),
+    wrap("not installed (keybearer service install). more", 40),
     "not installed\n  (keybearer service install). more",
   );
   t.equal(wrap("used up → keybearer doctor", 22), "used up\n  → keybearer doctor");

@@ -150,7 +150,7 @@ function helpCommand(program: Command): Command {
   return new Command("help")
     .exitOverride()
     .description("print help for a command")
-    .argument("[command...]", "its name, such as: tools add")
+    .argument("[command...]", "a command, such as: tools add")
     .action((names: string[]) => {
       let found = program;
       for (const [index, name] of names.entries()) {

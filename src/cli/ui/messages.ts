@@ -91,7 +91,7 @@ export function handleOutputErrors(): void {
     isReported = true;
     fail(`the output cannot be written: ${errorMessage(error)} → write it somewhere else`, EXIT.failed);
   });
-  // Nobody reads stderr any more, so there is nowhere to report it.
+  // stderr is closed, so there is nowhere to report it.
   process.stderr.on("error", () => {});
 }
 
