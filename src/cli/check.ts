@@ -9,17 +9,17 @@ import { printableLines } from "./ui/text.ts";
 export function checkCommand(): Command {
   return new Command("check")
     .description("check a config.yaml and name every problem in it")
-    .argument("[file]", "another file than your own config.yaml")
-    .option("--json", "for programs")
+    .argument("[file]", "use this config.yaml instead of your own")
+    .option("--json", "print JSON")
     .action(check);
 }
 
 export function configCommand(): Command {
-  const config = new Command("config").description("edit config.yaml, checked before it is saved");
+  const config = new Command("config").description("edit config.yaml; it is checked before it is saved");
   config
     .command("edit")
     .description("open config.yaml in $VISUAL, $EDITOR or vi; it is saved once it has no problems")
-    .option("-c, --config <file>", "another file than your own config.yaml")
+    .option("-c, --config <file>", "use this config.yaml instead of your own")
     .action(async (options: { config?: string }) => (await import("./config-edit.ts")).edit(options));
   return config;
 }

@@ -119,7 +119,7 @@ export async function activeRevision({ socket }: Paths): Promise<number> {
 async function whyNotActive({ config: file, home }: Paths): Promise<string> {
   const { config } = await loadConfig(file, { home, strict: true });
   return config === null
-    ? `${file} has problems, so the running keybearer uses the last good one → keybearer check`
+    ? `${file} has problems, so the running keybearer keeps using the last valid version → keybearer check`
     : "the running keybearer has not reloaded it within 5 s → keybearer status";
 }
 

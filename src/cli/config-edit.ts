@@ -20,7 +20,7 @@ export async function edit(options: { readonly config?: string }): Promise<void>
   const paths = findPaths({ config: options.config });
   if (!isInteractive())
     return fail(
-      `config edit needs a person at a terminal. a program writes ${paths.config} itself → keybearer check`,
+      `config edit needs a person at a terminal. a script can edit ${paths.config} itself → keybearer check`,
       EXIT.usage,
     );
   const read = await readText(paths.config);
@@ -31,7 +31,7 @@ export async function edit(options: { readonly config?: string }): Promise<void>
   try {
     await createPrivateFile(copy, read.text);
   } catch (error) {
-    return fail(`no copy can be made beside ${paths.config}: ${errorMessage(error)}`, EXIT.failed);
+    return fail(`cannot make a copy beside ${paths.config}: ${errorMessage(error)}`, EXIT.failed);
   }
   // Ctrl-C reaches this program, too, while it is meant for the editor.
   const isDone = await deferSignals(() => editCopy(paths, copy, read.text));

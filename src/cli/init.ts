@@ -12,6 +12,7 @@ import { EXIT } from "../core/errors.ts";
 import { findPaths, type Paths } from "../core/paths.ts";
 import { type Store, sourceText } from "../keys/places.ts";
 import { editConfig, waitUntilActive } from "./config-change.ts";
+import { offerService } from "./service/offer.ts";
 import { add } from "./tools/add.ts";
 import { chooseStore, readOwn, storeNamedKey } from "./tools/key-store.ts";
 import { type Inputs, type NewKey, newKey, readInputs } from "./tools/new-key.ts";
@@ -20,6 +21,7 @@ import { rotateKey } from "./tools/rotate.ts";
 import { newToken } from "./tools/token.ts";
 import { canceled, fail, failNull, notice } from "./ui/messages.ts";
 import { confirm, type Prompter } from "./ui/prompts.ts";
+import { isInteractive } from "./ui/terminal.ts";
 import { setUpClients } from "./use/set-up.ts";
 
 export interface InitOptions {
@@ -71,8 +73,11 @@ async function makeConfig(paths: Paths, options: InitOptions, inputs: Inputs): P
   notice(`${paths.config} is written; the key of ${name} is ${source}`);
   process.stdout.write(`${token.made}\n`);
   notice("the line above is its token, shown this once; config.yaml holds its hash");
+  if (isInteractive()) {
+    await setUpClients(paths, name, token.made);
+    await offerService(paths);
+  }
   await printNextSteps(paths, name);
-  if (inputs.prompter?.interactive === true) await setUpClients(paths, name, token.made);
 }
 
 interface FirstKey {

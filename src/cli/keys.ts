@@ -15,12 +15,12 @@ import { printable, wrap } from "./ui/text.ts";
 import { ago, formatFactor, joinNames, money, timeOfDay } from "./ui/units.ts";
 
 export function keysCommand(): Command {
-  const keys = new Command("keys").description("list the console's keys, or change one that no tool holds");
+  const keys = new Command("keys").description("list the console's keys, or change one that no tool uses");
   keys
     .command("list", { isDefault: true })
-    .description("the console's keys, and the tools that hold them")
-    .option("--refresh", "ask the consoles now; otherwise what they said may be a minute old")
-    .option("--json", "for programs")
+    .description("the keys in the console, and the tools that use them")
+    .option("--refresh", "ask the consoles now; otherwise their answer may be a minute old")
+    .option("--json", "print JSON")
     .action(list);
   addChange(keys, "disable", "disable a key at the console: it can be enabled again");
   addChange(keys, "enable", "enable a disabled key at the console");

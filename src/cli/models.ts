@@ -15,9 +15,9 @@ const TIMEOUT_MS = 20_000;
 
 export function modelsCommand(): Command {
   return new Command("models")
-    .description("the gateway's models as a tool sees them, and names that fail")
-    .option("--tool <name>", "only this tool's")
-    .option("--json", "for programs")
+    .description("list the models that each tool can use, and model names that fail")
+    .option("--tool <name>", "only the models of this tool")
+    .option("--json", "print JSON")
     .action(models);
 }
 

@@ -10,8 +10,8 @@ import { fail, print } from "./ui/messages.ts";
 export function openCommand(): Command {
   return new Command("open")
     .description("open the dashboard in the browser: what runs, what it cost, what is refused")
-    .option("--print", "print the address instead; it is good once, for a minute")
-    .option("--json", "the same, for programs")
+    .option("--print", "print the address instead; it works once, for a minute")
+    .option("--json", "print it as JSON")
     .action(open);
 }
 
@@ -32,12 +32,12 @@ async function open(options: { print?: boolean; json?: boolean }): Promise<void>
       if (await startBrowser(browser, target, process.env))
         return print(`the dashboard opens in your browser: ${url}`);
     } catch (error) {
-      print(`the page that leads the browser there could not be written: ${errorMessage(error)}`);
+      print(`could not write the page that takes the browser there: ${errorMessage(error)}`);
     }
   }
   print(
-    "there is no browser here that could be started. copy this address into one on this machine,",
-    `within ${expires_in} s; it is good once:`,
+    "no browser could be started here. open this address in a browser on this machine",
+    `within ${expires_in} s; it works once:`,
     "",
     address,
   );
@@ -46,7 +46,7 @@ async function open(options: { print?: boolean; json?: boolean }): Promise<void>
 /** A daemon from before an update has no dashboard. */
 function explain(reason: string): string {
   return reason === "no such control"
-    ? "the running keybearer has no dashboard: it is older than this program → restart it"
+    ? "the running keybearer is older than this program and has no dashboard → restart it"
     : reason;
 }
 

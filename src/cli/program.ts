@@ -56,10 +56,10 @@ function initCommand(): Command {
     .option("--gateway <url>", "its base URL, which ends in /v1")
     .option("--tool <name>", "the first tool's name")
     .option("--key-stdin", "read the key from stdin instead of asking for it")
-    .option("--store <place>", "keychain or file; default the keychain where there is one")
-    .option("-y, --yes", "do not ask where a default will do")
+    .option("--store <place>", "keychain or file; default: keychain, if there is one")
+    .option("-y, --yes", "use defaults instead of asking")
     .option("--no-probe", "do not try the key at the gateway")
-    .option("-c, --config <file>", "another file than your own config.yaml")
+    .option("-c, --config <file>", "use this config.yaml instead of your own")
     .addHelpText("after", INIT_AFTER)
     .action(async (...given: Parameters<typeof init>) => (await import("./init.ts")).init(...given));
 }
@@ -69,15 +69,15 @@ function gatewaysCommand(): Command {
   gateways
     .command("list", { isDefault: true })
     .description("every gateway with its address, groups, console and tools")
-    .option("--json", "for programs")
-    .option("-c, --config <file>", "another file than your own config.yaml")
+    .option("--json", "print JSON")
+    .option("-c, --config <file>", "use this config.yaml instead of your own")
     .action(async (...given: Parameters<typeof list>) => (await import("./gateways.ts")).list(...given));
   gateways
     .command("add")
     .description("add a gateway to config.yaml, and show the difference")
     .argument("<name>", "such as work")
     .argument("<url>", "its base URL, which ends in /v1")
-    .option("-c, --config <file>", "another file than your own config.yaml")
+    .option("-c, --config <file>", "use this config.yaml instead of your own")
     .action(async (...given: Parameters<typeof add>) => (await import("./gateways.ts")).add(...given));
   return gateways;
 }

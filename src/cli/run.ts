@@ -3,6 +3,7 @@ import { url as inspectorUrl } from "node:inspector";
 import { Command, InvalidArgumentError } from "commander";
 import { DEFAULT_LISTEN } from "../config/schema.ts";
 import { background } from "../core/background.ts";
+import { typeable } from "../core/command-name.ts";
 import { EXIT, StartFailure } from "../core/errors.ts";
 import { LogStream } from "../core/log-stream.ts";
 import { findPaths } from "../core/paths.ts";
@@ -11,7 +12,6 @@ import type { Daemon } from "../daemon/daemon.ts";
 import { unsafeStart } from "../daemon/unsafe-start.ts";
 import type * as Health from "../service/health.ts";
 import { Notify } from "../service/notify.ts";
-import { typeable } from "./ui/command-name.ts";
 import { fail } from "./ui/messages.ts";
 import { printableLines } from "./ui/text.ts";
 import { joinNames } from "./ui/units.ts";
@@ -24,7 +24,7 @@ const HEALTH_MS = 10_000;
 export function runCommand(): Command {
   return new Command("run")
     .description("serve in the foreground; without a config.yaml, serve the sandbox")
-    .option("-c, --config <file>", "another file than your own config.yaml")
+    .option("-c, --config <file>", "use this config.yaml instead of your own")
     .option("-p, --port <number>", "the port of the sandbox; with a config.yaml, listen decides", parsePort)
     .action(run);
 }
@@ -54,7 +54,7 @@ async function run(options: { config?: string; port?: number }): Promise<void> {
   const onTerminal = process.stderr.isTTY === true;
   let daemon: Daemon | null = null;
   const logTo = new LogStream(process.stderr.fd, (lines) =>
-    daemon?.log.error({ lines }, "log lines were dropped: their reader or the disk did not keep up"),
+    daemon?.log.error({ lines }, "log lines were dropped because the disk or the log's reader was too slow"),
   );
   let health: typeof Health;
   // Before anything starts a program: Notify removes the variables with which a child could speak for the daemon.
@@ -99,7 +99,7 @@ function greeting(daemon: Daemon, config: string): string {
   return typeable(
     [
       first,
-      ...(isOther ? [`port ${wanted} is taken, so it has another one.\n`] : []),
+      ...(isOther ? [`port ${wanted} is taken, so the sandbox uses another one.\n`] : []),
       "There is no config.yaml yet, so the sandbox answers. It needs no account. Try:\n",
       `curl ${base}/v1/models \\\n  -H "Authorization: Bearer ${token}"\n`,
       `${curlChat(`${base}/v1`, token, body(""))}\n`,
@@ -220,7 +220,7 @@ function untilStopped(daemon: Daemon, { onTerminal, notify, onSignal }: Stopping
     // Unhandled rejections arrive here, too. The state is unknown now, but open records can still be closed in order; the
     // service manager starts a new daemon.
     process.on("uncaughtException", (error) => {
-      log.fatal({ err: error }, "this is a bug in keybearer, which stops because of it");
+      log.fatal({ err: error }, "a bug in keybearer: it stops now");
       if (signals === 0) stop("bug", EXIT.failed);
     });
     onSignal((signal) => stop(signal, EXIT.ok));

@@ -20,12 +20,12 @@ import { fail, formatNote } from "./ui/messages.ts";
 import { type Column, layoutTable, type Table, withNote } from "./ui/table.ts";
 import { stdoutScreen } from "./ui/terminal.ts";
 import { printableLines, wrap } from "./ui/text.ts";
-import { ago, timeOfDay } from "./ui/units.ts";
+import { ago, fileSize, timeOfDay } from "./ui/units.ts";
 
 export function statusCommand(): Command {
   return new Command("status")
-    .description("what the running daemon does, and what needs you")
-    .option("--json", "for programs")
+    .description("what the daemon is doing, and what needs your attention")
+    .option("--json", "print JSON")
     .action(status);
 }
 
@@ -50,7 +50,7 @@ export function formatStatus(status: Status, now: number, width: number): string
       width,
     ),
     status.sandbox
-      ? wrap(`the sandbox answers; ${config.path} takes over when it is there`, width)
+      ? wrap(`the sandbox answers; ${config.path} takes over when you create it`, width)
       : wrap(`${config.path}, revision ${config.revision}, loaded ${ago(now - config.loaded_at)} ago`, width),
     "",
     ...withNote(gatewayTable(gateways, width)),
@@ -65,7 +65,7 @@ export function formatStatus(status: Status, now: number, width: number): string
   lines.push(...actionLines(status.actions, now, width));
   if (problems.length > 0) {
     if (problems.some(({ severity }) => severity === "error"))
-      lines.push("", "config.yaml cannot be used as it is; the last good one serves:");
+      lines.push("", "config.yaml has problems; keybearer keeps using the last valid version:");
     lines.push("", formatProblems(config.path, problems));
   }
   return `${printableLines(lines.join("\n"))}\n`;
@@ -133,14 +133,14 @@ function actionLines(actions: readonly Action[] | undefined, now: number, width:
 /** Nothing for a dashboard that was not asked for. undefined: from a daemon before an update. */
 function dashboardLines(dashboard: DashboardStatus | undefined, width: number): string[] {
   const { address = null, why = null } = dashboard ?? {};
-  if (why !== null) return [wrap(`dashboard: not open, and tried again soon. ${why}`, width)];
+  if (why !== null) return [wrap(`dashboard: not open; keybearer tries again soon. ${why}`, width)];
   if (address === null) return [];
   return [formatNote({ what: `dashboard: open on ${address}`, next: "keybearer open" }, width)];
 }
 
 function usageLines(usage: UsageStatus, now: number, width: number): string[] {
   const lines: string[] = [];
-  if (usage.state === "ok") lines.push(`usage log: ${usage.folder}, ${(usage.bytes / 1e6).toFixed(1)} MB`);
+  if (usage.state === "ok") lines.push(`usage log: ${usage.folder}, ${fileSize(usage.bytes)}`);
   else
     lines.push(
       `usage log: requests are refused, for ${ago(now - (usage.since ?? now))} now. ${usage.why}`,

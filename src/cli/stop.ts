@@ -3,18 +3,20 @@ import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import type { Status } from "../control/status.ts";
 import { EXIT } from "../core/errors.ts";
-import { findPaths } from "../core/paths.ts";
+import { findPaths, type Paths } from "../core/paths.ts";
 import type { Result } from "../service/service.ts";
 import { fail, printText } from "./ui/messages.ts";
 
 export function stopCommand(): Command {
-  return new Command("stop").description("stop it, once its requests have finished").action(stop);
+  return new Command("stop").description("stop it, once its requests have finished").action(async () => {
+    await stop(findPaths());
+  });
 }
 
-async function stop(): Promise<void> {
-  const { socket } = findPaths();
+/** false: it still runs, and the reason was printed. */
+export async function stop({ socket }: Paths): Promise<boolean> {
   const asked = await askDaemon<Status>(socket, "GET", "/status");
-  if (!asked.ok) return fail(asked.reason, EXIT.failed);
+  if (!asked.ok) return failed(asked.reason);
   const { pid } = asked.value;
   // Loaded on demand: other commands need no service manager.
   const { createContext } = await import("./service/context.ts");
@@ -24,12 +26,18 @@ async function stop(): Promise<void> {
   const isService = manager !== null && (await manager.state()).pid === pid;
   const change = isService ? manager.stop() : stopProcess(socket, pid);
   const result = await withDrainProgress(change, socket, pid);
-  if (!result.ok) return fail(result.why, EXIT.failed);
+  if (!result.ok) return failed(result.why);
   printText(
     isService
       ? "the service is stopped until your next login → keybearer service restart"
       : `keybearer is stopped, it was pid ${pid}`,
   );
+  return true;
+}
+
+function failed(reason: string): false {
+  fail(reason, EXIT.failed);
+  return false;
 }
 
 const POLL_MS = 100;

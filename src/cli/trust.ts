@@ -9,9 +9,9 @@ import { isInteractive } from "./ui/terminal.ts";
 
 export function trustCommand(): Command {
   return new Command("trust")
-    .summary("let a key go where config.yaml newly sends it")
-    .description("show where config.yaml newly sends a key, and allow it after a question")
-    .argument("<tool|gateway>", "what is held")
+    .summary("allow a change in where a key goes")
+    .description("show a change in where a key comes from or goes, and allow it once you confirm")
+    .argument("<tool|gateway>", "a tool or gateway that is held")
     .action(trust);
 }
 

@@ -147,7 +147,7 @@ function causeOf(error: unknown, file: string): string {
   const code = errorCode(error);
   switch (code) {
     case "ENOENT":
-      return "it is not there any more";
+      return "it no longer exists";
     case "EACCES":
     case "EPERM":
       return `no permission for it or its folder: see \`ls -la ${dirname(file)}\``;

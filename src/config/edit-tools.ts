@@ -40,7 +40,7 @@ export function setToken(
     return mode === "replace" ? setValue(text, path, hash) : appendItem(text, path, hash);
   const { name, created } = token;
   if (old.some((each) => nameOf(each) === name)) {
-    const reason = `${tool} has a token called ${name} already: choose another name, or end that one first`;
+    const reason = `${tool} already has a token called ${name}: choose another name, or revoke that one first`;
     return { ok: false, reason: `${reason} → keybearer tools revoke ${tool} ${name}` };
   }
   const entry: YamlMap = { name, hash, created };
@@ -134,7 +134,7 @@ export function addTool(text: string, tool: string, settings: YamlMap): EditResu
   if (!source.ok) return source;
   const { tools = {} } = source.value;
   if (typeof tools !== "string" && Object.hasOwn(tools, tool)) {
-    const reason = `there is a tool ${tool} in config.yaml already`;
+    const reason = `config.yaml already has a tool ${tool}`;
     return { ok: false, reason: `${reason}. a new key for it: keybearer tools rotate ${tool}` };
   }
   return setValue(text, ["tools", tool], settings);

@@ -63,7 +63,7 @@ export function renameKey(text: string, path: Path, name: string): EditResult {
   if (!source.ok) return source;
   const { parent, item } = itemAt(source, path);
   if (!isMap(parent) || !isPair(item)) return editFailure(`there is no ${showPath(path)} in config.yaml`);
-  if (pairOf(parent, name) !== undefined) return editFailure(`there is a ${name} in config.yaml already`);
+  if (pairOf(parent, name) !== undefined) return editFailure(`config.yaml already has an entry ${name}`);
   const value = plainValue(item.value, []);
   const expected = changed(changed(source.value, path, null), [...path.slice(0, -1), name], value);
   const [start, end] = item.key.range;
@@ -113,7 +113,7 @@ type Names = readonly (string | number)[];
 /** Parses config.yaml's text, and refuses it where an edit by ranges could not be trusted. */
 export function readForEdit(text: string): Source | Refusal {
   if (!lexInBounds(text).ok)
-    return editFailure("config.yaml cannot be edited as it is: run `keybearer check`");
+    return editFailure("config.yaml cannot be edited because it has problems: run `keybearer check`");
   const document = parseDocument(text, {
     // Every scalar is its own text, so that `no` and `1.0` are names like others.
     schema: "failsafe",
@@ -125,7 +125,7 @@ export function readForEdit(text: string): Source | Refusal {
   });
   const root = document.contents;
   if (document.errors.length > 0 || !isMap(root))
-    return editFailure("config.yaml cannot be edited as it is: run `keybearer check`");
+    return editFailure("config.yaml cannot be edited because it has problems: run `keybearer check`");
   const faults: string[] = [];
   const value = plainMap(root, faults, "");
   const [fault] = faults;
@@ -136,7 +136,9 @@ function plainValue(node: ParsedNode | null, faults: string[], path = ""): YamlV
   if (node === null) return "";
   if (isAlias(node) || node.anchor !== undefined || node.tag !== undefined) {
     const what = node.tag === undefined ? "an anchor or an alias" : "a tag";
-    faults.push(`config.yaml has ${what} at ${path}, which is not used here: run \`keybearer check\``);
+    faults.push(
+      `config.yaml has ${what} at ${path}, which keybearer does not support: run \`keybearer check\``,
+    );
     return "";
   }
   if (isMap(node)) return plainMap(node, faults, path);
@@ -193,7 +195,7 @@ function byHand(path: Path, value: YamlValue | null): Refusal {
     value === null
       ? `delete ${showPath(path)} by hand`
       : `change it by hand\n  ${showPath(path)}: ${redactCredentials(formatInline(value))}`;
-  return editFailure(`config.yaml is written in a way that this edit cannot follow safely: ${what}`);
+  return editFailure(`keybearer cannot edit this config.yaml safely: ${what}`);
 }
 
 function editFailure(reason: string): Refusal {

@@ -43,7 +43,7 @@ export async function loadConfig(file: string, options: LoadOptions): Promise<Lo
   const parsed = known ?? parseConfig(text, home);
   if (parsed.config === null) return { found: true, text, config: null, problems: parsed.problems, parsed };
   const { config, problems } = await withAuthorities(parsed.config);
-  problems.push(...modeProblems(file, config, strict), ...gitProblems(file, config), ...unsupported(config));
+  problems.push(...modeProblems(file, config, strict), ...gitProblems(file, config));
   const isUsable = problems.every((problem) => problem.severity === "warning");
   return {
     found: true,
@@ -77,9 +77,9 @@ async function readAuthority({ file }: CertificateAuthority): Promise<Certificat
   try {
     createSecureContext({ ca: pem });
   } catch (error) {
-    return `${file} holds a certificate that cannot be read: ${errorMessage(error)}`;
+    return `${file} contains a certificate that cannot be read: ${errorMessage(error)}`;
   }
-  if (!pem.includes("-----BEGIN CERTIFICATE-----")) return `${file} holds no certificate in PEM format`;
+  if (!pem.includes("-----BEGIN CERTIFICATE-----")) return `${file} contains no certificate in PEM format`;
   return Object.freeze({ file, pem });
 }
 
@@ -127,15 +127,6 @@ function gitProblems(file: string, config: Config): Problem[] {
     }
   }
   return [];
-}
-
-/** Settings that are parsed but have no effect in this version. */
-function unsupported(config: Config): Problem[] {
-  return Object.values(config.gateways).flatMap(({ name, console }) => {
-    if (console?.kind !== "litellm" && console?.kind !== "openrouter") return [];
-    const message = `a console of kind ${console.kind} is not supported yet`;
-    return [warning(`gateways.${name}.console.kind`, message)];
-  });
 }
 
 function holdsLiteral(config: Config): boolean {

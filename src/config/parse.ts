@@ -7,6 +7,7 @@ import {
   type CertificateAuthority,
   type Config,
   type Console,
+  type ConsoleKind,
   type ConsoleLogin,
   type Dashboard,
   DEFAULT_DASHBOARD,
@@ -94,7 +95,7 @@ const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 function checkName(noun: string) {
   return (name: string, entry: Entry, path: string, report: Report): boolean => {
     if (entry.plain && AMBIGUOUS.test(name)) {
-      const message = `yaml may read ${name} as something else than a name`;
+      const message = `YAML may not read ${name} as text`;
       report.error(entry.at, path, message, `quote it: "${name}"`);
       return false;
     }
@@ -131,7 +132,7 @@ const MAX_DRAIN = 600_000;
 const drain: Reader<number> = (text) => {
   const reading = duration(text);
   if ("fault" in reading || (reading.value >= 1000 && reading.value <= MAX_DRAIN)) return reading;
-  return { fault: "drain is from 1s to 10m", hint: "such as drain: 30s" };
+  return { fault: "drain must be between 1s and 10m", hint: "such as drain: 30s" };
 };
 
 function readPrice(section: Section): Price | null {
@@ -176,7 +177,7 @@ function readGateways(top: Section, home: string): Named<Gateway> {
   const several = top.named("gateways", (section, name) => readGateway(section, name, home), isGatewayName);
   const gateway = top.entries().get("gateway");
   if (gateway !== undefined && top.entries().has("gateways"))
-    top.report.error(gateway.at, "gateway", "there is gateway and gateways", "keep one of the two");
+    top.report.error(gateway.at, "gateway", "both gateway and gateways are set", "keep one of the two");
   if (single === null || top.entries().has("gateways")) return several;
   const result: Record<string, Gateway> = Object.create(null);
   result.main = gatewayFromUrl("main", single);
@@ -237,8 +238,8 @@ function readAuthority(section: Section, home: string): CertificateAuthority | n
 function checkProxy({ proxy, baseUrl: base, messagesUrl: messages }: Gateway, section: Section): void {
   if (proxy === null || isLoopback(new URL(proxy).hostname)) return;
   if (![base, messages].some((address) => address.startsWith("http:"))) return;
-  const message = "an outbound proxy would see the key of a gateway that is called by http";
-  const hint = "remove it; a gateway on this machine needs none";
+  const message = "an outbound proxy could read the key, because this gateway's address begins with http://";
+  const hint = "remove it: a gateway on this machine needs no proxy";
   section.report.error(section.offsetOf("proxy"), section.pathOf("proxy"), message, hint);
 }
 
@@ -279,7 +280,15 @@ const schedule: Reader<string> = (text) => {
   if (text.trim().split(/\s+/).length === 5 && isSchedule(text)) return { value: text };
   return {
     fault: `${quoted(text)} is not a schedule`,
-    hint: 'five fields as cron has them, quoted: "*/5 * * * *"',
+    hint: 'write five cron fields in quotes: "*/5 * * * *"',
+  };
+};
+
+const consoleKind: Reader<ConsoleKind> = (text) => {
+  if (text !== "litellm" && text !== "openrouter") return oneOf("sub2api", "new-api", "one-api")(text);
+  return {
+    fault: `a console of kind ${text} is not supported yet; sub2api, new-api and one-api are`,
+    hint: "omit console: to run without a mirror",
   };
 };
 
@@ -287,7 +296,7 @@ function readConsole(section: Section | null, base: string, home: string): Conso
   if (section === null) return null;
   const url = section.scalar("url", consoleUrl, null);
   const settings = {
-    kind: section.scalar("kind", oneOf("sub2api", "new-api", "one-api", "litellm", "openrouter"), null),
+    kind: section.scalar("kind", consoleKind, null),
     url: url ?? (URL.canParse(base) ? new URL(base).origin : ""),
     logins: readLogins(section, home),
     schedule: section.scalar("schedule", schedule, DEFAULT_SCHEDULE),
@@ -334,7 +343,12 @@ function readLogin(section: Section | null, home: string, isNamed: boolean): Con
   if (section === null) return NO_LOGIN;
   const name = isNamed ? section.scalar("name", shortName, null) : null;
   if (isNamed && !section.entries().has("name"))
-    section.report.error(section.at, section.pathOf("name"), "an account in a list has a name", "name: work");
+    section.report.error(
+      section.at,
+      section.pathOf("name"),
+      "an account in a list needs a name",
+      "name: work",
+    );
   const login = {
     name,
     email: section.scalar("email", plainText, null),
@@ -410,7 +424,7 @@ function readToken(tree: Tree, path: string, tool: string, report: Report): Toke
   // Other names in a map are not repeated: in `{the-token-itself}` the token is one.
   if (tree.kind === "dict" && !tree.entries.has("hash")) {
     const hint = `remove it, then run keybearer tools token ${tool}`;
-    report.error(tree.at, path, "a token in a map has a hash", hint);
+    report.error(tree.at, path, "a token in a map needs a hash", hint);
     return null;
   }
   if (tree.kind !== "dict") {
@@ -436,7 +450,7 @@ function tokenHash(tool: string): Reader<string> {
     const hash = /^sha256:([0-9a-f]{64})$/i.exec(text)?.[1];
     if (hash !== undefined) return { value: hash.toLowerCase() };
     const fault = text.startsWith("kb_")
-      ? "this is the token itself, and only its hash is kept here"
+      ? "this is the token itself; config.yaml may contain only its hash"
       : "this is not the hash of a token";
     return { fault, hint: `remove it, then run keybearer tools token ${tool}` };
   };
@@ -467,7 +481,7 @@ const incompleteKey: LiteralCheck = (text) => {
 
 /** A person chose it, so it may be anything on one line. */
 const passwordFault: LiteralCheck = (text) =>
-  /[\r\n]/.test(text) ? "the password has a line break in it" : null;
+  /[\r\n]/.test(text) ? "the password contains a line break" : null;
 
 const SOURCE_FORMS =
   "write keychain:keybearer/NAME, env:NAME, file:/PATH, { command: [/PROGRAM, ARGUMENT] } or the key itself";
@@ -490,7 +504,7 @@ function readKeySource(
   if (value.kind === "dict" && value.entries.has("command"))
     return readCommand(new Section(value, path, section.report), home);
   // The names in the map are not repeated: in `{the-key-itself}` the key is one.
-  section.report.error(value.at, path, "a key comes from one place", SOURCE_FORMS);
+  section.report.error(value.at, path, "a key must have exactly one source", SOURCE_FORMS);
   return null;
 }
 
@@ -500,7 +514,7 @@ function sourceFromText(text: string, home: string, literalFault: LiteralCheck):
   switch (text.slice(0, colon)) {
     case "env":
       if (/^[A-Za-z_][A-Za-z0-9_]*$/.test(rest)) return { value: Object.freeze({ kind: "env", name: rest }) };
-      return { fault: "that is not the name of a variable", hint: "such as env:CODEX_GATEWAY_KEY" };
+      return { fault: "this is not the name of a variable", hint: "such as env:CODEX_GATEWAY_KEY" };
     case "file": {
       const path = expandHome(rest, home);
       if (isAbsolute(path) && !path.includes("\0")) return { value: Object.freeze({ kind: "file", path }) };
@@ -517,11 +531,11 @@ function sourceFromText(text: string, home: string, literalFault: LiteralCheck):
         hint: "{ command: [/usr/bin/pass, show, codex] }",
       };
     case "op":
-      return { fault: "1Password is read by a command", hint: '{ command: [/usr/bin/op, read, "op://…"] }' };
+      return { fault: "1Password needs a command", hint: '{ command: [/usr/bin/op, read, "op://…"] }' };
   }
   if (text === "") return { fault: "nothing is written here", hint: SOURCE_FORMS };
   const variable = /^\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?$/.exec(text)?.[1];
-  if (variable) return { fault: "variables are not filled in", hint: `write env:${variable}` };
+  if (variable) return { fault: "keybearer does not expand variables here", hint: `write env:${variable}` };
   if (text.startsWith("kb_")) {
     return {
       fault: "this is a token of keybearer's own, not a gateway's key",
@@ -538,7 +552,7 @@ function keychainSource(rest: string): ValueResult<KeySource> {
   const [, service = "", account = ""] = match ?? [];
   if (match === null) {
     return {
-      fault: "a keychain entry has a service and an account",
+      fault: "a keychain entry needs a service and an account",
       hint: "such as keychain:keybearer/codex",
     };
   }
@@ -557,7 +571,7 @@ function readCommand(section: Section, home: string): KeySource | null {
   section.finish();
   const path = expandHome(first, home);
   if (!isAbsolute(path) || [first, ...rest].some((part) => part.includes("\0"))) {
-    const message = "a command starts with the absolute path of a program";
+    const message = "a command must start with the absolute path of a program";
     const hint = "{ command: [/usr/bin/pass, show, codex] }";
     section.report.error(section.offsetOf("command"), section.path, message, hint);
     return null;

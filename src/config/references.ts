@@ -24,15 +24,15 @@ function checkPresence({ gateways, tools }: Config, top: Section, report: Report
   const hasError = (path: string) =>
     report.problems.some((problem) => problem.severity === "error" && problem.path.startsWith(path));
   if (!top.has("gateway") && !top.has("gateways")) {
-    report.error(-1, "", "no gateway is named", "gateway: https://gateway.example.com/v1");
+    report.error(-1, "", "there is no gateway", "gateway: https://gateway.example.com/v1");
   } else if (Object.keys(gateways).length === 0 && top.entries().has("gateways") && !hasError("gateways")) {
     const hint = "gateways: { main: { base_url: … } }";
-    report.error(top.offsetOf("gateways"), "gateways", "no gateway is named", hint);
+    report.error(top.offsetOf("gateways"), "gateways", "there is no gateway", hint);
   }
   const isToolsMisspelled = top.has("tools") && !top.entries().has("tools");
   if (Object.keys(tools).length === 0 && !hasError("tools") && !isToolsMisspelled) {
     const at = top.entries().has("tools") ? top.offsetOf("tools") : -1;
-    report.error(at, "tools", "no tool is named", "tools: { codex: {} }");
+    report.error(at, "tools", "there is no tool", "tools: { codex: {} }");
   }
 }
 
@@ -53,7 +53,7 @@ function checkTool(tool: Tool, gateways: Named<Gateway>, top: Section): Tool {
   if (gateway === undefined && names.length > 0) {
     const message =
       tool.gateway === ""
-        ? "there are several gateways, and this tool names none"
+        ? "there are several gateways, and this tool does not name one"
         : `there is no gateway ${quoted(tool.gateway)}`;
     const at = offsetIn(top, tool.name, "gateway");
     top.report.error(at, `${path}.gateway`, message, `one of: ${names.join(", ")}`);
@@ -112,7 +112,7 @@ function checkProcesses(tools: Named<Tool>, top: Section): void {
     if (owner !== undefined) {
       const path = `${joinPath("tools", tool.name)}.process`;
       const hint = `give one of them a token: keybearer tools token ${tool.name}`;
-      const message = `tool ${owner} is known by the same program`;
+      const message = `tool ${owner} has the same process`;
       top.report.error(offsetIn(top, tool.name, "process"), path, message, hint);
     }
     owners.set(tool.process, owner ?? tool.name);
@@ -129,7 +129,7 @@ function checkSharedKeys(tools: Named<Tool>, top: Section): void {
     if (owner !== undefined) {
       const path = `${joinPath("tools", tool.name)}.key`;
       const message = `tools ${owner} and ${tool.name} share one key`;
-      const hint = "create a key of its own for each in the gateway's console";
+      const hint = "create a separate key for each in the gateway's console";
       top.report.warn(offsetIn(top, tool.name, "key"), path, message, hint);
     }
     owners.set(identity, owner ?? tool.name);

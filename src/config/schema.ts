@@ -90,7 +90,7 @@ export interface Group {
   readonly enabled: boolean;
 }
 
-export type ConsoleKind = "sub2api" | "new-api" | "one-api" | "litellm" | "openrouter";
+export type ConsoleKind = "sub2api" | "new-api" | "one-api";
 
 export interface Console {
   /** Default: detected from the gateway's answers. */

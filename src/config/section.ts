@@ -127,7 +127,7 @@ export function asSection(tree: Tree, path: string, report: Report): Section | n
   } else {
     const hint =
       tree.kind === "list" ? "write `name: { … }` for each, without a dash" : `such as \`${last}: { … }\``;
-    report.error(tree.at, path, `${last} must hold settings of its own`, hint);
+    report.error(tree.at, path, `${last} must be a map of settings`, hint);
   }
   return null;
 }

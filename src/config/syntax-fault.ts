@@ -27,7 +27,7 @@ export function explainFault(fault: SyntaxFault, text: string, lexemes: readonly
   if (space !== -1)
     return {
       at: lineStart(text, at) + space,
-      message: "this space is a special character, as web pages contain them",
+      message: "this is not a plain space but a special one, as in text copied from a web page",
       hint: "delete it, and type a plain space",
     };
   if (code === "TAB_AS_INDENT")
@@ -36,7 +36,7 @@ export function explainFault(fault: SyntaxFault, text: string, lexemes: readonly
     return { at, message: "there is a second document after `---`", hint: "keep one document in the file" };
   if (code === "BAD_ALIAS" || code === "BAD_SCALAR_START") {
     const word = /^[^\s,\]}#]*/.exec(text.slice(at, at + 60))?.[0] ?? "";
-    const message = `yaml gives ${word.slice(0, 1)} a meaning of its own here`;
+    const message = `${word.slice(0, 1)} has a special meaning in YAML`;
     return { at, message, hint: `quote it: "${redactCredentials(word)}"` };
   }
   if (open.bracket !== null) return inBrackets(fault, text, open.bracket);
@@ -94,8 +94,8 @@ function explainLine({ at, code, message }: SyntaxFault, text: string): Explaine
   if (/^-(\s|$)/.test(line.trim()) && code !== "BAD_INDENT")
     return {
       at: content,
-      message: "a list begins here, among settings that have names",
-      hint: "remove the dash, or put the list below a name of its own",
+      message: "a list begins here, among named settings",
+      hint: "remove the dash, or put the list below its own name",
     };
   const named = /^\s*(?:"[^"]*"|'[^']*'|[^\s:]+)\s*:(\s|$)/.exec(line);
   if (named === null && line.trim() !== "") {
@@ -116,7 +116,7 @@ function explainLine({ at, code, message }: SyntaxFault, text: string): Explaine
     return {
       at,
       message: "two settings are on one line",
-      hint: 'put the second on a line of its own, or quote a value with ": " in it',
+      hint: 'put the second on its own line, or quote a value with ": " in it',
     };
   if (code === "BAD_INDENT" || /indent|same column/.test(message))
     return {

@@ -32,8 +32,8 @@ export const plainText: Reader<string> = (text) => {
   if (text.trim() === "")
     return { fault: "nothing is written here", hint: "write a value, or remove the line" };
   if (/\p{Cc}/u.test(text))
-    return { fault: "there is a control character in it", hint: "write it on one line" };
-  if (text.length > 200) return { fault: "it is longer than 200 characters" };
+    return { fault: "the value contains a control character", hint: "write it on one line" };
+  if (text.length > 200) return { fault: "the value is longer than 200 characters" };
   return { value: text };
 };
 
@@ -111,8 +111,8 @@ export const listen: Reader<Listen> = (text) => {
   const host = loopback((match[1] ?? "").toLowerCase());
   if (host === null) {
     return {
-      fault: `${quoted(match[1] ?? "")} is not this machine's own loopback address`,
-      hint: "keybearer serves this machine only: write localhost, 127.0.0.1 or [::1]",
+      fault: `${quoted(match[1] ?? "")} is not a loopback address of this machine`,
+      hint: "keybearer serves only this machine: write localhost, 127.0.0.1 or [::1]",
     };
   }
   return { value: Object.freeze({ host, port }) };
@@ -135,7 +135,7 @@ export const program: Reader<string> = (text) => {
     };
   if (INTERPRETER.test(basename(text)))
     return {
-      fault: "an interpreter runs any program, so it cannot stand for one",
+      fault: "an interpreter runs any program, so it does not identify one",
       hint: "use a token for this tool",
     };
   return { value: text };
@@ -205,7 +205,7 @@ export const messagesUrl: Reader<string> = (text) => {
   if (extra === "") return address;
   const cut = address.value.slice(0, -extra.length);
   return {
-    fault: `the messages address ends in ${extra}, which is added for every request`,
+    fault: `the messages address ends in ${extra}, which keybearer adds to every request`,
     hint: `cut it off: ${cut}`,
   };
 };
@@ -235,22 +235,22 @@ function plainAddress(text: string): ValueResult<string> {
   // An @ before the path. An empty user name counts, too.
   if (/^https?:[\\/]*[^\\/?#]*@/i.test(text)) {
     return {
-      fault: "there is a user name or password in the address",
-      hint: "remove it; keys have a setting of their own",
+      fault: "the address contains a user name or password",
+      hint: "remove it: a key belongs in the tool's key setting",
     };
   }
   if (/[?#]/.test(text))
-    return { fault: "there is a query or fragment in the address", hint: "cut it off at the ? or #" };
+    return { fault: "the address contains a query or fragment", hint: "cut it off at the ? or #" };
   if (/\\|%2e|%2f|%5c|\/\.\.?(?:\/|$)|[^\x21-\x7e]/i.test(text)) {
     return {
-      fault: "there is a dot segment, a backslash or a hidden character in the address",
-      hint: "write it out plainly",
+      fault: "the address contains a dot segment, a backslash or a hidden character",
+      hint: "write the address without it",
     };
   }
   if (url.hostname.endsWith(".")) return { fault: "the host name ends in a dot", hint: "remove the dot" };
   if (url.protocol === "http:" && !isLoopback(url.hostname)) {
     return {
-      fault: "http would send the key in the clear",
+      fault: "http would send the key unencrypted",
       hint: `write https://${url.host}${url.pathname}`,
     };
   }

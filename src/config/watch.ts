@@ -90,7 +90,7 @@ export class FileWatch {
     for (const file of this.#files.values()) file.stopNotifications();
     const code = errorCode(error);
     this.#deps.log.warn(
-      `the system refuses file notifications (${code}): changes are noticed within a second`,
+      `the system refuses file notifications (${code}): keybearer checks the files every second instead`,
     );
   }
 }

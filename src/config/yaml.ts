@@ -83,7 +83,7 @@ export function lexInBounds(text: string): Lexed {
   for (const token of new Lexer().lex(text)) {
     lexemes.push(token);
     if (lexemes.length > MAX_TOKENS)
-      return { ok: false, reason: "the file has more in it than a configuration can hold" };
+      return { ok: false, reason: "the file has more settings than keybearer accepts" };
     if (LEXER_MARKS.includes(token)) continue;
     if (token === "\n" || token === "\r\n") {
       isLineStart = true;
@@ -101,7 +101,7 @@ export function lexInBounds(text: string): Lexed {
     }
     column += token.length;
     if (flowDepth + blockColumns.length > MAX_DEPTH)
-      return { ok: false, reason: "the file is nested deeper than a configuration can be" };
+      return { ok: false, reason: "the file is nested too deeply" };
   }
   return { ok: true, lexemes };
 }
@@ -156,19 +156,24 @@ function toTree(node: ParsedNode, path: string, report: Report, text: string): T
     const hint = path.endsWith('."<<"')
       ? "write these settings out where they are used"
       : `if you mean the text, quote it: "*${redactCredentials(node.source)}"`;
-    report.error(at, path, "aliases are not used here", hint);
+    report.error(at, path, "keybearer does not support aliases", hint);
     return null;
   }
   // yaml's range begins behind them.
   const before = text.slice(Math.max(0, at - 200), at);
   if (node.anchor !== undefined) {
     const place = at - before.length + Math.max(0, before.lastIndexOf("&"));
-    report.error(place, path, "anchors are not used here", "write the value where it is used");
+    report.error(place, path, "keybearer does not support anchors", "write the value where it is used");
   }
   if (node.tag !== undefined) {
     const tag = /![^\s,[\]{}]*(?=\s[^!]*$)/.exec(before);
     const place = tag === null ? at : at - before.length + tag.index;
-    report.error(place, path, "tags are not used here", `remove ${redactCredentials(tag?.[0] ?? node.tag)}`);
+    report.error(
+      place,
+      path,
+      "keybearer does not support tags",
+      `remove ${redactCredentials(tag?.[0] ?? node.tag)}`,
+    );
   }
   if (isScalar(node))
     return { kind: "scalar", text: String(node.value ?? ""), plain: node.type === "PLAIN", at };

@@ -85,7 +85,7 @@ export async function* followTail(socket: string): AsyncGenerator<TailLine, Tail
 
 function refusalText(status: number | undefined, body: string): string {
   if (status === 404)
-    return "the running keybearer cannot be followed: it is older than this program → restart it";
+    return "the running keybearer is older than this program and cannot be followed → restart it";
   try {
     return String(JSON.parse(body).error);
   } catch {

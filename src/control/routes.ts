@@ -149,7 +149,7 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   },
   "POST /stop": ({ log }, { body, peer }) => {
     requireEmpty(body);
-    log.info({ peer }, "asked to stop");
+    log.info({ peer }, "stop requested");
     // The same path as Ctrl-C: requests in flight finish first.
     process.kill(process.pid, "SIGTERM");
     return { pid: process.pid };

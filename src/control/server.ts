@@ -51,7 +51,7 @@ export class ControlServer {
       if (await isDaemonListening(this.#path)) throw new Error("another daemon listens there");
       await this.#createSocket();
       this.#problem = null;
-      this.#log.warn(`the control socket ${this.#path} was gone and was created again`);
+      this.#log.warn(`the control socket ${this.#path} had been removed and was created again`);
     } catch (error) {
       const problem = `the control socket ${this.#path} is gone and cannot be created again: ${errorMessage(error)}`;
       // This runs every second; log a problem once.
@@ -113,22 +113,25 @@ async function answer(req: IncomingMessage, res: ServerResponse, controls: Contr
   } catch (error) {
     if (error instanceof HttpError) return send(res, error.status, { error: error.message });
     const { method, url: path } = req;
-    controls.log.error({ err: error, method, path }, "a control request failed inside keybearer");
-    send(res, 500, { error: "this failed inside keybearer; its log says why" });
+    controls.log.error(
+      { err: error, method, path },
+      "a control request failed because of a bug in keybearer",
+    );
+    send(res, 500, { error: "keybearer failed to do this; its log says why" });
   }
 }
 
 async function runRoute(req: IncomingMessage, res: ServerResponse, controls: Controls): Promise<unknown> {
   // No browser can open a unix socket; a request that looks like one is refused all the same.
   if (req.headers.origin !== undefined || req.headers.referer !== undefined)
-    throw new HttpError(403, "not for browsers");
+    throw new HttpError(403, "browsers may not use this socket");
   const [, first = "", encoded = ""] = /^\/([a-z]+)(?:\/([^/?]+))?$/.exec(req.url ?? "") ?? [];
   const route = ROUTES[`${req.method} /${first}${encoded === "" ? "" : "/:name"}`];
   if (route === undefined) throw new HttpError(404, "no such control");
   const name = decodeName(encoded);
   const body = req.method === "POST" ? parseJson(await readBody(req)) : null;
   const pid = req.headers[PEER_HEADER];
-  const peer = typeof pid === "string" && /^\d{1,10}$/.test(pid) ? `pid ${pid}, as it says` : "unknown";
+  const peer = typeof pid === "string" && /^\d{1,10}$/.test(pid) ? `pid ${pid} (self-reported)` : "unknown";
   const value = await route(controls, { name, body, peer, res });
   if (value === NOT_FOUND) throw new HttpError(404, `there is no ${nounFor(first)} ${name}`);
   return value;

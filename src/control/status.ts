@@ -221,12 +221,12 @@ function usageStatus({ usage }: StatusDeps): UsageStatus {
     usage.state();
   const warnings: string[] = incident === null ? [] : [incident];
   if (index.damagedLines !== null && index.damagedLines > 0)
-    warnings.push(`lines of the usage log that cannot be read and were skipped: ${index.damagedLines}`);
+    warnings.push(`damaged lines of the usage log that were skipped: ${index.damagedLines}`);
   return {
     state: trouble === null ? "ok" : "unavailable",
     since: trouble?.since ?? null,
     why: trouble === null ? null : `${folder} cannot be written: ${trouble.message}`,
-    next: trouble === null ? null : `free disk space, or check ${folder}; then it resumes by itself`,
+    next: trouble === null ? null : `free disk space, or check ${folder}; keybearer then resumes by itself`,
     folder,
     bytes,
     waiting,

@@ -37,7 +37,10 @@ export class Tail {
   /** Answers with one JSON line per record, until either side ends. Throws when there are too many followers already. */
   follow(response: ServerResponse): void {
     if (this.#followers.size >= MAX_FOLLOWERS)
-      throw new HttpError(429, `${MAX_FOLLOWERS} others follow already: end one of them, then try again`);
+      throw new HttpError(
+        429,
+        `${MAX_FOLLOWERS} others are following already: end one of them, then try again`,
+      );
     const follower: Follower = { response, lost: 0 };
     this.#followers.add(follower);
     response.on("close", () => this.#followers.delete(follower));

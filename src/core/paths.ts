@@ -109,7 +109,7 @@ function folderFault(folder: string): string | null {
   const found = statOrNull(folder);
   if (found === null) return null;
   if (isOtherUsers(found)) return `${folder} belongs to another user → chown it, or use another folder`;
-  return (found.mode & 0o022) === 0 ? null : `others can write to ${folder} → chmod 700 ${folder}`;
+  return (found.mode & 0o022) === 0 ? null : `other users can write to ${folder} → chmod 700 ${folder}`;
 }
 
 /** What is wrong with the owner or the mode of config.yaml; null: nothing. */
@@ -120,7 +120,7 @@ export function configModeFault(file: string): { readonly message: string; reado
     return { message: `${file} belongs to another user`, hint: "chown it, or make a copy of your own" };
   if ((found.mode & 0o077) === 0) return null;
   const verb = (found.mode & 0o022) === 0 ? "read" : "change";
-  return { message: `others can ${verb} ${file}`, hint: `chmod 600 ${file}` };
+  return { message: `other users can ${verb} ${file}`, hint: `chmod 600 ${file}` };
 }
 
 /** Files of root are fine: root can read and write everything anyway. */

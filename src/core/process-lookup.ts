@@ -55,7 +55,7 @@ export class ProcessLookup {
       await this.#load();
     } catch (error) {
       this.#log.error(
-        `programs cannot be identified (${errorMessage(error)}). reinstall keybearer, then: keybearer service restart`,
+        `keybearer cannot identify programs (${errorMessage(error)}). reinstall it, then: keybearer service restart`,
       );
     }
   }

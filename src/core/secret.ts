@@ -128,9 +128,9 @@ const PLACEHOLDER = /[<>]|\.\.\.|YOUR|REPLACE|xxxx|your[-_]|replace[-_]/;
 /** Why a text cannot be a complete key; null: it can. A gateway answers 401 to all of these without a reason. */
 export function keyFault(text: string): string | null {
   if (text === "") return "the key is empty";
-  if (/[\r\n]/.test(text)) return "the key has a line break in it";
-  if (/\s/.test(text)) return "the key has a space in it";
-  if (/[^\x21-\x7e]/.test(text)) return "the key has a character that is not plain ASCII in it";
+  if (/[\r\n]/.test(text)) return "the key contains a line break";
+  if (/\s/.test(text)) return "the key contains a space";
+  if (/[^\x21-\x7e]/.test(text)) return "the key contains a character that is not plain ASCII";
   if (text.length < 8) return "the key has fewer than 8 characters";
   if (PLACEHOLDER.test(text)) return "the key is a placeholder, not a key";
   return null;

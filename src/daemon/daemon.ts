@@ -321,7 +321,7 @@ function followChanges(services: Services, state: State, dashboard: Dashboard, l
     if (renamed !== null && !journal.rename(renamed))
       log.error(
         renamed,
-        "a renamed tool's counters are lost at the next start: the usage log cannot be written",
+        "the usage log cannot be written, so the next start loses the counters of a renamed tool",
       );
     // Its own key may change: that is no config.yaml.
     if (isSandbox() && from.config !== to.config) endSandbox(sandboxSession, mirror, log);
@@ -396,7 +396,7 @@ async function startSandbox(options: DaemonOptions, clock: Clock, log: Logger): 
 }
 
 function endSandbox(sandboxSession: SandboxSession | null, mirror: Mirror, log: Logger): void {
-  log.info("a config.yaml is there: the sandbox ends");
+  log.info("found a config.yaml, so the sandbox ends");
   if (sandboxSession !== null) background(sandboxSession.end(), log, "ending the sandbox");
   mirror.forget(SANDBOX);
 }

@@ -60,7 +60,7 @@ export async function bindDataPort(listen: Listen, peers: PeerLookup, log: Logge
     inFlight += 1;
     const handling = (async () => work())();
     handling.then(done, (error) => {
-      log.error({ err: error }, "a request failed inside keybearer");
+      log.error({ err: error }, "a request failed because of a bug in keybearer");
       connection.destroy();
       done();
     });
@@ -81,7 +81,7 @@ export async function bindDataPort(listen: Listen, peers: PeerLookup, log: Logge
     connection: (socket) => background(checkPeer(socket), log, "looking up whose a connection is"),
     request: (req, res) => whenServing((ready) => run(() => serve(req, res, ready), res)),
     clientError: (error, socket) => whenServing((ready) => serveUnparsable(error, socket, ready)),
-    onError: (error) => log.error(`a connection could not be accepted: ${error.message}`),
+    onError: (error) => log.error(`could not accept a connection: ${error.message}`),
     upgrade: (req, socket, head) =>
       whenServing((ready) => run(() => serveUpgrade(req, socket, head, ready), socket)),
   }).catch(async (error) => {

@@ -49,7 +49,7 @@ export class Drain {
     }
     this.cut();
     if (!(await endsWithin(drained, AFTER_CUT_MS)))
-      throw new Error("requests did not end when they were cut");
+      throw new Error("some requests did not end when they were cut");
   }
 
   /** Cuts the requests in flight. */

@@ -141,7 +141,7 @@ export class Reload {
   /** One change at a time: states of keys belong to the configuration they were read for. */
   #inTurn(work: () => Promise<void>): Promise<void> {
     const failed = (error: unknown) =>
-      this.#deps.log.error({ err: error }, "the configuration could not be reloaded");
+      this.#deps.log.error({ err: error }, "could not reload the configuration");
     this.#queue = this.#queue.then(work).catch(failed);
     return this.#queue;
   }
@@ -155,7 +155,7 @@ export class Reload {
     if (config === null) return this.#keepLastGood(loaded);
     this.#seenText = text;
     if (text !== this.#activeText || force) return this.#apply(text, config, loaded.problems);
-    if (this.#problems.length > 0) log.info("config.yaml is again the one in force");
+    if (this.#problems.length > 0) log.info("config.yaml is valid again and unchanged");
     this.#problems = [];
     // The same text with another mode: others can read it now, or no longer can.
     const warnings = this.#fileWarnings;
@@ -240,7 +240,9 @@ function isQuieter(log: Logger, from: string, to: string): boolean {
 function reportProblems(problems: readonly Problem[], { log, paths }: ReloadDeps): void {
   const count = problems.filter((problem) => problem.severity === "error").length;
   const check = paths.explicit ? `keybearer check ${paths.config}` : "keybearer check";
-  log.error(`config.yaml has ${count} problem${count === 1 ? "" : "s"}; the last good one serves → ${check}`);
+  log.error(
+    `config.yaml has ${count} problem${count === 1 ? "" : "s"}; keybearer keeps using the last valid version → ${check}`,
+  );
   for (const problem of problems.slice(0, 20)) {
     const { severity, line, column, path } = problem;
     log[severity === "error" ? "error" : "warn"]({ line, column, path }, problemInLine(problem));

@@ -40,8 +40,7 @@ const UNSAFE_VARIABLES: Readonly<Record<string, string>> = {
   NODE_DEBUG: "makes node print keys",
   NODE_DEBUG_NATIVE: "makes node print what it sends",
   NODE_USE_SYSTEM_CA: "adds certificate authorities for every gateway. write ca_file: at the gateway instead",
-  NODE_TLS_REJECT_UNAUTHORIZED:
-    "switches the check of certificates off. write ca_file: at the gateway instead",
+  NODE_TLS_REJECT_UNAUTHORIZED: "turns off the check of certificates. write ca_file: at the gateway instead",
   NODE_USE_ENV_PROXY: "sends requests through another proxy. write proxy: at the gateway instead",
   NODE_COMPILE_CACHE: "makes node run code from another folder",
   NODE_PATH: "makes node load code from other folders",
@@ -77,7 +76,7 @@ export function unsafeStart({ env, execArgv, inspected, hasConfig }: StartedWith
     if (isSet(name, env[name])) return `${name} ${does}. ${startWithout(name)}`;
   }
   if (hasConfig && isSet(EXTRA_AUTHORITIES, env[EXTRA_AUTHORITIES]))
-    return `${EXTRA_AUTHORITIES} has no effect here: a certificate authority belongs to one gateway. write ca_file: at the gateway instead. ${startWithout(EXTRA_AUTHORITIES)}`;
+    return `${EXTRA_AUTHORITIES} is not used: a certificate authority belongs to one gateway. write ca_file: at the gateway instead. ${startWithout(EXTRA_AUTHORITIES)}`;
   const options = env.NODE_OPTIONS ?? "";
   // Node takes a backslash away before it reads an option.
   const inVariable = options.includes("\\") ? "a backslash" : options.split(/[\s"]+/).find(isUnsafe);
@@ -87,7 +86,7 @@ export function unsafeStart({ env, execArgv, inspected, hasConfig }: StartedWith
   if (inArguments !== undefined)
     return `node was started with ${nameOf(inArguments)}, which ${dangerOf(inArguments)}. start without it: keybearer run`;
   if (inspected)
-    return "a debugger is open, and anybody who connects to it can read every key. start again without it";
+    return "a debugger is open, and any program that connects to it can read every key. start keybearer without it";
   return null;
 }
 

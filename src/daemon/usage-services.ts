@@ -42,7 +42,7 @@ export function openUsageServices(
   if (existsSync(paths.oldUsage) && !existsSync(paths.usage))
     log.warn(
       { file: paths.oldUsage },
-      "the usage log is a journal now: history and quota totals start over, and the old file is left as it is",
+      "the usage log has a new format: history and quota totals start over, and the old file stays as it is",
     );
   const limiter = new Limiter(clock, systemCalendar);
   const usage = new UsageLog({
@@ -144,7 +144,7 @@ export function createAllowances(
       // A name that is taken: the command's edit is refused, and nothing will be renamed.
       if (config().tools[to] !== undefined) return {};
       limiter.expectRename({ from: name, to });
-      log.info({ tool: name, to, peer }, `tool ${name} is to be renamed to ${to}`);
+      log.info({ tool: name, to, peer }, `tool ${name} will be renamed to ${to}`);
       return {};
     },
     cut(name, peer) {

@@ -80,7 +80,7 @@ export class Dashboard {
       });
       this.#sessions.touch();
       const { code, expiresInSeconds } = this.#sessions.issueCode();
-      this.#deps.log.info({ peer }, "a code for the dashboard was issued");
+      this.#deps.log.info({ peer }, "issued a code for the dashboard");
       this.#removeRedirectsLater();
       return { url, code, expires_in: expiresInSeconds };
     });
@@ -109,7 +109,7 @@ export class Dashboard {
     this.#stopped = true;
     return this.#inTurn(async () => {
       await this.#saveSessions();
-      await this.#close("keybearer stops");
+      await this.#close("keybearer is stopping");
       await this.#removeRedirects();
     });
   }
@@ -139,7 +139,7 @@ export class Dashboard {
       this.#sessions.touch(clock.now() - lastUse);
     } catch (error) {
       await this.#closeAndEndSessions("its port is taken");
-      if (when === "asked") log.error(`the dashboard could not be opened again: ${errorMessage(error)}`);
+      if (when === "asked") log.error(`could not open the dashboard again: ${errorMessage(error)}`);
     }
   }
 
@@ -148,7 +148,7 @@ export class Dashboard {
     const { log } = this.#deps;
     const { listen } = this.#settings();
     if (this.#files === null) {
-      throw new Error("this keybearer was built without its dashboard → npm run build, then restart it");
+      throw new Error("this keybearer was built without the dashboard → npm run build, then restart it");
     }
     const server = new DashboardServer(new Api(this.#deps, this.#sessions), this.#files, log);
     const url = await server.open(listen);
@@ -166,7 +166,7 @@ export class Dashboard {
 
   #retryLater(failure: string): void {
     const { log } = this.#deps;
-    if (failure !== this.#failure) log.error(`the dashboard could not be opened: ${failure}`);
+    if (failure !== this.#failure) log.error(`could not open the dashboard: ${failure}`);
     this.#failure = failure;
     if (this.#retryTimer !== null) clearTimeout(this.#retryTimer);
     const retry = () => background(this.applyConfig(), log, "opening the dashboard");
@@ -203,7 +203,7 @@ export class Dashboard {
     if (open === null) return;
     clearInterval(open.saveTimer);
     await open.server.close();
-    this.#deps.log.info(`the dashboard is closed: ${reason}`);
+    this.#deps.log.info(`closed the dashboard: ${reason}`);
   }
 
   async #saveSessions(): Promise<void> {
@@ -215,7 +215,7 @@ export class Dashboard {
     try {
       await writeSessions(this.#sessionFile, listen, sessions);
     } catch (error) {
-      this.#deps.log.warn(`the dashboard's sessions could not be saved: ${errorMessage(error)}`);
+      this.#deps.log.warn(`could not save the dashboard's sessions: ${errorMessage(error)}`);
     }
   }
 
@@ -224,7 +224,7 @@ export class Dashboard {
     try {
       await rm(this.#sessionFile, { force: true });
     } catch (error) {
-      this.#deps.log.warn(`the dashboard's sessions could not be removed: ${errorMessage(error)}`);
+      this.#deps.log.warn(`could not remove the dashboard's sessions: ${errorMessage(error)}`);
     }
   }
 
@@ -240,7 +240,7 @@ export class Dashboard {
     try {
       await removeRedirects(this.#deps.paths.run, now);
     } catch (error) {
-      this.#deps.log.warn(`a redirect page could not be removed: ${errorMessage(error)}`);
+      this.#deps.log.warn(`could not remove a redirect page: ${errorMessage(error)}`);
     }
   }
 

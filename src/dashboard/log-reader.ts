@@ -36,7 +36,7 @@ export class LogReader {
    */
   async read<T>(work: (db: Database) => Generator<unknown, T>, signal?: AbortSignal): Promise<T> {
     if (this.#waiting >= MAX_WAITING)
-      throw new HttpError(503, "too many requests wait. try again in a moment");
+      throw new HttpError(503, "too many requests are waiting. try again in a moment");
     this.#waiting += 1;
     const read = this.#lastRead.then(() => this.#withIndex((db) => this.#readInSlices(work, db, signal)));
     // The next read starts whether or not this one failed; its caller gets the error.

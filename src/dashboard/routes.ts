@@ -92,8 +92,8 @@ export class Api {
     this.#reader = new LogReader(openIndex, usage, clock);
     this.#view = new NowView(clock, deps.status, deps.inFlight, this.#reader);
     this.#live = new LiveEvents(this.#view, clock, log);
-    this.#logWrongCode = throttledLog(log, "a wrong or expired code was used at the dashboard");
-    this.#logOtherUser = throttledLog(log, "another user of this machine was refused at the dashboard");
+    this.#logWrongCode = throttledLog(log, "a browser sent the dashboard a wrong or expired code");
+    this.#logOtherUser = throttledLog(log, "the dashboard refused another user of this machine");
   }
 
   /** How many pages follow the events. */
@@ -124,12 +124,13 @@ export class Api {
       this.#logOtherUser();
       throw new HttpError(
         403,
-        "this connection belongs to another user of this machine, who may not see this",
+        "this connection belongs to another user of this machine. only the user that runs keybearer may use the dashboard",
       );
     }
     if (request.route === "POST /api/session") return this.#startSession(req);
     const end = this.#sessions.begin(bearerToken(req) ?? "");
-    if (end === null) throw new HttpError(401, "this page has no session, or it is over → keybearer open");
+    if (end === null)
+      throw new HttpError(401, "this page has no session, or its session has ended → keybearer open");
     // The client may be gone by now.
     if (request.signal.aborted) end();
     else res.once("close", end);
@@ -175,7 +176,7 @@ export class Api {
     this.#logWrongCode();
     throw exchanged.reason === "too-many"
       ? new HttpError(429, "too many wrong codes. wait a minute → keybearer open")
-      : new HttpError(401, "this code was used already, or is older than a minute → keybearer open");
+      : new HttpError(401, "this code was used before, or is older than a minute → keybearer open");
   }
 
   async #record(id: string, signal: AbortSignal): Promise<RecordAnswer> {
@@ -233,7 +234,7 @@ export class Api {
     if (isSandbox()) {
       throw new HttpError(
         409,
-        "the sandbox's tool is in no file. write a config.yaml first → keybearer init",
+        "the sandbox's tool is not in a file. write a config.yaml first → keybearer init",
       );
     }
     const edited = await editFile(paths.config, (text) => setEnabled(text, name, enabled), clock);

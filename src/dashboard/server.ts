@@ -62,7 +62,7 @@ export class DashboardServer {
         request: (req, res) => background(this.#serve(req, res), this.#log, "a request to the dashboard"),
         clientError: refuseUnparsable,
         onError: (error) => this.#log.error(`the dashboard could not accept a connection: ${error.message}`),
-        upgrade: (_req, socket) => refuseConnection(socket, 400, "there are no websockets here"),
+        upgrade: (_req, socket) => refuseConnection(socket, 400, "the dashboard has no WebSockets"),
       });
     } catch (error) {
       throw error instanceof PortTaken ? new Error(await portTakenMessage(error)) : error;
@@ -109,7 +109,7 @@ export class DashboardServer {
     }
     const file = this.#files.get(target);
     if (file === undefined) throw new HttpError(404, "there is nothing here");
-    if (method !== "GET" && method !== "HEAD") throw new HttpError(405, "this can only be read");
+    if (method !== "GET" && method !== "HEAD") throw new HttpError(405, "only GET is allowed here");
     send(req, res, 200, file.type, file.body);
   }
 }

@@ -44,7 +44,7 @@ export function configFindings(
   }
   const findings = problems.map((problem) => configProblem(problem, file));
   if (!usable) return findings;
-  return [{ id: "config", level: "ok", about, what: `${file} can be used`, next: null }, ...findings];
+  return [{ id: "config", level: "ok", about, what: `${file} is valid`, next: null }, ...findings];
 }
 
 function configProblem({ severity, path, line, message, hint }: Problem, file: string): Finding {
@@ -70,7 +70,7 @@ export function gatewayFindings(gateway: Gateway, probes: readonly ToolProbe[]):
     .map(({ probed }) => probed)
     .filter((probed) => probed !== null);
   if (results.length === 0) {
-    const what = `${gateway.baseUrl} was not asked: none of its tools has a usable key`;
+    const what = `${gateway.baseUrl} was not checked, because none of its tools has a usable key`;
     return [{ id: "gateway", level: "warning", about, what, next: null }];
   }
   for (const result of results) {
@@ -168,7 +168,7 @@ function keyFindings(tool: Tool, { probe, known }: ToolFindingDeps): Finding[] {
   if (isSameKey && isAboutKey && known.why !== null && isLessPrecise(probed, known))
     return [{ id: "key", level: "problem", about, what: known.why, next: known.next }];
   if (probed === null) {
-    const what = `key ${key}: there was no time left to ask the gateway`;
+    const what = `key ${key} was not checked: there was no time left`;
     return [{ id: "key", level: "warning", about, what, next: "keybearer doctor" }];
   }
   if (!probed.ok) return [refusalFinding(tool, key, probed)];
@@ -176,7 +176,7 @@ function keyFindings(tool: Tool, { probe, known }: ToolFindingDeps): Finding[] {
     const { what, next } = NO_MODELS;
     return [{ id: "group", level: "problem", about, what: `${what}; key ${key}`, next }];
   }
-  const what = `key ${key} is accepted, and sees ${count(probed.models.length, "model")}`;
+  const what = `the gateway accepts key ${key} and lists ${count(probed.models.length, "model")}`;
   return [{ id: "key", level: "ok", about, what, next: null }];
 }
 

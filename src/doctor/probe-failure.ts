@@ -153,7 +153,7 @@ export function keyRefused(refusal: RefusedKey): FailureText {
 export function keyRefusedUnchecked(refusal: RefusedKey, again: number, now: number): FailureText {
   const refused = keyRefused(refusal);
   const when = momentInWords(again, now, systemCalendar);
-  const why = `${refused.why}. which of these was not checked: the gateway allows 20 questions about keys in 20 minutes, and can be asked again ${when}`;
+  const why = `${refused.why}. which of these was not checked: the gateway allows 20 key lookups in 20 minutes, and can be asked again ${when}`;
   return { ...refused, why };
 }
 

@@ -50,7 +50,7 @@ export function settingsFindings(scan: ScanResult): Finding[] {
     ...grouped(scan.found).map((group) => settingFinding(group, scan)),
   ].filter((finding) => finding !== null);
   if (findings.length === 0) {
-    const what = `nothing in the environment and ${count(read, "settings file")} leads past keybearer`;
+    const what = `no setting in the environment and in ${count(read, "settings file")} leads past keybearer`;
     findings.push({ id: "other-provider", level: "ok", about: ABOUT, what, next: null });
   }
   if (unread.length > 0) {

@@ -10,7 +10,7 @@ import { redactCredentials } from "../core/redact.ts";
 /** No key is longer. Whatever is longer is the wrong file or entry, or a program that does not stop printing. */
 export const MAX_KEY_BYTES = 64 * 1024;
 
-export const STOPPED = "reading the key was stopped, because the configuration changed";
+export const STOPPED = "the key was not read, because the configuration changed";
 
 /** An entry of the system's keychain (macOS) or Secret Service (Linux). */
 export interface KeychainEntry {
@@ -138,7 +138,7 @@ export function sessionBus(env: NodeJS.ProcessEnv): Bus {
     return { ok: true, env: { DBUS_SESSION_BUS_ADDRESS: `unix:path=${encodeURI(socket)}` } };
   }
   return failed(
-    `there is no session bus here (DBUS_SESSION_BUS_ADDRESS is not set), and without one no keychain: ${INSTEAD}`,
+    `there is no session bus here (DBUS_SESSION_BUS_ADDRESS is not set), so there is no keychain: ${INSTEAD}`,
   );
 }
 
@@ -181,7 +181,7 @@ function answerOf(
       chunks.push(chunk);
       length += chunk.length;
       if (length > 2 * MAX_KEY_BYTES)
-        end(failed("the entry in the keychain is larger than 64 KB: that is no key"));
+        end(failed("the entry in the keychain is larger than 64 KB, so it is not a key"));
     });
     child.once("close", () => end(parseAnswer(Buffer.concat(chunks).toString("utf8"), operation)));
     // Not closed: its end means that this process has died.
@@ -196,7 +196,8 @@ function parseAnswer(printed: string, operation: Operation): KeychainAnswer {
   } catch {
     // Nothing, or a part of an answer: the process did not finish.
   }
-  if (typeof answer !== "object" || answer === null) return unasked("the keychain's library broke off");
+  if (typeof answer !== "object" || answer === null)
+    return unasked("the keychain library stopped without an answer");
   if ("missing" in answer) return unasked(NO_LIBRARY);
   if ("fault" in answer) return failed(explainFault(String(answer.fault), operation));
   const found = "found" in answer && typeof answer.found === "string" ? answer.found : null;
@@ -207,7 +208,7 @@ function parseAnswer(printed: string, operation: Operation): KeychainAnswer {
 
 function cannotAsk(error: unknown): string {
   const node = escapeControlChars(process.execPath);
-  return `the keychain could not be asked (${errorCode(error)} from ${node}): if Node was replaced meanwhile, start keybearer again`;
+  return `the keychain could not be opened (${errorCode(error)} from ${node}): if Node was updated since the start, restart keybearer`;
 }
 
 /** A key that could not be read, stored or removed. */
@@ -220,47 +221,48 @@ function unasked(reason: string): KeychainAnswer {
 }
 
 const INSTEAD = "use file: or command: for this key";
-const NO_LIBRARY = `the keychain cannot be reached: @napi-rs/keyring is not installed for ${process.platform} on ${process.arch}; if keybearer was replaced meanwhile, start it again; else install it again with its optional packages, or ${INSTEAD}`;
+const NO_LIBRARY = `the keychain cannot be reached: @napi-rs/keyring is not installed for ${process.platform} on ${process.arch}. if keybearer was updated since the start, restart it; otherwise reinstall it with its optional packages, or ${INSTEAD}`;
 
 /** The library has one code for all its errors, so only their texts distinguish them. */
 const EXPLANATIONS: readonly (readonly [RegExp, (retry: string) => string])[] = [
   [
     /dismissed|is ?locked|interaction is not allowed/i,
-    (retry) => `the keychain is locked, and its password was not given: unlock it, ${retry}`,
+    (retry) => `the keychain is locked, and its password was not entered: unlock it, ${retry}`,
   ],
   [
     /no result found|no default/i,
-    () => `the keychain has no default collection to keep keys in: log in to the desktop once, or ${INSTEAD}`,
+    () =>
+      `the keychain has no default collection to store keys in: log in to the desktop once, or ${INSTEAD}`,
   ],
   [
     /not provided by any|ServiceUnknown|was not found|NameHasNoOwner/i,
     () =>
-      `no program on the session bus keeps secrets (such as gnome-keyring or KeePassXC): start one, or ${INSTEAD}`,
+      `no program on the session bus stores secrets: start one, such as gnome-keyring or KeePassXC, or ${INSTEAD}`,
   ],
   [
     /failed to connect|autolaunch|NoServer|disconnected|address|socket/i,
-    () => `the session bus does not answer, and without it no keychain: log in again, or ${INSTEAD}`,
+    () => `the session bus does not answer, so there is no keychain: log in again, or ${INSTEAD}`,
   ],
   [
     /matched by|ambiguous/i,
-    () => "the keychain has more than one entry of this name: delete the wrong one in its own program",
+    () => "the keychain has more than one entry with this name: delete the wrong one in its own program",
   ],
   [
     /denied|cancel|auth|not permitted/i,
-    (retry) => `the keychain refused keybearer: allow it when you are asked, ${retry}`,
+    (retry) => `the keychain refused access to keybearer: allow it when the keychain asks, ${retry}`,
   ],
-  [/utf-?8|encoding/i, () => "the entry in the keychain is not text: that is no key"],
+  [/utf-?8|encoding/i, () => "the entry in the keychain is not text, so it is not a key"],
 ];
 
 function explainFault(fault: string, operation: Operation): string {
   const known = EXPLANATIONS.find(([pattern]) => pattern.test(fault));
   if (known !== undefined) return known[1](retryAfter(operation));
   const [line = ""] = fault.split(/[\r\n]/, 1);
-  return `the keychain could not be asked (${escapeControlChars(redactCredentials(line)).slice(0, 200)})`;
+  return `the keychain failed (${escapeControlChars(redactCredentials(line)).slice(0, 200)})`;
 }
 
 function explainTimeout(limit: number, operation: Operation): string {
-  return `the keychain did not answer within ${limit / 1000} s, as one that waits for its password: unlock it, ${retryAfter(operation)}`;
+  return `the keychain did not answer within ${limit / 1000} sand may be waiting for its password: unlock it, ${retryAfter(operation)}`;
 }
 
 /** The daemon reads keys; commands change them. */

@@ -157,9 +157,9 @@ export class Keyring {
     const entry = this.#entries.get(name);
     if (entry === undefined) return { ok: false, reason: `there is no ${name} in config.yaml` };
     const { state, key } = entry.known;
-    if (state.state !== "needs-trust") return { ok: false, reason: `nothing of ${name} waits for trust` };
+    if (state.state !== "needs-trust") return { ok: false, reason: `nothing of ${name} is held` };
     if (seen !== undefined && !isSameChange(seen, state)) {
-      const reason = `what waits changed meanwhile: keybearer trust ${name} shows it as it is now`;
+      const reason = `config.yaml changed again in the meantime → keybearer trust ${name} shows what is held now`;
       return { ok: false, reason };
     }
     this.#deps.trust.grant(entry.wanted, key);

@@ -64,7 +64,7 @@ export async function readPins(file: string): Promise<FoundPins> {
     if (!found.isFile()) return { state: "broken", why: "it is not a regular file", identity };
     if (found.size > MAX_BYTES) return { state: "broken", why: "it is too large", identity };
     if ((found.mode & 0o022n) !== 0n) {
-      return { state: "broken", why: "other users may write to it (it must have mode 600)", identity };
+      return { state: "broken", why: "other users can write to it (it must have mode 600)", identity };
     }
     const pins = parsePins(await handle.readFile("utf8"));
     return pins === null

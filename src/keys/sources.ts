@@ -70,7 +70,7 @@ export async function readKey(source: KeySource, deps: ReadDeps): Promise<KeyRea
 function checkPassword(source: KeySource, found: SourceText): KeyReading {
   if (!found.ok) return found;
   if (!/[\r\n]/.test(found.text)) return { ok: true, key: new Secret(found.text), warning: found.warning };
-  return failed(`the password has a line break in it (from ${escapeControlChars(describeSource(source))})`);
+  return failed(`the password contains a line break (from ${escapeControlChars(describeSource(source))})`);
 }
 
 function checkKey(source: KeySource, found: SourceText): KeyReading {
@@ -86,7 +86,7 @@ function readVariable(name: string, env: NodeJS.ProcessEnv): SourceText {
   if (text !== undefined && text !== "") return { ok: true, text, warning: null };
   const state = text === undefined ? "not set" : "empty";
   return failed(
-    `the variable ${name} is ${state} for keybearer: a service does not see the variables of your shell, so use file: or command: there`,
+    `the variable ${name} is ${state} in keybearer's environment: a service does not get the variables of your shell, so use file: or command: there`,
   );
 }
 
@@ -113,7 +113,9 @@ type FileRules = Pick<ReadDeps, "home" | "notKeys">;
 
 export async function readKeyFile(path: string, rules: FileRules, limit: number): Promise<SourceText> {
   if (!isAbsolute(path))
-    return failed(`file:${escapeControlChars(path)} is not a full path: write it from / on`);
+    return failed(
+      `file:${escapeControlChars(path)} is not an absolute path: write the whole path, from the first /`,
+    );
   let timer: NodeJS.Timeout | undefined;
   // A read from a network share that is gone never ends and cannot be canceled; only the wait for it can end.
   const timeout = new Promise<SourceText>((done) => {
@@ -144,21 +146,18 @@ async function readFileNow(path: string, { home = [], notKeys = [] }: FileRules)
     const found = await handle.stat({ bigint: true });
     if (!found.isFile()) return failed(`${shown} is not a regular file`);
     // Another name could stand for a file that was not confirmed.
-    if (found.nlink > 1n)
-      return failed(`${shown} has ${found.nlink} names (hard links): make a copy of it with one`);
+    if (found.nlink > 1n) return failed(`${shown} has ${found.nlink} hard links: make a copy that has one`);
     if (await isReallyInside(path, found, notKeys))
-      return failed(`${shown} belongs to keybearer's own state: that is no key`);
+      return failed(`${shown} is in keybearer's state folder, so it is not a key`);
     if (isInside(path, home) && !(await isReallyInside(path, found, home)))
-      return failed(
-        `${shown} is a link that leads out of keybearer's folder: write the path it leads to instead`,
-      );
+      return failed(`${shown} is a link to a place outside keybearer's folder: write that path instead`);
     const buffer = Buffer.alloc(MAX_KEY_BYTES + 1);
     const length = await readUpTo(handle, buffer);
-    if (length > MAX_KEY_BYTES) return failed(`${shown} is larger than 64 KB: that is no key`);
+    if (length > MAX_KEY_BYTES) return failed(`${shown} is larger than 64 KB, so it is not a key`);
     const text = withoutFinalNewline(buffer.toString("utf8", 0, length));
     buffer.fill(0);
     const isPrivate = (found.mode & 0o077n) === 0n;
-    const warning = `other users may open ${shown}, which holds a key: chmod 600 ${escapeControlChars(quoteForShell(path))}`;
+    const warning = `other users can open ${shown}, which contains a key: chmod 600 ${escapeControlChars(quoteForShell(path))}`;
     return { ok: true, text, warning: isPrivate ? null : warning };
   } catch (error) {
     return { ok: false, reason: fileProblem(path, error), absent: hasCode(error, "ENOENT", "ENOTDIR") };
@@ -200,9 +199,9 @@ function fileProblem(path: string, error: unknown): string {
       return `there is no file ${shown}`;
     case "EACCES":
     case "EPERM":
-      return `${shown} may not be read by the user that runs keybearer: ls -l ${escapeControlChars(quoteForShell(path))}`;
+      return `the user that runs keybearer may not read ${shown}: ls -l ${escapeControlChars(quoteForShell(path))}`;
     case "ELOOP":
-      return `${shown} is a link that leads to itself`;
+      return `${shown} is a link to itself`;
     default:
       return `${shown} could not be read (${code})`;
   }
@@ -231,7 +230,7 @@ async function runKeyCommand(argv: Argv, deps: ReadDeps, limit: number): Promise
   if (!isAbsolute(program)) {
     const shown = escapeControlChars(program);
     // Found through PATH, another program of that name could take its place.
-    return failed(`the command ${shown} is not a full path: command -v ${shown} prints it`);
+    return failed(`the command ${shown} is not an absolute path: command -v ${shown} prints it`);
   }
   if (signal?.aborted) return failed(STOPPED);
   const env = Object.fromEntries(Object.entries(deps.env).filter(([name]) => !withhold.includes(name)));
@@ -286,7 +285,7 @@ function commandOutput(
     }
     const finish = () => end(commandResult(child, program, stdout.text(), stderr.text()));
 
-    stdout.onTooMuch = () => end(failed(`${shown} printed more than 64 KB: that is no key`));
+    stdout.onTooMuch = () => end(failed(`${shown} printed more than 64 KB, so it is not a key`));
     signal?.addEventListener("abort", onAbort);
     // A signal that was aborted while the program started does not fire again.
     if (signal?.aborted) onAbort();
@@ -355,6 +354,6 @@ function startProblem(program: string, error: unknown): string {
   const shown = escapeControlChars(program);
   const code = errorCode(error);
   if (code === "ENOENT") return `there is no program ${shown}`;
-  if (code === "EACCES") return `${shown} may not be run by the user that runs keybearer`;
+  if (code === "EACCES") return `the user that runs keybearer may not run ${shown}`;
   return `${shown} could not be started (${code})`;
 }

@@ -71,7 +71,7 @@ export async function storeKey(place: KeyPlace, key: Secret, deps: StoreDeps): P
   const answer = await askKeychain(place, request, { env: deps.env, limit: deps.limit ?? TYPING_LIMIT });
   if (!answer.ok) return failed(key.redactFrom(answer.reason));
   if (answer.done) return { ok: true, made: answer.made };
-  return failed(`there is another key in the keychain as ${entryName(place)} already: it was left alone`);
+  return failed(`the keychain already has another key as ${entryName(place)}: it was not changed`);
 }
 
 /** Removes a key. One that is not there counts as removed. */
@@ -92,7 +92,9 @@ function serviceFault(service: string): string | null {
 
 async function storeFile(path: string, key: Secret, replace: boolean): Promise<Stored> {
   if (!isAbsolute(path))
-    return failed(`file:${escapeControlChars(path)} is not a full path: write it from / on`);
+    return failed(
+      `file:${escapeControlChars(path)} is not an absolute path: write the whole path, from the first /`,
+    );
   const text = `${key.reveal()}\n`;
   try {
     if (replace) await writePrivateFile(path, text, { followLinks: false });
@@ -107,14 +109,14 @@ async function sameAlready(path: string, key: Secret): Promise<Stored> {
   const found = await readKeyFile(path, { home: [], notKeys: [] }, FILE_LIMIT);
   if (found.ok && found.warning === null && new Secret(found.text).equals(key))
     return { ok: true, made: false };
-  return failed(`${escapeControlChars(path)} is there already, with something else in it: it was left alone`);
+  return failed(`${escapeControlChars(path)} already exists with something else in it: it was not changed`);
 }
 
 async function forgetFile(path: string): Promise<Forgotten> {
   try {
     const found = await lstat(path);
     if (!found.isFile())
-      return failed(`${escapeControlChars(path)} is not a regular file: it was left alone`);
+      return failed(`${escapeControlChars(path)} is not a regular file: it was not changed`);
     await unlink(path);
     return { ok: true };
   } catch (error) {
@@ -126,7 +128,7 @@ function fileFault(path: string, error: unknown): string {
   const code = errorCode(error);
   const folder = dirname(path);
   if (code === "EACCES" || code === "EPERM" || code === "EROFS") {
-    return `${escapeControlChars(folder)} may not be written by you: ls -ld ${escapeControlChars(quoteForShell(folder))}`;
+    return `you may not write to ${escapeControlChars(folder)}: ls -ld ${escapeControlChars(quoteForShell(folder))}`;
   }
   if (code === "ENOSPC" || code === "EDQUOT") return `there is no space left for ${escapeControlChars(path)}`;
   if (code === "EISDIR") return `${escapeControlChars(path)} is a folder, not a file`;

@@ -41,7 +41,7 @@ export interface Settled {
 const MAX_PINS = 10_000;
 
 const SETTLED: Settled = Object.freeze({ problem: null, blocksKeys: false });
-const UNKNOWN = "not known: what was trusted before is lost";
+const UNKNOWN = "unknown: the list of trusted addresses is lost";
 
 export interface TrustDeps {
   readonly file: string;
@@ -88,17 +88,15 @@ export class Trust {
     this.#changes = this.#firstStart ? 1 : 0;
     this.#saved = { changes: 0, identity: found.state === "missing" ? null : found.identity };
     if (this.#firstStart && this.#ranBefore()) {
-      const problem = `${escapeControlChars(this.#file)} is missing, though keybearer ran here before: config.yaml is trusted as it is now. if you did not remove it, check where config.yaml sends your keys`;
+      const problem = `${escapeControlChars(this.#file)} is missing, although keybearer ran here before: keybearer trusts config.yaml as it is now. if you did not remove the file, check where config.yaml sends your keys`;
       return { problem };
     }
     if (!this.#pins.lost) return { problem: null };
     const why =
-      found.state === "broken"
-        ? ` (${escapeControlChars(this.#file)} cannot be relied on: ${found.why})`
-        : "";
+      found.state === "broken" ? ` (${escapeControlChars(this.#file)} cannot be used: ${found.why})` : "";
     const startOver = `stop keybearer, rm ${escapeControlChars(quoteForShell(this.#file))}, and start it`;
     return {
-      problem: `what was trusted before is lost${why}, so every key that is not known waits: check config.yaml, then run keybearer trust <tool> for each; or, to trust config.yaml as it is now, ${startOver}`,
+      problem: `the list of trusted addresses is lost${why}, so every unknown key is held: check config.yaml, then run keybearer trust <tool> for each tool; or, to trust config.yaml as it is now, ${startOver}`,
     };
   }
 
@@ -132,7 +130,7 @@ export class Trust {
     if (pinned === undefined && (this.#pins.lost || isFull)) {
       const from = this.#pins.lost
         ? UNKNOWN
-        : `nowhere: ${MAX_PINS} keys are known, and each further one needs confirmation`;
+        : `nowhere: ${MAX_PINS} keys are known, and each new one needs confirmation`;
       return { what: showKey(subject, key), from, to: showOrigins(origins) };
     }
     for (const pin of this.#pinsFor(id, subject)) {
@@ -192,8 +190,8 @@ export class Trust {
     } catch (error) {
       const fault = `${escapeControlChars(this.#file)} could not be written (${errorCode(error)})`;
       if (this.#neverWritten)
-        return { problem: `${fault}: no key is used until it can be`, blocksKeys: true };
-      const problem = `${fault}: what is trusted now is forgotten when keybearer stops, unless that is corrected before`;
+        return { problem: `${fault}: keybearer uses no key until it can`, blocksKeys: true };
+      const problem = `${fault}: keybearer forgets what it trusts now when it stops, unless you correct that first`;
       return { problem, blocksKeys: false };
     }
   }

@@ -218,6 +218,10 @@ export class KeyHealth {
 
   /** A cause with what is known about the tool's key beyond the gateway's answer. */
   refine(tool: string, key: Secret, cause: Cause): Cause {
+    // After the first refusal the key's source is read again, so one retry may have a new key. If it has the same one, further
+    // retries only delay the gateway's words: Claude Code's by 17 s.
+    if (cause.concernsKey && cause.canRetry && this.#refusals.get(tool)?.key === key.fingerprint)
+      return { ...cause, canRetry: false };
     if (cause.isAmbiguous) {
       const fault = this.#learnedOf(tool, key)?.fault ?? null;
       return fault === null ? cause : causeOfFault(fault);

@@ -89,7 +89,7 @@ async function waitForCapacity(
   deps: ProxyDeps,
 ): Promise<Stop | null> {
   deps.inFlight.add(call, socket);
-  // Nobody else notices when the client ends a connection that waits.
+  // Nothing else notices when the client ends a connection that waits.
   const onEnd = () => socket.destroy();
   socket.once("end", onEnd).read(0);
   const stop = await takeCapacity(call, req.socket, deps);

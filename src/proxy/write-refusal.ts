@@ -1,6 +1,7 @@
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
 import type { Duplex } from "node:stream";
-import { type Protocol, type Refusal, refusalAnswer, refuse } from "../core/refusal.ts";
+import { typeable } from "../core/command-name.ts";
+import { type Protocol, type Refusal, type RefusalAnswer, refusalAnswer, refuse } from "../core/refusal.ts";
 
 /** How much of an unwanted upload is read, and for how long, before the connection is closed. */
 const MAX_DISCARDED = 8 * 1024 * 1024;
@@ -16,12 +17,18 @@ export function writeRefusal(
   protocol: Protocol,
   id: string,
 ): number {
-  const answer = refusalAnswer(refusal, protocol, id);
+  const answer = answerFor(refusal, protocol, id);
   if (res.headersSent || res.destroyed) return answer.status;
   res.writeHead(answer.status, answer.headers);
   res.end(req.method === "HEAD" ? undefined : answer.body);
   discardBody(req);
   return answer.status;
+}
+
+function answerFor(refusal: Refusal, protocol: Protocol, id: string): RefusalAnswer {
+  // The reader is not where the daemon was started.
+  const message = typeable(refusal.message, "anywhere");
+  return refusalAnswer({ ...refusal, message }, protocol, id);
 }
 
 /**
@@ -50,7 +57,7 @@ export function discardBody(req: IncomingMessage): void {
 
 /** For an upgrade or unreadable bytes, where Node makes no response object. Returns the status. */
 export function writeSocketRefusal(socket: Duplex, refusal: Refusal, protocol: Protocol, id: string): number {
-  const answer = refusalAnswer(refusal, protocol, id);
+  const answer = answerFor(refusal, protocol, id);
   const headers = Object.entries({ ...answer.headers, connection: "close" });
   const lines = headers.map(([name, value]) => `${name}: ${value}\r\n`).join("");
   socket.write(`HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\n${lines}\r\n${answer.body}`);

@@ -194,7 +194,7 @@ export class Launchd {
     return { ok: false, why: `the log ${logFile} cannot be read: ${firstLine(result.stderr)}`, next: null };
   }
 
-  /** An agent sees none of the shell's variables, only those set with `launchctl setenv`. Never print them. */
+  /** An agent does not see the shell's variables, only those set with `launchctl setenv`. Never print them. */
   async environment(names: readonly string[]): Promise<Readonly<Record<string, string>>> {
     const variables: Record<string, string> = {};
     for (const name of names) {

@@ -186,7 +186,7 @@ export class Systemd {
 
   /**
    * Without --user: where the journal is not split by user (root, or a journal in memory), the lines of user units are in the
-   * system journal, and --user would show none of them.
+   * system journal, and --user would not show them.
    */
   async logs({ follow, lines, onLine, signal }: LogRequest): Promise<Result> {
     let count = 0;

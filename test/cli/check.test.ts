@@ -60,7 +60,10 @@ t.test(
     );
     chmodSync(file, 0o644);
     t.match(await command(t, home, ["check"]), { code: 78, stderr: /chmod 600/ });
-    t.match(await command(t, home, ["check", file]), { code: 78, stderr: /others can read .*\n.*chmod 600/ });
+    t.match(await command(t, home, ["check", file]), {
+      code: 78,
+      stderr: /other users can read .*\n.*chmod 600/,
+    });
   },
 );
 

@@ -17,7 +17,7 @@ function isThere(program: string): boolean {
   return spawnSync(program, ["-c", "exit 0"]).status === 0;
 }
 
-/** What bash would offer for each of these lines, the last word of which is being typed. */
+/** What bash would offer for the last word of each line. */
 function offered(home: string, script: string, lines: readonly string[]): string[] {
   const calls = lines.map((line) => {
     const words = line.split(" ").map((word) => `'${word}'`);

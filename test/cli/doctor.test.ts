@@ -91,7 +91,7 @@ t.test("without a daemon, each tool's key has its own cause", async (t) => {
   const problem = (name: string, what: RegExp, next: RegExp) =>
     t.match(wrong(`tool ${name}`), [{ level: "problem", what, next }], name);
   problem("cut", /^incomplete key: .*shorter than/, /keybearer tools rotate cut$/);
-  problem("spaces", /incomplete key: the key has a space in it/, /keybearer tools rotate spaces/);
+  problem("spaces", /incomplete key: the key contains a space/, /keybearer tools rotate spaces/);
   problem("quota", /^balance or quota: the key's own quota/, /console/);
   problem("disabled", /^disabled key \(401: /, /enable it in the console/);
   problem("expired", /^expired key \(403: /, /expiry in the console/);
@@ -234,10 +234,10 @@ t.test("a file that others may read is said with its chmod", async (t) => {
   const home = await newHome(t);
   writeFileSync(
     join(home, "config.yaml"),
-    "gateway: https://g.invalid/v1\ntools: { a: { key: sk-lies-here-0001 } }\n",
+    "gateway: https://g.invalid/v1\ntools: { a: { key: sk-left-here-0001 } }\n",
   );
   const { wrong } = await examined(home);
-  t.match(wrong("config.yaml"), [{ level: "problem", what: /others can read/, next: /^chmod 600/ }]);
+  t.match(wrong("config.yaml"), [{ level: "problem", what: /other users can read/, next: /^chmod 600/ }]);
 });
 
 t.test("findings read well on 80 columns, and carry no color without a terminal", async (t) => {
@@ -261,8 +261,8 @@ t.test("findings read well on 80 columns, and carry no color without a terminal"
   t.match(shown, /^tool codex\n {2}ok {7}key …a1b2 is accepted\n {2}problem {2}a long/);
   t.match(shown, "\n           → keybearer tools rotate codex\n");
   t.notMatch(shown, "\u001b");
-  t.match(shown, /\n1 problem needs you, 1 warning\n$/);
-  t.match(formatFindings([finding({})], 80), /\nall is well\n$/);
+  t.match(shown, /\n1 problem, 1 warning\n$/);
+  t.match(formatFindings([finding({})], 80), /\nno problems found\n$/);
 });
 
 t.test("another file than your own is examined with --config", async (t) => {

@@ -43,11 +43,11 @@ t.test("a key that others can read exits 78 and names the chmod", async (t) => {
   chmodSync(file, 0o644);
   const { code, stderr } = await command(t, home, ["run"]);
   t.equal(code, 78);
-  t.match(stderr, `others can read ${file}\n    → chmod 600 ${file}`);
+  t.match(stderr, `other users can read ${file}\n    → chmod 600 ${file}`);
   t.notMatch(stderr, "readable-by-all");
 });
 
-t.test("a folder that others can write to exits 78 and names the chmod", async (t) => {
+t.test("a folder that other users can write to exits 78 and names the chmod", async (t) => {
   for (const name of ["", "state", "run"]) {
     const home = await newHome(t);
     await saveConfig(home, config(0));
@@ -56,7 +56,7 @@ t.test("a folder that others can write to exits 78 and names the chmod", async (
     chmodSync(folder, 0o770);
     const { code, stderr } = await command(t, home, ["run"]);
     t.equal(code, 78, name);
-    t.match(stderr, `others can write to ${join(home, name)} → chmod 700 ${join(home, name)}`);
+    t.match(stderr, `other users can write to ${join(home, name)} → chmod 700 ${join(home, name)}`);
   }
 });
 

@@ -2,8 +2,9 @@ import { once } from "node:events";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import t from "tap";
-import { commandName } from "../../src/cli/ui/command-name.ts";
+import { commandName } from "../../src/core/command-name.ts";
 import { bareEnv, command, newHome, saveConfig, start, startProgram } from "../doubles/command.ts";
+import { ROOT } from "../doubles/paths.ts";
 
 t.test(
   "a newcomer without a config.yaml pastes the lines it prints, and the mirror shows them",
@@ -92,4 +93,16 @@ t.test("commands are shown as they can be typed where the program runs", async (
   );
   t.equal(commandName("/home/ann/kb/dist/cli/main.js", "/tmp"), "node /home/ann/kb/dist/cli/main.js");
   t.equal(commandName("/home/ann/my kb/dist/cli/main.js", "/tmp"), "node '/home/ann/my kb/dist/cli/main.js'");
+  t.equal(commandName("/home/ann/kb/dist/cli/main.js", null), "node /home/ann/kb/dist/cli/main.js");
+  const npx = "/home/ann/.npm/_npx/8f0e/node_modules/.bin/keybearer";
+  t.equal(commandName(npx, "/tmp"), `node ${npx}`);
+});
+
+t.test("a refusal names the command as it can be typed in any folder", async (t) => {
+  const home = await newHome(t);
+  const main = join(ROOT, "dist", "cli", "main.js");
+  const running = startProgram(t, process.execPath, [main, "run"], bareEnv(home));
+  const [, port] = await running.says(/serves http:\/\/localhost:(\d+)/);
+  const response = await fetch(`http://127.0.0.1:${port}/v1/models`);
+  t.match(await response.text(), `node ${main} tools token <tool>`);
 });

@@ -1,12 +1,16 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
 import { storeKey } from "../../src/keys/store.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { freePort, listen } from "../doubles/listen.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { get, newKey, startSandbox } from "../doubles/sandbox.ts";
+import { createSystemctl } from "../doubles/systemctl-script.ts";
 import { atTerminal, atWideTerminal, hasTerminal } from "../doubles/terminal.ts";
+import { until } from "../doubles/until.ts";
 
 const NO_KEYCHAIN = { DBUS_SESSION_BUS_ADDRESS: undefined };
 
@@ -72,7 +76,7 @@ t.test("what is wrong is said before anything is stored", async (t) => {
       /endpoint path \/chat\/completions → cut it off: .*\/v1\n/,
     ],
     [key, ["--gateway", sandbox.baseUrl, "--tool", "my tool"], 2, /cannot be the name of a tool/],
-    [`${key}\nmore\n`, right, 1, /incomplete key: the key has a line break in it/],
+    [`${key}\nmore\n`, right, 1, /incomplete key: the key contains a line break/],
     [key.slice(0, -3), right, 1, /--no-probe\nnothing was changed/],
   ];
   for (const [input, args, code, words] of cases) {
@@ -164,7 +168,7 @@ t.test("at a terminal it asks, explains, asks again, and shows no key", async (t
   type("codex\r");
   await person.says(/\(not shown\): /);
   type(`${key.slice(0, -4)}\r`);
-  await person.says(/k: type the key again, a: another address, g: go on all the same, s:\s+stop\s+\[k\]:\s/);
+  await person.says(/k: type the key again, a: another address, g: go on anyway, s:\s+stop\s+\[k\]:\s/);
   type("k\r");
   await person.says(/\[k\]:\s[\s\S]*\(not shown\): /);
   type(`${key}\r`);
@@ -175,15 +179,14 @@ t.test("at a terminal it asks, explains, asks again, and shows no key", async (t
   t.ok(existsSync(join(home, "config.yaml")));
 });
 
-t.test("it ends with a client that is set up and a request that went through", async (t) => {
-  if (!hasTerminal(t)) return;
+/** A person at a terminal who has Codex, and types until the tool is made. */
+async function initWithCodex(t: Test, home: string, path: string) {
   const sandbox = await startSandbox(t);
   const { text: key } = newKey(sandbox);
-  const home = await newHome(t);
-  mkdirSync(join(home, "bin"));
-  writeFileSync(join(home, "bin", "codex"), "#!/bin/sh\n", { mode: 0o755 });
-  await startServing(t, home);
-  const env = { PATH: `${join(home, "bin")}:/usr/bin:/bin` };
+  const bin = join(home, "clients");
+  mkdirSync(bin);
+  writeFileSync(join(bin, "codex"), "#!/bin/sh\n", { mode: 0o755 });
+  const env = { PATH: `${bin}:${path}` };
   const person = atWideTerminal(t, home, 120, ["init", "--store", "file"], env);
   const type = (text: string) => person.child.stdin?.write(text);
   await person.says(/ends in \/v1\): /);
@@ -195,9 +198,17 @@ t.test("it ends with a client that is set up and a request that went through", a
   await person.says(/\(not shown\): /);
   type(`${key}\r`);
   await person.says(/set up Codex now\? \[Y\/n\]/);
-  type("\r");
+  return { ...person, type, sandbox };
+}
+
+t.test("it ends with a client that is set up and a request that went through", async (t) => {
+  if (!hasTerminal(t)) return;
+  const home = await newHome(t);
+  await startServing(t, home);
+  const person = await initWithCodex(t, home, "/usr/bin:/bin");
+  person.type("\r");
   await person.says(/write this to .*config\.toml\? \[y\/N\]/);
-  type("y\r");
+  person.type("y\r");
   const { code, stdout } = await person.ended;
   t.equal(code, 0, stdout);
   t.match(stdout, /it works: a request went through keybearer to the gateway/);
@@ -206,6 +217,68 @@ t.test("it ends with a client that is set up and a request that went through", a
   t.ok(stdout.includes(token), "the tool has one token, and the client has it");
   const config = readFileSync(join(home, "config.yaml"), "utf8");
   t.equal(config.match(/hash: sha256:/g)?.length, 1);
+});
+
+t.test("without a daemon it runs one for the request, and then offers the service", async (t) => {
+  if (!hasTerminal(t)) return;
+  const home = await newHome(t);
+  const systemctl = await createSystemctl(home);
+  const person = await initWithCodex(t, home, systemctl.env.PATH);
+  // The usual port may be another program's.
+  const port = await freePort();
+  const file = join(home, "config.yaml");
+  writeFileSync(file, `listen: localhost:${port}\n${readFileSync(file, "utf8")}`);
+  person.type("\r");
+  await person.says(/write this to .*config\.toml\? \[y\/N\]/);
+  const settings = person.stdout();
+  t.match(settings, `http://localhost:${port}/v1`);
+  t.match(settings, /model = "sandbox-/, "the gateway was asked for its models");
+  person.type("y\r");
+  await person.says(
+    /it works: a request went through[\s\S]*start keybearer now and at every login, as a service\? \[Y\/n\]/,
+  );
+  t.equal(person.sandbox.requests().filter(({ method }) => method === "POST").length, 0, "it costs nothing");
+  t.match(await command(t, home, ["status"]), { code: 1 }, "the daemon has ended");
+  person.type("\r");
+  await until("the manager is asked to start it", () =>
+    systemctl.changes().some((line) => /--now/.test(line)),
+  );
+  const service = await startServing(t, home);
+  systemctl.state({ ActiveState: "active", SubState: "running", MainPID: service.pid });
+  const { code, stdout } = await person.ended;
+  t.equal(code, 0, stdout);
+  t.match(stdout, new RegExp(`installed .*keybearer\\.service[\\s\\S]*it runs as pid ${service.pid}`));
+  t.match(stdout, /the running keybearer uses it[\s\S]*keybearer use codex/);
+});
+
+t.test("the service is offered without a client, too, in place of a daemon that runs by hand", async (t) => {
+  if (!hasTerminal(t)) return;
+  const home = await newHome(t);
+  const systemctl = await createSystemctl(home);
+  const byHand = await startServing(t, home);
+  const person = await initWithCodex(t, home, systemctl.env.PATH);
+  person.type("n\r");
+  await person.says(new RegExp(`as a service, in place of the one that runs now as pid ${byHand.pid}\\?\\s`));
+  person.type("n\r");
+  const { code, stdout } = await person.ended;
+  t.equal(code, 0, stdout);
+  t.notMatch(stdout, /it works/);
+  t.same(systemctl.changes(), []);
+  t.equal((await fetch(`${byHand.url}/healthz`)).status, 200, "it still runs");
+});
+
+t.test("if no daemon can start for the request, it says why and sets no client up", async (t) => {
+  if (!hasTerminal(t)) return;
+  const home = await newHome(t);
+  const { port } = await listen(t, createServer());
+  const person = await initWithCodex(t, home, "/usr/bin:/bin");
+  const file = join(home, "config.yaml");
+  writeFileSync(file, `listen: localhost:${port}\n${readFileSync(file, "utf8")}`);
+  person.type("\r");
+  const { code, stdout } = await person.ended;
+  t.equal(code, 0, stdout);
+  t.match(stdout, new RegExp(`no client was set up:[\\s\\S]*${port}`));
+  t.notOk(existsSync(join(home, ".codex")));
 });
 
 t.test("Ctrl-C and Ctrl-D leave nothing behind", async (t) => {

@@ -104,13 +104,12 @@ t.test("what cannot be logged in to is said", async (t) => {
   const cases: [Facts, LoginOptions, RegExp][] = [
     [{ kind: null }, {}, /not known yet → write kind: below gateways\.main\.console/],
     [{ kind: null, why: "slow", next: "wait" }, {}, /not known yet \(slow\) → wait$/],
-    [{ kind: "litellm" }, {}, /litellm cannot be mirrored yet/],
-    [{ kind: "new-api" }, { refreshToken: true }, /--refresh-token is for sub2api/],
+    [{ kind: "new-api" }, { refreshToken: true }, /--refresh-token is only for sub2api/],
   ];
   for (const [more, options, words] of cases) t.match(cannotLogIn(mirrorReport(NOW, more), options), words);
-  const { home, sent } = await start(t, { kind: "litellm" });
-  const ended = await command(t, home, ["mirror", "login"], { input: "a\nb\n" });
-  t.match(ended, { code: 1, stdout: "", stderr: /litellm cannot be mirrored yet/ });
+  const { home, sent } = await start(t, { kind: "new-api" });
+  const ended = await command(t, home, ["mirror", "login", "--refresh-token"], { input: "a\nb\n" });
+  t.match(ended, { code: 1, stdout: "", stderr: /--refresh-token is only for sub2api/ });
   t.strictSame(sent(), []);
 });
 

@@ -122,7 +122,7 @@ t.test(
     t.match(shown, /^ALARM {2}key …a1b2 of codex was used/);
     t.match(
       shown,
-      /\n\nSUSPECTED {2}key …a1b2 of codex may have been used outside keybearer: 3 requests, \$0\.42, model gpt-5\.1, first 14:02, last 14:09\n {2}why: a canceled request may be its own\n {2}check whether you used this key elsewhere between 14:02 and 14:09; if not: keybearer tools rotate codex\n {2}seen and handled → keybearer mirror ack main\n\nother, /,
+      /\n\nSUSPECTED {2}key …a1b2 of codex may have been used outside keybearer: 3 requests, \$0\.42, model gpt-5\.1, first 14:02, last 14:09\n {2}why: a canceled request may be its own\n {2}check whether you used this key elsewhere between 14:02 and 14:09; if not: keybearer tools rotate codex\n {2}once you have handled it → keybearer mirror ack main\n\nother, /,
     );
     const once = { ...suspected, first_at: suspected.last_at, count: 1, tools: ["codex", "chat"] };
     t.match(
@@ -167,7 +167,7 @@ t.test(
     ];
     t.match(
       formatMirror(reports, NOW, WIDE),
-      /^ALARM {2}key …a1b2 of codex was used outside keybearer: 3 requests, \$0\.42, model gpt-5\.1, first 14:02, last 14:09, from 203\.0\.113\.7\n {2}rotate it now: keybearer tools rotate codex\n {2}seen and handled → keybearer mirror ack main\n\nother, /,
+      /^ALARM {2}key …a1b2 of codex was used outside keybearer: 3 requests, \$0\.42, model gpt-5\.1, first 14:02, last 14:09, from 203\.0\.113\.7\n {2}rotate it now: keybearer tools rotate codex\n {2}once you have handled it → keybearer mirror ack main\n\nother, /,
     );
     const old = alarm(NOW, { replaced: true, ips: [], first_at: NOW - 86_400_000 });
     const shown = formatMirror([mirrorReport(NOW, { alarms: [old] })], NOW, WIDE);
@@ -211,7 +211,7 @@ t.test("a console that cannot be seen is never worded as fine", async (t) => {
   });
   t.match(
     formatMirror([stale], NOW, WIDE),
-    "unreachable: cannot be reached (ECONNREFUSED); tried again in 10 min; usage since the last sync, 3 h ago, is not known",
+    "unreachable: cannot be reached (ECONNREFUSED); next try in 10 min; usage since the last sync, 3 h ago, is not known",
   );
 });
 
@@ -507,10 +507,7 @@ t.test("diff lists one gateway's rows, and does not call fine what could not be 
   t.strictSame(JSON.parse(one.stdout), [row]);
   rows = [];
   const { stdout } = await command(t, home, ["mirror", "diff"]);
-  t.equal(
-    stdout,
-    "no row that was compared differs\nother: cannot see: no rows; tried again in 5 min → ask\n",
-  );
+  t.equal(stdout, "no row that was compared differs\nother: cannot see: no rows; next try in 5 min → ask\n");
 });
 
 t.test("show asks for what was typed; several are listed, none is said", async (t) => {
@@ -574,7 +571,7 @@ t.test("ack says so where more came than was shown, and acknowledges nothing", a
   ack.child.stdin?.write("yes\r");
   t.match(await ack.ended, {
     code: 1,
-    stdout: /more rows came meanwhile → keybearer mirror ack main/,
+    stdout: /more rows arrived in the meantime → keybearer mirror ack main/,
   });
 });
 

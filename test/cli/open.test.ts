@@ -31,7 +31,10 @@ t.test("keybearer open hands an address to the browser that is good once, or pri
   t.equal((await command(t, home, ["open", "--json", "--print"])).code, 2);
 
   const bare = await command(t, home, ["open"], { env: { DISPLAY: undefined, WAYLAND_DISPLAY: undefined } });
-  t.match(bare.stdout, /no browser here.*\n.*good once:\n\nhttp:\/\/localhost:\d+\/#code=kd_/);
+  t.match(
+    bare.stdout,
+    /no browser could be started here.*\n.*works once:\n\nhttp:\/\/localhost:\d+\/#code=kd_/,
+  );
 
   const bin = join(home, "bin");
   await mkdir(bin);

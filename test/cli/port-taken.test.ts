@@ -23,7 +23,7 @@ t.test("a port taken on either address exits 69, names the owner and leaves noth
     const address = hosts[0] === "::1" ? `[::1]:${port}` : `127.0.0.1:${port}`;
     t.ok(stderr.includes(`${address} is taken by `), stderr);
     t.match(stderr, /stop it, or change listen in config\.yaml/);
-    // Where the system tells nobody, "another program" has to do.
+    // Where the system does not say who has the port, the message says "another program".
     t.match(stderr, new RegExp(`\\(pid ${process.pid}\\)|by another program`));
     t.notOk(existsSync(join(home, "run", "control.sock")), "the socket is given back");
     for (const free of ["127.0.0.1", "::1"].filter((host) => !hosts.includes(host))) {

@@ -284,7 +284,7 @@ t.test("every exit has an explanation and what to type", async (t) => {
     what: "it did not start: /c.yaml:1:1: no (exit code 78)",
     next: check,
   });
-  t.same(exit(78, "did not start: others can write to /s → chmod 700 /s").next, "chmod 700 /s");
+  t.same(exit(78, "did not start: other users can write to /s → chmod 700 /s").next, "chmod 700 /s");
   t.match(
     exit(69, "did not start: [::1]:5397 is taken by nginx (pid 7). stop it").what,
     /taken by nginx \(pid 7\)/,

@@ -150,7 +150,7 @@ t.test(
     const byHand = await service("install");
     t.match(byHand, {
       code: 75,
-      stderr: new RegExp(`already, as pid ${process.pid}, and not as the service`),
+      stderr: new RegExp(`already running here, as pid ${process.pid}, and not as the service`),
     });
     t.notOk(existsSync(unit));
     // From now on the manager says that this very process is its own.
@@ -387,7 +387,7 @@ t.test(
     t.match(text(), /^PrivateUsers=yes$/m);
     trial("echo 'Job for run-u1.service failed.' >&2; exit 1");
     const denied = await service("install");
-    t.match(denied.stderr, /the unit does without a read-only view .*does not grant it .*Job for run-u1/);
+    t.match(denied.stderr, /the unit runs without a read-only view .*does not grant it .*Job for run-u1/);
     t.notMatch(text(), /^PrivateUsers/m);
     t.match((await service("status")).stdout, /without a read-only view of the file system/);
     t.match(JSON.parse((await service("status --json")).stdout), { namespaces: false });
@@ -454,7 +454,10 @@ t.test(
     systemctl.state({});
     await startUnderTest(t, CONFIG, { home: keybearer });
     const byHand = await service("install --dry-run");
-    t.match(byHand, { code: 0, stderr: /could not be started now: keybearer runs here already, as pid/ });
+    t.match(byHand, {
+      code: 0,
+      stderr: /could not be started now: keybearer is already running here, as pid/,
+    });
     t.match(byHand.stdout, `would write ${unit}:`);
     t.same(systemctl.changes(), []);
   },

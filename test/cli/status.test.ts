@@ -78,6 +78,7 @@ t.test("status tells version, pid, addresses, config, tools and gateways", async
   t.equal(words.code, 0);
   t.match(words.stdout, new RegExp(`pid ${pid}, up \\d+ s, on .*127\\.0\\.0\\.1:${port}`));
   t.match(words.stdout, /keyless: .*NOT_SET_HERE/);
+  t.match(words.stdout, /^usage log: .*, \d+ KB$/m);
   for (const { stdout } of [json, words]) t.notOk(stdout.includes(key) || stdout.includes(token));
 });
 
@@ -85,9 +86,9 @@ t.test("status shows a broken file while the last good one serves", async (t) =>
   const { home, token } = await start(t);
   const { url, logs } = await startServing(t, home);
   await saveConfig(home, "gateway: nonsense\n");
-  await logs(/the last good one serves/);
+  await logs(/keybearer keeps using the last valid version/);
   const words = await command(t, home, ["status"]);
-  t.match(words.stdout, /config\.yaml cannot be used as it is; the last good one serves:/);
+  t.match(words.stdout, /config\.yaml has problems; keybearer keeps using the last valid version:/);
   t.match(words.stdout, `${home}/config.yaml:1:10: gateway: `);
   t.equal((await get(`${url}/v1/models`, token)).status, 200);
 });

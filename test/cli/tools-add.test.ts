@@ -96,7 +96,7 @@ tools: { zed: {} }
 
 t.test("settings are held against the same rules as config.yaml, in its words", (t) => {
   const cases: [string, ToolOptions, RegExp][] = [
-    ["zed", {}, /there is a tool zed in config\.yaml already/],
+    ["zed", {}, /config\.yaml already has a tool zed/],
     ["my tool", {}, /this cannot be the name of a tool → letters, digits/],
     ["codex", { gateway: "b" }, /tools\.codex\.gateway: there is no gateway "?b"? → one of: a/],
     ["codex", { group: "codng" }, /has no group "?codng"? → one of: "?coding/],

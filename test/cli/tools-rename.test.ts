@@ -43,7 +43,7 @@ t.test("a key that is stored under the old name is still found", async (t) => {
   t.match(readFileSync(file, "utf8"), "{ work: { key: keychain:keybearer/codex }, zed: {} }");
   const before = readFileSync(file, "utf8");
   for (const [from, to, words] of [
-    ["work", "zed", /there is a zed in config\.yaml already/],
+    ["work", "zed", /config\.yaml already has an entry zed/],
     ["work", "a b", /nothing was changed/],
     ["nobody", "x", /there is no tool or gateway nobody/],
   ] as const)

@@ -74,7 +74,7 @@ t.test("a key that does not work, or is the same, changes nothing", async (t) =>
   const file = await saveConfig(home, text);
   const cases: [string[], string, number, RegExp][] = [
     [["codex", "--key-stdin"], key.slice(0, -2), 1, /--no-probe\nnothing was changed/],
-    [["codex", "--key-stdin"], key, 1, /that is the key …\w{4} it has already/],
+    [["codex", "--key-stdin"], key, 1, /the tool already has this key, …\w{4}\./],
     [["b", "--key-stdin"], key, 1, /comes from env:B_KEY, which keybearer cannot change.*--from env:NAME/s],
     [["b", "--from", "env:B_KEY"], "", 1, /comes from env:B_KEY already/],
     [["nobody", "--key-stdin"], key, 1, /there is no tool nobody in config\.yaml; its tools are codex, b, c/],
@@ -182,7 +182,7 @@ t.test("of two rotations at once the slower one changes nothing, and says so", a
   const text = readFileSync(file, "utf8");
   gate.abort();
   const ended = await slow.ended;
-  t.match(ended, { code: 1, stdout: "", stderr: /was changed in the meantime: it was left as it is/ });
+  t.match(ended, { code: 1, stdout: "", stderr: /was changed in the meantime and was left as it is/ });
   t.equal(readFileSync(file, "utf8"), text);
   t.same(keys(), ["codex", "codex-2"], "its own key is taken away again");
   t.equal(readFileSync(join(home, "keys", "codex-2"), "utf8"), `${NEW}-quick\n`);

@@ -89,7 +89,7 @@ t.test("tokens are listed by name and ended one by one, older ones without a nam
   t.match(taken, {
     code: 1,
     stdout: "",
-    stderr: /called laptop already.*keybearer tools revoke codex laptop/,
+    stderr: /already has a token called laptop.*keybearer tools revoke codex laptop/,
   });
   const unknown = await command(t, home, ["tools", "revoke", "codex", "desk"]);
   t.match(unknown, { code: 1, stderr: `codex has no token called desk; it has ${id}, laptop` });

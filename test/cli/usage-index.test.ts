@@ -46,7 +46,7 @@ async function exported(t: Test, home: string): Promise<Ended & { readonly count
   return { ...ended, count: ended.code === 0 ? JSON.parse(ended.stdout).length : -1 };
 }
 
-/** A daemon in this home, with a tool whose gateway nobody serves: each call of `fail` is recorded. */
+/** A daemon in this home, with a tool whose gateway is down: each call of `fail` is recorded. */
 async function serve(t: Test, home: string) {
   const { token, hash } = freshToken();
   const tool = `{ key: ${canaryKey()}, token: "${hash}" }`;
@@ -312,6 +312,6 @@ t.test("a line that cannot be read is skipped, and status counts it", async (t) 
   const status = await command(t, home, ["status", "--json"]);
   t.match(JSON.parse(status.stdout).usage, {
     index: { current: true, share: 1, rebuilding: false, waiting_for: null, damaged_lines: 1 },
-    warnings: ["lines of the usage log that cannot be read and were skipped: 1"],
+    warnings: ["damaged lines of the usage log that were skipped: 1"],
   });
 });

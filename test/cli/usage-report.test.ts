@@ -133,11 +133,11 @@ t.test("filters narrow it, and what fits nothing says so", async (t) => {
   );
 });
 
-t.test("a tool that nobody knows is refused, and one of the log or of config.yaml is not", async (t) => {
+t.test("an unknown tool is refused, and one of the log or of config.yaml is not", async (t) => {
   const home = await homeWith(t, [record(1, { started_at: Date.now() - 1000 })]);
   await saveConfig(home, "gateway: http://127.0.0.1:9/v1\ntools: { chat: { key: env:A_KEY } }\n");
   const usage = (...args: string[]) => command(t, home, ["usage", ...args]);
-  const refusal = { code: 1, stdout: "", stderr: "there is no tool nope; there is chat and codex\n" };
+  const refusal = { code: 1, stdout: "", stderr: "there is no tool nope; the tools are chat and codex\n" };
   for (const args of [
     ["--tool", "nope"],
     ["--tool", "codex", "--tool", "nope", "--json"],
@@ -163,15 +163,24 @@ t.test("where nothing was recorded yet, that is the answer, and says where it wo
   const csv = await command(t, home, ["usage", "--csv"]);
   t.match(csv.stdout, /^tool,requests,[^\n]*\r\n$/);
   t.same([json.code, csv.code], [0, 0]);
+  await saveConfig(home, "gateway: http://127.0.0.1:9/v1\ntools: { chat: { key: env:A_KEY } }\n");
+  t.equal((await command(t, home, ["usage", "--tool", "chat"])).code, 0);
+  const refusal = { code: 1, stdout: "", stderr: "there is no tool nope; the tools are chat\n" };
+  for (const args of [
+    ["--tool", "nope"],
+    ["--json", "--tool", "nope"],
+    ["export", "--tool", "nope"],
+  ])
+    t.match(await command(t, home, ["usage", ...args]), refusal, args.join(" "));
 });
 
 t.test("wrong usage is named, with what would be right", async (t) => {
   const reasons: [ReportOptions, RegExp][] = [
-    [{ by: "week" }, /"week" is none of tool, model, day, hour, key, group, gateway/],
+    [{ by: "week" }, /"week" is not one of tool, model, day, hour, key, group, gateway/],
     [{ by: "day,hour" }, /day or hour, not both/],
     [{ by: "tool,model,day" }, /one or two/],
-    [{ by: "" }, /"" is none of/],
-    [{ by: "constructor" }, /"constructor" is none of/],
+    [{ by: "" }, /"" is not one of/],
+    [{ by: "constructor" }, /"constructor" is not one of/],
     [{ since: "tuesday-ish" }, /"tuesday-ish" is not a time\. write for example 7d/],
     [{ until: "2026-02-30" }, /--until: "2026-02-30" is not a time/],
     [{ since: "1h", until: "2h" }, /--since is not before --until/],
@@ -180,7 +189,7 @@ t.test("wrong usage is named, with what would be right", async (t) => {
   for (const [options, reason] of reasons) t.match(parseQuestion(options, Date.now()), { ok: false, reason });
   const home = await newHome(t);
   const mistakes: [string[], RegExp][] = [
-    [["usage", "--by", "week"], /"week" is none of/],
+    [["usage", "--by", "week"], /"week" is not one of/],
     [["usage", "codex"], /unknown command 'codex'.*export, show, tail, rebuild/],
     [["usage", "export", "--jsonl", "--csv"], /not several/],
     [["usage", "show", "abc"], /too short/],
@@ -218,6 +227,6 @@ t.test("requests under way are told apart, as cut off where no daemon runs", asy
     record(2, { started_at: now - 900, ...running }),
   ]);
   const { stdout } = await command(t, home, ["usage"], { env: zone });
-  t.match(stdout, /^1 cut off with keybearer, in no sum yet; the next start counts them as$/m);
+  t.match(stdout, /^1 not finished when keybearer was killed; its next start counts them as$/m);
   t.match(stdout, /^1 request, /m);
 });

@@ -300,6 +300,17 @@ t.test("texts are cut and counted by the cells they take", async (t) => {
   t.equal(wrap("aa bb cc dd", 5), "aa bb\n  cc\n  dd");
 });
 
+t.test("a command in a sentence is not broken apart where it fits into a line", async (t) => {
+  t.equal(
+    wrap("not installed (keybearer service install). more", 40),
+    "not installed\n  (keybearer service install). more",
+  );
+  t.equal(wrap("used up → keybearer doctor", 22), "used up\n  → keybearer doctor");
+  t.equal(wrap("see: keybearer status, or the log", 23), "see: keybearer status,\n  or the log");
+  t.equal(wrap("see: keybearer status. then wait", 25), "see: keybearer status.\n  then wait");
+  t.equal(wrap("see: keybearer service status", 15), "see: keybearer\n  service\n  status");
+});
+
 t.test("a line of its course is empty where nothing was, and full where most was", async (t) => {
   t.equal(sparkline([0, 1, 4, 8], true), " ▂▅█");
   t.equal(sparkline([0, 1, 4, 8], false), " .+@");

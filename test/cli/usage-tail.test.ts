@@ -152,7 +152,7 @@ t.test("when too many follow already, tail says so and ends", async (t) => {
   await until("they follow", () => following === 16);
   const { code, stderr } = await start(t, home, ["usage", "tail"]).ended;
   t.equal(code, 1);
-  t.match(stderr, /^16 others follow already/);
+  t.match(stderr, /^16 others are following already/);
 });
 
 t.test("of more than it can make up for, tail shows the newest and says where the rest is", async (t) => {

@@ -91,10 +91,7 @@ t.test("names that yaml would take for something else are quoted", (t) => {
 
 t.test("a tool that is there, and a file that cannot be followed, stay as they are", (t) => {
   const cases: [string, RegExp][] = [
-    [
-      `${GATEWAY}\ntools: { new: {} }\n`,
-      /there is a tool new in config\.yaml already.*keybearer tools rotate new/,
-    ],
+    [`${GATEWAY}\ntools: { new: {} }\n`, /config\.yaml already has a tool new.*keybearer tools rotate new/],
     ["tools: { a: [", /keybearer check/],
     ["", /keybearer check/],
     [`${GATEWAY}\ntools: {}\ntools: {}\n`, /tools twice/],

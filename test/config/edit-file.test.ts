@@ -80,7 +80,7 @@ t.test("of many writes at once that expect the same, exactly one is made", async
 t.test("a file that vanished is not made again", async (t) => {
   const dir = t.testdir({});
   const result = await writeConfig(join(dir, "config.yaml"), "old", "new");
-  t.match(result, { ok: false, reason: /not there any more/ });
+  t.match(result, { ok: false, reason: /no longer exists/ });
   t.same(readdirSync(dir), []);
 });
 

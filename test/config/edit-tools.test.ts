@@ -256,7 +256,7 @@ t.test("a named token is added to whatever there is, and is ended by its name", 
     t.same(setToken(after, "codex", entry, "add"), { ok: true, text: after }, "once");
     t.match(setToken(after, "codex", { ...entry, hash: B }, "add"), {
       ok: false,
-      reason: /called laptop already/,
+      reason: /already has a token called laptop/,
     });
     t.equal(freeTokenName(after, "codex", "laptop"), "laptop-2");
     const gone = removeToken(after, "codex", "laptop");

@@ -119,7 +119,7 @@ for (const [name, path, before, after] of removals) {
 t.test("a tool is renamed with all that is in it, and never over another", async (t) => {
   const text = "tools:\n  # about it\n  codex: # mine\n    key: env:A\n  other: {}\n";
   t.equal(textOf(renameKey(text, ["tools", "codex"], "no")), text.replace("codex:", '"no":'));
-  t.match(renameKey(text, ["tools", "codex"], "other"), { ok: false, reason: /there is a other/ });
+  t.match(renameKey(text, ["tools", "codex"], "other"), { ok: false, reason: /already has an entry other/ });
   t.match(renameKey(text, ["tools", "gone"], "x"), { ok: false, reason: /there is no tools\.gone/ });
 });
 

@@ -49,7 +49,7 @@ for (const [mode, verb] of [
     const loaded = await load(file);
     t.equal(loaded.config, null);
     t.match(loaded.problems, [
-      { severity: "error", message: `others can ${verb} ${file}`, hint: `chmod 600 ${file}` },
+      { severity: "error", message: `other users can ${verb} ${file}`, hint: `chmod 600 ${file}` },
     ]);
   });
 
@@ -58,7 +58,7 @@ for (const [mode, verb] of [
     const loaded = await load(file);
     t.not(loaded.config, null);
     t.match(loaded.problems, [
-      { severity: "warning", message: `others can ${verb} ${file}`, hint: `chmod 600 ${file}` },
+      { severity: "warning", message: `other users can ${verb} ${file}`, hint: `chmod 600 ${file}` },
     ]);
   });
 }
@@ -186,16 +186,17 @@ t.test("a file that belongs to another user is not used with a key in it", { ski
 const CONSOLE =
   "gateways: { main: { base_url: https://gateway.example.com/v1, console: { kind: litellm } } }";
 
-t.test("settings that do nothing yet are said to do nothing", async (t) => {
-  const held = "limits: { requests: 1/day, concurrent: 2, wait: 1s }, quota: $1";
-  const text = WITHOUT.replace(
-    "key: env:KEY",
-    `key: env:KEY, keys_elsewhere: true, watch_only: true, ${held}`,
-  ).replace("gateway: https://gateway.example.com/v1", CONSOLE);
-  const loaded = await load(await written(t, text));
-  t.not(loaded.config, null);
-  t.strictSame(
-    loaded.problems.map(({ severity, path }) => `${severity} ${path}`),
-    ["warning gateways.main.console.kind"],
-  );
+t.test("a console that cannot be mirrored is an error that names the kinds that can", async (t) => {
+  const text = WITHOUT.replace("gateway: https://gateway.example.com/v1", CONSOLE);
+  t.match(await load(await written(t, text)), {
+    config: null,
+    problems: [
+      {
+        severity: "error",
+        path: "gateways.main.console.kind",
+        message: /litellm is not supported yet; sub2api, new-api and one-api are/,
+        hint: /omit console:/,
+      },
+    ],
+  });
 });

@@ -34,7 +34,7 @@ t.test("a socket that vanished, with its folder or without, is created again", a
     await server.check();
     t.equal(await isDaemonListening(path), true);
     t.equal(statSync(path).mode & 0o777, 0o600);
-    t.match(lines.pop(), /was gone and was created again/);
+    t.match(lines.pop(), /had been removed and was created again/);
   }
   await server.close();
   t.notOk(existsSync(path));

@@ -111,7 +111,7 @@ t.test("sixteen can follow, the next learns why not, and can when one has gone",
   await new Promise((resolve) => leaving.once("data", resolve));
   for (let number = 0; number < 15; number += 1) await follow(socket);
   const one = await follow(socket);
-  t.match(one.ended, [{ reason: /16 others follow already/, final: true }]);
+  t.match(one.ended, [{ reason: /16 others are following already/, final: true }]);
   leaving.destroy();
   await until("one more can follow", async () => {
     const next = await follow(socket);
@@ -142,7 +142,9 @@ t.test("a daemon that is starting is worth another attempt, one without a tail i
   const without = createServer((_req, res) => void res.writeHead(404).end('{"error":"no such control"}'));
   await new Promise<void>((resolve) => without.listen(older, resolve));
   t.teardown(() => without.close());
-  t.match((await follow(older)).ended, [{ reason: /older than this program → restart it/, final: true }]);
+  t.match((await follow(older)).ended, [
+    { reason: /older than this program and cannot be followed → restart it/, final: true },
+  ]);
 });
 
 t.test("no browser may follow, and nothing but GET", async (t) => {

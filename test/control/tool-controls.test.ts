@@ -69,7 +69,7 @@ t.test("a lift reaches the daemon as it was asked for, with who asks, and is ans
     calls.map(({ name, lift }) => ({ name, lift })),
     lifts.map((lift) => ({ name: "codex", lift })),
   );
-  t.equal(calls[0]?.peer, `pid ${process.pid}, as it says`);
+  t.equal(calls[0]?.peer, `pid ${process.pid} (self-reported)`);
 });
 
 t.test("a lift for a tool that does not exist says so, whatever its name", async (t) => {
@@ -123,7 +123,7 @@ t.test("what fails inside the daemon is a 500 and in the log, and no mistake of 
   const answered = await post(socket, "/open", "{}");
   t.equal(answered.status, 500);
   t.notMatch(answered.text, /there is no dashboard/, "the log says more than the answer");
-  t.match(lines.join(""), /there is no dashboard.*failed inside keybearer/);
+  t.match(lines.join(""), /there is no dashboard.*because of a bug in keybearer/);
 });
 
 t.test("cutting says how many were in flight; of a removed tool there are none", async (t) => {
@@ -134,7 +134,7 @@ t.test("cutting says how many were in flight; of a removed tool there are none",
     t.equal((await post(socket, "/cut/codex", text)).status, 400, text);
   }
   t.equal(calls.length, 2);
-  t.equal(calls[0]?.peer, `pid ${process.pid}, as it says`);
+  t.equal(calls[0]?.peer, `pid ${process.pid} (self-reported)`);
 });
 
 t.test("lift and cut are asked for by POST and by name only", async (t) => {

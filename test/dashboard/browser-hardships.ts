@@ -14,7 +14,7 @@ const NARROW = { width: 390, height: 844 };
 export async function staysText(t: Test, scene: DashboardSetup, page: Page): Promise<void> {
   const name = `  "${MARKUP.replaceAll('"', "'")}": { gateway: main, key: k }`;
   await scene.under().save(scene.config.replace("tools:", `tools:\n${name}`));
-  await page.getByText("config.yaml cannot be used as it is").waitFor();
+  await page.getByText("config.yaml has problems").waitFor();
   t.ok(
     (await page.locator(".banner pre, .banner code").allInnerTexts()).join().includes("^"),
     "with the caret",
@@ -34,7 +34,7 @@ export async function staysText(t: Test, scene: DashboardSetup, page: Page): Pro
     t.equal(await page.evaluate("window.ran"), undefined);
   }
   await scene.under().save(scene.config);
-  await page.getByText("config.yaml cannot be used as it is").waitFor({ state: "detached" });
+  await page.getByText("config.yaml has problems").waitFor({ state: "detached" });
 }
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
@@ -102,7 +102,7 @@ export async function survives(t: Test, scene: DashboardSetup, watch: Watch, pag
   await scene.stop();
   const gone = page.locator(".notice[data-kind=gone]");
   await gone.waitFor();
-  t.match(await gone.innerText(), /The daemon does not answer[\s\S]*keybearer open[\s\S]*keybearer run/);
+  t.match(await gone.innerText(), /keybearer does not answer[\s\S]*keybearer open[\s\S]*keybearer run/);
   t.ok((await page.locator(".records tr[data-place]").count()) > 0, "what was there stays there");
   await page.evaluate(AXE);
   t.strictSame(await faultsOf(page), []);
@@ -117,7 +117,7 @@ export async function survives(t: Test, scene: DashboardSetup, watch: Watch, pag
   await scene.under().save(scene.config.replace("when: always", "when: never"));
   await gone.waitFor();
   await scene.under().save(scene.config);
-  await page.getByRole("heading", { name: "The session is over" }).waitFor();
+  await page.getByRole("heading", { name: "The session has ended" }).waitFor();
   t.equal(await page.locator(".notice code").innerText(), "keybearer open");
   t.strictSame(await faultsOf(page), []);
   await page.goto(await scene.address());
@@ -141,7 +141,7 @@ export async function needsSession(
   const page = await watch.page({ viewport: NARROW });
   for (const [address, title] of [
     [scene.origin, "This page needs a session"],
-    [used, "The code is no longer good"],
+    [used, "The code is no longer valid"],
   ] as const) {
     await page.goto(address);
     await page.getByRole("heading", { name: title }).waitFor();

@@ -61,7 +61,7 @@ export async function arrives(
   sdk: Clients,
 ): Promise<void> {
   await show(page, "now");
-  await page.getByText("Nothing runs this moment.").waitFor();
+  await page.getByText("No request is running.").waitFor();
   const gateway = page.locator("table.gateways tbody tr", { hasText: "paced" });
   t.match(await gateway.innerText(), /^paced\s+http:\S+\s+no request yet$/);
   const stream = await sdk.writer.chat.completions.create({
@@ -84,7 +84,7 @@ export async function arrives(
     "it came into the list by itself",
   );
   await show(page, "now");
-  await page.getByText("Nothing runs this moment.").waitFor();
+  await page.getByText("No request is running.").waitFor();
   await gateway.getByText("reachable").waitFor();
   const today = page.locator("tbody", { hasText: tools.writer.name });
   const sums = /writer[\s\S]*\b15\b[\s\S]*\b1\b/;
@@ -99,7 +99,7 @@ export async function filters(t: Test, page: Page): Promise<void> {
   await until("one is left", async () => (await rows.count()) === 1);
   t.match(await rows.innerText(), /writer/);
   t.match(page.url(), /tool=writer/, "which a bookmark keeps");
-  await page.getByRole("button", { name: "show all again, not only tool: writer" }).click();
+  await page.getByRole("button", { name: "remove the filter tool: writer" }).click();
   await until("all are back", async () => (await rows.count()) === 5);
 
   await page.getByRole("radio", { name: "30 days" }).check();
@@ -115,7 +115,7 @@ export async function filters(t: Test, page: Page): Promise<void> {
     await page.mouse.click(x + width * at, y + height / 2);
   };
   await bar(0.01);
-  await page.getByText("No record fits.").waitFor();
+  await page.getByText("No record matches.").waitFor();
   await bar(0.99);
   await until("those of today", async () => (await rows.count()) > 0);
   await page.getByRole("button", { name: "show everything" }).click();
@@ -128,19 +128,23 @@ export async function filtersByEnd(t: Test, page: Page): Promise<void> {
   const rows = list.locator("tr[data-place]");
   const figures = await page.locator(".figures").first().innerText();
   await list.getByRole("combobox").selectOption("complete");
-  const chip = page.getByRole("button", { name: "show all again, not only end: complete" });
+  const chip = page.getByRole("button", { name: "remove the filter end: complete" });
   await chip.waitFor();
-  t.equal(await list.getByRole("button", { name: "not only end" }).count(), 1, "it stands at the list");
-  t.equal(await page.getByRole("button", { name: "not only end" }).count(), 1, "and nowhere else");
+  t.equal(
+    await list.getByRole("button", { name: "remove the filter end" }).count(),
+    1,
+    "it stands at the list",
+  );
+  t.equal(await page.getByRole("button", { name: "remove the filter end" }).count(), 1, "and nowhere else");
   t.equal(await page.locator(".figures").first().innerText(), figures);
   // The daemon does not count these: those that are listed are all there are.
   await until("they are counted", async () =>
     new RegExp(`^Records ${await rows.count()} records?$`).test(await list.locator("h2").innerText()),
   );
   await list.getByRole("combobox").selectOption("interrupted");
-  await page.getByText("No record fits.").waitFor();
+  await page.getByText("No record matches.").waitFor();
   t.match(await list.locator("h2").innerText(), /^Records 0 records$/);
-  await page.getByRole("button", { name: "show all again, not only end: interrupted" }).click();
+  await page.getByRole("button", { name: "remove the filter end: interrupted" }).click();
   await until("all are back", async () => (await rows.count()) === 5);
 }
 
@@ -195,11 +199,11 @@ export async function mirrors(t: Test, page: Page): Promise<void> {
   const text = await first.innerText();
   for (const part of ["foreign, certain", "did not pass here", STOLEN, "$0.020"])
     t.ok(text.includes(part), text);
-  const banner = page.locator(".banner", { hasText: "A key is used outside keybearer" });
+  const banner = page.locator(".banner", { hasText: "A key was used outside keybearer" });
   t.ok(await banner.isVisible());
   for (const name of ["usage", "tools"] as const) {
     await show(page, name);
-    t.equal(await banner.innerText(), "A key is used outside keybearer", `only what it is, on ${name}`);
+    t.equal(await banner.innerText(), "A key was used outside keybearer", `only what it is, on ${name}`);
   }
   await page.getByRole("link", { name: "what happened, and what to do" }).click();
   await page.locator("table.running, .refusals").first().waitFor();

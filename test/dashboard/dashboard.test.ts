@@ -147,7 +147,9 @@ async function unusedOneCloses(t: Test, quietMs: number): Promise<void> {
   const { made, log } = dashboard(t, quietMs, clock);
   await made.open("test");
   clock.move(10_000);
-  await until("an unused one is closed", () => /closed: it was not used for a while/.test(log()));
+  await until("an unused one is closed", () =>
+    /closed the dashboard: it was not used for a while/.test(log()),
+  );
 }
 
 t.test("a page that goes leaves the port open for the whole quiet time", async (t) => {
@@ -202,7 +204,7 @@ t.test("a session outlives a restart within the quiet time, and nothing else", a
   const squatter = createServer().listen(port, "127.0.0.1");
   await once(squatter, "listening");
   const third = await begin();
-  t.match(third.log(), /could not be opened again: .* is taken/);
+  t.match(third.log(), /could not open the dashboard again: .* is taken/);
   await once(squatter.close(), "close");
   await third.made.open("test");
   t.equal((await visited.get("/api/now")).status, 401, "the program on the port may have seen the token");
@@ -242,7 +244,7 @@ t.test("where it is to be open always, a taken port is tried again, and status t
   const { made, log } = dashboard(t, 60_000, systemClock, { settings, retryMs: 20 });
   await made.applyConfig();
   t.match(made.status(), { mode: "always", address: null, why: /the dashboard's address, is taken by/ });
-  const logged = () => log().match(/could not be opened/g)?.length;
+  const logged = () => log().match(/could not open the dashboard/g)?.length;
   await letGo();
   await until("it is open", () => made.status().address !== null);
   t.same(made.status(), { mode: "always", address: `http://localhost:${port}/`, why: null });
@@ -295,7 +297,11 @@ t.test(
     const visited = await visitWith({ url, code });
     t.equal((await visited.get("/api/now")).status, 200, "the owner is let in");
     t.match(await asOther("/api/now", { headers: { authorization: `Bearer ${visited.token}` } }), /^403 /);
-    t.equal(log().match(/another user of this machine was refused/g)?.length, 1, "said once a minute");
+    t.equal(
+      log().match(/the dashboard refused another user of this machine/g)?.length,
+      1,
+      "said once a minute",
+    );
   },
 );
 
@@ -349,7 +355,7 @@ t.test("an unused port closes, but not under an open page", async (t) => {
   await reader?.closed.catch(() => {});
   await until("it is closed", () => {
     clock.move(10);
-    return /closed: it was not used for a while/.test(log());
+    return /closed the dashboard: it was not used for a while/.test(log());
   });
   await t.rejects(say(url, "/"), /ECONNREFUSED/);
   t.match((await made.open("test")).url, /^http:\/\/localhost:\d+\/$/, "and opens again");

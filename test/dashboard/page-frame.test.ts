@@ -82,8 +82,8 @@ t.test("the browser's first known language is taken", (t) => {
 });
 
 t.test("a message is filled once, and chooses its form by number", (t) => {
-  t.equal(en("banner.config.warnings", { n: 1 }), "1 remark on config.yaml");
-  t.equal(en("banner.config.warnings", { n: 2 }), "2 remarks on config.yaml");
+  t.equal(en("banner.config.warnings", { n: 1 }), "1 warning about config.yaml");
+  t.equal(en("banner.config.warnings", { n: 2 }), "2 warnings about config.yaml");
   t.equal(zh("banner.config.warnings", { n: 2 }), "config.yaml 有 2 条提示");
   t.equal(filled("{a} {b}", { a: "{b}", b: "x" }), "{b} x", "a value's own braces stay");
   t.equal(filled("{constructor}", {}), "{constructor}", "only what was given is filled in");

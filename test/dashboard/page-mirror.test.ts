@@ -375,6 +375,6 @@ t.test("bars are called by their time, in the daemon's zone", (t) => {
   t.notMatch(twice.title(2), /GMT/);
   t.match(binWords([at], "month", "zh-CN", "Europe/Berlin").title(0), /2026年10月/);
   t.ok(binWords([at], "day", "en", "Nowhere/Nothing").title(0), "an unknown zone");
-  t.equal(nameInWords(null, "tool", createTranslate("en")), "not recognised");
+  t.equal(nameInWords(null, "tool", createTranslate("en")), "unknown tool");
   t.end();
 });

@@ -107,7 +107,7 @@ t.test("a code is good once; a tool's token opens nothing here, and a session no
   const session = first.json<{ token: string }>().token;
   const again = await trade(url, code);
   t.equal(again.status, 401);
-  t.match(again.json<{ error: string }>().error, /used already.*→ keybearer open/);
+  t.match(again.json<{ error: string }>().error, /used before.*→ keybearer open/);
   for (const shown of [token, code, "", `${session}x`, "kd_"]) {
     for (const path of DATA) {
       const { status } = await say(url, path, { headers: { authorization: `Bearer ${shown}` } });
@@ -377,12 +377,9 @@ t.test("a port that is taken is said, and tools are served all the same", async 
   t.match(status.dashboard, { mode: "always", address: null, why: /is taken by/ });
   t.match(
     statusInWords(status, Date.now(), 200),
-    /^dashboard: not open, and tried again soon\. .* is taken by/m,
+    /^dashboard: not open; keybearer tries again soon\. .* is taken by/m,
   );
-  t.match(
-    logText(),
-    /the dashboard could not be opened: 127\.0\.0\.1:\d+, the dashboard's address, is taken by/,
-  );
+  t.match(logText(), /could not open the dashboard: 127\.0\.0\.1:\d+, the dashboard's address, is taken by/);
   await t.rejects(openDashboard(paths.socket), /is taken by .*change dashboard\.listen in config\.yaml/);
   t.equal((await chat("priced")).status, 200);
 });

@@ -282,7 +282,7 @@ t.test(
     const { key } = newKey();
     const { cause, why } = failure(t, await probe(`${gateway.origin}/v1`, key, { clock, keyCheck }), key);
     t.equal(cause, "incomplete-key");
-    t.match(why, /was not checked: the gateway allows 20 questions .* can be asked again at 12:20$/);
+    t.match(why, /was not checked: the gateway allows 20 key lookups .* can be asked again at 12:20$/);
     t.notOk(gateway.calls.some(({ target }) => target === "/api/usage/token/"));
   },
 );

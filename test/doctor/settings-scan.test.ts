@@ -57,7 +57,7 @@ t.test("a machine with nothing but keybearer's settings is well", async (t) => {
     ".continue/config.yaml": "models:\n  - apiKey: $KEYBEARER_TOKEN\n    apiBase: 'http://[::1]:5397/v1'\n",
   });
   const findings = await scan(t, home, { env: { ANTHROPIC_BASE_URL: "http://localhost:5397/" } });
-  t.same(lines(findings), ["ok: nothing in the environment and 5 settings files leads past keybearer"]);
+  t.same(lines(findings), ["ok: no setting in the environment and in 5 settings files leads past keybearer"]);
 });
 
 t.test("an address of another provider is reported with every place, and what to type", async (t) => {

@@ -37,7 +37,7 @@ export interface CommandOptions {
   readonly input?: string | null;
 }
 
-/** A folder for KEYBEARER_HOME, removed when the test ends. Short, because a unix socket lies below it. */
+/** A folder for KEYBEARER_HOME, removed when the test ends. Short, because it contains a unix socket. */
 export async function newHome(t: Test): Promise<string> {
   const home = await mkdtemp(join(tmpdir(), "kb-"));
   t.teardown(() => rm(home, { recursive: true, force: true }));
@@ -129,7 +129,7 @@ export function startProgram(
   t.teardown(async () => {
     if (over) return;
     child.kill("SIGKILL");
-    // A child of the program may hold the pipes open; nobody reads them any more.
+    // A child of the program may hold the pipes open, but they are not read any more.
     child.stdout.destroy();
     child.stderr.destroy();
     await ended;

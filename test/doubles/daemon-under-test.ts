@@ -36,7 +36,7 @@ export async function startUnderTest(
   config: string | null,
   options: UnderTestOptions = {},
 ): Promise<DaemonUnderTest> {
-  // Short, because a unix socket lies below it.
+  // Short, because it contains a unix socket.
   const home = options.home ?? (await mkdtemp(join(tmpdir(), "kb-")));
   const paths = findPaths({ env: { KEYBEARER_HOME: home }, home });
   const lines: string[] = [];

@@ -18,7 +18,7 @@ import { startWireTap, type WireTap } from "./wire-tap.ts";
 export const MARKUP = `<img src=x onerror="window.ran=1"><script>window.ran=1</script>`;
 /** Turns what stands behind it around, and rings. */
 const STEERING = "ab\u202Edc\u0007\u2066e";
-/** The same as a person sees it, of which a bell does not even reach the log. */
+/** The same as a person sees it; a bell does not even reach the log. */
 export const SPELLED = "ab\\u{202e}dc\uFFFD\\u{2066}e";
 export const STOLEN = `stolen ${MARKUP}`;
 

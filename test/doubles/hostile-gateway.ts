@@ -217,7 +217,7 @@ function unasked(nonce: string, isGarbage: boolean): string {
     : headOf(nonce, `Content-Length: ${body.length}`) + body;
 }
 
-/** An answer, and in the same packet what nobody asked for. */
+/** An answer, and in the same packet a second one without a request. */
 function say(connection: Connection, answer: string, more: string): void {
   connection.saidMore = "behind an answer";
   connection.socket.write(answer + more);

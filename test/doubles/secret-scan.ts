@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 
-/** A secret that nobody else has, with the look of a key. */
+/** A unique secret that looks like a key. */
 export function canary(): string {
   return `sk-${randomBytes(18).toString("hex")}`;
 }

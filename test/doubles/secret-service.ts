@@ -23,7 +23,7 @@ export interface SessionBus {
 export interface SecretService extends SessionBus {
   lock(): void;
   unlock(): Promise<void>;
-  /** What becomes of the window that asks for the password: it cannot open, or stays open and nobody looks. */
+  /** What happens to the window that asks for the password: it cannot open, or stays open without an answer. */
   window(fate: "fails" | "stays"): Promise<void>;
   /** How many windows stay open. */
   asked(): number;

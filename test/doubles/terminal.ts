@@ -84,7 +84,7 @@ export async function openShell(t: Test, home: string): Promise<Shell> {
   mkdirSync(bin, { mode: 0o700 });
   const starter = `#!/bin/sh\nexec '${process.execPath}' '${builtProgram()}' "$@"\n`;
   writeFileSync(join(bin, "keybearer"), starter, { mode: 0o700 });
-  // The marks that bash puts around what is pasted would only be in the way of whoever reads the screen.
+  // Without the marks that bash puts around pasted text, the screen is easier to read.
   writeFileSync(join(home, ".inputrc"), "set enable-bracketed-paste off\n");
   const more = { KEYBEARER_HOME: undefined, PATH: `${bin}:${process.env.PATH}`, TERM: "xterm" };
   const env = { ...bareEnv(home, more), PS1: "[$?] $ " };

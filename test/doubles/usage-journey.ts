@@ -17,7 +17,7 @@ export function recordFor(under: DaemonUnderTest, answer: Response | string): Pr
   return finished(under.paths.usage, id);
 }
 
-/** The one record of which this holds, once it is finished. */
+/** The one record that matches, once it is finished. */
 export function recordWhere(
   under: DaemonUnderTest,
   what: string,

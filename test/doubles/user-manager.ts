@@ -130,7 +130,7 @@ async function removeCgroups(cgroups: readonly string[]): Promise<void> {
 }
 
 /**
- * /run of its own, so that systemd believes in having been booted and the journal's sockets are nobody else's; the
+ * /run of its own, so that systemd believes that it was booted and the journal's sockets are its own; the
  * person's home where homes are, since a unit may hide /tmp; a journal that is split by user, as it is on a machine.
  */
 const WORLD = `

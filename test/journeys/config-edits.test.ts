@@ -91,7 +91,7 @@ t.test(
     t.same([...new Set(statuses)], [200], "not one failed");
     t.match(
       messages(under).join("\n"),
-      /config\.yaml has 1 problem; the last good one serves → keybearer check/,
+      /config\.yaml has 1 problem; keybearer keeps using the last valid version → keybearer check/,
     );
     holdsNone(t, under, [key.text, token]);
   },

@@ -128,10 +128,10 @@ t.test("a key that cannot be had makes its own tool unavailable, says why, and n
       // Its environment is empty, so there is no bus to ask; a Mac asks its own keychain.
       /there is no session bus here .* use file: or command: for this key|the keychain has no entry/,
     ],
-    absent: ["env:NOT_THERE", /the variable NOT_THERE is not set for keybearer/],
-    empty: ["env:EMPTY", /the variable EMPTY is empty for keybearer/],
+    absent: ["env:NOT_THERE", /the variable NOT_THERE is not set in keybearer's environment/],
+    empty: ["env:EMPTY", /the variable EMPTY is empty in keybearer's environment/],
     nofile: [`"file:${join(folder, "nothing")}"`, /there is no file .*nothing/],
-    spaced: [`"file:${join(folder, "spaced")}"`, /incomplete key: the key has a space in it \(from file:/],
+    spaced: [`"file:${join(folder, "spaced")}"`, /incomplete key: the key contains a space \(from file:/],
     failing: [
       `{ command: [/bin/sh, "${join(folder, "failing")}"] }`,
       /\/bin\/sh failed with exit code 3: no \[redacted\] today/,

@@ -145,7 +145,7 @@ t.test("a first start that cannot write down what it trusts uses no key until it
   const under = await startUnderTest(t, configOf(gateway.baseUrl, key.text, hash), { home });
   const refused = await ask(under, token);
   t.match(refused, { status: 400, refusal: "key-unavailable" });
-  t.match(refused.text, /trust\.json could not be written \(\w+\): no key is used until it can be/);
+  t.match(refused.text, /trust\.json could not be written \(\w+\): keybearer uses no key until it can/);
   t.strictSame(gateway.requests(), []);
   await unlink(obstacle);
   await until("it serves by itself", async () => (await ask(under, token)).status === 200);
@@ -163,7 +163,7 @@ t.test("a trust.json that is missing beside other state is reported as a warning
   await rm(under.paths.trust);
   const again = await startUnderTest(t, null, { home: under.home });
   const warned = async () => (await again.daemon.status()).problems.map(({ message }) => message).join();
-  t.match(await warned(), /trust\.json is missing, though keybearer ran here before/);
+  t.match(await warned(), /trust\.json is missing, although keybearer ran here before/);
   await again.daemon.reload();
   t.match(await warned(), /trust\.json is missing/, "until the next start");
 });

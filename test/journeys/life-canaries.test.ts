@@ -80,7 +80,7 @@ log: { level: trace }
       const lines = running.stderr().length;
       await saveConfig(home, broken);
       await until("the broken file is told", () =>
-        running.stderr().slice(lines).includes("the last good one serves"),
+        running.stderr().slice(lines).includes("keeps using the last valid version"),
       );
       for (const args of [["check"], ["check", "--json"], ["status"]]) {
         const { stdout, stderr } = await command(t, home, args);

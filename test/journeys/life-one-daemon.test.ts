@@ -60,7 +60,7 @@ t.test("a control socket that vanishes with its folder comes back by itself", as
   rmSync(run, { recursive: true });
   await until("status answers again", async () => (await command(t, home, ["status"])).code === 0);
   t.equal(statSync(run).mode & 0o777, 0o700);
-  t.match(running.stderr(), /control socket .* was gone and was created again/);
+  t.match(running.stderr(), /control socket .* had been removed and was created again/);
 });
 
 t.test("a start that finds its port taken changes no record", async (t) => {

@@ -18,7 +18,7 @@ for (const name of JOURNEY_CONSOLES) {
       journey.elsewhere({ model: "stolen-a", dollars: 0.02 });
       await journey.sync();
       const young = await journey.mirror();
-      t.equal(young.rows.pending, 1, "it is too young to be called foreign");
+      t.equal(young.rows.pending, 1, "it is too recent to be called foreign");
       t.strictSame(young.alarms, []);
 
       journey.clock.pass(10_000);

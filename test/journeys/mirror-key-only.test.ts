@@ -38,7 +38,7 @@ t.test("a sync for which no call was left is not a sync", async (t) => {
     clock.pass(10_000);
     last = await journey.sync();
   }
-  t.match(last, { state: "rate-limited", why: /20 questions about keys in 20 minutes/ });
+  t.match(last, { state: "rate-limited", why: /20 key lookups in 20 minutes/ });
   t.ok((last.last_sync ?? 0) < clock.now(), "the last sync was the one that read something");
   t.ok(double.asked.filter(({ credential }) => credential).length <= 16);
   clock.pass(20 * MINUTE);

@@ -50,7 +50,7 @@ for (const [name, next] of [
       const old = { key: fingerprint(codex.key), count: 1, models: ["stolen"] };
       t.match(await journey.mirror(), { rows: { by_id: 4 }, alarms: [old] });
 
-      // Its numbers begin anew: what was our key's there is somebody else's here.
+      // Its ids start over: our key's id there belongs to another key here.
       const other = await startConsole(t, next, { now: clock.now });
       const [phone, key] = [consoleKey(), consoleKey()];
       other.addKey({ name: "phone", key: phone });

@@ -128,7 +128,7 @@ t.test("where the save cannot take effect, that is said, and nothing is cut", as
   t.equal(off.code, 1);
   t.match(
     off.stderr,
-    /but .*config\.yaml has problems, so the running keybearer uses the last good one → keybearer check\. nothing was cut/,
+    /but .*config\.yaml has problems, so the running keybearer keeps using the last valid version → keybearer check\. nothing was cut/,
   );
   t.equal(await list(), 200, "it goes on serving");
   gateway.release();

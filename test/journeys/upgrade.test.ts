@@ -32,7 +32,7 @@ async function installPackage(t: Test): Promise<{ readonly main: string; replace
   await writeFile(join(folder, "package.json"), JSON.stringify({ ...own, version: OLD }));
   return {
     main: join(folder, "dist", "cli", "main.js"),
-    /** As an installer does it, by other files at the same place; here none of them can be used. */
+    /** As an installer does it, with other files in the same place; these cannot be used. */
     async replace() {
       const away = join(top, "away");
       await rename(folder, away);
@@ -219,7 +219,7 @@ t.test("a daemon whose package is replaced under it goes on as if nothing had ha
     await daemon.logs(/tool late: expires/);
     t.equal((await callTo(port, { token: tokens.late ?? "" })).status, 200);
     await saveConfig(home, "tools: [");
-    await daemon.logs(/config\.yaml has 1 problem; the last good one serves/);
+    await daemon.logs(/config\.yaml has 1 problem; keybearer keeps using the last valid version/);
     t.equal((await asks()).status, 200, "the last good one serves");
     await saveConfig(home, config);
     await daemon.logs(/"revision":3,"msg":"configuration loaded"/);
@@ -237,7 +237,7 @@ t.test("a daemon whose package is replaced under it goes on as if nothing had ha
     t.equal((await asks()).status, 200);
     if (service === null) return;
     t.equal((await callTo(port, { token: tokens.vault ?? "" })).status, 200, "the keychain's key is used on");
-    t.match((await status()).problems, [{ path: "tools.vault.key", message: /start it again/ }]);
+    t.match((await status()).problems, [{ path: "tools.vault.key", message: /restart it/ }]);
   });
 
   await t.test("SIGTERM lets a stream finish, and the new package finds every record", async (t) => {

@@ -51,7 +51,7 @@ function chat(it: Scene, model = "gpt-x", more: object = {}): Promise<Response> 
 
 const BEGUN = Date.now();
 
-/** What is so of every finished record, and of the file it lies in. */
+/** What is true of every finished record and of its file. */
 async function ended(t: Test, it: Scene, record: UsageRecord, expected: Partial<UsageRecord>): Promise<void> {
   t.match(record, expected);
   const { started_at, first_byte_at, ended_at } = record;

@@ -37,7 +37,7 @@ t.test("a variable gives its value", async (t) => {
 
 t.test("a variable that is unset or empty is named, and the service's blindness explained", async (t) => {
   const unset = reasonOf(await readKey({ kind: "env", name: "MY_KEY" }, { env: {} }));
-  t.match(unset, /MY_KEY is not set.*a service does not see the variables of your shell/);
+  t.match(unset, /MY_KEY is not set.*a service does not get the variables of your shell/);
   t.match(
     reasonOf(await readKey({ kind: "env", name: "MY_KEY" }, { env: { MY_KEY: "" } })),
     /MY_KEY is empty/,
@@ -86,7 +86,7 @@ t.test(
     const folder = realpathSync(t.testdir({ sub: {} }));
     t.match(reasonOf(await readFile(join(folder, "none"))), /there is no file/);
     t.match(reasonOf(await readFile(join(folder, "sub"))), /not a regular file/);
-    t.match(reasonOf(await readFile("key")), /not a full path/);
+    t.match(reasonOf(await readFile("key")), /not an absolute path/);
   },
 );
 
@@ -108,8 +108,11 @@ t.test("a link in keybearer's own folder must not lead out of it", async (t) => 
   symlinkSync(join(folder, "outside"), join(home, "out"));
   symlinkSync(join(home, "real"), join(home, "in"));
   symlinkSync(folder, join(home, "up"));
-  t.match(reasonOf(await readFile(join(home, "out"), [home])), /leads out of keybearer's folder/);
-  t.match(reasonOf(await readFile(join(home, "up", "outside"), [home])), /leads out of keybearer's folder/);
+  t.match(reasonOf(await readFile(join(home, "out"), [home])), /link to a place outside keybearer's folder/);
+  t.match(
+    reasonOf(await readFile(join(home, "up", "outside"), [home])),
+    /link to a place outside keybearer's folder/,
+  );
   t.equal(keyOf(await readFile(join(home, "in"), [home])), KEY);
   t.equal(keyOf(await readFile(join(home, "out"))), KEY, "elsewhere a link is the person's own affair");
 });

@@ -62,7 +62,7 @@ t.test("a bus that is gone, or deaf, is not taken for a missing entry", { skip: 
   const stop = new AbortController();
   const reading = readKey(entry("codex"), { env, limit: 60_000, signal: stop.signal });
   stop.abort();
-  t.match(describeState(await reading), /stopped, because the configuration changed/);
+  t.match(describeState(await reading), /was not read, because the configuration changed/);
 });
 
 t.test("a key file is for its owner alone, whole, and never goes over another key unasked", async (t) => {
@@ -75,7 +75,7 @@ t.test("a key file is for its owner alone, whole, and never goes over another ke
   t.equal((await stat(place.path)).mode & 0o777, 0o600);
   t.same(await store(ONE), { ok: true, made: false }, "the same key is there already");
   const refused = await store(TWO);
-  t.match(refused, { ok: false, reason: /is there already, with something else in it/ });
+  t.match(refused, { ok: false, reason: /already exists with something else in it/ });
   t.notMatch(JSON.stringify(refused), /canary/);
   t.equal(await read(), `a key: ${ONE}`);
   t.same(await store(TWO, true), { ok: true, made: true });
@@ -101,19 +101,19 @@ t.test("a key is not stored through a link, nor where there can be no file, and 
   const store = (path: string, replace = false) => storeKey(at(path), new Secret(ONE), { env: {}, replace });
   await writeFile(join(folder, "theirs"), "something");
   await symlink(join(folder, "theirs"), join(folder, "link"));
-  t.match(await store(join(folder, "link")), { ok: false, reason: /left alone/ });
-  t.match(await forgetKey(at(join(folder, "link")), { env: {} }), { ok: false, reason: /left alone/ });
+  t.match(await store(join(folder, "link")), { ok: false, reason: /was not changed/ });
+  t.match(await forgetKey(at(join(folder, "link")), { env: {} }), { ok: false, reason: /was not changed/ });
   t.same(await store(join(folder, "link"), true), { ok: true, made: true });
   t.equal(await readFile(join(folder, "theirs"), "utf8"), "something", "the link went, not what it led to");
   t.match(await store(join(folder, "sub"), true), { ok: false, reason: /is a folder/ });
   t.match(await store(join(folder, "theirs", "key")), { ok: false, reason: /is not a folder/ });
-  t.match(await store("codex"), { ok: false, reason: /not a full path/ });
+  t.match(await store("codex"), { ok: false, reason: /not an absolute path/ });
   t.match(await forgetKey(at(join(folder, "sub")), { env: {} }), { ok: false, reason: /not a regular file/ });
 });
 
 t.test("a bus without a secret service is named", { skip: missing ?? false }, async (t) => {
   const { env } = await startBus(t);
-  const why = /no program on the session bus keeps secrets .* use file: or command:/;
+  const why = /no program on the session bus stores secrets.* use file: or command:/;
   t.match(describeState(await readKey(entry("codex"), { env })), why);
   t.match(await keychainThere({ env }), { there: false, why });
 });
@@ -139,7 +139,7 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
   await t.test("another key is never written over unasked", async (t) => {
     t.same(await store("codex", ONE), { ok: true, made: false }, "the same key is there already");
     const refused = await store("codex", TWO);
-    t.match(refused, { ok: false, reason: /there is another key in the keychain as keybearer\/codex/ });
+    t.match(refused, { ok: false, reason: /the keychain already has another key as keybearer\/codex/ });
     t.notMatch(JSON.stringify(refused), /canary/);
     t.equal(await read("codex"), `a key: ${ONE}`);
     t.same(await store("codex", TWO, true), { ok: true, made: true });
@@ -169,12 +169,12 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
   await t.test("what cannot be a key is not stored, and named when it is there", async (t) => {
     t.match(await store("spaced", `${ONE} `), {
       ok: false,
-      reason: "incomplete key: the key has a space in it",
+      reason: "incomplete key: the key contains a space",
     });
     const written = { operation: "store", key: `${ONE} and more`, replace: false } as const;
     t.match(await askKeychain(entry("spaced"), written, { env, limit: 5_000 }), { ok: true, done: true });
     const reason = await read("spaced");
-    t.match(reason, /incomplete key: the key has a space in it \(from keychain:keybearer\/spaced\)/);
+    t.match(reason, /incomplete key: the key contains a space \(from keychain:keybearer\/spaced\)/);
     t.notMatch(reason, /canary/);
   });
 
@@ -188,7 +188,7 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
 
   await t.test("a locked one whose password is not given says so", async (t) => {
     service.lock();
-    const why = /the keychain is locked, and its password was not given: unlock it/;
+    const why = /the keychain is locked, and its password was not entered: unlock it/;
     t.match(await read("codex"), why);
     t.match(await store("codex-3", TWO), {
       ok: false,
@@ -213,7 +213,7 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
     await readFile(join(service.folder, "bus.xml"));
     t.equal(answered, 0, "a file was read while all of them still waited");
     stop.abort();
-    for (const words of await Promise.all(readings)) t.match(words, /stopped/);
+    for (const words of await Promise.all(readings)) t.match(words, /was not read/);
     t.match(
       await read("codex", 500),
       /did not answer within 0.5 s.*: unlock it, then save config.yaml again/,

@@ -116,7 +116,7 @@ t.test("a link planted in keybearer's folder does not bring out a file from else
   symlinkSync(join(folder, "elsewhere"), join(home, "key"));
   const source = { kind: "file", path: join(home, "key") } as const;
   const states = await keyring.resolve([{ ...want("codex", source, EVIL), home: [home] }], 5_000);
-  t.match(describeState(states.get("codex")), /unavailable .* leads out of keybearer's folder/);
+  t.match(describeState(states.get("codex")), /unavailable .* link to a place outside keybearer's folder/);
 });
 
 t.test("a moved key is held, and a yes lets exactly that key go there", async (t) => {
@@ -131,14 +131,14 @@ t.test("a moved key is held, and a yes lets exactly that key go there", async (t
   const seen = states.get("codex");
   await keyring.resolve([want("codex", source, EVIL)], 5_000);
   const stale = await keyring.grant("codex", seen?.state === "needs-trust" ? seen : undefined);
-  t.match(stale, { ok: false, reason: /changed meanwhile/ });
+  t.match(stale, { ok: false, reason: /changed again in the meantime/ });
   t.equal(describeState(keyring.current().get("codex")), `held ${A} → ${EVIL}`);
 
   await keyring.resolve([want("codex", source, B)], 5_000);
   const granted = await keyring.grant("codex", seen?.state === "needs-trust" ? seen : undefined);
   t.match(granted, { ok: true, granted: `the key …1111 of codex: ${A} → ${B}` });
   t.equal(describeState(keyring.current().get("codex")), `ready ${ONE}`);
-  t.match(await keyring.grant("codex"), { ok: false, reason: /nothing of codex waits/ });
+  t.match(await keyring.grant("codex"), { ok: false, reason: /nothing of codex is held/ });
   t.match(await keyring.grant("nobody"), { ok: false, reason: /there is no nobody/ });
 });
 

@@ -117,11 +117,7 @@ t.test("a damaged file is no first start: everything is held until a person says
     const file = join(t.testdir(), "pins.json");
     writeFileSync(file, text, { mode: 0o600 });
     const trust = at(file);
-    t.match(
-      (await trust.load()).problem,
-      /cannot be relied on: it is damaged.*keybearer trust <tool>.*rm /,
-      name,
-    );
+    t.match((await trust.load()).problem, /cannot be used: it is damaged.*keybearer trust <tool>.*rm /, name);
     t.match(trust.judgeSource(use(op, A)), { from: /is lost/ }, name);
     t.match(trust.judgeKey(use(env, A), ONE), { from: /is lost/, to: A }, name);
     await trust.settle();
@@ -142,7 +138,7 @@ t.test("a yes after damage is kept, the damaged file too, and the rest stays hel
   const again = at(file);
   t.match(
     (await again.load()).problem,
-    /^what was trusted before is lost, so .* rm /,
+    /^the list of trusted addresses is lost, so .* rm /,
     "and how to end that is in the message",
   );
   t.equal(again.judgeKey(use(env, A), ONE), null);
@@ -158,7 +154,7 @@ t.test("a file that others can write, or that is no file, is not relied on", asy
   const file = await pinned(t);
   chmodSync(file, 0o666);
   const trust = at(file);
-  t.match((await trust.load()).problem, /other users may write to it/);
+  t.match((await trust.load()).problem, /other users can write to it/);
   t.ok(trust.judgeKey(use(env, A), ONE));
   rmSync(file);
   mkdirSync(file);

@@ -54,7 +54,7 @@ type Encode = (bytes: Buffer) => Buffer;
 
 const zstd: unknown = Reflect.get(zlib, "zstdCompressSync");
 
-/** By the value of content-encoding. Deflate comes in two forms, of which one is wrong and common. */
+/** By the value of content-encoding. Deflate comes in two forms; one is wrong and common. */
 export const encodings: readonly (readonly [string, Encode])[] = [
   ["gzip", (bytes) => zlib.gzipSync(bytes)],
   [

@@ -42,7 +42,7 @@ t.test("every answer that is not an object becomes a fault of its kind", async (
     ["a bad request", answer(400, '{"message":"Invalid date"}'), "failing", /400: Invalid date/],
     ["a failure", answer(500, '{"error":{"message":"boom"}}'), "failing", /500: boom/],
     ["a failing wall", answer(502, PAGE, HTML), "failing", /answered 502$/],
-    ["too often, and no body", answer(429, ""), "rate-limited", /too often/],
+    ["too often, and no body", answer(429, ""), "rate-limited", /too many requests/],
     ["a denial", answer(401, "{}"), "login-needed", /401/],
   ];
   for (const [name, given, kind, words] of cases) {

@@ -397,7 +397,7 @@ t.test("a console that denies access needs a login, whatever its status", async 
       /\[redacted\] and \[hidden\]/,
     ],
     [{ json: { success: false, message: "database is locked" } }, "failing", /database is locked/],
-    [{ text: "", status: 429 }, "rate-limited", /too often/],
+    [{ text: "", status: 429 }, "rate-limited", /too many requests/],
     [{ text: "", status: 200 }, "not-a-console", /empty body/],
     [{ text: "<!doctype html><p>hi", headers: { "content-type": "text/html" } }, "not-a-console", /web page/],
     [{ text: "", status: 302, headers: { location: "http://127.0.0.1:1/" } }, "not-a-console", /redirect/],

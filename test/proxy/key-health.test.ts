@@ -50,3 +50,20 @@ t.test("it does show that the key itself is accepted again, and so does one for 
   health.note("codex", new Secret("sk-health-9876543210"), answered(200), true);
   t.equal(health.of("codex"), null);
 });
+
+t.test(
+  "a 401 in words that are not known may be retried once: the key is read again meanwhile",
+  async (t) => {
+    const health = new KeyHealth(heldClock());
+    const refused = answered(401, "who knows");
+    const { cause } = refused.observed;
+    if (cause === null) throw new Error("a 401 has a cause");
+    const canRetry = (key: Secret) => health.refine("codex", key, cause).canRetry;
+    t.equal(canRetry(KEY), true);
+    health.note("codex", KEY, refused);
+    t.equal(canRetry(KEY), false, "it is still the same key");
+    t.equal(canRetry(new Secret("sk-health-9876543210")), true);
+    health.note("codex", KEY, answered(200));
+    t.equal(canRetry(KEY), true);
+  },
+);

@@ -332,7 +332,7 @@ t.test("no secret is in any output, whatever goes wrong", { timeout: 110_000 }, 
       await saveConfig(home, text);
       const checking = command(t, home, at % 2 === 0 ? ["check"] : ["check", "--json"], { env });
       await until(`broken file ${at} is reported`, () =>
-        running.stderr().slice(told).includes("the last good one serves"),
+        running.stderr().slice(told).includes("keeps using the last valid version"),
       );
       const { stdout, stderr } = await checking;
       t.match(stdout + stderr, /config\.yaml|"line"/, "and check tells it too");

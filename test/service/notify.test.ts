@@ -13,7 +13,7 @@ import { listen } from "../doubles/listen.ts";
 import { until } from "../doubles/until.ts";
 
 /**
- * The service manager's end of NOTIFY_SOCKET: a real datagram socket. Node has none of that kind, perl does, and is
+ * The service manager's end of NOTIFY_SOCKET: a real datagram socket. Node has no such socket; perl does, and is
  * part of every Debian and of macOS.
  */
 interface NotifySocket {

@@ -39,7 +39,7 @@ async function startGateway(t: Test) {
   return { origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, keys, letGo };
 }
 
-/** Run as the user, because keybearer serves nobody else. */
+/** Run as the user, because keybearer serves no other user. */
 const ASK = `
   const [url, token] = process.argv.slice(1);
   const answer = await fetch(url, { headers: { authorization: "Bearer " + token } });

@@ -7,9 +7,9 @@ import { printable, wrap } from "../ui/text.ts";
 
 export function doctorCommand(): Command {
   return new Command("doctor")
-    .description("check everything, and say what to do about what is wrong")
-    .option("--json", "for programs")
-    .option("-c, --config <file>", "another file than your own config.yaml")
+    .description("check everything, and say how to fix what is wrong")
+    .option("--json", "print JSON")
+    .option("-c, --config <file>", "use this config.yaml instead of your own")
     .action(doctor);
 }
 
@@ -57,6 +57,6 @@ function summaryOf(findings: readonly Finding[]): string {
   const problems = countOf("problem");
   const warnings = countOf("warning");
   const warningCount = `${warnings} ${warnings === 1 ? "warning" : "warnings"}`;
-  if (problems === 0) return warnings === 0 ? "all is well" : `nothing needs you; ${warningCount}`;
-  return `${problems} ${problems === 1 ? "problem needs" : "problems need"} you, ${warningCount}`;
+  if (problems === 0) return warnings === 0 ? "no problems found" : `no problems, ${warningCount}`;
+  return `${problems} ${problems === 1 ? "problem" : "problems"}, ${warningCount}`;
 }

@@ -21,7 +21,7 @@ import type { ServiceContext } from "../service/context.ts";
 import { examineService } from "../service/status.ts";
 import { describeFailure } from "../status.ts";
 import { nameOf, whenInWords } from "../tools/limit-lines.ts";
-import { ago } from "../ui/units.ts";
+import { ago, fileSize } from "../ui/units.ts";
 
 /* Findings about the daemon, the service, and what only the running daemon knows. */
 
@@ -38,7 +38,7 @@ export async function daemonFindings(
   const findings: Finding[] = [];
   if (asked.ok) findings.push(...runningFindings(asked.value, paths, listen, restart));
   else if (asked.running) {
-    const what = `keybearer runs, but does not answer as it should: ${asked.reason}`;
+    const what = `keybearer is running, but does not answer as it should: ${asked.reason}`;
     findings.push(aboutDaemon("problem", "daemon", what, restart));
   } else {
     const start = isService ? restart : "keybearer run";
@@ -59,7 +59,7 @@ function runningFindings(status: Status, paths: Paths, listen: Listen | null, re
   const running = `runs as pid ${pid} for ${ago(uptime * 1000)}, on ${status.listen.join(" and ")}`;
   const findings = [aboutDaemon("ok", "daemon", running, null)];
   if (status.version !== version()) {
-    const what = `the running one is keybearer ${status.version}, this one is ${version()}`;
+    const what = `the daemon is keybearer ${status.version}, this command is keybearer ${version()}`;
     findings.push(aboutDaemon("warning", "version", what, restart));
   }
   if (config.path !== paths.config) {
@@ -69,7 +69,7 @@ function runningFindings(status: Status, paths: Paths, listen: Listen | null, re
   // Port 0 is any port, and without a config.yaml the sandbox is served on the default one.
   const port = status.sandbox ? 0 : (listen?.port ?? 0);
   if (port !== 0 && !status.listen.some((address) => address.endsWith(`:${port}`))) {
-    const what = `config.yaml says port ${port}, which needs a restart`;
+    const what = `config.yaml has port ${port}, which needs a restart`;
     findings.push(aboutDaemon("warning", "port", what, restart));
   }
   return findings;
@@ -120,7 +120,7 @@ export async function serviceFindings(service: ServiceContext): Promise<Finding[
   const about = "the service";
   const found = await manager.found();
   if (found.kind === "none") {
-    const what = "not installed: keybearer runs only while you run it (keybearer service install)";
+    const what = "not installed: you have to start keybearer yourself (keybearer service install)";
     return [{ id: "service", level: "ok", about, what, next: null }];
   }
   if (found.kind === "foreign" && found.managedBy !== null)
@@ -152,7 +152,7 @@ export function statusFindings({ gateways, tools, usage, consoles = [] }: Status
 function failingGateway(gateway: GatewayStatus, now: number): Finding[] {
   const failing = describeFailure(gateway, now);
   if (failing === null) return [];
-  const what = `by the last requests of its tools: ${failing}`;
+  const what = `according to its tools' last requests: ${failing}`;
   return [{ id: "gateway", level: "warning", about: `gateway ${gateway.name}`, what, next: null }];
 }
 
@@ -183,7 +183,7 @@ function usageFindings(usage: UsageStatus): Finding[] {
     (what): Finding => ({ id: "usage", level: "warning", about, what, next: null }),
   );
   if (usage.state === "ok") {
-    const what = `${usage.folder}, ${(usage.bytes / 1e6).toFixed(1)} MB`;
+    const what = `${usage.folder}, ${fileSize(usage.bytes)}`;
     return [{ id: "usage", level: "ok", about, what, next: null }, ...warnings];
   }
   const what = `requests are refused: ${usage.why ?? "it cannot be written"}`;

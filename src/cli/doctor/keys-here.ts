@@ -30,7 +30,7 @@ export interface KeysHereOptions {
 const TIMEOUT_MS = 3000;
 const NOT_READ: KeyState = {
   state: "unavailable",
-  reason: "the running keybearer has read it, but could not be asked",
+  reason: "the running keybearer has read it, but does not answer",
   next: "keybearer status",
 };
 

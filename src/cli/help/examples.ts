@@ -19,12 +19,12 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   check: { examples: ["keybearer check", "keybearer check ./new.yaml --json"] },
   config: { examples: ["keybearer config edit"] },
   "config edit": {
-    summary: "edit config.yaml, checked before it is saved",
+    summary: "edit config.yaml; it is checked before it is saved",
     examples: ["keybearer config edit", "EDITOR=nano keybearer config edit"],
   },
   status: { examples: ["keybearer status", "keybearer status --json | jq .tools"] },
   doctor: {
-    summary: "check everything, and say what to do about it",
+    summary: "check everything, and say how to fix what is wrong",
     examples: ["keybearer doctor", "keybearer doctor --json | jq '.findings[] | .what'"],
   },
   tools: { examples: ["keybearer tools", "keybearer tools add codex", "keybearer help tools lift"] },
@@ -43,7 +43,7 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   },
   "tools rename": { examples: ["keybearer tools rename codex codex-work"] },
   "tools disable": {
-    summary: "refuse a tool's requests from the next one on",
+    summary: "refuse a tool's requests from now on",
     examples: ["keybearer tools disable codex --now", "keybearer tools disable codex --at-gateway"],
   },
   "tools enable": { examples: ["keybearer tools enable codex", "keybearer tools enable codex --at-gateway"] },
@@ -106,7 +106,7 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
     examples: ["keybearer service install", "keybearer service install --dry-run"],
   },
   "service uninstall": {
-    summary: "stop it and take it away; config.yaml and data stay",
+    summary: "stop and remove it; config.yaml and data stay",
     examples: ["keybearer service uninstall", "keybearer service uninstall --purge"],
   },
   "service status": {

@@ -1,7 +1,7 @@
 import { Command } from "commander";
+import { typeable } from "../../core/command-name.ts";
 import { nearest } from "../../core/nearest.ts";
 import { version } from "../../core/version.ts";
-import { typeable } from "../ui/command-name.ts";
 import { screenOf } from "../ui/terminal.ts";
 import { printableLines, wrap } from "../ui/text.ts";
 import { EXAMPLES } from "./examples.ts";
@@ -150,7 +150,7 @@ function helpCommand(program: Command): Command {
   return new Command("help")
     .exitOverride()
     .description("print help for a command")
-    .argument("[command...]", "its name, such as: tools add")
+    .argument("[command...]", "a command, such as: tools add")
     .action((names: string[]) => {
       let found = program;
       for (const [index, name] of names.entries()) {

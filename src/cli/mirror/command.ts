@@ -10,24 +10,25 @@ needs a new one: keybearer tools rotate <tool>. a suspicion is listed first as
 well, but exits 0`;
 
 const LOGIN_AFTER = `
-asked for, by kind of console: sub2api email and password, new-api access token
-and user id, one-api access token. without a terminal they are read from stdin,
-one per line; a secret is never taken as an argument`;
+it asks for what this kind of console needs: sub2api for email and password,
+new-api for an access token and the user id, one-api for an access token. it
+does not ask for an email or user id that is in config.yaml. without a terminal
+it reads the answers from stdin, one per line; a secret is never an argument`;
 
-const GATEWAY = "its name; default: all";
+const GATEWAY = "a gateway; default: all";
 
 export function mirrorCommand(): Command {
   const mirror = new Command("mirror")
-    .summary("our usage log against the console's, and leaks")
+    .summary("compare the usage log with the console's; find leaks")
     .description("compare the usage log with the gateway's own, row by row, and find leaked keys")
     .enablePositionalOptions()
-    .option("--json", "for programs")
+    .option("--json", "print JSON")
     .addHelpText("after", AFTER)
     .action(async (...given: Parameters<typeof report>) => (await import("./report.ts")).report(...given));
   mirror
     .command("login")
-    .description("log in to a console, once")
-    .argument("[gateway]", "its name; optional if there is one console")
+    .description("log in to a console; once is enough")
+    .argument("[gateway]", "a gateway; optional if only one has a console")
     .option("--refresh-token", "sub2api: ask for a refresh token, if a captcha blocks the password")
     .option("--account <name>", "one of several accounts, by its name in config.yaml")
     .addHelpText("after", LOGIN_AFTER)
@@ -39,15 +40,15 @@ export function mirrorCommand(): Command {
     .action(async (...given: Parameters<typeof sync>) => (await import("./sync.ts")).sync(...given));
   mirror
     .command("diff")
-    .description("the rows that differ, ours beside theirs")
+    .description("list the rows that differ, ours beside theirs")
     .argument("[gateway]", GATEWAY)
-    .option("--json", "for programs")
+    .option("--json", "print JSON")
     .action(async (...given: Parameters<typeof diff>) => (await import("./diff.ts")).diff(...given));
   mirror
     .command("show")
-    .description("both sides of one row, and the reason for its verdict")
+    .description("show both sides of one row, and the reason for its verdict")
     .argument("<row>", "a row as diff names it, a request id of the gateway, or a record's id")
-    .option("--json", "for programs")
+    .option("--json", "print JSON")
     .action(async (...given: Parameters<typeof show>) => (await import("./diff.ts")).show(...given));
   mirror
     .command("ack")

@@ -13,7 +13,7 @@ gateways:
     base_url: https://gateway.example.com/v1
     console: { kind: sub2api, login: { email: me@example.com } }
 
-then: keybearer mirror login. a new-api needs no login: console: { kind: new-api }`;
+then: keybearer mirror login. new-api needs no login: console: { kind: new-api }`;
 
 /** The report of every console. null: it failed, and the reason was printed. */
 export async function readAllConsoles(socket: string): Promise<readonly MirrorReport[] | null> {

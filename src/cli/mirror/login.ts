@@ -86,12 +86,10 @@ export function cannotLogIn(
   if (kind === null) {
     const cause = why === null ? "" : ` (${why})`;
     const advice = next ?? `write kind: below gateways.${gateway}.console in config.yaml`;
-    return `what kind of console ${gateway} has is not known yet${cause} → ${advice}`;
+    return `the kind of ${gateway}'s console is not known yet${cause} → ${advice}`;
   }
-  if (kind === "litellm" || kind === "openrouter")
-    return `${gateway}: a console of kind ${kind} cannot be mirrored yet`;
   if (options.refreshToken && kind !== "sub2api")
-    return `--refresh-token is for sub2api, and ${gateway} has ${kind} → keybearer mirror login ${gateway}`;
+    return `--refresh-token is only for sub2api, and ${gateway} has ${kind} → keybearer mirror login ${gateway}`;
   return null;
 }
 
@@ -151,7 +149,7 @@ function trimmed(text: string | null): string | null {
 }
 
 function missing(what: string): Given {
-  return { reason: `not logged in: nothing was given. needed, one per line without a terminal: ${what}` };
+  return { reason: `not logged in: input is missing. needed, one per line without a terminal: ${what}` };
 }
 
 /** A code can be mistyped, and changes every half minute. */
@@ -179,7 +177,7 @@ async function send(
   const maxTries = prompter.interactive ? MAX_CODE_TRIES : 1;
   for (let tries = 1; ; tries += 1) {
     const code = trimmed(await prompter.secret("second factor, the code: "));
-    if (code === null) return "it asks for a second factor, and none was given";
+    if (code === null) return "the console asks for a second factor, and none was given";
     const second = await post({ code: code.replaceAll(" ", "") });
     if (!second.ok) return second.reason;
     if (second.value.state === "done") return null;

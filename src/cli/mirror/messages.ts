@@ -16,7 +16,9 @@ export function alarmLines(alarm: Alarm, now: number, width: number): string[] {
   const lines = [wrap(printable(`${alarmTitle(alarm)}  ${alarmSentence(alarm, now)}`), width)];
   if (!certain && reason !== null) lines.push(...indentedNote({ what: `why: ${reason}`, next: null }, width));
   lines.push(...indentedNote({ what: formatRemedy(alarm, now), next: null }, width));
-  lines.push(...indentedNote({ what: "seen and handled", next: `keybearer mirror ack ${gateway}` }, width));
+  lines.push(
+    ...indentedNote({ what: "once you have handled it", next: `keybearer mirror ack ${gateway}` }, width),
+  );
   return lines;
 }
 
@@ -88,7 +90,7 @@ function foreignCount({ rows, state }: MirrorReport): string {
 
 /** sub2api (detected) */
 export function formatKind({ kind, detected }: Pick<ConsoleStatus, "kind" | "detected">): string {
-  if (kind === null) return "of a kind that is not known yet";
+  if (kind === null) return "kind not known yet";
   return detected ? `${kind} (detected)` : kind;
 }
 
@@ -99,7 +101,7 @@ export function consoleProblem(status: ConsoleStatus, now: number): Note | null 
   if (state === "syncing") return { what: `syncing${formatProgress(progress)}`, next };
   const name = state === "cannot-see" ? "cannot see" : state;
   const parts = [why === null ? name : `${name}: ${why}`];
-  if (nextSyncAt !== null) parts.push(`tried again ${whenInWords(nextSyncAt, now)}`);
+  if (nextSyncAt !== null) parts.push(`next try ${whenInWords(nextSyncAt, now)}`);
   // The numbers are from the last sync and do not show what happened since.
   if (lastSyncAt !== null && state !== "cannot-see" && state !== "waiting")
     parts.push(`usage since the last sync, ${ago(now - lastSyncAt)} ago, is not known`);

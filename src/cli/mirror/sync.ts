@@ -139,7 +139,7 @@ export async function ack(gateway: string | undefined): Promise<void> {
     const done = await askDaemon<{ acknowledged: number | null }>(socket, "POST", "/ack", shown);
     if (!done.ok) return fail(done.reason, EXIT.failed);
     if (done.value.acknowledged === null)
-      return fail(`more rows came meanwhile → keybearer mirror ack ${gateway}`, EXIT.failed);
+      return fail(`more rows arrived in the meantime → keybearer mirror ack ${gateway}`, EXIT.failed);
     acknowledged += done.value.acknowledged;
   }
   print(`acknowledged ${count(acknowledged, "row")}; the next one raises the alarm again`);

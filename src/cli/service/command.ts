@@ -11,9 +11,9 @@ export function serviceCommand(): Command {
   service
     .command("install")
     .description(
-      "install it, start it, and wait until it answers; again after an upgrade of node or keybearer",
+      "install it, start it, and wait until it answers; run it again after an upgrade of node or keybearer",
     )
-    .option("-c, --config <file>", "another file than your own config.yaml")
+    .option("-c, --config <file>", "use this config.yaml instead of your own")
     .option("--dry-run", "only print what would be written and run")
     .option("-v, --verbose", "with --dry-run: print the comments of the files, too")
     .option("-y, --yes", "do not ask")
@@ -29,7 +29,7 @@ export function serviceCommand(): Command {
     .command("status")
     .description("whether it is installed, runs and answers, and what to do if not; exit code 0: it serves")
     .option("-c, --config <file>", "the config.yaml it should use, if not your own")
-    .option("--json", "for programs")
+    .option("--json", "print JSON")
     .action(async (options: { json?: boolean; config?: string }) =>
       (await import("./status.ts")).status(options),
     );
@@ -45,8 +45,8 @@ export function serviceCommand(): Command {
 export function logsCommand(): Command {
   return new Command("logs")
     .description("show the service's log")
-    .option("-f, --follow", "go on with new lines")
-    .option("-n, --lines <count>", "how many of the last lines", "50")
-    .option("--json", "the lines as they are written, for programs")
+    .option("-f, --follow", "keep printing new lines")
+    .option("-n, --lines <count>", "how many lines to begin with", "50")
+    .option("--json", "print the lines as JSON")
     .action(async (options: LogsOptions) => (await import("./logs.ts")).logs(options));
 }

@@ -154,7 +154,7 @@ export async function specFor(
     namespaces = useNamespaces(trial, installed);
     if (!trial.granted) {
       const view = "a read-only view of the file system";
-      const decision = namespaces ? `the unit keeps ${view}, untried` : `the unit does without ${view}`;
+      const decision = namespaces ? `the unit keeps ${view}, untried` : `the unit runs without ${view}`;
       viewWarning = `${decision}: ${trial.why}`;
     }
   }
@@ -228,7 +228,7 @@ function printServing({ status, state }: Start & { ok: true }): void {
   printText(`it runs as pid ${state.pid}, and answers on ${status.listen.join(" and ")}`);
   if (status.version !== version())
     notice(
-      `the running one is keybearer ${status.version}, this one is ${version()} → keybearer service restart`,
+      `the daemon is keybearer ${status.version}, this command is keybearer ${version()} → keybearer service restart`,
     );
 }
 

@@ -126,7 +126,8 @@ export async function startConflict(
   const asked = await askDaemon<Status>(paths.socket, "GET", "/status", undefined, 3000);
   const pid = asked.ok ? asked.value.pid : null;
   if (asked.ok ? pid !== state.pid : asked.running && state.pid === null) {
-    const who = pid === null ? "keybearer runs here already" : `keybearer runs here already, as pid ${pid}`;
+    const who =
+      pid === null ? "keybearer is already running here" : `keybearer is already running here, as pid ${pid}`;
     const how = pid === null ? "stop it" : `stop it where it was started (Ctrl-C, or kill ${pid})`;
     const message = `${who}, and not as the service → ${how}, then try again`;
     return { message, exitCode: EXIT.alreadyRunning };

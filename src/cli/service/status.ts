@@ -188,7 +188,7 @@ function runNotes(report: Omit<ServiceReport, "notes">, check: string): ServiceN
     return [note(active, false, `it is ${active}`, "keybearer service status, in a moment")];
   if (!asked.ok || !answers) return [note("silent", true, "it runs, but does not answer", LOGS)];
   if (asked.value.version === version()) return [];
-  const what = `the running one is keybearer ${asked.value.version}, this one is ${version()}`;
+  const what = `the daemon is keybearer ${asked.value.version}, this command is keybearer ${version()}`;
   return [note("version", false, what, RESTART)];
 }
 
@@ -206,7 +206,7 @@ const NO_NAMESPACES = "the system does not let users create namespaces";
 
 /** Our own exit codes, and those with which systemd ends before the program starts: systemd.exec(5). */
 const EXITS: Readonly<Record<number, { readonly what: string; readonly next: string }>> = {
-  [EXIT.usage]: { what: "it does not know its own command line", next: INSTALL },
+  [EXIT.usage]: { what: "its command line is not valid", next: INSTALL },
   [EXIT.portTaken]: { what: "its port is taken by another program", next: "keybearer doctor" },
   [EXIT.alreadyRunning]: { what: "another keybearer ran here already", next: "keybearer status" },
   [EXIT.badConfig]: { what: "config.yaml cannot be used", next: "keybearer check" },

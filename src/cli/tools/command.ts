@@ -19,53 +19,53 @@ export function toolsCommand(): Command {
   const tools = new Command("tools").description("list the tools, or change one");
   tools
     .command("list", { isDefault: true })
-    .description("every tool with its state, its limits and how full they are")
-    .option("--json", "for programs")
+    .description("list every tool with its state and how much of its limits is used")
+    .option("--json", "print JSON")
     .action(async (...given: Parameters<typeof list>) => (await import("./list.ts")).list(...given));
   tools.addCommand(addCommand()).addCommand(rotateCommand());
   onFile(tools.command("token"))
     .description("add a token for one more client, print it once, and write its hash into config.yaml")
     .argument("<tool>", "the tool it is for")
-    .option("--name <name>", "to find it again, such as laptop; default the tool's name")
-    .option("--replace", "end all other tokens of the tool")
+    .option("--name <name>", "a name for the token, such as laptop; default: the tool's name")
+    .option("--replace", "revoke all other tokens of the tool")
     .addOption(new Option("--add").hideHelp())
     .action(async (...given: Parameters<typeof token>) => (await import("./token.ts")).token(...given));
   onFile(tools.command("tokens"))
-    .description("a tool's tokens: name, created, last use")
-    .argument("<tool>", "its name")
-    .option("--json", "for programs")
+    .description("list a tool's tokens: name, created, last use")
+    .argument("<tool>", "name of the tool")
+    .option("--json", "print JSON")
     .action(async (...given: Parameters<typeof tokens>) => (await import("./token.ts")).tokens(...given));
   onFile(tools.command("revoke"))
-    .description("end one token of a tool; the others keep working")
-    .argument("<tool>", "its name")
+    .description("revoke one token of a tool; the others keep working")
+    .argument("<tool>", "name of the tool")
     .argument("<name>", "the token's name, as `tools tokens` shows it")
     .action(async (...given: Parameters<typeof revoke>) => (await import("./token.ts")).revoke(...given));
   onFile(tools.command("set"))
     .description("change settings of a tool in config.yaml, if they are valid, and show the difference")
-    .argument("<tool>", "its name")
+    .argument("<tool>", "name of the tool")
     .argument("<setting...>", "name=value, such as limits.spend=5/day; name= for the default")
     .action(async (...given: Parameters<typeof set>) => (await import("./set.ts")).set(...given));
   onFile(tools.command("rename"))
     .description("give a tool another name; its counters, key and tokens stay")
-    .argument("<tool>", "its name")
+    .argument("<tool>", "name of the tool")
     .argument("<new-name>", "its new name")
     .action(async (...given: Parameters<typeof rename>) => (await import("./rename.ts")).rename(...given));
   onFile(tools.command("disable"))
-    .description("refuse a tool's requests from the next one on, by enabled: false in config.yaml")
-    .argument("<tool>", "its name")
+    .description("refuse a tool's requests from now on (enabled: false in config.yaml)")
+    .argument("<tool>", "name of the tool")
     .option("--now", "also cut its requests in flight")
     .option("--at-gateway", "also disable its key at the gateway's console")
     .option("-y, --yes", "do not ask")
     .action(async (...given: Parameters<typeof disable>) => (await import("./switch.ts")).disable(...given));
   onFile(tools.command("enable"))
-    .description("let a tool be used again")
-    .argument("<tool>", "its name")
+    .description("allow a tool's requests again")
+    .argument("<tool>", "name of the tool")
     .option("--at-gateway", "also enable its key at the gateway's console")
     .option("-y, --yes", "do not ask")
     .action(async (...given: Parameters<typeof enable>) => (await import("./switch.ts")).enable(...given));
   onFile(tools.command("remove"))
     .description("remove a tool from config.yaml, and the key that keybearer stored for it; its records stay")
-    .argument("<tool>", "its name")
+    .argument("<tool>", "name of the tool")
     .option("--now", "also cut its requests in flight")
     .option("--keep-key", "leave the key where it is")
     .option("--at-gateway", "also delete its key at the gateway's console")
@@ -74,7 +74,7 @@ export function toolsCommand(): Command {
   tools
     .command("lift")
     .description("give a tool one extra allowance, or take it back; needs a person at a terminal")
-    .argument("<tool>", "its name")
+    .argument("<tool>", "name of the tool")
     .option("--requests <count>", "this many more requests")
     .option("--tokens <count>", "this many more tokens")
     .option("--spend <dollars>", "this much more money")
@@ -87,7 +87,7 @@ export function toolsCommand(): Command {
 }
 
 function onFile(command: Command): Command {
-  return command.option("-c, --config <file>", "another file than your own config.yaml");
+  return command.option("-c, --config <file>", "use this config.yaml instead of your own");
 }
 
 const ADD_AFTER = `
@@ -109,20 +109,23 @@ flight finish with the old one
 export function addCommand(): Command {
   return withKey(new Command("add"))
     .description("add a tool: take its key, try it, write config.yaml, print its token once")
-    .argument("<tool>", "its name")
-    .option("--gateway <name>", "which gateway; may be left out where there is one")
+    .argument("<tool>", "name of the tool")
+    .option("--gateway <name>", "which gateway; optional if there is only one")
     .option("--group <name>", "the key's group, as the console shows it")
     .option("--model <name>", "for the settings that `use` prints")
     .option("--requests <limits>", "such as 60/minute")
     .option("--tokens <limits>", "such as 400k/minute")
     .option("--spend <limits>", "such as 5/day,60/month")
-    .option("--concurrent <count>", "calls at once")
+    .option("--concurrent <count>", "requests at the same time")
     .option("--quota <dollars>", "total spend, ever")
     .option("--expires <day>", "such as 2027-03-31, or 90d from now")
     .option("--create", "the console makes the key, and enforces --quota and --expires")
     .option("--account <name>", "with --create: whose key, of several accounts")
     .option("--rate <limits>", "with --create: dollars, such as 5/5h,20/1d,50/7d")
-    .option("--token-stdin", "use a token of your own; a new one is safer, because it was never seen")
+    .option(
+      "--token-stdin",
+      "read your own token from stdin; a new one is safer, because nothing has seen it",
+    )
     .addHelpText("after", ADD_AFTER)
     .action(async (...given: Parameters<typeof add>) => (await import("./add.ts")).add(...given));
 }
@@ -130,11 +133,11 @@ export function addCommand(): Command {
 export function rotateCommand(): Command {
   return withKey(new Command("rotate"))
     .description("give a tool a new key, and print the fingerprints of the old and the new one")
-    .argument("[tool]", "its name")
+    .argument("[tool]", "name of the tool")
     .option("--all", "every tool whose key the console can make")
     .option("--older-than <age>", "every tool whose key is older, such as 90d")
     .option("--manual", "type the new key, even if the console could make it")
-    .option("--force", "even if other machines use the key, where it ends")
+    .option("--force", "even if other machines use the key, which ends there, too")
     .addHelpText("after", ROTATE_AFTER)
     .action(async (...given: Parameters<typeof rotate>) => (await import("./rotate.ts")).rotate(...given));
 }
@@ -143,9 +146,9 @@ function withKey(command: Command): Command {
   return command
     .option("--key-stdin", "read the key from stdin instead of asking for it")
     .option("--from <source>", "where the key is: env:NAME, file:/PATH or keychain:keybearer/NAME")
-    .option("--store <place>", "keychain or file; default the keychain where there is one")
+    .option("--store <place>", "keychain or file; default: keychain, if there is one")
     .option("--no-probe", "do not try the key at the gateway")
-    .option("-y, --yes", "do not ask where a default will do")
-    .option("--json", "for programs")
-    .option("-c, --config <file>", "another file than your own config.yaml");
+    .option("-y, --yes", "use defaults instead of asking")
+    .option("--json", "print JSON")
+    .option("-c, --config <file>", "use this config.yaml instead of your own");
 }

@@ -136,10 +136,10 @@ export async function tryKey(
     return { models };
   }
   notice(`${answer.why} → ${answer.next}`);
-  if (prompter === null) return failUnchanged("the key does not work yet. to go on all the same: --no-probe");
+  if (prompter === null) return failUnchanged("the key does not work yet. to continue anyway: --no-probe");
   const move = canMove ? "a: another address, " : "";
   for (;;) {
-    const said = await prompter.text(`k: type the key again, ${move}g: go on all the same, s: stop [k]: `);
+    const said = await prompter.text(`k: type the key again, ${move}g: go on anyway, s: stop [k]: `);
     const choice = said?.trim().toLowerCase() ?? "s";
     if (choice === "" || choice === "k") return "again";
     if (choice === "g") return { models: null };

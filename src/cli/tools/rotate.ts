@@ -166,7 +166,7 @@ async function takeKey(rotation: Rotation, inputs: Inputs, old: Secret | null): 
   if (taken === null) return null;
   const { key, place, models } = taken;
   if (old?.equals(key))
-    return failNull(`that is the key ${old.fingerprint} it has already. nothing was changed`, EXIT.failed);
+    return failNull(`the tool already has this key, ${old.fingerprint}. nothing was changed`, EXIT.failed);
   return { key, source: place, text: sourceText(place, paths), place, accepted: models !== null };
 }
 
@@ -185,7 +185,7 @@ async function takeKeyFrom(
   // The tool has a key that may work, so it is not replaced by one that cannot be read.
   if (!found.ok) return failUnchanged(found.reason);
   const { key } = found;
-  if (old?.equals(key)) notice("it is the key that the tool had before");
+  if (old?.equals(key)) notice("the tool had this key before");
   const taken = { key, source, text: from, place: null };
   const origins = originsFor(config, tool.name, paths);
   const hold = await holdOf(paths, { tool: tool.name, source, origins }, key);
@@ -228,7 +228,7 @@ async function nameInConfig({ paths, tool }: Rotation, source: string): Promise<
   const edited = await editConfig(paths.config, (text) => {
     const current = parseConfig(text, paths.home).config?.tools[tool.name]?.key;
     if (current !== undefined && isSameSource(current, tool.key)) return setKey(text, tool.name, source);
-    const reason = `the key of ${tool.name} in config.yaml was changed in the meantime: it was left as it is. look at it, then run this again`;
+    const reason = `the key of ${tool.name} in config.yaml was changed in the meantime and was left as it is: check it, then run this again`;
     return { ok: false, reason };
   });
   return edited !== null;
@@ -262,7 +262,7 @@ function doubtAbout({ source, accepted }: TakenKey, effect: Effect): string | nu
   if (!accepted) return "the gateway has not accepted the new one";
   // The shell's variable is not the service's.
   if (effect.state === "not running" && source.kind === "env")
-    return "whether keybearer will see the new one shows when it runs";
+    return "keybearer is not running, so it is not known whether it sees the new one";
   return null;
 }
 
@@ -271,7 +271,7 @@ async function deleteOldKey({ paths, tool }: Rotation, doubt: string | null): Pr
   if (place === null) return;
   const where = describeSource(tool.key);
   if (await isNamed(paths, place))
-    return notice(`the old key stays in ${where}: another tool has it from there`);
+    return notice(`the old key stays in ${where}, because another tool uses it`);
   if (doubt !== null) {
     const next =
       place.kind === "file"

@@ -1,5 +1,5 @@
+import { typeable } from "../../core/command-name.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
-import { typeable } from "./command-name.ts";
 import { screenOf } from "./terminal.ts";
 import { printable, textWidth, wrap } from "./text.ts";
 
@@ -91,7 +91,7 @@ export function handleOutputErrors(): void {
     isReported = true;
     fail(`the output cannot be written: ${errorMessage(error)} → write it somewhere else`, EXIT.failed);
   });
-  // Nobody reads stderr any more, so there is nowhere to report it.
+  // stderr is closed, so there is nowhere to report it.
   process.stderr.on("error", () => {});
 }
 

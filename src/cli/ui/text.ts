@@ -43,19 +43,31 @@ export function truncate(text: string, width: number): string {
 
 /**
  * Breaks one line between words. Later lines are indented two columns more than the first. A word that is too long stays
- * whole, because it may be an address or a path.
+ * whole, because it may be an address or a path. A command stays on one line if it fits, so that it can be copied.
  */
 export function wrap(text: string, width: number): string {
   const indent = /^ */.exec(text)?.[0] ?? "";
   const lines: string[] = [];
   let line = "";
-  for (const word of text.slice(indent.length).split(" ")) {
-    if (line === "") line = `${indent}${word}`;
-    else if (textWidth(line) + 1 + textWidth(word) <= width) line = `${line} ${word}`;
-    else {
-      lines.push(line);
-      line = `${indent}  ${word}`;
+  for (const part of unbreakableParts(text.slice(indent.length))) {
+    const fits = textWidth(indent) + 2 + textWidth(part) <= width;
+    for (const word of fits ? [part] : part.split(" ")) {
+      if (line === "") line = `${indent}${word}`;
+      else if (textWidth(line) + 1 + textWidth(word) <= width) line = `${line} ${word}`;
+      else {
+        lines.push(line);
+        line = `${indent}  ${word}`;
+      }
     }
   }
   return [...lines, line].join("\n");
+}
+
+/** A command in a sentence, as in "(keybearer service install)", "→ keybearer doctor" or "see: keybearer status". */
+const COMMAND = /(?:→ |(?<=\(|: ))keybearer (?:(?!\. )[^(),;])+\S*/g;
+
+/** Words and whole commands. */
+function unbreakableParts(text: string): string[] {
+  const joined = text.replace(COMMAND, (command) => command.replaceAll(" ", "\0"));
+  return joined.split(" ").map((part) => part.replaceAll("\0", " "));
 }

@@ -42,6 +42,11 @@ export function joinNames(names: readonly string[], max = 5): string {
   return others.length === 0 ? (last ?? "") : `${others.toReversed().join(", ")} and ${last}`;
 }
 
+/** 12 KB or 3.4 MB */
+export function fileSize(bytes: number): string {
+  return bytes < 100_000 ? `${Math.ceil(bytes / 1000)} KB` : `${(bytes / 1e6).toFixed(1)} MB`;
+}
+
 /** How long something took or how old it is: 12 s, 3 min, 5 h, 4 days. */
 export function ago(ms: number): string {
   const seconds = Math.max(0, Math.floor(ms / 1000));

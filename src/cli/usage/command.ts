@@ -14,8 +14,8 @@ export function usageCommand(): Command {
     .description("what was used and what it cost; by default the last 7 days by tool")
     .enablePositionalOptions()
     .option("--by <what>", "tool, model, day, hour, key, group, gateway; or two: day,tool")
-    .option("--json", "for programs")
-    .option("--csv", "for spreadsheets")
+    .option("--json", "print JSON")
+    .option("--csv", "print CSV, for spreadsheets")
     .addHelpText("after", AFTER)
     .action(async (options: ReportOptions) => (await import("./report.ts")).report(options));
   filters(usage);
@@ -24,13 +24,13 @@ export function usageCommand(): Command {
     .option("--json", "an array, the default")
     .option("--jsonl", "one record per line")
     .option("--csv", "for spreadsheets; an apostrophe makes formulas text")
-    .option("-o, --output <file>", "into a new file that only you can read")
+    .option("-o, --output <file>", "write to a new file that only you can read")
     .action(async (options: ExportOptions) => (await import("./export.ts")).exportRecords(options));
   usage
     .command("show")
     .description("one whole record, and what it means")
-    .argument("<id>", "its id or how that begins, an id of the gateway's, or: last")
-    .option("--json", "for programs")
+    .argument("<id>", "a record's id or its beginning, an id from the gateway, or: last")
+    .option("--json", "print JSON")
     .action(async (id: string, options: { json?: boolean }) => (await import("./show.ts")).show(id, options));
   usage
     .command("tail")
@@ -50,6 +50,6 @@ function filters(command: Command): Command {
   return command
     .option("--since <time>", "from then on; all: from the first record")
     .option("--until <time>", "until then; a day is included whole")
-    .option("--tool <name>", "only this tool; * fits anything; can be repeated", collect)
+    .option("--tool <name>", "only this tool; * matches anything; can be repeated", collect)
     .option("--model <name>", "only this model; the same way", collect);
 }

@@ -75,6 +75,8 @@ const CSV: Format = { begin: csvHead(), between: "", end: "", record: csvRecord 
 async function writeExport(filter: Filter, format: Format, stream: Writable): Promise<void> {
   const paths = findPaths();
   if (!hasUsageLog(paths)) {
+    const unknown = await unknownTool(filter.tools, null, paths);
+    if (unknown !== null) return fail(unknown, EXIT.failed);
     stream.write(format.begin + format.end);
     notice(noUsageLog(paths));
     return;

@@ -38,22 +38,29 @@ export function parsePeriod(
   return { ok: true, period };
 }
 
-/** A message about the first --tool that fits no tool, or null. A tool that only the usage log knows is a tool, too. */
+/**
+ * A message about the first --tool that fits no tool, or null. A tool that only the usage log knows is a tool, too.
+ * db: null if there is no usage log yet.
+ */
 export async function unknownTool(
   patterns: readonly string[],
-  db: IndexDatabase,
+  db: IndexDatabase | null,
   paths: Paths,
 ): Promise<string | null> {
-  const used = db.prepare("SELECT DISTINCT tool FROM rollups WHERE tool <> ''").raw().all() as [string][];
-  const names = new Set(used.map(([tool]) => tool));
+  const names = new Set(db === null ? [] : usedTools(db));
   if (patterns.every((pattern) => matchesAny(pattern, names))) return null;
   const configured = await configuredTools(paths);
   if (configured === null) return null;
   for (const name of configured) names.add(name);
   const unknown = patterns.find((pattern) => !matchesAny(pattern, names));
   if (unknown === undefined) return null;
-  const known = names.size === 0 ? "" : `; there is ${joinNames([...names].toSorted(), 10)}`;
+  const known = names.size === 0 ? "" : `; the tools are ${joinNames([...names].toSorted(), 10)}`;
   return `there is no tool ${unknown}${known}`;
+}
+
+function usedTools(db: IndexDatabase): string[] {
+  const rows = db.prepare("SELECT DISTINCT tool FROM rollups WHERE tool <> ''").raw().all() as [string][];
+  return rows.map(([tool]) => tool);
 }
 
 function matchesAny(pattern: string, names: ReadonlySet<string>): boolean {

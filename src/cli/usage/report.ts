@@ -38,6 +38,8 @@ export async function report(options: ReportOptions): Promise<void> {
   exitOnClosedOutput();
   const paths = findPaths();
   if (!hasUsageLog(paths)) {
+    const unknown = await unknownTool(question.tools, null, paths);
+    if (unknown !== null) return fail(unknown, EXIT.failed);
     if (options.json || options.csv) printReport(emptyReport(question), options, now, false);
     else printText(noUsageLog(paths));
     return;
@@ -65,9 +67,7 @@ export function parseQuestion(options: ReportOptions, now: number): ParsedQuesti
   const by = [...new Set((options.by ?? "tool").split(",").map((name) => name.trim()))];
   const unknown = by.find((name) => !DIMENSIONS.includes(name as Dimension));
   if (unknown !== undefined)
-    return invalid(
-      `--by: "${unknown}" is none of ${DIMENSIONS.join(", ")}. two go with a comma: --by day,tool`,
-    );
+    return invalid(`--by: "${unknown}" is not one of ${DIMENSIONS.join(", ")}. for two: --by day,tool`);
   if (by.length > 2) return invalid("--by takes one or two, such as --by day,tool");
   if (by.includes("day") && by.includes("hour")) return invalid("--by takes day or hour, not both");
   if (options.json && options.csv) return invalid("--json or --csv, not both");
@@ -182,8 +182,8 @@ function endNotes({ total: { sums } }: Report): string[] {
 }
 
 function inFlightNote({ inFlight }: Report, isServed: boolean): string {
-  if (isServed) return `${inFlight} running now, in no sum yet`;
-  return `${inFlight} cut off with keybearer, in no sum yet; the next start counts them as interrupted`;
+  if (isServed) return `${inFlight} running now, not counted yet`;
+  return `${inFlight} not finished when keybearer was killed; its next start counts them as interrupted`;
 }
 
 const MAX_PRICE_NOTES = 8;

@@ -143,17 +143,17 @@ function endNote(record: UsageRecord): string | null {
   const { end, refusal } = record;
   switch (end) {
     case null:
-      return "it has not ended yet; or keybearer was cut off, and its next start marks it interrupted";
+      return "it has not ended yet; or keybearer was killed, and its next start marks it as interrupted";
     case "refused":
       return `keybearer refused it and sent nothing to the gateway: ${refusalInWords(refusal)}`;
     case "client-left":
       return canceledNote(record);
     case "gateway-failed":
       return refusal === null
-        ? "the gateway broke off before its answer was complete"
+        ? "the gateway ended its answer early"
         : `the gateway did not answer: ${refusalInWords(refusal)}`;
     case "interrupted":
-      return "keybearer was cut off while it ran, so its result and its cost are not known here";
+      return "keybearer was stopped while it ran, so its result and its cost are not known here";
     case "complete":
       return null;
   }

@@ -14,8 +14,8 @@ export function useCommand(): Command {
     .addOption(exclusive("undo", "put that file back, and end the token that --write made"))
     .option("-y, --yes", "with --write and --undo: do not ask")
     .option("--force", "with --undo: even if the file was changed since")
-    .option("--json", "for programs")
-    .option("-c, --config <file>", "another file than your own config.yaml")
+    .option("--json", "print JSON")
+    .option("-c, --config <file>", "use this config.yaml instead of your own")
     .action(async (...given: Parameters<typeof use>) => (await import("./use.ts")).use(...given));
 }
 

@@ -1,12 +1,16 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { accessSync, constants, statSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import { WRITABLE, type Writable } from "../../clients/settings-files.ts";
 import { CLIENTS, guessClients } from "../../clients/table.ts";
-import { errorMessage } from "../../core/errors.ts";
+import { askDaemon } from "../../control/client.ts";
+import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
+import { waitUntilActive } from "../config-change.ts";
 import { notice, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
-import { findTool, targetFor } from "./tool.ts";
+import { type FoundTool, findTool, targetFor } from "./tool.ts";
 import { writeSettings } from "./write.ts";
 
 const PROGRAMS: Readonly<Record<Writable, string>> = {
@@ -28,16 +32,77 @@ export async function setUpClients(paths: Paths, toolName: string, token: string
     const isMeant = named.length === 0 || named.includes(client.id);
     return id !== undefined && isMeant && isInstalled(PROGRAMS[id]) ? [{ id, client }] : [];
   });
-  let isAnySetUp = false;
-  for (const { id, client } of clients) {
-    if (!(await confirm(`set up ${client.name} now?`, "yes"))) continue;
-    const tool = await findTool(paths, toolName);
-    if (tool === null) return;
-    const { target } = await targetFor(paths, tool, client);
-    const isSetUp = await writeSettings(paths, tool, { id, name: client.name }, { ...target, token }, false);
-    isAnySetUp ||= isSetUp;
+  let daemon: RunningDaemon | null = null;
+  let origin: string | null = null;
+  try {
+    for (const { id, client } of clients) {
+      if (!(await confirm(`set up ${client.name} now?`, "yes"))) continue;
+      // Before the settings are written: they need a model, and only the gateway knows which ones there are.
+      daemon ??= await findOrStartDaemon(paths);
+      const tool = daemon === null ? null : await servedTool(paths, toolName);
+      if (tool === null) return;
+      const { target } = await targetFor(paths, tool, client);
+      const settings = { ...target, token };
+      if (await writeSettings(paths, tool, { id, name: client.name }, settings, false)) origin = tool.origin;
+    }
+    if (origin !== null) await tryIt(origin, token);
+  } finally {
+    await daemon?.stop();
   }
-  if (isAnySetUp) await tryIt(paths, toolName, token);
+}
+
+/** null: the daemon does not serve the tool, and the reason was printed. */
+async function servedTool(paths: Paths, name: string): Promise<FoundTool | null> {
+  const effect = await waitUntilActive(paths, name, (found) => found !== undefined);
+  if (effect.state === "in force") return findTool(paths, name);
+  const reason = effect.state === "not in force" ? effect.reason : "keybearer has stopped";
+  notice(`no client was set up: ${reason}`);
+  return null;
+}
+
+interface RunningDaemon {
+  stop(): Promise<void>;
+}
+
+const STOP_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+
+/** The daemon that runs already, otherwise one for as long as this command needs it. null: the reason was printed. */
+async function findOrStartDaemon(paths: Paths): Promise<RunningDaemon | null> {
+  const asked = await askDaemon(paths.socket, "GET", "/status");
+  if (asked.ok || asked.running) return { stop: async () => {} };
+  const args = [process.argv[1] ?? "", "run", ...(paths.explicit ? ["--config", paths.config] : [])];
+  const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "pipe"] });
+  const stop = () => child.kill("SIGTERM");
+  // Without a terminal of its own it takes SIGHUP for a reload, and would go on after this command.
+  const endBoth = () => {
+    stop();
+    process.exit(EXIT.failed);
+  };
+  for (const signal of STOP_SIGNALS) process.once(signal, endBoth);
+  const exited = once(child, "close").then(() => {
+    for (const signal of STOP_SIGNALS) process.off(signal, endBoth);
+  });
+  let messages = "";
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    messages += text;
+  });
+  // It prints its address once it serves.
+  const isServing = await Promise.race([
+    once(child.stdout, "data").then(() => true),
+    exited.then(() => false),
+  ]);
+  child.stdout.resume();
+  if (isServing)
+    return {
+      async stop() {
+        stop();
+        await exited;
+      },
+    };
+  // The rest are lines of its log, as JSON.
+  const reason = messages.split("\n").filter((line) => line !== "" && !line.startsWith("{"));
+  notice("keybearer could not be started, so no client was set up:", ...reason);
+  return null;
 }
 
 function isInstalled(program: string): boolean {
@@ -56,17 +121,14 @@ function isProgram(file: string): boolean {
 }
 
 /** Asks for the models, as a client would: it costs nothing, and shows that token, key and gateway fit together. */
-async function tryIt(paths: Paths, toolName: string, token: string): Promise<void> {
-  const tool = await findTool(paths, toolName);
-  if (tool === null || !tool.isServed) return;
+async function tryIt(origin: string, token: string): Promise<void> {
   try {
-    const response = await fetch(`${tool.origin}/v1/models`, {
+    const response = await fetch(`${origin}/v1/models`, {
       headers: { authorization: `Bearer ${token}` },
       signal: AbortSignal.timeout(TIMEOUT_MS),
     });
     await response.arrayBuffer();
-    if (response.ok)
-      printText("it works: a request went through keybearer to the gateway → keybearer service install");
+    if (response.ok) printText("it works: a request went through keybearer to the gateway");
     else notice(`a request through keybearer got ${response.status} → keybearer doctor`);
   } catch (error) {
     notice(`a request to keybearer failed: ${errorMessage(error)} → keybearer doctor`);

@@ -3,8 +3,11 @@ import { ConsoleFault } from "./console.ts";
 import { type ConsoleClient, type ConsoleResponse, readJson } from "./http.ts";
 import { fieldAt, flagAt, objectAt, parseObject } from "./json.ts";
 
+/** litellm and openrouter are recognized, but cannot be read yet. */
+type DetectedKind = ConsoleKind | "litellm" | "openrouter";
+
 /** Finds the kind of console at a url from its public answers. Sends no credential. */
-export async function detectKind(client: ConsoleClient, url: string): Promise<ConsoleKind> {
+export async function detectKind(client: ConsoleClient, url: string): Promise<DetectedKind> {
   const host = new URL(url).hostname;
   if (host === "openrouter.ai" || host.endsWith(".openrouter.ai")) return "openrouter";
   const status = await client.send({ path: "/api/status" });
@@ -23,7 +26,7 @@ export async function detectKind(client: ConsoleClient, url: string): Promise<Co
   );
 }
 
-function kindByHeaders({ headers }: ConsoleResponse): ConsoleKind | null {
+function kindByHeaders({ headers }: ConsoleResponse): DetectedKind | null {
   if (headers["x-new-api-version"] !== undefined) return "new-api";
   return headers["x-litellm-version"] === undefined ? null : "litellm";
 }

@@ -225,7 +225,7 @@ export function pacedClient(deps: AdapterDeps, limit: () => CallLimit): ConsoleC
 export function readJson(response: ConsoleResponse, about: string): JsonObject {
   const { status, text } = response;
   if (status === 429) {
-    throw new ConsoleFault("rate-limited", "answered that it is asked too often", retryAfterOf(response));
+    throw new ConsoleFault("rate-limited", "answered that it gets too many requests", retryAfterOf(response));
   }
   if (status >= 500) {
     throw new ConsoleFault("failing", `answered ${status}${errorText(response)}`, retryAfterOf(response));

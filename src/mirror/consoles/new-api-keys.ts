@@ -270,7 +270,7 @@ function usedUpFault(wait: number): ConsoleFault {
   const minutes = Math.max(1, Math.ceil(wait / 60_000));
   return new ConsoleFault(
     "rate-limited",
-    `allows 20 questions about keys in 20 minutes, and can be asked again in ${minutes} min; an access token has no such limit`,
+    `allows 20 key lookups in 20 minutes, and can be asked again in ${minutes} min; an access token has no such limit`,
     Math.ceil(wait / 1000),
   );
 }

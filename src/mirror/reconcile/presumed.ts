@@ -146,8 +146,10 @@ function presumedReason(
 ): string {
   const when = main.began === null ? "ended" : "began";
   const fits = `this row of its key and model ${when} when it did`;
-  if (ended_at === null) return `keybearer never saw an id: it was stopped while this ran; ${fits}`;
-  if (status === null) return `keybearer never saw an id: it was left before the answer began; ${fits}`;
+  if (ended_at === null)
+    return `keybearer never saw an id, because it was stopped during the request; ${fits}`;
+  if (status === null)
+    return `keybearer never saw an id, because the request ended before the answer began; ${fits}`;
   if (hands_out_ids) return `the answer had no id that the console knows; ${fits}`;
   return `this gateway hands out no ids; ${fits}`;
 }
@@ -163,7 +165,7 @@ const ENOUGH = 5;
 
 /**
  * Whether a console lists requests whose client left before the response began depends on the gateway, its version and the
- * endpoint: sub2api 0.1.27 lists none of them, 0.1.135 lists streams. Where most of them have no row that began with them,
+ * endpoint: sub2api 0.1.27 does not list them, 0.1.135 lists streams. Where most of them have no row that began with them,
  * a row that did proves nothing. Returns the names of those keys and models, streams apart.
  */
 export function findUnlistedCancels({ records, groups }: Unmatched, context: FitContext): Set<string> {

@@ -334,9 +334,9 @@ function rowFinding(group: RowGroup, running: readonly OurRequest[], context: Co
   if (running.some((record) => couldOwn(record, group, context)))
     return { verdict: "pending", reason: "a request with this key still runs, and it may be its own" };
   if (context.now - main.at < FOREIGN_AFTER_MS)
-    return { verdict: "pending", reason: "it is too young to be called foreign" };
+    return { verdict: "pending", reason: "it is too recent to be called foreign" };
   const old =
-    held.until !== null && main.at > held.until ? "the key was replaced here, and still is used: " : "";
+    held.until !== null && main.at > held.until ? "the key was rotated here and is still in use: " : "";
   const isOtherId = context.hands_out_ids && main.request_id !== null;
   return {
     verdict: "foreign",
@@ -357,7 +357,7 @@ function whyUncovered(
   const isInGap = context.log_gaps.some(
     ({ from, to }) => began - GAP_MARGIN_MS <= to && row.at + GAP_MARGIN_MS >= from,
   );
-  return isInGap ? coverageGap("something of ours may not have been recorded at that time") : null;
+  return isInGap ? coverageGap("the usage log may lack records of that time") : null;
 }
 
 function coverageGap(reason: string): Finding<RowVerdict> {
@@ -385,7 +385,7 @@ function doubtOf(group: RowGroup, nearby: NearbyRecords, context: Context): stri
       return `it may be request ${record.id}, which got no id: they cannot be distinguished`;
     // The gateway, or something in front of it, does not always send ids.
     if (record.expected && Math.abs(endOf(record) - main.at) <= UNNAMED_MS)
-      return `request ${record.id} was answered without an id at that time, so that ids prove nothing`;
+      return `request ${record.id} was answered without an id at that time, so ids prove nothing`;
   }
   // Some channels of new-api v0.13.2 send the id of the gateway behind them.
   const unlisted = findSentWith(group, nearby.unlisted, context);
@@ -409,7 +409,7 @@ function judgeLeftRecords(records: readonly OurRequest[], { now }: Context): Jud
     return {
       ...judged,
       verdict: "missing",
-      reason: "the console does not list it, and should: a row that was dropped, or logging that is off",
+      reason: "the console should list it, but does not: a row was dropped, or logging is off",
     };
   });
 }

@@ -62,7 +62,7 @@ function unreadKey({ until, why }: UnreadKey, tools: string, gateway: string): s
   if (why === "no-account")
     return `${tools}: no account logged in here lists its key. a deleted key → keybearer tools rotate <tool>; one of another account → keybearer mirror login ${gateway} --account <name>`;
   const since = until === null ? "was never read" : `was last read ${localTime(until)}`;
-  return `${tools}: its key ${since}, the console allows 20 questions about keys in 20 minutes`;
+  return `${tools}: its key ${since}, the console allows 20 key lookups in 20 minutes`;
 }
 
 function logGap({ from, to }: LogGap): string {

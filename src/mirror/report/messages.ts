@@ -37,7 +37,7 @@ export function consoleRemedy({ kind, account }: ConsoleFault, gateway: string):
     case "other-shape":
       return `check gateways.${gateway}.console.kind`;
     case "not-yet":
-      return `take gateways.${gateway}.console out of config.yaml`;
+      return `remove gateways.${gateway}.console from config.yaml`;
     case "rate-limited":
     case "unreachable":
     case "slow":

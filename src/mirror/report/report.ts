@@ -194,7 +194,7 @@ function comparedOnly(sums: readonly RecordSum[]): RecordSum[] {
   return sums.filter(({ verdict }) => verdict === "matched" || verdict === "differs");
 }
 
-/** null: none of them is known. */
+/** null: no value is known. */
 function totalOf(numbers: readonly (number | null)[]): number | null {
   const known = numbers.filter((one) => one !== null);
   return known.length === 0 ? null : known.reduce((sum, one) => sum + one, 0);

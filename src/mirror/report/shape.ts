@@ -17,7 +17,7 @@ export interface ConsoleStatus {
   readonly detected: boolean;
   readonly url: string;
   /**
-   * waiting: it was not read yet. cannot-see: it answers, but lists none of our requests, or does not say which key a row
+   * waiting: it was not read yet. cannot-see: it answers, but does not list our requests, or does not say which key a row
    * belongs to.
    */
   readonly state: "ok" | "waiting" | "syncing" | "cannot-see" | FaultKind;

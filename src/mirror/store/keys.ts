@@ -124,7 +124,7 @@ export interface KeyLink {
 
 /**
  * How a link became known. list: from the console's list of keys. row: from a row with the id of one of our requests.
- * unclear: several keys have this name (one-api shows nothing better), so the name identifies none of them.
+ * unclear: several keys have this name (one-api shows nothing better), so the name does not identify a key.
  */
 type LinkSource = "list" | "row" | "unclear";
 

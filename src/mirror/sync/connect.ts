@@ -65,20 +65,17 @@ export function adapterDeps(gateway: ConsoleGateway, deps: ConnectDeps): Adapter
   };
 }
 
-/** The kinds that this version can read. */
-type ReadableKind = Exclude<ConsoleKind, "litellm" | "openrouter">;
-
 /** From config.yaml, else detected, which needs no login. */
-export async function kindOf({ console }: ConsoleGateway, client: ConsoleClient): Promise<ReadableKind> {
+export async function kindOf({ console }: ConsoleGateway, client: ConsoleClient): Promise<ConsoleKind> {
   const kind = console.kind ?? (await detectKind(client, console.url));
   if (kind === "litellm" || kind === "openrouter")
-    throw new ConsoleFault("not-yet", `is of kind ${kind}, which this version cannot read yet`);
+    throw new ConsoleFault("not-yet", `is of kind ${kind}, which is not supported yet`);
   return kind;
 }
 
 /** The console as config.yaml and the last login say, ready to be read. Throws a ConsoleFault. */
 export function openConsole(
-  kind: ReadableKind,
+  kind: ConsoleKind,
   gateway: ConsoleGateway,
   shared: AdapterDeps,
   deps: ConnectDeps,
@@ -112,7 +109,7 @@ export class ConsoleAccount {
   }
 
   /** Throws a ConsoleFault where a secret is needed and there is none. */
-  open(kind: ReadableKind, shared: AdapterDeps): ConsoleAdapter {
+  open(kind: ConsoleKind, shared: AdapterDeps): ConsoleAdapter {
     const stored = this.#deps.vault.get(this.vaultName, this.#destination);
     if (kind === "sub2api") return this.#openSub2api(stored, shared);
     const keyCalls = this.#deps.keyCalls.of(this.gateway.console.url);

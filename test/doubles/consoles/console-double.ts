@@ -66,7 +66,7 @@ export interface Use {
 }
 
 /**
- * 401 and 429: the refusals of this kind of console, some of which have HTTP status 200. shape: JSON of no console.
+ * 401 and 429: the refusals of this kind of console; some have HTTP status 200. shape: JSON that no console sends.
  * data: the right envelope around the wrong data. slow: no response until the fault ends. cut: the connection ends in the
  * middle of the response. redirect: to the thief.
  */

@@ -8,7 +8,7 @@ import type { Session } from "./session.ts";
 export type Link =
   | { readonly state: "opening" }
   | { readonly state: "live" }
-  /** The daemon does not answer; the page tries again and again. */
+  /** keybearer does not answer; the page tries again and again. */
   | { readonly state: "gone"; readonly since: number }
   /** The daemon refuses with this text. It is tried again too. */
   | { readonly state: "refused"; readonly words: string }

@@ -1,0 +1,21 @@
+import { askDaemon } from "../../control/client.ts";
+import type { Status } from "../../control/status.ts";
+import type { Paths } from "../../core/paths.ts";
+import { stop } from "../stop.ts";
+import { confirm } from "../ui/prompts.ts";
+import { createContext } from "./context.ts";
+import { install } from "./install.ts";
+
+/** Asks whether to do what `keybearer service install` does, if that can be done here and is not done yet. */
+export async function offerService(paths: Paths): Promise<void> {
+  const options = paths.explicit ? { config: paths.config } : {};
+  const { manager } = await createContext(options);
+  if (manager === null || !(await manager.available()).ok) return;
+  const { file, active } = await manager.state();
+  if (file.kind === "foreign" || active === "running") return;
+  const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
+  const replaced = asked.ok ? `, in place of the one that runs now as pid ${asked.value.pid}` : "";
+  if (!(await confirm(`start keybearer now and at every login, as a service${replaced}?`, "yes"))) return;
+  if (asked.ok && !(await stop(paths))) return;
+  await install(options);
+}
