@@ -7,7 +7,8 @@ import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Alarm } from "../mirror/report/shape.ts";
 import type { IntentFile, Reason } from "./intents.ts";
-import type { Consoles, KeyLifecycle } from "./lifecycle.ts";
+import type { KeyLifecycle } from "./lifecycle.ts";
+import type { Consoles } from "./steps.ts";
 
 export interface AutomaticDeps {
   readonly clock: Clock;

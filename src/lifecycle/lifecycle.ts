@@ -1,51 +1,16 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
-import { describeSource, type Gateway, type Tool } from "../config/schema.ts";
-import type { Snapshot } from "../config/snapshot.ts";
+import { describeSource, type Tool } from "../config/schema.ts";
 import { background } from "../core/background.ts";
-import type { Clock } from "../core/clock.ts";
-import { errorMessage } from "../core/errors.ts";
-import type { Logger } from "../core/log.ts";
 import { isFreeOfKeyShapes } from "../core/redact.ts";
-import { Secret } from "../core/secret.ts";
+import type { Secret } from "../core/secret.ts";
 import type { Store } from "../keys/places.ts";
 import { ConsoleFault, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
-import { consoleRemedy } from "../mirror/report/messages.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
-import type { Intent, IntentFile, Reason, Successor } from "./intents.ts";
+import type { Intent, Reason } from "./intents.ts";
 import { Refused } from "./refused.ts";
+import { type Fault, faultOf, findTool, type LifecycleDeps, type Run, Steps } from "./steps.ts";
 import type { KeyStorage } from "./storage.ts";
-
-/** Whether a gateway accepts a key. */
-export type Probed =
-  | { readonly state: "accepted" }
-  /** refused: the gateway answered 401. unclear: it did not answer, or answered something else. */
-  | { readonly state: "refused" | "unclear"; readonly why: string; readonly next: string };
-
-export interface LifecycleDeps {
-  readonly clock: Clock;
-  readonly log: Logger;
-  readonly intents: IntentFile;
-  /** As long as the sandbox serves, it is another one. */
-  readonly storage: () => KeyStorage;
-  readonly snapshot: () => Snapshot;
-  readonly consoles: Consoles;
-  /** @param brief only whether it is accepted; a refusal is not explained */
-  readonly probe: (gateway: Gateway, key: Secret, brief: boolean) => Promise<Probed>;
-  /** Resolves once no request in flight has this key. */
-  readonly whenUnused: (key: Secret, signal: AbortSignal) => Promise<void>;
-  /** Rejects when the signal is aborted. */
-  readonly pause: (milliseconds: number, signal: AbortSignal) => Promise<void>;
-}
-
-/** What the mirror knows of the consoles. Methods throw ConsoleFault. */
-export interface Consoles {
-  keyActions(gateway: string, account: string | null): Promise<KeyActions>;
-  /** The console's keys as they are now, each beside the tools that hold it. */
-  listKeys(gateway: string): Promise<readonly KeyReport[]>;
-  /** A key was changed: reads the console again. */
-  startSync(gateway: string): void;
-}
 
 export interface RotateOptions {
   readonly reason: Reason;
@@ -67,25 +32,14 @@ export interface KeyChange {
   readonly tool: string;
   readonly old: string | null;
   readonly new: string | null;
-  /** retiring: the old key is deleted when the last request with it has ended. */
-  readonly state: "done" | "retiring";
+  /** retiring: the old key is deleted when the last request with it has ended. kept: another tool has it. */
+  readonly state: "done" | "retiring" | "kept";
 }
 
 /** A caller waits this long for the requests that still use the old key. */
 const RETIRE_WAIT_MS = 30_000;
-/** After a leak, requests in flight may delay the deletion of the old key for no longer. */
-const LEAK_PATIENCE_MS = 60_000;
-/** A request that began before the switch may still be at finding out whose it is. */
-const UNIDENTIFIED_MS = 1000;
-/** A gateway that cannot be reached at the moment says nothing about the new key. */
-const PROBE_PAUSES_MS = [500, 2000, 5000];
-/** new-api v0.13.2 accepts a deleted key for up to a minute. */
-const DEAD_PAUSES_MS = [500, 1000, 2000, 4000, 8000, 15_000, 30_000, 30_000];
 /** one-api allows no more. */
 const MAX_NAME = 30;
-/** A creation whose answer was lost may be listed late, and twice. */
-const MAX_UNDOS = 5;
-
 /**
  * Creates, rotates and deletes the keys of tools through the consoles of their gateways. Each step is written down before
  * it is taken. After a crash the next start goes on, so that every tool ends with one key that works.
@@ -97,9 +51,11 @@ export class KeyLifecycle {
   readonly #running = new Map<string, Promise<void>>();
   /** Why an intent does not go on, by id: logged once. */
   readonly #faults = new Map<string, Fault>();
+  readonly #steps: Steps;
 
   constructor(deps: LifecycleDeps) {
     this.#deps = deps;
+    this.#steps = new Steps(deps, this.#stop.signal, ({ id }, fault) => this.#faults.set(id, fault));
   }
 
   /** Goes on with everything that was begun. Called at the start, and then every minute. */
@@ -132,7 +88,7 @@ export class KeyLifecycle {
 
   /** The console's key that a rotation would replace. Throws Refused if there can be no rotation. */
   async rotatable(name: string, options: Pick<RotateOptions, "store" | "force">): Promise<KeyReport> {
-    const { tool } = this.#find(name);
+    const { tool } = findTool(this.#deps.snapshot(), name);
     if (tool.watchOnly) throw new Refused(`${name} is watch_only: another program holds its key`);
     if (tool.keysElsewhere && !options.force)
       throw new Refused(
@@ -151,7 +107,7 @@ export class KeyLifecycle {
     const { clock } = this.#deps;
     const storage = this.#storage;
     const listed = await this.rotatable(name, options);
-    const { tool, key } = this.#find(name);
+    const { tool, key } = findTool(this.#deps.snapshot(), name);
     if (key === null)
       throw new Refused(`${name} has no key that can be used`, `keybearer tools rotate ${name} --manual`);
     const place = storage.placeOf(tool);
@@ -183,7 +139,7 @@ export class KeyLifecycle {
   async create(name: string, { account, settings }: CreateOptions): Promise<KeyChange> {
     const { clock, consoles } = this.#deps;
     const storage = this.#storage;
-    const { tool } = this.#find(name);
+    const { tool } = findTool(this.#deps.snapshot(), name);
     const place = storage.placeOf(tool);
     if (place === null)
       throw new Refused(
@@ -212,7 +168,7 @@ export class KeyLifecycle {
   async delete(name: string): Promise<KeyChange> {
     const { clock } = this.#deps;
     const storage = this.#storage;
-    const { tool, key } = this.#find(name);
+    const { tool, key } = findTool(this.#deps.snapshot(), name);
     const listed = await this.#consoleKey(tool);
     if (key === null)
       throw new Refused(`the key of ${name} cannot be read, so it is not known which one it is`);
@@ -234,7 +190,7 @@ export class KeyLifecycle {
 
   /** A tool's key as the console lists it. Throws Refused if it cannot be changed there. */
   async changeable(name: string, action: KeyAction): Promise<KeyReport> {
-    const { tool } = this.#find(name);
+    const { tool } = findTool(this.#deps.snapshot(), name);
     const listed = await this.#consoleKey(tool);
     const other = listed.tools.find((each) => each !== name);
     if (other !== undefined && action !== "enable") throw new Refused(`tool ${other} has the same key`);
@@ -287,8 +243,9 @@ export class KeyLifecycle {
       (error) => this.#noteFault(intent, error),
     );
     const isDone = await Promise.race([ended, pause(RETIRE_WAIT_MS, false, { ref: false })]);
-    const old = intent.old?.fingerprint ?? null;
-    return { tool, old, new: successor, state: isDone ? "done" : "retiring" };
+    const isKept = intent.old !== null && intent.old.ref === null;
+    const state = isDone ? (isKept ? "kept" : "done") : "retiring";
+    return { tool, old: intent.old?.fingerprint ?? null, new: successor, state };
   }
 
   /** One change of a tool's key at a time. */
@@ -325,180 +282,10 @@ export class KeyLifecycle {
     let intent: Intent | null = begun;
     while (intent !== null) {
       this.#stop.signal.throwIfAborted();
-      intent = await this.#take(intent, run);
+      intent = await this.#steps.take(intent, run);
     }
     this.#faults.delete(begun.id);
     this.#deps.consoles.startSync(begun.gateway);
-  }
-
-  /** Takes one step. Returns the intent with its next step; null: it is finished. */
-  async #take(intent: Intent, run: Run): Promise<Intent | null> {
-    switch (intent.step) {
-      case "create":
-        return this.#orUndo(intent, () => this.#createKey(intent));
-      case "switch":
-        await this.#orUndo(intent, () => this.#putIntoUse(intent));
-        return this.#checkUse(intent, run);
-      case "retire":
-        return this.#retire(intent, run);
-      case "undo":
-        return this.#undo(intent);
-    }
-  }
-
-  /** If the step fails, the new key is deleted again before the failure is reported. */
-  async #orUndo<Done>(intent: Intent, step: () => Promise<Done>): Promise<Done> {
-    try {
-      return await step();
-    } catch (error) {
-      if (this.#stop.signal.aborted) throw error;
-      const undo: Intent = { ...intent, step: "undo" };
-      await this.#deps.intents.put(undo);
-      try {
-        await this.#undo(undo);
-      } catch (later) {
-        const { why, next } = faultOf(error, intent.gateway);
-        const left = faultOf(later, intent.gateway);
-        this.#faults.set(intent.id, left);
-        throw new Refused(`${why}; the new key ${nameOf(intent)} will be deleted: ${left.why}`, next);
-      }
-      throw error;
-    }
-  }
-
-  /** The new key exists at the console, and is stored here. */
-  async #createKey(intent: Intent): Promise<Intent> {
-    const { consoles } = this.#deps;
-    const storage = this.#storage;
-    const { name, place, settings } = successorOf(intent);
-    const actions = await consoles.keyActions(intent.gateway, intent.account);
-    let key = await storage.read(place);
-    if (key === null && actions.takesOwnKeys) {
-      // Stored first: from the moment the console knows it, it is never lost.
-      key = new Secret(`sk-${randomBytes(32).toString("hex")}`);
-      await storage.write(place, key);
-    }
-    const created = await actions.create({
-      name,
-      id: intent.id,
-      key: actions.takesOwnKeys ? key : null,
-      settings,
-    });
-    if (!actions.takesOwnKeys) await storage.write(place, created.key);
-    return this.#goOn(intent, "switch");
-  }
-
-  /** The gateway accepts the new key, and config.yaml names it. */
-  async #putIntoUse(intent: Intent): Promise<void> {
-    const storage = this.#storage;
-    const { place, source_before } = successorOf(intent);
-    const key = await storage.read(place);
-    if (key === null) throw new Refused(`the new key is no longer in ${describeSource(place)}`);
-    const { gateway } = this.#find(intent.tool);
-    let probed = await this.#deps.probe(gateway, key, false);
-    for (const wait of PROBE_PAUSES_MS) {
-      if (probed.state !== "unclear") break;
-      await this.#pause(wait);
-      probed = await this.#deps.probe(gateway, key, false);
-    }
-    if (probed.state !== "accepted")
-      throw new Refused(`the gateway does not accept the new key: ${probed.why}`, probed.next);
-    await storage.use(intent.tool, place, source_before);
-  }
-
-  /** The old key may go only once the daemon uses the new one. */
-  async #checkUse(intent: Intent, { switched }: Run): Promise<Intent | null> {
-    const storage = this.#storage;
-    const key = await storage.read(successorOf(intent).place);
-    const used = this.#find(intent.tool).key;
-    if (key === null || used === null || !used.equals(key))
-      throw new Refused(
-        `config.yaml names the new key of ${intent.tool}, but it is not in force`,
-        "keybearer check",
-      );
-    const { tool, old, reason } = intent;
-    this.#deps.log.info(
-      { tool, old: old?.fingerprint ?? null, new: key.fingerprint, reason },
-      "the tool has a new key",
-    );
-    const next = old === null ? await this.#finish(intent) : await this.#goOn(intent, "retire");
-    switched(key.fingerprint);
-    return next;
-  }
-
-  /** Deletes the old key at the console once no request uses it, and makes sure that it is dead. */
-  async #retire(intent: Intent, { oldKey }: Run): Promise<null> {
-    const { consoles, log } = this.#deps;
-    const { old, tool, gateway } = intent;
-    if (old !== null && old.ref !== null) {
-      if (oldKey !== null) await this.#waitUntilUnused(intent, oldKey);
-      const actions = await consoles.keyActions(gateway, intent.account);
-      await actions.delete(old.ref);
-      if (oldKey !== null) await this.#waitUntilDead(intent, oldKey);
-      log.info({ tool, old: old.fingerprint }, "the old key is deleted at the console");
-    }
-    if (old !== null && old.place !== null) await this.#storage.removeUnused(old.place);
-    return this.#finish(intent);
-  }
-
-  async #waitUntilUnused({ reason, successor }: Intent, key: Secret): Promise<void> {
-    // A tool that is removed has no request any more, or they were cut.
-    if (successor === null) return;
-    await this.#pause(UNIDENTIFIED_MS);
-    const patience = reason === "leak" ? [AbortSignal.timeout(LEAK_PATIENCE_MS)] : [];
-    const signal = AbortSignal.any([this.#stop.signal, ...patience]);
-    await this.#deps.whenUnused(key, signal);
-    this.#stop.signal.throwIfAborted();
-  }
-
-  async #waitUntilDead(intent: Intent, key: Secret): Promise<void> {
-    const gateway = this.#deps.snapshot().config.gateways[intent.gateway];
-    if (gateway === undefined) return;
-    for (const wait of DEAD_PAUSES_MS) {
-      const probed = await this.#deps.probe(gateway, key, true);
-      if (probed.state === "refused") return;
-      await this.#pause(wait);
-    }
-    throw new Refused(
-      `the console of ${intent.gateway} says that it deleted key ${key.fingerprint}, but the gateway still accepts it`,
-      "delete it in the console",
-    );
-  }
-
-  async #undo(intent: Intent): Promise<null> {
-    const { consoles } = this.#deps;
-    const storage = this.#storage;
-    const { name, place } = successorOf(intent);
-    const actions = await consoles.keyActions(intent.gateway, intent.account);
-    for (let undone = 0; undone < MAX_UNDOS; undone += 1) {
-      const ref = await actions.find(name);
-      if (ref === null) break;
-      await actions.delete(ref);
-    }
-    // config.yaml may name the place already, for a tool that was to get its first key. Then the tool has none.
-    await storage.remove(place);
-    return this.#finish(intent);
-  }
-
-  async #goOn(intent: Intent, step: Intent["step"]): Promise<Intent> {
-    const next: Intent = { ...intent, step };
-    await this.#deps.intents.put(next);
-    return next;
-  }
-
-  async #finish(intent: Intent): Promise<null> {
-    await this.#deps.intents.remove(intent);
-    return null;
-  }
-
-  #find(name: string): { readonly tool: Tool; readonly gateway: Gateway; readonly key: Secret | null } {
-    const snapshot = this.#deps.snapshot();
-    const tool = snapshot.config.tools[name];
-    if (tool === undefined) throw new Refused(`there is no tool ${name} in config.yaml`, "keybearer tools");
-    const key = snapshot.keyOf(tool);
-    if (key.state === "needs-trust")
-      throw new Refused(`the key of ${name} waits for your confirmation`, `keybearer trust ${name}`);
-    return { tool, gateway: snapshot.gatewayOf(tool), key: key.state === "ready" ? key.key : null };
   }
 
   /** The tool's key as the console lists it. */
@@ -553,48 +340,12 @@ export class KeyLifecycle {
   get #storage(): KeyStorage {
     return this.#deps.storage();
   }
-
-  async #pause(milliseconds: number): Promise<void> {
-    await this.#deps.pause(milliseconds, this.#stop.signal);
-  }
-}
-
-/** Why an intent does not go on. */
-interface Fault {
-  readonly why: string;
-  /** What to type; null: nothing helps but to wait. */
-  readonly next: string | null;
-}
-
-/** What one run of an intent knows beside it. */
-interface Run {
-  /** null: unknown, or there is none. */
-  readonly oldKey: Secret | null;
-  /** Called with the new key's fingerprint when the tool uses it. */
-  readonly switched: (fingerprint: string) => void;
-}
-
-function successorOf({ successor }: Intent): Successor {
-  if (successor === null) throw new Error("this change has no new key");
-  return successor;
 }
 
 /** What to type for a key that a tool has. */
 export function heldKeyRemedy(tool: string, action: KeyAction): string {
   if (action !== "delete") return `keybearer tools ${action} ${tool} --at-gateway`;
   return `keybearer tools rotate ${tool}, or keybearer tools remove ${tool} --at-gateway`;
-}
-
-function nameOf({ successor }: Intent): string {
-  return successor?.name ?? "";
-}
-
-function faultOf(error: unknown, gateway: string): Fault {
-  const message = errorMessage(error);
-  // Its message continues a sentence.
-  if (error instanceof ConsoleFault)
-    return { why: `the console of ${gateway} ${message}`, next: consoleRemedy(error, gateway) };
-  return { why: message, next: error instanceof Refused ? error.next : null };
 }
 
 async function checkGroup(actions: KeyActions, group: string | null): Promise<void> {

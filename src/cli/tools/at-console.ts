@@ -102,6 +102,13 @@ function chooseTools(
   });
 }
 
+const OLD_KEY: Readonly<Record<KeyChange["state"], string>> = {
+  done: "the old key is deleted at the console, and the gateway refuses it",
+  retiring:
+    "the tool uses the new key. the old one is deleted when its last request has ended → keybearer status",
+  kept: "the old key stays at the console: another tool has it, too",
+};
+
 /** False: the reason was printed. */
 async function send(paths: Paths, name: string, { store, force, json }: ConsoleRotation): Promise<boolean> {
   const path = `/rotate/${encodeURIComponent(name)}`;
@@ -113,11 +120,7 @@ async function send(paths: Paths, name: string, { store, force, json }: ConsoleR
   const { old, new: successor, state } = changed.value;
   if (json) process.stdout.write(`${JSON.stringify(changed.value, null, 2)}\n`);
   else process.stdout.write(`${name}: key ${old ?? "(none)"} → ${successor ?? "(none)"}\n`);
-  if (state === "done") notice("the old key is deleted at the console, and the gateway refuses it");
-  else
-    notice(
-      "the tool uses the new key. the old one is deleted when its last request has ended → keybearer status",
-    );
+  notice(OLD_KEY[state]);
   return true;
 }
 

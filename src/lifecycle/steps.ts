@@ -1,0 +1,285 @@
+import { randomBytes } from "node:crypto";
+import { describeSource, type Gateway, type Tool } from "../config/schema.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { Clock } from "../core/clock.ts";
+import { errorMessage } from "../core/errors.ts";
+import type { Logger } from "../core/log.ts";
+import { Secret } from "../core/secret.ts";
+import { ConsoleFault, type KeyActions } from "../mirror/consoles/console.ts";
+import { consoleRemedy } from "../mirror/report/messages.ts";
+import type { KeyReport } from "../mirror/report/shape.ts";
+import type { Intent, IntentFile, Successor } from "./intents.ts";
+import { Refused } from "./refused.ts";
+import type { KeyStorage } from "./storage.ts";
+
+/** Whether a gateway accepts a key. */
+export type Probed =
+  | { readonly state: "accepted" }
+  /** refused: the gateway answered 401. unclear: it did not answer, or answered something else. */
+  | { readonly state: "refused" | "unclear"; readonly why: string; readonly next: string };
+
+export interface LifecycleDeps {
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly intents: IntentFile;
+  /** As long as the sandbox serves, it is another one. */
+  readonly storage: () => KeyStorage;
+  readonly snapshot: () => Snapshot;
+  readonly consoles: Consoles;
+  /** @param brief only whether it is accepted; a refusal is not explained */
+  readonly probe: (gateway: Gateway, key: Secret, brief: boolean) => Promise<Probed>;
+  /** Resolves once no request in flight has this key. */
+  readonly whenUnused: (key: Secret, signal: AbortSignal) => Promise<void>;
+  /** Rejects when the signal is aborted. */
+  readonly pause: (milliseconds: number, signal: AbortSignal) => Promise<void>;
+}
+
+/** What the mirror knows of the consoles. Methods throw ConsoleFault. */
+export interface Consoles {
+  keyActions(gateway: string, account: string | null): Promise<KeyActions>;
+  /** The console's keys as they are now, each beside the tools that hold it. */
+  listKeys(gateway: string): Promise<readonly KeyReport[]>;
+  /** A key was changed: reads the console again. */
+  startSync(gateway: string): void;
+}
+
+/** After a leak, requests in flight may delay the deletion of the old key for no longer. */
+const LEAK_PATIENCE_MS = 60_000;
+/** A request that began before the switch may still be at finding out whose it is. */
+const UNIDENTIFIED_MS = 1000;
+/** A gateway that cannot be reached at the moment says nothing about the new key. */
+const PROBE_PAUSES_MS = [500, 2000, 5000];
+/** new-api v0.13.2 accepts a deleted key for up to a minute. */
+const DEAD_PAUSES_MS = [500, 1000, 2000, 4000, 8000, 15_000, 30_000, 30_000];
+/** A creation whose answer was lost may be listed late, and twice. */
+const MAX_UNDOS = 5;
+
+/** Why an intent does not go on. */
+export interface Fault {
+  readonly why: string;
+  /** What to type; null: nothing helps but to wait. */
+  readonly next: string | null;
+}
+
+/** What one run of an intent knows beside it. */
+export interface Run {
+  /** null: unknown, or there is none. */
+  readonly oldKey: Secret | null;
+  /** Called with the new key's fingerprint when the tool uses it. */
+  readonly switched: (fingerprint: string) => void;
+}
+
+/**
+ * The steps of a change: create, switch, retire, or undo. Each can be taken again after a crash, at whatever point it was
+ * interrupted.
+ */
+export class Steps {
+  readonly #deps: LifecycleDeps;
+  readonly #stop: AbortSignal;
+  readonly #onFault: (intent: Intent, fault: Fault) => void;
+
+  /** @param onFault is called for a change that must wait although its caller got an answer */
+  constructor(deps: LifecycleDeps, stop: AbortSignal, onFault: (intent: Intent, fault: Fault) => void) {
+    this.#deps = deps;
+    this.#stop = stop;
+    this.#onFault = onFault;
+  }
+
+  /** Takes one step. Returns the intent with its next step; null: it is finished. */
+  async take(intent: Intent, run: Run): Promise<Intent | null> {
+    switch (intent.step) {
+      case "create":
+        return this.#orUndo(intent, () => this.#createKey(intent));
+      case "switch":
+        await this.#orUndo(intent, () => this.#putIntoUse(intent));
+        return this.#checkUse(intent, run);
+      case "retire":
+        return this.#retire(intent, run);
+      case "undo":
+        return this.#undo(intent);
+    }
+  }
+
+  /** If the step fails, the new key is deleted again before the failure is reported. */
+  async #orUndo<Done>(intent: Intent, step: () => Promise<Done>): Promise<Done> {
+    try {
+      return await step();
+    } catch (error) {
+      if (this.#stop.aborted) throw error;
+      const undo: Intent = { ...intent, step: "undo" };
+      await this.#deps.intents.put(undo);
+      try {
+        await this.#undo(undo);
+      } catch (later) {
+        const { why, next } = faultOf(error, intent.gateway);
+        const left = faultOf(later, intent.gateway);
+        this.#onFault(intent, left);
+        throw new Refused(`${why}; the new key ${nameOf(intent)} will be deleted: ${left.why}`, next);
+      }
+      throw error;
+    }
+  }
+
+  /** The new key exists at the console, and is stored here. */
+  async #createKey(intent: Intent): Promise<Intent> {
+    const { consoles } = this.#deps;
+    const storage = this.#storage;
+    const { name, place, settings } = successorOf(intent);
+    const actions = await consoles.keyActions(intent.gateway, intent.account);
+    let key = await storage.read(place);
+    if (key === null && actions.takesOwnKeys) {
+      // Stored first: from the moment the console knows it, it is never lost.
+      key = new Secret(`sk-${randomBytes(32).toString("hex")}`);
+      await storage.write(place, key);
+    }
+    const created = await actions.create({
+      name,
+      id: intent.id,
+      key: actions.takesOwnKeys ? key : null,
+      settings,
+    });
+    if (!actions.takesOwnKeys) await storage.write(place, created.key);
+    return this.#goOn(intent, "switch");
+  }
+
+  /** The gateway accepts the new key, and config.yaml names it. */
+  async #putIntoUse(intent: Intent): Promise<void> {
+    const storage = this.#storage;
+    const { place, source_before } = successorOf(intent);
+    const key = await storage.read(place);
+    if (key === null) throw new Refused(`the new key is no longer in ${describeSource(place)}`);
+    const { gateway } = findTool(this.#deps.snapshot(), intent.tool);
+    let probed = await this.#deps.probe(gateway, key, false);
+    for (const wait of PROBE_PAUSES_MS) {
+      if (probed.state !== "unclear") break;
+      await this.#pause(wait);
+      probed = await this.#deps.probe(gateway, key, false);
+    }
+    if (probed.state !== "accepted")
+      throw new Refused(`the gateway does not accept the new key: ${probed.why}`, probed.next);
+    await storage.use(intent.tool, place, source_before);
+  }
+
+  /** The old key may go only once the daemon uses the new one. */
+  async #checkUse(intent: Intent, { switched }: Run): Promise<Intent | null> {
+    const storage = this.#storage;
+    const key = await storage.read(successorOf(intent).place);
+    const used = findTool(this.#deps.snapshot(), intent.tool).key;
+    if (key === null || used === null || !used.equals(key))
+      throw new Refused(
+        `config.yaml names the new key of ${intent.tool}, but it is not in force`,
+        "keybearer check",
+      );
+    const { tool, old, reason } = intent;
+    this.#deps.log.info(
+      { tool, old: old?.fingerprint ?? null, new: key.fingerprint, reason },
+      "the tool has a new key",
+    );
+    const next = old === null ? await this.#finish(intent) : await this.#goOn(intent, "retire");
+    switched(key.fingerprint);
+    return next;
+  }
+
+  /** Deletes the old key at the console once no request uses it, and makes sure that it is dead. */
+  async #retire(intent: Intent, { oldKey }: Run): Promise<null> {
+    const { consoles, log } = this.#deps;
+    const { old, tool, gateway } = intent;
+    if (old !== null && old.ref !== null) {
+      if (oldKey !== null) await this.#waitUntilUnused(intent, oldKey);
+      const actions = await consoles.keyActions(gateway, intent.account);
+      await actions.delete(old.ref);
+      if (oldKey !== null) await this.#waitUntilDead(intent, oldKey);
+      log.info({ tool, old: old.fingerprint }, "the old key is deleted at the console");
+    }
+    if (old !== null && old.place !== null) await this.#storage.removeUnused(old.place);
+    return this.#finish(intent);
+  }
+
+  async #waitUntilUnused({ reason, successor }: Intent, key: Secret): Promise<void> {
+    // A tool that is removed has no request any more, or they were cut.
+    if (successor === null) return;
+    await this.#pause(UNIDENTIFIED_MS);
+    const patience = reason === "leak" ? [AbortSignal.timeout(LEAK_PATIENCE_MS)] : [];
+    const signal = AbortSignal.any([this.#stop, ...patience]);
+    await this.#deps.whenUnused(key, signal);
+    this.#stop.throwIfAborted();
+  }
+
+  async #waitUntilDead(intent: Intent, key: Secret): Promise<void> {
+    const gateway = this.#deps.snapshot().config.gateways[intent.gateway];
+    if (gateway === undefined) return;
+    for (const wait of DEAD_PAUSES_MS) {
+      const probed = await this.#deps.probe(gateway, key, true);
+      if (probed.state === "refused") return;
+      await this.#pause(wait);
+    }
+    throw new Refused(
+      `the console of ${intent.gateway} says that it deleted key ${key.fingerprint}, but the gateway still accepts it`,
+      "delete it in the console",
+    );
+  }
+
+  async #undo(intent: Intent): Promise<null> {
+    const { consoles } = this.#deps;
+    const storage = this.#storage;
+    const { name, place } = successorOf(intent);
+    const actions = await consoles.keyActions(intent.gateway, intent.account);
+    for (let undone = 0; undone < MAX_UNDOS; undone += 1) {
+      const ref = await actions.find(name);
+      if (ref === null) break;
+      await actions.delete(ref);
+    }
+    // config.yaml may name the place already, for a tool that was to get its first key. Then the tool has none.
+    await storage.remove(place);
+    return this.#finish(intent);
+  }
+
+  async #goOn(intent: Intent, step: Intent["step"]): Promise<Intent> {
+    const next: Intent = { ...intent, step };
+    await this.#deps.intents.put(next);
+    return next;
+  }
+
+  async #finish(intent: Intent): Promise<null> {
+    await this.#deps.intents.remove(intent);
+    return null;
+  }
+
+  get #storage(): KeyStorage {
+    return this.#deps.storage();
+  }
+
+  async #pause(milliseconds: number): Promise<void> {
+    await this.#deps.pause(milliseconds, this.#stop);
+  }
+}
+
+function successorOf({ successor }: Intent): Successor {
+  if (successor === null) throw new Error("this change has no new key");
+  return successor;
+}
+
+function nameOf({ successor }: Intent): string {
+  return successor?.name ?? "";
+}
+
+export function faultOf(error: unknown, gateway: string): Fault {
+  const message = errorMessage(error);
+  // Its message continues a sentence.
+  if (error instanceof ConsoleFault)
+    return { why: `the console of ${gateway} ${message}`, next: consoleRemedy(error, gateway) };
+  return { why: message, next: error instanceof Refused ? error.next : null };
+}
+
+/** A tool with its gateway and its key; the key is null if it cannot be used. Throws Refused. */
+export function findTool(
+  snapshot: Snapshot,
+  name: string,
+): { readonly tool: Tool; readonly gateway: Gateway; readonly key: Secret | null } {
+  const tool = snapshot.config.tools[name];
+  if (tool === undefined) throw new Refused(`there is no tool ${name} in config.yaml`, "keybearer tools");
+  const key = snapshot.keyOf(tool);
+  if (key.state === "needs-trust")
+    throw new Refused(`the key of ${name} waits for your confirmation`, `keybearer trust ${name}`);
+  return { tool, gateway: snapshot.gatewayOf(tool), key: key.state === "ready" ? key.key : null };
+}
