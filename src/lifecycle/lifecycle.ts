@@ -40,6 +40,7 @@ export interface KeyChange {
 const RETIRE_WAIT_MS = 30_000;
 /** one-api allows no more. */
 const MAX_NAME = 30;
+
 /**
  * Creates, rotates and deletes the keys of tools through the consoles of their gateways. Each step is written down before
  * it is taken. After a crash the next start goes on, so that every tool ends with one key that works.
