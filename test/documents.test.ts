@@ -114,6 +114,19 @@ function unknownSettings(yaml: string): string {
   return unknown.some((problems) => problems.length === 0) ? "" : formatProblems("", unknown.flat());
 }
 
+/** The numbers in each row of the table of clients, beginning with the client's version. */
+function clientFigures(markdown: string): (string[] | null)[] {
+  const rows = markdown.match(/^\| [a-z-]+ \d[\d.]* \|.*$/gm) ?? [];
+  return rows.map((row) => row.match(/\d[\d.]*/g));
+}
+
+t.test("the Chinese table of clients has the same figures", (t) => {
+  const english = clientFigures(read("docs/clients.md"));
+  t.ok(english.length > 0);
+  t.same(clientFigures(read("docs/zh/clients.md")), english);
+  t.end();
+});
+
 t.test("every setting in the documents exists", (t) => {
   for (const file of documents) {
     for (const { language, text } of codeBlocks(read(file)))

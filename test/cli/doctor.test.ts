@@ -178,7 +178,7 @@ tools:
     t.match(before.wrong("tool chat"), [{ id: "token", next: "keybearer use chat --new-token" }]);
     t.match(
       before.findings.filter(({ about }) => about === "the daemon" || about === "the usage log"),
-      [{ level: "ok", what: /runs as pid/ }, { id: "node" }, { level: "ok", id: "usage" }],
+      [{ level: "ok", what: /running as pid/ }, { id: "node" }, { level: "ok", id: "usage" }],
     );
     sandbox.deleteKey(deleted.id);
     const after = await examined(under.home);

@@ -507,7 +507,10 @@ t.test("diff lists one gateway's rows, and does not call fine what could not be 
   t.strictSame(JSON.parse(one.stdout), [row]);
   rows = [];
   const { stdout } = await command(t, home, ["mirror", "diff"]);
-  t.equal(stdout, "no row that was compared differs\nother: cannot see: no rows; next try in 5 min → ask\n");
+  t.equal(
+    stdout,
+    "no differences in the compared rows\nother: cannot see: no rows; next try in 5 min → ask\n",
+  );
 });
 
 t.test("show asks for what was typed; several are listed, none is said", async (t) => {

@@ -86,7 +86,7 @@ t.test("pictures", { timeout: TIME_LIMIT_MS }, async (t) => {
   t.pass(into);
 });
 
-/** Those that lie in shots/, made small by pngquant. */
+/** The pictures in shots/, which pngquant made smaller. */
 async function takeForReadme(browser: Browser, day: MirrorJourney, picture: Name) {
   const [light, dark] = [PLAIN, { ...PLAIN, colorScheme: "dark" as const }];
   const size = { width: 1280, height: 1000 };
@@ -230,10 +230,14 @@ async function startTwoWeeks(t: Test): Promise<MirrorJourney> {
   // The daemon compares only what the console has from after the daemon's first start.
   clock.pass(-15 * DAY);
   const before = await startBeside(t, console, clock, options);
+  // A key is held from the first sync on.
+  await before.sync();
   await before.daemon.stop(0);
   clock.pass(15 * DAY);
   for (const made of records) bill(console, made, callers[made.tool ?? ""]?.key ?? "");
-  writeJournal(before.paths.usage, records);
+  // The limits count a request only if it was opened.
+  const lines = records.flatMap((made) => [{ ...made, end: null, ended_at: null }, made]);
+  writeJournal(before.paths.usage, lines);
 
   const day = await startBeside(t, console, clock, options);
   await makeRefusals(day);

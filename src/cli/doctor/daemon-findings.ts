@@ -56,7 +56,7 @@ function aboutDaemon(level: Finding["level"], id: string, what: string, next: st
 
 function runningFindings(status: Status, paths: Paths, listen: Listen | null, restart: string): Finding[] {
   const { pid, uptime_s: uptime, config } = status;
-  const running = `runs as pid ${pid} for ${ago(uptime * 1000)}, on ${status.listen.join(" and ")}`;
+  const running = `running as pid ${pid} for ${ago(uptime * 1000)}, on ${status.listen.join(" and ")}`;
   const findings = [aboutDaemon("ok", "daemon", running, null)];
   if (status.version !== version()) {
     const what = `the daemon is keybearer ${status.version}, this command is keybearer ${version()}`;

@@ -25,7 +25,7 @@ export async function diff(gateway: string | undefined, options: { json?: boolea
   if (options.json) return void process.stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
   const now = Date.now();
   const { width } = stdoutScreen();
-  const lines = rows.length === 0 ? ["no row that was compared differs"] : diffLines(rows, now, width);
+  const lines = rows.length === 0 ? ["no differences in the compared rows"] : diffLines(rows, now, width);
   for (const report of reports) {
     if (rows.filter((row) => row.gateway === report.gateway).length >= MAX_ROWS)
       lines.push(`only ${MAX_ROWS} of ${report.gateway} are shown: the foreign ones first, then the newest`);

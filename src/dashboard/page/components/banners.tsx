@@ -126,7 +126,9 @@ function AlarmBanner({ alarm }: { readonly alarm: Alarm }) {
       first: timeInWords(alarm.first_at, time),
       last: timeInWords(alarm.last_at, time),
     }),
-    ...(models.length === 0 ? [] : [t("banner.alarm.models", { models: models.join(", ") })]),
+    ...(models.length === 0
+      ? []
+      : [t("banner.alarm.models", { n: models.length, models: models.join(", ") })]),
     ...(ips.length === 0 ? [] : [t("banner.alarm.ips", { ips: ips.join(", ") })]),
   ];
   const whose =

@@ -56,7 +56,7 @@ export const EN = {
   "banner.alarm.no-tool": "Key {key} was used outside keybearer: ",
   "banner.alarm.facts":
     "{n} request, {money}, first {first}, last {last}|{n} requests, {money}, first {first}, last {last}",
-  "banner.alarm.models": "models {models}",
+  "banner.alarm.models": "model {models}|models {models}",
   "banner.alarm.ips": "from {ips}",
   "banner.alarm.rotate": "Rotate it now: `keybearer tools rotate {tool}`",
   "banner.alarm.delete": "Delete it now: `keybearer keys delete {key}`",
@@ -81,7 +81,7 @@ export const EN = {
   "banner.log.waiting":
     "{n} finished record is waiting to be written.|{n} finished records are waiting to be written.",
   "banner.log.lost": "{n} record was lost.|{n} records were lost.",
-  "banner.key.title": "The gateway refuses keys",
+  "banner.key.title": "The gateway refuses a key",
   "banner.key.refused":
     "the gateway answers {answer} to key {key}, {n} time in {span}|the gateway answers {answer} to key {key}, {n} times in {span}",
   "banner.key.words": "It says: {words}",
@@ -417,7 +417,7 @@ export const EN = {
   "record.cache-read": "from cache",
   "record.cache-write": "into cache",
   "record.output": "output",
-  "record.reasoning": "of it reasoning",
+  "record.reasoning": "including reasoning",
   "record.tokens-from.reported": "as the gateway reported",
   "record.tokens-from.console": "as the console lists them",
   "record.tokens-from.estimated": "estimated here",
@@ -543,7 +543,7 @@ export const EN = {
   "mirror.elsewhere.far": "far above its usual level",
   "mirror.blind": "What the alarm cannot see",
   "mirror.diff": "Rows to check",
-  "mirror.diff.empty": "All compared rows agree.",
+  "mirror.diff.empty": "No differences in the compared rows.",
   "mirror.diff.blind": "No row is listed, but not everything could be compared: see above.",
   "mirror.diff.most": "Showing only the newest {n}.",
   "mirror.diff.rest": "show {n} more",
