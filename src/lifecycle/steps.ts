@@ -45,7 +45,7 @@ export interface Consoles {
 
 /** After a leak, requests in flight may delay the deletion of the old key for no longer. */
 const LEAK_PATIENCE_MS = 60_000;
-/** A request that began before the switch may still be at finding out whose it is. */
+/** A request that began before the switch may not be counted yet: its tool is still being identified. */
 const UNIDENTIFIED_MS = 1000;
 /** A gateway that cannot be reached at the moment says nothing about the new key. */
 const PROBE_PAUSES_MS = [500, 2000, 5000];

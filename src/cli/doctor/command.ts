@@ -1,4 +1,5 @@
 import { Command } from "commander";
+import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import type { Finding, FindingLevel } from "../../doctor/findings.ts";
@@ -46,8 +47,8 @@ export function formatFindings(findings: readonly Finding[], width: number): str
 
 function findingLines({ level, what, next }: Finding, width: number): string[] {
   const textWidth = width - INDENT.length;
-  const [first = "", ...rest] = wrap(printable(what), textWidth).split("\n");
-  if (next !== null) rest.push(...wrap(printable(`→ ${next}`), textWidth).split("\n"));
+  const [first = "", ...rest] = wrap(printable(typeable(what)), textWidth).split("\n");
+  if (next !== null) rest.push(...wrap(printable(typeable(`→ ${next}`)), textWidth).split("\n"));
   const name = `${color(COLORS[level], level)}${" ".repeat(LEVEL_WIDTH - level.length)}`;
   return [`  ${name}  ${first}`, ...rest.map((line) => `${INDENT}${line}`)];
 }

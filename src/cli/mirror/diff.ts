@@ -1,4 +1,5 @@
 import { askDaemon } from "../../control/client.ts";
+import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import { dollars, duration, exact } from "../../core/units.ts";
@@ -53,7 +54,7 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
       EXIT.failed,
     );
   if (options.json) return void process.stdout.write(`${JSON.stringify(found, null, 2)}\n`);
-  if (found.length === 1) return void process.stdout.write(formatCompared(first, outputWidth()));
+  if (found.length === 1) return void process.stdout.write(typeable(formatCompared(first, outputWidth())));
   const lines = found.slice(0, MAX_LISTED).map((row) => `${nameOf(row)}  ${row.verdict}, ${row.reason}`);
   const more = found.length > MAX_LISTED ? "\n…" : "";
   fail(`${name} fits several; write one of these:\n${lines.join("\n")}${more}`, EXIT.failed);

@@ -1,4 +1,5 @@
 import { isDaemonListening } from "../../control/client.ts";
+import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import { dollars, exact } from "../../core/units.ts";
@@ -56,7 +57,7 @@ export async function report(options: ReportOptions): Promise<void> {
 function printReport(found: Report, options: ReportOptions, now: number, isServed: boolean): void {
   if (options.json) process.stdout.write(`${jsonText(reportJson(found, zoneName(now)), 2)}\n`);
   else if (options.csv) process.stdout.write(reportCsv(found));
-  else process.stdout.write(formatReport(found, now, stdoutScreen(), isServed));
+  else process.stdout.write(typeable(formatReport(found, now, stdoutScreen(), isServed)));
 }
 
 type ParsedQuestion =

@@ -1,3 +1,4 @@
+import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import { dollars, duration, exact } from "../../core/units.ts";
@@ -33,7 +34,7 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
     if (record === undefined) return fail(notFound(id, db), EXIT.failed);
     if (found.length > 1) return fail(severalFound(id, found), EXIT.failed);
     if (options.json) process.stdout.write(`${jsonText(exportedRecord(record), 2)}\n`);
-    else process.stdout.write(formatRecord(record, outputWidth()));
+    else process.stdout.write(typeable(formatRecord(record, outputWidth())));
   });
 }
 
