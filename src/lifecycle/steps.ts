@@ -5,7 +5,7 @@ import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { Secret } from "../core/secret.ts";
-import { ConsoleFault, type KeyActions } from "../mirror/consoles/console.ts";
+import { ConsoleFault, type FaultKind, type KeyActions } from "../mirror/consoles/console.ts";
 import { consoleRemedy } from "../mirror/report/messages.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
 import type { Intent, IntentFile, Successor } from "./intents.ts";
@@ -47,6 +47,9 @@ export interface Consoles {
 const LEAK_PATIENCE_MS = 60_000;
 /** A request that began before the switch may not be counted yet: its tool is still being identified. */
 const UNIDENTIFIED_MS = 1000;
+/** A busy new-api answers some calls with "database is locked". */
+const CONSOLE_PAUSES_MS = [1000, 4000];
+const PASSING_FAULTS: readonly FaultKind[] = ["failing", "unreachable", "slow"];
 /** A gateway that cannot be reached at the moment says nothing about the new key. */
 const PROBE_PAUSES_MS = [500, 2000, 5000];
 /** new-api v0.13.2 accepts a deleted key for up to a minute. */
@@ -132,12 +135,8 @@ export class Steps {
       key = new Secret(`sk-${randomBytes(32).toString("hex")}`);
       await storage.write(place, key);
     }
-    const created = await actions.create({
-      name,
-      id: intent.id,
-      key: actions.takesOwnKeys ? key : null,
-      settings,
-    });
+    const plan = { name, id: intent.id, key: actions.takesOwnKeys ? key : null, settings };
+    const created = await this.#patiently(() => actions.create(plan));
     if (!actions.takesOwnKeys) await storage.write(place, created.key);
     return this.#goOn(intent, "switch");
   }
@@ -187,7 +186,8 @@ export class Steps {
     if (old !== null && old.ref !== null) {
       if (oldKey !== null) await this.#waitUntilUnused(intent, oldKey);
       const actions = await consoles.keyActions(gateway, intent.account);
-      await actions.delete(old.ref);
+      const { ref } = old;
+      await this.#patiently(() => actions.delete(ref));
       if (oldKey !== null) await this.#waitUntilDead(intent, oldKey);
       log.info({ tool, old: old.fingerprint }, "the old key is deleted at the console");
     }
@@ -217,6 +217,20 @@ export class Steps {
       `the console of ${intent.gateway} says that it deleted key ${key.fingerprint}, but the gateway still accepts it`,
       "delete it in the console",
     );
+  }
+
+  /** Asks a console again that fails at the moment. Every call is one that can be repeated. */
+  async #patiently<Done>(call: () => Promise<Done>): Promise<Done> {
+    for (const wait of CONSOLE_PAUSES_MS) {
+      try {
+        return await call();
+      } catch (error) {
+        const isPassing = error instanceof ConsoleFault && PASSING_FAULTS.includes(error.kind);
+        if (!isPassing) throw error;
+      }
+      await this.#pause(wait);
+    }
+    return call();
   }
 
   async #undo(intent: Intent): Promise<null> {

@@ -212,6 +212,38 @@ t.test("a daemon that is killed during a rotation finishes it at its next start"
   t.ok(kills >= 12, `the daemon was killed ${kills} times`);
 });
 
+t.test(
+  "a tool whose first key was being made when the daemon was killed gets it at the next start",
+  async (t) => {
+    let made = 0;
+    for (let lives = 1; lives <= 8; lives += 1) {
+      const { gateway, home } = await setUp(t);
+      const daemon = await startServing(t, home);
+      gateway.kill = () => daemon.child.kill("SIGKILL");
+      gateway.isServedFirst = true;
+      gateway.lives = lives;
+      const added = await command(t, home, ["tools", "add", "zed", "--create", "--group", "default", "--store", "file", "--yes"]);
+      gateway.lives = null;
+      daemon.child.kill("SIGKILL");
+      await daemon.ended;
+      const again = await startServing(t, home);
+      await finished(home, again);
+      const what = `killed at call ${lives}`;
+      const isAdded = /^ {2}zed:/m.test(readFileSync(join(home, "config.yaml"), "utf8"));
+      const isMade = liveKeys(gateway).some((name) => name.startsWith("zed-"));
+      t.ok(isAdded || !isMade, `${what}: no key is without its tool`);
+      if (isMade) {
+        made += 1;
+        const status = await post(`${again.url}/v1/chat/completions`, added.stdout.trim(), hello());
+        t.equal(status.status, 200, `${what}: the tool works with the token that was printed`);
+      }
+      again.child.kill("SIGKILL");
+      await again.ended;
+    }
+    t.ok(made > 0, `${made} keys were made`);
+  },
+);
+
 t.test("a key that is used elsewhere is rotated only by force", async (t) => {
   const { gateway, home } = await setUp(t, "    keys_elsewhere: true");
   await startServing(t, home);

@@ -17,7 +17,7 @@ import { startSub2api } from "./sub2api.ts";
 
 const STARTERS = { "new-api": startNewApi, sub2api: startSub2api } as const;
 /** new-api reveals 20 keys in 20 minutes, and keybearer leaves four of them to the owner. */
-const ROUNDS_BETWEEN_RESTARTS = 5;
+const ROUNDS_BETWEEN_RESTARTS = Number(process.env.REAL_RESTART ?? 5);
 const PLAN: Plan = {
   ...{ marker: "o00001", input: 80, output: 80, cacheRead: 0, status: 200 },
   ...{ headDelay: 20, chunks: 2, chunkDelay: 5, cut: false },

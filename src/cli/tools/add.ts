@@ -1,7 +1,6 @@
 import { removeTool } from "../../config/edit-tools.ts";
 import { readText } from "../../config/load.ts";
 import { dollars, moment } from "../../config/values.ts";
-import type { Changed } from "../../control/routes.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import { freePlace, sourceText } from "../../keys/places.ts";
@@ -9,7 +8,7 @@ import type { KeyChange } from "../../lifecycle/lifecycle.ts";
 import type { KeySettings } from "../../mirror/consoles/console.ts";
 import { type Effect, editConfig, reportEffect, waitUntilActive } from "../config-change.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
-import { ask, whyNotHere, withNext } from "./at-console.ts";
+import { type Answer, ask, whyNotHere, withNext } from "./at-console.ts";
 import { chooseStore, fromConflict, readFrom, readNamed, storeNamedKey } from "./key-store.ts";
 import {
   describeHold,
@@ -141,6 +140,12 @@ async function addCreated(paths: Paths, name: string, options: AddOptions): Prom
     effect.state === "in force"
       ? await ask<KeyChange>(paths, `/createkey/${encodeURIComponent(name)}`, body)
       : notInForce(effect);
+  if (!created.ok && created.isLost) {
+    // The key may exist already: without its tool nothing would name it.
+    if (token.made !== null) process.stdout.write(`${token.made}\n`);
+    const again = `if ${name} has no key then: keybearer tools remove ${name}, and add it again`;
+    return fail(`${name} is added. ${withNext(created)}\n${again}`, EXIT.failed);
+  }
   if (!created.ok) {
     await editConfig(paths.config, (text) => removeTool(text, name));
     return fail(`${withNext(created)}\n${name} was not added`, EXIT.failed);
@@ -149,9 +154,9 @@ async function addCreated(paths: Paths, name: string, options: AddOptions): Prom
   await report(paths, plan, added, token.made, options.json ?? false);
 }
 
-function notInForce(effect: Effect): Changed<KeyChange> {
+function notInForce(effect: Effect): Answer<KeyChange> {
   const problem = effect.state === "not in force" ? effect.reason : "keybearer is not running";
-  return { ok: false, problem, next: null };
+  return { ok: false, problem, next: null, isLost: false };
 }
 
 /** The settings are valid: takes token and key, and saves them together. */

@@ -143,12 +143,23 @@ export async function whyNotHere(paths: Paths, name: string | null): Promise<"no
   return (await isSameFile(path, paths.config)) ? null : `the running keybearer uses another file, ${path}`;
 }
 
+export type Answer<Value> =
+  | { readonly ok: true; readonly value: Value }
+  | {
+      readonly ok: false;
+      readonly problem: string;
+      readonly next: string | null;
+      /** The daemon ended in the middle: the change may have been made. */
+      readonly isLost: boolean;
+    };
+
 /** Asks the daemon for a change. It answers when the change is made, or says why it is not. */
-export async function ask<Value>(paths: Paths, path: string, body: object): Promise<Changed<Value>> {
+export async function ask<Value>(paths: Paths, path: string, body: object): Promise<Answer<Value>> {
   const asked: Asked<Changed<Value>> = await askDaemon(paths.socket, "POST", path, body, CHANGE_TIMEOUT_MS);
-  if (asked.ok) return asked.value;
-  const next = asked.running ? "keybearer status shows how it ended" : null;
-  return { ok: false, problem: asked.reason, next };
+  if (asked.ok) return asked.value.ok ? asked.value : { ...asked.value, isLost: false };
+  if (!asked.running) return { ok: false, problem: asked.reason, next: null, isLost: false };
+  const problem = `the daemon's answer was lost (${asked.reason}). what has begun, its next start finishes`;
+  return { ok: false, problem, next: "keybearer status", isLost: true };
 }
 
 export function withNext({

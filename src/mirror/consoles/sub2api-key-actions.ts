@@ -140,11 +140,13 @@ export class Sub2apiKeyActions implements KeyActions {
 
   async #fieldsOf({ group, quota, windows, expires_at }: KeySettings): Promise<KeyFields> {
     const fields: KeyFields = {};
-    if (group !== null) {
-      const id = (await this.#readGroups()).get(group);
-      if (id === undefined) throw unknownGroup(group);
-      fields.group_id = id;
-    }
+    const groups = await this.#readGroups();
+    // The gateway refuses the requests of a key without a group.
+    if (group === null)
+      throw refused(`makes no key without a group (--group); it has ${[...groups.keys()].join(", ")}`);
+    const id = groups.get(group);
+    if (id === undefined) throw unknownGroup(group);
+    fields.group_id = id;
     if (quota !== null) fields.quota = quota / MICRO;
     for (const { window, most } of windows) {
       if (!WINDOWS.includes(window)) {
