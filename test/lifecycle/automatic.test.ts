@@ -75,3 +75,11 @@ t.test("a rotation that fails is reported, and tried again a day later", async (
   await automatic.checkAges();
   t.strictSame(rotated, ["codex age", "codex age"]);
 });
+
+t.test("with a clock that is far ahead a key is rotated once a day, not every hour", async (t) => {
+  const { automatic, rotated, clock } = setUp({ codex: 400 * DAY });
+  await automatic.checkAges();
+  clock.pass(DAY / 24);
+  await automatic.checkAges();
+  t.strictSame(rotated, ["codex age"]);
+});
