@@ -76,7 +76,7 @@ async function deleteAtConsole(paths: Paths, name: string, key: KeyReport): Prom
   printText(
     isDone
       ? `key ${describeKey(key)} is deleted at the console of ${key.gateway}`
-      : `key ${describeKey(key)} will be deleted as soon as the gateway has forgotten it → keybearer status`,
+      : `key ${describeKey(key)} is not deleted yet at the console of ${key.gateway}: keybearer tries again every minute → keybearer status`,
   );
   return true;
 }
