@@ -81,9 +81,13 @@ export class KeyLifecycle {
 
   /** What is unfinished, for `status`. */
   unfinished(): readonly (Fault & { readonly tool: string })[] {
-    return this.#deps.intents.all().flatMap(({ id, tool }) => {
+    return this.#deps.intents.all().flatMap(({ id, tool, step, old }) => {
       const fault = this.#faults.get(id);
-      return fault === undefined ? [] : [{ tool, ...fault }];
+      if (fault !== undefined) return [{ tool, ...fault }];
+      // The other steps take seconds.
+      if (step !== "retire") return [];
+      const why = `waits until no request uses the old key ${old?.fingerprint}, and the gateway refuses it`;
+      return [{ tool, why, next: null }];
     });
   }
 
@@ -118,7 +122,6 @@ export class KeyLifecycle {
       settings: { like: listed.ref },
       source_before: describeSource(tool.key),
     };
-    const others = this.#otherHolders(tool, key);
     return this.#begin(
       {
         id: newId(),
@@ -128,8 +131,7 @@ export class KeyLifecycle {
         reason: options.reason,
         started_at: clock.now(),
         successor,
-        // Another tool that has the same key goes on using it.
-        old: { ref: others.length > 0 ? null : listed.ref, fingerprint: key.fingerprint, place },
+        old: { ref: listed.ref, fingerprint: key.fingerprint, place },
         step: "create",
       },
       key,
@@ -173,7 +175,7 @@ export class KeyLifecycle {
     const listed = await this.#consoleKey(tool);
     if (key === null)
       throw new Refused(`the key of ${name} cannot be read, so it is not known which one it is`);
-    const [other] = this.#otherHolders(tool, key);
+    const other = listed.tools.find((each) => each !== name);
     if (other !== undefined) throw new Refused(`tool ${other} has the same key`);
     const intent: Intent = {
       id: newId(),
@@ -215,6 +217,7 @@ export class KeyLifecycle {
     const { consoles } = this.#deps;
     const [tool] = listed.tools;
     if (tool !== undefined) throw new Refused(`tool ${tool} has this key`, heldKeyRemedy(tool, action));
+    this.#requireUnchanged(listed);
     if (action !== "enable") this.#requireUnheld(listed);
     const actions = await consoles.keyActions(listed.gateway, listed.account ?? null);
     if (action === "delete") await actions.delete(listed.ref);
@@ -232,19 +235,23 @@ export class KeyLifecycle {
     const hasSwitched = new Promise<string | null>((resolve) => {
       switched = resolve;
     });
+    let isKept = false;
+    const kept = () => {
+      isKept = true;
+    };
     const finished = this.#track(tool, async () => {
       await this.#deps.intents.put(intent);
-      await this.#advance(intent, { oldKey, switched });
+      // A deletion is certain from here on.
+      if (intent.successor === null) switched(null);
+      await this.#advance(intent, { oldKey, switched, kept });
     });
     // A failure before the switch is the caller's. One after it is logged, and the step is taken again.
-    const successor =
-      intent.successor === null ? null : await Promise.race([hasSwitched, finished.then(() => null)]);
+    const successor = await Promise.race([hasSwitched, finished.then(() => null)]);
     const ended = finished.then(
       () => true,
       (error) => this.#noteFault(intent, error),
     );
     const isDone = await Promise.race([ended, pause(RETIRE_WAIT_MS, false, { ref: false })]);
-    const isKept = intent.old !== null && intent.old.ref === null;
     const state = isDone ? (isKept ? "kept" : "done") : "retiring";
     return { tool, old: intent.old?.fingerprint ?? null, new: successor, state };
   }
@@ -262,7 +269,7 @@ export class KeyLifecycle {
       await this.#track(intent.tool, async () => {
         const place = intent.old?.place ?? null;
         const oldKey = place === null ? null : await storage.read(place);
-        await this.#advance(intent, { oldKey, switched: () => {} });
+        await this.#advance(intent, { oldKey, switched: () => {}, kept: () => {} });
       });
     } catch (error) {
       this.#noteFault(intent, error);
@@ -327,15 +334,13 @@ export class KeyLifecycle {
     }
   }
 
-  #otherHolders({ name, gateway }: Tool, key: Secret): string[] {
-    const snapshot = this.#deps.snapshot();
-    const others = Object.values(snapshot.config.tools).filter(
-      (tool) => tool.name !== name && tool.gateway === gateway,
-    );
-    return others.flatMap((tool) => {
-      const state = snapshot.keyOf(tool);
-      return state.state === "ready" && state.key.equals(key) ? [tool.name] : [];
-    });
+  /** Throws Refused if the key belongs to an unfinished change. A new key has no tool until the switch. */
+  #requireUnchanged({ gateway, name, ref }: KeyReport): void {
+    const intent = this.#deps.intents
+      .all()
+      .find((one) => one.gateway === gateway && (one.successor?.name === name || one.old?.ref === ref));
+    if (intent !== undefined)
+      throw new Refused(`the change of the key of ${intent.tool} is not finished`, "keybearer status");
   }
 
   get #storage(): KeyStorage {
