@@ -113,8 +113,7 @@ export class KeyLifecycle {
     const storage = this.#storage;
     const listed = await this.rotatable(name, options);
     const { tool, key } = findTool(this.#deps.snapshot(), name);
-    if (key === null)
-      throw new Refused(`${name} has no key that can be used`, `keybearer tools rotate ${name} --manual`);
+    if (key === null) throw unreadable(name);
     const place = storage.placeOf(tool);
     const successor = {
       ...nameFor(name),
@@ -173,8 +172,7 @@ export class KeyLifecycle {
     const storage = this.#storage;
     const { tool, key } = findTool(this.#deps.snapshot(), name);
     const listed = await this.#consoleKey(tool);
-    if (key === null)
-      throw new Refused(`the key of ${name} cannot be read, so it is not known which one it is`);
+    if (key === null) throw unreadable(name);
     const other = listed.tools.find((each) => each !== name);
     if (other !== undefined) throw new Refused(`tool ${other} has the same key`);
     const intent: Intent = {
@@ -298,6 +296,8 @@ export class KeyLifecycle {
 
   /** The tool's key as the console lists it. */
   async #consoleKey({ name, gateway }: Tool): Promise<KeyReport> {
+    // Without it no key of the list is the tool's.
+    if (findTool(this.#deps.snapshot(), name).key === null) throw unreadable(name);
     const keys = await this.#deps.consoles.listKeys(gateway);
     const held = keys.filter(({ tools }) => tools.includes(name));
     const [listed] = held;
@@ -346,6 +346,13 @@ export class KeyLifecycle {
   get #storage(): KeyStorage {
     return this.#deps.storage();
   }
+}
+
+function unreadable(tool: string): Refused {
+  return new Refused(
+    `the key of ${tool} cannot be read, so it is not known which of the console's keys it is`,
+    "keybearer status",
+  );
 }
 
 /** What to type for a key that a tool has. */

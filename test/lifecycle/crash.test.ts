@@ -208,6 +208,17 @@ t.test("a new key that its tool does not use yet is not deleted by hand", async 
   world.clean();
 });
 
+t.test("a key that cannot be read is not looked for at the console", async (t) => {
+  const world = new World(true, true);
+  world.stored.clear();
+  const { lifecycle } = await world.start();
+  const refusal = { message: /the key of codex cannot be read/ };
+  await t.rejects(lifecycle.rotate("codex", ROTATE), refusal);
+  await t.rejects(lifecycle.delete("codex"), refusal);
+  await t.rejects(lifecycle.setEnabled("codex", false), refusal);
+  world.clean();
+});
+
 t.test("nothing begins if the intent cannot be written", async (t) => {
   const world = new World(true, true);
   const daemon = await world.start();
