@@ -34,6 +34,8 @@ export interface KeyChange {
   readonly new: string | null;
   /** retiring: the old key is deleted when the last request with it has ended. kept: another tool has it. */
   readonly state: "done" | "retiring" | "kept";
+  /** Why the old key could not be deleted yet; null: it is deleted, or requests still use it. */
+  readonly why: string | null;
 }
 
 /** A caller waits this long for the requests that still use the old key. */
@@ -251,7 +253,8 @@ export class KeyLifecycle {
     );
     const isDone = await Promise.race([ended, pause(RETIRE_WAIT_MS, false, { ref: false })]);
     const state = isDone ? (isKept ? "kept" : "done") : "retiring";
-    return { tool, old: intent.old?.fingerprint ?? null, new: successor, state };
+    const why = this.#faults.get(intent.id)?.why ?? null;
+    return { tool, old: intent.old?.fingerprint ?? null, new: successor, state, why };
   }
 
   /** One change of a tool's key at a time. */

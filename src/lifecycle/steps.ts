@@ -209,7 +209,16 @@ export class Steps {
   async #deleteOldKey(intent: Intent, { ref, fingerprint }: OldKey, key: Secret | null): Promise<void> {
     const { consoles, log } = this.#deps;
     const actions = await consoles.keyActions(intent.gateway, intent.account);
-    await actions.delete(ref);
+    try {
+      await actions.delete(ref);
+    } catch (error) {
+      const isRefused = error instanceof ConsoleFault && error.kind === "refused";
+      if (!isRefused) throw error;
+      // A person may have deleted it in the console.
+      const probed = key === null ? null : await this.#probeDeleted(intent, key);
+      if (probed?.state !== "refused")
+        throw new Refused(faultOf(error, intent.gateway).why, `delete key ${fingerprint} in the console`);
+    }
     if (key !== null) await this.#waitUntilDead(intent, key);
     log.info({ tool: intent.tool, old: fingerprint }, "the old key is deleted at the console");
   }
@@ -235,15 +244,13 @@ export class Steps {
   }
 
   async #waitUntilDead(intent: Intent, key: Secret): Promise<void> {
-    const gateway = this.#deps.snapshot().config.gateways[intent.gateway];
-    if (gateway === undefined) return;
-    let probed = await this.#deps.probe(gateway, key, true);
+    let probed = await this.#probeDeleted(intent, key);
     for (const wait of DEAD_PAUSES_MS) {
-      if (probed.state === "refused") return;
+      if (probed === null || probed.state === "refused") return;
       await this.#pause(wait);
-      probed = await this.#deps.probe(gateway, key, true);
+      probed = await this.#probeDeleted(intent, key);
     }
-    if (probed.state === "refused") return;
+    if (probed === null || probed.state === "refused") return;
     if (probed.state === "unclear")
       throw new Refused(
         `the old key ${key.fingerprint} is deleted, but it is not known whether the gateway refuses it: ${probed.why}`,
@@ -252,6 +259,12 @@ export class Steps {
       `the console of ${intent.gateway} says that it deleted key ${key.fingerprint}, but the gateway still accepts it`,
       "delete it in the console",
     );
+  }
+
+  /** null: config.yaml has no such gateway any more. */
+  async #probeDeleted(intent: Intent, key: Secret): Promise<Probed | null> {
+    const gateway = this.#deps.snapshot().config.gateways[intent.gateway];
+    return gateway === undefined ? null : this.#deps.probe(gateway, key, true);
   }
 
   /** @param isLate the console may list the new key only in a moment */

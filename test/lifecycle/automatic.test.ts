@@ -41,7 +41,7 @@ function setUp(ages: Readonly<Record<string, number | null>>) {
       rotate: async (tool, { reason }) => {
         rotated.push(`${tool} ${reason}`);
         if (found.fault !== null) throw found.fault;
-        return { tool, old: "…old1", new: "…new1", state: "done" };
+        return { tool, old: "…old1", new: "…new1", state: "done", why: null };
       },
     },
     onRotated: () => {},

@@ -219,6 +219,23 @@ t.test("a key that cannot be read is not looked for at the console", async (t) =
   world.clean();
 });
 
+t.test("a key that the console refuses to delete can be deleted by hand", async (t) => {
+  const world = new World(true, true);
+  world.keepsKeys = true;
+  const daemon = await world.start();
+  const why = "the console of main does not let users delete keys";
+  t.match(await daemon.lifecycle.rotate("codex", ROTATE), { state: "retiring", why });
+  const old = world.live[0];
+  t.strictSame(daemon.lifecycle.unfinished(), [
+    { tool: "codex", why, next: `delete key ${old?.key.fingerprint} in the console` },
+  ]);
+  world.live.shift();
+  await resume(daemon);
+  t.strictSame(daemon.intents.all(), []);
+  checkOneKey(t, world, "deleted by hand");
+  world.clean();
+});
+
 t.test("nothing begins if the intent cannot be written", async (t) => {
   const world = new World(true, true);
   const daemon = await world.start();

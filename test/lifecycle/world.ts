@@ -11,7 +11,7 @@ import { type Intent, IntentFile } from "../../src/lifecycle/intents.ts";
 import { KeyLifecycle } from "../../src/lifecycle/lifecycle.ts";
 import type { Probed } from "../../src/lifecycle/steps.ts";
 import type { KeyStorage } from "../../src/lifecycle/storage.ts";
-import type { ConsoleFault, KeyActions, KeyPlan } from "../../src/mirror/consoles/console.ts";
+import { ConsoleFault, type KeyActions, type KeyPlan } from "../../src/mirror/consoles/console.ts";
 import type { KeyReport } from "../../src/mirror/report/shape.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
@@ -57,6 +57,8 @@ export class World {
   #snapshots = 0;
   /** What the console answers instead of creating a key. */
   refusal: ConsoleFault | null = null;
+  /** The console refuses to delete keys. */
+  keepsKeys = false;
   /** What the gateway says about a key that exists. */
   verdict: Probed = { state: "accepted" };
   /** Happens during the next pause. */
@@ -167,6 +169,7 @@ export class World {
       setEnabled: async () => {},
       delete: (ref) =>
         fuse.around(() => {
+          if (this.keepsKeys) throw new ConsoleFault("refused", "does not let users delete keys");
           const at = this.live.findIndex((key) => key.ref === ref);
           if (at !== -1) this.live.splice(at, 1);
         }),

@@ -72,11 +72,11 @@ async function deleteAtConsole(paths: Paths, name: string, key: KeyReport): Prom
     );
     return false;
   }
-  const isDone = deleted.value.state === "done";
+  const { state, why } = deleted.value;
   printText(
-    isDone
+    state === "done"
       ? `key ${describeKey(key)} is deleted at the console of ${key.gateway}`
-      : `key ${describeKey(key)} is not deleted yet at the console of ${key.gateway}: keybearer tries again every minute → keybearer status`,
+      : `key ${describeKey(key)} is not deleted yet: ${why ?? "the gateway still accepts it"}. keybearer tries again every minute → keybearer status`,
   );
   return true;
 }
