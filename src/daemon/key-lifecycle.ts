@@ -73,8 +73,10 @@ export function createLifecycle(deps: Deps) {
   const startLifecycle = async (): Promise<void> => {
     const { problem } = await intents.load(clock.now());
     if (problem !== null) log.error(problem);
-    // The sandbox that they were for is gone, with its keys.
-    for (const intent of intents.all()) if (intent.gateway === SANDBOX) await intents.remove(intent);
+    // The sandbox that they were for is gone, with its keys. A gateway of config.yaml may have the same name.
+    const isGone = session !== null || !Object.hasOwn(snapshot().config.gateways, SANDBOX);
+    for (const intent of intents.all())
+      if (isGone && intent.gateway === SANDBOX) await intents.remove(intent);
     lifecycle.resume();
     automaticRotation.start();
     shutdown.add(
@@ -133,12 +135,12 @@ class SandboxStorage implements KeyStorage {
     await this.#reload.replaceKeys(this.#session.keysWith(key));
   }
 
-  async remove(place: KeyPlace): Promise<void> {
-    this.#keys.delete(nameOf(place));
+  async isNamed(place: KeyPlace): Promise<boolean> {
+    return this.#current !== null && nameOf(place) === nameOf(this.#current);
   }
 
-  async removeUnused(place: KeyPlace): Promise<void> {
-    if (this.#current === null || nameOf(place) !== nameOf(this.#current)) await this.remove(place);
+  async remove(place: KeyPlace): Promise<void> {
+    this.#keys.delete(nameOf(place));
   }
 }
 

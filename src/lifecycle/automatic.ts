@@ -35,6 +35,8 @@ export class AutomaticRotation {
   readonly #busy = new Set<string>();
   /** When a rotation last failed, by tool. */
   readonly #failed = new Map<string, number>();
+  /** When a key was last rotated because of its age, by tool. */
+  readonly #rotated = new Map<string, number>();
 
   constructor(deps: AutomaticDeps) {
     this.#deps = deps;
@@ -54,10 +56,15 @@ export class AutomaticRotation {
   /** Rotates every key that is older than its tool allows, one after the other. */
   async checkAges(): Promise<void> {
     const { snapshot } = this.#deps;
-    const tools = Object.values(snapshot().config.tools).filter(({ rotateEvery }) => rotateEvery !== null);
+    const tools = Object.values(snapshot().config.tools).filter(
+      ({ rotateEvery, enabled }) => rotateEvery !== null && enabled,
+    );
     for (const tool of tools) {
-      if (!this.#hasFailed(tool.name, DAY_MS) && (await this.#isOld(tool)))
-        await this.#rotate(tool.name, "age");
+      const { name } = tool;
+      // With a clock that is far ahead, the console's newest key looks old, too: not every hour.
+      const isRecent = this.#isWithin(this.#rotated, name, DAY_MS);
+      if (isRecent || this.#isWithin(this.#failed, name, DAY_MS) || !(await this.#isOld(tool))) continue;
+      if (await this.#rotate(name, "age")) this.#rotated.set(name, this.#deps.clock.now());
     }
   }
 
@@ -78,13 +85,13 @@ export class AutomaticRotation {
     }
   }
 
-  /** At most once a day: whoever can read one key here can read the next one. */
+  /** At most once a day: a thief who can read one key here can read the next one. */
   async #rotateLeaked(tool: string): Promise<void> {
     const { intents, clock } = this.#deps;
     const last = intents.lastLeak(tool);
     const now = clock.now();
     const isTooSoon = last !== null && Math.abs(now - last) < DAY_MS;
-    if (isTooSoon || this.#busy.has(tool) || this.#hasFailed(tool, RETRY_LEAK_MS)) return;
+    if (isTooSoon || this.#busy.has(tool) || this.#isWithin(this.#failed, tool, RETRY_LEAK_MS)) return;
     this.#busy.add(tool);
     try {
       if (await this.#rotate(tool, "leak")) await intents.noteLeak(tool, now);
@@ -97,7 +104,9 @@ export class AutomaticRotation {
     const { consoles, clock, log } = this.#deps;
     try {
       const keys = await consoles.listKeys(gateway);
-      const created = keys.find(({ tools }) => tools.includes(name))?.created_at ?? null;
+      // The successor of a disabled key would be active.
+      const key = keys.find(({ tools, state }) => tools.includes(name) && state !== "disabled");
+      const created = key?.created_at ?? null;
       return rotateEvery !== null && created !== null && clock.now() - created >= rotateEvery;
     } catch (error) {
       // The mirror reports a console that cannot be read.
@@ -106,9 +115,9 @@ export class AutomaticRotation {
     }
   }
 
-  #hasFailed(tool: string, within: number): boolean {
-    const failed = this.#failed.get(tool);
-    return failed !== undefined && Math.abs(this.#deps.clock.now() - failed) < within;
+  #isWithin(times: ReadonlyMap<string, number>, tool: string, milliseconds: number): boolean {
+    const time = times.get(tool);
+    return time !== undefined && Math.abs(this.#deps.clock.now() - time) < milliseconds;
   }
 
   /** False: it failed, and that was logged. */

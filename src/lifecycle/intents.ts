@@ -1,5 +1,5 @@
 import { readFile } from "node:fs/promises";
-import { hasCode } from "../core/errors.ts";
+import { errorMessage, hasCode } from "../core/errors.ts";
 import { keepDamagedCopy, writePrivateFile } from "../core/private-file.ts";
 import type { KeyPlace } from "../keys/store.ts";
 import type { KeyPlan, KeySettings } from "../mirror/consoles/console.ts";
@@ -12,6 +12,7 @@ import {
   parseObject,
   textAt,
 } from "../mirror/consoles/json.ts";
+import { Refused } from "./refused.ts";
 
 /**
  * A change of a tool's key that has begun. It is written down before each step, so that a daemon that was killed finishes
@@ -53,11 +54,16 @@ export interface Successor {
 }
 
 export interface OldKey {
-  /** At the console; null: it stays there. */
-  readonly ref: string | null;
+  /** At the console. */
+  readonly ref: string;
   readonly fingerprint: string;
   /** Where keybearer stored it; null: elsewhere. */
   readonly place: KeyPlace | null;
+}
+
+interface Content {
+  readonly intents: readonly Intent[];
+  readonly leaks: Readonly<Record<string, number>>;
 }
 
 const VERSION = 1;
@@ -65,8 +71,7 @@ const VERSION = 1;
 /** The intents on disk, and when each tool's key was last rotated because of a leak. */
 export class IntentFile {
   readonly #file: string;
-  #intents: readonly Intent[] = [];
-  #leaks: Readonly<Record<string, number>> = {};
+  #content: Content = { intents: [], leaks: {} };
   /** Writes run one after the other. */
   #writing: Promise<void> = Promise.resolve();
 
@@ -85,8 +90,7 @@ export class IntentFile {
     }
     const found = parseFile(text);
     if (found !== null) {
-      this.#intents = found.intents;
-      this.#leaks = found.leaks;
+      this.#content = found;
       return { problem: null };
     }
     await keepDamagedCopy(this.#file, now);
@@ -96,54 +100,61 @@ export class IntentFile {
   }
 
   all(): readonly Intent[] {
-    return this.#intents;
+    return this.#content.intents;
   }
 
   of(tool: string): Intent | null {
-    return this.#intents.find((intent) => intent.tool === tool) ?? null;
+    return this.#content.intents.find((intent) => intent.tool === tool) ?? null;
   }
 
   /** When a tool's key was last rotated because of a leak; null: never. */
   lastLeak(tool: string): number | null {
-    return this.#leaks[tool] ?? null;
+    return this.#content.leaks[tool] ?? null;
   }
 
-  /** Adds the intent, or replaces the one with its id. Returns once it is on the disk; throws otherwise. */
+  /** Adds the intent, or replaces the one with its id. Returns once it is on the disk; throws Refused otherwise. */
   put(intent: Intent): Promise<void> {
-    const others = this.#intents.filter(({ id }) => id !== intent.id);
-    return this.#change([...others, intent], this.#leaks);
+    return this.#change(({ intents, leaks }) => {
+      const others = intents.filter(({ id }) => id !== intent.id);
+      return { intents: [...others, intent], leaks };
+    });
   }
 
   remove({ id }: Intent): Promise<void> {
-    return this.#change(
-      this.#intents.filter((intent) => intent.id !== id),
-      this.#leaks,
-    );
+    return this.#change(({ intents, leaks }) => ({
+      intents: intents.filter((intent) => intent.id !== id),
+      leaks,
+    }));
   }
 
   noteLeak(tool: string, at: number): Promise<void> {
-    return this.#change(this.#intents, { ...this.#leaks, [tool]: at });
+    return this.#change(({ intents, leaks }) => ({ intents, leaks: { ...leaks, [tool]: at } }));
   }
 
-  #change(intents: readonly Intent[], leaks: Readonly<Record<string, number>>): Promise<void> {
-    const before = { intents: this.#intents, leaks: this.#leaks };
-    this.#intents = intents;
-    this.#leaks = leaks;
-    const text = `${JSON.stringify({ version: VERSION, intents, leaks }, null, 1)}\n`;
+  #change(change: (content: Content) => Content): Promise<void> {
     const written = this.#writing.then(async () => {
-      await writePrivateFile(this.#file, text);
+      const content = change(this.#content);
+      const text = `${JSON.stringify({ version: VERSION, ...content }, null, 1)}\n`;
+      try {
+        await writePrivateFile(this.#file, text);
+      } catch (error) {
+        throw new Refused(
+          `${this.#file} cannot be written: ${errorMessage(error)}`,
+          "free disk space, or check the folder",
+        );
+      }
+      // What could not be written did not happen.
+      this.#content = content;
     });
     this.#writing = written.catch(() => {
-      // What could not be written did not happen.
-      this.#intents = before.intents;
-      this.#leaks = before.leaks;
+      // The caller has the error.
     });
     return written;
   }
 }
 
 /** null: damaged. Strict, because a wrong place or ref would delete another key. */
-function parseFile(text: string): { intents: Intent[]; leaks: Record<string, number> } | null {
+function parseFile(text: string): Content | null {
   const file = parseObject(text) ?? {};
   const list = numberAt(file, "version") === VERSION ? listAt(file, "intents") : null;
   if (list === null) return null;
@@ -200,11 +211,12 @@ function parseSettings(fields: JsonObject): KeySettings {
 }
 
 function parseOldKey(fields: JsonObject): OldKey | undefined {
+  const ref = textAt(fields, "ref");
   const fingerprint = textAt(fields, "fingerprint");
   const stored = objectAt(fields, "place");
   const place = stored === null ? null : parsePlace(stored);
-  if (fingerprint === null || (stored !== null && place === null)) return undefined;
-  return { ref: textAt(fields, "ref"), fingerprint, place };
+  if (ref === null || fingerprint === null || (stored !== null && place === null)) return undefined;
+  return { ref, fingerprint, place };
 }
 
 function parsePlace(fields: JsonObject): KeyPlace | null {

@@ -34,6 +34,8 @@ export interface KeyChange {
   readonly new: string | null;
   /** retiring: the old key is deleted when the last request with it has ended. kept: another tool has it. */
   readonly state: "done" | "retiring" | "kept";
+  /** Why the old key could not be deleted yet; null: it is deleted, or requests still use it. */
+  readonly why: string | null;
 }
 
 /** A caller waits this long for the requests that still use the old key. */
@@ -81,9 +83,13 @@ export class KeyLifecycle {
 
   /** What is unfinished, for `status`. */
   unfinished(): readonly (Fault & { readonly tool: string })[] {
-    return this.#deps.intents.all().flatMap(({ id, tool }) => {
+    return this.#deps.intents.all().flatMap(({ id, tool, step, old }) => {
       const fault = this.#faults.get(id);
-      return fault === undefined ? [] : [{ tool, ...fault }];
+      if (fault !== undefined) return [{ tool, ...fault }];
+      // The other steps take seconds.
+      if (step !== "retire") return [];
+      const why = `waits until no request uses the old key ${old?.fingerprint}, and the gateway refuses it`;
+      return [{ tool, why, next: null }];
     });
   }
 
@@ -109,8 +115,7 @@ export class KeyLifecycle {
     const storage = this.#storage;
     const listed = await this.rotatable(name, options);
     const { tool, key } = findTool(this.#deps.snapshot(), name);
-    if (key === null)
-      throw new Refused(`${name} has no key that can be used`, `keybearer tools rotate ${name} --manual`);
+    if (key === null) throw unreadable(name);
     const place = storage.placeOf(tool);
     const successor = {
       ...nameFor(name),
@@ -118,7 +123,6 @@ export class KeyLifecycle {
       settings: { like: listed.ref },
       source_before: describeSource(tool.key),
     };
-    const others = this.#otherHolders(tool, key);
     return this.#begin(
       {
         id: newId(),
@@ -128,8 +132,7 @@ export class KeyLifecycle {
         reason: options.reason,
         started_at: clock.now(),
         successor,
-        // Another tool that has the same key goes on using it.
-        old: { ref: others.length > 0 ? null : listed.ref, fingerprint: key.fingerprint, place },
+        old: { ref: listed.ref, fingerprint: key.fingerprint, place },
         step: "create",
       },
       key,
@@ -146,10 +149,11 @@ export class KeyLifecycle {
       throw new Refused(
         `the key of ${name} comes from ${describeSource(tool.key)}, where keybearer stores none`,
       );
-    if ((await storage.read(place)) !== null)
-      throw new Refused(`${name} has a key already`, `keybearer tools rotate ${name}`);
     const actions = await consoles.keyActions(tool.gateway, account);
     await checkGroup(actions, settings.group);
+    // Last, so that a second command cannot begin in between.
+    if ((await storage.read(place)) !== null)
+      throw new Refused(`${name} has a key already`, `keybearer tools rotate ${name}`);
     const successor = { ...nameFor(name), place, settings, source_before: describeSource(tool.key) };
     const intent: Intent = {
       id: newId(),
@@ -171,9 +175,8 @@ export class KeyLifecycle {
     const storage = this.#storage;
     const { tool, key } = findTool(this.#deps.snapshot(), name);
     const listed = await this.#consoleKey(tool);
-    if (key === null)
-      throw new Refused(`the key of ${name} cannot be read, so it is not known which one it is`);
-    const [other] = this.#otherHolders(tool, key);
+    if (key === null) throw unreadable(name);
+    const other = listed.tools.find((each) => each !== name);
     if (other !== undefined) throw new Refused(`tool ${other} has the same key`);
     const intent: Intent = {
       id: newId(),
@@ -215,6 +218,7 @@ export class KeyLifecycle {
     const { consoles } = this.#deps;
     const [tool] = listed.tools;
     if (tool !== undefined) throw new Refused(`tool ${tool} has this key`, heldKeyRemedy(tool, action));
+    this.#requireUnchanged(listed);
     if (action !== "enable") this.#requireUnheld(listed);
     const actions = await consoles.keyActions(listed.gateway, listed.account ?? null);
     if (action === "delete") await actions.delete(listed.ref);
@@ -232,21 +236,27 @@ export class KeyLifecycle {
     const hasSwitched = new Promise<string | null>((resolve) => {
       switched = resolve;
     });
+    let isKept = false;
+    const kept = () => {
+      isKept = true;
+    };
     const finished = this.#track(tool, async () => {
       await this.#deps.intents.put(intent);
-      await this.#advance(intent, { oldKey, switched });
+      // A deletion is certain from here on.
+      if (intent.successor === null) switched(null);
+      await this.#advance(intent, { oldKey, switched, kept });
     });
     // A failure before the switch is the caller's. One after it is logged, and the step is taken again.
-    const successor =
-      intent.successor === null ? null : await Promise.race([hasSwitched, finished.then(() => null)]);
+    const successor = await Promise.race([hasSwitched, finished.then(() => null)]);
     const ended = finished.then(
       () => true,
       (error) => this.#noteFault(intent, error),
     );
     const isDone = await Promise.race([ended, pause(RETIRE_WAIT_MS, false, { ref: false })]);
-    const isKept = intent.old !== null && intent.old.ref === null;
-    const state = isDone ? (isKept ? "kept" : "done") : "retiring";
-    return { tool, old: intent.old?.fingerprint ?? null, new: successor, state };
+    const ending = isKept ? "kept" : "done";
+    const state = isDone ? ending : "retiring";
+    const why = this.#faults.get(intent.id)?.why ?? null;
+    return { tool, old: intent.old?.fingerprint ?? null, new: successor, state, why };
   }
 
   /** One change of a tool's key at a time. */
@@ -262,7 +272,7 @@ export class KeyLifecycle {
       await this.#track(intent.tool, async () => {
         const place = intent.old?.place ?? null;
         const oldKey = place === null ? null : await storage.read(place);
-        await this.#advance(intent, { oldKey, switched: () => {} });
+        await this.#advance(intent, { oldKey, switched: () => {}, kept: () => {} });
       });
     } catch (error) {
       this.#noteFault(intent, error);
@@ -291,6 +301,8 @@ export class KeyLifecycle {
 
   /** The tool's key as the console lists it. */
   async #consoleKey({ name, gateway }: Tool): Promise<KeyReport> {
+    // Without it no key of the list is the tool's.
+    if (findTool(this.#deps.snapshot(), name).key === null) throw unreadable(name);
     const keys = await this.#deps.consoles.listKeys(gateway);
     const held = keys.filter(({ tools }) => tools.includes(name));
     const [listed] = held;
@@ -327,20 +339,25 @@ export class KeyLifecycle {
     }
   }
 
-  #otherHolders({ name, gateway }: Tool, key: Secret): string[] {
-    const snapshot = this.#deps.snapshot();
-    const others = Object.values(snapshot.config.tools).filter(
-      (tool) => tool.name !== name && tool.gateway === gateway,
-    );
-    return others.flatMap((tool) => {
-      const state = snapshot.keyOf(tool);
-      return state.state === "ready" && state.key.equals(key) ? [tool.name] : [];
-    });
+  /** Throws Refused if the key belongs to an unfinished change. A new key has no tool until the switch. */
+  #requireUnchanged({ gateway, name, ref }: KeyReport): void {
+    const intent = this.#deps.intents
+      .all()
+      .find((one) => one.gateway === gateway && (one.successor?.name === name || one.old?.ref === ref));
+    if (intent !== undefined)
+      throw new Refused(`the change of the key of ${intent.tool} is not finished`, "keybearer status");
   }
 
   get #storage(): KeyStorage {
     return this.#deps.storage();
   }
+}
+
+function unreadable(tool: string): Refused {
+  return new Refused(
+    `the key of ${tool} cannot be read, so it is not known which of the console's keys it is`,
+    "keybearer status",
+  );
 }
 
 /** What to type for a key that a tool has. */

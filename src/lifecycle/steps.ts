@@ -5,10 +5,11 @@ import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { Secret } from "../core/secret.ts";
+import { isSameSource } from "../keys/places.ts";
 import { ConsoleFault, type FaultKind, type KeyActions } from "../mirror/consoles/console.ts";
 import { consoleRemedy } from "../mirror/report/messages.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
-import type { Intent, IntentFile, Successor } from "./intents.ts";
+import type { Intent, IntentFile, OldKey, Successor } from "./intents.ts";
 import { Refused } from "./refused.ts";
 import type { KeyStorage } from "./storage.ts";
 
@@ -54,7 +55,8 @@ const PASSING_FAULTS: readonly FaultKind[] = ["failing", "unreachable", "slow"];
 const PROBE_PAUSES_MS = [500, 2000, 5000];
 /** new-api v0.13.2 accepts a deleted key for up to a minute. */
 const DEAD_PAUSES_MS = [500, 1000, 2000, 4000, 8000, 15_000, 30_000, 30_000];
-/** A creation whose answer was lost may be listed late, and twice. */
+/** A creation whose answer was lost may be listed late, and twice. sub2api works on one for at most 30 seconds. */
+const LATE_CREATION_MS = 30_000;
 const MAX_UNDOS = 5;
 
 /** Why an intent does not go on. */
@@ -70,6 +72,8 @@ export interface Run {
   readonly oldKey: Secret | null;
   /** Called with the new key's fingerprint when the tool uses it. */
   readonly switched: (fingerprint: string) => void;
+  /** Called if the old key stays, because another tool has it. */
+  readonly kept: () => void;
 }
 
 /**
@@ -99,7 +103,7 @@ export class Steps {
       case "retire":
         return this.#retire(intent, run);
       case "undo":
-        return this.#undo(intent);
+        return this.#undo(intent, true);
     }
   }
 
@@ -109,10 +113,14 @@ export class Steps {
       return await step();
     } catch (error) {
       if (this.#stop.aborted) throw error;
+      if (await this.#isNamed(intent)) {
+        this.#onFault(intent, faultOf(error, intent.gateway));
+        throw error;
+      }
       const undo: Intent = { ...intent, step: "undo" };
       await this.#deps.intents.put(undo);
       try {
-        await this.#undo(undo);
+        await this.#undo(undo, mayBeCreatedLate(error));
       } catch (later) {
         const { why, next } = faultOf(error, intent.gateway);
         const left = faultOf(later, intent.gateway);
@@ -121,6 +129,11 @@ export class Steps {
       }
       throw error;
     }
+  }
+
+  /** config.yaml names the new key already: without it, a tool that had a key would have none. So the step is taken again. */
+  async #isNamed(intent: Intent): Promise<boolean> {
+    return intent.old !== null && (await this.#storage.isNamed(successorOf(intent).place));
   }
 
   /** The new key exists at the console, and is stored here. */
@@ -180,23 +193,51 @@ export class Steps {
   }
 
   /** Deletes the old key at the console once no request uses it, and makes sure that it is dead. */
-  async #retire(intent: Intent, { oldKey }: Run): Promise<null> {
-    const { consoles, log } = this.#deps;
-    const { old, tool, gateway } = intent;
-    if (old !== null && old.ref !== null) {
-      if (oldKey !== null) await this.#waitUntilUnused(intent, oldKey);
-      const actions = await consoles.keyActions(gateway, intent.account);
-      const { ref } = old;
-      await this.#patiently(() => actions.delete(ref));
-      if (oldKey !== null) await this.#waitUntilDead(intent, oldKey);
-      log.info({ tool, old: old.fingerprint }, "the old key is deleted at the console");
-    }
-    if (old !== null && old.place !== null) await this.#storage.removeUnused(old.place);
+  async #retire(intent: Intent, run: Run): Promise<null> {
+    const storage = this.#storage;
+    const { old } = intent;
+    if (old === null) return this.#finish(intent);
+    // Asked now, not at the beginning: two tools with one key may be rotated at the same time, and the last one deletes it.
+    const isShared = () => this.#hasOtherHolder(intent, old, run.oldKey);
+    if (run.oldKey !== null && !isShared()) await this.#waitUntilUnused(intent, run.oldKey);
+    if (isShared()) run.kept();
+    else await this.#deleteOldKey(intent, old, run.oldKey);
+    if (old.place !== null && !(await storage.isNamed(old.place))) await storage.remove(old.place);
     return this.#finish(intent);
   }
 
+  async #deleteOldKey(intent: Intent, { ref, fingerprint }: OldKey, key: Secret | null): Promise<void> {
+    const { consoles, log } = this.#deps;
+    const actions = await consoles.keyActions(intent.gateway, intent.account);
+    try {
+      await this.#patiently(() => actions.delete(ref));
+    } catch (error) {
+      const isRefused = error instanceof ConsoleFault && error.kind === "refused";
+      if (!isRefused) throw error;
+      // A person may have deleted it in the console.
+      const probed = key === null ? null : await this.#probeDeleted(intent, key);
+      if (probed?.state !== "refused")
+        throw new Refused(faultOf(error, intent.gateway).why, `delete key ${fingerprint} in the console`);
+    }
+    if (key !== null) await this.#waitUntilDead(intent, key);
+    log.info({ tool: intent.tool, old: fingerprint }, "the old key is deleted at the console");
+  }
+
+  /** Whether another tool has the old key. After a restart only its fingerprint may be known. */
+  #hasOtherHolder({ tool, gateway }: Intent, { fingerprint, place }: OldKey, oldKey: Secret | null): boolean {
+    const snapshot = this.#deps.snapshot();
+    return Object.values(snapshot.config.tools).some((other) => {
+      const state = snapshot.keyOf(other);
+      if (other.name === tool || other.gateway !== gateway) return false;
+      // A keychain may be locked at the moment. The same entry is the same key.
+      if (place !== null && isSameSource(other.key, place)) return true;
+      if (state.state !== "ready") return false;
+      return oldKey === null ? state.key.fingerprint === fingerprint : state.key.equals(oldKey);
+    });
+  }
+
   async #waitUntilUnused({ reason, successor }: Intent, key: Secret): Promise<void> {
-    // A tool that is removed has no request any more, or they were cut.
+    // A tool without a successor is about to be removed. It may send requests until then, so waiting could last forever.
     if (successor === null) return;
     await this.#pause(UNIDENTIFIED_MS);
     const patience = reason === "leak" ? [AbortSignal.timeout(LEAK_PATIENCE_MS)] : [];
@@ -206,13 +247,17 @@ export class Steps {
   }
 
   async #waitUntilDead(intent: Intent, key: Secret): Promise<void> {
-    const gateway = this.#deps.snapshot().config.gateways[intent.gateway];
-    if (gateway === undefined) return;
+    let probed = await this.#probeDeleted(intent, key);
     for (const wait of DEAD_PAUSES_MS) {
-      const probed = await this.#deps.probe(gateway, key, true);
-      if (probed.state === "refused") return;
+      if (probed === null || probed.state === "refused") return;
       await this.#pause(wait);
+      probed = await this.#probeDeleted(intent, key);
     }
+    if (probed === null || probed.state === "refused") return;
+    if (probed.state === "unclear")
+      throw new Refused(
+        `the old key ${key.fingerprint} is deleted, but it is not known whether the gateway refuses it: ${probed.why}`,
+      );
     throw new Refused(
       `the console of ${intent.gateway} says that it deleted key ${key.fingerprint}, but the gateway still accepts it`,
       "delete it in the console",
@@ -233,15 +278,26 @@ export class Steps {
     return call();
   }
 
-  async #undo(intent: Intent): Promise<null> {
+  /** null: config.yaml has no such gateway any more. */
+  async #probeDeleted(intent: Intent, key: Secret): Promise<Probed | null> {
+    const gateway = this.#deps.snapshot().config.gateways[intent.gateway];
+    return gateway === undefined ? null : this.#deps.probe(gateway, key, true);
+  }
+
+  /** @param isLate the console may list the new key only in a moment */
+  async #undo(intent: Intent, isLate: boolean): Promise<null> {
     const { consoles } = this.#deps;
     const storage = this.#storage;
     const { name, place } = successorOf(intent);
     const actions = await consoles.keyActions(intent.gateway, intent.account);
-    for (let undone = 0; undone < MAX_UNDOS; undone += 1) {
-      const ref = await actions.find(name);
-      if (ref === null) break;
+    let ref = await actions.find(name);
+    if (ref === null && isLate) {
+      await this.#pause(LATE_CREATION_MS);
+      ref = await actions.find(name);
+    }
+    for (let undone = 0; ref !== null && undone < MAX_UNDOS; undone += 1) {
       await actions.delete(ref);
+      ref = await actions.find(name);
     }
     // config.yaml may name the place already, for a tool that was to get its first key. Then the tool has none.
     await storage.remove(place);
@@ -271,6 +327,11 @@ export class Steps {
 function successorOf({ successor }: Intent): Successor {
   if (successor === null) throw new Error("this change has no new key");
   return successor;
+}
+
+/** The console did not say whether it creates the key. */
+function mayBeCreatedLate(error: unknown): boolean {
+  return error instanceof ConsoleFault && ["slow", "unreachable", "failing"].includes(error.kind);
 }
 
 function nameOf({ successor }: Intent): string {

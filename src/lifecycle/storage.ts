@@ -24,9 +24,9 @@ export interface KeyStorage {
    * @param before how its source was described until now: if it is another one meanwhile, nothing is changed
    */
   use(tool: string, place: KeyPlace, before: string): Promise<void>;
+  /** Whether a tool has its key there. */
+  isNamed(place: KeyPlace): Promise<boolean>;
   remove(place: KeyPlace): Promise<void>;
-  /** The same, unless a tool has its key there. */
-  removeUnused(place: KeyPlace): Promise<void>;
 }
 
 export interface ConfigStorageDeps {
@@ -87,8 +87,8 @@ export class ConfigStorage implements KeyStorage {
     await reload.takeKeys();
   }
 
-  async removeUnused(place: KeyPlace): Promise<void> {
-    if (!(await isNamed(this.#deps.paths, place))) await this.remove(place);
+  isNamed(place: KeyPlace): Promise<boolean> {
+    return isNamed(this.#deps.paths, place);
   }
 
   async remove(place: KeyPlace): Promise<void> {

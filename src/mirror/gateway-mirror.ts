@@ -89,6 +89,7 @@ export class GatewayMirror {
   #connection: string;
   #kind: ConsoleKind | null;
   #adapter: ConsoleAdapter | null = null;
+  #connecting: Promise<ConsoleAdapter> | null = null;
   #facts: ConsoleFacts | null = null;
   #running: Promise<void> | null = null;
   /** How often the connection changed. A sync from before the last change no longer counts. */
@@ -160,6 +161,7 @@ export class GatewayMirror {
     this.#kind = this.#gateway.console.kind;
     this.#generation += 1;
     this.#adapter = null;
+    this.#connecting = null;
     this.#fault = null;
     this.#schedule.succeeded();
     const previous = this.#running ?? Promise.resolve();
@@ -224,9 +226,8 @@ export class GatewayMirror {
     // After a start the index may be incomplete for a while, and rows cannot be written without it.
     await catchUp(usage);
     if (isStale()) return;
-    const adapter = this.#adapter ?? (await this.#connect());
+    const adapter = await this.#connected();
     if (isStale()) return;
-    this.#adapter = adapter;
     await this.#readFacts(adapter, isStale);
     if (isStale()) return;
     await this.#readRows(adapter, isStale);
@@ -488,11 +489,18 @@ export class GatewayMirror {
     );
   }
 
+  /** One connection for syncs and key actions: a second session would use up the first one's refresh token. */
   async #connected(): Promise<ConsoleAdapter> {
-    const generation = this.#generation;
-    const adapter = this.#adapter ?? (await this.#connect());
-    if (generation === this.#generation) this.#adapter = adapter;
-    return adapter;
+    if (this.#adapter !== null) return this.#adapter;
+    const connecting = this.#connecting ?? this.#connect();
+    this.#connecting = connecting;
+    try {
+      const adapter = await connecting;
+      if (this.#connecting === connecting) this.#adapter = adapter;
+      return adapter;
+    } finally {
+      if (this.#connecting === connecting) this.#connecting = null;
+    }
   }
 
   async #refreshFacts(): Promise<void> {

@@ -313,7 +313,9 @@ t.test("a key is not deleted while a tool's key cannot be read: it may be that o
 
 t.test("status says which change of a key is not finished, and what it waits for", async (t) => {
   const { sandbox, old, run, under, text } = await start(t, { hasLogin: false, isRetiring: true });
-  await until("it was tried", async () => (await under.daemon.status()).key_changes.length > 0);
+  await until("it was tried", async () =>
+    (await under.daemon.status()).key_changes.some(({ next }) => next !== null),
+  );
   t.match(await run("status"), {
     code: 0,
     stdout:

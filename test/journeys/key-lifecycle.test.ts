@@ -222,7 +222,17 @@ t.test(
       gateway.kill = () => daemon.child.kill("SIGKILL");
       gateway.isServedFirst = true;
       gateway.lives = lives;
-      const added = await command(t, home, ["tools", "add", "zed", "--create", "--group", "default", "--store", "file", "--yes"]);
+      const added = await command(t, home, [
+        "tools",
+        "add",
+        "zed",
+        "--create",
+        "--group",
+        "default",
+        "--store",
+        "file",
+        "--yes",
+      ]);
       gateway.lives = null;
       daemon.child.kill("SIGKILL");
       await daemon.ended;

@@ -41,7 +41,7 @@ function setUp(ages: Readonly<Record<string, number | null>>) {
       rotate: async (tool, { reason }) => {
         rotated.push(`${tool} ${reason}`);
         if (found.fault !== null) throw found.fault;
-        return { tool, old: "…old1", new: "…new1", state: "done" };
+        return { tool, old: "…old1", new: "…new1", state: "done", why: null };
       },
     },
     onRotated: () => {},
@@ -74,4 +74,12 @@ t.test("a rotation that fails is reported, and tried again a day later", async (
   clock.pass(DAY);
   await automatic.checkAges();
   t.strictSame(rotated, ["codex age", "codex age"]);
+});
+
+t.test("with a clock that is far ahead a key is rotated once a day, not every hour", async (t) => {
+  const { automatic, rotated, clock } = setUp({ codex: 400 * DAY });
+  await automatic.checkAges();
+  clock.pass(DAY / 24);
+  await automatic.checkAges();
+  t.strictSame(rotated, ["codex age"]);
 });

@@ -1,3 +1,4 @@
+import { mkdirSync } from "node:fs";
 import t, { type Test } from "tap";
 import type { KeyChange } from "../../src/lifecycle/lifecycle.ts";
 import { ConsoleFault } from "../../src/mirror/consoles/console.ts";
@@ -127,6 +128,124 @@ t.test("two rotations at once: the second is refused", async (t) => {
   ]);
   t.strictSame(both.map(({ status }) => status).toSorted(), ["fulfilled", "rejected"]);
   checkOneKey(t, world, "after both");
+  world.clean();
+});
+
+t.test("a tool keeps its new key if the gateway cannot be reached after a crash", async (t) => {
+  let finished = false;
+  for (let effects = 0; effects < MOST_EFFECTS && !finished; effects += 1) {
+    const world = new World(true, true);
+    const daemon = await world.start(effects);
+    await daemon.lifecycle.rotate("codex", ROTATE).catch(() => {});
+    finished = !daemon.fuse.isBurnt;
+    world.verdict = { state: "unclear", why: "it cannot be reached", next: "" };
+    await resume(await world.start());
+    t.not(world.usedKey(), null, `killed at effect ${effects}: the tool has a key meanwhile`);
+    world.verdict = { state: "accepted" };
+    await finishLater(world);
+    checkOneKey(t, world, `killed at effect ${effects}`);
+    world.clean();
+  }
+  t.ok(finished);
+});
+
+t.test("a key that is created after its answer was lost is deleted, too", async (t) => {
+  const world = new World(false, true);
+  world.refusal = new ConsoleFault("slow", "did not answer within 30 s");
+  const daemon = await world.start();
+  let pauses = 0;
+  world.onPause = () => {
+    const [intent] = daemon.intents.all();
+    pauses += 1;
+    world.addKey(intent?.successor?.name ?? "");
+  };
+  await t.rejects(daemon.lifecycle.rotate("codex", ROTATE), { message: /did not answer/ });
+  t.equal(pauses, 1, "it waited for the key");
+  checkOneKey(t, world, "created late");
+  world.clean();
+});
+
+t.test("two tools with one key: the last rotation deletes it", async (t) => {
+  const world = new World(true, true);
+  const shared = world.live[0];
+  world.named.set("zed", "/keys/codex");
+  const { lifecycle } = await world.start();
+  t.match(await lifecycle.rotate("codex", ROTATE), { state: "kept" });
+  t.ok(shared !== undefined && world.live.includes(shared), "zed still has it");
+  t.match(await lifecycle.rotate("zed", ROTATE), { state: "done" });
+  t.notOk(shared !== undefined && world.live.includes(shared), "no tool has it any more");
+  world.clean();
+});
+
+t.test("two tools with one key that are rotated at the same time do not leave it alive", async (t) => {
+  const world = new World(true, true);
+  const shared = world.live[0];
+  world.named.set("zed", "/keys/codex");
+  const { lifecycle } = await world.start();
+  await Promise.all([lifecycle.rotate("codex", ROTATE), lifecycle.rotate("zed", ROTATE)]);
+  t.notOk(shared !== undefined && world.live.includes(shared));
+  t.equal(world.live.length, 2, "each has its own");
+  world.clean();
+});
+
+t.test("a new key that its tool does not use yet is not deleted by hand", async (t) => {
+  const world = new World(true, true);
+  const { lifecycle } = await world.start();
+  world.verdict = { state: "unclear", why: "it cannot be reached", next: "" };
+  let byHand: Promise<unknown> | null = null;
+  world.onPause = () => {
+    const successor = world.live[1];
+    if (successor === undefined || byHand !== null) return;
+    byHand = t.rejects(lifecycle.changeUnheld(world.report(successor), "delete"), {
+      message: "the change of the key of codex is not finished",
+    });
+    world.verdict = { state: "accepted" };
+  };
+  await lifecycle.rotate("codex", ROTATE);
+  t.not(byHand, null);
+  await byHand;
+  checkOneKey(t, world, "after both");
+  world.clean();
+});
+
+t.test("a key that cannot be read is not looked for at the console", async (t) => {
+  const world = new World(true, true);
+  world.stored.clear();
+  const { lifecycle } = await world.start();
+  const refusal = { message: /the key of codex cannot be read/ };
+  await t.rejects(lifecycle.rotate("codex", ROTATE), refusal);
+  await t.rejects(lifecycle.delete("codex"), refusal);
+  await t.rejects(lifecycle.setEnabled("codex", false), refusal);
+  world.clean();
+});
+
+t.test("a key that the console refuses to delete can be deleted by hand", async (t) => {
+  const world = new World(true, true);
+  world.keepsKeys = true;
+  const daemon = await world.start();
+  const why = "the console of main does not let users delete keys";
+  t.match(await daemon.lifecycle.rotate("codex", ROTATE), { state: "retiring", why });
+  const old = world.live[0];
+  t.strictSame(daemon.lifecycle.unfinished(), [
+    { tool: "codex", why, next: `delete key ${old?.key.fingerprint} in the console` },
+  ]);
+  world.live.shift();
+  await resume(daemon);
+  t.strictSame(daemon.intents.all(), []);
+  checkOneKey(t, world, "deleted by hand");
+  world.clean();
+});
+
+t.test("nothing begins if the intent cannot be written", async (t) => {
+  const world = new World(true, true);
+  const daemon = await world.start();
+  mkdirSync(world.intentFile);
+  await t.rejects(daemon.lifecycle.rotate("codex", ROTATE), {
+    message: /key-changes.json cannot be written/,
+  });
+  await t.rejects(daemon.lifecycle.delete("codex"), { message: /key-changes.json cannot be written/ });
+  t.strictSame(daemon.intents.all(), []);
+  checkOneKey(t, world, "not begun");
   world.clean();
 });
 

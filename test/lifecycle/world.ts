@@ -11,7 +11,7 @@ import { type Intent, IntentFile } from "../../src/lifecycle/intents.ts";
 import { KeyLifecycle } from "../../src/lifecycle/lifecycle.ts";
 import type { Probed } from "../../src/lifecycle/steps.ts";
 import type { KeyStorage } from "../../src/lifecycle/storage.ts";
-import type { ConsoleFault, KeyActions, KeyPlan } from "../../src/mirror/consoles/console.ts";
+import { ConsoleFault, type KeyActions, type KeyPlan } from "../../src/mirror/consoles/console.ts";
 import type { KeyReport } from "../../src/mirror/report/shape.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
@@ -51,14 +51,18 @@ export class World {
   readonly live: LiveKey[] = [];
   readonly stored = new Map<string, Secret>();
   readonly takesOwnKeys: boolean;
-  /** Where config.yaml says that the key is. */
-  named: KeyPlace = { kind: "file", path: "/keys/codex" };
+  /** The path of each tool's key in config.yaml. */
+  readonly named = new Map([["codex", "/keys/codex"]]);
   #refs = 0;
   #snapshots = 0;
   /** What the console answers instead of creating a key. */
   refusal: ConsoleFault | null = null;
+  /** The console refuses to delete keys. */
+  keepsKeys = false;
   /** What the gateway says about a key that exists. */
   verdict: Probed = { state: "accepted" };
+  /** Happens during the next pause. */
+  onPause: () => void = () => {};
 
   /** @param hasKey false: the tool waits for its first key */
   constructor(takesOwnKeys: boolean, hasKey: boolean) {
@@ -77,14 +81,18 @@ export class World {
     rmSync(this.folder, { recursive: true });
   }
 
+  get intentFile(): string {
+    return join(this.folder, "key-changes.json");
+  }
+
   intentText(): string {
-    return readFileSync(join(this.folder, "key-changes.json"), "utf8");
+    return readFileSync(this.intentFile, "utf8");
   }
 
   /** A daemon. @param effects it is killed at this one */
   async start(effects = Number.POSITIVE_INFINITY): Promise<Daemon> {
     const fuse = new Fuse(effects);
-    const intents = new FusedIntents(join(this.folder, "key-changes.json"), fuse);
+    const intents = new FusedIntents(this.intentFile, fuse);
     await intents.load(0);
     const lifecycle = new KeyLifecycle({
       clock: systemClock,
@@ -94,7 +102,7 @@ export class World {
       storage: () => this.#storage(fuse),
       consoles: {
         keyActions: async () => this.#actions(fuse),
-        listKeys: async () => this.live.map((key) => this.#report(key)),
+        listKeys: async () => this.live.map((key) => this.report(key)),
         startSync: () => {},
       },
       probe: async (_gateway, key) => {
@@ -104,25 +112,28 @@ export class World {
         );
       },
       whenUnused: () => fuse.around(() => {}),
-      pause: () => fuse.around(() => {}),
+      pause: () => fuse.around(() => this.onPause()),
     });
     return { lifecycle, intents, fuse };
   }
 
   /** The tool's key as a request would use it; null: it has none. */
-  usedKey(): Secret | null {
-    return this.named.kind === "file" ? (this.stored.get(this.named.path) ?? null) : null;
+  usedKey(tool = "codex"): Secret | null {
+    return this.stored.get(this.named.get(tool) ?? "") ?? null;
   }
 
   #snapshot(): Snapshot {
-    const path = this.named.kind === "file" ? this.named.path : "";
+    const tools = [...this.named].map(([tool, path]) => `${tool}: { key: "file:${path}" }`);
     const config = configOf(
-      `gateways: { main: { base_url: "https://gateway.example.com/v1" } }\ntools: { codex: { key: "file:${path}" } }\n`,
+      `gateways: { main: { base_url: "https://gateway.example.com/v1" } }\ntools: { ${tools.join(", ")} }\n`,
     );
-    const key = this.usedKey();
-    const state: KeyState = key === null ? { state: "unavailable", reason: "none" } : { state: "ready", key };
+    const states = new Map<string, KeyState>();
+    for (const tool of this.named.keys()) {
+      const key = this.usedKey(tool);
+      states.set(tool, key === null ? { state: "unavailable", reason: "none" } : { state: "ready", key });
+    }
     this.#snapshots += 1;
-    return new Snapshot(this.#snapshots, config, new Map([["codex", state]]), []);
+    return new Snapshot(this.#snapshots, config, states, []);
   }
 
   #storage(fuse: Fuse): KeyStorage {
@@ -132,17 +143,15 @@ export class World {
       nextPlace: async () => ({ kind: "file", path: `/keys/codex-${randomBytes(4).toString("hex")}` }),
       read: (place) => fuse.around(() => this.stored.get(pathOf(place)) ?? null),
       write: (place, key) => fuse.around(() => void this.stored.set(pathOf(place), key)),
-      use: (_tool, place, before) =>
+      use: (tool, place, before) =>
         fuse.around(() => {
-          if (pathOf(place) !== pathOf(this.named) && describeSource(this.named) !== before)
+          const path = this.named.get(tool) ?? "";
+          if (pathOf(place) !== path && describeSource({ kind: "file", path }) !== before)
             throw new Error("config.yaml was changed");
-          this.named = place;
+          this.named.set(tool, pathOf(place));
         }),
+      isNamed: async (place) => [...this.named.values()].includes(pathOf(place)),
       remove: (place) => fuse.around(() => void this.stored.delete(pathOf(place))),
-      removeUnused: (place) =>
-        fuse.around(() => {
-          if (pathOf(place) !== pathOf(this.named)) this.stored.delete(pathOf(place));
-        }),
     };
   }
 
@@ -160,13 +169,14 @@ export class World {
       setEnabled: async () => {},
       delete: (ref) =>
         fuse.around(() => {
+          if (this.keepsKeys) throw new ConsoleFault("refused", "does not let users delete keys");
           const at = this.live.findIndex((key) => key.ref === ref);
           if (at !== -1) this.live.splice(at, 1);
         }),
     };
   }
 
-  #report({ ref, name, key }: LiveKey): KeyReport {
+  report({ ref, name, key }: LiveKey): KeyReport {
     const facts = {
       group: "coding",
       multiplier: 1,
@@ -176,7 +186,7 @@ export class World {
       windows: [],
     };
     const times = { created_at: 0, expires_at: null, last_used_at: null, as_of: 0 };
-    const tools = this.usedKey()?.equals(key) ? ["codex"] : [];
+    const tools = [...this.named.keys()].filter((tool) => this.usedKey(tool)?.equals(key));
     return { gateway: "main", ref, name, key: key.fingerprint, tools, state: "active", ...facts, ...times };
   }
 }

@@ -107,3 +107,12 @@ t.test("a key whose own traffic nears what the console lists of it is read befor
     t.equal(double.asked.length > asked, false, "and once is enough");
   }
 });
+
+t.test("key actions and a sync at the same time share one login", async (t) => {
+  const { mirror } = await startMirror(t, { requests: 0, accessToken: true });
+  const sync = mirror.sync();
+  const [one, other] = await Promise.all([mirror.keyActions(null), mirror.keyActions(null)]);
+  await sync;
+  t.equal(one, other);
+  t.equal(await mirror.keyActions(null), one);
+});

@@ -117,10 +117,14 @@ async function send(paths: Paths, name: string, { store, force, json }: ConsoleR
     fail(`${name}: ${withNext(changed)}`, EXIT.failed);
     return false;
   }
-  const { old, new: successor, state } = changed.value;
+  const { old, new: successor, state, why } = changed.value;
   if (json) process.stdout.write(`${JSON.stringify(changed.value, null, 2)}\n`);
   else process.stdout.write(`${name}: key ${old ?? "(none)"} → ${successor ?? "(none)"}\n`);
-  notice(OLD_KEY[state]);
+  notice(
+    why === null
+      ? OLD_KEY[state]
+      : `the tool uses the new key. the old one is not deleted yet: ${why} → keybearer status`,
+  );
   return true;
 }
 

@@ -72,11 +72,11 @@ async function deleteAtConsole(paths: Paths, name: string, key: KeyReport): Prom
     );
     return false;
   }
-  const isDone = deleted.value.state === "done";
+  const { state, why } = deleted.value;
   printText(
-    isDone
+    state === "done"
       ? `key ${describeKey(key)} is deleted at the console of ${key.gateway}`
-      : `key ${describeKey(key)} will be deleted as soon as the gateway has forgotten it → keybearer status`,
+      : `key ${describeKey(key)} is not deleted yet: ${why ?? "the gateway still accepts it"}. keybearer tries again every minute → keybearer status`,
   );
   return true;
 }
