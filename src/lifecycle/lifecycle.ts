@@ -367,9 +367,12 @@ export function heldKeyRemedy(tool: string, action: KeyAction): string {
 }
 
 async function checkGroup(actions: KeyActions, group: string | null): Promise<void> {
-  const groups = group === null ? null : await actions.groups();
-  if (group === null || groups === null || groups.includes(group)) return;
-  throw new ConsoleFault("refused", `has no group ${group} for this account; it has ${groups.join(", ")}`);
+  if (group === null && !actions.needsGroup) return;
+  const groups = await actions.groups();
+  if (groups === null || (group !== null && groups.includes(group))) return;
+  const known = `it has ${groups.join(", ")}`;
+  if (group === null) throw new ConsoleFault("refused", `makes no key without --group; ${known}`);
+  throw new ConsoleFault("refused", `has no group ${group} for this account; ${known}`);
 }
 
 /** codex-k3v9x2: unique at the console, and short enough for every one. */

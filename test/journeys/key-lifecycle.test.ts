@@ -152,6 +152,8 @@ t.test("a key that cannot be made leaves nothing behind", async (t) => {
   ]);
   t.equal(code, 1);
   t.match(stderr, /has no group nowhere for this account; it has .*default/);
+  const bare = await command(t, home, ["tools", "add", "zed", "--create", "--store", "file", "--yes"]);
+  t.match(bare.stderr, /makes no key without --group; it has .*default/);
   t.equal(
     withoutGroups(readFileSync(join(home, "config.yaml"), "utf8")),
     withoutGroups(before),

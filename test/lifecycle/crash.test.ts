@@ -160,7 +160,7 @@ t.test("a key that is created after its answer was lost is deleted, too", async 
     world.addKey(intent?.successor?.name ?? "");
   };
   await t.rejects(daemon.lifecycle.rotate("codex", ROTATE), { message: /did not answer/ });
-  t.equal(pauses, 1, "it waited for the key");
+  t.ok(pauses > 0, "it waited for the key");
   checkOneKey(t, world, "created late");
   world.clean();
 });

@@ -158,6 +158,7 @@ export class World {
   #actions(fuse: Fuse): KeyActions {
     return {
       takesOwnKeys: this.takesOwnKeys,
+      needsGroup: true,
       groups: async () => ["coding"],
       create: (plan: KeyPlan) =>
         fuse.around(() => {

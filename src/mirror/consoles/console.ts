@@ -36,6 +36,8 @@ export interface ConsoleAdapter {
 export interface KeyActions {
   /** The console takes a key that was chosen here. Then the key is stored here before the console knows it. */
   readonly takesOwnKeys: boolean;
+  /** The gateway refuses the requests of a key without a group. */
+  readonly needsGroup: boolean;
   /** The names of the groups that a new key may be in; null: the console does not list any. */
   groups(): Promise<readonly string[] | null>;
   /** Creates the key. If an earlier call with this plan created it, returns that one: there is never a second. */

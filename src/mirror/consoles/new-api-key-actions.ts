@@ -46,6 +46,7 @@ const COPIED = [
 /** The console makes the keys. A new one is found by its name, because the response to its creation does not contain it. */
 export class NewApiKeyActions implements KeyActions {
   readonly takesOwnKeys = false;
+  readonly needsGroup = false;
   readonly #deps: KeyActionsDeps;
 
   constructor(deps: KeyActionsDeps) {

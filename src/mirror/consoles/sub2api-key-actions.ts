@@ -53,6 +53,7 @@ type KeyFields = Record<string, number | readonly string[]>;
 
 export class Sub2apiKeyActions implements KeyActions {
   readonly takesOwnKeys = true;
+  readonly needsGroup = true;
   readonly #deps: Sub2apiKeyDeps;
 
   constructor(deps: Sub2apiKeyDeps) {
@@ -140,13 +141,11 @@ export class Sub2apiKeyActions implements KeyActions {
 
   async #fieldsOf({ group, quota, windows, expires_at }: KeySettings): Promise<KeyFields> {
     const fields: KeyFields = {};
-    const groups = await this.#readGroups();
-    // The gateway refuses the requests of a key without a group.
-    if (group === null)
-      throw refused(`makes no key without a group (--group); it has ${[...groups.keys()].join(", ")}`);
-    const id = groups.get(group);
-    if (id === undefined) throw unknownGroup(group);
-    fields.group_id = id;
+    if (group !== null) {
+      const id = (await this.#readGroups()).get(group);
+      if (id === undefined) throw unknownGroup(group);
+      fields.group_id = id;
+    }
     if (quota !== null) fields.quota = quota / MICRO;
     for (const { window, most } of windows) {
       if (!WINDOWS.includes(window)) {

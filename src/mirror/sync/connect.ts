@@ -335,11 +335,13 @@ class SeveralAccounts implements ConsoleAdapter {
 /** The key actions of one of several accounts: refs and faults name the account. */
 class AccountKeyActions implements KeyActions {
   readonly takesOwnKeys;
+  readonly needsGroup;
   readonly #actions: KeyActions;
   readonly #account: string;
 
   constructor(actions: KeyActions, account: string) {
     this.takesOwnKeys = actions.takesOwnKeys;
+    this.needsGroup = actions.needsGroup;
     this.#actions = actions;
     this.#account = account;
   }
