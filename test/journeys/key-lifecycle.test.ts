@@ -6,6 +6,7 @@ import { command, newHome, type Running, saveConfig, startServing } from "../dou
 import { freshToken } from "../doubles/daemon-under-test.ts";
 import { hello, newKey, post, TestGateway } from "../doubles/sandbox.ts";
 import { filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
+import { missingForSecrets, startSecretService } from "../doubles/secret-service.ts";
 import { until } from "../doubles/until.ts";
 
 /** A gateway whose console can kill the daemon at its n-th call. */
@@ -255,6 +256,33 @@ t.test(
     t.ok(made > 0, `${made} keys were made`);
   },
 );
+
+const missing = missingForSecrets();
+if (missing !== null) process.stderr.write(`!!! no ${missing}: a rotation in the keychain is not tested\n`);
+
+t.test("a rotation in the keychain leaves one entry", { skip: missing ?? false }, async (t) => {
+  const { gateway, home, token, first } = await setUp(t);
+  const { env } = await startSecretService(t);
+  const keychain = { env: { DBUS_SESSION_BUS_ADDRESS: env.DBUS_SESSION_BUS_ADDRESS } };
+  const daemon = await startServing(t, home, keychain);
+  for (const name of ["codex", "codex-2", "codex"]) {
+    const rotated = await command(
+      t,
+      home,
+      ["tools", "rotate", "codex", "--store", "keychain", "--yes"],
+      keychain,
+    );
+    t.equal(rotated.code, 0, rotated.stderr);
+    t.match(readFileSync(join(home, "config.yaml"), "utf8"), `key: keychain:keybearer/${name}\n`);
+    t.equal((await post(`${daemon.url}/v1/chat/completions`, token, hello())).status, 200, "it works");
+  }
+  t.equal(liveKeys(gateway).length, 1, "the console has one key");
+  t.equal(
+    (await post(`${gateway.baseUrl}/chat/completions`, first, hello())).status,
+    401,
+    "the first is dead",
+  );
+});
 
 t.test("a key that is used elsewhere is rotated only by force", async (t) => {
   const { gateway, home } = await setUp(t, "    keys_elsewhere: true");
