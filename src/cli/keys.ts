@@ -69,7 +69,7 @@ export function formatKeys({ keys, problems }: KeysAnswer, now: number, { width 
 
 const ACTIONS = [
   { what: "create a key", next: "keybearer tools add <tool> --create" },
-  { what: "replace a tool's key", next: "keybearer tools rotate <tool>" },
+  { what: "rotate a tool's key", next: "keybearer tools rotate <tool>" },
   { what: "delete one that no tool holds", next: "keybearer keys delete <key>" },
 ];
 

@@ -341,7 +341,7 @@ t.test("keys --refresh sees at once what was changed in the console", async (t) 
   t.match(stdout, /\nphone /);
   t.match(
     stdout,
-    /\ncreate a key → keybearer tools add <tool> --create\nreplace a tool's key → keybearer tools rotate <tool>\n/,
+    /\ncreate a key → keybearer tools add <tool> --create\nrotate a tool's key → keybearer tools rotate <tool>\n/,
   );
 });
 

@@ -50,7 +50,7 @@ old laptop  -      disabled  not held here
   id:12, quota unknown, last use unknown
 as the console said 12 s ago
 create a key → keybearer tools add <tool> --create
-replace a tool's key → keybearer tools rotate <tool>
+rotate a tool's key → keybearer tools rotate <tool>
 delete one that no tool holds → keybearer keys delete <key>
 `;
     t.equal(shownAt(120), shown);
