@@ -137,6 +137,15 @@ t.test(
   },
 );
 
+t.test("doctor warns of a change of a key that is not finished", async (t) => {
+  const waiting = { tool: "codex", why: "the console of main cannot be reached", next: null };
+  const found = statusFindings({ ...STATUS, key_changes: [waiting] }, NOW);
+  t.match(
+    found.filter(({ id }) => id === "key-change"),
+    [{ level: "warning", about: "tool codex", what: /not finished: the console of main cannot be reached/ }],
+  );
+});
+
 t.test("doctor warns of a suspicion, and fails for an alarm", async (t) => {
   const found = (certain: boolean) => {
     const consoles = [mirrorReport(NOW, { alarms: [alarm(NOW, { certain, reason: "no ids" })] })];

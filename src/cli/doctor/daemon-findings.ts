@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { connect } from "node:net";
 import type { Listen } from "../../config/schema.ts";
 import type { Asked } from "../../control/client.ts";
-import type { GatewayStatus, Status, UsageStatus } from "../../control/status.ts";
+import type { GatewayStatus, KeyChangeStatus, Status, UsageStatus } from "../../control/status.ts";
 import type { LimitStatus, ToolStatus } from "../../control/tool-status.ts";
 import type { Paths } from "../../core/paths.ts";
 import { portOwner } from "../../core/process-lookup.ts";
@@ -139,13 +139,20 @@ export async function serviceFindings(service: ServiceContext): Promise<Finding[
 }
 
 /** What only the running daemon knows: failing gateways, limits, the usage log, the mirror and its alarms. */
-export function statusFindings({ gateways, tools, usage, consoles = [] }: Status, now: number): Finding[] {
+export function statusFindings(status: Status, now: number): Finding[] {
+  const { gateways, tools, usage, consoles = [], key_changes: keyChanges = [] } = status;
   return [
     ...gateways.flatMap((gateway) => failingGateway(gateway, now)),
     ...tools.flatMap((tool) => usedUpLimits(tool, now)),
+    ...keyChanges.map(unfinishedChange),
     ...usageFindings(usage),
     ...consoles.flatMap((console) => consoleFindings(console, now)),
   ];
+}
+
+function unfinishedChange({ tool, why, next }: KeyChangeStatus): Finding {
+  const what = `a change of its key is not finished: ${why}`;
+  return { id: "key-change", level: "warning", about: `tool ${tool}`, what, next };
 }
 
 /** Only a warning, because doctor's own probe finds out whether the gateway answers now. */
