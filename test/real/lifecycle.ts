@@ -165,10 +165,12 @@ async function killed(gateway: Gateway, keybearer: Keybearer): Promise<void> {
     const tool = gateway.tools[Math.floor(random() * gateway.tools.length)];
     if (tool === undefined) throw new Error("there is no tool");
     const isCreation = round % 4 === 0;
+    const isDeletion = round % 4 === 2;
+    if (isDeletion) await run(keybearer, ...creation(tool.group));
     const old = keyOf(keybearer, tool.tool) ?? tool.key;
-    const args = isCreation
-      ? ["tools", "add", "made", "--create", "--group", tool.group, "--store", "file", "--yes"]
-      : ["tools", "rotate", tool.tool, "--store", "file", "--yes"];
+    let args = ["tools", "rotate", tool.tool, "--store", "file", "--yes"];
+    if (isCreation) args = creation(tool.group);
+    if (isDeletion) args = ["tools", "remove", "made", "--at-gateway", "--yes"];
     const command = run(keybearer, ...args);
     await begun(keybearer, command);
     await sleep(Math.floor(random() * 1600));
@@ -177,7 +179,7 @@ async function killed(gateway: Gateway, keybearer: Keybearer): Promise<void> {
     await command;
     await keybearer.start();
     await finished(keybearer, `round ${round}`);
-    if (isCreation) await cleanUp(keybearer, gateway, round);
+    if (isCreation || isDeletion) await cleanUp(keybearer, gateway, round);
     const live = await gateway.keys();
     check(live.length === expected, `round ${round}: ${live.length} keys at the console: ${live.join(", ")}`);
     const now = keyOf(keybearer, tool.tool) ?? tool.key;
@@ -185,6 +187,10 @@ async function killed(gateway: Gateway, keybearer: Keybearer): Promise<void> {
     await checkWorks(keybearer, gateway, tool.tool, callOf(tool).endpoint, `round ${round}`);
     if (round % 10 === 0) say(`${round} rounds, ${unfinished} of them killed in the middle of a change`);
   }
+}
+
+function creation(group: string): string[] {
+  return ["tools", "add", "made", "--create", "--group", group, "--store", "file", "--yes"];
 }
 
 /** Waits until the change is written down, or the command has ended without one. */
