@@ -12,6 +12,7 @@ import {
   DEFAULT_LIMITS,
   DEFAULT_LISTEN,
   DEFAULT_LOG,
+  DEFAULT_PREFIX,
   DEFAULT_SCHEDULE,
   DEFAULT_TIMEOUTS,
   DEFAULT_USAGE,
@@ -22,6 +23,8 @@ import {
   type Log,
   type Named,
   type Price,
+  type Shared,
+  type SharedStore,
   type Timeouts,
   type Token,
   type Tool,
@@ -49,6 +52,8 @@ import {
   proxyUrl,
   requestRate,
   spendRate,
+  storeUrl,
+  timezone,
   tokenRate,
   withoutVersion,
 } from "./values.ts";
@@ -75,6 +80,7 @@ export function parseConfig(raw: string, home: string): Parsed {
     gateways: readGateways(top, home),
     tools: top.named("tools", (section, name) => readTool(section, name, home), isToolName),
     prices: top.named("prices", readPrice),
+    shared: readShared(top.section("shared"), home),
     usage: readUsage(top.section("usage")),
     log: readLog(top.section("log")),
   };
@@ -89,6 +95,7 @@ export function parseConfig(raw: string, home: string): Parsed {
 const AMBIGUOUS =
   /^(?:y|n|yes|no|on|off|true|false|null|~|[-+.\d][\d_.,:]*(?:e[-+]?\d+)?|0x[\da-f]+|0o[0-7]+)$/i;
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+const NAME_FORM = "letters, digits, dot, dash and underscore, at most 64, starting with a letter or digit";
 
 function checkName(noun: string) {
   return (name: string, entry: Entry, path: string, report: Report): boolean => {
@@ -98,8 +105,7 @@ function checkName(noun: string) {
       return false;
     }
     if (NAME.test(name)) return true;
-    const hint = "letters, digits, dot, dash and underscore, at most 64, starting with a letter or digit";
-    report.error(entry.at, path, `this cannot be the name of a ${noun}`, hint);
+    report.error(entry.at, path, `this cannot be the name of a ${noun}`, NAME_FORM);
     return false;
   };
 }
@@ -166,6 +172,78 @@ function readLog(section: Section | null): Log {
   const level = section.scalar("level", oneOf("trace", "debug", "info", "warn", "error"), DEFAULT_LOG.level);
   section.finish();
   return Object.freeze({ level });
+}
+
+// Several machines.
+
+const machineName: Reader<string> = (text) =>
+  NAME.test(text)
+    ? { value: text }
+    : { fault: `${quoted(text)} cannot be the name of a machine`, hint: NAME_FORM };
+
+const prefix: Reader<string> = (text) =>
+  /^[a-z0-9_-]{1,32}$/.test(text)
+    ? { value: text }
+    : {
+        fault: `${quoted(text)} cannot be a prefix`,
+        hint: "lower-case letters, digits, dash and underscore, at most 32, such as keybearer",
+      };
+
+function readShared(section: Section | null, home: string): Shared | null {
+  if (section === null) return null;
+  const store = readStore(section, home);
+  const settings = {
+    machine: section.scalar("machine", machineName, null),
+    timezone: section.scalar("timezone", timezone, null),
+    whenUnreachable: section.scalar("when_unreachable", oneOf("grant", "refuse"), "grant" as const),
+  };
+  section.finish();
+  return store === null ? null : Object.freeze({ store, ...settings });
+}
+
+/** An address, or a map with an address and what else is needed to log in. */
+function readStore(shared: Section, home: string): SharedStore | null {
+  const entry = shared.entry("store");
+  const { report } = shared;
+  if (entry === undefined) {
+    const hint = "store: rediss://valkey.example.net:6379";
+    if (!shared.has("store")) report.error(shared.at, shared.path, "shared needs a store", hint);
+    return null;
+  }
+  const path = shared.pathOf("store");
+  if (entry.value.kind !== "dict") {
+    const url = readScalar(entry.value, path, storeUrl, report);
+    if (url === undefined) return null;
+    return Object.freeze({ url, username: null, password: null, authority: null, prefix: DEFAULT_PREFIX });
+  }
+  const section = new Section(entry.value, path, report);
+  const url = section.scalar("url", storeUrl, null);
+  const settings = {
+    username: section.scalar("username", plainText, null),
+    password: readKeySource(section, "password", home, passwordFault),
+    authority: readAuthority(section, home),
+    prefix: section.scalar("prefix", prefix, DEFAULT_PREFIX),
+  };
+  section.finish();
+  if (!section.has("url")) {
+    const hint = "url: rediss://valkey.example.net:6379";
+    report.error(section.at, section.path, "the store has no url", hint);
+  }
+  if (section.entries().has("username") && !section.has("password")) {
+    const hint = "password: keychain:keybearer/shared";
+    report.error(
+      section.offsetOf("username"),
+      section.pathOf("username"),
+      "a username needs a password",
+      hint,
+    );
+  }
+  if (settings.authority !== null && url?.startsWith("redis:")) {
+    const hint = `write rediss:${url.slice("redis:".length)}, or remove the ca_file`;
+    const message = "a ca_file has no effect without TLS";
+    report.error(section.offsetOf("ca_file"), section.pathOf("ca_file"), message, hint);
+  }
+  return url === null ? null : Object.freeze({ url, ...settings });
 }
 
 // Gateways.
@@ -383,6 +461,7 @@ function readTool(section: Section, name: string, home: string): Tool {
     watchOnly: section.scalar("watch_only", flag, false),
     rotateEvery: section.scalar("rotate_every", keyAge, null),
     onLeak: section.scalar("on_leak", oneOf("report", "rotate"), "report"),
+    shared: section.scalar("shared", flag, true),
   };
   section.finish();
   return tool;
