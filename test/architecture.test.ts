@@ -35,6 +35,7 @@ const PURE = [
   "config/problems.ts",
   "config/yaml.ts",
   "config/section.ts",
+  "config/sources.ts",
   "config/values.ts",
   "config/parse.ts",
   "config/references.ts",

@@ -7,6 +7,7 @@ import {
   type Limits,
   type Named,
   type Rate,
+  type Shared,
   type Tool,
 } from "./schema.ts";
 import type { KeyState, Snapshot } from "./snapshot.ts";
@@ -23,6 +24,7 @@ export function describeChanges(from: Snapshot, to: Snapshot): string[] {
     ...namedChanges("price", from.config.prices, to.config.prices, (old, price) =>
       differ("price", old, price),
     ),
+    ...sharedChanges(from, to),
   ];
 }
 
@@ -107,7 +109,42 @@ function toolChanges(from: Tool, to: Tool): string[] {
     ...differ("watch_only", from.watchOnly, to.watchOnly),
     ...differ("rotate_every", days(from.rotateEvery), days(to.rotateEvery)),
     ...differ("on_leak", from.onLeak, to.onLeak),
+    ...differ("shared", from.shared, to.shared),
   ];
+}
+
+function sharedChanges(from: Snapshot, to: Snapshot): string[] {
+  const old = from.config.shared;
+  const now = to.config.shared;
+  if (old === null && now === null) return [];
+  if (now === null) return ["shared: removed"];
+  if (old === null) return [`shared: added, with ${now.store.url}`];
+  const changes = [
+    ...differ("store", old.store.url, now.store.url),
+    ...differ("username", old.store.username, now.store.username),
+    ...differ("password comes from", passwordOrigin(old), passwordOrigin(now)),
+    ...passwordChanges(from.sharedPassword(), to.sharedPassword()),
+    ...differ("ca_file", old.store.authority?.file ?? null, now.store.authority?.file ?? null),
+    ...differ("prefix", old.store.prefix, now.store.prefix),
+    ...differ("machine", old.machine, now.machine),
+    ...differ("timezone", old.timezone, now.timezone),
+    ...differ("when_unreachable", old.whenUnreachable, now.whenUnreachable),
+  ];
+  return changes.map((change) => `shared: ${change}`);
+}
+
+function passwordOrigin({ store: { password } }: Shared): string | null {
+  return password === null ? null : describeOrigin(password);
+}
+
+/** Without fingerprints: the last characters of a short password are much of it. */
+function passwordChanges(from: KeyState | null, to: KeyState | null): string[] {
+  if (from === null || to === null) return [];
+  if (from.state === "ready" && to.state === "ready")
+    return from.key.equals(to.key) ? [] : ["password changed"];
+  const before = from.state === "ready" ? "ready" : describeKey(from);
+  const after = to.state === "ready" ? "ready" : describeKey(to);
+  return before === after ? [] : [`password ${before} → ${after}`];
 }
 
 /** keyChanges reports the fingerprint of a key that is in the file. */

@@ -6,8 +6,8 @@ import { errorMessage, hasCode } from "../core/errors.ts";
 import { configModeFault } from "../core/paths.ts";
 import { type Parsed, parseConfig } from "./parse.ts";
 import { type Problem, warning } from "./problems.ts";
-import type { CertificateAuthority, Config, Gateway } from "./schema.ts";
-import { consoleSources } from "./snapshot.ts";
+import type { CertificateAuthority, Config, Gateway, Shared } from "./schema.ts";
+import { secretSources } from "./snapshot.ts";
 
 export interface Loaded {
   /** False: there is no such file. */
@@ -66,7 +66,19 @@ async function withAuthorities(config: Config): Promise<{ config: Config; proble
       problems.push({ ...warning(`gateways.${name}.ca_file`, read), severity: "error" });
     else gateways[name] = Object.freeze({ ...gateway, authority: read });
   }
-  return { config: Object.freeze({ ...config, gateways: Object.freeze(gateways) }), problems };
+  const shared = await withStoreAuthority(config.shared, problems);
+  return { config: Object.freeze({ ...config, gateways: Object.freeze(gateways), shared }), problems };
+}
+
+async function withStoreAuthority(shared: Shared | null, problems: Problem[]): Promise<Shared | null> {
+  const authority = shared?.store.authority ?? null;
+  if (shared === null || authority === null) return shared;
+  const read = await readAuthority(authority);
+  if (typeof read === "string") {
+    problems.push({ ...warning("shared.store.ca_file", read), severity: "error" });
+    return shared;
+  }
+  return Object.freeze({ ...shared, store: Object.freeze({ ...shared.store, authority: read }) });
 }
 
 /** A text says why it cannot be used. */
@@ -130,9 +142,7 @@ function gitProblems(file: string, config: Config): Problem[] {
 }
 
 function holdsLiteral(config: Config): boolean {
-  const tools = Object.values(config.tools).map(({ key }) => key);
-  const consoles = Object.values(config.gateways).flatMap(consoleSources);
-  return [...tools, ...consoles.map(({ source }) => source)].some(({ kind }) => kind === "literal");
+  return secretSources(config).some(({ kind }) => kind === "literal");
 }
 
 function failure(message: string): Problem {

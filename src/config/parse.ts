@@ -1,10 +1,7 @@
-import { isAbsolute, join } from "node:path";
 import { validate as isSchedule } from "node-cron";
-import { keyFault, Secret } from "../core/secret.ts";
 import { type Problem, Report } from "./problems.ts";
 import { checkReferences } from "./references.ts";
 import {
-  type CertificateAuthority,
   type Config,
   type Console,
   type ConsoleKind,
@@ -15,6 +12,7 @@ import {
   DEFAULT_LIMITS,
   DEFAULT_LISTEN,
   DEFAULT_LOG,
+  DEFAULT_PREFIX,
   DEFAULT_SCHEDULE,
   DEFAULT_TIMEOUTS,
   DEFAULT_USAGE,
@@ -25,12 +23,15 @@ import {
   type Log,
   type Named,
   type Price,
+  type Shared,
+  type SharedStore,
   type Timeouts,
   type Token,
   type Tool,
   type Usage,
 } from "./schema.ts";
-import { asSection, quoted, type Reader, readScalar, Section, type ValueResult } from "./section.ts";
+import { asSection, quoted, type Reader, readScalar, Section } from "./section.ts";
+import { passwordFault, readAuthority, readKeySource } from "./sources.ts";
 import {
   baseUrl,
   consoleUrl,
@@ -51,6 +52,8 @@ import {
   proxyUrl,
   requestRate,
   spendRate,
+  storeUrl,
+  timezone,
   tokenRate,
   withoutVersion,
 } from "./values.ts";
@@ -77,6 +80,7 @@ export function parseConfig(raw: string, home: string): Parsed {
     gateways: readGateways(top, home),
     tools: top.named("tools", (section, name) => readTool(section, name, home), isToolName),
     prices: top.named("prices", readPrice),
+    shared: readShared(top.section("shared"), home),
     usage: readUsage(top.section("usage")),
     log: readLog(top.section("log")),
   };
@@ -91,6 +95,7 @@ export function parseConfig(raw: string, home: string): Parsed {
 const AMBIGUOUS =
   /^(?:y|n|yes|no|on|off|true|false|null|~|[-+.\d][\d_.,:]*(?:e[-+]?\d+)?|0x[\da-f]+|0o[0-7]+)$/i;
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+const NAME_FORM = "letters, digits, dot, dash and underscore, at most 64, starting with a letter or digit";
 
 function checkName(noun: string) {
   return (name: string, entry: Entry, path: string, report: Report): boolean => {
@@ -100,8 +105,7 @@ function checkName(noun: string) {
       return false;
     }
     if (NAME.test(name)) return true;
-    const hint = "letters, digits, dot, dash and underscore, at most 64, starting with a letter or digit";
-    report.error(entry.at, path, `this cannot be the name of a ${noun}`, hint);
+    report.error(entry.at, path, `this cannot be the name of a ${noun}`, NAME_FORM);
     return false;
   };
 }
@@ -170,6 +174,78 @@ function readLog(section: Section | null): Log {
   return Object.freeze({ level });
 }
 
+// Several machines.
+
+const machineName: Reader<string> = (text) =>
+  NAME.test(text)
+    ? { value: text }
+    : { fault: `${quoted(text)} cannot be the name of a machine`, hint: NAME_FORM };
+
+const prefix: Reader<string> = (text) =>
+  /^[a-z0-9_-]{1,32}$/.test(text)
+    ? { value: text }
+    : {
+        fault: `${quoted(text)} cannot be a prefix`,
+        hint: "lower-case letters, digits, dash and underscore, at most 32, such as keybearer",
+      };
+
+function readShared(section: Section | null, home: string): Shared | null {
+  if (section === null) return null;
+  const store = readStore(section, home);
+  const settings = {
+    machine: section.scalar("machine", machineName, null),
+    timezone: section.scalar("timezone", timezone, null),
+    whenUnreachable: section.scalar("when_unreachable", oneOf("grant", "refuse"), "grant" as const),
+  };
+  section.finish();
+  return store === null ? null : Object.freeze({ store, ...settings });
+}
+
+/** An address, or a map with an address and what else is needed to log in. */
+function readStore(shared: Section, home: string): SharedStore | null {
+  const entry = shared.entry("store");
+  const { report } = shared;
+  if (entry === undefined) {
+    const hint = "store: rediss://valkey.example.net:6379";
+    if (!shared.has("store")) report.error(shared.at, shared.path, "shared needs a store", hint);
+    return null;
+  }
+  const path = shared.pathOf("store");
+  if (entry.value.kind !== "dict") {
+    const url = readScalar(entry.value, path, storeUrl, report);
+    if (url === undefined) return null;
+    return Object.freeze({ url, username: null, password: null, authority: null, prefix: DEFAULT_PREFIX });
+  }
+  const section = new Section(entry.value, path, report);
+  const url = section.scalar("url", storeUrl, null);
+  const settings = {
+    username: section.scalar("username", plainText, null),
+    password: readKeySource(section, "password", home, passwordFault),
+    authority: readAuthority(section, home),
+    prefix: section.scalar("prefix", prefix, DEFAULT_PREFIX),
+  };
+  section.finish();
+  if (!section.has("url")) {
+    const hint = "url: rediss://valkey.example.net:6379";
+    report.error(section.at, section.path, "the store has no url", hint);
+  }
+  if (section.entries().has("username") && !section.has("password")) {
+    const hint = "password: keychain:keybearer/shared";
+    report.error(
+      section.offsetOf("username"),
+      section.pathOf("username"),
+      "a username needs a password",
+      hint,
+    );
+  }
+  if (settings.authority !== null && url?.startsWith("redis:")) {
+    const hint = `write rediss:${url.slice("redis:".length)}, or remove the ca_file`;
+    const message = "a ca_file has no effect without TLS";
+    report.error(section.offsetOf("ca_file"), section.pathOf("ca_file"), message, hint);
+  }
+  return url === null ? null : Object.freeze({ url, ...settings });
+}
+
 // Gateways.
 
 function readGateways(top: Section, home: string): Named<Gateway> {
@@ -222,16 +298,6 @@ function readGateway(section: Section, name: string, home: string): Gateway | nu
   section.finish();
   checkProxy(gateway, section);
   return base === null ? null : Object.freeze(gateway);
-}
-
-function readAuthority(section: Section, home: string): CertificateAuthority | null {
-  const path: Reader<string> = (text) => {
-    const file = expandHome(text, home);
-    if (isAbsolute(file) && !file.includes("\0")) return { value: file };
-    return { fault: "the path of a ca_file is not absolute", hint: "such as ca_file: /etc/ssl/company.pem" };
-  };
-  const file = section.scalar("ca_file", path, null);
-  return file === null ? null : Object.freeze({ file, pem: "" });
 }
 
 /** A proxy sees what is sent by http, so then only one on this machine is allowed. */
@@ -395,6 +461,7 @@ function readTool(section: Section, name: string, home: string): Tool {
     watchOnly: section.scalar("watch_only", flag, false),
     rotateEvery: section.scalar("rotate_every", keyAge, null),
     onLeak: section.scalar("on_leak", oneOf("report", "rotate"), "report"),
+    shared: section.scalar("shared", flag, true),
   };
   section.finish();
   return tool;
@@ -467,118 +534,4 @@ function readLimits(section: Section | null): Limits {
   };
   section.finish();
   return Object.freeze(limits);
-}
-
-// Where keys and other secrets come from.
-
-/** What is wrong with a secret that is written in the file itself. */
-type LiteralCheck = (text: string) => string | null;
-
-const incompleteKey: LiteralCheck = (text) => {
-  const fault = keyFault(text);
-  return fault === null ? null : `incomplete key: ${fault}`;
-};
-
-/** A person chose it, so it may be anything on one line. */
-const passwordFault: LiteralCheck = (text) =>
-  /[\r\n]/.test(text) ? "the password contains a line break" : null;
-
-const SOURCE_FORMS =
-  "write keychain:keybearer/NAME, env:NAME, file:/PATH, { command: [/PROGRAM, ARGUMENT] } or the key itself";
-
-function readKeySource(
-  section: Section,
-  name: string,
-  home: string,
-  literalFault: LiteralCheck = incompleteKey,
-): KeySource | null {
-  const value = section.entry(name)?.value;
-  if (value === undefined) return null;
-  const path = section.pathOf(name);
-  if (value.kind === "scalar") {
-    const reading = sourceFromText(value.text, home, literalFault);
-    if ("value" in reading) return reading.value;
-    section.report.error(value.at, path, reading.fault, reading.hint);
-    return null;
-  }
-  if (value.kind === "dict" && value.entries.has("command"))
-    return readCommand(new Section(value, path, section.report), home);
-  // The names in the map are not repeated: in `{the-key-itself}` the key is one.
-  section.report.error(value.at, path, "a key must have exactly one source", SOURCE_FORMS);
-  return null;
-}
-
-function sourceFromText(text: string, home: string, literalFault: LiteralCheck): ValueResult<KeySource> {
-  const colon = text.indexOf(":");
-  const rest = text.slice(colon + 1);
-  switch (text.slice(0, colon)) {
-    case "env":
-      if (/^[A-Za-z_][A-Za-z0-9_]*$/.test(rest)) return { value: Object.freeze({ kind: "env", name: rest }) };
-      return { fault: "this is not the name of a variable", hint: "such as env:CODEX_GATEWAY_KEY" };
-    case "file": {
-      const path = expandHome(rest, home);
-      if (isAbsolute(path) && !path.includes("\0")) return { value: Object.freeze({ kind: "file", path }) };
-      return {
-        fault: "the path of a key file is not absolute",
-        hint: "such as file:/home/me/keys/codex or file:~/keys/codex",
-      };
-    }
-    case "keychain":
-      return keychainSource(rest);
-    case "command":
-      return {
-        fault: "a command is written as a list, so that no shell reads it",
-        hint: "{ command: [/usr/bin/pass, show, codex] }",
-      };
-    case "op":
-      return { fault: "1Password needs a command", hint: '{ command: [/usr/bin/op, read, "op://…"] }' };
-  }
-  if (text === "") return { fault: "nothing is written here", hint: SOURCE_FORMS };
-  const variable = /^\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?$/.exec(text)?.[1];
-  if (variable) return { fault: "keybearer does not expand variables here", hint: `write env:${variable}` };
-  if (text.startsWith("kb_")) {
-    return {
-      fault: "this is a token of keybearer's own, not a gateway's key",
-      hint: "copy the key from the gateway's console",
-    };
-  }
-  const fault = literalFault(text);
-  if (fault !== null) return { fault, hint: "copy it whole from the gateway's console" };
-  return { value: Object.freeze({ kind: "literal", secret: new Secret(text) }) };
-}
-
-function keychainSource(rest: string): ValueResult<KeySource> {
-  const match = /^([^/]+)\/(.+)$/.exec(rest);
-  const [, service = "", account = ""] = match ?? [];
-  if (match === null) {
-    return {
-      fault: "a keychain entry needs a service and an account",
-      hint: "such as keychain:keybearer/codex",
-    };
-  }
-  // Otherwise an edit of this file could fetch any of the person's passwords.
-  if (!service.startsWith("keybearer")) {
-    return {
-      fault: "the service of a keychain entry must begin with keybearer",
-      hint: `keychain:keybearer/${account}`,
-    };
-  }
-  return { value: Object.freeze({ kind: "keychain", service, account }) };
-}
-
-function readCommand(section: Section, home: string): KeySource | null {
-  const [first = "", ...rest] = section.scalars("command", (text) => ({ value: text }));
-  section.finish();
-  const path = expandHome(first, home);
-  if (!isAbsolute(path) || [first, ...rest].some((part) => part.includes("\0"))) {
-    const message = "a command must start with the absolute path of a program";
-    const hint = "{ command: [/usr/bin/pass, show, codex] }";
-    section.report.error(section.offsetOf("command"), section.path, message, hint);
-    return null;
-  }
-  return Object.freeze({ kind: "command", argv: Object.freeze([path, ...rest] as const) });
-}
-
-function expandHome(path: string, home: string): string {
-  return path.startsWith("~/") ? join(home, path.slice(2)) : path;
 }

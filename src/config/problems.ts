@@ -131,7 +131,7 @@ const MIN_BEGINNING = 12;
 
 /** Names of settings, which a broken quote can draw into a secret's place. */
 const SETTING_NAME =
-  /^(?:command|commands|gateways?|messages_url|base_url|key_header|websockets|timeouts|first_byte|multiplier|enabled|schedule|token_in_url|allow_origins|requests|concurrent|ask_usage|estimate|keys_elsewhere|watch_only|rotate_every|on_leak|dashboard|cache_read|cache_write|password|access_token|refresh_token):?$/;
+  /^(?:command|commands|gateways?|messages_url|base_url|key_header|websockets|timeouts|first_byte|multiplier|enabled|schedule|token_in_url|allow_origins|requests|concurrent|ask_usage|estimate|keys_elsewhere|watch_only|rotate_every|on_leak|dashboard|cache_read|cache_write|password|access_token|refresh_token|username|timezone|when_unreachable):?$/;
 
 /** The secrets of one config.yaml. */
 class FileSecrets {
@@ -187,7 +187,7 @@ export function redactConfig(text: string): string {
 
 /** Settings whose value is a secret, and what people call them by mistake. */
 const SECRET_NAME =
-  /(?<![\w-])["']?(?:(?:api[-_]?)?key|token|access[-_]?token|refresh[-_]?token|password)["']?[^\S\n]*(?:\r?\n[^\S\n]*)?:/gi;
+  /(?<![\w-])["']?(?:(?:api[-_]?)?key|token|access[-_]?token|refresh[-_]?token|pass?(?:w(?:or)?d)?)["']?[^\S\n]*(?:\r?\n[^\S\n]*)?:/gi;
 
 /** Values of those settings that are no secret: a source, a variable, a token's hash, a command. */
 const HASH = /["']?sha256:[0-9a-f]*["']?/.source;

@@ -16,6 +16,8 @@ export interface Config {
   readonly tools: Named<Tool>;
   /** $ per million tokens, over the built-in list, by model name. Default none. */
   readonly prices: Named<Price>;
+  /** Limits and records across machines. Default none: this machine alone. */
+  readonly shared: Shared | null;
   readonly usage: Usage;
   readonly log: Log;
 }
@@ -155,6 +157,8 @@ export interface Tool {
   readonly rotateEvery: number | null;
   /** What happens when a console row shows for certain that the key leaked. Default report: an alarm. */
   readonly onLeak: OnLeak;
+  /** Its limits count across machines. Without effect if `shared` is not set. Default true. */
+  readonly shared: boolean;
 }
 
 export type OnLeak = "report" | "rotate";
@@ -198,6 +202,30 @@ export interface Price {
   readonly cacheRead: number;
   /** Default: the price of input. */
   readonly cacheWrite: number;
+}
+
+export interface Shared {
+  readonly store: SharedStore;
+  /** What the other machines call this one. Default: its host name. */
+  readonly machine: string | null;
+  /** IANA name of the zone in which days and months begin for all machines. Default: the system's. */
+  readonly timezone: string | null;
+  /** grant: spend what this machine was granted, then refuse. refuse: refuse at once. Default grant. */
+  readonly whenUnreachable: "grant" | "refuse";
+}
+
+/** A Redis or Valkey server. */
+export interface SharedStore {
+  /** rediss://host:port, or redis:// on this machine. /1 to /15 at the end names another database than 0. */
+  readonly url: string;
+  /** Default: the server's default user. */
+  readonly username: string | null;
+  /** Default none. */
+  readonly password: KeySource | null;
+  /** Its certificates are accepted besides those of Node's own authorities. Default none. */
+  readonly authority: CertificateAuthority | null;
+  /** All keys in the store begin with this and a colon. Default keybearer. */
+  readonly prefix: string;
 }
 
 export interface Usage {
@@ -260,6 +288,8 @@ export const DEFAULT_LIMITS: Limits = Object.freeze({
   concurrent: null,
   wait: 0,
 });
+
+export const DEFAULT_PREFIX = "keybearer";
 
 export const DEFAULT_DRAIN = 10_000;
 

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { Secret, type SecretSet } from "../core/secret.ts";
 import type { Problem } from "./problems.ts";
-import type { Config, Gateway, KeySource, Tool } from "./schema.ts";
+import type { CertificateAuthority, Config, Gateway, KeySource, SharedStore, Tool } from "./schema.ts";
 
 /** The result of reading a tool's key. */
 export type KeyState =
@@ -83,7 +83,16 @@ export class Snapshot {
     if (!isConfigured) return null;
     return this.#keyStates.get(consoleSecretName(gateway.name, account, secret)) ?? NOT_READ;
   }
+
+  /** The password of the shared store; null: config.yaml has none. */
+  sharedPassword(): KeyState | null {
+    if ((this.config.shared?.store.password ?? null) === null) return null;
+    return this.#keyStates.get(SHARED_PASSWORD) ?? NOT_READ;
+  }
 }
+
+/** The name of the shared store's password among the keys. No tool can have such a name. */
+export const SHARED_PASSWORD = "shared store password";
 
 export type ConsoleSecret = "password" | "access_token" | "refresh_token";
 
@@ -109,14 +118,31 @@ export function consoleSecretName(gateway: string, account: string | null, secre
   return account === null ? `${gateway} console ${secret}` : `${gateway} console ${account} ${secret}`;
 }
 
+/** Where every secret of a configuration comes from. */
+export function secretSources({ tools, gateways, shared }: Config): readonly KeySource[] {
+  const keys = Object.values(tools).map(({ key }) => key);
+  const consoles = Object.values(gateways).flatMap(consoleSources);
+  const password = shared?.store.password ?? null;
+  return [...keys, ...consoles.map(({ source }) => source), ...(password === null ? [] : [password])];
+}
+
 /** Everything that decides who sees a secret: the origins, the proxy, and the authority that certifies them. */
 export function destinationsOf({ proxy, authority }: Gateway, addresses: readonly string[]): string[] {
   const destinations = new Set(addresses.map((address) => new URL(address).origin));
   // These are no addresses, so a trusted proxy is never taken for a trusted gateway.
   if (proxy !== null) destinations.add(`proxy ${proxy}`);
-  if (authority !== null) {
-    const digest = createHash("sha256").update(authority.pem).digest("hex");
-    destinations.add(`ca_file ${authority.file} (sha256 ${digest.slice(0, 16)})`);
-  }
+  if (authority !== null) destinations.add(describeAuthority(authority));
   return [...destinations];
+}
+
+/** The same for the shared store's password. Each database of a server has the same users. */
+export function storeDestinations({ url, authority }: SharedStore): string[] {
+  const { protocol, host } = new URL(url);
+  const address = `${protocol}//${host}`;
+  return authority === null ? [address] : [address, describeAuthority(authority)];
+}
+
+function describeAuthority({ file, pem }: CertificateAuthority): string {
+  const digest = createHash("sha256").update(pem).digest("hex");
+  return `ca_file ${file} (sha256 ${digest.slice(0, 16)})`;
 }

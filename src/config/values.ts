@@ -1,4 +1,5 @@
 import { basename } from "node:path";
+import { nearest } from "../core/nearest.ts";
 import type { Listen, Period, Rate } from "./schema.ts";
 import { quoted, type Reader, type ValueResult } from "./section.ts";
 
@@ -166,6 +167,28 @@ export const moment: Reader<number> = (text) => {
   return { fault: `${quoted(text)} is not a date`, hint: "such as 2027-03-31, or 2027-03-31T18:00:00Z" };
 };
 
+/** The name of a zone such as Europe/Berlin, in the spelling of Intl. */
+export const timezone: Reader<string> = (text) => {
+  // Some versions of Node also take an offset such as +02:00, which knows no summer time.
+  const isName = /^[A-Za-z]/.test(text);
+  const resolved = isName ? zoneOf(text) : null;
+  if (resolved !== null) return { value: resolved.toLowerCase() === text.toLowerCase() ? resolved : text };
+  const near = nearest(text, Intl.supportedValuesOf("timeZone"));
+  return {
+    fault: `${quoted(text)} is not a time zone`,
+    hint: near === null ? "such as Europe/Berlin or UTC" : `did you mean ${near}?`,
+  };
+};
+
+function zoneOf(text: string): string | null {
+  try {
+    return new Intl.DateTimeFormat("en", { timeZone: text }).resolvedOptions().timeZone;
+  } catch {
+    // A RangeError: Intl knows no such zone.
+    return null;
+  }
+}
+
 // Addresses of gateways, consoles and proxies. Keys are sent to these, so nothing is guessed.
 
 const ENDPOINTS =
@@ -222,6 +245,51 @@ export const proxyUrl: Reader<string> = (text) => {
   }
   return { value: url.origin };
 };
+
+const DEFAULT_STORE_PORT = 6379;
+
+/** The address of a Redis or Valkey server: rediss://host:port, and /1 to /15 for another database than 0. */
+export const storeUrl: Reader<string> = (text) => {
+  const example = "such as rediss://valkey.example.net:6379";
+  const scheme = /^(rediss?):\/\//i.exec(text)?.[1]?.toLowerCase();
+  if (scheme === undefined) return { fault: `${quoted(text)} is not the address of a store`, hint: example };
+  const rest = text.slice(scheme.length + "://".length);
+  if (/^[^/]*@/.test(rest)) {
+    return {
+      fault: "the address contains a user name or password",
+      hint: "remove it: store: { url: …, username: …, password: keychain:keybearer/shared }",
+    };
+  }
+  if (/[?#]/.test(rest))
+    return { fault: "the address contains a query or fragment", hint: "cut it off at the ? or #" };
+  const match = /^(\[[\da-f:.]+\]|[\w.-]+)(?::(\d{1,5}))?(\/.*)?$/i.exec(rest);
+  const host = hostOf(match?.[1] ?? "");
+  const port = Number(match?.[2] ?? DEFAULT_STORE_PORT);
+  if (host === null || port === 0 || port > 65_535)
+    return { fault: `${quoted(text)} is not the address of a store`, hint: example };
+  if (host.endsWith(".")) return { fault: "the host name ends in a dot", hint: "remove the dot" };
+  const database = /^\/?(\d|1[0-5])?$/.exec(match?.[3] ?? "");
+  if (database === null) {
+    return {
+      fault: "after the port only the number of a database may follow, 0 to 15",
+      hint: `${scheme}://${host}:${port}/1`,
+    };
+  }
+  if (scheme === "redis" && !isLoopback(host)) {
+    return {
+      fault: "redis would send the password and the records unencrypted",
+      hint: `write rediss://${host}:${port}`,
+    };
+  }
+  const number = database[1] ?? "0";
+  return { value: `${scheme}://${host}:${port}${number === "0" ? "" : `/${number}`}` };
+};
+
+/** As URL writes it for the web: in lower case, each IP address in one form. URL leaves hosts of other schemes alone. */
+function hostOf(text: string): string | null {
+  const address = `https://${text}`;
+  return URL.canParse(address) ? new URL(address).hostname : null;
+}
 
 /** base_url without its version segment, the default of messages_url. */
 export function withoutVersion(address: string): string {

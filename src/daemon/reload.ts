@@ -2,8 +2,16 @@ import { isDeepStrictEqual } from "node:util";
 import { describeChanges, needsRestart } from "../config/changes.ts";
 import { type Loaded, loadConfig } from "../config/load.ts";
 import { type Problem, problemInLine, warning } from "../config/problems.ts";
-import type { Config, KeySource } from "../config/schema.ts";
-import { consoleSecretName, consoleSources, destinationsOf, Snapshot } from "../config/snapshot.ts";
+import type { Config } from "../config/schema.ts";
+import {
+  consoleSecretName,
+  consoleSources,
+  destinationsOf,
+  SHARED_PASSWORD,
+  Snapshot,
+  secretSources,
+  storeDestinations,
+} from "../config/snapshot.ts";
 import { FileWatch } from "../config/watch.ts";
 import { joinPath } from "../config/yaml.ts";
 import { background } from "../core/background.ts";
@@ -215,7 +223,7 @@ export class Reload {
   }
 
   #follow(config: Config): void {
-    const files = sourcesOf(config).flatMap((source) => (source.kind === "file" ? [source.path] : []));
+    const files = secretSources(config).flatMap((source) => (source.kind === "file" ? [source.path] : []));
     this.#watch.follow([this.#deps.paths.config, ...files]);
   }
 }
@@ -254,26 +262,20 @@ export function keyWarnings(keyring: Keyring): Problem[] {
   return keyring.warnings().map(({ path, message }) => warning(path, message));
 }
 
-function sourcesOf(config: Config): KeySource[] {
-  const keys = Object.values(config.tools).map(({ key }) => key);
-  const consoles = Object.values(config.gateways).flatMap(consoleSources);
-  return [...keys, ...consoles.map(({ source }) => source)];
-}
-
 /** What the keyring must fetch for a configuration. */
 export function wantedKeys(config: Config, paths: Paths): WantedKey[] {
-  const variables = sourcesOf(config).flatMap((source) => (source.kind === "env" ? [source.name] : []));
-  const shared = { home: paths.own, notKeys: paths.notKeys, withhold: variables };
+  const variables = secretSources(config).flatMap((source) => (source.kind === "env" ? [source.name] : []));
+  const common = { home: paths.own, notKeys: paths.notKeys, withhold: variables };
   const tools = Object.values(config.tools).map((tool) => {
     const gateway = config.gateways[tool.gateway];
     const origins =
       gateway === undefined ? [] : destinationsOf(gateway, [gateway.baseUrl, gateway.messagesUrl]);
     const path = `${joinPath("tools", tool.name)}.key`;
-    return { ...shared, name: tool.name, path, source: tool.key, origins };
+    return { ...common, name: tool.name, path, source: tool.key, origins };
   });
   const consoles = Object.values(config.gateways).flatMap((gateway) =>
     consoleSources(gateway).map(({ account, secret, source }) => ({
-      ...shared,
+      ...common,
       name: consoleSecretName(gateway.name, account, secret),
       path: `${joinPath("gateways", gateway.name)}.console.login.${secret}`,
       source,
@@ -282,5 +284,17 @@ export function wantedKeys(config: Config, paths: Paths): WantedKey[] {
       secret: `the console's ${secret.replace("_", " ")} of ${account === null ? "" : `account ${account} at `}${gateway.name}`,
     })),
   );
-  return [...tools, ...consoles];
+  return [...tools, ...consoles, ...wantedStorePassword(config, common)];
+}
+
+function wantedStorePassword(
+  { shared }: Config,
+  common: Pick<WantedKey, "home" | "notKeys" | "withhold">,
+): WantedKey[] {
+  const source = shared?.store.password ?? null;
+  if (shared === null || source === null) return [];
+  const origins = storeDestinations(shared.store);
+  const path = "shared.store.password";
+  const secret = "the password of the shared store";
+  return [{ ...common, name: SHARED_PASSWORD, path, source, origins, password: true, secret }];
 }

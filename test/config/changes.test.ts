@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import t from "tap";
 import { describeChanges, needsRestart } from "../../src/config/changes.ts";
 import { parseConfig } from "../../src/config/parse.ts";
-import { type KeyState, Snapshot } from "../../src/config/snapshot.ts";
+import { type KeyState, SHARED_PASSWORD, Snapshot } from "../../src/config/snapshot.ts";
 import { Secret } from "../../src/core/secret.ts";
 
 /** A random key, with an ending of our choice. */
@@ -113,6 +113,27 @@ const CHANGES: readonly (readonly [before: string, after: string, ...expectedCha
   [tool(""), tool("keys_elsewhere: true"), "tool codex: keys_elsewhere false → true"],
   [tool(""), tool("watch_only: true"), "tool codex: watch_only false → true"],
   [top(""), top("").replace("codex", "scripts"), "tool codex: removed", "tool scripts: added"],
+  [tool(""), tool("shared: false"), "tool codex: shared true → false"],
+  [
+    top(""),
+    top("shared: { store: rediss://s.example.net }"),
+    "shared: added, with rediss://s.example.net:6379",
+  ],
+  [top("shared: { store: rediss://s.example.net }"), top(""), "shared: removed"],
+  [
+    top("shared: { store: rediss://s.example.net }"),
+    top(
+      "shared: { store: { url: rediss://t.example.net/2, username: me, password: env:A, ca_file: /ca.pem, prefix: work }, machine: laptop, timezone: UTC, when_unreachable: refuse }",
+    ),
+    "shared: store rediss://s.example.net:6379 → rediss://t.example.net:6379/2",
+    "shared: username none → me",
+    "shared: password comes from none → env:A",
+    "shared: ca_file none → /ca.pem",
+    "shared: prefix keybearer → work",
+    "shared: machine none → laptop",
+    "shared: timezone none → UTC",
+    "shared: when_unreachable grant → refuse",
+  ],
 ];
 
 for (const [before, after, ...expectedChanges] of CHANGES) {
@@ -163,6 +184,29 @@ t.test("a literal key that changes is reported once, without either key", async 
   t.notOk(shown.includes(NEW.slice(0, -4)), shown);
 });
 
+t.test("the password of the shared store is reported without its fingerprint", async (t) => {
+  const store = (password: string) =>
+    top(`shared: { store: { url: rediss://s.example.net, password: ${password} } }`);
+  const ready = (text: string): KeyState => ({ state: "ready", key: new Secret(text) });
+  const between = (from: KeyState, to: KeyState, source = "env:A") =>
+    describeChanges(
+      snapshot(store("env:A"), { [SHARED_PASSWORD]: from }),
+      snapshot(store(source), { [SHARED_PASSWORD]: to }),
+    );
+  const held: KeyState = { state: "needs-trust", what: "the password", from: "rediss://a", to: "rediss://b" };
+  const gone: KeyState = { state: "unavailable", reason: "the variable A is not set" };
+  t.same(between(ready(OLD), ready(OLD)), []);
+  t.same(between(ready(OLD), ready(NEW)), ["shared: password changed"]);
+  t.same(between(ready(OLD), gone), ["shared: password ready → unavailable"]);
+  t.same(between(gone, ready(NEW)), ["shared: password unavailable → ready"]);
+  t.same(between(gone, gone), []);
+  t.same(between(ready(OLD), held), [
+    "shared: password ready → held (the password: rediss://a → rediss://b)",
+  ]);
+  const literal = between(ready(OLD), ready(NEW), NEW);
+  t.same(literal, ["shared: password comes from env:A → config.yaml itself", "shared: password changed"]);
+});
+
 t.test("only listen needs a restart", async (t) => {
   const from = snapshot(top("")).config;
   t.same(needsRestart(from, snapshot(top("listen: localhost:1")).config), [
@@ -172,4 +216,5 @@ t.test("only listen needs a restart", async (t) => {
     { path: "usage.sync", message: "usage.sync normal → full needs a restart" },
   ]);
   t.same(needsRestart(from, snapshot(top("log: { level: debug }")).config), []);
+  t.same(needsRestart(from, snapshot(top("shared: { store: rediss://s.example.net }")).config), []);
 });

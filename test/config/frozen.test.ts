@@ -28,6 +28,8 @@ for (const name of [
   "key-forms",
   "token-forms",
   "prices",
+  "shared-everything",
+  "shared-store-as-an-address",
 ]) {
   t.test(`the configuration of ${name} is frozen all the way down`, async (t) => {
     const { config, problems } = parseConfig(inputOf(name), "/home/me");

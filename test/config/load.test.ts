@@ -1,10 +1,11 @@
 import { spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { chmod, chown, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { chmod, chown, copyFile, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
 import { type Loaded, loadConfig } from "../../src/config/load.ts";
+import { makeCertificates } from "../doubles/certificates.ts";
 import { asOrdinaryUser } from "../doubles/ordinary-user.ts";
 
 const KEY = `sk-${randomBytes(16).toString("hex")}`;
@@ -65,6 +66,30 @@ for (const [mode, verb] of [
 
 t.test("a console's password counts as a secret, too", async (t) => {
   t.equal((await load(await written(t, LOGIN, 0o644))).config, null);
+});
+
+t.test("the shared store's password counts as a secret, too", async (t) => {
+  const store = (password: string) =>
+    `${WITHOUT}shared: { store: { url: rediss://s.example.net, password: "${password}" } }\n`;
+  t.match(await load(await written(t, store(KEY), 0o644)), {
+    config: null,
+    problems: [{ hint: /chmod 600/ }],
+  });
+  t.not((await load(await written(t, store("env:KEY"), 0o644))).config, null);
+});
+
+t.test("the ca_file of the shared store is read with config.yaml", async (t) => {
+  const certificates = makeCertificates(t);
+  if (certificates === null) return;
+  const pem = join(await folder(t), "ca.pem");
+  await copyFile(certificates.authority, pem);
+  const text = `${WITHOUT}shared: { store: { url: rediss://s.example.net, ca_file: ${pem} } }\n`;
+  const { config, problems } = await load(await written(t, text));
+  t.same(problems, []);
+  t.equal(config?.shared?.store.authority?.pem, await readFile(pem, "utf8"));
+  t.ok(Object.isFrozen(config?.shared) && Object.isFrozen(config?.shared?.store));
+  await writeFile(pem, "not a certificate");
+  t.match(await load(await written(t, text)), { config: null, problems: [{ path: "shared.store.ca_file" }] });
 });
 
 t.test("a file that is only checked gets a warning, with a key inside as well", async (t) => {

@@ -1,0 +1,128 @@
+import { isAbsolute, join } from "node:path";
+import { keyFault, Secret } from "../core/secret.ts";
+import type { CertificateAuthority, KeySource } from "./schema.ts";
+import { type Reader, Section, type ValueResult } from "./section.ts";
+
+/* What config.yaml takes from elsewhere: keys and other secrets, and certificate authorities. */
+
+/** What is wrong with a secret that is written in the file itself. */
+type LiteralCheck = (text: string) => string | null;
+
+const incompleteKey: LiteralCheck = (text) => {
+  const fault = keyFault(text);
+  return fault === null ? null : `incomplete key: ${fault}`;
+};
+
+/** A person chose it, so it may be anything on one line. */
+export const passwordFault: LiteralCheck = (text) =>
+  /[\r\n]/.test(text) ? "the password contains a line break" : null;
+
+const SOURCE_FORMS =
+  "write keychain:keybearer/NAME, env:NAME, file:/PATH, { command: [/PROGRAM, ARGUMENT] } or the key itself";
+
+export function readKeySource(
+  section: Section,
+  name: string,
+  home: string,
+  literalFault: LiteralCheck = incompleteKey,
+): KeySource | null {
+  const value = section.entry(name)?.value;
+  if (value === undefined) return null;
+  const path = section.pathOf(name);
+  if (value.kind === "scalar") {
+    const reading = sourceFromText(value.text, home, literalFault);
+    if ("value" in reading) return reading.value;
+    section.report.error(value.at, path, reading.fault, reading.hint);
+    return null;
+  }
+  if (value.kind === "dict" && value.entries.has("command"))
+    return readCommand(new Section(value, path, section.report), home);
+  // The names in the map are not repeated: in `{the-key-itself}` the key is one.
+  section.report.error(value.at, path, "a key must have exactly one source", SOURCE_FORMS);
+  return null;
+}
+
+function sourceFromText(text: string, home: string, literalFault: LiteralCheck): ValueResult<KeySource> {
+  const colon = text.indexOf(":");
+  const rest = text.slice(colon + 1);
+  switch (text.slice(0, colon)) {
+    case "env":
+      if (/^[A-Za-z_][A-Za-z0-9_]*$/.test(rest)) return { value: Object.freeze({ kind: "env", name: rest }) };
+      return { fault: "this is not the name of a variable", hint: "such as env:CODEX_GATEWAY_KEY" };
+    case "file": {
+      const path = expandHome(rest, home);
+      if (isAbsolute(path) && !path.includes("\0")) return { value: Object.freeze({ kind: "file", path }) };
+      return {
+        fault: "the path of a key file is not absolute",
+        hint: "such as file:/home/me/keys/codex or file:~/keys/codex",
+      };
+    }
+    case "keychain":
+      return keychainSource(rest);
+    case "command":
+      return {
+        fault: "a command is written as a list, so that no shell reads it",
+        hint: "{ command: [/usr/bin/pass, show, codex] }",
+      };
+    case "op":
+      return { fault: "1Password needs a command", hint: '{ command: [/usr/bin/op, read, "op://…"] }' };
+  }
+  if (text === "") return { fault: "nothing is written here", hint: SOURCE_FORMS };
+  const variable = /^\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?$/.exec(text)?.[1];
+  if (variable) return { fault: "keybearer does not expand variables here", hint: `write env:${variable}` };
+  if (text.startsWith("kb_")) {
+    return {
+      fault: "this is a token of keybearer's own, not a gateway's key",
+      hint: "copy the key from the gateway's console",
+    };
+  }
+  const fault = literalFault(text);
+  if (fault !== null) return { fault, hint: "copy it whole from the gateway's console" };
+  return { value: Object.freeze({ kind: "literal", secret: new Secret(text) }) };
+}
+
+function keychainSource(rest: string): ValueResult<KeySource> {
+  const match = /^([^/]+)\/(.+)$/.exec(rest);
+  const [, service = "", account = ""] = match ?? [];
+  if (match === null) {
+    return {
+      fault: "a keychain entry needs a service and an account",
+      hint: "such as keychain:keybearer/codex",
+    };
+  }
+  // Otherwise an edit of this file could fetch any of the person's passwords.
+  if (!service.startsWith("keybearer")) {
+    return {
+      fault: "the service of a keychain entry must begin with keybearer",
+      hint: `keychain:keybearer/${account}`,
+    };
+  }
+  return { value: Object.freeze({ kind: "keychain", service, account }) };
+}
+
+function readCommand(section: Section, home: string): KeySource | null {
+  const [first = "", ...rest] = section.scalars("command", (text) => ({ value: text }));
+  section.finish();
+  const path = expandHome(first, home);
+  if (!isAbsolute(path) || [first, ...rest].some((part) => part.includes("\0"))) {
+    const message = "a command must start with the absolute path of a program";
+    const hint = "{ command: [/usr/bin/pass, show, codex] }";
+    section.report.error(section.offsetOf("command"), section.path, message, hint);
+    return null;
+  }
+  return Object.freeze({ kind: "command", argv: Object.freeze([path, ...rest] as const) });
+}
+
+export function readAuthority(section: Section, home: string): CertificateAuthority | null {
+  const path: Reader<string> = (text) => {
+    const file = expandHome(text, home);
+    if (isAbsolute(file) && !file.includes("\0")) return { value: file };
+    return { fault: "the path of a ca_file is not absolute", hint: "such as ca_file: /etc/ssl/company.pem" };
+  };
+  const file = section.scalar("ca_file", path, null);
+  return file === null ? null : Object.freeze({ file, pem: "" });
+}
+
+function expandHome(path: string, home: string): string {
+  return path.startsWith("~/") ? join(home, path.slice(2)) : path;
+}

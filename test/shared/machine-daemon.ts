@@ -1,0 +1,24 @@
+/*
+ * A daemon as a process of its own, whose clock differs from the system's: `node machine-daemon.js <milliseconds>`.
+ * Its home is KEYBEARER_HOME. It prints `serves <port>` when it serves.
+ */
+import type { Clock } from "../../src/core/clock.ts";
+import { LogStream } from "../../src/core/log-stream.ts";
+import { findPaths } from "../../src/core/paths.ts";
+import { startDaemon } from "../../src/daemon/daemon.ts";
+
+const skew = Number(process.argv[2] ?? 0);
+const clock: Clock = { now: () => Date.now() + skew, elapsed: () => performance.now() };
+const logTo = new LogStream(process.stderr.fd, () => {});
+
+process.umask(0o077);
+const daemon = await startDaemon({ paths: findPaths(), env: process.env, logTo, clock });
+
+async function stop(): Promise<void> {
+  await daemon.stop(0);
+  logTo.end();
+  process.exit(0);
+}
+
+process.once("SIGTERM", () => void stop());
+process.stdout.write(`serves ${daemon.port}\n`);
