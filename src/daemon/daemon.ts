@@ -251,6 +251,7 @@ function createServices(
     database: mirrorDatabase,
     usage: mirrorUsage,
     truncationCheck,
+    siblings: () => [],
     prices,
     // What a console knows better counts under the limits, too.
     onCorrected: (correction) => limiter.correct(correction.tool, correction),

@@ -55,6 +55,7 @@ function report(more: Partial<MirrorReport>): MirrorReport {
     tools: [],
     models: [],
     elsewhere: [],
+    unseen_machines: [],
     blind: [],
     ...more,
   };

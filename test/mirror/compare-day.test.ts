@@ -364,7 +364,7 @@ t.test("of a day exactly what is foreign is foreign", async (t) => {
   page(db, [row(1, { identity: "new", request_id: "new", created_at: day.to + 5 * HOUR + DAY.skew })]);
   const today = day.to / (24 * HOUR);
   t.same(
-    planDays(db, "main", { now: options.now, skew: DAY.skew }).days,
+    planDays(db, "main", { now: options.now, skew: DAY.skew, siblings: [] }).days,
     [today - 1, today],
     "the console's day touches two of ours",
   );
@@ -511,7 +511,7 @@ t.test("records are compared after the clock was set back", async (t) => {
 t.test("a request that runs is remembered until it is compared at its end", async (t) => {
   const running = record(1, { started_at: AT - 30 * HOUR, ended_at: null, end: null, gateway_ids: {} });
   const { db } = mirrorFile(t, [running]);
-  t.equal(planDays(db, "main", { now: AT, skew: 0 }).runningSince, AT - 30 * HOUR);
+  t.equal(planDays(db, "main", { now: AT, skew: 0, siblings: [] }).runningSince, AT - 30 * HOUR);
 });
 
 t.test("what was learned about beginnings is used on a day with few requests", async (t) => {

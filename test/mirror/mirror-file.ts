@@ -127,7 +127,8 @@ export function compareAll(mirror: MirrorFile, given: Given = {}): Compared {
   writeFact(db, "main", "last_sync", String(synced ?? now));
   const amendments: Amendment[] = [];
   for (let round = 0; round < 10; round += 1) {
-    const plan = planDays(db, "main", { now, skew: options.skew ?? 0 });
+    const { skew = 0, siblings = [] } = options;
+    const plan = planDays(db, "main", { now, skew, siblings });
     for (const day of plan.days) amendments.push(...compareOneDay(mirror, day, { ...options, now, amend }));
     finishPlan(db, "main", plan, now);
     if (hasChangedDays(db, "main")) continue;
@@ -175,6 +176,7 @@ const OPTIONS = {
   billsFailures: false,
   socketRowsHaveIds: false,
   logGaps: [],
+  siblings: [],
 } as const;
 
 export function all(db: Database.Database, sql: string): unknown[][] {

@@ -1,6 +1,7 @@
 /*
  * A daemon as a process of its own, whose clock differs from the system's: `node machine-daemon.js <milliseconds>`.
- * Its home is KEYBEARER_HOME. It prints `serves <port>` when it serves.
+ * Its home is KEYBEARER_HOME. It prints `serves <port>` when it serves. After SIGUSR2 its clock that only goes forward is
+ * eleven seconds ahead, as if the machine had been idle for so long.
  */
 import type { Clock } from "../../src/core/clock.ts";
 import { LogStream } from "../../src/core/log-stream.ts";
@@ -8,7 +9,12 @@ import { findPaths } from "../../src/core/paths.ts";
 import { startDaemon } from "../../src/daemon/daemon.ts";
 
 const skew = Number(process.argv[2] ?? 0);
-const clock: Clock = { now: () => Date.now() + skew, elapsed: () => performance.now() };
+const IDLE_MS = 11_000;
+let passed = 0;
+const clock: Clock = { now: () => Date.now() + skew, elapsed: () => performance.now() + passed };
+process.on("SIGUSR2", () => {
+  passed += IDLE_MS;
+});
 const logTo = new LogStream(process.stderr.fd, () => {});
 
 process.umask(0o077);

@@ -113,6 +113,11 @@ export class Machine {
     this.#running?.child.kill("SIGCONT");
   }
 
+  /** Some seconds pass in which it serves no request. */
+  idle(): void {
+    this.#running?.child.kill("SIGUSR2");
+  }
+
   /** Everything it has logged, also before a restart. */
   log(): string {
     return this.#logged + (this.#running?.stderr() ?? "");
@@ -163,7 +168,8 @@ function configText(options: MachineOptions, storePort: number, tokens: Tokens):
     ...gateway.map((line) => `    ${line}`),
     "shared:",
     "  store:",
-    `    url: redis://127.0.0.1:${storePort}`,
+    `    url: ${store.certificate === null ? "redis" : "rediss"}://127.0.0.1:${storePort}`,
+    ...(store.certificate === null ? [] : [`    ca_file: ${store.certificate}`]),
     `    username: ${store.username}`,
     `    password: ${store.password}`,
     `  machine: ${name}`,

@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { accessSync, constants, readFileSync } from "node:fs";
@@ -15,8 +16,14 @@ import { until } from "../doubles/until.ts";
 /** The first one in PATH is used. */
 const PROGRAMS = ["redis-server", "valkey-server"];
 const SETUP_PAGE = "docs/several-machines.md";
-/** The password in the lines of the documentation. */
-const EXAMPLE_PASSWORD = ">a-long-password";
+/** In the lines of the documentation. */
+const EXAMPLE = {
+  password: ">a-long-password",
+  adminPassword: "another-long-password",
+  folder: "/etc/redis",
+  names: "DNS:store.example.net,IP:192.0.2.10",
+  port: "tls-port 6379",
+};
 
 /** Why no store can be started; null: one can. */
 export function missingStore(): string | null {
@@ -38,17 +45,19 @@ function isExecutable(path: string): boolean {
   }
 }
 
-/** The lines that the documentation says to type into redis-cli, so that a test proves them. */
-export function documentedSetup(): string[] {
+/** The lines of the documentation's first block in this language. Tests set up their stores with them. */
+function documented(language: "sh" | "conf" | "redis"): string[] {
   const page = readFileSync(join(ROOT, SETUP_PAGE), "utf8");
-  const block = /^```redis\n(.*?)^```$/ms.exec(page)?.[1];
-  if (block === undefined) throw new Error(`${SETUP_PAGE} has no block of redis commands`);
+  const block = new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, "ms").exec(page)?.[1];
+  if (block === undefined) throw new Error(`${SETUP_PAGE} has no block of ${language}`);
   return block.trimEnd().split("\n");
 }
 
 export interface StoreOptions {
   /** false: a restart loses all data, but not the user. Default true. */
   readonly isPersistent?: boolean;
+  /** As the documentation says to set it up. Default false: without TLS, on the same machine. */
+  readonly hasTls?: boolean;
 }
 
 /** A real redis-server with the user of the documentation, stopped and removed when the test ends. */
@@ -56,38 +65,56 @@ export class StoreServer {
   readonly port: number;
   readonly username = "keybearer";
   readonly password = `pw-${randomBytes(24).toString("hex")}`;
-  readonly #adminPassword = randomBytes(24).toString("hex");
+  /** The file with its certificate; null: it has no TLS. */
+  readonly certificate: string | null;
+  readonly #adminPassword = `pw-${randomBytes(24).toString("hex")}`;
   readonly #t: Test;
   readonly #folder: string;
   #running: Running | null = null;
 
-  private constructor(t: Test, folder: string, port: number) {
+  private constructor(t: Test, folder: string, port: number, hasTls: boolean) {
     this.#t = t;
     this.#folder = folder;
     this.port = port;
+    this.certificate = hasTls ? join(folder, "store.crt") : null;
   }
 
-  static async start(t: Test, { isPersistent = true }: StoreOptions = {}): Promise<StoreServer> {
+  static async start(
+    t: Test,
+    { isPersistent = true, hasTls = false }: StoreOptions = {},
+  ): Promise<StoreServer> {
     const folder = await mkdtemp(join(tmpdir(), "kb-store-"));
-    const store = new StoreServer(t, folder, await freePort());
+    const store = new StoreServer(t, folder, await freePort(), hasTls);
     // Registered before the program's own teardown. tap runs them in reverse order, so the program ends first.
     t.teardown(() => rm(folder, { recursive: true, force: true }));
-    const lines = [
-      `port ${store.port}`,
-      "bind 127.0.0.1",
-      `dir ${folder}`,
-      `requirepass ${store.#adminPassword}`,
-      'save ""',
-    ];
-    await writeFile(store.#configFile, `${lines.join("\n")}\n`);
+    await store.#writeConfig();
     await store.restart();
-    for (const line of documentedSetup())
-      await store.admin(line.replace(EXAMPLE_PASSWORD, `>${store.password}`).split(" "));
+    for (const line of documented("redis"))
+      await store.admin(line.replace(EXAMPLE.password, `>${store.password}`).split(" "));
     if (!isPersistent) {
       await store.admin(["CONFIG", "SET", "appendonly", "no"]);
       await store.admin(["CONFIG", "REWRITE"]);
     }
     return store;
+  }
+
+  async #writeConfig(): Promise<void> {
+    const own = [`dir ${this.#folder}`, 'save ""', "bind 127.0.0.1"];
+    if (this.certificate === null) {
+      const lines = [...own, `port ${this.port}`, `requirepass ${this.#adminPassword}`];
+      return writeFile(this.#configFile, `${lines.join("\n")}\n`);
+    }
+    const openssl = documented("sh").find((line) => line.startsWith("openssl "));
+    if (openssl === undefined) throw new Error(`${SETUP_PAGE} makes no certificate`);
+    const command = openssl.replaceAll(EXAMPLE.folder, this.#folder).replace(EXAMPLE.names, "IP:127.0.0.1");
+    execFileSync("/bin/sh", ["-c", command], { stdio: "ignore" });
+    const lines = documented("conf")
+      .filter((line) => !line.startsWith("bind "))
+      .map((line) =>
+        line.replace(EXAMPLE.folder, this.#folder).replace(EXAMPLE.port, `tls-port ${this.port}`),
+      );
+    const text = [...own, ...lines].join("\n").replace(EXAMPLE.adminPassword, this.#adminPassword);
+    return writeFile(this.#configFile, `${text}\n`);
   }
 
   get #configFile(): string {
@@ -156,7 +183,12 @@ export class StoreServer {
     work: (send: (command: readonly string[]) => Promise<unknown>) => Promise<T>,
   ): Promise<T> {
     const client = createClient({
-      socket: { host: "127.0.0.1", port: this.port, reconnectStrategy: false },
+      socket: {
+        host: "127.0.0.1",
+        port: this.port,
+        reconnectStrategy: false,
+        ...(this.certificate === null ? {} : { tls: true, ca: readFileSync(this.certificate) }),
+      },
       password: this.#adminPassword,
     });
     // A failed command is reported by its promise.

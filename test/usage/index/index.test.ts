@@ -227,12 +227,12 @@ t.test(
     const it = newJournal(t);
     const [own, theirs] = [record(1), record(3)];
     const billed = (whole: UsageRecord, billed_microdollars: number) => ({ ...whole, billed_microdollars });
-      append(it, "2026-11-14", lineOf({ ...own, end: null }));
+    append(it, "2026-11-14", lineOf({ ...own, end: null }));
     append(it, "2026-11-14", siblingLine("laptop", { ...own, model: "hostile" }));
     append(it, "2026-11-14", siblingAmend("laptop", billed(own, 666)));
     append(it, "2026-11-14", lineOf(own));
     append(it, "2026-11-14", siblingAmend("laptop", billed(own, 667)));
-      append(
+    append(
       it,
       "2026-11-15",
       siblingAmend("laptop", billed(theirs, 10)) + siblingAmend("desktop", billed(theirs, 668)),
@@ -252,7 +252,7 @@ t.test(
     };
     t.strictSame(columns(), [
       [own.id, null, "gpt-5.1", null],
-        [theirs.id, "laptop", "gpt-5.1", 10],
+      [theirs.id, "laptop", "gpt-5.1", 10],
     ]);
     const renamed = { ...billed(theirs, 20), machine: "new-name", machine_id: "id-of-laptop" };
     append(
