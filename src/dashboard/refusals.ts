@@ -55,6 +55,7 @@ const NEXT: Readonly<Partial<Record<RefusalCode, Advice>>> = {
   "gateway-timeout": doctor,
   "gateway-broken": doctor,
   "log-unavailable": () => "keybearer status",
+  "store-unavailable": doctor,
 };
 
 /** null: the record was not refused. */
