@@ -124,10 +124,10 @@ export const GRANT = `${PRELUDE}
 local generation = read_hash(KEYS[1])
 local machines = read_machines(KEYS[2])
 local me = machines[call.id]
-if not me or me.connection ~= call.connection then
-  return cjson.encode({ time = now, problem = 'superseded' })
+if not me or generation.id ~= call.generation then
+  return cjson.encode({ time = now, problem = 'generation' })
 end
-if generation.id ~= call.generation then return cjson.encode({ time = now, problem = 'generation' }) end
+if me.connection ~= call.connection then return cjson.encode({ time = now, problem = 'superseded' }) end
 
 me.seen = now
 me.generation = generation.id
@@ -190,9 +190,8 @@ return cjson.encode({ time = now, answers = answers, machines = list })
 export const PUBLISH = `${PRELUDE}
 local machines = read_machines(KEYS[1])
 local me = machines[call.id]
-if not me or me.connection ~= call.connection then
-  return cjson.encode({ time = now, problem = 'superseded' })
-end
+if not me then return cjson.encode({ time = now, problem = 'generation' }) end
+if me.connection ~= call.connection then return cjson.encode({ time = now, problem = 'superseded' }) end
 local position = redis.call('HGET', KEYS[2], call.id)
 if (position or '') == call.from then
   for i = 2, #ARGV do

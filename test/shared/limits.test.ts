@@ -1,6 +1,7 @@
 import t, { type Test } from "tap";
 import { until } from "../doubles/until.ts";
 import { LimiterMachine } from "./limiter-machine.ts";
+import { Partition } from "./partition.ts";
 import { missingStore, StoreServer } from "./redis.ts";
 
 const skip = missingStore() ?? false;
@@ -60,4 +61,95 @@ t.test("tokens are held and given back", { skip }, async (t) => {
   if (taken.ok) laptop.limiter.settle(taken.lease, { tokens: 100, spend: 0 });
   await laptop.shared.stop();
   t.equal(await desktop.send({ tokens: 700, spend: 0 }), "go");
+});
+
+t.test("while the store is away, a machine spends its grant, and then refuses", { skip }, async (t) => {
+  const store = await StoreServer.start(t);
+  const partition = await Partition.start(t, store.port);
+  const settings = "limits: { requests: 40/day }";
+  const laptop = new LimiterMachine(t, store, "laptop", { settings, port: partition.port });
+  await laptop.connected();
+  t.equal(await laptop.send(), "go");
+  partition.set("cut");
+  await until("the store is away", () => laptop.shared.status()?.state === "unreachable");
+  const outcomes: string[] = [];
+  while (outcomes.at(-1) !== "store-unavailable") outcomes.push(await laptop.send());
+  t.ok(outcomes.length > 1 && outcomes.length < 12, "it spent what it held, which was a part");
+  const refused = await laptop.take();
+  t.match(refused, {
+    ok: false,
+    refusal: { message: /^tool codex .* through redis:\/\/127\.0\.0\.1:\d+, / },
+  });
+  partition.set("pass");
+  await laptop.connected();
+  t.equal(await laptop.send(), "go");
+});
+
+t.test("with when_unreachable: refuse, it refuses at once", { skip }, async (t) => {
+  const store = await StoreServer.start(t);
+  const partition = await Partition.start(t, store.port);
+  const settings = "limits: { requests: 40/day }";
+  const options = { settings, port: partition.port, whenUnreachable: "refuse" } as const;
+  const laptop = new LimiterMachine(t, store, "laptop", options);
+  await laptop.connected();
+  t.equal(await laptop.send(), "go");
+  partition.set("cut");
+  await until("the store is away", () => laptop.shared.status()?.state === "unreachable");
+  t.equal(await laptop.send(), "store-unavailable");
+});
+
+t.test("a store that does not answer counts as away", { skip }, async (t) => {
+  const store = await StoreServer.start(t);
+  const partition = await Partition.start(t, store.port);
+  const laptop = new LimiterMachine(t, store, "laptop", {
+    settings: "limits: { requests: 5/second }",
+    port: partition.port,
+  });
+  await laptop.connected();
+  partition.set("black-hole");
+  t.equal(await laptop.send(), "store-unavailable");
+});
+
+t.test("a store that lost its data grants nothing until every machine has reported", { skip }, async (t) => {
+  const { store, laptop, desktop } = await twoMachines(t, "limits: { requests: 20/day }");
+  for (let at = 0; at < 8; at += 1) t.equal(await laptop.send(), "go");
+  await laptop.shared.refresh();
+  await desktop.shared.refresh();
+  await laptop.shared.stop();
+  await store.admin(["FLUSHALL"]);
+  // The desktop may still spend what it holds, which is nothing.
+  await until("it waits for the laptop", async () => {
+    const taken = await desktop.take();
+    return !taken.ok && taken.refusal?.message.includes("until laptop has reported");
+  });
+  t.match(desktop.shared.status(), { recovering: ["laptop"] });
+  t.equal(await desktop.shared.release(desktop.tool, "nobody"), "unknown");
+  t.equal(await desktop.shared.release(desktop.tool, "laptop"), "released");
+  t.equal(await desktop.send(), "go", "the owner said that the laptop is lost");
+});
+
+t.test(
+  "what a lost machine holds can be released by the owner, and not while it is there",
+  { skip },
+  async (t) => {
+    const { laptop, desktop } = await twoMachines(t, "quota: $1");
+    t.equal(await laptop.send({ tokens: 0, spend: 100_000 }), "go");
+    await laptop.shared.refresh();
+    await desktop.shared.refresh();
+    t.equal(await desktop.shared.release(desktop.tool, "laptop"), "present");
+    const [level] = desktop.limiter.levels(desktop.tool).levels;
+    t.match(level?.share, { othersUsed: 100_000 });
+  },
+);
+
+t.test("two machines with different time zones do not share a day", { skip }, async (t) => {
+  const store = await StoreServer.start(t);
+  const settings = "limits: { requests: 20/day }";
+  const laptop = new LimiterMachine(t, store, "laptop", { settings });
+  await laptop.connected();
+  const folder = `${t.testdir({ b: {} })}/b`;
+  const desktop = new LimiterMachine(t, store, "desktop", { settings, timezone: "Asia/Tokyo", folder });
+  await until("it is refused", () => desktop.shared.status()?.state === "refused");
+  t.match(desktop.shared.status()?.problem, /the time zone Europe\/Berlin, this one in Asia\/Tokyo/);
+  t.equal(await desktop.send(), "store-unavailable");
 });
