@@ -70,7 +70,7 @@ export interface LimitStatus {
   readonly extra: number;
   /** When its window ends; null: it has none. */
   readonly resets_at: number | null;
-  /** What each of the other machines used and holds of it, included in `used` and `held`. Empty: the limit is not shared. */
+  /** What each machine used of it, and what it was granted; this machine first. Empty: the limit is not shared. */
   readonly machines: readonly MachinePart[];
 }
 
@@ -175,7 +175,8 @@ export function limitStatuses({ levels }: ToolLevels): LimitStatus[] {
 }
 
 function limitStatus({ limit, window, share, used, held, max, extra }: Level): LimitStatus {
-  const { othersUsed, othersGranted, others } = share ?? { othersUsed: 0, othersGranted: 0, others: [] };
+  const { othersUsed, othersGranted } = share ?? { othersUsed: 0, othersGranted: 0 };
+  const own = share && { name: share.machine, used, granted: Math.max(share.granted, used + held) };
   return {
     limit: limit.kind,
     per: "per" in limit ? limit.per : null,
@@ -184,7 +185,7 @@ function limitStatus({ limit, window, share, used, held, max, extra }: Level): L
     most: max,
     extra,
     resets_at: window?.end ?? null,
-    machines: others,
+    machines: own ? [own, ...share.others] : [],
   };
 }
 

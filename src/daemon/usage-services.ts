@@ -14,6 +14,7 @@ import { TruncationCheck } from "../mirror/truncation-check.ts";
 import type { MirrorUsage } from "../mirror/usage.ts";
 import { BodyBudget } from "../proxy/body.ts";
 import { InFlight } from "../proxy/in-flight.ts";
+import type { Released, Shared } from "../shared/shared.ts";
 import type { Journal } from "../usage/journal/journal.ts";
 import { UsageLog } from "../usage/usage-log.ts";
 
@@ -113,11 +114,16 @@ export async function closeUsageServices({
 
 /** What the owner may do to a tool's running window and its requests in flight. */
 export function createAllowances(
-  { journal, limiter, inFlight }: Pick<UsageServices, "journal" | "limiter" | "inFlight">,
+  {
+    journal,
+    limiter,
+    inFlight,
+    shared,
+  }: Pick<UsageServices, "journal" | "limiter" | "inFlight"> & { readonly shared: Pick<Shared, "release"> },
   clock: Clock,
   log: Logger,
   config: () => Config,
-): Pick<Controls, "allow" | "expectRename" | "cut"> {
+): Pick<Controls, "allow" | "release" | "expectRename" | "cut"> {
   return {
     allow(name, { kind, amount, until }, peer) {
       const tool = config().tools[name];
@@ -138,6 +144,15 @@ export function createAllowances(
       log.warn({ tool: name, kind, amount, until, peer }, `tool ${name}: ${what}`);
       return answer(null);
     },
+    async release(name, machine, peer) {
+      const tool = config().tools[name];
+      if (tool === undefined) return null;
+      const released = await shared.release(tool, machine);
+      if (released === "released")
+        log.warn({ tool: name, machine, peer }, `tool ${name}: what machine ${machine} held was released`);
+      const problem = released === "released" ? null : RELEASE_PROBLEMS[released](name, machine);
+      return { levels: limitStatuses(limiter.levels(tool)), problem };
+    },
     expectRename(name, to, peer) {
       if (config().tools[name] === undefined) return null;
       // A name that is taken: the command's edit is refused, and nothing will be renamed.
@@ -154,3 +169,12 @@ export function createAllowances(
     },
   };
 }
+
+const RELEASE_PROBLEMS: Readonly<
+  Record<Exclude<Released, "released">, (tool: string, machine: string) => string>
+> = {
+  unknown: (_, machine) => `there is no machine ${machine} at the shared store → keybearer status`,
+  present: (_, machine) => `machine ${machine} is connected to the shared store, so nothing of it is lost`,
+  unreachable: () => "the shared store is not reachable → keybearer doctor",
+  "not shared": (tool) => `tool ${tool} shares its limits with no other machine`,
+};

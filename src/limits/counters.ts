@@ -27,6 +27,8 @@ type LimitName =
 
 /** What this machine has of a limit that it shares with others. */
 export interface Share {
+  /** The name of this machine. */
+  readonly machine: string;
   /** What this machine may use in total. */
   readonly granted: number;
   /** What the other machines were granted, and what they used of it. */
@@ -35,7 +37,7 @@ export interface Share {
   readonly others: readonly MachinePart[];
 }
 
-/** What another machine has of a limit. */
+/** What one machine has of a limit. */
 export interface MachinePart {
   readonly name: string;
   readonly granted: number;

@@ -8,7 +8,7 @@ import type { Demand, Limiter, SharedTool, SharedTools } from "../limits/limiter
 import { type Calendar, contains, type Window } from "../limits/windows.ts";
 import { StoreError } from "./connection.ts";
 import { HEARTBEAT_MS } from "./scripts.ts";
-import type { GrantAnswer, GrantAsk, Presence, Store } from "./store.ts";
+import type { GrantAnswer, GrantAsk, KnownMachine, Presence, Store } from "./store.ts";
 import type { Mark } from "./store-clock.ts";
 
 export interface SharedLimitsDeps {
@@ -20,8 +20,8 @@ export interface SharedLimitsDeps {
   readonly log: Logger;
   /** The store's address, for messages. */
   readonly address: string;
-  /** The id of this machine. */
-  readonly machine: string;
+  /** This machine. */
+  readonly machine: KnownMachine;
   readonly whenUnreachable: "grant" | "refuse";
   readonly presence: () => Presence;
   /** Cuts the requests of a tool that are in flight. Returns how many there were. */
@@ -63,8 +63,6 @@ const SHORTEST_GRANT_MS = 10_000;
 /** The store keeps a window this much longer than it lasts, in case its clock is set back. */
 const KEEP_WINDOW_MS = 3_600_000;
 const RETRY_AFTER_SECONDS = 5;
-
-const NOTHING: Share = { granted: 0, othersGranted: 0, othersUsed: 0, others: [] };
 
 /**
  * The limits that several machines share. In each window the store holds what every machine was granted, and grants no more
@@ -183,9 +181,16 @@ export class SharedLimiter implements SharedTools {
 
   #shareOf(tool: string, limit: CountedLimit, window: Window | null): Share {
     const grant = this.#grants.get(this.#keyOf(tool, limit, window));
-    if (grant === undefined) return NOTHING;
+    const machine = this.#deps.machine.name;
+    if (grant === undefined) return { machine, granted: 0, othersGranted: 0, othersUsed: 0, others: [] };
     const { othersGranted, othersUsed, others } = grant;
-    return { granted: this.#isSpendable(grant) ? grant.granted : 0, othersGranted, othersUsed, others };
+    return {
+      machine,
+      granted: this.#isSpendable(grant) ? grant.granted : 0,
+      othersGranted,
+      othersUsed,
+      others,
+    };
   }
 
   #isSpendable({ limit, window }: Grant): boolean {
@@ -398,7 +403,7 @@ export class SharedLimiter implements SharedTools {
     if (ask.need > answer.granted) grant.takenAt = Number.NEGATIVE_INFINITY;
     grant.granted = answer.granted;
     grant.reported = ask.used;
-    const others = answer.parts.filter((part) => part.machine !== machine);
+    const others = answer.parts.filter((part) => part.machine !== machine.id);
     grant.others = others.map(({ machine: id, granted, used }) => ({
       name: names.get(id) ?? "a machine that is gone",
       granted,

@@ -1,15 +1,16 @@
-import { hostname } from "node:os";
 import { isDeepStrictEqual } from "node:util";
-import type { Shared as SharedConfig } from "../config/schema.ts";
+import type { Shared as SharedConfig, Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
+import { machineName } from "../core/machine-name.ts";
 import type { Secret } from "../core/secret.ts";
 import type { Ticker } from "../core/ticker.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { zoneCalendar } from "./calendar.ts";
+import { StoreError } from "./connection.ts";
 import { SharedLimiter } from "./limits.ts";
 import { StateFile } from "./state-file.ts";
 import { type SharedStatus, unusablePassword } from "./status.ts";
@@ -75,12 +76,20 @@ export class Shared {
     await this.#session?.limits.refresh();
   }
 
+  /** The owner says that another machine is lost: what it holds of a tool's limits can be granted again. */
+  async release(tool: Tool, machine: string): Promise<Released> {
+    if (this.#session === null || !tool.shared) return "not shared";
+    return await this.#session.release(tool, machine);
+  }
+
   async stop(): Promise<void> {
     this.#endTicks();
     await this.#changed;
     await this.#session?.stop();
   }
 }
+
+export type Released = "released" | "unknown" | "present" | "unreachable" | "not shared";
 
 /** What a session is made from. If it changes, there is a new session. */
 interface Terms {
@@ -119,6 +128,7 @@ class Session {
     const { config, password } = terms;
     const { clock, log, limiter, snapshot, cut } = deps;
     const timezone = config.timezone ?? Intl.DateTimeFormat().resolvedOptions().timeZone;
+    const name = machineName(config.machine);
     this.#terms = terms;
     this.#deps = deps;
     this.#file = new StateFile(deps.file);
@@ -126,7 +136,7 @@ class Session {
       store: config.store,
       password,
       timezone,
-      identity: { id: this.#file.id, name: machineName(config), known: () => this.#file.known },
+      identity: { id: this.#file.id, name, known: () => this.#file.known },
       clock,
       log,
       onConnect: () => this.limits.connected(),
@@ -140,7 +150,7 @@ class Session {
       clock,
       log,
       address: config.store.url,
-      machine: this.#file.id,
+      machine: { id: this.#file.id, name },
       whenUnreachable: config.whenUnreachable,
       presence: () => ({ published: null, keys: keysOf(snapshot()) }),
       cut,
@@ -196,15 +206,29 @@ class Session {
     };
   }
 
+  async release(tool: Tool, machine: string): Promise<Released> {
+    const found = this.#store.machines.filter(({ name }) => name === machine);
+    if (found.length === 0) return this.#store.generation === null ? "unreachable" : "unknown";
+    const keys = this.limits.keysOf(tool);
+    let released: Released = "unknown";
+    try {
+      // A machine that was set up again has the name of the one that is lost.
+      for (const { id } of found) {
+        const answer = await this.#store.release(id, keys);
+        if (answer === "released" || released === "unknown") released = answer;
+      }
+    } catch (error) {
+      if (error instanceof StoreError) return "unreachable";
+      throw error;
+    }
+    await this.limits.refresh();
+    return released;
+  }
+
   async stop(): Promise<void> {
     await this.limits.stop();
     await this.#store.stop();
   }
-}
-
-/** The name under which the others see this machine. */
-export function machineName({ machine }: SharedConfig): string {
-  return machine ?? hostname().split(".")[0] ?? "machine";
 }
 
 /** The fingerprints of the keys that this machine uses. */

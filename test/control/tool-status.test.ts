@@ -113,12 +113,13 @@ t.test("a tool without limits has none, however many calls are in flight", async
   t.strictSame(limitStatuses(idle), []);
 });
 
-t.test("a shared limit shows the sum of all machines, and each other machine's part", async (t) => {
+t.test("a shared limit shows the sum of all machines, and each machine's part", async (t) => {
   const others = [{ name: "desktop", granted: 12, used: 8 }];
-  const share = { granted: 10, othersGranted: 12, othersUsed: 8, others };
+  const share = { machine: "laptop", granted: 10, othersGranted: 12, othersUsed: 8, others };
   const shared = { ...level({ kind: "requests", per: "day" }, 5, 1, 60), share };
   const [status] = limitStatuses({ levels: [shared], inFlight: 1, waiting: 0 });
-  t.match(status, { used: 13, held: 5, most: 60, machines: others });
+  t.match(status, { used: 13, held: 5, most: 60 });
+  t.strictSame(status?.machines, [{ name: "laptop", used: 5, granted: 10 }, ...others]);
 });
 
 t.test("without a daemon the same limits are shown, and what is used is unknown", async (t) => {
