@@ -1,0 +1,228 @@
+import t, { type Test } from "tap";
+import type { Status } from "../../src/control/status.ts";
+import type { Clock } from "../../src/core/clock.ts";
+import type { MirrorReport } from "../../src/mirror/report/shape.ts";
+import { type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { controlOf, MINUTE } from "../doubles/mirror-journey.ts";
+import { hello, newKey, post, startSandbox, type TestGateway } from "../doubles/sandbox.ts";
+import { until } from "../doubles/until.ts";
+import { Partition } from "../shared/partition.ts";
+import { missingStore, StoreServer } from "../shared/redis.ts";
+
+const skip = missingStore() ?? false;
+
+/** Time goes on as usual, and further when the test says so. */
+function movableClock(): Clock & { pass(milliseconds: number): void } {
+  let passed = 0;
+  return {
+    now: () => Date.now() + passed,
+    elapsed: () => performance.now() + passed,
+    pass(milliseconds) {
+      passed += milliseconds;
+    },
+  };
+}
+
+interface MachineUnderTest extends DaemonUnderTest {
+  readonly name: string;
+  readonly partition: Partition;
+  ask(): Promise<void>;
+  status(): Promise<Status>;
+  /** Reads the console, and compares. */
+  compare(): Promise<MirrorReport>;
+}
+
+interface World {
+  readonly sandbox: TestGateway;
+  readonly clock: ReturnType<typeof movableClock>;
+  readonly laptop: MachineUnderTest;
+  readonly desktop: MachineUnderTest;
+  /** The key of each machine. */
+  readonly keys: readonly [laptop: string, desktop: string];
+  /** A minute passes, and every machine that can has seen the other's records. */
+  wait(): Promise<void>;
+}
+
+async function startWorld(t: Test, hasOneKey: boolean): Promise<World> {
+  const clock = movableClock();
+  const store = await StoreServer.start(t);
+  const sandbox = await startSandbox(t, { clock });
+  const first = newKey(sandbox).text;
+  const second = hasOneKey ? first : newKey(sandbox).text;
+  const laptop = await startMachine(t, "laptop", { store, sandbox, clock, key: first });
+  const desktop = await startMachine(t, "desktop", { store, sandbox, clock, key: second });
+  const machines = [laptop, desktop];
+
+  async function wait(): Promise<void> {
+    clock.pass(MINUTE);
+    const connected = machines.filter(({ partition }) => partition.mode === "pass");
+    const passed = clock.now();
+    for (const machine of connected) {
+      await until(`${machine.name} was in contact since`, async () => {
+        const { shared } = await machine.status();
+        const contacts = shared?.machines.filter(({ name }) => connected.some((one) => one.name === name));
+        return contacts?.length === connected.length && contacts.every((one) => one.last_contact >= passed);
+      });
+    }
+  }
+
+  await until("both machines know each other", async () => {
+    const known = await Promise.all(machines.map(async (machine) => (await machine.status()).shared));
+    return known.every((shared) => shared?.state === "connected" && shared.machines.length === 2);
+  });
+  return { sandbox, clock, laptop, desktop, keys: [first, second], wait };
+}
+
+interface MachineParts {
+  readonly store: StoreServer;
+  readonly sandbox: TestGateway;
+  readonly clock: Clock;
+  readonly key: string;
+}
+
+async function startMachine(t: Test, name: string, parts: MachineParts): Promise<MachineUnderTest> {
+  const { store, sandbox, clock, key } = parts;
+  const { account } = sandbox;
+  const partition = await Partition.start(t, store.port);
+  const { token, hash } = freshToken();
+  const login = { email: account.email, password: account.password.reveal() };
+  const config = {
+    listen: "localhost:0",
+    gateways: {
+      main: { base_url: sandbox.baseUrl, console: { kind: "sub2api", url: sandbox.origin, login } },
+    },
+    tools: { codex: { key, token: hash } },
+    shared: {
+      store: {
+        url: `redis://127.0.0.1:${partition.port}`,
+        username: store.username,
+        password: store.password,
+      },
+      machine: name,
+      timezone: "UTC",
+    },
+  };
+  // JSON is YAML.
+  const under = await startUnderTest(t, JSON.stringify(config), { clock });
+  const control = <T>(method: "GET" | "POST", path: string, body?: unknown) =>
+    controlOf<T>(under.paths.socket, method, path, body);
+  const idle = () =>
+    until("the sync is over", async () => {
+      const [console] = (await under.daemon.status()).consoles;
+      return console !== undefined && console.state !== "syncing";
+    });
+  return {
+    ...under,
+    name,
+    partition,
+    status: () => control("GET", "/status"),
+    async ask() {
+      const { status } = await post(`${under.url}/v1/chat/completions`, token, hello());
+      t.equal(status, 200, `${name} sends a request`);
+    },
+    async compare() {
+      await idle();
+      await control("POST", "/sync/main", {});
+      await idle();
+      const [report] = await control<MirrorReport[]>("GET", "/mirror");
+      if (report === undefined) throw new Error("no console is mirrored");
+      return report;
+    },
+  };
+}
+
+/** Compares until the report is as expected: records of the other machine come a moment later. */
+async function compares(
+  t: Test,
+  machine: MachineUnderTest,
+  expected: Partial<MirrorReport["rows"]>,
+  what: string,
+): Promise<MirrorReport> {
+  let report = await machine.compare();
+  await until(what, async () => {
+    report = await machine.compare();
+    return Object.entries(expected).every(([name, count]) => Object(report.rows)[name] === count);
+  }).catch(() => t.match(report.rows, expected, `${machine.name}: ${what}`));
+  t.match(report.rows, expected, `${machine.name}: ${what}`);
+  return report;
+}
+
+for (const hasOneKey of [true, false]) {
+  const keys = hasOneKey ? "one key for both" : "one key each";
+  t.test(`two machines, one account, ${keys}: only a thief's row is foreign`, { skip }, async (t) => {
+    const { laptop, desktop, keys, wait } = await startWorld(t, hasOneKey);
+    for (let round = 0; round < 3; round += 1) {
+      await laptop.ask();
+      await desktop.ask();
+    }
+    await wait();
+    const own = { foreign_certain: 0, foreign_suspected: 0, unwatched: 0 };
+    // The rows of a key that a machine does not hold are not its own to judge.
+    const held = hasOneKey ? 6 : 3;
+    for (const machine of [laptop, desktop]) {
+      const report = await compares(t, machine, { ...own, by_id: held }, "every row is a machine's own");
+      t.strictSame(report.alarms, []);
+      t.strictSame(report.unseen_machines, []);
+    }
+
+    await steal(t, laptop, keys[0]);
+    await wait();
+    await compares(t, laptop, { foreign_certain: 1, by_id: held }, "a thief's row is foreign");
+    await compares(t, desktop, { foreign_certain: hasOneKey ? 1 : 0, by_id: held }, "where the key is held");
+  });
+}
+
+/** As `curl` with a stolen key does. */
+async function steal(t: Test, { daemon }: MachineUnderTest, key: string): Promise<void> {
+  const { baseUrl } = daemon.snapshot().config.gateways.main ?? {};
+  const { status } = await post(`${baseUrl}/chat/completions`, key, hello());
+  t.equal(status, 200, "the thief is served");
+}
+
+t.test("a machine that the other cannot see raises no alarm", { skip }, async (t) => {
+  const { laptop, desktop, keys, wait } = await startWorld(t, true);
+  await laptop.ask();
+  await desktop.ask();
+  await wait();
+  await compares(t, laptop, { by_id: 2, foreign_certain: 0, unwatched: 0 }, "all rows match");
+
+  desktop.partition.set("cut");
+  for (let round = 0; round < 3; round += 1) await desktop.ask();
+  await wait();
+  const blind = await compares(t, laptop, { by_id: 2, unwatched: 3, foreign_certain: 0 }, "nobody knows yet");
+  t.strictSame(blind.alarms, []);
+  t.match(blind.unseen_machines, [{ machine: "desktop", since: Number }]);
+  t.notMatch(laptop.logText(), /used outside keybearer/);
+  await compares(t, desktop, { by_id: 5, unwatched: 0, foreign_certain: 0 }, "it knows its own");
+
+  desktop.partition.set("pass");
+  await wait();
+  const healed = await compares(t, laptop, { by_id: 5, unwatched: 0, foreign_certain: 0 }, "all rows match");
+  t.strictSame(healed.alarms, []);
+  t.strictSame(healed.unseen_machines, []);
+
+  await steal(t, laptop, keys[0]);
+  await wait();
+  for (const machine of [laptop, desktop]) {
+    const { alarms } = await compares(t, machine, { by_id: 5, foreign_certain: 1 }, "a thief is found");
+    t.match(alarms, [{ certain: true, count: 1 }]);
+  }
+});
+
+t.test("a thief who is there while a machine is away is found when it is back", { skip }, async (t) => {
+  const { laptop, desktop, keys, wait } = await startWorld(t, true);
+  await laptop.ask();
+  await desktop.ask();
+  await wait();
+  desktop.partition.set("cut");
+  await desktop.ask();
+  await steal(t, laptop, keys[0]);
+  await wait();
+  const blind = await compares(t, laptop, { by_id: 2, unwatched: 2, foreign_certain: 0 }, "nobody knows yet");
+  t.strictSame(blind.alarms, []);
+
+  desktop.partition.set("pass");
+  await wait();
+  for (const machine of [laptop, desktop])
+    await compares(t, machine, { by_id: 3, unwatched: 0, foreign_certain: 1 }, "the thief's row is foreign");
+});
