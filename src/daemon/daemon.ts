@@ -113,6 +113,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       dashboard: dashboard.status(),
       actions: services.actions.latest(),
       keyChanges: lifecycle.unfinished(),
+      shared: () => null,
       configPath: paths.config,
       startedAt,
       drainLeftSeconds: drain.leftSeconds(),
@@ -251,6 +252,7 @@ function createServices(
     database: mirrorDatabase,
     usage: mirrorUsage,
     truncationCheck,
+    siblings: () => [],
     prices,
     // What a console knows better counts under the limits, too.
     onCorrected: (correction) => limiter.correct(correction.tool, correction),

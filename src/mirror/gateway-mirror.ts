@@ -22,6 +22,7 @@ import {
   toolConsoleFacts,
   toolsHolding,
 } from "./held-keys.ts";
+import { blindSiblings, type Sibling } from "./reconcile/siblings.ts";
 import { consoleRemedy, stateMessages, UNREADABLE } from "./report/messages.ts";
 import { NOTHING_STORED } from "./report/report.ts";
 import type {
@@ -38,7 +39,14 @@ import type { MirrorDatabase } from "./store/database.ts";
 import { coverFrom, readTime, writeFact } from "./store/facts.ts";
 import { linkKeys } from "./store/keys.ts";
 import { queryNumber } from "./store/query.ts";
-import { claimConsole, clearCursor, readCursor, writePage, writeRows } from "./store/rows.ts";
+import {
+  claimConsole,
+  clearCursor,
+  readCursor,
+  type WaitingRow,
+  writePage,
+  writeRows,
+} from "./store/rows.ts";
 import { Comparer } from "./sync/comparer.ts";
 import { adapterDeps, type ConnectDeps, type ConsoleGateway, kindOf, openConsole } from "./sync/connect.ts";
 import type { MirrorReader } from "./sync/mirror-thread.ts";
@@ -54,6 +62,8 @@ export interface MirrorDeps
   readonly usage: MirrorUsage;
   readonly prices: Prices;
   readonly truncationCheck: Pick<TruncationCheck, "gaps">;
+  /** All that are known, also while the store cannot be reached. Without a shared store there are none. */
+  readonly siblings: () => readonly Sibling[];
   /** A record takes more, or less, from its tool's limits. Called once for each amendment in the journal. */
   readonly onCorrected: (correction: Correction) => void;
   /** Called with the open alarms of a gateway after each comparison. Must not throw. */
@@ -74,6 +84,8 @@ const FACTS_WAIT_MS = 8000;
 /** Pending rows are compared again when they are due, within these bounds. */
 const RECOMPARE_MIN_MS = 1000;
 const RECOMPARE_MAX_MS = 10 * 60_000;
+/** While rows wait for a sibling's records, this often it is checked whether they came. */
+const SIBLING_CHECK_MS = 10_000;
 
 /** One gateway's console: reads its rows, has them compared with our records, and reports the result. */
 export class GatewayMirror {
@@ -103,9 +115,10 @@ export class GatewayMirror {
   #lastSync: number | null;
   #progress: ConsoleStatus["progress"] = null;
   #recompareTimer: NodeJS.Timeout | undefined;
+  #siblingTimer: NodeJS.Timeout | undefined;
 
   constructor(gateway: ConsoleGateway, snapshot: Snapshot, deps: MirrorDeps, heldKeys: HeldKeys) {
-    const { clock, log, database, reader, usage, truncationCheck, onCorrected } = deps;
+    const { clock, log, database, reader, usage, truncationCheck, siblings, onCorrected } = deps;
     this.#gateway = gateway;
     this.#connection = connectionOf(gateway, snapshot);
     this.#deps = deps;
@@ -125,6 +138,7 @@ export class GatewayMirror {
       reader,
       usage,
       truncationCheck,
+      siblings,
       onCorrected,
       priceOf: (record, tokens) => this.#priceOf(record, tokens),
     });
@@ -175,6 +189,7 @@ export class GatewayMirror {
   async stop(): Promise<void> {
     this.#stop.abort();
     clearTimeout(this.#recompareTimer);
+    clearInterval(this.#siblingTimer);
     this.#schedule.stop();
     await Promise.all([this.#comparer.stop(), this.#running]);
   }
@@ -353,19 +368,42 @@ export class GatewayMirror {
 
   async #compare(adapter: ConsoleAdapter): Promise<void> {
     const { reader, clock } = this.#deps;
+    const { name } = this.#gateway;
     const due = await this.#comparer.compare(adapter, this.skew);
     if (this.#stop.signal.aborted) return;
-    this.#blind = await reader.ask("whyBlind", this.#gateway.name, clock.now());
+    this.#blind = await reader.ask("whyBlind", name, clock.now());
+    const waiting = await reader.ask("waitingRows", name, this.skew);
     await this.#logAlarms();
+    if (this.#stop.signal.aborted) return;
+    this.#compareWhenDue(adapter, due);
+    this.#compareWhenSeen(adapter, waiting ?? []);
+  }
+
+  #compareWhenDue(adapter: ConsoleAdapter, due: number | null): void {
     clearTimeout(this.#recompareTimer);
     if (due === null) return;
     // Timers are limited to 24 days, and the wall clock may be set.
-    const wait = Math.min(RECOMPARE_MAX_MS, Math.max(RECOMPARE_MIN_MS, due - clock.now()));
-    this.#recompareTimer = setTimeout(() => {
-      this.#compare(adapter).catch(() => {
-        // The next sync fails in the same way, and says so.
-      });
-    }, wait).unref();
+    const wait = Math.min(RECOMPARE_MAX_MS, Math.max(RECOMPARE_MIN_MS, due - this.#deps.clock.now()));
+    this.#recompareTimer = setTimeout(() => this.#compareAgain(adapter), wait).unref();
+  }
+
+  /** The next sync may be hours away, or the console unreachable. */
+  #compareWhenSeen(adapter: ConsoleAdapter, waiting: readonly WaitingRow[]): void {
+    const { siblings } = this.#deps;
+    clearInterval(this.#siblingTimer);
+    if (waiting.length === 0) return;
+    const isDecided = ({ key, began }: WaitingRow) => blindSiblings(key, began, siblings()).length === 0;
+    this.#siblingTimer = setInterval(() => {
+      if (!waiting.some(isDecided)) return;
+      clearInterval(this.#siblingTimer);
+      this.#compareAgain(adapter);
+    }, SIBLING_CHECK_MS).unref();
+  }
+
+  #compareAgain(adapter: ConsoleAdapter): void {
+    this.#compare(adapter).catch(() => {
+      // The next sync fails in the same way, and says so.
+    });
   }
 
   async #fail(error: unknown): Promise<void> {
@@ -421,7 +459,9 @@ export class GatewayMirror {
     const multipliers = Object.fromEntries(
       Object.entries(groups).map(([group, { multiplier }]) => [group, multiplier]),
     );
-    const stored = await reader.ask("report", name, { now: clock.now(), skew, elsewhere, multipliers });
+    const siblings = this.#deps.siblings();
+    const options = { now: clock.now(), skew, elsewhere, multipliers, siblings };
+    const stored = await reader.ask("report", name, options);
     const status = await this.status();
     // A sync in progress waits for the index, or ends with the reason why it cannot be read.
     const isUnreadable = stored === null && status.state !== "syncing";

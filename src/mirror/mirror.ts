@@ -9,7 +9,7 @@ import { GatewayMirror, type MirrorDeps } from "./gateway-mirror.ts";
 import { HeldKeys } from "./held-keys.ts";
 import { ConsoleLogins, type LoginAnswer, type LoginRequest } from "./login.ts";
 import { diffOrder, findCompared } from "./report/compared.ts";
-import { removedConsole } from "./report/messages.ts";
+import { formatReason, removedConsole } from "./report/messages.ts";
 import { type Day, NOTHING_STORED } from "./report/report.ts";
 import type {
   ComparedRow,
@@ -159,20 +159,27 @@ export class Mirror {
     return mirror.status();
   }
 
-  /** Rows to check: foreign ones first, then the newest that differ or are missing. */
+  /** Rows to check: foreign ones first, then the newest that wait for another machine, differ or are missing. */
   async diff(): Promise<ComparedRow[]> {
     const found: ComparedRow[] = [];
     for (const { gateway, skew, quietKeys } of this.#mirrors.values()) {
       const options = { max: MAX_DIFFERENCES, skew, quietKeys };
       found.push(...((await this.#reader.ask("diff", gateway.name, options)) ?? []));
     }
-    return found.sort(diffOrder);
+    return found.sort(diffOrder).map((row) => this.#readable(row));
   }
 
   /** @param text a console row, a request id or a record's id, or a prefix of one */
   compared(text: string): ComparedRow[] {
     const skewOf = (gateway: string) => this.#mirrors.get(gateway)?.skew ?? 0;
-    return this.#deps.database.ask((db) => findCompared(db, text, skewOf)) ?? [];
+    const found = this.#deps.database.ask((db) => findCompared(db, text, skewOf)) ?? [];
+    return found.map((row) => this.#readable(row));
+  }
+
+  #readable(compared: ComparedRow): ComparedRow {
+    const reason = formatReason(compared.reason, this.#deps.clock.now());
+    const { row } = compared;
+    return { ...compared, reason, row: row === null ? null : { ...row, reason } };
   }
 
   /** Counts verdicts by day. */

@@ -55,6 +55,7 @@ function report(more: Partial<MirrorReport>): MirrorReport {
     tools: [],
     models: [],
     elsewhere: [],
+    unseen_machines: [],
     blind: [],
     ...more,
   };
@@ -282,6 +283,7 @@ function shown(id: string, more: Partial<ShownRecord> = {}): ShownRecord {
     bytes_out: 0,
     waited_ms: 0,
     process: null,
+    machine: null,
     ...more,
   };
 }

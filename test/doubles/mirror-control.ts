@@ -81,6 +81,7 @@ export function mirrorReport(
     tools: [],
     models: [],
     elsewhere: [],
+    unseen_machines: [],
     blind: [],
     ...more,
     rows: { ...NO_ROWS, ...more.rows },

@@ -371,6 +371,7 @@ export function contextOf(day: Day, measured = day.skew): Context {
     held: () => ({ since: day.from - DAY, until: null, replaced: false }),
     kept_from: day.from - DAY,
     log_gaps: [],
+    siblings: [],
     hands_out_ids: day.ours.some(({ ids }) => ids.length > 0),
     bills_failures: false,
     socket_rows_have_ids: false,

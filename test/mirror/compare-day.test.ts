@@ -1,12 +1,12 @@
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { readAlarms } from "../../src/mirror/alarms.ts";
+import type { Amendment } from "../../src/mirror/store/amendments.ts";
 import { hasChangedDays, planDays, touchFrom } from "../../src/mirror/store/changed-days.ts";
 import { coverFrom, readFact, writeFact } from "../../src/mirror/store/facts.ts";
 import { keyLinks, linkKeys } from "../../src/mirror/store/keys.ts";
 import { forgetConsole, writePage } from "../../src/mirror/store/rows.ts";
 import { openIndex } from "../../src/usage/index/database.ts";
-import type { AmendLine } from "../../src/usage/journal/lines.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { writeJournal } from "../doubles/journal.ts";
 import { makeDay } from "../doubles/mirror-day.ts";
@@ -364,7 +364,7 @@ t.test("of a day exactly what is foreign is foreign", async (t) => {
   page(db, [row(1, { identity: "new", request_id: "new", created_at: day.to + 5 * HOUR + DAY.skew })]);
   const today = day.to / (24 * HOUR);
   t.same(
-    planDays(db, "main", { now: options.now, skew: DAY.skew }).days,
+    planDays(db, "main", { now: options.now, skew: DAY.skew, siblings: [] }).days,
     [today - 1, today],
     "the console's day touches two of ours",
   );
@@ -381,7 +381,7 @@ t.test("if the program ends between two steps, the next comparison completes the
   page(broken.db, day.rows);
   for (let allowed = 0; ; allowed += 1) {
     let steps = 0;
-    const amend = (lines: readonly AmendLine[]) => {
+    const amend = (lines: readonly Amendment[]) => {
       if (steps === allowed) throw new Error("killed");
       steps += 1;
       broken.append(lines);
@@ -511,7 +511,7 @@ t.test("records are compared after the clock was set back", async (t) => {
 t.test("a request that runs is remembered until it is compared at its end", async (t) => {
   const running = record(1, { started_at: AT - 30 * HOUR, ended_at: null, end: null, gateway_ids: {} });
   const { db } = mirrorFile(t, [running]);
-  t.equal(planDays(db, "main", { now: AT, skew: 0 }).runningSince, AT - 30 * HOUR);
+  t.equal(planDays(db, "main", { now: AT, skew: 0, siblings: [] }).runningSince, AT - 30 * HOUR);
 });
 
 t.test("what was learned about beginnings is used on a day with few requests", async (t) => {

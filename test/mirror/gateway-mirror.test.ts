@@ -70,6 +70,7 @@ tools: { codex: {} }
     },
     prices: new Prices({ models: [] }),
     truncationCheck: { gaps: () => [] },
+    siblings: () => [],
     onCorrected: () => {},
     onAlarms: () => {},
     keyCalls,

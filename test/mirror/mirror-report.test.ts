@@ -112,6 +112,7 @@ t.test("the report counts verdicts, money by tool and factors by model", async (
     skew: SKEW,
     elsewhere: [],
     multipliers: {},
+    siblings: [],
   });
   t.same(report.rows, {
     total: 6,
@@ -174,7 +175,7 @@ t.test("rows without a verdict are pending, and rows of unknown keys are not cou
   page(db, [row(1, { key_ref: "id:5" })]);
   compareAll(mirror);
   page(db, [row(2)]);
-  const { rows } = readReport(db, "main", { now: AT, skew: 0, elsewhere: [], multipliers: {} });
+  const { rows } = readReport(db, "main", { now: AT, skew: 0, elsewhere: [], multipliers: {}, siblings: [] });
   t.match(rows, { total: 1, pending: 1, unwatched: 0 });
 });
 
@@ -194,7 +195,7 @@ function pricesOf(
     requests.map(({ theirs }, at) => row(at + 1, theirs)),
   );
   compareAll(mirror);
-  return readReport(mirror.db, "main", { now: AT, skew: 0, elsewhere: [], multipliers }).models;
+  return readReport(mirror.db, "main", { now: AT, skew: 0, elsewhere: [], multipliers, siblings: [] }).models;
 }
 
 const times = <T>(count: number, one: T): T[] => Array.from({ length: count }, () => one);
@@ -268,7 +269,7 @@ t.test("use elsewhere stands beside what is usual", async (t) => {
     { tool: "chat", key: "…none" },
   ];
   // Held for three days by now: two before the last one.
-  t.same(readReport(db, "main", { now, skew: 0, elsewhere, multipliers: {} }).elsewhere, [
+  t.same(readReport(db, "main", { now, skew: 0, elsewhere, multipliers: {}, siblings: [] }).elsewhere, [
     {
       tool: "codex",
       key: "…a1b2",

@@ -6,7 +6,7 @@ import { quietLog } from "../doubles/quiet-log.ts";
 import { record } from "../doubles/records.ts";
 import { AT, compareAll, HOUR, mirrorFile, openMirror, page, row } from "./mirror-file.ts";
 
-const REPORT = { now: AT + HOUR, skew: 0, elsewhere: [], multipliers: {} };
+const REPORT = { now: AT + HOUR, skew: 0, elsewhere: [], multipliers: {}, siblings: [] };
 const NO_KEYS: ReadonlySet<string> = new Set();
 
 t.test("reports and alarms are read by a thread, several at once, until it is stopped", async (t) => {

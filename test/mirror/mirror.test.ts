@@ -42,6 +42,7 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
     },
     usage,
     truncationCheck: { gaps: () => [] },
+    siblings: () => [],
     // Without a console these are not used.
     ...({} as Pick<MirrorDeps, "vault" | "agentFor" | "prices" | "onCorrected" | "onAlarms" | "keyCalls">),
   });

@@ -59,6 +59,7 @@ export function matchContext(given: Partial<Context> = {}): Context {
     held: () => ({ since: NOW - 48 * HOUR, until: null, replaced: false }),
     kept_from: NOW - 48 * HOUR,
     log_gaps: [],
+    siblings: [],
     hands_out_ids: true,
     bills_failures: false,
     socket_rows_have_ids: false,

@@ -94,6 +94,15 @@ export function formatKind({ kind, detected }: Pick<ConsoleStatus, "kind" | "det
   return detected ? `${kind} (detected)` : kind;
 }
 
+/** cannot see: laptop since 14:02, desktop since 3 Nov 09:30; null: all machines are seen. */
+export function unseenMachines({ unseen_machines: unseen }: MirrorReport, now: number): string | null {
+  if (unseen.length === 0) return null;
+  const names = unseen.map(
+    ({ machine, since }) => `${machine} since ${since === null ? "it joined" : timeOfDay(since, now)}`,
+  );
+  return `cannot see: ${names.join(", ")}`;
+}
+
 /** What is wrong with a console; null: nothing. */
 export function consoleProblem(status: ConsoleStatus, now: number): Note | null {
   const { state, why, next, last_sync: lastSyncAt, next_sync: nextSyncAt, progress } = status;

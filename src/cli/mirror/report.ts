@@ -17,6 +17,7 @@ import {
   formatKind,
   formatLastSync,
   headline,
+  unseenMachines,
 } from "./messages.ts";
 
 /** `keybearer mirror` */
@@ -50,10 +51,12 @@ export function formatMirror(reports: readonly MirrorReport[], now: number, widt
 function gatewayLines(report: MirrorReport, now: number, width: number): string[] {
   const line = (text: string) => wrap(printable(text), width);
   const problem = consoleProblem(report, now);
+  const unseen = unseenMachines(report, now);
   return [
     line(`${report.gateway}, ${formatKind(report)} at ${report.url}`),
     line(headline(report, now)),
     ...(problem === null ? [] : [formatNote(problem, width)]),
+    ...(unseen === null ? [] : [line(unseen)]),
     line(formatLag(report, now)),
     line(formatRecords(report)),
     ...moneyTable(report.tools, width),

@@ -1,5 +1,6 @@
 import type { ConsoleRow } from "../console-row.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
+import type { Sibling } from "./siblings.ts";
 
 /** What the comparison needs of one of our records. Times are milliseconds UTC by our clock. */
 export interface OurRequest {
@@ -59,6 +60,8 @@ export interface Context {
   readonly kept_from: number;
   /** Times, by our clock, in which requests of ours may not have been recorded. */
   readonly log_gaps: readonly { readonly from: number; readonly to: number }[];
+  /** Other machines whose records are, or will be, among ours. */
+  readonly siblings: readonly Sibling[];
   /** This gateway sends the ids of its rows. A row is not ours if no record has its id. */
   readonly hands_out_ids: boolean;
   /** See ConsoleAdapter. */

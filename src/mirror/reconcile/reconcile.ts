@@ -27,6 +27,7 @@ import {
 } from "./fit.ts";
 import { matchIds, matchPairs, matchSums, sortByTime } from "./match.ts";
 import { findUnlistedCancels, findWithRow, matchPresumed, matchSockets, mayTake } from "./presumed.ts";
+import { blindSiblings, cannotSee } from "./siblings.ts";
 
 /** Each step sees only what the steps before it left. */
 const STEPS = [
@@ -335,6 +336,8 @@ function rowFinding(group: RowGroup, running: readonly OurRequest[], context: Co
     return { verdict: "pending", reason: "a request with this key still runs, and it may be its own" };
   if (context.now - main.at < FOREIGN_AFTER_MS)
     return { verdict: "pending", reason: "it is too recent to be called foreign" };
+  const blind = blindSiblings(key, startOf(main), context.siblings);
+  if (blind.length > 0) return coverageGap(cannotSee(blind));
   const old =
     held.until !== null && main.at > held.until ? "the key was rotated here and is still in use: " : "";
   const isOtherId = context.hands_out_ids && main.request_id !== null;
@@ -350,7 +353,7 @@ function whyUncovered(
   context: Context,
 ): Finding<RowVerdict> | null {
   // Our requests are recorded when they begin, so the row's start must be covered.
-  const began = row.began ?? row.at - (row.duration_ms ?? 0);
+  const began = startOf(row);
   if (began < since) return { verdict: "before", reason: "it is from before this key was held here" };
   if (until !== null && row.at > until && !replaced) return coverageGap("its key is no longer held here");
   if (began < context.kept_from) return coverageGap("it is older than what the usage log keeps");
@@ -358,6 +361,11 @@ function whyUncovered(
     ({ from, to }) => began - GAP_MARGIN_MS <= to && row.at + GAP_MARGIN_MS >= from,
   );
   return isInGap ? coverageGap("the usage log may lack records of that time") : null;
+}
+
+/** When a row's request began. Where the console does not say it: when it ended, which is later. */
+function startOf({ began, at, duration_ms }: TheirRow): number {
+  return began ?? at - (duration_ms ?? 0);
 }
 
 function coverageGap(reason: string): Finding<RowVerdict> {

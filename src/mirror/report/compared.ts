@@ -1,6 +1,6 @@
 import type Database from "libsql";
 import { IN_LIST, queryAll, queryColumn, queryRows } from "../store/query.ts";
-import { gatewaysIn, STORED, type StoredRow, storedRowOf } from "../store/rows.ts";
+import { gatewaysIn, STORED, type StoredRow, storedRowOf, WAITS_FOR_SIBLING } from "../store/rows.ts";
 import { readRecords, type StoredRecord } from "../store/verdicts.ts";
 import { COMPARED_FIELDS, type ComparedRecord, type ComparedRow } from "./shape.ts";
 
@@ -11,7 +11,7 @@ interface DiffOptions {
   readonly max: number;
   /** How far the console's clock is ahead. */
   readonly skew: number;
-  /** Keys that are used elsewhere on purpose: their foreign rows are not listed. */
+  /** Keys that are used elsewhere on purpose: their unexplained rows are not listed. */
   readonly quietKeys: ReadonlySet<string>;
 }
 
@@ -23,13 +23,14 @@ interface DiffEntry {
 }
 
 /**
- * Foreign rows, the certain before the suspected, and then those that differ or are missing; each the newest first. Other
- * rows never push a foreign one off the list.
+ * Foreign rows, the certain before the suspected, and then those that wait for a sibling's records, differ or are missing;
+ * each the newest first. Other rows never push a foreign one off the list.
  */
 export function readDiff(db: Database.Database, gateway: string, options: DiffOptions): ComparedRow[] {
   const { max, skew } = options;
   const foreign = foreignRows(db, gateway, options);
   const rest = max - foreign.length;
+  const waiting = newestRows(db, gateway, `${WAITS_FOR_SIBLING} AND ${LOUD}`, [quietList(options)], rest);
   const differing = newestRows(db, gateway, "verdict = 'differs'", [], rest);
   const missing = queryAll<{ readonly record: string; readonly started_at: number }>(
     db,
@@ -39,7 +40,11 @@ export function readDiff(db: Database.Database, gateway: string, options: DiffOp
     rest,
   );
   const others = [
-    ...differing.map((row) => ({ at: row.row.created_at - skew, row, record: row.judged.record })),
+    ...[...waiting, ...differing].map((row) => ({
+      at: row.row.created_at - skew,
+      row,
+      record: row.judged.record,
+    })),
     ...missing.map(({ record, started_at }) => ({ at: started_at, row: null, record })),
   ];
   const newest = others.toSorted((a, b) => b.at - a.at).slice(0, rest);
@@ -79,12 +84,19 @@ function timeOf({ row, record }: ComparedRow): number {
   return row?.at ?? record?.started_at ?? 0;
 }
 
-function foreignRows(db: Database.Database, gateway: string, { max, quietKeys }: DiffOptions): StoredRow[] {
-  const loud = `coalesce(key, '') NOT IN ${IN_LIST}`;
-  const quiet = JSON.stringify([...quietKeys]);
-  const certain = newestRows(db, gateway, `verdict = 'foreign' AND certain = 1 AND ${loud}`, [quiet], max);
+/** Takes quietList() as its value. */
+const LOUD = `coalesce(key, '') NOT IN ${IN_LIST}`;
+
+function quietList({ quietKeys }: DiffOptions): string {
+  return JSON.stringify([...quietKeys]);
+}
+
+function foreignRows(db: Database.Database, gateway: string, options: DiffOptions): StoredRow[] {
+  const { max } = options;
+  const quiet = quietList(options);
+  const certain = newestRows(db, gateway, `verdict = 'foreign' AND certain = 1 AND ${LOUD}`, [quiet], max);
   const rest = max - certain.length;
-  const suspected = newestRows(db, gateway, `verdict = 'foreign' AND certain = 0 AND ${loud}`, [quiet], rest);
+  const suspected = newestRows(db, gateway, `verdict = 'foreign' AND certain = 0 AND ${LOUD}`, [quiet], rest);
   return [...certain, ...suspected];
 }
 

@@ -1,4 +1,6 @@
+import { localTime } from "../../usage/reports/calendar.ts";
 import type { ConsoleFault } from "../consoles/console.ts";
+import { CANNOT_SEE } from "../reconcile/siblings.ts";
 import type { Alarm, ConsoleStatus } from "./shape.ts";
 
 /* Sentences about consoles and alarms, the same in the log and in every command. */
@@ -94,4 +96,14 @@ export function alarmRemedy(alarm: Alarm, formatTime: (at: number) => string): s
   if (replaced) return `the tool has another key since; if the console still lists this one: ${remove}`;
   if (rotate === "") return `delete it now: ${remove}`;
   return `rotate it now: ${rotate}`;
+}
+
+/** cannot see: laptop since 14:02; with the date on another day. The stored reason has times in UTC. */
+export function formatReason(reason: string, now: number): string {
+  if (!reason.startsWith(CANNOT_SEE)) return reason;
+  const today = localTime(now).slice(0, 10);
+  return reason.replaceAll(/\d{4}-\d{2}-\d{2}T\d{2}:\d{2}Z/g, (stored) => {
+    const time = localTime(Date.parse(stored)).slice(0, 16);
+    return time.startsWith(today) ? time.slice(11) : time;
+  });
 }

@@ -1,4 +1,6 @@
 import type Database from "libsql";
+import { FOREIGN_AFTER_MS } from "../reconcile/context.ts";
+import { SIBLING_MARGIN_MS, type Sibling } from "../reconcile/siblings.ts";
 import { keptFrom } from "../store/coverage-gaps.ts";
 import { readTime } from "../store/facts.ts";
 import { type HeldBy, heldTimes } from "../store/keys.ts";
@@ -9,6 +11,7 @@ import type {
   MirrorReport,
   ModelFactor,
   ToolMoney,
+  UnseenMachine,
   VerdictCounts,
   VerdictDay,
 } from "./shape.ts";
@@ -21,7 +24,7 @@ import type {
 /** The part of a gateway's report that is read from the database. */
 type StoredReport = Pick<
   MirrorReport,
-  "watched_since" | "rows" | "records" | "newest_row" | "tools" | "models" | "elsewhere"
+  "watched_since" | "rows" | "records" | "newest_row" | "tools" | "models" | "elsewhere" | "unseen_machines"
 >;
 
 /** The same while the database cannot be read. */
@@ -33,6 +36,7 @@ export const NOTHING_STORED: StoredReport = {
   tools: [],
   models: [],
   elsewhere: [],
+  unseen_machines: [],
 };
 
 export interface ReportOptions {
@@ -43,6 +47,7 @@ export interface ReportOptions {
   readonly elsewhere: readonly { readonly tool: string; readonly key: string }[];
   /** The multipliers of the groups in config.yaml. */
   readonly multipliers: Readonly<Record<string, number>>;
+  readonly siblings: readonly Sibling[];
 }
 
 export function readReport(db: Database.Database, gateway: string, options: ReportOptions): StoredReport {
@@ -61,7 +66,21 @@ export function readReport(db: Database.Database, gateway: string, options: Repo
     tools: moneyByTool(records, foreignByTool(rows, held, quietKeys)),
     models: pricesByModel(comparedOnly(records), options.multipliers),
     elsewhere: readElsewhere(db, gateway, options, held),
+    unseen_machines: unseenMachines(options, held),
   };
+}
+
+/** A machine that is less behind hides no row: rows are not called foreign before. */
+const BEHIND_MS = FOREIGN_AFTER_MS - SIBLING_MARGIN_MS;
+
+function unseenMachines(
+  { siblings, now }: ReportOptions,
+  held: ReadonlyMap<string, HeldBy>,
+): UnseenMachine[] {
+  return siblings
+    .filter(({ seenUntil, keys }) => now - seenUntil > BEHIND_MS && keys.some((key) => held.has(key)))
+    .map(({ name, seenUntil }) => ({ machine: name, since: seenUntil > 0 ? seenUntil : null }))
+    .toSorted((a, b) => (a.machine < b.machine ? -1 : 1));
 }
 
 /** The first time at which a key was held here and both logs cover it. */

@@ -71,8 +71,16 @@ export interface MirrorReport extends ConsoleStatus {
   readonly models: readonly ModelFactor[];
   /** Use outside keybearer of keys that are used elsewhere on purpose. */
   readonly elsewhere: readonly ElsewhereUse[];
+  /** Machines that share a key with this one and whose latest records are not here yet. */
+  readonly unseen_machines: readonly UnseenMachine[];
   /** What the alarm cannot see. */
   readonly blind: readonly string[];
+}
+
+export interface UnseenMachine {
+  readonly machine: string;
+  /** Unexplained rows of its keys raise no alarm from here on; null: from the beginning. */
+  readonly since: number | null;
 }
 
 export interface VerdictCounts {

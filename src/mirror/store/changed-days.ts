@@ -1,5 +1,6 @@
 import type Database from "libsql";
 import { FARTHEST_MS } from "../reconcile/context.ts";
+import { SIBLING_MARGIN_MS, type Sibling } from "../reconcile/siblings.ts";
 import { readFact, readTime, writeFact } from "./facts.ts";
 import { execute, queryColumn, queryNumber, queryValue, type Value } from "./query.ts";
 
@@ -53,14 +54,17 @@ export interface Plan {
   readonly change: number;
   /** Since when the oldest request in flight runs; null: there is none. */
   readonly runningSince: number | null;
+  readonly siblings: readonly Sibling[];
 }
 
-/** Every day with a changed row, a new record or a pending verdict. Only reads. */
-export function planDays(
-  db: Database.Database,
-  gateway: string,
-  { now, skew }: { readonly now: number; readonly skew: number },
-): Plan {
+interface PlanOptions {
+  readonly now: number;
+  readonly skew: number;
+  readonly siblings: readonly Sibling[];
+}
+
+/** Every day with a changed row, a new record, a pending verdict, or news of a sibling. Only reads. */
+export function planDays(db: Database.Database, gateway: string, { now, skew, siblings }: PlanOptions): Plan {
   const days = new Set<number>();
   const addAround = (from: number, to: number) => {
     for (let day = dayOf(from - FARTHEST_MS); day <= dayOf(to + FARTHEST_MS); day += 1) days.add(day);
@@ -72,6 +76,10 @@ export function planDays(
   }
   for (const day of daysSinceChange(db, gateway, skew)) addAround(day * DAY_MS, (day + 1) * DAY_MS - 1);
   for (const at of newRecords(db, gateway, now)) addAround(at, at);
+  for (const change of siblingChanges(db, gateway, siblings)) {
+    for (const at of siblingRecords(db, gateway, change)) addAround(at, at);
+    for (const at of doubtfulRows(db, gateway, change.from + skew)) addAround(at - skew, at - skew);
+  }
   const pendingRows = "SELECT created_at FROM mirror.console_rows WHERE gateway = ? AND verdict = 'pending'";
   for (const at of numbers(db, pendingRows, gateway)) days.add(dayOf(at - skew));
   const pendingRecords = `SELECT coalesce(r.ended_at, r.started_at) FROM mirror.verdicts v
@@ -86,12 +94,13 @@ export function planDays(
       "SELECT min(started_at) FROM usage.records WHERE end IS NULL AND +gateway = ?",
       gateway,
     ),
+    siblings,
   };
 }
 
 /** The plan was carried out. @param startedAt when its comparison began, by our clock. */
 export function finishPlan(db: Database.Database, gateway: string, plan: Plan, startedAt: number): void {
-  const { change, runningSince } = plan;
+  const { change, runningSince, siblings } = plan;
   // The console was forgotten meanwhile, so changes are counted from 1 again.
   if (change > lastChange(db, gateway)) return;
   execute(db, "DELETE FROM mirror.changed_days WHERE gateway = ? AND mark <= ?", gateway, change);
@@ -101,6 +110,7 @@ export function finishPlan(db: Database.Database, gateway: string, plan: Plan, s
   }
   writeFact(db, gateway, "compared_at", String(startedAt));
   writeFact(db, gateway, "running_since", String(runningSince ?? startedAt));
+  writeFact(db, gateway, "siblings", siblings.length === 0 ? null : JSON.stringify(siblings));
 }
 
 /** The days with rows or records since the time that touchFrom stored. */
@@ -136,6 +146,62 @@ function newRecords(db: Database.Database, gateway: string, now: number): number
     gateway,
     startedSince,
     endedSince,
+  );
+}
+
+/** The siblings as the last comparison knew them. */
+export function readSiblings(db: Database.Database, gateway: string): readonly Sibling[] {
+  return JSON.parse(readFact(db, gateway, "siblings") ?? "[]");
+}
+
+/** More of a sibling's records have come, or it holds other keys, or it is new or gone. */
+interface SiblingChange {
+  readonly name: string;
+  /** Its records and rows from before this time are as they were. */
+  readonly from: number;
+}
+
+/** A sibling that stays behind is no change: however long it is away, it costs nothing. */
+function siblingChanges(
+  db: Database.Database,
+  gateway: string,
+  siblings: readonly Sibling[],
+): SiblingChange[] {
+  const before = readSiblings(db, gateway);
+  const changes: SiblingChange[] = [];
+  for (const name of new Set([...before, ...siblings].map((one) => one.name))) {
+    // Two machines can have the same name.
+    const known = before.filter((one) => one.name === name);
+    const next = siblings.filter((one) => one.name === name);
+    if (JSON.stringify(known) === JSON.stringify(next)) continue;
+    // Any record of a new machine may have come since the last comparison.
+    const isNew = next.length > known.length;
+    const seenUntil = isNew ? 0 : Math.min(...[...known, ...next].map((one) => one.seenUntil));
+    changes.push({ name, from: seenUntil - SIBLING_MARGIN_MS });
+  }
+  return changes;
+}
+
+/** The hours in which a sibling's records ended that may have come since the last comparison. They can be days old. */
+function siblingRecords(db: Database.Database, gateway: string, { name, from }: SiblingChange): number[] {
+  return numbers(
+    db,
+    `SELECT DISTINCT coalesce(ended_at, started_at) / ${HOUR_MS} * ${HOUR_MS} FROM usage.records
+     WHERE end IS NOT NULL AND gateway = ? AND started_at >= ? AND machine = ?`,
+    gateway,
+    Math.max(from, readTime(db, gateway, "covered_from") ?? 0),
+    name,
+  );
+}
+
+/** The hours of rows from this time on, by the console's clock, that no record explains. */
+function doubtfulRows(db: Database.Database, gateway: string, from: number): number[] {
+  return numbers(
+    db,
+    `SELECT DISTINCT created_at / ${HOUR_MS} * ${HOUR_MS} FROM mirror.console_rows
+     WHERE gateway = ? AND verdict IN ('unwatched', 'foreign') AND created_at >= ?`,
+    gateway,
+    from,
   );
 }
 

@@ -35,6 +35,7 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
     held: (key) => held.get(key) ?? null,
     kept_from: keptFrom(db),
     log_gaps: options.logGaps,
+    siblings: options.siblings,
     hands_out_ids: Object.keys(ownIds).length > 0,
     bills_failures: billsFailures,
     unlisted_cancels: unlistedCancelsIn(requests, consoleRows, { start, bills_failures: billsFailures }),

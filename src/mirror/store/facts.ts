@@ -24,6 +24,8 @@ const STORED_NAMES = {
   /** When the last comparison began, and since when the oldest request in flight was running at that time. */
   compared_at: "compared_at",
   running_since: "running_since",
+  /** The siblings as that comparison knew them. */
+  siblings: "siblings",
   /** See OwnIds. */
   own_ids: "own_ids",
   /** See StartFit. */

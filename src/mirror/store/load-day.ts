@@ -2,6 +2,7 @@ import type Database from "libsql";
 import { meteringOf } from "../../metering/protocols.ts";
 import { mayHaveArrived, type UsageRecord } from "../../usage/record.ts";
 import { FARTHEST_MS, type OurRequest, type OurTokens, type TheirRow } from "../reconcile/context.ts";
+import type { Sibling } from "../reconcile/siblings.ts";
 import { DAY_MS } from "./changed-days.ts";
 import type { LogGap } from "./coverage-gaps.ts";
 import { readTime } from "./facts.ts";
@@ -21,6 +22,7 @@ export interface CompareOptions {
   readonly socketRowsHaveIds: boolean;
   /** When requests of ours may not have been recorded, by our clock. */
   readonly logGaps: readonly LogGap[];
+  readonly siblings: readonly Sibling[];
 }
 
 /** A console row as reconcile needs it, with the verdict that is stored. */

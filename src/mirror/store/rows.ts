@@ -4,12 +4,22 @@ import type { AckLine, KeyHeldLine } from "../../usage/journal/lines.ts";
 import { firstIdAt } from "../../usage/reports/records.ts";
 import { type ConsoleRow, ROW_FIELDS } from "../console-row.ts";
 import type { Page } from "../consoles/console.ts";
+import { CANNOT_SEE } from "../reconcile/siblings.ts";
 import type { JudgedRow } from "../verdict.ts";
 import { touchRows } from "./changed-days.ts";
 import { addConsoleGap, keptFrom } from "./coverage-gaps.ts";
 import { deleteFacts, readFact, writeFact } from "./facts.ts";
 import { keyLinks, restartHeldKeys } from "./keys.ts";
-import { execute, IN_LIST, namedColumns, queryColumn, queryRows, queryValue, type Value } from "./query.ts";
+import {
+  execute,
+  IN_LIST,
+  namedColumns,
+  queryAll,
+  queryColumn,
+  queryRows,
+  queryValue,
+  type Value,
+} from "./query.ts";
 
 /** The columns of a row's verdict. */
 export const ROW_VERDICT_FIELDS = ["verdict", "how", "certain", "record", "key", "reason"] as const;
@@ -160,6 +170,25 @@ export function gatewaysIn(db: Database.Database): string[] {
     if (name === null) return names;
     names.push(String(name));
   }
+}
+
+/** The rows that wait for a sibling's records. */
+export const WAITS_FOR_SIBLING = `verdict = 'unwatched' AND reason GLOB '${CANNOT_SEE}*'`;
+
+/** The first of the rows with one key that wait for the same siblings, by our clock. */
+export interface WaitingRow {
+  readonly key: string;
+  readonly began: number;
+}
+
+export function readWaitingRows(db: Database.Database, gateway: string, skew: number): WaitingRow[] {
+  return queryAll(
+    db,
+    `SELECT key, min(coalesce(began_at, created_at - coalesce(duration_ms, 0))) - ? AS began
+     FROM mirror.console_rows WHERE gateway = ? AND ${WAITS_FOR_SIBLING} GROUP BY key, reason`,
+    skew,
+    gateway,
+  );
 }
 
 /** Which open alarms a person saw. null: any. */

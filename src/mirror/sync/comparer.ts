@@ -1,9 +1,9 @@
 import { setImmediate as turn } from "node:timers/promises";
 import type { Clock } from "../../core/clock.ts";
-import type { AmendLine } from "../../usage/journal/lines.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
 import { ConsoleFault } from "../consoles/console.ts";
-import { type Correction, correctionOf, type PriceOf } from "../store/amendments.ts";
+import type { Sibling } from "../reconcile/siblings.ts";
+import { type Amendment, type Correction, correctionOf, type PriceOf } from "../store/amendments.ts";
 import { finishPlan, hasChangedDays } from "../store/changed-days.ts";
 import type { MirrorDatabase } from "../store/database.ts";
 import type { CompareOptions } from "../store/load-day.ts";
@@ -20,6 +20,7 @@ export interface ComparerDeps {
   readonly reader: Pick<MirrorReader, "startThread">;
   readonly usage: Pick<MirrorUsage, "catchUp" | "amend" | "last">;
   readonly truncationCheck: Pick<TruncationCheck, "gaps">;
+  readonly siblings: () => readonly Sibling[];
   readonly priceOf: PriceOf;
   /** A record took the console's numbers. */
   readonly onCorrected: (correction: Correction) => void;
@@ -84,13 +85,15 @@ export class Comparer {
   async #compareChanged(thread: MirrorThread, adapter: ComparedAdapter, skew: number): Promise<void> {
     const { gateway, clock, database, usage, truncationCheck } = this.#deps;
     const startedAt = clock.now();
+    // Read before the index catches up: it then has every record from before their seenUntil.
+    const siblings = this.#deps.siblings();
     const newest = await catchUp(usage);
     const now = clock.now();
     // This opens mirror.db, or begins a new one, before the thread reads it.
     const logGaps = askOrFail(database, (db) => truncationCheck.gaps(db, newest));
     const { idNames, billsFailures, socketRowsHaveIds } = adapter;
-    const options = { gateway, now, skew, logGaps, idNames, billsFailures, socketRowsHaveIds };
-    const plan = await thread.ask("plan", gateway, { now, skew });
+    const options = { gateway, now, skew, logGaps, siblings, idNames, billsFailures, socketRowsHaveIds };
+    const plan = await thread.ask("plan", gateway, { now, skew, siblings });
     for (const day of plan.days) {
       if (this.#stopped) return;
       await this.#compareDay(thread, day, options);
@@ -120,7 +123,7 @@ export class Comparer {
   }
 
   /** The limits follow as soon as the lines are in the journal: the next start counts from there. */
-  readonly #amend = (lines: readonly AmendLine[]): void => {
+  readonly #amend = (lines: readonly Amendment[]): void => {
     if (!this.#deps.usage.amend(lines)) throw notCompared("the usage log cannot be written");
     for (const line of lines) {
       const correction = correctionOf(line);

@@ -10,7 +10,7 @@ import { planDays } from "../store/changed-days.ts";
 import { compareDay } from "../store/compare-day.ts";
 import { type MirrorFiles, openMirrorForReading } from "../store/database.ts";
 import type { CompareOptions } from "../store/load-day.ts";
-import { readOpenRows } from "../store/rows.ts";
+import { readOpenRows, readWaitingRows } from "../store/rows.ts";
 import { type DaySummary, type Step, stepsOf } from "../store/verdicts.ts";
 
 /** How long this thread waits for a lock. No request waits for it. */
@@ -37,6 +37,7 @@ class MirrorWorker {
     },
     alarms: readAlarms,
     openRows: readOpenRows,
+    waitingRows: readWaitingRows,
     report: readReport,
     blindSpots,
     whyBlind,

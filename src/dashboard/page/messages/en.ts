@@ -188,6 +188,7 @@ export const EN = {
   "refusal.gateway-timeout": "the gateway did not answer in time",
   "refusal.gateway-broken": "the gateway's answer was broken",
   "refusal.log-unavailable": "the usage log could not be written",
+  "refusal.store-unavailable": "the store that machines share could not be used",
   "refusal.overloaded": "too many large requests were in memory at once",
   "refusal.shutting-down": "keybearer was stopping",
   "refusal.none": "unknown reason",
@@ -213,6 +214,7 @@ export const EN = {
   "refusal-next.websockets": "If the gateway supports them: `websockets: true`",
   "refusal-next.gateway": "Find out whether it is the gateway or this machine: `keybearer doctor`",
   "refusal-next.log": "Find out why: `keybearer status`",
+  "refusal-next.store": "Find out why: `keybearer doctor`",
 
   // Tools
   "tools.title": "Tools",
@@ -502,6 +504,9 @@ export const EN = {
   "mirror.syncing.of": "Syncing: {done} of {total} rows.",
   "mirror.why": "Cannot see: {why}",
   "mirror.why.other": "{state}: {why}",
+  "mirror.unseen": "Cannot see: {machines}",
+  "mirror.unseen.since": "{machine} since {time}",
+  "mirror.unseen.joined": "{machine} since it joined",
   "mirror.since-then": "Usage since the last sync, {ago}, is not known.",
   "mirror.retry": "Next try {when}.",
   "mirror.next": "next: ",

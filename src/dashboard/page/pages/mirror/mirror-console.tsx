@@ -1,6 +1,6 @@
 import { dollars, exact } from "../../../../core/units.ts";
 import type { MirrorReport } from "../../../../mirror/report/shape.ts";
-import { agoInWords, dayOf, spanInWords } from "../../format.ts";
+import { agoInWords, dayOf, spanInWords, timeInWords } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
 import type { Translate } from "../../messages/messages.ts";
 import { headlineOf, isFarAbove, isSkewed, standingOf } from "./mirror-state.ts";
@@ -27,6 +27,7 @@ export function MirrorConsole({ report, now }: ConsoleProps) {
       <div class="body stack">
         <p class="mirror-headline">{headlineInWords(report, t)}</p>
         <Trouble report={report} now={now} />
+        {report.unseen_machines.length === 0 ? null : <p>{unseenInWords(report, now, t)}</p>}
         <p class="muted">
           {recordsInWords(report, t)} {lagInWords(report, now, t)}
         </p>
@@ -122,6 +123,16 @@ function whyInWords({ state, why, progress }: MirrorReport, t: Translate): strin
   }
   if (state === "cannot-see") return why === null ? t("mirror.standing.blind") : t("mirror.why", { why });
   return state === "ok" || why === null ? (why ?? state) : t("mirror.why.other", { state, why });
+}
+
+/** Cannot see: laptop since 14:02, desktop since 11-03 09:30 */
+function unseenInWords({ unseen_machines }: MirrorReport, now: number, t: Translate): string {
+  const machines = unseen_machines.map(({ machine, since }) =>
+    since === null
+      ? t("mirror.unseen.joined", { machine })
+      : t("mirror.unseen.since", { machine, time: timeInWords(since, now) }),
+  );
+  return t("mirror.unseen", { machines: machines.join(t("mirror.part.joint")) });
 }
 
 function Elsewhere({ report }: { readonly report: MirrorReport }) {

@@ -16,7 +16,7 @@ export function standingOf(report: MirrorReport): Standing {
   if (report.last_sync === null) return "early";
   const doubts =
     rows.foreign_certain + rows.foreign_suspected + rows.differs + records.differs + records.missing;
-  return doubts > 0 || report.why !== null ? "look" : "fine";
+  return doubts > 0 || report.why !== null || report.unseen_machines.length > 0 ? "look" : "fine";
 }
 
 export type CountName = Exclude<keyof VerdictCounts, "total">;

@@ -1,0 +1,45 @@
+/**
+ * Another machine with keybearer that shares a store with this one. Its records come into the usage log here, some later
+ * than their console rows: it may be offline, or its request may still run.
+ */
+export interface Sibling {
+  readonly name: string;
+  /** All its records from before this time are here, by our clock. 0: none came yet. */
+  readonly seenUntil: number;
+  /** Fingerprints of the keys it holds. */
+  readonly keys: readonly string[];
+}
+
+/**
+ * A row can seem earlier than its request. Both machines ignore a clock offset below 2 s, the console's clock is compared to
+ * about a second, and some rows have whole seconds: 6 s in all. A late row and a wait for limits only make the row later
+ * than the request's start, which is safe. Below FOREIGN_AFTER_MS, so that a machine that is a few seconds behind, as all
+ * are, hides nothing.
+ */
+export const SIBLING_MARGIN_MS = 10_000;
+
+/** Siblings that may have sent a request whose record is not here yet. @param began when the request began */
+export function blindSiblings(
+  key: string | null,
+  began: number,
+  siblings: readonly Sibling[],
+): readonly Sibling[] {
+  if (key === null) return [];
+  return siblings.filter(
+    ({ seenUntil, keys }) => began >= seenUntil - SIBLING_MARGIN_MS && keys.includes(key),
+  );
+}
+
+/** The reason of every row that waits for a sibling's records begins with this. */
+export const CANNOT_SEE = "cannot see: ";
+
+/** Its times are UTC, because it is stored: see formatReason. */
+export function cannotSee(blind: readonly Sibling[]): string {
+  const names = blind.toSorted((a, b) => (a.name < b.name ? -1 : 1)).map(sinceWhen);
+  return `${CANNOT_SEE}${names.join(", ")}`;
+}
+
+function sinceWhen({ name, seenUntil }: Sibling): string {
+  if (seenUntil <= 0) return `${name} since it joined`;
+  return `${name} since ${new Date(seenUntil).toISOString().slice(0, 16)}Z`;
+}
