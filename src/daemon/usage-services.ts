@@ -7,8 +7,7 @@ import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Ticker } from "../core/ticker.ts";
-import { Limiter } from "../limits/limiter.ts";
-import { systemCalendar } from "../limits/windows.ts";
+import type { Limiter } from "../limits/limiter.ts";
 import { Prices, readPriceTable } from "../metering/prices.ts";
 import { MirrorDatabase } from "../mirror/store/database.ts";
 import { TruncationCheck } from "../mirror/truncation-check.ts";
@@ -36,6 +35,7 @@ export function openUsageServices(
   clock: Clock,
   ticker: Ticker,
   log: Logger,
+  limiter: Limiter,
   config: () => Config,
 ): UsageServices {
   const { sync } = config().usage;
@@ -44,7 +44,6 @@ export function openUsageServices(
       { file: paths.oldUsage },
       "the usage log has a new format: history and quota totals start over, and the old file stays as it is",
     );
-  const limiter = new Limiter(clock, systemCalendar);
   const usage = new UsageLog({
     folder: paths.usage,
     index: paths.index,
@@ -125,7 +124,7 @@ export function createAllowances(
       if (tool === undefined) return null;
       const answer = (problem: string | null) => ({
         tool: name,
-        levels: limitStatuses(tool, limiter.levels(tool)),
+        levels: limitStatuses(limiter.levels(tool)),
         problem,
       });
       if (tool.limits[kind].length === 0) return answer(`tool ${name} has no limit on ${kind}`);
