@@ -24,7 +24,7 @@ export interface SharedDeps {
   readonly log: Logger;
   readonly limiter: Limiter;
   readonly snapshot: () => Snapshot;
-  /** Whether the limits have read the journal. Until then this machine does not know what it used. */
+  /** Whether the limits have read the journal. */
   readonly isRestored: () => boolean;
   /** Cuts the requests of a tool that are in flight. Returns how many there were. */
   readonly cut: (tool: string) => number;
@@ -173,8 +173,13 @@ class Session {
     }
   }
 
+  /** Once the limits have read the journal. Until then this machine does not know what it used. */
   #connect(): void {
-    if (!this.#isPrepared || !this.#deps.isRestored()) return;
+    if (!this.#isPrepared) return;
+    if (!this.#deps.isRestored()) {
+      this.#store.refuse("the usage log of this machine cannot be read");
+      return;
+    }
     this.#isPrepared = false;
     this.#store.start();
   }
