@@ -34,6 +34,7 @@ function limit(more: Partial<LimitStatus>): LimitStatus {
     most: 60,
     extra: 0,
     resets_at: NOW + MINUTE,
+    machines: [],
     ...more,
   };
 }
@@ -260,6 +261,7 @@ t.test("without a daemon the limits are listed from the file, and used is a dash
     held: null,
     extra: 0,
     resets_at: null,
+    machines: [],
   });
 });
 
