@@ -259,6 +259,10 @@ export class Store {
     return problem === "unknown" || problem === "present" ? problem : "released";
   }
 
+  clockOffset(): number {
+    return this.clock.offset();
+  }
+
   #connected(): Connection {
     if (this.#connection === null) throw new StoreError(this.#problem ?? "the store is not connected yet");
     return this.#connection;
