@@ -53,13 +53,13 @@ const CASES: readonly Case[] = [
   },
   {
     name: "a row from before its last record is foreign",
-    row: began(SEEN - 10 * SECOND - 1),
+    row: began(SEEN - 8 * SECOND - 1),
     siblings: [laptop()],
     verdict: "foreign certain",
   },
   {
     name: "a row that is earlier only by the clocks waits",
-    row: began(SEEN - 10 * SECOND),
+    row: began(SEEN - 8 * SECOND),
     siblings: [laptop()],
     verdict: "unwatched",
   },
@@ -94,9 +94,9 @@ const CASES: readonly Case[] = [
     verdict: "foreign certain",
   },
   {
-    name: "a machine that is a few seconds behind hides nothing",
+    name: "a machine that is as far behind as an idle one hides nothing",
     row: theirs({ at: NOW - 30 * SECOND, began: NOW - 31 * SECOND }),
-    siblings: [laptop({ seenUntil: NOW - 15 * SECOND })],
+    siblings: [laptop({ seenUntil: NOW - 20 * SECOND })],
     verdict: "foreign certain",
   },
   {
