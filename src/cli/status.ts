@@ -13,6 +13,7 @@ import type { ToolStatus } from "../control/tool-status.ts";
 import { EXIT } from "../core/errors.ts";
 import { findPaths } from "../core/paths.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
+import type { SharedStatus } from "../shared/status.ts";
 import { count } from "../usage/reports/format.ts";
 import { alarmLines, certainFirst, consoleProblem, formatKind, formatLastSync } from "./mirror/messages.ts";
 import { toolTable } from "./tools/list.ts";
@@ -40,8 +41,9 @@ async function status(options: { json?: boolean }): Promise<void> {
 }
 
 export function formatStatus(status: Status, now: number, width: number): string {
-  // A daemon from before an update sends no consoles and no changes of keys.
+  // A daemon from before an update sends no consoles, no changes of keys and nothing about a shared store.
   const { config, problems, tools, gateways, consoles = [], key_changes: keyChanges = [] } = status;
+  const { shared = null } = status;
   const alarms = certainFirst(consoles.flatMap((console) => console.alarms));
   const lines = [
     ...alarms.flatMap((alarm) => [...alarmLines(alarm, now, width), ""]),
@@ -61,6 +63,7 @@ export function formatStatus(status: Status, now: number, width: number): string
     ...keyChanges.flatMap((change) => ["", keyChange(change, width)]),
   ];
   if (consoles.length > 0) lines.push("", ...consoles.map((console) => formatConsole(console, now, width)));
+  if (shared !== null) lines.push("", formatShared(shared, width));
   lines.push("", ...usageLines(status.usage, now, width), ...dashboardLines(status.dashboard, width));
   lines.push(...actionLines(status.actions, now, width));
   if (problems.length > 0) {
@@ -121,6 +124,13 @@ function formatConsole(console: ConsoleStatus, now: number, width: number): stri
   const name = `mirror ${console.gateway}  ${formatKind(console)}, `;
   if (problem === null) return wrap(`${name}${formatLastSync(console, now)}`, width);
   return formatNote({ what: `${name}${problem.what}`, next: problem.next }, width);
+}
+
+/** shared: rediss://valkey.example.net:6379, connected, 3 machines */
+function formatShared({ address, state, problem, next, machines }: SharedStatus, width: number): string {
+  const why = problem === null ? "" : `: ${problem}`;
+  const known = state === "connected" ? `, ${count(machines.length, "machine")}` : "";
+  return formatNote({ what: `shared: ${address}, ${state}${known}${why}`, next }, width);
 }
 
 /** undefined: from a daemon before an update. */

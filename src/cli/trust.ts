@@ -1,4 +1,5 @@
 import { Command } from "commander";
+import { SHARED_PASSWORD } from "../config/snapshot.ts";
 import { askDaemon } from "../control/client.ts";
 import type { HeldTool, TrustAnswer } from "../control/routes.ts";
 import { EXIT } from "../core/errors.ts";
@@ -11,7 +12,10 @@ export function trustCommand(): Command {
   return new Command("trust")
     .summary("allow a change in where a key goes")
     .description("show a change in where a key comes from or goes, and allow it once you confirm")
-    .argument("<tool|gateway>", "a tool or gateway that is held")
+    .argument(
+      "<tool|gateway>",
+      "a tool or gateway that is held, or shared for the password of the shared store",
+    )
     .action(trust);
 }
 
@@ -25,7 +29,7 @@ async function trust(name: string): Promise<void> {
   if (!held.ok) return fail(held.reason, EXIT.failed);
   if (held.value.length === 0) return print(`nothing of ${name} is held`);
   for (const { tool, what, from, to } of held.value)
-    print(`tool ${tool}: ${what}`, `  was  ${from}`, `  now  ${to}`);
+    print(tool === SHARED_PASSWORD ? what : `tool ${tool}: ${what}`, `  was  ${from}`, `  now  ${to}`);
   if (!(await confirm("trust this?"))) return fail("not trusted; nothing changed", EXIT.failed);
   const done = await askDaemon<TrustAnswer>(socket, "POST", `/trust/${path}`, held.value);
   if (!done.ok) return fail(done.reason, EXIT.failed);

@@ -1,5 +1,11 @@
 import type { ServerResponse } from "node:http";
-import { consoleSecretName, consoleSources, type KeyState, type Snapshot } from "../config/snapshot.ts";
+import {
+  consoleSecretName,
+  consoleSources,
+  type KeyState,
+  SHARED_PASSWORD,
+  type Snapshot,
+} from "../config/snapshot.ts";
 import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
@@ -287,12 +293,16 @@ async function changed<Value>(gateway: string, work: () => Promise<Value>): Prom
   }
 }
 
-/** The keys and console secrets of a tool or gateway that wait for `keybearer trust`. null: there is no such name. */
+/**
+ * The keys and console secrets of a tool or gateway, or the password of the store for `shared`, that wait for
+ * `keybearer trust`. null: there is no such name.
+ */
 function heldTools(snapshot: Snapshot, name: string): HeldTool[] | null {
   const { tools, gateways } = snapshot.config;
   const gateway = gateways[name];
   const own = Object.values(tools).filter((tool) => tool.name === name || tool.gateway === name);
-  if (own.length === 0 && gateway === undefined) return null;
+  const isStore = name === "shared" && snapshot.config.shared !== null;
+  if (own.length === 0 && gateway === undefined && !isStore) return null;
   const held: HeldTool[] = [];
   const add = (tool: string, key: KeyState | null) => {
     if (key?.state === "needs-trust") held.push({ tool, what: key.what, from: key.from, to: key.to });
@@ -302,6 +312,7 @@ function heldTools(snapshot: Snapshot, name: string): HeldTool[] | null {
     for (const { account, secret } of consoleSources(gateway))
       add(consoleSecretName(name, account, secret), snapshot.consoleSecret(gateway, account, secret));
   }
+  if (isStore) add(SHARED_PASSWORD, snapshot.sharedPassword());
   return held;
 }
 
@@ -328,7 +339,7 @@ async function trust(
     actions.add(`trusted ${tool}: ${answer.granted}`);
     if (answer.problem !== null) problems.push(answer.problem);
     if (answer.state.state === "needs-trust")
-      problems.push(`${tool} needs another confirmation → keybearer trust ${tool}`);
+      problems.push(`${tool} needs another confirmation → keybearer trust ${name}`);
   }
   return { granted, problems };
 }

@@ -8,6 +8,7 @@ import type { Mirror } from "../mirror/mirror.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import type { GatewayCondition, GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import type { KeyBreaker } from "../proxy/key-breaker.ts";
+import { type SharedStatus, sharedStatus } from "../shared/status.ts";
 import type { IndexState } from "../usage/index/indexer.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { type ToolStatus, toolStatus } from "./tool-status.ts";
@@ -33,6 +34,8 @@ export interface Status {
   readonly usage: UsageStatus;
   /** How each gateway's console is read. */
   readonly consoles: readonly ConsoleStatus[];
+  /** The store that several machines share; null: config.yaml names none. */
+  readonly shared: SharedStatus | null;
   /** Changes of keys that are not finished, and what they wait for. */
   readonly key_changes: readonly KeyChangeStatus[];
   readonly dashboard: DashboardStatus;
@@ -157,6 +160,8 @@ export interface StatusDeps {
   readonly limiter: Pick<Limiter, "levels">;
   readonly usage: Pick<UsageLog, "state">;
   readonly mirror: Pick<Mirror, "status" | "factsOf">;
+  /** What the connection to the shared store knows; null: there is none. */
+  readonly shared: () => SharedStatus | null;
   readonly dashboard: DashboardStatus;
   readonly keyChanges: readonly KeyChangeStatus[];
   readonly actions: readonly Action[];
@@ -190,6 +195,7 @@ export async function statusOf(deps: StatusDeps): Promise<Status> {
     ),
     usage: usageStatus(deps),
     consoles: await deps.mirror.status(),
+    shared: sharedStatus(snapshot, deps.shared()),
     dashboard: deps.dashboard,
     key_changes: deps.keyChanges,
     actions: deps.actions,

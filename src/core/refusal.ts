@@ -47,6 +47,7 @@ export const REFUSALS = {
   "gateway-timeout": { status: 504, retry: MAY },
   "gateway-broken": { status: 502, retry: MAY },
   "log-unavailable": { status: 503, retry: MAY },
+  "store-unavailable": { status: 503, retry: MAY },
   overloaded: { status: 503, retry: MAY },
   "shutting-down": { status: 503, retry: MAY },
 } as const satisfies Readonly<Record<string, Rule>>;

@@ -113,6 +113,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       dashboard: dashboard.status(),
       actions: services.actions.latest(),
       keyChanges: lifecycle.unfinished(),
+      shared: () => null,
       configPath: paths.config,
       startedAt,
       drainLeftSeconds: drain.leftSeconds(),

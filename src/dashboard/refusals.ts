@@ -10,12 +10,12 @@ export const MAX_REFUSALS = 20;
 /** Older records are not searched for refusals. */
 const MAX_SEARCHED_RECORDS = 20_000;
 
-/** The last refusals, newest first. */
+/** The last refusals of this machine, newest first: what to do about one must be typed where it happened. */
 export function* lastRefusals(db: Database): Generator<unknown, RefusedRecord[]> {
   const found: UsageRecord[] = [];
   let searched = 0;
   for (const records of newestFirst(db, everythingIn(), null)) {
-    found.push(...records.filter(({ refusal }) => refusal !== null));
+    found.push(...records.filter(({ refusal, machine }) => refusal !== null && machine === null));
     searched += records.length;
     if (found.length >= MAX_REFUSALS || searched >= MAX_SEARCHED_RECORDS) break;
     yield;
@@ -55,6 +55,7 @@ const NEXT: Readonly<Partial<Record<RefusalCode, Advice>>> = {
   "gateway-timeout": doctor,
   "gateway-broken": doctor,
   "log-unavailable": () => "keybearer status",
+  "store-unavailable": doctor,
 };
 
 /** null: the record was not refused. */

@@ -16,12 +16,12 @@ export interface ModelUse {
 
 const THIRTY_DAYS_MS = 30 * 86_400_000;
 
-/** The models that tools requested in the last 30 days. Reads rollups, so the length of the log does not matter. */
+/** The models that tools of this machine requested in the last 30 days. Reads rollups, so the length of the log does not matter. */
 export function readUses(db: Database.Database, now: number): ModelUse[] {
   return usesSince(db, quarterOf(now - THIRTY_DAYS_MS));
 }
 
-/** Every tool and key with which a request ever succeeded, as workedName writes them. */
+/** Every tool and key with which a request of this machine ever succeeded, as workedName writes them. */
 export function readWorked(db: Database.Database): ReadonlySet<string> {
   const succeeded = usesSince(db, 0).filter(({ answered }) => answered > 0);
   return new Set(succeeded.map(({ tool, key }) => workedName(tool, key)));
@@ -35,7 +35,7 @@ function usesSince(db: Database.Database, quarter: number): ModelUse[] {
   const rows = db
     .prepare(
       `SELECT tool, key, model, sum(requests), sum(requests - refused - failed - client_left - interrupted)
-       FROM usage.rollups WHERE quarter >= ? GROUP BY tool, key, model`,
+       FROM usage.rollups WHERE quarter >= ? AND machine = '' GROUP BY tool, key, model`,
     )
     .raw()
     .all(quarter) as [string, string, string, number, number][];
@@ -54,12 +54,12 @@ export interface LastFailure {
 /** So many records are read, whatever the length of the log. */
 const MAX_RECORDS = 2000;
 
-/** The models whose last request failed, by the newest records. */
+/** The models whose last request failed, by the newest records of this machine. */
 function readLastFailures(db: Database.Database): LastFailure[] {
   const rows = db
     .prepare(
       `SELECT tool, model, cause, cause_detail, started_at FROM usage.records
-       WHERE "end" IS NOT NULL AND "end" <> 'refused' ORDER BY id DESC LIMIT ?`,
+       WHERE "end" IS NOT NULL AND "end" <> 'refused' AND machine IS NULL ORDER BY id DESC LIMIT ?`,
     )
     .raw()
     .all(MAX_RECORDS) as [string | null, string | null, string | null, string | null, number][];

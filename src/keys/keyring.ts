@@ -159,7 +159,7 @@ export class Keyring {
     const { state, key } = entry.known;
     if (state.state !== "needs-trust") return { ok: false, reason: `nothing of ${name} is held` };
     if (seen !== undefined && !isSameChange(seen, state)) {
-      const reason = `config.yaml changed again in the meantime → keybearer trust ${name} shows what is held now`;
+      const reason = `config.yaml changed again in the meantime: type the command again to see what is held now`;
       return { ok: false, reason };
     }
     this.#deps.trust.grant(entry.wanted, key);

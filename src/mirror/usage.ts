@@ -1,7 +1,8 @@
 import type Database from "libsql";
 import { errorMessage } from "../core/errors.ts";
-import type { AckLine, AmendLine, KeyHeldLine } from "../usage/journal/lines.ts";
+import type { AckLine, KeyHeldLine } from "../usage/journal/lines.ts";
 import { ConsoleFault } from "./consoles/console.ts";
+import type { Amendment } from "./store/amendments.ts";
 import type { MirrorDatabase } from "./store/database.ts";
 
 /** What the mirror needs of the usage log besides reading its index. */
@@ -9,7 +10,7 @@ export interface MirrorUsage {
   /** Brings the index up to date with the journal. Throws if that is not possible. */
   catchUp(): Promise<void>;
   /** Returns false if the lines could not be written. */
-  amend(lines: readonly AmendLine[]): boolean;
+  amend(lines: readonly Amendment[]): boolean;
   append(line: AckLine | KeyHeldLine): void;
   /** The newest record in the journal; null: there is none. */
   last(): LastRecord | null;

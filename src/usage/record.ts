@@ -5,10 +5,21 @@ import { meteringOf } from "../metering/protocols.ts";
  * One request in the usage log, with the names under which it is stored and exported. Never a body, never a secret.
  * Times are milliseconds UTC, money is whole micro-dollars; null is unknown, which is not zero.
  */
-export interface UsageRecord extends Opening, Closing {
+export interface UsageRecord extends OwnRecord {
+  /** The name of the machine that sent it; null: this one. */
+  readonly machine: string | null;
+  /** That machine's id. It stays the same when the machine gets another name. Not exported. */
+  readonly machine_id: string | null;
+}
+
+/** A record of this machine, as its line in the journal has it. */
+export interface OwnRecord extends Opening, Closing {
   /** What the gateway's console charged. The mirror fills it in. */
   readonly billed_microdollars: number | null;
 }
+
+/** What tells a record of this machine from those of others. */
+export const THIS_MACHINE = Object.freeze({ machine: null, machine_id: null });
 
 /** What is known, and on disk, before the first byte goes to the gateway. */
 export interface Opening {
@@ -112,7 +123,7 @@ export const NOT_CLOSED: Closing = Object.freeze({
  * A record from its two halves. Written out, because V8 turns a spread of this many fields into a dictionary: making it and
  * writing it as JSON then takes ten times as long.
  */
-export function wholeRecord(opening: Opening, closing: Closing): UsageRecord {
+export function wholeRecord(opening: Opening, closing: Closing): OwnRecord {
   return {
     id: opening.id,
     started_at: opening.started_at,
@@ -189,7 +200,7 @@ interface Column {
   readonly type: "text" | "integer" | "real" | "boolean" | "json";
   /** null: the field may be unknown. */
   readonly fallback: string | number | null;
-  /** false: only the limits need it, so `usage export` leaves it out. */
+  /** false: only keybearer itself needs it, so `usage export` leaves it out. */
   readonly exported: boolean;
 }
 
@@ -240,17 +251,20 @@ export const COLUMNS: readonly Column[] = [
   column("waited_ms", "integer", 0),
   column("process", "text"),
   column("gateway_ids", "json", "{}"),
+  column("machine", "text"),
   internal("held_tokens", "integer"),
   internal("held_microdollars", "integer"),
   internal("admitted_at", "integer"),
   internal("counts", "boolean"),
   internal("counted_tokens", "integer"),
   internal("counted_microdollars", "integer"),
+  internal("machine_id", "text"),
 ];
 
 /** The fields of an `open` line. */
 const OPENING_COLUMNS: readonly Column[] = COLUMNS.filter(
-  ({ name }) => name === "model" || !(name in NOT_CLOSED || name === "billed_microdollars"),
+  ({ name }) =>
+    name === "model" || !(name in NOT_CLOSED || name in THIS_MACHINE || name === "billed_microdollars"),
 );
 
 const SQL_TYPES = {
@@ -307,11 +321,11 @@ function parseTexts(json: string): Record<string, string> {
 }
 
 /**
- * A record from the fields of a line, whatever they are: an edited line must not break the index. Numbers become whole and
- * not negative, texts lose their NULs (libsql would cut them there), and what is missing gets its fallback.
+ * A record of this machine from the fields of a line, whatever they are: an edited line must not break the index. Numbers
+ * become whole and not negative, texts lose their NULs (libsql would cut them there), and what is missing gets its fallback.
  */
 export function recordOfFields(fields: Readonly<Record<string, unknown>>): UsageRecord {
-  return valuesOf(COLUMNS, fields) as UsageRecord;
+  return Object.assign(valuesOf(COLUMNS, fields), THIS_MACHINE) as UsageRecord;
 }
 
 export function openingOfFields(fields: Readonly<Record<string, unknown>>): Opening {

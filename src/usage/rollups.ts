@@ -37,6 +37,8 @@ export interface Series {
   readonly group: string;
   readonly key: string;
   readonly model: string;
+  /** Empty: this machine. */
+  readonly machine: string;
 }
 
 export const SERIES = [
@@ -45,6 +47,7 @@ export const SERIES = [
   "group",
   "key",
   "model",
+  "machine",
 ] as const satisfies readonly (keyof Series)[];
 
 /** The finished records of one series in one quarter hour, added up. */
@@ -63,6 +66,7 @@ export function emptyRollup(record: UsageRecord): Rollup {
     group: record.group ?? "",
     key: record.key ?? "",
     model: record.model ?? record.model_answered ?? "",
+    machine: record.machine ?? "",
     sums: emptySums(),
     firstBytes: new Map(),
   };

@@ -60,6 +60,14 @@ t.test("bash completes commands, options and the names in config.yaml", async (t
   for (const [at, [line, words]] of expected.entries()) t.equal(answers[at] ?? "", words, line);
 });
 
+t.test("trust also completes shared where machines share a store", async (t) => {
+  const home = await newHome(t);
+  await saveConfig(home, CONFIG);
+  t.notMatch((await command(t, home, ["__complete", "held"])).stdout, "shared");
+  await saveConfig(home, `${CONFIG}\nshared: { store: rediss://valkey.example.net }\n`);
+  t.match((await command(t, home, ["__complete", "held"])).stdout, /^shared$/m);
+});
+
 t.test("names are listed without a daemon, without keys, and only where they are plain", async (t) => {
   const home = await newHome(t);
   await saveConfig(home, CONFIG);

@@ -1,4 +1,7 @@
 import t, { type Test } from "tap";
+import { formatStatus } from "../../src/cli/status.ts";
+import type { Status } from "../../src/control/status.ts";
+import type { SharedStatus } from "../../src/shared/status.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { get, startSandbox } from "../doubles/sandbox.ts";
@@ -133,4 +136,37 @@ t.test("nothing that a gateway says can steer the terminal", async (t) => {
   t.match(shown.join(""), /invalid api key/, "its words are shown");
   const steering = /(?!\n)[\p{Cc}\p{Bidi_Control}]/u;
   t.notMatch(shown.join(""), steering, "without its escape sequences");
+});
+
+t.test("status has a line about the store that machines share", async (t) => {
+  const { home } = await start(t);
+  const { daemon } = await serveIn(t, home);
+  const status = await daemon.status();
+  t.equal(status.shared, null);
+  t.notMatch(formatStatus(status, Date.now(), 200), /shared/);
+  const { shared: _, ...fromOlderDaemon } = status;
+  t.notMatch(formatStatus(fromOlderDaemon as Status, Date.now(), 200), /shared/);
+
+  const machine = { name: "laptop", last_contact: Date.now(), self: true };
+  const shared: SharedStatus = {
+    state: "connected",
+    problem: null,
+    next: null,
+    address: "rediss://valkey.example.net:6379",
+    server: "valkey",
+    version: "8.1.3",
+    append_only: true,
+    eviction_policy: "noeviction",
+    clock_offset_ms: 0,
+    recovering: [],
+    machines: [machine, { ...machine, name: "desktop", self: false }],
+  };
+  const shown = (change: Partial<SharedStatus>) =>
+    formatStatus({ ...status, shared: { ...shared, ...change } }, Date.now(), 200);
+  t.match(shown({}), /^shared: rediss:\/\/valkey\.example\.net:6379, connected, 2 machines$/m);
+  t.match(shown({ machines: [machine] }), /connected, 1 machine$/m);
+  t.match(
+    shown({ state: "unreachable", problem: "connection refused", next: "keybearer doctor" }),
+    /^shared: .*:6379, unreachable: connection refused → keybearer doctor$/m,
+  );
 });

@@ -84,6 +84,48 @@ t.test("a key that an edit moved waits until a person says yes at a terminal", a
   t.match(nobody.stdout, /there is no tool or gateway nobody/);
 });
 
+t.test("the password of the shared store waits until a person says yes at a terminal", async (t) => {
+  if (!hasTerminal(t)) return;
+  const home = await newHome(t);
+  const password = "correct-horse-battery";
+  const config = (port: number) =>
+    `listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { shared: {} }\nshared: { store: { url: "redis://127.0.0.1:${port}", password: ${password} } }\n`;
+  await saveConfig(home, config(9));
+  await serveIn(t, home);
+  await saveConfig(home, config(10));
+  let status = "";
+  await until("status names the command", async () => {
+    status = (await command(t, home, ["status"])).stdout;
+    return status.includes("→ keybearer trust shared");
+  });
+  t.match(status, /^shared: redis:\/\/127\.0\.0\.1:10, refused: the password of the shared store\b/m);
+  const doctor = await command(t, home, ["doctor"]);
+  t.match(doctor.stdout, /the shared store[\s\S]*redis:\/\/127\.0\.0\.1:10 cannot be used/);
+
+  const person = atTerminal(t, home, "trust", "shared");
+  await person.says(/trust this\? \[y\/N\]/);
+  t.match(person.stdout(), /^the password of the shared store\r?\n {2}was {2}redis:\/\/127\.0\.0\.1:9\b/m);
+  t.match(person.stdout(), /^ {2}now {2}redis:\/\/127\.0\.0\.1:10\b/m);
+  person.child.stdin?.write("yes\r");
+  const { code, stdout } = await person.ended;
+  t.equal(code, 0);
+  t.match(stdout, /trusted shared store password: the password of the shared store: /);
+  t.notOk(`${stdout}${status}${doctor.stdout}`.includes(password));
+  const after = JSON.parse((await command(t, home, ["status", "--json"])).stdout);
+  t.not(after.shared.next, "keybearer trust shared");
+  t.match((await atTerminal(t, home, "trust", "shared").ended).stdout, /nothing of shared is held/);
+});
+
+t.test("without a shared store, shared is a name like others", async (t) => {
+  if (!hasTerminal(t)) return;
+  const home = await newHome(t);
+  await saveConfig(home, "listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: {} }\n");
+  await serveIn(t, home);
+  const ended = await atTerminal(t, home, "trust", "shared").ended;
+  t.equal(ended.code, 1);
+  t.match(ended.stdout, /there is no tool or gateway shared/);
+});
+
 t.test("a yes to what was shown is no yes to what the file says by now", async (t) => {
   if (!hasTerminal(t)) return;
   const { home, ask, second, key } = await startHeld(t);

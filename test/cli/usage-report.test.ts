@@ -153,6 +153,51 @@ t.test("an unknown tool is refused, and one of the log or of config.yaml is not"
   t.equal((await usage("--tool", "nope")).code, 0, "a broken config.yaml may have it");
 });
 
+t.test("every machine is in the reports, and this one is called as in config.yaml", async (t) => {
+  const at = Date.now() - 1000;
+  const newest = record(3, { started_at: at + 2, machine: "desk" });
+  const home = await homeWith(t, [
+    record(1, { started_at: at }),
+    record(2, { started_at: at + 1, machine: "desk" }),
+    newest,
+  ]);
+  const usage = (...args: string[]) => command(t, home, ["usage", ...args]);
+  const rows = async (...args: string[]) =>
+    JSON.parse((await usage("--json", "--by", "machine", ...args)).stdout).rows.map(
+      (row: { machine: string | null; requests: number }) => [row.machine, row.requests],
+    );
+  const ids = async (...args: string[]) => JSON.parse((await usage("export", ...args)).stdout).length;
+  t.strictSame(await rows(), [
+    ["desk", 2],
+    [null, 1],
+  ]);
+  t.match((await usage("--by", "machine")).stdout, /\ndesk +2 .*\nthis machine +1 /);
+  t.equal(await ids("--machine", "this machine"), 1);
+  t.match(await usage("show", "last", "--json"), { stdout: /"machine": null/ }, "the last of this machine");
+  t.match(await usage("show", newest.id), { stdout: /\nmachine +desk\n/ });
+  t.notMatch((await usage("show", "last")).stdout, /machine/);
+
+  const shared = "shared: { store: rediss://store.example.net, machine: laptop }";
+  await saveConfig(home, `gateway: http://127.0.0.1:9/v1\ntools: { codex: { key: env:A_KEY } }\n${shared}\n`);
+  t.strictSame(await rows(), [
+    ["desk", 2],
+    ["laptop", 1],
+  ]);
+  t.strictSame(await rows("--machine", "lap*"), [["laptop", 1]]);
+  t.strictSame(await rows("--machine", "desk", "--tool", "codex"), [["desk", 2]]);
+  t.equal(await ids("--machine", "laptop"), 1);
+  t.equal(await ids("--machine", "*"), 3);
+  t.match((await usage("--machine", "laptop")).stdout, /, by tool, machine laptop\n/);
+  t.match((await usage("show", "last")).stdout, /\nmachine +laptop\n/);
+  const unknown = {
+    code: 1,
+    stdout: "",
+    stderr: "there is no machine nope; the machines are desk and laptop\n",
+  };
+  t.match(await usage("--machine", "nope"), unknown);
+  t.match(await usage("export", "--machine", "nope"), unknown);
+});
+
 t.test("where nothing was recorded yet, that is the answer, and says where it would be", async (t) => {
   const home = await newHome(t);
   const words = await command(t, home, ["usage"]);

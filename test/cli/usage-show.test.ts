@@ -31,7 +31,7 @@ async function homeWith(t: Test, records: readonly UsageRecord[]): Promise<strin
 
 t.test("one record whole, as it is for people", async (t) => {
   t.equal(
-    formatRecord(record(7), 80),
+    formatRecord(record(7), null, 80),
     `record      01KA2CZH3V0000000000000007
 began       2025-11-15 00:00:00.123 +00:00
 first byte  2025-11-15 00:00:01.001 +00:00, after 878 ms
@@ -100,10 +100,10 @@ t.test("what a record means is said: why something is unknown, and what to do", 
     [{ waited_ms: 1500 }, /waited +1\.5 s for a limit/],
     [{ billed_microdollars: 9000 }, /billed +\$0\.0090, according to the console/],
   ];
-  for (const [given, text] of cases) t.match(formatRecord(record(1, given), 200), text, text.source);
+  for (const [given, text] of cases) t.match(formatRecord(record(1, given), null, 200), text, text.source);
   for (const code of Object.keys(REFUSALS)) {
     t.notMatch(
-      formatRecord(record(1, { end: "refused", refusal: code }), 200),
+      formatRecord(record(1, { end: "refused", refusal: code }), null, 200),
       new RegExp(`gateway: ${code}$`, "m"),
     );
   }
@@ -151,7 +151,7 @@ t.test("nothing that a record holds can steer the terminal", async (t) => {
     ...{ process: evil, group: evil, gateway_ids: { [evil]: evil } },
   });
   for (const shown of [
-    formatRecord(hostile, 80),
+    formatRecord(hostile, null, 80),
     recordLine(hostile, 120),
     recordLine({ ...hostile, end: "refused" }, 120),
   ]) {

@@ -284,6 +284,7 @@ function shown(id: string, more: Partial<ShownRecord> = {}): ShownRecord {
     bytes_out: 0,
     waited_ms: 0,
     process: null,
+    machine: null,
     ...more,
   };
 }

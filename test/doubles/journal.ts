@@ -4,8 +4,9 @@ import { UsageIndex } from "../../src/usage/index/usage-index.ts";
 import { dayOf } from "../../src/usage/journal/files.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 
-/** The line a record has in the journal: open where it is in flight, close where it has ended. */
-export function lineOf(record: UsageRecord): string {
+/** The line a record has in the journal: open where it is in flight, close where it has ended, sibling where another machine sent it. */
+export function lineOf({ machine, machine_id, ...record }: UsageRecord): string {
+  if (machine !== null) return `${JSON.stringify({ kind: "sibling", machine, machine_id, ...record })}\n`;
   return `${JSON.stringify({ kind: record.end === null ? "open" : "close", ...record })}\n`;
 }
 

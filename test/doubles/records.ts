@@ -46,6 +46,8 @@ export function record(number: number, given: Partial<UsageRecord> = {}): UsageR
     counted_microdollars: null,
     process: null,
     gateway_ids: { "x-client-request-id": `id-${number}` },
+    machine: null,
+    machine_id: given.machine == null ? null : `id-of-${given.machine}`,
     ...given,
   };
 }

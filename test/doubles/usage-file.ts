@@ -23,7 +23,10 @@ export function recordsIn(folder: string): UsageRecord[] {
         if (kind === "head" && known?.end === null)
           records.set(line.id, { ...known, ...fields } as UsageRecord);
         if (kind === "close" && known?.end == null) records.set(line.id, fields as UsageRecord);
-        if (kind === "amend" && known !== undefined)
+        if (kind === "sibling" && known === undefined) records.set(line.id, fields as UsageRecord);
+        if (line.kind !== "amend" && line.kind !== "sibling-amend") continue;
+        const machine = line.kind === "amend" ? null : line.machine_id;
+        if (known?.machine_id === machine)
           records.set(line.id, {
             ...known,
             ...Object.fromEntries(AMENDED.map((name) => [name, line[name]])),
@@ -35,7 +38,7 @@ export function recordsIn(folder: string): UsageRecord[] {
 }
 
 const SERIES = `coalesce(tool, '') AS tool, coalesce(gateway, '') AS gateway, coalesce("group", '') AS "group",
-  coalesce(key, '') AS key, coalesce(model, model_answered, '') AS model`;
+  coalesce(key, '') AS key, coalesce(model, model_answered, '') AS model, coalesce(machine, '') AS machine`;
 
 /** Of the endpoints that tests call. */
 const FREE = `endpoint LIKE '%/count_tokens' OR endpoint LIKE '%:countTokens' OR endpoint LIKE '/v1/files%'
@@ -56,7 +59,7 @@ const RECOUNTED = `SELECT ${SERIES}, started_at / 900000 AS quarter, count(*) AS
   total(reasoning_tokens) AS reasoning_tokens, total(list_microdollars) AS list_microdollars,
   total(cost_microdollars) AS cost_microdollars, total(billed_microdollars) AS billed_microdollars,
   count(billed_microdollars) AS billed_requests, count(first_byte_at) AS first_bytes
-  FROM usage.records WHERE "end" IS NOT NULL GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6`;
+  FROM usage.records WHERE "end" IS NOT NULL GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7`;
 
 type Row = Record<string, unknown>;
 
@@ -122,8 +125,8 @@ export function indexedRecords(file: string): { readonly id: string; readonly en
   }
 }
 
-function placeOf({ quarter, tool, gateway, group, key, model }: Row): string {
-  return JSON.stringify([quarter, tool, gateway, group, key, model]);
+function placeOf({ quarter, tool, gateway, group, key, model, machine }: Row): string {
+  return JSON.stringify([quarter, tool, gateway, group, key, model, machine]);
 }
 
 function sorted(row: Row): Row {

@@ -1,12 +1,12 @@
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { readAlarms } from "../../src/mirror/alarms.ts";
+import type { Amendment } from "../../src/mirror/store/amendments.ts";
 import { hasChangedDays, planDays, touchFrom } from "../../src/mirror/store/changed-days.ts";
 import { coverFrom, readFact, writeFact } from "../../src/mirror/store/facts.ts";
 import { keyLinks, linkKeys } from "../../src/mirror/store/keys.ts";
 import { forgetConsole, writePage } from "../../src/mirror/store/rows.ts";
 import { openIndex } from "../../src/usage/index/database.ts";
-import type { AmendLine } from "../../src/usage/journal/lines.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { writeJournal } from "../doubles/journal.ts";
 import { makeDay } from "../doubles/mirror-day.ts";
@@ -381,7 +381,7 @@ t.test("if the program ends between two steps, the next comparison completes the
   page(broken.db, day.rows);
   for (let allowed = 0; ; allowed += 1) {
     let steps = 0;
-    const amend = (lines: readonly AmendLine[]) => {
+    const amend = (lines: readonly Amendment[]) => {
       if (steps === allowed) throw new Error("killed");
       steps += 1;
       broken.append(lines);

@@ -1,9 +1,8 @@
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import type { Correction } from "../../src/mirror/store/amendments.ts";
+import type { Amendment, Correction } from "../../src/mirror/store/amendments.ts";
 import { Comparer, type ComparerDeps } from "../../src/mirror/sync/comparer.ts";
 import { MirrorReader, MirrorThread } from "../../src/mirror/sync/mirror-thread.ts";
-import type { AmendLine } from "../../src/usage/journal/lines.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { makeDay } from "../doubles/mirror-day.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
@@ -31,7 +30,7 @@ function comparingOf(t: Test, mirror: MirrorFile, given: Partial<ComparerDeps> =
   const database = openMirror(mirror.state);
   const corrections: Correction[] = [];
   const calls: string[] = [];
-  const lines: AmendLine[] = [];
+  const lines: Amendment[] = [];
   const comparing = new Comparer({
     gateway: "main",
     clock: { now: () => AT + 48 * HOUR, elapsed: () => 0 },

@@ -5,6 +5,7 @@ import type Database from "libsql";
 import pino from "pino";
 import type { Test } from "tap";
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
+import type { Amendment } from "../../src/mirror/store/amendments.ts";
 import { type Correction, correctionOf, type PriceOf } from "../../src/mirror/store/amendments.ts";
 import { finishPlan, hasChangedDays, planDays } from "../../src/mirror/store/changed-days.ts";
 import { compareDay } from "../../src/mirror/store/compare-day.ts";
@@ -16,7 +17,7 @@ import { acknowledgeRows, readOpenRows, type SeenAlarms, writePage } from "../..
 import { applyStep, applySummary, nextDue, stepsOf } from "../../src/mirror/store/verdicts.ts";
 import { UsageIndex } from "../../src/usage/index/usage-index.ts";
 import { dayOf, journalFiles } from "../../src/usage/journal/files.ts";
-import type { AckLine, AmendLine } from "../../src/usage/journal/lines.ts";
+import type { AckLine } from "../../src/usage/journal/lines.ts";
 import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../src/usage/record.ts";
 import { consoleRow } from "../doubles/console-row.ts";
 import { makeIndex } from "../doubles/journal.ts";
@@ -34,7 +35,7 @@ export interface MirrorFile {
   readonly state: string;
   readonly db: Database.Database;
   /** Appends lines to the journal. The index does not have them before it catches up. */
-  append(lines: readonly AmendLine[]): void;
+  append(lines: readonly Amendment[]): void;
   /** Brings the index up to date. */
   catchUp(): void;
 }
@@ -66,7 +67,7 @@ export function mirrorFile(t: Test, records: readonly UsageRecord[] = []): Mirro
   });
   holdKeys(db, [{ gateway: "main", key: "…a1b2", tool: "codex" }], AT - 24 * HOUR);
   linkKeys(db, "main", [{ ref: "id:1", key: "…a1b2" }]);
-  const append = (lines: readonly AmendLine[]) => {
+  const append = (lines: readonly Amendment[]) => {
     const newest = journalFiles(folder).at(-1)?.path ?? "";
     appendFileSync(newest, lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
   };
@@ -106,7 +107,7 @@ export function acknowledge(db: Database.Database, seen: SeenAlarms, now: number
 }
 
 export interface Compared {
-  readonly amendments: readonly AmendLine[];
+  readonly amendments: readonly Amendment[];
   readonly corrections: readonly Correction[];
   /** When something that is pending is due. */
   readonly again: number | null;
@@ -115,7 +116,7 @@ export interface Compared {
 export type Given = Partial<Omit<CompareOptions, "gateway">> & {
   /** When the console was last read completely; just now, unless it is given. */
   readonly synced?: number;
-  readonly amend?: (lines: readonly AmendLine[]) => void;
+  readonly amend?: (lines: readonly Amendment[]) => void;
 };
 
 /** Compares everything that has changed, as the daemon and its thread do together. */
@@ -124,7 +125,7 @@ export function compareAll(mirror: MirrorFile, given: Given = {}): Compared {
   const { synced, amend = mirror.append, ...options } = given;
   const now = options.now ?? AT + HOUR;
   writeFact(db, "main", "last_sync", String(synced ?? now));
-  const amendments: AmendLine[] = [];
+  const amendments: Amendment[] = [];
   for (let round = 0; round < 10; round += 1) {
     const { skew = 0, siblings = [] } = options;
     const plan = planDays(db, "main", { now, skew, siblings });
@@ -143,15 +144,15 @@ function compareOneDay(
   {
     amend,
     ...given
-  }: Given & { readonly now: number; readonly amend: (lines: readonly AmendLine[]) => void },
-): AmendLine[] {
+  }: Given & { readonly now: number; readonly amend: (lines: readonly Amendment[]) => void },
+): Amendment[] {
   const options: CompareOptions = { ...OPTIONS, ...given };
-  const amendments: AmendLine[] = [];
+  const amendments: Amendment[] = [];
   const apply = {
     gateway: "main",
     skew: options.skew,
     priceOf: PRICE_OF,
-    amend: (lines: readonly AmendLine[]) => {
+    amend: (lines: readonly Amendment[]) => {
       amend(lines);
       amendments.push(...lines);
     },

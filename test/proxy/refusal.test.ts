@@ -26,7 +26,7 @@ const MAY_RETRY: Record<number, RefusalCode[]> = {
   429: ["rate-limited", "tokens-limited", "spend-limited", "too-many-at-once"],
   502: ["gateway-unreachable", "gateway-broken"],
   504: ["gateway-timeout"],
-  503: ["log-unavailable", "overloaded", "shutting-down"],
+  503: ["log-unavailable", "store-unavailable", "overloaded", "shutting-down"],
 };
 
 t.test(

@@ -81,6 +81,23 @@ t.test(
   },
 );
 
+t.test("a variable with the shared store's password that a service does not see is reported", async (t) => {
+  const config = `  codex: { key: ${CANARY}1 }
+shared: { store: { url: redis://localhost, password: env:STORE_PASSWORD } }
+`;
+  const { notes, none } = await tried(t, await newHome(t), config);
+  t.match(notes, [
+    {
+      whose: "the shared store",
+      what: /is not set for a service/,
+      next: /keychain:keybearer\/shared/,
+      missing: true,
+    },
+  ]);
+  t.equal(none, false);
+  t.same((await tried(t, await newHome(t), config, { set: ["STORE_PASSWORD"] })).notes, []);
+});
+
 t.test("a command that waits for trust is not run", async (t) => {
   const home = await newHome(t);
   const paths = findPaths({ env: { KEYBEARER_HOME: home }, home });

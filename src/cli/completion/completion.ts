@@ -42,7 +42,10 @@ async function namesOf(what: (typeof LISTS)[number]): Promise<readonly string[]>
   const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
   const tools = Object.keys(config?.tools ?? {});
   const gateways = Object.keys(config?.gateways ?? {});
-  return what === "tools" ? tools : what === "gateways" ? gateways : [...tools, ...gateways];
+  if (what === "tools") return tools;
+  if (what === "gateways") return gateways;
+  const isShared = (config?.shared ?? null) !== null;
+  return [...new Set([...tools, ...gateways, ...(isShared ? ["shared"] : [])])];
 }
 
 /** Shells expand these names, so one that a shell would treat as code is left out. */

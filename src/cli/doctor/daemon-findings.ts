@@ -8,6 +8,7 @@ import type { Paths } from "../../core/paths.ts";
 import { portOwner } from "../../core/process-lookup.ts";
 import { version } from "../../core/version.ts";
 import { aboutTool, type Finding } from "../../doctor/findings.ts";
+import { sharedFindings } from "../../doctor/shared-findings.ts";
 import type { Alarm, ConsoleStatus } from "../../mirror/report/shape.ts";
 import {
   alarmSentence,
@@ -147,6 +148,8 @@ export function statusFindings(status: Status, now: number): Finding[] {
     ...keyChanges.map(unfinishedChange),
     ...usageFindings(usage),
     ...consoles.flatMap((console) => consoleFindings(console, now)),
+    // A daemon from before an update sends nothing about it.
+    ...sharedFindings(status.shared ?? null),
   ];
 }
 

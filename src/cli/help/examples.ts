@@ -80,7 +80,7 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
   "keys disable": { examples: ["keybearer keys disable old-laptop"] },
   "keys enable": { examples: ["keybearer keys enable old-laptop"] },
   "keys delete": { examples: ["keybearer keys", "keybearer keys delete old-laptop"] },
-  trust: { examples: ["keybearer status", "keybearer trust codex"] },
+  trust: { examples: ["keybearer status", "keybearer trust codex", "keybearer trust shared"] },
   usage: { examples: ["keybearer usage --by day,tool --since 30d"] },
   "usage export": {
     examples: [

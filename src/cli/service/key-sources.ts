@@ -1,5 +1,5 @@
 import { type Config, describeSource, type KeySource, type Tool } from "../../config/schema.ts";
-import type { KeyState } from "../../config/snapshot.ts";
+import { consoleSources, type KeyState } from "../../config/snapshot.ts";
 import { quoteForShell } from "../../core/display.ts";
 import type { CommandAs } from "../../keys/sources.ts";
 import type { ServiceSpec } from "../../service/spec.ts";
@@ -35,9 +35,9 @@ export async function checkSources(
   running: boolean,
 ): Promise<SourceCheck> {
   const tools = usedTools(config);
-  const consoleVariables = consoleVariablesOf(config);
+  const otherVariables = [...consoleVariablesOf(config), ...storeVariables(config)];
   const names = tools.flatMap(({ key }) => (key.kind === "env" ? [key.name] : []));
-  names.push(...consoleVariables.map(({ name }) => name));
+  names.push(...otherVariables.map(({ name }) => name));
   const given = await manager.environment(names);
   const unset = manager.kind === "systemd" ? manager.unsetVariables() : [];
   const seen = serviceEnvironment(spec, manager.kind, given, unset, env);
@@ -50,15 +50,8 @@ export async function checkSources(
       .filter(({ key }) => !running || (key.kind !== "command" && key.kind !== "keychain"))
       .flatMap((tool) => noteOn(tool, keys.keyOf(tool), about) ?? []);
     const missing = notes.filter((note) => note.missing).length;
-    for (const { gateway, name } of consoleVariables) {
-      const whose = `the console of ${gateway}`;
-      if (!seen[name])
-        notes.push({
-          whose,
-          what: missingVariable(name, env),
-          next: "keybearer mirror login",
-          missing: true,
-        });
+    for (const { whose, name, next } of otherVariables) {
+      if (!seen[name]) notes.push({ whose, what: missingVariable(name, env), next, missing: true });
     }
     return { notes, none: tools.length > 0 && missing === tools.length };
   } finally {
@@ -71,12 +64,29 @@ export function usedTools({ tools }: Config): Tool[] {
   return Object.values(tools).filter(({ enabled, watchOnly }) => enabled && !watchOnly);
 }
 
-function consoleVariablesOf({ gateways }: Config): { readonly gateway: string; readonly name: string }[] {
-  return Object.values(gateways).flatMap(({ name: gateway, console }) =>
-    (console?.logins ?? [])
-      .flatMap((login) => [login.password, login.accessToken, login.refreshToken])
-      .flatMap((source) => (source?.kind === "env" ? [{ gateway, name: source.name }] : [])),
-  );
+/** A variable with a secret that is no tool's key. */
+interface SecretVariable {
+  readonly whose: string;
+  readonly name: string;
+  /** What to do if a service does not see it. */
+  readonly next: string;
+}
+
+function consoleVariablesOf({ gateways }: Config): SecretVariable[] {
+  return Object.values(gateways).flatMap((gateway) => {
+    const whose = `the console of ${gateway.name}`;
+    const next = "keybearer mirror login";
+    return consoleSources(gateway).flatMap(({ source }) =>
+      source.kind === "env" ? [{ whose, name: source.name, next }] : [],
+    );
+  });
+}
+
+function storeVariables({ shared }: Config): SecretVariable[] {
+  const source = shared?.store.password;
+  if (source?.kind !== "env") return [];
+  const next = "store it as keychain:keybearer/shared or in a file:, and set shared.store.password to that";
+  return [{ whose: "the shared store", name: source.name, next }];
 }
 
 /** Runs commands with the unit's restrictions; undefined: this machine cannot do that. */

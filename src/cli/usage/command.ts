@@ -13,7 +13,7 @@ export function usageCommand(): Command {
     .summary("what was used and what it cost")
     .description("what was used and what it cost; by default the last 7 days by tool")
     .enablePositionalOptions()
-    .option("--by <what>", "tool, model, day, hour, key, group, gateway; or two: day,tool")
+    .option("--by <what>", "tool, model, day, hour, key, group, gateway, machine; or two: day,tool")
     .option("--json", "print JSON")
     .option("--csv", "print CSV, for spreadsheets")
     .addHelpText("after", AFTER)
@@ -51,5 +51,6 @@ function filters(command: Command): Command {
     .option("--since <time>", "from then on; all: from the first record")
     .option("--until <time>", "until then; a day is included whole")
     .option("--tool <name>", "only this tool; * matches anything; can be repeated", collect)
-    .option("--model <name>", "only this model; the same way", collect);
+    .option("--model <name>", "only this model; the same way", collect)
+    .option("--machine <name>", "only this machine; the same way", collect);
 }

@@ -17,7 +17,14 @@ import {
 } from "../../usage/reports/records.ts";
 import { exitOnClosedOutput, fail, failNull, notice } from "../ui/messages.ts";
 import { ProgressLine } from "../ui/progress.ts";
-import { type FilterOptions, parsePeriod, unknownTool } from "./filter.ts";
+import {
+  type FilterOptions,
+  parsePeriod,
+  selectedMachines,
+  thisMachine,
+  unknownMachine,
+  unknownTool,
+} from "./filter.ts";
 import { hasUsageLog, type IndexDatabase, noUsageLog, withIndex } from "./index-file.ts";
 
 export interface ExportOptions extends FilterOptions {
@@ -34,7 +41,8 @@ export async function exportRecords(options: ExportOptions): Promise<void> {
   exitOnClosedOutput();
   const parsed = parsePeriod(options, Date.now(), null);
   if (!parsed.ok) return fail(parsed.reason, EXIT.usage);
-  const filter = { period: parsed.period, tools: options.tool ?? [], models: options.model ?? [] };
+  const { tool: tools = [], model: models = [], machine: machines = [] } = options;
+  const filter = { period: parsed.period, tools, models, machines };
   const format = options.csv ? CSV : options.jsonl ? JSONL : JSON_ARRAY;
   const output = await openOutput(options.output);
   if (output === null) return;
@@ -74,18 +82,21 @@ const CSV: Format = { begin: csvHead(), between: "", end: "", record: csvRecord 
 
 async function writeExport(filter: Filter, format: Format, stream: Writable): Promise<void> {
   const paths = findPaths();
+  const { tools, machines } = filter;
+  const machine = machines.length > 0 ? await thisMachine(paths) : null;
   if (!hasUsageLog(paths)) {
-    const unknown = await unknownTool(filter.tools, null, paths);
+    const unknown = unknownMachine(machines, null, machine) ?? (await unknownTool(tools, null, paths));
     if (unknown !== null) return fail(unknown, EXIT.failed);
     stream.write(format.begin + format.end);
     notice(noUsageLog(paths));
     return;
   }
   await withIndex(paths, async (db) => {
-    const unknown = await unknownTool(filter.tools, db, paths);
+    const unknown = unknownMachine(machines, db, machine) ?? (await unknownTool(tools, db, paths));
     if (unknown !== null) return fail(unknown, EXIT.failed);
     try {
-      await writeRecords(db, filter, format, stream);
+      const selected = { ...filter, machines: selectedMachines(machines, machine) };
+      await writeRecords(db, selected, format, stream);
     } catch (error) {
       // A full disk under the output is not a fault of the index. The caller reports it.
       if (stream.errored === null) throw error;

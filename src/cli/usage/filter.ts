@@ -1,17 +1,19 @@
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { machineName } from "../../core/machine-name.ts";
 import type { Paths } from "../../core/paths.ts";
 import { type Period, parseSince, parseUntil } from "../../usage/reports/calendar.ts";
 import { joinNames } from "../ui/units.ts";
 import type { IndexDatabase } from "./index-file.ts";
 
-/* Which records `usage` and `usage export` select: --since, --until, --tool, --model. */
+/* Which records `usage` and `usage export` select: --since, --until, --tool, --model, --machine. */
 
 export interface FilterOptions {
   readonly since?: string;
   readonly until?: string;
   readonly tool?: readonly string[];
   readonly model?: readonly string[];
+  readonly machine?: readonly string[];
 }
 
 export type ParsedPeriod =
@@ -56,6 +58,40 @@ export async function unknownTool(
   if (unknown === undefined) return null;
   const known = names.size === 0 ? "" : `; the tools are ${joinNames([...names].toSorted(), 10)}`;
   return `there is no tool ${unknown}${known}`;
+}
+
+/** What this machine is called in a filter if it shares no store, and so has no name. */
+const UNNAMED = "this machine";
+
+/** What this machine is called by those that share its store; null: it shares none. */
+export async function thisMachine(paths: Paths): Promise<string | null> {
+  const { loadConfig } = await import("../../config/load.ts");
+  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const shared = config?.shared ?? null;
+  return shared === null ? null : machineName(shared.machine);
+}
+
+/** A message about the first --machine that fits no machine, or null. db: null if there is no usage log yet. */
+export function unknownMachine(
+  patterns: readonly string[],
+  db: IndexDatabase | null,
+  own: string | null,
+): string | null {
+  const names = new Set([own ?? UNNAMED, ...(db === null ? [] : otherMachines(db))]);
+  const unknown = patterns.find((pattern) => !matchesAny(pattern, names));
+  if (unknown === undefined) return null;
+  return `there is no machine ${unknown}; the machines are ${joinNames([...names].toSorted(), 10)}`;
+}
+
+/** The values of --machine for a Filter, in which this machine has no name. */
+export function selectedMachines(patterns: readonly string[], own: string | null): readonly string[] {
+  const names = new Set([own ?? UNNAMED]);
+  return patterns.some((pattern) => matchesAny(pattern, names)) ? [...patterns, ""] : patterns;
+}
+
+function otherMachines(db: IndexDatabase): string[] {
+  const rows = db.prepare("SELECT DISTINCT machine FROM rollups WHERE machine <> ''").raw().all();
+  return (rows as [string][]).map(([machine]) => machine);
 }
 
 function usedTools(db: IndexDatabase): string[] {

@@ -23,6 +23,7 @@ const NO_NAME: Readonly<Record<Dimension, string>> = {
   key: "(no key)",
   group: "(no group)",
   gateway: "(no gateway)",
+  machine: "this machine",
 };
 
 /** The last row is the sum if there is more than one. */

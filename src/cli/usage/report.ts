@@ -14,13 +14,21 @@ import {
   readReport,
   reportCsv,
   reportJson,
+  withThisMachine,
 } from "../../usage/reports/report.ts";
 import { tokensOf, unknownCost } from "../../usage/reports/sums.ts";
 import type { Sums } from "../../usage/rollups.ts";
 import { exitOnClosedOutput, fail, printText } from "../ui/messages.ts";
 import { type Screen, stdoutScreen } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
-import { type FilterOptions, parsePeriod, unknownTool } from "./filter.ts";
+import {
+  type FilterOptions,
+  parsePeriod,
+  selectedMachines,
+  thisMachine,
+  unknownMachine,
+  unknownTool,
+} from "./filter.ts";
 import { hasUsageLog, noUsageLog, withIndex } from "./index-file.ts";
 import { reportTable } from "./report-table.ts";
 
@@ -35,20 +43,24 @@ export async function report(options: ReportOptions): Promise<void> {
   const now = Date.now();
   const parsed = parseQuestion(options, now);
   if (!parsed.ok) return fail(parsed.reason, EXIT.usage);
-  const { question } = parsed;
   exitOnClosedOutput();
   const paths = findPaths();
+  const { by, machines } = parsed.question;
+  const machine = by.includes("machine") || machines.length > 0 ? await thisMachine(paths) : null;
+  const question = { ...parsed.question, machines: selectedMachines(machines, machine) };
   if (!hasUsageLog(paths)) {
-    const unknown = await unknownTool(question.tools, null, paths);
+    const unknown =
+      unknownMachine(machines, null, machine) ?? (await unknownTool(question.tools, null, paths));
     if (unknown !== null) return fail(unknown, EXIT.failed);
     if (options.json || options.csv) printReport(emptyReport(question), options, now, false);
     else printText(noUsageLog(paths));
     return;
   }
   await withIndex(paths, async (db) => {
-    const unknown = await unknownTool(question.tools, db, paths);
+    const unknown = unknownMachine(machines, db, machine) ?? (await unknownTool(question.tools, db, paths));
     if (unknown !== null) return fail(unknown, EXIT.failed);
-    const found = readReport(db, question, now);
+    const report = readReport(db, question, now);
+    const found = machine === null ? report : withThisMachine(report, machine);
     const isServed = found.inFlight > 0 && (await isDaemonListening(paths.socket));
     printReport(found, options, now, isServed);
   });
@@ -74,8 +86,8 @@ export function parseQuestion(options: ReportOptions, now: number): ParsedQuesti
   if (options.json && options.csv) return invalid("--json or --csv, not both");
   const parsed = parsePeriod(options, now, by.includes("hour") ? last24Hours(now) : last7Days(now));
   if (!parsed.ok) return parsed;
-  const { tool: tools = [], model: models = [] } = options;
-  return { ok: true, question: { by: by as Dimension[], period: parsed.period, tools, models } };
+  const { tool: tools = [], model: models = [], machine: machines = [] } = options;
+  return { ok: true, question: { by: by as Dimension[], period: parsed.period, tools, models, machines } };
 }
 
 function invalid(reason: string): ParsedQuestion {
@@ -109,12 +121,14 @@ export function formatReport(found: Report, now: number, screen: Screen, isServe
 
 function titleOf({ question }: Report): string {
   const { period, by, tools, models } = question;
+  const machines = question.machines.filter((name) => name !== "");
   const parts = [
     period.since === null ? "all usage" : `usage since ${formatTime(period.since)}`,
     ...(period.until === null ? [] : [`until ${formatTime(period.until)}`]),
     `by ${by.join(" and ")}`,
     ...(tools.length === 0 ? [] : [`tool ${tools.join(", ")}`]),
     ...(models.length === 0 ? [] : [`model ${models.join(", ")}`]),
+    ...(machines.length === 0 ? [] : [`machine ${machines.join(", ")}`]),
   ];
   return printable(parts.join(", "));
 }

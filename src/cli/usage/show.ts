@@ -11,6 +11,7 @@ import { exitOnClosedOutput, fail } from "../ui/messages.ts";
 import { outputWidth } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
 import { exactTime } from "../ui/units.ts";
+import { thisMachine } from "./filter.ts";
 import { hasUsageLog, type IndexDatabase, noUsageLog, withIndex } from "./index-file.ts";
 import { recordLine } from "./record-line.ts";
 
@@ -28,13 +29,13 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
   exitOnClosedOutput();
   const paths = findPaths();
   if (!hasUsageLog(paths)) return fail(noUsageLog(paths), EXIT.failed);
-  await withIndex(paths, (db) => {
+  await withIndex(paths, async (db) => {
     const found = findRecords(db, id, MAX_LISTED + 1);
     const [record] = found;
     if (record === undefined) return fail(notFound(id, db), EXIT.failed);
     if (found.length > 1) return fail(severalFound(id, found), EXIT.failed);
     if (options.json) process.stdout.write(`${jsonText(exportedRecord(record), 2)}\n`);
-    else process.stdout.write(typeable(formatRecord(record, outputWidth())));
+    else process.stdout.write(typeable(formatRecord(record, await thisMachine(paths), outputWidth())));
   });
 }
 
@@ -52,9 +53,12 @@ function severalFound(id: string, found: readonly UsageRecord[]): string {
 
 const NAME_WIDTH = 12;
 
-/** One record: its fields, then what they mean. */
-export function formatRecord(record: UsageRecord, width: number): string {
-  const lines = fieldsOf(record).flatMap(([name, value]) =>
+/**
+ * One record: its fields, then what they mean.
+ * @param machine the name of this machine; null: it has none.
+ */
+export function formatRecord(record: UsageRecord, machine: string | null, width: number): string {
+  const lines = fieldsOf(record, machine).flatMap(([name, value]) =>
     value === null ? [] : [formatField(name, value, width)],
   );
   const notes = notesOf(record).map((note) => wrap(printable(note), width));
@@ -68,7 +72,7 @@ function formatField(name: string, value: string, width: number): string {
   return [`${name.padEnd(NAME_WIDTH)}${first}`, ...later].join("\n");
 }
 
-function fieldsOf(record: UsageRecord): [name: string, value: string | null][] {
+function fieldsOf(record: UsageRecord, machine: string | null): [name: string, value: string | null][] {
   const { started_at: began, first_byte_at: first, ended_at: ended } = record;
   const ids = Object.entries(record.gateway_ids).map(([name, id]) => `${name}: ${id}`);
   const billed = record.billed_microdollars;
@@ -80,6 +84,7 @@ function fieldsOf(record: UsageRecord): [name: string, value: string | null][] {
     ["waited", record.waited_ms === 0 ? null : `${duration(record.waited_ms)} for a limit`],
     ["tool", record.tool ?? "unknown"],
     ["process", record.process],
+    ["machine", record.machine ?? machine],
     ["gateway", record.gateway],
     ["group", record.group === null ? null : `${record.group}, multiplier ${record.multiplier}`],
     ["key", record.key],

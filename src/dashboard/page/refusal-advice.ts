@@ -32,6 +32,7 @@ const NEXT: Readonly<Record<RefusalCode, MessageId | null>> = {
   "gateway-timeout": "refusal-next.gateway",
   "gateway-broken": "refusal-next.gateway",
   "log-unavailable": "refusal-next.log",
+  "store-unavailable": "refusal-next.store",
   overloaded: null,
   "shutting-down": null,
 };

@@ -1,6 +1,11 @@
 import type { Counted } from "../../limits/replay.ts";
 import { NO_TOKENS, type Tokens } from "../../metering/usage.ts";
-import { AMENDED, type AmendedFields, type AmendLine } from "../../usage/journal/lines.ts";
+import {
+  AMENDED,
+  type AmendedFields,
+  type AmendLine,
+  type SiblingAmendLine,
+} from "../../usage/journal/lines.ts";
 import { NOT_CLOSED, type UsageRecord } from "../../usage/record.ts";
 import type { Theirs } from "../verdict.ts";
 
@@ -66,10 +71,15 @@ export function pick<Name extends keyof AmendedFields>(
   return Object.fromEntries(picked);
 }
 
+/** Another machine's record takes nothing from the limits here. */
+export type Amendment = AmendLine | SiblingAmendLine;
+
 /** null: nothing changes. */
-export function amendmentOf(before: UsageRecord, after: UsageRecord): AmendLine | null {
+export function amendmentOf(before: UsageRecord, after: UsageRecord): Amendment | null {
   if (AMENDED.every((name) => before[name] === after[name])) return null;
-  const { id, tool, counts, admitted_at, started_at } = after;
+  const { id, tool, counts, admitted_at, started_at, machine, machine_id } = after;
+  if (machine !== null && machine_id !== null)
+    return { kind: "sibling-amend", machine, machine_id, id, ...pick(after, AMENDED) };
   const limits =
     tool === null || counts === false
       ? null
@@ -97,9 +107,9 @@ export interface Correction {
 }
 
 /** null: nothing changes for the limits. */
-export function correctionOf({ limits }: AmendLine): Correction | null {
-  if (limits === null) return null;
-  const { tool, admitted_at, before, after } = limits;
+export function correctionOf(line: Amendment): Correction | null {
+  if (line.kind === "sibling-amend" || line.limits === null) return null;
+  const { tool, admitted_at, before, after } = line.limits;
   const tokens = after.tokens - before.tokens;
   const spend = after.spend - before.spend;
   return tokens === 0 && spend === 0 ? null : { tool, at: admitted_at, tokens, spend };

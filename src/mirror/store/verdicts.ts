@@ -1,10 +1,17 @@
 import type Database from "libsql";
 import { transact } from "../../usage/index/database.ts";
-import type { AmendLine } from "../../usage/journal/lines.ts";
 import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../usage/record.ts";
 import { FOREIGN_AFTER_MS, type StartFit } from "../reconcile/context.ts";
 import type { How, JudgedRecord, JudgedRow, RecordVerdict, Theirs } from "../verdict.ts";
-import { amendmentOf, type PriceOf, pick, TAKEN, withoutTheirs, withTheirs } from "./amendments.ts";
+import {
+  type Amendment,
+  amendmentOf,
+  type PriceOf,
+  pick,
+  TAKEN,
+  withoutTheirs,
+  withTheirs,
+} from "./amendments.ts";
 import { touchFrom, touchRows } from "./changed-days.ts";
 import { writeFact } from "./facts.ts";
 import { learnKeys } from "./keys.ts";
@@ -65,7 +72,7 @@ export interface ApplyOptions {
   readonly skew: number;
   readonly priceOf: PriceOf;
   /** Appends amendments of records to the journal. If it throws, nothing of the step is stored. */
-  readonly amend: (lines: readonly AmendLine[]) => void;
+  readonly amend: (lines: readonly Amendment[]) => void;
 }
 
 /** What the comparison of a day found beside verdicts. */
@@ -175,12 +182,12 @@ function writeRecordVerdicts(
   gateway: string,
   verdicts: readonly NewVerdict[],
   priceOf: PriceOf,
-): AmendLine[] {
+): Amendment[] {
   const stored = readRecords(
     db,
     verdicts.map(({ id }) => id),
   );
-  const amendments: AmendLine[] = [];
+  const amendments: Amendment[] = [];
   for (const { id, judged } of verdicts) {
     const before = stored.get(id);
     if (before === undefined) continue;

@@ -1,10 +1,9 @@
 import { setImmediate as turn } from "node:timers/promises";
 import type { Clock } from "../../core/clock.ts";
-import type { AmendLine } from "../../usage/journal/lines.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
 import { ConsoleFault } from "../consoles/console.ts";
 import type { Sibling } from "../reconcile/siblings.ts";
-import { type Correction, correctionOf, type PriceOf } from "../store/amendments.ts";
+import { type Amendment, type Correction, correctionOf, type PriceOf } from "../store/amendments.ts";
 import { finishPlan, hasChangedDays } from "../store/changed-days.ts";
 import type { MirrorDatabase } from "../store/database.ts";
 import type { CompareOptions } from "../store/load-day.ts";
@@ -124,7 +123,7 @@ export class Comparer {
   }
 
   /** The limits follow as soon as the lines are in the journal: the next start counts from there. */
-  readonly #amend = (lines: readonly AmendLine[]): void => {
+  readonly #amend = (lines: readonly Amendment[]): void => {
     if (!this.#deps.usage.amend(lines)) throw notCompared("the usage log cannot be written");
     for (const line of lines) {
       const correction = correctionOf(line);

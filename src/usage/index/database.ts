@@ -5,7 +5,7 @@ import { COLUMN_DEFINITIONS } from "../record.ts";
 import { SERIES, SUMS } from "../rollups.ts";
 
 /** The version of the tables below. An index of another version is rebuilt. */
-const VERSION = 3;
+const VERSION = 4;
 /** "kbix" in SQLite's header, which another program's database does not have. */
 const APPLICATION_ID = 0x6b626978;
 
@@ -13,7 +13,7 @@ const APPLICATION_ID = 0x6b626978;
  * records: one row per request. `day` is the journal file of the line that opened or closed it, so that retention removes
  * the rows that a rebuild would not have.
  * rollups: the finished records, added up by quarter hour.
- * early_amends: amend lines that came before their record.
+ * early_amends: amend lines that came before their record; `machine_id` is empty for those of this machine.
  * acks, held_keys: what the mirror keeps in the journal.
  * meta: the position in the journal and more; see MetaName in writer.ts.
  */
@@ -28,7 +28,9 @@ const SCHEMA = `
     first_bytes TEXT NOT NULL,
     PRIMARY KEY (quarter, ${SERIES.map((name) => `"${name}"`).join(", ")})
   ) STRICT, WITHOUT ROWID;
-  CREATE TABLE usage.early_amends (id TEXT PRIMARY KEY, line TEXT NOT NULL) STRICT, WITHOUT ROWID;
+  CREATE TABLE usage.early_amends (
+    id TEXT NOT NULL, machine_id TEXT NOT NULL, line TEXT NOT NULL, PRIMARY KEY (id, machine_id)
+  ) STRICT, WITHOUT ROWID;
   CREATE TABLE usage.acks (
     gateway TEXT NOT NULL, row TEXT NOT NULL, certain INTEGER NOT NULL, at INTEGER NOT NULL,
     PRIMARY KEY (gateway, row, certain)

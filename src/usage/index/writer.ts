@@ -1,11 +1,19 @@
 import type Database from "libsql";
-import { AMENDED, type AmendLine, type Line, parseLine } from "../journal/lines.ts";
+import {
+  AMENDED,
+  type AmendedFields,
+  type AmendLine,
+  type Line,
+  parseLine,
+  type SiblingAmendLine,
+} from "../journal/lines.ts";
 import {
   COLUMN_NAMES,
   COLUMNS,
   NOT_CLOSED,
   recordOfRow,
   rowOfRecord,
+  THIS_MACHINE,
   type UsageRecord,
   wholeRecord,
 } from "../record.ts";
@@ -88,9 +96,13 @@ export class IndexWriter {
       `INSERT OR REPLACE INTO usage.rollups (quarter, ${series.join(", ")}, ${SUMS.join(", ")}, first_bytes)
        VALUES (${marks(1 + SERIES.length + SUMS.length + 1)})`,
     );
-    this.#readEarlyAmend = db.prepare("SELECT line FROM usage.early_amends WHERE id = ?").raw();
-    this.#writeEarlyAmend = db.prepare("INSERT OR REPLACE INTO usage.early_amends (id, line) VALUES (?, ?)");
-    this.#dropEarlyAmend = db.prepare("DELETE FROM usage.early_amends WHERE id = ?");
+    this.#readEarlyAmend = db
+      .prepare("SELECT line FROM usage.early_amends WHERE id = ? AND machine_id = ?")
+      .raw();
+    this.#writeEarlyAmend = db.prepare(
+      "INSERT OR REPLACE INTO usage.early_amends (id, machine_id, line) VALUES (?, ?, ?)",
+    );
+    this.#dropEarlyAmend = db.prepare("DELETE FROM usage.early_amends WHERE id = ? AND machine_id = ?");
     this.#writeAck = db.prepare(
       "INSERT OR REPLACE INTO usage.acks (gateway, row, certain, at) VALUES (?, ?, ?, ?)",
     );
@@ -163,7 +175,11 @@ export class IndexWriter {
       case "open": {
         const entry = batch.get(line.id);
         if (entry === undefined)
-          batch.set(line.id, { stored: null, record: wholeRecord(line, NOT_CLOSED), day });
+          batch.set(line.id, {
+            stored: null,
+            record: Object.assign(wholeRecord(line, NOT_CLOSED), THIS_MACHINE),
+            day,
+          });
         else if (entry.record.end === null) entry.day = day;
         return;
       }
@@ -178,14 +194,24 @@ export class IndexWriter {
         const entry = batch.get(line.id);
         // Only an amend line changes a finished record.
         if (entry !== undefined && entry.record.end !== null) return;
-        const amend = this.#takeEarlyAmend(line.id);
+        const amend = this.#takeEarlyAmend(line.id, null);
         const record = amend === null ? line : amended(line, amend);
         batch.set(line.id, { stored: entry?.stored ?? null, record, day });
         return;
       }
-      case "amend": {
+      case "sibling": {
+        if (batch.has(line.id)) return;
+        const amend = this.#takeEarlyAmend(line.id, line.machine_id);
+        batch.set(line.id, { stored: null, record: amend === null ? line : amended(line, amend), day });
+        return;
+      }
+      case "amend":
+      case "sibling-amend": {
         const entry = batch.get(line.id);
-        if (entry === undefined || entry.record.end === null) this.#keepEarlyAmend(line);
+        const machineId = line.kind === "amend" ? null : line.machine_id;
+        if (entry === undefined) this.#keepEarlyAmend(line, machineId);
+        else if (entry.record.machine_id !== machineId) return;
+        else if (entry.record.end === null) this.#keepEarlyAmend(line, machineId);
         else entry.record = amended(entry.record, line);
         return;
       }
@@ -203,16 +229,17 @@ export class IndexWriter {
     }
   }
 
-  #keepEarlyAmend(line: AmendLine): void {
+  /** @param machineId null: this machine. */
+  #keepEarlyAmend(line: AmendLine | SiblingAmendLine, machineId: string | null): void {
     this.#hasEarlyAmends = true;
-    this.#writeEarlyAmend.run(line.id, JSON.stringify(line));
+    this.#writeEarlyAmend.run(line.id, machineId ?? "", JSON.stringify(line));
   }
 
-  #takeEarlyAmend(id: string): AmendLine | null {
+  #takeEarlyAmend(id: string, machineId: string | null): AmendedFields | null {
     if (!this.#hasEarlyAmends) return null;
-    const row = this.#readEarlyAmend.get(id) as [string] | undefined;
+    const row = this.#readEarlyAmend.get(id, machineId ?? "") as [string] | undefined;
     if (row === undefined) return null;
-    this.#dropEarlyAmend.run(id);
+    this.#dropEarlyAmend.run(id, machineId ?? "");
     return JSON.parse(row[0]);
   }
 
@@ -264,11 +291,13 @@ function parseLines(texts: readonly string[]): { lines: Line[]; damaged: number 
     if (line === null) damaged += 1;
     else lines.push(line);
     if (line?.kind === "close") closed.add(line.id);
+    // It does not apply to a record of this machine, which the earlier lines show it to be.
+    if (line?.kind === "sibling" || line?.kind === "sibling-amend") closed.delete(line.id);
   }
   return { lines: lines.reverse(), damaged };
 }
 
-function amended(record: UsageRecord, line: AmendLine): UsageRecord {
+function amended(record: UsageRecord, line: AmendedFields): UsageRecord {
   const fields = Object.fromEntries(AMENDED.map((name) => [name, line[name]]));
   return { ...record, ...fields };
 }

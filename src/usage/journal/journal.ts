@@ -1,9 +1,18 @@
 import { errorCode } from "../../core/errors.ts";
 import type { Ticker } from "../../core/ticker.ts";
 import type { Limiter } from "../../limits/limiter.ts";
-import { type Closing, NOT_CLOSED, type Opening, type UsageRecord, wholeRecord } from "../record.ts";
+import { type Closing, NOT_CLOSED, type Opening, type OwnRecord, wholeRecord } from "../record.ts";
 import { CurrentFile, type CurrentFileDeps } from "./current-file.ts";
-import type { AckLine, AmendLine, HeadLine, KeyHeldLine, LiftLine, Line } from "./lines.ts";
+import type {
+  AckLine,
+  AmendLine,
+  HeadLine,
+  KeyHeldLine,
+  LiftLine,
+  Line,
+  SiblingAmendLine,
+  SiblingLine,
+} from "./lines.ts";
 import { restoreFrom } from "./restore.ts";
 
 export interface JournalDeps extends CurrentFileDeps {
@@ -26,6 +35,8 @@ export interface JournalState {
 }
 
 export type ResponseHead = Omit<HeadLine, "kind" | "id">;
+
+type AppendedLine = AmendLine | LiftLine | AckLine | KeyHeldLine | SiblingLine | SiblingAmendLine;
 
 interface InFlight {
   readonly opening: Opening;
@@ -115,7 +126,7 @@ export class Journal {
   }
 
   /** Appends all of them in one write. False: none was written. */
-  append(...lines: readonly (AmendLine | LiftLine | AckLine | KeyHeldLine)[]): boolean {
+  append(...lines: readonly AppendedLine[]): boolean {
     return this.available() && this.#append(lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
   }
 
@@ -251,7 +262,7 @@ export class Journal {
   }
 
   /** False: it waits in memory. */
-  #appendOrKeep(record: UsageRecord, isRefusal: boolean): boolean {
+  #appendOrKeep(record: OwnRecord, isRefusal: boolean): boolean {
     if (this.#stopped) return false;
     const text = lineOf("close", record);
     // While lines wait, later ones wait behind them.
@@ -318,7 +329,7 @@ function lineOf(kind: Line["kind"], fields: object): string {
 }
 
 /** The record of a request that was in flight when the daemon was killed. */
-function interruptedRecord({ opening, head }: InFlight): UsageRecord {
+function interruptedRecord({ opening, head }: InFlight): OwnRecord {
   const { first_byte_at, status, gateway_ids } = head ?? NOT_CLOSED;
   return wholeRecord(opening, { ...NOT_CLOSED, end: "interrupted", first_byte_at, status, gateway_ids });
 }

@@ -35,6 +35,13 @@ export interface CloseLine extends UsageRecord {
   readonly kind: "close";
 }
 
+/** The record of a request that another machine sent. Limits and everything else that is about this machine ignore it. */
+export interface SiblingLine extends UsageRecord {
+  readonly kind: "sibling";
+  readonly machine: string;
+  readonly machine_id: string;
+}
+
 /** A later correction: the fields that a console knows better, and what that changes for the tool's limits. */
 export interface AmendLine extends AmendedFields {
   readonly kind: "amend";
@@ -58,6 +65,14 @@ export const AMENDED = [
 ] as const satisfies readonly (keyof UsageRecord)[];
 
 export type AmendedFields = Pick<UsageRecord, (typeof AMENDED)[number]>;
+
+/** A later correction of another machine's record, by that machine or by what this machine read at the console. */
+export interface SiblingAmendLine extends AmendedFields {
+  readonly kind: "sibling-amend";
+  readonly id: string;
+  readonly machine: string;
+  readonly machine_id: string;
+}
 
 export interface LiftLine extends Allowance {
   readonly kind: "lift";
@@ -112,7 +127,9 @@ export type Line =
   | OpenLine
   | HeadLine
   | CloseLine
+  | SiblingLine
   | AmendLine
+  | SiblingAmendLine
   | LiftLine
   | AckLine
   | KeyHeldLine
@@ -139,10 +156,14 @@ export function parseLine(text: string): Line | null {
       const record = recordOfFields(fields);
       return record.end === null ? null : Object.assign(record, { kind: "close" as const });
     }
+    case "sibling":
+      return siblingLine(fields);
     case "head":
       return headLine(fields);
     case "amend":
       return amendLine(fields);
+    case "sibling-amend":
+      return siblingAmendLine(fields);
     case "lift":
       return liftLine(fields);
     case "ack":
@@ -162,6 +183,24 @@ function hasRecord({ id, started_at }: Fields): boolean {
   return typeof id === "string" && id !== "" && typeof started_at === "number";
 }
 
+function siblingLine(fields: Fields): SiblingLine | null {
+  const machine = machineOf(fields);
+  if (machine === null || !hasRecord(fields)) return null;
+  const record = recordOfFields(fields);
+  return record.end === null ? null : Object.assign(record, machine, { kind: "sibling" as const });
+}
+
+export const MAX_MACHINE_NAME = 64;
+
+function machineOf({ machine, machine_id }: Fields): Pick<SiblingLine, "machine" | "machine_id"> | null {
+  if (!isMachineName(machine) || !isMachineName(machine_id)) return null;
+  return { machine, machine_id };
+}
+
+function isMachineName(value: unknown): value is string {
+  return typeof value === "string" && value !== "" && value.length <= MAX_MACHINE_NAME;
+}
+
 function headLine(fields: Fields): HeadLine | null {
   const { id } = fields;
   const status = wholeNumber(fields.status);
@@ -171,10 +210,21 @@ function headLine(fields: Fields): HeadLine | null {
 }
 
 function amendLine(fields: Fields): AmendLine | null {
+  const amended = amendedFields(fields);
+  return amended && { kind: "amend", ...amended, limits: limitsOf(objectOf(fields.limits)) };
+}
+
+function siblingAmendLine(fields: Fields): SiblingAmendLine | null {
+  const machine = machineOf(fields);
+  const amended = amendedFields(fields);
+  return machine && amended && { kind: "sibling-amend", ...machine, ...amended };
+}
+
+function amendedFields(fields: Fields): (AmendedFields & Pick<AmendLine, "id">) | null {
   if (typeof fields.id !== "string" || fields.id === "") return null;
   const record = recordOfFields(fields);
   const amended = Object.fromEntries(AMENDED.map((name) => [name, record[name]])) as unknown as AmendedFields;
-  return { kind: "amend", id: record.id, ...amended, limits: limitsOf(objectOf(fields.limits)) };
+  return { id: record.id, ...amended };
 }
 
 function limitsOf({ tool, admitted_at, before, after }: Fields): AmendedLimits | null {

@@ -68,6 +68,7 @@ const REFUSALS: Readonly<Record<RefusalCode, string>> = {
   "gateway-timeout": "the gateway did not answer in time",
   "gateway-broken": "the gateway's answer was broken",
   "log-unavailable": "the usage log could not be written",
+  "store-unavailable": "the store that machines share could not be used",
   overloaded: "too many large requests were in memory at once",
   "shutting-down": "keybearer was stopping",
 };

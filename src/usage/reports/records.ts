@@ -15,6 +15,8 @@ export interface Filter {
   /** `*` stands for anything, every other character for itself. No names: any. */
   readonly tools: readonly string[];
   readonly models: readonly string[];
+  /** An empty name stands for this machine. */
+  readonly machines: readonly string[];
 }
 
 /** Which records the dashboard selects. */
@@ -51,6 +53,7 @@ export function conditionsOf(filter: Filter | Selection, table: "records" | "rol
   } else {
     add(column("tool"), "GLOB", filter.tools.map(sqliteGlob));
     add(column("model"), "GLOB", filter.models.map(sqliteGlob));
+    add(column("machine"), "GLOB", filter.machines.map(sqliteGlob));
   }
   const namesTools = "names" in filter ? filter.names.tool.length > 0 : filter.tools.length > 0;
   if (!namesTools) conditions.push(` AND (${column("gateway")} <> '${SANDBOX}' OR ${ONLY_SANDBOX})`);
@@ -72,6 +75,7 @@ export const RECORD_SERIES: Readonly<Record<SeriesName, string>> = {
   group: `coalesce("group", '')`,
   key: "coalesce(key, '')",
   model: "coalesce(model, model_answered, '')",
+  machine: "coalesce(machine, '')",
 };
 
 /** The ids of all records that began in a period: from the first to before the second. */
@@ -94,10 +98,16 @@ export function firstIdAt(time: number): string {
   return text;
 }
 
-/** A record without what only the limits need. */
+/** A record without what only keybearer itself needs. */
 export type ExportedRecord = Omit<
   UsageRecord,
-  "held_tokens" | "held_microdollars" | "admitted_at" | "counts" | "counted_tokens" | "counted_microdollars"
+  | "held_tokens"
+  | "held_microdollars"
+  | "admitted_at"
+  | "counts"
+  | "counted_tokens"
+  | "counted_microdollars"
+  | "machine_id"
 >;
 
 /** Its fields in the order of an export. */
@@ -226,29 +236,33 @@ export function recordById(db: Database, id: string): UsageRecord | null {
   return row === undefined ? null : recordOfRow(row);
 }
 
-/** By its id, the beginning of its id, an id the gateway gave it, or `last`. At most `max`, oldest first. */
+/** By its id, the beginning of its id, an id the gateway gave it, or `last` of this machine. At most `max`, oldest first. */
 export function findRecords(db: Database, text: string, max: number): UsageRecord[] {
   const find = (condition: string, ...values: string[]) => {
     const statement = db.prepare(`SELECT ${COLUMN_NAMES} FROM records ${condition} LIMIT ${max}`).raw();
     return statement.all(...values).map(recordOfRow);
   };
-  if (text.toLowerCase() === "last") return find("ORDER BY id DESC").slice(0, 1);
+  if (text.toLowerCase() === "last") return find(`WHERE ${SENT_HERE} ORDER BY id DESC`).slice(0, 1);
   const id = text.toUpperCase();
   const byId = /^[0-9A-Z]{4,26}$/.test(id) ? find("WHERE id >= ? AND id < ? ORDER BY id", id, `${id}~`) : [];
   if (byId.length > 0) return byId;
   return find("WHERE instr(gateway_ids, ?) > 0 ORDER BY id", JSON.stringify(text));
 }
 
-/** The last records that have ended, oldest first. */
+const SENT_HERE = "machine IS NULL";
+
+/** The last records of this machine that have ended, oldest first. */
 export function lastEnded(db: Database, max: number): UsageRecord[] {
   const rows = db
-    .prepare(`SELECT ${COLUMN_NAMES} FROM records WHERE "end" IS NOT NULL ORDER BY id DESC LIMIT ?`)
+    .prepare(
+      `SELECT ${COLUMN_NAMES} FROM records WHERE "end" IS NOT NULL AND ${SENT_HERE} ORDER BY id DESC LIMIT ?`,
+    )
     .raw()
     .all(max);
   return rows.map(recordOfRow).reverse();
 }
 
-/** What a follower of the log knew at some time. Other records may have ended since. */
+/** What a follower of this machine's records knew at some time. Other records may have ended since. */
 export interface Mark {
   /** The records that had not ended. */
   readonly inFlight: readonly string[];
@@ -263,7 +277,10 @@ const MAX_LATE_MS = 3_600_000;
 
 export function markOf(db: Database): Mark {
   const inFlight = db.prepare(`SELECT id FROM records WHERE "end" IS NULL`).raw().all() as [string][];
-  const newest = db.prepare("SELECT started_at FROM records ORDER BY id DESC LIMIT 1").raw().get();
+  const newest = db
+    .prepare(`SELECT started_at FROM records WHERE ${SENT_HERE} ORDER BY id DESC LIMIT 1`)
+    .raw()
+    .get();
   const from = newest === undefined ? "" : firstIdAt((newest as [number])[0] - MAX_LATE_MS);
   return {
     inFlight: inFlight.map(([id]) => id),
@@ -306,7 +323,7 @@ export function endedSince(
 
 function endedFrom(db: Database, from: string): { readonly id: string; readonly startedAt: number }[] {
   const statement = db.prepare(
-    `SELECT id, started_at FROM records WHERE id >= ? AND "end" IS NOT NULL ORDER BY id`,
+    `SELECT id, started_at FROM records WHERE id >= ? AND "end" IS NOT NULL AND ${SENT_HERE} ORDER BY id`,
   );
   const rows = statement.raw().all(from) as [string, number][];
   return rows.map(([id, startedAt]) => ({ id, startedAt }));

@@ -7,7 +7,7 @@ import { addUp, cacheShare, extentOf, hasFewRecords, rangeOf, type Usage, type U
 
 /* The report of `keybearer usage`. */
 
-export const DIMENSIONS = ["tool", "model", "day", "hour", "key", "group", "gateway"] as const;
+export const DIMENSIONS = ["tool", "model", "day", "hour", "key", "group", "gateway", "machine"] as const;
 export type Dimension = (typeof DIMENSIONS)[number];
 
 export interface Question extends Filter {
@@ -69,6 +69,14 @@ function read(db: Database, question: Question, now: number): Report {
     firstByteExact,
     lastRecord: lastRecordTime(db),
   };
+}
+
+/** The report with a name for this machine, which has none in the index. */
+export function withThisMachine(report: Report, name: string): Report {
+  const at = report.question.by.indexOf("machine");
+  if (at === -1) return report;
+  const rows = report.rows.map((row) => ({ ...row, names: row.names.with(at, row.names[at] ?? name) }));
+  return { ...report, rows };
 }
 
 /** The report of a log without records. */

@@ -145,6 +145,9 @@ function* addRollups(
   }
 }
 
+/** How far the time in an id may be from the record's own: another machine's id has the time of that machine's clock. */
+const MAX_CLOCK_DIFFERENCE_MS = 3_600_000;
+
 /** Adds what remains at the ends of the period, from the records. */
 function* addEdges(
   db: Database,
@@ -153,8 +156,9 @@ function* addEdges(
   unpriced: Map<string, number>,
 ): Generator<undefined> {
   for (const period of range.edges) {
-    for (const records of oldestFirst(db, { ...filter, period })) {
+    for (const records of oldestFirst(db, { ...filter, period: widened(period) })) {
       for (const record of records) {
+        if (!isWithin(record.started_at, period)) continue;
         const rollup = rollupOf(record);
         const names = by.map((name) => rollup[name]);
         const histogram: Histogram = firstBytes === "histograms" ? rollup.firstBytes : new Map();
@@ -164,6 +168,17 @@ function* addEdges(
       yield;
     }
   }
+}
+
+function widened({ since, until }: Period): Period {
+  return {
+    since: since === null ? null : since - MAX_CLOCK_DIFFERENCE_MS,
+    until: until === null ? null : until + MAX_CLOCK_DIFFERENCE_MS,
+  };
+}
+
+function isWithin(time: number, { since, until }: Period): boolean {
+  return (since === null || time >= since) && (until === null || time < until);
 }
 
 /** Up to this many records, percentiles are exact. */

@@ -14,7 +14,7 @@ import Database from "libsql";
 import t, { type Test } from "tap";
 import { createIndex, IndexFault, openIndexForReading } from "../../../src/usage/index/database.ts";
 import { UsageIndex } from "../../../src/usage/index/usage-index.ts";
-import { AMENDED } from "../../../src/usage/journal/lines.ts";
+import { AMENDED, parseLine } from "../../../src/usage/journal/lines.ts";
 import type { UsageRecord } from "../../../src/usage/record.ts";
 import { lineOf, writeJournal } from "../../doubles/journal.ts";
 import { record } from "../../doubles/records.ts";
@@ -72,6 +72,8 @@ const anyLine: fc.Arbitrary<string> = fc
       "close",
       "close",
       "amend",
+      "sibling",
+      "sibling-amend",
       "ack",
       "key-held",
       "lift",
@@ -81,10 +83,11 @@ const anyLine: fc.Arbitrary<string> = fc
     number: fc.nat(5),
     tokens: fc.nat(1000),
     model: fc.constantFrom("gpt-5.1", "claude", null),
+    machine: fc.constantFrom("laptop", "desktop"),
     end: fc.constantFrom("complete", "client-left", "interrupted", "refused"),
     first: fc.option(fc.nat(5000)),
   })
-  .map(({ kind, number, tokens, model, end, first }) => {
+  .map(({ kind, number, tokens, model, machine, end, first }) => {
     const whole = record(number, {
       started_at: Date.parse(`${DAYS[number % 3]}T10:00:00Z`) + number,
       model,
@@ -99,6 +102,10 @@ const anyLine: fc.Arbitrary<string> = fc
         return lineOf(whole);
       case "head":
         return `${JSON.stringify({ ...about, status: 200 + (tokens % 2), first_byte_at: first, gateway_ids: { a: "1" } })}\n`;
+      case "sibling":
+        return siblingLine(machine, whole);
+      case "sibling-amend":
+        return siblingAmend(machine, { ...whole, billed_microdollars: tokens });
       case "amend": {
         const fields = Object.fromEntries(AMENDED.map((name) => [name, whole[name]]));
         return `${JSON.stringify({ ...about, ...fields, billed_microdollars: tokens, limits: null })}\n`;
@@ -116,6 +123,16 @@ const anyLine: fc.Arbitrary<string> = fc
           .concat("\n");
     }
   });
+
+function siblingLine(machine: string, whole: UsageRecord): string {
+  return lineOf({ ...whole, machine, machine_id: `id-of-${machine}` });
+}
+
+function siblingAmend(machine: string, whole: UsageRecord): string {
+  const fields = Object.fromEntries(AMENDED.map((name) => [name, whole[name]]));
+  const line = { kind: "sibling-amend", machine, machine_id: `id-of-${machine}`, id: whole.id, ...fields };
+  return `${JSON.stringify(line)}\n`;
+}
 
 t.test("any lines give the same index: in one batch, in many, twice, or by a rebuild", async (t) => {
   const days = fc.array(fc.tuple(fc.constantFrom(...DAYS), anyLine), { maxLength: 30 });
@@ -203,6 +220,74 @@ function otherDatabase(file: string): void {
   db.exec("CREATE TABLE theirs (a); PRAGMA application_id = 7");
   db.close();
 }
+
+t.test(
+  "a machine's lines change its own records only, and a record keeps the name it came with",
+  async (t) => {
+    const it = newJournal(t);
+    const [own, theirs] = [record(1), record(3)];
+    const billed = (whole: UsageRecord, billed_microdollars: number) => ({ ...whole, billed_microdollars });
+    append(it, "2026-11-14", lineOf({ ...own, end: null }));
+    append(it, "2026-11-14", siblingLine("laptop", { ...own, model: "hostile" }));
+    append(it, "2026-11-14", siblingAmend("laptop", billed(own, 666)));
+    append(it, "2026-11-14", lineOf(own));
+    append(it, "2026-11-14", siblingAmend("laptop", billed(own, 667)));
+    append(
+      it,
+      "2026-11-15",
+      siblingAmend("laptop", billed(theirs, 10)) + siblingAmend("desktop", billed(theirs, 668)),
+    );
+    append(it, "2026-11-15", siblingLine("laptop", theirs));
+    append(it, "2026-11-15", siblingLine("desktop", { ...theirs, model: "hostile" }));
+    append(it, "2026-11-15", siblingAmend("desktop", billed(theirs, 669)));
+    const columns = () => {
+      catchUp(it);
+      const { db, close } = openIndexForReading(it.file);
+      const rows = db
+        .prepare("SELECT id, machine, model, billed_microdollars FROM usage.records")
+        .raw()
+        .all();
+      close();
+      return rows;
+    };
+    t.strictSame(columns(), [
+      [own.id, null, "gpt-5.1", null],
+      [theirs.id, "laptop", "gpt-5.1", 10],
+    ]);
+    const renamed = { ...billed(theirs, 20), machine: "new-name", machine_id: "id-of-laptop" };
+    append(
+      it,
+      "2026-11-16",
+      lineOf(renamed) + siblingAmend("laptop", renamed).replace('"laptop"', '"new-name"'),
+    );
+    t.strictSame(columns()[1], [theirs.id, "laptop", "gpt-5.1", 20], "a machine is known by its id");
+    t.strictSame(indexFaults(it.file), []);
+    t.strictSame(faultsIn(it.folder), []);
+  },
+);
+
+t.test("a sibling line without its machine, or with a name that is too long, is damaged", async (t) => {
+  const line = JSON.parse(siblingLine("laptop", record(1)));
+  t.match(parseLine(JSON.stringify(line)), {
+    kind: "sibling",
+    machine: "laptop",
+    machine_id: "id-of-laptop",
+  });
+  const long = "x".repeat(65);
+  for (const bad of [
+    { machine: null },
+    { machine: "" },
+    { machine: long },
+    { machine_id: 7 },
+    { machine_id: long },
+  ]) {
+    t.equal(parseLine(JSON.stringify({ ...line, ...bad })), null);
+    t.equal(parseLine(JSON.stringify({ ...line, ...bad, kind: "sibling-amend" })), null);
+  }
+  t.equal(parseLine(JSON.stringify({ ...line, end: null })), null, "only finished records are published");
+  const own = parseLine(JSON.stringify({ ...line, kind: "close" }));
+  t.match(own, { machine: null, machine_id: null }, "an own line cannot name another machine");
+});
 
 t.test("the index of another journal is rebuilt", async (t) => {
   const mine = newJournal(t);

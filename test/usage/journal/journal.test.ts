@@ -15,6 +15,9 @@ import { join } from "node:path";
 import { setImmediate as turn } from "node:timers/promises";
 import t from "tap";
 import type { ToolCarry } from "../../../src/limits/replay.ts";
+import { pick } from "../../../src/mirror/store/amendments.ts";
+import { AMENDED } from "../../../src/usage/journal/lines.ts";
+import { record } from "../../doubles/records.ts";
 import { mountSmallDisk } from "../../doubles/small-disk.ts";
 import { recordsIn } from "../../doubles/usage-file.ts";
 import {
@@ -61,8 +64,25 @@ t.test("a request is one open line before it is sent and one close line", async 
   );
   const text = textIn(folder, TODAY);
   for (const line of text.trimEnd().split("\n")) t.type(JSON.parse(line), "object", "each line is JSON");
+  t.notMatch(text, "machine", "a line of this machine does not name it");
   t.equal(statSync(join(folder, `${TODAY}.jsonl`)).mode & 0o777, 0o600);
   t.equal(statSync(folder).mode & 0o777, 0o700);
+});
+
+t.test("records of other machines are no use of this one, neither now nor after a start", async (t) => {
+  const { journal, folder } = startJournal(t);
+  const theirs = record(1, { started_at: NOON + 5000, tool: "theirs", machine: "laptop" });
+  const machine = { machine: "laptop", machine_id: "id-of-laptop" };
+  t.ok(journal.append({ ...theirs, kind: "sibling", ...machine }));
+  const billed = { ...theirs, billed_microdollars: 7 };
+  t.ok(journal.append({ kind: "sibling-amend", id: theirs.id, ...machine, ...pick(billed, AMENDED) }));
+  t.equal(journal.last(), null);
+  t.equal(journal.lastUse("theirs"), null);
+  journal.stop();
+  const again = startJournal(t, { folder });
+  t.equal(again.journal.last(), null);
+  t.equal(again.journal.lastUse("theirs"), null);
+  t.strictSame(shapesIn(folder), ["carry of 0", "sibling", "sibling-amend"], "nothing is interrupted");
 });
 
 t.test("a response that is still arriving has a head line", async (t) => {

@@ -19,7 +19,7 @@ import { plausible, record } from "../../doubles/records.ts";
 
 const AT = Date.UTC(2026, 10, 1);
 const IN_FLIGHT = { end: null, ended_at: null, first_byte_at: null, status: null } as const;
-const ALL = { period: { since: null, until: null }, tools: [], models: [] };
+const ALL = { period: { since: null, until: null }, tools: [], models: [], machines: [] };
 
 function indexOf(t: Test, records: Iterable<UsageRecord>) {
   const state = mkdtempSync(join(tmpdir(), "kb-records-"));
@@ -59,11 +59,18 @@ t.test("a period, tools and models narrow an export", async (t) => {
     record(3, { started_at: AT + 5, model: null, model_answered: "claude-x" }),
     record(4, { started_at: AT + 10, tool: null }),
   ]);
-  const numbers = (given: { since?: number; until?: number; tools?: string[]; models?: string[] }) => {
+  const numbers = (given: {
+    since?: number;
+    until?: number;
+    tools?: string[];
+    models?: string[];
+    machines?: string[];
+  }) => {
     const filter = {
       period: { since: given.since ?? null, until: given.until ?? null },
       tools: given.tools ?? [],
       models: given.models ?? [],
+      machines: given.machines ?? [],
     };
     const found = [...pagesOf(db, filter)].flat();
     t.equal(countRecords(db, filter), found.length);

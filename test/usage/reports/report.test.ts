@@ -6,7 +6,13 @@ import t, { type Test } from "tap";
 import { openIndexForReading } from "../../../src/usage/index/database.ts";
 import type { UsageRecord } from "../../../src/usage/record.ts";
 import type { Period } from "../../../src/usage/reports/calendar.ts";
-import { DIMENSIONS, type Dimension, type Question, readReport } from "../../../src/usage/reports/report.ts";
+import {
+  DIMENSIONS,
+  type Dimension,
+  type Question,
+  readReport,
+  withThisMachine,
+} from "../../../src/usage/reports/report.ts";
 import { makeIndex } from "../../doubles/journal.ts";
 import { createRandom, runs } from "../../doubles/random.ts";
 import { plausible, record } from "../../doubles/records.ts";
@@ -26,7 +32,7 @@ function indexOf(t: Test, records: Iterable<UsageRecord>) {
 const ALL: Period = { since: null, until: null };
 
 function ask(by: Dimension[], given: Partial<Question> = {}): Question {
-  return { by, period: ALL, tools: [], models: [], ...given };
+  return { by, period: ALL, tools: [], models: [], machines: [], ...given };
 }
 
 /** The same by going through every record, with another calendar than the one under test. */
@@ -46,6 +52,7 @@ function bruteForce(records: readonly UsageRecord[], question: Question, zone: s
       continue;
     const model = one.model ?? one.model_answered;
     if (!fits(question.tools, one.tool) || !fits(question.models, model)) continue;
+    if (!fits(question.machines, one.machine)) continue;
     const names = question.by.map((dimension) => {
       if (dimension === "day") return wallTime(one.started_at, zone).slice(0, 10);
       if (dimension === "hour") return hourOf(one.started_at, zone);
@@ -203,6 +210,48 @@ t.test("a period that begins and ends in the middle of a quarter is cut to the m
   t.equal(count(at, at + 1), 1);
   t.equal(count(at + 120_001, null), 0);
   t.equal(count(null, null), 6);
+});
+
+t.test("the clock of another machine may be wrong: its id is, but every sum counts it once", async (t) => {
+  process.env.TZ = "UTC";
+  const at = Date.UTC(2026, 10, 1, 10, 15);
+  const machine = "laptop";
+  const shifted = (number: number, minutesInId: number) => ({
+    ...record(number, { started_at: at + minutesInId * 60_000 }),
+    started_at: at,
+    machine,
+    machine_id: "id-of-laptop",
+  });
+  const db = indexOf(t, [shifted(1, -2), shifted(2, 0), shifted(3, 2), shifted(4, 40), shifted(5, -40)]);
+  const count = (since: number | null, until: number | null) =>
+    readReport(db, ask(["machine"], { period: { since, until } }), at + DAY).total.sums.requests;
+  t.equal(count(at - 420_000, at + 420_000), 5);
+  t.equal(count(at - 420_000, null), 5);
+  t.equal(count(at, at + 1), 5);
+  t.equal(count(null, at), 0);
+  t.equal(count(at - 420_000, at), 0);
+  t.equal(count(at + 1, null), 0);
+});
+
+t.test("reports tell machines apart, and an empty name is this one", async (t) => {
+  const db = indexOf(t, [record(1), record(2, { machine: "laptop" }), record(3, { machine: "laptop" })]);
+  const rows = (question: Question) =>
+    readReport(db, question, Date.now()).rows.map(({ names, sums }) => [...names, sums.requests]);
+  t.strictSame(rows(ask(["machine"])), [
+    ["laptop", 2],
+    [null, 1],
+  ]);
+  t.strictSame(rows(ask(["tool"], { machines: [""] })), [["codex", 1]]);
+  t.strictSame(rows(ask(["tool"], { machines: ["lap*"] })), [["codex", 2]]);
+  t.strictSame(rows(ask(["tool"], { machines: ["lap*", ""] })), [["codex", 3]]);
+  const named = withThisMachine(readReport(db, ask(["tool", "machine"]), Date.now()), "desktop");
+  t.strictSame(
+    named.rows.map(({ names }) => names),
+    [
+      ["codex", "laptop"],
+      ["codex", "desktop"],
+    ],
+  );
 });
 
 t.test(

@@ -188,6 +188,7 @@ export const EN = {
   "refusal.gateway-timeout": "the gateway did not answer in time",
   "refusal.gateway-broken": "the gateway's answer was broken",
   "refusal.log-unavailable": "the usage log could not be written",
+  "refusal.store-unavailable": "the store that machines share could not be used",
   "refusal.overloaded": "too many large requests were in memory at once",
   "refusal.shutting-down": "keybearer was stopping",
   "refusal.none": "unknown reason",
@@ -213,6 +214,7 @@ export const EN = {
   "refusal-next.websockets": "If the gateway supports them: `websockets: true`",
   "refusal-next.gateway": "Find out whether it is the gateway or this machine: `keybearer doctor`",
   "refusal-next.log": "Find out why: `keybearer status`",
+  "refusal-next.store": "Find out why: `keybearer doctor`",
 
   // Tools
   "tools.title": "Tools",

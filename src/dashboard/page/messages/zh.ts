@@ -179,6 +179,7 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "refusal.gateway-timeout": "网关没有及时响应",
   "refusal.gateway-broken": "网关的响应不完整",
   "refusal.log-unavailable": "用量日志无法写入",
+  "refusal.store-unavailable": "多台机器共用的存储用不了",
   "refusal.overloaded": "同时占用内存的大请求过多",
   "refusal.shutting-down": "keybearer 正在停止",
   "refusal.none": "没有记下原因",
@@ -203,6 +204,7 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "refusal-next.websockets": "如果网关支持：`websockets: true`",
   "refusal-next.gateway": "看看是网关还是本机的问题：`keybearer doctor`",
   "refusal-next.log": "看看磁盘的情况：`keybearer status`",
+  "refusal-next.store": "查明原因：`keybearer doctor`",
 
   // Tools
   "tools.title": "工具",

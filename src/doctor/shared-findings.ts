@@ -1,0 +1,104 @@
+import { durationInWords } from "../limits/format.ts";
+import type { SharedStatus } from "../shared/status.ts";
+import type { Finding, FindingLevel } from "./findings.ts";
+
+const ABOUT = "the shared store";
+const NAMES = { redis: "Redis", valkey: "Valkey" } as const;
+/** The scripts need what these versions brought. */
+const OLDEST = { redis: "7.0", valkey: "7.2" } as const;
+
+/** Smaller differences are usual on a network. */
+const CLOCK_NOTE_MS = 2000;
+const CLOCK_WARNING_MS = 60_000;
+
+/** Whether several machines can rely on the store that they share. */
+export function sharedFindings(shared: SharedStatus | null): Finding[] {
+  if (shared === null) return [];
+  return [
+    connectionFinding(shared),
+    ...versionFindings(shared),
+    ...persistenceFindings(shared),
+    ...clockFindings(shared),
+    ...recoveryFindings(shared),
+  ];
+}
+
+function finding(level: FindingLevel, what: string, next: string | null): Finding {
+  return { id: "shared", level, about: ABOUT, what, next };
+}
+
+function connectionFinding({
+  state,
+  address,
+  problem,
+  next,
+  server,
+  version,
+  machines,
+}: SharedStatus): Finding {
+  const why = problem === null ? "" : `: ${problem}`;
+  switch (state) {
+    case "connected": {
+      const program = server === null ? "" : `, ${NAMES[server]} ${version}`;
+      const names = machines.map(({ name }) => name).join(", ");
+      return finding("ok", `${address}${program}, used by ${names}`, null);
+    }
+    case "connecting":
+      return finding("warning", `${address} is not connected yet${why}`, next ?? "keybearer status");
+    case "unreachable": {
+      const reach =
+        "check that the server runs and that this machine can reach it; keybearer tries again by itself";
+      return finding("problem", `${address} cannot be reached${why}`, next ?? reach);
+    }
+    case "refused":
+      return finding("problem", `${address} cannot be used${why}`, next ?? "check shared in config.yaml");
+  }
+}
+
+function versionFindings({ server, version }: SharedStatus): Finding[] {
+  if (server === null || version === null || isAtLeast(version, OLDEST[server])) return [];
+  const what = `${NAMES[server]} ${version} is too old`;
+  return [finding("problem", what, `update it to ${NAMES[server]} ${OLDEST[server]} or newer`)];
+}
+
+function isAtLeast(version: string, oldest: string): boolean {
+  const [major = 0, minor = 0] = version.split(".").map(Number);
+  const [oldestMajor = 0, oldestMinor = 0] = oldest.split(".").map(Number);
+  return major > oldestMajor || (major === oldestMajor && minor >= oldestMinor);
+}
+
+function persistenceFindings({ append_only: appendOnly, eviction_policy: policy }: SharedStatus): Finding[] {
+  const findings: Finding[] = [];
+  if (appendOnly === false) {
+    const what =
+      "it does not write its data to disk at once (appendonly), so a restart of it stops running limits";
+    const next =
+      "in redis-cli: CONFIG SET appendonly yes; and appendonly yes in the server's configuration file";
+    findings.push(finding("warning", what, next));
+  }
+  if (policy !== null && policy !== "noeviction") {
+    const what = `it may delete what was counted when its memory is full (maxmemory-policy ${policy})`;
+    const next =
+      "in redis-cli: CONFIG SET maxmemory-policy noeviction; and the same in the server's configuration file";
+    findings.push(finding("problem", what, next));
+  }
+  return findings;
+}
+
+/** Limits follow the store's clock. Days, expiries and reports follow this machine's. */
+function clockFindings({ clock_offset_ms: offset }: SharedStatus): Finding[] {
+  const difference = Math.abs(offset);
+  if (difference <= CLOCK_NOTE_MS) return [];
+  const side = offset > 0 ? "behind" : "ahead of";
+  const what = `this machine's clock is ${durationInWords(difference)} ${side} the store's; limits follow the store's`;
+  if (difference <= CLOCK_WARNING_MS) return [finding("ok", what, null)];
+  const next = "set the clocks of both by the network: timedatectl set-ntp true; on macOS in Date & Time";
+  return [finding("warning", what, next)];
+}
+
+function recoveryFindings({ recovering }: SharedStatus): Finding[] {
+  if (recovering.length === 0) return [];
+  const names = recovering.join(", ");
+  const what = `it lost its data, and grants nothing for running limits until these machines have reported: ${names}`;
+  return [finding("warning", what, "start keybearer there, or wait until the windows of the limits end")];
+}
