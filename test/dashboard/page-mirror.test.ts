@@ -161,6 +161,7 @@ function record(more: Partial<ComparedRecord> = {}): ComparedRecord {
     cost_microdollars: 1400,
     billed_microdollars: 1500,
     gateway_ids: {},
+    machine: null,
     ...more,
   };
 }

@@ -18,6 +18,9 @@ export interface Sibling {
  */
 export const SIBLING_MARGIN_MS = 8000;
 
+/** How far the times of a sibling's record may be off: twice the offset that is ignored, and the time of measuring it. */
+export const SIBLING_CLOCK_MS = 5000;
+
 /** Siblings that may have sent a request whose record is not here yet. @param began when the request began */
 export function blindSiblings(
   key: string | null,
