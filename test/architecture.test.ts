@@ -102,6 +102,7 @@ const MAY_REVEAL = [
   "mirror/vault.ts",
   "doctor/probe.ts",
   "keys/store.ts",
+  "shared/connection.ts",
   // The sandbox's own password, into the configuration that is parsed for it.
   "daemon/sandbox-session.ts",
 ];
@@ -109,6 +110,7 @@ const MAY_REVEAL = [
 /** Packages that only one file may import. */
 const ENGINES: Readonly<Record<string, readonly string[]>> = {
   "http-proxy-3": ["proxy/upstream.ts"],
+  "@redis/client": ["shared/connection.ts"],
 };
 
 interface Source {

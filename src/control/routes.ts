@@ -30,6 +30,8 @@ export interface Controls {
   readonly keyring: Pick<Keyring, "grant">;
   /** Gives one extra allowance. null: there is no such tool. */
   allow(tool: string, request: AllowanceRequest, peer: string): AllowanceAnswer | null;
+  /** What a lost machine holds of the tool's shared limits can be granted again. null: there is no such tool. */
+  release(tool: string, machine: string, peer: string): Promise<ReleaseAnswer | null>;
   /** The next save of config.yaml renames the tool, and its counters move with it. null: there is no such tool. */
   expectRename(tool: string, to: string, peer: string): Record<string, never> | null;
   /** Cuts a tool's requests in flight. null: neither a tool nor a request in flight has this name. */
@@ -88,6 +90,13 @@ export interface AllowanceAnswer {
   readonly problem: string | null;
 }
 
+export interface ReleaseAnswer {
+  /** All limits of the tool as they are now. */
+  readonly levels: readonly LimitStatus[];
+  /** Why nothing was released; null: it was. */
+  readonly problem: string | null;
+}
+
 export interface CutAnswer {
   readonly cut: number;
 }
@@ -137,6 +146,15 @@ export const ROUTES: Readonly<Record<string, Route>> = {
           : `gave tool ${name} an extra allowance of ${amount}`,
       );
     }
+    return answer;
+  },
+  "POST /release/:name": async (controls, { name, body, peer }) => {
+    if (!hasOnly(body, ["machine"]) || !isText(body.machine))
+      throw new HttpError(400, "send the name of the lost machine: machine (a text)");
+    const answer = await controls.release(name, body.machine, peer);
+    if (answer === null) return NOT_FOUND;
+    if (answer.problem === null)
+      controls.actions.add(`released what machine ${body.machine} held of the limits of tool ${name}`);
     return answer;
   },
   "POST /rename/:name": (controls, { name, body, peer }) => {

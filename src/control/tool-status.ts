@@ -7,7 +7,7 @@ import {
   refusalWithConsole,
   toolProblems,
 } from "../doctor/key-messages.ts";
-import type { Kind } from "../limits/counters.ts";
+import type { Kind, Level, MachinePart } from "../limits/counters.ts";
 import { durationInWords } from "../limits/format.ts";
 import type { Limiter, ToolLevels } from "../limits/limiter.ts";
 import type { Mirror } from "../mirror/mirror.ts";
@@ -70,6 +70,8 @@ export interface LimitStatus {
   readonly extra: number;
   /** When its window ends; null: it has none. */
   readonly resets_at: number | null;
+  /** What each machine used of it, and what it was granted; this machine first. Empty: the limit is not shared. */
+  readonly machines: readonly MachinePart[];
 }
 
 export interface ToolStatusDeps {
@@ -103,7 +105,7 @@ export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): Too
     key: key.state === "ready" ? key.key.fingerprint : null,
     tokens: tool.tokens.length,
     paused,
-    limits: limitStatuses(tool, levels),
+    limits: limitStatuses(levels),
     running: levels.inFlight,
     waiting: levels.waiting,
     expires: tool.expires,
@@ -168,30 +170,33 @@ function pauseText({ until, refused, probing }: KeyPause, now: number): string {
 }
 
 /** Every limit of a tool and how full it is, in the order of the configuration reference. */
-export function limitStatuses(tool: Tool, { levels, inFlight }: ToolLevels): LimitStatus[] {
-  const rates: LimitStatus[] = [];
-  const quota: LimitStatus[] = [];
-  for (const { limit, used, held, max, extra, resetsAt } of levels) {
-    const amounts = { used, held, most: max, extra, resets_at: resetsAt };
-    if (limit.kind === "quota") quota.push({ limit: "quota", per: null, ...amounts });
-    else if ("per" in limit) rates.push({ limit: limit.kind, per: limit.per, ...amounts });
-  }
-  return [...rates, ...concurrentStatus(tool, inFlight), ...quota];
+export function limitStatuses({ levels }: ToolLevels): LimitStatus[] {
+  return levels.map(limitStatus);
 }
 
-function limitStatusesOffline(tool: Tool): LimitStatus[] {
-  const unknown = { used: null, held: null, extra: 0, resets_at: null };
+function limitStatus({ limit, window, share, used, held, max, extra }: Level): LimitStatus {
+  const { othersUsed, othersGranted } = share ?? { othersUsed: 0, othersGranted: 0 };
+  const own = share && { name: share.machine, used, granted: Math.max(share.granted, used + held) };
+  return {
+    limit: limit.kind,
+    per: "per" in limit ? limit.per : null,
+    used: used + othersUsed,
+    held: held + Math.max(0, othersGranted - othersUsed),
+    most: max,
+    extra,
+    resets_at: window?.end ?? null,
+    machines: own ? [own, ...share.others] : [],
+  };
+}
+
+function limitStatusesOffline({ limits, quota }: Tool): LimitStatus[] {
+  const unknown = { used: null, held: null, extra: 0, resets_at: null, machines: [] };
   const rates = (["requests", "tokens", "spend"] as const).flatMap((limit) =>
-    tool.limits[limit].map(({ max, per }) => ({ limit, per, most: max, ...unknown })),
+    limits[limit].map(({ max, per }) => ({ limit, per, most: max, ...unknown })),
   );
-  const quota: LimitStatus[] =
-    tool.quota === null ? [] : [{ limit: "quota", per: null, most: tool.quota, ...unknown }];
-  return [...rates, ...concurrentStatus(tool, null), ...quota];
-}
-
-function concurrentStatus({ limits }: Tool, inFlight: number | null): LimitStatus[] {
-  const { concurrent: most } = limits;
-  if (most === null) return [];
-  const held = inFlight === null ? null : 0;
-  return [{ limit: "concurrent", per: null, used: inFlight, held, most, extra: 0, resets_at: null }];
+  const rest: LimitStatus[] = [];
+  if (limits.concurrent !== null)
+    rest.push({ limit: "concurrent", per: null, most: limits.concurrent, ...unknown });
+  if (quota !== null) rest.push({ limit: "quota", per: null, most: quota, ...unknown });
+  return [...rates, ...rest];
 }

@@ -32,6 +32,8 @@ export interface Paths {
   readonly keyCalls: string;
   /** Changes of keys that are not finished. */
   readonly keyChanges: string;
+  /** This machine's identity among the machines that share limits and records, and what it read of the others. */
+  readonly shared: string;
   /** Folders that belong to keybearer alone. The folder of a file named with --config is not one of them. */
   readonly own: readonly string[];
   /** What keybearer writes itself. No key is read from there. */
@@ -79,6 +81,7 @@ export function findPaths(options: PathOptions = {}): Paths {
     consoles: join(state, "consoles.json"),
     keyCalls: join(state, "key-calls.json"),
     keyChanges: join(state, "key-changes.json"),
+    shared: join(state, "shared.json"),
     own: [folder, state],
     notKeys: [config, state, run],
     home,

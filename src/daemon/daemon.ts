@@ -23,6 +23,8 @@ import { KeyCheck } from "../doctor/key-check.ts";
 import { Prober } from "../doctor/tool-probes.ts";
 import { Keyring } from "../keys/keyring.ts";
 import { type Settled, Trust } from "../keys/trust.ts";
+import { Limiter } from "../limits/limiter.ts";
+import { systemCalendar } from "../limits/windows.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Mirror } from "../mirror/mirror.ts";
 import { Vault } from "../mirror/vault.ts";
@@ -32,6 +34,7 @@ import { KeyBreaker } from "../proxy/key-breaker.ts";
 import { hostsOf } from "../proxy/server.ts";
 import { TokenUses } from "../proxy/token-uses.ts";
 import { Upstream } from "../proxy/upstream.ts";
+import { Shared } from "../shared/shared.ts";
 import { hasRequestsBeside } from "../usage/journal/files.ts";
 import { bindDataPort, bindNextDataPort, type DataPort } from "./data-port.ts";
 import { Drain } from "./drain.ts";
@@ -100,12 +103,26 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const state = await openState(options, clock, keys, shutdown);
   const { port, peers, control, sandboxSession } = state;
   const services = createServices(options, clock, keys, state, shutdown);
-  const { reload, mirror, inFlight, limiter, usage, tail, prober, ticker, snapshot, isSandbox, lifecycle } =
-    services;
+  const {
+    reload,
+    mirror,
+    inFlight,
+    limiter,
+    usage,
+    tail,
+    prober,
+    ticker,
+    snapshot,
+    shared,
+    isSandbox,
+    lifecycle,
+  } = services;
   const drain = new Drain({ clock, log, port, inFlight });
   const freeMemory = new FreeMemory(clock);
-  const status = () =>
-    statusOf({
+  const status = async () => {
+    // What the other machines used since the last report.
+    await shared.refresh();
+    return statusOf({
       ...services,
       version: runningVersion,
       listen: port.addresses,
@@ -113,13 +130,14 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       dashboard: dashboard.status(),
       actions: services.actions.latest(),
       keyChanges: lifecycle.unfinished(),
-      shared: () => null,
+      shared: () => shared.status(),
       configPath: paths.config,
       startedAt,
       drainLeftSeconds: drain.leftSeconds(),
       clock,
       freeMemory,
     });
+  };
   const dashboard = new Dashboard({ ...services, paths, clock, log, status, port, peers });
   followChanges(services, state, dashboard, log);
 
@@ -239,9 +257,22 @@ function createServices(
     initial: { loaded, snapshot: initial, fileWarnings, settled, startWarnings },
   });
   const snapshot = () => reload.snapshot;
-  const usageServices = openUsageServices(paths, clock, ticker, log, () => snapshot().config);
+  const limiter = new Limiter(clock, systemCalendar);
+  // Before the journal is read: it decides in which windows the requests of earlier runs count.
+  const shared = new Shared({
+    file: paths.shared,
+    clock,
+    ticker,
+    log,
+    limiter,
+    snapshot,
+    isRestored: () => usageServices.journal.isRestored,
+    cut: (tool) => usageServices.inFlight.cut(tool),
+  });
+  const usageServices = openUsageServices(paths, clock, ticker, log, limiter, () => snapshot().config);
   shutdown.add("close the usage log", () => closeUsageServices(usageServices));
-  const { mirrorDatabase, mirrorUsage, truncationCheck, prices, limiter, journal, usage } = usageServices;
+  shutdown.add("leave the shared store", () => shared.stop());
+  const { mirrorDatabase, mirrorUsage, truncationCheck, prices, journal, usage } = usageServices;
   const mirror = new Mirror({
     clock,
     log,
@@ -296,6 +327,7 @@ function createServices(
     keyCheck,
     keyHealth,
     reload,
+    shared,
     snapshot,
     mirror,
     actions,
@@ -310,7 +342,8 @@ function createServices(
 
 /** What a new configuration changes, beside the snapshot that every request takes. */
 function followChanges(services: Services, state: State, dashboard: Dashboard, log: DaemonLogger): void {
-  const { reload, keyBreaker, upstream, gatewayHealth, limiter, journal, mirror, isSandbox } = services;
+  const { reload, keyBreaker, upstream, gatewayHealth, limiter, journal, mirror, shared, isSandbox } =
+    services;
   const { sandboxSession, processLookup } = state;
   reload.onChange((from, to) => {
     log.level = to.config.log.level;
@@ -319,6 +352,7 @@ function followChanges(services: Services, state: State, dashboard: Dashboard, l
     const gateways = Object.values(to.config.gateways);
     upstream.agents.keepOnly(gateways);
     gatewayHealth.keepOnly(gateways);
+    shared.change(to);
     const renamed = limiter.change(to.config);
     if (renamed !== null && !journal.rename(renamed))
       log.error(

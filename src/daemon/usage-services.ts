@@ -7,14 +7,14 @@ import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Ticker } from "../core/ticker.ts";
-import { Limiter } from "../limits/limiter.ts";
-import { systemCalendar } from "../limits/windows.ts";
+import type { Limiter } from "../limits/limiter.ts";
 import { Prices, readPriceTable } from "../metering/prices.ts";
 import { MirrorDatabase } from "../mirror/store/database.ts";
 import { TruncationCheck } from "../mirror/truncation-check.ts";
 import type { MirrorUsage } from "../mirror/usage.ts";
 import { BodyBudget } from "../proxy/body.ts";
 import { InFlight } from "../proxy/in-flight.ts";
+import type { Released, Shared } from "../shared/shared.ts";
 import type { Journal } from "../usage/journal/journal.ts";
 import { UsageLog } from "../usage/usage-log.ts";
 
@@ -36,6 +36,7 @@ export function openUsageServices(
   clock: Clock,
   ticker: Ticker,
   log: Logger,
+  limiter: Limiter,
   config: () => Config,
 ): UsageServices {
   const { sync } = config().usage;
@@ -44,7 +45,6 @@ export function openUsageServices(
       { file: paths.oldUsage },
       "the usage log has a new format: history and quota totals start over, and the old file stays as it is",
     );
-  const limiter = new Limiter(clock, systemCalendar);
   const usage = new UsageLog({
     folder: paths.usage,
     index: paths.index,
@@ -114,18 +114,23 @@ export async function closeUsageServices({
 
 /** What the owner may do to a tool's running window and its requests in flight. */
 export function createAllowances(
-  { journal, limiter, inFlight }: Pick<UsageServices, "journal" | "limiter" | "inFlight">,
+  {
+    journal,
+    limiter,
+    inFlight,
+    shared,
+  }: Pick<UsageServices, "journal" | "limiter" | "inFlight"> & { readonly shared: Pick<Shared, "release"> },
   clock: Clock,
   log: Logger,
   config: () => Config,
-): Pick<Controls, "allow" | "expectRename" | "cut"> {
+): Pick<Controls, "allow" | "release" | "expectRename" | "cut"> {
   return {
     allow(name, { kind, amount, until }, peer) {
       const tool = config().tools[name];
       if (tool === undefined) return null;
       const answer = (problem: string | null) => ({
         tool: name,
-        levels: limitStatuses(tool, limiter.levels(tool)),
+        levels: limitStatuses(limiter.levels(tool)),
         problem,
       });
       if (tool.limits[kind].length === 0) return answer(`tool ${name} has no limit on ${kind}`);
@@ -138,6 +143,15 @@ export function createAllowances(
         amount === 0 ? `the extra allowances of ${kind} were taken back` : `one extra allowance of ${kind}`;
       log.warn({ tool: name, kind, amount, until, peer }, `tool ${name}: ${what}`);
       return answer(null);
+    },
+    async release(name, machine, peer) {
+      const tool = config().tools[name];
+      if (tool === undefined) return null;
+      const released = await shared.release(tool, machine);
+      if (released === "released")
+        log.warn({ tool: name, machine, peer }, `tool ${name}: what machine ${machine} held was released`);
+      const problem = released === "released" ? null : RELEASE_PROBLEMS[released](name, machine);
+      return { levels: limitStatuses(limiter.levels(tool)), problem };
     },
     expectRename(name, to, peer) {
       if (config().tools[name] === undefined) return null;
@@ -155,3 +169,12 @@ export function createAllowances(
     },
   };
 }
+
+const RELEASE_PROBLEMS: Readonly<
+  Record<Exclude<Released, "released">, (tool: string, machine: string) => string>
+> = {
+  unknown: (_, machine) => `there is no machine ${machine} at the shared store → keybearer status`,
+  present: (_, machine) => `machine ${machine} is connected to the shared store, so nothing of it is lost`,
+  unreachable: () => "the shared store is not reachable → keybearer doctor",
+  "not shared": (tool) => `tool ${tool} shares its limits with no other machine`,
+};

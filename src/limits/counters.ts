@@ -1,5 +1,12 @@
 import type { Period, Rate, Tool } from "../config/schema.ts";
-import { type Calendar, type CountedWindow, contains, WindowCounts, windowOf } from "./windows.ts";
+import {
+  type Calendar,
+  type CountedWindow,
+  contains,
+  type Window,
+  WindowCounts,
+  windowOf,
+} from "./windows.ts";
 
 /** What a limit counts. */
 export type Kind = "requests" | "tokens" | "spend";
@@ -7,16 +14,51 @@ export type Kind = "requests" | "tokens" | "spend";
 /** Requests, tokens and micro-dollars. */
 type Amounts = Readonly<Record<Kind, number>>;
 
-type LimitName =
+/** A limit that machines can share. */
+export type CountedLimit =
   | { readonly kind: Kind; readonly per: Period }
   | { readonly kind: "concurrent" }
-  | { readonly kind: "quota" }
+  | { readonly kind: "quota" };
+
+type LimitName =
+  | CountedLimit
   /** Money is limited, and the price of the request is unknown. */
   | { readonly kind: "price" };
 
+/** What this machine has of a limit that it shares with others. */
+export interface Share {
+  /** The name of this machine. */
+  readonly machine: string;
+  /** What this machine may use in total. */
+  readonly granted: number;
+  /** What the other machines were granted, and what they used of it. */
+  readonly othersGranted: number;
+  readonly othersUsed: number;
+  readonly others: readonly MachinePart[];
+}
+
+/** What one machine has of a limit. */
+export interface MachinePart {
+  readonly name: string;
+  readonly granted: number;
+  readonly used: number;
+}
+
+/** The limits of one tool that machines share. shared/ implements it. */
+export interface SharedLimits {
+  /** The store's time, which decides the windows. */
+  now(): number;
+  /** @param window null: the limit does not depend on time. */
+  shareOf(limit: CountedLimit, window: Window | null): Share;
+}
+
 /** How full a limit is. Requests, tokens or micro-dollars. */
 export interface Level {
-  readonly limit: LimitName;
+  readonly limit: CountedLimit;
+  /** null: it does not depend on time. */
+  readonly window: Window | null;
+  /** null: only this machine counts. Otherwise `used` and `held` are this machine's part. */
+  readonly share: Share | null;
   /** Used for good. */
   readonly used: number;
   /** Held for requests in flight, which may give some of it back. */
@@ -25,18 +67,25 @@ export interface Level {
   readonly max: number;
   /** How much of max comes from allowances. */
   readonly extra: number;
-  /** When the window ends; null: the limit does not depend on time. */
-  readonly resetsAt: number | null;
 }
 
 /** Why a request cannot be admitted now. */
-export interface Shortage extends Omit<Level, "extra" | "resetsAt"> {
+export interface Shortage {
+  readonly limit: LimitName;
+  /** Used, held and possible on all machines that share the limit. */
+  readonly used: number;
+  readonly held: number;
+  readonly max: number;
+  /** How much of `used` and `held` is the other machines'. */
+  readonly elsewhere: number;
   /** What the request would hold. */
   readonly need: number;
   /** When there is capacity again even if no request ends before; null: never. */
   readonly capacityAt: number | null;
   /** Whether a request that ends can free capacity before that. */
   readonly mayEndSooner: boolean;
+  /** This machine's own use leaves capacity. The store did not grant it. */
+  readonly isUngranted: boolean;
 }
 
 /** What a tool may use, as in config.yaml. */
@@ -128,6 +177,7 @@ export class Counters {
   #allowances: readonly Allowance[] = [];
   readonly #inFlight = new Set<Reservation>();
   #terms = UNLIMITED;
+  #shared: SharedLimits | null = null;
 
   constructor(calendar: Calendar) {
     this.#calendar = calendar;
@@ -138,9 +188,13 @@ export class Counters {
     return this.#inFlight.size;
   }
 
-  /** Applies to the next request. Requests in flight keep what they hold. */
-  change(terms: Terms): void {
+  /**
+   * Applies to the next request. Requests in flight keep what they hold.
+   * @param shared null: only this machine counts.
+   */
+  change(terms: Terms, shared: SharedLimits | null = null): void {
     this.#terms = terms;
+    this.#shared = shared;
   }
 
   /** Checks all limits, then takes from all of them or from none. */
@@ -237,26 +291,31 @@ export class Counters {
     return null;
   }
 
-  /** Every limit on requests, tokens and spend, the quota last. */
+  /** Every limit, in the order of the configuration reference. */
   levels(now: number): Level[] {
     const { limits, quota } = this.#terms;
     const levels: Level[] = [];
     for (const kind of KINDS) {
       for (const rate of limits[kind]) levels.push(this.#level(kind, rate, now));
     }
+    if (limits.concurrent !== null)
+      levels.push(this.#timeless({ kind: "concurrent" }, this.inFlight, 0, limits.concurrent));
     if (quota !== null) {
       let held = 0;
       for (const { spend } of this.#inFlight) held += spend ?? 0;
-      levels.push({
-        limit: { kind: "quota" },
-        used: this.#total,
-        held,
-        max: quota,
-        extra: 0,
-        resetsAt: null,
-      });
+      levels.push(this.#timeless({ kind: "quota" }, this.#total, held, quota));
     }
     return levels;
+  }
+
+  #timeless(limit: CountedLimit, used: number, held: number, max: number): Level {
+    const share = this.#shared?.shareOf(limit, null) ?? null;
+    return { limit, window: null, share, used, held, max, extra: 0 };
+  }
+
+  /** What a request takes from one of the levels. */
+  needAt({ limit }: Level, ask: Ask, now: number): number {
+    return amountFor(limit, this.#needOf(ask, now));
   }
 
   /** The limit of a kind that is nearest to being reached; null: the kind has no limit. */
@@ -274,7 +333,7 @@ export class Counters {
     return this.#terms.limits.requests.every((rate) => {
       const level = this.#level("requests", rate, now);
       let capacity = remaining(level);
-      let end = level.resetsAt ?? time + 1;
+      let end = level.window?.end ?? time + 1;
       while (end <= time && capacity <= ahead) {
         capacity += level.max;
         end = windowOf(rate.per, end, this.#calendar).end;
@@ -297,8 +356,10 @@ export class Counters {
       }
     }
     const extra = this.#extra(kind, per, now);
-    const resetsAt = windows[0].end;
-    return { limit: { kind, per }, used, held, max: max + extra, extra, resetsAt };
+    const [window] = windows;
+    const limit = { kind, per };
+    const share = this.#shared?.shareOf(limit, window) ?? null;
+    return { limit, window, share, used, held, max: max + extra, extra };
   }
 
   #countRequest(at: number): void {
@@ -348,14 +409,9 @@ export class Counters {
     if (ask.spend === null && (limits.spend.length > 0 || quota !== null)) return priceUnknown();
     const shortages: Shortage[] = [];
     for (const level of this.levels(now)) {
-      const { kind } = level.limit;
-      // The quota counts spend.
-      const amount = kind === "requests" || kind === "tokens" ? need[kind] : need.spend;
-      const shortage = shortageOf(level, amount);
+      const shortage = shortageOf(level, amountFor(level.limit, need));
       if (shortage !== null) shortages.push(shortage);
     }
-    if (limits.concurrent !== null && this.inFlight >= limits.concurrent)
-      shortages.push(tooManyAtOnce(limits.concurrent, this.inFlight));
     return longestLasting(shortages);
   }
 }
@@ -366,27 +422,39 @@ function wholeAmount(amount: number | null): number | null {
   return Math.min(Math.ceil(amount), MAX_AMOUNT);
 }
 
-export function remaining({ max, used, held }: Level): number {
-  return Math.max(0, max - used - held);
+/** What a request takes from a limit. The quota counts spend. */
+function amountFor({ kind }: CountedLimit, need: Amounts): number {
+  if (kind === "concurrent") return 1;
+  return kind === "quota" ? need.spend : need[kind];
 }
 
-function shortageOf(level: Level, need: number): Shortage | null {
-  const { limit, used, held, max, extra, resetsAt } = level;
+export function remaining({ max, used, held, share }: Level): number {
+  return Math.max(0, max - used - held - (share?.othersGranted ?? 0));
+}
+
+function shortageOf({ limit, window, share, used, held, max, extra }: Level, need: number): Shortage | null {
+  const possible = share === null ? max : Math.min(max, share.granted);
   // A request that costs nothing, such as a list of models, passes a limit that is used up.
-  if (need === 0 || used + held + need <= max) return null;
-  // $0/day is a limit too: its windows never have capacity.
-  const capacityAt = max - extra > 0 ? resetsAt : null;
-  return { limit, used, held, max, need, capacityAt, mayEndSooner: used + need <= max };
-}
-
-function tooManyAtOnce(max: number, inFlight: number): Shortage {
-  const limit = { kind: "concurrent" } as const;
-  return { limit, used: inFlight, held: 0, max, need: 1, capacityAt: null, mayEndSooner: true };
+  if (need === 0 || used + held + need <= possible) return null;
+  const { othersGranted, othersUsed } = share ?? { othersGranted: 0, othersUsed: 0 };
+  return {
+    limit,
+    used: used + othersUsed,
+    held: held + Math.max(0, othersGranted - othersUsed),
+    max,
+    need,
+    elsewhere: Math.max(othersGranted, othersUsed),
+    // $0/day is a limit too: its windows never have capacity.
+    capacityAt: max - extra > 0 ? (window?.end ?? null) : null,
+    mayEndSooner: limit.kind === "concurrent" || used + othersUsed + need <= max,
+    isUngranted: used + held + need <= max,
+  };
 }
 
 function priceUnknown(): Shortage {
   const limit = { kind: "price" } as const;
-  return { limit, used: 0, held: 0, max: 0, need: 0, capacityAt: null, mayEndSooner: false };
+  const nothing = { used: 0, held: 0, max: 0, need: 0, elsewhere: 0 };
+  return { limit, ...nothing, capacityAt: null, mayEndSooner: false, isUngranted: false };
 }
 
 /** The shortage that lasts longest: a retry before its end would be refused again. */

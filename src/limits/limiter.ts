@@ -8,11 +8,12 @@ import {
   Counters,
   type Level,
   type Reservation,
+  type SharedLimits,
   type Shortage,
   type Used,
 } from "./counters.ts";
 import { type CallTokens, RecentCalls } from "./estimate.ts";
-import { type Moment, type Waiter, WaitingQueue } from "./queue.ts";
+import { type Joined, type Moment, type Waiter, WaitingQueue } from "./queue.ts";
 import { addRateHeaders, limitRefusal } from "./refusals.ts";
 import { type JournalLine, Replay, type ToolCarry } from "./replay.ts";
 import type { Calendar } from "./windows.ts";
@@ -48,6 +49,34 @@ export interface ToolLevels {
 
 const MAX_WAIT_MS = 3_600_000;
 
+/** The limits of one tool that machines share, and how to get more of them. shared/ implements it. */
+export interface SharedTool extends SharedLimits {
+  /** Why nothing can be taken, not even of what this machine holds; null: it can. */
+  refusal(): Refusal | null;
+  /** Why the store granted nothing; null: because the limit is reached. */
+  notGranted(): Refusal | null;
+  /**
+   * Asks the store for what the requests of the tool need; see Limiter.demands(). `then` runs at the moment of its answer, or
+   * when there will be none.
+   */
+  ask(then: () => void): void;
+  /** A request took something. */
+  taken(): void;
+}
+
+/** Tells which tools share their limits with other machines. */
+export interface SharedTools {
+  /** null: only this machine counts. */
+  of(tool: string): SharedTool | null;
+  /** Its days and months. */
+  readonly calendar: Calendar;
+}
+
+/** One limit of a tool, with what this machine needs of it for the requests that wait. */
+export interface Demand extends Level {
+  readonly need: number;
+}
+
 /** A tool that has another name now. */
 export interface Rename {
   readonly from: string;
@@ -67,10 +96,32 @@ export class Limiter {
   #expected: Rename | null = null;
   /** New names by old ones, for what still names the old one: requests in flight, and corrections of older requests. */
   readonly #renamed = new Map<string, string>();
+  /** null: no limit is shared. */
+  #shared: SharedTools | null = null;
 
   constructor(clock: Clock, calendar: Calendar) {
     this.#clock = clock;
     this.#calendar = calendar;
+  }
+
+  /** From now on these tools share their limits with other machines; null: none. */
+  share(shared: SharedTools | null): void {
+    this.#shared = shared;
+  }
+
+  /** Every limit of a tool at a time of the store, with what the requests that wait need. */
+  demands(tool: Tool, now: number): Demand[] {
+    return this.#limited(tool).demands(now);
+  }
+
+  /** Whether requests wait for capacity. */
+  isWaiting(tool: string): boolean {
+    return this.#tools.get(tool)?.isWaiting ?? false;
+  }
+
+  /** The store granted more: requests that wait may go on. */
+  granted(tool: string): void {
+    this.#tools.get(tool)?.checkQueue();
   }
 
   /** Takes what a request asks for if there is capacity now. null: call take(), which waits or says why not. */
@@ -100,14 +151,17 @@ export class Limiter {
       case "left":
         return { ok: false, refusal: null };
       case "short": {
+        const { isUngranted } = admission.shortage;
+        const notGranted = isUngranted ? this.#shared?.of(tool.name)?.notGranted() : null;
+        if (notGranted) return { ok: false, refusal: notGranted };
         const refusal = limitRefusal(admission.shortage, {
           tool: tool.name,
           model,
           lacksModel,
           // On a busy machine some time passes even for a request that is refused at once.
           waited: hasWaited ? Math.round(this.#clock.elapsed() - since) : 0,
-          now: this.#clock.now(),
-          calendar: this.#calendar,
+          now: this.#limited(tool).now(),
+          calendar: this.#calendarOf(tool.name),
         });
         return { ok: false, refusal };
       }
@@ -164,10 +218,10 @@ export class Limiter {
 
   /** Appends the headers that tell a client how much is left: name, value, name, value. */
   rateHeaders(tool: Tool, headers: string[]): void {
-    const { counters } = this.#limited(tool);
-    const now = this.#clock.now();
+    const limiter = this.#limited(tool);
+    const now = limiter.now();
     for (const kind of ["requests", "tokens"] as const) {
-      const level = counters.nearest(kind, now);
+      const level = limiter.counters.nearest(kind, now);
       if (level !== null) addRateHeaders(headers, kind, level, now);
     }
   }
@@ -191,7 +245,7 @@ export class Limiter {
         limiter.turnAway(refuse("token-unknown", `tool ${name} was removed while this request waited`));
       else if (!tool.enabled)
         limiter.turnAway(refuse("tool-disabled", `tool ${name} was disabled while this request waited`));
-      if (tool !== undefined) limiter.counters.change(tool);
+      if (tool !== undefined) limiter.change(tool, this.#shared);
       limiter.checkQueue();
     }
     return renamed;
@@ -257,7 +311,7 @@ export class Limiter {
    */
   #limited(tool: Tool): ToolLimiter {
     const limiter = this.#toolLimiter(tool.name);
-    limiter.counters.change(this.#config?.[tool.name] ?? tool);
+    limiter.change(this.#config?.[tool.name] ?? tool, this.#shared);
     return limiter;
   }
 
@@ -265,10 +319,23 @@ export class Limiter {
     const current = this.#renamed.get(name) ?? name;
     let limiter = this.#tools.get(current);
     if (limiter === undefined) {
-      limiter = new ToolLimiter(this.#clock, this.#calendar);
+      limiter = new ToolLimiter(this.#clock, this.#calendarFor(current));
       this.#tools.set(current, limiter);
     }
     return limiter;
+  }
+
+  #calendarOf(tool: string): Calendar {
+    if (this.#shared === null || this.#shared.of(tool) === null) return this.#calendar;
+    return this.#shared.calendar;
+  }
+
+  /** Follows a configuration that changes whether the tool's limits are shared. */
+  #calendarFor(tool: string): Calendar {
+    return {
+      at: (time) => this.#calendarOf(tool).at(time),
+      dayStart: (year, month, day) => this.#calendarOf(tool).dayStart(year, month, day),
+    };
   }
 }
 
@@ -283,6 +350,9 @@ type Admission =
 /** While requests wait, the queue is checked at least this often, because the wall clock may be set. */
 const MAX_SLEEP_MS = 10_000;
 
+/** How often a request asks the store, at most: at a window's end the first answer may be for the window before. */
+const MAX_ASKS = 3;
+
 /** The limits of one tool: its counters, its queue, and the queue's timer. */
 class ToolLimiter {
   readonly counters: Counters;
@@ -290,6 +360,10 @@ class ToolLimiter {
   readonly #clock: Clock;
   readonly #queue: WaitingQueue;
   readonly #waiting = new Map<Waiter, (admission: Admission) => void>();
+  /** null: only this machine counts. */
+  #shared: SharedTool | null = null;
+  /** What requests need that ask the store now. */
+  readonly #asking = new Set<Ask>();
   #timer: NodeJS.Timeout | undefined;
 
   constructor(clock: Clock, calendar: Calendar) {
@@ -298,19 +372,51 @@ class ToolLimiter {
     this.#queue = new WaitingQueue(this.counters);
   }
 
+  change(tool: Tool, shared: SharedTools | null): void {
+    this.#shared = shared?.of(tool.name) ?? null;
+    this.counters.change(tool, this.#shared);
+  }
+
+  /** The time that decides the windows. */
+  now(): number {
+    return this.#shared?.now() ?? this.#clock.now();
+  }
+
+  get isWaiting(): boolean {
+    return this.#queue.length > 0;
+  }
+
   levels(): ToolLevels {
-    const levels = this.counters.levels(this.#clock.now());
+    const levels = this.counters.levels(this.now());
     return { levels, inFlight: this.counters.inFlight, waiting: this.#queue.length };
+  }
+
+  demands(now: number): Demand[] {
+    const first = this.#queue.first();
+    const asks = first === null ? [...this.#asking] : [first.ask, ...this.#asking];
+    return this.counters.levels(now).map((level) => {
+      let need = 0;
+      for (const ask of asks) need += this.counters.needAt(level, ask, now);
+      return { ...level, need };
+    });
   }
 
   /** null: there is no capacity now, or other requests wait for it. */
   enterNow(ask: Ask): Reservation | null {
-    return this.#queue.joinNow(ask, this.#clock.now());
+    if (this.#shared !== null && this.#shared.refusal() !== null) return null;
+    const reservation = this.#queue.joinNow(ask, this.now());
+    if (reservation !== null) this.#shared?.taken();
+    return reservation;
   }
 
   /** Resolves when there is capacity, or will be none in time. `onWait` gets a function that ends the waiting. */
   async enter(ask: Ask, wait: number, onWait: (leave: () => void) => void): Promise<Admission> {
-    const joined = this.#queue.join(ask, wait, this.#moment());
+    const refusal = this.#shared?.refusal() ?? null;
+    if (refusal !== null) return { kind: "turned-away", refusal };
+    const joined =
+      this.#shared === null
+        ? this.#queue.join(ask, wait, this.#moment())
+        : await this.#joinShared(ask, wait, this.#shared);
     if (joined.state === "admitted") return { kind: "admitted", reservation: joined.reservation };
     if (joined.state === "refused") return { kind: "short", shortage: joined.shortage };
     const { waiter } = joined;
@@ -325,13 +431,39 @@ class ToolLimiter {
     });
   }
 
+  /** Asks the store first, unless other requests wait already. */
+  async #joinShared(ask: Ask, wait: number, shared: SharedTool): Promise<Joined> {
+    for (let asks = 0; asks < MAX_ASKS; asks += 1) {
+      const shortage = this.counters.check(ask, this.now());
+      if (this.isWaiting || shortage === null || !shortage.isUngranted) break;
+      const { used, held, need, max } = shortage;
+      // The first time, what is known of the other machines may be old.
+      const hasRoom = used + held + need <= max;
+      if (asks > 0 && !hasRoom) break;
+      const reservation = await this.#askStore(ask, shared);
+      if (reservation !== null) return { state: "admitted", reservation };
+    }
+    return this.#queue.join(ask, wait, this.#moment());
+  }
+
+  /** Takes what the request needs at the moment of the store's answer. null: it did not grant enough. */
+  #askStore(ask: Ask, shared: SharedTool): Promise<Reservation | null> {
+    this.#asking.add(ask);
+    return new Promise((resolve) => {
+      shared.ask(() => {
+        this.#asking.delete(ask);
+        resolve(this.#queue.joinNow(ask, this.now()));
+      });
+    });
+  }
+
   /** Refuses every request that waits. */
   turnAway(refusal: Refusal): void {
     for (const waiter of this.#queue.clear()) this.#answer(waiter, { kind: "turned-away", refusal });
     this.checkQueue();
   }
 
-  /** To be called whenever a request ended or the limits changed. */
+  /** To be called whenever a request ended, the limits changed, or the store granted more. */
   checkQueue(): void {
     clearTimeout(this.#timer);
     if (this.#queue.length === 0) return;
@@ -348,6 +480,6 @@ class ToolLimiter {
   }
 
   #moment(): Moment {
-    return { now: this.#clock.now(), elapsed: this.#clock.elapsed() };
+    return { now: this.now(), elapsed: this.#clock.elapsed() };
   }
 }

@@ -61,6 +61,11 @@ export class WaitingQueue {
     return this.#waiting?.waiters.length ?? 0;
   }
 
+  /** The request that is next; null: none waits. */
+  first(): Waiter | null {
+    return this.#waiting?.waiters[0] ?? null;
+  }
+
   /** Admits at once, waits, or refuses at once: if `wait` is 0, the queue is full, or waiting is of no use. */
   join(ask: Ask, wait: number, moment: Moment): Joined {
     if (this.#waiting === null) {

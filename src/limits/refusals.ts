@@ -31,7 +31,7 @@ export interface RefusalContext {
 
 /** With retryAfter it becomes a 429. Without, capacity returns too late for a silent retry, so it becomes a 400. */
 export function limitRefusal(shortage: Shortage, context: RefusalContext): Refusal {
-  const { limit, used, max } = shortage;
+  const { limit, used, held, max } = shortage;
   const { tool } = context;
   switch (limit.kind) {
     case "price":
@@ -45,7 +45,8 @@ export function limitRefusal(shortage: Shortage, context: RefusalContext): Refus
     case "concurrent":
       return refuse(
         "too-many-at-once",
-        `tool ${tool} is at its limit of ${max} at once: ${used} of ${max} requests in flight. ` +
+        `tool ${tool} is at its limit of ${max} at once: ${used + held} of ${max} requests in flight` +
+          `${elsewhereInWords("requests", shortage)}. ` +
           waitedInWords(context) +
           `try again when one of them has ended, or let it wait longer: tools.${tool}.limits.wait in config.yaml`,
         RETRY_AFTER_REQUEST_MS / 1000,
@@ -77,11 +78,18 @@ function retryAfterMs({ capacityAt, mayEndSooner }: Shortage, per: Period, now: 
   return Math.min(untilEnd, untilReset ?? untilEnd);
 }
 
-function usedInWords(kind: Kind, { used, held, max, need }: Shortage): string {
+function usedInWords(kind: Kind, shortage: Shortage): string {
+  const { used, held, max, elsewhere, need } = shortage;
   const parts = [`${amountInWords(kind, used, false)} of ${amountInWords(kind, max, false)} used`];
-  if (held > 0) parts.push(`${amountInWords(kind, held, false)} held for requests in flight`);
+  // Another machine may also hold some for its next requests.
+  const holders = elsewhere > 0 ? "requests in flight and other machines" : "requests in flight";
+  if (held > 0) parts.push(`${amountInWords(kind, held, false)} held for ${holders}`);
   if (kind !== "requests") parts.push(`this request may use ${amountInWords(kind, need, false)}`);
-  return parts.join(", ");
+  return parts.join(", ") + elsewhereInWords(kind, shortage);
+}
+
+function elsewhereInWords(kind: Kind, { elsewhere }: Shortage): string {
+  return elsewhere > 0 ? ` (${amountInWords(kind, elsewhere, false)} on other machines)` : "";
 }
 
 function waitedInWords({ waited }: RefusalContext): string {
@@ -125,7 +133,7 @@ export function addRateHeaders(
 ): void {
   headers.push(`x-ratelimit-limit-${kind}`, String(level.max));
   headers.push(`x-ratelimit-remaining-${kind}`, String(remaining(level)));
-  headers.push(`x-ratelimit-reset-${kind}`, goDuration((level.resetsAt ?? now) - now));
+  headers.push(`x-ratelimit-reset-${kind}`, goDuration((level.window?.end ?? now) - now));
 }
 
 /** As Go writes durations: 120ms, 6s, 6m0s, 24h0m0s. */

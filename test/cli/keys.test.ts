@@ -171,7 +171,9 @@ t.test("tools shows that line below the tool's limits, within the screen", async
       last_use: null,
     },
     ...{ why: null, next: null, refused: null, paused: null, running: 0, waiting: 0, expires: null },
-    limits: [{ limit: "concurrent", per: null, used: 0, held: 0, most: 4, extra: 0, resets_at: null }],
+    limits: [
+      { limit: "concurrent", per: null, used: 0, held: 0, most: 4, extra: 0, resets_at: null, machines: [] },
+    ],
     console: FACTS,
   };
   const shown = listInWords([tool, { ...tool, name: "chat", console: null }], NOW, { width: 60, utf8: true });

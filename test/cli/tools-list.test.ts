@@ -34,6 +34,7 @@ function limit(more: Partial<LimitStatus>): LimitStatus {
     most: 60,
     extra: 0,
     resets_at: NOW + MINUTE,
+    machines: [],
     ...more,
   };
 }

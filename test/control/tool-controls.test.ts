@@ -19,7 +19,16 @@ async function start(t: Test) {
   const answer: AllowanceAnswer = {
     tool: "codex",
     levels: [
-      { limit: "spend", per: "day", used: 1, held: 0, most: 10, extra: 5, resets_at: 1_763_164_800_000 },
+      {
+        limit: "spend",
+        per: "day",
+        used: 1,
+        held: 0,
+        most: 10,
+        extra: 5,
+        resets_at: 1_763_164_800_000,
+        machines: [],
+      },
     ],
     problem: null,
   };

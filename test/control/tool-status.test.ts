@@ -17,19 +17,21 @@ const HASH = `sha256:${"a".repeat(64)}`;
 const LIMITS = `token: ${HASH}, quota: $200, limits: { spend: [$5/day, $60/month], concurrent: 4, tokens: 400k/minute, requests: 60/minute }`;
 const ready: KeyState = { state: "ready", key: new Secret("sk-canary-0123456789") };
 
+const WINDOW = { start: NOW, end: RESET };
+
+/** A limit that only this machine counts. */
+function level(limit: Level["limit"], used: number, held: number, max: number, extra = 0): Level {
+  const window = "per" in limit ? WINDOW : null;
+  return { limit, window, share: null, used, held, max, extra };
+}
+
 const levels: readonly Level[] = [
-  { limit: { kind: "requests", per: "minute" }, used: 12, held: 0, max: 60, extra: 0, resetsAt: RESET },
-  { limit: { kind: "tokens", per: "minute" }, used: 7, held: 9, max: 400_000, extra: 0, resetsAt: RESET },
-  {
-    limit: { kind: "spend", per: "day" },
-    used: 1,
-    held: 2,
-    max: 10_000_000,
-    extra: 5_000_000,
-    resetsAt: RESET,
-  },
-  { limit: { kind: "spend", per: "month" }, used: 3, held: 2, max: 60_000_000, extra: 0, resetsAt: RESET },
-  { limit: { kind: "quota" }, used: 4, held: 2, max: 200_000_000, extra: 0, resetsAt: null },
+  level({ kind: "requests", per: "minute" }, 12, 0, 60),
+  level({ kind: "tokens", per: "minute" }, 7, 9, 400_000),
+  level({ kind: "spend", per: "day" }, 1, 2, 10_000_000, 5_000_000),
+  level({ kind: "spend", per: "month" }, 3, 2, 60_000_000),
+  level({ kind: "concurrent" }, 3, 0, 4),
+  level({ kind: "quota" }, 4, 2, 200_000_000),
 ];
 
 const config = configOf(
@@ -52,18 +54,72 @@ t.test("every limit shows what is used, held, and can be used in total, calls at
   const status = toolStatus(toolOf(LIMITS), ready, deps());
   t.match(status, { state: "active", running: 3, waiting: 2, last_use: NOW - 5000, expires: null });
   t.strictSame(status.limits, [
-    { limit: "requests", per: "minute", used: 12, held: 0, most: 60, extra: 0, resets_at: RESET },
-    { limit: "tokens", per: "minute", used: 7, held: 9, most: 400_000, extra: 0, resets_at: RESET },
-    { limit: "spend", per: "day", used: 1, held: 2, most: 10_000_000, extra: 5_000_000, resets_at: RESET },
-    { limit: "spend", per: "month", used: 3, held: 2, most: 60_000_000, extra: 0, resets_at: RESET },
-    { limit: "concurrent", per: null, used: 3, held: 0, most: 4, extra: 0, resets_at: null },
-    { limit: "quota", per: null, used: 4, held: 2, most: 200_000_000, extra: 0, resets_at: null },
+    {
+      limit: "requests",
+      per: "minute",
+      used: 12,
+      held: 0,
+      most: 60,
+      extra: 0,
+      resets_at: RESET,
+      machines: [],
+    },
+    {
+      limit: "tokens",
+      per: "minute",
+      used: 7,
+      held: 9,
+      most: 400_000,
+      extra: 0,
+      resets_at: RESET,
+      machines: [],
+    },
+    {
+      limit: "spend",
+      per: "day",
+      used: 1,
+      held: 2,
+      most: 10_000_000,
+      extra: 5_000_000,
+      resets_at: RESET,
+      machines: [],
+    },
+    {
+      limit: "spend",
+      per: "month",
+      used: 3,
+      held: 2,
+      most: 60_000_000,
+      extra: 0,
+      resets_at: RESET,
+      machines: [],
+    },
+    { limit: "concurrent", per: null, used: 3, held: 0, most: 4, extra: 0, resets_at: null, machines: [] },
+    {
+      limit: "quota",
+      per: null,
+      used: 4,
+      held: 2,
+      most: 200_000_000,
+      extra: 0,
+      resets_at: null,
+      machines: [],
+    },
   ]);
 });
 
 t.test("a tool without limits has none, however many calls are in flight", async (t) => {
   const idle = { levels: [], inFlight: 9, waiting: 0 };
-  t.strictSame(limitStatuses(toolOf(`token: ${HASH}`), idle), []);
+  t.strictSame(limitStatuses(idle), []);
+});
+
+t.test("a shared limit shows the sum of all machines, and each machine's part", async (t) => {
+  const others = [{ name: "desktop", granted: 12, used: 8 }];
+  const share = { machine: "laptop", granted: 10, othersGranted: 12, othersUsed: 8, others };
+  const shared = { ...level({ kind: "requests", per: "day" }, 5, 1, 60), share };
+  const [status] = limitStatuses({ levels: [shared], inFlight: 1, waiting: 0 });
+  t.match(status, { used: 13, held: 5, most: 60 });
+  t.strictSame(status?.machines, [{ name: "laptop", used: 5, granted: 10 }, ...others]);
 });
 
 t.test("without a daemon the same limits are shown, and what is used is unknown", async (t) => {

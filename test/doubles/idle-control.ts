@@ -44,6 +44,7 @@ export async function serveControls(
     reload: { snapshot, takeKeys: async () => {} },
     keyring: { grant: async () => ({ ok: false, reason: "nothing is held" }) },
     allow: () => null,
+    release: async () => null,
     expectRename: () => null,
     cut: () => null,
     open: () => Promise.reject(new Error("there is no dashboard")),

@@ -121,6 +121,7 @@ t.test("a call that never reached the gateway counts as nothing at all", async (
     [0, 0],
     [0, 0],
     [0, 0],
+    [0, 0],
   ]);
   taken(t, limits);
 });
@@ -169,6 +170,7 @@ t.test("no call is settled twice, whichever way it ends", async (t) => {
   t.strictSame(fill(limits), [
     [2, 0],
     [50, 100],
+    [1, 0],
   ]);
   t.equal(limits.inFlight, 1);
   t.equal(limits.cancel(second), true);
@@ -180,6 +182,7 @@ t.test("no call is settled twice, whichever way it ends", async (t) => {
       [
         [1, 0],
         [50, 0],
+        [0, 0],
       ],
     ],
   );
@@ -311,9 +314,15 @@ t.test("a request in flight at a reload is settled where it was counted", async 
   const limits = counters("tokens: 1000/hour, concurrent: 1");
   const call = taken(t, limits, { tokens: 700, spend: 0 });
   limits.change(terms("tokens: 1000/day, concurrent: 2"));
-  t.strictSame(fill(limits), [[0, 700]]);
+  t.strictSame(fill(limits), [
+    [0, 700],
+    [1, 0],
+  ]);
   limits.settle(call, { tokens: 100, spend: 0 });
-  t.strictSame(fill(limits), [[100, 0]]);
+  t.strictSame(fill(limits), [
+    [100, 0],
+    [0, 0],
+  ]);
 });
 
 t.test("an extra allowance holds in the running windows, and ends with each", async (t) => {

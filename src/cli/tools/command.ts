@@ -80,6 +80,7 @@ export function toolsCommand(): Command {
     .option("--spend <dollars>", "this much more money")
     .option("--until <time>", "in every window until then, not only in the current ones")
     .option("--take-back", "take back everything that was given")
+    .option("--machine <name>", "a lost machine: release what it holds of the tool's shared limits")
     .option("-y, --yes", "do not ask")
     .addHelpText("after", LIFT_AFTER)
     .action(async (...given: Parameters<typeof lift>) => (await import("./lift.ts")).lift(...given));

@@ -1,7 +1,7 @@
 import type { Reader } from "../../config/section.ts";
 import { amount, dollars, moment } from "../../config/values.ts";
 import { askDaemon } from "../../control/client.ts";
-import type { AllowanceAnswer, AllowanceRequest } from "../../control/routes.ts";
+import type { AllowanceAnswer, AllowanceRequest, ReleaseAnswer } from "../../control/routes.ts";
 import type { Status } from "../../control/status.ts";
 import type { LimitStatus } from "../../control/tool-status.ts";
 import { EXIT } from "../../core/errors.ts";
@@ -20,18 +20,20 @@ interface LiftOptions {
   readonly spend?: string;
   readonly until?: string;
   readonly takeBack?: boolean;
+  readonly machine?: string;
   readonly yes?: boolean;
 }
 
-/** Gives a tool an extra allowance, or takes back what it was given. */
+/** Gives a tool an extra allowance, takes back what it was given, or releases what a lost machine holds. */
 export async function lift(name: string, options: LiftOptions): Promise<void> {
-  const request = options.takeBack ? null : readLift(options, Date.now());
+  const { machine } = options;
+  const hasAmount = (options.requests ?? options.tokens ?? options.spend ?? options.until) !== undefined;
+  const request = options.takeBack || machine !== undefined ? null : readLift(options, Date.now());
   if (request !== null && "fault" in request) return fail(request.fault, EXIT.usage);
-  if (
-    options.takeBack &&
-    (options.requests ?? options.tokens ?? options.spend ?? options.until) !== undefined
-  )
+  if (options.takeBack && hasAmount)
     return fail("--take-back takes back all extra allowances of the tool: leave the amount out", EXIT.usage);
+  if (machine !== undefined && (hasAmount || options.takeBack))
+    return fail("--machine releases everything that the machine holds: leave the rest out", EXIT.usage);
   // A limit that stops a program must not be raised by that program, so a person at a terminal has to.
   if (!isInteractive())
     return fail(
@@ -41,7 +43,8 @@ export async function lift(name: string, options: LiftOptions): Promise<void> {
   const paths = findPaths();
   const limits = await currentLimits(paths, name);
   if (limits === null) return;
-  if (request === null) await takeBack(paths, name, limits, options.yes ?? false);
+  if (machine !== undefined) await release(paths, name, machine, options.yes ?? false);
+  else if (request === null) await takeBack(paths, name, limits, options.yes ?? false);
   else await give(paths, name, limits, request, options.yes ?? false);
 }
 
@@ -110,6 +113,18 @@ async function takeBack(
     given.some((old) => old.limit === limit && old.per === per),
   );
   print(`${name} has its limits of config.yaml again`, ...limitLines(changed, now, stdoutScreen()));
+}
+
+async function release(paths: Paths, name: string, machine: string, yes: boolean): Promise<void> {
+  const question = `is machine ${machine} lost, so that what it holds of the limits of ${name} can be used?`;
+  if (!yes && !(await confirm(question))) return fail("not released; nothing changed", EXIT.failed);
+  const path = `/release/${encodeURIComponent(name)}`;
+  const answer = await askDaemon<ReleaseAnswer>(paths.socket, "POST", path, { machine });
+  if (!answer.ok) return fail(answer.reason, EXIT.failed);
+  const { levels, problem } = answer.value;
+  if (problem !== null) return fail(problem, EXIT.failed);
+  print(`what machine ${machine} held of the limits of ${name} was released`);
+  print(...limitLines(levels, Date.now(), stdoutScreen()));
 }
 
 /** The limits as they are now; null: a message has said why nothing changed. */

@@ -3,6 +3,7 @@ import { amountInWords, durationInWords } from "../../limits/format.ts";
 import { type Calendar, systemCalendar } from "../../limits/windows.ts";
 import { type Column, layoutTable } from "../ui/table.ts";
 import type { Screen } from "../ui/terminal.ts";
+import { printable, truncate } from "../ui/text.ts";
 
 const INDENT = "    ";
 const GAUGE_WIDTH = 8;
@@ -34,6 +35,16 @@ export function limitLines(
   ].filter(({ cells }) => cells.some((cell) => cell !== ""));
   const { lines } = layoutTable(columns, width - INDENT.length);
   return lines.slice(1).map((line) => `${INDENT}${line}`);
+}
+
+/** laptop 12, desktop 8 and 4 held: each machine's part of a shared limit. null: only this machine counts. */
+export function machinesLine({ limit, machines = [] }: LimitStatus, width: number): string | null {
+  if (machines.length === 0) return null;
+  const parts = machines.map(({ name, used, granted }) => {
+    const held = granted > used ? ` and ${short(limit, granted - used)} held` : "";
+    return `${name} ${short(limit, used)}${held}`;
+  });
+  return `${INDENT}  ${truncate(printable(parts.join(", ")), width - INDENT.length - 2)}`;
 }
 
 /** requests/minute, concurrent, quota: as in config.yaml. */

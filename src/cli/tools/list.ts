@@ -13,7 +13,7 @@ import { type Column, layoutTable, type Table } from "../ui/table.ts";
 import { type Screen, stdoutScreen } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
 import { ago, money } from "../ui/units.ts";
-import { limitLines, nameOf, whenInWords } from "./limit-lines.ts";
+import { limitLines, machinesLine, nameOf, whenInWords } from "./limit-lines.ts";
 
 const DAY_MS = 86_400_000;
 /** Before this, that a tool will expire is no news. */
@@ -52,7 +52,11 @@ export function listInWords(tools: readonly ToolStatus[], now: number, screen: S
   for (const [at, tool] of tools.entries())
     lines.push(
       rows[at] ?? "",
-      ...limits.splice(0, tool.limits.length),
+      ...tool.limits.flatMap((limit) => {
+        const machines = machinesLine(limit, screen.width);
+        const line = limits.shift() ?? "";
+        return machines === null ? [line] : [line, machines];
+      }),
       // A daemon that was started before an update does not tell it.
       ...consoleLines(tool.console ?? null, now, screen.width),
     );

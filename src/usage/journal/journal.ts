@@ -78,6 +78,11 @@ export class Journal {
     this.#endTicks = deps.ticker.every(1, () => this.#everySecond());
   }
 
+  /** The lines of earlier runs were read, so the limits know what was used. */
+  get isRestored(): boolean {
+    return this.#restored;
+  }
+
   /** Whether a request can be recorded now. */
   available(): boolean {
     return this.#restored && this.#trouble === null && !this.#stopped;

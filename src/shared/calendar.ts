@@ -1,0 +1,66 @@
+import type { Calendar, LocalTime } from "../limits/windows.ts";
+
+const DAY_MS = 86_400_000;
+/** The offset of a zone changes only at such times. */
+const QUARTER_MS = 900_000;
+
+/** The days and months of a time zone, which all machines share wherever they are. */
+export function zoneCalendar(timeZone: string): Calendar {
+  const format = new Intl.DateTimeFormat("en-US", {
+    timeZone,
+    hourCycle: "h23",
+    year: "numeric",
+    month: "numeric",
+    day: "numeric",
+    hour: "numeric",
+    minute: "numeric",
+    second: "numeric",
+  });
+  // A request asks for the same quarter of an hour many times, and formatting takes some microseconds.
+  let known = { quarter: Number.NaN, offset: 0 };
+
+  const offsetAt = (time: number): number => {
+    const quarter = Math.floor(time / QUARTER_MS);
+    if (quarter !== known.quarter) known = { quarter, offset: computeOffset(format, quarter * QUARTER_MS) };
+    return known.offset;
+  };
+
+  return {
+    at: (time) => localTime(time + offsetAt(time)),
+    dayStart: (year, month, day) => {
+      const midnight = Date.UTC(year, month - 1, day);
+      const before = offsetAt(midnight - DAY_MS);
+      const after = offsetAt(midnight + DAY_MS);
+      const candidates = [midnight - before, midnight - after].sort((a, b) => a - b);
+      const found = candidates.find((time) => time + offsetAt(time) === midnight);
+      // Where clocks go forward at midnight, the day begins at the first moment after it.
+      return found ?? midnight - before;
+    },
+  };
+}
+
+function computeOffset(format: Intl.DateTimeFormat, time: number): number {
+  const parts = new Map(format.formatToParts(time).map(({ type, value }) => [type, Number(value)]));
+  const value = (type: Intl.DateTimeFormatPartTypes) => parts.get(type) ?? 0;
+  const local = Date.UTC(
+    value("year"),
+    value("month") - 1,
+    value("day"),
+    value("hour"),
+    value("minute"),
+    value("second"),
+  );
+  return local - time;
+}
+
+function localTime(shifted: number): LocalTime {
+  const date = new Date(shifted);
+  return {
+    year: date.getUTCFullYear(),
+    month: date.getUTCMonth() + 1,
+    day: date.getUTCDate(),
+    hour: date.getUTCHours(),
+    minute: date.getUTCMinutes(),
+    second: date.getUTCSeconds(),
+  };
+}

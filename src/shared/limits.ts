@@ -1,0 +1,541 @@
+import type { Config, Period, Tool } from "../config/schema.ts";
+import { background } from "../core/background.ts";
+import type { Clock } from "../core/clock.ts";
+import type { Logger } from "../core/log.ts";
+import { type Refusal, refuse } from "../core/refusal.ts";
+import type { CountedLimit, MachinePart, Share } from "../limits/counters.ts";
+import type { Demand, Limiter, SharedTool, SharedTools } from "../limits/limiter.ts";
+import { type Calendar, contains, type Window } from "../limits/windows.ts";
+import { StoreError } from "./connection.ts";
+import { HEARTBEAT_MS } from "./scripts.ts";
+import type { GrantAnswer, GrantAsk, KnownMachine, Presence, Store } from "./store.ts";
+import type { Mark } from "./store-clock.ts";
+
+export interface SharedLimitsDeps {
+  readonly store: Store;
+  readonly limiter: Limiter;
+  readonly tools: () => Config["tools"];
+  readonly calendar: Calendar;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** The store's address, for messages. */
+  readonly address: string;
+  /** This machine. */
+  readonly machine: KnownMachine;
+  readonly whenUnreachable: "grant" | "refuse";
+  readonly presence: () => Presence;
+  /** Cuts the requests of a tool that are in flight. Returns how many there were. */
+  readonly cut: (tool: string) => number;
+}
+
+/** What this machine has of one limit, in one window. */
+interface Grant {
+  readonly key: string;
+  readonly tool: string;
+  readonly limit: CountedLimit;
+  /** null: the limit does not depend on time. */
+  readonly window: Window | null;
+  granted: number;
+  /** What this machine last reported as used. */
+  reported: number;
+  /** How much the last refill brought. The next one is due when half of it is left. */
+  step: number;
+  others: readonly MachinePart[];
+  othersGranted: number;
+  othersUsed: number;
+  /** When a request last took from it, on the clock that only goes forward. */
+  takenAt: number;
+}
+
+/** This machine reports at least this often that it is there. */
+const REPORT_MS = 10_000;
+/** What requests do not take for this long goes back to the store. */
+const IDLE_MS = 10_000;
+/** The same for `concurrent`, where another machine may wait for it. */
+const IDLE_CONCURRENT_MS = 1000;
+/** This long before the others stop counting this machine's requests in flight, they are cut. */
+const CUT_MARGIN_MS = 10_000;
+/** A grant ends this part of its window before the window does, at most a minute: clocks are never exactly equal. */
+const MARGIN_PART = 10;
+const MAX_MARGIN_MS = 60_000;
+/** In shorter windows every request asks the store. */
+const SHORTEST_GRANT_MS = 10_000;
+/** The store keeps a window this much longer than it lasts, in case its clock is set back. */
+const KEEP_WINDOW_MS = 3_600_000;
+const RETRY_AFTER_SECONDS = 5;
+
+/**
+ * The limits that several machines share. In each window the store holds what every machine was granted, and grants no more
+ * than the limit. A machine spends its grant without asking, and gets more in the background.
+ *
+ * One call is under way at a time, and it carries what all tools need. Before a machine returns a part of its grant, it
+ * stops spending it; what it was granted it spends only after the answer. So whatever call or answer is lost, the store
+ * never counts less than the machine holds.
+ */
+export class SharedLimiter implements SharedTools {
+  readonly #deps: SharedLimitsDeps;
+  /** By store key. */
+  readonly #grants = new Map<string, Grant>();
+  readonly #tools = new Map<string, SharedTool>();
+  /** The tools that the next call is about; null: all. */
+  #due: Set<string> | null = new Set();
+  /** The tools that get more than their waiting requests need. */
+  readonly #refills = new Set<string>();
+  /** Requests that wait for an answer of the store, by tool. */
+  #askers = new Map<string, (() => void)[]>();
+  /** The tools of which a request took something in this turn of the event loop. */
+  readonly #taken = new Set<string>();
+  #isCalling = false;
+  /** Nothing was reported yet on this connection. */
+  #mustReport = true;
+  /** When the last call was sent that the store answered; null: none was. */
+  #reportedAt: Mark | null = null;
+  /** The store's time while its answer is taken; null: at other times. */
+  #answerTime: number | null = null;
+  #stopped = false;
+
+  constructor(deps: SharedLimitsDeps) {
+    this.#deps = deps;
+  }
+
+  get calendar(): Calendar {
+    return this.#deps.calendar;
+  }
+
+  of(name: string): SharedTool | null {
+    if (this.#deps.tools()[name]?.shared !== true) return null;
+    let tool = this.#tools.get(name);
+    if (tool === undefined) {
+      tool = this.#sharedTool(name);
+      this.#tools.set(name, tool);
+    }
+    return tool;
+  }
+
+  #sharedTool(name: string): SharedTool {
+    return {
+      now: () => this.#now(),
+      shareOf: (limit, window) => this.#shareOf(name, limit, window),
+      refusal: () => (this.#mustRefuse(name) ? this.#unavailable(name, "") : null),
+      notGranted: () => this.#notGranted(name),
+      ask: (then) => this.#ask(name, then),
+      taken: () => this.#noteTaken(name),
+    };
+  }
+
+  /** There is a new connection: everything that this machine holds is reported on it first. */
+  connected(): void {
+    this.#mustReport = true;
+    this.#callAll();
+  }
+
+  /** Requests that wait for an answer get none. */
+  disconnected(): void {
+    if (!this.#isCalling) this.#answerAskers(this.#takeAskers());
+  }
+
+  /** To be called every second. */
+  tick(): void {
+    this.#cutWhenSilent();
+    this.#forgetWindows();
+    for (const tool of this.#sharedTools()) {
+      if (this.#deps.limiter.isWaiting(tool.name)) this.#due?.add(tool.name);
+    }
+    this.#findIdle();
+    if (this.#silentFor() >= REPORT_MS) this.#due = null;
+    this.#call();
+  }
+
+  /** Brings what is known of the other machines up to date. */
+  async refresh(): Promise<void> {
+    const [tool] = this.#sharedTools();
+    if (tool === undefined || this.#deps.store.generation === null) return;
+    await new Promise<void>((resolve) => {
+      this.#due = null;
+      this.#ask(tool.name, resolve);
+    });
+  }
+
+  /** Returns everything that is not used. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    for (const grant of this.#grants.values()) grant.takenAt = Number.NEGATIVE_INFINITY;
+    await this.refresh();
+  }
+
+  /** The store's keys of the tool's limits, as far as they count now. */
+  keysOf(tool: Tool): string[] {
+    return this.#deps.limiter
+      .demands(tool, this.#now())
+      .map(({ limit, window }) => this.#keyOf(tool.name, limit, window));
+  }
+
+  /** Never behind the store's clock. Without any contact, nothing is granted, and the time does not matter. */
+  #now(): number {
+    return this.#answerTime ?? this.#deps.store.clock.now() ?? this.#deps.clock.now();
+  }
+
+  #sharedTools(): Tool[] {
+    return Object.values(this.#deps.tools()).filter(({ shared }) => shared);
+  }
+
+  #shareOf(tool: string, limit: CountedLimit, window: Window | null): Share {
+    const grant = this.#grants.get(this.#keyOf(tool, limit, window));
+    const machine = this.#deps.machine.name;
+    if (grant === undefined) return { machine, granted: 0, othersGranted: 0, othersUsed: 0, others: [] };
+    const { othersGranted, othersUsed, others } = grant;
+    return {
+      machine,
+      granted: this.#isSpendable(grant) ? grant.granted : 0,
+      othersGranted,
+      othersUsed,
+      others,
+    };
+  }
+
+  #isSpendable({ limit, window }: Grant): boolean {
+    if (window === null) return limit.kind === "quota" || this.#silentFor() < HEARTBEAT_MS - CUT_MARGIN_MS;
+    // At the moment of the store's answer, its own clock decides.
+    if (this.#answerTime !== null) return contains(window, this.#answerTime);
+    return canSpend(window, this.#now());
+  }
+
+  #mustRefuse(name: string): boolean {
+    const { whenUnreachable, store, tools } = this.#deps;
+    const isReachable = store.generation !== null || store.state === "connecting";
+    const tool = tools()[name];
+    return whenUnreachable === "refuse" && !isReachable && tool !== undefined && hasLimits(tool);
+  }
+
+  #notGranted(tool: string): Refusal | null {
+    const { store } = this.#deps;
+    if (store.generation === null)
+      return this.#unavailable(tool, ". what this machine was granted is used up");
+    const waiting = store.machines.filter(({ waiting }) => waiting).map(({ name }) => name);
+    if (waiting.length === 0) return null;
+    return refuse(
+      "store-unavailable",
+      `tool ${tool} shares its limits through ${this.#deps.address}, which may have lost data. it grants nothing in ` +
+        `running windows until ${waiting.join(", ")} has reported. if that machine is lost, the owner can type: ` +
+        `keybearer tools lift ${tool} --machine ${waiting[0]}`,
+      RETRY_AFTER_SECONDS,
+    );
+  }
+
+  #unavailable(tool: string, more: string): Refusal {
+    const { store, address } = this.#deps;
+    const why = store.problem === null ? "" : ` (${store.problem})`;
+    return refuse(
+      "store-unavailable",
+      `tool ${tool} shares its limits with other machines through ${address}, which is not reachable${why}${more}. ` +
+        "the owner can type: keybearer doctor",
+      RETRY_AFTER_SECONDS,
+    );
+  }
+
+  #ask(tool: string, then: () => void): void {
+    const { store } = this.#deps;
+    if (store.generation === null && store.state !== "connecting") {
+      then();
+      return;
+    }
+    const askers = this.#askers.get(tool) ?? [];
+    this.#askers.set(tool, [...askers, then]);
+    this.#due?.add(tool);
+    this.#call();
+  }
+
+  /** Looks after the requests of this turn of the event loop whether a refill is due. */
+  #noteTaken(tool: string): void {
+    if (this.#taken.size === 0) setImmediate(() => this.#checkRefills());
+    this.#taken.add(tool);
+  }
+
+  #checkRefills(): void {
+    const elapsed = this.#deps.clock.elapsed();
+    for (const name of this.#taken) {
+      const tool = this.#deps.tools()[name];
+      if (tool === undefined) continue;
+      for (const demand of this.#deps.limiter.demands(tool, this.#now())) {
+        const grant = this.#grants.get(this.#keyOf(name, demand.limit, demand.window));
+        if (grant === undefined) continue;
+        grant.takenAt = elapsed;
+        const spare = grant.granted - demand.used - demand.held;
+        const hasRoom = grant.granted + grant.othersGranted < demand.max;
+        if (canRefill(demand, this.#now()) && hasRoom && spare < grant.step / 2) this.#refills.add(name);
+      }
+      if (this.#refills.has(name)) this.#due?.add(name);
+    }
+    this.#taken.clear();
+    if (this.#refills.size > 0) this.#call();
+  }
+
+  #callAll(): void {
+    this.#due = null;
+    this.#call();
+  }
+
+  /** Calls the store if something is due and no call is under way. After a call, it is checked again. */
+  #call(): void {
+    const isDue = this.#due === null || this.#due.size > 0;
+    if (this.#isCalling || !isDue || this.#deps.store.generation === null) return;
+    this.#isCalling = true;
+    background(
+      this.#callStore().finally(() => {
+        this.#isCalling = false;
+        if (this.#deps.store.generation === null) this.disconnected();
+        this.#call();
+      }),
+      this.#deps.log,
+      "asking the shared store for grants",
+    );
+  }
+
+  async #callStore(): Promise<void> {
+    const { store, presence } = this.#deps;
+    const askers = this.#takeAskers();
+    const asks = [...this.#collect().values()];
+    const sentAt = store.clock.mark();
+    try {
+      const { time, answers } = await store.grant(
+        asks.map(({ ask }) => ask),
+        presence(),
+      );
+      this.#mustReport = false;
+      this.#reportedAt = sentAt;
+      this.#answerTime = time;
+      for (const [at, asked] of asks.entries()) this.#take(asked, answers[at]);
+    } catch (error) {
+      // Everything that is held must be reported again on the next connection.
+      if (!(error instanceof StoreError)) throw error;
+    } finally {
+      this.#answerAskers(askers);
+      this.#answerTime = null;
+    }
+  }
+
+  #takeAskers(): ReadonlyMap<string, readonly (() => void)[]> {
+    const askers = this.#askers;
+    this.#askers = new Map();
+    return askers;
+  }
+
+  /** Requests that waited longer come first. */
+  #answerAskers(askers: ReadonlyMap<string, readonly (() => void)[]>): void {
+    if (this.#answerTime !== null)
+      for (const tool of this.#sharedTools()) this.#deps.limiter.granted(tool.name);
+    for (const waiting of askers.values()) for (const then of waiting) then();
+  }
+
+  /** What the call is about, by store key. */
+  #collect(): Map<string, Asked> {
+    this.#endSilence();
+    const isAll = this.#mustReport || this.#due === null;
+    const due = this.#due ?? new Set();
+    this.#due = new Set();
+    const asks = new Map<string, Asked>();
+    for (const tool of this.#sharedTools()) {
+      if (!isAll && !due.has(tool.name)) continue;
+      for (const demand of this.#deps.limiter.demands(tool, this.#now())) {
+        const asked = this.#askFor(tool.name, demand);
+        asks.set(asked.ask.key, asked);
+      }
+    }
+    this.#refills.clear();
+    if (isAll) this.#collectRest(asks);
+    return asks;
+  }
+
+  #askFor(tool: string, demand: Demand): Asked {
+    const { limit, window, used, held, max, need } = demand;
+    const grant = this.#grantOf(tool, limit, window);
+    const own = used + held;
+    // From here on it is not spent, and the call returns it.
+    if (need === 0 && this.#isIdle(grant)) grant.granted = Math.min(grant.granted, own);
+    const keep = Math.max(own, grant.granted);
+    const mayHaveSpare = canRefill(demand, this.#now()) && !this.#stopped;
+    const wantsMore = need > 0 || (mayHaveSpare && this.#refills.has(tool));
+    const ask = {
+      key: grant.key,
+      keep,
+      need: wantsMore ? Math.max(own + need, need > 0 ? keep : keep + 1) : 0,
+      spare: mayHaveSpare,
+      used: own,
+      limit: max,
+      start: window?.start ?? 0,
+      end: window?.end ?? Number.MAX_SAFE_INTEGER,
+      expires: window === null ? 0 : window.end + Math.max(KEEP_WINDOW_MS, window.end - window.start),
+      isConcurrent: limit.kind === "concurrent",
+    };
+    return { grant, ask };
+  }
+
+  /** What this machine holds beside the current windows: of a window that just ended, or of a tool that is no longer shared. */
+  #collectRest(asks: Map<string, Asked>): void {
+    for (const grant of this.#grants.values()) {
+      const { key, window, reported, limit } = grant;
+      if (asks.has(key)) continue;
+      const isCurrent = this.of(grant.tool) !== null;
+      const keep = isCurrent ? grant.granted : limit.kind === "concurrent" ? 0 : reported;
+      grant.granted = keep;
+      const ask = {
+        key,
+        keep,
+        need: 0,
+        spare: false,
+        used: Math.min(reported, keep),
+        limit: keep,
+        start: window?.start ?? 0,
+        end: window?.end ?? Number.MAX_SAFE_INTEGER,
+        expires: window === null ? 0 : window.end + Math.max(KEEP_WINDOW_MS, window.end - window.start),
+        isConcurrent: limit.kind === "concurrent",
+      };
+      asks.set(key, { grant, ask });
+    }
+  }
+
+  #take({ grant, ask }: Asked, answer: GrantAnswer | undefined): void {
+    if (answer === undefined) return;
+    const { machine, store } = this.#deps;
+    const names = new Map(store.machines.map(({ id, name }) => [id, name]));
+    if (answer.granted > ask.keep) grant.step = answer.granted - ask.keep;
+    // A request that still lacks something gets nothing from a part of it. So the part goes back soon.
+    if (ask.need > answer.granted) grant.takenAt = Number.NEGATIVE_INFINITY;
+    grant.granted = answer.granted;
+    grant.reported = ask.used;
+    const others = answer.parts.filter((part) => part.machine !== machine.id);
+    grant.others = others.map(({ machine: id, granted, used }) => ({
+      name: names.get(id) ?? "a machine that is gone",
+      granted,
+      used,
+    }));
+    grant.othersGranted = sumOf(others.map(({ granted, used }) => Math.max(granted, used)));
+    grant.othersUsed = sumOf(others.map(({ used }) => used));
+  }
+
+  #grantOf(tool: string, limit: CountedLimit, window: Window | null): Grant {
+    const key = this.#keyOf(tool, limit, window);
+    let grant = this.#grants.get(key);
+    if (grant === undefined) {
+      grant = {
+        key,
+        tool,
+        limit,
+        window: window === null ? null : { start: window.start, end: window.end },
+        granted: 0,
+        reported: 0,
+        step: 0,
+        others: [],
+        othersGranted: 0,
+        othersUsed: 0,
+        takenAt: this.#deps.clock.elapsed(),
+      };
+      this.#grants.set(key, grant);
+    }
+    return grant;
+  }
+
+  /** Days and months by their names: machines whose zone data differ still share them. */
+  #keyOf(tool: string, limit: CountedLimit, window: Window | null): string {
+    const { store, calendar } = this.#deps;
+    if (window === null || !("per" in limit)) return store.key("window", tool, limit.kind);
+    return store.key("window", tool, limit.kind, limit.per, windowName(limit.per, window, calendar));
+  }
+
+  /** Requests have not taken from it for a while. */
+  #isIdle({ limit, granted, takenAt }: Grant): boolean {
+    const patience = limit.kind === "concurrent" ? IDLE_CONCURRENT_MS : IDLE_MS;
+    return granted > 0 && this.#deps.clock.elapsed() - takenAt > patience;
+  }
+
+  /** Finds grants of which a part can be returned. */
+  #findIdle(): void {
+    const idle = new Set<string>();
+    for (const grant of this.#grants.values()) if (this.#isIdle(grant)) idle.add(grant.tool);
+    for (const name of idle) {
+      const tool = this.#deps.tools()[name];
+      if (tool === undefined) continue;
+      for (const { limit, window, used, held } of this.#deps.limiter.demands(tool, this.#now())) {
+        const grant = this.#grants.get(this.#keyOf(name, limit, window));
+        if (grant !== undefined && this.#isIdle(grant) && grant.granted > used + held) this.#due?.add(name);
+      }
+    }
+  }
+
+  #silentFor(): number {
+    if (this.#reportedAt === null) return Number.POSITIVE_INFINITY;
+    const now = this.#deps.store.clock.mark();
+    return Math.max(now.wall - this.#reportedAt.wall, now.elapsed - this.#reportedAt.elapsed);
+  }
+
+  /**
+   * The other machines no longer count the requests in flight of a machine that is silent. So it ends them in time, or at
+   * once when it wakes.
+   */
+  #cutWhenSilent(): void {
+    if (this.#silentFor() < HEARTBEAT_MS - CUT_MARGIN_MS || this.#reportedAt === null) return;
+    for (const { name, limits } of this.#sharedTools()) {
+      if (limits.concurrent === null) continue;
+      const cut = this.#deps.cut(name);
+      if (cut > 0)
+        this.#deps.log.warn(
+          { tool: name, cut },
+          `tool ${name}: requests in flight were cut, because the shared store was not reachable for too long`,
+        );
+    }
+  }
+
+  /** After a long silence, the other machines may have taken this machine's part of `concurrent`. */
+  #endSilence(): void {
+    this.#cutWhenSilent();
+    if (this.#silentFor() < HEARTBEAT_MS - CUT_MARGIN_MS) return;
+    for (const grant of this.#grants.values()) if (grant.limit.kind === "concurrent") grant.granted = 0;
+  }
+
+  #forgetWindows(): void {
+    const now = this.#now();
+    for (const [key, { window }] of this.#grants) {
+      if (window !== null && window.end + KEEP_WINDOW_MS < now) this.#grants.delete(key);
+    }
+  }
+}
+
+function hasLimits({ limits, quota }: Tool): boolean {
+  const { requests, tokens, spend, concurrent } = limits;
+  return requests.length + tokens.length + spend.length > 0 || concurrent !== null || quota !== null;
+}
+
+interface Asked {
+  readonly grant: Grant;
+  readonly ask: GrantAsk;
+}
+
+function isShort({ start, end }: Window): boolean {
+  return end - start < SHORTEST_GRANT_MS;
+}
+
+function marginOf({ start, end }: Window): number {
+  return Math.min((end - start) / MARGIN_PART, MAX_MARGIN_MS);
+}
+
+/** Whether requests can spend such a grant without asking. */
+function canRefill({ limit, window }: Demand, now: number): boolean {
+  if (limit.kind === "concurrent") return false;
+  return window === null || canSpend(window, now);
+}
+
+function canSpend(window: Window, now: number): boolean {
+  return !isShort(window) && now < window.end - marginOf(window);
+}
+
+function windowName(per: Period, { start }: Window, calendar: Calendar): string {
+  if (per !== "day" && per !== "month") return String(start);
+  // An hour later: where clocks change at midnight, zone data may disagree on the first moment.
+  const { year, month, day } = calendar.at(start + 3_600_000);
+  const name = `${year}-${String(month).padStart(2, "0")}`;
+  return per === "month" ? name : `${name}-${String(day).padStart(2, "0")}`;
+}
+
+function sumOf(numbers: readonly number[]): number {
+  return numbers.reduce((sum, number) => sum + number, 0);
+}

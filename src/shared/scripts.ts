@@ -1,0 +1,226 @@
+/*
+ * The scripts that run inside the store. Each is one atomic step, by the store's own clock. Their arguments and answers are
+ * JSON; everything they answer is checked in store.ts.
+ *
+ * Keys, all below the configured prefix:
+ *   generation          hash: id, run, timezone, since. Missing: the store lost its data.
+ *   machines            hash: machine id → JSON, see `Machine` below
+ *   window:…            hash: machine id → "granted used", for one limit of one tool in one window
+ *   positions           hash: machine id → how far its journal is published
+ *   records:<id>        stream: the finished records of one machine
+ *
+ * Machine: name, connection (only this connection may write for it), seen (last contact), generation (in which it reported
+ * what it holds), published, entry, keys, gone (the owner said that it is lost).
+ *
+ * A machine writes only its own fields, and always absolute numbers. So a call that is repeated, because its answer was
+ * lost, changes nothing.
+ */
+
+/** A machine that was not heard of for this long no longer takes part in `concurrent`. */
+export const HEARTBEAT_MS = 60_000;
+
+/** What a store acknowledged in this time before a restart or a failover may be lost, even with an append-only file. */
+const UNSAFE_MS = 60_000;
+
+/** Machines that were silent for longer hold nothing of any window. */
+const FORGOTTEN_MS = 70 * 86_400_000;
+
+/** A refill takes this part of what is left. So the steps become smaller near the limit. */
+const REFILL_PART = 8;
+
+const PRELUDE = `
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local call = cjson.decode(ARGV[1])
+
+local function read_hash(key)
+  local flat = redis.call('HGETALL', key)
+  local hash = {}
+  for i = 1, #flat, 2 do hash[flat[i]] = flat[i + 1] end
+  return hash
+end
+
+local function read_machines(key)
+  local machines = read_hash(key)
+  for id, text in pairs(machines) do machines[id] = cjson.decode(text) end
+  return machines
+end
+
+local function write_machine(key, id, machine)
+  redis.call('HSET', key, id, cjson.encode(machine))
+end
+
+local function whole(number)
+  return string.format('%.0f', number)
+end
+`;
+
+/**
+ * A machine joins. KEYS: generation, machines.
+ *
+ * A new generation begins if the store lost its data, if its process changed (a restart or a failover may have lost what was
+ * acknowledged last), or if the machines change their time zone (then other windows count). In a new generation, nothing is
+ * granted in running windows until every machine that may hold a grant has reported it.
+ */
+export const JOIN = `${PRELUDE}
+local generation = read_hash(KEYS[1])
+local machines = read_machines(KEYS[2])
+local is_lost = generation.id == nil
+local is_other_zone = not is_lost and generation.timezone ~= call.timezone
+local is_restarted = not is_lost and generation.run ~= call.run
+
+if is_other_zone then
+  for id, machine in pairs(machines) do
+    if id ~= call.id and not machine.gone and machine.seen > now - ${HEARTBEAT_MS} then
+      return cjson.encode({ time = now, problem = 'timezone', timezone = generation.timezone })
+    end
+  end
+end
+
+for _, known in ipairs(call.known) do
+  if not machines[known.id] then
+    machines[known.id] = { name = known.name, connection = '', seen = 0, generation = '', keys = {} }
+    write_machine(KEYS[2], known.id, machines[known.id])
+  end
+end
+
+if is_lost or is_restarted or is_other_zone then
+  local last = 0
+  for _, machine in pairs(machines) do last = math.max(last, machine.seen) end
+  for id, machine in pairs(machines) do
+    local is_forgotten = machine.seen > 0 and machine.seen < now - ${FORGOTTEN_MS}
+    local is_safe = call.append_only and not is_lost and not is_other_zone
+      and machine.generation == generation.id and machine.seen < last - ${UNSAFE_MS}
+    if is_forgotten then
+      redis.call('HDEL', KEYS[2], id)
+      machines[id] = nil
+    else
+      machine.generation = is_safe and call.new_generation or ''
+      write_machine(KEYS[2], id, machine)
+    end
+  end
+  generation = { id = call.new_generation, run = call.run, timezone = call.timezone, since = whole(now) }
+  redis.call('HSET', KEYS[1], 'id', generation.id, 'run', generation.run,
+    'timezone', generation.timezone, 'since', generation.since)
+end
+
+local machine = machines[call.id] or { seen = 0, generation = '', keys = {} }
+machine.name = call.name
+machine.connection = call.connection
+machine.seen = now
+machine.gone = nil
+write_machine(KEYS[2], call.id, machine)
+return cjson.encode({ time = now, generation = generation.id })
+`;
+
+/**
+ * A machine says what it keeps of each window, asks for more, and shows that it is there. KEYS: generation, machines, then
+ * one hash for each ask.
+ *
+ * An ask: keep (what the machine holds in any case), need (what it must have in total; 0: nothing more), spare (whether it
+ * may get more than that), used, limit, start, end, expires, and is_concurrent. All are totals of the machine in the window.
+ */
+export const GRANT = `${PRELUDE}
+local generation = read_hash(KEYS[1])
+local machines = read_machines(KEYS[2])
+local me = machines[call.id]
+if not me or generation.id ~= call.generation then
+  return cjson.encode({ time = now, problem = 'generation' })
+end
+if me.connection ~= call.connection then return cjson.encode({ time = now, problem = 'superseded' }) end
+
+me.seen = now
+me.generation = generation.id
+me.published = call.published
+me.keys = call.keys
+write_machine(KEYS[2], call.id, me)
+
+local waiting = 0
+for _, machine in pairs(machines) do
+  if not machine.gone and machine.generation ~= generation.id then waiting = waiting + 1 end
+end
+
+local answers = {}
+for i, ask in ipairs(call.asks) do
+  local key = KEYS[2 + i]
+  local parts = read_hash(key)
+  local others = 0
+  for id, part in pairs(parts) do
+    local machine = machines[id]
+    local is_present = machine and machine.seen > now - ${HEARTBEAT_MS}
+    if id ~= call.id and (not ask.is_concurrent or is_present) then
+      others = others + tonumber(string.match(part, '^%d+'))
+    elseif id ~= call.id then
+      parts[id] = nil
+    end
+  end
+  local since = tonumber(generation.since)
+  local is_new = ask.is_concurrent and now >= since + ${HEARTBEAT_MS} or ask.start >= since
+  local is_open = now >= ask.start and now < ask['end'] and (waiting == 0 or is_new)
+  local room = ask.limit - others
+  local granted = ask.keep
+  if is_open and ask.need > granted and room > granted then
+    granted = math.min(ask.need, room)
+    if ask.spare and ask.need < room then
+      granted = ask.need + math.floor((room - ask.need) / ${REFILL_PART})
+    end
+  end
+  if granted > 0 or ask.used > 0 or parts[call.id] then
+    parts[call.id] = whole(granted) .. ' ' .. whole(ask.used)
+    redis.call('HSET', key, call.id, parts[call.id])
+    if ask.expires > 0 then redis.call('PEXPIREAT', key, whole(ask.expires)) end
+  end
+  local list = {}
+  for id, part in pairs(parts) do list[#list + 1] = id .. ' ' .. part end
+  answers[i] = { granted = granted, parts = list }
+end
+local list = {}
+for id, machine in pairs(machines) do
+  list[#list + 1] = { id = id, name = machine.name, seen = machine.seen, published = machine.published,
+    entry = machine.entry, keys = machine.keys, gone = machine.gone,
+    waiting = not machine.gone and machine.generation ~= generation.id }
+end
+return cjson.encode({ time = now, answers = answers, machines = list })
+`;
+
+/**
+ * Publishes finished records. KEYS: machines, positions, the machine's stream. ARGV after the call: the entries.
+ * They are added only if the stored position is the one that they follow.
+ */
+export const PUBLISH = `${PRELUDE}
+local machines = read_machines(KEYS[1])
+local me = machines[call.id]
+if not me then return cjson.encode({ time = now, problem = 'generation' }) end
+if me.connection ~= call.connection then return cjson.encode({ time = now, problem = 'superseded' }) end
+local position = redis.call('HGET', KEYS[2], call.id)
+if (position or '') == call.from then
+  for i = 2, #ARGV do
+    me.entry = redis.call('XADD', KEYS[3], 'MINID', '~', whole(now - call.keep), '*', 'record', ARGV[i])
+  end
+  redis.call('HSET', KEYS[2], call.id, call.to)
+  write_machine(KEYS[1], call.id, me)
+  position = call.to
+end
+return cjson.encode({ time = now, position = position or '' })
+`;
+
+/** The owner says that a machine is lost. KEYS: machines, then the windows of a tool in which it may hold something. */
+export const RELEASE = `${PRELUDE}
+local machines = read_machines(KEYS[1])
+local lost = machines[call.lost]
+if not lost then return cjson.encode({ time = now, problem = 'unknown' }) end
+if call.lost == call.id or (not lost.gone and lost.seen > now - ${HEARTBEAT_MS}) then
+  return cjson.encode({ time = now, problem = 'present' })
+end
+lost.gone = true
+lost.connection = ''
+write_machine(KEYS[1], call.lost, lost)
+for i = 2, #KEYS do
+  local part = redis.call('HGET', KEYS[i], call.lost)
+  if part then
+    local used = string.match(part, '%d+$')
+    redis.call('HSET', KEYS[i], call.lost, used .. ' ' .. used)
+  end
+end
+return cjson.encode({ time = now })
+`;

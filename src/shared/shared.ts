@@ -1,0 +1,238 @@
+import { isDeepStrictEqual } from "node:util";
+import type { Shared as SharedConfig, Tool } from "../config/schema.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import { background } from "../core/background.ts";
+import type { Clock } from "../core/clock.ts";
+import { errorMessage } from "../core/errors.ts";
+import type { Logger } from "../core/log.ts";
+import { machineName } from "../core/machine-name.ts";
+import type { Secret } from "../core/secret.ts";
+import type { Ticker } from "../core/ticker.ts";
+import type { Limiter } from "../limits/limiter.ts";
+import { zoneCalendar } from "./calendar.ts";
+import { StoreError } from "./connection.ts";
+import { SharedLimiter } from "./limits.ts";
+import { StateFile } from "./state-file.ts";
+import { type SharedStatus, unusablePassword } from "./status.ts";
+import { Store } from "./store.ts";
+
+export interface SharedDeps {
+  /** state/shared.json */
+  readonly file: string;
+  readonly clock: Clock;
+  readonly ticker: Ticker;
+  readonly log: Logger;
+  readonly limiter: Limiter;
+  readonly snapshot: () => Snapshot;
+  /** Whether the limits have read the journal. Until then this machine does not know what it used. */
+  readonly isRestored: () => boolean;
+  /** Cuts the requests of a tool that are in flight. Returns how many there were. */
+  readonly cut: (tool: string) => number;
+}
+
+/** This machine's part in limits and records across machines, while config.yaml has `shared`. */
+export class Shared {
+  readonly #deps: SharedDeps;
+  #session: Session | null = null;
+  /** What the session was made from. */
+  #terms: Terms | null = null;
+  #changed: Promise<void> = Promise.resolve();
+  readonly #endTicks: () => void;
+
+  constructor(deps: SharedDeps) {
+    this.#deps = deps;
+    this.#endTicks = deps.ticker.every(1, () => this.#session?.tick());
+    this.change(deps.snapshot());
+  }
+
+  /** Follows a new configuration. From the moment this returns, shared tools take nothing that was not granted. */
+  change(snapshot: Snapshot): void {
+    const terms = termsOf(snapshot);
+    if (isSame(terms, this.#terms)) return;
+    const old = this.#session;
+    this.#terms = terms;
+    this.#session = terms === null ? null : new Session(terms, this.#deps);
+    this.#deps.limiter.share(this.#session?.limits ?? null);
+    const session = this.#session;
+    this.#changed = this.#changed.then(() => this.#replace(old, session));
+  }
+
+  async #replace(old: Session | null, session: Session | null): Promise<void> {
+    try {
+      await old?.stop();
+      await session?.start();
+    } catch (error) {
+      this.#deps.log.error({ err: error }, "could not follow a change of the shared store");
+    }
+  }
+
+  /** null: nothing is shared, or nothing is known yet. */
+  status(): SharedStatus | null {
+    return this.#session?.status() ?? null;
+  }
+
+  /** Brings what is known of the other machines up to date, if the store answers. */
+  async refresh(): Promise<void> {
+    await this.#session?.limits.refresh();
+  }
+
+  /** The owner says that another machine is lost: what it holds of a tool's limits can be granted again. */
+  async release(tool: Tool, machine: string): Promise<Released> {
+    if (this.#session === null || !tool.shared) return "not shared";
+    return await this.#session.release(tool, machine);
+  }
+
+  async stop(): Promise<void> {
+    this.#endTicks();
+    await this.#changed;
+    await this.#session?.stop();
+  }
+}
+
+export type Released = "released" | "unknown" | "present" | "unreachable" | "not shared";
+
+/** What a session is made from. If it changes, there is a new session. */
+interface Terms {
+  readonly config: SharedConfig;
+  readonly password: Secret | null;
+  /** Why the password cannot be used; null: it can. */
+  readonly problem: string | null;
+}
+
+function termsOf(snapshot: Snapshot): Terms | null {
+  const { shared } = snapshot.config;
+  if (shared === null) return null;
+  const state = snapshot.sharedPassword();
+  const password = state?.state === "ready" ? state.key : null;
+  return { config: shared, password, problem: unusablePassword(state)?.problem ?? null };
+}
+
+function isSame(a: Terms | null, b: Terms | null): boolean {
+  if (a === null || b === null) return a === b;
+  const hasSamePassword =
+    a.password === null || b.password === null ? a.password === b.password : a.password.equals(b.password);
+  return hasSamePassword && a.problem === b.problem && isDeepStrictEqual(a.config, b.config);
+}
+
+/** The connection to one store, and everything that goes through it. */
+class Session {
+  readonly limits: SharedLimiter;
+  readonly #terms: Terms;
+  readonly #deps: SharedDeps;
+  readonly #file: StateFile;
+  readonly #store: Store;
+  /** Everything is ready for the first connection. */
+  #isPrepared = false;
+
+  constructor(terms: Terms, deps: SharedDeps) {
+    const { config, password } = terms;
+    const { clock, log, limiter, snapshot, cut } = deps;
+    const timezone = config.timezone ?? Intl.DateTimeFormat().resolvedOptions().timeZone;
+    const name = machineName(config.machine);
+    this.#terms = terms;
+    this.#deps = deps;
+    this.#file = new StateFile(deps.file);
+    this.#store = new Store({
+      store: config.store,
+      password,
+      timezone,
+      identity: { id: this.#file.id, name, known: () => this.#file.known },
+      clock,
+      log,
+      onConnect: () => this.limits.connected(),
+      onFailure: () => this.limits.disconnected(),
+    });
+    this.limits = new SharedLimiter({
+      store: this.#store,
+      limiter,
+      tools: () => snapshot().config.tools,
+      calendar: zoneCalendar(timezone),
+      clock,
+      log,
+      address: config.store.url,
+      machine: { id: this.#file.id, name },
+      whenUnreachable: config.whenUnreachable,
+      presence: () => ({ published: null, keys: keysOf(snapshot()) }),
+      cut,
+    });
+  }
+
+  async start(): Promise<void> {
+    const { problem } = this.#terms;
+    if (problem !== null) {
+      this.#store.refuse(problem);
+      return;
+    }
+    try {
+      // Written first: a machine that forgets who it is leaves what it was granted behind.
+      await this.#file.create();
+      this.#isPrepared = true;
+      this.#connect();
+    } catch (error) {
+      this.#store.refuse(`${this.#deps.file} cannot be written: ${errorMessage(error)}`);
+    }
+  }
+
+  #connect(): void {
+    if (!this.#isPrepared || !this.#deps.isRestored()) return;
+    this.#isPrepared = false;
+    this.#store.start();
+  }
+
+  tick(): void {
+    this.#connect();
+    this.limits.tick();
+    background(this.#file.learn(this.#store.machines), this.#deps.log, "writing down the other machines");
+  }
+
+  status(): SharedStatus {
+    const { state, problem, facts, clock, machines } = this.#store;
+    return {
+      state,
+      problem,
+      next: null,
+      address: this.#terms.config.store.url,
+      server: facts?.server ?? null,
+      version: facts?.version ?? null,
+      append_only: facts?.appendOnly ?? null,
+      eviction_policy: facts?.evictionPolicy ?? null,
+      clock_offset_ms: Math.round(clock.exactOffset()),
+      recovering: machines.filter(({ waiting }) => waiting).map(({ name }) => name),
+      machines: machines.map(({ id, name, seen }) => ({
+        name,
+        last_contact: Math.round(seen - clock.exactOffset()),
+        self: id === this.#file.id,
+      })),
+    };
+  }
+
+  async release(tool: Tool, machine: string): Promise<Released> {
+    const found = this.#store.machines.filter(({ name }) => name === machine);
+    if (found.length === 0) return this.#store.generation === null ? "unreachable" : "unknown";
+    const keys = this.limits.keysOf(tool);
+    let released: Released = "unknown";
+    try {
+      // A machine that was set up again has the name of the one that is lost.
+      for (const { id } of found) {
+        const answer = await this.#store.release(id, keys);
+        if (answer === "released" || released === "unknown") released = answer;
+      }
+    } catch (error) {
+      if (error instanceof StoreError) return "unreachable";
+      throw error;
+    }
+    await this.limits.refresh();
+    return released;
+  }
+
+  async stop(): Promise<void> {
+    await this.limits.stop();
+    await this.#store.stop();
+  }
+}
+
+/** The fingerprints of the keys that this machine uses. */
+function keysOf(snapshot: Snapshot): string[] {
+  const states = Object.values(snapshot.config.tools).map((tool) => snapshot.keyOf(tool));
+  return [...new Set(states.flatMap((state) => (state.state === "ready" ? [state.key.fingerprint] : [])))];
+}

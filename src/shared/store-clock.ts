@@ -1,0 +1,65 @@
+import type { Clock } from "../core/clock.ts";
+
+/** This machine's clocks at one moment. */
+export interface Mark {
+  readonly wall: number;
+  readonly elapsed: number;
+}
+
+/** A day. A store whose clock is further off is not believed. */
+const MAX_OFFSET_MS = 86_400_000;
+/** Smaller differences are within what two synchronized clocks and a slow network can have. */
+const SAME_CLOCK_MS = 2000;
+/** How much faster the store's clock may run: 100 ppm, more than any clock that is adjusted. */
+const MAX_DRIFT = 1e-4;
+
+/**
+ * The store's clock, as far as this machine knows it. Windows that machines share follow it.
+ *
+ * now() is never behind the store's clock: a grant must not be spent after its window. The time since the last answer is the
+ * longer one of two clocks, because one stops while a machine sleeps and the other may be set.
+ */
+export class StoreClock {
+  readonly #clock: Clock;
+  #known: { readonly time: number; readonly sentAt: Mark } | null = null;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  mark(): Mark {
+    return { wall: this.#clock.now(), elapsed: this.#clock.elapsed() };
+  }
+
+  /** The store's time in an answer. It was read after the call was sent. */
+  learn(time: number, sentAt: Mark): void {
+    this.#known = { time, sentAt };
+  }
+
+  /** null: there was no answer yet. */
+  now(): number | null {
+    return this.#known === null ? null : this.#known.time + this.sinceContact() * (1 + MAX_DRIFT);
+  }
+
+  /** Milliseconds since the last call that was answered was sent. */
+  sinceContact(): number {
+    if (this.#known === null) return Number.POSITIVE_INFINITY;
+    const { wall, elapsed } = this.#known.sentAt;
+    return Math.max(this.#clock.now() - wall, this.#clock.elapsed() - elapsed);
+  }
+
+  /** Milliseconds to add to this machine's clock to get the store's. 0 if the two agree. */
+  offset(): number {
+    const exact = this.exactOffset();
+    return Math.abs(exact) < SAME_CLOCK_MS ? 0 : Math.round(exact);
+  }
+
+  exactOffset(): number {
+    return this.#known === null ? 0 : this.#known.time - this.#known.sentAt.wall;
+  }
+
+  /** Whether a store with this time can be believed. */
+  isPlausible(time: number): boolean {
+    return Math.abs(time - this.#clock.now()) < MAX_OFFSET_MS;
+  }
+}

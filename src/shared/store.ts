@@ -1,0 +1,436 @@
+import { randomBytes } from "node:crypto";
+import { setTimeout as pause } from "node:timers/promises";
+import type { SharedStore } from "../config/schema.ts";
+import type { Clock } from "../core/clock.ts";
+import { errorMessage } from "../core/errors.ts";
+import type { Logger } from "../core/log.ts";
+import type { Secret } from "../core/secret.ts";
+import {
+  type Client,
+  listOf,
+  newClient,
+  objectOf,
+  parseReply,
+  type Reply,
+  type ServerFacts,
+  StoreError,
+  StoreRefusal,
+  serverFacts,
+  within,
+} from "./connection.ts";
+import { StoreClock } from "./store-clock.ts";
+
+/** This machine, as the others see it. */
+export interface Identity extends KnownMachine {
+  /** The other machines that this one has ever seen. After a loss of data, the store waits for them. */
+  readonly known: () => readonly KnownMachine[];
+}
+
+export interface KnownMachine {
+  /** Random, made once for each state folder. */
+  readonly id: string;
+  readonly name: string;
+}
+
+/** A machine, as the store lists it. */
+export interface Machine extends KnownMachine {
+  /** Its last contact, by the store's clock. */
+  readonly seen: number;
+  /** All its finished requests that started before this are published, by the store's clock; null: unknown. */
+  readonly published: number | null;
+  /** The last entry of its stream; null: none. */
+  readonly entry: string | null;
+  /** The fingerprints of the keys that it holds. */
+  readonly keys: readonly string[];
+  /** The owner said that it is lost. */
+  readonly gone: boolean;
+  /** The store may have lost data, and this machine has not reported yet what it holds. */
+  readonly waiting: boolean;
+}
+
+/** One limit in one window: what this machine keeps of it, and what it asks for. All are its totals in the window. */
+export interface GrantAsk {
+  readonly key: string;
+  readonly keep: number;
+  /** 0: nothing more. */
+  readonly need: number;
+  /** Whether it may get more than it needs, for the requests that follow. */
+  readonly spare: boolean;
+  readonly used: number;
+  readonly limit: number;
+  readonly start: number;
+  readonly end: number;
+  /** When the store may forget it; 0: never. */
+  readonly expires: number;
+  readonly isConcurrent: boolean;
+}
+
+export interface GrantAnswer {
+  readonly granted: number;
+  readonly parts: readonly Part[];
+}
+
+/** What one machine has of a limit. */
+export interface Part {
+  /** Its id. */
+  readonly machine: string;
+  readonly granted: number;
+  readonly used: number;
+}
+
+export interface GrantReply {
+  /** The store's time at which the grants were made. */
+  readonly time: number;
+  /** In the order of the asks. */
+  readonly answers: readonly GrantAnswer[];
+}
+
+/** What this machine says of itself with every call. */
+export interface Presence {
+  readonly published: number | null;
+  readonly keys: readonly string[];
+}
+
+export type StoreState = "connecting" | "connected" | "unreachable" | "refused";
+
+export interface StoreDeps {
+  readonly store: SharedStore;
+  readonly password: Secret | null;
+  readonly timezone: string;
+  readonly identity: Identity;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** A connection was made, and nothing is reported on it yet. */
+  readonly onConnect: () => void;
+  /** A connection was lost, or could not be made. */
+  readonly onFailure: () => void;
+}
+
+/** A store that takes longer counts as unreachable. */
+const CALL_MS = 2000;
+const CONNECT_MS = 5000;
+const MIN_RETRY_MS = 250;
+const MAX_RETRY_MS = 5000;
+/** After another daemon took over this machine's identity: the two must not interrupt each other all the time. */
+const SUPERSEDED_RETRY_MS = 30_000;
+const MAX_MACHINES = 64;
+const MAX_NAME = 64;
+const MAX_KEYS = 256;
+const IMPLAUSIBLE = "the store's clock and this machine's differ by more than a day";
+/** For how long published records stay in the store. */
+const KEEP_RECORDS_MS = 31 * 86_400_000;
+
+interface Connection {
+  readonly client: Client;
+  /** Sent with every call. After a newer connection of the same machine, the calls of this one are refused. */
+  readonly name: string;
+  readonly generation: string;
+}
+
+/**
+ * The connection to the store, and the calls on it. It reconnects by itself. A call that fails or takes too long ends its
+ * connection, and the next one begins with a report. So a late command of the old connection changes nothing.
+ */
+export class Store {
+  readonly clock: StoreClock;
+  readonly #deps: StoreDeps;
+  readonly #stop = new AbortController();
+  #connection: Connection | null = null;
+  #onLost: () => void = () => {};
+  #machines: readonly Machine[] = [];
+  #state: StoreState = "connecting";
+  #problem: string | null = null;
+  #facts: ServerFacts | null = null;
+  #retryMs = MIN_RETRY_MS;
+  #ended: Promise<void> = Promise.resolve();
+
+  constructor(deps: StoreDeps) {
+    this.#deps = deps;
+    this.clock = new StoreClock(deps.clock);
+  }
+
+  get state(): StoreState {
+    return this.#state;
+  }
+
+  /** Why it is not connected; null: it is, or the first attempt is not over. */
+  get problem(): string | null {
+    return this.#problem;
+  }
+
+  /** As last seen; null: it was never connected. */
+  get facts(): ServerFacts | null {
+    return this.#facts;
+  }
+
+  /** All machines, this one included, as of the last answer. */
+  get machines(): readonly Machine[] {
+    return this.#machines;
+  }
+
+  /** Changes when the store may have lost data; null: not connected. */
+  get generation(): string | null {
+    return this.#connection?.generation ?? null;
+  }
+
+  key(...parts: readonly string[]): string {
+    return [this.#deps.store.prefix, ...parts].join(":");
+  }
+
+  start(): void {
+    this.#ended = this.#run();
+  }
+
+  /** Instead of start(): it must not be connected to. */
+  refuse(problem: string): void {
+    this.#noteFailure(new StoreRefusal(problem));
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    this.#disconnect("keybearer is stopping");
+    await this.#ended;
+  }
+
+  /** The first call on a connection must report everything that this machine holds. */
+  async grant(asks: readonly GrantAsk[], presence: Presence): Promise<GrantReply> {
+    const { client, name, generation } = this.#connected();
+    const keys = [this.key("generation"), this.key("machines"), ...asks.map(({ key }) => key)];
+    const call = {
+      id: this.#deps.identity.id,
+      connection: name,
+      generation,
+      published: presence.published ?? undefined,
+      keys: presence.keys.slice(0, MAX_KEYS),
+      asks: asks.map(({ key: _, isConcurrent, ...ask }) => ({ ...ask, is_concurrent: isConcurrent })),
+    };
+    const reply = await this.#call((texts) => client.askForGrants(keys, texts), call);
+    this.#machines = listOf(reply.machines).slice(0, MAX_MACHINES).flatMap(machineOf);
+    const answers = listOf(reply.answers);
+    return { time: reply.time, answers: asks.map((ask, at) => answerOf(objectOf(answers[at]), ask)) };
+  }
+
+  /** Publishes entries, if they follow the stored position. Returns the position that is stored then; null: none. */
+  async publish(
+    entries: readonly string[],
+    from: string | null,
+    to: string,
+  ): Promise<{ readonly position: string | null }> {
+    const { client, name } = this.#connected();
+    const { id } = this.#deps.identity;
+    const keys = [this.key("machines"), this.key("positions"), this.key("records", id)];
+    const call = { id, connection: name, from: from ?? "", to, keep: KEEP_RECORDS_MS };
+    const reply = await this.#call((texts) => client.publishRecords(keys, [...texts, ...entries]), call);
+    const { position } = reply;
+    return { position: typeof position === "string" && position !== "" ? position : null };
+  }
+
+  /** Up to `max` entries of each machine's stream after the given ones. */
+  async read(
+    after: ReadonlyMap<string, string | null>,
+    max: number,
+  ): Promise<ReadonlyMap<string, readonly { readonly id: string; readonly text: string }[]>> {
+    const { client } = this.#connected();
+    const found = new Map<string, { id: string; text: string }[]>();
+    if (after.size === 0) return found;
+    const machines = new Map([...after.keys()].map((id) => [this.key("records", id), id]));
+    const streams = [...after].map(([id, entry]) => ({ key: this.key("records", id), id: entry ?? "0-0" }));
+    const reply = await this.#inTime(client.xRead(streams, { COUNT: max }));
+    for (const { name, messages } of reply ?? []) {
+      const machine = machines.get(String(name));
+      if (machine === undefined) continue;
+      const entries = messages.map(({ id, message }) => ({
+        id: String(id),
+        text: String(message.record ?? ""),
+      }));
+      found.set(machine, entries);
+    }
+    return found;
+  }
+
+  /** The owner says that a machine is lost. What it holds of these windows, and did not use, can be granted again. */
+  async release(machine: string, windows: readonly string[]): Promise<"released" | "unknown" | "present"> {
+    const { client } = this.#connected();
+    const keys = [this.key("machines"), ...windows];
+    const call = { id: this.#deps.identity.id, lost: machine };
+    const { problem } = await this.#call((texts) => client.releaseGrants(keys, texts), call);
+    return problem === "unknown" || problem === "present" ? problem : "released";
+  }
+
+  #connected(): Connection {
+    if (this.#connection === null) throw new StoreError(this.#problem ?? "the store is not connected yet");
+    return this.#connection;
+  }
+
+  async #call(send: (texts: readonly string[]) => Promise<unknown>, call: object): Promise<Reply> {
+    const sentAt = this.clock.mark();
+    const reply = parseReply(await this.#inTime(send([JSON.stringify(call)])));
+    if (!this.clock.isPlausible(reply.time)) throw this.#disconnect(IMPLAUSIBLE);
+    this.clock.learn(reply.time, sentAt);
+    if (reply.problem === "generation") throw this.#disconnect("the store lost its data");
+    if (reply.problem === "superseded") {
+      this.#retryMs = SUPERSEDED_RETRY_MS;
+      throw this.#disconnect("another daemon uses the identity of this machine");
+    }
+    return reply;
+  }
+
+  async #inTime<T>(answer: Promise<T>): Promise<T> {
+    const connection = this.#connection;
+    try {
+      return await within(CALL_MS, answer);
+    } catch (error) {
+      if (this.#connection === connection) this.#disconnect(errorMessage(error));
+      throw new StoreError(errorMessage(error));
+    }
+  }
+
+  #disconnect(problem: string): StoreError {
+    const connection = this.#connection;
+    if (connection !== null) {
+      this.#connection = null;
+      connection.client.destroy();
+      this.#noteFailure(new StoreError(problem));
+      this.#onLost();
+    }
+    return new StoreError(problem);
+  }
+
+  /** Connects, and connects again whenever the connection was lost. */
+  async #run(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      const lost = new Promise<void>((resolve) => {
+        this.#onLost = resolve;
+      });
+      if (await this.#connect()) {
+        this.#retryMs = MIN_RETRY_MS;
+        this.#deps.onConnect();
+        await lost;
+      }
+      // An abort ends the loop.
+      await pause(this.#retryMs, null, { signal, ref: false }).catch(() => {});
+      this.#retryMs = Math.min(this.#retryMs * 2, MAX_RETRY_MS);
+    }
+  }
+
+  async #connect(): Promise<boolean> {
+    const { store, password, log } = this.#deps;
+    const client = await newClient(store, password);
+    client.on("error", (error) => {
+      if (this.#connection?.client === client) this.#disconnect(errorMessage(error));
+    });
+    try {
+      await within(CONNECT_MS, client.connect());
+      const { run, ...facts } = serverFacts(String(await within(CALL_MS, client.info())));
+      const name = randomBytes(8).toString("hex");
+      const generation = await this.#join(client, name, run, facts.appendOnly);
+      if (this.#stop.signal.aborted) throw new StoreError("keybearer is stopping");
+      this.#connection = { client, name, generation };
+      this.#facts = facts;
+      this.#state = "connected";
+      this.#problem = null;
+      log.info(
+        { store: store.url, server: facts.server, version: facts.version },
+        "connected to the shared store",
+      );
+      return true;
+    } catch (error) {
+      client.destroy();
+      this.#noteFailure(error);
+      return false;
+    }
+  }
+
+  /** Returns the generation. */
+  async #join(client: Client, connection: string, run: string, appendOnly: boolean): Promise<string> {
+    const { identity, timezone } = this.#deps;
+    const sentAt = this.clock.mark();
+    const call = {
+      id: identity.id,
+      name: identity.name,
+      connection,
+      timezone,
+      run,
+      append_only: appendOnly,
+      known: identity.known(),
+      new_generation: randomBytes(8).toString("hex"),
+    };
+    const keys = [this.key("generation"), this.key("machines")];
+    const reply = parseReply(await within(CALL_MS, client.joinMachines(keys, [JSON.stringify(call)])));
+    if (reply.problem === "timezone")
+      throw new StoreRefusal(
+        `the other machines count in the time zone ${text(reply.timezone)}, this one in ${timezone}. ` +
+          "shared.timezone must be the same on all machines",
+      );
+    const { generation } = reply;
+    if (typeof generation !== "string" || generation === "")
+      throw new StoreError("the store's answer is damaged");
+    if (!this.clock.isPlausible(reply.time)) throw new StoreRefusal(IMPLAUSIBLE);
+    this.clock.learn(reply.time, sentAt);
+    return generation;
+  }
+
+  #noteFailure(error: unknown): void {
+    const problem = errorMessage(error);
+    const isNew = problem !== this.#problem;
+    this.#state = error instanceof StoreRefusal ? "refused" : "unreachable";
+    this.#problem = problem;
+    const { log, store, onFailure } = this.#deps;
+    if (isNew && !this.#stop.signal.aborted)
+      log.warn({ store: store.url, reason: problem }, "the shared store is not reachable");
+    onFailure();
+  }
+}
+
+/* What the store answers is checked and bounded: it may be hostile. */
+
+/** The largest sum that can occur; see MAX_AMOUNT in limits/counters.ts. */
+const MAX_SUM = 1e14;
+
+/** A machine never takes more than its own limit from an answer. */
+function answerOf(
+  { granted, parts }: Readonly<Record<string, unknown>>,
+  { keep, limit }: GrantAsk,
+): GrantAnswer {
+  return {
+    granted: Math.min(Math.max(amount(granted), keep), Math.max(keep, limit)),
+    parts: listOf(parts).slice(0, MAX_MACHINES).flatMap(partOf),
+  };
+}
+
+/** As `id granted used`. */
+function partOf(value: unknown): Part[] {
+  const found = /^([0-9a-f]{1,32}) (\d{1,15}) (\d{1,15})$/.exec(String(value));
+  if (found === null) return [];
+  const [, machine = "", granted, used] = found;
+  return [{ machine, granted: Number(granted), used: Number(used) }];
+}
+
+function machineOf(value: unknown): Machine[] {
+  const { id, name, seen, published, entry, keys, gone, waiting } = objectOf(value);
+  if (typeof id !== "string" || !/^[0-9a-f]{1,32}$/.test(id)) return [];
+  const machine = {
+    id,
+    name: text(name),
+    seen: amount(seen),
+    published: typeof published === "number" ? amount(published) : null,
+    entry: typeof entry === "string" && /^\d{1,20}-\d{1,20}$/.test(entry) ? entry : null,
+    keys: listOf(keys).slice(0, MAX_KEYS).map(text),
+    gone: gone === true,
+    waiting: waiting === true,
+  };
+  return [machine];
+}
+
+function amount(value: unknown): number {
+  if (typeof value !== "number" || !Number.isFinite(value)) return 0;
+  return Math.min(Math.max(Math.round(value), 0), MAX_SUM);
+}
+
+/** Printable and short. */
+function text(value: unknown): string {
+  return String(value ?? "")
+    .replace(/[^\x20-\x7e…]/g, "?")
+    .slice(0, MAX_NAME);
+}

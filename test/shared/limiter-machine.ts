@@ -1,0 +1,101 @@
+import { join } from "node:path";
+import type { Test } from "tap";
+import type { Tool } from "../../src/config/schema.ts";
+import { SHARED_PASSWORD, Snapshot } from "../../src/config/snapshot.ts";
+import { type Clock, systemClock } from "../../src/core/clock.ts";
+import { Secret } from "../../src/core/secret.ts";
+import { createTicker } from "../../src/core/ticker.ts";
+import type { Ask } from "../../src/limits/counters.ts";
+import { type Lease, Limiter, type Taken } from "../../src/limits/limiter.ts";
+import { systemCalendar } from "../../src/limits/windows.ts";
+import { Shared } from "../../src/shared/shared.ts";
+import { configOf } from "../doubles/parsed-config.ts";
+import { quietLog } from "../doubles/quiet-log.ts";
+import { until } from "../doubles/until.ts";
+import type { StoreServer } from "./redis.ts";
+
+export const ONE: Ask = { tokens: 0, spend: 0 };
+
+interface MachineOptions {
+  /** Of the tool `codex`, as in config.yaml. */
+  readonly settings: string;
+  readonly clock?: Clock;
+  readonly port?: number;
+  readonly whenUnreachable?: "grant" | "refuse";
+  readonly timezone?: string;
+  /** The state folder. Default a new one. */
+  readonly folder?: string;
+}
+
+/** The limits of one machine in this process, connected to a real store. */
+export class LimiterMachine {
+  readonly limiter: Limiter;
+  readonly shared: Shared;
+  readonly tool: Tool;
+  readonly folder: string;
+  cuts = 0;
+
+  constructor(t: Test, store: StoreServer, name: string, options: MachineOptions) {
+    const { settings, clock = systemClock, port = store.port, whenUnreachable = "grant" } = options;
+    const { timezone = "Europe/Berlin", folder = t.testdir() } = options;
+    const config = configOf(
+      [
+        "gateway: https://gateway.example.com/v1",
+        `tools: { codex: { ${settings} } }`,
+        "shared:",
+        `  store: { url: "redis://127.0.0.1:${port}", username: ${store.username}, password: "${store.password}" }`,
+        `  machine: ${name}`,
+        `  timezone: ${timezone}`,
+        `  when_unreachable: ${whenUnreachable}`,
+      ].join("\n"),
+    );
+    const password = { state: "ready", key: new Secret(store.password) } as const;
+    const snapshot = new Snapshot(1, config, new Map([[SHARED_PASSWORD, password]]), []);
+    const ticker = createTicker(20);
+    this.folder = folder;
+    this.limiter = new Limiter(clock, systemCalendar);
+    this.shared = new Shared({
+      file: join(folder, "shared.json"),
+      clock,
+      ticker,
+      log: quietLog(),
+      limiter: this.limiter,
+      snapshot: () => snapshot,
+      isRestored: () => true,
+      cut: () => {
+        this.cuts += 1;
+        return 1;
+      },
+    });
+    const { codex } = config.tools;
+    if (codex === undefined) throw new Error("there is no tool codex");
+    this.tool = codex;
+    t.teardown(() => this.shared.stop());
+  }
+
+  connected(): Promise<void> {
+    return until("it is connected", () => this.shared.status()?.state === "connected");
+  }
+
+  async take(ask: Ask = ONE): Promise<Taken> {
+    const lease = this.limiter.takeNow(this.tool, ask);
+    if (lease !== null) return { ok: true, lease };
+    return await this.limiter.take(
+      this.tool,
+      { ask, model: null, lacksModel: false, mayWait: true },
+      () => {},
+    );
+  }
+
+  /** What became of one request that ends at once. */
+  async send(ask: Ask = ONE): Promise<string> {
+    const taken = await this.take(ask);
+    if (!taken.ok) return taken.refusal?.code ?? "left";
+    this.end(taken.lease);
+    return "go";
+  }
+
+  end(lease: Lease): void {
+    this.limiter.settle(lease, { tokens: null, spend: null });
+  }
+}

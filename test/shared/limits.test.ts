@@ -1,0 +1,155 @@
+import t, { type Test } from "tap";
+import { until } from "../doubles/until.ts";
+import { LimiterMachine } from "./limiter-machine.ts";
+import { Partition } from "./partition.ts";
+import { missingStore, StoreServer } from "./redis.ts";
+
+const skip = missingStore() ?? false;
+
+async function twoMachines(test: Test, settings: string) {
+  const store = await StoreServer.start(test);
+  const laptop = new LimiterMachine(test, store, "laptop", { settings, folder: test.testdir() });
+  const desktop = new LimiterMachine(test, store, "desktop", {
+    settings,
+    folder: `${test.testdir({ b: {} })}/b`,
+  });
+  await laptop.connected();
+  await desktop.connected();
+  return { store, laptop, desktop };
+}
+
+t.test("two machines together never get more than the limit", { skip }, async (t) => {
+  const { laptop, desktop } = await twoMachines(t, "limits: { requests: 20/day }");
+  const outcomes: string[] = [];
+  for (let at = 0; at < 15; at += 1) outcomes.push(await laptop.send(), await desktop.send());
+  t.equal(outcomes.filter((outcome) => outcome === "go").length, 20);
+  t.equal(outcomes.filter((outcome) => outcome === "rate-limited").length, 10);
+});
+
+t.test("what is not used goes back, so one machine can use all of the limit", { skip }, async (t) => {
+  const { laptop, desktop } = await twoMachines(t, "limits: { requests: 20/day }");
+  t.equal(await desktop.send(), "go");
+  await desktop.shared.stop();
+  let went = 0;
+  while ((await laptop.send()) === "go") went += 1;
+  t.equal(went, 19);
+});
+
+t.test("requests at once", { skip }, async (t) => {
+  const { laptop, desktop } = await twoMachines(t, "limits: { concurrent: 2 }");
+  const first = await laptop.take();
+  const second = await desktop.take();
+  t.ok(first.ok && second.ok);
+  t.equal(await laptop.send(), "too-many-at-once");
+  t.equal(await desktop.send(), "too-many-at-once");
+  if (first.ok) laptop.end(first.lease);
+  await until("the place is free again", async () => (await desktop.send()) === "go");
+});
+
+t.test("a window of a second", { skip }, async (t) => {
+  const { laptop, desktop } = await twoMachines(t, "limits: { requests: 3/second }");
+  const outcomes = await Promise.all([1, 2, 3, 4, 5].flatMap(() => [laptop.send(), desktop.send()]));
+  const went = outcomes.filter((outcome) => outcome === "go").length;
+  t.ok(went >= 3 && went <= 6, `${went} went, in one second or two`);
+});
+
+t.test("tokens are held and given back", { skip }, async (t) => {
+  const { laptop, desktop } = await twoMachines(t, "limits: { tokens: 1000/day }");
+  const taken = await laptop.take({ tokens: 700, spend: 0 });
+  t.ok(taken.ok);
+  t.equal(await desktop.send({ tokens: 700, spend: 0 }), "tokens-limited");
+  if (taken.ok) laptop.limiter.settle(taken.lease, { tokens: 100, spend: 0 });
+  await laptop.shared.stop();
+  t.equal(await desktop.send({ tokens: 700, spend: 0 }), "go");
+});
+
+t.test("while the store is away, a machine spends its grant, and then refuses", { skip }, async (t) => {
+  const store = await StoreServer.start(t);
+  const partition = await Partition.start(t, store.port);
+  const settings = "limits: { requests: 40/day }";
+  const laptop = new LimiterMachine(t, store, "laptop", { settings, port: partition.port });
+  await laptop.connected();
+  t.equal(await laptop.send(), "go");
+  partition.set("cut");
+  await until("the store is away", () => laptop.shared.status()?.state === "unreachable");
+  const outcomes: string[] = [];
+  while (outcomes.at(-1) !== "store-unavailable") outcomes.push(await laptop.send());
+  t.ok(outcomes.length > 1 && outcomes.length < 12, "it spent what it held, which was a part");
+  const refused = await laptop.take();
+  t.match(refused, {
+    ok: false,
+    refusal: { message: /^tool codex .* through redis:\/\/127\.0\.0\.1:\d+, / },
+  });
+  partition.set("pass");
+  await laptop.connected();
+  t.equal(await laptop.send(), "go");
+});
+
+t.test("with when_unreachable: refuse, it refuses at once", { skip }, async (t) => {
+  const store = await StoreServer.start(t);
+  const partition = await Partition.start(t, store.port);
+  const settings = "limits: { requests: 40/day }";
+  const options = { settings, port: partition.port, whenUnreachable: "refuse" } as const;
+  const laptop = new LimiterMachine(t, store, "laptop", options);
+  await laptop.connected();
+  t.equal(await laptop.send(), "go");
+  partition.set("cut");
+  await until("the store is away", () => laptop.shared.status()?.state === "unreachable");
+  t.equal(await laptop.send(), "store-unavailable");
+});
+
+t.test("a store that does not answer counts as away", { skip }, async (t) => {
+  const store = await StoreServer.start(t);
+  const partition = await Partition.start(t, store.port);
+  const laptop = new LimiterMachine(t, store, "laptop", {
+    settings: "limits: { requests: 5/second }",
+    port: partition.port,
+  });
+  await laptop.connected();
+  partition.set("black-hole");
+  t.equal(await laptop.send(), "store-unavailable");
+});
+
+t.test("a store that lost its data grants nothing until every machine has reported", { skip }, async (t) => {
+  const { store, laptop, desktop } = await twoMachines(t, "limits: { requests: 20/day }");
+  for (let at = 0; at < 8; at += 1) t.equal(await laptop.send(), "go");
+  await laptop.shared.refresh();
+  await desktop.shared.refresh();
+  await laptop.shared.stop();
+  await store.admin(["FLUSHALL"]);
+  // The desktop may still spend what it holds, which is nothing.
+  await until("it waits for the laptop", async () => {
+    const taken = await desktop.take();
+    return !taken.ok && taken.refusal?.message.includes("until laptop has reported");
+  });
+  t.match(desktop.shared.status(), { recovering: ["laptop"] });
+  t.equal(await desktop.shared.release(desktop.tool, "nobody"), "unknown");
+  t.equal(await desktop.shared.release(desktop.tool, "laptop"), "released");
+  t.equal(await desktop.send(), "go", "the owner said that the laptop is lost");
+});
+
+t.test(
+  "what a lost machine holds can be released by the owner, and not while it is there",
+  { skip },
+  async (t) => {
+    const { laptop, desktop } = await twoMachines(t, "quota: $1");
+    t.equal(await laptop.send({ tokens: 0, spend: 100_000 }), "go");
+    await laptop.shared.refresh();
+    await desktop.shared.refresh();
+    t.equal(await desktop.shared.release(desktop.tool, "laptop"), "present");
+    const [level] = desktop.limiter.levels(desktop.tool).levels;
+    t.match(level?.share, { othersUsed: 100_000 });
+  },
+);
+
+t.test("two machines with different time zones do not share a day", { skip }, async (t) => {
+  const store = await StoreServer.start(t);
+  const settings = "limits: { requests: 20/day }";
+  const laptop = new LimiterMachine(t, store, "laptop", { settings });
+  await laptop.connected();
+  const folder = `${t.testdir({ b: {} })}/b`;
+  const desktop = new LimiterMachine(t, store, "desktop", { settings, timezone: "Asia/Tokyo", folder });
+  await until("it is refused", () => desktop.shared.status()?.state === "refused");
+  t.match(desktop.shared.status()?.problem, /the time zone Europe\/Berlin, this one in Asia\/Tokyo/);
+  t.equal(await desktop.send(), "store-unavailable");
+});
