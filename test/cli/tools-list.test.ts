@@ -261,6 +261,7 @@ t.test("without a daemon the limits are listed from the file, and used is a dash
     held: null,
     extra: 0,
     resets_at: null,
+    machines: [],
   });
 });
 

@@ -90,7 +90,7 @@ shared: { store: { url: redis://localhost, password: env:STORE_PASSWORD } }
     {
       whose: "the shared store",
       what: /is not set for a service/,
-      next: /keychain:keybearer\/shared/,
+      next: /set shared\.store\.password to file:/,
       missing: true,
     },
   ]);

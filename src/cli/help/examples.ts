@@ -56,7 +56,6 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
     examples: [
       "keybearer tools lift codex --spend 5",
       "keybearer tools lift codex --tokens 200k --until 18:00",
-      "keybearer tools lift codex --take-back",
     ],
   },
   use: {

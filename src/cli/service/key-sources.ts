@@ -85,7 +85,7 @@ function consoleVariablesOf({ gateways }: Config): SecretVariable[] {
 function storeVariables({ shared }: Config): SecretVariable[] {
   const source = shared?.store.password;
   if (source?.kind !== "env") return [];
-  const next = "store it as keychain:keybearer/shared or in a file:, and set shared.store.password to that";
+  const next = "write it to a file that only you can read, and set shared.store.password to file:/PATH";
   return [{ whose: "the shared store", name: source.name, next }];
 }
 

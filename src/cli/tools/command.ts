@@ -12,8 +12,8 @@ import type { revoke, token, tokens } from "./token.ts";
 const LIFT_AFTER = `
 amounts: 50, 200k, 1.5M; money in dollars, without the sign: --spend 5
 times:   18:00 (the next), 2026-11-16 (the whole day), 2026-11-16T18:00Z
-it counts in the current windows and ends with them. with --until it counts in
-every window until then: with a limit per day, --spend 5 is $5 more on each day`;
+it ends with the current windows. with --until it counts in every window until
+then: with a limit per day, --spend 5 is $5 more on each day`;
 
 export function toolsCommand(): Command {
   const tools = new Command("tools").description("list the tools, or change one");
@@ -80,7 +80,7 @@ export function toolsCommand(): Command {
     .option("--spend <dollars>", "this much more money")
     .option("--until <time>", "in every window until then, not only in the current ones")
     .option("--take-back", "take back everything that was given")
-    .option("--machine <name>", "a lost machine: release what it holds of the tool's shared limits")
+    .option("--machine <name>", "release what this lost machine holds of shared limits")
     .option("-y, --yes", "do not ask")
     .addHelpText("after", LIFT_AFTER)
     .action(async (...given: Parameters<typeof lift>) => (await import("./lift.ts")).lift(...given));

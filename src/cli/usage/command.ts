@@ -13,7 +13,7 @@ export function usageCommand(): Command {
     .summary("what was used and what it cost")
     .description("what was used and what it cost; by default the last 7 days by tool")
     .enablePositionalOptions()
-    .option("--by <what>", "tool, model, day, hour, key, group, gateway, machine; or two: day,tool")
+    .option("--by <what>", "one or two of tool model day hour key group gateway machine")
     .option("--json", "print JSON")
     .option("--csv", "print CSV, for spreadsheets")
     .addHelpText("after", AFTER)
