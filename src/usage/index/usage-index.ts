@@ -1,7 +1,7 @@
-import { createHash } from "node:crypto";
-import { closeSync, openSync, readSync, statSync } from "node:fs";
+import { statSync } from "node:fs";
 import { endOfDay, type JournalFile, journalFiles, readLines, startOfDay, statOf } from "../journal/files.ts";
 import { parseLine } from "../journal/lines.ts";
+import { isSamePosition, nextLines, type Position, positionIn } from "../journal/position.ts";
 import {
   type Connection,
   createIndex,
@@ -11,7 +11,7 @@ import {
   openIndex,
   transact,
 } from "./database.ts";
-import { IndexWriter, type Position } from "./writer.ts";
+import { IndexWriter } from "./writer.ts";
 
 /** How much of the journal is in the index. */
 export interface Progress {
@@ -77,16 +77,11 @@ export class UsageIndex {
 
   *#applyLines(writer: IndexWriter): Generator<void> {
     for (;;) {
-      const next = this.#next(writer.position());
+      const next = nextLines(this.#options.folder, writer.position());
       if (next === null) return;
       const { file, offset, finished } = next;
       for (const { texts, end, last } of readLines(file, offset, finished)) {
-        const position = {
-          day: file.day,
-          offset: end,
-          passed: last && finished,
-          mark: file.gzipped ? "" : markAt(file.path, end),
-        };
+        const position = positionIn(file, end, last && finished);
         // An index that is up to date is not written to, so that it does not matter if another program has locked it.
         if (texts.length === 0 && isSamePosition(position, this.#position)) continue;
         const damaged = transact(this.#db(), () => {
@@ -205,17 +200,6 @@ export class UsageIndex {
     });
     this.#stamp = stampOf(this.#options.file);
   }
-
-  /** Where to continue reading; null: there is nothing more. */
-  #next(position: Position | null): NextLines | null {
-    const files = journalFiles(this.#options.folder);
-    const at = files.findIndex(({ day }) =>
-      position === null ? true : position.passed ? day > position.day : day >= position.day,
-    );
-    const file = files[at];
-    if (file === undefined) return null;
-    return { file, offset: offsetIn(file, position), finished: at < files.length - 1 };
-  }
 }
 
 /**
@@ -228,44 +212,6 @@ function firstKept(oldest: JournalFile): number | null {
   const line = first === undefined ? null : parseLine(first);
   const isFirstFile = line?.kind === "carry" && "tools" in line && line.tools === 0;
   return isFirstFile ? null : startOfDay(oldest.day);
-}
-
-interface NextLines {
-  readonly file: JournalFile;
-  readonly offset: number;
-  /** A newer file follows, so nothing is appended to this one any more. */
-  readonly finished: boolean;
-}
-
-function isSamePosition(a: Position, b: Position | null): boolean {
-  return a.day === b?.day && a.offset === b.offset && a.passed === b.passed && a.mark === b.mark;
-}
-
-/** 0: the file is not the one that was read, or it was cut off before that position. */
-function offsetIn(file: JournalFile, position: Position | null): number {
-  if (position === null || position.day !== file.day) return 0;
-  // A day is gzipped only after it was read whole. If the position is not at its end, a rebuild was interrupted.
-  if (file.gzipped) return position.offset;
-  return markAt(file.path, position.offset) === position.mark ? position.offset : 0;
-}
-
-/** Long enough to hold the id of the last record. */
-const MARK_BYTES = 1024;
-
-/**
- * A hash of what is in a file before an offset. (An inode would not do: a file that replaces a deleted one often gets the
- * same number.)
- */
-function markAt(path: string, offset: number): string {
-  const length = Math.min(MARK_BYTES, offset);
-  const bytes = Buffer.alloc(length);
-  const descriptor = openSync(path, "r");
-  try {
-    if (readSync(descriptor, bytes, 0, length, offset - length) !== length) return "too short";
-  } finally {
-    closeSync(descriptor);
-  }
-  return createHash("sha256").update(bytes).digest("hex").slice(0, 16);
 }
 
 /** How much of the journal is before a position, by bytes. */

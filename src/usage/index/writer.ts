@@ -7,6 +7,7 @@ import {
   parseLine,
   type SiblingAmendLine,
 } from "../journal/lines.ts";
+import type { Position } from "../journal/position.ts";
 import {
   COLUMN_NAMES,
   COLUMNS,
@@ -27,16 +28,6 @@ import {
   SERIES,
   SUMS,
 } from "../rollups.ts";
-
-/** A position in the journal: every line before it is in the index. */
-export interface Position {
-  readonly day: string;
-  readonly offset: number;
-  /** The file was read to its end, and a newer one follows. */
-  readonly passed: boolean;
-  /** A hash of the bytes before it. If they change, the file is another one, and is read from its beginning. */
-  readonly mark: string;
-}
 
 /**
  * The names in the table `meta`:

@@ -1,6 +1,8 @@
 import { closeSync, openSync, readdirSync, readFileSync, readSync, statSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { constants, gunzipSync } from "node:zlib";
+import { promisify } from "node:util";
+import { constants, gunzipSync, gunzip as zlibGunzip } from "node:zlib";
 import { hasCode } from "../../core/errors.ts";
 
 /* The journal on disk: one file per UTC day, named 2026-11-16.jsonl, or 2026-11-16.jsonl.gz once it is compressed. */
@@ -86,6 +88,11 @@ export interface Lines {
   readonly last: boolean;
 }
 
+/** The same as bytes. */
+export interface Chunk extends Omit<Lines, "texts"> {
+  readonly bytes: Buffer;
+}
+
 /** Bytes read at a time: about a thousand lines. */
 export const CHUNK_BYTES = 1024 * 1024;
 export const NEWLINE = 0x0a;
@@ -96,63 +103,87 @@ export const NEWLINE = 0x0a;
  *   as a line, for the reader to count as damaged.
  */
 export function* readLines(file: JournalFile, offset: number, finished: boolean): Generator<Lines> {
-  if (file.gzipped) {
-    yield* linesOf(gunzip(file.path), offset);
-    return;
+  const chunks = file.gzipped
+    ? chunksOf(gunzip(readFileSync(file.path)), offset, CHUNK_BYTES)
+    : readChunks(file.path, offset, finished, CHUNK_BYTES);
+  for (const { bytes, end, last } of chunks) {
+    const texts = bytes.toString("utf8").split("\n");
+    yield { texts: texts.filter((text) => text !== ""), end, last };
   }
-  const descriptor = openSync(file.path, "r");
+}
+
+/** The same for a thread that must not wait: a gzipped file is unpacked elsewhere, and a chunk takes about a millisecond. */
+export async function* readLater(
+  file: JournalFile,
+  offset: number,
+  finished: boolean,
+): AsyncGenerator<Chunk> {
+  if (file.gzipped) yield* chunksOf(await gunzipLater(await readFile(file.path)), offset, SMALL_CHUNK_BYTES);
+  else yield* readChunks(file.path, offset, finished, SMALL_CHUNK_BYTES);
+}
+
+const SMALL_CHUNK_BYTES = 64 * 1024;
+
+/** The chunks of a plain file. */
+function* readChunks(path: string, offset: number, finished: boolean, chunkBytes: number): Generator<Chunk> {
+  const descriptor = openSync(path, "r");
   try {
-    yield* plainLines(descriptor, offset, finished);
+    let position = offset;
+    let size = chunkBytes;
+    for (;;) {
+      const buffer = Buffer.allocUnsafe(size);
+      const length = readSync(descriptor, buffer, 0, size, position);
+      const atEnd = length < size;
+      const lineEnd = buffer.subarray(0, length).lastIndexOf(NEWLINE) + 1;
+      if (lineEnd === 0 && !atEnd) {
+        // A line longer than the buffer.
+        size *= 2;
+        continue;
+      }
+      const end = atEnd && finished ? length : lineEnd;
+      position += end;
+      if (end > 0 || atEnd) yield { bytes: buffer.subarray(0, end), end: position, last: atEnd };
+      if (atEnd) return;
+      size = chunkBytes;
+    }
   } finally {
     closeSync(descriptor);
   }
 }
 
-function* plainLines(descriptor: number, offset: number, finished: boolean): Generator<Lines> {
-  let position = offset;
-  let size = CHUNK_BYTES;
-  for (;;) {
-    const buffer = Buffer.allocUnsafe(size);
-    const length = readSync(descriptor, buffer, 0, size, position);
-    const atEnd = length < size;
-    const lineEnd = buffer.subarray(0, length).lastIndexOf(NEWLINE) + 1;
-    if (lineEnd === 0 && !atEnd) {
-      // A line longer than the buffer.
-      size *= 2;
-      continue;
-    }
-    const end = atEnd && finished ? length : lineEnd;
-    position += end;
-    if (end > 0 || atEnd) yield { texts: splitLines(buffer.subarray(0, end)), end: position, last: atEnd };
-    if (atEnd) return;
-    size = CHUNK_BYTES;
-  }
-}
-
-function* linesOf(content: Buffer, offset: number): Generator<Lines> {
+/** The chunks of a file that was unpacked. */
+function* chunksOf(content: Buffer, offset: number, chunkBytes: number): Generator<Chunk> {
   let position = offset;
   while (position < content.length) {
-    const lineEnd = content.indexOf(NEWLINE, Math.min(position + CHUNK_BYTES, content.length - 1)) + 1;
+    const lineEnd = content.indexOf(NEWLINE, Math.min(position + chunkBytes, content.length - 1)) + 1;
     const end = lineEnd === 0 ? content.length : lineEnd;
-    yield { texts: splitLines(content.subarray(position, end)), end, last: end === content.length };
+    yield { bytes: content.subarray(position, end), end, last: end === content.length };
     position = end;
   }
-  if (offset >= content.length) yield { texts: [], end: offset, last: true };
+  if (offset >= content.length) yield { bytes: Buffer.alloc(0), end: offset, last: true };
 }
 
-function splitLines(bytes: Buffer): string[] {
-  const texts = bytes.toString("utf8").split("\n");
-  return texts.filter((text) => text !== "");
-}
-
-/** The unreadable rest of a damaged file becomes one line that is not JSON, so that it is counted. */
-function gunzip(path: string): Buffer {
-  const packed = readFileSync(path);
+function gunzip(packed: Buffer): Buffer {
   try {
     return gunzipSync(packed);
   } catch {
-    return Buffer.concat([readablePart(packed), Buffer.from("\n(damaged)\n")]);
+    return damaged(packed);
   }
+}
+
+async function gunzipLater(packed: Buffer): Promise<Buffer> {
+  try {
+    return await gunzipAsync(packed);
+  } catch {
+    return damaged(packed);
+  }
+}
+
+const gunzipAsync = promisify(zlibGunzip);
+
+/** The unreadable rest of a damaged file becomes one line that is not JSON, so that it is counted. */
+function damaged(packed: Buffer): Buffer {
+  return Buffer.concat([readablePart(packed), Buffer.from("\n(damaged)\n")]);
 }
 
 function readablePart(packed: Buffer): Buffer {

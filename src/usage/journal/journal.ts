@@ -152,6 +152,28 @@ export class Journal {
     return this.#last;
   }
 
+  /**
+   * Every request that was sent before this time has ended, and its record is in the journal. null: unknown, because lines
+   * wait for the disk.
+   */
+  completeUntil(): number | null {
+    if (!this.#restored || this.#pending.size > 0) return null;
+    let time = this.#deps.clock.now();
+    for (const { opening } of this.#inFlight.values()) time = Math.min(time, opening.started_at);
+    return time;
+  }
+
+  /** Resolves to true once everything that was appended by now is on the disk. False: the disk refuses it. */
+  async flush(): Promise<boolean> {
+    try {
+      await this.#file.sync();
+      return true;
+    } catch (error) {
+      this.#noteTrouble(error);
+      return false;
+    }
+  }
+
   /** When it was last noticed that the open file had been replaced or cut off; null: never. */
   lostAt(): number | null {
     return this.#file.lostAt;
@@ -311,14 +333,9 @@ export class Journal {
 
   /** False: the line may not be on the disk, so the request must not be sent. */
   async #synced(id: string): Promise<boolean> {
-    try {
-      await this.#file.sync();
-      return true;
-    } catch (error) {
-      this.#noteTrouble(error);
-      this.#inFlight.delete(id);
-      return false;
-    }
+    const isOnDisk = await this.flush();
+    if (!isOnDisk) this.#inFlight.delete(id);
+    return isOnDisk;
   }
 
   #logLosses(): void {

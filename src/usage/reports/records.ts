@@ -231,6 +231,11 @@ function* inSteps(
   }
 }
 
+export function recordsById(db: Database, ids: readonly string[]): UsageRecord[] {
+  const sql = `SELECT ${COLUMN_NAMES} FROM records WHERE id IN (SELECT value FROM json_each(?))`;
+  return db.prepare(sql).raw().all(JSON.stringify(ids)).map(recordOfRow);
+}
+
 export function recordById(db: Database, id: string): UsageRecord | null {
   const row = db.prepare(`SELECT ${COLUMN_NAMES} FROM records WHERE id = ?`).raw().get(id);
   return row === undefined ? null : recordOfRow(row);

@@ -1,0 +1,177 @@
+import { setImmediate as turn } from "node:timers/promises";
+import type { Clock } from "../core/clock.ts";
+import { errorMessage, hasCode } from "../core/errors.ts";
+import type { Logger } from "../core/log.ts";
+import { type Chunk, DAY_MS, dayOf, type JournalFile, NEWLINE, readLater } from "../usage/journal/files.ts";
+import type { Journal } from "../usage/journal/journal.ts";
+import { parseLine } from "../usage/journal/lines.ts";
+import { nextLines, type Position, positionIn } from "../usage/journal/position.ts";
+import { type RecordStore, textOfAmend, textOfRecord } from "./records.ts";
+
+export interface PublisherDeps {
+  /** The journal's. */
+  readonly folder: string;
+  readonly journal: Pick<Journal, "completeUntil">;
+  readonly store: Pick<RecordStore, "publish" | "clockOffset">;
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+/** The store keeps records as long. */
+const MAX_DAYS = 31;
+const MAX_ENTRIES = 100;
+const MAX_BYTES = 256 * 1024;
+/** No position is this text, so the store answers with the one that it has. */
+const ASK = "?";
+
+/**
+ * Publishes the finished records of this machine, and their corrections. It reads the journal from the position that is in
+ * the store. The store changes position and stream together, so a crash publishes nothing twice, and a store that lost its
+ * data gets the last days again.
+ */
+export class RecordPublisher {
+  readonly #deps: PublisherDeps;
+  #isRunning = false;
+  /** The position in the store; undefined: it must be asked. */
+  #stored: string | null | undefined;
+  /** How far the journal was read. Between this and the stored position nothing had to be published. */
+  #position: Position | null = null;
+  #publishedUntil: number | null = null;
+  /** The last failure that was logged; null: there was none since the last success. */
+  #failure: string | null = null;
+
+  constructor(deps: PublisherDeps) {
+    this.#deps = deps;
+  }
+
+  /**
+   * Every request of this machine that was sent before this time has ended and is published. By this machine's clock. null:
+   * unknown.
+   */
+  publishedUntil(): number | null {
+    return this.#publishedUntil;
+  }
+
+  /** There is a new connection: the store may have lost its data, or be another one. */
+  reset(): void {
+    this.#stored = undefined;
+    this.#publishedUntil = null;
+  }
+
+  /** Publishes what is new. To be called each second while the store is connected; a call during another does nothing. */
+  async tick(): Promise<void> {
+    if (this.#isRunning) return;
+    this.#isRunning = true;
+    try {
+      // Read first: what begins from here on may not be published by this run.
+      const completeUntil = this.#deps.journal.completeUntil();
+      if ((await this.#publish()) && completeUntil !== null) this.#publishedUntil = completeUntil;
+      this.#failure = null;
+    } catch (error) {
+      // Whether the store took the last entries is not known.
+      this.reset();
+      this.#noteFailure(error);
+    } finally {
+      this.#isRunning = false;
+    }
+  }
+
+  /** True: everything in the journal is published. */
+  async #publish(): Promise<boolean> {
+    if (this.#stored === undefined) await this.#send([], null);
+    for (;;) {
+      const next = nextLines(this.#deps.folder, this.#start());
+      if (next === null) return true;
+      const { file, offset, finished } = next;
+      for await (const chunk of readLater(file, offset, finished)) {
+        if (!(await this.#publishChunk(file, chunk, finished))) return false;
+        await turn();
+      }
+      if (!finished) return true;
+    }
+  }
+
+  /** Where to read on, but not before the days that the others need. */
+  #start(): Position {
+    const before = dayOf(this.#deps.clock.now() - (MAX_DAYS + 1) * DAY_MS);
+    if (this.#position !== null && this.#position.day > before) return this.#position;
+    return { day: before, offset: 0, passed: true, mark: "" };
+  }
+
+  /** False: the store has another position, and the next run continues there. */
+  async #publishChunk(file: JournalFile, { bytes, end, last }: Chunk, finished: boolean): Promise<boolean> {
+    let entries: string[] = [];
+    let size = 0;
+    let at = 0;
+    while (at < bytes.length) {
+      const newline = bytes.indexOf(NEWLINE, at);
+      const lineEnd = newline === -1 ? bytes.length : newline;
+      const entry = this.#entryOf(bytes.toString("utf8", at, lineEnd));
+      if (entry !== null) {
+        const entrySize = Buffer.byteLength(entry);
+        if (entries.length === MAX_ENTRIES || (entries.length > 0 && size + entrySize > MAX_BYTES)) {
+          const position = positionIn(file, end - bytes.length + at, false);
+          if (!(await this.#send(entries, position))) return false;
+          entries = [];
+          size = 0;
+        }
+        entries.push(entry);
+        size += entrySize;
+      }
+      at = lineEnd + 1;
+    }
+    const position = positionIn(file, end, last && finished);
+    if (entries.length > 0 || position.passed) return await this.#send(entries, position);
+    this.#position = position;
+    return true;
+  }
+
+  #entryOf(text: string): string | null {
+    if (OTHER_LINES.test(text)) return null;
+    const line = parseLine(text);
+    if (line?.kind === "close") return textOfRecord(line, this.#deps.store.clockOffset());
+    return line?.kind === "amend" ? textOfAmend(line.id, line) : null;
+  }
+
+  /** @param to null: only asks for the position in the store. Returns true if the store has the position `to` now. */
+  async #send(entries: readonly string[], to: Position | null): Promise<boolean> {
+    const text = to === null ? ASK : JSON.stringify(to);
+    const { position } = await this.#deps.store.publish(
+      entries,
+      this.#stored === undefined ? ASK : this.#stored,
+      text,
+    );
+    this.#stored = position;
+    if (position === text) {
+      this.#position = to;
+      return true;
+    }
+    this.#position = parsePosition(position);
+    this.#publishedUntil = null;
+    return false;
+  }
+
+  #noteFailure(error: unknown): void {
+    // The day was compressed between two steps. The next run reads the compressed file.
+    if (hasCode(error, "ENOENT")) return;
+    const reason = errorMessage(error);
+    if (reason !== this.#failure)
+      this.#deps.log.warn({ reason }, "records of this machine are not published; keybearer tries again");
+    this.#failure = reason;
+  }
+}
+
+/** Lines that are never published. Parsing them would take longer than everything else here. */
+const OTHER_LINES = /^\{"kind":"(?:open|head|sibling|sibling-amend|carry)"/;
+
+/** What the store has may be anything. null: it is no position, so reading begins with the first day. */
+function parsePosition(text: string | null): Position | null {
+  try {
+    const { day, offset, passed, mark } = JSON.parse(text ?? "{}");
+    if (typeof day !== "string" || !/^\d{4}-\d\d-\d\d$/.test(day)) return null;
+    if (!Number.isSafeInteger(offset) || offset < 0 || typeof passed !== "boolean") return null;
+    return typeof mark === "string" && /^[0-9a-f]{0,16}$/.test(mark) ? { day, offset, passed, mark } : null;
+  } catch {
+    return null;
+  }
+}

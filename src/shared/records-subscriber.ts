@@ -1,0 +1,232 @@
+import type { Clock } from "../core/clock.ts";
+import { errorMessage } from "../core/errors.ts";
+import type { Logger } from "../core/log.ts";
+import type { Journal } from "../usage/journal/journal.ts";
+import { AMENDED, type SiblingAmendLine, type SiblingLine } from "../usage/journal/lines.ts";
+import type { UsageRecord } from "../usage/record.ts";
+import { recordsById } from "../usage/reports/records.ts";
+import type { UsageLog } from "../usage/usage-log.ts";
+import { isMachineName, parseEntry, type RecordStore, type StreamEntry } from "./records.ts";
+
+/** Another machine that uses the same store. */
+export interface PublishingMachine {
+  readonly id: string;
+  readonly name: string;
+  /** What its publisher said, by this machine's clock; null: unknown. */
+  readonly publishedUntil: number | null;
+  /** The last entry of its stream, read together with publishedUntil or later; null: it has none. */
+  readonly lastEntry: string | null;
+}
+
+export interface SubscriberDeps {
+  readonly usage: Pick<UsageLog, "read">;
+  readonly journal: Pick<Journal, "append" | "flush">;
+  readonly store: Pick<RecordStore, "read" | "clockOffset">;
+  /** The last entry that was read of each machine's stream, by the machine's id. */
+  readonly positions: {
+    get(): Readonly<Record<string, string>>;
+    set(positions: Readonly<Record<string, string>>): Promise<void>;
+  };
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+/** Of each machine, in one step. */
+const MAX_ENTRIES = 100;
+/** The rest waits for the next call. */
+const MAX_STEPS = 40;
+const LOG_EVERY_MS = 3_600_000;
+
+type Line = SiblingLine | SiblingAmendLine;
+
+/**
+ * Reads what the other machines publish, and appends it to this machine's journal. A position is stored once its lines are
+ * on the disk. So after a crash some entries are read again, which is harmless: lines apply by id.
+ */
+export class RecordSubscriber {
+  readonly #deps: SubscriberDeps;
+  #isRunning = false;
+  readonly #seenUntil = new Map<string, number>();
+  /** Machines whose stream is read from its beginning, although much of it may be here already. */
+  readonly #rereading = new Set<string>();
+  /** Records for which a correction was appended while a stream was read again. */
+  readonly #amended = new Set<string>();
+  readonly #skipped = new Map<string, { count: number; loggedAt: number }>();
+  /** How often reset() was called. */
+  #resets = 0;
+  #failure: string | null = null;
+
+  constructor(deps: SubscriberDeps) {
+    this.#deps = deps;
+  }
+
+  /** All records of a machine from before this time are in the journal. By this machine's clock. null: unknown. */
+  seenUntil(machineId: string): number | null {
+    return this.#seenUntil.get(machineId) ?? null;
+  }
+
+  /** How many entries of a machine were not valid. */
+  skipped(machineId: string): number {
+    return this.#skipped.get(machineId)?.count ?? 0;
+  }
+
+  /** The store lost its data: all streams begin again. */
+  async reset(): Promise<void> {
+    this.#resets += 1;
+    await this.#deps.positions.set({});
+  }
+
+  /** Reads what is new. To be called each second while the store is connected; a call during another does nothing. */
+  async tick(machines: readonly PublishingMachine[]): Promise<void> {
+    if (this.#isRunning) return;
+    this.#isRunning = true;
+    try {
+      const known = machines.filter(({ id, name }) => isMachineName(id) && isMachineName(name));
+      await this.#readAll(known);
+      this.#failure = null;
+    } catch (error) {
+      const reason = errorMessage(error);
+      if (reason !== this.#failure)
+        this.#deps.log.warn({ reason }, "records of other machines are not read; keybearer tries again");
+      this.#failure = reason;
+    } finally {
+      this.#isRunning = false;
+    }
+  }
+
+  async #readAll(machines: readonly PublishingMachine[]): Promise<void> {
+    for (let step = 0; step < MAX_STEPS; step += 1) {
+      const hasMore = await this.#readStep(machines);
+      this.#noteSeen(machines);
+      if (!hasMore) return;
+    }
+  }
+
+  /** False: nothing more can be read now. */
+  async #readStep(machines: readonly PublishingMachine[]): Promise<boolean> {
+    const { store, journal, positions } = this.#deps;
+    const resets = this.#resets;
+    const before = new Map(machines.map(({ id }) => [id, this.#position(id)]));
+    if (before.size === 0) return false;
+    const found = await store.read(before, MAX_ENTRIES);
+    const lines: Line[] = [];
+    const after: Record<string, string> = { ...positions.get() };
+    let hasMore = false;
+    for (const machine of machines) {
+      const from = before.get(machine.id) ?? null;
+      if (from === null) this.#rereading.add(machine.id);
+      const entries = inOrder(found.get(machine.id) ?? [], from);
+      for (const { id, text } of entries) {
+        const line = this.#lineOf(machine, text);
+        if (line !== null) lines.push(line);
+        after[machine.id] = id;
+      }
+      if (entries.length === MAX_ENTRIES) hasMore = true;
+    }
+    const added = await this.#withoutKnown(lines);
+    if (this.#resets !== resets) return false;
+    if (added.length > 0 && !(journal.append(...added) && (await journal.flush()))) return false;
+    for (const line of added) if (this.#rereading.has(line.machine_id)) this.#amended.add(line.id);
+    if (machines.some(({ id }) => after[id] !== (before.get(id) ?? undefined))) {
+      if (this.#resets !== resets) return false;
+      await positions.set(after);
+    }
+    this.#endRereading(machines, found);
+    return hasMore;
+  }
+
+  #position(machineId: string): string | null {
+    const position = this.#deps.positions.get()[machineId];
+    return position !== undefined && isEntryId(position) ? position : null;
+  }
+
+  #endRereading(
+    machines: readonly PublishingMachine[],
+    found: ReadonlyMap<string, readonly unknown[]>,
+  ): void {
+    for (const { id } of machines) if ((found.get(id)?.length ?? 0) < MAX_ENTRIES) this.#rereading.delete(id);
+    if (this.#rereading.size === 0) this.#amended.clear();
+  }
+
+  #noteSeen(machines: readonly PublishingMachine[]): void {
+    for (const { id, publishedUntil, lastEntry } of machines) {
+      if (publishedUntil === null) continue;
+      const position = this.#position(id);
+      const isAllRead =
+        lastEntry === null || (position !== null && isEntryId(lastEntry) && !isAfter(lastEntry, position));
+      if (isAllRead) this.#seenUntil.set(id, publishedUntil);
+    }
+  }
+
+  /** null: the entry is not valid. It is counted, and the entries after it are read. */
+  #lineOf({ id: machine_id, name: machine }: PublishingMachine, text: string): Line | null {
+    const { clock, store } = this.#deps;
+    const entry = parseEntry(text, clock.now(), store.clockOffset());
+    if (entry.kind === "record") return { ...entry.record, kind: "sibling", machine, machine_id };
+    if (entry.kind === "amend")
+      return { kind: "sibling-amend", machine, machine_id, id: entry.id, ...entry.fields };
+    this.#skip(machine_id, machine, entry.reason);
+    return null;
+  }
+
+  #skip(machineId: string, machine: string, reason: string): void {
+    const { clock, log } = this.#deps;
+    const skipped = this.#skipped.get(machineId) ?? { count: 0, loggedAt: Number.NEGATIVE_INFINITY };
+    this.#skipped.set(machineId, skipped);
+    skipped.count += 1;
+    if (clock.elapsed() - skipped.loggedAt < LOG_EVERY_MS) return;
+    skipped.loggedAt = clock.elapsed();
+    log.warn(
+      { machine, reason, skipped: skipped.count },
+      `a record of machine ${machine} was skipped, because it is not valid`,
+    );
+  }
+
+  /** Leaves out what the index has already, where a stream is read from its beginning. */
+  async #withoutKnown(lines: readonly Line[]): Promise<readonly Line[]> {
+    const repeated = lines.filter(({ machine_id }) => this.#rereading.has(machine_id));
+    if (repeated.length === 0) return lines;
+    const ids = [...new Set(repeated.map(({ id }) => id))];
+    const records = (await this.#deps.usage.read((db) => recordsById(db, ids))) ?? [];
+    const known = new Map(records.map((record) => [record.id, record]));
+    const amended = new Set(this.#amended);
+    return lines.filter((line) => {
+      const record = known.get(line.id);
+      if (record === undefined || !this.#rereading.has(line.machine_id)) return true;
+      if (line.kind === "sibling") return false;
+      // An earlier correction was appended, so the later one that the index has must follow it.
+      if (!amended.has(line.id) && isAmended(record, line)) return false;
+      amended.add(line.id);
+      return true;
+    });
+  }
+}
+
+function isAmended(record: UsageRecord, line: SiblingAmendLine): boolean {
+  return AMENDED.every((name) => record[name] === line[name]);
+}
+
+/** The id of an entry in a stream: milliseconds and a number. */
+const ENTRY_ID = /^(\d{1,16})-(\d{1,16})$/;
+
+function isEntryId(text: string): boolean {
+  return ENTRY_ID.test(text);
+}
+
+function isAfter(id: string, other: string): boolean {
+  const [, time = "", number = ""] = ENTRY_ID.exec(id) ?? [];
+  const [, otherTime = "", otherNumber = ""] = ENTRY_ID.exec(other) ?? [];
+  return Number(time) - Number(otherTime) > 0 || (time === otherTime && Number(number) > Number(otherNumber));
+}
+
+/** The entries up to the first whose id does not follow. Otherwise a wrong store could return the same ones without end. */
+function inOrder(entries: readonly StreamEntry[], from: string | null): StreamEntry[] {
+  const followed: StreamEntry[] = [];
+  let last = from ?? "0-0";
+  for (const entry of entries.slice(0, MAX_ENTRIES)) {
+    if (!isEntryId(entry.id) || !isAfter(entry.id, last)) break;
+    followed.push(entry);
+    last = entry.id;
+  }
+  return followed;
+}

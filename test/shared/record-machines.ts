@@ -1,0 +1,258 @@
+import { join } from "node:path";
+import type { Test } from "tap";
+import { Limiter } from "../../src/limits/limiter.ts";
+import { systemCalendar } from "../../src/limits/windows.ts";
+import type { RecordStore, StreamEntry } from "../../src/shared/records.ts";
+import { RecordPublisher } from "../../src/shared/records-publisher.ts";
+import { type PublishingMachine, RecordSubscriber } from "../../src/shared/records-subscriber.ts";
+import { openIndexForReading } from "../../src/usage/index/database.ts";
+import type { AmendLine } from "../../src/usage/journal/lines.ts";
+import { AMENDED } from "../../src/usage/journal/lines.ts";
+import type { Closing, Opening, UsageRecord } from "../../src/usage/record.ts";
+import { UsageLog } from "../../src/usage/usage-log.ts";
+import { catchUp } from "../doubles/journal.ts";
+import { quietLog } from "../doubles/quiet-log.ts";
+import {
+  closing,
+  heldTicker,
+  NOON,
+  newFolder,
+  opening,
+  type SetClock,
+  setClock,
+} from "../usage/journal/journal-under-test.ts";
+
+/** The streams and positions of a store. */
+export interface TestStore {
+  publish(
+    machine: string,
+    entries: readonly string[],
+    from: string | null,
+    to: string,
+  ): Promise<{ position: string | null }>;
+  read(after: ReadonlyMap<string, string | null>, max: number): Promise<Map<string, StreamEntry[]>>;
+  lastEntry(machine: string): Promise<string | null>;
+}
+
+/** A store in memory. It can lose its data. */
+export class MemoryStore implements TestStore {
+  readonly streams = new Map<string, StreamEntry[]>();
+  readonly #positions = new Map<string, string>();
+  #number = 0;
+
+  async publish(machine: string, entries: readonly string[], from: string | null, to: string) {
+    const position = this.#positions.get(machine) ?? null;
+    if (position !== from) return { position };
+    for (const text of entries) this.add(machine, text);
+    this.#positions.set(machine, to);
+    return { position: to };
+  }
+
+  async read(after: ReadonlyMap<string, string | null>, max: number) {
+    const found = new Map<string, StreamEntry[]>();
+    for (const [machine, id] of after) {
+      const stream = this.streams.get(machine) ?? [];
+      const entries = stream.filter((entry) => id === null || numberOf(entry.id) > numberOf(id));
+      found.set(machine, entries.slice(0, max));
+    }
+    return found;
+  }
+
+  async lastEntry(machine: string): Promise<string | null> {
+    return this.streams.get(machine)?.at(-1)?.id ?? null;
+  }
+
+  add(machine: string, text: string): void {
+    this.#number += 1;
+    const stream = this.streams.get(machine) ?? [];
+    stream.push({ id: `${this.#number}-0`, text });
+    this.streams.set(machine, stream);
+  }
+
+  loseData(): void {
+    this.streams.clear();
+    this.#positions.clear();
+  }
+}
+
+function numberOf(id: string): number {
+  return Number(id.split("-", 1)[0]);
+}
+
+/** What can go wrong between a machine and its store. */
+export type Fault = "none" | "unreachable" | "lost answer";
+
+/** One machine with a real journal and a real index. */
+export class RecordMachine {
+  readonly id: string;
+  readonly state: string;
+  readonly clock: SetClock;
+  readonly logLines: string[] = [];
+  readonly batches: (readonly string[])[] = [];
+  name: string;
+  fault: Fault = "none";
+  /** Milliseconds that the store's clock is ahead. */
+  offset = 0;
+  positions: Readonly<Record<string, string>> = {};
+  /** false: the process dies before it stores what it read. */
+  canSave = true;
+  usage: UsageLog;
+  publisher: RecordPublisher;
+  subscriber: RecordSubscriber;
+  readonly #store: TestStore;
+  readonly #ticker = heldTicker();
+
+  constructor(t: Test, name: string, store: TestStore, clock: SetClock = setClock(NOON)) {
+    this.id = `id-of-${name}`;
+    this.name = name;
+    this.#store = store;
+    this.clock = clock;
+    this.state = newFolder(t);
+    this.usage = this.#openUsage();
+    this.publisher = this.#newPublisher();
+    this.subscriber = this.#newSubscriber();
+    // None of the log's timers keeps a process alive.
+    const alive = setInterval(() => {}, 1000);
+    t.teardown(async () => {
+      clearInterval(alive);
+      await this.usage.stop();
+    });
+  }
+
+  get folder(): string {
+    return join(this.state, "usage");
+  }
+
+  get index(): string {
+    return join(this.state, "index.db");
+  }
+
+  #openUsage(): UsageLog {
+    const { clock } = this;
+    return new UsageLog({
+      folder: this.folder,
+      index: this.index,
+      clock,
+      ticker: this.#ticker,
+      log: quietLog(this.logLines),
+      sync: "normal",
+      keep: () => 400 * 86_400_000,
+      limiter: new Limiter(clock, systemCalendar),
+    });
+  }
+
+  #recordStore(): RecordStore {
+    return {
+      publish: async (entries, from, to) => {
+        if (this.fault === "unreachable") throw new Error("the store cannot be reached");
+        if (entries.length > 0) this.batches.push(entries);
+        const answer = await this.#store.publish(this.id, entries, from, to);
+        if (this.fault === "lost answer") throw new Error("the store did not answer");
+        return answer;
+      },
+      read: async (after, max) => {
+        if (this.fault !== "none") throw new Error("the store cannot be reached");
+        return this.#store.read(after, max);
+      },
+      clockOffset: () => this.offset,
+    };
+  }
+
+  #newPublisher(): RecordPublisher {
+    const { folder, clock } = this;
+    const { journal } = this.usage;
+    return new RecordPublisher({
+      folder,
+      journal,
+      store: this.#recordStore(),
+      clock,
+      log: quietLog(this.logLines),
+    });
+  }
+
+  #newSubscriber(): RecordSubscriber {
+    const { usage, clock } = this;
+    return new RecordSubscriber({
+      usage,
+      journal: usage.journal,
+      store: this.#recordStore(),
+      positions: {
+        get: () => this.positions,
+        set: async (positions) => {
+          if (!this.canSave) throw new Error("the process was killed");
+          this.positions = positions;
+        },
+      },
+      clock,
+      log: quietLog(this.logLines),
+    });
+  }
+
+  /** A second of the usage log, which writes what waits for the disk. */
+  second(): void {
+    this.#ticker.pass();
+  }
+
+  /** As after kill -9: nothing is left but the files. */
+  async restart(): Promise<void> {
+    await this.usage.stop();
+    this.usage = this.#openUsage();
+    this.publisher = this.#newPublisher();
+    this.subscriber = this.#newSubscriber();
+    this.canSave = true;
+  }
+
+  async begin(given: Partial<Opening> = {}): Promise<Opening> {
+    const begun = opening({ started_at: this.clock.time, ...given });
+    if (!(await this.usage.journal.open(begun))) throw new Error("the journal cannot be written");
+    return begun;
+  }
+
+  /** Sends a request that ends at once. Returns its id. */
+  async send(given: Partial<Opening> = {}, end: Partial<Closing> = {}): Promise<string> {
+    const { id } = await this.begin(given);
+    this.usage.journal.close(id, closing({ ended_at: this.clock.time + 1000, ...end }));
+    return id;
+  }
+
+  /** The console corrects a record of this machine. */
+  bill(id: string, billed_microdollars: number): void {
+    const record = { ...closing(), billed_microdollars } as unknown as UsageRecord;
+    const fields = Object.fromEntries(AMENDED.map((name) => [name, record[name]]));
+    this.usage.journal.append({ kind: "amend", id, ...fields, limits: null } as AmendLine);
+  }
+
+  /** As the other machines see it. */
+  async published(): Promise<PublishingMachine> {
+    const { id, name } = this;
+    const publishedUntil = this.publisher.publishedUntil();
+    return { id, name, publishedUntil, lastEntry: await this.#store.lastEntry(id) };
+  }
+
+  async subscribe(others: readonly RecordMachine[]): Promise<void> {
+    const machines = others.filter((other) => other !== this).map((other) => other.published());
+    await this.subscriber.tick(await Promise.all(machines));
+  }
+
+  /** Every record in its index, by id. */
+  records(): UsageRecord[] {
+    catchUp(this.state);
+    return recordsOf(this.index);
+  }
+}
+
+export function recordsOf(index: string): UsageRecord[] {
+  const { db, close } = openIndexForReading(index);
+  try {
+    const rows = db.prepare("SELECT * FROM usage.records ORDER BY id").all() as Record<string, unknown>[];
+    return rows.map((row) => row as unknown as UsageRecord);
+  } finally {
+    close();
+  }
+}
+
+/** Everything is published, and everything is read. */
+export async function exchange(machines: readonly RecordMachine[]): Promise<void> {
+  for (const machine of machines) await machine.publisher.tick();
+  for (const machine of machines) await machine.subscribe(machines);
+}
