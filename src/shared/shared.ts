@@ -151,7 +151,11 @@ class Session {
       store: config.store,
       password,
       timezone,
-      identity: { id: this.#file.id, name, known: () => this.#file.known.map(({ id, name }) => ({ id, name })) },
+      identity: {
+        id: this.#file.id,
+        name,
+        known: () => this.#file.known.map(({ id, name }) => ({ id, name })),
+      },
       clock,
       log,
       onConnect: () => this.limits.connected(),
