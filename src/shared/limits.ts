@@ -520,8 +520,7 @@ function marginOf({ start, end }: Window): number {
 }
 
 /** Whether requests can spend such a grant without asking. */
-function canRefill({ limit, window }: Demand, now: number): boolean {
-  if (limit.kind === "concurrent") return false;
+function canRefill({ window }: Demand, now: number): boolean {
   return window === null || canSpend(window, now);
 }
 
