@@ -63,6 +63,8 @@ const SHORTEST_GRANT_MS = 10_000;
 /** The store keeps a window this much longer than it lasts, in case its clock is set back. */
 const KEEP_WINDOW_MS = 3_600_000;
 const RETRY_AFTER_SECONDS = 5;
+/** The end of a window that has none. */
+const NEVER = Number.MAX_SAFE_INTEGER;
 
 /**
  * The limits that several machines share. In each window the store holds what every machine was granted, and grants no more
@@ -354,44 +356,21 @@ export class SharedLimiter implements SharedTools {
     // From here on it is not spent, and the call returns it.
     if (need === 0 && this.#isIdle(grant)) grant.granted = Math.min(grant.granted, own);
     const keep = Math.max(own, grant.granted);
-    const mayHaveSpare = canRefill(demand, this.#now()) && !this.#stopped;
-    const wantsMore = need > 0 || (mayHaveSpare && this.#refills.has(grant.key));
-    const ask = {
-      key: grant.key,
-      keep,
-      need: wantsMore ? Math.max(own + need, need > 0 ? keep : keep + 1) : 0,
-      spare: mayHaveSpare,
-      used: own,
-      limit: max,
-      start: window?.start ?? 0,
-      end: window?.end ?? Number.MAX_SAFE_INTEGER,
-      expires: window === null ? 0 : window.end + Math.max(KEEP_WINDOW_MS, window.end - window.start),
-      isConcurrent: limit.kind === "concurrent",
-    };
+    const spare = canRefill(demand, this.#now()) && !this.#stopped;
+    const isRefill = spare && need === 0 && this.#refills.has(grant.key);
+    const total = isRefill ? keep + 1 : Math.max(own + need, keep);
+    const ask = { ...reportOf(grant, keep, own), need: isRefill || need > 0 ? total : 0, spare, limit: max };
     return { grant, ask };
   }
 
   /** What this machine holds beside the current windows: of a window that just ended, or of a tool that is no longer shared. */
   #collectRest(asks: Map<string, Asked>): void {
     for (const grant of this.#grants.values()) {
-      const { key, window, reported, limit } = grant;
-      if (asks.has(key)) continue;
-      const isCurrent = this.of(grant.tool) !== null;
-      const keep = isCurrent ? grant.granted : limit.kind === "concurrent" ? 0 : reported;
-      grant.granted = keep;
-      const ask = {
-        key,
-        keep,
-        need: 0,
-        spare: false,
-        used: Math.min(reported, keep),
-        limit: keep,
-        start: window?.start ?? 0,
-        end: window?.end ?? Number.MAX_SAFE_INTEGER,
-        expires: window === null ? 0 : window.end + Math.max(KEEP_WINDOW_MS, window.end - window.start),
-        isConcurrent: limit.kind === "concurrent",
-      };
-      asks.set(key, { grant, ask });
+      if (asks.has(grant.key)) continue;
+      const isShared = this.of(grant.tool) !== null;
+      if (!isShared) grant.granted = grant.limit.kind === "concurrent" ? 0 : grant.reported;
+      const ask = reportOf(grant, grant.granted, Math.min(grant.reported, grant.granted));
+      asks.set(grant.key, { grant, ask });
     }
   }
 
@@ -509,6 +488,16 @@ function hasLimits({ limits, quota }: Tool): boolean {
 interface Asked {
   readonly grant: Grant;
   readonly ask: GrantAsk;
+}
+
+/** Says what this machine holds, and asks for nothing. */
+function reportOf({ key, limit, window }: Grant, keep: number, used: number): GrantAsk {
+  const common = { key, keep, need: 0, spare: false, used, limit: keep };
+  const isConcurrent = limit.kind === "concurrent";
+  if (window === null) return { ...common, start: 0, end: NEVER, expires: 0, isConcurrent };
+  const { start, end } = window;
+  const expires = end + Math.max(KEEP_WINDOW_MS, end - start);
+  return { ...common, start, end, expires, isConcurrent };
 }
 
 function isShort({ start, end }: Window): boolean {
