@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import fc from "fast-check";
@@ -12,7 +12,7 @@ import { exportedRecord } from "../../src/usage/reports/records.ts";
 import { runs } from "../doubles/random.ts";
 import { record } from "../doubles/records.ts";
 import { faultsIn, indexFaults } from "../doubles/usage-file.ts";
-import { DAY, linesIn, NOON, setClock } from "../usage/journal/journal-under-test.ts";
+import { DAY, linesIn, NOON, setClock, textIn } from "../usage/journal/journal-under-test.ts";
 import { exchange, MemoryStore, RecordMachine, recordsOf, type TestStore } from "./record-machines.ts";
 import { missingStore, StoreServer } from "./redis.ts";
 
@@ -74,6 +74,7 @@ t.test("exactly what an export prints is published", async (t) => {
   await laptop.send({ held_tokens: 4242, process: "/usr/bin/codex" }, { counted_tokens: 4343 });
   await exchange([laptop, desktop]);
   const text = store.streams.get(laptop.id)?.[0]?.text ?? "";
+  t.match(textIn(desktop.folder, dayOf(NOON)), /^{"kind":"sibling","id":/m, "the kind comes first");
   t.notMatch(text, /4242|4343|machine/);
   const [own] = laptop.records();
   const [theirs] = desktop.records();
@@ -156,6 +157,35 @@ t.test(
     t.same(indexFaults(desktop.index), []);
   },
 );
+
+t.test("records that were lost with an older copy of the journal are read again", async (t) => {
+  const store = new MemoryStore();
+  const machines = machinesOf(t, store, "laptop", "desktop", "server");
+  const [laptop, desktop, server] = machines as [RecordMachine, RecordMachine, RecordMachine];
+  await laptop.send();
+  const amended = await server.send();
+  server.bill(amended, 5);
+  await exchange(machines);
+  await desktop.usage.stop();
+  const copy = join(desktop.state, "copy");
+  cpSync(desktop.folder, copy, { recursive: true });
+  await desktop.restart();
+  await laptop.send();
+  await exchange(machines);
+  t.equal(desktop.records().length, 3);
+  for (const restored of [copy, null]) {
+    await desktop.usage.stop();
+    rmSync(desktop.folder, { recursive: true });
+    if (restored !== null) cpSync(restored, desktop.folder, { recursive: true });
+    await desktop.restart();
+    await exchange(machines);
+    t.equal(desktop.records().filter(({ machine }) => machine === "laptop").length, 2);
+  }
+  await desktop.restart();
+  const lines = linesIn(desktop.folder).length;
+  await exchange(machines);
+  t.equal(linesIn(desktop.folder).length, lines, "and only then");
+});
 
 t.test("a machine that was offline for days publishes them all, also from compressed files", async (t) => {
   const store = new MemoryStore();
