@@ -227,7 +227,7 @@ export class SharedLimiter implements SharedTools {
     const why = store.problem === null ? "" : ` (${store.problem})`;
     return refuse(
       "store-unavailable",
-      `tool ${tool} shares its limits with other machines through ${address}, which is not reachable${why}${more}. ` +
+      `tool ${tool} shares its limits with other machines through ${address}, which cannot be used now${why}${more}. ` +
         "the owner can type: keybearer doctor",
       RETRY_AFTER_SECONDS,
     );
@@ -481,7 +481,7 @@ export class SharedLimiter implements SharedTools {
       if (cut > 0)
         this.#deps.log.warn(
           { tool: name, cut },
-          `tool ${name}: requests in flight were cut, because the shared store was not reachable for too long`,
+          `tool ${name}: requests in flight were cut, because the shared store did not answer for too long`,
         );
     }
   }

@@ -116,6 +116,8 @@ const SUPERSEDED_RETRY_MS = 30_000;
 const MAX_MACHINES = 64;
 const MAX_NAME = 64;
 const MAX_KEYS = 256;
+/** How the store answers to a wrong password, or to a user that may not do what is needed. */
+const NOT_ALLOWED = /^(?:WRONGPASS|NOAUTH|NOPERM)\b/;
 const IMPLAUSIBLE = "the store's clock and this machine's differ by more than a day";
 /** For how long published records stay in the store. */
 const KEEP_RECORDS_MS = 31 * 86_400_000;
@@ -378,11 +380,12 @@ export class Store {
   #noteFailure(error: unknown): void {
     const problem = errorMessage(error);
     const isNew = problem !== this.#problem;
-    this.#state = error instanceof StoreRefusal ? "refused" : "unreachable";
+    const isRefused = error instanceof StoreRefusal || NOT_ALLOWED.test(problem);
+    this.#state = isRefused ? "refused" : "unreachable";
     this.#problem = problem;
     const { log, store, onFailure } = this.#deps;
     if (isNew && !this.#stop.signal.aborted)
-      log.warn({ store: store.url, reason: problem }, "the shared store is not reachable");
+      log.warn({ store: store.url, reason: problem }, "the shared store cannot be used");
     onFailure();
   }
 }
