@@ -8,7 +8,7 @@ import type { Demand, Limiter, SharedTool, SharedTools } from "../limits/limiter
 import { type Calendar, contains, type Window } from "../limits/windows.ts";
 import { StoreError } from "./connection.ts";
 import { HEARTBEAT_MS } from "./scripts.ts";
-import type { GrantAnswer, GrantAsk, KnownMachine, Presence, Store } from "./store.ts";
+import type { GrantAnswer, GrantAsk, Presence, Store } from "./store.ts";
 import type { Mark } from "./store-clock.ts";
 
 export interface SharedLimitsDeps {
@@ -20,8 +20,7 @@ export interface SharedLimitsDeps {
   readonly log: Logger;
   /** The store's address, for messages. */
   readonly address: string;
-  /** This machine. */
-  readonly machine: KnownMachine;
+  readonly machine: { readonly id: () => string; readonly name: string };
   readonly whenUnreachable: "grant" | "refuse";
   readonly presence: () => Presence;
   /** Cuts the requests of a tool that are in flight. Returns how many there were. */
@@ -147,6 +146,11 @@ export class SharedLimiter implements SharedTools {
   /** Requests that wait for an answer get none. */
   disconnected(): void {
     if (!this.#isCalling) this.#answerAskers(this.#takeAskers());
+  }
+
+  /** Another daemon has what was granted to this machine. */
+  forfeit(): void {
+    for (const grant of this.#grants.values()) grant.granted = 0;
   }
 
   /** To be called every second. */
@@ -411,7 +415,7 @@ export class SharedLimiter implements SharedTools {
     if (answer.granted > ask.keep) grant.step = answer.granted - ask.keep;
     grant.granted = answer.granted;
     grant.max = ask.limit;
-    const others = answer.parts.filter((part) => part.machine !== machine.id);
+    const others = answer.parts.filter((part) => part.machine !== machine.id());
     grant.others = others.map(({ machine: id, granted, used }) => ({
       name: names.get(id) ?? "a machine that is gone",
       granted,
