@@ -266,7 +266,8 @@ function createServices(
     log,
     limiter,
     snapshot,
-    isRestored: () => usageServices.journal.isRestored,
+    usage: () => usageServices.usage,
+    folder: paths.usage,
     cut: (tool) => usageServices.inFlight.cut(tool),
   });
   const usageServices = openUsageServices(paths, clock, ticker, log, limiter, () => snapshot().config);
@@ -283,7 +284,7 @@ function createServices(
     database: mirrorDatabase,
     usage: mirrorUsage,
     truncationCheck,
-    siblings: () => [],
+    siblings: () => shared.siblings(),
     prices,
     // What a console knows better counts under the limits, too.
     onCorrected: (correction) => limiter.correct(correction.tool, correction),

@@ -161,7 +161,7 @@ export class Limiter {
           // On a busy machine some time passes even for a request that is refused at once.
           waited: hasWaited ? Math.round(this.#clock.elapsed() - since) : 0,
           now: this.#limited(tool).now(),
-          calendar: this.#calendarOf(tool.name),
+          calendar: this.#calendar,
         });
         return { ok: false, refusal };
       }

@@ -84,8 +84,6 @@ const FACTS_WAIT_MS = 8000;
 /** Pending rows are compared again when they are due, within these bounds. */
 const RECOMPARE_MIN_MS = 1000;
 const RECOMPARE_MAX_MS = 10 * 60_000;
-/** While rows wait for a sibling's records, this often it is checked whether they came. */
-const SIBLING_CHECK_MS = 10_000;
 
 /** One gateway's console: reads its rows, has them compared with our records, and reports the result. */
 export class GatewayMirror {
@@ -115,7 +113,8 @@ export class GatewayMirror {
   #lastSync: number | null;
   #progress: ConsoleStatus["progress"] = null;
   #recompareTimer: NodeJS.Timeout | undefined;
-  #siblingTimer: NodeJS.Timeout | undefined;
+  /** The rows that waited for records of siblings when the last comparison ended. */
+  #waitingRows: readonly WaitingRow[] = [];
 
   constructor(gateway: ConsoleGateway, snapshot: Snapshot, deps: MirrorDeps, heldKeys: HeldKeys) {
     const { clock, log, database, reader, usage, truncationCheck, siblings, onCorrected } = deps;
@@ -128,7 +127,10 @@ export class GatewayMirror {
     this.#schedule = new SyncSchedule(
       clock,
       () => this.startSync(),
-      () => background(this.syncIfBusy(), log, "checking how busy the keys are"),
+      () => {
+        background(this.syncIfBusy(), log, "checking how busy the keys are");
+        background(this.compareIfSeen(), log, "comparing with records of other machines");
+      },
     );
     this.#schedule.follow(gateway.console.schedule);
     this.#comparer = new Comparer({
@@ -189,7 +191,6 @@ export class GatewayMirror {
   async stop(): Promise<void> {
     this.#stop.abort();
     clearTimeout(this.#recompareTimer);
-    clearInterval(this.#siblingTimer);
     this.#schedule.stop();
     await Promise.all([this.#comparer.stop(), this.#running]);
   }
@@ -224,6 +225,23 @@ export class GatewayMirror {
       ),
     );
     if ((busiest ?? 0) >= rowsPerKey * NEARLY_FULL && !this.#schedule.isWaiting) await this.sync();
+  }
+
+  /** Compares again once the records that a row waits for have come. The next sync may be hours away, or fail. */
+  async compareIfSeen(): Promise<void> {
+    const { siblings } = this.#deps;
+    const adapter = this.#adapter;
+    const waiting = this.#waitingRows;
+    const isSeen = ({ key, began }: WaitingRow) => blindSiblings(key, began, siblings()).length === 0;
+    if (adapter === null || this.#running !== null || !waiting.some(isSeen)) return;
+    // The next check must not start another comparison.
+    this.#waitingRows = [];
+    try {
+      await this.#compare(adapter);
+    } catch {
+      // The next sync fails in the same way, and says so.
+      this.#waitingRows = waiting;
+    }
   }
 
   async #runSync(): Promise<void> {
@@ -344,7 +362,9 @@ export class GatewayMirror {
       const sql = "SELECT min(started_at) FROM usage.records WHERE gateway = ? AND end IS NOT NULL";
       const oldest = queryNumber(db, sql, name) ?? now;
       const since = Math.min(now - HISTORY_MS, oldest - DAY_MS);
-      coverFrom(db, name, since, now);
+      // A walk that has begun does not go back. Older records of another machine may have come since.
+      const isFirst = readCursor(db, name) === null || readTime(db, name, "covered_from") === null;
+      if (isFirst) coverFrom(db, name, since, now);
       return since;
     });
     return first ?? now - HISTORY_MS;
@@ -367,43 +387,23 @@ export class GatewayMirror {
   }
 
   async #compare(adapter: ConsoleAdapter): Promise<void> {
-    const { reader, clock } = this.#deps;
+    const { reader, clock, siblings } = this.#deps;
     const { name } = this.#gateway;
     const due = await this.#comparer.compare(adapter, this.skew);
     if (this.#stop.signal.aborted) return;
     this.#blind = await reader.ask("whyBlind", name, clock.now());
-    const waiting = await reader.ask("waitingRows", name, this.skew);
+    this.#waitingRows =
+      siblings().length === 0 ? [] : ((await reader.ask("waitingRows", name, this.skew)) ?? []);
     await this.#logAlarms();
-    if (this.#stop.signal.aborted) return;
-    this.#compareWhenDue(adapter, due);
-    this.#compareWhenSeen(adapter, waiting ?? []);
-  }
-
-  #compareWhenDue(adapter: ConsoleAdapter, due: number | null): void {
     clearTimeout(this.#recompareTimer);
     if (due === null) return;
     // Timers are limited to 24 days, and the wall clock may be set.
-    const wait = Math.min(RECOMPARE_MAX_MS, Math.max(RECOMPARE_MIN_MS, due - this.#deps.clock.now()));
-    this.#recompareTimer = setTimeout(() => this.#compareAgain(adapter), wait).unref();
-  }
-
-  /** The next sync may be hours away, or the console unreachable. */
-  #compareWhenSeen(adapter: ConsoleAdapter, waiting: readonly WaitingRow[]): void {
-    const { siblings } = this.#deps;
-    clearInterval(this.#siblingTimer);
-    if (waiting.length === 0) return;
-    const isDecided = ({ key, began }: WaitingRow) => blindSiblings(key, began, siblings()).length === 0;
-    this.#siblingTimer = setInterval(() => {
-      if (!waiting.some(isDecided)) return;
-      clearInterval(this.#siblingTimer);
-      this.#compareAgain(adapter);
-    }, SIBLING_CHECK_MS).unref();
-  }
-
-  #compareAgain(adapter: ConsoleAdapter): void {
-    this.#compare(adapter).catch(() => {
-      // The next sync fails in the same way, and says so.
-    });
+    const wait = Math.min(RECOMPARE_MAX_MS, Math.max(RECOMPARE_MIN_MS, due - clock.now()));
+    this.#recompareTimer = setTimeout(() => {
+      this.#compare(adapter).catch(() => {
+        // The next sync fails in the same way, and says so.
+      });
+    }, wait).unref();
   }
 
   async #fail(error: unknown): Promise<void> {

@@ -254,12 +254,13 @@ function heldSince(db: Database.Database): number | null {
 }
 
 /**
- * When the last record before this time began. Records in flight or interrupted do not count: a running process may have
- * appended them to the older copy, so they prove nothing about the records before them.
+ * When the last record of this machine before this time began. Records in flight or interrupted do not count: a running
+ * process may have appended them to the older copy, so they prove nothing about the records before them. Neither do those
+ * of other machines, which come at any time.
  */
 function lastStartBefore(db: Database.Database, time: number): number {
   // By id, from the end. The plus keeps SQLite from sorting the whole log by another index.
-  const sql = `SELECT started_at FROM usage.records WHERE +started_at <= ? AND +end <> 'interrupted'
-    ORDER BY id DESC LIMIT 1`;
+  const sql = `SELECT started_at FROM usage.records
+    WHERE +started_at <= ? AND +end <> 'interrupted' AND machine IS NULL ORDER BY id DESC LIMIT 1`;
   return queryNumber(db, sql, time) ?? 0;
 }

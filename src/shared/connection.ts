@@ -1,3 +1,4 @@
+import { rootCertificates } from "node:tls";
 import type { SharedStore } from "../config/schema.ts";
 import type { Secret } from "../core/secret.ts";
 import { GRANT, JOIN, PUBLISH, RELEASE } from "./scripts.ts";
@@ -40,7 +41,7 @@ export async function newClient({ url, username, authority }: SharedStore, passw
     socket: {
       // The store connects again by itself, because every connection begins with a report.
       reconnectStrategy: false,
-      ...(authority === null ? {} : { tls: true, ca: authority.pem }),
+      ...(authority === null ? {} : { tls: true, ca: [...rootCertificates, authority.pem] }),
     },
     scripts: {
       joinMachines: script(JOIN),

@@ -79,7 +79,7 @@ export class SharedLimiter implements SharedTools {
   readonly #tools = new Map<string, SharedTool>();
   /** The tools that the next call is about; null: all. */
   #due: Set<string> | null = new Set();
-  /** The tools that get more than their waiting requests need. */
+  /** The keys of the grants that get more, although no request waits for it. */
   readonly #refills = new Set<string>();
   /** Requests that wait for an answer of the store, by tool. */
   #askers = new Map<string, (() => void)[]>();
@@ -262,9 +262,10 @@ export class SharedLimiter implements SharedTools {
         grant.takenAt = elapsed;
         const spare = grant.granted - demand.used - demand.held;
         const hasRoom = grant.granted + grant.othersGranted < demand.max;
-        if (canRefill(demand, this.#now()) && hasRoom && spare < grant.step / 2) this.#refills.add(name);
+        if (!canRefill(demand, this.#now()) || !hasRoom || spare >= grant.step / 2) continue;
+        this.#refills.add(grant.key);
+        this.#due?.add(name);
       }
-      if (this.#refills.has(name)) this.#due?.add(name);
     }
     this.#taken.clear();
     if (this.#refills.size > 0) this.#call();
@@ -354,7 +355,7 @@ export class SharedLimiter implements SharedTools {
     if (need === 0 && this.#isIdle(grant)) grant.granted = Math.min(grant.granted, own);
     const keep = Math.max(own, grant.granted);
     const mayHaveSpare = canRefill(demand, this.#now()) && !this.#stopped;
-    const wantsMore = need > 0 || (mayHaveSpare && this.#refills.has(tool));
+    const wantsMore = need > 0 || (mayHaveSpare && this.#refills.has(grant.key));
     const ask = {
       key: grant.key,
       keep,
@@ -519,8 +520,7 @@ function marginOf({ start, end }: Window): number {
 }
 
 /** Whether requests can spend such a grant without asking. */
-function canRefill({ limit, window }: Demand, now: number): boolean {
-  if (limit.kind === "concurrent") return false;
+function canRefill({ window }: Demand, now: number): boolean {
   return window === null || canSpend(window, now);
 }
 

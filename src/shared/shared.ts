@@ -9,12 +9,16 @@ import { machineName } from "../core/machine-name.ts";
 import type { Secret } from "../core/secret.ts";
 import type { Ticker } from "../core/ticker.ts";
 import type { Limiter } from "../limits/limiter.ts";
+import type { Sibling } from "../mirror/reconcile/siblings.ts";
+import type { UsageLog } from "../usage/usage-log.ts";
 import { zoneCalendar } from "./calendar.ts";
 import { StoreError } from "./connection.ts";
 import { SharedLimiter } from "./limits.ts";
-import { StateFile } from "./state-file.ts";
+import { RecordPublisher } from "./records-publisher.ts";
+import { type PublishingMachine, RecordSubscriber } from "./records-subscriber.ts";
+import { type KnownSibling, StateFile } from "./state-file.ts";
 import { type SharedStatus, unusablePassword } from "./status.ts";
-import { Store } from "./store.ts";
+import { type Machine, Store } from "./store.ts";
 
 export interface SharedDeps {
   /** state/shared.json */
@@ -24,8 +28,10 @@ export interface SharedDeps {
   readonly log: Logger;
   readonly limiter: Limiter;
   readonly snapshot: () => Snapshot;
-  /** Whether the limits have read the journal. Until then this machine does not know what it used. */
-  readonly isRestored: () => boolean;
+  /** A function, because the usage log is opened after this. */
+  readonly usage: () => Pick<UsageLog, "journal" | "read">;
+  /** The folder of its journal. */
+  readonly folder: string;
   /** Cuts the requests of a tool that are in flight. Returns how many there were. */
   readonly cut: (tool: string) => number;
 }
@@ -69,6 +75,11 @@ export class Shared {
   /** null: nothing is shared, or nothing is known yet. */
   status(): SharedStatus | null {
     return this.#session?.status() ?? null;
+  }
+
+  /** The other machines, and how much of their records is here. */
+  siblings(): readonly Sibling[] {
+    return this.#session?.siblings() ?? [];
   }
 
   /** Brings what is known of the other machines up to date, if the store answers. */
@@ -121,8 +132,12 @@ class Session {
   readonly #deps: SharedDeps;
   readonly #file: StateFile;
   readonly #store: Store;
+  /** null, as the next: there was no connection yet. */
+  #publisher: RecordPublisher | null = null;
+  #subscriber: RecordSubscriber | null = null;
   /** Everything is ready for the first connection. */
   #isPrepared = false;
+  #isStopping = false;
 
   constructor(terms: Terms, deps: SharedDeps) {
     const { config, password } = terms;
@@ -136,7 +151,11 @@ class Session {
       store: config.store,
       password,
       timezone,
-      identity: { id: this.#file.id, name, known: () => this.#file.known },
+      identity: {
+        id: this.#file.id,
+        name,
+        known: () => this.#file.known.map(({ id, name }) => ({ id, name })),
+      },
       clock,
       log,
       onConnect: () => this.limits.connected(),
@@ -152,7 +171,7 @@ class Session {
       address: config.store.url,
       machine: { id: this.#file.id, name },
       whenUnreachable: config.whenUnreachable,
-      presence: () => ({ published: null, keys: keysOf(snapshot()) }),
+      presence: () => ({ published: this.#published(), keys: keysOf(snapshot()) }),
       cut,
     });
   }
@@ -173,16 +192,59 @@ class Session {
     }
   }
 
+  /** Once the limits have read the journal. Until then this machine does not know what it used. */
   #connect(): void {
-    if (!this.#isPrepared || !this.#deps.isRestored()) return;
+    if (!this.#isPrepared) return;
+    const usage = this.#deps.usage();
+    const { journal } = usage;
+    if (!journal.isRestored) {
+      this.#store.refuse("the usage log of this machine cannot be read");
+      return;
+    }
+    const { folder, clock, log } = this.#deps;
+    const common = { journal, store: this.#store, clock, log };
     this.#isPrepared = false;
+    this.#publisher = new RecordPublisher({ ...common, folder });
+    this.#subscriber = new RecordSubscriber({ ...common, usage, positions: this.#file.positions });
     this.#store.start();
   }
 
   tick(): void {
     this.#connect();
     this.limits.tick();
-    background(this.#file.learn(this.#store.machines), this.#deps.log, "writing down the other machines");
+    if (this.#store.generation !== null)
+      background(this.#exchangeRecords(), this.#deps.log, "exchanging records with other machines");
+  }
+
+  async #exchangeRecords(): Promise<void> {
+    await this.#publisher?.tick();
+    await this.#subscriber?.tick(this.#others().map((machine) => this.#publishing(machine)));
+    await this.#file.learn(this.siblings());
+  }
+
+  #others(): Machine[] {
+    return this.#store.machines.filter(({ id }) => id !== this.#file.id);
+  }
+
+  #publishing({ id, name, published, entry }: Machine): PublishingMachine {
+    const publishedUntil = published === null ? null : published - this.#store.clock.offset();
+    return { id, name, publishedUntil, lastEntry: entry };
+  }
+
+  /** By the store's clock. */
+  #published(): number | null {
+    if (this.#isStopping) return STOPPED;
+    const until = this.#publisher?.publishedUntil() ?? null;
+    return until === null ? null : until + this.#store.clock.offset();
+  }
+
+  /** As long as the store has not answered, as this machine last knew them. */
+  siblings(): readonly KnownSibling[] {
+    const others = this.#others();
+    if (others.length === 0) return this.#file.known;
+    return others
+      .filter(({ gone }) => !gone)
+      .map(({ id, name, keys }) => ({ id, name, keys, seenUntil: this.#subscriber?.seenUntil(id) ?? 0 }));
   }
 
   status(): SharedStatus {
@@ -225,11 +287,17 @@ class Session {
     return released;
   }
 
+  /** The others then know that this machine has nothing more to publish. */
   async stop(): Promise<void> {
+    if (this.#store.generation !== null) await this.#publisher?.tick();
+    this.#isStopping = true;
     await this.limits.stop();
     await this.#store.stop();
   }
 }
+
+/** What a machine reports that stopped after it had published everything: it has no records that the others lack. */
+const STOPPED = Number.MAX_SAFE_INTEGER;
 
 /** The fingerprints of the keys that this machine uses. */
 function keysOf(snapshot: Snapshot): string[] {

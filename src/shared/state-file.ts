@@ -1,16 +1,27 @@
 import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { isDeepStrictEqual } from "node:util";
 import { writePrivateFile } from "../core/private-file.ts";
 import { listOf, objectOf } from "./connection.ts";
 import type { KnownMachine } from "./store.ts";
 
+/** Another machine, as this one last knew it. */
+export interface KnownSibling extends KnownMachine {
+  /** Fingerprints of the keys it holds. */
+  readonly keys: readonly string[];
+  /** All its records from before this time are here, by this machine's clock. */
+  readonly seenUntil: number;
+}
+
 interface State {
   readonly id: string;
-  /** The other machines that this one has seen. */
-  readonly known: readonly KnownMachine[];
+  readonly known: readonly KnownSibling[];
   /** The last entry that was read of each machine's stream, by its id. */
   readonly positions: Readonly<Record<string, string>>;
 }
+
+/** How far records were read changes each second. It is written down at most this often. */
+const SAVE_SEEN_MS = 60_000;
 
 /**
  * state/shared.json: who this machine is, and what it knows of the others. The identity belongs to the usage journal beside
@@ -30,37 +41,40 @@ export class StateFile {
     return this.#state.id;
   }
 
-  get known(): readonly KnownMachine[] {
+  get known(): readonly KnownSibling[] {
     return this.#state.known;
   }
 
-  get positions(): Readonly<Record<string, string>> {
-    return this.#state.positions;
-  }
+  /** For the subscriber. */
+  readonly positions = {
+    get: () => this.#state.positions,
+    set: (positions: State["positions"]) => this.#save({ ...this.#state, positions }),
+  };
 
   /** Writes the file if there is none yet. Throws. */
   async create(): Promise<void> {
     await this.#save(this.#state);
   }
 
-  /** Adds machines that were not known yet. */
-  async learn(machines: readonly KnownMachine[]): Promise<void> {
-    const others = machines.filter(({ id }) => id !== this.id).map(({ id, name }) => ({ id, name }));
-    const isNew = ({ id, name }: KnownMachine) =>
-      !this.known.some((known) => known.id === id && known.name === name);
-    if (!others.some(isNew)) return;
-    const ids = new Set(others.map(({ id }) => id));
-    await this.#save({ ...this.#state, known: [...this.known.filter(({ id }) => !ids.has(id)), ...others] });
+  /** Writes down what is known of the others, if that changed. Machines that are not named stay known. */
+  async learn(siblings: readonly KnownSibling[]): Promise<void> {
+    const ids = new Set(siblings.map(({ id }) => id));
+    const known = [...this.known.filter(({ id }) => !ids.has(id)), ...siblings];
+    if (siblings.some((sibling) => this.#isNews(sibling))) await this.#save({ ...this.#state, known });
   }
 
-  async setPositions(positions: Readonly<Record<string, string>>): Promise<void> {
-    await this.#save({ ...this.#state, positions });
+  #isNews({ id, name, keys, seenUntil }: KnownSibling): boolean {
+    const known = this.known.find((sibling) => sibling.id === id);
+    if (known === undefined || known.name !== name || !isDeepStrictEqual(known.keys, keys)) return true;
+    return seenUntil - known.seenUntil > SAVE_SEEN_MS;
   }
 
   /** One write at a time, in order. */
   #save(state: State): Promise<void> {
     this.#state = state;
-    const write = () => writePrivateFile(this.#path, `${JSON.stringify(this.#state)}\n`).then(() => {});
+    const write = async () => {
+      await writePrivateFile(this.#path, `${JSON.stringify(this.#state)}\n`);
+    };
     this.#saving = this.#saving.then(write, write);
     return this.#saving;
   }
@@ -73,7 +87,7 @@ export class StateFile {
 function readState(path: string): State | null {
   const { id, known, positions } = objectOf(readJson(path));
   if (typeof id !== "string" || !/^[0-9a-f]{16}$/.test(id)) return null;
-  return { id, known: listOf(known).flatMap(machineOf), positions: textsOf(objectOf(positions)) };
+  return { id, known: listOf(known).flatMap(siblingOf), positions: textsOf(objectOf(positions)) };
 }
 
 function readJson(path: string): unknown {
@@ -84,9 +98,10 @@ function readJson(path: string): unknown {
   }
 }
 
-function machineOf(value: unknown): KnownMachine[] {
-  const { id, name } = objectOf(value);
-  return typeof id === "string" && typeof name === "string" ? [{ id, name }] : [];
+function siblingOf(value: unknown): KnownSibling[] {
+  const { id, name, keys, seenUntil } = objectOf(value);
+  if (typeof id !== "string" || typeof name !== "string") return [];
+  return [{ id, name, keys: listOf(keys).map(String), seenUntil: Number(seenUntil) || 0 }];
 }
 
 function textsOf(values: Readonly<Record<string, unknown>>): Record<string, string> {

@@ -178,10 +178,12 @@ export class Store {
   }
 
   start(): void {
+    this.#state = "connecting";
+    this.#problem = null;
     this.#ended = this.#run();
   }
 
-  /** Instead of start(): it must not be connected to. */
+  /** Instead of start(), or before it: it must not be connected to. */
   refuse(problem: string): void {
     this.#noteFailure(new StoreRefusal(problem));
   }
@@ -257,6 +259,10 @@ export class Store {
     return problem === "unknown" || problem === "present" ? problem : "released";
   }
 
+  clockOffset(): number {
+    return this.clock.offset();
+  }
+
   #connected(): Connection {
     if (this.#connection === null) throw new StoreError(this.#problem ?? "the store is not connected yet");
     return this.#connection;
@@ -289,7 +295,7 @@ export class Store {
     const connection = this.#connection;
     if (connection !== null) {
       this.#connection = null;
-      connection.client.destroy();
+      if (connection.client.isOpen) connection.client.destroy();
       this.#noteFailure(new StoreError(problem));
       this.#onLost();
     }
@@ -330,13 +336,11 @@ export class Store {
       this.#facts = facts;
       this.#state = "connected";
       this.#problem = null;
-      log.info(
-        { store: store.url, server: facts.server, version: facts.version },
-        "connected to the shared store",
-      );
+      const { server, version } = facts;
+      log.info({ store: store.url, server, version }, "connected to the shared store");
       return true;
     } catch (error) {
-      client.destroy();
+      if (client.isOpen) client.destroy();
       this.#noteFailure(error);
       return false;
     }

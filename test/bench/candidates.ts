@@ -21,6 +21,8 @@ export interface Setup {
   /** A folder of its own. */
   readonly folder: string;
   readonly port: number;
+  /** Another free port. */
+  readonly secondPort: number;
   /** Where it forwards to. */
   readonly upstreamPort: number;
 }
@@ -30,6 +32,8 @@ export interface Prepared extends Command {
   readonly headers: Readonly<Record<string, string>>;
   /** Before the path of every request; mostly empty. */
   readonly basePath?: string;
+  /** Another program that it needs, and the port on which that listens. */
+  readonly beside?: Command & { readonly port: number };
 }
 
 export const KEYBEARER = join(PROJECT_FOLDER, "dist", "cli", "main.js");
@@ -47,7 +51,23 @@ export const PROXIES: readonly Candidate[] = [
     converts: false,
     version: () => packageVersion(PROJECT_FOLDER),
     missing: "not built",
-    prepare: prepareKeybearer,
+    prepare: (setup) => prepareKeybearer(setup, ["900000/second", "900000k/month"]),
+  },
+  {
+    name: "keybearer, shared",
+    converts: false,
+    version: redisVersion,
+    missing: "there is no redis-server",
+    // Requests spend what this machine was granted.
+    prepare: (setup) => prepareShared(setup, ["900000k/month"]),
+  },
+  {
+    name: "keybearer, shared, per second",
+    converts: false,
+    version: redisVersion,
+    missing: "there is no redis-server",
+    // In so short a window every request asks the store.
+    prepare: (setup) => prepareShared(setup, ["900000/second", "900000k/month"]),
   },
   {
     name: "node:http",
@@ -71,10 +91,14 @@ function prepareOwnProgram(program: string, { port, upstreamPort }: Setup): Prep
 }
 
 /** Everything is on: a group, every kind of limit (none is ever reached), prices, the usage log and log lines. */
-function prepareKeybearer({ folder, port, upstreamPort }: Setup): Prepared {
+function prepareKeybearer(
+  { folder, port, upstreamPort }: Setup,
+  requests: readonly string[],
+  more = "",
+): Prepared {
   const token = makeToken();
   const config = `listen: localhost:${port}
-gateways:
+${more}gateways:
   main:
     base_url: http://127.0.0.1:${upstreamPort}/v1
     groups: { bench: { multiplier: 1.5, models: ["bench-*"] } }
@@ -86,7 +110,7 @@ tools:
     key: ${UPSTREAM_KEY}
     token: sha256:${hashToken(token)}
     limits:
-      requests: [900000/second, 900000k/month]
+      requests: [${requests.join(", ")}]
       tokens: 900000k/minute
       spend: [$900000/day, $900000/month]
       concurrent: 900
@@ -99,6 +123,20 @@ tools:
     env: { KEYBEARER_HOME: folder, HOME: folder },
     headers: { authorization: `Bearer ${token}` },
   };
+}
+
+/** The same, with every limit shared through a store on this machine. */
+function prepareShared(setup: Setup, requests: readonly string[]): Prepared {
+  const { folder, secondPort: port } = setup;
+  const shared = `shared: { store: "redis://127.0.0.1:${port}", machine: bench, timezone: UTC }\n`;
+  const args = ["--port", String(port), "--bind", "127.0.0.1", "--dir", folder, "--appendonly", "yes"];
+  return { ...prepareKeybearer(setup, requests, shared), beside: { file: "redis-server", args, port } };
+}
+
+function redisVersion(): string | null {
+  const { stdout } = spawnSync("redis-server", ["--version"], { encoding: "utf8" });
+  const redis = /v=([\d.]+)/.exec(stdout ?? "")?.[1];
+  return redis === undefined ? null : `${packageVersion(PROJECT_FOLDER)} with Redis ${redis}`;
 }
 
 function nginxProgram(): string | null {

@@ -46,7 +46,11 @@ export class Session {
     const folder = join(this.#folder, String(this.#started));
     mkdirSync(folder, { mode: 0o700 });
     const port = await freePort();
-    const prepared = candidate.prepare({ folder, port, upstreamPort: this.upstream.port });
+    const secondPort = await freePort();
+    const prepared = candidate.prepare({ folder, port, secondPort, upstreamPort: this.upstream.port });
+    const { beside } = prepared;
+    // It runs until the bench ends.
+    if (beside) await this.#processes.start(`${candidate.name}, store`, beside).listensOn(beside.port);
     const target = { port, basePath: prepared.basePath ?? "", headers: prepared.headers };
     const began = performance.now();
     const child = this.#processes.start(candidate.name, prepared);

@@ -188,6 +188,16 @@ t.test(
   },
 );
 
+t.test("machines whose records are not here yet are named, with the date on another day", async (t) => {
+  const unseen_machines = [
+    { machine: "desktop", since: Date.UTC(2026, 10, 3, 9, 30) },
+    { machine: "laptop", since: NOW - 60_000 },
+    { machine: "server", since: null },
+  ];
+  const shown = formatMirror([mirrorReport(NOW, { unseen_machines })], NOW, WIDE);
+  t.match(shown, /^cannot see: desktop since 3 Nov 09:30, laptop since \d\d:\d\d, server since it joined$/m);
+});
+
 t.test("a console that cannot be seen is never worded as fine", async (t) => {
   const blind = mirrorReport(NOW, {
     state: "cannot-see",

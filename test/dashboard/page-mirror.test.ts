@@ -74,6 +74,7 @@ t.test("only what was looked at and found so is fine", (t) => {
   t.equal(standingOf(report({ state: "waiting", last_sync: null })), "early");
   t.equal(standingOf(report({ last_sync: null })), "early", "ok, but never read");
   t.equal(standingOf(report({ why: "its clock is off" })), "look");
+  t.equal(standingOf(report({ unseen_machines: [{ machine: "laptop", since: 900 }] })), "look");
   for (const name of ["differs", "foreign_certain", "foreign_suspected"] as const)
     t.equal(standingOf(report({ rows: { ...NO_ROWS, total: 1, [name]: 1 } })), "look", name);
   t.equal(standingOf(report({ records: { matched: 1, differs: 0, pending: 0, missing: 1 } })), "look");
@@ -160,6 +161,7 @@ function record(more: Partial<ComparedRecord> = {}): ComparedRecord {
     cost_microdollars: 1400,
     billed_microdollars: 1500,
     gateway_ids: {},
+    machine: null,
     ...more,
   };
 }

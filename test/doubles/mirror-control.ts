@@ -150,6 +150,7 @@ export function comparedRow(now: number): ComparedRow & {
       cost_microdollars: 8130,
       billed_microdollars: 9000,
       gateway_ids: { "x-client-request-id": "5f0c" },
+      machine: null,
     },
   };
 }

@@ -1,6 +1,7 @@
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
 import type { Context, OurRequest, TheirRow } from "../../src/mirror/reconcile/context.ts";
 import { learnStartFit, UNKNOWN_START } from "../../src/mirror/reconcile/fit.ts";
+import { SIBLING_CLOCK_MS } from "../../src/mirror/reconcile/siblings.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { consoleRow } from "./console-row.ts";
 import { random } from "./random.ts";
@@ -335,6 +336,7 @@ function oursOf(made: UsageRecord): OurRequest {
     started_at: made.started_at,
     sent_at: made.started_at,
     ended_at: made.ended_at,
+    clock_error: made.machine === null ? 0 : SIBLING_CLOCK_MS,
     running: made.end === null,
     key: made.key,
     model: made.model,

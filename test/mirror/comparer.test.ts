@@ -86,6 +86,32 @@ t.test("the index catches up before the first step, and after each that amends",
   t.equal(corrections.length, 2);
 });
 
+t.test("what is known of other machines is read before the index catches up", async (t) => {
+  const mirror = mirrorFile(t, [record(1)]);
+  page(mirror.db, [row(1), row(2)]);
+  const order: string[] = [];
+  const { comparing, db } = comparingOf(t, mirror, {
+    siblings: () => {
+      order.push("siblings");
+      return [{ name: "laptop", seenUntil: AT, keys: ["…a1b2"] }];
+    },
+    usage: {
+      catchUp: async () => void order.push("catchUp"),
+      amend: () => true,
+      last: () => null,
+    },
+  });
+  await comparing.compare(ADAPTER, 0);
+  t.same(order.slice(0, 2), ["siblings", "catchUp"], "otherwise a record could come in between");
+  t.same(
+    verdicts(db).map(([identity, verdict]) => [identity, verdict]),
+    [
+      ["row-1", "matched"],
+      ["row-2", "unwatched"],
+    ],
+  );
+});
+
 t.test("the corrections of the limits add up to what the records say", async (t) => {
   const day = makeDay({ requests: 400, seed: 3, from: AT - (AT % (24 * HOUR)) });
   const mirror = mirrorFile(t, day.records);

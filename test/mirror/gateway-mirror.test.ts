@@ -7,6 +7,8 @@ import { Prices } from "../../src/metering/prices.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { GatewayMirror } from "../../src/mirror/gateway-mirror.ts";
 import { HeldKeys } from "../../src/mirror/held-keys.ts";
+import type { Sibling } from "../../src/mirror/reconcile/siblings.ts";
+import { readTime } from "../../src/mirror/store/facts.ts";
 import { ConsoleAccount, hasConsole } from "../../src/mirror/sync/connect.ts";
 import { MirrorReader } from "../../src/mirror/sync/mirror-thread.ts";
 import { Vault } from "../../src/mirror/vault.ts";
@@ -24,16 +26,18 @@ interface MirrorOptions {
   readonly requests: number;
   /** Without an access token, each key lists its own latest 1,000 rows. */
   readonly accessToken: boolean;
+  readonly siblings?: () => readonly Sibling[];
 }
 
 /** The mirror of a new-api console. */
-async function startMirror(t: Test, { requests, accessToken }: MirrorOptions) {
+async function startMirror(t: Test, { requests, accessToken, siblings = () => [] }: MirrorOptions) {
   const clock = heldClock();
   const double = await startNewApi(t, { now: clock.now });
   double.addKey({ name: "codex", key: KEY });
   const started = { started_at: clock.now() + 1000, ended_at: clock.now() + 2000 };
   const records = Array.from({ length: requests }, (_, number) => record(number, started));
-  const { state } = mirrorFile(t, records);
+  const file = mirrorFile(t, records);
+  const { state } = file;
   const database = openMirror(state);
   const config = configOf(`gateways:
   main: { base_url: "${double.url}/v1", console: { kind: new-api, url: "${double.url}" } }
@@ -70,7 +74,7 @@ tools: { codex: {} }
     },
     prices: new Prices({ models: [] }),
     truncationCheck: { gaps: () => [] },
-    siblings: () => [],
+    siblings,
     onCorrected: () => {},
     onAlarms: () => {},
     keyCalls,
@@ -83,7 +87,7 @@ tools: { codex: {} }
     database.close();
     agent.destroy();
   });
-  return { mirror, double, clock };
+  return { mirror, double, clock, file };
 }
 
 t.test("a key whose own traffic nears what the console lists of it is read before its time", async (t) => {
@@ -107,6 +111,51 @@ t.test("a key whose own traffic nears what the console lists of it is read befor
     await mirror.syncIfBusy();
     t.equal(double.asked.length > asked, false, "and once is enough");
   }
+});
+
+t.test("a row that waits for another machine is compared again without reading the console", async (t) => {
+  let laptop: Sibling = { name: "laptop", seenUntil: 0, keys: ["…a1b2"] };
+  const { mirror, double, clock } = await startMirror(t, {
+    requests: 0,
+    accessToken: true,
+    siblings: () => [laptop],
+  });
+  laptop = { ...laptop, seenUntil: clock.now() };
+  const use = { key: KEY, model: "gpt-5.1", stream: true, input: 100, output: 7, dollars: 0.1 };
+  clock.pass(2 * MINUTE);
+  double.bill(use);
+  clock.pass(2 * MINUTE);
+  await mirror.sync();
+  const waiting = await mirror.report();
+  t.match(waiting, {
+    rows: { unwatched: 1 },
+    alarms: [],
+    unseen_machines: [{ machine: "laptop", since: clock.now() - 4 * MINUTE }],
+  });
+  const asked = double.asked.length;
+  laptop = { ...laptop, seenUntil: clock.now() - 3 * MINUTE };
+  await mirror.compareIfSeen();
+  t.match(await mirror.report(), { rows: { unwatched: 1 }, alarms: [] }, "the machine is still behind");
+  laptop = { ...laptop, seenUntil: clock.now() };
+  await mirror.compareIfSeen();
+  t.match(await mirror.report(), {
+    rows: { unwatched: 0 },
+    alarms: [{ key: "…a1b2", certain: false, count: 1 }],
+    unseen_machines: [],
+  });
+  t.equal(double.asked.length, asked);
+});
+
+t.test("an old record of another machine is not missing where the console was never read", async (t) => {
+  const { mirror, clock, file } = await startMirror(t, { requests: 0, accessToken: true });
+  await mirror.sync();
+  const coveredFrom = readTime(file.db, "main", "covered_from");
+  t.equal(coveredFrom, clock.now() - 30 * 24 * 60 * MINUTE);
+  const old = record(1, { started_at: clock.now() - 60 * 24 * 60 * MINUTE });
+  file.append([{ kind: "sibling", ...old, machine: "laptop", machine_id: "machine-1" }]);
+  file.catchUp();
+  await mirror.sync();
+  t.equal(readTime(file.db, "main", "covered_from"), coveredFrom);
 });
 
 t.test("key actions and a sync at the same time share one login", async (t) => {

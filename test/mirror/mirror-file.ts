@@ -17,7 +17,7 @@ import { acknowledgeRows, readOpenRows, type SeenAlarms, writePage } from "../..
 import { applyStep, applySummary, nextDue, stepsOf } from "../../src/mirror/store/verdicts.ts";
 import { UsageIndex } from "../../src/usage/index/usage-index.ts";
 import { dayOf, journalFiles } from "../../src/usage/journal/files.ts";
-import type { AckLine } from "../../src/usage/journal/lines.ts";
+import type { AckLine, SiblingLine } from "../../src/usage/journal/lines.ts";
 import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../src/usage/record.ts";
 import { consoleRow } from "../doubles/console-row.ts";
 import { makeIndex } from "../doubles/journal.ts";
@@ -35,7 +35,7 @@ export interface MirrorFile {
   readonly state: string;
   readonly db: Database.Database;
   /** Appends lines to the journal. The index does not have them before it catches up. */
-  append(lines: readonly Amendment[]): void;
+  append(lines: readonly (Amendment | SiblingLine)[]): void;
   /** Brings the index up to date. */
   catchUp(): void;
 }
@@ -67,7 +67,7 @@ export function mirrorFile(t: Test, records: readonly UsageRecord[] = []): Mirro
   });
   holdKeys(db, [{ gateway: "main", key: "…a1b2", tool: "codex" }], AT - 24 * HOUR);
   linkKeys(db, "main", [{ ref: "id:1", key: "…a1b2" }]);
-  const append = (lines: readonly Amendment[]) => {
+  const append = (lines: readonly (Amendment | SiblingLine)[]) => {
     const newest = journalFiles(folder).at(-1)?.path ?? "";
     appendFileSync(newest, lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
   };

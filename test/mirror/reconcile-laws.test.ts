@@ -28,6 +28,7 @@ const someRequest: fc.Arbitrary<Omit<OurRequest, "id">> = fc
     ended_at: fc.option(time, { freq: 8 }),
     started: time,
     lasting: fc.constantFrom(500, 20_000, 20 * MINUTE),
+    clock_error: fc.constantFrom(0, 0, 5000),
     running: fc.boolean(),
     key,
     model,

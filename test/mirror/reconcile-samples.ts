@@ -22,6 +22,7 @@ export function request(id: string, given: Partial<OurRequest> = {}): OurRequest
     started_at: started,
     sent_at: started,
     ended_at: ended,
+    clock_error: 0,
     running: false,
     key: "…a1b2",
     model: "gpt-5.1",

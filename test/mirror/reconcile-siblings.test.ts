@@ -2,10 +2,20 @@ import fc from "fast-check";
 import t from "tap";
 import type { Context, OurRequest, TheirRow } from "../../src/mirror/reconcile/context.ts";
 import { reconcile } from "../../src/mirror/reconcile/reconcile.ts";
-import type { Sibling } from "../../src/mirror/reconcile/siblings.ts";
+import { SIBLING_CLOCK_MS, type Sibling } from "../../src/mirror/reconcile/siblings.ts";
 import { contextOf, type Day, makeDay, theirsOf } from "../doubles/mirror-day.ts";
 import { runs } from "../doubles/random.ts";
-import { MINUTE, matchContext, NOW, request, row, SECOND, THEN, verdicts } from "./reconcile-samples.ts";
+import {
+  left,
+  MINUTE,
+  matchContext,
+  NOW,
+  request,
+  row,
+  SECOND,
+  THEN,
+  verdicts,
+} from "./reconcile-samples.ts";
 
 const laptop = (given: Partial<Sibling> = {}): Sibling => ({
   name: "laptop",
@@ -53,13 +63,13 @@ const CASES: readonly Case[] = [
   },
   {
     name: "a row from before its last record is foreign",
-    row: began(SEEN - 10 * SECOND - 1),
+    row: began(SEEN - 8 * SECOND - 1),
     siblings: [laptop()],
     verdict: "foreign certain",
   },
   {
     name: "a row that is earlier only by the clocks waits",
-    row: began(SEEN - 10 * SECOND),
+    row: began(SEEN - 8 * SECOND),
     siblings: [laptop()],
     verdict: "unwatched",
   },
@@ -94,9 +104,9 @@ const CASES: readonly Case[] = [
     verdict: "foreign certain",
   },
   {
-    name: "a machine that is a few seconds behind hides nothing",
+    name: "a machine that is as far behind as an idle one hides nothing",
     row: theirs({ at: NOW - 30 * SECOND, began: NOW - 31 * SECOND }),
-    siblings: [laptop({ seenUntil: NOW - 15 * SECOND })],
+    siblings: [laptop({ seenUntil: NOW - 20 * SECOND })],
     verdict: "foreign certain",
   },
   {
@@ -135,6 +145,21 @@ for (const { name, ours = [], row: listed, siblings, context, verdict } of CASES
     t.end();
   });
 }
+
+t.test("a request of another machine that got no id may own a row that began seconds before it", (t) => {
+  const canceled = (clock_error: number) =>
+    left("a", { started_at: THEN, ended_at: THEN + SECOND, clock_error });
+  const judged = (seconds: number, clockError: number) =>
+    verdicts([canceled(clockError)], [theirs({ began: THEN + seconds * SECOND, at: THEN + 10 * SECOND })])[
+      "1"
+    ];
+  t.equal(judged(-4, 0), "foreign certain", "this machine's clock is the one that all times are by");
+  t.equal(judged(-4, SIBLING_CLOCK_MS), "foreign");
+  t.equal(judged(7, SIBLING_CLOCK_MS), "foreign");
+  t.equal(judged(-6, SIBLING_CLOCK_MS), "foreign certain");
+  t.equal(judged(0, SIBLING_CLOCK_MS), "matched presumed →a");
+  t.end();
+});
 
 t.test("the reason names every machine that may have sent it, and since when", (t) => {
   const siblings = [

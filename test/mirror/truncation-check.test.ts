@@ -229,6 +229,25 @@ t.test("an interrupted request does not prove that the requests before it are in
   t.strictSame(await second.gaps(), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
 });
 
+t.test("records of another machine do not prove it either: they come at any time", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  home.clock.pass(MINUTE);
+  const last = first.add();
+  home.keep();
+  home.clock.pass(10 * MINUTE);
+  const others = record(900, { started_at: home.clock.now() });
+  const newest = first.add();
+  await first.gaps();
+  await endWritten(home, newest);
+  await first.kill();
+  home.putBack();
+  writeJournal(home.journal, [{ ...others, machine: "laptop", machine_id: "machine-1" }]);
+  home.clock.pass(HOUR);
+  const second = home.start();
+  t.strictSame(await second.gaps(), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
+});
+
 t.test(
   "a lost end is noticed without a console, and before the end that was written is overwritten",
   async (t) => {

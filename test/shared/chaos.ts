@@ -434,7 +434,7 @@ function zoneAtNoon(now: number): string {
 }
 
 function ownRecords(machine: Machine): UsageRecord[] {
-  return recordsIn(machine.paths.usage);
+  return recordsIn(machine.paths.usage).filter((record) => record.machine === null);
 }
 
 function indexed(machine: Machine): UsageRecord[] {

@@ -9,9 +9,11 @@ import type { Ask } from "../../src/limits/counters.ts";
 import { type Lease, Limiter, type Taken } from "../../src/limits/limiter.ts";
 import { systemCalendar } from "../../src/limits/windows.ts";
 import { Shared } from "../../src/shared/shared.ts";
+import { UsageLog } from "../../src/usage/usage-log.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import { until } from "../doubles/until.ts";
+import { newFolder } from "../usage/journal/journal-under-test.ts";
 import type { StoreServer } from "./redis.ts";
 
 export const ONE: Ask = { tokens: 0, spend: 0 };
@@ -37,7 +39,7 @@ export class LimiterMachine {
 
   constructor(t: Test, store: StoreServer, name: string, options: MachineOptions) {
     const { settings, clock = systemClock, port = store.port, whenUnreachable = "grant" } = options;
-    const { timezone = "Europe/Berlin", folder = t.testdir() } = options;
+    const { timezone = "Europe/Berlin", folder = newFolder(t) } = options;
     const config = configOf(
       [
         "gateway: https://gateway.example.com/v1",
@@ -54,6 +56,17 @@ export class LimiterMachine {
     const ticker = createTicker(20);
     this.folder = folder;
     this.limiter = new Limiter(clock, systemCalendar);
+    const usage = new UsageLog({
+      folder: join(folder, "usage"),
+      index: join(folder, "index.db"),
+      clock,
+      ticker,
+      log: quietLog(),
+      sync: "normal",
+      keep: () => 400 * 86_400_000,
+      limiter: this.limiter,
+    });
+    t.teardown(() => usage.stop());
     this.shared = new Shared({
       file: join(folder, "shared.json"),
       clock,
@@ -61,7 +74,8 @@ export class LimiterMachine {
       log: quietLog(),
       limiter: this.limiter,
       snapshot: () => snapshot,
-      isRestored: () => true,
+      usage: () => usage,
+      folder: join(folder, "usage"),
       cut: () => {
         this.cuts += 1;
         return 1;

@@ -8,11 +8,8 @@ const skip = missingStore() ?? false;
 
 async function twoMachines(test: Test, settings: string) {
   const store = await StoreServer.start(test);
-  const laptop = new LimiterMachine(test, store, "laptop", { settings, folder: test.testdir() });
-  const desktop = new LimiterMachine(test, store, "desktop", {
-    settings,
-    folder: `${test.testdir({ b: {} })}/b`,
-  });
+  const laptop = new LimiterMachine(test, store, "laptop", { settings });
+  const desktop = new LimiterMachine(test, store, "desktop", { settings });
   await laptop.connected();
   await desktop.connected();
   return { store, laptop, desktop };
@@ -147,8 +144,7 @@ t.test("two machines with different time zones do not share a day", { skip }, as
   const settings = "limits: { requests: 20/day }";
   const laptop = new LimiterMachine(t, store, "laptop", { settings });
   await laptop.connected();
-  const folder = `${t.testdir({ b: {} })}/b`;
-  const desktop = new LimiterMachine(t, store, "desktop", { settings, timezone: "Asia/Tokyo", folder });
+  const desktop = new LimiterMachine(t, store, "desktop", { settings, timezone: "Asia/Tokyo" });
   await until("it is refused", () => desktop.shared.status()?.state === "refused");
   t.match(desktop.shared.status()?.problem, /the time zone Europe\/Berlin, this one in Asia\/Tokyo/);
   t.equal(await desktop.send(), "store-unavailable");

@@ -242,6 +242,7 @@ function fieldsOf({ row, record }: ComparedRow): Field[] {
     ["ended", timeOrNull(record?.ended_at), timeOrNull(row?.at)],
     ["its clock", null, row === null || row.created_at === row.at ? null : exactTime(row.created_at)],
     ["took", totalTime(record), durationOrNull(row?.duration_ms)],
+    ["machine", record?.machine ?? null, null],
     ["tool", record?.tool ?? null, null],
     ["key", record?.key ?? null, keyOf(row)],
     ["group", null, row?.group ?? null],

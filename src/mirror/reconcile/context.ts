@@ -10,6 +10,8 @@ export interface OurRequest {
   readonly sent_at: number;
   /** null: it still runs, or keybearer crashed before it ended. */
   readonly ended_at: number | null;
+  /** How far its times may be off: 0 for a request of this machine. */
+  readonly clock_error: number;
   readonly running: boolean;
   readonly key: string | null;
   readonly model: string | null;

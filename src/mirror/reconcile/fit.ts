@@ -126,12 +126,13 @@ const LONGEST_MS = 90 * 60_000;
 
 /** Whether the row began while the request was in flight. If the row has no start, it must end after the request began. */
 export function mayHaveBegun(record: OurRequest, row: TheirRow, start: StartFit): boolean {
-  if (row.at < record.sent_at - Math.max(start.within, ROUNDED_MS)) return false;
+  const earliest = record.sent_at - record.clock_error;
+  if (row.at < earliest - Math.max(start.within, ROUNDED_MS)) return false;
   if (row.began === null) return true;
   const sent = timeOfRow(row, start);
-  if (sent < record.sent_at - start.within) return false;
+  if (sent < earliest - start.within) return false;
   if (record.running) return true;
-  const end = record.ended_at ?? record.sent_at + CONNECT_MS;
+  const end = (record.ended_at ?? record.sent_at + CONNECT_MS) + record.clock_error;
   return sent < end + start.latest && row.at <= end + LONGEST_MS;
 }
 

@@ -387,7 +387,8 @@ function doubtOf(group: RowGroup, nearby: NearbyRecords, context: Context): stri
     // The cheap tests come first: thousands of records can be near a row.
     const mayOwn = mayTake(record, main.kind, context) && mayHaveBegun(record, main, start);
     // Where a row began with the record, one that began later than any is another request's.
-    const isLater = main.began !== null && timeOfRow(main, start) > record.sent_at + start.latest;
+    const latest = record.sent_at + record.clock_error + start.latest;
+    const isLater = main.began !== null && timeOfRow(main, start) > latest;
     const hasOther = isLater && nearby.withRow.has(record);
     if (mayOwn && !hasOther && isSameCall(record, group))
       return `it may be request ${record.id}, which got no id: they cannot be distinguished`;

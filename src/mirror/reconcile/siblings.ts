@@ -12,11 +12,14 @@ export interface Sibling {
 
 /**
  * A row can seem earlier than its request. Both machines ignore a clock offset below 2 s, the console's clock is compared to
- * about a second, and some rows have whole seconds: 6 s in all. A late row and a wait for limits only make the row later
- * than the request's start, which is safe. Below FOREIGN_AFTER_MS, so that a machine that is a few seconds behind, as all
- * are, hides nothing.
+ * about a second, and some rows have whole seconds: 6 s in all. Late rows and waits for limits only make a row later than
+ * the start of its request, which is safe. Idle machines are up to 20 s behind. Together that is less than
+ * FOREIGN_AFTER_MS, so a machine that is online and idle hides no row.
  */
-export const SIBLING_MARGIN_MS = 10_000;
+export const SIBLING_MARGIN_MS = 8000;
+
+/** How far the times of a sibling's record may be off: twice the offset that is ignored, and the time of measuring it. */
+export const SIBLING_CLOCK_MS = 5000;
 
 /** Siblings that may have sent a request whose record is not here yet. @param began when the request began */
 export function blindSiblings(

@@ -1,10 +1,10 @@
 import type Database from "libsql";
-import { FOREIGN_AFTER_MS } from "../reconcile/context.ts";
-import { SIBLING_MARGIN_MS, type Sibling } from "../reconcile/siblings.ts";
+import { blindSiblings, type Sibling } from "../reconcile/siblings.ts";
 import { keptFrom } from "../store/coverage-gaps.ts";
 import { readTime } from "../store/facts.ts";
 import { type HeldBy, heldTimes } from "../store/keys.ts";
 import { queryAll, queryNumber } from "../store/query.ts";
+import { readWaitingRows } from "../store/rows.ts";
 import type { How, RecordVerdict, RowVerdict } from "../verdict.ts";
 import type {
   ElsewhereUse,
@@ -66,19 +66,28 @@ export function readReport(db: Database.Database, gateway: string, options: Repo
     tools: moneyByTool(records, foreignByTool(rows, held, quietKeys)),
     models: pricesByModel(comparedOnly(records), options.multipliers),
     elsewhere: readElsewhere(db, gateway, options, held),
-    unseen_machines: unseenMachines(options, held),
+    unseen_machines: unseenMachines(db, gateway, options, held),
   };
 }
 
-/** A machine that is less behind hides no row: rows are not called foreign before. */
-const BEHIND_MS = FOREIGN_AFTER_MS - SIBLING_MARGIN_MS;
+/** A machine that is less behind is online, and its records are on their way. */
+const BEHIND_MS = 60_000;
 
+/** The machines that hold a key of this gateway and are behind, and those that a row waits for. */
 function unseenMachines(
-  { siblings, now }: ReportOptions,
+  db: Database.Database,
+  gateway: string,
+  { siblings, now, skew }: ReportOptions,
   held: ReadonlyMap<string, HeldBy>,
 ): UnseenMachine[] {
-  return siblings
-    .filter(({ seenUntil, keys }) => now - seenUntil > BEHIND_MS && keys.some((key) => held.has(key)))
+  if (siblings.length === 0) return [];
+  const behind = siblings.filter(
+    ({ seenUntil, keys }) => now - seenUntil > BEHIND_MS && keys.some((key) => held.has(key)),
+  );
+  const awaited = readWaitingRows(db, gateway, skew).flatMap(({ key, began }) =>
+    blindSiblings(key, began, siblings),
+  );
+  return [...new Set([...behind, ...awaited])]
     .map(({ name, seenUntil }) => ({ machine: name, since: seenUntil > 0 ? seenUntil : null }))
     .toSorted((a, b) => (a.machine < b.machine ? -1 : 1));
 }

@@ -188,6 +188,7 @@ export const COMPARED_FIELDS = [
   "cost_microdollars",
   "billed_microdollars",
   "gateway_ids",
+  "machine",
 ] as const;
 
 /** Tokens and cost are our own numbers, even where the record took the console's since. */

@@ -1,6 +1,6 @@
 import type Database from "libsql";
 import { FARTHEST_MS } from "../reconcile/context.ts";
-import { SIBLING_MARGIN_MS, type Sibling } from "../reconcile/siblings.ts";
+import type { Sibling } from "../reconcile/siblings.ts";
 import { readFact, readTime, writeFact } from "./facts.ts";
 import { execute, queryColumn, queryNumber, queryValue, type Value } from "./query.ts";
 
@@ -161,6 +161,9 @@ interface SiblingChange {
   readonly from: number;
 }
 
+/** The clocks of the machines and of the console may have been set or compared again since. */
+const CLOCK_CHANGE_MS = 10 * 60_000;
+
 /** A sibling that stays behind is no change: however long it is away, it costs nothing. */
 function siblingChanges(
   db: Database.Database,
@@ -177,7 +180,7 @@ function siblingChanges(
     // Any record of a new machine may have come since the last comparison.
     const isNew = next.length > known.length;
     const seenUntil = isNew ? 0 : Math.min(...[...known, ...next].map((one) => one.seenUntil));
-    changes.push({ name, from: seenUntil - SIBLING_MARGIN_MS });
+    changes.push({ name, from: seenUntil - CLOCK_CHANGE_MS });
   }
   return changes;
 }

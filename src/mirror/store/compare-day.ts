@@ -26,9 +26,12 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
   const start =
     newStart ?? (storedStart === null ? UNKNOWN_START : { ...UNKNOWN_START, ...JSON.parse(storedStart) });
   const held = heldTimes(db, gateway);
-  const requests = [...loaded.records.values()].map(
-    (one): OurRequest => ({ ...one.request, own_id: hasOwnId(one, ownIds) }),
-  );
+  const requests = [...loaded.records.values()].map((one): OurRequest => {
+    // A sibling can have keys of another account, which this console does not list.
+    const isListed = one.record.machine === null || held.has(one.request.key ?? "");
+    const expected = one.request.expected && isListed;
+    return { ...one.request, expected, own_id: hasOwnId(one, ownIds) };
+  });
   const consoleRows = [...loaded.rows.values()].map(({ row }) => row);
   const { rows, records } = reconcile(requests, consoleRows, {
     now: options.now,
@@ -236,9 +239,10 @@ function idKind(name: string, { status, stream }: OurRequest): string {
 /** The start fit is learned from this many of the latest matches. */
 const START_SAMPLE = 200;
 
-/** How long after they were sent requests began at the gateway. */
+/** How long after they were sent requests of this machine began at the gateway. Another machine's clock is less exact. */
 function startOffsets(matches: readonly Match[]): number[] {
-  return matches
+  const own = matches.filter(({ record }) => record.record.machine === null);
+  return own
     .filter(({ record, row }) => row.began !== null && row.kind === "use" && !record.request.failed)
     .map(({ record, row }) => ({ at: row.at, offset: (row.began ?? 0) - record.request.sent_at }))
     .toSorted((a, b) => b.at - a.at || a.offset - b.offset)

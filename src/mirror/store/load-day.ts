@@ -2,8 +2,8 @@ import type Database from "libsql";
 import { meteringOf } from "../../metering/protocols.ts";
 import { mayHaveArrived, type UsageRecord } from "../../usage/record.ts";
 import { FARTHEST_MS, type OurRequest, type OurTokens, type TheirRow } from "../reconcile/context.ts";
-import type { Sibling } from "../reconcile/siblings.ts";
-import { DAY_MS } from "./changed-days.ts";
+import { SIBLING_CLOCK_MS, type Sibling } from "../reconcile/siblings.ts";
+import { DAY_MS, readSiblings } from "./changed-days.ts";
 import type { LogGap } from "./coverage-gaps.ts";
 import { readTime } from "./facts.ts";
 import { keyLinks } from "./keys.ts";
@@ -72,7 +72,7 @@ export class LoadedDay {
     const to = from + DAY_MS;
     const first = from - FARTHEST_MS;
     const last = to + FARTHEST_MS;
-    const longestSince = readTime(this.#db, gateway, "running_since") ?? first - DAY_MS;
+    const longestSince = this.#longestSince() ?? first - DAY_MS;
     const end = "coalesce(r.ended_at, r.started_at)";
     this.#addRecords(
       `r.end IS NOT NULL AND r.gateway = ? AND r.started_at >= ? AND r.started_at < ? AND ${end} >= ?
@@ -97,6 +97,18 @@ export class LoadedDay {
     );
     this.#addRelated();
     this.#addSocketRows(first);
+  }
+
+  /** Since when the oldest request ran that may have ended since the last comparison; null: not known. */
+  #longestSince(): number | null {
+    const { gateway, siblings } = this.#options;
+    const running = readTime(this.#db, gateway, "running_since");
+    if (running === null) return null;
+    // A sibling that is no further than it was has ended nothing.
+    const times = readSiblings(this.#db, gateway)
+      .filter(({ name, seenUntil }) => siblings.some((one) => one.name === name && one.seenUntil > seenUntil))
+      .map(({ seenUntil }) => seenUntil);
+    return Math.min(running, ...times);
   }
 
   /**
@@ -229,6 +241,7 @@ function requestOf(record: UsageRecord, idNames: readonly string[]): OurRequest 
     // After its body was read. A refusal has no admission.
     sent_at: record.admitted_at ?? record.started_at + record.waited_ms,
     ended_at: record.ended_at,
+    clock_error: record.machine === null ? 0 : SIBLING_CLOCK_MS,
     running: end === null,
     key: record.key,
     model: record.model,

@@ -1,0 +1,43 @@
+import t from "tap";
+import { StoreClock } from "../../src/shared/store-clock.ts";
+
+/** Two clocks that can be moved apart. */
+function start() {
+  const clocks = { wall: 1_000_000, elapsed: 0 };
+  const clock = new StoreClock({ now: () => clocks.wall, elapsed: () => clocks.elapsed });
+  const pass = (milliseconds: number) => {
+    clocks.wall += milliseconds;
+    clocks.elapsed += milliseconds;
+  };
+  return { clocks, clock, pass };
+}
+
+t.test("it is never behind the store's clock, however long an answer took", async (t) => {
+  const { clock, pass } = start();
+  t.equal(clock.now(), null);
+  const sentAt = clock.mark();
+  pass(300);
+  clock.learn(5_000_000, sentAt);
+  t.ok((clock.now() ?? 0) >= 5_000_300, "the store may have read its clock as soon as the call was sent");
+  t.ok((clock.now() ?? 0) < 5_000_301);
+});
+
+t.test("time passes while the machine sleeps, and while its clock is set", async (t) => {
+  const { clocks, clock } = start();
+  clock.learn(5_000_000, clock.mark());
+  clocks.wall += 60_000;
+  t.ok((clock.now() ?? 0) >= 5_060_000, "the other clock stood still during the sleep");
+  clocks.wall -= 3_600_000;
+  clocks.elapsed += 90_000;
+  t.ok((clock.now() ?? 0) >= 5_090_000, "a clock that is set back brings no time back");
+});
+
+t.test("clocks that differ by less than two seconds count as equal", async (t) => {
+  const { clock } = start();
+  clock.learn(1_001_900, clock.mark());
+  t.equal(clock.offset(), 0);
+  clock.learn(700_000, clock.mark());
+  t.equal(clock.offset(), -300_000);
+  t.ok(clock.isPlausible(700_000));
+  t.notOk(clock.isPlausible(1_000_000 + 25 * 3_600_000));
+});
