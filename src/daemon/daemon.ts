@@ -150,7 +150,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   shutdown.add("end the commands that fetch keys", () => keyring.close());
   servePort(services, state, { clock, log, keyring, isStopping: () => drain.leftSeconds() !== null });
   control.serve({
-    ...createAllowances(services, clock, log, () => snapshot().config),
+    ...createAllowances(services, log, () => snapshot().config),
     status,
     actions: services.actions,
     lifecycle,

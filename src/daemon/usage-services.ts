@@ -120,7 +120,6 @@ export function createAllowances(
     inFlight,
     shared,
   }: Pick<UsageServices, "journal" | "limiter" | "inFlight"> & { readonly shared: Pick<Shared, "release"> },
-  clock: Clock,
   log: Logger,
   config: () => Config,
 ): Pick<Controls, "allow" | "release" | "expectRename" | "cut"> {
@@ -134,7 +133,7 @@ export function createAllowances(
         problem,
       });
       if (tool.limits[kind].length === 0) return answer(`tool ${name} has no limit on ${kind}`);
-      const allowance = { limit: kind, amount, given_at: clock.now(), until };
+      const allowance = { limit: kind, amount, given_at: limiter.now(tool), until };
       // Written first: it must not be forgotten at the next start.
       if (!journal.append({ kind: "lift", tool: name, ...allowance, given_by: peer }))
         return answer("the usage log cannot be written → keybearer status");

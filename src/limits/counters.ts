@@ -313,6 +313,23 @@ export class Counters {
     return { limit, window: null, share, used, held, max, extra: 0 };
   }
 
+  /** What this machine's requests used and hold of a limit, in one window. @param window null: the limit has none */
+  useOf(limit: CountedLimit, window: Window | null): number {
+    if (limit.kind === "concurrent") return this.inFlight;
+    let use = 0;
+    if (limit.kind === "quota" || window === null) {
+      for (const { spend } of this.#inFlight) use += spend ?? 0;
+      return this.#total + use;
+    }
+    use = this.#windows.countsAt(limit.per, window.start)?.[limit.kind] ?? 0;
+    for (const reservation of this.#inFlight) {
+      if (!contains(window, reservation.at)) continue;
+      if (limit.kind !== "requests") use += reservation[limit.kind] ?? 0;
+      else if (reservation.id === null) use += 1;
+    }
+    return use;
+  }
+
   /** What a request takes from one of the levels. */
   needAt({ limit }: Level, ask: Ask, now: number): number {
     return amountFor(limit, this.#needOf(ask, now));
@@ -356,8 +373,9 @@ export class Counters {
       }
     }
     const extra = this.#extra(kind, per, now);
-    const [window] = windows;
     const limit = { kind, per };
+    // A counted window may be from before the time zone changed. What machines share must have the same bounds on all.
+    const window = this.#shared === null ? windows[0] : windowOf(per, now, this.#calendar);
     const share = this.#shared?.shareOf(limit, window) ?? null;
     return { limit, window, share, used, held, max: max + extra, extra };
   }
@@ -433,7 +451,8 @@ export function remaining({ max, used, held, share }: Level): number {
 }
 
 function shortageOf({ limit, window, share, used, held, max, extra }: Level, need: number): Shortage | null {
-  const possible = share === null ? max : Math.min(max, share.granted);
+  // This machine's limit may be lower than the one that was granted under.
+  const possible = share === null ? max : Math.min(share.granted, max - share.othersGranted);
   // A request that costs nothing, such as a list of models, passes a limit that is used up.
   if (need === 0 || used + held + need <= possible) return null;
   const { othersGranted, othersUsed } = share ?? { othersGranted: 0, othersUsed: 0 };

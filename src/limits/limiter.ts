@@ -5,18 +5,20 @@ import {
   type Allowance,
   type Ask,
   type Correction,
+  type CountedLimit,
   Counters,
   type Level,
   type Reservation,
   type SharedLimits,
   type Shortage,
+  type Terms,
   type Used,
 } from "./counters.ts";
 import { type CallTokens, RecentCalls } from "./estimate.ts";
 import { type Joined, type Moment, type Waiter, WaitingQueue } from "./queue.ts";
 import { addRateHeaders, limitRefusal } from "./refusals.ts";
 import { type JournalLine, Replay, type ToolCarry } from "./replay.ts";
-import type { Calendar } from "./windows.ts";
+import type { Calendar, Window } from "./windows.ts";
 
 /** What is held for one request until it is settled or canceled. */
 export interface Lease {
@@ -72,9 +74,12 @@ export interface SharedTools {
   readonly calendar: Calendar;
 }
 
-/** One limit of a tool, with what this machine needs of it for the requests that wait. */
+/** One limit of a tool, with what this machine needs of it. */
 export interface Demand extends Level {
+  /** For all requests that wait. */
   readonly need: number;
+  /** For the first of them; 0: none waits. */
+  readonly least: number;
 }
 
 /** A tool that has another name now. */
@@ -107,6 +112,17 @@ export class Limiter {
   /** From now on these tools share their limits with other machines; null: none. */
   share(shared: SharedTools | null): void {
     this.#shared = shared;
+    for (const [name, limiter] of this.#tools) limiter.share(shared, name);
+  }
+
+  /** What this machine used and holds of a limit of a tool, which config.yaml may no longer have. */
+  useOf(tool: string, limit: CountedLimit, window: Window | null): number {
+    return this.#tools.get(tool)?.counters.useOf(limit, window) ?? 0;
+  }
+
+  /** The time that decides the windows of a tool. */
+  now(tool: Tool): number {
+    return this.#limited(tool).now();
   }
 
   /** Every limit of a tool at a time of the store, with what the requests that wait need. */
@@ -126,6 +142,7 @@ export class Limiter {
 
   /** Takes what a request asks for if there is capacity now. null: call take(), which waits or says why not. */
   takeNow(tool: Tool, ask: Ask): Lease | null {
+    if (this.#isGone(tool.name)) return null;
     const reservation = this.#limited(tool).enterNow(ask);
     return reservation === null ? null : { tool: tool.name, reservation };
   }
@@ -135,6 +152,10 @@ export class Limiter {
    * allows; `onWait` then gets a function that ends the waiting, for when the client leaves.
    */
   async take(tool: Tool, request: CapacityRequest, onWait: (leave: () => void) => void): Promise<Taken> {
+    if (this.#isGone(tool.name)) {
+      const message = `tool ${tool.name} was removed after this request had begun`;
+      return { ok: false, refusal: refuse("token-unknown", message) };
+    }
     const { ask, model, lacksModel, mayWait } = request;
     const maxWait = mayWait ? Math.min(tool.limits.wait, MAX_WAIT_MS) : 0;
     const since = this.#clock.elapsed();
@@ -152,7 +173,7 @@ export class Limiter {
         return { ok: false, refusal: null };
       case "short": {
         const { isUngranted } = admission.shortage;
-        const notGranted = isUngranted ? this.#shared?.of(tool.name)?.notGranted() : null;
+        const notGranted = isUngranted ? this.#limited(tool).notGranted() : null;
         if (notGranted) return { ok: false, refusal: notGranted };
         const refusal = limitRefusal(admission.shortage, {
           tool: tool.name,
@@ -245,7 +266,8 @@ export class Limiter {
         limiter.turnAway(refuse("token-unknown", `tool ${name} was removed while this request waited`));
       else if (!tool.enabled)
         limiter.turnAway(refuse("tool-disabled", `tool ${name} was disabled while this request waited`));
-      if (tool !== undefined) limiter.change(tool, this.#shared);
+      limiter.share(this.#shared, name);
+      if (tool !== undefined) limiter.change(tool);
       limiter.checkQueue();
     }
     return renamed;
@@ -267,6 +289,7 @@ export class Limiter {
     this.#tools.delete(from);
     this.#tools.set(to, limiter);
     this.#renamed.set(from, to);
+    limiter.share(this.#shared, to);
   }
 
   /** Refuses every request that waits. */
@@ -311,31 +334,28 @@ export class Limiter {
    */
   #limited(tool: Tool): ToolLimiter {
     const limiter = this.#toolLimiter(tool.name);
-    limiter.change(this.#config?.[tool.name] ?? tool, this.#shared);
+    limiter.change(this.#config?.[this.#currentName(tool.name)] ?? tool);
     return limiter;
+  }
+
+  /** The configuration in force has no such tool. */
+  #isGone(name: string): boolean {
+    return this.#config !== null && this.#config[this.#currentName(name)] === undefined;
+  }
+
+  #currentName(name: string): string {
+    return this.#renamed.get(name) ?? name;
   }
 
   #toolLimiter(name: string): ToolLimiter {
-    const current = this.#renamed.get(name) ?? name;
+    const current = this.#currentName(name);
     let limiter = this.#tools.get(current);
     if (limiter === undefined) {
-      limiter = new ToolLimiter(this.#clock, this.#calendarFor(current));
+      limiter = new ToolLimiter(this.#clock, this.#calendar);
+      limiter.share(this.#shared, current);
       this.#tools.set(current, limiter);
     }
     return limiter;
-  }
-
-  #calendarOf(tool: string): Calendar {
-    if (this.#shared === null || this.#shared.of(tool) === null) return this.#calendar;
-    return this.#shared.calendar;
-  }
-
-  /** Follows a configuration that changes whether the tool's limits are shared. */
-  #calendarFor(tool: string): Calendar {
-    return {
-      at: (time) => this.#calendarOf(tool).at(time),
-      dayStart: (year, month, day) => this.#calendarOf(tool).dayStart(year, month, day),
-    };
   }
 }
 
@@ -360,21 +380,39 @@ class ToolLimiter {
   readonly #clock: Clock;
   readonly #queue: WaitingQueue;
   readonly #waiting = new Map<Waiter, (admission: Admission) => void>();
+  readonly #ownCalendar: Calendar;
+  #calendar: Calendar;
   /** null: only this machine counts. */
   #shared: SharedTool | null = null;
   /** What requests need that ask the store now. */
   readonly #asking = new Set<Ask>();
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(clock: Clock, calendar: Calendar) {
+  /** @param ownCalendar the calendar while only this machine counts */
+  constructor(clock: Clock, ownCalendar: Calendar) {
     this.#clock = clock;
-    this.counters = new Counters(calendar);
+    this.#calendar = ownCalendar;
+    this.#ownCalendar = ownCalendar;
+    this.counters = new Counters({
+      at: (time) => this.#calendar.at(time),
+      dayStart: (year, month, day) => this.#calendar.dayStart(year, month, day),
+    });
     this.#queue = new WaitingQueue(this.counters);
   }
 
-  change(tool: Tool, shared: SharedTools | null): void {
-    this.#shared = shared?.of(tool.name) ?? null;
-    this.counters.change(tool, this.#shared);
+  /** Follows whether the tool shares its limits. */
+  share(shared: SharedTools | null, name: string): void {
+    this.#shared = shared?.of(name) ?? null;
+    this.#calendar = shared !== null && this.#shared !== null ? shared.calendar : this.#ownCalendar;
+  }
+
+  change(terms: Terms): void {
+    this.counters.change(terms, this.#shared);
+  }
+
+  /** Why the store did not grant what a request lacks; null: because the limit is reached. */
+  notGranted(): Refusal | null {
+    return this.#shared?.notGranted() ?? null;
   }
 
   /** The time that decides the windows. */
@@ -392,12 +430,11 @@ class ToolLimiter {
   }
 
   demands(now: number): Demand[] {
-    const first = this.#queue.first();
-    const asks = first === null ? [...this.#asking] : [first.ask, ...this.#asking];
+    const asks = [...this.#queue.asks(), ...this.#asking];
     return this.counters.levels(now).map((level) => {
-      let need = 0;
-      for (const ask of asks) need += this.counters.needAt(level, ask, now);
-      return { ...level, need };
+      const needs = asks.map((ask) => this.counters.needAt(level, ask, now));
+      const need = needs.reduce((sum, one) => sum + one, 0);
+      return { ...level, need, least: needs[0] ?? 0 };
     });
   }
 
@@ -443,7 +480,9 @@ class ToolLimiter {
       const reservation = await this.#askStore(ask, shared);
       if (reservation !== null) return { state: "admitted", reservation };
     }
-    return this.#queue.join(ask, wait, this.#moment());
+    // A store that cannot be used is no reason to wait.
+    const canWait = shared.notGranted() === null;
+    return this.#queue.join(ask, canWait ? wait : 0, this.#moment());
   }
 
   /** Takes what the request needs at the moment of the store's answer. null: it did not grant enough. */
@@ -452,7 +491,9 @@ class ToolLimiter {
     return new Promise((resolve) => {
       shared.ask(() => {
         this.#asking.delete(ask);
-        resolve(this.#queue.joinNow(ask, this.now()));
+        const reservation = this.#queue.joinNow(ask, this.now());
+        if (reservation !== null) shared.taken();
+        resolve(reservation);
       });
     });
   }
@@ -467,7 +508,13 @@ class ToolLimiter {
   checkQueue(): void {
     clearTimeout(this.#timer);
     if (this.#queue.length === 0) return;
+    const unusable = this.#shared?.refusal() ?? null;
+    if (unusable !== null) {
+      this.turnAway(unusable);
+      return;
+    }
     const { admitted, refused, againIn } = this.#queue.check(this.#moment());
+    if (admitted.length > 0) this.#shared?.taken();
     for (const { waiter, reservation } of admitted) this.#answer(waiter, { kind: "admitted", reservation });
     for (const { waiter, shortage } of refused) this.#answer(waiter, { kind: "short", shortage });
     if (againIn === null) return;

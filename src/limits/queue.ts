@@ -61,9 +61,9 @@ export class WaitingQueue {
     return this.#waiting?.waiters.length ?? 0;
   }
 
-  /** The request that is next; null: none waits. */
-  first(): Waiter | null {
-    return this.#waiting?.waiters[0] ?? null;
+  /** What the requests that wait ask for, in their order. */
+  asks(): Ask[] {
+    return (this.#waiting?.waiters ?? []).map(({ ask }) => ask);
   }
 
   /** Admits at once, waits, or refuses at once: if `wait` is 0, the queue is full, or waiting is of no use. */

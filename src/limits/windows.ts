@@ -158,6 +158,11 @@ export class WindowCounts {
     }
   }
 
+  /** The counts of the window that contains a moment; undefined: nothing was counted in it. */
+  countsAt(per: Period, time: number): Readonly<CountedWindow> | undefined {
+    return this.#windowWith(per, time);
+  }
+
   /** The windows whose counts apply at a moment: the one that contains it, then the one that the clock was set back from. */
   applyingAt(per: Period, now: number): [CountedWindow, ...CountedWindow[]] {
     const last = this.#windows[per].at(-1);

@@ -362,9 +362,10 @@ export class GatewayMirror {
       const sql = "SELECT min(started_at) FROM usage.records WHERE gateway = ? AND end IS NOT NULL";
       const oldest = queryNumber(db, sql, name) ?? now;
       const since = Math.min(now - HISTORY_MS, oldest - DAY_MS);
-      // A walk that has begun does not go back. Older records of another machine may have come since.
-      const isFirst = readCursor(db, name) === null || readTime(db, name, "covered_from") === null;
-      if (isFirst) coverFrom(db, name, since, now);
+      // A walk that has begun does not go back, although older records of another machine may have come since. A time in the
+      // future was written before the clock was set back.
+      const covered = readTime(db, name, "covered_from") ?? Infinity;
+      if (readCursor(db, name) === null || covered > now) coverFrom(db, name, since, now);
       return since;
     });
     return first ?? now - HISTORY_MS;

@@ -3,6 +3,7 @@ import type { Calendar, LocalTime } from "../limits/windows.ts";
 const DAY_MS = 86_400_000;
 /** The offset of a zone changes only at such times. */
 const QUARTER_MS = 900_000;
+const MAX_OFFSETS = 100;
 
 /** The days and months of a time zone, which all machines share wherever they are. */
 export function zoneCalendar(timeZone: string): Calendar {
@@ -16,13 +17,17 @@ export function zoneCalendar(timeZone: string): Calendar {
     minute: "numeric",
     second: "numeric",
   });
-  // A request asks for the same quarter of an hour many times, and formatting takes some microseconds.
-  let known = { quarter: Number.NaN, offset: 0 };
+  // Every request asks for the same few, and formatting takes some microseconds.
+  const offsets = new Map<number, number>();
 
   const offsetAt = (time: number): number => {
     const quarter = Math.floor(time / QUARTER_MS);
-    if (quarter !== known.quarter) known = { quarter, offset: computeOffset(format, quarter * QUARTER_MS) };
-    return known.offset;
+    const known = offsets.get(quarter);
+    if (known !== undefined) return known;
+    if (offsets.size >= MAX_OFFSETS) offsets.clear();
+    const offset = computeOffset(format, quarter * QUARTER_MS);
+    offsets.set(quarter, offset);
+    return offset;
   };
 
   return {

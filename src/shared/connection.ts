@@ -60,6 +60,8 @@ export interface ServerFacts {
   readonly evictionPolicy: string;
 }
 
+const MAX_WORD = 40;
+
 /** @param info the answer of INFO. `run` changes with every start of the server's process. */
 export function serverFacts(info: string): ServerFacts & { readonly run: string } {
   const values = new Map(info.split("\r\n").map((line) => splitOnce(line, ":")));
@@ -69,9 +71,9 @@ export function serverFacts(info: string): ServerFacts & { readonly run: string 
   return {
     run,
     server: valkey === undefined ? "redis" : "valkey",
-    version: valkey ?? values.get("redis_version") ?? "unknown",
+    version: printable(valkey ?? values.get("redis_version") ?? "unknown", MAX_WORD),
     appendOnly: values.get("aof_enabled") === "1",
-    evictionPolicy: values.get("maxmemory_policy") ?? "unknown",
+    evictionPolicy: printable(values.get("maxmemory_policy") ?? "unknown", MAX_WORD),
   };
 }
 
@@ -85,9 +87,14 @@ export interface Reply extends Readonly<Record<string, unknown>> {
   readonly time: number;
 }
 
+/** Characters. Sixty-four machines with twenty limits each are a tenth of it. */
+const MAX_REPLY = 2_000_000;
+
 export function parseReply(text: unknown): Reply {
   try {
-    const reply = objectOf(JSON.parse(String(text)));
+    if (typeof text !== "string" || text.length > MAX_REPLY)
+      throw new StoreError("the store's answer is too long");
+    const reply = objectOf(JSON.parse(text));
     if (typeof reply.time === "number" && Number.isFinite(reply.time)) return reply as Reply;
   } catch {
     // Not JSON. The error below says so.
@@ -107,6 +114,11 @@ export async function within<T>(milliseconds: number, answer: Promise<T>): Promi
   } finally {
     clearTimeout(timer);
   }
+}
+
+/** What a store says, for messages: printable and short. */
+export function printable(text: string, length: number): string {
+  return text.slice(0, length).replace(/[^\x20-\x7e…]/g, "?");
 }
 
 export function objectOf(value: unknown): Readonly<Record<string, unknown>> {

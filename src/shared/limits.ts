@@ -36,8 +36,8 @@ interface Grant {
   /** null: the limit does not depend on time. */
   readonly window: Window | null;
   granted: number;
-  /** What this machine last reported as used. */
-  reported: number;
+  /** What this machine had used and held at the last regular report. */
+  ownAtReport: number;
   /** How much the last refill brought. The next one is due when half of it is left. */
   step: number;
   others: readonly MachinePart[];
@@ -53,8 +53,8 @@ const REPORT_MS = 10_000;
 const IDLE_MS = 10_000;
 /** The same for `concurrent`, where another machine may wait for it. */
 const IDLE_CONCURRENT_MS = 1000;
-/** This long before the others stop counting this machine's requests in flight, they are cut. */
-const CUT_MARGIN_MS = 10_000;
+/** After this long without an answer, requests in flight are cut: soon the other machines stop counting them. */
+const SILENCE_MS = HEARTBEAT_MS - 10_000;
 /** A grant ends this part of its window before the window does, at most a minute: clocks are never exactly equal. */
 const MARGIN_PART = 10;
 const MAX_MARGIN_MS = 60_000;
@@ -62,7 +62,11 @@ const MAX_MARGIN_MS = 60_000;
 const SHORTEST_GRANT_MS = 10_000;
 /** The store keeps a window this much longer than it lasts, in case its clock is set back. */
 const KEEP_WINDOW_MS = 3_600_000;
+/** For how long a machine reports a window that has ended: the store's clock may be behind what is known of it. */
+const REPORT_ENDED_MS = 60_000;
 const RETRY_AFTER_SECONDS = 5;
+/** The end of a window that has none. */
+const NEVER = Number.MAX_SAFE_INTEGER;
 
 /**
  * The limits that several machines share. In each window the store holds what every machine was granted, and grants no more
@@ -89,13 +93,22 @@ export class SharedLimiter implements SharedTools {
   /** Nothing was reported yet on this connection. */
   #mustReport = true;
   /** When the last call was sent that the store answered; null: none was. */
-  #reportedAt: Mark | null = null;
+  #reportedAt: Mark | null;
+  /** The store's time in its last answer. */
+  #answeredAt: number | null = null;
   /** The store's time while its answer is taken; null: at other times. */
   #answerTime: number | null = null;
   #stopped = false;
 
-  constructor(deps: SharedLimitsDeps) {
+  /** @param before the one that this one replaces. Its requests are still in flight. */
+  constructor(deps: SharedLimitsDeps, before: SharedLimiter | null) {
     this.#deps = deps;
+    this.#reportedAt = before === null ? null : before.#reportedAt;
+  }
+
+  /** The store has answered, so it may have granted something. */
+  get hasReported(): boolean {
+    return this.#reportedAt !== null;
   }
 
   get calendar(): Calendar {
@@ -194,7 +207,7 @@ export class SharedLimiter implements SharedTools {
   }
 
   #isSpendable({ limit, window }: Grant): boolean {
-    if (window === null) return limit.kind === "quota" || this.#silentFor() < HEARTBEAT_MS - CUT_MARGIN_MS;
+    if (window === null) return limit.kind === "quota" || this.#silentFor() < SILENCE_MS;
     // At the moment of the store's answer, its own clock decides.
     if (this.#answerTime !== null) return contains(window, this.#answerTime);
     return canSpend(window, this.#now());
@@ -227,7 +240,7 @@ export class SharedLimiter implements SharedTools {
     const why = store.problem === null ? "" : ` (${store.problem})`;
     return refuse(
       "store-unavailable",
-      `tool ${tool} shares its limits with other machines through ${address}, which is not reachable${why}${more}. ` +
+      `tool ${tool} shares its limits with other machines through ${address}, which cannot be used now${why}${more}. ` +
         "the owner can type: keybearer doctor",
       RETRY_AFTER_SECONDS,
     );
@@ -302,8 +315,11 @@ export class SharedLimiter implements SharedTools {
         asks.map(({ ask }) => ask),
         presence(),
       );
+      const isLate = this.#answeredAt !== null && time - this.#answeredAt > SILENCE_MS;
+      if (isLate) this.#cutRequests();
       this.#mustReport = false;
       this.#reportedAt = sentAt;
+      this.#answeredAt = time;
       this.#answerTime = time;
       for (const [at, asked] of asks.entries()) this.#take(asked, answers[at]);
     } catch (error) {
@@ -330,15 +346,15 @@ export class SharedLimiter implements SharedTools {
 
   /** What the call is about, by store key. */
   #collect(): Map<string, Asked> {
-    this.#endSilence();
     const isAll = this.#mustReport || this.#due === null;
+    const isReport = !this.#mustReport && this.#silentFor() >= REPORT_MS;
     const due = this.#due ?? new Set();
     this.#due = new Set();
     const asks = new Map<string, Asked>();
     for (const tool of this.#sharedTools()) {
       if (!isAll && !due.has(tool.name)) continue;
       for (const demand of this.#deps.limiter.demands(tool, this.#now())) {
-        const asked = this.#askFor(tool.name, demand);
+        const asked = this.#askFor(tool.name, demand, isReport);
         asks.set(asked.ask.key, asked);
       }
     }
@@ -347,51 +363,42 @@ export class SharedLimiter implements SharedTools {
     return asks;
   }
 
-  #askFor(tool: string, demand: Demand): Asked {
-    const { limit, window, used, held, max, need } = demand;
+  #askFor(tool: string, demand: Demand, isReport: boolean): Asked {
+    const { limit, window, used, held, max, need, least } = demand;
     const grant = this.#grantOf(tool, limit, window);
     const own = used + held;
-    // From here on it is not spent, and the call returns it.
-    if (need === 0 && this.#isIdle(grant)) grant.granted = Math.min(grant.granted, own);
+    // From here on the rest is not spent, and the call returns it.
+    grant.granted = Math.min(grant.granted, this.#mayKeep(grant, demand, isReport));
+    if (isReport) grant.ownAtReport = own;
     const keep = Math.max(own, grant.granted);
-    const mayHaveSpare = canRefill(demand, this.#now()) && !this.#stopped;
-    const wantsMore = need > 0 || (mayHaveSpare && this.#refills.has(grant.key));
-    const ask = {
-      key: grant.key,
-      keep,
-      need: wantsMore ? Math.max(own + need, need > 0 ? keep : keep + 1) : 0,
-      spare: mayHaveSpare,
-      used: own,
-      limit: max,
-      start: window?.start ?? 0,
-      end: window?.end ?? Number.MAX_SAFE_INTEGER,
-      expires: window === null ? 0 : window.end + Math.max(KEEP_WINDOW_MS, window.end - window.start),
-      isConcurrent: limit.kind === "concurrent",
-    };
-    return { grant, ask };
+    const spare = canRefill(demand, this.#now()) && !this.#stopped;
+    const report = { ...reportOf(grant, keep, own), limit: max };
+    if (need > 0) return { grant, ask: { ...report, need: own + need, least: own + least, spare } };
+    const isRefill = spare && this.#refills.has(grant.key);
+    return { grant, ask: isRefill ? { ...report, need: keep + 1, spare } : report };
   }
 
-  /** What this machine holds beside the current windows: of a window that just ended, or of a tool that is no longer shared. */
+  /** How much of its grant this machine may keep. */
+  #mayKeep(grant: Grant, { used, held, max, need }: Demand, isReport: boolean): number {
+    const own = used + held;
+    // A request that lacks something offers all of it: otherwise two machines could each hold a part of what both need.
+    if (need > 0 || this.#isIdle(grant)) return own;
+    // The limit may have been lowered.
+    const most = Math.max(own, max - grant.othersGranted);
+    // As much as was taken since the last report, twice. A machine with little to do leaves the rest to the others.
+    const busy = own + 2 * Math.max(0, own - grant.ownAtReport);
+    return isReport ? Math.min(most, busy) : most;
+  }
+
+  /** What this machine holds beside that: of a window that just ended, or of a limit that config.yaml no longer has. */
   #collectRest(asks: Map<string, Asked>): void {
     for (const grant of this.#grants.values()) {
-      const { key, window, reported, limit } = grant;
+      const { key, tool, limit, window } = grant;
       if (asks.has(key)) continue;
-      const isCurrent = this.of(grant.tool) !== null;
-      const keep = isCurrent ? grant.granted : limit.kind === "concurrent" ? 0 : reported;
-      grant.granted = keep;
-      const ask = {
-        key,
-        keep,
-        need: 0,
-        spare: false,
-        used: Math.min(reported, keep),
-        limit: keep,
-        start: window?.start ?? 0,
-        end: window?.end ?? Number.MAX_SAFE_INTEGER,
-        expires: window === null ? 0 : window.end + Math.max(KEEP_WINDOW_MS, window.end - window.start),
-        isConcurrent: limit.kind === "concurrent",
-      };
-      asks.set(key, { grant, ask });
+      const hasEnded = window !== null && this.#now() >= window.end;
+      const own = this.#deps.limiter.useOf(tool, limit, window);
+      if (!hasEnded) grant.granted = own;
+      asks.set(key, { grant, ask: reportOf(grant, Math.max(own, grant.granted), own) });
     }
   }
 
@@ -400,10 +407,7 @@ export class SharedLimiter implements SharedTools {
     const { machine, store } = this.#deps;
     const names = new Map(store.machines.map(({ id, name }) => [id, name]));
     if (answer.granted > ask.keep) grant.step = answer.granted - ask.keep;
-    // A request that still lacks something gets nothing from a part of it. So the part goes back soon.
-    if (ask.need > answer.granted) grant.takenAt = Number.NEGATIVE_INFINITY;
     grant.granted = answer.granted;
-    grant.reported = ask.used;
     const others = answer.parts.filter((part) => part.machine !== machine.id);
     grant.others = others.map(({ machine: id, granted, used }) => ({
       name: names.get(id) ?? "a machine that is gone",
@@ -424,7 +428,7 @@ export class SharedLimiter implements SharedTools {
         limit,
         window: window === null ? null : { start: window.start, end: window.end },
         granted: 0,
-        reported: 0,
+        ownAtReport: 0,
         step: 0,
         others: [],
         othersGranted: 0,
@@ -463,10 +467,16 @@ export class SharedLimiter implements SharedTools {
     }
   }
 
+  /** How long the store has not answered, by the clock that runs longer: one stands still while the machine sleeps. */
   #silentFor(): number {
-    if (this.#reportedAt === null) return Number.POSITIVE_INFINITY;
-    const now = this.#deps.store.clock.mark();
-    return Math.max(now.wall - this.#reportedAt.wall, now.elapsed - this.#reportedAt.elapsed);
+    return Math.max(this.#silence().elapsed, this.#silence().wall);
+  }
+
+  #silence(): Mark {
+    if (this.#reportedAt === null)
+      return { elapsed: Number.POSITIVE_INFINITY, wall: Number.POSITIVE_INFINITY };
+    const { wall, elapsed } = this.#deps.store.clock.mark();
+    return { wall: wall - this.#reportedAt.wall, elapsed: elapsed - this.#reportedAt.elapsed };
   }
 
   /**
@@ -474,29 +484,30 @@ export class SharedLimiter implements SharedTools {
    * once when it wakes.
    */
   #cutWhenSilent(): void {
-    if (this.#silentFor() < HEARTBEAT_MS - CUT_MARGIN_MS || this.#reportedAt === null) return;
+    const { wall, elapsed } = this.#silence();
+    if (this.#reportedAt === null || Math.max(wall, elapsed) < SILENCE_MS) return;
+    // The machine slept, or its clock was set. The store's answer shows which.
+    if (elapsed < SILENCE_MS && this.#deps.store.generation !== null) this.#callAll();
+    else this.#cutRequests();
+  }
+
+  #cutRequests(): void {
+    for (const grant of this.#grants.values()) if (grant.limit.kind === "concurrent") grant.granted = 0;
     for (const { name, limits } of this.#sharedTools()) {
       if (limits.concurrent === null) continue;
       const cut = this.#deps.cut(name);
       if (cut > 0)
         this.#deps.log.warn(
           { tool: name, cut },
-          `tool ${name}: requests in flight were cut, because the shared store was not reachable for too long`,
+          `tool ${name}: requests in flight were cut, because the shared store did not answer for too long`,
         );
     }
-  }
-
-  /** After a long silence, the other machines may have taken this machine's part of `concurrent`. */
-  #endSilence(): void {
-    this.#cutWhenSilent();
-    if (this.#silentFor() < HEARTBEAT_MS - CUT_MARGIN_MS) return;
-    for (const grant of this.#grants.values()) if (grant.limit.kind === "concurrent") grant.granted = 0;
   }
 
   #forgetWindows(): void {
     const now = this.#now();
     for (const [key, { window }] of this.#grants) {
-      if (window !== null && window.end + KEEP_WINDOW_MS < now) this.#grants.delete(key);
+      if (window !== null && window.end + REPORT_ENDED_MS < now) this.#grants.delete(key);
     }
   }
 }
@@ -509,6 +520,16 @@ function hasLimits({ limits, quota }: Tool): boolean {
 interface Asked {
   readonly grant: Grant;
   readonly ask: GrantAsk;
+}
+
+/** Says what this machine holds, and asks for nothing. */
+function reportOf({ key, tool, limit, window }: Grant, keep: number, used: number): GrantAsk {
+  const common = { key, tool, keep, need: 0, least: 0, spare: false, used, limit: keep };
+  const isConcurrent = limit.kind === "concurrent";
+  if (window === null) return { ...common, start: 0, end: NEVER, expires: 0, isConcurrent };
+  const { start, end } = window;
+  const expires = end + Math.max(KEEP_WINDOW_MS, end - start);
+  return { ...common, start, end, expires, isConcurrent };
 }
 
 function isShort({ start, end }: Window): boolean {

@@ -23,6 +23,8 @@ const MAX_ENTRIES = 100;
 const MAX_BYTES = 256 * 1024;
 /** No position is this text, so the store answers with the one that it has. */
 const ASK = "?";
+/** A store may lose its data while this machine has nothing to publish. */
+const ASK_EVERY_MS = 60_000;
 
 /**
  * Publishes the finished records of this machine, and their corrections. It reads the journal from the position that is in
@@ -31,12 +33,14 @@ const ASK = "?";
  */
 export class RecordPublisher {
   readonly #deps: PublisherDeps;
-  #isRunning = false;
+  #running: Promise<void> | null = null;
   /** The position in the store; undefined: it must be asked. */
   #stored: string | null | undefined;
   /** How far the journal was read. Between this and the stored position nothing had to be published. */
   #position: Position | null = null;
   #publishedUntil: number | null = null;
+  /** When the store is asked for its position again, in time elapsed. */
+  #nextAsk = 0;
   /** The last failure that was logged; null: there was none since the last success. */
   #failure: string | null = null;
 
@@ -60,8 +64,22 @@ export class RecordPublisher {
 
   /** Publishes what is new. To be called each second while the store is connected; a call during another does nothing. */
   async tick(): Promise<void> {
-    if (this.#isRunning) return;
-    this.#isRunning = true;
+    if (this.#running !== null) return;
+    this.#running = this.#run();
+    await this.#running;
+    this.#running = null;
+  }
+
+  /** Before this machine leaves the store. True: everything is published, and no request is in flight. */
+  async finish(): Promise<boolean> {
+    await this.#running;
+    const now = this.#deps.clock.now();
+    await this.tick();
+    return this.#publishedUntil !== null && this.#publishedUntil >= now;
+  }
+
+  /** Never throws. */
+  async #run(): Promise<void> {
     try {
       // Read first: what begins from here on may not be published by this run.
       const completeUntil = this.#deps.journal.completeUntil();
@@ -71,14 +89,12 @@ export class RecordPublisher {
       // Whether the store took the last entries is not known.
       this.reset();
       this.#noteFailure(error);
-    } finally {
-      this.#isRunning = false;
     }
   }
 
   /** True: everything in the journal is published. */
   async #publish(): Promise<boolean> {
-    if (this.#stored === undefined) await this.#send([], null);
+    if (this.#stored === undefined || this.#deps.clock.elapsed() >= this.#nextAsk) await this.#ask();
     for (;;) {
       const next = nextLines(this.#deps.folder, this.#start());
       if (next === null) return true;
@@ -133,22 +149,29 @@ export class RecordPublisher {
     return line?.kind === "amend" ? textOfAmend(line.id, line) : null;
   }
 
-  /** @param to null: only asks for the position in the store. Returns true if the store has the position `to` now. */
-  async #send(entries: readonly string[], to: Position | null): Promise<boolean> {
-    const text = to === null ? ASK : JSON.stringify(to);
-    const { position } = await this.#deps.store.publish(
-      entries,
-      this.#stored === undefined ? ASK : this.#stored,
-      text,
-    );
-    this.#stored = position;
-    if (position === text) {
-      this.#position = to;
-      return true;
+  async #ask(): Promise<void> {
+    const { position } = await this.#deps.store.publish([], ASK, ASK);
+    this.#nextAsk = this.#deps.clock.elapsed() + ASK_EVERY_MS;
+    if (position !== this.#stored) this.#continueAt(position);
+  }
+
+  /** False: the store has another position. */
+  async #send(entries: readonly string[], to: Position): Promise<boolean> {
+    const text = JSON.stringify(to);
+    const { position } = await this.#deps.store.publish(entries, this.#stored ?? null, text);
+    if (position !== text) {
+      this.#continueAt(position);
+      return false;
     }
+    this.#stored = text;
+    this.#position = to;
+    return true;
+  }
+
+  #continueAt(position: string | null): void {
+    this.#stored = position;
     this.#position = parsePosition(position);
     this.#publishedUntil = null;
-    return false;
   }
 
   #noteFailure(error: unknown): void {

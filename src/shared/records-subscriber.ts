@@ -52,6 +52,8 @@ export class RecordSubscriber {
   /** Records for which a correction was appended while a stream was read again. */
   readonly #amended = new Set<string>();
   readonly #skipped = new Map<string, { count: number; loggedAt: number }>();
+  /** Machines whose position was compared with the journal. */
+  readonly #checked = new Set<string>();
   /** How often reset() was called. */
   #resets = 0;
   #failure: string | null = null;
@@ -82,6 +84,7 @@ export class RecordSubscriber {
     this.#isRunning = true;
     try {
       const known = machines.filter(({ id, name }) => isMachineName(id) && isMachineName(name));
+      await this.#checkPositions(known);
       await this.#readAll(known);
       this.#failure = null;
     } catch (error) {
@@ -92,6 +95,42 @@ export class RecordSubscriber {
     } finally {
       this.#isRunning = false;
     }
+  }
+
+  /**
+   * Once after a start: if the last record that was read of a machine is not in the journal, an older copy of it was
+   * restored. Then that machine's stream is read again.
+   */
+  async #checkPositions(machines: readonly PublishingMachine[]): Promise<void> {
+    const { usage, store, positions, clock, log } = this.#deps;
+    const unchecked = machines.filter(({ id }) => !this.#checked.has(id));
+    const before = new Map<string, string>();
+    for (const { id } of unchecked) {
+      const position = this.#position(id);
+      if (position !== null) before.set(id, idBefore(position));
+    }
+    const found = before.size === 0 ? new Map() : await store.read(before, 1);
+    const lastRecords = new Map<string, string>();
+    for (const [machineId, entries] of found) {
+      const [last] = entries as readonly StreamEntry[];
+      if (last === undefined || last.id !== this.#position(machineId)) continue;
+      const entry = parseEntry(last.text, clock.now(), store.clockOffset());
+      if (entry.kind === "record") lastRecords.set(machineId, entry.record.id);
+    }
+    if (lastRecords.size > 0) {
+      const records = await usage.read((db) => recordsById(db, [...lastRecords.values()]));
+      // The index cannot be read now. The next call checks again.
+      if (records === null) return;
+      const known = new Set(records.map(({ id }) => id));
+      const kept = { ...positions.get() };
+      for (const [machineId, record] of lastRecords) {
+        if (known.has(record)) continue;
+        delete kept[machineId];
+        log.warn({ machine: machineId }, "records of another machine are missing; they are read again");
+      }
+      await positions.set(kept);
+    }
+    for (const { id } of unchecked) this.#checked.add(id);
   }
 
   async #readAll(machines: readonly PublishingMachine[]): Promise<void> {
@@ -162,7 +201,7 @@ export class RecordSubscriber {
   #lineOf({ id: machine_id, name: machine }: PublishingMachine, text: string): Line | null {
     const { clock, store } = this.#deps;
     const entry = parseEntry(text, clock.now(), store.clockOffset());
-    if (entry.kind === "record") return { ...entry.record, kind: "sibling", machine, machine_id };
+    if (entry.kind === "record") return { kind: "sibling", ...entry.record, machine, machine_id };
     if (entry.kind === "amend")
       return { kind: "sibling-amend", machine, machine_id, id: entry.id, ...entry.fields };
     this.#skip(machine_id, machine, entry.reason);
@@ -217,6 +256,14 @@ function isAfter(id: string, other: string): boolean {
   const [, time = "", number = ""] = ENTRY_ID.exec(id) ?? [];
   const [, otherTime = "", otherNumber = ""] = ENTRY_ID.exec(other) ?? [];
   return Number(time) - Number(otherTime) > 0 || (time === otherTime && Number(number) > Number(otherNumber));
+}
+
+/** An id between this one and the entry before it. */
+function idBefore(id: string): string {
+  const [, time = "", number = ""] = ENTRY_ID.exec(id) ?? [];
+  return Number(number) > 0
+    ? `${time}-${Number(number) - 1}`
+    : `${Number(time) - 1}-${Number.MAX_SAFE_INTEGER}`;
 }
 
 /** The entries up to the first whose id does not follow. Otherwise a wrong store could return the same ones without end. */

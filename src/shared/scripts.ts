@@ -79,7 +79,8 @@ end
 
 for _, known in ipairs(call.known) do
   if not machines[known.id] then
-    machines[known.id] = { name = known.name, connection = '', seen = 0, generation = '', keys = {} }
+    local seen = now - ${HEARTBEAT_MS}
+    machines[known.id] = { name = known.name, connection = '', seen = seen, generation = '', keys = {} }
     write_machine(KEYS[2], known.id, machines[known.id])
   end
 end
@@ -88,7 +89,7 @@ if is_lost or is_restarted or is_other_zone then
   local last = 0
   for _, machine in pairs(machines) do last = math.max(last, machine.seen) end
   for id, machine in pairs(machines) do
-    local is_forgotten = machine.seen > 0 and machine.seen < now - ${FORGOTTEN_MS}
+    local is_forgotten = machine.seen < now - ${FORGOTTEN_MS}
     local is_safe = call.append_only and not is_lost and not is_other_zone
       and machine.generation == generation.id and machine.seen < last - ${UNSAFE_MS}
     if is_forgotten then
@@ -99,12 +100,16 @@ if is_lost or is_restarted or is_other_zone then
       write_machine(KEYS[2], id, machine)
     end
   end
-  generation = { id = call.new_generation, run = call.run, timezone = call.timezone, since = whole(now) }
+  -- The clock of another server may be behind.
+  local since = whole(math.max(now, last))
+  generation = { id = call.new_generation, run = call.run, timezone = call.timezone, since = since }
   redis.call('HSET', KEYS[1], 'id', generation.id, 'run', generation.run,
     'timezone', generation.timezone, 'since', generation.since)
 end
 
-local machine = machines[call.id] or { seen = 0, generation = '', keys = {} }
+local machine = machines[call.id] or { generation = '', keys = {} }
+-- A machine that is new holds nothing, so nobody has to wait for its first report.
+if call.is_new then machine.generation = generation.id end
 machine.name = call.name
 machine.connection = call.connection
 machine.seen = now
@@ -117,8 +122,12 @@ return cjson.encode({ time = now, generation = generation.id })
  * A machine says what it keeps of each window, asks for more, and shows that it is there. KEYS: generation, machines, then
  * one hash for each ask.
  *
- * An ask: keep (what the machine holds in any case), need (what it must have in total; 0: nothing more), spare (whether it
- * may get more than that), used, limit, start, end, expires, and is_concurrent. All are totals of the machine in the window.
+ * An ask: tool, keep (what the machine holds in any case), need (what its waiting requests need; 0: nothing more), least
+ * (what the first of them needs; 0: none waits), spare (whether it may get more than that), used, limit, start, end, expires,
+ * and is_concurrent. All are totals of the machine in the window.
+ *
+ * If the first waiting request of a tool does not get everything that it needs, the tool gets nothing. Otherwise two machines
+ * could each hold a part of what both need.
  */
 export const GRANT = `${PRELUDE}
 local generation = read_hash(KEYS[1])
@@ -140,10 +149,11 @@ for _, machine in pairs(machines) do
   if not machine.gone and machine.generation ~= generation.id then waiting = waiting + 1 end
 end
 
-local answers = {}
+local since = tonumber(generation.since)
+local windows = {}
+local is_short = {}
 for i, ask in ipairs(call.asks) do
-  local key = KEYS[2 + i]
-  local parts = read_hash(key)
+  local parts = read_hash(KEYS[2 + i])
   local others = 0
   for id, part in pairs(parts) do
     local machine = machines[id]
@@ -154,12 +164,19 @@ for i, ask in ipairs(call.asks) do
       parts[id] = nil
     end
   end
-  local since = tonumber(generation.since)
   local is_new = ask.is_concurrent and now >= since + ${HEARTBEAT_MS} or ask.start >= since
   local is_open = now >= ask.start and now < ask['end'] and (waiting == 0 or is_new)
-  local room = ask.limit - others
+  local room = is_open and ask.limit - others or 0
+  windows[i] = { parts = parts, room = room }
+  if ask.least > math.max(room, ask.keep) then is_short[ask.tool] = true end
+end
+
+local answers = {}
+for i, ask in ipairs(call.asks) do
+  local key = KEYS[2 + i]
+  local parts, room = windows[i].parts, windows[i].room
   local granted = ask.keep
-  if is_open and ask.need > granted and room > granted then
+  if ask.need > granted and room > granted and not is_short[ask.tool] then
     granted = math.min(ask.need, room)
     if ask.spare and ask.need < room then
       granted = ask.need + math.floor((room - ask.need) / ${REFILL_PART})

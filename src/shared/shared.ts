@@ -39,6 +39,7 @@ export interface SharedDeps {
 /** This machine's part in limits and records across machines, while config.yaml has `shared`. */
 export class Shared {
   readonly #deps: SharedDeps;
+  readonly #file: StateFile;
   #session: Session | null = null;
   /** What the session was made from. */
   #terms: Terms | null = null;
@@ -47,6 +48,7 @@ export class Shared {
 
   constructor(deps: SharedDeps) {
     this.#deps = deps;
+    this.#file = new StateFile(deps.file);
     this.#endTicks = deps.ticker.every(1, () => this.#session?.tick());
     this.change(deps.snapshot());
   }
@@ -57,7 +59,7 @@ export class Shared {
     if (isSame(terms, this.#terms)) return;
     const old = this.#session;
     this.#terms = terms;
-    this.#session = terms === null ? null : new Session(terms, this.#deps);
+    this.#session = terms === null ? null : new Session(terms, this.#deps, this.#file, old?.limits ?? null);
     this.#deps.limiter.share(this.#session?.limits ?? null);
     const session = this.#session;
     this.#changed = this.#changed.then(() => this.#replace(old, session));
@@ -137,16 +139,17 @@ class Session {
   #subscriber: RecordSubscriber | null = null;
   /** Everything is ready for the first connection. */
   #isPrepared = false;
-  #isStopping = false;
+  /** This machine leaves, and has published everything. */
+  #hasFinished = false;
 
-  constructor(terms: Terms, deps: SharedDeps) {
+  constructor(terms: Terms, deps: SharedDeps, file: StateFile, before: SharedLimiter | null) {
     const { config, password } = terms;
     const { clock, log, limiter, snapshot, cut } = deps;
     const timezone = config.timezone ?? Intl.DateTimeFormat().resolvedOptions().timeZone;
     const name = machineName(config.machine);
     this.#terms = terms;
     this.#deps = deps;
-    this.#file = new StateFile(deps.file);
+    this.#file = file;
     this.#store = new Store({
       store: config.store,
       password,
@@ -154,14 +157,18 @@ class Session {
       identity: {
         id: this.#file.id,
         name,
+        isNew: () => this.#file.isNew && !this.limits.hasReported,
         known: () => this.#file.known.map(({ id, name }) => ({ id, name })),
       },
       clock,
       log,
-      onConnect: () => this.limits.connected(),
+      onConnect: () => {
+        this.#publisher?.reset();
+        this.limits.connected();
+      },
       onFailure: () => this.limits.disconnected(),
     });
-    this.limits = new SharedLimiter({
+    const limits = {
       store: this.#store,
       limiter,
       tools: () => snapshot().config.tools,
@@ -173,7 +180,8 @@ class Session {
       whenUnreachable: config.whenUnreachable,
       presence: () => ({ published: this.#published(), keys: keysOf(snapshot()) }),
       cut,
-    });
+    };
+    this.limits = new SharedLimiter(limits, before);
   }
 
   async start(): Promise<void> {
@@ -233,7 +241,7 @@ class Session {
 
   /** By the store's clock. */
   #published(): number | null {
-    if (this.#isStopping) return STOPPED;
+    if (this.#hasFinished) return STOPPED;
     const until = this.#publisher?.publishedUntil() ?? null;
     return until === null ? null : until + this.#store.clock.offset();
   }
@@ -289,8 +297,7 @@ class Session {
 
   /** The others then know that this machine has nothing more to publish. */
   async stop(): Promise<void> {
-    if (this.#store.generation !== null) await this.#publisher?.tick();
-    this.#isStopping = true;
+    if (this.#store.generation !== null) this.#hasFinished = (await this.#publisher?.finish()) ?? false;
     await this.limits.stop();
     await this.#store.stop();
   }

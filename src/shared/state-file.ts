@@ -28,13 +28,17 @@ const SAVE_SEEN_MS = 60_000;
  * it: a machine whose journal is gone must not pass for the one that spent.
  */
 export class StateFile {
+  /** There was no file, so this machine has never taken part. */
+  readonly isNew: boolean;
   readonly #path: string;
   #state: State;
   #saving: Promise<void> = Promise.resolve();
 
   constructor(path: string) {
     this.#path = path;
-    this.#state = readState(path) ?? { id: randomBytes(8).toString("hex"), known: [], positions: {} };
+    const found = readState(path);
+    this.isNew = found === null;
+    this.#state = found ?? { id: randomBytes(8).toString("hex"), known: [], positions: {} };
   }
 
   get id(): string {
@@ -56,11 +60,11 @@ export class StateFile {
     await this.#save(this.#state);
   }
 
-  /** Writes down what is known of the others, if that changed. Machines that are not named stay known. */
+  /** Writes down what is known of the others, if that changed. */
   async learn(siblings: readonly KnownSibling[]): Promise<void> {
-    const ids = new Set(siblings.map(({ id }) => id));
-    const known = [...this.known.filter(({ id }) => !ids.has(id)), ...siblings];
-    if (siblings.some((sibling) => this.#isNews(sibling))) await this.#save({ ...this.#state, known });
+    const isChanged =
+      siblings.length !== this.known.length || siblings.some((sibling) => this.#isNews(sibling));
+    if (isChanged) await this.#save({ ...this.#state, known: siblings });
   }
 
   #isNews({ id, name, keys, seenUntil }: KnownSibling): boolean {

@@ -11,6 +11,7 @@ import {
   newClient,
   objectOf,
   parseReply,
+  printable,
   type Reply,
   type ServerFacts,
   StoreError,
@@ -22,6 +23,8 @@ import { StoreClock } from "./store-clock.ts";
 
 /** This machine, as the others see it. */
 export interface Identity extends KnownMachine {
+  /** It was made by this process, and no store has granted anything to it yet. */
+  readonly isNew: () => boolean;
   /** The other machines that this one has ever seen. After a loss of data, the store waits for them. */
   readonly known: () => readonly KnownMachine[];
 }
@@ -51,9 +54,12 @@ export interface Machine extends KnownMachine {
 /** One limit in one window: what this machine keeps of it, and what it asks for. All are its totals in the window. */
 export interface GrantAsk {
   readonly key: string;
+  readonly tool: string;
   readonly keep: number;
-  /** 0: nothing more. */
+  /** What the waiting requests need; 0: nothing more. */
   readonly need: number;
+  /** What the first of them needs; 0: none waits. */
+  readonly least: number;
   /** Whether it may get more than it needs, for the requests that follow. */
   readonly spare: boolean;
   readonly used: number;
@@ -116,6 +122,9 @@ const SUPERSEDED_RETRY_MS = 30_000;
 const MAX_MACHINES = 64;
 const MAX_NAME = 64;
 const MAX_KEYS = 256;
+const MAX_PROBLEM = 200;
+/** How the store answers to a wrong password, or to a user that may not do what is needed. */
+const NOT_ALLOWED = /^(?:WRONGPASS|NOAUTH|NOPERM)\b/;
 const IMPLAUSIBLE = "the store's clock and this machine's differ by more than a day";
 /** For how long published records stay in the store. */
 const KEEP_RECORDS_MS = 31 * 86_400_000;
@@ -207,6 +216,8 @@ export class Store {
       asks: asks.map(({ key: _, isConcurrent, ...ask }) => ({ ...ask, is_concurrent: isConcurrent })),
     };
     const reply = await this.#call((texts) => client.askForGrants(keys, texts), call);
+    // Only now: a store that lets machines join, and then refuses their calls, must not be asked all the time.
+    this.#retryMs = MIN_RETRY_MS;
     this.#machines = listOf(reply.machines).slice(0, MAX_MACHINES).flatMap(machineOf);
     const answers = listOf(reply.answers);
     return { time: reply.time, answers: asks.map((ask, at) => answerOf(objectOf(answers[at]), ask)) };
@@ -310,7 +321,6 @@ export class Store {
         this.#onLost = resolve;
       });
       if (await this.#connect()) {
-        this.#retryMs = MIN_RETRY_MS;
         this.#deps.onConnect();
         await lost;
       }
@@ -322,11 +332,13 @@ export class Store {
 
   async #connect(): Promise<boolean> {
     const { store, password, log } = this.#deps;
-    const client = await newClient(store, password);
-    client.on("error", (error) => {
-      if (this.#connection?.client === client) this.#disconnect(errorMessage(error));
-    });
+    let client: Client | null = null;
     try {
+      client = await newClient(store, password);
+      const opened = client;
+      opened.on("error", (error) => {
+        if (this.#connection?.client === opened) this.#disconnect(errorMessage(error));
+      });
       await within(CONNECT_MS, client.connect());
       const { run, ...facts } = serverFacts(String(await within(CALL_MS, client.info())));
       const name = randomBytes(8).toString("hex");
@@ -340,7 +352,7 @@ export class Store {
       log.info({ store: store.url, server, version }, "connected to the shared store");
       return true;
     } catch (error) {
-      if (client.isOpen) client.destroy();
+      if (client?.isOpen) client.destroy();
       this.#noteFailure(error);
       return false;
     }
@@ -358,6 +370,7 @@ export class Store {
       run,
       append_only: appendOnly,
       known: identity.known(),
+      is_new: identity.isNew(),
       new_generation: randomBytes(8).toString("hex"),
     };
     const keys = [this.key("generation"), this.key("machines")];
@@ -376,13 +389,14 @@ export class Store {
   }
 
   #noteFailure(error: unknown): void {
-    const problem = errorMessage(error);
+    const problem = printable(errorMessage(error), MAX_PROBLEM);
     const isNew = problem !== this.#problem;
-    this.#state = error instanceof StoreRefusal ? "refused" : "unreachable";
+    const isRefused = error instanceof StoreRefusal || NOT_ALLOWED.test(problem);
+    this.#state = isRefused ? "refused" : "unreachable";
     this.#problem = problem;
     const { log, store, onFailure } = this.#deps;
     if (isNew && !this.#stop.signal.aborted)
-      log.warn({ store: store.url, reason: problem }, "the shared store is not reachable");
+      log.warn({ store: store.url, reason: problem }, "the shared store cannot be used");
     onFailure();
   }
 }
@@ -432,9 +446,6 @@ function amount(value: unknown): number {
   return Math.min(Math.max(Math.round(value), 0), MAX_SUM);
 }
 
-/** Printable and short. */
 function text(value: unknown): string {
-  return String(value ?? "")
-    .replace(/[^\x20-\x7e…]/g, "?")
-    .slice(0, MAX_NAME);
+  return printable(String(value ?? ""), MAX_NAME);
 }

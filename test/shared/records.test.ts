@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import fc from "fast-check";
@@ -12,7 +12,7 @@ import { exportedRecord } from "../../src/usage/reports/records.ts";
 import { runs } from "../doubles/random.ts";
 import { record } from "../doubles/records.ts";
 import { faultsIn, indexFaults } from "../doubles/usage-file.ts";
-import { DAY, linesIn, NOON, setClock } from "../usage/journal/journal-under-test.ts";
+import { closing, DAY, linesIn, NOON, setClock, textIn } from "../usage/journal/journal-under-test.ts";
 import { exchange, MemoryStore, RecordMachine, recordsOf, type TestStore } from "./record-machines.ts";
 import { missingStore, StoreServer } from "./redis.ts";
 
@@ -74,6 +74,7 @@ t.test("exactly what an export prints is published", async (t) => {
   await laptop.send({ held_tokens: 4242, process: "/usr/bin/codex" }, { counted_tokens: 4343 });
   await exchange([laptop, desktop]);
   const text = store.streams.get(laptop.id)?.[0]?.text ?? "";
+  t.match(textIn(desktop.folder, dayOf(NOON)), /^{"kind":"sibling","id":/m, "the kind comes first");
   t.notMatch(text, /4242|4343|machine/);
   const [own] = laptop.records();
   const [theirs] = desktop.records();
@@ -132,6 +133,10 @@ t.test("a store that lost its data gets everything again, and no machine has any
   t.equal(laptop.publisher.publishedUntil(), null, "not announced, but the store has another position");
   await laptop.publisher.tick();
   t.equal(store.streams.get(laptop.id)?.length, 14);
+  store.loseData();
+  laptop.clock.time += 60_000;
+  await laptop.publisher.tick();
+  t.equal(store.streams.get(laptop.id)?.length, 14, "also if there is nothing new to publish");
   t.same(faultsIn(desktop.folder), []);
 });
 
@@ -156,6 +161,35 @@ t.test(
     t.same(indexFaults(desktop.index), []);
   },
 );
+
+t.test("records that were lost with an older copy of the journal are read again", async (t) => {
+  const store = new MemoryStore();
+  const machines = machinesOf(t, store, "laptop", "desktop", "server");
+  const [laptop, desktop, server] = machines as [RecordMachine, RecordMachine, RecordMachine];
+  await laptop.send();
+  const amended = await server.send();
+  server.bill(amended, 5);
+  await exchange(machines);
+  await desktop.usage.stop();
+  const copy = join(desktop.state, "copy");
+  cpSync(desktop.folder, copy, { recursive: true });
+  await desktop.restart();
+  await laptop.send();
+  await exchange(machines);
+  t.equal(desktop.records().length, 3);
+  for (const restored of [copy, null]) {
+    await desktop.usage.stop();
+    rmSync(desktop.folder, { recursive: true });
+    if (restored !== null) cpSync(restored, desktop.folder, { recursive: true });
+    await desktop.restart();
+    await exchange(machines);
+    t.equal(desktop.records().filter(({ machine }) => machine === "laptop").length, 2);
+  }
+  await desktop.restart();
+  const lines = linesIn(desktop.folder).length;
+  await exchange(machines);
+  t.equal(linesIn(desktop.folder).length, lines, "and only then");
+});
 
 t.test("a machine that was offline for days publishes them all, also from compressed files", async (t) => {
   const store = new MemoryStore();
@@ -244,7 +278,7 @@ t.test("published until: requests in flight and lines that wait for the disk hol
   await exchange([laptop, desktop]);
   t.equal(publisher.publishedUntil(), NOON + 5000);
   t.equal(desktop.subscriber.seenUntil(laptop.id), NOON + 5000);
-  laptop.usage.journal.close(running.id, { ...(await closingAt(clock.time)) });
+  laptop.usage.journal.close(running.id, closing({ ended_at: clock.time }));
   t.equal(publisher.publishedUntil(), NOON + 5000, "ended, but not published");
   await publisher.tick();
   t.equal(publisher.publishedUntil(), NOON + 10_000);
@@ -262,14 +296,22 @@ t.test("published until: requests in flight and lines that wait for the disk hol
   await desktop.subscriber.tick([{ ...published, publishedUntil: NOON + 20_000, lastEntry: "x" }]);
   await desktop.subscriber.tick([{ ...published, publishedUntil: null }]);
   t.equal(desktop.subscriber.seenUntil(laptop.id), NOON + 10_000);
+
+  const ending = await laptop.begin();
+  clock.time += 1000;
+  t.equal(await publisher.finish(), false, "a request is in flight");
+  laptop.usage.journal.close(ending.id, closing({ ended_at: clock.time }));
+  const [, isFinished] = await Promise.all([publisher.tick(), publisher.finish()]);
+  t.ok(isFinished);
+  t.match(JSON.parse(store.streams.get(laptop.id)?.at(-1)?.text ?? ""), { id: ending.id });
+  laptop.fault = "unreachable";
+  await laptop.send();
+  t.equal(await publisher.finish(), false, "the store cannot be reached");
+  laptop.fault = "none";
+  t.equal(await publisher.finish(), true);
   publisher.reset();
   t.equal(publisher.publishedUntil(), null, "a new connection may be to another store");
 });
-
-async function closingAt(time: number) {
-  const { closing } = await import("../usage/journal/journal-under-test.ts");
-  return closing({ ended_at: time });
-}
 
 t.test("a journal that cannot be written holds everything back", async (t) => {
   const store = new MemoryStore();

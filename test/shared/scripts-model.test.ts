@@ -151,7 +151,8 @@ class World {
   async #ask(member: Member, keep: number, need: number, spare: boolean, isLost: boolean): Promise<void> {
     const now = Date.now();
     const window = { start: now - HOUR, end: now + HOUR, expires: 0, is_concurrent: false };
-    const ask = { keep, need, spare, used: member.used, limit: LIMIT, ...window };
+    // Only one request waits, so it gets everything or nothing.
+    const ask = { tool: "codex", keep, need, least: need, spare, used: member.used, limit: LIMIT, ...window };
     const { id, connection, generation } = member;
     const call = { id, connection, generation, keys: [], asks: [ask] };
     const reply = await this.#send(call);
@@ -172,9 +173,8 @@ class World {
     for (const [other, granted] of this.stored) if (other !== id) others += granted;
     const room = LIMIT - others;
     const mayGrant = this.members.every((member) => this.reported.has(member.id));
-    if (!mayGrant || need <= keep || room <= keep) return keep;
-    if (spare && need < room) return need + Math.floor((room - need) / 8);
-    return Math.min(need, room);
+    if (!mayGrant || need <= keep || need > room) return keep;
+    return spare ? need + Math.floor((room - need) / 8) : need;
   }
 
   /** The network delivers a call twice. */
@@ -190,7 +190,17 @@ class World {
   /** A call of an older connection arrives late. */
   async #stale(member: Member): Promise<void> {
     const before = await this.#window();
-    const ask = { keep: 0, need: LIMIT, spare: true, used: 0, limit: LIMIT, start: 0, end: 9e15, expires: 0 };
+    const window = { start: 0, end: 9e15, expires: 0 };
+    const ask = {
+      tool: "codex",
+      keep: 0,
+      need: LIMIT,
+      least: 1,
+      spare: true,
+      used: 0,
+      limit: LIMIT,
+      ...window,
+    };
     const reply = await this.#send({
       id: member.id,
       connection: "an older one",

@@ -443,6 +443,7 @@ export const EN = {
   "record.cause-detail": "cause detail",
   "record.bytes": "bytes in, out",
   "record.process": "process",
+  "record.machine": "machine",
   "record.ids": "ids",
   "record.id": "record",
   "record.refusal": "refused",
