@@ -49,11 +49,14 @@ export interface TestGatewayOptions {
 
 /** The sandbox as the upstream of tests: it keeps every request and can be told to fail. */
 export class TestGateway extends Sandbox {
+  readonly #clock: Clock;
   readonly #requests: SeenRequest[] = [];
   readonly #faults = new Map<number, { readonly fault: Fault; left: number }[]>();
 
   constructor(options: TestGatewayOptions = {}, onError: (error: unknown) => void = () => {}) {
-    super(options.clock ?? systemClock, { error: onError });
+    const clock = options.clock ?? systemClock;
+    super(clock, { error: onError });
+    this.#clock = clock;
     this.gateway.wordDelay = options.wordDelay ?? 0;
   }
 
@@ -103,6 +106,8 @@ export class TestGateway extends Sandbox {
   }
 
   protected override async serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    // Node would send the real time.
+    response.setHeader("date", new Date(this.#clock.now()).toUTCString());
     const key = this.account.keyWithText(keyIn(request.headers));
     this.#record(request, response, key);
     const fault = key === null ? null : this.#takeFault(key.id);

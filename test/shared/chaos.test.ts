@@ -21,6 +21,7 @@ for (let seed = FIRST; seed < FIRST + SEEDS; seed += 1) {
       chaos.checkLimits("after the faults");
       await chaos.useUp();
       chaos.checkLimits("after everything was used");
+      await chaos.checkRecords();
       await chaos.checkSecrets();
       await chaos.stop();
       hasFinished = true;

@@ -142,7 +142,7 @@ export class Chaos {
   async run(): Promise<void> {
     await this.#connected();
     for (let step = 0; step < STEPS; step += 1) {
-      for (let left = 1 + this.#below(8); left > 0; left -= 1) this.#sendOne();
+      for (let left = 2 + this.#below(9); left > 0; left -= 1) this.#sendOne();
       await this.#endFaults(step);
       if (this.#below(2) === 0) await this.#beginFault(step);
       await wait(this.#below(MAX_PAUSE_MS));
@@ -183,7 +183,7 @@ export class Chaos {
 
   /** Harms the store or a machine that is well, for a few steps. */
   async #beginFault(step: number): Promise<void> {
-    if (this.#mayKillStore && this.#below(15) === 0) {
+    if (this.#mayKillStore && this.#below(10) === 0) {
       await this.#killStore(step);
       return;
     }
@@ -191,7 +191,7 @@ export class Chaos {
     if (this.#faults.has(machine)) return;
     const kind = pick(FAULTS, this.#below);
     this.#note(`${machine.name}: ${kind}`);
-    const until = step + 1 + this.#below(5);
+    const until = step + 1 + this.#below(10);
     switch (kind) {
       case "killed":
         this.#faults.set(machine, { until, end: () => this.#revive(machine) });
@@ -284,7 +284,7 @@ export class Chaos {
     // The others return what they do not use.
     for (const other of this.#machines) if (other !== machine) other.idle();
     const { hourly, metered, paid } = this.#limits;
-    await this.#useUp(machine, "hourly", () => newestHour(this.#admitted("hourly")).length === hourly);
+    await this.#useUp(machine, "hourly", () => newestHour(this.#admitted("hourly")).length >= hourly);
     await this.#useUp(machine, "metered", () => {
       const admitted = this.#admitted("metered");
       const tokens = sum(newestHour(admitted).map(tokensOf));

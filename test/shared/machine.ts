@@ -12,6 +12,9 @@ import type { StoreServer } from "./redis.ts";
 
 const PROGRAM = join(ROOT, "build", "test", "shared", "machine-daemon.js");
 
+/** Nothing that a test does takes so long. */
+const HANG_MS = 60_000;
+
 export interface MachineOptions {
   readonly name: string;
   readonly store: StoreServer;
@@ -125,6 +128,7 @@ export class Machine {
 
   /** Sends one request and reads the whole answer. */
   async send(tool: string, body: object, headers: Readonly<Record<string, string>> = {}): Promise<Outcome> {
+    const signal = AbortSignal.timeout(HANG_MS);
     try {
       const answer = await fetch(`${this.#url}/v1/chat/completions`, {
         method: "POST",
@@ -135,11 +139,14 @@ export class Machine {
           ...headers,
         },
         body: JSON.stringify(body),
+        signal,
       });
       const refusal = answer.headers.get("x-keybearer-refusal");
       const id = answer.headers.get("x-keybearer-request-id");
       return { status: answer.status, refusal, id, text: await answer.text() };
     } catch {
+      if (signal.aborted)
+        throw new Error(`${this.name} did not answer a request of ${tool} in ${HANG_MS} ms`);
       // It was killed, or does not run.
       return NO_ANSWER;
     }

@@ -17,6 +17,8 @@ export class Partition {
   #port = 0;
   #mode: PartitionMode = "pass";
   #delay = 0;
+  /** Milliseconds that the machine sees the store's clock ahead, for tests in which time passes faster. */
+  storeAhead = 0;
 
   private constructor(target: number) {
     this.#target = target;
@@ -56,12 +58,19 @@ export class Partition {
       client.resetAndDestroy();
       return;
     }
-    const link = new Link(client, this.#target, () => ({ mode: this.#mode, delay: this.#delay }));
+    const network = () => ({ mode: this.#mode, delay: this.#delay, storeAhead: this.storeAhead });
+    const link = new Link(client, this.#target, network);
     this.#links.add(link);
     client.once("close", () => {
       if (link.isOver) this.#links.delete(link);
     });
   }
+}
+
+interface Network {
+  readonly mode: PartitionMode;
+  readonly delay: number;
+  readonly storeAhead: number;
 }
 
 interface Held {
@@ -74,16 +83,12 @@ interface Held {
 class Link {
   readonly #client: Socket;
   readonly #target: number;
-  readonly #network: () => { readonly mode: PartitionMode; readonly delay: number };
+  readonly #network: () => Network;
   #store: Socket | null = null;
   readonly #toStore: Held[] = [];
   readonly #toClient: Held[] = [];
 
-  constructor(
-    client: Socket,
-    target: number,
-    network: () => { readonly mode: PartitionMode; readonly delay: number },
-  ) {
+  constructor(client: Socket, target: number, network: () => Network) {
     this.#client = client;
     this.#target = target;
     this.#network = network;
@@ -113,19 +118,19 @@ class Link {
 
   #connect(): Socket {
     const store = connect({ port: this.#target, host: "127.0.0.1", allowHalfOpen: true });
-    this.#listen(store, this.#toClient);
+    this.#listen(store, this.#toClient, (answer) => moveClock(answer, this.#network().storeAhead));
     return store;
   }
 
   /** A killed program's connection ends with an error or without one. The other side sees the same end. */
-  #listen(from: Socket, held: Held[]): void {
+  #listen(from: Socket, held: Held[], change = (chunk: Buffer) => chunk): void {
     let hasEnded = false;
     const end = () => {
       if (hasEnded) return;
       hasEnded = true;
       this.#hold(held, null);
     };
-    from.on("data", (chunk: Buffer) => this.#hold(held, chunk));
+    from.on("data", (chunk: Buffer) => this.#hold(held, change(chunk)));
     from.on("error", end);
     from.once("end", end);
     from.once("close", end);
@@ -148,4 +153,12 @@ function send(held: Held[], to: Socket): void {
     if (first.chunk === null) to.end();
     else if (to.writable) to.write(first.chunk);
   }
+}
+
+/** Every script answers with the store's time. The new one has as many digits, so the length of the answer stays. */
+function moveClock(answer: Buffer, milliseconds: number): Buffer {
+  if (milliseconds === 0) return answer;
+  const text = answer.toString("latin1");
+  const moved = text.replace(/"time":(\d{13})\b/g, (_, time) => `"time":${Number(time) + milliseconds}`);
+  return Buffer.from(moved, "latin1");
 }

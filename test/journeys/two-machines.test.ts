@@ -1,0 +1,237 @@
+import { setTimeout as wait } from "node:timers/promises";
+import t, { type Test } from "tap";
+import { stringify } from "yaml";
+import type { Status } from "../../src/control/status.ts";
+import type { Clock } from "../../src/core/clock.ts";
+import type { MirrorReport } from "../../src/mirror/report/shape.ts";
+import { type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { controlOf, MINUTE } from "../doubles/mirror-journey.ts";
+import { hello, newKey, post, startSandbox, type TestGateway } from "../doubles/sandbox.ts";
+import { until } from "../doubles/until.ts";
+import { Partition } from "../shared/partition.ts";
+import { missingStore, StoreServer } from "../shared/redis.ts";
+
+const skip = missingStore() ?? false;
+
+/** Time goes on as usual, and further when the test says so. */
+function movableClock(): Clock & { pass(milliseconds: number): void } {
+  let passed = 0;
+  return {
+    now: () => Date.now() + passed,
+    elapsed: () => performance.now() + passed,
+    pass(milliseconds) {
+      passed += milliseconds;
+    },
+  };
+}
+
+interface MachineUnderTest extends DaemonUnderTest {
+  readonly name: string;
+  readonly partition: Partition;
+  ask(): Promise<void>;
+  status(): Promise<Status>;
+  /** Reads the console, and compares. */
+  compare(): Promise<MirrorReport>;
+}
+
+interface World {
+  readonly laptop: MachineUnderTest;
+  readonly desktop: MachineUnderTest;
+  /** The key of each machine. */
+  readonly keys: readonly [laptop: string, desktop: string];
+  /** Rows that were too recent to be called foreign are old enough afterwards. */
+  passMinute(): void;
+  /** Compares until the rows are as expected: the records of another machine come some seconds later. */
+  compares(machine: MachineUnderTest, rows: Partial<Rows>, what: string): Promise<MirrorReport>;
+}
+
+type Rows = MirrorReport["rows"];
+
+/** Machines are in contact with the store at least this often. */
+const CONTACT_MS = 10_000;
+/** The console refuses clients that ask all the time. */
+const PAUSE_MS = 500;
+
+async function startWorld(t: Test, hasOneKey: boolean): Promise<World> {
+  const clock = movableClock();
+  const store = await StoreServer.start(t);
+  const sandbox = await startSandbox(t, { clock });
+  const first = newKey(sandbox).text;
+  const second = hasOneKey ? first : newKey(sandbox).text;
+  const laptop = await startMachine(t, "laptop", { store, sandbox, clock, key: first });
+  const desktop = await startMachine(t, "desktop", { store, sandbox, clock, key: second });
+  const machines = [laptop, desktop];
+
+  /** For the store, too: its clock and the machines' stay together. */
+  function pass(milliseconds: number): void {
+    clock.pass(milliseconds);
+    for (const { partition } of machines) partition.storeAhead += milliseconds;
+  }
+
+  async function compares(machine: MachineUnderTest, rows: Partial<Rows>, what: string) {
+    let report = await machine.compare();
+    const isExpected = () =>
+      Object.entries(rows).every(([name, count]) => report.rows[name as keyof Rows] === count);
+    await until(what, async () => {
+      if (isExpected()) return true;
+      pass(CONTACT_MS);
+      await wait(PAUSE_MS);
+      report = await machine.compare();
+      return false;
+    }).catch((error) => t.comment(String(error)));
+    t.match(report.rows, rows, `${machine.name}: ${what}`);
+    return report;
+  }
+
+  await until("both machines know each other", async () => {
+    const known = await Promise.all(machines.map(async (machine) => (await machine.status()).shared));
+    pass(CONTACT_MS);
+    await wait(PAUSE_MS);
+    return known.every((shared) => shared?.state === "connected" && shared.machines.length === 2);
+  });
+  return { laptop, desktop, keys: [first, second], passMinute: () => pass(MINUTE), compares };
+}
+
+interface MachineParts {
+  readonly store: StoreServer;
+  readonly sandbox: TestGateway;
+  readonly clock: Clock;
+  readonly key: string;
+}
+
+async function startMachine(t: Test, name: string, parts: MachineParts): Promise<MachineUnderTest> {
+  const { store, sandbox, clock, key } = parts;
+  const { account } = sandbox;
+  const partition = await Partition.start(t, store.port);
+  const { token, hash } = freshToken();
+  const login = { email: account.email, password: account.password.reveal() };
+  const config = {
+    gateways: {
+      main: { base_url: sandbox.baseUrl, console: { kind: "sub2api", url: sandbox.origin, login } },
+    },
+    tools: { codex: { key, token: hash } },
+    shared: {
+      store: {
+        url: `redis://127.0.0.1:${partition.port}`,
+        username: store.username,
+        password: store.password,
+      },
+      machine: name,
+      timezone: "UTC",
+    },
+  };
+  const under = await startUnderTest(t, stringify(config), { clock });
+  const control = <T>(method: "GET" | "POST", path: string, body?: unknown) =>
+    controlOf<T>(under.paths.socket, method, path, body);
+  const idle = () =>
+    until("the sync is over", async () => {
+      const [console] = (await under.daemon.status()).consoles;
+      return console !== undefined && console.state !== "syncing";
+    });
+  return {
+    ...under,
+    name,
+    partition,
+    status: () => control("GET", "/status"),
+    async ask() {
+      const { status } = await post(`${under.url}/v1/chat/completions`, token, hello());
+      t.equal(status, 200, `${name} sends a request`);
+    },
+    async compare() {
+      await idle();
+      await control("POST", "/sync/main", {});
+      await idle();
+      const [report] = await control<MirrorReport[]>("GET", "/mirror");
+      if (report === undefined) throw new Error("no console is mirrored");
+      return report;
+    },
+  };
+}
+
+for (const hasOneKey of [true, false]) {
+  const keys = hasOneKey ? "one key for both" : "one key each";
+  t.test(`two machines, one account, ${keys}: only a thief's row is foreign`, { skip }, async (t) => {
+    const { laptop, desktop, keys, passMinute, compares } = await startWorld(t, hasOneKey);
+    for (let round = 0; round < 3; round += 1) {
+      await laptop.ask();
+      await desktop.ask();
+    }
+    passMinute();
+    const own = { foreign_certain: 0, foreign_suspected: 0, unwatched: 0 };
+    // The rows of a key that a machine does not hold are not its own to judge.
+    const held = hasOneKey ? 6 : 3;
+    for (const machine of [laptop, desktop]) {
+      const report = await compares(machine, { ...own, by_id: held }, "every row is a machine's own");
+      t.strictSame(report.alarms, []);
+    }
+
+    await steal(t, laptop, keys[0]);
+    passMinute();
+    await compares(laptop, { foreign_certain: 1, by_id: held }, "a thief's row is foreign");
+    await compares(desktop, { foreign_certain: hasOneKey ? 1 : 0, by_id: held }, "where the key is held");
+  });
+}
+
+/** As `curl` with a stolen key does. */
+async function steal(t: Test, { daemon }: MachineUnderTest, key: string): Promise<void> {
+  const { baseUrl } = daemon.snapshot().config.gateways.main ?? {};
+  const { status } = await post(`${baseUrl}/chat/completions`, key, hello());
+  t.equal(status, 200, "the thief is served");
+}
+
+t.test("a machine that the other cannot see raises no alarm", { skip }, async (t) => {
+  const { laptop, desktop, keys, passMinute, compares } = await startWorld(t, true);
+  await laptop.ask();
+  await desktop.ask();
+  passMinute();
+  await compares(laptop, { by_id: 2, foreign_certain: 0, unwatched: 0 }, "all rows match");
+
+  desktop.partition.set("cut");
+  for (let round = 0; round < 3; round += 1) await desktop.ask();
+  passMinute();
+  const blind = await compares(
+    laptop,
+    { by_id: 2, unwatched: 3, foreign_certain: 0 },
+    "it may be the desktop's",
+  );
+  t.strictSame(blind.alarms, []);
+  t.match(blind.unseen_machines, [{ machine: "desktop", since: Number }]);
+  t.notMatch(laptop.logText(), /used outside keybearer/);
+  await compares(desktop, { by_id: 5, unwatched: 0, foreign_certain: 0 }, "it knows its own");
+
+  desktop.partition.set("pass");
+  passMinute();
+  const healed = await compares(laptop, { by_id: 5, unwatched: 0, foreign_certain: 0 }, "all rows match");
+  t.strictSame(healed.alarms, []);
+
+  await steal(t, laptop, keys[0]);
+  passMinute();
+  for (const machine of [laptop, desktop]) {
+    const { alarms } = await compares(machine, { by_id: 5, foreign_certain: 1 }, "a thief is found");
+    t.match(alarms, [{ certain: true, count: 1 }]);
+  }
+});
+
+t.test("a thief who is there while a machine is away is found when it is back", { skip }, async (t) => {
+  const { laptop, desktop, keys, passMinute, compares } = await startWorld(t, true);
+  await laptop.ask();
+  await desktop.ask();
+  passMinute();
+  await compares(laptop, { by_id: 2, foreign_certain: 0, unwatched: 0 }, "all rows match");
+
+  desktop.partition.set("cut");
+  await desktop.ask();
+  await steal(t, laptop, keys[0]);
+  passMinute();
+  const blind = await compares(
+    laptop,
+    { by_id: 2, unwatched: 2, foreign_certain: 0 },
+    "it may be the desktop's",
+  );
+  t.strictSame(blind.alarms, []);
+
+  desktop.partition.set("pass");
+  passMinute();
+  for (const machine of [laptop, desktop])
+    await compares(machine, { by_id: 3, unwatched: 0, foreign_certain: 1 }, "the thief's row is foreign");
+});
