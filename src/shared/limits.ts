@@ -282,7 +282,9 @@ export class SharedLimiter implements SharedTools {
         grant.takenAt = elapsed;
         const spare = grant.granted - demand.used - demand.held;
         const hasRoom = grant.granted + grant.othersGranted < demand.max;
-        if (!canRefill(demand, this.#now()) || !hasRoom || spare >= grant.step / 2) continue;
+        // A place for one more request at once is taken only when a request is there: another machine may wait for it.
+        const isPlace = demand.limit.kind === "concurrent";
+        if (isPlace || !hasRoom || spare >= grant.step / 2 || !canRefill(demand, this.#now())) continue;
         this.#refills.add(grant.key);
         this.#due?.add(name);
       }
