@@ -29,8 +29,9 @@ type LimitName =
 export interface Share {
   /** The name of this machine. */
   readonly machine: string;
-  /** What this machine may use in total. */
+  /** What this machine may use in total, under this limit. */
   readonly granted: number;
+  readonly limit: number;
   /** What the other machines were granted, and what they used of it. */
   readonly othersGranted: number;
   readonly othersUsed: number;
@@ -451,8 +452,9 @@ export function remaining({ max, used, held, share }: Level): number {
 }
 
 function shortageOf({ limit, window, share, used, held, max, extra }: Level, need: number): Shortage | null {
-  // This machine's limit may be lower than the one that was granted under.
-  const possible = share === null ? max : Math.min(share.granted, max - share.othersGranted);
+  // After the limit was lowered, the store must be asked again.
+  const granted = share !== null && share.limit <= max ? share.granted : 0;
+  const possible = share === null ? max : Math.min(max, granted);
   // A request that costs nothing, such as a list of models, passes a limit that is used up.
   if (need === 0 || used + held + need <= possible) return null;
   const { othersGranted, othersUsed } = share ?? { othersGranted: 0, othersUsed: 0 };

@@ -8,7 +8,7 @@ import type { Demand, Limiter, SharedTool, SharedTools } from "../limits/limiter
 import { type Calendar, contains, type Window } from "../limits/windows.ts";
 import { StoreError } from "./connection.ts";
 import { HEARTBEAT_MS } from "./scripts.ts";
-import type { GrantAnswer, GrantAsk, KnownMachine, Presence, Store } from "./store.ts";
+import type { GrantAnswer, GrantAsk, Presence, Store } from "./store.ts";
 import type { Mark } from "./store-clock.ts";
 
 export interface SharedLimitsDeps {
@@ -20,8 +20,7 @@ export interface SharedLimitsDeps {
   readonly log: Logger;
   /** The store's address, for messages. */
   readonly address: string;
-  /** This machine. */
-  readonly machine: KnownMachine;
+  readonly machine: { readonly id: () => string; readonly name: string };
   readonly whenUnreachable: "grant" | "refuse";
   readonly presence: () => Presence;
   /** Cuts the requests of a tool that are in flight. Returns how many there were. */
@@ -36,6 +35,8 @@ interface Grant {
   /** null: the limit does not depend on time. */
   readonly window: Window | null;
   granted: number;
+  /** The limit under which it was granted. */
+  max: number;
   /** What this machine had used and held at the last regular report. */
   ownAtReport: number;
   /** How much the last refill brought. The next one is due when half of it is left. */
@@ -85,7 +86,7 @@ export class SharedLimiter implements SharedTools {
   #due: Set<string> | null = new Set();
   /** The keys of the grants that get more, although no request waits for it. */
   readonly #refills = new Set<string>();
-  /** Requests that wait for an answer of the store, by tool. */
+  /** What waits for an answer of the store, by tool; without a name: refresh(). */
   #askers = new Map<string, (() => void)[]>();
   /** The tools of which a request took something in this turn of the event loop. */
   readonly #taken = new Set<string>();
@@ -147,6 +148,11 @@ export class SharedLimiter implements SharedTools {
     if (!this.#isCalling) this.#answerAskers(this.#takeAskers());
   }
 
+  /** Another daemon has what was granted to this machine. */
+  forfeit(): void {
+    for (const grant of this.#grants.values()) grant.granted = 0;
+  }
+
   /** To be called every second. */
   tick(): void {
     this.#cutWhenSilent();
@@ -161,11 +167,10 @@ export class SharedLimiter implements SharedTools {
 
   /** Brings what is known of the other machines up to date. */
   async refresh(): Promise<void> {
-    const [tool] = this.#sharedTools();
-    if (tool === undefined || this.#deps.store.generation === null) return;
+    if (this.#deps.store.generation === null) return;
     await new Promise<void>((resolve) => {
       this.#due = null;
-      this.#ask(tool.name, resolve);
+      this.#ask("", resolve);
     });
   }
 
@@ -195,11 +200,13 @@ export class SharedLimiter implements SharedTools {
   #shareOf(tool: string, limit: CountedLimit, window: Window | null): Share {
     const grant = this.#grants.get(this.#keyOf(tool, limit, window));
     const machine = this.#deps.machine.name;
-    if (grant === undefined) return { machine, granted: 0, othersGranted: 0, othersUsed: 0, others: [] };
-    const { othersGranted, othersUsed, others } = grant;
+    if (grant === undefined)
+      return { machine, granted: 0, limit: 0, othersGranted: 0, othersUsed: 0, others: [] };
+    const { max, othersGranted, othersUsed, others } = grant;
     return {
       machine,
       granted: this.#isSpendable(grant) ? grant.granted : 0,
+      limit: max,
       othersGranted,
       othersUsed,
       others,
@@ -383,11 +390,10 @@ export class SharedLimiter implements SharedTools {
     const own = used + held;
     // A request that lacks something offers all of it: otherwise two machines could each hold a part of what both need.
     if (need > 0 || this.#isIdle(grant)) return own;
-    // The limit may have been lowered.
-    const most = Math.max(own, max - grant.othersGranted);
+    if (max < grant.max) return own;
     // As much as was taken since the last report, twice. A machine with little to do leaves the rest to the others.
     const busy = own + 2 * Math.max(0, own - grant.ownAtReport);
-    return isReport ? Math.min(most, busy) : most;
+    return isReport ? busy : grant.granted;
   }
 
   /** What this machine holds beside that: of a window that just ended, or of a limit that config.yaml no longer has. */
@@ -408,7 +414,8 @@ export class SharedLimiter implements SharedTools {
     const names = new Map(store.machines.map(({ id, name }) => [id, name]));
     if (answer.granted > ask.keep) grant.step = answer.granted - ask.keep;
     grant.granted = answer.granted;
-    const others = answer.parts.filter((part) => part.machine !== machine.id);
+    grant.max = ask.limit;
+    const others = answer.parts.filter((part) => part.machine !== machine.id());
     grant.others = others.map(({ machine: id, granted, used }) => ({
       name: names.get(id) ?? "a machine that is gone",
       granted,
@@ -428,6 +435,7 @@ export class SharedLimiter implements SharedTools {
         limit,
         window: window === null ? null : { start: window.start, end: window.end },
         granted: 0,
+        max: 0,
         ownAtReport: 0,
         step: 0,
         others: [],

@@ -77,6 +77,14 @@ if is_other_zone then
   end
 end
 
+-- Only a copy of the machine's state folder, or an older one, does not know the name of its last connection.
+local before = machines[call.id]
+if before and before.connection ~= '' then
+  local is_known = false
+  for _, name in ipairs(call.connections) do is_known = is_known or name == before.connection end
+  if not is_known then return cjson.encode({ time = now, problem = 'copied' }) end
+end
+
 for _, known in ipairs(call.known) do
   if not machines[known.id] then
     local seen = now - ${HEARTBEAT_MS}

@@ -139,6 +139,8 @@ class Session {
   #subscriber: RecordSubscriber | null = null;
   /** Everything is ready for the first connection. */
   #isPrepared = false;
+  /** null: no exchange of records is under way. */
+  #exchange: Promise<void> | null = null;
   /** This machine leaves, and has published everything. */
   #hasFinished = false;
 
@@ -155,8 +157,10 @@ class Session {
       password,
       timezone,
       identity: {
-        id: this.#file.id,
+        id: () => this.#file.id,
         name,
+        addConnection: (connection) => this.#file.addConnection(connection),
+        renew: () => this.#file.renew(),
         isNew: () => this.#file.isNew && !this.limits.hasReported,
         known: () => this.#file.known.map(({ id, name }) => ({ id, name })),
       },
@@ -167,6 +171,7 @@ class Session {
         this.limits.connected();
       },
       onFailure: () => this.limits.disconnected(),
+      onSuperseded: () => this.limits.forfeit(),
     });
     const limits = {
       store: this.#store,
@@ -176,7 +181,7 @@ class Session {
       clock,
       log,
       address: config.store.url,
-      machine: { id: this.#file.id, name },
+      machine: { id: () => this.#file.id, name },
       whenUnreachable: config.whenUnreachable,
       presence: () => ({ published: this.#published(), keys: keysOf(snapshot()) }),
       cut,
@@ -220,8 +225,11 @@ class Session {
   tick(): void {
     this.#connect();
     this.limits.tick();
-    if (this.#store.generation !== null)
-      background(this.#exchangeRecords(), this.#deps.log, "exchanging records with other machines");
+    if (this.#store.generation === null || this.#exchange !== null) return;
+    this.#exchange = this.#exchangeRecords().finally(() => {
+      this.#exchange = null;
+    });
+    background(this.#exchange, this.#deps.log, "exchanging records with other machines");
   }
 
   async #exchangeRecords(): Promise<void> {
@@ -297,6 +305,8 @@ class Session {
 
   /** The others then know that this machine has nothing more to publish. */
   async stop(): Promise<void> {
+    // A failure was logged.
+    await this.#exchange?.catch(() => {});
     if (this.#store.generation !== null) this.#hasFinished = (await this.#publisher?.finish()) ?? false;
     await this.limits.stop();
     await this.#store.stop();

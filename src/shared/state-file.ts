@@ -15,6 +15,8 @@ export interface KnownSibling extends KnownMachine {
 
 interface State {
   readonly id: string;
+  /** The names of the last connections to the store, the newest last. */
+  readonly connections: readonly string[];
   readonly known: readonly KnownSibling[];
   /** The last entry that was read of each machine's stream, by its id. */
   readonly positions: Readonly<Record<string, string>>;
@@ -22,27 +24,45 @@ interface State {
 
 /** How far records were read changes each second. It is written down at most this often. */
 const SAVE_SEEN_MS = 60_000;
+/** Several attempts to connect may fail after the store has read the name. */
+const MAX_CONNECTIONS = 20;
 
 /**
  * state/shared.json: who this machine is, and what it knows of the others. The identity belongs to the usage journal beside
  * it: a machine whose journal is gone must not pass for the one that spent.
  */
 export class StateFile {
-  /** There was no file, so this machine has never taken part. */
-  readonly isNew: boolean;
   readonly #path: string;
   #state: State;
+  #isNew: boolean;
   #saving: Promise<void> = Promise.resolve();
 
   constructor(path: string) {
     this.#path = path;
     const found = readState(path);
-    this.isNew = found === null;
-    this.#state = found ?? { id: randomBytes(8).toString("hex"), known: [], positions: {} };
+    this.#isNew = found === null;
+    this.#state = found ?? { id: newId(), connections: [], known: [], positions: {} };
   }
 
   get id(): string {
     return this.#state.id;
+  }
+
+  /** The identity was made by this process. */
+  get isNew(): boolean {
+    return this.#isNew;
+  }
+
+  /** A crash may follow before the store knows the name. So the one before it stays. */
+  async addConnection(name: string): Promise<readonly string[]> {
+    const connections = [...this.#state.connections.slice(-MAX_CONNECTIONS), name];
+    await this.#save({ ...this.#state, connections });
+    return connections;
+  }
+
+  async renew(): Promise<void> {
+    this.#isNew = true;
+    await this.#save({ ...this.#state, id: newId(), connections: [] });
   }
 
   get known(): readonly KnownSibling[] {
@@ -89,9 +109,14 @@ export class StateFile {
  * until its windows end.
  */
 function readState(path: string): State | null {
-  const { id, known, positions } = objectOf(readJson(path));
+  const { id, connections, known, positions } = objectOf(readJson(path));
   if (typeof id !== "string" || !/^[0-9a-f]{16}$/.test(id)) return null;
-  return { id, known: listOf(known).flatMap(siblingOf), positions: textsOf(objectOf(positions)) };
+  return {
+    id,
+    connections: listOf(connections).map(String),
+    known: listOf(known).flatMap(siblingOf),
+    positions: textsOf(objectOf(positions)),
+  };
 }
 
 function readJson(path: string): unknown {
@@ -112,4 +137,8 @@ function textsOf(values: Readonly<Record<string, unknown>>): Record<string, stri
   const texts: Record<string, string> = {};
   for (const [name, value] of Object.entries(values)) if (typeof value === "string") texts[name] = value;
   return texts;
+}
+
+function newId(): string {
+  return randomBytes(8).toString("hex");
 }

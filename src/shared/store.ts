@@ -22,15 +22,21 @@ import {
 import { StoreClock } from "./store-clock.ts";
 
 /** This machine, as the others see it. */
-export interface Identity extends KnownMachine {
+export interface Identity {
+  /** Random, made once for each state folder. */
+  readonly id: () => string;
+  readonly name: string;
   /** It was made by this process, and no store has granted anything to it yet. */
   readonly isNew: () => boolean;
   /** The other machines that this one has ever seen. After a loss of data, the store waits for them. */
   readonly known: () => readonly KnownMachine[];
+  /** Writes down the name of a connection before it is used. Returns it with the names before it. Throws. */
+  readonly addConnection: (name: string) => Promise<readonly string[]>;
+  /** Another daemon has this identity: it was copied with the state folder, or the folder is an old one. */
+  readonly renew: () => Promise<void>;
 }
 
 export interface KnownMachine {
-  /** Random, made once for each state folder. */
   readonly id: string;
   readonly name: string;
 }
@@ -110,6 +116,8 @@ export interface StoreDeps {
   readonly onConnect: () => void;
   /** A connection was lost, or could not be made. */
   readonly onFailure: () => void;
+  /** Another daemon has this machine's identity, and with it what was granted to it. */
+  readonly onSuperseded: () => void;
 }
 
 /** A store that takes longer counts as unreachable. */
@@ -208,7 +216,7 @@ export class Store {
     const { client, name, generation } = this.#connected();
     const keys = [this.key("generation"), this.key("machines"), ...asks.map(({ key }) => key)];
     const call = {
-      id: this.#deps.identity.id,
+      id: this.#deps.identity.id(),
       connection: name,
       generation,
       published: presence.published ?? undefined,
@@ -230,7 +238,7 @@ export class Store {
     to: string,
   ): Promise<{ readonly position: string | null }> {
     const { client, name } = this.#connected();
-    const { id } = this.#deps.identity;
+    const id = this.#deps.identity.id();
     const keys = [this.key("machines"), this.key("positions"), this.key("records", id)];
     const call = { id, connection: name, from: from ?? "", to, keep: KEEP_RECORDS_MS };
     const reply = await this.#call((texts) => client.publishRecords(keys, [...texts, ...entries]), call);
@@ -265,7 +273,7 @@ export class Store {
   async release(machine: string, windows: readonly string[]): Promise<"released" | "unknown" | "present"> {
     const { client } = this.#connected();
     const keys = [this.key("machines"), ...windows];
-    const call = { id: this.#deps.identity.id, lost: machine };
+    const call = { id: this.#deps.identity.id(), lost: machine };
     const { problem } = await this.#call((texts) => client.releaseGrants(keys, texts), call);
     return problem === "unknown" || problem === "present" ? problem : "released";
   }
@@ -287,6 +295,7 @@ export class Store {
     if (reply.problem === "generation") throw this.#disconnect("the store lost its data");
     if (reply.problem === "superseded") {
       this.#retryMs = SUPERSEDED_RETRY_MS;
+      this.#deps.onSuperseded();
       throw this.#disconnect("another daemon uses the identity of this machine");
     }
     return reply;
@@ -361,20 +370,27 @@ export class Store {
   /** Returns the generation. */
   async #join(client: Client, connection: string, run: string, appendOnly: boolean): Promise<string> {
     const { identity, timezone } = this.#deps;
+    const connections = await identity.addConnection(connection);
     const sentAt = this.clock.mark();
     const call = {
-      id: identity.id,
+      id: identity.id(),
       name: identity.name,
       connection,
       timezone,
       run,
       append_only: appendOnly,
+      connections,
       known: identity.known(),
       is_new: identity.isNew(),
       new_generation: randomBytes(8).toString("hex"),
     };
     const keys = [this.key("generation"), this.key("machines")];
     const reply = parseReply(await within(CALL_MS, client.joinMachines(keys, [JSON.stringify(call)])));
+    if (reply.problem === "copied") {
+      this.#deps.onSuperseded();
+      await identity.renew();
+      throw new StoreError("another daemon used the identity of this machine, which gets a new one");
+    }
     if (reply.problem === "timezone")
       throw new StoreRefusal(
         `the other machines count in the time zone ${text(reply.timezone)}, this one in ${timezone}. ` +

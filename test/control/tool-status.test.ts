@@ -115,7 +115,7 @@ t.test("a tool without limits has none, however many calls are in flight", async
 
 t.test("a shared limit shows the sum of all machines, and each machine's part", async (t) => {
   const others = [{ name: "desktop", granted: 12, used: 8 }];
-  const share = { machine: "laptop", granted: 10, othersGranted: 12, othersUsed: 8, others };
+  const share = { machine: "laptop", granted: 10, limit: 60, othersGranted: 12, othersUsed: 8, others };
   const shared = { ...level({ kind: "requests", per: "day" }, 5, 1, 60), share };
   const [status] = limitStatuses({ levels: [shared], inFlight: 1, waiting: 0 });
   t.match(status, { used: 13, held: 5, most: 60 });

@@ -33,26 +33,30 @@ interface MachineOptions {
 export class LimiterMachine {
   readonly limiter: Limiter;
   readonly shared: Shared;
-  readonly tool: Tool;
   readonly folder: string;
+  readonly #snapshotWith: (tool: string, settings: string) => Snapshot;
+  #snapshot: Snapshot;
   cuts = 0;
 
   constructor(t: Test, store: StoreServer, name: string, options: MachineOptions) {
     const { settings, clock = systemClock, port = store.port, whenUnreachable = "grant" } = options;
     const { timezone = "Europe/Berlin", folder = newFolder(t) } = options;
-    const config = configOf(
-      [
-        "gateway: https://gateway.example.com/v1",
-        `tools: { codex: { ${settings} } }`,
-        "shared:",
-        `  store: { url: "redis://127.0.0.1:${port}", username: ${store.username}, password: "${store.password}" }`,
-        `  machine: ${name}`,
-        `  timezone: ${timezone}`,
-        `  when_unreachable: ${whenUnreachable}`,
-      ].join("\n"),
-    );
-    const password = { state: "ready", key: new Secret(store.password) } as const;
-    const snapshot = new Snapshot(1, config, new Map([[SHARED_PASSWORD, password]]), []);
+    this.#snapshotWith = (tool, settings) => {
+      const config = configOf(
+        [
+          "gateway: https://gateway.example.com/v1",
+          `tools: { ${tool}: { ${settings} } }`,
+          "shared:",
+          `  store: { url: "redis://127.0.0.1:${port}", username: ${store.username}, password: "${store.password}" }`,
+          `  machine: ${name}`,
+          `  timezone: ${timezone}`,
+          `  when_unreachable: ${whenUnreachable}`,
+        ].join("\n"),
+      );
+      const password = { state: "ready", key: new Secret(store.password) } as const;
+      return new Snapshot(1, config, new Map([[SHARED_PASSWORD, password]]), []);
+    };
+    this.#snapshot = this.#snapshotWith("codex", settings);
     const ticker = createTicker(20);
     this.folder = folder;
     this.limiter = new Limiter(clock, systemCalendar);
@@ -73,7 +77,7 @@ export class LimiterMachine {
       ticker,
       log: quietLog(),
       limiter: this.limiter,
-      snapshot: () => snapshot,
+      snapshot: () => this.#snapshot,
       usage: () => usage,
       folder: join(folder, "usage"),
       cut: () => {
@@ -81,10 +85,31 @@ export class LimiterMachine {
         return 1;
       },
     });
-    const { codex } = config.tools;
-    if (codex === undefined) throw new Error("there is no tool codex");
-    this.tool = codex;
     t.teardown(() => this.shared.stop());
+  }
+
+  /** The only tool. */
+  get tool(): Tool {
+    const [tool] = Object.values(this.#snapshot.config.tools);
+    if (tool === undefined) throw new Error("there is no tool");
+    return tool;
+  }
+
+  /** Another config.yaml is saved, with other settings of the tool. */
+  configure(settings: string): void {
+    this.#apply(this.#snapshotWith(this.tool.name, settings));
+  }
+
+  /** Another config.yaml is saved, in which the tool has another name. Unless expected, it is another tool. */
+  rename(to: string, settings: string, isExpected = true): void {
+    if (isExpected) this.limiter.expectRename({ from: this.tool.name, to });
+    this.#apply(this.#snapshotWith(to, settings));
+  }
+
+  #apply(snapshot: Snapshot): void {
+    this.#snapshot = snapshot;
+    this.shared.change(snapshot);
+    this.limiter.change(snapshot.config);
   }
 
   connected(): Promise<void> {

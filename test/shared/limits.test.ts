@@ -1,6 +1,9 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import t, { type Test } from "tap";
 import { until } from "../doubles/until.ts";
-import { LimiterMachine } from "./limiter-machine.ts";
+import { newFolder } from "../usage/journal/journal-under-test.ts";
+import { LimiterMachine, ONE } from "./limiter-machine.ts";
 import { Partition } from "./partition.ts";
 import { missingStore, StoreServer } from "./redis.ts";
 
@@ -36,7 +39,7 @@ t.test("requests at once", { skip }, async (t) => {
   const { laptop, desktop } = await twoMachines(t, "limits: { concurrent: 2 }");
   const first = await laptop.take();
   const second = await desktop.take();
-  t.ok(first.ok && second.ok);
+  t.ok(first.ok && second.ok, JSON.stringify([first, second]));
   t.equal(await laptop.send(), "too-many-at-once");
   t.equal(await desktop.send(), "too-many-at-once");
   if (first.ok) laptop.end(first.lease);
@@ -149,3 +152,109 @@ t.test("two machines with different time zones do not share a day", { skip }, as
   t.match(desktop.shared.status()?.problem, /the time zone Europe\/Berlin, this one in Asia\/Tokyo/);
   t.equal(await desktop.send(), "store-unavailable");
 });
+
+t.test(
+  "two requests that each need most of a limit do not block each other with parts of it",
+  { skip },
+  async (t) => {
+    const { laptop, desktop } = await twoMachines(
+      t,
+      "limits: { tokens: 1000/day, requests: 50/day, wait: 10m }",
+    );
+    for (const machine of [laptop, desktop]) t.equal(await machine.send({ tokens: 100, spend: 0 }), "go");
+    const taken = await Promise.race([
+      laptop.take({ tokens: 800, spend: 0 }),
+      desktop.take({ tokens: 700, spend: 0 }),
+    ]);
+    t.ok(taken.ok, "one of them passes");
+  },
+);
+
+t.test("a limit that was lowered holds for all machines together", { skip }, async (t) => {
+  const { laptop, desktop } = await twoMachines(t, "limits: { requests: 80/day }");
+  for (const machine of [laptop, desktop]) t.equal(await machine.send(), "go");
+  for (const machine of [laptop, desktop]) machine.configure("limits: { requests: 6/day }");
+  const outcomes: string[] = [];
+  for (let at = 0; at < 10; at += 1) outcomes.push(await laptop.send(), await desktop.send());
+  t.ok(outcomes.filter((outcome) => outcome === "go").length <= 4, "two of the six were used before");
+});
+
+t.test("a tool that no longer shares its limits leaves what it used", { skip }, async (t) => {
+  const { laptop, desktop } = await twoMachines(t, "limits: { requests: 20/day }");
+  for (let at = 0; at < 5; at += 1) t.equal(await laptop.send(), "go");
+  laptop.configure("limits: { requests: 20/day }, shared: false");
+  await laptop.shared.stop();
+  let went = 0;
+  while ((await desktop.send()) === "go") went += 1;
+  t.equal(went, 15);
+});
+
+t.test("a limit that one machine no longer has is free for the others", { skip }, async (t) => {
+  const { laptop, desktop } = await twoMachines(t, "limits: { concurrent: 1 }");
+  t.equal(await laptop.send(), "go");
+  laptop.configure("limits: { requests: 99/day }");
+  await laptop.shared.refresh();
+  t.equal(await desktop.send(), "go");
+});
+
+t.test("a tool that gets another name keeps sharing", { skip }, async (t) => {
+  const { laptop } = await twoMachines(t, "limits: { requests: 20/day }");
+  t.equal(await laptop.send(), "go");
+  const old = laptop.tool;
+  laptop.rename("chat", "limits: { requests: 20/day }");
+  const window = laptop.limiter.levels(laptop.tool).levels[0]?.window;
+  // Midnight in Berlin, not in the zone of this process.
+  t.match(new Date(window?.start ?? 0).toISOString(), /T2[23]:00:00/);
+  t.equal(laptop.limiter.takeNow(old, ONE) !== null, laptop.limiter.takeNow(laptop.tool, ONE) !== null);
+});
+
+t.test("a request that began before its tool was removed is refused", { skip }, async (t) => {
+  const { laptop } = await twoMachines(t, "limits: { requests: 20/day }");
+  const old = laptop.tool;
+  laptop.rename("chat", "limits: { requests: 20/day }", false);
+  t.equal(laptop.limiter.takeNow(old, ONE), null);
+  const taken = await laptop.limiter.take(
+    old,
+    { ask: ONE, model: null, lacksModel: false, mayWait: true },
+    () => {},
+  );
+  t.match(taken, { ok: false, refusal: { code: "token-unknown" } });
+});
+
+t.test("a new machine that never reported holds up nobody", { skip }, async (t) => {
+  const { store, laptop } = await twoMachines(t, "quota: $1");
+  t.equal(await laptop.send({ tokens: 0, spend: 1000 }), "go");
+  const partition = await Partition.start(t, store.port);
+  const tablet = new LimiterMachine(t, store, "tablet", { settings: "quota: $1", port: partition.port });
+  await tablet.connected();
+  partition.set("black-hole");
+  t.equal(await laptop.send({ tokens: 0, spend: 500_000 }), "go");
+});
+
+t.test(
+  "a copy of a state folder is another machine, and takes nothing from the first",
+  { skip },
+  async (t) => {
+    const settings = "limits: { requests: 20/day }";
+    const store = await StoreServer.start(t);
+    const laptop = new LimiterMachine(t, store, "laptop", { settings });
+    await laptop.connected();
+    for (let at = 0; at < 5; at += 1) t.equal(await laptop.send(), "go");
+    const folder = newFolder(t);
+    writeFileSync(join(folder, "shared.json"), readFileSync(join(laptop.folder, "shared.json")));
+    // The first one connects again meanwhile, so the copy is older.
+    await store.kill();
+    await until("the store is away", () => laptop.shared.status()?.state === "unreachable");
+    await store.restart();
+    await laptop.connected();
+    t.equal(await laptop.send(), "go");
+    const copy = new LimiterMachine(t, store, "copy", { settings, folder });
+    await copy.connected();
+    let went = 6;
+    for (const machine of [laptop, copy, laptop, copy]) {
+      await machine.shared.refresh();
+      while ((await machine.send()) === "go") went += 1;
+    }
+    t.equal(went, 20, `${went} went`);
+  },
+);

@@ -135,6 +135,7 @@ class World {
       timezone: "UTC",
       run: "run",
       append_only: true,
+      connections: [member.connection, name],
       known: others.map(({ id }) => ({ id, name: id })),
       new_generation: `generation ${this.#names}`,
     };
