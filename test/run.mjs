@@ -19,6 +19,7 @@ const TAP = join(ROOT, "node_modules/.bin/tap");
 const FIRST = [
   "test/cli",
   "test/journeys",
+  "test/shared",
   "test/service",
   "test/dashboard",
   "test/threats",
@@ -32,8 +33,9 @@ const CHANGES_ROOT_TEST =
 
 /** These have their own process, too. */
 const ALONE = new Set([
-  // Longer than the rest of its folder together.
+  // Longer than the rest of their folders together.
   "test/dashboard/browser.test.ts",
+  "test/shared/chaos.test.ts",
 ]);
 
 function testFilesBelow(path) {
