@@ -176,12 +176,13 @@ export function limitStatuses({ levels }: ToolLevels): LimitStatus[] {
 
 function limitStatus({ limit, window, share, used, held, max, extra }: Level): LimitStatus {
   const { othersUsed, othersGranted } = share ?? { othersUsed: 0, othersGranted: 0 };
+  const unspent = Math.max(0, (share?.granted ?? 0) - used - held);
   const own = share && { name: share.machine, used, granted: Math.max(share.granted, used + held) };
   return {
     limit: limit.kind,
     per: "per" in limit ? limit.per : null,
     used: used + othersUsed,
-    held: held + Math.max(0, othersGranted - othersUsed),
+    held: held + unspent + Math.max(0, othersGranted - othersUsed),
     most: max,
     extra,
     resets_at: window?.end ?? null,

@@ -66,7 +66,7 @@ export interface SharedTool extends SharedLimits {
   taken(): void;
 }
 
-/** Tells which tools share their limits with other machines. */
+/** Knows which tools share their limits with other machines. */
 export interface SharedTools {
   /** null: only this machine counts. */
   of(tool: string): SharedTool | null;
@@ -363,7 +363,7 @@ export class Limiter {
 type Admission =
   | { readonly kind: "admitted"; readonly reservation: Reservation }
   | { readonly kind: "short"; readonly shortage: Shortage }
-  /** It waited, and meanwhile the tool was removed or disabled, or the daemon stops. */
+  /** The tool was removed or disabled while it waited, the daemon stops, or the store cannot be used. */
   | { readonly kind: "turned-away"; readonly refusal: Refusal }
   | { readonly kind: "left" };
 
@@ -384,7 +384,7 @@ class ToolLimiter {
   #calendar: Calendar;
   /** null: only this machine counts. */
   #shared: SharedTool | null = null;
-  /** What requests need that ask the store now. */
+  /** What requests ask for that wait for the store's answer. */
   readonly #asking = new Set<Ask>();
   #timer: NodeJS.Timeout | undefined;
 

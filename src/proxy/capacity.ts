@@ -48,7 +48,7 @@ async function waitForCapacity(
   if (hasWaited) call.waitedMs = Math.ceil(clock.elapsed() - call.startedElapsed);
   if (!taken.ok) return taken.refusal ?? "client-left";
   call.lease = taken.lease;
-  return hasWaited ? checkStillAllowed(tool.name, snapshot(), clock.now()) : null;
+  return checkStillAllowed(tool.name, snapshot(), clock.now());
 }
 
 /** A call that waited keeps its configuration, but does not pass where a new call would be refused. */

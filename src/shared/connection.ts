@@ -91,9 +91,9 @@ export interface Reply extends Readonly<Record<string, unknown>> {
 const MAX_REPLY = 2_000_000;
 
 export function parseReply(text: unknown): Reply {
+  if (typeof text !== "string" || text.length > MAX_REPLY)
+    throw new StoreError("the store's answer is too long");
   try {
-    if (typeof text !== "string" || text.length > MAX_REPLY)
-      throw new StoreError("the store's answer is too long");
     const reply = objectOf(JSON.parse(text));
     if (typeof reply.time === "number" && Number.isFinite(reply.time)) return reply as Reply;
   } catch {

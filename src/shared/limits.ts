@@ -63,7 +63,7 @@ const MAX_MARGIN_MS = 60_000;
 const SHORTEST_GRANT_MS = 10_000;
 /** The store keeps a window this much longer than it lasts, in case its clock is set back. */
 const KEEP_WINDOW_MS = 3_600_000;
-/** For how long a machine reports a window that has ended: the store's clock may be behind what is known of it. */
+/** For how long a machine reports a window that has ended: its estimate of the store's clock may be ahead. */
 const REPORT_ENDED_MS = 60_000;
 const RETRY_AFTER_SECONDS = 5;
 /** The end of a window that has none. */
@@ -73,7 +73,7 @@ const NEVER = Number.MAX_SAFE_INTEGER;
  * The limits that several machines share. In each window the store holds what every machine was granted, and grants no more
  * than the limit. A machine spends its grant without asking, and gets more in the background.
  *
- * One call is under way at a time, and it carries what all tools need. Before a machine returns a part of its grant, it
+ * One call is in flight at a time, and it carries what all tools need. Before a machine returns a part of its grant, it
  * stops spending it; what it was granted it spends only after the answer. So whatever call or answer is lost, the store
  * never counts less than the machine holds.
  */
@@ -95,6 +95,8 @@ export class SharedLimiter implements SharedTools {
   #mustReport = true;
   /** When the last call was sent that the store answered; null: none was. */
   #reportedAt: Mark | null;
+  /** When the last call was sent that was about all tools, on the clock that only goes forward. */
+  #wholeReportAt = Number.NEGATIVE_INFINITY;
   /** The store's time in its last answer. */
   #answeredAt: number | null = null;
   /** The store's time while its answer is taken; null: at other times. */
@@ -161,7 +163,7 @@ export class SharedLimiter implements SharedTools {
       if (this.#deps.limiter.isWaiting(tool.name)) this.#due?.add(tool.name);
     }
     this.#findIdle();
-    if (this.#silentFor() >= REPORT_MS) this.#due = null;
+    if (this.#isReportDue()) this.#due = null;
     this.#call();
   }
 
@@ -265,7 +267,7 @@ export class SharedLimiter implements SharedTools {
     this.#call();
   }
 
-  /** Looks after the requests of this turn of the event loop whether a refill is due. */
+  /** Once in a turn of the event loop, after its requests, it is checked whether a refill is due. */
   #noteTaken(tool: string): void {
     if (this.#taken.size === 0) setImmediate(() => this.#checkRefills());
     this.#taken.add(tool);
@@ -356,7 +358,8 @@ export class SharedLimiter implements SharedTools {
   /** What the call is about, by store key. */
   #collect(): Map<string, Asked> {
     const isAll = this.#mustReport || this.#due === null;
-    const isReport = !this.#mustReport && this.#silentFor() >= REPORT_MS;
+    const isReport = !this.#mustReport && this.#isReportDue();
+    if (isAll) this.#wholeReportAt = this.#deps.clock.elapsed();
     const due = this.#due ?? new Set();
     this.#due = new Set();
     const asks = new Map<string, Asked>();
@@ -477,9 +480,14 @@ export class SharedLimiter implements SharedTools {
     }
   }
 
+  #isReportDue(): boolean {
+    return this.#deps.clock.elapsed() - this.#wholeReportAt >= REPORT_MS;
+  }
+
   /** How long the store has not answered, by the clock that runs longer: one stands still while the machine sleeps. */
   #silentFor(): number {
-    return Math.max(this.#silence().elapsed, this.#silence().wall);
+    const { wall, elapsed } = this.#silence();
+    return Math.max(wall, elapsed);
   }
 
   #silence(): Mark {

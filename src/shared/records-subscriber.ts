@@ -36,6 +36,7 @@ const MAX_ENTRIES = 100;
 /** The rest waits for the next call. */
 const MAX_STEPS = 40;
 const LOG_EVERY_MS = 3_600_000;
+const DAY_MS = 86_400_000;
 
 type Line = SiblingLine | SiblingAmendLine;
 
@@ -189,7 +190,12 @@ export class RecordSubscriber {
 
   #noteSeen(machines: readonly PublishingMachine[]): void {
     for (const { id, publishedUntil, lastEntry } of machines) {
-      if (publishedUntil === null) continue;
+      if (publishedUntil === null) {
+        // It had stopped, and said that nothing is missing for good. Now it has started again.
+        const now = this.#deps.clock.now();
+        if ((this.#seenUntil.get(id) ?? 0) > now + DAY_MS) this.#seenUntil.set(id, now);
+        continue;
+      }
       const position = this.#position(id);
       const isAllRead =
         lastEntry === null || (position !== null && isEntryId(lastEntry) && !isAfter(lastEntry, position));

@@ -12,8 +12,8 @@
  * Machine: name, connection (only this connection may write for it), seen (last contact), generation (in which it reported
  * what it holds), published, entry, keys, gone (the owner said that it is lost).
  *
- * A machine writes only its own fields, and always absolute numbers. So a call that is repeated, because its answer was
- * lost, changes nothing.
+ * In GRANT and PUBLISH a machine writes only its own fields, and always absolute numbers. So a call that is repeated, because
+ * its answer was lost, changes nothing.
  */
 
 /** A machine that was not heard of for this long no longer takes part in `concurrent`. */
@@ -77,7 +77,7 @@ if is_other_zone then
   end
 end
 
--- Only a copy of the machine's state folder, or an older one, does not know the name of its last connection.
+-- A machine knows the name of its last connection. A copied or restored state folder does not.
 local before = machines[call.id]
 if before and before.connection ~= '' then
   local is_known = false
@@ -116,7 +116,7 @@ if is_lost or is_restarted or is_other_zone then
 end
 
 local machine = machines[call.id] or { generation = '', keys = {} }
--- A machine that is new holds nothing, so nobody has to wait for its first report.
+-- A new machine holds nothing, so the store need not wait for its report.
 if call.is_new then machine.generation = generation.id end
 machine.name = call.name
 machine.connection = call.connection

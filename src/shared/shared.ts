@@ -67,7 +67,7 @@ export class Shared {
 
   async #replace(old: Session | null, session: Session | null): Promise<void> {
     try {
-      await old?.stop();
+      await old?.stop(false);
       await session?.start();
     } catch (error) {
       this.#deps.log.error({ err: error }, "could not follow a change of the shared store");
@@ -98,7 +98,7 @@ export class Shared {
   async stop(): Promise<void> {
     this.#endTicks();
     await this.#changed;
-    await this.#session?.stop();
+    await this.#session?.stop(true);
   }
 }
 
@@ -134,11 +134,13 @@ class Session {
   readonly #deps: SharedDeps;
   readonly #file: StateFile;
   readonly #store: Store;
-  /** null, as the next: there was no connection yet. */
+  /** null, as the next: the journal was not read yet. */
   #publisher: RecordPublisher | null = null;
   #subscriber: RecordSubscriber | null = null;
-  /** Everything is ready for the first connection. */
+  /** Everything is ready for the first connection but the journal. */
   #isPrepared = false;
+  /** The disk refused the identity of this machine. */
+  #mustStartAgain = false;
   /** null: no exchange of records is under way. */
   #exchange: Promise<void> | null = null;
   /** This machine leaves, and has published everything. */
@@ -159,7 +161,8 @@ class Session {
       identity: {
         id: () => this.#file.id,
         name,
-        addConnection: (connection) => this.#file.addConnection(connection),
+        nextConnection: () => this.#file.nextConnection(),
+        confirmConnection: () => this.#file.confirmConnection(),
         renew: () => this.#file.renew(),
         isNew: () => this.#file.isNew && !this.limits.hasReported,
         known: () => this.#file.known.map(({ id, name }) => ({ id, name })),
@@ -201,6 +204,7 @@ class Session {
       this.#isPrepared = true;
       this.#connect();
     } catch (error) {
+      this.#mustStartAgain = true;
       this.#store.refuse(`${this.#deps.file} cannot be written: ${errorMessage(error)}`);
     }
   }
@@ -223,6 +227,10 @@ class Session {
   }
 
   tick(): void {
+    if (this.#mustStartAgain) {
+      this.#mustStartAgain = false;
+      background(this.start(), this.#deps.log, "taking part in shared limits");
+    }
     this.#connect();
     this.limits.tick();
     if (this.#store.generation === null || this.#exchange !== null) return;
@@ -303,11 +311,14 @@ class Session {
     return released;
   }
 
-  /** The others then know that this machine has nothing more to publish. */
-  async stop(): Promise<void> {
+  /** @param isFinal the daemon stops. The others then know that this machine has nothing more to publish. */
+  async stop(isFinal: boolean): Promise<void> {
     // A failure was logged.
     await this.#exchange?.catch(() => {});
-    if (this.#store.generation !== null) this.#hasFinished = (await this.#publisher?.finish()) ?? false;
+    if (this.#store.generation !== null && this.#publisher !== null) {
+      const isPublished = await this.#publisher.finish();
+      this.#hasFinished = isFinal && isPublished;
+    }
     await this.limits.stop();
     await this.#store.stop();
   }

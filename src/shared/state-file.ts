@@ -24,17 +24,19 @@ interface State {
 
 /** How far records were read changes each second. It is written down at most this often. */
 const SAVE_SEEN_MS = 60_000;
-/** Several attempts to connect may fail after the store has read the name. */
-const MAX_CONNECTIONS = 20;
+/** As many starts may fail before the store answers. */
+const MAX_CONNECTIONS = 50;
 
 /**
- * state/shared.json: who this machine is, and what it knows of the others. The identity belongs to the usage journal beside
- * it: a machine whose journal is gone must not pass for the one that spent.
+ * state/shared.json: who this machine is, and what it knows of the others. It is in the folder of the usage journal: without
+ * its journal a machine does not know what it spent, and must not keep its identity.
  */
 export class StateFile {
   readonly #path: string;
   #state: State;
   #isNew: boolean;
+  /** The name of a connection that the store may not have yet. */
+  #pending: string | null = null;
   #saving: Promise<void> = Promise.resolve();
 
   constructor(path: string) {
@@ -53,15 +55,28 @@ export class StateFile {
     return this.#isNew;
   }
 
-  /** A crash may follow before the store knows the name. So the one before it stays. */
-  async addConnection(name: string): Promise<readonly string[]> {
-    const connections = [...this.#state.connections.slice(-MAX_CONNECTIONS), name];
-    await this.#save({ ...this.#state, connections });
-    return connections;
+  /**
+   * The name of the next connection is the last of these. The store has one of the others, or this one if its answer was
+   * lost. A name is used again only if nothing was called with it. Throws if it cannot be written down.
+   */
+  async nextConnection(): Promise<readonly string[]> {
+    if (this.#pending === null) {
+      this.#pending = newId();
+      const connections = [...this.#state.connections.slice(-MAX_CONNECTIONS), this.#pending];
+      await this.#save({ ...this.#state, connections });
+    }
+    return this.#state.connections;
+  }
+
+  /** The store has the name of the connection now. */
+  confirmConnection(): void {
+    if (this.#pending !== null) this.#state = { ...this.#state, connections: [this.#pending] };
+    this.#pending = null;
   }
 
   async renew(): Promise<void> {
     this.#isNew = true;
+    this.#pending = null;
     await this.#save({ ...this.#state, id: newId(), connections: [] });
   }
 
@@ -75,7 +90,7 @@ export class StateFile {
     set: (positions: State["positions"]) => this.#save({ ...this.#state, positions }),
   };
 
-  /** Writes the file if there is none yet. Throws. */
+  /** Writes the file, so that an error of the disk shows before the first grant. Throws. */
   async create(): Promise<void> {
     await this.#save(this.#state);
   }
@@ -90,7 +105,7 @@ export class StateFile {
   #isNews({ id, name, keys, seenUntil }: KnownSibling): boolean {
     const known = this.known.find((sibling) => sibling.id === id);
     if (known === undefined || known.name !== name || !isDeepStrictEqual(known.keys, keys)) return true;
-    return seenUntil - known.seenUntil > SAVE_SEEN_MS;
+    return seenUntil < known.seenUntil || seenUntil - known.seenUntil > SAVE_SEEN_MS;
   }
 
   /** One write at a time, in order. */

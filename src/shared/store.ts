@@ -28,10 +28,11 @@ export interface Identity {
   readonly name: string;
   /** It was made by this process, and no store has granted anything to it yet. */
   readonly isNew: () => boolean;
-  /** The other machines that this one has ever seen. After a loss of data, the store waits for them. */
+  /** The other machines that this one knows. After a loss of data, the store waits for them. */
   readonly known: () => readonly KnownMachine[];
-  /** Writes down the name of a connection before it is used. Returns it with the names before it. Throws. */
-  readonly addConnection: (name: string) => Promise<readonly string[]>;
+  /** The name of the next connection, and before it the names that the store may have. Throws. */
+  readonly nextConnection: () => Promise<readonly string[]>;
+  readonly confirmConnection: () => void;
   /** Another daemon has this identity: it was copied with the state folder, or the folder is an old one. */
   readonly renew: () => Promise<void>;
 }
@@ -289,7 +290,7 @@ export class Store {
 
   async #call(send: (texts: readonly string[]) => Promise<unknown>, call: object): Promise<Reply> {
     const sentAt = this.clock.mark();
-    const reply = parseReply(await this.#inTime(send([JSON.stringify(call)])));
+    const reply = await this.#inTime(send([JSON.stringify(call)]).then(parseReply));
     if (!this.clock.isPlausible(reply.time)) throw this.#disconnect(IMPLAUSIBLE);
     this.clock.learn(reply.time, sentAt);
     if (reply.problem === "generation") throw this.#disconnect("the store lost its data");
@@ -350,8 +351,10 @@ export class Store {
       });
       await within(CONNECT_MS, client.connect());
       const { run, ...facts } = serverFacts(String(await within(CALL_MS, client.info())));
-      const name = randomBytes(8).toString("hex");
-      const generation = await this.#join(client, name, run, facts.appendOnly);
+      const connections = await this.#deps.identity.nextConnection();
+      const name = connections.at(-1) ?? "";
+      const generation = await this.#join(client, connections, run, facts.appendOnly);
+      this.#deps.identity.confirmConnection();
       if (this.#stop.signal.aborted) throw new StoreError("keybearer is stopping");
       this.#connection = { client, name, generation };
       this.#facts = facts;
@@ -368,14 +371,18 @@ export class Store {
   }
 
   /** Returns the generation. */
-  async #join(client: Client, connection: string, run: string, appendOnly: boolean): Promise<string> {
+  async #join(
+    client: Client,
+    connections: readonly string[],
+    run: string,
+    appendOnly: boolean,
+  ): Promise<string> {
     const { identity, timezone } = this.#deps;
-    const connections = await identity.addConnection(connection);
     const sentAt = this.clock.mark();
     const call = {
       id: identity.id(),
       name: identity.name,
-      connection,
+      connection: connections.at(-1),
       timezone,
       run,
       append_only: appendOnly,
@@ -446,7 +453,8 @@ function machineOf(value: unknown): Machine[] {
   if (typeof id !== "string" || !/^[0-9a-f]{1,32}$/.test(id)) return [];
   const machine = {
     id,
-    name: text(name),
+    // It is printed in commands to type.
+    name: text(name).replace(/[^\w.-]/g, "-"),
     seen: amount(seen),
     published: typeof published === "number" ? amount(published) : null,
     entry: typeof entry === "string" && /^\d{1,20}-\d{1,20}$/.test(entry) ? entry : null,
