@@ -23,6 +23,8 @@ export interface SharedLimitsDeps {
   readonly machine: { readonly id: () => string; readonly name: string };
   readonly whenUnreachable: "grant" | "refuse";
   readonly presence: () => Presence;
+  /** The store has answered, and listed the machines. */
+  readonly onAnswer: () => void;
   /** Cuts the requests of a tool that are in flight. Returns how many there were. */
   readonly cut: (tool: string) => number;
 }
@@ -233,13 +235,17 @@ export class SharedLimiter implements SharedTools {
     const { store } = this.#deps;
     if (store.generation === null)
       return this.#unavailable(tool, ". what this machine was granted is used up");
+    if (store.isSettled) return null;
     const waiting = store.machines.filter(({ waiting }) => waiting).map(({ name }) => name);
-    if (waiting.length === 0) return null;
+    const missing =
+      waiting.length === 0
+        ? "the machines have reported. try again in some seconds"
+        : `${waiting.join(", ")} has reported. if that machine is lost, the owner can type: ` +
+          `keybearer tools lift ${tool} --machine ${waiting[0]}`;
     return refuse(
       "store-unavailable",
       `tool ${tool} shares its limits through ${this.#deps.address}, which may have lost data. it grants nothing in ` +
-        `running windows until ${waiting.join(", ")} has reported. if that machine is lost, the owner can type: ` +
-        `keybearer tools lift ${tool} --machine ${waiting[0]}`,
+        `running windows until ${missing}`,
       RETRY_AFTER_SECONDS,
     );
   }
@@ -328,6 +334,7 @@ export class SharedLimiter implements SharedTools {
       );
       const isLate = this.#answeredAt !== null && time - this.#answeredAt > SILENCE_MS;
       if (isLate) this.#cutRequests();
+      this.#deps.onAnswer();
       this.#mustReport = false;
       this.#reportedAt = sentAt;
       this.#answeredAt = time;

@@ -3,7 +3,7 @@
  * JSON; everything they answer is checked in store.ts.
  *
  * Keys, all below the configured prefix:
- *   generation          hash: id, run, timezone, since. Missing: the store lost its data.
+ *   generation          hash: id, run, timezone, since, settled. Missing: the store lost its data.
  *   machines            hash: machine id → JSON, see `Machine` below
  *   window:…            hash: machine id → "granted used", for one limit of one tool in one window
  *   positions           hash: machine id → how far its journal is published
@@ -24,6 +24,12 @@ const UNSAFE_MS = 60_000;
 
 /** Machines that were silent for longer hold nothing of any window. */
 const FORGOTTEN_MS = 70 * 86_400_000;
+
+/**
+ * After a loss of data, nothing is granted in running windows for this long. The machine that joins first may not know all
+ * others; those that are connected join again within five seconds, and name the ones they know.
+ */
+const SETTLE_MS = 10_000;
 
 /** A refill takes this part of what is left. So the steps become smaller near the limit. */
 const REFILL_PART = 8;
@@ -110,9 +116,11 @@ if is_lost or is_restarted or is_other_zone then
   end
   -- The clock of another server may be behind.
   local since = whole(math.max(now, last))
+  -- A store that a new machine finds empty is a new store.
+  local settled = whole(is_lost and not call.is_new and now + ${SETTLE_MS} or now)
   generation = { id = call.new_generation, run = call.run, timezone = call.timezone, since = since }
   redis.call('HSET', KEYS[1], 'id', generation.id, 'run', generation.run,
-    'timezone', generation.timezone, 'since', generation.since)
+    'timezone', generation.timezone, 'since', generation.since, 'settled', settled)
 end
 
 local machine = machines[call.id] or { generation = '', keys = {} }
@@ -158,6 +166,7 @@ for _, machine in pairs(machines) do
 end
 
 local since = tonumber(generation.since)
+local is_settled = waiting == 0 and now >= tonumber(generation.settled)
 local windows = {}
 local is_short = {}
 for i, ask in ipairs(call.asks) do
@@ -173,7 +182,7 @@ for i, ask in ipairs(call.asks) do
     end
   end
   local is_new = ask.is_concurrent and now >= since + ${HEARTBEAT_MS} or ask.start >= since
-  local is_open = now >= ask.start and now < ask['end'] and (waiting == 0 or is_new)
+  local is_open = now >= ask.start and now < ask['end'] and (is_settled or is_new)
   local room = is_open and ask.limit - others or 0
   windows[i] = { parts = parts, room = room }
   if ask.least > math.max(room, ask.keep) then is_short[ask.tool] = true end
@@ -205,7 +214,7 @@ for id, machine in pairs(machines) do
     entry = machine.entry, keys = machine.keys, gone = machine.gone,
     waiting = not machine.gone and machine.generation ~= generation.id }
 end
-return cjson.encode({ time = now, answers = answers, machines = list })
+return cjson.encode({ time = now, answers = answers, machines = list, settled = is_settled })
 `;
 
 /**

@@ -187,6 +187,8 @@ class Session {
       machine: { id: () => this.#file.id, name },
       whenUnreachable: config.whenUnreachable,
       presence: () => ({ published: this.#published(), keys: keysOf(snapshot()) }),
+      // At once: if the store loses its data, this machine must name the others.
+      onAnswer: () => background(this.#file.learn(this.siblings()), log, "writing down the other machines"),
       cut,
     };
     this.limits = new SharedLimiter(limits, before);
@@ -243,7 +245,6 @@ class Session {
   async #exchangeRecords(): Promise<void> {
     await this.#publisher?.tick();
     await this.#subscriber?.tick(this.#others().map((machine) => this.#publishing(machine)));
-    await this.#file.learn(this.siblings());
   }
 
   #others(): Machine[] {
@@ -268,7 +269,13 @@ class Session {
     if (others.length === 0) return this.#file.known;
     return others
       .filter(({ gone }) => !gone)
-      .map(({ id, name, keys }) => ({ id, name, keys, seenUntil: this.#subscriber?.seenUntil(id) ?? 0 }));
+      .map(({ id, name, keys }) => ({ id, name, keys, seenUntil: this.#seenUntil(id) }));
+  }
+
+  /** Until its records were read since the start, as far as an earlier run had read them. */
+  #seenUntil(id: string): number {
+    const before = this.#file.known.find((machine) => machine.id === id);
+    return this.#subscriber?.seenUntil(id) ?? before?.seenUntil ?? 0;
   }
 
   status(): SharedStatus {

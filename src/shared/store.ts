@@ -156,6 +156,7 @@ export class Store {
   #connection: Connection | null = null;
   #onLost: () => void = () => {};
   #machines: readonly Machine[] = [];
+  #isSettled = true;
   #state: StoreState = "connecting";
   #problem: string | null = null;
   #facts: ServerFacts | null = null;
@@ -184,6 +185,11 @@ export class Store {
   /** All machines, this one included, as of the last answer. */
   get machines(): readonly Machine[] {
     return this.#machines;
+  }
+
+  /** False: the store may have lost data, and grants nothing in running windows until the machines have reported. */
+  get isSettled(): boolean {
+    return this.#isSettled;
   }
 
   /** Changes when the store may have lost data; null: not connected. */
@@ -228,6 +234,7 @@ export class Store {
     // Only now: a store that lets machines join, and then refuses their calls, must not be asked all the time.
     this.#retryMs = MIN_RETRY_MS;
     this.#machines = listOf(reply.machines).slice(0, MAX_MACHINES).flatMap(machineOf);
+    this.#isSettled = reply.settled === true;
     const answers = listOf(reply.answers);
     return { time: reply.time, answers: asks.map((ask, at) => answerOf(objectOf(answers[at]), ask)) };
   }

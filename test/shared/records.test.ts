@@ -472,7 +472,7 @@ t.test("a wrong store cannot keep a machine busy, or make it believe a wrong pos
   t.equal(desktop.publisher.publishedUntil(), null);
 });
 
-t.test("what a machine publishes is always what the others accept", async (t) => {
+t.test("what a machine publishes is always what the others accept", async () => {
   const anyText = fc.option(fc.string({ unit: "binary", maxLength: 1500 }));
   const given = fc.record({
     tool: anyText,
@@ -493,7 +493,6 @@ t.test("what a machine publishes is always what the others accept", async (t) =>
     }),
     { numRuns: runs(200) },
   );
-  t.pass();
 });
 
 type Step = readonly [
@@ -556,7 +555,6 @@ t.test("whatever happens in between, in the end every machine has every record o
     }),
     { numRuns: runs(8) },
   );
-  t.pass();
 });
 
 const PUBLISH = `if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then
