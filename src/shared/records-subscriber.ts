@@ -21,7 +21,7 @@ export interface PublishingMachine {
 export interface SubscriberDeps {
   readonly usage: Pick<UsageLog, "read">;
   readonly journal: Pick<Journal, "append" | "flush">;
-  readonly store: Pick<RecordStore, "read" | "clockOffset">;
+  readonly store: Pick<RecordStore, "read" | "clockOffset" | "generation">;
   /** The last entry that was read of each machine's stream, by the machine's id. */
   readonly positions: {
     get(): Readonly<Record<string, string>>;
@@ -53,10 +53,9 @@ export class RecordSubscriber {
   /** Records for which a correction was appended while a stream was read again. */
   readonly #amended = new Set<string>();
   readonly #skipped = new Map<string, { count: number; loggedAt: number }>();
-  /** Machines whose position was compared with the journal. */
+  /** Machines whose position was checked in this generation. */
   readonly #checked = new Set<string>();
-  /** How often reset() was called. */
-  #resets = 0;
+  #generation: string | null = null;
   #failure: string | null = null;
 
   constructor(deps: SubscriberDeps) {
@@ -73,17 +72,13 @@ export class RecordSubscriber {
     return this.#skipped.get(machineId)?.count ?? 0;
   }
 
-  /** The store lost its data: all streams begin again. */
-  async reset(): Promise<void> {
-    this.#resets += 1;
-    await this.#deps.positions.set({});
-  }
-
   /** Reads what is new. To be called each second while the store is connected; a call during another does nothing. */
   async tick(machines: readonly PublishingMachine[]): Promise<void> {
     if (this.#isRunning) return;
     this.#isRunning = true;
     try {
+      if (this.#deps.store.generation !== this.#generation) this.#checked.clear();
+      this.#generation = this.#deps.store.generation;
       const known = machines.filter(({ id, name }) => isMachineName(id) && isMachineName(name));
       await this.#checkPositions(known);
       await this.#readAll(known);
@@ -99,39 +94,47 @@ export class RecordSubscriber {
   }
 
   /**
-   * Once after a start: if the last record that was read of a machine is not in the journal, an older copy of it was
-   * restored. Then that machine's stream is read again.
+   * Once after a start, and once in each generation. A machine's stream is read again from its beginning if it no longer has
+   * the last entry that was read, because the store lost data, or if this machine's journal does not have that entry's
+   * record, because an older copy of the journal was restored.
    */
   async #checkPositions(machines: readonly PublishingMachine[]): Promise<void> {
-    const { usage, store, positions, clock, log } = this.#deps;
-    const unchecked = machines.filter(({ id }) => !this.#checked.has(id));
+    const { usage, store, positions } = this.#deps;
+    const unchecked = machines.filter(({ id }) => !this.#checked.has(id)).map(({ id }) => id);
     const before = new Map<string, string>();
-    for (const { id } of unchecked) {
+    for (const id of unchecked) {
       const position = this.#position(id);
       if (position !== null) before.set(id, idBefore(position));
     }
-    const found = before.size === 0 ? new Map() : await store.read(before, 1);
-    const lastRecords = new Map<string, string>();
-    for (const [machineId, entries] of found) {
-      const [last] = entries as readonly StreamEntry[];
-      if (last === undefined || last.id !== this.#position(machineId)) continue;
-      const entry = parseEntry(last.text, clock.now(), store.clockOffset());
-      if (entry.kind === "record") lastRecords.set(machineId, entry.record.id);
-    }
-    if (lastRecords.size > 0) {
-      const records = await usage.read((db) => recordsById(db, [...lastRecords.values()]));
+    if (before.size > 0) {
+      const found = await store.read(before, 1);
+      const records = this.#lastRecords(found);
+      const inIndex = await usage.read((db) => recordsById(db, [...records.values()]));
       // The index cannot be read now. The next call checks again.
-      if (records === null) return;
-      const known = new Set(records.map(({ id }) => id));
+      if (inIndex === null) return;
+      const ids = new Set(inIndex.map(({ id }) => id));
       const kept = { ...positions.get() };
-      for (const [machineId, record] of lastRecords) {
-        if (known.has(record)) continue;
-        delete kept[machineId];
-        log.warn({ machine: machineId }, "records of another machine are missing; they are read again");
+      for (const machineId of before.keys()) {
+        const isThere = found.get(machineId)?.[0]?.id === this.#position(machineId);
+        const record = records.get(machineId);
+        const isKnown = record === undefined || ids.has(record);
+        if (!(isThere && isKnown)) delete kept[machineId];
       }
       await positions.set(kept);
     }
-    for (const { id } of unchecked) this.#checked.add(id);
+    for (const id of unchecked) this.#checked.add(id);
+  }
+
+  /** The id of the record in each machine's entry. A correction has none that can be looked for. */
+  #lastRecords(found: ReadonlyMap<string, readonly StreamEntry[]>): ReadonlyMap<string, string> {
+    const { store, clock } = this.#deps;
+    const records = new Map<string, string>();
+    for (const [machineId, [last]] of found) {
+      if (last === undefined) continue;
+      const entry = parseEntry(last.text, clock.now(), store.clockOffset());
+      if (entry.kind === "record") records.set(machineId, entry.record.id);
+    }
+    return records;
   }
 
   async #readAll(machines: readonly PublishingMachine[]): Promise<void> {
@@ -145,9 +148,9 @@ export class RecordSubscriber {
   /** False: nothing more can be read now. */
   async #readStep(machines: readonly PublishingMachine[]): Promise<boolean> {
     const { store, journal, positions } = this.#deps;
-    const resets = this.#resets;
     const before = new Map(machines.map(({ id }) => [id, this.#position(id)]));
-    if (before.size === 0) return false;
+    // In another generation the positions must be checked first.
+    if (before.size === 0 || store.generation !== this.#generation) return false;
     const found = await store.read(before, MAX_ENTRIES);
     const lines: Line[] = [];
     const after: Record<string, string> = { ...positions.get() };
@@ -164,13 +167,9 @@ export class RecordSubscriber {
       if (entries.length === MAX_ENTRIES) hasMore = true;
     }
     const added = await this.#withoutKnown(lines);
-    if (this.#resets !== resets) return false;
     if (added.length > 0 && !(journal.append(...added) && (await journal.flush()))) return false;
     for (const line of added) if (this.#rereading.has(line.machine_id)) this.#amended.add(line.id);
-    if (machines.some(({ id }) => after[id] !== (before.get(id) ?? undefined))) {
-      if (this.#resets !== resets) return false;
-      await positions.set(after);
-    }
+    if (machines.some(({ id }) => after[id] !== (before.get(id) ?? undefined))) await positions.set(after);
     this.#endRereading(machines, found);
     return hasMore;
   }

@@ -32,6 +32,8 @@ export interface RecordStore {
     after: ReadonlyMap<string, string | null>,
     max: number,
   ): Promise<ReadonlyMap<string, readonly StreamEntry[]>>;
+  /** Changes when the store may have lost data; null: not connected. */
+  readonly generation: string | null;
   /** Milliseconds to add to this machine's clock to get the store's; 0 if the two agree within 2 seconds. */
   clockOffset(): number;
 }

@@ -32,13 +32,21 @@ export interface TestStore {
   ): Promise<{ position: string | null }>;
   read(after: ReadonlyMap<string, string | null>, max: number): Promise<Map<string, StreamEntry[]>>;
   lastEntry(machine: string): Promise<string | null>;
+  readonly generation: string;
 }
 
-/** A store in memory. It can lose its data. */
+const FIRST_NUMBER = 1_000_000;
+
+/** A store in memory. It can lose its data. The clock of the server that replaces it is behind. */
 export class MemoryStore implements TestStore {
   readonly streams = new Map<string, StreamEntry[]>();
   readonly #positions = new Map<string, string>();
-  #number = 0;
+  #losses = 0;
+  #number = FIRST_NUMBER;
+
+  get generation(): string {
+    return String(this.#losses);
+  }
 
   async publish(machine: string, entries: readonly string[], from: string | null, to: string) {
     const position = this.#positions.get(machine) ?? null;
@@ -70,6 +78,8 @@ export class MemoryStore implements TestStore {
   }
 
   loseData(): void {
+    this.#losses += 1;
+    this.#number = FIRST_NUMBER - 1000 * this.#losses;
     this.streams.clear();
     this.#positions.clear();
   }
@@ -142,7 +152,11 @@ export class RecordMachine {
   }
 
   #recordStore(): RecordStore {
+    const store = this.#store;
     return {
+      get generation() {
+        return store.generation;
+      },
       publish: async (entries, from, to) => {
         if (this.fault === "unreachable") throw new Error("the store cannot be reached");
         if (entries.length > 0) this.batches.push(entries);
