@@ -292,7 +292,7 @@ export class SharedLimiter implements SharedTools {
         const hasRoom = grant.granted + grant.othersGranted < demand.max;
         // A place for one more request at once is taken only when a request is there: another machine may wait for it.
         const isPlace = demand.limit.kind === "concurrent";
-        if (isPlace || !hasRoom || spare >= grant.step / 2 || !canRefill(demand, this.#now())) continue;
+        if (isPlace || !hasRoom || spare >= grant.step / 2 || !canSpend(demand.window, this.#now())) continue;
         this.#refills.add(grant.key);
         this.#due?.add(name);
       }
@@ -390,7 +390,7 @@ export class SharedLimiter implements SharedTools {
     grant.granted = Math.min(grant.granted, this.#mayKeep(grant, demand, isReport));
     if (isReport) grant.ownAtReport = own;
     const keep = Math.max(own, grant.granted);
-    const spare = canRefill(demand, this.#now()) && !this.#stopped;
+    const spare = canSpend(window, this.#now()) && !this.#stopped;
     const report = { ...reportOf(grant, keep, own), limit: max };
     if (need > 0) return { grant, ask: { ...report, need: own + need, least: own + least, spare } };
     const isRefill = spare && this.#refills.has(grant.key);
@@ -469,8 +469,8 @@ export class SharedLimiter implements SharedTools {
 
   /** Requests have not taken from it for a while. */
   #isIdle({ limit, granted, takenAt }: Grant): boolean {
-    const patience = limit.kind === "concurrent" ? IDLE_CONCURRENT_MS : IDLE_MS;
-    return granted > 0 && this.#deps.clock.elapsed() - takenAt > patience;
+    const idleAfter = limit.kind === "concurrent" ? IDLE_CONCURRENT_MS : IDLE_MS;
+    return granted > 0 && this.#deps.clock.elapsed() - takenAt > idleAfter;
   }
 
   /** Finds grants of which a part can be returned. */
@@ -565,13 +565,9 @@ function marginOf({ start, end }: Window): number {
   return Math.min((end - start) / MARGIN_PART, MAX_MARGIN_MS);
 }
 
-/** Whether requests can spend such a grant without asking. */
-function canRefill({ window }: Demand, now: number): boolean {
-  return window === null || canSpend(window, now);
-}
-
-function canSpend(window: Window, now: number): boolean {
-  return !isShort(window) && now < window.end - marginOf(window);
+/** Whether requests can spend a grant of this window without asking. */
+function canSpend(window: Window | null, now: number): boolean {
+  return window === null || (!isShort(window) && now < window.end - marginOf(window));
 }
 
 function windowName(per: Period, { start }: Window, calendar: Calendar): string {

@@ -6,7 +6,7 @@ import { type Chunk, DAY_MS, dayOf, type JournalFile, NEWLINE, readLater } from 
 import type { Journal } from "../usage/journal/journal.ts";
 import { parseLine } from "../usage/journal/lines.ts";
 import { nextLines, type Position, positionIn } from "../usage/journal/position.ts";
-import { type RecordStore, textOfAmend, textOfRecord } from "./records.ts";
+import { KEEP_DAYS, type RecordStore, textOfAmend, textOfRecord } from "./records.ts";
 
 export interface PublisherDeps {
   /** The journal's. */
@@ -17,8 +17,6 @@ export interface PublisherDeps {
   readonly log: Logger;
 }
 
-/** The store keeps records as long. */
-const MAX_DAYS = 31;
 const MAX_ENTRIES = 100;
 const MAX_BYTES = 256 * 1024;
 /** No position is this text, so the store answers with the one that it has. */
@@ -109,7 +107,7 @@ export class RecordPublisher {
 
   /** Where to read on, but not before the days that the others need. */
   #start(): Position {
-    const before = dayOf(this.#deps.clock.now() - (MAX_DAYS + 1) * DAY_MS);
+    const before = dayOf(this.#deps.clock.now() - (KEEP_DAYS + 1) * DAY_MS);
     if (this.#position !== null && this.#position.day > before) return this.#position;
     return { day: before, offset: 0, passed: true, mark: "" };
   }

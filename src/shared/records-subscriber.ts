@@ -2,11 +2,11 @@ import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Journal } from "../usage/journal/journal.ts";
-import { AMENDED, type SiblingAmendLine, type SiblingLine } from "../usage/journal/lines.ts";
+import { AMENDED, isMachineName, type SiblingAmendLine, type SiblingLine } from "../usage/journal/lines.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import { recordsById } from "../usage/reports/records.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
-import { isMachineName, parseEntry, type RecordStore, type StreamEntry } from "./records.ts";
+import { ENTRY_ID, parseEntry, type RecordStore, type StreamEntry } from "./records.ts";
 
 /** Another machine that uses the same store. */
 export interface PublishingMachine {
@@ -65,11 +65,6 @@ export class RecordSubscriber {
   /** All records of a machine from before this time are in the journal. By this machine's clock. null: unknown. */
   seenUntil(machineId: string): number | null {
     return this.#seenUntil.get(machineId) ?? null;
-  }
-
-  /** How many entries of a machine were not valid. */
-  skipped(machineId: string): number {
-    return this.#skipped.get(machineId)?.count ?? 0;
   }
 
   /** Reads what is new. To be called each second while the store is connected; a call during another does nothing. */
@@ -249,9 +244,6 @@ export class RecordSubscriber {
 function isAmended(record: UsageRecord, line: SiblingAmendLine): boolean {
   return AMENDED.every((name) => record[name] === line[name]);
 }
-
-/** The id of an entry in a stream: milliseconds and a number. */
-const ENTRY_ID = /^(\d{1,16})-(\d{1,16})$/;
 
 function isEntryId(text: string): boolean {
   return ENTRY_ID.test(text);

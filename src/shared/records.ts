@@ -1,5 +1,5 @@
 import type { Protocol } from "../core/refusal.ts";
-import { AMENDED, type AmendedFields, MAX_MACHINE_NAME } from "../usage/journal/lines.ts";
+import { AMENDED, type AmendedFields } from "../usage/journal/lines.ts";
 import {
   COLUMNS,
   EXPORTED,
@@ -49,6 +49,12 @@ export type Entry =
   | { readonly kind: "amend"; readonly id: string; readonly fields: AmendedFields }
   /** It is not valid. The words are ours, without anything of it. */
   | { readonly kind: "bad"; readonly reason: string };
+
+/** For how long entries stay in the store. */
+export const KEEP_DAYS = 31;
+
+/** The id of an entry: milliseconds and a number. */
+export const ENTRY_ID = /^(\d{1,16})-(\d{1,16})$/;
 
 /** The fields of an entry. */
 const PUBLISHED: readonly (keyof UsageRecord)[] = EXPORTED.filter((name) => name !== "machine");
@@ -100,11 +106,6 @@ function cleanText(text: string, maxLength = MAX_TEXT): string {
 
 function isCleanText(text: string): boolean {
   return text.length <= MAX_TEXT && !UNWRITABLE.test(text);
-}
-
-/** Whether a name can stand in the journal. */
-export function isMachineName(name: string): boolean {
-  return name !== "" && name.length <= MAX_MACHINE_NAME && isCleanText(name);
 }
 
 /**

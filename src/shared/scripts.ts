@@ -27,9 +27,9 @@ const FORGOTTEN_MS = 70 * 86_400_000;
 
 /**
  * After a loss of data, nothing is granted in running windows for this long. The machine that joins first may not know all
- * others; those that are connected join again within five seconds, and name the ones they know.
+ * others; those that are connected notice the loss within ten seconds, join again, and name the ones they know.
  */
-const SETTLE_MS = 10_000;
+const SETTLE_MS = 15_000;
 
 /** A refill takes this part of what is left. So the steps become smaller near the limit. */
 const REFILL_PART = 8;

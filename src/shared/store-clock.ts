@@ -38,11 +38,11 @@ export class StoreClock {
 
   /** null: there was no answer yet. */
   now(): number | null {
-    return this.#known === null ? null : this.#known.time + this.sinceContact() * (1 + MAX_DRIFT);
+    return this.#known === null ? null : this.#known.time + this.#sinceContact() * (1 + MAX_DRIFT);
   }
 
   /** Milliseconds since the last call that was answered was sent. */
-  sinceContact(): number {
+  #sinceContact(): number {
     if (this.#known === null) return Number.POSITIVE_INFINITY;
     const { wall, elapsed } = this.#known.sentAt;
     return Math.max(this.#clock.now() - wall, this.#clock.elapsed() - elapsed);

@@ -19,6 +19,7 @@ import {
   serverFacts,
   within,
 } from "./connection.ts";
+import { ENTRY_ID, KEEP_DAYS } from "./records.ts";
 import { StoreClock } from "./store-clock.ts";
 
 /** This machine, as the others see it. */
@@ -135,8 +136,7 @@ const MAX_PROBLEM = 200;
 /** How the store answers to a wrong password, or to a user that may not do what is needed. */
 const NOT_ALLOWED = /^(?:WRONGPASS|NOAUTH|NOPERM)\b/;
 const IMPLAUSIBLE = "the store's clock and this machine's differ by more than a day";
-/** For how long published records stay in the store. */
-const KEEP_RECORDS_MS = 31 * 86_400_000;
+const KEEP_RECORDS_MS = KEEP_DAYS * 86_400_000;
 
 interface Connection {
   readonly client: Client;
@@ -464,7 +464,7 @@ function machineOf(value: unknown): Machine[] {
     name: text(name).replace(/[^\w.-]/g, "-"),
     seen: amount(seen),
     published: typeof published === "number" ? amount(published) : null,
-    entry: typeof entry === "string" && /^\d{1,20}-\d{1,20}$/.test(entry) ? entry : null,
+    entry: typeof entry === "string" && ENTRY_ID.test(entry) ? entry : null,
     keys: listOf(keys).slice(0, MAX_KEYS).map(text),
     gone: gone === true,
     waiting: waiting === true,

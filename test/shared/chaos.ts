@@ -302,7 +302,7 @@ export class Chaos {
     let last: Outcome | null = null;
     await until(`${machine.name} can use the rest of ${tool}`, async () => {
       last = await this.#send(machine, tool);
-      return last.status !== 200 && isUsedUp();
+      return REFUSALS[tool].includes(String(last.refusal)) && isUsedUp();
     }).catch((error) => {
       this.#t.fail(`${error}; the last answer: ${last?.status} ${last?.refusal} ${last?.text}`);
     });

@@ -245,7 +245,7 @@ t.test("batches are small, whatever the records are", async (t) => {
   }
   await exchange([laptop, desktop]);
   t.equal(desktop.records().length, 310);
-  t.equal(desktop.subscriber.skipped(laptop.id), 0, "what a machine publishes is always valid");
+  t.notMatch(desktop.logLines.join(""), "was skipped", "what a machine publishes is always valid");
 });
 
 t.test("times follow the clock of the machine that reads them", async (t) => {
@@ -382,7 +382,7 @@ const HOSTILE: Readonly<Record<string, string>> = {
   "a correction of nothing": JSON.stringify({ tokens_from: "console", model: CANARY }),
 };
 
-t.test("what is not valid is skipped and counted, and nothing of it is kept anywhere", async (t) => {
+t.test("what is not valid is skipped, and nothing of it is kept anywhere", async (t) => {
   const store = new MemoryStore();
   const desktop = one(t, store, "desktop");
   const evil = { id: "id-of-evil", name: "evil", publishedUntil: null, lastEntry: null };
@@ -395,7 +395,6 @@ t.test("what is not valid is skipped and counted, and nothing of it is kept anyw
     entry({ model: "good", unknown_field: CANARY, machine: CANARY, held_tokens: 7, kind: CANARY }),
   );
   await desktop.subscriber.tick([evil]);
-  t.equal(desktop.subscriber.skipped(evil.id), Object.keys(HOSTILE).length);
   t.match(desktop.records(), [{ model: "good", machine: "evil", held_tokens: null }]);
   t.equal(desktop.logLines.filter((line) => line.includes("was skipped")).length, 1, "logged once");
   const files = linesIn(desktop.folder).map((line) => JSON.stringify(line));

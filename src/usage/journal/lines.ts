@@ -190,15 +190,17 @@ function siblingLine(fields: Fields): SiblingLine | null {
   return record.end === null ? null : Object.assign(record, machine, { kind: "sibling" as const });
 }
 
-export const MAX_MACHINE_NAME = 64;
+/** Without control characters. */
+const MACHINE_NAME = /^[^\p{Cc}\p{Cs}]{1,64}$/u;
 
 function machineOf({ machine, machine_id }: Fields): Pick<SiblingLine, "machine" | "machine_id"> | null {
   if (!isMachineName(machine) || !isMachineName(machine_id)) return null;
   return { machine, machine_id };
 }
 
-function isMachineName(value: unknown): value is string {
-  return typeof value === "string" && value !== "" && value.length <= MAX_MACHINE_NAME;
+/** Of a machine's name, and of its id. */
+export function isMachineName(value: unknown): value is string {
+  return typeof value === "string" && MACHINE_NAME.test(value);
 }
 
 function headLine(fields: Fields): HeadLine | null {
