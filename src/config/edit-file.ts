@@ -16,7 +16,7 @@ import { errorCode, errorMessage, hasCode } from "../core/errors.ts";
 import { createPrivateFile, type StagedFile, stageFile, syncFolder } from "../core/private-file.ts";
 import { readText } from "./load.ts";
 
-/** Writing config.yaml: in one step, and never over what somebody else saved in the meantime. */
+/** Writing config.yaml: in one step, and never over what another program saved in the meantime. */
 
 export interface Edited<Result> {
   readonly ok: true;
@@ -39,7 +39,7 @@ interface NewText {
 /** Each failed attempt means that another process has saved, so this many do not come together. */
 const MAX_ATTEMPTS = 50;
 
-/** Changes config.yaml by an edit of its text. If somebody else saves meanwhile, the edit is made again from their text. */
+/** Changes config.yaml by an edit of its text. If another program saves it meanwhile, the edit is made again from the new text. */
 export async function editFile<Result extends NewText>(
   file: string,
   edit: Edit<Result>,
@@ -57,7 +57,7 @@ export async function editFile<Result extends NewText>(
 }
 
 /**
- * The same after a person has confirmed it; null if they did not. Refused if somebody else saves meanwhile, because the
+ * The same after a person has confirmed it; null if they did not. Refused if another program saves it meanwhile, because the
  * person agreed to another text.
  */
 export async function editFileIfConfirmed<Result extends NewText>(

@@ -59,7 +59,7 @@ export function freeTokenName(text: string, tool: string, name: string): string 
 }
 
 export type TokenRemoved =
-  /** isLast: the tool has no token any more. */
+  /** isLast: the tool has no other token. */
   | { readonly ok: true; readonly text: string; readonly isLast: boolean }
   | { readonly ok: false; readonly reason: string };
 

@@ -120,7 +120,7 @@ const MAX_ACTIONS = 10;
 
 /**
  * What was trusted, lifted or acknowledged through the control socket since the start: the last ten. Every program of this
- * user can open the socket, and Node cannot tell which one did, so the owner must be able to see what was done.
+ * user can open the socket, and Node does not know which one did, so the owner must be able to see what was done.
  */
 export class ActionLog {
   readonly #clock: Clock;

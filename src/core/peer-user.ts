@@ -94,7 +94,7 @@ class TableReader {
 
 const ROW = /: (\w+:\w+ \w+:\w+) \w\w \w+:\w+ \w+:\w+ \w+ +(\d+) +\d+ +(\d+) /g;
 
-/** Reads /proc/net/tcp or tcp6. A connection that no process holds any more is listed as root's, with inode 0. */
+/** Reads /proc/net/tcp or tcp6. A connection that no process holds now is listed as root's, with inode 0. */
 export function usersIn(table: string): Users {
   const users = new Map<string, number>();
   for (const [, ends = "", user, inode] of table.matchAll(ROW)) {

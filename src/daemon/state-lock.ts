@@ -16,7 +16,7 @@ export class StateLock {
   /** null: another daemon holds it. Throws when the file cannot be created or locked. */
   static take(file: string): StateLock | null {
     createPrivate(file);
-    // Two starts at the same moment may hold each other up: with a little patience one of them wins.
+    // Two starts at the same moment may block each other. After some attempts, one of them wins.
     const db = new Database(file, { timeout: BUSY_TIMEOUT_MS });
     try {
       // Without a journal file, so that the lock can be taken on a full disk.

@@ -51,7 +51,7 @@ const UNSAFE_VARIABLES: Readonly<Record<string, string>> = {
 
 /**
  * Many companies set it for everything. keybearer ignores it (proxy/agents.ts), and says so where there is a gateway that
- * somebody may want to reach with it.
+ * may need it.
  */
 const EXTRA_AUTHORITIES = "NODE_EXTRA_CA_CERTS";
 
@@ -68,7 +68,7 @@ export interface StartedWith {
 /**
  * Why a process that was started like this must hold no key, and how to start it otherwise; null: it may.
  *
- * Node obeys its options before our first line runs, so this does not undo what they did. It keeps somebody who has them
+ * Node obeys its options before our first line runs, so this does not undo what they did. It keeps a person who has them
  * in a shell profile from running for months with a key in reach of others.
  */
 export function unsafeStart({ env, execArgv, inspected, hasConfig }: StartedWith): string | null {

@@ -59,7 +59,7 @@ export async function scanSettings(deps: ScanDeps): Promise<Finding[]> {
     const keyLines = linesWithKey(file.text, keys);
     exposed.push(...keyLines.map((line) => ({ name: null, path, line, client })));
     for (const { setting, value, line } of settingsIn(file.text, known, ports, client === null)) {
-      // A key of ours is reported as exposed, not as somebody's key.
+      // A key of ours is reported as exposed, not as another key.
       if (setting.role === "key" && keyLines.includes(line)) continue;
       found.push({ setting, value, path, line, client });
     }

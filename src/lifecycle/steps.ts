@@ -278,7 +278,7 @@ export class Steps {
     return call();
   }
 
-  /** null: config.yaml has no such gateway any more. */
+  /** null: config.yaml no longer has such a gateway. */
   async #probeDeleted(intent: Intent, key: Secret): Promise<Probed | null> {
     const gateway = this.#deps.snapshot().config.gateways[intent.gateway];
     return gateway === undefined ? null : this.#deps.probe(gateway, key, true);

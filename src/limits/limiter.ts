@@ -273,7 +273,7 @@ export class Limiter {
     return renamed;
   }
 
-  /** The expected rename, if this configuration makes it. With both names it is none any more. */
+  /** The expected rename, if this configuration makes it. If it has both names, it is no rename. */
   #takeRename(tools: Config["tools"]): Rename | null {
     const expected = this.#expected;
     if (expected === null || tools[expected.to] === undefined) return null;

@@ -7,7 +7,7 @@ export interface StreamEvent {
 }
 
 /**
- * A line of a stream, or a JSON body, that is longer than both together loses its middle. The cause is nearly always an
+ * A line of a stream, or a JSON body, that is longer than both together loses its middle. The cause is almost always an
  * image, and JSON without a part of an image's base64 is still JSON.
  */
 export const MAX_HEAD = 512 * 1024;

@@ -28,7 +28,7 @@ const MATTERS = new RegExp(
 );
 const FIRST_TYPE = /^\s*\{\s*"type"\s*:\s*"([\w.]+)"/;
 
-/** Whether an event has output. In streams without event names, nearly all events do. */
+/** Whether an event has output. In streams without event names, almost all events have. */
 export function isDelta(name: string): boolean {
   return name === "" || (name.endsWith("delta") && name !== "message_delta");
 }

@@ -175,7 +175,7 @@ class Exchange {
 
   #onSocket(request: ClientRequest, socket: Socket): void {
     this.#request = request;
-    // The client left, or was answered, while the connection was made: nothing may be sent any more.
+    // The client left, or was answered, while the connection was made: nothing more may be sent.
     if (this.#isFinished) {
       request.destroy();
       return;

@@ -18,7 +18,7 @@ export interface OwnRecord extends Opening, Closing {
   readonly billed_microdollars: number | null;
 }
 
-/** What tells a record of this machine from those of others. */
+/** The machine of a record that was made here. */
 export const THIS_MACHINE = Object.freeze({ machine: null, machine_id: null });
 
 /** What is known, and on disk, before the first byte goes to the gateway. */

@@ -275,7 +275,7 @@ t.test(
     const folder = newFolder(t);
     writeFileSync(join(folder, "shared.json"), readFileSync(join(laptop.folder, "shared.json")));
     // The first one connects again meanwhile, so the copy is older.
-    await store.kill();
+    await store.stop();
     await until("the store is away", () => laptop.shared.status()?.state === "unreachable");
     await store.restart();
     await laptop.connected();

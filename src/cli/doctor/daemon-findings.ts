@@ -173,7 +173,7 @@ function usedUpLimits({ name, limits }: ToolStatus, now: number): Finding[] {
     const isQuota = limit.limit === "quota";
     return {
       id: "limit",
-      // A limit that fills up does its job; a quota stays full until somebody acts.
+      // A limit that fills up does its job; a quota stays full until the owner acts.
       level: isQuota ? "problem" : "warning",
       about: aboutTool(name),
       what: `${nameOf(limit)} is used up${resets}`,

@@ -46,7 +46,7 @@ async function syncOne(socket: string, gateway: string): Promise<void> {
   if (report !== null) printResult(report);
 }
 
-/** null: it cannot be read any more, and the reason was printed. */
+/** null: it can no longer be read, and the reason was printed. */
 async function waitForSync(
   socket: string,
   gateway: string,

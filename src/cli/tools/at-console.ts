@@ -15,7 +15,7 @@ import { fail, notice } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { isInteractive } from "../ui/terminal.ts";
 
-/* Rotations that the running daemon makes through the gateway's console: nobody types or sees a key. */
+/* Rotations that the running daemon makes through the gateway's console. The key is never typed or shown. */
 
 /** A console may be slow, and each step waits for it. */
 export const CHANGE_TIMEOUT_MS = 240_000;

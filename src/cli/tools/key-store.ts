@@ -138,7 +138,7 @@ export function storeNamedKey(
 
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
-/** Runs work that must not be interrupted. Ctrl-C has no effect until it ends; `interrupted` tells whether one was pressed. */
+/** Runs work that must not be interrupted. Ctrl-C has no effect until it ends; `interrupted` is whether it was pressed. */
 export async function deferSignals<Done>(work: (interrupted: () => boolean) => Promise<Done>): Promise<Done> {
   let isInterrupted = false;
   const interrupt = () => {

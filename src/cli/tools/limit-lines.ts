@@ -72,7 +72,7 @@ function usedOfMost({ limit, used, most, extra }: LimitStatus): string {
   return `${used === null ? "-" : short(limit, used)}/${short(limit, most - extra)}${more}`;
 }
 
-/** Many tokens in thousands or millions, rounded down: what is nearly used up must not read as used up. */
+/** Many tokens in thousands or millions, rounded down: what is almost used up must not read as used up. */
 function short(limit: LimitStatus["limit"], amount: number): string {
   if (limit !== "tokens" || amount < 10_000) return amountOf(limit, amount, false);
   const [unit, sign] = amount < 1_000_000 ? [1000, "k"] : [1_000_000, "M"];

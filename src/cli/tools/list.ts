@@ -57,7 +57,7 @@ export function listInWords(tools: readonly ToolStatus[], now: number, screen: S
         const line = limits.shift() ?? "";
         return machines === null ? [line] : [line, machines];
       }),
-      // A daemon that was started before an update does not tell it.
+      // A daemon that was started before an update does not report it.
       ...consoleLines(tool.console ?? null, now, screen.width),
     );
   if (note !== null) lines.push(note);

@@ -10,7 +10,7 @@ export function limitName({ limit, per }: Pick<LimitStatus, "limit" | "per">, t:
   return per === null ? name : t("limit.per", { limit: name, per: t(`limit.${per}`) });
 }
 
-/** $4.10, 399.9k, 60. Rounded down: what is nearly used up must not read as used up. */
+/** $4.10, 399.9k, 60. Rounded down: what is almost used up must not read as used up. */
 export function limitAmount(limit: Limit, amount: number): string {
   if (limit === "spend" || limit === "quota") return cents(amount);
   if (limit !== "tokens" || amount < 10_000) return exact(amount);

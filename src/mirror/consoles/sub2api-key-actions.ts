@@ -210,7 +210,7 @@ export class Sub2apiKeyActions implements KeyActions {
       if (attempt === MAX_ATTEMPTS) {
         throw new ConsoleFault("failing", "still works on an earlier request for this key", retryAfter);
       }
-      // Retry-After is when it gives up, always 30 seconds. Nearly always the earlier request is done at once.
+      // Retry-After is when it gives up, always 30 seconds. Almost always the earlier request is done at once.
       const seconds = 2 ** (attempt - 1);
       await this.#deps.pause(Math.min(seconds, retryAfter ?? seconds) * 1000);
     }

@@ -119,7 +119,7 @@ function nearestOf<T>(a: Nearest<T> | null, b: Nearest<T> | null): Nearest<T> | 
   return { ...nearer, second: Math.min(nearer.second, farther.distance) };
 }
 
-/** Records and rows that are nearest to each other, where no other is nearly as close to either. */
+/** Records and rows that are nearest to each other, where no other is almost as close to either. */
 function clearlyNearest({ records }: Cluster, candidates: CandidateRows, context: Context): Match[] {
   const { start } = context;
   const byStart = new Timeline(records, ({ sent_at }) => sent_at);

@@ -53,7 +53,7 @@ export interface Alarm {
   readonly first_at: number;
   readonly last_at: number;
   readonly ips: readonly string[];
-  /** No tool has the key any more: it was rotated here, but still works at the gateway. */
+  /** No tool has the key now: it was rotated here, but still works at the gateway. */
   readonly replaced: boolean;
 }
 

@@ -50,7 +50,7 @@ export interface Learned {
 /** A record that gets another verdict. */
 export interface NewVerdict {
   readonly id: string;
-  /** null: it has none any more. */
+  /** null: it no longer has one. */
   readonly judged: JudgedRecord | null;
 }
 

@@ -99,7 +99,7 @@ export const NEWLINE = 0x0a;
 
 /**
  * Reads lines from an offset on, a chunk at a time.
- * @param finished nothing is appended to this file any more. What follows its last line break was cut off, and is returned
+ * @param finished nothing more is appended to this file. What follows its last line break was cut off, and is returned
  *   as a line, for the reader to count as damaged.
  */
 export function* readLines(file: JournalFile, offset: number, finished: boolean): Generator<Lines> {

@@ -25,7 +25,7 @@ export function isSamePosition(a: Position, b: Position | null): boolean {
 export interface NextLines {
   readonly file: JournalFile;
   readonly offset: number;
-  /** A newer file follows, so nothing is appended to this one any more. */
+  /** A newer file follows, so nothing more is appended to this one. */
   readonly finished: boolean;
 }
 

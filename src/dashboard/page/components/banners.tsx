@@ -64,7 +64,7 @@ export function Banners({ now, brief }: BannersProps) {
   );
 }
 
-/** A disabled or expired tool is as somebody wanted it; these are not. */
+/** A disabled or expired tool is as its owner set it; these are not. */
 function isDead({ state }: ToolStatus): boolean {
   return state === "key-refused" || state === "key-unavailable" || state === "needs-trust";
 }

@@ -43,7 +43,7 @@ interface RowProps {
   readonly onKeyDown: (event: KeyboardEvent, place: number) => void;
 }
 
-/** Nothing is compared below a row that is the same as before: while somebody scrolls, most are. */
+/** Nothing is compared below a row that is the same as before: while a person scrolls, most are. */
 export function RecordRow(props: RowProps) {
   const { t } = useFrame();
   const { record, columns, place, tabbable, open, onOpen, onKeyDown } = props;

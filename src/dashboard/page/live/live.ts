@@ -30,7 +30,7 @@ export interface LiveState {
   readonly now: Now | null;
 }
 
-/** What the daemon does this moment, kept up to date for as long as somebody looks. */
+/** What the daemon does this moment, kept up to date while the page is visible. */
 export interface Live {
   state(): LiveState;
   subscribe(listener: () => void): () => void;
@@ -38,7 +38,7 @@ export interface Live {
   onRecord(listener: (record: ShownRecord) => void): () => void;
   /** Some finished requests may be missing, so earlier responses must be fetched again. */
   onMissed(listener: () => void): () => void;
-  /** Again and again, but only while somebody looks and the daemon is there: every request keeps its port open. */
+  /** Again and again, but only while the page is visible and the daemon is there: every request keeps its port open. */
   every(ms: number, work: () => void): () => void;
   /** With a one-time code, or with the session there is. */
   open(code: string | null): Promise<void>;

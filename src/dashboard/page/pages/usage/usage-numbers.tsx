@@ -11,7 +11,7 @@ interface NumbersProps {
   readonly nameOf: (layer: Layer) => string;
 }
 
-/** Every bar as a line of numbers: made only when somebody asks, since there may be hundreds. */
+/** Every bar as a line of numbers: made only when it is opened, since there may be hundreds. */
 export function UsageNumbers(props: NumbersProps) {
   const { t } = useFrame();
   const [open, setOpen] = useState(false);
