@@ -52,6 +52,20 @@ export async function newClient({ url, username, authority }: SharedStore, passw
   });
 }
 
+/** Connects in time, or throws. The library would keep a connection that is made later, so that one is ended. */
+export async function connectWithin(milliseconds: number, client: Client): Promise<void> {
+  const connected = client.connect();
+  try {
+    await within(milliseconds, connected);
+  } catch (error) {
+    connected.then(
+      () => client.destroy(),
+      () => {},
+    );
+    throw error;
+  }
+}
+
 /** What `doctor` checks. */
 export interface ServerFacts {
   readonly server: "redis" | "valkey";

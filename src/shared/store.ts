@@ -7,6 +7,7 @@ import type { Logger } from "../core/log.ts";
 import type { Secret } from "../core/secret.ts";
 import {
   type Client,
+  connectWithin,
   listOf,
   newClient,
   objectOf,
@@ -356,7 +357,7 @@ export class Store {
       opened.on("error", (error) => {
         if (this.#connection?.client === opened) this.#disconnect(errorMessage(error));
       });
-      await within(CONNECT_MS, client.connect());
+      await connectWithin(CONNECT_MS, client);
       const { run, ...facts } = serverFacts(String(await within(CALL_MS, client.info())));
       const connections = await this.#deps.identity.nextConnection();
       const name = connections.at(-1) ?? "";
