@@ -65,8 +65,8 @@ export interface Daemon {
   status(): Promise<Status>;
   /** SIGHUP: the file and every key are read again. */
   reload(): Promise<void>;
-  /** Stops accepting, lets requests finish for `patienceMs`, then cuts them. Default `drain` of the configuration. */
-  stop(patienceMs?: number): Promise<void>;
+  /** Stops accepting, lets requests finish for `timeoutMs`, then cuts them. Default `drain` of the configuration. */
+  stop(timeoutMs?: number): Promise<void>;
   /** Cuts the requests that a stop waits for. */
   cut(): void;
 }
@@ -177,8 +177,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   await reload.watch();
 
   let stopped: Promise<void> | null = null;
-  const stop = (patienceMs = snapshot().config.drain) => {
-    drain.begin(patienceMs);
+  const stop = (timeoutMs = snapshot().config.drain) => {
+    drain.begin(timeoutMs);
     stopped ??= shutdown.run();
     return stopped;
   };

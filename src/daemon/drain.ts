@@ -19,7 +19,7 @@ interface DrainDeps {
 /** A stop lets requests in flight finish for a while, then cuts them. */
 export class Drain {
   readonly #deps: DrainDeps;
-  #patienceMs = 0;
+  #timeoutMs = 0;
   /** By clock.elapsed(). null: nothing stops. */
   #endsAt: number | null = null;
 
@@ -28,9 +28,9 @@ export class Drain {
   }
 
   /** From now on new requests are refused. */
-  begin(patienceMs: number): void {
-    this.#patienceMs = patienceMs;
-    this.#endsAt = this.#deps.clock.elapsed() + patienceMs;
+  begin(timeoutMs: number): void {
+    this.#timeoutMs = timeoutMs;
+    this.#endsAt = this.#deps.clock.elapsed() + timeoutMs;
   }
 
   /** null: nothing stops. */
@@ -43,7 +43,7 @@ export class Drain {
   async finish(): Promise<void> {
     const { log, port, inFlight } = this.#deps;
     const drained = port.drain();
-    for (let leftMs = this.#patienceMs; leftMs > 0; leftMs -= PROGRESS_MS) {
+    for (let leftMs = this.#timeoutMs; leftMs > 0; leftMs -= PROGRESS_MS) {
       if (inFlight.size > 0) log.info(drainProgress(inFlight.size, Math.ceil(leftMs / 1000)));
       if (await endsWithin(drained, Math.min(leftMs, PROGRESS_MS))) return;
     }

@@ -44,7 +44,7 @@ export interface ReloadDeps {
 type KeyStates = ReturnType<Keyring["current"]>;
 
 /** A save must be in force within a second. A key that takes longer to fetch follows later. */
-const KEY_PATIENCE_MS = 400;
+const KEY_TIMEOUT_MS = 400;
 
 /**
  * The configuration in force and how it changes: watch → parse → references → trust → keys → changes in words → swap.
@@ -183,7 +183,7 @@ export class Reload {
 
   async #apply(text: string | null, config: Config, warnings: readonly Problem[]): Promise<void> {
     const { keyring, log, paths } = this.#deps;
-    const found = await keyring.resolve(wantedKeys(config, paths), KEY_PATIENCE_MS);
+    const found = await keyring.resolve(wantedKeys(config, paths), KEY_TIMEOUT_MS);
     const keys = await this.#settleTrust(found);
     this.#problems = [];
     this.#fileWarnings = warnings;

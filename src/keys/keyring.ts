@@ -97,10 +97,10 @@ export class Keyring {
   }
 
   /**
-   * Reads every source. A source that takes longer than `patience` milliseconds has the tool's last state, or is
+   * Reads every source. A source that takes longer than `timeoutMs` has the tool's last state, or is
    * unavailable; `onLate` is called when it arrives. A newer call supersedes this one.
    */
-  async resolve(wantedKeys: readonly WantedKey[], patience: number): Promise<ReadonlyMap<string, KeyState>> {
+  async resolve(wantedKeys: readonly WantedKey[], timeoutMs: number): Promise<ReadonlyMap<string, KeyState>> {
     const before = this.#entries;
     const entries = new Map(
       wantedKeys.map((wanted) => [wanted.name, this.#entryFor(wanted, before.get(wanted.name))]),
@@ -116,7 +116,7 @@ export class Keyring {
     });
     // Only now, so that a command that both need goes on running and does not ask for a fingerprint twice.
     older.abort();
-    await withTimeout(Promise.all(reads), patience);
+    await withTimeout(Promise.all(reads), timeoutMs);
     hasReturned = true;
     return statesOf(entries);
   }

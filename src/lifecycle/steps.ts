@@ -45,7 +45,7 @@ export interface Consoles {
 }
 
 /** After a leak, requests in flight may delay the deletion of the old key for no longer. */
-const LEAK_PATIENCE_MS = 60_000;
+const LEAK_TIMEOUT_MS = 60_000;
 /** A request that began before the switch may not be counted yet: its tool is still being identified. */
 const UNIDENTIFIED_MS = 1000;
 /** A busy new-api answers some calls with "database is locked". */
@@ -240,8 +240,8 @@ export class Steps {
     // A tool without a successor is about to be removed. It may send requests until then, so waiting could last forever.
     if (successor === null) return;
     await this.#pause(UNIDENTIFIED_MS);
-    const patience = reason === "leak" ? [AbortSignal.timeout(LEAK_PATIENCE_MS)] : [];
-    const signal = AbortSignal.any([this.#stop, ...patience]);
+    const timeout = reason === "leak" ? [AbortSignal.timeout(LEAK_TIMEOUT_MS)] : [];
+    const signal = AbortSignal.any([this.#stop, ...timeout]);
     await this.#deps.whenUnused(key, signal);
     this.#stop.throwIfAborted();
   }

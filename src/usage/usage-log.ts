@@ -37,7 +37,7 @@ export interface UsageLogState extends JournalState {
 }
 
 /** How long the main thread, and with it every request, may wait for a lock. */
-const READ_PATIENCE_MS = 20;
+const READ_TIMEOUT_MS = 20;
 /** How long a reader waits for the index to catch up. */
 const CATCH_UP_MS = 3000;
 const REBUILD_MS = 1000;
@@ -61,8 +61,8 @@ export class UsageLog {
   }
 
   /** Brings the index up to date. If that takes longer, the result says how far it is. */
-  catchUp(patienceMs = CATCH_UP_MS): Promise<IndexState> {
-    return this.#indexer.catchUp(patienceMs);
+  catchUp(timeoutMs = CATCH_UP_MS): Promise<IndexState> {
+    return this.#indexer.catchUp(timeoutMs);
   }
 
   /** Rebuilds the index. That may continue after this returns. */
@@ -75,7 +75,7 @@ export class UsageLog {
     await this.catchUp();
     let connection: Connection | null = null;
     try {
-      connection = openIndexForReading(this.#deps.index, READ_PATIENCE_MS);
+      connection = openIndexForReading(this.#deps.index, READ_TIMEOUT_MS);
       return query(connection.db);
     } catch (error) {
       if (indexFault(error) instanceof IndexFault) return null;

@@ -80,9 +80,9 @@ export function openIndex(file: string): Connection {
   }
 }
 
-/** @param patience how long, in milliseconds, this thread may wait for a lock. Throws an IndexFault. */
-export function openIndexForReading(file: string, patience = 1000): Connection {
-  const connection = attach(file, "ro", patience);
+/** @param timeoutMs how long this thread may wait for a lock. Throws an IndexFault. */
+export function openIndexForReading(file: string, timeoutMs = 1000): Connection {
+  const connection = attach(file, "ro", timeoutMs);
   try {
     checkVersion(connection.db, "usage", APPLICATION_ID, VERSION);
     return connection;
@@ -157,8 +157,8 @@ export function rollBack(db: Database.Database): void {
  * Attaches the file to a database in memory. libsql closes a connection only after its last statement was garbage-collected,
  * and keeps its locks until then; DETACH closes at once.
  */
-function attach(file: string, mode: "rw" | "ro", patience: number): Connection {
-  const db = new Database(":memory:", { timeout: patience });
+function attach(file: string, mode: "rw" | "ro", timeoutMs: number): Connection {
+  const db = new Database(":memory:", { timeout: timeoutMs });
   const connection = {
     db,
     close() {

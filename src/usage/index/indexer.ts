@@ -62,14 +62,14 @@ export class Indexer {
   }
 
   /** Brings the index up to date, and waits for it no longer than this. */
-  async catchUp(patienceMs: number): Promise<IndexState> {
+  async catchUp(timeoutMs: number): Promise<IndexState> {
     const state = this.state();
     const isUntouched = this.#stamp !== null && stampOf(this.#deps.file) === this.#stamp;
-    return state.current && isUntouched ? state : await this.#runFor("catch-up", patienceMs);
+    return state.current && isUntouched ? state : await this.#runFor("catch-up", timeoutMs);
   }
 
-  async rebuild(patienceMs: number): Promise<IndexState> {
-    return await this.#runFor("rebuild", patienceMs);
+  async rebuild(timeoutMs: number): Promise<IndexState> {
+    return await this.#runFor("rebuild", timeoutMs);
   }
 
   state(): IndexState {
@@ -100,12 +100,12 @@ export class Indexer {
     background(this.#run("catch-up"), this.#deps.log, "catching up with the usage log");
   }
 
-  async #runFor(kind: RunKind, patienceMs: number): Promise<IndexState> {
+  async #runFor(kind: RunKind, timeoutMs: number): Promise<IndexState> {
     let timer: NodeJS.Timeout | undefined;
-    const patience = new Promise<boolean>((resolve) => {
-      timer = setTimeout(() => resolve(false), patienceMs);
+    const timeout = new Promise<boolean>((resolve) => {
+      timer = setTimeout(() => resolve(false), timeoutMs);
     });
-    const isDone = await Promise.race([this.#run(kind), patience]);
+    const isDone = await Promise.race([this.#run(kind), timeout]);
     clearTimeout(timer);
     // What was appended during the run does not matter to this caller.
     return { ...this.state(), current: isDone };
