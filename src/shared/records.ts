@@ -1,3 +1,4 @@
+import { pick } from "../core/pick.ts";
 import type { Protocol } from "../core/refusal.ts";
 import { AMENDED, type AmendedFields } from "../usage/journal/lines.ts";
 import {
@@ -145,7 +146,7 @@ const SOURCES: readonly TokensFrom[] = ["reported", "console", "estimated", "non
 const MAX_MULTIPLIER = 1_000_000;
 
 function parseRecord(fields: Fields, now: number, offset: number): Entry {
-  const record = recordOfFields(withOwnTimes(pick(fields, PUBLISHED), offset));
+  const record = recordOfFields(withOwnTimes(ownFields(fields, PUBLISHED), offset));
   if (!ENDS.includes(record.end)) return bad("its end is unknown");
   if (!PROTOCOLS.includes(record.protocol)) return bad("its protocol is unknown");
   if (!SOURCES.includes(record.tokens_from)) return bad("the source of its tokens is unknown");
@@ -159,14 +160,13 @@ function parseRecord(fields: Fields, now: number, offset: number): Entry {
 }
 
 function parseAmend(fields: Fields): Entry {
-  const record = recordOfFields(pick(fields, ["id", ...PUBLISHED_AMENDED]));
+  const record = recordOfFields(ownFields(fields, ["id", ...PUBLISHED_AMENDED]));
   if (!SOURCES.includes(record.tokens_from)) return bad("the source of its tokens is unknown");
-  const amended = Object.fromEntries(AMENDED.map((name) => [name, record[name]])) as unknown as AmendedFields;
-  return { kind: "amend", id: record.id, fields: amended };
+  return { kind: "amend", id: record.id, fields: pick(record, AMENDED) };
 }
 
 /** Only own properties: `__proto__` and the like are not fields. */
-function pick(fields: Fields, names: readonly string[]): Record<string, unknown> {
+function ownFields(fields: Fields, names: readonly string[]): Record<string, unknown> {
   const picked: Record<string, unknown> = {};
   for (const name of names) if (Object.hasOwn(fields, name)) picked[name] = fields[name];
   return picked;

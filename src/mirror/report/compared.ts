@@ -1,4 +1,5 @@
 import type Database from "libsql";
+import { pick } from "../../core/pick.ts";
 import { IN_LIST, queryAll, queryColumn, queryRows } from "../store/query.ts";
 import { gatewaysIn, STORED, type StoredRow, storedRowOf, WAITS_FOR_SIBLING } from "../store/rows.ts";
 import { readRecords, type StoredRecord } from "../store/verdicts.ts";
@@ -194,5 +195,5 @@ function comparedRecord({ record, own }: StoredRecord): ComparedRecord {
     model: record.model ?? record.model_answered,
     billed_microdollars: record.billed_microdollars,
   };
-  return Object.fromEntries(COMPARED_FIELDS.map((name) => [name, shown[name]])) as unknown as ComparedRecord;
+  return pick(shown, COMPARED_FIELDS);
 }

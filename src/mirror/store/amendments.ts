@@ -1,3 +1,4 @@
+import { pick } from "../../core/pick.ts";
 import type { Counted } from "../../limits/replay.ts";
 import { NO_TOKENS, type Tokens } from "../../metering/usage.ts";
 import {
@@ -61,14 +62,6 @@ export function withTheirs(own: UsageRecord, theirs: Theirs, priceOf: PriceOf): 
 /** The tokens of an answer that broke off are not complete: the gateway may have continued. */
 function isComplete({ tokens_from, input_tokens, output_tokens, end }: UsageRecord): boolean {
   return tokens_from === "reported" && end === "complete" && input_tokens !== null && output_tokens !== null;
-}
-
-export function pick<Name extends keyof AmendedFields>(
-  record: AmendedFields,
-  names: readonly Name[],
-): Pick<AmendedFields, Name> {
-  const picked = names.map((name) => [name, record[name]]);
-  return Object.fromEntries(picked);
 }
 
 /** Another machine's record takes nothing from the limits here. */

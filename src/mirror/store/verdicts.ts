@@ -1,17 +1,10 @@
 import type Database from "libsql";
+import { pick } from "../../core/pick.ts";
 import { transact } from "../../usage/index/database.ts";
 import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../usage/record.ts";
 import { FOREIGN_AFTER_MS, type StartFit } from "../reconcile/context.ts";
 import type { How, JudgedRecord, JudgedRow, RecordVerdict, Theirs } from "../verdict.ts";
-import {
-  type Amendment,
-  amendmentOf,
-  type PriceOf,
-  pick,
-  TAKEN,
-  withoutTheirs,
-  withTheirs,
-} from "./amendments.ts";
+import { type Amendment, amendmentOf, type PriceOf, TAKEN, withoutTheirs, withTheirs } from "./amendments.ts";
 import { touchFrom, touchRows } from "./changed-days.ts";
 import { writeFact } from "./facts.ts";
 import { learnKeys } from "./keys.ts";

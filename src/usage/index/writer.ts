@@ -1,4 +1,5 @@
 import type Database from "libsql";
+import { pick } from "../../core/pick.ts";
 import {
   AMENDED,
   type AmendedFields,
@@ -289,8 +290,7 @@ function parseLines(texts: readonly string[]): { lines: Line[]; damaged: number 
 }
 
 function amended(record: UsageRecord, line: AmendedFields): UsageRecord {
-  const fields = Object.fromEntries(AMENDED.map((name) => [name, line[name]]));
-  return { ...record, ...fields };
+  return { ...record, ...pick(line, AMENDED) };
 }
 
 function marks(count: number): string {

@@ -1,4 +1,5 @@
 import type { Period } from "../../config/schema.ts";
+import { pick } from "../../core/pick.ts";
 import type { Allowance, CarriedRequest } from "../../limits/counters.ts";
 import type { AmendedLimits, Counted, ToolCarry } from "../../limits/replay.ts";
 import { type CountedWindow, PERIODS } from "../../limits/windows.ts";
@@ -225,8 +226,7 @@ function siblingAmendLine(fields: Fields): SiblingAmendLine | null {
 function amendedFields(fields: Fields): (AmendedFields & Pick<AmendLine, "id">) | null {
   if (typeof fields.id !== "string" || fields.id === "") return null;
   const record = recordOfFields(fields);
-  const amended = Object.fromEntries(AMENDED.map((name) => [name, record[name]])) as unknown as AmendedFields;
-  return { id: record.id, ...amended };
+  return { id: record.id, ...pick(record, AMENDED) };
 }
 
 function limitsOf({ tool, admitted_at, before, after }: Fields): AmendedLimits | null {

@@ -14,8 +14,8 @@ import {
 import { join } from "node:path";
 import { setImmediate as turn } from "node:timers/promises";
 import t from "tap";
+import { pick } from "../../../src/core/pick.ts";
 import type { ToolCarry } from "../../../src/limits/replay.ts";
-import { pick } from "../../../src/mirror/store/amendments.ts";
 import { AMENDED } from "../../../src/usage/journal/lines.ts";
 import { record } from "../../doubles/records.ts";
 import { mountSmallDisk } from "../../doubles/small-disk.ts";
