@@ -5,6 +5,7 @@ import type { SharedStatus } from "../../src/shared/status.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { get, startSandbox } from "../doubles/sandbox.ts";
+import { CONNECTED } from "../doubles/shared-status.ts";
 import { until } from "../doubles/until.ts";
 
 async function start(t: Test) {
@@ -148,19 +149,8 @@ t.test("status has a line about the store that machines share", async (t) => {
   t.notMatch(formatStatus(fromOlderDaemon as Status, Date.now(), 200), /shared/);
 
   const machine = { name: "laptop", last_contact: Date.now(), self: true };
-  const shared: SharedStatus = {
-    state: "connected",
-    problem: null,
-    next: null,
-    address: "rediss://valkey.example.net:6379",
-    server: "valkey",
-    version: "8.1.3",
-    append_only: true,
-    eviction_policy: "noeviction",
-    clock_offset_ms: 0,
-    recovering: [],
-    machines: [machine, { ...machine, name: "desktop", self: false }],
-  };
+  const machines = [machine, { ...machine, name: "desktop", self: false }];
+  const shared: SharedStatus = { ...CONNECTED, machines };
   const shown = (change: Partial<SharedStatus>) =>
     formatStatus({ ...status, shared: { ...shared, ...change } }, Date.now(), 200);
   t.match(shown({}), /^shared: rediss:\/\/valkey\.example\.net:6379, connected, 2 machines$/m);

@@ -3,24 +3,11 @@ import { gauge, limitLines, whenInWords } from "../../src/cli/tools/limit-lines.
 import { listInWords } from "../../src/cli/tools/list.ts";
 import { textWidth } from "../../src/cli/ui/text.ts";
 import type { LimitStatus, ToolStatus } from "../../src/control/tool-status.ts";
-import type { Calendar } from "../../src/limits/windows.ts";
+import { zoneCalendar } from "../../src/shared/calendar.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 
 /** Everything here happens in UTC, wherever the test runs. */
-const UTC: Calendar = {
-  at: (time) => {
-    const date = new Date(time);
-    return {
-      year: date.getUTCFullYear(),
-      month: date.getUTCMonth() + 1,
-      day: date.getUTCDate(),
-      hour: date.getUTCHours(),
-      minute: date.getUTCMinutes(),
-      second: date.getUTCSeconds(),
-    };
-  },
-  dayStart: (year, month, day) => Date.UTC(year, month - 1, day),
-};
+const UTC = zoneCalendar("UTC");
 
 const NOW = Date.UTC(2026, 10, 15, 12);
 const MINUTE = 60_000;

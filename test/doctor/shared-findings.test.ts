@@ -2,23 +2,9 @@ import t from "tap";
 import type { FindingLevel } from "../../src/doctor/findings.ts";
 import { sharedFindings } from "../../src/doctor/shared-findings.ts";
 import type { SharedStatus } from "../../src/shared/status.ts";
+import { CONNECTED } from "../doubles/shared-status.ts";
 
-const GOOD: SharedStatus = {
-  state: "connected",
-  problem: null,
-  next: null,
-  address: "rediss://valkey.example.net:6379",
-  server: "valkey",
-  version: "8.1.3",
-  append_only: true,
-  eviction_policy: "noeviction",
-  clock_offset_ms: -1900,
-  recovering: [],
-  machines: [
-    { name: "laptop", last_contact: 1_800_000_000_000, self: true },
-    { name: "desktop", last_contact: 1_800_000_000_000, self: false },
-  ],
-};
+const GOOD: SharedStatus = { ...CONNECTED, clock_offset_ms: -1900 };
 
 const UNANSWERED: Partial<SharedStatus> = {
   server: null,

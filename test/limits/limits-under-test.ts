@@ -5,24 +5,11 @@ import {
   type Reserved,
   type Terms,
 } from "../../src/limits/counters.ts";
-import type { Calendar } from "../../src/limits/windows.ts";
+import { zoneCalendar } from "../../src/shared/calendar.ts";
 import { toolOf } from "../doubles/parsed-config.ts";
 
 /** Days and months of a place that never changes its clocks. */
-export const utc: Calendar = {
-  at: (time) => {
-    const date = new Date(time);
-    return {
-      year: date.getUTCFullYear(),
-      month: date.getUTCMonth() + 1,
-      day: date.getUTCDate(),
-      hour: date.getUTCHours(),
-      minute: date.getUTCMinutes(),
-      second: date.getUTCSeconds(),
-    };
-  },
-  dayStart: (year, month, day) => Date.UTC(year, month - 1, day),
-};
+export const utc = zoneCalendar("UTC");
 
 /** As in config.yaml: `requests: 10/minute, concurrent: 2`, and a quota. */
 export function terms(limits: string, quota: string | null = null): Terms {
