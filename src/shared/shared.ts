@@ -328,6 +328,7 @@ class Session {
     }
     await this.limits.stop();
     await this.#store.stop();
+    await this.#file.flush();
   }
 }
 

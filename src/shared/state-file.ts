@@ -102,6 +102,11 @@ export class StateFile {
     if (isChanged) await this.#save({ ...this.#state, known: siblings });
   }
 
+  /** What was not written yet is written. */
+  async flush(): Promise<void> {
+    await this.#saving.catch(() => {});
+  }
+
   #isNews({ id, name, keys, seenUntil }: KnownSibling): boolean {
     const known = this.known.find((sibling) => sibling.id === id);
     if (known === undefined || known.name !== name || !isDeepStrictEqual(known.keys, keys)) return true;
