@@ -391,7 +391,7 @@ export class SharedLimiter implements SharedTools {
     if (isReport) grant.ownAtReport = own;
     const keep = Math.max(own, grant.granted);
     const spare = canSpend(window, this.#now()) && !this.#stopped;
-    const report = { ...reportOf(grant, keep, own), limit: max };
+    const report = { ...reportOf(grant, keep, used), held, limit: max };
     if (need > 0) return { grant, ask: { ...report, need: own + need, least: own + least, spare } };
     const isRefill = spare && this.#refills.has(grant.key);
     return { grant, ask: isRefill ? { ...report, need: keep + 1, spare } : report };
@@ -549,7 +549,7 @@ interface Asked {
 
 /** Says what this machine holds, and asks for nothing. */
 function reportOf({ key, tool, limit, window }: Grant, keep: number, used: number): GrantAsk {
-  const common = { key, tool, keep, need: 0, least: 0, spare: false, used, limit: keep };
+  const common = { key, tool, keep, need: 0, least: 0, spare: false, used, held: 0, limit: keep };
   const isConcurrent = limit.kind === "concurrent";
   if (window === null) return { ...common, start: 0, end: NEVER, expires: 0, isConcurrent };
   const { start, end } = window;

@@ -5,7 +5,7 @@
  * Keys, all below the configured prefix:
  *   generation          hash: id, run, timezone, since, settled. Missing: the store lost its data.
  *   machines            hash: machine id → JSON, see `Machine` below
- *   window:…            hash: machine id → "granted used", for one limit of one tool in one window
+ *   window:…            hash: machine id → "granted used held", for one limit of one tool in one window
  *   positions           hash: machine id → how far its journal is published
  *   records:<id>        stream: the finished records of one machine
  *
@@ -139,8 +139,8 @@ return cjson.encode({ time = now, generation = generation.id })
  * one hash for each ask.
  *
  * An ask: tool, keep (what the machine holds in any case), need (what its waiting requests need; 0: nothing more), least
- * (what the first of them needs; 0: none waits), spare (whether it may get more than that), used, limit, start, end, expires,
- * and is_concurrent. All are totals of the machine in the window.
+ * (what the first of them needs; 0: none waits), spare (whether it may get more than that), used, held (by requests in
+ * flight), limit, start, end, expires, and is_concurrent. All are totals of the machine in the window.
  *
  * If the first waiting request of a tool does not get everything that it needs, the tool gets nothing. Otherwise two machines
  * could each hold a part of what both need.
@@ -200,7 +200,7 @@ for i, ask in ipairs(call.asks) do
     end
   end
   if granted > 0 or ask.used > 0 or parts[call.id] then
-    parts[call.id] = whole(granted) .. ' ' .. whole(ask.used)
+    parts[call.id] = whole(granted) .. ' ' .. whole(ask.used) .. ' ' .. whole(ask.held)
     redis.call('HSET', key, call.id, parts[call.id])
     if ask.expires > 0 then redis.call('PEXPIREAT', key, whole(ask.expires)) end
   end
@@ -252,8 +252,10 @@ write_machine(KEYS[1], call.lost, lost)
 for i = 2, #KEYS do
   local part = redis.call('HGET', KEYS[i], call.lost)
   if part then
-    local used = string.match(part, '%d+$')
-    redis.call('HSET', KEYS[i], call.lost, used .. ' ' .. used)
+    -- Its requests in flight may have reached the gateway.
+    local used, held = string.match(part, '(%d+) (%d+)$')
+    local own = whole(used + held)
+    redis.call('HSET', KEYS[i], call.lost, own .. ' ' .. own .. ' 0')
   end
 end
 return cjson.encode({ time = now })

@@ -72,6 +72,8 @@ export interface GrantAsk {
   /** Whether it may get more than it needs, for the requests that follow. */
   readonly spare: boolean;
   readonly used: number;
+  /** By requests in flight. */
+  readonly held: number;
   readonly limit: number;
   readonly start: number;
   readonly end: number;
@@ -448,9 +450,9 @@ function answerOf(
   };
 }
 
-/** As `id granted used`. */
+/** As `id granted used held`. */
 function partOf(value: unknown): Part[] {
-  const found = /^([0-9a-f]{1,32}) (\d{1,15}) (\d{1,15})$/.exec(String(value));
+  const found = /^([0-9a-f]{1,32}) (\d{1,15}) (\d{1,15}) \d{1,15}$/.exec(String(value));
   if (found === null) return [];
   const [, machine = "", granted, used] = found;
   return [{ machine, granted: Number(granted), used: Number(used) }];

@@ -157,7 +157,17 @@ class World {
     const now = Date.now();
     const window = { start: now - HOUR, end: now + HOUR, expires: 0, is_concurrent: false };
     // Only one request waits, so it gets everything or nothing.
-    const ask = { tool: "codex", keep, need, least: need, spare, used: member.used, limit: LIMIT, ...window };
+    const ask = {
+      tool: "codex",
+      keep,
+      need,
+      least: need,
+      spare,
+      used: member.used,
+      held: 0,
+      limit: LIMIT,
+      ...window,
+    };
     const { id, connection, generation } = member;
     const call = { id, connection, generation, keys: [], asks: [ask] };
     const reply = await this.#send(call);
