@@ -117,7 +117,7 @@ export class Limiter {
 
   /** What this machine used and holds of a limit of a tool, which config.yaml may no longer have. */
   useOf(tool: string, limit: CountedLimit, window: Window | null): number {
-    return this.#tools.get(tool)?.counters.useOf(limit, window) ?? 0;
+    return this.#tools.get(this.#currentName(tool))?.counters.useOf(limit, window) ?? 0;
   }
 
   /** The time that decides the windows of a tool. */

@@ -16,8 +16,16 @@ export class StoreRefusal extends StoreError {}
 
 export type Client = Awaited<ReturnType<typeof newClient>>;
 
-/** The library is loaded only here: without `shared` in config.yaml, it is not. */
-export async function newClient({ url, username, authority }: SharedStore, password: Secret | null) {
+/**
+ * The library is loaded only here: without `shared` in config.yaml, it is not.
+ *
+ * @param signal ends the connection. The client's destroy() does not end an attempt to connect that is under way.
+ */
+export async function newClient(
+  { url, username, authority }: SharedStore,
+  password: Secret | null,
+  signal: AbortSignal,
+) {
   const { createClient, defineScript } = await import("@redis/client");
   /** A script that takes keys, then texts, and answers one text. */
   const script = (text: string) =>
@@ -41,6 +49,7 @@ export async function newClient({ url, username, authority }: SharedStore, passw
     socket: {
       // The store connects again by itself, because every connection begins with a report.
       reconnectStrategy: false,
+      signal,
       ...(authority === null ? {} : { tls: true, ca: [...rootCertificates, authority.pem] }),
     },
     scripts: {
@@ -50,20 +59,6 @@ export async function newClient({ url, username, authority }: SharedStore, passw
       releaseGrants: script(RELEASE),
     },
   });
-}
-
-/** Connects in time, or throws. The library would keep a connection that is made later, so that one is ended. */
-export async function connectWithin(milliseconds: number, client: Client): Promise<void> {
-  const connected = client.connect();
-  try {
-    await within(milliseconds, connected);
-  } catch (error) {
-    connected.then(
-      () => client.destroy(),
-      () => {},
-    );
-    throw error;
-  }
 }
 
 /** What `doctor` checks. */

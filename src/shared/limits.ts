@@ -111,11 +111,6 @@ export class SharedLimiter implements SharedTools {
     this.#reportedAt = before === null ? null : before.#reportedAt;
   }
 
-  /** The store has answered, so it may have granted something. */
-  get hasReported(): boolean {
-    return this.#reportedAt !== null;
-  }
-
   get calendar(): Calendar {
     return this.#deps.calendar;
   }
@@ -236,16 +231,16 @@ export class SharedLimiter implements SharedTools {
     if (store.generation === null)
       return this.#unavailable(tool, ". what this machine was granted is used up");
     if (store.isSettled) return null;
-    const waiting = store.machines.filter(({ waiting }) => waiting).map(({ name }) => name);
-    const missing =
-      waiting.length === 0
-        ? "the machines have reported. try again in some seconds"
-        : `${waiting.join(", ")} has reported. if that machine is lost, the owner can type: ` +
-          `keybearer tools lift ${tool} --machine ${waiting[0]}`;
+    const names = store.machines.filter(({ waiting }) => waiting).map(({ name }) => name);
+    const until =
+      names.length === 0
+        ? "for some seconds, in which the machines join again"
+        : `until these machines have reported: ${names.join(", ")}. if one of them is lost, the owner can type: ` +
+          `keybearer tools lift ${tool} --machine ${names[0]}`;
     return refuse(
       "store-unavailable",
       `tool ${tool} shares its limits through ${this.#deps.address}, which may have lost data. it grants nothing in ` +
-        `running windows until ${missing}`,
+        `running windows ${until}`,
       RETRY_AFTER_SECONDS,
     );
   }
@@ -392,7 +387,8 @@ export class SharedLimiter implements SharedTools {
     const keep = Math.max(own, grant.granted);
     const spare = canSpend(window, this.#now()) && !this.#stopped;
     const report = { ...reportOf(grant, keep, used), held, limit: max };
-    if (need > 0) return { grant, ask: { ...report, need: own + need, least: own + least, spare } };
+    if (need > 0 && !this.#stopped)
+      return { grant, ask: { ...report, need: own + need, least: own + least, spare } };
     const isRefill = spare && this.#refills.has(grant.key);
     return { grant, ask: isRefill ? { ...report, need: keep + 1, spare } : report };
   }

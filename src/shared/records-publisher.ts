@@ -41,6 +41,7 @@ export class RecordPublisher {
   #nextAsk = 0;
   /** The last failure that was logged; null: there was none since the last success. */
   #failure: string | null = null;
+  #isStopped = false;
 
   constructor(deps: PublisherDeps) {
     this.#deps = deps;
@@ -62,10 +63,15 @@ export class RecordPublisher {
 
   /** Publishes what is new. To be called each second while the store is connected; a call during another does nothing. */
   async tick(): Promise<void> {
-    if (this.#running !== null) return;
+    if (this.#running !== null || this.#isStopped) return;
     this.#running = this.#run();
     await this.#running;
     this.#running = null;
+  }
+
+  /** What is under way ends soon, and nothing more is published. */
+  stop(): void {
+    this.#isStopped = true;
   }
 
   /** Before this machine leaves the store. True: everything is published, and no request is in flight. */
@@ -98,7 +104,7 @@ export class RecordPublisher {
       if (next === null) return true;
       const { file, offset, finished } = next;
       for await (const chunk of readLater(file, offset, finished)) {
-        if (!(await this.#publishChunk(file, chunk, finished))) return false;
+        if (this.#isStopped || !(await this.#publishChunk(file, chunk, finished))) return false;
         await turn();
       }
       if (!finished) return true;

@@ -1,6 +1,7 @@
 import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
+import { dayOf } from "../usage/journal/files.ts";
 import type { Journal } from "../usage/journal/journal.ts";
 import { AMENDED, isMachineName, type SiblingAmendLine, type SiblingLine } from "../usage/journal/lines.ts";
 import type { UsageRecord } from "../usage/record.ts";
@@ -19,7 +20,7 @@ export interface PublishingMachine {
 }
 
 export interface SubscriberDeps {
-  readonly usage: Pick<UsageLog, "read">;
+  readonly usage: Pick<UsageLog, "read" | "catchUp">;
   readonly journal: Pick<Journal, "append" | "flush">;
   readonly store: Pick<RecordStore, "read" | "clockOffset" | "generation">;
   /** The last entry that was read of each machine's stream, by the machine's id. */
@@ -35,8 +36,9 @@ export interface SubscriberDeps {
 const MAX_ENTRIES = 100;
 /** The rest waits for the next call. */
 const MAX_STEPS = 40;
+/** Of all machines together in a day. A wrong store could fill the disk otherwise. */
+const MAX_BYTES_PER_DAY = 256 * 1024 * 1024;
 const LOG_EVERY_MS = 3_600_000;
-const DAY_MS = 86_400_000;
 
 type Line = SiblingLine | SiblingAmendLine;
 
@@ -47,6 +49,7 @@ type Line = SiblingLine | SiblingAmendLine;
 export class RecordSubscriber {
   readonly #deps: SubscriberDeps;
   #isRunning = false;
+  #isStopped = false;
   readonly #seenUntil = new Map<string, number>();
   /** Machines whose stream is read from its beginning, although much of it may be here already. */
   readonly #rereading = new Set<string>();
@@ -56,6 +59,8 @@ export class RecordSubscriber {
   /** Machines whose position was checked in this generation. */
   readonly #checked = new Set<string>();
   #generation: string | null = null;
+  /** How much was read today. */
+  #read = { day: "", bytes: 0 };
   #failure: string | null = null;
 
   constructor(deps: SubscriberDeps) {
@@ -67,16 +72,21 @@ export class RecordSubscriber {
     return this.#seenUntil.get(machineId) ?? null;
   }
 
+  /** What is under way ends soon, and nothing more is read. */
+  stop(): void {
+    this.#isStopped = true;
+  }
+
   /** Reads what is new. To be called each second while the store is connected; a call during another does nothing. */
   async tick(machines: readonly PublishingMachine[]): Promise<void> {
-    if (this.#isRunning) return;
+    if (this.#isRunning || this.#isStopped) return;
     this.#isRunning = true;
     try {
       if (this.#deps.store.generation !== this.#generation) this.#checked.clear();
       this.#generation = this.#deps.store.generation;
       const known = machines.filter(({ id, name }) => isMachineName(id) && isMachineName(name));
       await this.#checkPositions(known);
-      await this.#readAll(known);
+      await this.#readAll(known.filter(({ id }) => this.#checked.has(id)));
       this.#failure = null;
     } catch (error) {
       const reason = errorMessage(error);
@@ -94,7 +104,7 @@ export class RecordSubscriber {
    * record, because an older copy of the journal was restored.
    */
   async #checkPositions(machines: readonly PublishingMachine[]): Promise<void> {
-    const { usage, store, positions } = this.#deps;
+    const { store, positions } = this.#deps;
     const unchecked = machines.filter(({ id }) => !this.#checked.has(id)).map(({ id }) => id);
     const before = new Map<string, string>();
     for (const id of unchecked) {
@@ -104,23 +114,24 @@ export class RecordSubscriber {
     if (before.size > 0) {
       const found = await store.read(before, 1);
       const records = this.#lastRecords(found);
-      const inIndex = await usage.read((db) => recordsById(db, [...records.values()]));
-      // The index cannot be read now. The next call checks again.
-      if (inIndex === null) return;
-      const ids = new Set(inIndex.map(({ id }) => id));
+      const known = await this.#knownRecords([...records.values()]);
+      // The next call checks again.
+      if (known === null) return;
       const kept = { ...positions.get() };
       for (const machineId of before.keys()) {
         const isThere = found.get(machineId)?.[0]?.id === this.#position(machineId);
         const record = records.get(machineId);
-        const isKnown = record === undefined || ids.has(record);
-        if (!(isThere && isKnown)) delete kept[machineId];
+        const isKnown = record === undefined || known.has(record);
+        if (isThere && isKnown) continue;
+        delete kept[machineId];
+        this.#seenUntil.set(machineId, 0);
       }
       await positions.set(kept);
     }
     for (const id of unchecked) this.#checked.add(id);
   }
 
-  /** The id of the record in each machine's entry. A correction has none that can be looked for. */
+  /** The id of the record in each machine's entry. A correction is left out: its record may be older than the stream. */
   #lastRecords(found: ReadonlyMap<string, readonly StreamEntry[]>): ReadonlyMap<string, string> {
     const { store, clock } = this.#deps;
     const records = new Map<string, string>();
@@ -134,10 +145,18 @@ export class RecordSubscriber {
 
   async #readAll(machines: readonly PublishingMachine[]): Promise<void> {
     for (let step = 0; step < MAX_STEPS; step += 1) {
+      this.#checkAmount();
       const hasMore = await this.#readStep(machines);
       this.#noteSeen(machines);
-      if (!hasMore) return;
+      if (!hasMore || this.#isStopped) return;
     }
+  }
+
+  #checkAmount(): void {
+    const day = dayOf(this.#deps.clock.now());
+    if (day !== this.#read.day) this.#read = { day, bytes: 0 };
+    if (this.#read.bytes > MAX_BYTES_PER_DAY)
+      throw new Error("they published more than 256 MB today, and the rest is read tomorrow");
   }
 
   /** False: nothing more can be read now. */
@@ -148,13 +167,15 @@ export class RecordSubscriber {
     if (before.size === 0 || store.generation !== this.#generation) return false;
     const found = await store.read(before, MAX_ENTRIES);
     const lines: Line[] = [];
-    const after: Record<string, string> = { ...positions.get() };
+    const after: Record<string, string> = {};
     let hasMore = false;
     for (const machine of machines) {
       const from = before.get(machine.id) ?? null;
       if (from === null) this.#rereading.add(machine.id);
+      else after[machine.id] = from;
       const entries = inOrder(found.get(machine.id) ?? [], from);
       for (const { id, text } of entries) {
+        this.#read.bytes += text.length;
         const line = this.#lineOf(machine, text);
         if (line !== null) lines.push(line);
         after[machine.id] = id;
@@ -162,6 +183,7 @@ export class RecordSubscriber {
       if (entries.length === MAX_ENTRIES) hasMore = true;
     }
     const added = await this.#withoutKnown(lines);
+    if (added === null) return false;
     if (added.length > 0 && !(journal.append(...added) && (await journal.flush()))) return false;
     for (const line of added) if (this.#rereading.has(line.machine_id)) this.#amended.add(line.id);
     if (machines.some(({ id }) => after[id] !== (before.get(id) ?? undefined))) await positions.set(after);
@@ -184,12 +206,7 @@ export class RecordSubscriber {
 
   #noteSeen(machines: readonly PublishingMachine[]): void {
     for (const { id, publishedUntil, lastEntry } of machines) {
-      if (publishedUntil === null) {
-        // It had stopped, and said that nothing is missing for good. Now it has started again.
-        const now = this.#deps.clock.now();
-        if ((this.#seenUntil.get(id) ?? 0) > now + DAY_MS) this.#seenUntil.set(id, now);
-        continue;
-      }
+      if (publishedUntil === null) continue;
       const position = this.#position(id);
       const isAllRead =
         lastEntry === null || (position !== null && isEntryId(lastEntry) && !isAfter(lastEntry, position));
@@ -221,13 +238,20 @@ export class RecordSubscriber {
     );
   }
 
-  /** Leaves out what the index has already, where a stream is read from its beginning. */
-  async #withoutKnown(lines: readonly Line[]): Promise<readonly Line[]> {
+  /** By id. null: the index cannot be read now, or lacks something. */
+  async #knownRecords(ids: readonly string[]): Promise<ReadonlyMap<string, UsageRecord> | null> {
+    const { usage } = this.#deps;
+    const { current } = await usage.catchUp();
+    const records = current ? await usage.read((db) => recordsById(db, ids)) : null;
+    return records === null ? null : new Map(records.map((record) => [record.id, record]));
+  }
+
+  /** Leaves out what the index has already, where a stream is read from its beginning. null: that is not known now. */
+  async #withoutKnown(lines: readonly Line[]): Promise<readonly Line[] | null> {
     const repeated = lines.filter(({ machine_id }) => this.#rereading.has(machine_id));
     if (repeated.length === 0) return lines;
-    const ids = [...new Set(repeated.map(({ id }) => id))];
-    const records = (await this.#deps.usage.read((db) => recordsById(db, ids))) ?? [];
-    const known = new Map(records.map((record) => [record.id, record]));
+    const known = await this.#knownRecords([...new Set(repeated.map(({ id }) => id))]);
+    if (known === null) return null;
     const amended = new Set(this.#amended);
     return lines.filter((line) => {
       const record = known.get(line.id);

@@ -27,7 +27,8 @@ const FORGOTTEN_MS = 70 * 86_400_000;
 
 /**
  * After a loss of data, nothing is granted in running windows for this long. The machine that joins first may not know all
- * others; those that are connected notice the loss within ten seconds, join again, and name the ones they know.
+ * others. Connected machines report every ten seconds, so they notice the loss before this ends, join again, and name the
+ * machines that they know.
  */
 const SETTLE_MS = 15_000;
 
@@ -91,17 +92,18 @@ if before and before.connection ~= '' then
   if not is_known then return cjson.encode({ time = now, problem = 'copied' }) end
 end
 
+local last = 0
+for _, machine in pairs(machines) do last = math.max(last, machine.seen) end
+
 for _, known in ipairs(call.known) do
   if not machines[known.id] then
     local seen = now - ${HEARTBEAT_MS}
-    machines[known.id] = { name = known.name, connection = '', seen = seen, generation = '', keys = {} }
+    machines[known.id] = { name = known.name, connection = '', seen = seen, generation = '', keys = known.keys }
     write_machine(KEYS[2], known.id, machines[known.id])
   end
 end
 
 if is_lost or is_restarted or is_other_zone then
-  local last = 0
-  for _, machine in pairs(machines) do last = math.max(last, machine.seen) end
   for id, machine in pairs(machines) do
     local is_forgotten = machine.seen < now - ${FORGOTTEN_MS}
     local is_safe = call.append_only and not is_lost and not is_other_zone
@@ -116,11 +118,12 @@ if is_lost or is_restarted or is_other_zone then
   end
   -- The clock of another server may be behind.
   local since = whole(math.max(now, last))
-  -- A store that a new machine finds empty is a new store.
-  local settled = whole(is_lost and not call.is_new and now + ${SETTLE_MS} or now)
+  -- If a new machine finds the store empty, we assume that the store is new, and that no machine holds a grant.
+  local settled = tonumber(generation.settled or 0)
+  if is_lost and not call.is_new then settled = now + ${SETTLE_MS} end
   generation = { id = call.new_generation, run = call.run, timezone = call.timezone, since = since }
   redis.call('HSET', KEYS[1], 'id', generation.id, 'run', generation.run,
-    'timezone', generation.timezone, 'since', generation.since, 'settled', settled)
+    'timezone', generation.timezone, 'since', generation.since, 'settled', whole(settled))
 end
 
 local machine = machines[call.id] or { generation = '', keys = {} }
@@ -129,9 +132,10 @@ if call.is_new then machine.generation = generation.id end
 machine.name = call.name
 machine.connection = call.connection
 machine.seen = now
+local was_gone = machine.gone
 machine.gone = nil
 write_machine(KEYS[2], call.id, machine)
-return cjson.encode({ time = now, generation = generation.id })
+return cjson.encode({ time = now, generation = generation.id, released = was_gone })
 `;
 
 /**

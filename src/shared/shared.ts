@@ -6,6 +6,7 @@ import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { machineName } from "../core/machine-name.ts";
+import { pick } from "../core/pick.ts";
 import type { Secret } from "../core/secret.ts";
 import type { Ticker } from "../core/ticker.ts";
 import type { Limiter } from "../limits/limiter.ts";
@@ -18,7 +19,7 @@ import { RecordPublisher } from "./records-publisher.ts";
 import { type PublishingMachine, RecordSubscriber } from "./records-subscriber.ts";
 import { type KnownSibling, StateFile } from "./state-file.ts";
 import { type SharedStatus, unusablePassword } from "./status.ts";
-import { type Machine, Store } from "./store.ts";
+import { type Machine, STOPPED, Store } from "./store.ts";
 
 export interface SharedDeps {
   /** state/shared.json */
@@ -29,7 +30,7 @@ export interface SharedDeps {
   readonly limiter: Limiter;
   readonly snapshot: () => Snapshot;
   /** A function, because the usage log is opened after this. */
-  readonly usage: () => Pick<UsageLog, "journal" | "read">;
+  readonly usage: () => Pick<UsageLog, "journal" | "read" | "catchUp">;
   /** The folder of its journal. */
   readonly folder: string;
   /** Cuts the requests of a tool that are in flight. Returns how many there were. */
@@ -44,6 +45,7 @@ export class Shared {
   /** What the session was made from. */
   #terms: Terms | null = null;
   #changed: Promise<void> = Promise.resolve();
+  #isStopped = false;
   readonly #endTicks: () => void;
 
   constructor(deps: SharedDeps) {
@@ -56,7 +58,7 @@ export class Shared {
   /** Follows a new configuration. From the moment this returns, shared tools take nothing that was not granted. */
   change(snapshot: Snapshot): void {
     const terms = termsOf(snapshot);
-    if (isSame(terms, this.#terms)) return;
+    if (this.#isStopped || isSame(terms, this.#terms)) return;
     const old = this.#session;
     this.#terms = terms;
     this.#session = terms === null ? null : new Session(terms, this.#deps, this.#file, old?.limits ?? null);
@@ -96,6 +98,7 @@ export class Shared {
   }
 
   async stop(): Promise<void> {
+    this.#isStopped = true;
     this.#endTicks();
     await this.#changed;
     await this.#session?.stop(true);
@@ -164,8 +167,8 @@ class Session {
         nextConnection: () => this.#file.nextConnection(),
         confirmConnection: () => this.#file.confirmConnection(),
         renew: () => this.#file.renew(),
-        isNew: () => this.#file.isNew && !this.limits.hasReported,
-        known: () => this.#file.known.map(({ id, name }) => ({ id, name })),
+        isNew: () => this.#file.isNew,
+        known: () => this.#file.known.map((machine) => pick(machine, ["id", "name", "keys"])),
       },
       clock,
       log,
@@ -174,7 +177,7 @@ class Session {
         this.limits.connected();
       },
       onFailure: () => this.limits.disconnected(),
-      onSuperseded: () => this.limits.forfeit(),
+      onForfeited: () => this.limits.forfeit(),
     });
     const limits = {
       store: this.#store,
@@ -187,8 +190,11 @@ class Session {
       machine: { id: () => this.#file.id, name },
       whenUnreachable: config.whenUnreachable,
       presence: () => ({ published: this.#published(), keys: keysOf(snapshot()) }),
-      // At once: if the store loses its data, this machine must name the others.
-      onAnswer: () => background(this.#file.learn(this.siblings()), log, "writing down the other machines"),
+      onAnswer: () => {
+        this.#file.noteAnswer();
+        // At once: if the store loses its data, this machine must name the others.
+        background(this.#file.learn(this.siblings()), log, "writing down the other machines");
+      },
       cut,
     };
     this.limits = new SharedLimiter(limits, before);
@@ -263,16 +269,23 @@ class Session {
     return until === null ? null : until + this.#store.clock.offset();
   }
 
-  /** As long as the store has not answered, as this machine last knew them. */
+  /** Before the store's first answer: the machines as this one last knew them. */
   siblings(): readonly KnownSibling[] {
-    const others = this.#others();
-    if (others.length === 0) return this.#file.known;
-    return others
+    // After an answer, this machine is always in the list.
+    if (this.#store.machines.length === 0) return this.#file.known;
+    const offset = this.#store.clock.offset();
+    return this.#others()
       .filter(({ gone }) => !gone)
-      .map(({ id, name, keys }) => ({ id, name, keys, seenUntil: this.#seenUntil(id) }));
+      .map(({ id, name, keys, isStopped, seen }) => ({
+        id,
+        name,
+        keys,
+        seenUntil: this.#seenUntil(id),
+        stoppedAt: isStopped ? seen - offset : null,
+      }));
   }
 
-  /** Until its records were read since the start, as far as an earlier run had read them. */
+  /** Before this run has read the machine's stream: the value that an earlier run stored. */
   #seenUntil(id: string): number {
     const before = this.#file.known.find((machine) => machine.id === id);
     return this.#subscriber?.seenUntil(id) ?? before?.seenUntil ?? 0;
@@ -320,20 +333,20 @@ class Session {
 
   /** @param isFinal the daemon stops. The others then know that this machine has nothing more to publish. */
   async stop(isFinal: boolean): Promise<void> {
+    // First, because the rest may take longer than the daemon waits.
+    await this.limits.stop();
+    this.#subscriber?.stop();
+    if (!isFinal) this.#publisher?.stop();
     // A failure was logged.
     await this.#exchange?.catch(() => {});
-    if (this.#store.generation !== null && this.#publisher !== null) {
-      const isPublished = await this.#publisher.finish();
-      this.#hasFinished = isFinal && isPublished;
+    if (isFinal && this.#store.generation !== null) {
+      this.#hasFinished = (await this.#publisher?.finish()) ?? false;
+      await this.limits.refresh();
     }
-    await this.limits.stop();
     await this.#store.stop();
     await this.#file.flush();
   }
 }
-
-/** What a machine reports that stopped after it had published everything: it has no records that the others lack. */
-const STOPPED = Number.MAX_SAFE_INTEGER;
 
 /** The fingerprints of the keys that this machine uses. */
 function keysOf(snapshot: Snapshot): string[] {

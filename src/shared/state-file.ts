@@ -7,10 +7,10 @@ import type { KnownMachine } from "./store.ts";
 
 /** Another machine, as this one last knew it. */
 export interface KnownSibling extends KnownMachine {
-  /** Fingerprints of the keys it holds. */
-  readonly keys: readonly string[];
   /** All its records from before this time are here, by this machine's clock. */
   readonly seenUntil: number;
+  /** When it stopped, after it had published everything; null: it did not. */
+  readonly stoppedAt: number | null;
 }
 
 interface State {
@@ -24,12 +24,12 @@ interface State {
 
 /** How far records were read changes each second. It is written down at most this often. */
 const SAVE_SEEN_MS = 60_000;
-/** As many starts may fail before the store answers. */
+/** A store that lost its last seconds, or was restored from a backup, has an older name. */
 const MAX_CONNECTIONS = 50;
 
 /**
- * state/shared.json: who this machine is, and what it knows of the others. It is in the folder of the usage journal: without
- * its journal a machine does not know what it spent, and must not keep its identity.
+ * state/shared.json: who this machine is, and what it knows of the others. It is beside the usage journal: without its
+ * journal a machine does not know what it spent, and must not keep its identity.
  */
 export class StateFile {
   readonly #path: string;
@@ -50,9 +50,14 @@ export class StateFile {
     return this.#state.id;
   }
 
-  /** The identity was made by this process. */
+  /** The identity was made by this process, and no store has granted anything to it yet. */
   get isNew(): boolean {
     return this.#isNew;
+  }
+
+  /** The store has answered, so it may have granted something. */
+  noteAnswer(): void {
+    this.#isNew = false;
   }
 
   /**
@@ -70,7 +75,6 @@ export class StateFile {
 
   /** The store has the name of the connection now. */
   confirmConnection(): void {
-    if (this.#pending !== null) this.#state = { ...this.#state, connections: [this.#pending] };
     this.#pending = null;
   }
 
@@ -107,9 +111,13 @@ export class StateFile {
     await this.#saving.catch(() => {});
   }
 
-  #isNews({ id, name, keys, seenUntil }: KnownSibling): boolean {
-    const known = this.known.find((sibling) => sibling.id === id);
-    if (known === undefined || known.name !== name || !isDeepStrictEqual(known.keys, keys)) return true;
+  #isNews(sibling: KnownSibling): boolean {
+    const known = this.known.find(({ id }) => id === sibling.id);
+    if (known === undefined) return true;
+    const { seenUntil, stoppedAt } = sibling;
+    const isStopped = stoppedAt !== null;
+    if (isStopped !== (known.stoppedAt !== null)) return true;
+    if (!isDeepStrictEqual({ ...known, seenUntil, stoppedAt }, sibling)) return true;
     return seenUntil < known.seenUntil || seenUntil - known.seenUntil > SAVE_SEEN_MS;
   }
 
@@ -148,9 +156,17 @@ function readJson(path: string): unknown {
 }
 
 function siblingOf(value: unknown): KnownSibling[] {
-  const { id, name, keys, seenUntil } = objectOf(value);
+  const { id, name, keys, seenUntil, stoppedAt } = objectOf(value);
   if (typeof id !== "string" || typeof name !== "string") return [];
-  return [{ id, name, keys: listOf(keys).map(String), seenUntil: Number(seenUntil) || 0 }];
+  return [
+    {
+      id,
+      name,
+      keys: listOf(keys).map(String),
+      seenUntil: Number(seenUntil) || 0,
+      stoppedAt: typeof stoppedAt === "number" ? stoppedAt : null,
+    },
+  ];
 }
 
 function textsOf(values: Readonly<Record<string, unknown>>): Record<string, string> {

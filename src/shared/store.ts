@@ -7,7 +7,6 @@ import type { Logger } from "../core/log.ts";
 import type { Secret } from "../core/secret.ts";
 import {
   type Client,
-  connectWithin,
   listOf,
   newClient,
   objectOf,
@@ -42,18 +41,20 @@ export interface Identity {
 export interface KnownMachine {
   readonly id: string;
   readonly name: string;
+  /** The fingerprints of the keys that it holds. */
+  readonly keys: readonly string[];
 }
 
 /** A machine, as the store lists it. */
 export interface Machine extends KnownMachine {
   /** Its last contact, by the store's clock. */
   readonly seen: number;
-  /** All its finished requests that started before this are published, by the store's clock; null: unknown. */
+  /** All its requests that started before this have ended and are published, by the store's clock; null: unknown. */
   readonly published: number | null;
+  /** It stopped, and had published everything. */
+  readonly isStopped: boolean;
   /** The last entry of its stream; null: none. */
   readonly entry: string | null;
-  /** The fingerprints of the keys that it holds. */
-  readonly keys: readonly string[];
   /** The owner said that it is lost. */
   readonly gone: boolean;
   /** The store may have lost data, and this machine has not reported yet what it holds. */
@@ -102,6 +103,9 @@ export interface GrantReply {
   readonly answers: readonly GrantAnswer[];
 }
 
+/** What a machine has published that stopped, and has no records that the others lack. Later than any time. */
+export const STOPPED = 1e15;
+
 /** What this machine says of itself with every call. */
 export interface Presence {
   readonly published: number | null;
@@ -121,8 +125,8 @@ export interface StoreDeps {
   readonly onConnect: () => void;
   /** A connection was lost, or could not be made. */
   readonly onFailure: () => void;
-  /** Another daemon has this machine's identity, and with it what was granted to it. */
-  readonly onSuperseded: () => void;
+  /** What was granted to this machine is no longer its own. Another daemon has its identity, or the owner released it. */
+  readonly onForfeited: () => void;
 }
 
 /** A store that takes longer counts as unreachable. */
@@ -150,7 +154,7 @@ interface Connection {
 
 /**
  * The connection to the store, and the calls on it. It reconnects by itself. A call that fails or takes too long ends its
- * connection, and the next one begins with a report. So a late command of the old connection changes nothing.
+ * connection, and the next one begins with a report. So a late GRANT or PUBLISH of the old connection changes nothing.
  */
 export class Store {
   readonly clock: StoreClock;
@@ -190,7 +194,10 @@ export class Store {
     return this.#machines;
   }
 
-  /** False: the store may have lost data, and grants nothing in running windows until the machines have reported. */
+  /**
+   * False: after a restart or a loss of data, the store grants nothing in running windows until the machines have reported,
+   * and for some seconds in which they can join again.
+   */
   get isSettled(): boolean {
     return this.#isSettled;
   }
@@ -236,7 +243,9 @@ export class Store {
     const reply = await this.#call((texts) => client.askForGrants(keys, texts), call);
     // Only now: a store that lets machines join, and then refuses their calls, must not be asked all the time.
     this.#retryMs = MIN_RETRY_MS;
-    this.#machines = listOf(reply.machines).slice(0, MAX_MACHINES).flatMap(machineOf);
+    this.#machines = listOf(reply.machines)
+      .slice(0, MAX_MACHINES)
+      .flatMap((machine) => machineOf(machine, reply.time));
     this.#isSettled = reply.settled === true;
     const answers = listOf(reply.answers);
     return { time: reply.time, answers: asks.map((ask, at) => answerOf(objectOf(answers[at]), ask)) };
@@ -306,7 +315,7 @@ export class Store {
     if (reply.problem === "generation") throw this.#disconnect("the store lost its data");
     if (reply.problem === "superseded") {
       this.#retryMs = SUPERSEDED_RETRY_MS;
-      this.#deps.onSuperseded();
+      this.#deps.onForfeited();
       throw this.#disconnect("another daemon uses the identity of this machine");
     }
     return reply;
@@ -352,14 +361,15 @@ export class Store {
 
   async #connect(): Promise<boolean> {
     const { store, password, log } = this.#deps;
+    const attempt = new AbortController();
     let client: Client | null = null;
     try {
-      client = await newClient(store, password);
+      client = await newClient(store, password, AbortSignal.any([attempt.signal, this.#stop.signal]));
       const opened = client;
       opened.on("error", (error) => {
         if (this.#connection?.client === opened) this.#disconnect(errorMessage(error));
       });
-      await connectWithin(CONNECT_MS, client);
+      await within(CONNECT_MS, client.connect());
       const { run, ...facts } = serverFacts(String(await within(CALL_MS, client.info())));
       const connections = await this.#deps.identity.nextConnection();
       const name = connections.at(-1) ?? "";
@@ -375,6 +385,7 @@ export class Store {
       return true;
     } catch (error) {
       if (client?.isOpen) client.destroy();
+      attempt.abort();
       this.#noteFailure(error);
       return false;
     }
@@ -404,7 +415,7 @@ export class Store {
     const keys = [this.key("generation"), this.key("machines")];
     const reply = parseReply(await within(CALL_MS, client.joinMachines(keys, [JSON.stringify(call)])));
     if (reply.problem === "copied") {
-      this.#deps.onSuperseded();
+      this.#deps.onForfeited();
       await identity.renew();
       throw new StoreError("another daemon used the identity of this machine, which gets a new one");
     }
@@ -416,6 +427,7 @@ export class Store {
     const { generation } = reply;
     if (typeof generation !== "string" || generation === "")
       throw new StoreError("the store's answer is damaged");
+    if (reply.released === true) this.#deps.onForfeited();
     if (!this.clock.isPlausible(reply.time)) throw new StoreRefusal(IMPLAUSIBLE);
     this.clock.learn(reply.time, sentAt);
     return generation;
@@ -458,7 +470,8 @@ function partOf(value: unknown): Part[] {
   return [{ machine, granted: Number(granted), used: Number(used) }];
 }
 
-function machineOf(value: unknown): Machine[] {
+/** @param now the store's time. Nothing is published of the time after it. */
+function machineOf(value: unknown, now: number): Machine[] {
   const { id, name, seen, published, entry, keys, gone, waiting } = objectOf(value);
   if (typeof id !== "string" || !/^[0-9a-f]{1,32}$/.test(id)) return [];
   const machine = {
@@ -466,7 +479,8 @@ function machineOf(value: unknown): Machine[] {
     // It is printed in commands to type.
     name: text(name).replace(/[^\w.-]/g, "-"),
     seen: amount(seen),
-    published: typeof published === "number" ? amount(published) : null,
+    published: typeof published === "number" ? Math.min(amount(published), now) : null,
+    isStopped: typeof published === "number" && published >= STOPPED,
     entry: typeof entry === "string" && ENTRY_ID.test(entry) ? entry : null,
     keys: listOf(keys).slice(0, MAX_KEYS).map(text),
     gone: gone === true,

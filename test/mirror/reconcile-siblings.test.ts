@@ -21,6 +21,7 @@ const laptop = (given: Partial<Sibling> = {}): Sibling => ({
   name: "laptop",
   seenUntil: THEN - MINUTE,
   keys: ["…a1b2"],
+  stoppedAt: null,
   ...given,
 });
 
@@ -107,6 +108,18 @@ const CASES: readonly Case[] = [
     name: "a machine that is as far behind as an idle one hides nothing",
     row: theirs({ at: NOW - 30 * SECOND, began: NOW - 31 * SECOND }),
     siblings: [laptop({ seenUntil: NOW - 20 * SECOND })],
+    verdict: "foreign certain",
+  },
+  {
+    name: "after a machine stopped, it may run again without the store, so a row is only suspected",
+    row: began(THEN),
+    siblings: [laptop({ seenUntil: NOW, stoppedAt: THEN - MINUTE })],
+    verdict: "foreign",
+  },
+  {
+    name: "before it stopped, everything is known",
+    row: began(THEN),
+    siblings: [laptop({ seenUntil: NOW, stoppedAt: THEN + MINUTE })],
     verdict: "foreign certain",
   },
   {
@@ -203,6 +216,7 @@ const siblingOf = (day: Day, seenUntil: number): Sibling => ({
   name: "laptop",
   seenUntil,
   keys: [...day.keys.values()],
+  stoppedAt: null,
 });
 
 t.test("a request of a machine whose records are not all here never raises an alarm", (t) => {

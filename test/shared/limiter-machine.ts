@@ -34,21 +34,22 @@ export class LimiterMachine {
   readonly limiter: Limiter;
   readonly shared: Shared;
   readonly folder: string;
-  readonly #snapshotWith: (tool: string, settings: string) => Snapshot;
+  readonly #snapshotWith: (tool: string, settings: string, machine?: string) => Snapshot;
+  readonly #settings: string;
   #snapshot: Snapshot;
   cuts = 0;
 
   constructor(t: Test, store: StoreServer, name: string, options: MachineOptions) {
     const { settings, clock = systemClock, port = store.port, whenUnreachable = "grant" } = options;
     const { timezone = "Europe/Berlin", folder = newFolder(t) } = options;
-    this.#snapshotWith = (tool, settings) => {
+    this.#snapshotWith = (tool, settings, machine = name) => {
       const config = configOf(
         [
           "gateway: https://gateway.example.com/v1",
           `tools: { ${tool}: { ${settings} } }`,
           "shared:",
           `  store: { url: "redis://127.0.0.1:${port}", username: ${store.username}, password: "${store.password}" }`,
-          `  machine: ${name}`,
+          `  machine: ${machine}`,
           `  timezone: ${timezone}`,
           `  when_unreachable: ${whenUnreachable}`,
         ].join("\n"),
@@ -56,6 +57,7 @@ export class LimiterMachine {
       const password = { state: "ready", key: new Secret(store.password) } as const;
       return new Snapshot(1, config, new Map([[SHARED_PASSWORD, password]]), []);
     };
+    this.#settings = settings;
     this.#snapshot = this.#snapshotWith("codex", settings);
     const ticker = createTicker(20);
     this.folder = folder;
@@ -104,6 +106,11 @@ export class LimiterMachine {
   rename(to: string, settings: string, isExpected = true): void {
     if (isExpected) this.limiter.expectRename({ from: this.tool.name, to });
     this.#apply(this.#snapshotWith(to, settings));
+  }
+
+  /** Another config.yaml is saved, in which the machine has another name. */
+  callMachine(name: string): void {
+    this.#apply(this.#snapshotWith(this.tool.name, this.#settings, name));
   }
 
   #apply(snapshot: Snapshot): void {

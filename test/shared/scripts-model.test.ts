@@ -261,7 +261,7 @@ t.test(
       authority: null,
       prefix: "keybearer",
     };
-    const client = await newClient(store, new Secret(server.password));
+    const client = await newClient(store, new Secret(server.password), new AbortController().signal);
     await client.connect();
     t.teardown(() => client.destroy());
     let worlds = 0;

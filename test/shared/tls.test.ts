@@ -36,7 +36,7 @@ t.test(
     const answer = async (certificate: Certificate, authority: typeof known | null) => {
       const url = `rediss://127.0.0.1:${await tlsPort(t, store, certificate)}`;
       const settings = { url, username: store.username, password: null, authority, prefix: "keybearer" };
-      const client = await newClient(settings, new Secret(store.password));
+      const client = await newClient(settings, new Secret(store.password), new AbortController().signal);
       client.on("error", () => {});
       try {
         await client.connect();

@@ -8,6 +8,19 @@ export interface Sibling {
   readonly seenUntil: number;
   /** Fingerprints of the keys it holds. */
   readonly keys: readonly string[];
+  /** When it stopped, after it had published everything; null: it did not. It may run again without the store. */
+  readonly stoppedAt: number | null;
+}
+
+/** A sibling that had stopped before, and may have started again where it cannot reach the store. */
+export function stoppedSibling(
+  key: string | null,
+  began: number,
+  siblings: readonly Sibling[],
+): Sibling | null {
+  const mayOwn = ({ stoppedAt, keys }: Sibling) =>
+    stoppedAt !== null && began >= stoppedAt - SIBLING_MARGIN_MS && key !== null && keys.includes(key);
+  return siblings.find(mayOwn) ?? null;
 }
 
 /**
