@@ -100,9 +100,9 @@ export class SharedLimiter implements SharedTools {
   /** When the last call was sent that was about all tools, on the clock that only goes forward. */
   #wholeReportAt = Number.NEGATIVE_INFINITY;
   /** The store's time in its last answer. */
-  #answeredAt: number | null = null;
+  #lastAnswerTime: number | null = null;
   /** The store's time while its answer is taken; null: at other times. */
-  #answerTime: number | null = null;
+  #appliedAnswerTime: number | null = null;
   #stopped = false;
 
   /** @param before the one that this one replaces. Its requests are still in flight. */
@@ -189,7 +189,7 @@ export class SharedLimiter implements SharedTools {
 
   /** Never behind the store's clock. Without any contact, nothing is granted, and the time does not matter. */
   #now(): number {
-    return this.#answerTime ?? this.#deps.store.clock.now() ?? this.#deps.clock.now();
+    return this.#appliedAnswerTime ?? this.#deps.store.clock.now() ?? this.#deps.clock.now();
   }
 
   #sharedTools(): Tool[] {
@@ -215,7 +215,7 @@ export class SharedLimiter implements SharedTools {
   #isSpendable({ limit, window }: Grant): boolean {
     if (window === null) return limit.kind === "quota" || this.#silentFor() < SILENCE_MS;
     // At the moment of the store's answer, its own clock decides.
-    if (this.#answerTime !== null) return contains(window, this.#answerTime);
+    if (this.#appliedAnswerTime !== null) return contains(window, this.#appliedAnswerTime);
     return canSpend(window, this.#now());
   }
 
@@ -283,11 +283,11 @@ export class SharedLimiter implements SharedTools {
         const grant = this.#grants.get(this.#keyOf(name, demand.limit, demand.window));
         if (grant === undefined) continue;
         grant.takenAt = elapsed;
-        const spare = grant.granted - demand.used - demand.held;
+        const left = grant.granted - demand.used - demand.held;
         const hasRoom = grant.granted + grant.othersGranted < demand.max;
         // A place for one more request at once is taken only when a request is there: another machine may wait for it.
         const isPlace = demand.limit.kind === "concurrent";
-        if (isPlace || !hasRoom || spare >= grant.step / 2 || !canSpend(demand.window, this.#now())) continue;
+        if (isPlace || !hasRoom || left >= grant.step / 2 || !canSpend(demand.window, this.#now())) continue;
         this.#refills.add(grant.key);
         this.#due?.add(name);
       }
@@ -327,20 +327,20 @@ export class SharedLimiter implements SharedTools {
         asks.map(({ ask }) => ask),
         presence(),
       );
-      const isLate = this.#answeredAt !== null && time - this.#answeredAt > SILENCE_MS;
+      const isLate = this.#lastAnswerTime !== null && time - this.#lastAnswerTime > SILENCE_MS;
       if (isLate) this.#cutRequests();
       this.#deps.onAnswer();
       this.#mustReport = false;
       this.#reportedAt = sentAt;
-      this.#answeredAt = time;
-      this.#answerTime = time;
+      this.#lastAnswerTime = time;
+      this.#appliedAnswerTime = time;
       for (const [at, asked] of asks.entries()) this.#take(asked, answers[at]);
     } catch (error) {
       // Everything that is held must be reported again on the next connection.
       if (!(error instanceof StoreError)) throw error;
     } finally {
       this.#answerAskers(askers);
-      this.#answerTime = null;
+      this.#appliedAnswerTime = null;
     }
   }
 
@@ -352,7 +352,7 @@ export class SharedLimiter implements SharedTools {
 
   /** Requests that waited longer come first. */
   #answerAskers(askers: ReadonlyMap<string, readonly (() => void)[]>): void {
-    if (this.#answerTime !== null)
+    if (this.#appliedAnswerTime !== null)
       for (const tool of this.#sharedTools()) this.#deps.limiter.granted(tool.name);
     for (const waiting of askers.values()) for (const then of waiting) then();
   }

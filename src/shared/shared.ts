@@ -43,7 +43,7 @@ export class Shared {
   readonly #file: StateFile;
   #session: Session | null = null;
   /** What the session was made from. */
-  #terms: Terms | null = null;
+  #settings: SessionSettings | null = null;
   #changed: Promise<void> = Promise.resolve();
   #isStopped = false;
   readonly #endTicks: () => void;
@@ -57,11 +57,12 @@ export class Shared {
 
   /** Follows a new configuration. From the moment this returns, shared tools take nothing that was not granted. */
   change(snapshot: Snapshot): void {
-    const terms = termsOf(snapshot);
-    if (this.#isStopped || isSame(terms, this.#terms)) return;
+    const settings = settingsOf(snapshot);
+    if (this.#isStopped || isSame(settings, this.#settings)) return;
     const old = this.#session;
-    this.#terms = terms;
-    this.#session = terms === null ? null : new Session(terms, this.#deps, this.#file, old?.limits ?? null);
+    this.#settings = settings;
+    this.#session =
+      settings === null ? null : new Session(settings, this.#deps, this.#file, old?.limits ?? null);
     this.#deps.limiter.share(this.#session?.limits ?? null);
     const session = this.#session;
     this.#changed = this.#changed.then(() => this.#replace(old, session));
@@ -108,14 +109,14 @@ export class Shared {
 export type Released = "released" | "unknown" | "present" | "unreachable" | "not shared";
 
 /** What a session is made from. If it changes, there is a new session. */
-interface Terms {
+interface SessionSettings {
   readonly config: SharedConfig;
   readonly password: Secret | null;
   /** Why the password cannot be used; null: it can. */
   readonly problem: string | null;
 }
 
-function termsOf(snapshot: Snapshot): Terms | null {
+function settingsOf(snapshot: Snapshot): SessionSettings | null {
   const { shared } = snapshot.config;
   if (shared === null) return null;
   const state = snapshot.sharedPassword();
@@ -123,7 +124,7 @@ function termsOf(snapshot: Snapshot): Terms | null {
   return { config: shared, password, problem: unusablePassword(state)?.problem ?? null };
 }
 
-function isSame(a: Terms | null, b: Terms | null): boolean {
+function isSame(a: SessionSettings | null, b: SessionSettings | null): boolean {
   if (a === null || b === null) return a === b;
   const hasSamePassword =
     a.password === null || b.password === null ? a.password === b.password : a.password.equals(b.password);
@@ -133,15 +134,15 @@ function isSame(a: Terms | null, b: Terms | null): boolean {
 /** The connection to one store, and everything that goes through it. */
 class Session {
   readonly limits: SharedLimiter;
-  readonly #terms: Terms;
+  readonly #settings: SessionSettings;
   readonly #deps: SharedDeps;
   readonly #file: StateFile;
   readonly #store: Store;
   /** null, as the next: the journal was not read yet. */
   #publisher: RecordPublisher | null = null;
   #subscriber: RecordSubscriber | null = null;
-  /** Everything is ready for the first connection but the journal. */
-  #isPrepared = false;
+  /** The identity is on disk. Only the journal must be read before the first connection. */
+  #waitsForJournal = false;
   /** The disk refused the identity of this machine. */
   #mustStartAgain = false;
   /** null: no exchange of records is under way. */
@@ -149,12 +150,12 @@ class Session {
   /** This machine leaves, and has published everything. */
   #hasFinished = false;
 
-  constructor(terms: Terms, deps: SharedDeps, file: StateFile, before: SharedLimiter | null) {
-    const { config, password } = terms;
+  constructor(settings: SessionSettings, deps: SharedDeps, file: StateFile, before: SharedLimiter | null) {
+    const { config, password } = settings;
     const { clock, log, limiter, snapshot, cut } = deps;
     const timezone = config.timezone ?? Intl.DateTimeFormat().resolvedOptions().timeZone;
     const name = machineName(config.machine);
-    this.#terms = terms;
+    this.#settings = settings;
     this.#deps = deps;
     this.#file = file;
     this.#store = new Store({
@@ -201,7 +202,7 @@ class Session {
   }
 
   async start(): Promise<void> {
-    const { problem } = this.#terms;
+    const { problem } = this.#settings;
     if (problem !== null) {
       this.#store.refuse(problem);
       return;
@@ -209,7 +210,7 @@ class Session {
     try {
       // Written first: a machine that forgets who it is leaves what it was granted behind.
       await this.#file.create();
-      this.#isPrepared = true;
+      this.#waitsForJournal = true;
       this.#connect();
     } catch (error) {
       this.#mustStartAgain = true;
@@ -219,7 +220,7 @@ class Session {
 
   /** Once the limits have read the journal. Until then this machine does not know what it used. */
   #connect(): void {
-    if (!this.#isPrepared) return;
+    if (!this.#waitsForJournal) return;
     const usage = this.#deps.usage();
     const { journal } = usage;
     if (!journal.isRestored) {
@@ -228,7 +229,7 @@ class Session {
     }
     const { folder, clock, log } = this.#deps;
     const common = { journal, store: this.#store, clock, log };
-    this.#isPrepared = false;
+    this.#waitsForJournal = false;
     this.#publisher = new RecordPublisher({ ...common, folder });
     this.#subscriber = new RecordSubscriber({ ...common, usage, positions: this.#file.positions });
     this.#store.start();
@@ -297,7 +298,7 @@ class Session {
       state,
       problem,
       next: null,
-      address: this.#terms.config.store.url,
+      address: this.#settings.config.store.url,
       server: facts?.server ?? null,
       version: facts?.version ?? null,
       append_only: facts?.appendOnly ?? null,

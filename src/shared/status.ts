@@ -19,7 +19,7 @@ export interface SharedStatus {
   readonly eviction_policy: string | null;
   /** How far the store's clock is ahead of this machine's; negative: behind. */
   readonly clock_offset_ms: number;
-  /** After the store lost its data, it grants nothing for running windows until these machines have reported. */
+  /** After a restart or a loss of data, the store grants nothing in running windows until these machines have reported. */
   readonly recovering: readonly string[];
   readonly machines: readonly SharedMachine[];
 }
