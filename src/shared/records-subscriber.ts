@@ -85,8 +85,7 @@ export class RecordSubscriber {
       if (this.#deps.store.generation !== this.#generation) this.#checked.clear();
       this.#generation = this.#deps.store.generation;
       const known = machines.filter(({ id, name }) => isMachineName(id) && isMachineName(name));
-      await this.#checkPositions(known);
-      await this.#readAll(known.filter(({ id }) => this.#checked.has(id)));
+      if (await this.#checkPositions(known)) await this.#readAll(known);
       this.#failure = null;
     } catch (error) {
       const reason = errorMessage(error);
@@ -101,9 +100,9 @@ export class RecordSubscriber {
   /**
    * Once after a start, and once in each generation. A machine's stream is read again from its beginning if it no longer has
    * the last entry that was read, because the store lost data, or if this machine's journal does not have that entry's
-   * record, because an older copy of the journal was restored.
+   * record, because an older copy of the journal was restored. False: that is not known now, so nothing may be read.
    */
-  async #checkPositions(machines: readonly PublishingMachine[]): Promise<void> {
+  async #checkPositions(machines: readonly PublishingMachine[]): Promise<boolean> {
     const { store, positions } = this.#deps;
     const unchecked = machines.filter(({ id }) => !this.#checked.has(id)).map(({ id }) => id);
     const before = new Map<string, string>();
@@ -115,8 +114,7 @@ export class RecordSubscriber {
       const found = await store.read(before, 1);
       const records = this.#lastRecords(found);
       const known = await this.#knownRecords([...records.values()]);
-      // The next call checks again.
-      if (known === null) return;
+      if (known === null) return false;
       const kept = { ...positions.get() };
       for (const machineId of before.keys()) {
         const isThere = found.get(machineId)?.[0]?.id === this.#position(machineId);
@@ -129,6 +127,7 @@ export class RecordSubscriber {
       await positions.set(kept);
     }
     for (const id of unchecked) this.#checked.add(id);
+    return true;
   }
 
   /** The id of the record in each machine's entry. A correction is left out: its record may be older than the stream. */
@@ -167,6 +166,7 @@ export class RecordSubscriber {
     if (before.size === 0 || store.generation !== this.#generation) return false;
     const found = await store.read(before, MAX_ENTRIES);
     const lines: Line[] = [];
+    // Only of machines that are listed: a wrong store could list others all the time.
     const after: Record<string, string> = {};
     let hasMore = false;
     for (const machine of machines) {
