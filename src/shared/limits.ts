@@ -147,7 +147,7 @@ export class SharedLimiter implements SharedTools {
     if (!this.#isCalling) this.#answerAskers(this.#takeAskers());
   }
 
-  /** Another daemon has what was granted to this machine. */
+  /** What was granted to this machine is no longer its own. */
   forfeit(): void {
     for (const grant of this.#grants.values()) grant.granted = 0;
   }

@@ -36,8 +36,8 @@ export interface SubscriberDeps {
 const MAX_ENTRIES = 100;
 /** The rest waits for the next call. */
 const MAX_STEPS = 40;
-/** Of all machines together in a day. A wrong store could fill the disk otherwise. */
-const MAX_BYTES_PER_DAY = 256 * 1024 * 1024;
+/** Of all machines together, in a day. Otherwise a wrong store could fill the disk. */
+const MAX_CHARACTERS_PER_DAY = 256 * 1024 * 1024;
 const LOG_EVERY_MS = 3_600_000;
 
 type Line = SiblingLine | SiblingAmendLine;
@@ -60,7 +60,7 @@ export class RecordSubscriber {
   readonly #checked = new Set<string>();
   #generation: string | null = null;
   /** How much was read today. */
-  #read = { day: "", bytes: 0 };
+  #read = { day: "", characters: 0 };
   #failure: string | null = null;
 
   constructor(deps: SubscriberDeps) {
@@ -120,9 +120,9 @@ export class RecordSubscriber {
         const isThere = found.get(machineId)?.[0]?.id === this.#position(machineId);
         const record = records.get(machineId);
         const isKnown = record === undefined || known.has(record);
-        if (isThere && isKnown) continue;
-        delete kept[machineId];
-        this.#seenUntil.set(machineId, 0);
+        if (!(isThere && isKnown)) delete kept[machineId];
+        // Also older ones may be missing.
+        if (!isKnown) this.#seenUntil.set(machineId, 0);
       }
       await positions.set(kept);
     }
@@ -153,8 +153,8 @@ export class RecordSubscriber {
 
   #checkAmount(): void {
     const day = dayOf(this.#deps.clock.now());
-    if (day !== this.#read.day) this.#read = { day, bytes: 0 };
-    if (this.#read.bytes > MAX_BYTES_PER_DAY)
+    if (day !== this.#read.day) this.#read = { day, characters: 0 };
+    if (this.#read.characters > MAX_CHARACTERS_PER_DAY)
       throw new Error("they published more than 256 MB today, and the rest is read tomorrow");
   }
 
@@ -175,7 +175,7 @@ export class RecordSubscriber {
       else after[machine.id] = from;
       const entries = inOrder(found.get(machine.id) ?? [], from);
       for (const { id, text } of entries) {
-        this.#read.bytes += text.length;
+        this.#read.characters += text.length;
         const line = this.#lineOf(machine, text);
         if (line !== null) lines.push(line);
         after[machine.id] = id;

@@ -10,7 +10,7 @@
  *   records:<id>        stream: the finished records of one machine
  *
  * Machine: name, connection (only this connection may write for it), seen (last contact), generation (in which it reported
- * what it holds), published, entry, keys, gone (the owner said that it is lost).
+ * what it holds), published, entry, keys, gone (the owner said that it is lost), released (it was gone, and holds nothing).
  *
  * In GRANT and PUBLISH a machine writes only its own fields, and always absolute numbers. So a call that is repeated, because
  * its answer was lost, changes nothing.
@@ -118,12 +118,16 @@ if is_lost or is_restarted or is_other_zone then
   end
   -- The clock of another server may be behind.
   local since = whole(math.max(now, last))
-  -- If a new machine finds the store empty, we assume that the store is new, and that no machine holds a grant.
-  local settled = tonumber(generation.settled or 0)
-  if is_lost and not call.is_new then settled = now + ${SETTLE_MS} end
   generation = { id = call.new_generation, run = call.run, timezone = call.timezone, since = since }
   redis.call('HSET', KEYS[1], 'id', generation.id, 'run', generation.run,
-    'timezone', generation.timezone, 'since', generation.since, 'settled', whole(settled))
+    'timezone', generation.timezone, 'since', generation.since)
+end
+
+-- If a new machine finds the store empty, we assume that the store is new. One that is not new, and not listed, shows that
+-- the store lost data.
+local is_unlisted = not before and not call.is_new
+if is_unlisted or (is_restarted and not call.append_only) then
+  redis.call('HSET', KEYS[1], 'settled', whole(now + ${SETTLE_MS}))
 end
 
 local machine = machines[call.id] or { generation = '', keys = {} }
@@ -132,10 +136,11 @@ if call.is_new then machine.generation = generation.id end
 machine.name = call.name
 machine.connection = call.connection
 machine.seen = now
-local was_gone = machine.gone
+-- Until its first report: the answer to this call may be lost.
+machine.released = machine.released or machine.gone
 machine.gone = nil
 write_machine(KEYS[2], call.id, machine)
-return cjson.encode({ time = now, generation = generation.id, released = was_gone })
+return cjson.encode({ time = now, generation = generation.id, released = machine.released })
 `;
 
 /**
@@ -159,6 +164,7 @@ end
 if me.connection ~= call.connection then return cjson.encode({ time = now, problem = 'superseded' }) end
 
 me.seen = now
+me.released = nil
 me.generation = generation.id
 me.published = call.published
 me.keys = call.keys
@@ -170,7 +176,7 @@ for _, machine in pairs(machines) do
 end
 
 local since = tonumber(generation.since)
-local is_settled = waiting == 0 and now >= tonumber(generation.settled)
+local is_settled = waiting == 0 and now >= tonumber(generation.settled or 0)
 local windows = {}
 local is_short = {}
 for i, ask in ipairs(call.asks) do

@@ -274,22 +274,22 @@ class Session {
   siblings(): readonly KnownSibling[] {
     // After an answer, this machine is always in the list.
     if (this.#store.machines.length === 0) return this.#file.known;
-    const offset = this.#store.clock.offset();
     return this.#others()
       .filter(({ gone }) => !gone)
-      .map(({ id, name, keys, isStopped, seen }) => ({
-        id,
-        name,
-        keys,
-        seenUntil: this.#seenUntil(id),
-        stoppedAt: isStopped ? seen - offset : null,
-      }));
+      .map((machine) => this.#siblingOf(machine));
   }
 
-  /** Before this run has read the machine's stream: the value that an earlier run stored. */
-  #seenUntil(id: string): number {
+  #siblingOf({ id, name, keys, isStopped, waiting }: Machine): KnownSibling {
     const before = this.#file.known.find((machine) => machine.id === id);
-    return this.#subscriber?.seenUntil(id) ?? before?.seenUntil ?? 0;
+    return {
+      id,
+      name,
+      keys,
+      // Before this run has read the machine's stream: the value that an earlier run stored.
+      seenUntil: this.#subscriber?.seenUntil(id) ?? before?.seenUntil ?? 0,
+      // A store that lost its data does not know it until the machine reports.
+      isStopped: isStopped || (waiting && before?.isStopped === true),
+    };
   }
 
   status(): SharedStatus {

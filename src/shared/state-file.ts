@@ -9,8 +9,8 @@ import type { KnownMachine } from "./store.ts";
 export interface KnownSibling extends KnownMachine {
   /** All its records from before this time are here, by this machine's clock. */
   readonly seenUntil: number;
-  /** When it stopped, after it had published everything; null: it did not. */
-  readonly stoppedAt: number | null;
+  /** It stopped, after it had published everything. */
+  readonly isStopped: boolean;
 }
 
 interface State {
@@ -38,6 +38,8 @@ export class StateFile {
   /** The name of a connection that the store may not have yet. */
   #pending: string | null = null;
   #saving: Promise<void> = Promise.resolve();
+  /** The write that has not begun yet; null: there is none. */
+  #nextSave: Promise<void> | null = null;
 
   constructor(path: string) {
     this.#path = path;
@@ -114,21 +116,25 @@ export class StateFile {
   #isNews(sibling: KnownSibling): boolean {
     const known = this.known.find(({ id }) => id === sibling.id);
     if (known === undefined) return true;
-    const { seenUntil, stoppedAt } = sibling;
-    const isStopped = stoppedAt !== null;
-    if (isStopped !== (known.stoppedAt !== null)) return true;
-    if (!isDeepStrictEqual({ ...known, seenUntil, stoppedAt }, sibling)) return true;
+    const { seenUntil } = sibling;
+    if (!isDeepStrictEqual({ ...known, seenUntil }, sibling)) return true;
     return seenUntil < known.seenUntil || seenUntil - known.seenUntil > SAVE_SEEN_MS;
   }
 
-  /** One write at a time, in order. */
+  /** One write at a time. The next one writes what is newest then. */
   #save(state: State): Promise<void> {
     this.#state = state;
-    const write = async () => {
-      await writePrivateFile(this.#path, `${JSON.stringify(this.#state)}\n`);
-    };
-    this.#saving = this.#saving.then(write, write);
-    return this.#saving;
+    if (this.#nextSave === null) {
+      const write = () => this.#write();
+      this.#nextSave = this.#saving.then(write, write);
+      this.#saving = this.#nextSave;
+    }
+    return this.#nextSave;
+  }
+
+  async #write(): Promise<void> {
+    this.#nextSave = null;
+    await writePrivateFile(this.#path, `${JSON.stringify(this.#state)}\n`);
   }
 }
 
@@ -156,7 +162,7 @@ function readJson(path: string): unknown {
 }
 
 function siblingOf(value: unknown): KnownSibling[] {
-  const { id, name, keys, seenUntil, stoppedAt } = objectOf(value);
+  const { id, name, keys, seenUntil, isStopped } = objectOf(value);
   if (typeof id !== "string" || typeof name !== "string") return [];
   return [
     {
@@ -164,7 +170,7 @@ function siblingOf(value: unknown): KnownSibling[] {
       name,
       keys: listOf(keys).map(String),
       seenUntil: Number(seenUntil) || 0,
-      stoppedAt: typeof stoppedAt === "number" ? stoppedAt : null,
+      isStopped: isStopped === true,
     },
   ];
 }

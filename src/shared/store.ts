@@ -103,7 +103,7 @@ export interface GrantReply {
   readonly answers: readonly GrantAnswer[];
 }
 
-/** What a machine has published that stopped, and has no records that the others lack. Later than any time. */
+/** The `published` of a machine that stopped after it had published everything. Larger than any time. */
 export const STOPPED = 1e15;
 
 /** What this machine says of itself with every call. */
@@ -161,6 +161,8 @@ export class Store {
   readonly #deps: StoreDeps;
   readonly #stop = new AbortController();
   #connection: Connection | null = null;
+  /** Ends the last attempt to connect, and its connection. */
+  #attempt: AbortController | null = null;
   #onLost: () => void = () => {};
   #machines: readonly Machine[] = [];
   #isSettled = true;
@@ -225,6 +227,7 @@ export class Store {
   async stop(): Promise<void> {
     this.#stop.abort();
     this.#disconnect("keybearer is stopping");
+    this.#attempt?.abort();
     await this.#ended;
   }
 
@@ -243,9 +246,7 @@ export class Store {
     const reply = await this.#call((texts) => client.askForGrants(keys, texts), call);
     // Only now: a store that lets machines join, and then refuses their calls, must not be asked all the time.
     this.#retryMs = MIN_RETRY_MS;
-    this.#machines = listOf(reply.machines)
-      .slice(0, MAX_MACHINES)
-      .flatMap((machine) => machineOf(machine, reply.time));
+    this.#machines = listOf(reply.machines).slice(0, MAX_MACHINES).flatMap(machineOf);
     this.#isSettled = reply.settled === true;
     const answers = listOf(reply.answers);
     return { time: reply.time, answers: asks.map((ask, at) => answerOf(objectOf(answers[at]), ask)) };
@@ -362,9 +363,10 @@ export class Store {
   async #connect(): Promise<boolean> {
     const { store, password, log } = this.#deps;
     const attempt = new AbortController();
+    this.#attempt = attempt;
     let client: Client | null = null;
     try {
-      client = await newClient(store, password, AbortSignal.any([attempt.signal, this.#stop.signal]));
+      client = await newClient(store, password, attempt.signal);
       const opened = client;
       opened.on("error", (error) => {
         if (this.#connection?.client === opened) this.#disconnect(errorMessage(error));
@@ -470,17 +472,17 @@ function partOf(value: unknown): Part[] {
   return [{ machine, granted: Number(granted), used: Number(used) }];
 }
 
-/** @param now the store's time. Nothing is published of the time after it. */
-function machineOf(value: unknown, now: number): Machine[] {
+function machineOf(value: unknown): Machine[] {
   const { id, name, seen, published, entry, keys, gone, waiting } = objectOf(value);
   if (typeof id !== "string" || !/^[0-9a-f]{1,32}$/.test(id)) return [];
+  const isStopped = typeof published === "number" && published >= STOPPED;
   const machine = {
     id,
     // It is printed in commands to type.
     name: text(name).replace(/[^\w.-]/g, "-"),
     seen: amount(seen),
-    published: typeof published === "number" ? Math.min(amount(published), now) : null,
-    isStopped: typeof published === "number" && published >= STOPPED,
+    published: isStopped ? amount(seen) : typeof published === "number" ? amount(published) : null,
+    isStopped,
     entry: typeof entry === "string" && ENTRY_ID.test(entry) ? entry : null,
     keys: listOf(keys).slice(0, MAX_KEYS).map(text),
     gone: gone === true,

@@ -93,7 +93,7 @@ t.test("what is known of other machines is read before the index catches up", as
   const { comparing, db } = comparingOf(t, mirror, {
     siblings: () => {
       order.push("siblings");
-      return [{ name: "laptop", seenUntil: AT, keys: ["…a1b2"], stoppedAt: null }];
+      return [{ name: "laptop", seenUntil: AT, keys: ["…a1b2"], isStopped: false }];
     },
     usage: {
       catchUp: async () => void order.push("catchUp"),

@@ -114,7 +114,7 @@ t.test("a key whose own traffic nears what the console lists of it is read befor
 });
 
 t.test("a row that waits for another machine is compared again without reading the console", async (t) => {
-  let laptop: Sibling = { name: "laptop", seenUntil: 0, keys: ["…a1b2"], stoppedAt: null };
+  let laptop: Sibling = { name: "laptop", seenUntil: 0, keys: ["…a1b2"], isStopped: false };
   const { mirror, double, clock } = await startMirror(t, {
     requests: 0,
     accessToken: true,

@@ -21,7 +21,7 @@ const laptop = (given: Partial<Sibling> = {}): Sibling => ({
   name: "laptop",
   seenUntil: THEN - MINUTE,
   keys: ["…a1b2"],
-  stoppedAt: null,
+  isStopped: false,
   ...given,
 });
 
@@ -113,13 +113,13 @@ const CASES: readonly Case[] = [
   {
     name: "after a machine stopped, it may run again without the store, so a row is only suspected",
     row: began(THEN),
-    siblings: [laptop({ seenUntil: NOW, stoppedAt: THEN - MINUTE })],
+    siblings: [laptop({ seenUntil: THEN - MINUTE, isStopped: true })],
     verdict: "foreign",
   },
   {
     name: "before it stopped, everything is known",
     row: began(THEN),
-    siblings: [laptop({ seenUntil: NOW, stoppedAt: THEN + MINUTE })],
+    siblings: [laptop({ seenUntil: THEN + MINUTE, isStopped: true })],
     verdict: "foreign certain",
   },
   {
@@ -216,7 +216,7 @@ const siblingOf = (day: Day, seenUntil: number): Sibling => ({
   name: "laptop",
   seenUntil,
   keys: [...day.keys.values()],
-  stoppedAt: null,
+  isStopped: false,
 });
 
 t.test("a request of a machine whose records are not all here never raises an alarm", (t) => {

@@ -30,7 +30,7 @@ const laptop = (seenUntil: number, keys: readonly string[] = ["…a1b2"]): Sibli
   name: "laptop",
   seenUntil,
   keys,
-  stoppedAt: null,
+  isStopped: false,
 });
 
 /** The laptop's request of a number. */

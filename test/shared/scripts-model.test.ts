@@ -141,11 +141,9 @@ class World {
     };
     const keys = [this.#key("generation"), this.#key("machines")];
     const { generation } = parseReply(await this.#client.joinMachines(keys, [JSON.stringify(call)]));
-    if (this.generation === null) {
-      this.generation = call.new_generation;
-      // As if the time were over in which the other machines join again.
-      await this.#server.admin(["HSET", this.#key("generation"), "settled", "0"]);
-    }
+    this.generation ??= call.new_generation;
+    // As if the time were over in which the other machines join again.
+    await this.#server.admin(["HSET", this.#key("generation"), "settled", "0"]);
     expect(generation === this.generation, "a generation lasts until the store loses its data");
     member.connection = name;
     member.generation = this.generation;

@@ -27,7 +27,7 @@ import {
 } from "./fit.ts";
 import { matchIds, matchPairs, matchSums, sortByTime } from "./match.ts";
 import { findUnlistedCancels, findWithRow, matchPresumed, matchSockets, mayTake } from "./presumed.ts";
-import { blindSiblings, cannotSee, stoppedSibling } from "./siblings.ts";
+import { blindSiblings, cannotSee, stoppedSiblings } from "./siblings.ts";
 
 /** Each step sees only what the steps before it left. */
 const STEPS = [
@@ -383,8 +383,8 @@ function doubtOf(group: RowGroup, nearby: NearbyRecords, context: Context): stri
   const { main } = group;
   const { start } = context;
   if (!context.hands_out_ids || main.request_id === null) return "without ids this is a suspicion";
-  const stopped = stoppedSibling(group.key, startOf(main), context.siblings);
-  if (stopped !== null)
+  const [stopped] = stoppedSiblings(group.key, startOf(main), context.siblings);
+  if (stopped !== undefined)
     return `${stopped.name} has this key and was stopped: it may run again where it cannot reach the store`;
   for (const record of recordsNear(group, nearby.withoutOwnId)) {
     // The cheap tests come first: thousands of records can be near a row.

@@ -6,21 +6,10 @@ export interface Sibling {
   readonly name: string;
   /** All its records from before this time are here, by our clock. 0: none came yet. */
   readonly seenUntil: number;
+  /** It stopped at that time, and had published everything. It may run again where it cannot reach the store. */
+  readonly isStopped: boolean;
   /** Fingerprints of the keys it holds. */
   readonly keys: readonly string[];
-  /** When it stopped, after it had published everything; null: it did not. It may run again without the store. */
-  readonly stoppedAt: number | null;
-}
-
-/** A sibling that had stopped before, and may have started again where it cannot reach the store. */
-export function stoppedSibling(
-  key: string | null,
-  began: number,
-  siblings: readonly Sibling[],
-): Sibling | null {
-  const mayOwn = ({ stoppedAt, keys }: Sibling) =>
-    stoppedAt !== null && began >= stoppedAt - SIBLING_MARGIN_MS && key !== null && keys.includes(key);
-  return siblings.find(mayOwn) ?? null;
 }
 
 /**
@@ -34,12 +23,28 @@ export const SIBLING_MARGIN_MS = 8000;
 /** How far the times of a sibling's record may be off: twice the offset that is ignored, and the time of measuring it. */
 export const SIBLING_CLOCK_MS = 5000;
 
-/** Siblings that may have sent a request whose record is not here yet. @param began when the request began */
+/**
+ * Siblings that run, and may have sent a request whose record is not here yet.
+ * @param began when the request began
+ */
 export function blindSiblings(
   key: string | null,
   began: number,
   siblings: readonly Sibling[],
 ): readonly Sibling[] {
+  return mayHaveSent(key, began, siblings).filter(({ isStopped }) => !isStopped);
+}
+
+/** Siblings that may have sent it if they run, although they stopped. */
+export function stoppedSiblings(
+  key: string | null,
+  began: number,
+  siblings: readonly Sibling[],
+): readonly Sibling[] {
+  return mayHaveSent(key, began, siblings).filter(({ isStopped }) => isStopped);
+}
+
+function mayHaveSent(key: string | null, began: number, siblings: readonly Sibling[]): readonly Sibling[] {
   if (key === null) return [];
   return siblings.filter(
     ({ seenUntil, keys }) => began >= seenUntil - SIBLING_MARGIN_MS && keys.includes(key),

@@ -82,7 +82,8 @@ function unseenMachines(
 ): UnseenMachine[] {
   if (siblings.length === 0) return [];
   const behind = siblings.filter(
-    ({ seenUntil, keys }) => now - seenUntil > BEHIND_MS && keys.some((key) => held.has(key)),
+    ({ seenUntil, isStopped, keys }) =>
+      now - seenUntil > BEHIND_MS && !isStopped && keys.some((key) => held.has(key)),
   );
   const awaited = readWaitingRows(db, gateway, skew).flatMap(({ key, began }) =>
     blindSiblings(key, began, siblings),
