@@ -91,6 +91,12 @@ export class StoreServer {
     await store.restart();
     for (const line of documented("redis"))
       await store.admin(line.replace(EXAMPLE.password, `>${store.password}`).split(" "));
+    // Until its first append-only file is written, a server does not end on SIGTERM.
+    await until("the append-only file is written", async () =>
+      /aof_rewrite_in_progress:0\r\naof_rewrite_scheduled:0/.test(
+        String(await store.admin(["INFO", "persistence"])),
+      ),
+    );
     if (!isPersistent) {
       await store.admin(["CONFIG", "SET", "appendonly", "no"]);
       await store.admin(["CONFIG", "REWRITE"]);
