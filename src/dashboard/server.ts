@@ -140,7 +140,7 @@ function checkPage(head: RequestHead): Refusal | null {
   return isOwnPage ? null : otherPage;
 }
 
-/** A link to the page, from anywhere: the page is the same for everybody, contains no data and cannot be framed. */
+/** A link to the page, from anywhere: the page is the same for everyone, contains no data and cannot be framed. */
 function isNavigation({ method, target, rawHeaders }: RequestHead): boolean {
   const header = (name: string) => headerValues(rawHeaders, name).join();
   return (

@@ -58,7 +58,7 @@ export function checkHost(rawHeaders: readonly string[], hosts: readonly string[
   return refuse("host-not-allowed", `this is keybearer's port, and it answers only as ${hosts.join(", ")}`);
 }
 
-/** A person typed the address into a browser. What they get is the same for everybody. A page cannot send such a request. */
+/** A person typed the address into a browser. Everyone gets the same page. A page cannot send such a request. */
 function isBrowserVisit({ method, target, rawHeaders }: RequestHead): boolean {
   const sites = headerValues(rawHeaders, "sec-fetch-site");
   const isTyped = sites.length === 0 || (sites.length === 1 && sites[0] === "none");

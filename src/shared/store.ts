@@ -49,7 +49,10 @@ export interface KnownMachine {
 export interface Machine extends KnownMachine {
   /** Its last contact, by the store's clock. */
   readonly seen: number;
-  /** All its requests that started before this have ended and are published, by the store's clock; null: unknown. */
+  /**
+   * All its requests that started before this have ended and are published, by the store's clock. null: unknown.
+   * Of a machine that stopped: its last contact.
+   */
   readonly published: number | null;
   /** It stopped, and had published everything. */
   readonly isStopped: boolean;
@@ -481,7 +484,7 @@ function machineOf(value: unknown): Machine[] {
     // It is printed in commands to type.
     name: text(name).replace(/[^\w.-]/g, "-"),
     seen: amount(seen),
-    published: isStopped ? amount(seen) : typeof published === "number" ? amount(published) : null,
+    published: typeof published === "number" ? amount(isStopped ? seen : published) : null,
     isStopped,
     entry: typeof entry === "string" && ENTRY_ID.test(entry) ? entry : null,
     keys: listOf(keys).slice(0, MAX_KEYS).map(text),

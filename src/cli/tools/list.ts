@@ -18,7 +18,7 @@ import { limitLines, machinesLine, nameOf, whenInWords } from "./limit-lines.ts"
 const DAY_MS = 86_400_000;
 /** Before this, that a tool will expire is no news. */
 const EXPIRES_SOON_MS = 7 * DAY_MS;
-/** A shorter limit has room again before anybody has read that it is used up. */
+/** A shorter limit has room again before a person has read that it is used up. */
 const WORTH_A_WORD_MS = 120_000;
 
 export async function list(options: { json?: boolean }): Promise<void> {

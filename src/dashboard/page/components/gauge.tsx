@@ -3,7 +3,7 @@ import { whenInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
 import { fullnessOf, limitAmount, limitName } from "../limit-amount.ts";
 
-/** How full one limit is: in words for everybody, and as a bar for who sees it. */
+/** How full one limit is: in words for screen readers too, and as a bar. */
 export function Gauge({ status, time }: { readonly status: LimitStatus; readonly time: number }) {
   const { t } = useFrame();
   const { limit, used, held, most, extra, resets_at: resets } = status;

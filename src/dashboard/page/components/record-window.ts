@@ -17,7 +17,7 @@ export interface Scroll {
 const BEYOND = 12;
 /** Rows are drawn in steps of this many, so that a slow scroll does not draw with every row. */
 const STEP = 6;
-/** With fewer than this left below, the next page is fetched before anybody gets there. */
+/** With fewer than this left below, the next page is fetched before the reader gets there. */
 const AHEAD = 150;
 /** A browser lays no taller element out than some 17 million pixels, and a person reads no further either. */
 export const MOST_ROWS = 50_000;
