@@ -10,7 +10,6 @@ import type { AmendLine } from "../../src/usage/journal/lines.ts";
 import { AMENDED } from "../../src/usage/journal/lines.ts";
 import type { Closing, Opening, UsageRecord } from "../../src/usage/record.ts";
 import { UsageLog } from "../../src/usage/usage-log.ts";
-import { catchUp } from "../doubles/journal.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import {
   closing,
@@ -249,8 +248,9 @@ export class RecordMachine {
   }
 
   /** Every record in its index, by id. */
-  records(): UsageRecord[] {
-    catchUp(this.state);
+  async records(): Promise<UsageRecord[]> {
+    const { current } = await this.usage.catchUp(60_000);
+    if (!current) throw new Error("the index is not up to date");
     return recordsOf(this.index);
   }
 }
