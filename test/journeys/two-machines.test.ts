@@ -41,6 +41,8 @@ interface World {
   readonly keys: readonly [laptop: string, desktop: string];
   /** Rows that were too recent to be called foreign are old enough afterwards. */
   passMinute(): void;
+  /** Both machines report to the store. */
+  nextContact(): Promise<void>;
   /** Compares until the rows are as expected: the records of another machine come some seconds later. */
   compares(machine: MachineUnderTest, rows: Partial<Rows>, what: string): Promise<MirrorReport>;
 }
@@ -68,14 +70,18 @@ async function startWorld(t: Test, hasOneKey: boolean): Promise<World> {
     for (const { partition } of machines) partition.storeAhead += milliseconds;
   }
 
+  async function nextContact(): Promise<void> {
+    pass(CONTACT_MS);
+    await wait(PAUSE_MS);
+  }
+
   async function compares(machine: MachineUnderTest, rows: Partial<Rows>, what: string) {
     let report = await machine.compare();
     const isExpected = () =>
       Object.entries(rows).every(([name, count]) => report.rows[name as keyof Rows] === count);
     await until(what, async () => {
       if (isExpected()) return true;
-      pass(CONTACT_MS);
-      await wait(PAUSE_MS);
+      await nextContact();
       report = await machine.compare();
       return false;
     }).catch((error) => t.comment(String(error)));
@@ -85,21 +91,24 @@ async function startWorld(t: Test, hasOneKey: boolean): Promise<World> {
 
   await until("both machines know each other", async () => {
     const known = await Promise.all(machines.map(async (machine) => (await machine.status()).shared));
-    pass(CONTACT_MS);
-    await wait(PAUSE_MS);
+    await nextContact();
     return known.every((shared) => shared?.state === "connected" && shared.machines.length === 2);
   });
-  return { laptop, desktop, keys: [first, second], passMinute: () => pass(MINUTE), compares };
+  return { laptop, desktop, keys: [first, second], passMinute: () => pass(MINUTE), nextContact, compares };
 }
 
-/** Both machines have the same key, and every row so far matches. */
+/** Both machines have the same key, every row so far matches, and the laptop has all records of the desktop. */
 async function startComparedWorld(t: Test): Promise<World> {
   const world = await startWorld(t, true);
-  const { laptop, desktop, passMinute, compares } = world;
+  const { laptop, desktop, passMinute, nextContact, compares } = world;
   await laptop.ask();
   await desktop.ask();
   passMinute();
   await compares(laptop, { by_id: 2, foreign_certain: 0, unwatched: 0 }, "all rows match");
+  await until("the laptop knows that it has all records of the desktop", async () => {
+    await nextContact();
+    return (await laptop.compare()).unseen_machines.length === 0;
+  });
   return world;
 }
 
