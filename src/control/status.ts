@@ -8,7 +8,7 @@ import type { Mirror } from "../mirror/mirror.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import type { GatewayCondition, GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import type { KeyBreaker } from "../proxy/key-breaker.ts";
-import { type SharedStatus, sharedStatus } from "../shared/status.ts";
+import type { SharedStatus } from "../shared/status.ts";
 import type { IndexState } from "../usage/index/indexer.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { type ToolStatus, toolStatus } from "./tool-status.ts";
@@ -195,7 +195,7 @@ export async function statusOf(deps: StatusDeps): Promise<Status> {
     ),
     usage: usageStatus(deps),
     consoles: await deps.mirror.status(),
-    shared: sharedStatus(snapshot, deps.shared()),
+    shared: deps.shared(),
     dashboard: deps.dashboard,
     key_changes: deps.keyChanges,
     actions: deps.actions,

@@ -267,7 +267,7 @@ function createServices(
     limiter,
     snapshot,
     usage: () => usageServices.usage,
-    folder: paths.usage,
+    journalFolder: paths.usage,
     cut: (tool) => usageServices.inFlight.cut(tool),
   });
   const usageServices = openUsageServices(paths, clock, ticker, log, limiter, () => snapshot().config);

@@ -14,7 +14,7 @@ import { TruncationCheck } from "../mirror/truncation-check.ts";
 import type { MirrorUsage } from "../mirror/usage.ts";
 import { BodyBudget } from "../proxy/body.ts";
 import { InFlight } from "../proxy/in-flight.ts";
-import type { Released, Shared } from "../shared/shared.ts";
+import type { ReleaseResult, Shared } from "../shared/shared.ts";
 import type { Journal } from "../usage/journal/journal.ts";
 import { UsageLog } from "../usage/usage-log.ts";
 
@@ -170,7 +170,7 @@ export function createAllowances(
 }
 
 const RELEASE_PROBLEMS: Readonly<
-  Record<Exclude<Released, "released">, (tool: string, machine: string) => string>
+  Record<Exclude<ReleaseResult, "released">, (tool: string, machine: string) => string>
 > = {
   unknown: (_, machine) => `there is no machine ${machine} at the shared store → keybearer status`,
   present: (_, machine) => `machine ${machine} is connected to the shared store, so nothing of it is lost`,

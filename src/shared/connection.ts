@@ -47,7 +47,7 @@ export async function newClient(
     maintNotifications: "disabled",
     disableOfflineQueue: true,
     socket: {
-      // The store connects again by itself, because every connection begins with a report.
+      // store.ts connects again, because every connection begins with a report.
       reconnectStrategy: false,
       signal,
       ...(authority === null ? {} : { tls: true, ca: [...rootCertificates, authority.pem] }),
@@ -101,7 +101,7 @@ const MAX_REPLY = 2_000_000;
 
 export function parseReply(text: unknown): Reply {
   if (typeof text !== "string" || text.length > MAX_REPLY)
-    throw new StoreError("the store's answer is too long");
+    throw new StoreError("the store's answer is damaged or too long");
   try {
     const reply = objectOf(JSON.parse(text));
     if (typeof reply.time === "number" && Number.isFinite(reply.time)) return reply as Reply;
@@ -125,7 +125,7 @@ export async function within<T>(milliseconds: number, answer: Promise<T>): Promi
   }
 }
 
-/** What a store says, for messages: printable and short. */
+/** What a store says, for messages: printable and short. A fingerprint of a key begins with "…". */
 export function printable(text: string, length: number): string {
   return text.slice(0, length).replace(/[^\x20-\x7e…]/g, "?");
 }

@@ -7,11 +7,11 @@ import type { CountedLimit, MachinePart, Share } from "../limits/counters.ts";
 import type { Demand, Limiter, SharedTool, SharedTools } from "../limits/limiter.ts";
 import { type Calendar, contains, type Window } from "../limits/windows.ts";
 import { StoreError } from "./connection.ts";
-import { HEARTBEAT_MS } from "./scripts.ts";
+import { HEARTBEAT_TIMEOUT_MS } from "./scripts.ts";
 import type { GrantAnswer, GrantAsk, Presence, Store } from "./store.ts";
 import type { Mark } from "./store-clock.ts";
 
-export interface SharedLimitsDeps {
+interface SharedLimiterDeps {
   readonly store: Store;
   readonly limiter: Limiter;
   readonly tools: () => Config["tools"];
@@ -57,9 +57,9 @@ const IDLE_MS = 10_000;
 /** The same for `concurrent`, where another machine may wait for it. */
 const IDLE_CONCURRENT_MS = 1000;
 /** After this long without an answer, requests in flight are cut: soon the other machines stop counting them. */
-const SILENCE_MS = HEARTBEAT_MS - 10_000;
-/** A grant ends this part of its window before the window does, at most a minute: clocks are never exactly equal. */
-const MARGIN_PART = 10;
+const SILENCE_MS = HEARTBEAT_TIMEOUT_MS - 10_000;
+/** A grant ends a tenth of its window before the window does, at most a minute: clocks are never exactly equal. */
+const MARGIN_DIVISOR = 10;
 const MAX_MARGIN_MS = 60_000;
 /** In shorter windows every request asks the store. */
 const SHORTEST_GRANT_MS = 10_000;
@@ -80,7 +80,7 @@ const NEVER = Number.MAX_SAFE_INTEGER;
  * never counts less than the machine holds.
  */
 export class SharedLimiter implements SharedTools {
-  readonly #deps: SharedLimitsDeps;
+  readonly #deps: SharedLimiterDeps;
   /** By store key. */
   readonly #grants = new Map<string, Grant>();
   readonly #tools = new Map<string, SharedTool>();
@@ -88,17 +88,17 @@ export class SharedLimiter implements SharedTools {
   #due: Set<string> | null = new Set();
   /** The keys of the grants that get more, although no request waits for it. */
   readonly #refills = new Set<string>();
-  /** What waits for an answer of the store, by tool; without a name: refresh(). */
-  #askers = new Map<string, (() => void)[]>();
+  /** To be called after the store's next answer, or when there will be none. Those that waited longer come first. */
+  #askers: (() => void)[] = [];
   /** The tools of which a request took something in this turn of the event loop. */
   readonly #taken = new Set<string>();
   #isCalling = false;
   /** Nothing was reported yet on this connection. */
-  #mustReport = true;
+  #isFirstCall = true;
   /** When the last call was sent that the store answered; null: none was. */
-  #reportedAt: Mark | null;
+  #lastContact: Mark | null;
   /** When the last call was sent that was about all tools, on the clock that only goes forward. */
-  #wholeReportAt = Number.NEGATIVE_INFINITY;
+  #lastReport = Number.NEGATIVE_INFINITY;
   /** The store's time in its last answer. */
   #lastAnswerTime: number | null = null;
   /** The store's time while its answer is taken; null: at other times. */
@@ -106,9 +106,9 @@ export class SharedLimiter implements SharedTools {
   #stopped = false;
 
   /** @param before the one that this one replaces. Its requests are still in flight. */
-  constructor(deps: SharedLimitsDeps, before: SharedLimiter | null) {
+  constructor(deps: SharedLimiterDeps, before: SharedLimiter | null) {
     this.#deps = deps;
-    this.#reportedAt = before === null ? null : before.#reportedAt;
+    this.#lastContact = before === null ? null : before.#lastContact;
   }
 
   get calendar(): Calendar {
@@ -138,7 +138,7 @@ export class SharedLimiter implements SharedTools {
 
   /** There is a new connection: everything that this machine holds is reported on it first. */
   connected(): void {
-    this.#mustReport = true;
+    this.#isFirstCall = true;
     this.#callAll();
   }
 
@@ -156,10 +156,10 @@ export class SharedLimiter implements SharedTools {
   tick(): void {
     this.#cutWhenSilent();
     this.#forgetWindows();
-    for (const tool of this.#sharedTools()) {
+    for (const tool of this.#toolsThatShare()) {
       if (this.#deps.limiter.isWaiting(tool.name)) this.#due?.add(tool.name);
     }
-    this.#findIdle();
+    this.#scheduleReturns();
     if (this.#isReportDue()) this.#due = null;
     this.#call();
   }
@@ -168,8 +168,8 @@ export class SharedLimiter implements SharedTools {
   async refresh(): Promise<void> {
     if (this.#deps.store.generation === null) return;
     await new Promise<void>((resolve) => {
-      this.#due = null;
-      this.#ask("", resolve);
+      this.#askers.push(resolve);
+      this.#callAll();
     });
   }
 
@@ -192,7 +192,7 @@ export class SharedLimiter implements SharedTools {
     return this.#appliedAnswerTime ?? this.#deps.store.clock.now() ?? this.#deps.clock.now();
   }
 
-  #sharedTools(): Tool[] {
+  #toolsThatShare(): Tool[] {
     return Object.values(this.#deps.tools()).filter(({ shared }) => shared);
   }
 
@@ -231,7 +231,7 @@ export class SharedLimiter implements SharedTools {
     if (store.generation === null)
       return this.#unavailable(tool, ". what this machine was granted is used up");
     if (store.isSettled) return null;
-    const names = store.machines.filter(({ waiting }) => waiting).map(({ name }) => name);
+    const names = store.machines.filter(({ isUnreported }) => isUnreported).map(({ name }) => name);
     const until =
       names.length === 0
         ? "for some seconds, in which the machines join again"
@@ -262,13 +262,12 @@ export class SharedLimiter implements SharedTools {
       then();
       return;
     }
-    const askers = this.#askers.get(tool) ?? [];
-    this.#askers.set(tool, [...askers, then]);
+    this.#askers.push(then);
     this.#due?.add(tool);
     this.#call();
   }
 
-  /** Once in a turn of the event loop, after its requests, it is checked whether a refill is due. */
+  /** Checks once in a turn of the event loop, after its requests, whether a refill is due. */
   #noteTaken(tool: string): void {
     if (this.#taken.size === 0) setImmediate(() => this.#checkRefills());
     this.#taken.add(tool);
@@ -285,9 +284,10 @@ export class SharedLimiter implements SharedTools {
         grant.takenAt = elapsed;
         const left = grant.granted - demand.used - demand.held;
         const hasRoom = grant.granted + grant.othersGranted < demand.max;
-        // A place for one more request at once is taken only when a request is there: another machine may wait for it.
-        const isPlace = demand.limit.kind === "concurrent";
-        if (isPlace || !hasRoom || left >= grant.step / 2 || !canSpend(demand.window, this.#now())) continue;
+        // Of `concurrent` nothing is taken in advance: another machine may wait for it.
+        const isConcurrent = demand.limit.kind === "concurrent";
+        if (isConcurrent || !hasRoom || left >= grant.step / 2 || !canSpend(demand.window, this.#now()))
+          continue;
         this.#refills.add(grant.key);
         this.#due?.add(name);
       }
@@ -330,8 +330,8 @@ export class SharedLimiter implements SharedTools {
       const isLate = this.#lastAnswerTime !== null && time - this.#lastAnswerTime > SILENCE_MS;
       if (isLate) this.#cutRequests();
       this.#deps.onAnswer();
-      this.#mustReport = false;
-      this.#reportedAt = sentAt;
+      this.#isFirstCall = false;
+      this.#lastContact = sentAt;
       this.#lastAnswerTime = time;
       this.#appliedAnswerTime = time;
       for (const [at, asked] of asks.entries()) this.#take(asked, answers[at]);
@@ -344,31 +344,31 @@ export class SharedLimiter implements SharedTools {
     }
   }
 
-  #takeAskers(): ReadonlyMap<string, readonly (() => void)[]> {
+  #takeAskers(): readonly (() => void)[] {
     const askers = this.#askers;
-    this.#askers = new Map();
+    this.#askers = [];
     return askers;
   }
 
-  /** Requests that waited longer come first. */
-  #answerAskers(askers: ReadonlyMap<string, readonly (() => void)[]>): void {
+  /** Requests that already waited in the limiter's queue come first. */
+  #answerAskers(askers: readonly (() => void)[]): void {
     if (this.#appliedAnswerTime !== null)
-      for (const tool of this.#sharedTools()) this.#deps.limiter.granted(tool.name);
-    for (const waiting of askers.values()) for (const then of waiting) then();
+      for (const tool of this.#toolsThatShare()) this.#deps.limiter.granted(tool.name);
+    for (const then of askers) then();
   }
 
   /** What the call is about, by store key. */
   #collect(): Map<string, Asked> {
-    const isAll = this.#mustReport || this.#due === null;
-    const isReport = !this.#mustReport && this.#isReportDue();
-    if (isAll) this.#wholeReportAt = this.#deps.clock.elapsed();
+    const isAll = this.#isFirstCall || this.#due === null;
+    const isRegularReport = isAll && !this.#isFirstCall && this.#isReportDue();
+    if (isAll) this.#lastReport = this.#deps.clock.elapsed();
     const due = this.#due ?? new Set();
     this.#due = new Set();
     const asks = new Map<string, Asked>();
-    for (const tool of this.#sharedTools()) {
+    for (const tool of this.#toolsThatShare()) {
       if (!isAll && !due.has(tool.name)) continue;
       for (const demand of this.#deps.limiter.demands(tool, this.#now())) {
-        const asked = this.#askFor(tool.name, demand, isReport);
+        const asked = this.#askFor(tool.name, demand, isRegularReport);
         asks.set(asked.ask.key, asked);
       }
     }
@@ -377,13 +377,13 @@ export class SharedLimiter implements SharedTools {
     return asks;
   }
 
-  #askFor(tool: string, demand: Demand, isReport: boolean): Asked {
+  #askFor(tool: string, demand: Demand, isRegularReport: boolean): Asked {
     const { limit, window, used, held, max, need, least } = demand;
     const grant = this.#grantOf(tool, limit, window);
     const own = used + held;
     // From here on the rest is not spent, and the call returns it.
-    grant.granted = Math.min(grant.granted, this.#mayKeep(grant, demand, isReport));
-    if (isReport) grant.ownAtReport = own;
+    grant.granted = Math.min(grant.granted, this.#mayKeep(grant, demand, isRegularReport));
+    if (isRegularReport) grant.ownAtReport = own;
     const keep = Math.max(own, grant.granted);
     const spare = canSpend(window, this.#now()) && !this.#stopped;
     const report = { ...reportOf(grant, keep, used), held, limit: max };
@@ -394,23 +394,26 @@ export class SharedLimiter implements SharedTools {
   }
 
   /** How much of its grant this machine may keep. */
-  #mayKeep(grant: Grant, { used, held, max, need }: Demand, isReport: boolean): number {
+  #mayKeep(grant: Grant, { used, held, max, need }: Demand, isRegularReport: boolean): number {
     const own = used + held;
-    // A request that lacks something offers all of it: otherwise two machines could each hold a part of what both need.
+    // While a request lacks something, all that is unused goes back: otherwise two machines could each hold a part of what
+    // both need.
     if (need > 0 || this.#isIdle(grant)) return own;
+    // The limit was lowered. What was granted under the higher one goes back.
     if (max < grant.max) return own;
-    // As much as was taken since the last report, twice. A machine with little to do leaves the rest to the others.
+    // Twice what was taken since the last report. A machine with little to do leaves the rest to the others.
     const busy = own + 2 * Math.max(0, own - grant.ownAtReport);
-    return isReport ? busy : grant.granted;
+    return isRegularReport ? busy : grant.granted;
   }
 
-  /** What this machine holds beside that: of a window that just ended, or of a limit that config.yaml no longer has. */
+  /** Adds the grants that no limit in force covers: of a window that just ended, or of a limit that config.yaml no longer has. */
   #collectRest(asks: Map<string, Asked>): void {
     for (const grant of this.#grants.values()) {
       const { key, tool, limit, window } = grant;
       if (asks.has(key)) continue;
       const hasEnded = window !== null && this.#now() >= window.end;
       const own = this.#deps.limiter.useOf(tool, limit, window);
+      // By the store's clock the window may still run, so its grant stays.
       if (!hasEnded) grant.granted = own;
       asks.set(key, { grant, ask: reportOf(grant, Math.max(own, grant.granted), own) });
     }
@@ -469,8 +472,8 @@ export class SharedLimiter implements SharedTools {
     return granted > 0 && this.#deps.clock.elapsed() - takenAt > idleAfter;
   }
 
-  /** Finds grants of which a part can be returned. */
-  #findIdle(): void {
+  /** Makes the tools due that have an idle grant to return. */
+  #scheduleReturns(): void {
     const idle = new Set<string>();
     for (const grant of this.#grants.values()) if (this.#isIdle(grant)) idle.add(grant.tool);
     for (const name of idle) {
@@ -484,7 +487,7 @@ export class SharedLimiter implements SharedTools {
   }
 
   #isReportDue(): boolean {
-    return this.#deps.clock.elapsed() - this.#wholeReportAt >= REPORT_MS;
+    return this.#deps.clock.elapsed() - this.#lastReport >= REPORT_MS;
   }
 
   /** How long the store has not answered, by the clock that runs longer: one stands still while the machine sleeps. */
@@ -494,10 +497,10 @@ export class SharedLimiter implements SharedTools {
   }
 
   #silence(): Mark {
-    if (this.#reportedAt === null)
+    if (this.#lastContact === null)
       return { elapsed: Number.POSITIVE_INFINITY, wall: Number.POSITIVE_INFINITY };
     const { wall, elapsed } = this.#deps.store.clock.mark();
-    return { wall: wall - this.#reportedAt.wall, elapsed: elapsed - this.#reportedAt.elapsed };
+    return { wall: wall - this.#lastContact.wall, elapsed: elapsed - this.#lastContact.elapsed };
   }
 
   /**
@@ -506,7 +509,7 @@ export class SharedLimiter implements SharedTools {
    */
   #cutWhenSilent(): void {
     const { wall, elapsed } = this.#silence();
-    if (this.#reportedAt === null || Math.max(wall, elapsed) < SILENCE_MS) return;
+    if (this.#lastContact === null || Math.max(wall, elapsed) < SILENCE_MS) return;
     // The machine slept, or its clock was set. The store's answer shows which.
     if (elapsed < SILENCE_MS && this.#deps.store.generation !== null) this.#callAll();
     else this.#cutRequests();
@@ -514,7 +517,7 @@ export class SharedLimiter implements SharedTools {
 
   #cutRequests(): void {
     for (const grant of this.#grants.values()) if (grant.limit.kind === "concurrent") grant.granted = 0;
-    for (const { name, limits } of this.#sharedTools()) {
+    for (const { name, limits } of this.#toolsThatShare()) {
       if (limits.concurrent === null) continue;
       const cut = this.#deps.cut(name);
       if (cut > 0)
@@ -558,7 +561,7 @@ function isShort({ start, end }: Window): boolean {
 }
 
 function marginOf({ start, end }: Window): number {
-  return Math.min((end - start) / MARGIN_PART, MAX_MARGIN_MS);
+  return Math.min((end - start) / MARGIN_DIVISOR, MAX_MARGIN_MS);
 }
 
 /** Whether requests can spend a grant of this window without asking. */

@@ -8,9 +8,8 @@ import { parseLine } from "../usage/journal/lines.ts";
 import { nextLines, type Position, positionIn } from "../usage/journal/position.ts";
 import { KEEP_DAYS, type RecordStore, textOfAmend, textOfRecord } from "./records.ts";
 
-export interface PublisherDeps {
-  /** The journal's. */
-  readonly folder: string;
+interface PublisherDeps {
+  readonly journalFolder: string;
   readonly journal: Pick<Journal, "completeUntil">;
   readonly store: Pick<RecordStore, "publish" | "clockOffset">;
   readonly clock: Clock;
@@ -31,7 +30,6 @@ const ASK_EVERY_MS = 60_000;
  */
 export class RecordPublisher {
   readonly #deps: PublisherDeps;
-  #running: Promise<void> | null = null;
   /** The position in the store; undefined: it must be asked. */
   #stored: string | null | undefined;
   /** How far the journal was read. Between this and the stored position nothing had to be published. */
@@ -61,12 +59,9 @@ export class RecordPublisher {
     this.#publishedUntil = null;
   }
 
-  /** Publishes what is new. To be called each second while the store is connected; a call during another does nothing. */
+  /** Publishes what is new. To be called about each second while the store is connected, one call after the other. */
   async tick(): Promise<void> {
-    if (this.#running !== null || this.#isStopped) return;
-    this.#running = this.#run();
-    await this.#running;
-    this.#running = null;
+    if (!this.#isStopped) await this.#run();
   }
 
   /** What is under way ends soon, and nothing more is published. */
@@ -76,7 +71,6 @@ export class RecordPublisher {
 
   /** Before this machine leaves the store. True: everything is published, and no request is in flight. */
   async finish(): Promise<boolean> {
-    await this.#running;
     const now = this.#deps.clock.now();
     await this.tick();
     return this.#publishedUntil !== null && this.#publishedUntil >= now;
@@ -100,7 +94,7 @@ export class RecordPublisher {
   async #publish(): Promise<boolean> {
     if (this.#stored === undefined || this.#deps.clock.elapsed() >= this.#nextAsk) await this.#ask();
     for (;;) {
-      const next = nextLines(this.#deps.folder, this.#start());
+      const next = nextLines(this.#deps.journalFolder, this.#start());
       if (next === null) return true;
       const { file, offset, finished } = next;
       for await (const chunk of readLater(file, offset, finished)) {
@@ -154,7 +148,7 @@ export class RecordPublisher {
   }
 
   async #ask(): Promise<void> {
-    const { position } = await this.#deps.store.publish([], ASK, ASK);
+    const position = await this.#deps.store.publish([], ASK, ASK);
     this.#nextAsk = this.#deps.clock.elapsed() + ASK_EVERY_MS;
     if (position !== this.#stored) this.#continueAt(position);
   }
@@ -162,7 +156,7 @@ export class RecordPublisher {
   /** False: the store has another position. */
   async #send(entries: readonly string[], to: Position): Promise<boolean> {
     const text = JSON.stringify(to);
-    const { position } = await this.#deps.store.publish(entries, this.#stored ?? null, text);
+    const position = await this.#deps.store.publish(entries, this.#stored ?? null, text);
     if (position !== text) {
       this.#continueAt(position);
       return false;

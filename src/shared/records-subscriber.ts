@@ -19,7 +19,7 @@ export interface PublishingMachine {
   readonly lastEntry: string | null;
 }
 
-export interface SubscriberDeps {
+interface SubscriberDeps {
   readonly usage: Pick<UsageLog, "read" | "catchUp">;
   readonly journal: Pick<Journal, "append" | "flush">;
   readonly store: Pick<RecordStore, "read" | "clockOffset" | "generation">;
@@ -48,13 +48,15 @@ type Line = SiblingLine | SiblingAmendLine;
  */
 export class RecordSubscriber {
   readonly #deps: SubscriberDeps;
-  #isRunning = false;
   #isStopped = false;
   readonly #seenUntil = new Map<string, number>();
   /** Machines whose stream is read from its beginning, although much of it may be here already. */
   readonly #rereading = new Set<string>();
-  /** Records for which a correction was appended while a stream was read again. */
-  readonly #amended = new Set<string>();
+  /**
+   * Records of which a line was appended while a stream was read again. Their corrections that follow must be appended, too,
+   * so that the newest one counts.
+   */
+  readonly #appended = new Set<string>();
   readonly #skipped = new Map<string, { count: number; loggedAt: number }>();
   /** Machines whose position was checked in this generation. */
   readonly #checked = new Set<string>();
@@ -77,10 +79,9 @@ export class RecordSubscriber {
     this.#isStopped = true;
   }
 
-  /** Reads what is new. To be called each second while the store is connected; a call during another does nothing. */
+  /** Reads what is new. To be called about each second while the store is connected, one call after the other. */
   async tick(machines: readonly PublishingMachine[]): Promise<void> {
-    if (this.#isRunning || this.#isStopped) return;
-    this.#isRunning = true;
+    if (this.#isStopped) return;
     try {
       if (this.#deps.store.generation !== this.#generation) this.#checked.clear();
       this.#generation = this.#deps.store.generation;
@@ -92,8 +93,6 @@ export class RecordSubscriber {
       if (reason !== this.#failure)
         this.#deps.log.warn({ reason }, "records of other machines are not read; keybearer tries again");
       this.#failure = reason;
-    } finally {
-      this.#isRunning = false;
     }
   }
 
@@ -185,7 +184,7 @@ export class RecordSubscriber {
     const added = await this.#withoutKnown(lines);
     if (added === null) return false;
     if (added.length > 0 && !(journal.append(...added) && (await journal.flush()))) return false;
-    for (const line of added) if (this.#rereading.has(line.machine_id)) this.#amended.add(line.id);
+    for (const line of added) if (this.#rereading.has(line.machine_id)) this.#appended.add(line.id);
     if (machines.some(({ id }) => after[id] !== (before.get(id) ?? undefined))) await positions.set(after);
     this.#endRereading(machines, found);
     return hasMore;
@@ -201,7 +200,7 @@ export class RecordSubscriber {
     found: ReadonlyMap<string, readonly unknown[]>,
   ): void {
     for (const { id } of machines) if ((found.get(id)?.length ?? 0) < MAX_ENTRIES) this.#rereading.delete(id);
-    if (this.#rereading.size === 0) this.#amended.clear();
+    if (this.#rereading.size === 0) this.#appended.clear();
   }
 
   #noteSeen(machines: readonly PublishingMachine[]): void {
@@ -252,14 +251,14 @@ export class RecordSubscriber {
     if (repeated.length === 0) return lines;
     const known = await this.#knownRecords([...new Set(repeated.map(({ id }) => id))]);
     if (known === null) return null;
-    const amended = new Set(this.#amended);
+    const appended = new Set(this.#appended);
     return lines.filter((line) => {
       const record = known.get(line.id);
       if (record === undefined || !this.#rereading.has(line.machine_id)) return true;
       if (line.kind === "sibling") return false;
       // An earlier correction was appended, so the later one that the index has must follow it.
-      if (!amended.has(line.id) && isAmended(record, line)) return false;
-      amended.add(line.id);
+      if (!appended.has(line.id) && isAmended(record, line)) return false;
+      appended.add(line.id);
       return true;
     });
   }
@@ -276,7 +275,7 @@ function isEntryId(text: string): boolean {
 function isAfter(id: string, other: string): boolean {
   const [, time = "", number = ""] = ENTRY_ID.exec(id) ?? [];
   const [, otherTime = "", otherNumber = ""] = ENTRY_ID.exec(other) ?? [];
-  return Number(time) - Number(otherTime) > 0 || (time === otherTime && Number(number) > Number(otherNumber));
+  return Number(time) > Number(otherTime) || (time === otherTime && Number(number) > Number(otherNumber));
 }
 
 /** An id between this one and the entry before it. */

@@ -14,7 +14,7 @@ import { firstIdAt } from "../usage/reports/records.ts";
 /*
  * Records on their way from one machine to the others. Each machine has a stream in the store. Its entries are JSON: a
  * finished record, or a later correction of one, with the fields that `usage export` prints and nothing else. Their times
- * are those of the store's clock. What comes out of the store is checked here, whatever it is.
+ * are those of the store's clock. Entries from the store are not trusted: parseEntry() checks them.
  */
 
 /** What the publisher and the subscriber need of the store. All of it throws if the store cannot be reached. */
@@ -23,11 +23,7 @@ export interface RecordStore {
    * Adds the entries to this machine's stream and stores the position, if the stored position still is `from`. Otherwise
    * nothing is added. Returns the position that is stored then: `to`, or where to continue; null: from the beginning.
    */
-  publish(
-    entries: readonly string[],
-    from: string | null,
-    to: string,
-  ): Promise<{ readonly position: string | null }>;
+  publish(entries: readonly string[], from: string | null, to: string): Promise<string | null>;
   /** Up to `max` entries of each stream after the given ids. Both maps are by the machine's id. */
   read(
     after: ReadonlyMap<string, string | null>,
@@ -48,7 +44,7 @@ export interface StreamEntry {
 export type Entry =
   | { readonly kind: "record"; readonly record: UsageRecord }
   | { readonly kind: "amend"; readonly id: string; readonly fields: AmendedFields }
-  /** It is not valid. The words are ours, without anything of it. */
+  /** It is not valid. The reason quotes nothing of it. */
   | { readonly kind: "bad"; readonly reason: string };
 
 /** For how long entries stay in the store. */
@@ -97,16 +93,15 @@ export function textOfAmend(id: string, fields: AmendedFields): string {
 }
 
 /** Control characters, and half a surrogate pair, which is no character. */
-const UNWRITABLE = /[\p{Cc}\p{Cs}]/u;
-const EVERY_UNWRITABLE = /[\p{Cc}\p{Cs}]/gu;
+const UNWRITABLE = /[\p{Cc}\p{Cs}]/gu;
 
 /** A text that isCleanText() accepts. */
 function cleanText(text: string, maxLength = MAX_TEXT): string {
-  return text.slice(0, maxLength).replace(EVERY_UNWRITABLE, "\ufffd");
+  return text.slice(0, maxLength).replace(UNWRITABLE, "\ufffd");
 }
 
 function isCleanText(text: string): boolean {
-  return text.length <= MAX_TEXT && !UNWRITABLE.test(text);
+  return text === cleanText(text);
 }
 
 /**

@@ -3,7 +3,8 @@
  * JSON; everything they answer is checked in store.ts.
  *
  * Keys, all below the configured prefix:
- *   generation          hash: id, run, timezone, since, settled. Missing: the store lost its data.
+ *   generation          hash: id, run, timezone, since (when it began), settled (before this time, nothing is granted in
+ *                       running windows). Missing: the store lost its data.
  *   machines            hash: machine id → JSON, see `Machine` below
  *   window:…            hash: machine id → "granted used held", for one limit of one tool in one window
  *   positions           hash: machine id → how far its journal is published
@@ -16,8 +17,11 @@
  * its answer was lost, changes nothing.
  */
 
-/** A machine that was not heard of for this long no longer takes part in `concurrent`. */
-export const HEARTBEAT_MS = 60_000;
+/**
+ * A machine that was silent for this long counts as absent: its part of `concurrent` is free, it can be released, and its
+ * time zone does not bind the others.
+ */
+export const HEARTBEAT_TIMEOUT_MS = 60_000;
 
 /** What a store acknowledged in this time before a restart or a failover may be lost, even with an append-only file. */
 const UNSAFE_MS = 60_000;
@@ -32,8 +36,8 @@ const FORGOTTEN_MS = 70 * 86_400_000;
  */
 const SETTLE_MS = 15_000;
 
-/** A refill takes this part of what is left. So the steps become smaller near the limit. */
-const REFILL_PART = 8;
+/** A refill takes an eighth of what is left. So the steps become smaller near the limit. */
+const REFILL_DIVISOR = 8;
 
 const PRELUDE = `
 local time = redis.call('TIME')
@@ -78,7 +82,7 @@ local is_restarted = not is_lost and generation.run ~= call.run
 
 if is_other_zone then
   for id, machine in pairs(machines) do
-    if id ~= call.id and not machine.gone and machine.seen > now - ${HEARTBEAT_MS} then
+    if id ~= call.id and not machine.gone and machine.seen > now - ${HEARTBEAT_TIMEOUT_MS} then
       return cjson.encode({ time = now, problem = 'timezone', timezone = generation.timezone })
     end
   end
@@ -97,7 +101,7 @@ for _, machine in pairs(machines) do last = math.max(last, machine.seen) end
 
 for _, known in ipairs(call.known) do
   if not machines[known.id] then
-    local seen = now - ${HEARTBEAT_MS}
+    local seen = now - ${HEARTBEAT_TIMEOUT_MS}
     machines[known.id] = { name = known.name, connection = '', seen = seen, generation = '', keys = known.keys }
     write_machine(KEYS[2], known.id, machines[known.id])
   end
@@ -136,7 +140,7 @@ if call.is_new then machine.generation = generation.id end
 machine.name = call.name
 machine.connection = call.connection
 machine.seen = now
--- Until its first report: the answer to this call may be lost.
+-- GRANT clears it. Until then each join answers it again, because the answer to this one may be lost.
 machine.released = machine.released or machine.gone
 machine.gone = nil
 write_machine(KEYS[2], call.id, machine)
@@ -170,13 +174,16 @@ me.published = call.published
 me.keys = call.keys
 write_machine(KEYS[2], call.id, me)
 
-local waiting = 0
-for _, machine in pairs(machines) do
-  if not machine.gone and machine.generation ~= generation.id then waiting = waiting + 1 end
+local is_settled = now >= tonumber(generation.settled or 0)
+local list = {}
+for id, machine in pairs(machines) do
+  local is_unreported = not machine.gone and machine.generation ~= generation.id
+  if is_unreported then is_settled = false end
+  list[#list + 1] = { id = id, name = machine.name, seen = machine.seen, published = machine.published,
+    entry = machine.entry, keys = machine.keys, gone = machine.gone, unreported = is_unreported }
 end
 
 local since = tonumber(generation.since)
-local is_settled = waiting == 0 and now >= tonumber(generation.settled or 0)
 local windows = {}
 local is_short = {}
 for i, ask in ipairs(call.asks) do
@@ -184,14 +191,14 @@ for i, ask in ipairs(call.asks) do
   local others = 0
   for id, part in pairs(parts) do
     local machine = machines[id]
-    local is_present = machine and machine.seen > now - ${HEARTBEAT_MS}
+    local is_present = machine and machine.seen > now - ${HEARTBEAT_TIMEOUT_MS}
     if id ~= call.id and (not ask.is_concurrent or is_present) then
       others = others + tonumber(string.match(part, '^%d+'))
     elseif id ~= call.id then
       parts[id] = nil
     end
   end
-  local is_new = ask.is_concurrent and now >= since + ${HEARTBEAT_MS} or ask.start >= since
+  local is_new = ask.is_concurrent and now >= since + ${HEARTBEAT_TIMEOUT_MS} or ask.start >= since
   local is_open = now >= ask.start and now < ask['end'] and (is_settled or is_new)
   local room = is_open and ask.limit - others or 0
   windows[i] = { parts = parts, room = room }
@@ -206,7 +213,7 @@ for i, ask in ipairs(call.asks) do
   if ask.need > granted and room > granted and not is_short[ask.tool] then
     granted = math.min(ask.need, room)
     if ask.spare and ask.need < room then
-      granted = ask.need + math.floor((room - ask.need) / ${REFILL_PART})
+      granted = ask.need + math.floor((room - ask.need) / ${REFILL_DIVISOR})
     end
   end
   if granted > 0 or ask.used > 0 or parts[call.id] then
@@ -214,15 +221,9 @@ for i, ask in ipairs(call.asks) do
     redis.call('HSET', key, call.id, parts[call.id])
     if ask.expires > 0 then redis.call('PEXPIREAT', key, whole(ask.expires)) end
   end
-  local list = {}
-  for id, part in pairs(parts) do list[#list + 1] = id .. ' ' .. part end
-  answers[i] = { granted = granted, parts = list }
-end
-local list = {}
-for id, machine in pairs(machines) do
-  list[#list + 1] = { id = id, name = machine.name, seen = machine.seen, published = machine.published,
-    entry = machine.entry, keys = machine.keys, gone = machine.gone,
-    waiting = not machine.gone and machine.generation ~= generation.id }
+  local texts = {}
+  for id, part in pairs(parts) do texts[#texts + 1] = id .. ' ' .. part end
+  answers[i] = { granted = granted, parts = texts }
 end
 return cjson.encode({ time = now, answers = answers, machines = list, settled = is_settled })
 `;
@@ -253,7 +254,7 @@ export const RELEASE = `${PRELUDE}
 local machines = read_machines(KEYS[1])
 local lost = machines[call.lost]
 if not lost then return cjson.encode({ time = now, problem = 'unknown' }) end
-if call.lost == call.id or (not lost.gone and lost.seen > now - ${HEARTBEAT_MS}) then
+if call.lost == call.id or (not lost.gone and lost.seen > now - ${HEARTBEAT_TIMEOUT_MS}) then
   return cjson.encode({ time = now, problem = 'present' })
 end
 lost.gone = true

@@ -6,7 +6,6 @@ import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { machineName } from "../core/machine-name.ts";
-import { pick } from "../core/pick.ts";
 import type { Secret } from "../core/secret.ts";
 import type { Ticker } from "../core/ticker.ts";
 import type { Limiter } from "../limits/limiter.ts";
@@ -18,10 +17,10 @@ import { SharedLimiter } from "./limits.ts";
 import { RecordPublisher } from "./records-publisher.ts";
 import { type PublishingMachine, RecordSubscriber } from "./records-subscriber.ts";
 import { type KnownSibling, StateFile } from "./state-file.ts";
-import { type SharedStatus, unusablePassword } from "./status.ts";
+import { type SharedStatus, type UnusablePassword, unusablePassword } from "./status.ts";
 import { type Machine, STOPPED, Store } from "./store.ts";
 
-export interface SharedDeps {
+interface SharedDeps {
   /** state/shared.json */
   readonly file: string;
   readonly clock: Clock;
@@ -31,8 +30,7 @@ export interface SharedDeps {
   readonly snapshot: () => Snapshot;
   /** A function, because the usage log is opened after this. */
   readonly usage: () => Pick<UsageLog, "journal" | "read" | "catchUp">;
-  /** The folder of its journal. */
-  readonly folder: string;
+  readonly journalFolder: string;
   /** Cuts the requests of a tool that are in flight. Returns how many there were. */
   readonly cut: (tool: string) => number;
 }
@@ -44,7 +42,7 @@ export class Shared {
   #session: Session | null = null;
   /** What the session was made from. */
   #settings: SessionSettings | null = null;
-  #changed: Promise<void> = Promise.resolve();
+  #lastChange: Promise<void> = Promise.resolve();
   #isStopped = false;
   readonly #endTicks: () => void;
 
@@ -65,7 +63,7 @@ export class Shared {
       settings === null ? null : new Session(settings, this.#deps, this.#file, old?.limits ?? null);
     this.#deps.limiter.share(this.#session?.limits ?? null);
     const session = this.#session;
-    this.#changed = this.#changed.then(() => this.#replace(old, session));
+    this.#lastChange = this.#lastChange.then(() => this.#replace(old, session));
   }
 
   async #replace(old: Session | null, session: Session | null): Promise<void> {
@@ -73,11 +71,11 @@ export class Shared {
       await old?.stop(false);
       await session?.start();
     } catch (error) {
-      this.#deps.log.error({ err: error }, "could not follow a change of the shared store");
+      this.#deps.log.error({ err: error }, "applying a change of `shared` failed");
     }
   }
 
-  /** null: nothing is shared, or nothing is known yet. */
+  /** null: nothing is shared. */
   status(): SharedStatus | null {
     return this.#session?.status() ?? null;
   }
@@ -93,7 +91,7 @@ export class Shared {
   }
 
   /** The owner says that another machine is lost: what it holds of a tool's limits can be granted again. */
-  async release(tool: Tool, machine: string): Promise<Released> {
+  async release(tool: Tool, machine: string): Promise<ReleaseResult> {
     if (this.#session === null || !tool.shared) return "not shared";
     return await this.#session.release(tool, machine);
   }
@@ -101,19 +99,19 @@ export class Shared {
   async stop(): Promise<void> {
     this.#isStopped = true;
     this.#endTicks();
-    await this.#changed;
+    await this.#lastChange;
     await this.#session?.stop(true);
   }
 }
 
-export type Released = "released" | "unknown" | "present" | "unreachable" | "not shared";
+export type ReleaseResult = "released" | "unknown" | "present" | "unreachable" | "not shared";
 
 /** What a session is made from. If it changes, there is a new session. */
 interface SessionSettings {
   readonly config: SharedConfig;
   readonly password: Secret | null;
-  /** Why the password cannot be used; null: it can. */
-  readonly problem: string | null;
+  /** null: the password can be used, or there is none. */
+  readonly unusable: UnusablePassword | null;
 }
 
 function settingsOf(snapshot: Snapshot): SessionSettings | null {
@@ -121,14 +119,16 @@ function settingsOf(snapshot: Snapshot): SessionSettings | null {
   if (shared === null) return null;
   const state = snapshot.sharedPassword();
   const password = state?.state === "ready" ? state.key : null;
-  return { config: shared, password, problem: unusablePassword(state)?.problem ?? null };
+  return { config: shared, password, unusable: unusablePassword(state) };
 }
 
 function isSame(a: SessionSettings | null, b: SessionSettings | null): boolean {
   if (a === null || b === null) return a === b;
   const hasSamePassword =
     a.password === null || b.password === null ? a.password === b.password : a.password.equals(b.password);
-  return hasSamePassword && a.problem === b.problem && isDeepStrictEqual(a.config, b.config);
+  return (
+    hasSamePassword && isDeepStrictEqual(a.unusable, b.unusable) && isDeepStrictEqual(a.config, b.config)
+  );
 }
 
 /** The connection to one store, and everything that goes through it. */
@@ -138,7 +138,7 @@ class Session {
   readonly #deps: SharedDeps;
   readonly #file: StateFile;
   readonly #store: Store;
-  /** null, as the next: the journal was not read yet. */
+  /** Both are null until the journal was read. */
   #publisher: RecordPublisher | null = null;
   #subscriber: RecordSubscriber | null = null;
   /** The identity is on disk. Only the journal must be read before the first connection. */
@@ -154,7 +154,7 @@ class Session {
     const { config, password } = settings;
     const { clock, log, limiter, snapshot, cut } = deps;
     const timezone = config.timezone ?? Intl.DateTimeFormat().resolvedOptions().timeZone;
-    const name = machineName(config.machine);
+    const machine = machineName(config.machine);
     this.#settings = settings;
     this.#deps = deps;
     this.#file = file;
@@ -162,15 +162,8 @@ class Session {
       store: config.store,
       password,
       timezone,
-      identity: {
-        id: () => this.#file.id,
-        name,
-        nextConnection: () => this.#file.nextConnection(),
-        confirmConnection: () => this.#file.confirmConnection(),
-        renew: () => this.#file.renew(),
-        isNew: () => this.#file.isNew,
-        known: () => this.#file.known.map((machine) => pick(machine, ["id", "name", "keys"])),
-      },
+      file,
+      machine,
       clock,
       log,
       onConnect: () => {
@@ -188,7 +181,7 @@ class Session {
       clock,
       log,
       address: config.store.url,
-      machine: { id: () => this.#file.id, name },
+      machine: { id: () => file.id, name: machine },
       whenUnreachable: config.whenUnreachable,
       presence: () => ({ published: this.#published(), keys: keysOf(snapshot()) }),
       onAnswer: () => {
@@ -202,9 +195,9 @@ class Session {
   }
 
   async start(): Promise<void> {
-    const { problem } = this.#settings;
-    if (problem !== null) {
-      this.#store.refuse(problem);
+    const { unusable } = this.#settings;
+    if (unusable !== null) {
+      this.#store.markUnusable(unusable.problem);
       return;
     }
     try {
@@ -214,7 +207,7 @@ class Session {
       this.#connect();
     } catch (error) {
       this.#mustStartAgain = true;
-      this.#store.refuse(`${this.#deps.file} cannot be written: ${errorMessage(error)}`);
+      this.#store.markUnusable(`${this.#deps.file} cannot be written: ${errorMessage(error)}`);
     }
   }
 
@@ -224,13 +217,13 @@ class Session {
     const usage = this.#deps.usage();
     const { journal } = usage;
     if (!journal.isRestored) {
-      this.#store.refuse("the usage log of this machine cannot be read");
+      this.#store.markUnusable("the usage log of this machine cannot be read");
       return;
     }
-    const { folder, clock, log } = this.#deps;
+    const { journalFolder, clock, log } = this.#deps;
     const common = { journal, store: this.#store, clock, log };
     this.#waitsForJournal = false;
-    this.#publisher = new RecordPublisher({ ...common, folder });
+    this.#publisher = new RecordPublisher({ ...common, journalFolder });
     this.#subscriber = new RecordSubscriber({ ...common, usage, positions: this.#file.positions });
     this.#store.start();
   }
@@ -258,9 +251,9 @@ class Session {
     return this.#store.machines.filter(({ id }) => id !== this.#file.id);
   }
 
-  #publishing({ id, name, published, entry }: Machine): PublishingMachine {
+  #publishing({ id, name, published, lastEntry }: Machine): PublishingMachine {
     const publishedUntil = published === null ? null : published - this.#store.clock.offset();
-    return { id, name, publishedUntil, lastEntry: entry };
+    return { id, name, publishedUntil, lastEntry };
   }
 
   /** By the store's clock. */
@@ -275,11 +268,11 @@ class Session {
     // After an answer, this machine is always in the list.
     if (this.#store.machines.length === 0) return this.#file.known;
     return this.#others()
-      .filter(({ gone }) => !gone)
+      .filter(({ isLost }) => !isLost)
       .map((machine) => this.#siblingOf(machine));
   }
 
-  #siblingOf({ id, name, keys, isStopped, waiting }: Machine): KnownSibling {
+  #siblingOf({ id, name, keys, isStopped, isUnreported }: Machine): KnownSibling {
     const before = this.#file.known.find((machine) => machine.id === id);
     return {
       id,
@@ -288,7 +281,7 @@ class Session {
       // Before this run has read the machine's stream: the value that an earlier run stored.
       seenUntil: this.#subscriber?.seenUntil(id) ?? before?.seenUntil ?? 0,
       // A store that lost its data does not know it until the machine reports.
-      isStopped: isStopped || (waiting && before?.isStopped === true),
+      isStopped: isStopped || (isUnreported && before?.isStopped === true),
     };
   }
 
@@ -297,27 +290,27 @@ class Session {
     return {
       state,
       problem,
-      next: null,
+      next: this.#settings.unusable?.next ?? null,
       address: this.#settings.config.store.url,
       server: facts?.server ?? null,
       version: facts?.version ?? null,
       append_only: facts?.appendOnly ?? null,
       eviction_policy: facts?.evictionPolicy ?? null,
       clock_offset_ms: Math.round(clock.exactOffset()),
-      recovering: machines.filter(({ waiting }) => waiting).map(({ name }) => name),
-      machines: machines.map(({ id, name, seen }) => ({
+      recovering: machines.filter(({ isUnreported }) => isUnreported).map(({ name }) => name),
+      machines: machines.map(({ id, name, lastContact }) => ({
         name,
-        last_contact: Math.round(seen - clock.exactOffset()),
+        last_contact: Math.round(lastContact - clock.exactOffset()),
         self: id === this.#file.id,
       })),
     };
   }
 
-  async release(tool: Tool, machine: string): Promise<Released> {
+  async release(tool: Tool, machine: string): Promise<ReleaseResult> {
     const found = this.#store.machines.filter(({ name }) => name === machine);
     if (found.length === 0) return this.#store.generation === null ? "unreachable" : "unknown";
     const keys = this.limits.keysOf(tool);
-    let released: Released = "unknown";
+    let released: ReleaseResult = "unknown";
     try {
       // A machine that was set up again has the name of the one that is lost.
       for (const { id } of found) {

@@ -1,9 +1,17 @@
 import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
+import { pick } from "../core/pick.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 import { listOf, objectOf } from "./connection.ts";
-import type { KnownMachine } from "./store.ts";
+
+/** Another machine, as the store must know it. */
+export interface KnownMachine {
+  readonly id: string;
+  readonly name: string;
+  /** The fingerprints of the keys that it holds. */
+  readonly keys: readonly string[];
+}
 
 /** Another machine, as this one last knew it. */
 export interface KnownSibling extends KnownMachine {
@@ -48,6 +56,7 @@ export class StateFile {
     this.#state = found ?? { id: newId(), connections: [], known: [], positions: {} };
   }
 
+  /** Random, made once for each state folder. */
   get id(): string {
     return this.#state.id;
   }
@@ -80,6 +89,7 @@ export class StateFile {
     this.#pending = null;
   }
 
+  /** Another daemon has this identity: it was copied with the state folder, or the folder is an old one. */
   async renew(): Promise<void> {
     this.#isNew = true;
     this.#pending = null;
@@ -88,6 +98,10 @@ export class StateFile {
 
   get known(): readonly KnownSibling[] {
     return this.#state.known;
+  }
+
+  get knownMachines(): readonly KnownMachine[] {
+    return this.known.map((machine) => pick(machine, ["id", "name", "keys"]));
   }
 
   /** For the subscriber. */
@@ -104,16 +118,17 @@ export class StateFile {
   /** Writes down what is known of the others, if that changed. */
   async learn(siblings: readonly KnownSibling[]): Promise<void> {
     const isChanged =
-      siblings.length !== this.known.length || siblings.some((sibling) => this.#isNews(sibling));
+      siblings.length !== this.known.length || siblings.some((sibling) => this.#isChanged(sibling));
     if (isChanged) await this.#save({ ...this.#state, known: siblings });
   }
 
-  /** What was not written yet is written. */
+  /** Waits for the last write. */
   async flush(): Promise<void> {
+    // Who called for that write got the error.
     await this.#saving.catch(() => {});
   }
 
-  #isNews(sibling: KnownSibling): boolean {
+  #isChanged(sibling: KnownSibling): boolean {
     const known = this.known.find(({ id }) => id === sibling.id);
     if (known === undefined) return true;
     const { seenUntil } = sibling;

@@ -1,10 +1,10 @@
-import type { Shared } from "../config/schema.ts";
-import type { KeyState, Snapshot } from "../config/snapshot.ts";
+import type { KeyState } from "../config/snapshot.ts";
+import type { StoreState } from "./store.ts";
 
 /** The shared store and the machines that use it, as `keybearer status --json` prints them. Times in milliseconds UTC. */
 export interface SharedStatus {
   /** refused: the store can be reached, but this machine may not use it, or its password cannot be used. */
-  readonly state: "connected" | "connecting" | "unreachable" | "refused";
+  readonly state: StoreState;
   /** Why it is not connected; null: it is, or the first attempt is not over. */
   readonly problem: string | null;
   /** What to type next; null: nothing, or keybearer tries again by itself. */
@@ -24,26 +24,21 @@ export interface SharedStatus {
   readonly machines: readonly SharedMachine[];
 }
 
-export interface SharedMachine {
+interface SharedMachine {
   readonly name: string;
   readonly last_contact: number;
   /** It is this machine. */
   readonly self: boolean;
 }
 
-/** The status under this configuration; null: nothing is shared. `known` is what the connection knows, if there is one. */
-export function sharedStatus(snapshot: Snapshot, known: SharedStatus | null): SharedStatus | null {
-  const { shared } = snapshot.config;
-  if (shared === null) return null;
-  const status = known ?? unconnected(shared);
-  const unusable = unusablePassword(snapshot.sharedPassword());
-  return unusable === null ? status : { ...status, state: "refused", ...unusable };
+/** Why the store's password cannot be used, and what to type. */
+export interface UnusablePassword {
+  readonly problem: string;
+  readonly next: string;
 }
 
-/** Why the store's password cannot be used, and what to type; null: it can, or config.yaml has none. */
-export function unusablePassword(
-  password: KeyState | null,
-): { readonly problem: string; readonly next: string } | null {
+/** null: it can be used, or config.yaml has none. */
+export function unusablePassword(password: KeyState | null): UnusablePassword | null {
   if (password === null || password.state === "ready") return null;
   if (password.state === "needs-trust") {
     const { what, from, to } = password;
@@ -52,20 +47,4 @@ export function unusablePassword(
   }
   const next = password.next ?? "correct shared.store.password in config.yaml";
   return { problem: `its password cannot be read: ${password.reason}`, next };
-}
-
-function unconnected({ store }: Shared): SharedStatus {
-  return {
-    state: "connecting",
-    problem: null,
-    next: null,
-    address: store.url,
-    server: null,
-    version: null,
-    append_only: null,
-    eviction_policy: null,
-    clock_offset_ms: 0,
-    recovering: [],
-    machines: [],
-  };
 }

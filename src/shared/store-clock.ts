@@ -38,14 +38,10 @@ export class StoreClock {
 
   /** null: there was no answer yet. */
   now(): number | null {
-    return this.#known === null ? null : this.#known.time + this.#sinceContact() * (1 + MAX_DRIFT);
-  }
-
-  /** Milliseconds since the last call that was answered was sent. */
-  #sinceContact(): number {
-    if (this.#known === null) return Number.POSITIVE_INFINITY;
-    const { wall, elapsed } = this.#known.sentAt;
-    return Math.max(this.#clock.now() - wall, this.#clock.elapsed() - elapsed);
+    if (this.#known === null) return null;
+    const { time, sentAt } = this.#known;
+    const sinceSent = Math.max(this.#clock.now() - sentAt.wall, this.#clock.elapsed() - sentAt.elapsed);
+    return time + sinceSent * (1 + MAX_DRIFT);
   }
 
   /** Milliseconds to add to this machine's clock to get the store's. 0 if the two agree. */

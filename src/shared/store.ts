@@ -19,36 +19,14 @@ import {
   serverFacts,
   within,
 } from "./connection.ts";
-import { ENTRY_ID, KEEP_DAYS } from "./records.ts";
+import { ENTRY_ID, KEEP_DAYS, type RecordStore, type StreamEntry } from "./records.ts";
+import type { KnownMachine, StateFile } from "./state-file.ts";
 import { StoreClock } from "./store-clock.ts";
-
-/** This machine, as the others see it. */
-export interface Identity {
-  /** Random, made once for each state folder. */
-  readonly id: () => string;
-  readonly name: string;
-  /** It was made by this process, and no store has granted anything to it yet. */
-  readonly isNew: () => boolean;
-  /** The other machines that this one knows. After a loss of data, the store waits for them. */
-  readonly known: () => readonly KnownMachine[];
-  /** The name of the next connection, and before it the names that the store may have. Throws. */
-  readonly nextConnection: () => Promise<readonly string[]>;
-  readonly confirmConnection: () => void;
-  /** Another daemon has this identity: it was copied with the state folder, or the folder is an old one. */
-  readonly renew: () => Promise<void>;
-}
-
-export interface KnownMachine {
-  readonly id: string;
-  readonly name: string;
-  /** The fingerprints of the keys that it holds. */
-  readonly keys: readonly string[];
-}
 
 /** A machine, as the store lists it. */
 export interface Machine extends KnownMachine {
   /** Its last contact, by the store's clock. */
-  readonly seen: number;
+  readonly lastContact: number;
   /**
    * All its requests that started before this have ended and are published, by the store's clock. null: unknown.
    * Of a machine that stopped: its last contact.
@@ -57,11 +35,11 @@ export interface Machine extends KnownMachine {
   /** It stopped, and had published everything. */
   readonly isStopped: boolean;
   /** The last entry of its stream; null: none. */
-  readonly entry: string | null;
+  readonly lastEntry: string | null;
   /** The owner said that it is lost. */
-  readonly gone: boolean;
-  /** The store may have lost data, and this machine has not reported yet what it holds. */
-  readonly waiting: boolean;
+  readonly isLost: boolean;
+  /** The store may have lost data, and waits until this machine reports what it holds. */
+  readonly isUnreported: boolean;
 }
 
 /** One limit in one window: what this machine keeps of it, and what it asks for. All are its totals in the window. */
@@ -92,14 +70,14 @@ export interface GrantAnswer {
 }
 
 /** What one machine has of a limit. */
-export interface Part {
+interface Part {
   /** Its id. */
   readonly machine: string;
   readonly granted: number;
   readonly used: number;
 }
 
-export interface GrantReply {
+interface GrantReply {
   /** The store's time at which the grants were made. */
   readonly time: number;
   /** In the order of the asks. */
@@ -117,11 +95,14 @@ export interface Presence {
 
 export type StoreState = "connecting" | "connected" | "unreachable" | "refused";
 
-export interface StoreDeps {
+interface StoreDeps {
   readonly store: SharedStore;
   readonly password: Secret | null;
   readonly timezone: string;
-  readonly identity: Identity;
+  /** Who this machine is, and the other machines that it knows. After a loss of data, the store waits for them. */
+  readonly file: StateFile;
+  /** The name of this machine. */
+  readonly machine: string;
   readonly clock: Clock;
   readonly log: Logger;
   /** A connection was made, and nothing is reported on it yet. */
@@ -159,7 +140,7 @@ interface Connection {
  * The connection to the store, and the calls on it. It reconnects by itself. A call that fails or takes too long ends its
  * connection, and the next one begins with a report. So a late GRANT or PUBLISH of the old connection changes nothing.
  */
-export class Store {
+export class Store implements RecordStore {
   readonly clock: StoreClock;
   readonly #deps: StoreDeps;
   readonly #stop = new AbortController();
@@ -207,7 +188,6 @@ export class Store {
     return this.#isSettled;
   }
 
-  /** Changes when the store may have lost data; null: not connected. */
   get generation(): string | null {
     return this.#connection?.generation ?? null;
   }
@@ -222,8 +202,8 @@ export class Store {
     this.#ended = this.#run();
   }
 
-  /** Instead of start(), or before it: it must not be connected to. */
-  refuse(problem: string): void {
+  /** Says why this machine does not connect. start() may follow later. */
+  markUnusable(problem: string): void {
     this.#noteFailure(new StoreRefusal(problem));
   }
 
@@ -239,7 +219,7 @@ export class Store {
     const { client, name, generation } = this.#connected();
     const keys = [this.key("generation"), this.key("machines"), ...asks.map(({ key }) => key)];
     const call = {
-      id: this.#deps.identity.id(),
+      id: this.#deps.file.id,
       connection: name,
       generation,
       published: presence.published ?? undefined,
@@ -255,29 +235,24 @@ export class Store {
     return { time: reply.time, answers: asks.map((ask, at) => answerOf(objectOf(answers[at]), ask)) };
   }
 
-  /** Publishes entries, if they follow the stored position. Returns the position that is stored then; null: none. */
-  async publish(
-    entries: readonly string[],
-    from: string | null,
-    to: string,
-  ): Promise<{ readonly position: string | null }> {
+  async publish(entries: readonly string[], from: string | null, to: string): Promise<string | null> {
     const { client, name } = this.#connected();
-    const id = this.#deps.identity.id();
+    const id = this.#deps.file.id;
     const keys = [this.key("machines"), this.key("positions"), this.key("records", id)];
     const call = { id, connection: name, from: from ?? "", to, keep: KEEP_RECORDS_MS };
-    const reply = await this.#call((texts) => client.publishRecords(keys, [...texts, ...entries]), call);
-    const { position } = reply;
-    return { position: typeof position === "string" && position !== "" ? position : null };
+    const { position } = await this.#call(
+      (texts) => client.publishRecords(keys, [...texts, ...entries]),
+      call,
+    );
+    return typeof position === "string" && position !== "" ? position : null;
   }
 
-  /** Up to `max` entries of each machine's stream after the given ones. */
   async read(
     after: ReadonlyMap<string, string | null>,
     max: number,
-  ): Promise<ReadonlyMap<string, readonly { readonly id: string; readonly text: string }[]>> {
+  ): Promise<ReadonlyMap<string, readonly StreamEntry[]>> {
     const { client } = this.#connected();
-    const found = new Map<string, { id: string; text: string }[]>();
-    if (after.size === 0) return found;
+    const found = new Map<string, readonly StreamEntry[]>();
     const machines = new Map([...after.keys()].map((id) => [this.key("records", id), id]));
     const streams = [...after].map(([id, entry]) => ({ key: this.key("records", id), id: entry ?? "0-0" }));
     const reply = await this.#inTime(client.xRead(streams, { COUNT: max }));
@@ -297,7 +272,7 @@ export class Store {
   async release(machine: string, windows: readonly string[]): Promise<"released" | "unknown" | "present"> {
     const { client } = this.#connected();
     const keys = [this.key("machines"), ...windows];
-    const call = { id: this.#deps.identity.id(), lost: machine };
+    const call = { id: this.#deps.file.id, lost: machine };
     const { problem } = await this.#call((texts) => client.releaseGrants(keys, texts), call);
     return problem === "unknown" || problem === "present" ? problem : "released";
   }
@@ -316,7 +291,7 @@ export class Store {
     const reply = await this.#inTime(send([JSON.stringify(call)]).then(parseReply));
     if (!this.clock.isPlausible(reply.time)) throw this.#disconnect(IMPLAUSIBLE);
     this.clock.learn(reply.time, sentAt);
-    if (reply.problem === "generation") throw this.#disconnect("the store lost its data");
+    if (reply.problem === "generation") throw this.#disconnect("the store was restarted or lost its data");
     if (reply.problem === "superseded") {
       this.#retryMs = SUPERSEDED_RETRY_MS;
       this.#deps.onForfeited();
@@ -376,10 +351,10 @@ export class Store {
       });
       await within(CONNECT_MS, client.connect());
       const { run, ...facts } = serverFacts(String(await within(CALL_MS, client.info())));
-      const connections = await this.#deps.identity.nextConnection();
+      const connections = await this.#deps.file.nextConnection();
       const name = connections.at(-1) ?? "";
       const generation = await this.#join(client, connections, run, facts.appendOnly);
-      this.#deps.identity.confirmConnection();
+      this.#deps.file.confirmConnection();
       if (this.#stop.signal.aborted) throw new StoreError("keybearer is stopping");
       this.#connection = { client, name, generation };
       this.#facts = facts;
@@ -403,25 +378,25 @@ export class Store {
     run: string,
     appendOnly: boolean,
   ): Promise<string> {
-    const { identity, timezone } = this.#deps;
+    const { file, machine, timezone } = this.#deps;
     const sentAt = this.clock.mark();
     const call = {
-      id: identity.id(),
-      name: identity.name,
+      id: file.id,
+      name: machine,
       connection: connections.at(-1),
       timezone,
       run,
       append_only: appendOnly,
       connections,
-      known: identity.known(),
-      is_new: identity.isNew(),
+      known: file.knownMachines,
+      is_new: file.isNew,
       new_generation: randomBytes(8).toString("hex"),
     };
     const keys = [this.key("generation"), this.key("machines")];
     const reply = parseReply(await within(CALL_MS, client.joinMachines(keys, [JSON.stringify(call)])));
     if (reply.problem === "copied") {
       this.#deps.onForfeited();
-      await identity.renew();
+      await file.renew();
       throw new StoreError("another daemon used the identity of this machine, which gets a new one");
     }
     if (reply.problem === "timezone")
@@ -439,7 +414,9 @@ export class Store {
   }
 
   #noteFailure(error: unknown): void {
-    const problem = printable(errorMessage(error), MAX_PROBLEM);
+    // A StoreRefusal has our own words. Other errors may quote the server.
+    const message = errorMessage(error);
+    const problem = error instanceof StoreRefusal ? message : printable(message, MAX_PROBLEM);
     const isNew = problem !== this.#problem;
     const isRefused = error instanceof StoreRefusal || NOT_ALLOWED.test(problem);
     this.#state = isRefused ? "refused" : "unreachable";
@@ -476,20 +453,20 @@ function partOf(value: unknown): Part[] {
 }
 
 function machineOf(value: unknown): Machine[] {
-  const { id, name, seen, published, entry, keys, gone, waiting } = objectOf(value);
+  const { id, name, seen, published, entry, keys, gone, unreported } = objectOf(value);
   if (typeof id !== "string" || !/^[0-9a-f]{1,32}$/.test(id)) return [];
   const isStopped = typeof published === "number" && published >= STOPPED;
   const machine = {
     id,
     // It is printed in commands to type.
     name: text(name).replace(/[^\w.-]/g, "-"),
-    seen: amount(seen),
+    lastContact: amount(seen),
     published: typeof published === "number" ? amount(isStopped ? seen : published) : null,
     isStopped,
-    entry: typeof entry === "string" && ENTRY_ID.test(entry) ? entry : null,
+    lastEntry: typeof entry === "string" && ENTRY_ID.test(entry) ? entry : null,
     keys: listOf(keys).slice(0, MAX_KEYS).map(text),
-    gone: gone === true,
-    waiting: waiting === true,
+    isLost: gone === true,
+    isUnreported: unreported === true,
   };
   return [machine];
 }

@@ -81,7 +81,7 @@ export class LimiterMachine {
       limiter: this.limiter,
       snapshot: () => this.#snapshot,
       usage: () => usage,
-      folder: join(folder, "usage"),
+      journalFolder: join(folder, "usage"),
       cut: () => {
         this.cuts += 1;
         return 1;

@@ -28,7 +28,7 @@ export interface TestStore {
     entries: readonly string[],
     from: string | null,
     to: string,
-  ): Promise<{ position: string | null }>;
+  ): Promise<string | null>;
   read(after: ReadonlyMap<string, string | null>, max: number): Promise<Map<string, StreamEntry[]>>;
   lastEntry(machine: string): Promise<string | null>;
   readonly generation: string;
@@ -49,10 +49,10 @@ export class MemoryStore implements TestStore {
 
   async publish(machine: string, entries: readonly string[], from: string | null, to: string) {
     const position = this.#positions.get(machine) ?? null;
-    if (position !== from) return { position };
+    if (position !== from) return position;
     for (const text of entries) this.add(machine, text);
     this.#positions.set(machine, to);
-    return { position: to };
+    return to;
   }
 
   async read(after: ReadonlyMap<string, string | null>, max: number) {
@@ -172,10 +172,10 @@ export class RecordMachine {
   }
 
   #newPublisher(): RecordPublisher {
-    const { folder, clock } = this;
+    const { clock } = this;
     const { journal } = this.usage;
     return new RecordPublisher({
-      folder,
+      journalFolder: this.folder,
       journal,
       store: this.#recordStore(),
       clock,
