@@ -180,7 +180,8 @@ export const timezone: Reader<string> = (text) => {
   };
 };
 
-function zoneOf(text: string): string | null {
+/** The name of a time zone as Intl has it; null: there is no such zone. */
+export function zoneOf(text: string): string | null {
   try {
     return new Intl.DateTimeFormat("en", { timeZone: text }).resolvedOptions().timeZone;
   } catch {

@@ -73,7 +73,7 @@ export function openUsageServices(
     journal,
     limiter,
     prices: new Prices(readPriceTable()),
-    inFlight: new InFlight(),
+    inFlight: new InFlight((tool) => limiter.currentName(tool)),
     bodies: new BodyBudget(),
     mirrorDatabase,
     mirrorUsage,

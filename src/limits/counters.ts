@@ -198,6 +198,11 @@ export class Counters {
     this.#shared = shared;
   }
 
+  /** To be called when the calendar has changed. */
+  followCalendar(): void {
+    this.#windows.followCalendar();
+  }
+
   /** Checks all limits, then takes from all of them or from none. */
   reserve(ask: Ask, now: number): Reserved {
     const need = this.#needOf(ask, now);
@@ -322,10 +327,12 @@ export class Counters {
       for (const { spend } of this.#inFlight) use += spend ?? 0;
       return this.#total + use;
     }
-    use = this.#windows.countsAt(limit.per, window.start)?.[limit.kind] ?? 0;
+    const { kind, per } = limit;
+    const counted = this.#windows.overlapping(per, window).map((other) => other[kind]);
+    use = Math.max(0, ...counted);
     for (const reservation of this.#inFlight) {
       if (!contains(window, reservation.at)) continue;
-      if (limit.kind !== "requests") use += reservation[limit.kind] ?? 0;
+      if (kind !== "requests") use += reservation[kind] ?? 0;
       else if (reservation.id === null) use += 1;
     }
     return use;

@@ -117,7 +117,7 @@ export class Limiter {
 
   /** What this machine used and holds of a limit of a tool, which config.yaml may no longer have. */
   useOf(tool: string, limit: CountedLimit, window: Window | null): number {
-    return this.#tools.get(this.#currentName(tool))?.counters.useOf(limit, window) ?? 0;
+    return this.#tools.get(this.currentName(tool))?.counters.useOf(limit, window) ?? 0;
   }
 
   /** The time that decides the windows of a tool. */
@@ -334,21 +334,22 @@ export class Limiter {
    */
   #limited(tool: Tool): ToolLimiter {
     const limiter = this.#toolLimiter(tool.name);
-    limiter.change(this.#config?.[this.#currentName(tool.name)] ?? tool);
+    limiter.change(this.#config?.[this.currentName(tool.name)] ?? tool);
     return limiter;
   }
 
   /** The configuration in force has no such tool. */
   #isGone(name: string): boolean {
-    return this.#config !== null && this.#config[this.#currentName(name)] === undefined;
+    return this.#config !== null && this.#config[this.currentName(name)] === undefined;
   }
 
-  #currentName(name: string): string {
+  /** The name of a tool that may have been renamed. */
+  currentName(name: string): string {
     return this.#renamed.get(name) ?? name;
   }
 
   #toolLimiter(name: string): ToolLimiter {
-    const current = this.#currentName(name);
+    const current = this.currentName(name);
     let limiter = this.#tools.get(current);
     if (limiter === undefined) {
       limiter = new ToolLimiter(this.#clock, this.#calendar);
@@ -403,7 +404,10 @@ class ToolLimiter {
   /** Follows whether the tool shares its limits. */
   share(shared: SharedTools | null, name: string): void {
     this.#shared = shared?.of(name) ?? null;
-    this.#calendar = shared !== null && this.#shared !== null ? shared.calendar : this.#ownCalendar;
+    const calendar = shared !== null && this.#shared !== null ? shared.calendar : this.#ownCalendar;
+    if (calendar === this.#calendar) return;
+    this.#calendar = calendar;
+    this.counters.followCalendar();
   }
 
   change(terms: Terms): void {

@@ -132,6 +132,22 @@ export class WindowCounts {
   restore(windows: readonly Readonly<CountedWindow>[]): void {
     for (const per of PERIODS)
       this.#windows[per] = windows.filter((window) => window.per === per).map((window) => ({ ...window }));
+    this.followCalendar();
+  }
+
+  /**
+   * To be called when the calendar has changed. The day and the month in which the last request was counted keep their
+   * counts, and get the bounds that they have in the new calendar.
+   */
+  followCalendar(): void {
+    const lastCounted = this.#windows.second.at(-1)?.start;
+    if (lastCounted === undefined) return;
+    for (const per of ["day", "month"] as const) {
+      const window = this.#windows[per].at(-1);
+      if (window === undefined || !contains(window, lastCounted)) continue;
+      const bounds = windowOf(per, lastCounted, this.#calendar);
+      this.#windows[per] = [...this.#windows[per].slice(0, -1), { ...window, ...bounds }];
+    }
   }
 
   countRequest(at: number): void {
@@ -158,9 +174,9 @@ export class WindowCounts {
     }
   }
 
-  /** The counts of the window that contains a moment; undefined: nothing was counted in it. */
-  countsAt(per: Period, time: number): Readonly<CountedWindow> | undefined {
-    return this.#windowWith(per, time);
+  /** The windows with counts that overlap this one. They may be several if it is of another calendar. */
+  overlapping(per: Period, { start, end }: Window): readonly Readonly<CountedWindow>[] {
+    return this.#windows[per].filter((other) => other.start < end && start < other.end);
   }
 
   /** The windows whose counts apply at a moment: the one that contains it, then the one that the clock was set back from. */

@@ -27,6 +27,12 @@ export interface Destroyable {
 export class InFlight {
   readonly #connections = new Map<Call, Destroyable>();
   readonly #onRemoved = new Set<() => void>();
+  readonly #currentName: (tool: string) => string;
+
+  /** @param currentName of a tool that was renamed after a call began */
+  constructor(currentName: (tool: string) => string = (tool) => tool) {
+    this.#currentName = currentName;
+  }
 
   get size(): number {
     return this.#connections.size;
@@ -65,7 +71,8 @@ export class InFlight {
 
   /** Cuts the calls of a tool. Returns how many there were. */
   cut(tool: string): number {
-    return this.#cutWhere((call) => call.tool?.name === tool);
+    const name = this.#currentName(tool);
+    return this.#cutWhere((call) => call.tool !== null && this.#currentName(call.tool.name) === name);
   }
 
   cutAll(): void {

@@ -67,6 +67,8 @@ const SHORTEST_GRANT_MS = 10_000;
 const KEEP_WINDOW_MS = 3_600_000;
 /** For how long a machine reports a window that has ended: its estimate of the store's clock may be ahead. */
 const REPORT_ENDED_MS = 60_000;
+/** An older answer no longer shows the present time: the process was stopped before it read it. */
+const FRESH_MS = 2000;
 const RETRY_AFTER_SECONDS = 5;
 /** The end of a window that has none. */
 const NEVER = Number.MAX_SAFE_INTEGER;
@@ -333,7 +335,8 @@ export class SharedLimiter implements SharedTools {
       this.#isFirstCall = false;
       this.#lastContact = sentAt;
       this.#lastAnswerTime = time;
-      this.#appliedAnswerTime = time;
+      const age = (store.clock.now() ?? time) - time;
+      if (age < FRESH_MS) this.#appliedAnswerTime = time;
       for (const [at, asked] of asks.entries()) this.#take(asked, answers[at]);
     } catch (error) {
       // Everything that is held must be reported again on the next connection.
@@ -369,7 +372,9 @@ export class SharedLimiter implements SharedTools {
       if (!isAll && !due.has(tool.name)) continue;
       for (const demand of this.#deps.limiter.demands(tool, this.#now())) {
         const asked = this.#askFor(tool.name, demand, isRegularReport);
-        asks.set(asked.ask.key, asked);
+        const { key, limit } = asked.ask;
+        // Of two limits with the same period, the lower one counts.
+        if (limit < (asks.get(key)?.ask.limit ?? Number.POSITIVE_INFINITY)) asks.set(key, asked);
       }
     }
     this.#refills.clear();
@@ -517,8 +522,7 @@ export class SharedLimiter implements SharedTools {
 
   #cutRequests(): void {
     for (const grant of this.#grants.values()) if (grant.limit.kind === "concurrent") grant.granted = 0;
-    for (const { name, limits } of this.#toolsThatShare()) {
-      if (limits.concurrent === null) continue;
+    for (const name of this.#toolsWithConcurrent()) {
       const cut = this.#deps.cut(name);
       if (cut > 0)
         this.#deps.log.warn(
@@ -526,6 +530,13 @@ export class SharedLimiter implements SharedTools {
           `tool ${name}: requests in flight were cut, because the shared store did not answer for too long`,
         );
     }
+  }
+
+  /** Also of tools that config.yaml no longer has: they may have requests in flight. */
+  #toolsWithConcurrent(): ReadonlySet<string> {
+    const tools = this.#toolsThatShare().filter(({ limits }) => limits.concurrent !== null);
+    const grants = [...this.#grants.values()].filter(({ limit }) => limit.kind === "concurrent");
+    return new Set([...tools.map(({ name }) => name), ...grants.map(({ tool }) => tool)]);
   }
 
   #forgetWindows(): void {

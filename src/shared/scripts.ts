@@ -26,7 +26,7 @@ export const HEARTBEAT_TIMEOUT_MS = 60_000;
 /** What a store acknowledged in this time before a restart or a failover may be lost, even with an append-only file. */
 const UNSAFE_MS = 60_000;
 
-/** Machines that were silent for longer hold nothing of any window. */
+/** Machines that were silent for longer hold nothing of any window, except of a quota. The store does not wait for them. */
 const FORGOTTEN_MS = 70 * 86_400_000;
 
 /**
@@ -59,6 +59,15 @@ end
 
 local function write_machine(key, id, machine)
   redis.call('HSET', key, id, cjson.encode(machine))
+end
+
+-- Why a machine may not write on its connection; nil: it may.
+local function problem_of(machine)
+  -- It was listed again by another machine, after a loss of data.
+  local is_placeholder = machine and machine.connection == '' and not machine.gone
+  if not machine or is_placeholder then return 'generation' end
+  if machine.gone then return 'released' end
+  if machine.connection ~= call.connection then return 'superseded' end
 end
 
 local function whole(number)
@@ -112,13 +121,9 @@ if is_lost or is_restarted or is_other_zone then
     local is_forgotten = machine.seen < now - ${FORGOTTEN_MS}
     local is_safe = call.append_only and not is_lost and not is_other_zone
       and machine.generation == generation.id and machine.seen < last - ${UNSAFE_MS}
-    if is_forgotten then
-      redis.call('HDEL', KEYS[2], id)
-      machines[id] = nil
-    else
-      machine.generation = is_safe and call.new_generation or ''
-      write_machine(KEYS[2], id, machine)
-    end
+    machine.gone = machine.gone or is_forgotten
+    machine.generation = is_safe and call.new_generation or ''
+    write_machine(KEYS[2], id, machine)
   end
   -- The clock of another server may be behind.
   local since = whole(math.max(now, last))
@@ -162,10 +167,8 @@ export const GRANT = `${PRELUDE}
 local generation = read_hash(KEYS[1])
 local machines = read_machines(KEYS[2])
 local me = machines[call.id]
-if not me or generation.id ~= call.generation then
-  return cjson.encode({ time = now, problem = 'generation' })
-end
-if me.connection ~= call.connection then return cjson.encode({ time = now, problem = 'superseded' }) end
+local problem = generation.id ~= call.generation and 'generation' or problem_of(me)
+if problem then return cjson.encode({ time = now, problem = problem }) end
 
 me.seen = now
 me.released = nil
@@ -182,6 +185,8 @@ for id, machine in pairs(machines) do
   list[#list + 1] = { id = id, name = machine.name, seen = machine.seen, published = machine.published,
     entry = machine.entry, keys = machine.keys, gone = machine.gone, unreported = is_unreported }
 end
+-- A machine does not read the whole list if it is very long.
+table.sort(list, function(a, b) return a.seen > b.seen end)
 
 local since = tonumber(generation.since)
 local windows = {}
@@ -235,8 +240,8 @@ return cjson.encode({ time = now, answers = answers, machines = list, settled = 
 export const PUBLISH = `${PRELUDE}
 local machines = read_machines(KEYS[1])
 local me = machines[call.id]
-if not me then return cjson.encode({ time = now, problem = 'generation' }) end
-if me.connection ~= call.connection then return cjson.encode({ time = now, problem = 'superseded' }) end
+local problem = problem_of(me)
+if problem then return cjson.encode({ time = now, problem = problem }) end
 local position = redis.call('HGET', KEYS[2], call.id)
 if (position or '') == call.from then
   for i = 2, #ARGV do

@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Shared as SharedConfig, Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import { zoneOf } from "../config/values.ts";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
@@ -17,7 +18,7 @@ import { SharedLimiter } from "./limits.ts";
 import { RecordPublisher } from "./records-publisher.ts";
 import { type PublishingMachine, RecordSubscriber } from "./records-subscriber.ts";
 import { type KnownSibling, StateFile } from "./state-file.ts";
-import { type SharedStatus, type UnusablePassword, unusablePassword } from "./status.ts";
+import { type SharedStatus, UNKNOWN_TIMEZONE, type Unusable, unusablePassword } from "./status.ts";
 import { type Machine, STOPPED, Store } from "./store.ts";
 
 interface SharedDeps {
@@ -109,9 +110,11 @@ export type ReleaseResult = "released" | "unknown" | "present" | "unreachable" |
 /** What a session is made from. If it changes, there is a new session. */
 interface SessionSettings {
   readonly config: SharedConfig;
+  /** null: config.yaml has none, and this machine's has no name. */
+  readonly timezone: string | null;
   readonly password: Secret | null;
-  /** null: the password can be used, or there is none. */
-  readonly unusable: UnusablePassword | null;
+  /** Why this machine cannot take part, and what to do; null: it can. */
+  readonly unusable: Unusable | null;
 }
 
 function settingsOf(snapshot: Snapshot): SessionSettings | null {
@@ -119,7 +122,15 @@ function settingsOf(snapshot: Snapshot): SessionSettings | null {
   if (shared === null) return null;
   const state = snapshot.sharedPassword();
   const password = state?.state === "ready" ? state.key : null;
-  return { config: shared, password, unusable: unusablePassword(state) };
+  const timezone = shared.timezone ?? systemTimezone();
+  const unusable = unusablePassword(state) ?? (timezone === null ? UNKNOWN_TIMEZONE : null);
+  return { config: shared, timezone, password, unusable };
+}
+
+/** null: the system's time zone has no name that others know. */
+function systemTimezone(): string | null {
+  // Some versions of Node have none for a zone that they do not know.
+  return zoneOf(String(Intl.DateTimeFormat().resolvedOptions().timeZone));
 }
 
 function isSame(a: SessionSettings | null, b: SessionSettings | null): boolean {
@@ -127,7 +138,10 @@ function isSame(a: SessionSettings | null, b: SessionSettings | null): boolean {
   const hasSamePassword =
     a.password === null || b.password === null ? a.password === b.password : a.password.equals(b.password);
   return (
-    hasSamePassword && isDeepStrictEqual(a.unusable, b.unusable) && isDeepStrictEqual(a.config, b.config)
+    hasSamePassword &&
+    a.timezone === b.timezone &&
+    isDeepStrictEqual(a.unusable, b.unusable) &&
+    isDeepStrictEqual(a.config, b.config)
   );
 }
 
@@ -153,7 +167,7 @@ class Session {
   constructor(settings: SessionSettings, deps: SharedDeps, file: StateFile, before: SharedLimiter | null) {
     const { config, password } = settings;
     const { clock, log, limiter, snapshot, cut } = deps;
-    const timezone = config.timezone ?? Intl.DateTimeFormat().resolvedOptions().timeZone;
+    const timezone = settings.timezone ?? "UTC";
     const machine = machineName(config.machine);
     this.#settings = settings;
     this.#deps = deps;

@@ -79,8 +79,10 @@ export class StateFile {
     if (this.#pending === null) {
       this.#pending = newId();
       const connections = [...this.#state.connections.slice(-MAX_CONNECTIONS), this.#pending];
-      await this.#save({ ...this.#state, connections });
+      this.#state = { ...this.#state, connections };
     }
+    // Also if it is not the first attempt: the last write may have failed.
+    await this.#save(this.#state);
     return this.#state.connections;
   }
 

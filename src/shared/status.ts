@@ -31,14 +31,19 @@ interface SharedMachine {
   readonly self: boolean;
 }
 
-/** Why the store's password cannot be used, and what to type. */
-export interface UnusablePassword {
+/** Why this machine cannot take part in what is shared, and what to do. */
+export interface Unusable {
   readonly problem: string;
   readonly next: string;
 }
 
-/** null: it can be used, or config.yaml has none. */
-export function unusablePassword(password: KeyState | null): UnusablePassword | null {
+export const UNKNOWN_TIMEZONE: Unusable = {
+  problem: "the time zone of this machine has no known name",
+  next: "set shared.timezone in config.yaml, to the same on all machines",
+};
+
+/** Why the store's password cannot be used; null: it can, or config.yaml has none. */
+export function unusablePassword(password: KeyState | null): Unusable | null {
   if (password === null || password.state === "ready") return null;
   if (password.state === "needs-trust") {
     const { what, from, to } = password;

@@ -292,6 +292,10 @@ export class Store implements RecordStore {
     if (!this.clock.isPlausible(reply.time)) throw this.#disconnect(IMPLAUSIBLE);
     this.clock.learn(reply.time, sentAt);
     if (reply.problem === "generation") throw this.#disconnect("the store was restarted or lost its data");
+    if (reply.problem === "released") {
+      this.#deps.onForfeited();
+      throw this.#disconnect("the owner said that this machine is lost");
+    }
     if (reply.problem === "superseded") {
       this.#retryMs = SUPERSEDED_RETRY_MS;
       this.#deps.onForfeited();

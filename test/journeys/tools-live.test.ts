@@ -108,6 +108,15 @@ t.test("disabled --now cuts what is in flight, and says how much", async (t) => 
   gateway.release();
 });
 
+t.test("disabled --now under its new name, what was in flight before the rename is cut", async (t) => {
+  const { hang, tools } = await start(t);
+  const call = await hang();
+  t.equal((await tools("rename", "codex", "work")).code, 0);
+  const off = await tools("disable", "work", "--now");
+  t.equal(off.stdout, "work is disabled\n1 request in flight was cut\n");
+  t.equal(await call.ended, "cut");
+});
+
 t.test("removed --now, its token is unknown and what was in flight is cut", async (t) => {
   const { under, list, hang, tools } = await start(t);
   const call = await hang();

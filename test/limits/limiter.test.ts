@@ -2,11 +2,12 @@ import t from "tap";
 import type { Config, Tool } from "../../src/config/schema.ts";
 import type { Clock } from "../../src/core/clock.ts";
 import type { Used } from "../../src/limits/counters.ts";
-import { type Lease, Limiter, type Taken } from "../../src/limits/limiter.ts";
+import { type Lease, Limiter, type SharedTool, type Taken } from "../../src/limits/limiter.ts";
+import { zoneCalendar } from "../../src/shared/calendar.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { random } from "../doubles/random.ts";
 import { until } from "../doubles/until.ts";
-import { at, FREE, MINUTE, SECOND, utc } from "./limits-under-test.ts";
+import { at, FREE, HOUR, MINUTE, SECOND, utc } from "./limits-under-test.ts";
 
 const START = at("2026-11-15T12:00:05Z");
 
@@ -323,3 +324,28 @@ t.test("a disabled tool has the limits that are in the file", (t) => {
   t.match(limiter.levels(toolIn(off)).levels, [{ max: 7 }]);
   t.end();
 });
+
+t.test(
+  "when machines begin to share a limit, its day is theirs, with what was used in it before",
+  async (t) => {
+    const { tool, limiter, clock } = start("limits: { requests: 5/day }");
+    for (let sent = 0; sent < 3; sent += 1)
+      limiter.settle(leaseOf(await take(limiter, tool)), { tokens: 0, spend: 0 });
+    const granted = { machine: "laptop", granted: 5, limit: 5, othersGranted: 0, othersUsed: 0, others: [] };
+    const shared: SharedTool = {
+      now: clock.now,
+      shareOf: () => granted,
+      refusal: () => null,
+      notGranted: () => null,
+      ask: (then) => then(),
+      taken: () => {},
+    };
+    limiter.share({ of: () => shared, calendar: zoneCalendar("Asia/Tokyo") });
+    const used = () => limiter.levels(tool).levels[0]?.used;
+    t.equal(used(), 3);
+    clock.pass(2 * HOUR);
+    t.equal(used(), 3, "23:00 in Tokyo");
+    clock.pass(HOUR);
+    t.equal(used(), 0, "midnight in Tokyo");
+  },
+);

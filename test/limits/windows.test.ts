@@ -1,6 +1,7 @@
 import t, { type Test } from "tap";
 import type { Period } from "../../src/config/schema.ts";
-import { systemCalendar, windowOf } from "../../src/limits/windows.ts";
+import { systemCalendar, WindowCounts, windowOf } from "../../src/limits/windows.ts";
+import { zoneCalendar } from "../../src/shared/calendar.ts";
 import { at, MINUTE } from "./limits-under-test.ts";
 
 type Row = [what: string, period: Period, now: string, start: string, end: string];
@@ -152,3 +153,26 @@ async function inZone(zone: string, run: () => void): Promise<void> {
     else process.env.TZ = before;
   }
 }
+
+t.test("when the calendar changes, the running day and month keep their counts, with the new bounds", (t) => {
+  let calendar = zoneCalendar("Asia/Shanghai");
+  const counts = new WindowCounts({
+    at: (time) => calendar.at(time),
+    dayStart: (year, month, day) => calendar.dayStart(year, month, day),
+  });
+  counts.countRequest(at("2026-01-20T10:00:00Z"));
+  const restored = new WindowCounts(zoneCalendar("Europe/Berlin"));
+  restored.restore(counts.list());
+  calendar = zoneCalendar("Europe/Berlin");
+  counts.followCalendar();
+  for (const each of [counts, restored]) {
+    const requests = (per: "day" | "month", time: string) => each.applyingAt(per, at(time))[0].requests;
+    t.equal(requests("month", "2026-01-31T22:59:59Z"), 1, "in Shanghai this is February");
+    t.equal(requests("month", "2026-01-31T23:00:00Z"), 0);
+    t.equal(requests("day", "2026-01-20T22:59:59Z"), 1);
+    t.equal(requests("day", "2026-01-20T23:00:00Z"), 0);
+    each.countRequest(at("2026-01-31T20:00:00Z"));
+    t.equal(requests("month", "2026-01-31T22:00:00Z"), 2);
+  }
+  t.end();
+});

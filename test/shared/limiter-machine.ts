@@ -24,7 +24,8 @@ interface MachineOptions {
   readonly clock?: Clock;
   readonly port?: number;
   readonly whenUnreachable?: "grant" | "refuse";
-  readonly timezone?: string;
+  /** null: config.yaml has none. */
+  readonly timezone?: string | null;
   /** The state folder. Default a new one. */
   readonly folder?: string;
 }
@@ -37,7 +38,8 @@ export class LimiterMachine {
   readonly #snapshotWith: (tool: string, settings: string, machine?: string) => Snapshot;
   readonly #settings: string;
   #snapshot: Snapshot;
-  cuts = 0;
+  /** The tools whose requests were cut. */
+  readonly cut: string[] = [];
 
   constructor(t: Test, store: StoreServer, name: string, options: MachineOptions) {
     const { settings, clock = systemClock, port = store.port, whenUnreachable = "grant" } = options;
@@ -50,7 +52,7 @@ export class LimiterMachine {
           "shared:",
           `  store: { url: "redis://127.0.0.1:${port}", username: ${store.username}, password: "${store.password}" }`,
           `  machine: ${machine}`,
-          `  timezone: ${timezone}`,
+          ...(timezone === null ? [] : [`  timezone: ${timezone}`]),
           `  when_unreachable: ${whenUnreachable}`,
         ].join("\n"),
       );
@@ -82,10 +84,7 @@ export class LimiterMachine {
       snapshot: () => this.#snapshot,
       usage: () => usage,
       journalFolder: join(folder, "usage"),
-      cut: () => {
-        this.cuts += 1;
-        return 1;
-      },
+      cut: (tool) => this.cut.push(tool),
     });
     t.teardown(() => this.shared.stop());
   }

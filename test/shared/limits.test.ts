@@ -415,3 +415,94 @@ t.test("a store that lost data waits also if a new machine was there first", { s
   await again.connected();
   t.match(await again.take(), { refusal: { code: "store-unavailable" } });
 });
+
+t.test(
+  "a machine that another one listed after a loss of data keeps its grant, and joins again",
+  { skip },
+  async (t) => {
+    const { store, laptop } = await twoMachines(t, "limits: { requests: 80/day }");
+    t.equal(await laptop.send(), "go");
+    await change(store, "laptop", { connection: "" });
+    await laptop.shared.refresh();
+    t.equal(await laptop.send(), "go", "of its grant");
+    await laptop.connected();
+  },
+);
+
+t.test(
+  "a machine that is released while it is connected loses its grant, and joins again",
+  { skip },
+  async (t) => {
+    const { store, laptop } = await twoMachines(t, "limits: { requests: 80/day }");
+    t.equal(await laptop.send(), "go");
+    await change(store, "laptop", { connection: "", gone: true });
+    await laptop.shared.refresh();
+    t.equal(await laptop.send(), "store-unavailable");
+    await laptop.connected();
+    t.equal(await laptop.send(), "go");
+  },
+);
+
+t.test(
+  "after months, the store does not wait for a lost machine, and its quota can be released",
+  { skip },
+  async (t) => {
+    const { store, laptop, desktop } = await twoMachines(t, "quota: $1");
+    t.equal(await laptop.send({ tokens: 0, spend: 100_000 }), "go");
+    await laptop.shared.refresh();
+    const { id } = await listed(store, "laptop");
+    await store.admin(["HSET", "keybearer:window:codex:quota", id, "900000 100000 0"]);
+    await change(store, "laptop", { seen: Date.now() - 71 * 86_400_000, connection: "" });
+    await store.admin(["HSET", "keybearer:generation", "run", "another"]);
+    await laptop.shared.stop();
+    desktop.callMachine("desk");
+    await desktop.connected();
+    const send = () => desktop.send({ tokens: 0, spend: 800_000 });
+    await until("the store does not wait", async () => (await send()) === "quota-exhausted");
+    t.equal(await desktop.shared.release(desktop.tool, "laptop"), "released");
+    t.equal(await send(), "go");
+  },
+);
+
+t.test("of two limits with one period, the lower one counts", { skip }, async (t) => {
+  const { laptop, desktop } = await twoMachines(t, "limits: { requests: [3/day, 20/day] }");
+  const outcomes: string[] = [];
+  for (let at = 0; at < 3; at += 1) outcomes.push(await laptop.send(), await desktop.send());
+  t.strictSame(outcomes.sort(), ["go", "go", "go", "rate-limited", "rate-limited", "rate-limited"]);
+});
+
+t.test("without a time zone that has a name, the owner learns what to set", { skip }, async (t) => {
+  const store = await StoreServer.start(t);
+  const before = process.env.TZ;
+  t.teardown(() => {
+    if (before === undefined) delete process.env.TZ;
+    else process.env.TZ = before;
+  });
+  process.env.TZ = "Foo/Bar";
+  const settings = "limits: { requests: 20/day }";
+  const laptop = new LimiterMachine(t, store, "laptop", { settings, timezone: null });
+  await until("it says why", () => laptop.shared.status()?.state === "refused");
+  t.match(laptop.shared.status(), { problem: /has no known name/, next: /shared\.timezone/ });
+  t.equal(await laptop.send(), "store-unavailable");
+});
+
+t.test(
+  "requests of a tool that was removed are cut, too, when the store is silent for too long",
+  { skip },
+  async (t) => {
+    const store = await StoreServer.start(t);
+    const partition = await Partition.start(t, store.port);
+    let passed = 0;
+    const clock = { now: () => Date.now() + passed, elapsed: () => performance.now() + passed };
+    const settings = "limits: { concurrent: 2 }";
+    const laptop = new LimiterMachine(t, store, "laptop", { settings, port: partition.port, clock });
+    await laptop.connected();
+    t.ok((await laptop.take()).ok);
+    laptop.rename("chat", settings, false);
+    partition.set("cut");
+    await until("the store is away", () => laptop.shared.status()?.state === "unreachable");
+    t.strictSame(laptop.cut, []);
+    passed += 51_000;
+    await until("they are cut", () => laptop.cut.includes("codex"));
+  },
+);
