@@ -449,14 +449,11 @@ t.test(
   async (t) => {
     const { store, laptop, desktop } = await twoMachines(t, "quota: $1");
     t.equal(await laptop.send({ tokens: 0, spend: 100_000 }), "go");
-    await laptop.shared.refresh();
+    await laptop.shared.stop();
     const { id } = await listed(store, "laptop");
     await store.admin(["HSET", "keybearer:window:codex:quota", id, "900000 100000 0"]);
-    await change(store, "laptop", { seen: Date.now() - 71 * 86_400_000, connection: "" });
-    await store.admin(["HSET", "keybearer:generation", "run", "another"]);
-    await laptop.shared.stop();
-    desktop.callMachine("desk");
-    await desktop.connected();
+    await change(store, "laptop", { seen: Date.now() - 71 * 86_400_000 });
+    await store.admin(["DEL", "keybearer:generation"]);
     const send = () => desktop.send({ tokens: 0, spend: 800_000 });
     await until("the store does not wait", async () => (await send()) === "quota-exhausted");
     t.equal(await desktop.shared.release(desktop.tool, "laptop"), "released");
