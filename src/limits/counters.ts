@@ -198,11 +198,6 @@ export class Counters {
     this.#shared = shared;
   }
 
-  /** To be called when the calendar has changed. */
-  followCalendar(): void {
-    this.#windows.followCalendar();
-  }
-
   /** Checks all limits, then takes from all of them or from none. */
   reserve(ask: Ask, now: number): Reserved {
     const need = this.#needOf(ask, now);
@@ -328,8 +323,7 @@ export class Counters {
       return this.#total + use;
     }
     const { kind, per } = limit;
-    const counted = this.#windows.overlapping(per, window).map((other) => other[kind]);
-    use = Math.max(0, ...counted);
+    for (const counted of this.#windows.countedIn(per, window)) use += counted[kind];
     for (const reservation of this.#inFlight) {
       if (!contains(window, reservation.at)) continue;
       if (kind !== "requests") use += reservation[kind] ?? 0;
@@ -368,22 +362,20 @@ export class Counters {
   }
 
   #level(kind: Kind, { max, per }: Rate, now: number): Level {
-    const windows = this.#windows.applyingAt(per, now);
+    const { window, counted, setBackFrom } = this.#windows.applyingAt(per, now);
     let used = 0;
     let held = 0;
-    for (const window of windows) {
-      used += window[kind];
-      for (const reservation of this.#inFlight) {
-        if (!contains(window, reservation.at)) continue;
-        if (kind !== "requests") held += reservation[kind] ?? 0;
-        // The window includes the requests that have a record.
-        else if (reservation.id === null) used += 1;
-      }
+    for (const { [kind]: count } of counted) used += count;
+    for (const reservation of this.#inFlight) {
+      const { at } = reservation;
+      const isIn = contains(window, at) || (setBackFrom !== null && contains(setBackFrom, at));
+      if (!isIn) continue;
+      if (kind !== "requests") held += reservation[kind] ?? 0;
+      // The counts include the requests that have a record.
+      else if (reservation.id === null) used += 1;
     }
     const extra = this.#extra(kind, per, now);
     const limit = { kind, per };
-    // A counted window may be from before the time zone changed. What machines share must have the same bounds on all.
-    const window = this.#shared === null ? windows[0] : windowOf(per, now, this.#calendar);
     const share = this.#shared?.shareOf(limit, window) ?? null;
     return { limit, window, share, used, held, max: max + extra, extra };
   }

@@ -404,10 +404,7 @@ class ToolLimiter {
   /** Follows whether the tool shares its limits. */
   share(shared: SharedTools | null, name: string): void {
     this.#shared = shared?.of(name) ?? null;
-    const calendar = shared !== null && this.#shared !== null ? shared.calendar : this.#ownCalendar;
-    if (calendar === this.#calendar) return;
-    this.#calendar = calendar;
-    this.counters.followCalendar();
+    this.#calendar = shared !== null && this.#shared !== null ? shared.calendar : this.#ownCalendar;
   }
 
   change(terms: Terms): void {

@@ -95,6 +95,18 @@ export interface CountedWindow extends Window {
   tokens: number;
   /** Micro-dollars. */
   spend: number;
+  /** When its last request was admitted. In another calendar, its counts belong to the window that contains this moment. */
+  last: number;
+}
+
+/** The counts that apply at a moment. */
+export interface Applying {
+  /** The window that contains the moment. */
+  readonly window: Window;
+  /** The windows whose counts apply. They are several if the calendar has changed. */
+  readonly counted: readonly Readonly<CountedWindow>[];
+  /** The window that the clock was set back from; null: it was not. */
+  readonly setBackFrom: Window | null;
 }
 
 /** How many windows of each period are kept. A clock that jumped ahead and back finds the window it left. */
@@ -132,22 +144,6 @@ export class WindowCounts {
   restore(windows: readonly Readonly<CountedWindow>[]): void {
     for (const per of PERIODS)
       this.#windows[per] = windows.filter((window) => window.per === per).map((window) => ({ ...window }));
-    this.followCalendar();
-  }
-
-  /**
-   * To be called when the calendar has changed. The day and the month in which the last request was counted keep their
-   * counts, and get the bounds that they have in the new calendar.
-   */
-  followCalendar(): void {
-    const lastCounted = this.#windows.second.at(-1)?.start;
-    if (lastCounted === undefined) return;
-    for (const per of ["day", "month"] as const) {
-      const window = this.#windows[per].at(-1);
-      if (window === undefined || !contains(window, lastCounted)) continue;
-      const bounds = windowOf(per, lastCounted, this.#calendar);
-      this.#windows[per] = [...this.#windows[per].slice(0, -1), { ...window, ...bounds }];
-    }
   }
 
   countRequest(at: number): void {
@@ -174,25 +170,24 @@ export class WindowCounts {
     }
   }
 
-  /** The windows with counts that overlap this one. They may be several if it is of another calendar. */
-  overlapping(per: Period, { start, end }: Window): readonly Readonly<CountedWindow>[] {
-    return this.#windows[per].filter((other) => other.start < end && start < other.end);
+  /** The counts that belong to a window. */
+  countedIn(per: Period, window: Window): readonly Readonly<CountedWindow>[] {
+    return this.#windows[per].filter(({ last }) => contains(window, last));
   }
 
-  /** The windows whose counts apply at a moment: the one that contains it, then the one that the clock was set back from. */
-  applyingAt(per: Period, now: number): [CountedWindow, ...CountedWindow[]] {
+  applyingAt(per: Period, now: number): Applying {
+    const window = windowOf(per, now, this.#calendar);
+    const counted = this.countedIn(per, window);
     const last = this.#windows[per].at(-1);
-    const known = this.#windowWith(per, now);
-    const current = known ?? this.#emptyWindow(per, now);
     const isSetBack = last !== undefined && now < last.start;
     if (!isSetBack) this.#setBackTo.delete(per);
-    if (!isSetBack || known !== undefined) return [current];
+    if (!isSetBack || counted.length > 0) return { window, counted, setBackFrom: null };
     // If the clock had been far ahead, the limit would stay shut until the clock gets there again. So the counts apply only
     // in the first window in which this is seen.
     const first = this.#setBackTo.get(per);
-    if (first !== undefined && now >= first.end) return [current];
-    this.#setBackTo.set(per, current);
-    return [current, last];
+    if (first !== undefined && now >= first.end) return { window, counted, setBackFrom: null };
+    this.#setBackTo.set(per, window);
+    return { window, counted: [last], setBackFrom: last };
   }
 
   /** The start of the oldest month that is kept; null: none was dropped yet. */
@@ -204,10 +199,10 @@ export class WindowCounts {
   #windowToCountIn(per: Period, at: number): CountedWindow {
     const windows = this.#windows[per];
     const last = windows.at(-1);
-    if (last !== undefined && contains(last, at)) return last;
-    let window = this.#windowWith(per, at);
+    const { start, end } = windowOf(per, at, this.#calendar);
+    let window = windows.find((other) => other.start === start && other.end === end);
     if (window === undefined) {
-      window = this.#emptyWindow(per, at);
+      window = { per, start, end, requests: 0, tokens: 0, spend: 0, last: at };
       const isSetBack = last !== undefined && at < last.start;
       if (isSetBack) {
         window.requests = last.requests;
@@ -215,6 +210,8 @@ export class WindowCounts {
         window.spend = last.spend;
       }
     }
+    window.last = Math.max(window.last, at);
+    if (window === last) return window;
     let others = windows.filter((other) => other !== window);
     if (others.length === KEPT_WINDOWS) {
       // Not the one counted in longest ago: a few requests that get their record late must not drop the newest windows.
@@ -225,13 +222,8 @@ export class WindowCounts {
     return window;
   }
 
-  /** Of several the one counted in last: days overlap when the time zone was changed. */
+  /** Of several the one counted in last: days overlap when the calendar was changed. */
   #windowWith(per: Period, at: number): CountedWindow | undefined {
     return this.#windows[per].findLast((window) => contains(window, at));
-  }
-
-  #emptyWindow(per: Period, at: number): CountedWindow {
-    const { start, end } = windowOf(per, at, this.#calendar);
-    return { per, start, end, requests: 0, tokens: 0, spend: 0 };
   }
 }

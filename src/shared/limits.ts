@@ -105,7 +105,7 @@ export class SharedLimiter implements SharedTools {
   #lastAnswerTime: number | null = null;
   /** The store's time while its answer is taken; null: at other times. */
   #appliedAnswerTime: number | null = null;
-  #stopped = false;
+  #isRetired = false;
 
   /** @param before the one that this one replaces. Its requests are still in flight. */
   constructor(deps: SharedLimiterDeps, before: SharedLimiter | null) {
@@ -175,10 +175,14 @@ export class SharedLimiter implements SharedTools {
     });
   }
 
+  /** From now on, this one only reports and returns what it holds. */
+  retire(): void {
+    this.#isRetired = true;
+  }
+
   /** Returns everything that is not used. */
   async stop(): Promise<void> {
-    this.#stopped = true;
-    for (const grant of this.#grants.values()) grant.takenAt = Number.NEGATIVE_INFINITY;
+    this.retire();
     await this.refresh();
   }
 
@@ -307,6 +311,11 @@ export class SharedLimiter implements SharedTools {
   #call(): void {
     const isDue = this.#due === null || this.#due.size > 0;
     if (this.#isCalling || !isDue || this.#deps.store.generation === null) return;
+    if (this.#isRetired && this.#isFirstCall) {
+      // A first call must report everything. The one that counts now does that on its own connection.
+      this.#answerAskers(this.#takeAskers());
+      return;
+    }
     this.#isCalling = true;
     background(
       this.#callStore().finally(() => {
@@ -362,13 +371,15 @@ export class SharedLimiter implements SharedTools {
 
   /** What the call is about, by store key. */
   #collect(): Map<string, Asked> {
-    const isAll = this.#isFirstCall || this.#due === null;
+    const isAll = this.#isRetired || this.#isFirstCall || this.#due === null;
     const isRegularReport = isAll && !this.#isFirstCall && this.#isReportDue();
     if (isAll) this.#lastReport = this.#deps.clock.elapsed();
     const due = this.#due ?? new Set();
     this.#due = new Set();
     const asks = new Map<string, Asked>();
-    for (const tool of this.#toolsThatShare()) {
+    // When another one counts, its calendar may be another. Then #collectRest() adds all that this one holds.
+    const tools = this.#isRetired ? [] : this.#toolsThatShare();
+    for (const tool of tools) {
       if (!isAll && !due.has(tool.name)) continue;
       for (const demand of this.#deps.limiter.demands(tool, this.#now())) {
         const asked = this.#askFor(tool.name, demand, isRegularReport);
@@ -390,10 +401,9 @@ export class SharedLimiter implements SharedTools {
     grant.granted = Math.min(grant.granted, this.#mayKeep(grant, demand, isRegularReport));
     if (isRegularReport) grant.ownAtReport = own;
     const keep = Math.max(own, grant.granted);
-    const spare = canSpend(window, this.#now()) && !this.#stopped;
+    const spare = canSpend(window, this.#now());
     const report = { ...reportOf(grant, keep, used), held, limit: max };
-    if (need > 0 && !this.#stopped)
-      return { grant, ask: { ...report, need: own + need, least: own + least, spare } };
+    if (need > 0) return { grant, ask: { ...report, need: own + need, least: own + least, spare } };
     const isRefill = spare && this.#refills.has(grant.key);
     return { grant, ask: isRefill ? { ...report, need: keep + 1, spare } : report };
   }
@@ -533,10 +543,12 @@ export class SharedLimiter implements SharedTools {
   }
 
   /** Also of tools that config.yaml no longer has: they may have requests in flight. */
-  #toolsWithConcurrent(): ReadonlySet<string> {
-    const tools = this.#toolsThatShare().filter(({ limits }) => limits.concurrent !== null);
+  #toolsWithConcurrent(): readonly string[] {
+    const { tools, limiter } = this.#deps;
     const grants = [...this.#grants.values()].filter(({ limit }) => limit.kind === "concurrent");
-    return new Set([...tools.map(({ name }) => name), ...grants.map(({ tool }) => tool)]);
+    const removed = grants.filter(({ tool }) => tools()[limiter.currentName(tool)] === undefined);
+    const shared = this.#toolsThatShare().filter(({ limits }) => limits.concurrent !== null);
+    return [...shared.map(({ name }) => name), ...removed.map(({ tool }) => tool)];
   }
 
   #forgetWindows(): void {

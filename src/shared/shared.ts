@@ -59,6 +59,7 @@ export class Shared {
     const settings = settingsOf(snapshot);
     if (this.#isStopped || isSame(settings, this.#settings)) return;
     const old = this.#session;
+    old?.limits.retire();
     this.#settings = settings;
     this.#session =
       settings === null ? null : new Session(settings, this.#deps, this.#file, old?.limits ?? null);
@@ -312,11 +313,13 @@ class Session {
       eviction_policy: facts?.evictionPolicy ?? null,
       clock_offset_ms: Math.round(clock.exactOffset()),
       recovering: machines.filter(({ isUnreported }) => isUnreported).map(({ name }) => name),
-      machines: machines.map(({ id, name, lastContact }) => ({
-        name,
-        last_contact: Math.round(lastContact - clock.exactOffset()),
-        self: id === this.#file.id,
-      })),
+      machines: machines
+        .filter(({ isLost }) => !isLost)
+        .map(({ id, name, lastContact }) => ({
+          name,
+          last_contact: Math.round(lastContact - clock.exactOffset()),
+          self: id === this.#file.id,
+        })),
     };
   }
 

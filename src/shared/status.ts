@@ -3,7 +3,7 @@ import type { StoreState } from "./store.ts";
 
 /** The shared store and the machines that use it, as `keybearer status --json` prints them. Times in milliseconds UTC. */
 export interface SharedStatus {
-  /** refused: the store can be reached, but this machine may not use it, or its password cannot be used. */
+  /** refused: the store can be reached, but this machine may not use it, or has no usable password or time zone. */
   readonly state: StoreState;
   /** Why it is not connected; null: it is, or the first attempt is not over. */
   readonly problem: string | null;

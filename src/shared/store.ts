@@ -36,7 +36,7 @@ export interface Machine extends KnownMachine {
   readonly isStopped: boolean;
   /** The last entry of its stream; null: none. */
   readonly lastEntry: string | null;
-  /** The owner said that it is lost. */
+  /** The owner said that it is lost, or it was silent for months. */
   readonly isLost: boolean;
   /** The store may have lost data, and waits until this machine reports what it holds. */
   readonly isUnreported: boolean;

@@ -6,24 +6,13 @@ import type { Clock } from "../../src/core/clock.ts";
 import type { MirrorReport } from "../../src/mirror/report/shape.ts";
 import { type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { controlOf, MINUTE } from "../doubles/mirror-journey.ts";
+import { movableClock } from "../doubles/movable-clock.ts";
 import { hello, newKey, post, startSandbox, type TestGateway } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 import { Partition } from "../shared/partition.ts";
 import { missingStore, StoreServer } from "../shared/redis.ts";
 
 const skip = missingStore() ?? false;
-
-/** Time goes on as usual, and further when the test says so. */
-function movableClock(): Clock & { pass(milliseconds: number): void } {
-  let passed = 0;
-  return {
-    now: () => Date.now() + passed,
-    elapsed: () => performance.now() + passed,
-    pass(milliseconds) {
-      passed += milliseconds;
-    },
-  };
-}
 
 interface MachineUnderTest extends DaemonUnderTest {
   readonly name: string;

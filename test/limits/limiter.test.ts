@@ -347,5 +347,9 @@ t.test(
     t.equal(used(), 3, "23:00 in Tokyo");
     clock.pass(HOUR);
     t.equal(used(), 0, "midnight in Tokyo");
+    limiter.share(null);
+    clock.pass(12 * HOUR);
+    const tokyo = { start: START - 21 * HOUR, end: START + 3 * HOUR };
+    t.equal(limiter.useOf("codex", { kind: "requests", per: "day" }, tokyo), 3, "its use of that day stays");
   },
 );

@@ -112,6 +112,12 @@ export class LimiterMachine {
     this.#apply(this.#snapshotWith(this.tool.name, this.#settings, name));
   }
 
+  /** Another config.yaml is saved, in which nothing is shared. */
+  stopSharing(): void {
+    const { config } = this.#snapshot;
+    this.#apply(new Snapshot(1, { ...config, shared: null }, new Map(), []));
+  }
+
   #apply(snapshot: Snapshot): void {
     this.#snapshot = snapshot;
     this.shared.change(snapshot);

@@ -1,6 +1,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { movableClock } from "../doubles/movable-clock.ts";
 import { until } from "../doubles/until.ts";
 import { newFolder } from "../usage/journal/journal-under-test.ts";
 import { LimiterMachine, ONE } from "./limiter-machine.ts";
@@ -489,8 +490,7 @@ t.test(
   async (t) => {
     const store = await StoreServer.start(t);
     const partition = await Partition.start(t, store.port);
-    let passed = 0;
-    const clock = { now: () => Date.now() + passed, elapsed: () => performance.now() + passed };
+    const clock = movableClock();
     const settings = "limits: { concurrent: 2 }";
     const laptop = new LimiterMachine(t, store, "laptop", { settings, port: partition.port, clock });
     await laptop.connected();
@@ -499,7 +499,20 @@ t.test(
     partition.set("cut");
     await until("the store is away", () => laptop.shared.status()?.state === "unreachable");
     t.strictSame(laptop.cut, []);
-    passed += 51_000;
+    clock.pass(51_000);
     await until("they are cut", () => laptop.cut.includes("codex"));
   },
 );
+
+t.test("when a machine stops sharing, what it used stays used", { skip }, async (t) => {
+  const { laptop, desktop } = await twoMachines(t, "limits: { requests: 20/day }");
+  for (let at = 0; at < 5; at += 1) t.equal(await laptop.send(), "go");
+  laptop.stopSharing();
+  await until("the rest goes back", async () => {
+    await desktop.shared.refresh();
+    return desktop.limiter.levels(desktop.tool).levels[0]?.share?.othersGranted === 5;
+  });
+  let went = 0;
+  while ((await desktop.send()) === "go") went += 1;
+  t.equal(went, 15);
+});

@@ -276,10 +276,11 @@ function carryLine(fields: Fields): CarryLine | ToolCarryLine | null {
 
 /* The items of a carry line; empty: the item is damaged. */
 
-function windowOf({ per, start, end, requests, tokens, spend }: Fields): CountedWindow[] {
+function windowOf({ per, start, end, requests, tokens, spend, last }: Fields): CountedWindow[] {
   if (!PERIODS.includes(per as Period) || typeof start !== "number" || typeof end !== "number") return [];
   const counts = { requests: amountOf(requests), tokens: amountOf(tokens), spend: amountOf(spend) };
-  return [{ per: per as Period, start, end, ...counts }];
+  const isInside = typeof last === "number" && last >= start && last < end;
+  return [{ per: per as Period, start, end, ...counts, last: isInside ? last : (start + end) / 2 }];
 }
 
 function allowanceOf({ limit, amount, given_at, until }: Fields): Allowance[] {

@@ -38,7 +38,17 @@ const TODAY = "2026-11-16";
 const CARRY: ToolCarry = {
   tool: "codex",
   total: 123_456,
-  windows: [{ per: "day", start: NOON - DAY / 2, end: NOON + DAY / 2, requests: 3, tokens: 400, spend: 5 }],
+  windows: [
+    {
+      per: "day",
+      start: NOON - DAY / 2,
+      end: NOON + DAY / 2,
+      requests: 3,
+      tokens: 400,
+      spend: 5,
+      last: NOON,
+    },
+  ],
   allowances: [{ limit: "spend", amount: 7, given_at: NOON, until: null }],
   open: [],
 };
