@@ -323,7 +323,7 @@ export class Counters {
       return this.#total + use;
     }
     const { kind, per } = limit;
-    for (const counted of this.#windows.countedIn(per, window)) use += counted[kind];
+    for (const one of this.#windows.countedIn(per, window)) use += one[kind];
     for (const reservation of this.#inFlight) {
       if (!contains(window, reservation.at)) continue;
       if (kind !== "requests") use += reservation[kind] ?? 0;
@@ -365,7 +365,7 @@ export class Counters {
     const { window, counted, setBackFrom } = this.#windows.applyingAt(per, now);
     let used = 0;
     let held = 0;
-    for (const { [kind]: count } of counted) used += count;
+    for (const one of counted) used += one[kind];
     for (const reservation of this.#inFlight) {
       const { at } = reservation;
       const isIn = contains(window, at) || (setBackFrom !== null && contains(setBackFrom, at));

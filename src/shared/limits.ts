@@ -105,6 +105,7 @@ export class SharedLimiter implements SharedTools {
   #lastAnswerTime: number | null = null;
   /** The store's time while its answer is taken; null: at other times. */
   #appliedAnswerTime: number | null = null;
+  /** Another one counts now, or the daemon stops. */
   #isRetired = false;
 
   /** @param before the one that this one replaces. Its requests are still in flight. */
@@ -377,7 +378,7 @@ export class SharedLimiter implements SharedTools {
     const due = this.#due ?? new Set();
     this.#due = new Set();
     const asks = new Map<string, Asked>();
-    // When another one counts, its calendar may be another. Then #collectRest() adds all that this one holds.
+    // The limiter has the calendar of the one that counts now. So #collectRest() reports what this one holds.
     const tools = this.#isRetired ? [] : this.#toolsThatShare();
     for (const tool of tools) {
       if (!isAll && !due.has(tool.name)) continue;

@@ -11,7 +11,8 @@
  *   records:<id>        stream: the finished records of one machine
  *
  * Machine: name, connection (only this connection may write for it), seen (last contact), generation (in which it reported
- * what it holds), published, entry, keys, gone (the owner said that it is lost, or it was silent for months), released (it was gone, and holds nothing).
+ * what it holds), published, entry, keys, gone (the owner said that it is lost, or it was silent for months), released (it
+ * was gone, and holds nothing).
  *
  * In GRANT and PUBLISH a machine writes only its own fields, and always absolute numbers. So a call that is repeated, because
  * its answer was lost, changes nothing.
