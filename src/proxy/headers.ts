@@ -11,7 +11,7 @@ import { CREDENTIAL_HEADERS, isCredentialName } from "./credentials.ts";
 /** Counts how often a request went through a keybearer on this machine. */
 export const HOPS_HEADER = "x-keybearer-hops";
 
-/** RFC 9110 section 7.6.1, and older names that are treated likewise. */
+/** RFC 9110 section 7.6.1, and older names that are treated the same way. */
 const HOP_BY_HOP =
   "connection|keep-alive|proxy-authenticate|proxy-authorization|proxy-connection|te|trailer|transfer-encoding|upgrade";
 

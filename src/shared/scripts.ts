@@ -64,10 +64,10 @@ end
 
 -- Why a machine may not write on its connection; nil: it may.
 local function problem_of(machine)
-  -- It was listed again by another machine, after a loss of data.
-  local is_placeholder = machine and machine.connection == '' and not machine.gone
-  if not machine or is_placeholder then return 'generation' end
+  if not machine then return 'generation' end
   if machine.gone then return 'released' end
+  -- Another machine listed it again, after a loss of data.
+  if machine.connection == '' then return 'generation' end
   if machine.connection ~= call.connection then return 'superseded' end
 end
 

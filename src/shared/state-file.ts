@@ -126,7 +126,7 @@ export class StateFile {
 
   /** Waits for the last write. */
   async flush(): Promise<void> {
-    // Who called for that write got the error.
+    // The caller of that write got the error.
     await this.#saving.catch(() => {});
   }
 

@@ -516,3 +516,23 @@ t.test("when a machine stops sharing, what it used stays used", { skip }, async 
   while ((await desktop.send()) === "go") went += 1;
   t.equal(went, 15);
 });
+
+t.test("a grant ends a minute before its day does, while the store is away", { skip }, async (t) => {
+  const store = await StoreServer.start(t);
+  const partition = await Partition.start(t, store.port);
+  const clock = movableClock();
+  // A zone in which the day is not about to end.
+  const timezone = new Date().getUTCHours() < 12 ? "UTC" : "Etc/GMT+12";
+  const midnight = timezone === "UTC" ? 24 : 36;
+  const settings = "limits: { requests: 80/day }";
+  const laptop = new LimiterMachine(t, store, "laptop", { settings, port: partition.port, clock, timezone });
+  await laptop.connected();
+  t.equal(await laptop.send(), "go");
+  partition.set("cut");
+  await until("the store is away", () => laptop.shared.status()?.state === "unreachable");
+  const end = new Date().setUTCHours(midnight, 0, 0, 0);
+  clock.pass(end - 180_000 - clock.now());
+  t.equal(await laptop.send(), "go");
+  clock.pass(150_000);
+  t.equal(await laptop.send(), "store-unavailable");
+});

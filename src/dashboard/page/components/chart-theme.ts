@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 
-/** Whatever else changes colours, a canvas is drawn in those of its day. */
+/** A canvas keeps the colours it was drawn with, so a chart must know when the theme changes. */
 export function useTheme(): "light" | "dark" {
   const [dark, setDark] = useState(() => isDark().matches);
   useEffect(() => {
