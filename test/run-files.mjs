@@ -1,4 +1,5 @@
 // Runs a few compiled test files in one process, one after the other. Called by the programs that run.mjs writes.
+import { appendFileSync } from "node:fs";
 import processOnSpawn from "process-on-spawn";
 import t from "tap";
 
@@ -6,12 +7,32 @@ import t from "tap";
 export async function runFiles(files) {
   startProgramsWithoutTap();
   const env = { ...process.env };
+  const times = timesOfFiles();
   for (const file of files) {
     // tap runs tests in order, so this waits for the previous file's tests. It also prints the next file's name.
     await t.test(file, async () => {});
+    times.begin(file);
     restore(env);
     await import(new URL(`../build/${file.replace(/\.ts$/, ".js")}`, import.meta.url).href);
   }
+}
+
+/** Appends the seconds of each file to the file that run.mjs prints at the end. The last file ends with the process. */
+function timesOfFiles() {
+  const path = process.env.KEYBEARER_TEST_TIMES;
+  let running = null;
+  function end() {
+    if (running === null || path === undefined) return;
+    const seconds = (performance.now() - running.at) / 1000;
+    appendFileSync(path, `${JSON.stringify({ file: running.file, seconds: Number(seconds.toFixed(1)) })}\n`);
+  }
+  process.on("exit", end);
+  return {
+    begin(file) {
+      end();
+      running = { file, at: performance.now() };
+    },
+  };
 }
 
 /**

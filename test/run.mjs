@@ -4,7 +4,16 @@
 // Starting a process with tap takes longer than most test files run. So up to sixteen files share a process, which runs them
 // one after the other (run-files.mjs).
 import { spawnSync } from "node:child_process";
-import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -101,6 +110,17 @@ function linkProgram() {
   symlinkSync(join(ROOT, "dist", "cli", "main.js"), join(bin, "keybearer"));
 }
 
+/** Prints the seconds of each file, slowest first. */
+function printTimes(times) {
+  if (!existsSync(times)) return;
+  const rows = readFileSync(times, "utf8")
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  rows.sort((a, b) => b.seconds - a.seconds);
+  for (const row of rows) process.stdout.write(`${row.seconds.toFixed(1).padStart(7)} s  ${row.file}\n`);
+}
+
 const args = process.argv.slice(2);
 const named = args.filter((arg) => !arg.startsWith("-")).map((path) => relative(ROOT, resolve(path)));
 const options = args.filter((arg) => arg.startsWith("-"));
@@ -114,5 +134,9 @@ const programs = groups.map((group, at) => writeProgram(folder, group, at));
 
 linkProgram();
 buildTap();
-const { status } = spawnSync(TAP, [...options, ...programs], { cwd: ROOT, stdio: "inherit" });
+const times = join(ROOT, "build", "test-times.jsonl");
+rmSync(times, { force: true });
+const env = { ...process.env, KEYBEARER_TEST_TIMES: times };
+const { status } = spawnSync(TAP, [...options, ...programs], { cwd: ROOT, stdio: "inherit", env });
+printTimes(times);
 process.exitCode = status ?? 1;
