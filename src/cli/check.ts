@@ -2,8 +2,8 @@ import { Command } from "commander";
 import { formatProblems } from "../config/problems.ts";
 import type { Config } from "../config/schema.ts";
 import { EXIT } from "../core/errors.ts";
-import { findPaths } from "../core/paths.ts";
 import { count } from "../usage/reports/format.ts";
+import { commandPaths, setExitCode, stdio } from "./ui/stdio.ts";
 import { printableLines } from "./ui/text.ts";
 
 export function checkCommand(): Command {
@@ -27,19 +27,19 @@ export function configCommand(): Command {
 async function check(file: string | undefined, options: { json?: boolean }): Promise<void> {
   // Loaded on demand: the YAML parser would slow down the start of every other command.
   const { loadConfig } = await import("../config/load.ts");
-  const paths = findPaths({ config: file });
+  const paths = commandPaths(file);
   const { config, problems } = await loadConfig(paths.config, { home: paths.home, strict: true });
-  process.exitCode = config === null ? EXIT.badConfig : EXIT.ok;
+  setExitCode(config === null ? EXIT.badConfig : EXIT.ok);
   if (options.json) {
-    process.stdout.write(`${JSON.stringify({ ok: config !== null, problems }, null, 2)}\n`);
+    stdio().stdout.write(`${JSON.stringify({ ok: config !== null, problems }, null, 2)}\n`);
     return;
   }
   if (problems.length > 0)
-    process.stderr.write(`${printableLines(formatProblems(paths.config, problems))}\n`);
-  if (config !== null) process.stdout.write(`${printableLines(summary(paths.config, config))}\n`);
+    stdio().stderr.write(`${printableLines(formatProblems(paths.config, problems))}\n`);
+  if (config !== null) stdio().stdout.write(`${printableLines(summary(paths.config, config))}\n`);
   else {
     const errors = problems.filter(({ severity }) => severity === "error").length;
-    process.stderr.write(`\n${count(errors, "problem")}\n`);
+    stdio().stderr.write(`\n${count(errors, "problem")}\n`);
   }
 }
 

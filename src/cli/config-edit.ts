@@ -6,18 +6,19 @@ import { writeConfig } from "../config/edit-file.ts";
 import { loadConfig, readText } from "../config/load.ts";
 import { formatProblems } from "../config/problems.ts";
 import { EXIT, errorMessage } from "../core/errors.ts";
-import { findPaths, type Paths } from "../core/paths.ts";
+import type { Paths } from "../core/paths.ts";
 import { createPrivateFile } from "../core/private-file.ts";
 import { count } from "../usage/reports/format.ts";
 import { activeRevision, waitUntilActive } from "./config-change.ts";
 import { deferSignals } from "./tools/key-store.ts";
 import { fail, notice, printText } from "./ui/messages.ts";
 import { confirm } from "./ui/prompts.ts";
+import { commandPaths, stdio } from "./ui/stdio.ts";
 import { isInteractive } from "./ui/terminal.ts";
 
 /** `keybearer config edit`: the editor works on a copy, so config.yaml never holds a text with a mistake in it. */
 export async function edit(options: { readonly config?: string }): Promise<void> {
-  const paths = findPaths({ config: options.config });
+  const paths = commandPaths(options.config);
   if (!isInteractive())
     return fail(
       `config edit needs a person at a terminal. a script can edit ${paths.config} itself → keybearer check`,
@@ -78,9 +79,10 @@ async function apply(paths: Paths, before: string, text: string): Promise<boolea
 
 /** By a shell, as git does it: the variable may hold arguments, such as `code --wait`. null: it ended well. */
 function runEditor(file: string): Promise<string | null> {
-  const editor = process.env.VISUAL || process.env.EDITOR || "vi";
+  const { env } = stdio();
+  const editor = env.VISUAL || env.EDITOR || "vi";
   return new Promise((resolve) => {
-    const child = spawn("/bin/sh", ["-c", `${editor} "$1"`, "sh", file], { stdio: "inherit" });
+    const child = spawn("/bin/sh", ["-c", `${editor} "$1"`, "sh", file], { stdio: "inherit", env });
     child.once("error", (error) => resolve(`the editor cannot be started: ${errorMessage(error)}`));
     child.once("close", (code, signal) => {
       if (code === 0) resolve(null);

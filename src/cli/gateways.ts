@@ -2,14 +2,14 @@ import { type EditResult, readForEdit, renameKey, setValue } from "../config/edi
 import type { YamlMap } from "../config/edit-layout.ts";
 import { baseUrl } from "../config/values.ts";
 import { EXIT } from "../core/errors.ts";
-import { findPaths } from "../core/paths.ts";
 import { activeRevision, editChecked, readConfig, reportEffect, waitUntilActive } from "./config-change.ts";
 import { fail, print } from "./ui/messages.ts";
+import { commandPaths, stdio } from "./ui/stdio.ts";
 import { renderTable } from "./ui/table.ts";
 import { stdoutScreen } from "./ui/terminal.ts";
 
 export async function list(options: { readonly json?: boolean; readonly config?: string }): Promise<void> {
-  const paths = findPaths({ config: options.config });
+  const paths = commandPaths(options.config);
   const config = await readConfig(paths);
   if (config === null) return;
   const tools = Object.values(config.tools);
@@ -21,7 +21,7 @@ export async function list(options: { readonly json?: boolean; readonly config?:
     tools: tools.filter((tool) => tool.gateway === gateway.name).map(({ name }) => name),
   }));
   if (options.json) {
-    process.stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
+    stdio().stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
     return;
   }
   const columns = [
@@ -38,7 +38,7 @@ export async function add(name: string, url: string, options: { readonly config?
   const reading = baseUrl(url);
   if ("fault" in reading)
     return fail(`${reading.fault}${reading.hint === undefined ? "" : ` → ${reading.hint}`}`, EXIT.usage);
-  const paths = findPaths({ config: options.config });
+  const paths = commandPaths(options.config);
   const revision = await activeRevision(paths);
   const isChanged = await editChecked(paths, (text) => addGateway(text, name, reading.value));
   if (isChanged === null) return;

@@ -9,7 +9,7 @@ import { baseUrl } from "../config/values.ts";
 import { askDaemon } from "../control/client.ts";
 import type { Status } from "../control/status.ts";
 import { EXIT } from "../core/errors.ts";
-import { findPaths, type Paths } from "../core/paths.ts";
+import type { Paths } from "../core/paths.ts";
 import { type Store, sourceText } from "../keys/places.ts";
 import { editConfig, waitUntilActive } from "./config-change.ts";
 import { offerService } from "./service/offer.ts";
@@ -21,6 +21,7 @@ import { rotateKey } from "./tools/rotate.ts";
 import { newToken } from "./tools/token.ts";
 import { canceled, fail, failNull, notice } from "./ui/messages.ts";
 import { confirm, type Prompter } from "./ui/prompts.ts";
+import { commandPaths, stdio } from "./ui/stdio.ts";
 import { isInteractive } from "./ui/terminal.ts";
 import { setUpClients } from "./use/set-up.ts";
 
@@ -36,11 +37,11 @@ export interface InitOptions {
 
 /** `keybearer init` */
 export async function init(options: InitOptions): Promise<void> {
-  const paths = findPaths({ config: options.config });
+  const paths = commandPaths(options.config);
   const { found } = await readText(paths.config);
   if (found) return completeConfig(paths, options);
   const isComplete = options.gateway !== undefined && options.tool !== undefined && options.keyStdin;
-  if (process.stdin.isTTY !== true && !isComplete) {
+  if (stdio().stdin.isTTY !== true && !isComplete) {
     const flags = "--gateway https://gateway.example.com/v1 --tool codex --key-stdin";
     return fail(
       `there is no terminal to ask at. name everything, and pipe the key in: keybearer init ${flags}`,
@@ -71,7 +72,7 @@ async function makeConfig(paths: Paths, options: InitOptions, inputs: Inputs): P
   });
   if (!isSaved) return;
   notice(`${paths.config} is written; the key of ${name} is ${source}`);
-  process.stdout.write(`${token.made}\n`);
+  stdio().stdout.write(`${token.made}\n`);
   notice("the line above is its token, shown this once; config.yaml holds its hash");
   if (isInteractive()) {
     await setUpClients(paths, name, token.made);
@@ -143,7 +144,7 @@ function hasGateway({ gateways }: Config, address: string): boolean {
 
 async function addTool({ gateway: _address, tool, ...options }: InitOptions): Promise<void> {
   const none = { key: false, token: false };
-  const inputs = tool === undefined && process.stdin.isTTY === true ? await readInputs(none, none, "") : null;
+  const inputs = tool === undefined && stdio().stdin.isTTY === true ? await readInputs(none, none, "") : null;
   const name = await askTool(tool, inputs?.prompter ?? null);
   if (name !== null) await add(name, options);
 }
@@ -167,7 +168,7 @@ async function completeTool(
   const token = newToken(name);
   const edited = await editConfig(paths.config, (text) => setToken(text, name, token.entry, "add"));
   if (edited === null) return false;
-  process.stdout.write(`${token.made}\n`);
+  stdio().stdout.write(`${token.made}\n`);
   notice(`the line above is the token of ${name}, shown this once; config.yaml holds its hash`);
   return true;
 }

@@ -1,12 +1,12 @@
 import { askDaemon, CONSOLE_TIMEOUT_MS } from "../control/client.ts";
 import { EXIT } from "../core/errors.ts";
-import { findPaths } from "../core/paths.ts";
 import { heldKeyRemedy, type KeyAction } from "../lifecycle/lifecycle.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import { canConfirm, describeKey, PAST } from "./console-keys.ts";
 import { ask, withNext } from "./tools/at-console.ts";
 import { fail, failNull, printText } from "./ui/messages.ts";
 import { confirm } from "./ui/prompts.ts";
+import { commandPaths } from "./ui/stdio.ts";
 import { joinNames } from "./ui/units.ts";
 
 export interface ChangeOptions {
@@ -17,7 +17,7 @@ export interface ChangeOptions {
 /** `keybearer keys disable`, `enable` and `delete`: for a key that no tool holds. */
 export async function changeKey(action: KeyAction, asked: string, options: ChangeOptions): Promise<void> {
   if (action === "delete" && !canConfirm(`keybearer keys delete ${asked}`, options)) return;
-  const paths = findPaths();
+  const paths = commandPaths();
   const found = await findKey(paths.socket, asked, options.gateway);
   if (found === null) return;
   const { gateway, ref } = found;

@@ -1,7 +1,6 @@
 import { Command } from "commander";
 import { askDaemon, CONSOLE_TIMEOUT_MS } from "../control/client.ts";
 import { EXIT } from "../core/errors.ts";
-import { findPaths } from "../core/paths.ts";
 import { wholeMinute } from "../doctor/key-messages.ts";
 import type { KeyAction } from "../lifecycle/lifecycle.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
@@ -9,6 +8,7 @@ import { dayName } from "../usage/reports/calendar.ts";
 import type { ChangeOptions } from "./keys-change.ts";
 import { NO_CONSOLE } from "./mirror/consoles.ts";
 import { fail, formatNote, indentedNote } from "./ui/messages.ts";
+import { commandPaths, setExitCode, stdio } from "./ui/stdio.ts";
 import { type Column, layoutTable } from "./ui/table.ts";
 import { type Screen, stdoutScreen } from "./ui/terminal.ts";
 import { printable, wrap } from "./ui/text.ts";
@@ -41,17 +41,17 @@ function addChange(keys: Command, action: KeyAction, description: string): void 
 }
 
 async function list(options: { refresh?: boolean; json?: boolean }): Promise<void> {
-  const { socket } = findPaths();
+  const { socket } = commandPaths();
   const asked = options.refresh
     ? await askDaemon<KeysAnswer>(socket, "POST", "/refreshkeys", {}, CONSOLE_TIMEOUT_MS)
     : await askDaemon<KeysAnswer>(socket, "GET", "/keys");
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
-  process.stdout.write(
+  stdio().stdout.write(
     options.json
       ? `${JSON.stringify(asked.value, null, 2)}\n`
       : formatKeys(asked.value, Date.now(), stdoutScreen()),
   );
-  if (asked.value.keys.length === 0 && asked.value.problems.length > 0) process.exitCode = EXIT.failed;
+  if (asked.value.keys.length === 0 && asked.value.problems.length > 0) setExitCode(EXIT.failed);
 }
 
 /** Two lines per key, so that nothing has to be left out on a narrow terminal. */

@@ -1,10 +1,10 @@
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import { EXIT } from "../core/errors.ts";
-import { findPaths } from "../core/paths.ts";
 import type { FailingName, ListedModel, ToolModels } from "../doctor/models.ts";
 import { count } from "../usage/reports/format.ts";
 import { fail, formatNote, type Note } from "./ui/messages.ts";
+import { commandPaths, setExitCode, stdio } from "./ui/stdio.ts";
 import { type Column, renderTable } from "./ui/table.ts";
 import { type Screen, stdoutScreen } from "./ui/terminal.ts";
 import { printable, wrap } from "./ui/text.ts";
@@ -23,12 +23,12 @@ export function modelsCommand(): Command {
 
 async function models(options: { tool?: string; json?: boolean }): Promise<void> {
   const path = options.tool === undefined ? "/models" : `/models/${encodeURIComponent(options.tool)}`;
-  const asked = await askDaemon<ToolModels[]>(findPaths().socket, "GET", path, undefined, TIMEOUT_MS);
+  const asked = await askDaemon<ToolModels[]>(commandPaths().socket, "GET", path, undefined, TIMEOUT_MS);
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
-  process.stdout.write(
+  stdio().stdout.write(
     options.json ? `${JSON.stringify(asked.value, null, 2)}\n` : formatModels(asked.value, stdoutScreen()),
   );
-  if (asked.value.every(({ problem }) => problem !== null)) process.exitCode = EXIT.failed;
+  if (asked.value.every(({ problem }) => problem !== null)) setExitCode(EXIT.failed);
 }
 
 /** Tools that see the same models share one list: it may have a hundred lines. */

@@ -3,9 +3,9 @@ import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import type { OpenAnswer } from "../control/routes.ts";
 import { EXIT, errorMessage } from "../core/errors.ts";
-import { findPaths } from "../core/paths.ts";
 import { writeRedirect } from "../dashboard/redirect-file.ts";
 import { fail, print } from "./ui/messages.ts";
+import { commandPaths, stdio } from "./ui/stdio.ts";
 
 export function openCommand(): Command {
   return new Command("open")
@@ -17,7 +17,7 @@ export function openCommand(): Command {
 
 async function open(options: { print?: boolean; json?: boolean }): Promise<void> {
   if (options.print && options.json) return fail("--print or --json, not both", EXIT.usage);
-  const { socket, run } = findPaths();
+  const { socket, run } = commandPaths();
   const asked = await askDaemon<OpenAnswer>(socket, "POST", "/open", {});
   if (!asked.ok) return fail(explain(asked.reason), EXIT.failed);
   const { url, code, expires_in } = asked.value;
@@ -25,11 +25,11 @@ async function open(options: { print?: boolean; json?: boolean }): Promise<void>
   const address = `${url}#code=${code}`;
   if (options.json) return print(...JSON.stringify({ url: address, expires_in }, null, 2).split("\n"));
   if (options.print) return print(address);
-  const browser = browserFor(process.platform, process.env);
+  const browser = browserFor(process.platform, stdio().env);
   if (browser !== null) {
     try {
       const target = needsFile(process.platform) ? await writeRedirect(run, address) : address;
-      if (await startBrowser(browser, target, process.env))
+      if (await startBrowser(browser, target, stdio().env))
         return print(`the dashboard opens in your browser: ${url}`);
     } catch (error) {
       print(`could not write the page that takes the browser there: ${errorMessage(error)}`);

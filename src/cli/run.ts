@@ -6,13 +6,13 @@ import { background } from "../core/background.ts";
 import { typeable } from "../core/command-name.ts";
 import { EXIT, StartFailure } from "../core/errors.ts";
 import { LogStream } from "../core/log-stream.ts";
-import { findPaths } from "../core/paths.ts";
 import { version } from "../core/version.ts";
 import type { Daemon } from "../daemon/daemon.ts";
 import { unsafeStart } from "../daemon/unsafe-start.ts";
 import type * as Health from "../service/health.ts";
 import { Notify } from "../service/notify.ts";
 import { fail } from "./ui/messages.ts";
+import { commandPaths } from "./ui/stdio.ts";
 import { printableLines } from "./ui/text.ts";
 import { joinNames } from "./ui/units.ts";
 
@@ -37,7 +37,7 @@ function parsePort(text: string): number {
 
 async function run(options: { config?: string; port?: number }): Promise<void> {
   const { env, execArgv } = process;
-  const paths = findPaths({ config: options.config });
+  const paths = commandPaths(options.config);
   const hasConfig = paths.explicit || existsSync(paths.config);
   if (hasConfig && options.port !== undefined)
     return fail(`--port is for the sandbox → change listen in ${paths.config}`, EXIT.usage);

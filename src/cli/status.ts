@@ -11,13 +11,13 @@ import type {
 } from "../control/status.ts";
 import type { ToolStatus } from "../control/tool-status.ts";
 import { EXIT } from "../core/errors.ts";
-import { findPaths } from "../core/paths.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import type { SharedStatus } from "../shared/status.ts";
 import { count } from "../usage/reports/format.ts";
 import { alarmLines, certainFirst, consoleProblem, formatKind, formatLastSync } from "./mirror/messages.ts";
 import { toolTable } from "./tools/list.ts";
 import { fail, formatNote } from "./ui/messages.ts";
+import { commandPaths, stdio } from "./ui/stdio.ts";
 import { type Column, layoutTable, type Table, withNote } from "./ui/table.ts";
 import { stdoutScreen } from "./ui/terminal.ts";
 import { printableLines, wrap } from "./ui/text.ts";
@@ -31,9 +31,9 @@ export function statusCommand(): Command {
 }
 
 async function status(options: { json?: boolean }): Promise<void> {
-  const asked = await askDaemon<Status>(findPaths().socket, "GET", "/status");
+  const asked = await askDaemon<Status>(commandPaths().socket, "GET", "/status");
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
-  process.stdout.write(
+  stdio().stdout.write(
     options.json
       ? `${JSON.stringify(asked.value, null, 2)}\n`
       : formatStatus(asked.value, Date.now(), stdoutScreen().width),

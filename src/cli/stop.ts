@@ -3,13 +3,14 @@ import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import type { Status } from "../control/status.ts";
 import { EXIT } from "../core/errors.ts";
-import { findPaths, type Paths } from "../core/paths.ts";
+import type { Paths } from "../core/paths.ts";
 import type { Result } from "../service/service.ts";
 import { fail, printText } from "./ui/messages.ts";
+import { commandPaths } from "./ui/stdio.ts";
 
 export function stopCommand(): Command {
   return new Command("stop").description("stop it, once its requests have finished").action(async () => {
-    await stop(findPaths());
+    await stop(commandPaths());
   });
 }
 

@@ -3,9 +3,9 @@ import { SHARED_PASSWORD } from "../config/snapshot.ts";
 import { askDaemon } from "../control/client.ts";
 import type { HeldTool, TrustAnswer } from "../control/routes.ts";
 import { EXIT } from "../core/errors.ts";
-import { findPaths } from "../core/paths.ts";
 import { fail, print } from "./ui/messages.ts";
 import { confirm } from "./ui/prompts.ts";
+import { commandPaths } from "./ui/stdio.ts";
 import { isInteractive } from "./ui/terminal.ts";
 
 export function trustCommand(): Command {
@@ -23,7 +23,7 @@ async function trust(name: string): Promise<void> {
   // There is no --yes: a program that can edit files must not be able to move keys.
   if (!isInteractive())
     return fail(`trust needs a person at a terminal. open one and type: keybearer trust ${name}`, EXIT.usage);
-  const { socket } = findPaths();
+  const { socket } = commandPaths();
   const path = encodeURIComponent(name);
   const held = await askDaemon<HeldTool[]>(socket, "GET", `/held/${path}`);
   if (!held.ok) return fail(held.reason, EXIT.failed);

@@ -1,5 +1,4 @@
 import { mkdirSync, readFileSync, type Stats, statSync } from "node:fs";
-import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import { errorMessage } from "./errors.ts";
 
@@ -44,13 +43,12 @@ export interface Paths {
 
 export interface PathOptions {
   readonly config?: string | undefined;
-  readonly env?: NodeJS.ProcessEnv;
-  readonly home?: string;
+  readonly env: NodeJS.ProcessEnv;
+  readonly home: string;
 }
 
-export function findPaths(options: PathOptions = {}): Paths {
-  const env = options.env ?? process.env;
-  const home = options.home ?? homedir();
+export function findPaths(options: PathOptions): Paths {
+  const { env, home } = options;
   const own = env.KEYBEARER_HOME ? resolve(env.KEYBEARER_HOME) : null;
   // The XDG specification says to ignore relative paths.
   const xdg = (name: string, fallback: string) => {

@@ -3,9 +3,10 @@
  * Its home is KEYBEARER_HOME. It prints `serves <port>` when it serves. After SIGUSR2 its clock that only goes forward is
  * eleven seconds ahead, as if the machine had been idle for so long.
  */
+
+import { commandPaths } from "../../src/cli/ui/stdio.ts";
 import type { Clock } from "../../src/core/clock.ts";
 import { LogStream } from "../../src/core/log-stream.ts";
-import { findPaths } from "../../src/core/paths.ts";
 import { startDaemon } from "../../src/daemon/daemon.ts";
 
 const skew = Number(process.argv[2] ?? 0);
@@ -18,7 +19,7 @@ process.on("SIGUSR2", () => {
 const logTo = new LogStream(process.stderr.fd, () => {});
 
 process.umask(0o077);
-const daemon = await startDaemon({ paths: findPaths(), env: process.env, logTo, clock });
+const daemon = await startDaemon({ paths: commandPaths(), env: process.env, logTo, clock });
 
 async function stop(): Promise<void> {
   await daemon.stop(0);

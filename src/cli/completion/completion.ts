@@ -1,6 +1,6 @@
 import { Argument, Command, type Option } from "commander";
-import { findPaths } from "../../core/paths.ts";
 import { isHidden } from "../help/help.ts";
+import { commandPaths, stdio } from "../ui/stdio.ts";
 import { bashScript, fishScript, type OptionGrammar, type Rule, type Values, zshScript } from "./scripts.ts";
 
 const SCRIPTS = { bash: bashScript, zsh: zshScript, fish: fishScript } as const;
@@ -11,7 +11,7 @@ export function completionCommand(): Command {
     .description("print a script that makes your shell complete commands, options and names")
     .addArgument(new Argument("<shell>", "bash, zsh or fish").choices(Object.keys(SCRIPTS)));
   return command.action((shell: keyof typeof SCRIPTS) => {
-    if (command.parent !== null) process.stdout.write(SCRIPTS[shell](grammarOf(command.parent)));
+    if (command.parent !== null) stdio().stdout.write(SCRIPTS[shell](grammarOf(command.parent)));
   });
 }
 
@@ -23,7 +23,7 @@ export function completeCommand(): Command {
     .addArgument(new Argument("<what>").choices(LISTS))
     .action(async (what: (typeof LISTS)[number]) => {
       const names = await namesOf(what);
-      process.stdout.write(
+      stdio().stdout.write(
         names
           .filter(isPlain)
           .map((name) => `${name}\n`)
@@ -38,7 +38,7 @@ async function namesOf(what: (typeof LISTS)[number]): Promise<readonly string[]>
     return CLIENTS.map(({ id }) => id);
   }
   const { loadConfig } = await import("../../config/load.ts");
-  const paths = findPaths();
+  const paths = commandPaths();
   const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
   const tools = Object.keys(config?.tools ?? {});
   const gateways = Object.keys(config?.gateways ?? {});

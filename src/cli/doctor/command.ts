@@ -1,8 +1,8 @@
 import { Command } from "commander";
 import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths } from "../../core/paths.ts";
 import type { Finding, FindingLevel } from "../../doctor/findings.ts";
+import { commandPaths, setExitCode, stdio } from "../ui/stdio.ts";
 import { type Color, color, stdoutScreen } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
 
@@ -18,16 +18,16 @@ async function doctor(options: { json?: boolean; config?: string }): Promise<voi
   // Imported here, because every other command would load all of it, too.
   const { examine } = await import("./examine.ts");
   const { createContext } = await import("../service/context.ts");
-  const paths = findPaths({ config: options.config });
+  const paths = commandPaths(options.config);
   const service = await createContext({ config: options.config });
-  const findings = await examine(paths, process.env, service, Date.now());
+  const findings = await examine(paths, stdio().env, service, Date.now());
   const ok = findings.every(({ level }) => level !== "problem");
-  process.stdout.write(
+  stdio().stdout.write(
     options.json
       ? `${JSON.stringify({ ok, findings }, null, 2)}\n`
       : formatFindings(findings, stdoutScreen().width),
   );
-  process.exitCode = ok ? EXIT.ok : EXIT.failed;
+  setExitCode(ok ? EXIT.ok : EXIT.failed);
 }
 
 const COLORS: Readonly<Record<FindingLevel, Color>> = { ok: "green", warning: "yellow", problem: "red" };

@@ -2,6 +2,7 @@ import { Command } from "commander";
 import { typeable } from "../../core/command-name.ts";
 import { nearest } from "../../core/nearest.ts";
 import { version } from "../../core/version.ts";
+import { stdio } from "../ui/stdio.ts";
 import { screenOf } from "../ui/terminal.ts";
 import { printableLines, wrap } from "../ui/text.ts";
 import { EXAMPLES } from "./examples.ts";
@@ -45,7 +46,11 @@ function addHelp(command: Command, path: readonly string[]): void {
       visibleOptions: (outer) => outer.options.filter(({ hidden }) => !hidden),
     })
     .showSuggestionAfterError(true)
-    .configureOutput({ outputError: (text, write) => write(typeable(usageError(text, command))) });
+    .configureOutput({
+      writeOut: (text) => void stdio().stdout.write(text),
+      writeErr: (text) => void stdio().stderr.write(text),
+      outputError: (text, write) => write(typeable(usageError(text, command))),
+    });
   for (const inner of command.commands) if (!isHidden(inner)) addHelp(inner, [...path, inner.name()]);
 }
 
@@ -87,7 +92,7 @@ function usageError(text: string, command: Command): string {
     lines.splice(0, lines.length, `error: unknown command '${typed}'${others}`);
     if (meant !== null) next = `keybearer ${meant}`;
   } else if (path !== "keybearer") lines.push(`usage: ${path} ${command.usage()}`.trimEnd());
-  const { width } = screenOf(process.env, process.stderr.columns);
+  const { width } = screenOf(stdio().env, stdio().stderr.columns);
   const shown = lines.map((line) => wrap(line, width)).join("\n");
   return `${printableLines(shown)}\n→ ${next}\n`;
 }

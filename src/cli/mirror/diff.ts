@@ -1,10 +1,10 @@
 import { askDaemon } from "../../control/client.ts";
 import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths } from "../../core/paths.ts";
 import { dollars, duration, exact } from "../../core/units.ts";
 import type { ComparedRecord, ComparedRow } from "../../mirror/report/shape.ts";
 import { fail, formatNote, indentedNote } from "../ui/messages.ts";
+import { commandPaths, stdio } from "../ui/stdio.ts";
 import { type Column, layoutTable } from "../ui/table.ts";
 import { outputWidth, stdoutScreen } from "../ui/terminal.ts";
 import { printable, textWidth, wrap } from "../ui/text.ts";
@@ -17,13 +17,13 @@ const MAX_ROWS = 500;
 
 /** `keybearer mirror diff` */
 export async function diff(gateway: string | undefined, options: { json?: boolean }): Promise<void> {
-  const { socket } = findPaths();
+  const { socket } = commandPaths();
   const reports = await readConsoles(socket, gateway);
   if (reports === null) return;
   const asked = await askDaemon<ComparedRow[]>(socket, "GET", "/mirrordiff");
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   const rows = asked.value.filter((row) => gateway === undefined || row.gateway === gateway);
-  if (options.json) return void process.stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
+  if (options.json) return void stdio().stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
   const now = Date.now();
   const { width } = stdoutScreen();
   const lines = rows.length === 0 ? ["no differences in the compared rows"] : diffLines(rows, now, width);
@@ -35,7 +35,7 @@ export async function diff(gateway: string | undefined, options: { json?: boolea
     if (problem !== null && report.state !== "ok")
       lines.push(formatNote({ ...problem, what: `${report.gateway}: ${problem.what}` }, width));
   }
-  process.stdout.write(`${lines.join("\n")}\n`);
+  stdio().stdout.write(`${lines.join("\n")}\n`);
 }
 
 const MAX_LISTED = 10;
@@ -44,7 +44,7 @@ const MAX_LISTED = 10;
 export async function show(text: string, options: { json?: boolean }): Promise<void> {
   const name = text.trim();
   if (name === "") return fail("name a row: keybearer mirror diff lists them", EXIT.usage);
-  const asked = await askDaemon<ComparedRow[]>(findPaths().socket, "POST", "/compared", { what: name });
+  const asked = await askDaemon<ComparedRow[]>(commandPaths().socket, "POST", "/compared", { what: name });
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   const found = asked.value;
   const [first] = found;
@@ -53,8 +53,8 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
       `there is no row or record ${name} → keybearer mirror diff, or keybearer usage tail`,
       EXIT.failed,
     );
-  if (options.json) return void process.stdout.write(`${JSON.stringify(found, null, 2)}\n`);
-  if (found.length === 1) return void process.stdout.write(typeable(formatCompared(first, outputWidth())));
+  if (options.json) return void stdio().stdout.write(`${JSON.stringify(found, null, 2)}\n`);
+  if (found.length === 1) return void stdio().stdout.write(typeable(formatCompared(first, outputWidth())));
   const lines = found.slice(0, MAX_LISTED).map((row) => `${nameOf(row)}  ${row.verdict}, ${row.reason}`);
   const more = found.length > MAX_LISTED ? "\n…" : "";
   fail(`${name} fits several; write one of these:\n${lines.join("\n")}${more}`, EXIT.failed);

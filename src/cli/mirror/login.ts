@@ -4,11 +4,12 @@ import type { ConsoleLogin } from "../../config/schema.ts";
 import { askDaemon, CONSOLE_TIMEOUT_MS } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths, type Paths } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import type { LoginAnswer, LoginRequest } from "../../mirror/login.ts";
 import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
 import { fail, failNull, print, printText } from "../ui/messages.ts";
 import { createPrompter, type Prompter } from "../ui/prompts.ts";
+import { commandPaths } from "../ui/stdio.ts";
 import { readConsoles } from "./consoles.ts";
 import { formatKind } from "./messages.ts";
 
@@ -20,7 +21,7 @@ export interface LoginOptions {
 
 /** `keybearer mirror login` */
 export async function login(gateway: string | undefined, options: LoginOptions): Promise<void> {
-  const paths = findPaths();
+  const paths = commandPaths();
   const console = await findConsole(paths.socket, gateway);
   if (console === null) return;
   const reason = cannotLogIn(console, options);

@@ -1,9 +1,9 @@
 import { EXIT } from "../../core/errors.ts";
-import { findPaths } from "../../core/paths.ts";
 import { dollars, duration, exact } from "../../core/units.ts";
 import type { ElsewhereUse, MirrorReport, ModelFactor, ToolMoney } from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
 import { formatNote, indentedNote, type Note, printText } from "../ui/messages.ts";
+import { commandPaths, setExitCode, stdio } from "../ui/stdio.ts";
 import { type Column, renderTable } from "../ui/table.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
@@ -22,13 +22,13 @@ import {
 
 /** `keybearer mirror` */
 export async function report(options: { json?: boolean }): Promise<void> {
-  const reports = await readAllConsoles(findPaths().socket);
+  const reports = await readAllConsoles(commandPaths().socket);
   if (reports === null) return;
-  if (options.json) process.stdout.write(`${JSON.stringify(reports, null, 2)}\n`);
+  if (options.json) stdio().stdout.write(`${JSON.stringify(reports, null, 2)}\n`);
   else if (reports.length === 0) printText(NO_CONSOLE);
-  else process.stdout.write(colorAlarms(formatMirror(reports, Date.now(), stdoutScreen().width)));
+  else stdio().stdout.write(colorAlarms(formatMirror(reports, Date.now(), stdoutScreen().width)));
   // For scripts. A suspicion does not fail them, because it may be a request of ours.
-  if (reports.some(({ alarms }) => alarms.some(({ certain }) => certain))) process.exitCode = EXIT.failed;
+  if (reports.some(({ alarms }) => alarms.some(({ certain }) => certain))) setExitCode(EXIT.failed);
 }
 
 /** A smaller difference between two machines' clocks is normal. */

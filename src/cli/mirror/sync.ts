@@ -1,12 +1,12 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { askDaemon } from "../../control/client.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths } from "../../core/paths.ts";
 import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
 import { bar } from "../ui/chart.ts";
 import { fail, formatNote, print, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
+import { commandPaths, stdio } from "../ui/stdio.ts";
 import { isInteractive, type Screen, stdoutScreen } from "../ui/terminal.ts";
 import { printable, truncate } from "../ui/text.ts";
 import { readConsoles } from "./consoles.ts";
@@ -24,7 +24,7 @@ const POLL_MS = 300;
 
 /** `keybearer mirror sync` */
 export async function sync(gateway: string | undefined): Promise<void> {
-  const { socket } = findPaths();
+  const { socket } = commandPaths();
   const reports = await readConsoles(socket, gateway);
   if (reports === null) return;
   for (const report of reports) await syncOne(socket, report.gateway);
@@ -65,12 +65,12 @@ function printResult(report: MirrorReport): void {
   const now = Date.now();
   const { width } = stdoutScreen();
   for (const alarm of report.alarms)
-    process.stdout.write(`${colorAlarms(alarmLines(alarm, now, width).join("\n"))}\n`);
+    stdio().stdout.write(`${colorAlarms(alarmLines(alarm, now, width).join("\n"))}\n`);
   printText(`${report.gateway}: ${headline(report, now)}`);
   const problem = consoleProblem(report, now);
   if (problem === null) return;
   const note = formatNote(problem, width);
-  if (report.state === "ok") process.stdout.write(`${note}\n`);
+  if (report.state === "ok") stdio().stdout.write(`${note}\n`);
   else fail(note, EXIT.failed);
 }
 
@@ -80,7 +80,7 @@ const BAR_WIDTH = 30;
 class SyncProgress {
   readonly #gateway: string;
   readonly #screen: Screen = stdoutScreen();
-  readonly #isTerminal = process.stdout.isTTY === true;
+  readonly #isTerminal = stdio().stdout.isTTY === true;
   #shown = "";
 
   constructor(gateway: string) {
@@ -96,11 +96,11 @@ class SyncProgress {
       return;
     }
     const drawn = progress?.total ? progressBar(progress.done, progress.total, this.#screen.utf8) : "";
-    process.stdout.write(`\r\u001b[K${truncate(`${drawn}${text}`, this.#screen.width - 1)}`);
+    stdio().stdout.write(`\r\u001b[K${truncate(`${drawn}${text}`, this.#screen.width - 1)}`);
   }
 
   clear(): void {
-    if (this.#isTerminal && this.#shown !== "") process.stdout.write("\r\u001b[K");
+    if (this.#isTerminal && this.#shown !== "") stdio().stdout.write("\r\u001b[K");
   }
 }
 
@@ -120,7 +120,7 @@ export async function ack(gateway: string | undefined): Promise<void> {
       EXIT.usage,
     );
   }
-  const { socket } = findPaths();
+  const { socket } = commandPaths();
   const reports = await readConsoles(socket, gateway);
   if (reports === null) return;
   const alarms = reports.flatMap((report) => report.alarms);

@@ -11,6 +11,7 @@ import { commandRunner, type RunCommand } from "../../service/service.ts";
 import type { InstalledService } from "../../service/spec.ts";
 import { Systemd } from "../../service/systemd.ts";
 import { failNull } from "../ui/messages.ts";
+import { homeFolder, stdio } from "../ui/stdio.ts";
 
 export type ServiceManager = Systemd | Launchd;
 
@@ -39,9 +40,9 @@ export interface ContextOptions {
 
 /** As this shell has it. */
 export async function createContext(options: ContextOptions = {}): Promise<ServiceContext> {
-  const { env = process.env, platform = process.platform } = options;
+  const { env = stdio().env, platform = process.platform } = options;
   const run = options.run ?? commandRunner(env);
-  const paths = findPaths({ config: options.config, env, ...(options.home ? { home: options.home } : {}) });
+  const paths = findPaths({ config: options.config, env, home: options.home ?? homeFolder() });
   const main = import.meta.url.endsWith(".ts") ? "src/cli/main.ts" : "dist/cli/main.js";
   return {
     paths,

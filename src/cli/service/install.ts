@@ -10,6 +10,7 @@ import { createSpec, type ServiceSpec, specFault, stableNode, stablePackage } fr
 import type { NamespaceTrial } from "../../service/systemd.ts";
 import { fail, failNull, notice, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
+import { stdio } from "../ui/stdio.ts";
 import { isInteractive } from "../ui/terminal.ts";
 import { printableLines } from "../ui/text.ts";
 import {
@@ -200,7 +201,7 @@ function withoutComments(text: string): string {
 }
 
 function printLines(lines: readonly string[]): void {
-  for (const line of lines) process.stdout.write(`${printableLines(line)}\n`);
+  for (const line of lines) stdio().stdout.write(`${printableLines(line)}\n`);
 }
 
 /** A service that can serve no tool is probably a mistake. */

@@ -1,6 +1,7 @@
 import { EXIT } from "../../core/errors.ts";
 import { readableLine } from "../../core/log.ts";
 import { exitOnClosedOutput, fail } from "../ui/messages.ts";
+import { stdio } from "../ui/stdio.ts";
 import { printable } from "../ui/text.ts";
 import { type ContextOptions, installedContext, reachManager, type ServiceManager } from "./context.ts";
 
@@ -23,7 +24,7 @@ export async function logs(options: LogsOptions, overrides: ContextOptions = {})
     follow: options.follow ?? false,
     lines: Number(options.lines),
     onLine: (line) => {
-      process.stdout.write(`${options.json ? jsonLine(line, manager.kind) : readable(line)}\n`);
+      stdio().stdout.write(`${options.json ? jsonLine(line, manager.kind) : readable(line)}\n`);
     },
     signal: interrupt.signal,
   });

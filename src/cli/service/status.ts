@@ -11,6 +11,7 @@ import { isHealthy } from "../../service/health.ts";
 import type { LastExit, ServiceState } from "../../service/service.ts";
 import { FORMAT, type InstalledService, stopSecondsFor } from "../../service/spec.ts";
 import { formatNote, type Note } from "../ui/messages.ts";
+import { setExitCode, stdio } from "../ui/stdio.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import { printable } from "../ui/text.ts";
 import { ago } from "../ui/units.ts";
@@ -261,12 +262,12 @@ export async function status(
   if (manager === null) return;
   const report = await examineService(context, manager);
   const { width } = stdoutScreen();
-  process.stdout.write(
+  stdio().stdout.write(
     options.json
       ? `${JSON.stringify(jsonOf(report), null, 2)}\n`
       : `${linesOf(report, width, Date.now()).join("\n")}\n`,
   );
-  process.exitCode = report.serving ? EXIT.ok : EXIT.failed;
+  setExitCode(report.serving ? EXIT.ok : EXIT.failed);
 }
 
 /** Programs get JSON even if no manager answers. */
@@ -284,8 +285,8 @@ async function printUnavailable({ manager }: ServiceContext): Promise<boolean> {
     serving: false,
     notes: [],
   };
-  process.stdout.write(`${JSON.stringify(fields, null, 2)}\n`);
-  process.exitCode = EXIT.failed;
+  stdio().stdout.write(`${JSON.stringify(fields, null, 2)}\n`);
+  setExitCode(EXIT.failed);
   return true;
 }
 

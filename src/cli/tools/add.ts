@@ -2,12 +2,13 @@ import { removeTool } from "../../config/edit-tools.ts";
 import { readText } from "../../config/load.ts";
 import { dollars, moment } from "../../config/values.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths, type Paths } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import { freePlace, sourceText } from "../../keys/places.ts";
 import type { KeyChange } from "../../lifecycle/lifecycle.ts";
 import type { KeySettings } from "../../mirror/consoles/console.ts";
 import { type Effect, editConfig, reportEffect, waitUntilActive } from "../config-change.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
+import { commandPaths, stdio } from "../ui/stdio.ts";
 import { type Answer, ask, whyNotHere, withNext } from "./at-console.ts";
 import { chooseStore, fromConflict, readFrom, readNamed, storeNamedKey } from "./key-store.ts";
 import {
@@ -39,7 +40,7 @@ export interface AddOptions extends ToolOptions {
 
 /** `keybearer tools add` */
 export async function add(name: string, given: AddOptions): Promise<void> {
-  const paths = findPaths({ config: given.config });
+  const paths = commandPaths(given.config);
   const options = { ...given, ...expiryOf(given) };
   const conflict = createConflict(options) ?? fromConflict(options);
   if (conflict !== null) return fail(conflict, EXIT.usage);
@@ -129,7 +130,7 @@ async function addCreated(paths: Paths, name: string, options: AddOptions): Prom
   inputs.prompter?.close();
   if (store === null || token === null) return;
   const { [name]: _itself, ...tools } = config.tools;
-  const place = await freePlace({ store, tool: name, tools, paths, key: null, env: process.env });
+  const place = await freePlace({ store, tool: name, tools, paths, key: null, env: stdio().env });
   const source = sourceText(place, paths);
   const secrets = { key: source, token: token.entry };
   if ((await editConfig(paths.config, (text) => plan.insert(text, secrets))) === null) return;
@@ -142,7 +143,7 @@ async function addCreated(paths: Paths, name: string, options: AddOptions): Prom
       : notInForce(effect);
   if (!created.ok && created.isLost) {
     // The key may exist already: without its tool nothing would name it.
-    if (token.made !== null) process.stdout.write(`${token.made}\n`);
+    if (token.made !== null) stdio().stdout.write(`${token.made}\n`);
     const again = `if ${name} has no key then: keybearer tools remove ${name}, and add it again`;
     return fail(`${name} is added. ${withNext(created)}\n${again}`, EXIT.failed);
   }
@@ -257,8 +258,8 @@ async function report(
   const { name, group } = tool;
   if (json) {
     const result = { tool: name, gateway: gateway.name, group, key: fingerprint, source, token, models };
-    process.stdout.write(`${JSON.stringify(result, null, 2)}\n`);
-  } else if (token !== null) process.stdout.write(`${token}\n`);
+    stdio().stdout.write(`${JSON.stringify(result, null, 2)}\n`);
+  } else if (token !== null) stdio().stdout.write(`${token}\n`);
   notice(
     `${name} is added to ${paths.config}; its key${fingerprint === null ? "" : ` ${fingerprint}`}: ${source}`,
   );

@@ -13,6 +13,7 @@ import type { KeyReport, KeysAnswer } from "../../mirror/report/shape.ts";
 import { isSameFile, noSuchTool } from "../config-change.ts";
 import { fail, notice } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
+import { stdio } from "../ui/stdio.ts";
 import { isInteractive } from "../ui/terminal.ts";
 
 /* Rotations that the running daemon makes through the gateway's console. The key is never typed or shown. */
@@ -118,8 +119,8 @@ async function send(paths: Paths, name: string, { store, force, json }: ConsoleR
     return false;
   }
   const { old, new: successor, state, why } = changed.value;
-  if (json) process.stdout.write(`${JSON.stringify(changed.value, null, 2)}\n`);
-  else process.stdout.write(`${name}: key ${old ?? "(none)"} → ${successor ?? "(none)"}\n`);
+  if (json) stdio().stdout.write(`${JSON.stringify(changed.value, null, 2)}\n`);
+  else stdio().stdout.write(`${name}: key ${old ?? "(none)"} → ${successor ?? "(none)"}\n`);
   notice(
     why === null
       ? OLD_KEY[state]

@@ -9,6 +9,7 @@ import { isInside, type KeyReading, readKey } from "../../keys/sources.ts";
 import { forgetKey, type KeyPlace, keychainThere, storeKey, whyNotStored } from "../../keys/store.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
 import type { Prompter } from "../ui/prompts.ts";
+import { stdio } from "../ui/stdio.ts";
 
 export interface StoreOptions {
   readonly store?: string;
@@ -28,11 +29,11 @@ export async function chooseStore(
     return failNull("--store takes keychain or file", EXIT.usage);
   const chosen = options.store ?? before;
   if (chosen === "file") return "file";
-  const { there, why } = await keychainThere({ env: process.env });
+  const { there, why } = await keychainThere({ env: stdio().env });
   if (!there && chosen === null) return "file";
   const asked = options.yes ? null : prompter;
   if (there && chosen === null && asked !== null) return askStore(asked, "keychain");
-  const fault = there ? await whyNotStored({ env: process.env }) : (why ?? "there is no keychain here");
+  const fault = there ? await whyNotStored({ env: stdio().env }) : (why ?? "there is no keychain here");
   if (fault === null) return "keychain";
   if (asked !== null && options.store === undefined) {
     notice(fault);
@@ -51,7 +52,7 @@ async function askStore(prompter: Prompter, usual: Store): Promise<Store | null>
   const said = answer.trim().toLowerCase() || usual;
   if (said === "file") return "file";
   if (said !== "keychain") return askStore(prompter, usual);
-  const fault = await whyNotStored({ env: process.env });
+  const fault = await whyNotStored({ env: stdio().env });
   if (fault === null) return "keychain";
   notice(fault);
   return askStore(prompter, "file");
@@ -100,7 +101,7 @@ export async function readOwn(source: KeySource, paths: Paths): Promise<KeyReadi
 
 /** The same for a source that the person names in this command. */
 export function readNamed(source: KeySource, paths: Paths): Promise<KeyReading> {
-  return readKey(source, { env: process.env, home: paths.own, notKeys: paths.notKeys });
+  return readKey(source, { env: stdio().env, home: paths.own, notKeys: paths.notKeys });
 }
 
 /**
@@ -113,7 +114,7 @@ export function storeNamedKey(
   key: Secret,
   nameInConfig: () => Promise<boolean>,
 ): Promise<boolean> {
-  const env = process.env;
+  const env = stdio().env;
   return deferSignals(async (interrupted) => {
     const stored = await storeKey(place, key, { env });
     if (!stored.ok) {

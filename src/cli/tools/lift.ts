@@ -5,12 +5,13 @@ import type { AllowanceAnswer, AllowanceRequest, ReleaseAnswer } from "../../con
 import type { Status } from "../../control/status.ts";
 import type { LimitStatus } from "../../control/tool-status.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths, type Paths } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import type { Kind } from "../../limits/counters.ts";
 import { endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
 import { fail, failNull, print, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
+import { commandPaths } from "../ui/stdio.ts";
 import { isInteractive, stdoutScreen } from "../ui/terminal.ts";
 import { amountOf, limitLines } from "./limit-lines.ts";
 
@@ -40,7 +41,7 @@ export async function lift(name: string, options: LiftOptions): Promise<void> {
       `lift needs a person at a terminal. open one and type: keybearer tools lift ${name} …`,
       EXIT.usage,
     );
-  const paths = findPaths();
+  const paths = commandPaths();
   const limits = await currentLimits(paths, name);
   if (limits === null) return;
   if (machine !== undefined) await release(paths, name, machine, options.yes ?? false);

@@ -3,12 +3,12 @@ import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { type LimitStatus, type ToolStatus, toolStatusOffline } from "../../control/tool-status.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths } from "../../core/paths.ts";
 import { endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
 import type { ToolConsoleFacts } from "../../mirror/report/shape.ts";
 import { consoleFacts } from "../keys.ts";
 import { fail, formatNote, type Note } from "../ui/messages.ts";
+import { commandPaths, stdio } from "../ui/stdio.ts";
 import { type Column, layoutTable, type Table } from "../ui/table.ts";
 import { type Screen, stdoutScreen } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
@@ -22,7 +22,7 @@ const EXPIRES_SOON_MS = 7 * DAY_MS;
 const WORTH_A_WORD_MS = 120_000;
 
 export async function list(options: { json?: boolean }): Promise<void> {
-  const paths = findPaths();
+  const paths = commandPaths();
   const now = Date.now();
   const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
   let tools: readonly ToolStatus[];
@@ -34,8 +34,8 @@ export async function list(options: { json?: boolean }): Promise<void> {
     if (config === null) return fail(formatProblems(paths.config, problems), EXIT.badConfig);
     tools = Object.values(config.tools).map((tool) => toolStatusOffline(tool, config, now));
   }
-  if (options.json) process.stdout.write(`${JSON.stringify(tools, null, 2)}\n`);
-  else process.stdout.write(listInWords(tools, now, stdoutScreen()));
+  if (options.json) stdio().stdout.write(`${JSON.stringify(tools, null, 2)}\n`);
+  else stdio().stdout.write(listInWords(tools, now, stdoutScreen()));
 }
 
 /** Each tool on a line, its limits and its console's word below it, and at the end what needs the person. */

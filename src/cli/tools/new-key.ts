@@ -13,6 +13,7 @@ import { Trust, type UntrustedChange } from "../../keys/trust.ts";
 import { count } from "../../usage/reports/format.ts";
 import { canceled, failNull, notice } from "../ui/messages.ts";
 import { createPrompter, type Prompter } from "../ui/prompts.ts";
+import { stdio } from "../ui/stdio.ts";
 
 /* A new key for a tool, for `init`, `tools add` and `tools rotate`: where it comes from, whether it may be sent, whether it works. */
 
@@ -38,7 +39,7 @@ export interface Inputs {
 export async function readInputs(needed: Secrets, flags: Secrets, next: string): Promise<Inputs | null> {
   const nothing = { prompter: null, key: null, token: null };
   // With --key-stdin, too: a key that is typed at a terminal must not be shown.
-  if (process.stdin.isTTY === true) return { ...nothing, prompter: createPrompter() };
+  if (stdio().stdin.isTTY === true) return { ...nothing, prompter: createPrompter() };
   if (needed.key && !flags.key)
     return failNull(`there is no terminal to type the key at. pipe it in: ${next}`, EXIT.usage);
   if (!(needed.key && flags.key) && !flags.token) return nothing;
@@ -55,7 +56,7 @@ export async function readInputs(needed: Secrets, flags: Secrets, next: string):
 
 async function readStdin(): Promise<string> {
   let text = "";
-  for await (const chunk of process.stdin.setEncoding("utf8")) {
+  for await (const chunk of stdio().stdin.setEncoding("utf8")) {
     text += String(chunk);
     if (text.length > MAX_CHARACTERS) break;
   }
@@ -94,14 +95,14 @@ export async function newKey(request: KeyRequest, canMove = false): Promise<NewK
     const key = new Secret(text);
     let fault = keyTextFault(text);
     if (fault === null) {
-      const place = await freePlace({ store, tool, tools, paths, key, env: process.env });
+      const place = await freePlace({ store, tool, tools, paths, key, env: stdio().env });
       const hold = await holdOf(paths, { tool, source: place, origins }, key);
       if (hold === null) {
         const tried = await tryKey(request, key, canMove);
         if (tried === "again") continue;
         if (tried === null || tried === "address") return tried;
         // Another command may have taken the place while the gateway answered.
-        const free = await freePlace({ store, tool, tools, paths, key, env: process.env });
+        const free = await freePlace({ store, tool, tools, paths, key, env: stdio().env });
         return { key, place: free, models: tried.models };
       }
       if (!hold.known) {

@@ -2,7 +2,7 @@ import { removeTool } from "../../config/edit-tools.ts";
 import { loadConfig } from "../../config/load.ts";
 import { type Config, describeSource, type KeySource } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths, type Paths } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import { isSameSource, ownPlace } from "../../keys/places.ts";
 import { forgetKey, type KeyPlace } from "../../keys/store.ts";
 import type { KeyChange } from "../../lifecycle/lifecycle.ts";
@@ -11,6 +11,7 @@ import { editConfig, endInFlight, waitUntilActive } from "../config-change.ts";
 import { canConfirm, confirmAtConsole, describeKey } from "../console-keys.ts";
 import { fail, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
+import { commandPaths, stdio } from "../ui/stdio.ts";
 import { ask, withNext } from "./at-console.ts";
 
 interface RemoveOptions {
@@ -22,7 +23,7 @@ interface RemoveOptions {
 }
 
 export async function remove(name: string, options: RemoveOptions): Promise<void> {
-  const paths = findPaths({ config: options.config });
+  const paths = commandPaths(options.config);
   const { config: file, home } = paths;
   const { atGateway = false, yes = false } = options;
   if (!canConfirm(`keybearer tools remove ${name}${atGateway ? " --at-gateway" : ""}`, options)) return;
@@ -99,7 +100,7 @@ async function confirmDeletion(place: KeyPlace): Promise<boolean> {
 /** @param next what is left to do, after the sentence */
 async function deleteKey(place: KeyPlace, next: string): Promise<void> {
   const where = describeSource(place);
-  const deleted = await forgetKey(place, { env: process.env });
+  const deleted = await forgetKey(place, { env: stdio().env });
   if (deleted.ok) printText(`its key is deleted from ${where}${next}`);
   else printText(`its key was not deleted from ${where}: ${deleted.reason}`);
 }

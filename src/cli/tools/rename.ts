@@ -1,13 +1,13 @@
 import { renameTool } from "../../config/edit-tools.ts";
 import { askDaemon } from "../../control/client.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths } from "../../core/paths.ts";
 import { editChecked, reportEffect, waitUntilActive } from "../config-change.ts";
 import { fail, printText } from "../ui/messages.ts";
+import { commandPaths } from "../ui/stdio.ts";
 
 /** `keybearer tools rename`. The daemon moves the counters when it reads the new name, so it must run. */
 export async function rename(tool: string, name: string, options: { config?: string }): Promise<void> {
-  const paths = findPaths({ config: options.config });
+  const paths = commandPaths(options.config);
   const path = `/rename/${encodeURIComponent(tool)}`;
   const asked = await askDaemon(paths.socket, "POST", path, { to: name });
   if (!asked.ok) {

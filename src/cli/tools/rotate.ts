@@ -3,12 +3,13 @@ import { parseConfig } from "../../config/parse.ts";
 import { type Config, describeSource, type Gateway, type KeySource, type Tool } from "../../config/schema.ts";
 import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths, type Paths } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { isNamed, isSameSource, ownPlace, type Store, sourceText } from "../../keys/places.ts";
 import { forgetKey, type KeyPlace } from "../../keys/store.ts";
 import { type Effect, editConfig, findTool, readConfig, waitUntilActive } from "../config-change.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
+import { commandPaths, stdio } from "../ui/stdio.ts";
 import { type ConsoleRotation, rotateAtConsole, rotateSeveral } from "./at-console.ts";
 import {
   chooseStore,
@@ -64,7 +65,7 @@ export async function rotate(name: string | undefined, options: RotateOptions): 
   const store = STORES.find((one) => one === options.store) ?? null;
   if (store === null && options.store !== undefined)
     return fail("--store takes keychain or file", EXIT.usage);
-  const paths = findPaths({ config: options.config });
+  const paths = commandPaths(options.config);
   const rotation: ConsoleRotation = {
     store,
     force: options.force ?? false,
@@ -94,7 +95,7 @@ async function rotateByHand(name: string, options: RotateOptions): Promise<void>
 }
 
 async function readRotation(name: string, options: RotateOptions): Promise<Rotation | null> {
-  const paths = findPaths({ config: options.config });
+  const paths = commandPaths(options.config);
   const conflict = fromConflict(options);
   if (conflict !== null) return failNull(conflict, EXIT.usage);
   const config = await readConfig(paths);
@@ -216,8 +217,8 @@ function saveKey(rotation: Rotation, taken: TakenKey, old: Secret | null): Promi
     const before = old?.fingerprint ?? null;
     if (options.json) {
       const result = { tool: tool.name, old: before, new: fingerprint, source: text, effect: effect.state };
-      process.stdout.write(`${JSON.stringify(result, null, 2)}\n`);
-    } else process.stdout.write(`${tool.name}: key ${before ?? "(none)"} → ${fingerprint}, ${text}\n`);
+      stdio().stdout.write(`${JSON.stringify(result, null, 2)}\n`);
+    } else stdio().stdout.write(`${tool.name}: key ${before ?? "(none)"} → ${fingerprint}, ${text}\n`);
     await settleOldKey(rotation, taken, effect, old);
     return true;
   });
@@ -279,6 +280,6 @@ async function deleteOldKey({ paths, tool }: Rotation, doubt: string | null): Pr
         : "delete that entry in the keychain's own program";
     return notice(`the old key stays in ${where}: ${doubt}. once it works → ${next}`);
   }
-  const deleted = await forgetKey(place, { env: process.env });
+  const deleted = await forgetKey(place, { env: stdio().env });
   if (!deleted.ok) notice(`the old key is still in ${where}: ${deleted.reason}`);
 }

@@ -1,9 +1,9 @@
 import { type EditResult, readForEdit, removeValue, setValue } from "../../config/edit.ts";
 import type { YamlValue } from "../../config/edit-layout.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths } from "../../core/paths.ts";
 import { activeRevision, editChecked, noSuchTool, reportEffect, waitUntilActive } from "../config-change.ts";
 import { fail, print } from "../ui/messages.ts";
+import { commandPaths } from "../ui/stdio.ts";
 
 interface Assignment {
   /** Below the tool: limits.spend */
@@ -24,7 +24,7 @@ export async function set(
     if ("fault" in assignment) return fail(assignment.fault, EXIT.usage);
     assignments.push(assignment);
   }
-  const paths = findPaths({ config: options.config });
+  const paths = commandPaths(options.config);
   const revision = await activeRevision(paths);
   const isChanged = await editChecked(paths, (text) => assign(text, tool, assignments));
   if (isChanged === null) return;

@@ -1,10 +1,11 @@
 import { setEnabled } from "../../config/edit-tools.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths, type Paths } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import type { KeyReport } from "../../mirror/report/shape.ts";
 import { editConfig, endInFlight, reportEffect, waitUntilActive } from "../config-change.ts";
 import { canConfirm, confirmAtConsole, describeKey, PAST } from "../console-keys.ts";
 import { fail, print, printText } from "../ui/messages.ts";
+import { commandPaths } from "../ui/stdio.ts";
 import { ask, withNext } from "./at-console.ts";
 
 interface SwitchOptions {
@@ -16,7 +17,7 @@ interface SwitchOptions {
 
 /** `keybearer tools disable` */
 export async function disable(name: string, options: SwitchOptions): Promise<void> {
-  const paths = findPaths({ config: options.config });
+  const paths = commandPaths(options.config);
   if (options.atGateway && !canConfirm(`keybearer tools disable ${name} --at-gateway`, options)) return;
   const confirmed = async () => (await confirmAtConsole(paths, name, "disable", options)) !== null;
   const edited = await editConfig(
@@ -35,7 +36,7 @@ export async function disable(name: string, options: SwitchOptions): Promise<voi
 
 /** `keybearer tools enable` */
 export async function enable(name: string, options: SwitchOptions): Promise<void> {
-  const paths = findPaths({ config: options.config });
+  const paths = commandPaths(options.config);
   if (options.atGateway && !canConfirm(`keybearer tools enable ${name} --at-gateway`, options)) return;
   const confirmed = async () => {
     const key = await confirmAtConsole(paths, name, "enable", options);

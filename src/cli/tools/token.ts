@@ -1,11 +1,12 @@
 import { freeTokenName, type NewToken, removeToken, setToken } from "../../config/edit-tools.ts";
 import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths, type Paths } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken, tokenShape } from "../../core/token.ts";
 import { readTokenUses } from "../../proxy/token-uses.ts";
 import { activeRevision, editConfig, findTool, readConfig, waitUntilActive } from "../config-change.ts";
 import { canceled, fail, failNull, notice, print, printText } from "../ui/messages.ts";
+import { commandPaths, stdio } from "../ui/stdio.ts";
 import { renderTable } from "../ui/table.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import { ago } from "../ui/units.ts";
@@ -26,14 +27,14 @@ export async function token(tool: string, options: TokenOptions): Promise<void> 
   const { name } = options;
   if (name !== undefined && !/^[A-Za-z0-9][\w.-]{0,39}$/.test(name))
     return fail("--name takes letters, digits, dots, hyphens and underscores", EXIT.usage);
-  const paths = findPaths({ config: options.config });
+  const paths = commandPaths(options.config);
   const made = await issueToken(paths, tool, {
     name: name ?? tool,
     isNameFixed: name !== undefined,
     mode: options.replace ? "replace" : "add",
   });
   // Alone on stdout, so that it can be piped.
-  if (made !== null) process.stdout.write(`${made}\n`);
+  if (made !== null) stdio().stdout.write(`${made}\n`);
 }
 
 /** A token for one more client of a tool. null: there is none, and the reason was printed. */
@@ -110,7 +111,7 @@ export async function tokens(
   tool: string,
   options: { readonly json?: boolean; readonly config?: string },
 ): Promise<void> {
-  const paths = findPaths({ config: options.config });
+  const paths = commandPaths(options.config);
   const config = await readConfig(paths);
   const found = config === null ? null : findTool(config, tool);
   if (found === null) return;
@@ -120,7 +121,7 @@ export async function tokens(
     created,
     last_use: uses[hash] ?? null,
   }));
-  if (options.json) process.stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
+  if (options.json) stdio().stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
   else if (rows.length === 0) printText(`${tool} has no token → keybearer tools token ${tool}`);
   else {
     const now = systemClock.now();
@@ -142,7 +143,7 @@ export async function revoke(
   name: string,
   options: { readonly config?: string },
 ): Promise<void> {
-  const paths = findPaths({ config: options.config });
+  const paths = commandPaths(options.config);
   const before = await activeRevision(paths);
   let isLast = false;
   const edited = await editConfig(paths.config, (text) => {

@@ -1,5 +1,6 @@
 import { typeable } from "../../core/command-name.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
+import { type Output, setExitCode, stdio } from "./stdio.ts";
 import { screenOf } from "./terminal.ts";
 import { printable, textWidth, wrap } from "./text.ts";
 
@@ -10,28 +11,28 @@ import { printable, textWidth, wrap } from "./text.ts";
 
 /** Prints lines to stdout as they are. */
 export function print(...lines: readonly string[]): void {
-  for (const line of lines) process.stdout.write(`${printable(typeable(line))}\n`);
+  for (const line of lines) stdio().stdout.write(`${printable(typeable(line))}\n`);
 }
 
 /** Prints a diff to stdout, with the tabs that are in it. */
 export function printDiff(lines: readonly string[]): void {
-  for (const line of lines) process.stdout.write(`${line.split("\t").map(printable).join("\t")}\n`);
+  for (const line of lines) stdio().stdout.write(`${line.split("\t").map(printable).join("\t")}\n`);
 }
 
 /** Prints sentences to stdout. */
 export function printText(...sentences: readonly string[]): void {
-  writeText(process.stdout, sentences);
+  writeText(stdio().stdout, sentences);
 }
 
 /** Prints sentences to stderr, because stdout is for what a program may read: a token, or JSON. */
 export function notice(...sentences: readonly string[]): void {
-  writeText(process.stderr, sentences);
+  writeText(stdio().stderr, sentences);
 }
 
 /** Says what failed and sets the exit code. The program ends with it once everything is written. */
 export function fail(message: string, exitCode: number): void {
   notice(message);
-  process.exitCode = exitCode;
+  setExitCode(exitCode);
 }
 
 /** `fail` for functions that return null if they cannot go on. */
@@ -69,9 +70,9 @@ export function indentedNote(note: Note, width: number): string[] {
     .map((line) => `  ${line}`);
 }
 
-function writeText(stream: NodeJS.WriteStream, sentences: readonly string[]): void {
+function writeText(stream: Output, sentences: readonly string[]): void {
   const width =
-    stream.isTTY === true ? screenOf(process.env, stream.columns).width : Number.POSITIVE_INFINITY;
+    stream.isTTY === true ? screenOf(stdio().env, stream.columns).width : Number.POSITIVE_INFINITY;
   for (const line of sentences.flatMap((text) => text.split("\n"))) {
     const arrow = line.indexOf(" → ");
     const note =
@@ -86,16 +87,16 @@ function writeText(stream: NodeJS.WriteStream, sentences: readonly string[]): vo
  */
 export function handleOutputErrors(): void {
   let isReported = false;
-  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+  stdio().stdout.on("error", (error: NodeJS.ErrnoException) => {
     if (error.code === "EPIPE" || isReported) return;
     isReported = true;
     fail(`the output cannot be written: ${errorMessage(error)} → write it somewhere else`, EXIT.failed);
   });
   // stderr is closed, so there is nowhere to report it.
-  process.stderr.on("error", () => {});
+  stdio().stderr.on("error", () => {});
 }
 
 /** For commands that only print: they end when the reader has gone. */
 export function exitOnClosedOutput(): void {
-  process.stdout.on("error", () => process.exit());
+  stdio().stdout.on("error", () => process.exit());
 }

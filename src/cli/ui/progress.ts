@@ -1,3 +1,4 @@
+import { stdio } from "./stdio.ts";
 import { screenOf } from "./terminal.ts";
 import { printable, truncate } from "./text.ts";
 
@@ -6,16 +7,16 @@ export class ProgressLine {
   #shown = "";
 
   show(text: string): void {
-    if (process.stderr.isTTY !== true || text === this.#shown) return;
+    if (stdio().stderr.isTTY !== true || text === this.#shown) return;
     this.#shown = text;
     // A line as wide as the terminal would wrap on some, and could not be erased.
-    const { width } = screenOf(process.env, process.stderr.columns);
-    process.stderr.write(`\r\u001b[K${truncate(printable(text), width - 1)}`);
+    const { width } = screenOf(stdio().env, stdio().stderr.columns);
+    stdio().stderr.write(`\r\u001b[K${truncate(printable(text), width - 1)}`);
   }
 
   clear(): void {
     if (this.#shown === "") return;
     this.#shown = "";
-    process.stderr.write("\r\u001b[K");
+    stdio().stderr.write("\r\u001b[K");
   }
 }

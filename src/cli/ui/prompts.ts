@@ -1,5 +1,6 @@
 import { createInterface } from "node:readline";
 import { Writable } from "node:stream";
+import { stdio } from "./stdio.ts";
 import { screenOf } from "./terminal.ts";
 import { printable } from "./text.ts";
 
@@ -24,9 +25,9 @@ export interface Prompter {
 }
 
 export function createPrompter(): Prompter {
-  if (process.stdin.isTTY === true)
+  if (stdio().stdin.isTTY === true)
     return { interactive: true, text: (question) => askText(question), secret: askSecret, close: () => {} };
-  const input = createInterface({ input: process.stdin, terminal: false });
+  const input = createInterface({ input: stdio().stdin, terminal: false });
   const lines = input[Symbol.asyncIterator]();
   const next = async () => {
     const { value, done } = await lines.next();
@@ -39,7 +40,7 @@ export function createPrompter(): Prompter {
     close() {
       input.close();
       // A pipe whose writer stays open must not keep the program alive.
-      process.stdin.destroy();
+      stdio().stdin.destroy();
     },
   };
 }
@@ -71,8 +72,8 @@ function promptOptions(question: string) {
  * container) report 0 columns, and clack would break the question after every character.
  */
 class PromptOutput extends Writable {
-  readonly #terminal = process.stdout.isTTY === true ? process.stdout : process.stderr;
-  readonly columns = screenOf(process.env, this.#terminal.columns).width;
+  readonly #terminal = stdio().stdout.isTTY === true ? stdio().stdout : stdio().stderr;
+  readonly columns = screenOf(stdio().env, this.#terminal.columns).width;
   readonly rows = this.#terminal.rows || 24;
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: (error?: Error | null) => void): void {

@@ -1,4 +1,5 @@
 import { styleText } from "node:util";
+import { type Output, stdio } from "./stdio.ts";
 
 export interface Screen {
   readonly width: number;
@@ -16,24 +17,24 @@ export function screenOf(env: NodeJS.ProcessEnv, columns: number | undefined): S
 
 /** The terminal behind stdout. */
 export function stdoutScreen(): Screen {
-  return screenOf(process.env, process.stdout.columns);
+  return screenOf(stdio().env, stdio().stdout.columns);
 }
 
 /** The width to wrap text at on stdout. A program that reads a pipe finds each text on one line. */
 export function outputWidth(): number {
-  return process.stdout.isTTY === true ? stdoutScreen().width : Number.POSITIVE_INFINITY;
+  return stdio().stdout.isTTY === true ? stdoutScreen().width : Number.POSITIVE_INFINITY;
 }
 
 /** Whether a person is there who can answer a question. */
 export function isInteractive(): boolean {
-  return process.stdin.isTTY === true && process.stdout.isTTY === true;
+  return stdio().stdin.isTTY === true && stdio().stdout.isTTY === true;
 }
 
 export type Color = "red" | "yellow" | "green" | "dim" | "bold";
 
 /** Colors the text on a terminal that shows colors; not on a pipe, not with NO_COLOR, not with TERM=dumb. */
-export function color(name: Color, text: string, stream: NodeJS.WriteStream = process.stdout): string {
-  return stream.isTTY === true && stream.hasColors()
+export function color(name: Color, text: string, stream: Output = stdio().stdout): string {
+  return stream.isTTY === true && stream.hasColors?.() === true
     ? styleText(name, text, { validateStream: false })
     : text;
 }

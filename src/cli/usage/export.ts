@@ -3,7 +3,6 @@ import { createWriteStream, rmSync } from "node:fs";
 import type { Writable } from "node:stream";
 import { finished } from "node:stream/promises";
 import { EXIT, errorMessage, hasCode } from "../../core/errors.ts";
-import { findPaths } from "../../core/paths.ts";
 import { exact } from "../../core/units.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import { jsonText } from "../../usage/reports/format.ts";
@@ -17,6 +16,7 @@ import {
 } from "../../usage/reports/records.ts";
 import { exitOnClosedOutput, fail, failNull, notice } from "../ui/messages.ts";
 import { ProgressLine } from "../ui/progress.ts";
+import { commandPaths, exitCode, stdio } from "../ui/stdio.ts";
 import {
   type FilterOptions,
   parsePeriod,
@@ -49,12 +49,12 @@ export async function exportRecords(options: ExportOptions): Promise<void> {
   try {
     await writeExport(filter, format, output.stream);
     if (output.stream.errored !== null) throw output.stream.errored;
-    if (process.exitCode === undefined || process.exitCode === EXIT.ok) await output.finish();
+    if (exitCode() === EXIT.ok) await output.finish();
     else output.discard();
   } catch (error) {
     output.discard();
     // handleOutputErrors() reports an error of stdout.
-    if (error !== process.stdout.errored)
+    if (error !== stdio().stdout.errored)
       fail(`the export was not finished: ${errorMessage(error)}`, EXIT.failed);
   }
 }
@@ -81,7 +81,7 @@ const JSONL: Format = {
 const CSV: Format = { begin: csvHead(), between: "", end: "", record: csvRecord };
 
 async function writeExport(filter: Filter, format: Format, stream: Writable): Promise<void> {
-  const paths = findPaths();
+  const paths = commandPaths();
   const { tools, machines } = filter;
   const machine = machines.length > 0 ? await thisMachine(paths) : null;
   if (!hasUsageLog(paths)) {
@@ -148,7 +148,7 @@ interface Output {
 
 async function openOutput(file: string | undefined): Promise<Output | null> {
   if (file === undefined || file === "-")
-    return { stream: process.stdout, finish: async () => {}, discard: () => {} };
+    return { stream: stdio().stdout, finish: async () => {}, discard: () => {} };
   const stream = createWriteStream(file, { flags: "wx", mode: 0o600 });
   try {
     await once(stream, "open");

@@ -2,7 +2,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { askDaemon } from "../../control/client.ts";
 import type { UsageIndexStatus } from "../../control/status.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
-import { findPaths, type Paths } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import { StateLock } from "../../daemon/state-lock.ts";
 import { type Connection, IndexFault, indexFault, openIndexForReading } from "../../usage/index/database.ts";
 import { stampOf, UsageIndex } from "../../usage/index/usage-index.ts";
@@ -10,6 +10,7 @@ import { journalFiles, statOf } from "../../usage/journal/files.ts";
 import { count } from "../../usage/reports/format.ts";
 import { fail, notice, print } from "../ui/messages.ts";
 import { ProgressLine } from "../ui/progress.ts";
+import { commandPaths } from "../ui/stdio.ts";
 
 /* The index that reports read: a daemon brings it up to date, or this command does if none runs. */
 
@@ -66,7 +67,7 @@ export async function catchUpIndex(paths: Paths): Promise<string | null> {
 
 /** `keybearer usage rebuild`: reads the whole journal into a new index. */
 export async function rebuild(): Promise<void> {
-  const paths = findPaths();
+  const paths = commandPaths();
   const days = journalFiles(paths.usage).length;
   if (days === 0) return fail(`there is no usage log in ${paths.usage}`, EXIT.failed);
   const missing = await rebuildIndex(paths);

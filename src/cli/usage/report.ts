@@ -1,7 +1,6 @@
 import { isDaemonListening } from "../../control/client.ts";
 import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths } from "../../core/paths.ts";
 import { dollars, exact } from "../../core/units.ts";
 import { dayName, offsetName } from "../../usage/reports/calendar.ts";
 import { count, jsonText, short } from "../../usage/reports/format.ts";
@@ -19,6 +18,7 @@ import {
 import { tokensOf, unknownCost } from "../../usage/reports/sums.ts";
 import type { Sums } from "../../usage/rollups.ts";
 import { exitOnClosedOutput, fail, printText } from "../ui/messages.ts";
+import { commandPaths, stdio } from "../ui/stdio.ts";
 import { type Screen, stdoutScreen } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
 import {
@@ -44,7 +44,7 @@ export async function report(options: ReportOptions): Promise<void> {
   const parsed = parseQuestion(options, now);
   if (!parsed.ok) return fail(parsed.reason, EXIT.usage);
   exitOnClosedOutput();
-  const paths = findPaths();
+  const paths = commandPaths();
   const { by, machines } = parsed.question;
   const machine = by.includes("machine") || machines.length > 0 ? await thisMachine(paths) : null;
   const question = { ...parsed.question, machines: selectedMachines(machines, machine) };
@@ -67,9 +67,9 @@ export async function report(options: ReportOptions): Promise<void> {
 }
 
 function printReport(found: Report, options: ReportOptions, now: number, isServed: boolean): void {
-  if (options.json) process.stdout.write(`${jsonText(reportJson(found, zoneName(now)), 2)}\n`);
-  else if (options.csv) process.stdout.write(reportCsv(found));
-  else process.stdout.write(typeable(formatReport(found, now, stdoutScreen(), isServed)));
+  if (options.json) stdio().stdout.write(`${jsonText(reportJson(found, zoneName(now)), 2)}\n`);
+  else if (options.csv) stdio().stdout.write(reportCsv(found));
+  else stdio().stdout.write(typeable(formatReport(found, now, stdoutScreen(), isServed)));
 }
 
 type ParsedQuestion =

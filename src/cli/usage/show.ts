@@ -1,6 +1,5 @@
 import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths } from "../../core/paths.ts";
 import { dollars, duration, exact } from "../../core/units.ts";
 import { meteringOf } from "../../metering/protocols.ts";
 import type { CauseDetail, CauseName } from "../../proxy/cause.ts";
@@ -8,6 +7,7 @@ import { mayCost, type TokensFrom, type UsageRecord } from "../../usage/record.t
 import { jsonText, refusalInWords } from "../../usage/reports/format.ts";
 import { exportedRecord, findRecords } from "../../usage/reports/records.ts";
 import { exitOnClosedOutput, fail } from "../ui/messages.ts";
+import { commandPaths, stdio } from "../ui/stdio.ts";
 import { outputWidth } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
 import { exactTime } from "../ui/units.ts";
@@ -27,15 +27,15 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
       EXIT.usage,
     );
   exitOnClosedOutput();
-  const paths = findPaths();
+  const paths = commandPaths();
   if (!hasUsageLog(paths)) return fail(noUsageLog(paths), EXIT.failed);
   await withIndex(paths, async (db) => {
     const found = findRecords(db, id, MAX_LISTED + 1);
     const [record] = found;
     if (record === undefined) return fail(notFound(id, db), EXIT.failed);
     if (found.length > 1) return fail(severalFound(id, found), EXIT.failed);
-    if (options.json) process.stdout.write(`${jsonText(exportedRecord(record), 2)}\n`);
-    else process.stdout.write(typeable(formatRecord(record, await thisMachine(paths), outputWidth())));
+    if (options.json) stdio().stdout.write(`${jsonText(exportedRecord(record), 2)}\n`);
+    else stdio().stdout.write(typeable(formatRecord(record, await thisMachine(paths), outputWidth())));
   });
 }
 

@@ -3,12 +3,13 @@ import { setTimeout as pause } from "node:timers/promises";
 import { followTail, type TailEnd } from "../../control/client.ts";
 import type { TailLine } from "../../control/tail.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths, type Paths } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import { exact } from "../../core/units.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import { jsonText } from "../../usage/reports/format.ts";
 import { endedSince, exportedRecord, lastEnded, type Mark, markOf } from "../../usage/reports/records.ts";
 import { exitOnClosedOutput, fail, notice } from "../ui/messages.ts";
+import { commandPaths, stdio } from "../ui/stdio.ts";
 import { outputWidth } from "../ui/terminal.ts";
 import { catchUpIndex, type IndexDatabase, readIndex } from "./index-file.ts";
 import { recordLine } from "./record-line.ts";
@@ -26,7 +27,7 @@ export async function tail(options: { lines: string; json?: boolean }): Promise<
   exitOnClosedOutput();
   process.once("SIGINT", () => process.exit(EXIT.ok));
   process.once("SIGTERM", () => process.exit(EXIT.ok));
-  const paths = findPaths();
+  const paths = commandPaths();
   const printer = new RecordPrinter(paths, Number(options.lines), options.json === true);
   let waitingFor: string | null = null;
 
@@ -57,7 +58,7 @@ async function followOnce(socket: string, handleLine: (line: TailLine) => Promis
     const next = await lines.next();
     if (next.done) return next.value;
     await handleLine(next.value);
-    if (process.stdout.writableNeedDrain) await once(process.stdout, "drain");
+    if (stdio().stdout.writableNeedDrain) await once(stdio().stdout, "drain");
   }
 }
 
@@ -109,7 +110,7 @@ class RecordPrinter {
     const [oldest] = this.#printed;
     if (this.#printed.size > MAX_REMEMBERED && oldest !== undefined) this.#printed.delete(oldest);
     const line = this.#json ? jsonText(exportedRecord(record)) : recordLine(record, outputWidth());
-    process.stdout.write(`${line}\n`);
+    stdio().stdout.write(`${line}\n`);
   }
 
   #setMark(db: IndexDatabase): void {

@@ -10,6 +10,7 @@ import type { Paths } from "../../core/paths.ts";
 import { waitUntilActive } from "../config-change.ts";
 import { notice, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
+import { stdio } from "../ui/stdio.ts";
 import { type FoundTool, findTool, targetFor } from "./tool.ts";
 import { writeSettings } from "./write.ts";
 
@@ -71,7 +72,7 @@ async function findOrStartDaemon(paths: Paths): Promise<RunningDaemon | null> {
   const asked = await askDaemon(paths.socket, "GET", "/status");
   if (asked.ok || asked.running) return { stop: async () => {} };
   const args = [process.argv[1] ?? "", "run", ...(paths.explicit ? ["--config", paths.config] : [])];
-  const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "pipe"] });
+  const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "pipe"], env: stdio().env });
   const stop = () => child.kill("SIGTERM");
   // Without a terminal of its own it takes SIGHUP for a reload, and would go on after this command.
   const endBoth = () => {
@@ -106,7 +107,7 @@ async function findOrStartDaemon(paths: Paths): Promise<RunningDaemon | null> {
 }
 
 function isInstalled(program: string): boolean {
-  const folders = (process.env.PATH ?? "").split(delimiter).filter((folder) => folder !== "");
+  const folders = (stdio().env.PATH ?? "").split(delimiter).filter((folder) => folder !== "");
   return folders.some((folder) => isProgram(join(folder, program)));
 }
 

@@ -4,9 +4,10 @@ import { CLIENTS, type Client, findClient, guessClients, type Shell } from "../.
 import { editFile } from "../../config/edit-file.ts";
 import { setAskUsage } from "../../config/edit-tools.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPaths, type Paths } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import { addToken } from "../tools/token.ts";
 import { fail, notice } from "../ui/messages.ts";
+import { commandPaths, stdio } from "../ui/stdio.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import {
   clientsJson,
@@ -40,7 +41,7 @@ export async function use(name: string | undefined, options: UseOptions): Promis
       "which tool? keybearer use <tool>. your tools: keybearer tools. all clients: keybearer use --for list",
       EXIT.usage,
     );
-  const paths = findPaths({ config: options.config });
+  const paths = commandPaths(options.config);
   const candidates = options.for === undefined ? guessClients(name) : namedClients(options.for);
   const client = candidates.length === 1 ? candidates[0] : undefined;
   // Settings can be put back after the tool was removed from config.yaml, too.
@@ -65,7 +66,7 @@ function listClients(name: string | null, clients: readonly Client[], options: U
   // Without a client there is no place to put a token in.
   if (makesChanges(options)) fail(text.trimEnd(), EXIT.usage);
   else if (options.json) printJson(clientsJson(name, clients));
-  else process.stdout.write(text);
+  else stdio().stdout.write(text);
 }
 
 function makesChanges({ newToken, link, write, undo }: UseOptions): boolean {
@@ -102,7 +103,7 @@ function showUnusable(settings: Settings, options: UseOptions): void {
   const text = formatUnusable(settings, stdoutScreen().width);
   if (makesChanges(options)) fail(text.trimEnd(), EXIT.failed);
   else if (options.json) printJson(settingsJson(settings, null));
-  else process.stdout.write(text);
+  else stdio().stdout.write(text);
 }
 
 async function write(paths: Paths, { tool, client, target }: Settings, options: UseOptions): Promise<void> {
@@ -132,19 +133,19 @@ function notWritable({ name }: Client): string {
 function printSettings(settings: Settings, options: UseOptions, link: string | null): void {
   if (options.json) printJson(settingsJson(settings, link));
   // Alone on stdout, so that it can be passed on: xdg-open "$(keybearer use codex --link)"
-  else if (link !== null) process.stdout.write(`${link}\n`);
+  else if (link !== null) stdio().stdout.write(`${link}\n`);
   else {
     const shell = options.shell ?? currentShell();
-    process.stdout.write(formatSettings(settings, shell, stdoutScreen().width));
+    stdio().stdout.write(formatSettings(settings, shell, stdoutScreen().width));
   }
 }
 
 /** The person's own shell. An unknown one is taken for a relative of sh. */
 function currentShell(): Shell {
   if (process.platform === "win32") return "powershell";
-  return /\/fish$/.test(process.env.SHELL ?? "") ? "fish" : "sh";
+  return /\/fish$/.test(stdio().env.SHELL ?? "") ? "fish" : "sh";
 }
 
 function printJson(value: unknown): void {
-  process.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
+  stdio().stdout.write(`${JSON.stringify(value, null, 2)}\n`);
 }

@@ -1,4 +1,3 @@
-import { homedir } from "node:os";
 import { redactedDiff } from "../../clients/diff.ts";
 import {
   type ClientSettings,
@@ -17,6 +16,7 @@ import { hashToken, makeToken } from "../../core/token.ts";
 import { tokenEntry } from "../tools/token.ts";
 import { fail, formatNote, type Note, print, printDiff, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
+import { homeFolder, stdio } from "../ui/stdio.ts";
 import { isInteractive, outputWidth } from "../ui/terminal.ts";
 import { type ReadResult, readSettings, replaceSettings, type SettingsFile } from "./settings-file.ts";
 import type { FoundTool } from "./tool.ts";
@@ -71,7 +71,7 @@ function failed(reason: string): false {
 
 /** The first of the client's files that exists, otherwise the last. */
 async function findSettingsFile(client: Writable): Promise<ReadResult> {
-  const surroundings = { env: process.env, home: homedir(), cwd: process.cwd() };
+  const surroundings = { env: stdio().env, home: homeFolder(), cwd: process.cwd() };
   const [first, ...others] = settingsFiles(client, surroundings);
   let read = await readSettings(first);
   for (const path of others) {
@@ -106,7 +106,7 @@ async function mergeSettings(
   }
   const before = file.found === null || file.found.text.trim() === "" ? settings.empty : file.found.text;
   // A token that the client has and that works is kept. A new one would only leave an unused one in config.yaml.
-  const variable = settings.tokenVariable === null ? undefined : process.env[settings.tokenVariable];
+  const variable = settings.tokenVariable === null ? undefined : stdio().env[settings.tokenVariable];
   const known = [settings.tokenIn(before), variable, token].find(
     (token) => typeof token === "string" && tool.tokens.some(({ hash }) => hash === hashToken(token)),
   );
@@ -257,5 +257,5 @@ async function agrees(question: string, done: string, repeat: string): Promise<b
 }
 
 function printNote(note: Note): void {
-  process.stdout.write(`${formatNote(note, outputWidth())}\n`);
+  stdio().stdout.write(`${formatNote(note, outputWidth())}\n`);
 }
