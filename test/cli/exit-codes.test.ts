@@ -1,7 +1,7 @@
 import { chmodSync, existsSync, mkdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { newHome, runProgram, saveConfig, startServing } from "../doubles/command.ts";
 import { mountSmallDisk } from "../doubles/small-disk.ts";
 
 const GOOD = "gateway: http://127.0.0.1:9/v1\ntools: { codex: { key: env:NOT_SET_HERE } }\n";
@@ -13,7 +13,7 @@ function config(port: number): string {
 t.test("a file named with --config that is not there exits 78", async (t) => {
   const home = await newHome(t);
   const file = join(home, "elsewhere.yaml");
-  const { code, stdout, stderr } = await command(t, home, ["run", "--config", file]);
+  const { code, stdout, stderr } = await runProgram(t, home, ["run", "--config", file]);
   t.equal(code, 78);
   t.equal(stdout, "");
   t.equal(stderr, `${file}: there is no ${file}\n`);
@@ -25,7 +25,7 @@ t.test("a broken config.yaml exits 78 and every problem is shown with its place"
     home,
     "listen: 0.0.0.0:80\ngateway: http://gateway.example.com/v1/chat/completions\ntools:\n  codex: { kee: env:A }\n",
   );
-  const { code, stdout, stderr } = await command(t, home, ["run"]);
+  const { code, stdout, stderr } = await runProgram(t, home, ["run"]);
   t.equal(code, 78);
   t.equal(stdout, "");
   t.match(stderr, `${file}:1:9: listen: `);
@@ -41,7 +41,7 @@ t.test("a key that others can read exits 78 and names the chmod", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(home, `${config(0)}`.replace("env:NOT_SET_HERE", "sk-readable-by-all-0001"));
   chmodSync(file, 0o644);
-  const { code, stderr } = await command(t, home, ["run"]);
+  const { code, stderr } = await runProgram(t, home, ["run"]);
   t.equal(code, 78);
   t.match(stderr, `other users can read ${file}\n    → chmod 600 ${file}`);
   t.notMatch(stderr, "readable-by-all");
@@ -54,7 +54,7 @@ t.test("a folder that other users can write to exits 78 and names the chmod", as
     const folder = join(home, name);
     mkdirSync(folder, { recursive: true });
     chmodSync(folder, 0o770);
-    const { code, stderr } = await command(t, home, ["run"]);
+    const { code, stderr } = await runProgram(t, home, ["run"]);
     t.equal(code, 78, name);
     t.match(stderr, `other users can write to ${join(home, name)} → chmod 700 ${join(home, name)}`);
   }
@@ -64,7 +64,7 @@ t.test("a second daemon on the same home exits 75 and leaves the first alone", a
   const home = await newHome(t);
   await saveConfig(home, config(0));
   const first = await startServing(t, home);
-  const second = await command(t, home, ["run"]);
+  const second = await runProgram(t, home, ["run"]);
   t.equal(second.code, 75);
   t.match(second.stderr, /already running here, or still stopping → keybearer status/);
   t.equal((await fetch(`${first.url}/healthz`)).status, 200);
@@ -84,7 +84,7 @@ t.test("a socket left by kill -9 does not block the next start", async (t) => {
 
 t.test("a control socket whose path is too long is said clearly", async (t) => {
   const home = join(await newHome(t), "x".repeat(120));
-  const { code, stderr } = await command(t, home, ["run"]);
+  const { code, stderr } = await runProgram(t, home, ["run"]);
   t.equal(code, 1);
   t.match(
     stderr,
@@ -103,7 +103,7 @@ t.test("a run folder that cannot be written is an error, not a wait without end"
     if (disk === null) return;
     disk.readOnly(true);
   }
-  const { code, stderr } = await command(t, home, ["run"]);
+  const { code, stderr } = await runProgram(t, home, ["run"]);
   t.not(code, 0);
   t.match(stderr, join(home, "run"));
 });

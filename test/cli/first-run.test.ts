@@ -3,7 +3,15 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import t from "tap";
 import { commandName } from "../../src/core/command-name.ts";
-import { bareEnv, command, newHome, saveConfig, start, startProgram } from "../doubles/command.ts";
+import {
+  bareEnv,
+  command,
+  newHome,
+  runProgram,
+  saveConfig,
+  start,
+  startProgram,
+} from "../doubles/command.ts";
 import { ROOT } from "../doubles/paths.ts";
 
 t.test(
@@ -77,9 +85,9 @@ t.test("a port can be named without a config.yaml, and only then", async (t) => 
   again.child.kill("SIGINT");
   t.notMatch((await again.ended).stderr, "trust.json", "only the sandbox ran here before");
   for (const port of ["0", "65536", "http", "-1"])
-    t.match(await command(t, home, ["run", "--port", port]), { code: 2 }, port);
+    t.match(await runProgram(t, home, ["run", "--port", port]), { code: 2 }, port);
   await saveConfig(home, "gateway: https://gateway.example.com/v1\ntools: { a: { key: sk-0123456789 } }\n");
-  const both = await command(t, home, ["run", "--port", String(free)]);
+  const both = await runProgram(t, home, ["run", "--port", String(free)]);
   t.equal(both.code, 2);
   t.match(both.stderr, `change listen in ${join(home, "config.yaml")}`);
 });

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { createServer, type Server } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { command, newHome, saveConfig } from "../doubles/command.ts";
+import { newHome, runProgram, saveConfig } from "../doubles/command.ts";
 
 function config(port: number): string {
   return `listen: localhost:${port}\ngateway: http://127.0.0.1:9/v1\ntools: { codex: { key: env:NOT_SET_HERE } }\n`;
@@ -17,7 +17,7 @@ t.test("a port taken on either address exits 69, names the owner and leaves noth
     }
     const home = await newHome(t);
     await saveConfig(home, config(port));
-    const { code, stdout, stderr } = await command(t, home, ["run"]);
+    const { code, stdout, stderr } = await runProgram(t, home, ["run"]);
     t.equal(code, 69, hosts.join(" and "));
     t.equal(stdout, "");
     const address = hosts[0] === "::1" ? `[::1]:${port}` : `127.0.0.1:${port}`;

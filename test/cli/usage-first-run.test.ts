@@ -9,6 +9,8 @@ function exportedFields(record: UsageRecord): UsageRecord {
   return Object.fromEntries(EXPORTED.map((name) => [name, record[name]])) as unknown as UsageRecord;
 }
 
+process.env.TZ = "UTC";
+
 t.test("a newcomer sees in a second terminal what the first requests used and cost", async (t) => {
   const under = await startUnderTest(t, null);
   const { sandboxSession } = under.daemon;
@@ -18,7 +20,7 @@ t.test("a newcomer sees in a second terminal what the first requests used and co
   const heldUsage = t.capture(account, "usage", () => []);
   const said: string[] = [];
   const usage = async (...args: string[]) => {
-    const ended = await command(t, under.home, ["usage", ...args], { env: { COLUMNS: "120", TZ: "UTC" } });
+    const ended = await command(t, under.home, ["usage", ...args], { env: { COLUMNS: "120" } });
     said.push(ended.stdout, ended.stderr);
     return ended;
   };

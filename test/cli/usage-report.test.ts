@@ -3,7 +3,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { parseQuestion, type ReportOptions } from "../../src/cli/usage/report.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { command, newHome, saveConfig } from "../doubles/command.ts";
+import { command, newHome, runProgram, saveConfig } from "../doubles/command.ts";
 import { writeJournal } from "../doubles/journal.ts";
 import { record } from "../doubles/records.ts";
 
@@ -16,7 +16,8 @@ async function homeWith(t: Test, records: readonly UsageRecord[]): Promise<strin
   return home;
 }
 
-const zone = { TZ: "UTC", LANG: "C.UTF-8" };
+process.env.TZ = "UTC";
+const zone = { LANG: "C.UTF-8" };
 
 t.test("usage shows the last days by tool, daemon or not", async (t) => {
   const now = Date.now();
@@ -57,7 +58,7 @@ t.test("--json has a shape that programs can rely on, and exact numbers", async 
     }),
   ]);
   const args = ["usage", "--by", "tool,day", "--since", "2026-11-01", "--until", "2026-11-01", "--json"];
-  const { code, stdout } = await command(t, home, args, { env: { TZ: "Europe/Berlin" } });
+  const { code, stdout } = await runProgram(t, home, args, { env: { TZ: "Europe/Berlin" } });
   t.equal(code, 0);
   const report = JSON.parse(stdout);
   const numbers = {

@@ -5,7 +5,14 @@ import Database from "libsql";
 import t, { type Test } from "tap";
 import type { Paths } from "../../src/core/paths.ts";
 import { startDaemon } from "../../src/daemon/daemon.ts";
-import { command, exportedRecords, newHome, saveConfig, startServing } from "../doubles/command.ts";
+import {
+  command,
+  exportedRecords,
+  newHome,
+  runProgram,
+  saveConfig,
+  startServing,
+} from "../doubles/command.ts";
 import { credentials, startLimited, startPlayGateway, tally } from "../doubles/limited-journey.ts";
 import { until } from "../doubles/until.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
@@ -42,7 +49,7 @@ t.test(
     const running = ask(first.url, "hang");
     await until("the gateway has the request", () => gateway.running() === 1);
     rmSync(join(home, "run", "control.sock"));
-    const second = await command(t, home, ["run"]);
+    const second = await runProgram(t, home, ["run"]);
     t.match(second, { code: 75, stderr: /already running here/ });
     t.same(await endsOf(t, home), { null: 1 }, "the record is still running");
     gateway.release();
@@ -76,7 +83,7 @@ t.test("a start that finds its port taken changes no record", async (t) => {
   t.teardown(() => void other.close());
   const address = other.address();
   await configure(typeof address === "object" && address !== null ? address.port : 0);
-  t.match(await command(t, home, ["run"]), { code: 69 });
+  t.match(await runProgram(t, home, ["run"]), { code: 69 });
   t.same(await endsOf(t, home), { null: 1 }, "the record is as kill -9 left it");
 
   await configure(0);

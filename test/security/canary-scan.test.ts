@@ -9,7 +9,7 @@ import t, { type Test } from "tap";
 import type { Tool } from "../../src/config/schema.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { Agents } from "../../src/proxy/agents.ts";
-import { command, type Ended, newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { command, type Ended, newHome, runProgram, saveConfig, startServing } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
 import { head, openRaw } from "../doubles/raw-client.ts";
@@ -339,7 +339,7 @@ t.test("no secret is in any output, whatever goes wrong", { timeout: 110_000 }, 
       outputs[`check of broken file ${at}`] = stdout + stderr;
       outputs[`status with broken file ${at}`] = await ask(home, "GET", "/status");
     }
-    const second = await command(t, home, ["run"], { env });
+    const second = await runProgram(t, home, ["run"], { env });
     outputs["a second run"] = second.stdout + second.stderr;
   });
 
@@ -423,7 +423,7 @@ t.test("where Node itself would print keys, nothing is started", async (t) => {
       configOf(home, { live: "http://127.0.0.1:9", dead: "http://127.0.0.1:9" }, secrets),
     );
     const env = { NODE_DEBUG: value, CANARY_KEY: secrets.keys.env };
-    const { code, stdout, stderr } = await command(t, home, ["run"], { env });
+    const { code, stdout, stderr } = await runProgram(t, home, ["run"], { env });
     t.equal(code, 78);
     t.match(stderr, /start without it: env -u NODE_DEBUG keybearer run/);
     t.same(scan({ stdout, stderr }, secrets.keys), []);
