@@ -1,11 +1,14 @@
 // Runs a few compiled test files in one process, one after the other. Called by the programs that run.mjs writes.
 import { appendFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import processOnSpawn from "process-on-spawn";
 import t from "tap";
 
 /** Loads each file after the tests of the previous one ended, because loading a file may disturb running tests. */
 export async function runFiles(files) {
   startProgramsWithoutTap();
+  // A command that runs in this process starts the program by this name.
+  process.argv[1] = fileURLToPath(new URL("../build/bin/keybearer", import.meta.url));
   const env = { ...process.env };
   const times = timesOfFiles();
   for (const file of files) {
