@@ -202,9 +202,12 @@ function purityFaults(files: readonly Source[]): string[] {
   return faults;
 }
 
-/** Variables, buffers, empty collections and objects at the top level: two daemons in one process would share them. */
+/**
+ * Variables, buffers, empty collections and objects at the top level: two daemons in one process would share them. What an
+ * AsyncLocalStorage holds belongs to one call.
+ */
 const STATE =
-  /^(?:export )?(?:let|var) |^(?:export )?const [A-Za-z_$][\w$]*(?:: [^=\n]+)? = (?:await |new (?!(?:RegExp|URL)\b)|create[A-Z]\w*\(|Buffer\.alloc|\[\];|\{\};)/m;
+  /^(?:export )?(?:let|var) |^(?:export )?const [A-Za-z_$][\w$]*(?:: [^=\n]+)? = (?:await |new (?!(?:RegExp|URL|AsyncLocalStorage)\b)|create[A-Z]\w*\(|Buffer\.alloc|\[\];|\{\};)/m;
 
 function stateFaults(files: readonly Source[]): string[] {
   return files

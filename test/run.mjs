@@ -1,5 +1,8 @@
 // Runs the compiled tests with tap: `npm run tap` all of them, `npm run tap -- test/core/token.test.ts` one file,
-// `npm run tap -- test/core` a folder. Options of tap may follow.
+// `npm run tap -- test/core` a folder. Options of tap may follow. At the end it prints the seconds of each file.
+//
+// There are two suites. Without --long: all files but those named *.long.test.ts. With it: those, and the files that repeat
+// more there (they import doubles/effort.ts).
 //
 // Starting a process with tap takes longer than most test files run. So up to sixteen files share a process, which runs them
 // one after the other (run-files.mjs).
@@ -14,11 +17,13 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
+import { availableParallelism } from "node:os";
 import { join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const FILES_PER_PROCESS = 16;
+const LONG = process.argv.includes("--long");
 const TAP = join(ROOT, "node_modules/.bin/tap");
 
 /**
@@ -46,6 +51,13 @@ const ALONE = new Set([
   "test/dashboard/browser.test.ts",
   "test/shared/chaos.test.ts",
 ]);
+
+/** Whether the file belongs to the suite that runs. */
+function isChosen(file) {
+  const isLong = file.endsWith(".long.test.ts");
+  if (!LONG) return !isLong;
+  return isLong || readFileSync(join(ROOT, file), "utf8").includes('/effort.ts"');
+}
 
 function testFilesBelow(path) {
   const all = statSync(join(ROOT, path)).isDirectory()
@@ -121,10 +133,14 @@ function printTimes(times) {
   for (const row of rows) process.stdout.write(`${row.seconds.toFixed(1).padStart(7)} s  ${row.file}\n`);
 }
 
-const args = process.argv.slice(2);
+const args = process.argv.slice(2).filter((arg) => arg !== "--long");
 const named = args.filter((arg) => !arg.startsWith("-")).map((path) => relative(ROOT, resolve(path)));
 const options = args.filter((arg) => arg.startsWith("-"));
-const files = named.length > 0 ? named.flatMap(testFilesBelow) : testFilesBelow("test");
+// A file that is named runs, whichever suite it belongs to.
+const isNamed = (file) => named.includes(file);
+const files = (named.length > 0 ? named : ["test"])
+  .flatMap(testFilesBelow)
+  .filter((file) => isNamed(file) || isChosen(file));
 
 const folder = join(ROOT, "build", named.length > 0 ? "named" : "programs");
 rmSync(folder, { recursive: true, force: true });
@@ -136,7 +152,9 @@ linkProgram();
 buildTap();
 const times = join(ROOT, "build", "test-times.jsonl");
 rmSync(times, { force: true });
-const env = { ...process.env, KEYBEARER_TEST_TIMES: times };
-const { status } = spawnSync(TAP, [...options, ...programs], { cwd: ROOT, stdio: "inherit", env });
+const env = { ...process.env, KEYBEARER_TEST_TIMES: times, ...(LONG ? { KEYBEARER_LONG: "1" } : {}) };
+// Tests wait now and then, so one process more than there are cores keeps the cores busy.
+const jobs = `--jobs=${availableParallelism() + 1}`;
+const { status } = spawnSync(TAP, [jobs, ...options, ...programs], { cwd: ROOT, stdio: "inherit", env });
 printTimes(times);
 process.exitCode = status ?? 1;

@@ -1,4 +1,5 @@
 import { type ChildProcess, spawn } from "node:child_process";
+import { EventEmitter, once } from "node:events";
 import { existsSync } from "node:fs";
 import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -10,7 +11,7 @@ import { createProgram } from "../../src/cli/program.ts";
 import { withStdio } from "../../src/cli/ui/stdio.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { ROOT } from "./paths.ts";
-import { until } from "./until.ts";
+import { HANG_MS } from "./until.ts";
 
 /** The built program under the name that npm gives it when it is installed. test/run.mjs makes the link. */
 export const PROGRAM = join(ROOT, "build", "bin", "keybearer");
@@ -145,9 +146,11 @@ export function startProgram(
 ): Running {
   const child = spawn(program, args, { env, stdio: ["pipe", "pipe", "pipe"] });
   const gathered = { stdout: "", stderr: "" };
+  const changes = new EventEmitter().setMaxListeners(0);
   for (const name of ["stdout", "stderr"] as const) {
     child[name].setEncoding("utf8").on("data", (text: string) => {
       gathered[name] += text;
+      changes.emit("change");
     });
     child[name].on("error", () => {});
   }
@@ -159,6 +162,7 @@ export function startProgram(
     child.once("error", reject);
     child.once("close", (code, signal) => {
       over = true;
+      changes.emit("change");
       resolve({ code, signal, ...gathered });
     });
   });
@@ -171,15 +175,15 @@ export function startProgram(
     await ended;
   });
   const waitFor = (name: "stdout" | "stderr") => async (what: RegExp) => {
-    let found: RegExpExecArray | null = null;
-    await until(`${what} on ${name}`, () => {
-      found = what.exec(gathered[name]);
-      if (found === null && over)
+    for (;;) {
+      const found = what.exec(gathered[name]);
+      if (found !== null) return found;
+      if (over)
         throw new Error(`it ended before ${what} came on ${name}:\n${gathered.stdout}${gathered.stderr}`);
-      return found !== null;
-    });
-    if (found === null) throw new Error(`no ${what} on ${name}`);
-    return found as RegExpExecArray;
+      await once(changes, "change", { signal: AbortSignal.timeout(HANG_MS) }).catch(() => {
+        throw new Error(`${what} did not come on ${name}:\n${gathered.stdout}${gathered.stderr}`);
+      });
+    }
   };
   return {
     pid: child.pid ?? -1,

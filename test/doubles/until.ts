@@ -1,13 +1,13 @@
 import { setTimeout as wait } from "node:timers/promises";
 
 /** No test fails on a slow machine, only one in which something never comes. */
-const HANG_MS = 60_000;
+export const HANG_MS = 60_000;
 
 /** Waits for something to become true; fails loudly when it never does. */
 export async function until(what: string, holds: () => unknown): Promise<void> {
   const end = performance.now() + HANG_MS;
   while (!(await holds())) {
-    if (performance.now() > end) throw new Error(`waited ${HANG_MS} ms in vain: ${what}`);
+    if (performance.now() > end) throw new Error(`this did not come within ${HANG_MS} ms: ${what}`);
     await wait(10);
   }
 }

@@ -1,10 +1,11 @@
 import { join } from "node:path";
 import t from "tap";
+import { repeats } from "../doubles/effort.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { Chaos } from "./chaos.ts";
 import { missingStore } from "./redis.ts";
 
-const SEEDS = Number(process.env.KEYBEARER_SHARED_SEEDS ?? 5);
+const SEEDS = repeats("KEYBEARER_SHARED_SEEDS", 1, 6);
 const FIRST = Number(process.env.KEYBEARER_SHARED_FIRST ?? 1);
 
 /*
