@@ -18,13 +18,20 @@ import type { StoreServer } from "./redis.ts";
 
 export const ONE: Ask = { tokens: 0, spend: 0 };
 
+/** A time zone in which it is between 12:00 and 13:00 now, so that no day ends during a test. */
+export function zoneAtNoon(): string {
+  const hours = 12 - new Date().getUTCHours();
+  // Etc/GMT-2 is two hours ahead of UTC.
+  return hours > 0 ? `Etc/GMT-${hours}` : `Etc/GMT+${-hours}`;
+}
+
 interface MachineOptions {
   /** Of the tool `codex`, as in config.yaml. */
   readonly settings: string;
   readonly clock?: Clock;
   readonly port?: number;
   readonly whenUnreachable?: "grant" | "refuse";
-  /** null: config.yaml has none. */
+  /** Default zoneAtNoon(). null: config.yaml has none. */
   readonly timezone?: string | null;
   /** The state folder. Default a new one. */
   readonly folder?: string;
@@ -43,7 +50,7 @@ export class LimiterMachine {
 
   constructor(t: Test, store: StoreServer, name: string, options: MachineOptions) {
     const { settings, clock = systemClock, port = store.port, whenUnreachable = "grant" } = options;
-    const { timezone = "Europe/Berlin", folder = newFolder(t) } = options;
+    const { timezone = zoneAtNoon(), folder = newFolder(t) } = options;
     this.#snapshotWith = (tool, settings, machine = name) => {
       const config = configOf(
         [

@@ -1,9 +1,9 @@
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { accessSync, constants, readFileSync } from "node:fs";
+import { accessSync, constants, readFileSync, rmSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { connect } from "node:net";
+import { connect, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { createClient } from "@redis/client";
@@ -77,6 +77,19 @@ export class StoreServer {
     this.#folder = folder;
     this.port = port;
     this.certificate = hasTls ? join(folder, "store.crt") : null;
+  }
+
+  /** The store that emptyStore() returns. It must not keep this process alive, and ends with it. */
+  static async startForProcess(): Promise<StoreServer> {
+    const store = await StoreServer.start({ teardown: () => {} } as unknown as Test);
+    const child = store.#running?.child;
+    child?.unref();
+    for (const pipe of [child?.stdout, child?.stderr]) (pipe as Socket).unref();
+    process.once("exit", () => {
+      child?.kill("SIGKILL");
+      rmSync(store.#folder, { recursive: true, force: true });
+    });
+    return store;
   }
 
   static async start(
@@ -206,6 +219,16 @@ export class StoreServer {
       client.destroy();
     }
   }
+}
+
+let storeOfProcess: Promise<StoreServer> | null = null;
+
+/** An empty store, for a test that does not stop it. The test files of a process share it: a start takes 250 ms. */
+export async function emptyStore(): Promise<StoreServer> {
+  storeOfProcess ??= StoreServer.startForProcess();
+  const store = await storeOfProcess;
+  await store.admin(["FLUSHALL"]);
+  return store;
 }
 
 /** How each type is read whole. */
