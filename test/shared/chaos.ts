@@ -12,6 +12,7 @@ import { indexFaults, recordsIn } from "../doubles/usage-file.ts";
 import { GatewayDouble, type Play } from "./gateway.ts";
 import { Machine, type Outcome } from "./machine.ts";
 import { StoreServer } from "./redis.ts";
+import { zoneAtNoon } from "./zone-at-noon.ts";
 
 const MACHINES = ["laptop", "desktop", "server", "attic", "train"];
 const STEPS = 30;
@@ -127,7 +128,7 @@ export class Chaos {
           skewMinutes: below(41) - 20,
           gateway: [`base_url: ${gateway.baseUrl}`],
           tools,
-          shared: [`timezone: ${zoneAtNoon(Date.now())}`],
+          shared: [`timezone: ${zoneAtNoon()}`],
         }),
       ),
     );
@@ -424,13 +425,6 @@ interface World {
 
 function pick<T>(from: readonly T[], below: (below: number) => number): T {
   return from[below(from.length)] as T;
-}
-
-/** A time zone in which it is about noon, so that no day ends during the test. */
-function zoneAtNoon(now: number): string {
-  const ahead = 12 - new Date(now).getUTCHours();
-  // The names have the sign of POSIX: Etc/GMT-5 is five hours ahead of UTC.
-  return ahead > 0 ? `Etc/GMT-${ahead}` : `Etc/GMT+${-ahead}`;
 }
 
 function ownRecords(machine: Machine): UsageRecord[] {

@@ -15,15 +15,9 @@ import { quietLog } from "../doubles/quiet-log.ts";
 import { until } from "../doubles/until.ts";
 import { newFolder } from "../usage/journal/journal-under-test.ts";
 import type { StoreServer } from "./redis.ts";
+import { zoneAtNoon } from "./zone-at-noon.ts";
 
 export const ONE: Ask = { tokens: 0, spend: 0 };
-
-/** A time zone in which it is between 12:00 and 13:00 now, so that no day ends during a test. */
-export function zoneAtNoon(): string {
-  const hours = 12 - new Date().getUTCHours();
-  // Etc/GMT-2 is two hours ahead of UTC.
-  return hours > 0 ? `Etc/GMT-${hours}` : `Etc/GMT+${-hours}`;
-}
 
 interface MachineOptions {
   /** Of the tool `codex`, as in config.yaml. */
