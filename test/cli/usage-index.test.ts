@@ -13,10 +13,12 @@ import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
 import { openIndex } from "../../src/usage/index/database.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { command, type Ended, newHome, saveConfig, startServing } from "../doubles/command.ts";
-import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
+import { command, type Ended, newHome } from "../doubles/command.ts";
+import { startWithOneTool } from "../doubles/daemon-under-test.ts";
 import { serveControls } from "../doubles/idle-control.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
+import { CLOSED_PORT } from "../doubles/listen.ts";
+import { movableClock } from "../doubles/movable-clock.ts";
 import { CURRENT } from "../doubles/no-usage.ts";
 import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
@@ -46,19 +48,19 @@ async function exported(t: Test, home: string): Promise<Ended & { readonly count
   return { ...ended, count: ended.code === 0 ? JSON.parse(ended.stdout).length : -1 };
 }
 
-/** A daemon in this home, with a tool whose gateway is down: each call of `fail` is recorded. */
+/** A daemon in this home, in the days of the records. Its tool's gateway is down: each call of `fail` is recorded. */
 async function serve(t: Test, home: string) {
-  const { token, hash } = freshToken();
-  const tool = `{ key: ${canaryKey()}, token: "${hash}" }`;
-  await saveConfig(home, `listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: ${tool} }\n`);
-  const daemon = await startServing(t, home);
+  const origin = `http://127.0.0.1:${CLOSED_PORT}`;
+  const { daemon, url, token } = await startWithOneTool(t, origin, {
+    home,
+    clock: movableClock(AT + 4 * DAY),
+  });
   const fail = async () => {
-    const headers = { authorization: `Bearer ${token}` };
-    const answer = await fetch(`${daemon.url}/v1/models`, { headers });
+    const answer = await fetch(`${url}/v1/models`, { headers: { authorization: `Bearer ${token}` } });
     await answer.text();
     return answer.status;
   };
-  return { ...daemon, fail };
+  return { stop: () => daemon.stop(), fail };
 }
 
 /** Locks the index as another program would that writes to it. */
@@ -136,8 +138,7 @@ t.test("a running daemon rebuilds it as well, and usage goes through the daemon"
   }
   t.equal(await daemon.fail(), 502);
   t.equal((await exported(t, home)).count, 301, "what was just recorded is in it");
-  daemon.child.kill("SIGTERM");
-  t.equal((await daemon.ended).code, 0);
+  await daemon.stop();
   t.same(indexFaults(index), []);
 });
 
@@ -242,7 +243,7 @@ t.test("an index that another program keeps for itself cannot be read, and that 
   db.exec("PRAGMA usage.locking_mode = exclusive");
   db.exec("BEGIN EXCLUSIVE; UPDATE usage.meta SET value = value; COMMIT");
   const ended = await Promise.all(
-    [["usage"], ["usage", "export"], ["usage", "show", "last"]].map((args) => command(t, home, args)),
+    [["usage"], ["usage", "show", "last"]].map((args) => command(t, home, args)),
   );
   for (const { code, stdout, stderr } of ended) {
     t.same([code, stdout], [1, ""]);
@@ -279,8 +280,7 @@ t.test("usage rebuild reads the whole journal again, with and without a daemon",
   t.equal(served.stderr, "");
   const { stderr, count } = await exported(t, home);
   t.same([stderr, count], ["", 31]);
-  daemon.child.kill("SIGTERM");
-  await daemon.ended;
+  await daemon.stop();
   t.same(indexFaults(index), []);
 });
 
