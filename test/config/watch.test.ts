@@ -114,22 +114,25 @@ const editors: readonly Editor[] = [
   { name: "by vim with backupcopy=auto", skip: !vimIsHere, save: vim("auto") },
 ];
 
-for (const editor of editors) {
-  for (const ticker of [NO_POLL, createTicker(500)]) {
-    const how = ticker === NO_POLL ? "by notifications alone" : "with the poll beside them";
+t.test("every save of an editor is reported", async (t) => {
+  // Each waits most of the time.
+  t.jobs = 2 * editors.length;
+  for (const editor of editors) {
     const skip = editor.skip ? "vim is not installed" : false;
-
-    t.test(`every save ${editor.name} is reported, ${how}`, { skip }, async (t) => {
-      const file = join(t.testdir({ "config.yaml": "start\n" }), "config.yaml");
-      const seen = await watching(t, [file], ticker);
-      for (const text of ["first\n", "second\n"]) {
-        await editor.save(file, text);
-        await until(`${text.trim()} is reported`, () => seen.contents.at(-1) === text);
-      }
-      t.same(seen.errors, []);
-    });
+    for (const ticker of [NO_POLL, createTicker(500)]) {
+      const how = ticker === NO_POLL ? "by notifications alone" : "with the poll beside them";
+      t.test(`${editor.name}, ${how}`, { skip, buffered: true }, async (t) => {
+        const file = join(t.testdir({ "config.yaml": "start\n" }), "config.yaml");
+        const seen = await watching(t, [file], ticker);
+        for (const text of ["first\n", "second\n"]) {
+          await editor.save(file, text);
+          await until(`${text.trim()} is reported`, () => seen.contents.at(-1) === text);
+        }
+        t.same(seen.errors, []);
+      });
+    }
   }
-}
+});
 
 t.test("a burst of writes is reported once, after it", async (t) => {
   const file = join(t.testdir({ "config.yaml": "" }), "config.yaml");
