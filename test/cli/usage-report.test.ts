@@ -3,9 +3,10 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { parseQuestion, type ReportOptions } from "../../src/cli/usage/report.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { command, newHome, runProgram, saveConfig } from "../doubles/command.ts";
+import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { writeJournal } from "../doubles/journal.ts";
 import { record } from "../doubles/records.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
 
 const HOUR = 3_600_000;
 
@@ -16,7 +17,8 @@ async function homeWith(t: Test, records: readonly UsageRecord[]): Promise<strin
   return home;
 }
 
-process.env.TZ = "UTC";
+// "today" must not end during a test.
+process.env.TZ = zoneAtNoon();
 const zone = { LANG: "C.UTF-8" };
 
 t.test("usage shows the last days by tool, daemon or not", async (t) => {
@@ -58,7 +60,12 @@ t.test("--json has a shape that programs can rely on, and exact numbers", async 
     }),
   ]);
   const args = ["usage", "--by", "tool,day", "--since", "2026-11-01", "--until", "2026-11-01", "--json"];
-  const { code, stdout } = await runProgram(t, home, args, { env: { TZ: "Europe/Berlin" } });
+  const zone = process.env.TZ;
+  t.teardown(() => {
+    process.env.TZ = zone;
+  });
+  process.env.TZ = "Europe/Berlin";
+  const { code, stdout } = await command(t, home, args);
   t.equal(code, 0);
   const report = JSON.parse(stdout);
   const numbers = {
@@ -265,7 +272,7 @@ t.test(
   },
 );
 
-t.test("requests under way are told apart, as cut off where no daemon runs", async (t) => {
+t.test("requests in flight are counted as cut off where no daemon runs", async (t) => {
   const now = Date.now();
   const running = { end: null, ended_at: null, first_byte_at: null, status: null } as const;
   const home = await homeWith(t, [

@@ -9,10 +9,10 @@ import { random } from "../doubles/random.ts";
 import { filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
 import { until } from "../doubles/until.ts";
 import { indexFaults, recordsIn } from "../doubles/usage-file.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
 import { GatewayDouble, type Play } from "./gateway.ts";
 import { Machine, type Outcome } from "./machine.ts";
 import { StoreServer } from "./redis.ts";
-import { zoneAtNoon } from "./zone-at-noon.ts";
 
 const MACHINES = ["laptop", "desktop", "server", "attic", "train"];
 const STEPS = 30;

@@ -13,9 +13,9 @@ import { UsageLog } from "../../src/usage/usage-log.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import { until } from "../doubles/until.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
 import { newFolder } from "../usage/journal/journal-under-test.ts";
 import type { StoreServer } from "./redis.ts";
-import { zoneAtNoon } from "./zone-at-noon.ts";
 
 export const ONE: Ask = { tokens: 0, spend: 0 };
 
