@@ -11,11 +11,10 @@ import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { examineHome } from "../doubles/doctor.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
-import { TestGateway } from "../doubles/sandbox.ts";
+import { startSandbox, type TestGateway } from "../doubles/sandbox.ts";
 
-const sandbox = new TestGateway();
-t.before(() => sandbox.start());
-t.teardown(() => sandbox.stop());
+/** Of the running test. */
+let sandbox: TestGateway;
 
 const { token, hash } = freshToken();
 
@@ -64,6 +63,7 @@ async function spendAll(key: Secret): Promise<void> {
 }
 
 t.test("without a daemon, each tool's key has its own cause", async (t) => {
+  sandbox = await startSandbox(t);
   const good = newKey();
   const cut = newKey().key.reveal().slice(0, -9);
   const quota = newKey({ quota: 0.000001 });
@@ -112,18 +112,16 @@ t.test("without a daemon, each tool's key has its own cause", async (t) => {
 });
 
 t.test("an empty account is not a used up key", async (t) => {
+  sandbox = await startSandbox(t);
   const home = await withTools(t, { codex: `key: ${newKey().key.reveal()}` });
-  const before = sandbox.account.balance;
   sandbox.account.balance = 0;
-  t.teardown(() => {
-    sandbox.account.balance = before;
-  });
   t.match((await examined(home)).wrong("tool codex"), [{ what: /^balance or quota: the account's balance/ }]);
 });
 
 t.test(
   "an address is wrong with an endpoint, without /v1, of the console's page, or where nothing listens",
   async (t) => {
+    sandbox = await startSandbox(t);
     const key = newKey().key.reveal();
     const { origin, baseUrl } = sandbox;
     const at = (url: string) =>
@@ -152,6 +150,7 @@ t.test(
 t.test(
   "with a daemon, its own keys are tried, a deleted key is known, and the models of the log are looked up in the list",
   async (t) => {
+    sandbox = await startSandbox(t);
     const deleted = newKey();
     const other = newKey();
     const under = await startUnderTest(
@@ -192,6 +191,7 @@ tools:
 );
 
 t.test("a known key that an edit sends elsewhere is held, daemon or not", async (t) => {
+  sandbox = await startSandbox(t);
   const { key } = newKey();
   const stranger = await startRawGateway(t, (call) => call.ok('{"data":[]}'));
   const home = await newHome(t);
@@ -206,6 +206,7 @@ t.test("a known key that an edit sends elsewhere is held, daemon or not", async 
 });
 
 t.test("without a daemon, a port that another program has is a problem", async (t) => {
+  sandbox = await startSandbox(t);
   const taken = createServer().listen(0, "127.0.0.1");
   await new Promise((resolve) => taken.once("listening", resolve));
   t.teardown(() => taken.close());

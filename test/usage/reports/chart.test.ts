@@ -29,7 +29,7 @@ const DAY = 86_400_000;
 const now = Date.UTC(2026, 10, 15, 12, 34, 56, 789);
 const folder = mkdtempSync(join(tmpdir(), "kb-"));
 const { db, close } = openIndexForReading(makeIndex(folder, plausible(1500, now - 60 * DAY, 60)));
-t.teardown(() => {
+process.once("exit", () => {
   close();
   rmSync(folder, { recursive: true, force: true });
 });
