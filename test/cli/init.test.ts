@@ -31,7 +31,7 @@ async function piped(t: Test, home: string, input: string, ...args: string[]) {
   return command(t, home, ["init", ...args, "--key-stdin", "--store", "file"], { input, env: NO_KEYCHAIN });
 }
 
-t.test("flags and a piped key make a whole configuration, which a running sandbox takes up", async (t) => {
+t.test("flags and a piped key make a whole configuration, which a running sandbox uses", async (t) => {
   const sandbox = await startSandbox(t);
   const { text: key } = newKey(sandbox);
   const home = await newHome(t);
@@ -65,7 +65,7 @@ t.test("flags and a piped key make a whole configuration, which a running sandbo
   t.equal(readFileSync(join(home, "config.yaml"), "utf8"), before);
 });
 
-t.test("what is wrong is said before anything is stored", async (t) => {
+t.test("a mistake is reported before anything is stored", async (t) => {
   const sandbox = await startSandbox(t);
   const { text: key } = newKey(sandbox);
   const home = await newHome(t);
@@ -124,33 +124,30 @@ t.test(
   },
 );
 
-t.test(
-  "a key that a killed command left behind is taken up, and a known one is not sent elsewhere",
-  async (t) => {
-    const [sandbox, strange] = [await startSandbox(t), await startRawGateway(t, (call) => call.ok())];
-    const { text: key } = newKey(sandbox);
-    const home = await newHome(t);
-    await storeKey({ kind: "file", path: join(home, "keys", "codex") }, new Secret(key), { env: {} });
-    const made = await piped(t, home, key, "--gateway", sandbox.baseUrl, "--tool", "codex");
-    t.match(made, { code: 0, stderr: /the key of codex is file:~\/keys\/codex\n/ });
-    t.same(filesWith(home, key), ["keys/codex"]);
+t.test("a key that a killed command left is used, and a known key is not sent elsewhere", async (t) => {
+  const [sandbox, strange] = [await startSandbox(t), await startRawGateway(t, (call) => call.ok())];
+  const { text: key } = newKey(sandbox);
+  const home = await newHome(t);
+  await storeKey({ kind: "file", path: join(home, "keys", "codex") }, new Secret(key), { env: {} });
+  const made = await piped(t, home, key, "--gateway", sandbox.baseUrl, "--tool", "codex");
+  t.match(made, { code: 0, stderr: /the key of codex is file:~\/keys\/codex\n/ });
+  t.same(filesWith(home, key), ["keys/codex"]);
 
-    const { daemon } = await serveIn(t, home);
-    await daemon.stop();
-    rmSync(join(home, "config.yaml"));
-    const elsewhere = ["--gateway", strange.baseUrl, "--tool", "codex"];
-    const again = await piped(t, home, key, ...elsewhere);
-    t.match(again, { code: 1, stderr: /was not sent.*each gateway has keys of its own/ });
-    t.notOk(existsSync(join(home, "config.yaml")));
-    const other = await piped(t, home, newKey(sandbox).text, ...elsewhere);
-    t.match(
-      other,
-      { code: 0, stderr: /not tried: .* → keybearer trust codex/ },
-      "the tool itself is known there",
-    );
-    t.equal(strange.calls.length, 0);
-  },
-);
+  const { daemon } = await serveIn(t, home);
+  await daemon.stop();
+  rmSync(join(home, "config.yaml"));
+  const elsewhere = ["--gateway", strange.baseUrl, "--tool", "codex"];
+  const again = await piped(t, home, key, ...elsewhere);
+  t.match(again, { code: 1, stderr: /was not sent.*each gateway has keys of its own/ });
+  t.notOk(existsSync(join(home, "config.yaml")));
+  const other = await piped(t, home, newKey(sandbox).text, ...elsewhere);
+  t.match(
+    other,
+    { code: 0, stderr: /not tried: .* → keybearer trust codex/ },
+    "the tool itself is known there",
+  );
+  t.equal(strange.calls.length, 0);
+});
 
 t.test("at a terminal it asks, explains, asks again, and shows no key", async (t) => {
   const sandbox = await startSandbox(t);

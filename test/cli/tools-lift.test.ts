@@ -42,7 +42,7 @@ t.test("until is the next such time of day, the end of a day, or a moment", asyn
     );
 });
 
-t.test("what cannot be meant is told with what to write", async (t) => {
+t.test("an impossible allowance is refused with what to type instead", async (t) => {
   const faults: [Parameters<typeof readLift>[0], RegExp][] = [
     [{}, /one of --requests 50, --tokens 200k or --spend 5/],
     [{ spend: "5", tokens: "1k" }, /one of --requests/],
@@ -87,7 +87,7 @@ async function startLimited(t: Test) {
   return { home, daemon, extras };
 }
 
-t.test("without a terminal nothing is lifted, whatever is typed into it", async (t) => {
+t.test("without a terminal no allowance is given, with any input", async (t) => {
   const { home, extras } = await startLimited(t);
   for (const input of ["yes\n", ""]) {
     const args = ["tools", "lift", "codex", "--spend", "5", "--yes"];

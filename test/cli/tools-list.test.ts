@@ -48,7 +48,7 @@ function tool(more: Partial<ToolStatus>): ToolStatus {
   };
 }
 
-t.test("a moment is told as shortly as it is clear", async (t) => {
+t.test("a time is shown as short as it is clear", async (t) => {
   const moments: [number, string][] = [
     [NOW, "now"],
     [NOW - 5, "now"],

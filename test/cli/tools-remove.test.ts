@@ -77,7 +77,7 @@ t.test(
   },
 );
 
-t.test("nobody to ask and no --yes: exit 2, and nothing is removed", async (t) => {
+t.test("without a terminal and without --yes it exits 2 and removes nothing", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(home, TOOLS);
   const { code, stdout, stderr } = await command(t, home, ["tools", "remove", "zed"], { input: "yes\n" });

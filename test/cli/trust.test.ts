@@ -121,7 +121,7 @@ t.test("without a shared store, shared is a name like others", async (t) => {
   t.match(ended.stdout, /there is no tool or gateway shared/);
 });
 
-t.test("a yes to what was shown is no yes to what the file says by now", async (t) => {
+t.test("a yes to what was shown does not count for a file that has changed since", async (t) => {
   const { home, ask, second, key } = await startHeld(t);
   const person = atScreen(t, home, ["trust", "codex"]);
   await person.says(/trust this\? \[y\/N\]/);

@@ -117,7 +117,7 @@ t.test("after the index is deleted under load, records come back in start order,
   t.same(
     records.map(({ model }) => model).toSorted(),
     gateway.arrivals.map(({ marker }) => marker).toSorted(),
-    "whatever reached the gateway, and each once",
+    "every request that reached the gateway, once",
   );
 });
 
@@ -175,7 +175,7 @@ t.test("an export that cannot be finished leaves no file that looks whole", asyn
   t.notOk(existsSync(out));
 });
 
-t.test("a disk that fills up under an export is said in words, and leaves no file", async (t) => {
+t.test("a disk that fills up during an export is reported, and no file is left", async (t) => {
   const disk = mountSmallDisk(t, 1);
   if (disk === null) return;
   const home = await homeWith(t, [record(1)]);

@@ -107,7 +107,7 @@ const DAMAGES: readonly (readonly [string, (index: string) => void])[] = [
   ],
 ];
 
-t.test("an index that cannot be used is rebuilt from the journal without a word", async (t) => {
+t.test("an index that cannot be used is rebuilt from the journal silently", async (t) => {
   const { home, state, index } = await homeWith(t, someDays(1000));
   for (const [what, damage] of [...CHANGES, ...DAMAGES]) {
     catchUp(state);
@@ -121,7 +121,7 @@ t.test("an index that cannot be used is rebuilt from the journal without a word"
   t.match(JSON.parse(report.stdout), { total: { requests: 1000 } });
 });
 
-t.test("a running daemon rebuilds it as well, and usage goes through the daemon", async (t) => {
+t.test("a running daemon rebuilds it, too, and usage asks the daemon", async (t) => {
   const { home, index } = await homeWith(t, someDays(300));
   const daemon = await serve(t, home);
   for (const [what, damage] of DAMAGES) {
@@ -142,22 +142,25 @@ t.test("a running daemon rebuilds it as well, and usage goes through the daemon"
   t.same(indexFaults(index), []);
 });
 
-t.test("what a running daemon does not notice is said, and usage rebuild mends it", async (t) => {
-  const { home, index } = await homeWith(t, someDays(30));
-  await serve(t, home);
-  for (const [what, change] of CHANGES) {
-    t.equal((await exported(t, home)).count, 30);
-    change(index);
-    const { code, stderr, count } = await exported(t, home);
-    // A daemon whose thread has closed the index by then finds out, and rebuilds it.
-    if (code === 0) t.equal(count, 30, what);
-    else {
-      t.match(stderr, /^the usage index .*index\.db cannot be read: .* → keybearer usage rebuild\n$/, what);
-      t.equal((await command(t, home, ["usage", "rebuild"])).code, 0);
+t.test(
+  "damage that a running daemon does not notice is reported, and usage rebuild repairs it",
+  async (t) => {
+    const { home, index } = await homeWith(t, someDays(30));
+    await serve(t, home);
+    for (const [what, change] of CHANGES) {
+      t.equal((await exported(t, home)).count, 30);
+      change(index);
+      const { code, stderr, count } = await exported(t, home);
+      // A daemon whose thread has closed the index by then finds out, and rebuilds it.
+      if (code === 0) t.equal(count, 30, what);
+      else {
+        t.match(stderr, /^the usage index .*index\.db cannot be read: .* → keybearer usage rebuild\n$/, what);
+        t.equal((await command(t, home, ["usage", "rebuild"])).code, 0);
+      }
     }
-  }
-  t.equal((await exported(t, home)).count, 30);
-});
+    t.equal((await exported(t, home)).count, 30);
+  },
+);
 
 t.test("usage only asks a daemon to bring the index up to date, and says how far it is", async (t) => {
   const { home, index } = await homeWith(t, someDays(10));
@@ -235,7 +238,7 @@ t.test("while another program has the index locked, usage shows what is in it an
   t.same([after.code, after.stderr, after.count], [0, "", 61], "it goes on by itself");
 });
 
-t.test("an index that another program keeps for itself cannot be read, and that is said", async (t) => {
+t.test("an index that another program keeps locked is reported as unreadable", async (t) => {
   const { home, state, index } = await homeWith(t, someDays(3));
   catchUp(state);
   const { db, close } = openIndex(index);

@@ -122,7 +122,7 @@ t.test("--csv is for spreadsheets, and no name in it can be run", async (t) => {
   t.equal(rest, "");
 });
 
-t.test("filters narrow it, and what fits nothing says so", async (t) => {
+t.test("filters select records, and a filter that matches nothing is reported", async (t) => {
   const now = Date.now();
   const home = await homeWith(t, [
     record(1, { started_at: now - 1000 }),
@@ -206,7 +206,7 @@ t.test("every machine is in the reports, and this one is called as in config.yam
   t.match(await usage("export", "--machine", "nope"), unknown);
 });
 
-t.test("where nothing was recorded yet, that is the answer, and says where it would be", async (t) => {
+t.test("where nothing was recorded yet, usage says so and where the log will be", async (t) => {
   const home = await newHome(t);
   const words = await command(t, home, ["usage"]);
   t.equal(words.code, 0);
@@ -256,21 +256,18 @@ t.test("wrong usage is named, with what would be right", async (t) => {
   }
 });
 
-t.test(
-  "without a period it is the last seven days, or by hour the last 24, and otherwise what was said",
-  async (t) => {
-    const now = new Date(2026, 10, 18, 12, 34, 56).getTime();
-    const period = (options: ReportOptions) => {
-      const asked = parseQuestion(options, now);
-      return asked.ok ? asked.question.period : asked;
-    };
-    t.same(period({}), { since: new Date(2026, 10, 12).getTime(), until: null });
-    t.same(period({ by: "hour" }), { since: new Date(2026, 10, 17, 13).getTime(), until: null });
-    t.same(period({ since: "all" }), { since: null, until: null });
-    t.same(period({ until: "yesterday" }), { since: null, until: new Date(2026, 10, 18).getTime() });
-    t.same(period({ since: "today" }), { since: new Date(2026, 10, 18).getTime(), until: null });
-  },
-);
+t.test("without a period it is the last seven days, or by hour the last 24 hours", async (t) => {
+  const now = new Date(2026, 10, 18, 12, 34, 56).getTime();
+  const period = (options: ReportOptions) => {
+    const asked = parseQuestion(options, now);
+    return asked.ok ? asked.question.period : asked;
+  };
+  t.same(period({}), { since: new Date(2026, 10, 12).getTime(), until: null });
+  t.same(period({ by: "hour" }), { since: new Date(2026, 10, 17, 13).getTime(), until: null });
+  t.same(period({ since: "all" }), { since: null, until: null });
+  t.same(period({ until: "yesterday" }), { since: null, until: new Date(2026, 10, 18).getTime() });
+  t.same(period({ since: "today" }), { since: new Date(2026, 10, 18).getTime(), until: null });
+});
 
 t.test("requests in flight are counted as cut off where no daemon runs", async (t) => {
   const now = Date.now();

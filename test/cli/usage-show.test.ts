@@ -53,7 +53,7 @@ ids         x-client-request-id: id-7
   );
 });
 
-t.test("what a record means is said: why something is unknown, and what to do", async (t) => {
+t.test("a record is explained: why something is unknown, and what to do", async (t) => {
   const cases: [Partial<UsageRecord>, RegExp][] = [
     [
       { ...NO_USAGE, endpoint: "/v1/chat/completions" },

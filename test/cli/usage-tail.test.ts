@@ -84,7 +84,7 @@ t.test("tail begins with the last records, then follows live, and Ctrl-C ends it
   }
 });
 
-t.test("tail waits for a daemon, survives its restart, and makes up for what it missed", async (t) => {
+t.test("tail waits for a daemon, survives its restart, and prints what it missed", async (t) => {
   const { home, token } = await prepare(t);
   const tail = start(t, home, ["usage", "tail", "--json"]);
   await tail.logs(/^keybearer is not running; waiting for it \(Ctrl-C ends\)\n/);
@@ -111,7 +111,7 @@ t.test("tail waits for a daemon, survives its restart, and makes up for what it 
   t.equal((await tail.ended).code, 0);
 });
 
-t.test("a tail whose reader stands still takes little memory, and says what was not shown", async (t) => {
+t.test("a tail whose reader does not read takes little memory, and says what was not shown", async (t) => {
   const home = await newHome(t);
   mkdirSync(join(home, "state"), { mode: 0o700 });
   const { records } = await serveTail(t, home);
@@ -161,44 +161,47 @@ t.test("when too many follow already, tail says so and ends", async (t) => {
   t.match(stderr, /^16 others are following already/);
 });
 
-t.test("of more than it can make up for, tail shows the newest and says where the rest is", async (t) => {
-  const home = await newHome(t);
-  mkdirSync(join(home, "state"), { mode: 0o700 });
-  const folder = join(home, "state", "usage");
-  const at = Date.UTC(2026, 10, 1);
-  const made = (number: number) => record(number, { started_at: at + number * 1000 });
-  const running = { end: null, ended_at: null, first_byte_at: null, status: null } as const;
-  writeJournal(folder, [made(1), { ...made(2), ...running }]);
-  const { records, close } = await serveTail(t, home);
-  const tail = start(t, home, ["usage", "tail", "--json"]);
-  await until("the first is shown", () => idsIn(tail.stdout()).length === 1);
-  records.notify(made(3));
-  await until("and the live one", () => idsIn(tail.stdout()).length === 2);
+t.test(
+  "of more records than it can print later, tail shows the newest and says where the rest is",
+  async (t) => {
+    const home = await newHome(t);
+    mkdirSync(join(home, "state"), { mode: 0o700 });
+    const folder = join(home, "state", "usage");
+    const at = Date.UTC(2026, 10, 1);
+    const made = (number: number) => record(number, { started_at: at + number * 1000 });
+    const running = { end: null, ended_at: null, first_byte_at: null, status: null } as const;
+    writeJournal(folder, [made(1), { ...made(2), ...running }]);
+    const { records, close } = await serveTail(t, home);
+    const tail = start(t, home, ["usage", "tail", "--json"]);
+    await until("the first is shown", () => idsIn(tail.stdout()).length === 1);
+    records.notify(made(3));
+    await until("and the live one", () => idsIn(tail.stdout()).length === 2);
 
-  const missed = Array.from({ length: 1500 }, (_, number) => made(number + 4));
-  writeJournal(folder, [made(2), made(3), ...missed]);
-  await close();
-  await tail.logs(/more were missed/);
-  await until("the newest are shown", () => idsIn(tail.stdout()).length === 1003);
-  t.same(
-    idsIn(tail.stdout()).slice(2),
-    [made(2), ...missed.slice(500)].map(({ id }) => id),
-    "those, and what had begun before; what was shown live is not shown again",
-  );
-  t.match(
-    tail.stderr(),
-    `500 more were missed: keybearer usage export --since ${new Date(at + 4000).toISOString()}\n`,
-  );
-  const args = ["usage", "export", "--since", new Date(at + 4000).toISOString()];
-  const exported = await command(t, home, args);
-  t.same(
-    JSON.parse(exported.stdout).map(({ id }: { id: string }) => id),
-    missed.map(({ id }) => id),
-    "which has them all",
-  );
-  tail.child.kill("SIGINT");
-  t.equal((await tail.ended).code, 0);
-});
+    const missed = Array.from({ length: 1500 }, (_, number) => made(number + 4));
+    writeJournal(folder, [made(2), made(3), ...missed]);
+    await close();
+    await tail.logs(/more were missed/);
+    await until("the newest are shown", () => idsIn(tail.stdout()).length === 1003);
+    t.same(
+      idsIn(tail.stdout()).slice(2),
+      [made(2), ...missed.slice(500)].map(({ id }) => id),
+      "those, and what had begun before; what was shown live is not shown again",
+    );
+    t.match(
+      tail.stderr(),
+      `500 more were missed: keybearer usage export --since ${new Date(at + 4000).toISOString()}\n`,
+    );
+    const args = ["usage", "export", "--since", new Date(at + 4000).toISOString()];
+    const exported = await command(t, home, args);
+    t.same(
+      JSON.parse(exported.stdout).map(({ id }: { id: string }) => id),
+      missed.map(({ id }) => id),
+      "which has them all",
+    );
+    tail.child.kill("SIGINT");
+    t.equal((await tail.ended).code, 0);
+  },
+);
 
 /** A request that passed, one that keybearer refused, and one that the gateway refused. */
 function someRecords() {

@@ -17,7 +17,7 @@ t.test("asking for help is no mistake", async (t) => {
   t.match(stdout, /^Usage: keybearer/);
 });
 
-t.test("wrong usage is said on stderr and exits 2", async (t) => {
+t.test("wrong usage is reported on stderr and exits 2", async (t) => {
   const home = await newHome(t);
   const mistakes: [string[], RegExp][] = [
     [[], /^Usage: keybearer/],

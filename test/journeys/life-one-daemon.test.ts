@@ -91,7 +91,7 @@ t.test("a start that finds its port taken changes no record", async (t) => {
   t.same(await endsOf(t, home), { interrupted: 1 });
 });
 
-t.test("a start that fails late leaves nothing behind: the next one in the same process works", async (t) => {
+t.test("a start that fails late leaves nothing open: the next one in the same process works", async (t) => {
   const { paths, home } = await startAndStop(t);
   const other = createServer();
   await new Promise<void>((resolve) => other.listen(0, "127.0.0.1", resolve));

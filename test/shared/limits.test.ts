@@ -44,7 +44,7 @@ t.test("what is not used goes back, so one machine can use all of the limit", { 
   t.equal(went, 19);
 });
 
-t.test("requests at once", { skip }, async (t) => {
+t.test("requests at the same time share one limit", { skip }, async (t) => {
   const { laptop, desktop } = await twoMachines(t, "limits: { concurrent: 2 }");
   const first = await laptop.take();
   const second = await desktop.take();
@@ -55,7 +55,7 @@ t.test("requests at once", { skip }, async (t) => {
   await until("the place is free again", async () => (await desktop.send()) === "go");
 });
 
-t.test("a window of a second", { skip }, async (t) => {
+t.test("a window of a second holds for both machines", { skip }, async (t) => {
   const { laptop, desktop } = await twoMachines(t, "limits: { requests: 3/second }");
   const second = () => Math.floor(Date.now() / 1000);
   const begin = second();
@@ -284,7 +284,7 @@ t.test("a request that began before its tool was removed is refused", { skip }, 
   t.match(taken, { ok: false, refusal: { code: "token-unknown" } });
 });
 
-t.test("a new machine that never reported holds up nobody", { skip }, async (t) => {
+t.test("a new machine that never reported does not delay the others", { skip }, async (t) => {
   const { store, laptop } = await twoMachines(t, "quota: $1");
   t.equal(await laptop.send({ tokens: 0, spend: 1000 }), "go");
   const partition = await Partition.start(t, store.port);

@@ -230,7 +230,7 @@ t.test("a machine that was offline for days publishes them all, also from compre
   t.equal((await desktop.records()).length, 32);
 });
 
-t.test("batches are small, whatever the records are", async (t) => {
+t.test("batches are small, with any records", async (t) => {
   const store = new MemoryStore();
   const laptop = one(t, store);
   const desktop = one(t, store, "desktop");
@@ -498,7 +498,7 @@ type Step = readonly [
   number,
 ];
 
-t.test("whatever happens in between, in the end every machine has every record once", async (t) => {
+t.test("after any faults, every machine has every record once", async (t) => {
   const step: fc.Arbitrary<Step> = fc.tuple(
     fc.constantFrom(
       "send",

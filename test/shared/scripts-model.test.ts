@@ -249,7 +249,7 @@ function grantedIn(reply: Reply): unknown {
 }
 
 t.test(
-  "whatever is lost, late or repeated, the machines together never hold more than the limit",
+  "with calls that are lost, late or repeated, the machines together never hold more than the limit",
   { skip: missingStore() ?? false },
   async (t) => {
     const server = await emptyStore();

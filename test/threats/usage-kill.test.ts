@@ -310,55 +310,58 @@ t.test(
   },
 );
 
-t.test("LOG-04 stopped amid fifty streams, it leaves fifty finished records and exits with 0", async (t) => {
-  let short = 0;
-  const gateway = await startRecordingGateway(t, {
-    pause: () => wait(100),
-    // Half of them end soon, the others not within the test.
-    events: () => {
-      short += 1;
-      return short % 2 === 0 ? 20 : 3000;
-    },
-  });
-  const { home, folder, token } = await scene(t, `${gateway.origin}/v1`);
-  const running = await startServing(t, home);
-  let ended = 0;
-  const begin = async (n: number) => {
-    const answer = await fetch(`${running.url}/v1/messages`, {
-      method: "POST",
-      headers: { authorization: `Bearer ${token}`, "x-marker": `s-${n}` },
-      body: JSON.stringify({ model: `s-${n}`, stream: true, messages: [] }),
+t.test(
+  "LOG-04 stopped during fifty streams, it leaves fifty finished records and exits with 0",
+  async (t) => {
+    let short = 0;
+    const gateway = await startRecordingGateway(t, {
+      pause: () => wait(100),
+      // Half of them end soon, the others not within the test.
+      events: () => {
+        short += 1;
+        return short % 2 === 0 ? 20 : 3000;
+      },
     });
-    const text = answer.text().then((all) => {
-      ended += 1;
-      return all;
-    });
-    return { text: text.catch(() => null) };
-  };
-  const answers = await Promise.all(Array.from({ length: 50 }, (_, n) => begin(n)));
-  running.child.kill("SIGTERM");
-  await running.logs(/SIGTERM: stopping/);
-  const letIn = () =>
-    fetch(`${running.url}/healthz`).then(
-      () => true,
-      () => false,
+    const { home, folder, token } = await scene(t, `${gateway.origin}/v1`);
+    const running = await startServing(t, home);
+    let ended = 0;
+    const begin = async (n: number) => {
+      const answer = await fetch(`${running.url}/v1/messages`, {
+        method: "POST",
+        headers: { authorization: `Bearer ${token}`, "x-marker": `s-${n}` },
+        body: JSON.stringify({ model: `s-${n}`, stream: true, messages: [] }),
+      });
+      const text = answer.text().then((all) => {
+        ended += 1;
+        return all;
+      });
+      return { text: text.catch(() => null) };
+    };
+    const answers = await Promise.all(Array.from({ length: 50 }, (_, n) => begin(n)));
+    running.child.kill("SIGTERM");
+    await running.logs(/SIGTERM: stopping/);
+    const letIn = () =>
+      fetch(`${running.url}/healthz`).then(
+        () => true,
+        () => false,
+      );
+    t.notOk(await letIn(), "no other request is let in");
+    await until("the short ones finish", () => ended === 25);
+    running.child.kill("SIGTERM");
+    const { code } = await running.ended;
+    t.equal(code, 0);
+    const finished = (await Promise.all(answers.map(({ text }) => text))).map(
+      (text) => text?.endsWith('"message_stop"}\n\n') ?? false,
     );
-  t.notOk(await letIn(), "no other request is let in");
-  await until("the short ones finish", () => ended === 25);
-  running.child.kill("SIGTERM");
-  const { code } = await running.ended;
-  t.equal(code, 0);
-  const finished = (await Promise.all(answers.map(({ text }) => text))).map(
-    (text) => text?.endsWith('"message_stop"}\n\n') ?? false,
-  );
-  const records = recordsIn(folder);
-  t.equal(records.length, 50);
-  for (const { model, end, status, output_tokens, ended_at } of records) {
-    const done = finished[Number(model?.slice(2))] === true;
-    t.match({ end, status }, { end: done ? "complete" : "interrupted", status: 200 }, `${model}`);
-    t.equal(output_tokens, done ? 20 : null, "known only where it was reported at the end");
-    t.type(ended_at, "number");
-  }
-  t.equal(finished.filter(Boolean).length, 25);
-  t.strictSame(faultsIn(folder), []);
-});
+    const records = recordsIn(folder);
+    t.equal(records.length, 50);
+    for (const { model, end, status, output_tokens, ended_at } of records) {
+      const done = finished[Number(model?.slice(2))] === true;
+      t.match({ end, status }, { end: done ? "complete" : "interrupted", status: 200 }, `${model}`);
+      t.equal(output_tokens, done ? 20 : null, "known only where it was reported at the end");
+      t.type(ended_at, "number");
+    }
+    t.equal(finished.filter(Boolean).length, 25);
+    t.strictSame(faultsIn(folder), []);
+  },
+);

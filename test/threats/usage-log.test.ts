@@ -61,7 +61,7 @@ async function smallDisk(t: Test, megabytes: number): Promise<{ disk: SmallDisk;
 }
 
 t.test(
-  "LOG-05 on a full disk what runs is finished, and nothing new is begun until there is space",
+  "LOG-05 on a full disk requests in flight finish, and no new one begins until there is space",
   async (t) => {
     const small = await smallDisk(t, 4);
     if (small === null) return;
@@ -155,7 +155,7 @@ t.test(
   },
 );
 
-t.test("LOG-13 whatever another program does to the index, no request waits for it", async (t) => {
+t.test("LOG-13 no request waits for the index, even if another program locks or damages it", async (t) => {
   /** Each returns a function that ends it. */
   const faults: Readonly<Record<string, (file: string) => () => void>> = {
     locked: (file) => {

@@ -233,7 +233,7 @@ t.test("the clock of another machine may be wrong: its id is, but every sum coun
   t.equal(count(at + 1, null), 0);
 });
 
-t.test("reports tell machines apart, and an empty name is this one", async (t) => {
+t.test("reports distinguish machines, and an empty name is this one", async (t) => {
   const db = indexOf(t, [record(1), record(2, { machine: "laptop" }), record(3, { machine: "laptop" })]);
   const rows = (question: Question) =>
     readReport(db, question, Date.now()).rows.map(({ names, sums }) => [...names, sums.requests]);
