@@ -136,7 +136,7 @@ t.test("a record is found by its id, how that begins, the gateway's id, or as th
   t.match(empty, { code: 1, stdout: "", stderr: /^nothing was recorded yet, .* → keybearer run/ });
 });
 
-t.test("nothing that a record holds can steer the terminal", async (t) => {
+t.test("nothing that a record holds can control the terminal", async (t) => {
   const evil = "\u001b]0;owned\u0007\u009b31m\r\n\u202eevil";
   const hostile = record(1, {
     ...{

@@ -255,7 +255,7 @@ t.test("a missing tool, model or group has a name", async (t) => {
   t.match(format(reportOf(t, [bare], ["group"]), 80), /^\(no group\) /m);
 });
 
-t.test("names cannot steer the terminal, turn what is read, or break the table", async (t) => {
+t.test("names cannot control the terminal, turn what is read, or break the table", async (t) => {
   const evil = "\u001b]0;owned\u0007\u001b[2J\u009b31m\r\nmodel\u202eevil";
   const records = [evil, "模型-七号", "e\u0301clair", "👩🏽 emoji", "=1+1"].map((model, number) =>
     record(number, { started_at: NOW - 1000, model, list_microdollars: null, cost_microdollars: null }),
