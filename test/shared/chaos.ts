@@ -5,6 +5,7 @@ import type { Test } from "tap";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
 import { COLUMN_NAMES, EXPORTED, recordOfRow, type UsageRecord } from "../../src/usage/record.ts";
 import { canaryKey } from "../doubles/daemon-under-test.ts";
+import { repeats } from "../doubles/effort.ts";
 import { random } from "../doubles/random.ts";
 import { filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
 import { until } from "../doubles/until.ts";
@@ -15,7 +16,7 @@ import { Machine, type Outcome } from "./machine.ts";
 import { StoreServer } from "./redis.ts";
 
 const MACHINES = ["laptop", "desktop", "server", "attic", "train"];
-const STEPS = 30;
+const STEPS = repeats("KEYBEARER_SHARED_STEPS", 15, 30);
 const MAX_PAUSE_MS = 150;
 const HOUR = 3_600_000;
 const MINUTE = 60_000;

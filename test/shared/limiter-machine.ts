@@ -19,6 +19,9 @@ import type { StoreServer } from "./redis.ts";
 
 export const ONE: Ask = { tokens: 0, spend: 0 };
 
+/** What takes a second in a daemon. */
+const TICK_MS = 20;
+
 interface MachineOptions {
   /** Of the tool `codex`, as in config.yaml. */
   readonly settings: string;
@@ -62,7 +65,7 @@ export class LimiterMachine {
     };
     this.#settings = settings;
     this.#snapshot = this.#snapshotWith("codex", settings);
-    const ticker = createTicker(20);
+    const ticker = createTicker(TICK_MS);
     this.folder = folder;
     this.limiter = new Limiter(clock, systemCalendar);
     const usage = new UsageLog({

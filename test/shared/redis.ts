@@ -71,6 +71,7 @@ export class StoreServer {
   readonly #t: Test;
   readonly #folder: string;
   #running: Running | null = null;
+  #admin: Admin | null = null;
 
   private constructor(t: Test, folder: string, port: number, hasTls: boolean) {
     this.#t = t;
@@ -159,6 +160,8 @@ export class StoreServer {
   }
 
   async #end(signal: NodeJS.Signals): Promise<void> {
+    if (this.#admin?.isOpen) this.#admin.destroy();
+    this.#admin = null;
     this.#running?.child.kill(signal);
     await this.#running?.ended;
     this.#running = null;
@@ -201,24 +204,36 @@ export class StoreServer {
   async #withAdmin<T>(
     work: (send: (command: readonly string[]) => Promise<unknown>) => Promise<T>,
   ): Promise<T> {
-    const client = createClient({
-      socket: {
-        host: "127.0.0.1",
-        port: this.port,
-        reconnectStrategy: false,
-        ...(this.certificate === null ? {} : { tls: true, ca: readFileSync(this.certificate) }),
-      },
-      password: this.#adminPassword,
-    });
-    // A failed command is reported by its promise.
-    client.on("error", () => {});
-    await client.connect();
+    const client = await this.#adminClient();
+    // An idle connection does not keep this process alive.
+    client.ref();
     try {
       return await work((command) => client.sendCommand([...command]));
     } finally {
-      client.destroy();
+      client.unref();
     }
   }
+
+  /** Kept until the server ends: the library makes a new class of all commands for each new set of options. */
+  async #adminClient(): Promise<Admin> {
+    if (this.#admin?.isReady) return this.#admin;
+    this.#admin = newAdmin(this.port, this.#adminPassword, this.certificate);
+    await this.#admin.connect();
+    return this.#admin;
+  }
+}
+
+type Admin = ReturnType<typeof newAdmin>;
+
+function newAdmin(port: number, password: string, certificate: string | null) {
+  const tls = certificate === null ? {} : ({ tls: true, ca: readFileSync(certificate) } as const);
+  const client = createClient({
+    socket: { host: "127.0.0.1", port, reconnectStrategy: false, ...tls },
+    password,
+  });
+  // A failed command is reported by its promise.
+  client.on("error", () => {});
+  return client;
 }
 
 let storeOfProcess: Promise<StoreServer> | null = null;
