@@ -139,7 +139,7 @@ t.test("every setting in the documents exists", (t) => {
   t.end();
 });
 
-t.test("docs/cli.md is what the program says", (t) => {
+t.test("docs/cli.md is what the program prints", (t) => {
   const reference = cliReference(createProgram());
   const file = join(ROOT, "docs/cli.md");
   if (process.env.KEYBEARER_WRITE_DOCS === "1") writeFileSync(file, reference);

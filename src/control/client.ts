@@ -101,7 +101,8 @@ async function send(
   signal?: AbortSignal,
 ): Promise<IncomingMessage> {
   const headers = { [PEER_HEADER]: String(process.pid) };
-  const options: RequestOptions = { socketPath: socket, method, path, headers };
+  // A connection of its own: a kept one may lead to a daemon that has stopped since.
+  const options: RequestOptions = { socketPath: socket, method, path, headers, agent: false };
   if (signal !== undefined) options.signal = signal;
   const request = httpRequest(options);
   // Once the response has begun, its own error is the one that counts. Without a listener this one would end the process.

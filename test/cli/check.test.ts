@@ -67,7 +67,7 @@ t.test(
   },
 );
 
-t.test("nothing that stands in a file can steer the terminal", async (t) => {
+t.test("nothing that stands in a file can control the terminal", async (t) => {
   const home = await newHome(t);
   const raw = "\u001b]0;owned\u0007\u001b[2J\u009b31m\u202e";
   // As itself, and as YAML can spell it.

@@ -6,12 +6,12 @@ import { newHome, saveConfig, start } from "../doubles/command.ts";
 
 const CONFIG = "gateway: http://127.0.0.1:9/v1\ntools:\n  claude-code: { key: env:A_KEY, model: m }\n";
 
-t.test("a reader that went away ends no command with a stack trace, nor changes its exit code", async (t) => {
+t.test("a command whose reader has gone prints no stack trace and keeps its exit code", async (t) => {
   const home = await newHome(t);
   await saveConfig(home, CONFIG);
   const commands: [string, number][] = [
     ["help", 0],
-    ["check", 0],
+    ["usage", 0],
     ["use claude-code --json", 0],
     ["doctor", 1],
   ];
@@ -24,7 +24,7 @@ t.test("a reader that went away ends no command with a stack trace, nor changes 
   await Promise.all(results);
 });
 
-t.test("what is being written is written whole although nobody reads what is said of it", async (t) => {
+t.test("a file is written whole although the reader of the output has gone", async (t) => {
   const home = await newHome(t);
   const config = await saveConfig(home, CONFIG);
   const gone = start(t, home, ["use", "claude-code", "--write", "--yes"]);

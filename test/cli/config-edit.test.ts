@@ -2,9 +2,9 @@ import { lstatSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileS
 import { mkdir, rename } from "node:fs/promises";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { bareEnv, builtProgram, command, newHome, saveConfig, startProgram } from "../doubles/command.ts";
+import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { serveIn } from "../doubles/daemon-under-test.ts";
-import { hasTerminal } from "../doubles/terminal.ts";
+import { atScreen } from "../doubles/screen.ts";
 
 const CONFIG = `listen: localhost:0
 gateway: http://127.0.0.1:9/v1
@@ -20,9 +20,7 @@ function editWith(t: Test, home: string, script: string, env: NodeJS.ProcessEnv 
   writeFileSync(editor, `#!/bin/sh\n${script}\n`, { mode: 0o700 });
   writeFileSync(join(home, "better.yaml"), BETTER);
   writeFileSync(join(home, "worse.yaml"), WORSE);
-  const line = `'${process.execPath}' '${builtProgram()}' config edit`;
-  const variables = bareEnv(home, { EDITOR: editor, ...env });
-  return startProgram(t, "/usr/bin/script", ["-qec", line, "/dev/null"], variables, null);
+  return atScreen(t, home, ["config", "edit"], { env: { EDITOR: editor, ...env } });
 }
 
 /** The copies that were left beside config.yaml. */
@@ -39,7 +37,6 @@ t.test("without a terminal it is refused", async (t) => {
 });
 
 t.test("the editor gets a private copy, and a good text replaces config.yaml", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
   const file = await saveConfig(home, CONFIG);
   const script = `stat -c %a "$2" > ${home}/mode; cat ${home}/better.yaml > "$2"`;
@@ -53,7 +50,6 @@ t.test("the editor gets a private copy, and a good text replaces config.yaml", a
 });
 
 t.test("no change changes nothing, and a link stays one", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
   const file = await saveConfig(home, CONFIG);
   await mkdir(join(home, "dotfiles"));
@@ -72,7 +68,6 @@ t.test("no change changes nothing, and a link stays one", async (t) => {
 });
 
 t.test("problems are shown, and the editor opens again with the same text", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
   const file = await saveConfig(home, CONFIG);
   const script = `if [ -e ${home}/again ]; then grep -q tolls "$1" && cp ${home}/better.yaml "$1"
@@ -82,19 +77,18 @@ else touch ${home}/again; cp ${home}/worse.yaml "$1"; fi`;
   t.match(person.stdout(), /config\.yaml:3:1: tolls: "tolls" is not a setting here/);
   t.match(person.stdout(), /did you mean tools\?/);
   t.equal(readFileSync(file, "utf8"), CONFIG);
-  person.child.stdin?.write("y\r");
+  person.type("y\r");
   t.equal((await person.ended).code, 0);
   t.equal(readFileSync(file, "utf8"), BETTER);
   t.same(copiesIn(home), []);
 });
 
 t.test("a text that is not applied is kept beside config.yaml", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
   const file = await saveConfig(home, CONFIG);
   const person = editWith(t, home, `cp ${home}/worse.yaml "$1"`);
   await person.says(/open the editor again\?/);
-  person.child.stdin?.write("n\r");
+  person.type("n\r");
   const { code, stdout } = await person.ended;
   t.equal(code, 78);
   t.match(stdout, /not applied; nothing was changed/);
@@ -106,7 +100,6 @@ t.test("a text that is not applied is kept beside config.yaml", async (t) => {
 });
 
 t.test("a file that another program saved meanwhile is not overwritten", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
   const file = await saveConfig(home, CONFIG);
   const { code, stdout } = await editWith(t, home, `cp ${home}/better.yaml "$1"; echo '# theirs' >> ${file}`)
@@ -118,7 +111,6 @@ t.test("a file that another program saved meanwhile is not overwritten", async (
 });
 
 t.test("an editor that fails or is missing changes nothing", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
   const file = await saveConfig(home, CONFIG);
   const failed = await editWith(t, home, "exit 3").ended;
@@ -131,7 +123,6 @@ t.test("an editor that fails or is missing changes nothing", async (t) => {
 });
 
 t.test("a running daemon takes the new file, and says so", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
   await saveConfig(home, CONFIG);
   const { daemon } = await serveIn(t, home);

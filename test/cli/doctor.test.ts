@@ -1,4 +1,4 @@
-import { writeFileSync } from "node:fs";
+import { chmodSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
@@ -11,11 +11,10 @@ import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { examineHome } from "../doubles/doctor.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
-import { TestGateway } from "../doubles/sandbox.ts";
+import { startSandbox, type TestGateway } from "../doubles/sandbox.ts";
 
-const sandbox = new TestGateway();
-t.before(() => sandbox.start());
-t.teardown(() => sandbox.stop());
+/** Of the running test. */
+let sandbox: TestGateway;
 
 const { token, hash } = freshToken();
 
@@ -64,6 +63,7 @@ async function spendAll(key: Secret): Promise<void> {
 }
 
 t.test("without a daemon, each tool's key has its own cause", async (t) => {
+  sandbox = await startSandbox(t);
   const good = newKey();
   const cut = newKey().key.reveal().slice(0, -9);
   const quota = newKey({ quota: 0.000001 });
@@ -112,43 +112,45 @@ t.test("without a daemon, each tool's key has its own cause", async (t) => {
 });
 
 t.test("an empty account is not a used up key", async (t) => {
+  sandbox = await startSandbox(t);
   const home = await withTools(t, { codex: `key: ${newKey().key.reveal()}` });
-  const before = sandbox.account.balance;
   sandbox.account.balance = 0;
-  t.teardown(() => {
-    sandbox.account.balance = before;
-  });
   t.match((await examined(home)).wrong("tool codex"), [{ what: /^balance or quota: the account's balance/ }]);
 });
 
-t.test("addresses: with an endpoint, without /v1, of the console's page, of nobody", async (t) => {
-  const key = newKey().key.reveal();
-  const { origin, baseUrl } = sandbox;
-  const at = (url: string) =>
-    withTools(t, { codex: `key: ${key}` }, `gateways: { main: { base_url: "${url}" } }`);
-  const endpoint = await examined(await at(`${baseUrl}/chat/completions`));
-  t.match(endpoint.wrong("config.yaml"), [
-    {
-      id: "base-url",
-      level: "problem",
-      what: /endpoint path \/chat\/completions/,
-      next: `cut it off: ${baseUrl}`,
-    },
-  ]);
-  const bare = await examined(await at(origin));
-  t.match(bare.wrong("config.yaml"), [
-    { id: "base-url", what: /wrong base url/, next: `probably: ${baseUrl}` },
-  ]);
-  const page = await examined(await at(`${origin}/console/v1`));
-  t.match(page.wrong("gateway main"), [{ id: "base-url", what: /a web page/, next: `${baseUrl} answers` }]);
-  t.match(page.wrong("tool codex"), [{ level: "warning", what: /could not be checked/ }]);
-  const dead = await examined(await at("http://127.0.0.1:9/v1"));
-  t.match(dead.wrong("gateway main"), [{ id: "gateway", level: "problem", what: /nothing listens there/ }]);
-});
+t.test(
+  "an address is wrong with an endpoint, without /v1, of the console's page, or where nothing listens",
+  async (t) => {
+    sandbox = await startSandbox(t);
+    const key = newKey().key.reveal();
+    const { origin, baseUrl } = sandbox;
+    const at = (url: string) =>
+      withTools(t, { codex: `key: ${key}` }, `gateways: { main: { base_url: "${url}" } }`);
+    const endpoint = await examined(await at(`${baseUrl}/chat/completions`));
+    t.match(endpoint.wrong("config.yaml"), [
+      {
+        id: "base-url",
+        level: "problem",
+        what: /endpoint path \/chat\/completions/,
+        next: `cut it off: ${baseUrl}`,
+      },
+    ]);
+    const bare = await examined(await at(origin));
+    t.match(bare.wrong("config.yaml"), [
+      { id: "base-url", what: /wrong base url/, next: `probably: ${baseUrl}` },
+    ]);
+    const page = await examined(await at(`${origin}/console/v1`));
+    t.match(page.wrong("gateway main"), [{ id: "base-url", what: /a web page/, next: `${baseUrl} answers` }]);
+    t.match(page.wrong("tool codex"), [{ level: "warning", what: /could not be checked/ }]);
+    const dead = await examined(await at("http://127.0.0.1:9/v1"));
+    t.match(dead.wrong("gateway main"), [{ id: "gateway", level: "problem", what: /nothing listens there/ }]);
+  },
+);
 
 t.test(
-  "with a daemon, its own keys are asked, a deleted key is known, and the log's names are held against the list",
+  "with a daemon, its own keys are tried, a deleted key is known, and the models of the log are looked up in the list",
   async (t) => {
+    sandbox = await startSandbox(t);
     const deleted = newKey();
     const other = newKey();
     const under = await startUnderTest(
@@ -189,6 +191,7 @@ tools:
 );
 
 t.test("a known key that an edit sends elsewhere is held, daemon or not", async (t) => {
+  sandbox = await startSandbox(t);
   const { key } = newKey();
   const stranger = await startRawGateway(t, (call) => call.ok('{"data":[]}'));
   const home = await newHome(t);
@@ -203,6 +206,7 @@ t.test("a known key that an edit sends elsewhere is held, daemon or not", async 
 });
 
 t.test("without a daemon, a port that another program has is a problem", async (t) => {
+  sandbox = await startSandbox(t);
   const taken = createServer().listen(0, "127.0.0.1");
   await new Promise((resolve) => taken.once("listening", resolve));
   t.teardown(() => taken.close());
@@ -230,12 +234,10 @@ t.test(
   },
 );
 
-t.test("a file that others may read is said with its chmod", async (t) => {
+t.test("a file that others may read is reported with its chmod", async (t) => {
   const home = await newHome(t);
-  writeFileSync(
-    join(home, "config.yaml"),
-    "gateway: https://g.invalid/v1\ntools: { a: { key: sk-left-here-0001 } }\n",
-  );
+  const text = "gateway: https://g.invalid/v1\ntools: { a: { key: sk-left-here-0001 } }\n";
+  chmodSync(await saveConfig(home, text), 0o644);
   const { wrong } = await examined(home);
   t.match(wrong("config.yaml"), [{ level: "problem", what: /other users can read/, next: /^chmod 600/ }]);
 });

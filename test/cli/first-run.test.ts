@@ -1,4 +1,3 @@
-import { once } from "node:events";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import t from "tap";
@@ -12,6 +11,8 @@ import {
   start,
   startProgram,
 } from "../doubles/command.ts";
+import { startUnderTest } from "../doubles/daemon-under-test.ts";
+import { freePort } from "../doubles/listen.ts";
 import { ROOT } from "../doubles/paths.ts";
 
 t.test(
@@ -69,23 +70,16 @@ t.test("if another program has the sandbox's port, it takes the next free one an
 });
 
 t.test("a port can be named without a config.yaml, and only then", async (t) => {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  const free = typeof address === "object" && address !== null ? address.port : 0;
-  server.close();
-  await once(server, "close");
+  const free = await freePort();
   const home = await newHome(t);
   const running = start(t, home, ["run", "--port", String(free)]);
   await running.says(new RegExp(`serves http://localhost:${free}\n`));
   running.child.kill("SIGINT");
   t.match(await running.ended, { code: 0 });
-  const again = start(t, home, ["run", "--port", String(free)]);
-  await again.says(/serves/);
-  again.child.kill("SIGINT");
-  t.notMatch((await again.ended).stderr, "trust.json", "only the sandbox ran here before");
-  for (const port of ["0", "65536", "http", "-1"])
-    t.match(await runProgram(t, home, ["run", "--port", port]), { code: 2 }, port);
+  const again = await startUnderTest(t, null, { home });
+  t.notMatch(again.logText(), "trust.json", "only the sandbox ran here before");
+  await again.daemon.stop(0);
+  t.match(await runProgram(t, home, ["run", "--port", "65536"]), { code: 2 });
   await saveConfig(home, "gateway: https://gateway.example.com/v1\ntools: { a: { key: sk-0123456789 } }\n");
   const both = await runProgram(t, home, ["run", "--port", String(free)]);
   t.equal(both.code, 2);

@@ -4,12 +4,14 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
 import { storeKey } from "../../src/keys/store.ts";
-import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { command, newHome, saveConfig } from "../doubles/command.ts";
+import { serveIn } from "../doubles/daemon-under-test.ts";
 import { freePort, listen } from "../doubles/listen.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { get, newKey, startSandbox } from "../doubles/sandbox.ts";
+import { atScreen } from "../doubles/screen.ts";
 import { createSystemctl } from "../doubles/systemctl-script.ts";
-import { atTerminal, atWideTerminal, hasTerminal } from "../doubles/terminal.ts";
+import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
 import { until } from "../doubles/until.ts";
 
 const NO_KEYCHAIN = { DBUS_SESSION_BUS_ADDRESS: undefined };
@@ -29,11 +31,11 @@ async function piped(t: Test, home: string, input: string, ...args: string[]) {
   return command(t, home, ["init", ...args, "--key-stdin", "--store", "file"], { input, env: NO_KEYCHAIN });
 }
 
-t.test("flags and a piped key make a whole configuration, which a running sandbox takes up", async (t) => {
+t.test("flags and a piped key make a whole configuration, which a running sandbox uses", async (t) => {
   const sandbox = await startSandbox(t);
   const { text: key } = newKey(sandbox);
   const home = await newHome(t);
-  const { url } = await startServing(t, home);
+  const { url } = await serveIn(t, home);
   const made = await piped(t, home, `${key}\n`, "--gateway", sandbox.baseUrl, "--tool", "codex");
   t.equal(made.code, 0, made.stderr);
   t.match(made.stdout, /^kb_[A-Za-z0-9_-]+\n$/, "the token alone is on stdout");
@@ -63,7 +65,7 @@ t.test("flags and a piped key make a whole configuration, which a running sandbo
   t.equal(readFileSync(join(home, "config.yaml"), "utf8"), before);
 });
 
-t.test("what is wrong is said before anything is stored", async (t) => {
+t.test("a mistake is reported before anything is stored", async (t) => {
   const sandbox = await startSandbox(t);
   const { text: key } = newKey(sandbox);
   const home = await newHome(t);
@@ -122,42 +124,38 @@ t.test(
   },
 );
 
-t.test(
-  "a key that a killed command left behind is taken up, and a known one is not sent elsewhere",
-  async (t) => {
-    const [sandbox, strange] = [await startSandbox(t), await startRawGateway(t, (call) => call.ok())];
-    const { text: key } = newKey(sandbox);
-    const home = await newHome(t);
-    await storeKey({ kind: "file", path: join(home, "keys", "codex") }, new Secret(key), { env: {} });
-    const made = await piped(t, home, key, "--gateway", sandbox.baseUrl, "--tool", "codex");
-    t.match(made, { code: 0, stderr: /the key of codex is file:~\/keys\/codex\n/ });
-    t.same(filesWith(home, key), ["keys/codex"]);
+t.test("a key that a killed command left is used, and a known key is not sent elsewhere", async (t) => {
+  const [sandbox, strange] = [await startSandbox(t), await startRawGateway(t, (call) => call.ok())];
+  const { text: key } = newKey(sandbox);
+  const home = await newHome(t);
+  await storeKey({ kind: "file", path: join(home, "keys", "codex") }, new Secret(key), { env: {} });
+  const made = await piped(t, home, key, "--gateway", sandbox.baseUrl, "--tool", "codex");
+  t.match(made, { code: 0, stderr: /the key of codex is file:~\/keys\/codex\n/ });
+  t.same(filesWith(home, key), ["keys/codex"]);
 
-    const daemon = await startServing(t, home);
-    daemon.child.kill("SIGTERM");
-    await daemon.ended;
-    rmSync(join(home, "config.yaml"));
-    const elsewhere = ["--gateway", strange.baseUrl, "--tool", "codex"];
-    const again = await piped(t, home, key, ...elsewhere);
-    t.match(again, { code: 1, stderr: /was not sent.*each gateway has keys of its own/ });
-    t.notOk(existsSync(join(home, "config.yaml")));
-    const other = await piped(t, home, newKey(sandbox).text, ...elsewhere);
-    t.match(
-      other,
-      { code: 0, stderr: /not tried: .* → keybearer trust codex/ },
-      "the tool itself is known there",
-    );
-    t.equal(strange.calls.length, 0);
-  },
-);
+  const { daemon } = await serveIn(t, home);
+  await daemon.stop();
+  rmSync(join(home, "config.yaml"));
+  const elsewhere = ["--gateway", strange.baseUrl, "--tool", "codex"];
+  const again = await piped(t, home, key, ...elsewhere);
+  t.match(again, { code: 1, stderr: /was not sent.*each gateway has keys of its own/ });
+  t.notOk(existsSync(join(home, "config.yaml")));
+  const other = await piped(t, home, newKey(sandbox).text, ...elsewhere);
+  t.match(
+    other,
+    { code: 0, stderr: /not tried: .* → keybearer trust codex/ },
+    "the tool itself is known there",
+  );
+  t.equal(strange.calls.length, 0);
+});
 
 t.test("at a terminal it asks, explains, asks again, and shows no key", async (t) => {
-  if (!hasTerminal(t)) return;
   const sandbox = await startSandbox(t);
   const { text: key } = newKey(sandbox);
   const home = await newHome(t);
-  const person = atWideTerminal(t, home, 120, ["init", "--store", "file"], { PATH: "/usr/bin:/bin" });
-  const type = (text: string) => person.child.stdin?.write(text);
+  const env = { PATH: "/usr/bin:/bin" };
+  const person = atScreen(t, home, ["init", "--store", "file"], { columns: 120, env });
+  const { type } = person;
   await person.says(/ends in \/v1\): /);
   type(`${sandbox.baseUrl}/chat/completions\r`);
   await person.says(/ends in the endpoint path[\s\S]*\[Y\/n\]/);
@@ -187,8 +185,8 @@ async function initWithCodex(t: Test, home: string, path: string) {
   mkdirSync(bin);
   writeFileSync(join(bin, "codex"), "#!/bin/sh\n", { mode: 0o755 });
   const env = { PATH: `${bin}:${path}` };
-  const person = atWideTerminal(t, home, 120, ["init", "--store", "file"], env);
-  const type = (text: string) => person.child.stdin?.write(text);
+  const person = atScreen(t, home, ["init", "--store", "file"], { columns: 120, env });
+  const { type } = person;
   await person.says(/ends in \/v1\): /);
   type(`${new URL(sandbox.baseUrl).origin}\r`);
   await person.says(/does not end in its version segment[\s\S]*\[Y\/n\]/);
@@ -198,13 +196,12 @@ async function initWithCodex(t: Test, home: string, path: string) {
   await person.says(/\(not shown\): /);
   type(`${key}\r`);
   await person.says(/set up Codex now\? \[Y\/n\]/);
-  return { ...person, type, sandbox };
+  return { ...person, sandbox };
 }
 
 t.test("it ends with a client that is set up and a request that went through", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
-  await startServing(t, home);
+  await serveIn(t, home);
   const person = await initWithCodex(t, home, "/usr/bin:/bin");
   person.type("\r");
   await person.says(/write this to .*config\.toml\? \[y\/N\]/);
@@ -220,7 +217,6 @@ t.test("it ends with a client that is set up and a request that went through", a
 });
 
 t.test("without a daemon it runs one for the request, and then offers the service", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
   const systemctl = await createSystemctl(home);
   const person = await initWithCodex(t, home, systemctl.env.PATH);
@@ -243,22 +239,23 @@ t.test("without a daemon it runs one for the request, and then offers the servic
   await until("the manager is asked to start it", () =>
     systemctl.changes().some((line) => /--now/.test(line)),
   );
-  const service = await startServing(t, home);
-  systemctl.state({ ActiveState: "active", SubState: "running", MainPID: service.pid });
+  await serveIn(t, home);
+  systemctl.state({ ActiveState: "active", SubState: "running", MainPID: process.pid });
   const { code, stdout } = await person.ended;
   t.equal(code, 0, stdout);
-  t.match(stdout, new RegExp(`installed .*keybearer\\.service[\\s\\S]*it runs as pid ${service.pid}`));
+  t.match(stdout, new RegExp(`installed .*keybearer\\.service[\\s\\S]*it runs as pid ${process.pid}`));
   t.match(stdout, /the running keybearer uses it[\s\S]*keybearer use codex/);
 });
 
 t.test("the service is offered without a client, too, in place of a daemon that runs by hand", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
   const systemctl = await createSystemctl(home);
-  const byHand = await startServing(t, home);
+  const byHand = await serveIn(t, home);
   const person = await initWithCodex(t, home, systemctl.env.PATH);
   person.type("n\r");
-  await person.says(new RegExp(`as a service, in place of the one that runs now as pid ${byHand.pid}\\?\\s`));
+  await person.says(
+    new RegExp(`as a service, in place of the one that runs now as pid ${process.pid}\\?\\s`),
+  );
   person.type("n\r");
   const { code, stdout } = await person.ended;
   t.equal(code, 0, stdout);
@@ -268,7 +265,6 @@ t.test("the service is offered without a client, too, in place of a daemon that 
 });
 
 t.test("if no daemon can start for the request, it says why and sets no client up", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
   const { port } = await listen(t, createServer());
   const person = await initWithCodex(t, home, "/usr/bin:/bin");

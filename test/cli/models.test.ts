@@ -99,7 +99,7 @@ own-model        -         -
   );
 });
 
-t.test("multiplier, group, failing names and problems are told within 80 columns", async (t) => {
+t.test("multiplier, group, failing names and problems are shown within 80 columns", async (t) => {
   const [model, own] = listOf({}).models;
   if (model === undefined || own === undefined) return t.fail("there are two models");
   const failing = [

@@ -1,7 +1,8 @@
 import { chmod, mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import t from "tap";
-import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { command, newHome } from "../doubles/command.ts";
+import { startUnderTest } from "../doubles/daemon-under-test.ts";
 import { say, trade } from "../doubles/dashboard-visit.ts";
 import { until } from "../doubles/until.ts";
 
@@ -12,12 +13,10 @@ t.test("keybearer open without a daemon says what to type", async (t) => {
 });
 
 t.test("keybearer open hands an address to the browser that is good once, or prints it", async (t) => {
-  const home = await newHome(t);
-  await saveConfig(
-    home,
-    "listen: localhost:0\ndashboard: { listen: localhost:0 }\ngateway: http://127.0.0.1:9/v1\ntools: { codex: {} }\n",
+  const { home, logText } = await startUnderTest(
+    t,
+    "dashboard: { listen: localhost:0 }\ngateway: http://127.0.0.1:9/v1\ntools: { codex: {} }\n",
   );
-  const daemon = await startServing(t, home);
   const printed = await command(t, home, ["open", "--print"]);
   const address = new URL(printed.stdout.trim());
   t.match(address.hash, /^#code=kd_[\w-]{43}$/);
@@ -49,5 +48,5 @@ t.test("keybearer open hands an address to the browser that is good once, or pri
   );
   await until("the browser has it", () => readFile(join(home, "opened"), "utf8").then((text) => text !== ""));
   t.match(await readFile(join(home, "opened"), "utf8"), /^http:\/\/localhost:\d+\/#code=kd_[\w-]{43}$/);
-  t.notMatch(daemon.stderr(), /kd_/, "no code is in the log");
+  t.notMatch(logText(), /kd_/, "no code is in the log");
 });

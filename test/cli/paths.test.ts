@@ -6,7 +6,7 @@ import { newHome } from "../doubles/command.ts";
 
 const home = "/home/me";
 
-t.test("without any variable, everything lies where XDG says", async (t) => {
+t.test("without any variable, everything is where XDG says", async (t) => {
   t.match(findPaths({ env: {}, home }), {
     config: "/home/me/.config/keybearer/config.yaml",
     explicit: false,
@@ -27,7 +27,7 @@ t.test("the XDG variables are honoured, and ignored where they are relative or e
   t.same(findPaths({ env: relative, home }), findPaths({ env: {}, home }));
 });
 
-t.test("KEYBEARER_HOME holds everything, whatever XDG says", async (t) => {
+t.test("KEYBEARER_HOME holds everything, even if XDG variables are set", async (t) => {
   const env = { KEYBEARER_HOME: "/k", XDG_CONFIG_HOME: "/c", XDG_STATE_HOME: "/s", XDG_RUNTIME_DIR: "/r" };
   t.match(findPaths({ env, home }), {
     config: "/k/config.yaml",
@@ -57,7 +57,7 @@ t.test("root is known by the number it has in a user namespace", async (t) => {
   t.equal(
     here("         0       1000          1\n"),
     0,
-    "where the person is called root, root is somebody else",
+    "for a person called root, the user root is another one",
   );
   t.equal(here("         1     100000      65536\n         0       1000          1\n"), 0);
   for (const unreadable of [null, "", "x"]) t.equal(here("  1000  1000  1\n", unreadable), 0);

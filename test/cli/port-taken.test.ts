@@ -2,7 +2,9 @@ import { existsSync } from "node:fs";
 import { createServer, type Server } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { newHome, runProgram, saveConfig } from "../doubles/command.ts";
+import { findPaths } from "../../src/core/paths.ts";
+import { startDaemon } from "../../src/daemon/daemon.ts";
+import { newHome, saveConfig } from "../doubles/command.ts";
 
 function config(port: number): string {
   return `listen: localhost:${port}\ngateway: http://127.0.0.1:9/v1\ntools: { codex: { key: env:NOT_SET_HERE } }\n`;
@@ -17,16 +19,18 @@ t.test("a port taken on either address exits 69, names the owner and leaves noth
     }
     const home = await newHome(t);
     await saveConfig(home, config(port));
-    const { code, stdout, stderr } = await runProgram(t, home, ["run"]);
-    t.equal(code, 69, hosts.join(" and "));
-    t.equal(stdout, "");
+    const paths = findPaths({ env: { KEYBEARER_HOME: home }, home });
+    const failure = await startDaemon({ paths, env: {}, logTo: { write: () => {} } }).catch((error) => error);
+    t.equal(failure.exitCode, 69, hosts.join(" and "));
+    const { message } = failure;
     const address = hosts[0] === "::1" ? `[::1]:${port}` : `127.0.0.1:${port}`;
-    t.ok(stderr.includes(`${address} is taken by `), stderr);
-    t.match(stderr, /stop it, or change listen in config\.yaml/);
+    t.ok(message.includes(`${address} is taken by `), message);
+    t.match(message, /stop it, or change listen in config\.yaml/);
     // Where the system does not say who has the port, the message says "another program".
-    t.match(stderr, new RegExp(`\\(pid ${process.pid}\\)|by another program`));
+    t.match(message, new RegExp(`\\(pid ${process.pid}\\)|by another program`));
     t.notOk(existsSync(join(home, "run", "control.sock")), "the socket is given back");
     for (const free of ["127.0.0.1", "::1"].filter((host) => !hosts.includes(host))) {
+      if ((await take(t, [free])) === null) continue;
       t.ok(await canBind(t, free, port), `${free} is not left bound`);
     }
   }

@@ -1,7 +1,8 @@
 import t from "tap";
 import { textWidth } from "../../src/cli/ui/text.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
-import { hasTerminal, screenOf } from "../doubles/terminal.ts";
+import { serveIn } from "../doubles/daemon-under-test.ts";
+import { screenAfter } from "../doubles/screen.ts";
 
 const COMMANDS = [
   ["status"],
@@ -16,12 +17,11 @@ const COMMANDS = [
 ];
 
 t.test("every screen fits 80 and 120 columns, and no line is broken inside a word", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
-  await startServing(t, home);
+  await serveIn(t, home);
   for (const columns of [80, 120]) {
     for (const args of COMMANDS) {
-      const screen = await screenOf(t, home, columns, ...args);
+      const screen = await screenAfter(t, home, args, { columns });
       // A path, an address or a command to copy stays whole, whatever the width.
       const wide = screen
         .split("\n")
@@ -52,14 +52,13 @@ tools: { codex: { key: env:NOT_SET_HERE }, scripts: { key: env:NOT_SET_HERE } }
 });
 
 t.test("check points at a badly indented line, and says it once", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
   const file = await saveConfig(
     home,
     "gateway: https://gateway.example.com/v1\ntools:\n  codex:\n    key: env:X\n   group: x\n",
   );
   t.equal(
-    await screenOf(t, home, 80, "check"),
+    await screenAfter(t, home, ["check"]),
     `${file}:5:4: this line is indented differently from the settings beside it
        group: x
        ^

@@ -2,8 +2,8 @@ import t, { type Test } from "tap";
 import { formatStatus } from "../../src/cli/status.ts";
 import type { Status } from "../../src/control/status.ts";
 import type { SharedStatus } from "../../src/shared/status.ts";
-import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
-import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
+import { command, newHome, saveConfig } from "../doubles/command.ts";
+import { freshToken, serveIn, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { get, startSandbox } from "../doubles/sandbox.ts";
 import { CONNECTED } from "../doubles/shared-status.ts";
 import { until } from "../doubles/until.ts";
@@ -54,12 +54,13 @@ t.test("tools needs no daemon, and --json is for programs", async (t) => {
   t.match(statesOf(JSON.parse(json.stdout)), { ...STATES, codex: "not-running" });
   t.notOk(`${words.stdout}${json.stdout}`.includes(key));
   await saveConfig(home, "tools: [");
-  t.equal((await command(t, home, ["tools"])).code, 78, "a bad file is said so");
+  t.equal((await command(t, home, ["tools"])).code, 78, "a bad file is reported");
 });
 
-t.test("status tells version, pid, addresses, config, tools and gateways", async (t) => {
+t.test("status shows version, pid, addresses, config, tools and gateways", async (t) => {
   const { home, key, token } = await start(t);
-  const { pid, port, url } = await startServing(t, home);
+  const { pid } = process;
+  const { port, url } = await serveIn(t, home);
   const before = Date.now();
   t.equal((await get(`${url}/v1/models`, token)).status, 200);
   const json = await command(t, home, ["status", "--json"]);
@@ -88,9 +89,9 @@ t.test("status tells version, pid, addresses, config, tools and gateways", async
 
 t.test("status shows a broken file while the last good one serves", async (t) => {
   const { home, token } = await start(t);
-  const { url, logs } = await startServing(t, home);
+  const { url, logText } = await startUnderTest(t, null, { home });
   await saveConfig(home, "gateway: nonsense\n");
-  await logs(/keybearer keeps using the last valid version/);
+  await until("it is noticed", () => /keybearer keeps using the last valid version/.test(logText()));
   const words = await command(t, home, ["status"]);
   t.match(words.stdout, /config\.yaml has problems; keybearer keeps using the last valid version:/);
   t.match(words.stdout, `${home}/config.yaml:1:10: gateway: `);
@@ -121,14 +122,14 @@ t.test("when the gateway refuses a key, status says since when, why, and what to
   t.notOk(stdout.includes(key));
 });
 
-t.test("nothing that a gateway says can steer the terminal", async (t) => {
+t.test("nothing that a gateway says can control the terminal", async (t) => {
   const { home, token, keyId, sandbox } = await start(t);
   const { url } = await serveIn(t, home);
   const evil = "\u001b]0;owned\u0007\u001b[2J\u009b31m\rinvalid api key \u202eevil";
   sandbox.order(keyId, { kind: "refuse", status: 401, body: { error: { message: evil } } });
   await get(`${url}/v1/models`, token);
   const shown: string[] = [];
-  await until("status tells of it", async () => {
+  await until("status shows it", async () => {
     const { stdout } = await command(t, home, ["status"]);
     shown.push(stdout);
     return stdout.includes("key-refused");

@@ -94,7 +94,7 @@ const TWO = `gateways:
 tools: { zed: {} }
 `;
 
-t.test("settings are held against the same rules as config.yaml, in its words", (t) => {
+t.test("settings follow the rules of config.yaml, with the same messages", (t) => {
   const cases: [string, ToolOptions, RegExp][] = [
     ["zed", {}, /config\.yaml already has a tool zed/],
     ["my tool", {}, /this cannot be the name of a tool → letters, digits/],
@@ -114,7 +114,7 @@ t.test("settings are held against the same rules as config.yaml, in its words", 
   t.end();
 });
 
-t.test("what cannot be added is told, and the file stays as it is", async (t) => {
+t.test("a tool that cannot be added is reported, and the file stays as it is", async (t) => {
   const home = await newHome(t);
   const none = await command(t, home, ["tools", "add", "codex", "--from", "env:X_KEY"]);
   t.match(none, { code: 1, stderr: /there is no .*config\.yaml → keybearer init/ });
@@ -137,7 +137,7 @@ t.test("what cannot be added is told, and the file stays as it is", async (t) =>
   }
 });
 
-t.test("a key that lies elsewhere is named, and tried where it can be had from here", async (t) => {
+t.test("a key that is stored elsewhere is named, and tried if it can be read here", async (t) => {
   const sandbox = await startSandbox(t);
   const { text: key } = newKey(sandbox);
   const home = await newHome(t);

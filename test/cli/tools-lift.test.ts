@@ -4,7 +4,7 @@ import type { AllowanceRequest } from "../../src/control/routes.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { newKey, startSandbox } from "../doubles/sandbox.ts";
-import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
+import { atScreen } from "../doubles/screen.ts";
 
 /** Noon, local time: a day may begin at any hour of UTC. */
 const NOW = new Date(2026, 10, 15, 12).getTime();
@@ -42,7 +42,7 @@ t.test("until is the next such time of day, the end of a day, or a moment", asyn
     );
 });
 
-t.test("what cannot be meant is told with what to write", async (t) => {
+t.test("an impossible allowance is refused with what to type instead", async (t) => {
   const faults: [Parameters<typeof readLift>[0], RegExp][] = [
     [{}, /one of --requests 50, --tokens 200k or --spend 5/],
     [{ spend: "5", tokens: "1k" }, /one of --requests/],
@@ -87,7 +87,7 @@ async function startLimited(t: Test) {
   return { home, daemon, extras };
 }
 
-t.test("without a terminal nothing is lifted, whatever is typed into it", async (t) => {
+t.test("without a terminal no allowance is given, with any input", async (t) => {
   const { home, extras } = await startLimited(t);
   for (const input of ["yes\n", ""]) {
     const args = ["tools", "lift", "codex", "--spend", "5", "--yes"];
@@ -102,12 +102,11 @@ t.test("without a terminal nothing is lifted, whatever is typed into it", async 
 });
 
 t.test("at a terminal it shows the limits, asks, gives, and takes back, also after a restart", async (t) => {
-  if (!hasTerminal(t)) return;
   const { home, daemon, extras } = await startLimited(t);
   const answer = async (args: readonly string[], question: RegExp, text: string) => {
-    const person = atTerminal(t, home, "tools", "lift", "codex", ...args);
+    const person = atScreen(t, home, ["tools", "lift", "codex", ...args]);
     await person.says(question);
-    person.child.stdin?.write(text);
+    person.type(text);
     return person.ended;
   };
   const no = await answer(["--spend", "5"], /give codex \$5\.00 more\? \[y\/N\]/, "\r");
@@ -119,22 +118,22 @@ t.test("at a terminal it shows the limits, asks, gives, and takes back, also aft
 
   const yes = await answer(["--spend", "5"], /\[y\/N\]/, "y\r");
   t.equal(yes.code, 0);
-  t.match(yes.stdout, /codex has \$5\.00 more\r\n {4}spend\/day .*\$0\.00\/\$5\.00\+\$5\.00/);
+  t.match(yes.stdout, /codex has \$5\.00 more\n {4}spend\/day .*\$0\.00\/\$5\.00\+\$5\.00/);
   t.match(yes.stdout, /to take it back: keybearer tools lift codex --take-back/);
   t.equal(await extras(), "requests 0, spend 5000000, spend 5000000");
 
   const again = await answer(["--spend", "1", "--until", "2099-12-31"], /\[y\/N\]/, "n\r");
-  t.match(again.stdout, /codex was already given \$5\.00 more\r\n/);
+  t.match(again.stdout, /codex was already given \$5\.00 more\n/);
   t.match(again.stdout, /\$1\.00 more in each day and each\s+month until the end of\s+2099-12-31\?/);
 
   const kept = await answer(["--take-back"], /take back the extra allowances of codex\? \[y\/N\]/, "\r");
   t.equal(kept.code, 1);
   t.equal(await extras(), "requests 0, spend 5000000, spend 5000000");
-  const back = await atTerminal(t, home, "tools", "lift", "codex", "--take-back", "--yes").ended;
+  const back = await atScreen(t, home, ["tools", "lift", "codex", "--take-back", "--yes"]).ended;
   t.equal(back.code, 0);
-  t.match(back.stdout, /codex has its limits of config\.yaml again\r\n {4}spend\/day .*\$0\.00\/\$5\.00 /);
+  t.match(back.stdout, /codex has its limits of config\.yaml again\n {4}spend\/day .*\$0\.00\/\$5\.00 /);
   t.equal(await extras(), "requests 0, spend 0, spend 0");
-  const none = await atTerminal(t, home, "tools", "lift", "codex", "--take-back").ended;
+  const none = await atScreen(t, home, ["tools", "lift", "codex", "--take-back"]).ended;
   t.match(none, { code: 0, stdout: /codex has no extra allowance/ });
   await daemon.stop();
   const next = await serveIn(t, home);
@@ -146,7 +145,6 @@ t.test("at a terminal it shows the limits, asks, gives, and takes back, also aft
 });
 
 t.test("a lift that cannot be given fails and says why", async (t) => {
-  if (!hasTerminal(t)) return;
   const { home } = await startLimited(t);
   const ends: [string, string[], number, string | RegExp][] = [
     [home, ["codex", "--tokens", "5k"], 1, /tool codex has no limit on tokens/],
@@ -156,7 +154,7 @@ t.test("a lift that cannot be given fails and says why", async (t) => {
     [await newHome(t), ["codex", "--tokens", "5k"], 1, /keybearer is not running → keybearer run/],
   ];
   for (const [where, args, code, words] of ends) {
-    const ended = await atTerminal(t, where, "tools", "lift", ...args).ended;
+    const ended = await atScreen(t, where, ["tools", "lift", ...args]).ended;
     t.equal(ended.code, code, args.join(" "));
     t.match(ended.stdout, words);
     t.notMatch(ended.stdout, /^\s+at |\bmore\b/m);

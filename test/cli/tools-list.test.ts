@@ -48,7 +48,7 @@ function tool(more: Partial<ToolStatus>): ToolStatus {
   };
 }
 
-t.test("a moment is told as shortly as it is clear", async (t) => {
+t.test("a time is shown as short as it is clear", async (t) => {
   const moments: [number, string][] = [
     [NOW, "now"],
     [NOW - 5, "now"],
@@ -215,7 +215,7 @@ t.test("below the list stands what needs the person, and nothing else", async (t
   );
 });
 
-t.test("nothing in a name can steer the terminal", async (t) => {
+t.test("nothing in a name can control the terminal", async (t) => {
   const evil = "\u001b[2J\u202ecodex\n";
   const shown = listInWords(
     [tool({ name: evil, gateway: evil, why: evil, next: evil, expires: NOW + 1 })],

@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
-import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
+import { atScreen } from "../doubles/screen.ts";
 
 const KEY = `sk-canary-${randomBytes(12).toString("hex")}`;
 const TOOLS = `gateway: http://127.0.0.1:9/v1
@@ -77,7 +77,7 @@ t.test(
   },
 );
 
-t.test("nobody to ask and no --yes: exit 2, and nothing is removed", async (t) => {
+t.test("without a terminal and without --yes it exits 2 and removes nothing", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(home, TOOLS);
   const { code, stdout, stderr } = await command(t, home, ["tools", "remove", "zed"], { input: "yes\n" });
@@ -104,33 +104,31 @@ t.test("the last tool, an unknown one, and a file that cannot be followed stay a
 });
 
 t.test("at a terminal it asks, and only a yes removes", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
   const file = await saveConfig(home, TOOLS);
   for (const answer of ["no\r", "\r", "\u0004"]) {
-    const person = atTerminal(t, home, "tools", "remove", "zed");
+    const person = atScreen(t, home, ["tools", "remove", "zed"]);
     await person.says(/remove zed from .*config\.yaml\? \[y\/N\]/);
-    person.child.stdin?.write(answer);
+    person.type(answer);
     const { code, stdout } = await person.ended;
     t.equal(code, 1, JSON.stringify(answer));
     t.match(stdout, /not removed; nothing changed/);
   }
   t.equal(readFileSync(file, "utf8"), TOOLS);
-  const person = atTerminal(t, home, "tools", "remove", "zed");
+  const person = atScreen(t, home, ["tools", "remove", "zed"]);
   await person.says(/\[y\/N\]/);
-  person.child.stdin?.write("y\r");
+  person.type("y\r");
   t.equal((await person.ended).code, 0);
   t.notMatch(readFileSync(file, "utf8"), /zed/);
 });
 
 t.test("an edit by hand that comes while it asks is not lost", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
   const file = await saveConfig(home, TOOLS);
-  const person = atTerminal(t, home, "tools", "remove", "zed");
+  const person = atScreen(t, home, ["tools", "remove", "zed"]);
   await person.says(/\[y\/N\]/);
   writeFileSync(file, `${TOOLS}# by hand\n`);
-  person.child.stdin?.write("yes\r");
+  person.type("yes\r");
   const { code, stdout } = await person.ended;
   t.equal(code, 1);
   t.match(stdout, /was changed by something else meanwhile and was left\s+as it is: run the command again/);
@@ -159,17 +157,16 @@ t.test("the key that keybearer stored is deleted after a question, unless --keep
     stdout: /its key is deleted from file:.*: delete it in the gateway's console, too/,
   });
   t.notOk(existsSync(stored));
-  if (!hasTerminal(t)) return;
   for (const [answer, words, isKept] of [
     ["\r", /its key stays in/, true],
     ["y\r", /its key is deleted from/, false],
   ] as const) {
     await write();
-    const person = atTerminal(t, home, "tools", "remove", "codex");
+    const person = atScreen(t, home, ["tools", "remove", "codex"]);
     await person.says(/remove codex from .*\[y\/N\]/);
-    person.child.stdin?.write("y\r");
+    person.type("y\r");
     await person.says(/delete its key from .*, too\? \[y\/N\]/);
-    person.child.stdin?.write(answer);
+    person.type(answer);
     const { code, stdout } = await person.ended;
     t.equal(code, 0);
     t.match(stdout, words);

@@ -41,7 +41,7 @@ t.test("disabling and enabling change one setting, and every other byte stays", 
   t.equal(readFileSync(file, "utf8"), BLOCK.replace("enabled: false", "enabled: true"));
 });
 
-t.test("what is so already is told, and the file is not touched", async (t) => {
+t.test("a state that is already set is reported, and the file is not changed", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(home, BLOCK);
   const before = statSync(file);

@@ -9,13 +9,13 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { setTimeout as wait } from "node:timers/promises";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { openIndex } from "../../src/usage/index/database.ts";
 import { EXPORTED, NOT_CLOSED, type UsageRecord } from "../../src/usage/record.ts";
 import { exportedRecord } from "../../src/usage/reports/records.ts";
-import { command, newHome, saveConfig, start, startServing } from "../doubles/command.ts";
-import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
+import { command, newHome, runProgram, start } from "../doubles/command.ts";
+import { startWithOneTool } from "../doubles/daemon-under-test.ts";
 import { serveControls } from "../doubles/idle-control.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
 import { startRecordingGateway } from "../doubles/recording-gateway.ts";
@@ -81,15 +81,8 @@ t.test("every record is exported whole, under its names, in their order", async 
 });
 
 t.test("after the index is deleted under load, records come back in start order, each once", async (t) => {
-  const gateway = await startRecordingGateway(t, { pause: () => wait(2), events: () => 3 });
-  const home = await newHome(t);
-  const { token, hash } = freshToken();
-  await saveConfig(
-    home,
-    `listen: localhost:0\ngateway: ${gateway.origin}/v1\ntools: { codex: { key: ${canaryKey()}, token: "${hash}" } }\n`,
-  );
-  const daemon = await startServing(t, home);
-  const index = join(home, "state", "index.db");
+  const gateway = await startRecordingGateway(t, { pause: () => nextTurn(), events: () => 3 });
+  const { daemon, url, home, token, paths } = await startWithOneTool(t, gateway.origin);
   const exported = async (): Promise<UsageRecord[]> => {
     const { code, stdout } = await command(t, home, ["usage", "export"]);
     return code === 0 ? JSON.parse(stdout) : [];
@@ -100,7 +93,7 @@ t.test("after the index is deleted under load, records come back in start order,
     while (loaded) {
       asked += 1;
       const marker = `m-${asked}`;
-      const answer = await fetch(`${daemon.url}/v1/chat/completions`, {
+      const answer = await fetch(`${url}/v1/chat/completions`, {
         method: "POST",
         headers: { authorization: `Bearer ${token}`, "x-marker": marker },
         body: JSON.stringify({ model: marker, stream: true, messages: [] }),
@@ -109,7 +102,7 @@ t.test("after the index is deleted under load, records come back in start order,
     }
   });
   await until("there is something to lose", async () => (await exported()).length > 100);
-  for (const side of ["", "-wal", "-shm"]) rmSync(index + side, { force: true });
+  for (const side of ["", "-wal", "-shm"]) rmSync(paths.index + side, { force: true });
   const before = gateway.arrivals.length;
   await until("everything of before is back", async () => {
     const records = await exported();
@@ -118,14 +111,13 @@ t.test("after the index is deleted under load, records come back in start order,
   });
   loaded = false;
   await Promise.all(lanes);
-  daemon.child.kill("SIGTERM");
-  t.equal((await daemon.ended).code, 0);
+  await daemon.stop();
   const records = await exported();
   t.ok(isInStartOrder(records), "in the order in which they began");
   t.same(
     records.map(({ model }) => model).toSorted(),
     gateway.arrivals.map(({ marker }) => marker).toSorted(),
-    "whatever reached the gateway, and each once",
+    "every request that reached the gateway, once",
   );
 });
 
@@ -183,7 +175,7 @@ t.test("an export that cannot be finished leaves no file that looks whole", asyn
   t.notOk(existsSync(out));
 });
 
-t.test("a disk that fills up under an export is said in words, and leaves no file", async (t) => {
+t.test("a disk that fills up during an export is reported, and no file is left", async (t) => {
   const disk = mountSmallDisk(t, 1);
   if (disk === null) return;
   const home = await homeWith(t, [record(1)]);
@@ -206,7 +198,7 @@ t.test("many records pass through little memory, and a reader that has enough en
   // All of them together are more than this; a page is not.
   const env = { NODE_OPTIONS: "--max-old-space-size=32" };
   const out = join(home, "all.jsonl");
-  const whole = await command(t, home, ["usage", "export", "--jsonl", "-o", out], { env });
+  const whole = await runProgram(t, home, ["usage", "export", "--jsonl", "-o", out], { env });
   t.same([whole.code, whole.stderr], [0, ""]);
   t.ok(statSync(out).size > 20_000_000, "it would not have fitted");
   let [lines, before, ordered] = [0, "", true];

@@ -13,10 +13,12 @@ import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
 import { openIndex } from "../../src/usage/index/database.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { command, type Ended, newHome, saveConfig, startServing } from "../doubles/command.ts";
-import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
+import { command, type Ended, newHome } from "../doubles/command.ts";
+import { startWithOneTool } from "../doubles/daemon-under-test.ts";
 import { serveControls } from "../doubles/idle-control.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
+import { CLOSED_PORT } from "../doubles/listen.ts";
+import { movableClock } from "../doubles/movable-clock.ts";
 import { CURRENT } from "../doubles/no-usage.ts";
 import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
@@ -46,19 +48,19 @@ async function exported(t: Test, home: string): Promise<Ended & { readonly count
   return { ...ended, count: ended.code === 0 ? JSON.parse(ended.stdout).length : -1 };
 }
 
-/** A daemon in this home, with a tool whose gateway is down: each call of `fail` is recorded. */
+/** A daemon in this home, in the days of the records. Its tool's gateway is down: each call of `fail` is recorded. */
 async function serve(t: Test, home: string) {
-  const { token, hash } = freshToken();
-  const tool = `{ key: ${canaryKey()}, token: "${hash}" }`;
-  await saveConfig(home, `listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: ${tool} }\n`);
-  const daemon = await startServing(t, home);
+  const origin = `http://127.0.0.1:${CLOSED_PORT}`;
+  const { daemon, url, token } = await startWithOneTool(t, origin, {
+    home,
+    clock: movableClock(AT + 4 * DAY),
+  });
   const fail = async () => {
-    const headers = { authorization: `Bearer ${token}` };
-    const answer = await fetch(`${daemon.url}/v1/models`, { headers });
+    const answer = await fetch(`${url}/v1/models`, { headers: { authorization: `Bearer ${token}` } });
     await answer.text();
     return answer.status;
   };
-  return { ...daemon, fail };
+  return { stop: () => daemon.stop(), fail };
 }
 
 /** Locks the index as another program would that writes to it. */
@@ -105,7 +107,7 @@ const DAMAGES: readonly (readonly [string, (index: string) => void])[] = [
   ],
 ];
 
-t.test("an index that cannot be used is rebuilt from the journal without a word", async (t) => {
+t.test("an index that cannot be used is rebuilt from the journal silently", async (t) => {
   const { home, state, index } = await homeWith(t, someDays(1000));
   for (const [what, damage] of [...CHANGES, ...DAMAGES]) {
     catchUp(state);
@@ -119,7 +121,7 @@ t.test("an index that cannot be used is rebuilt from the journal without a word"
   t.match(JSON.parse(report.stdout), { total: { requests: 1000 } });
 });
 
-t.test("a running daemon rebuilds it as well, and usage goes through the daemon", async (t) => {
+t.test("a running daemon rebuilds it, too, and usage asks the daemon", async (t) => {
   const { home, index } = await homeWith(t, someDays(300));
   const daemon = await serve(t, home);
   for (const [what, damage] of DAMAGES) {
@@ -136,27 +138,29 @@ t.test("a running daemon rebuilds it as well, and usage goes through the daemon"
   }
   t.equal(await daemon.fail(), 502);
   t.equal((await exported(t, home)).count, 301, "what was just recorded is in it");
-  daemon.child.kill("SIGTERM");
-  t.equal((await daemon.ended).code, 0);
+  await daemon.stop();
   t.same(indexFaults(index), []);
 });
 
-t.test("what a running daemon does not notice is said, and usage rebuild mends it", async (t) => {
-  const { home, index } = await homeWith(t, someDays(30));
-  await serve(t, home);
-  for (const [what, change] of CHANGES) {
-    t.equal((await exported(t, home)).count, 30);
-    change(index);
-    const { code, stderr, count } = await exported(t, home);
-    // A daemon whose thread has closed the index by then finds out, and rebuilds it.
-    if (code === 0) t.equal(count, 30, what);
-    else {
-      t.match(stderr, /^the usage index .*index\.db cannot be read: .* → keybearer usage rebuild\n$/, what);
-      t.equal((await command(t, home, ["usage", "rebuild"])).code, 0);
+t.test(
+  "damage that a running daemon does not notice is reported, and usage rebuild repairs it",
+  async (t) => {
+    const { home, index } = await homeWith(t, someDays(30));
+    await serve(t, home);
+    for (const [what, change] of CHANGES) {
+      t.equal((await exported(t, home)).count, 30);
+      change(index);
+      const { code, stderr, count } = await exported(t, home);
+      // A daemon whose thread has closed the index by then finds out, and rebuilds it.
+      if (code === 0) t.equal(count, 30, what);
+      else {
+        t.match(stderr, /^the usage index .*index\.db cannot be read: .* → keybearer usage rebuild\n$/, what);
+        t.equal((await command(t, home, ["usage", "rebuild"])).code, 0);
+      }
     }
-  }
-  t.equal((await exported(t, home)).count, 30);
-});
+    t.equal((await exported(t, home)).count, 30);
+  },
+);
 
 t.test("usage only asks a daemon to bring the index up to date, and says how far it is", async (t) => {
   const { home, index } = await homeWith(t, someDays(10));
@@ -234,7 +238,7 @@ t.test("while another program has the index locked, usage shows what is in it an
   t.same([after.code, after.stderr, after.count], [0, "", 61], "it goes on by itself");
 });
 
-t.test("an index that another program keeps for itself cannot be read, and that is said", async (t) => {
+t.test("an index that another program keeps locked is reported as unreadable", async (t) => {
   const { home, state, index } = await homeWith(t, someDays(3));
   catchUp(state);
   const { db, close } = openIndex(index);
@@ -242,7 +246,7 @@ t.test("an index that another program keeps for itself cannot be read, and that 
   db.exec("PRAGMA usage.locking_mode = exclusive");
   db.exec("BEGIN EXCLUSIVE; UPDATE usage.meta SET value = value; COMMIT");
   const ended = await Promise.all(
-    [["usage"], ["usage", "export"], ["usage", "show", "last"]].map((args) => command(t, home, args)),
+    [["usage"], ["usage", "show", "last"]].map((args) => command(t, home, args)),
   );
   for (const { code, stdout, stderr } of ended) {
     t.same([code, stdout], [1, ""]);
@@ -279,8 +283,7 @@ t.test("usage rebuild reads the whole journal again, with and without a daemon",
   t.equal(served.stderr, "");
   const { stderr, count } = await exported(t, home);
   t.same([stderr, count], ["", 31]);
-  daemon.child.kill("SIGTERM");
-  await daemon.ended;
+  await daemon.stop();
   t.same(indexFaults(index), []);
 });
 

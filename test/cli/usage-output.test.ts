@@ -13,39 +13,23 @@ async function homeWith(t: Test, records: readonly UsageRecord[]): Promise<strin
   return home;
 }
 
-t.test(
-  "output that cannot be written is said in words, and a reader that went away not at all",
-  async (t) => {
-    const full = "/dev/full";
-    if (!existsSync(full)) return void t.skip(`there is no ${full} here`, async () => {});
-    const home = await homeWith(t, [record(1, { started_at: Date.now() - 1000 })]);
-    const into = (words: string, redirect: string) =>
-      startProgram(
-        t,
-        "/bin/sh",
-        ["-c", `exec "$0" "$@" ${redirect}`, process.execPath, builtProgram(), ...words.split(" ")],
-        bareEnv(home),
-      );
-    const commands = [
-      "usage",
-      "usage --json",
-      "usage --csv",
-      "usage export",
-      "usage show last",
-      "usage tail",
-    ];
-    for (const words of commands) {
-      const { code, stderr } = await into(words, `> ${full}`).ended;
-      t.equal(code, 1, words);
-      // A tail may say before that it waits.
-      const said = stderr.replace(/^keybearer is not running; .*\n/, "");
-      t.match(said, /^the output cannot be written: ENOSPC.* → write it somewhere else\n$/);
-    }
-    for (const words of ["usage", "usage show last"]) {
-      const gone = into(words, "");
-      gone.child.stdout?.destroy();
-      const { code, stderr } = await gone.ended;
-      t.same({ code, stderr }, { code: 0, stderr: "" }, `${words}: nobody reads`);
-    }
-  },
-);
+t.test("output that cannot be written is reported in words", async (t) => {
+  const full = "/dev/full";
+  if (!existsSync(full)) return void t.skip(`there is no ${full} here`, async () => {});
+  const home = await homeWith(t, [record(1, { started_at: Date.now() - 1000 })]);
+  const into = (words: string, redirect: string) =>
+    startProgram(
+      t,
+      "/bin/sh",
+      ["-c", `exec "$0" "$@" ${redirect}`, process.execPath, builtProgram(), ...words.split(" ")],
+      bareEnv(home),
+    );
+  // Each writes in its own way.
+  for (const words of ["usage", "usage export", "usage tail"]) {
+    const { code, stderr } = await into(words, `> ${full}`).ended;
+    t.equal(code, 1, words);
+    // A tail may say before that it waits.
+    const said = stderr.replace(/^keybearer is not running; .*\n/, "");
+    t.match(said, /^the output cannot be written: ENOSPC.* → write it somewhere else\n$/);
+  }
+});

@@ -3,9 +3,10 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { parseQuestion, type ReportOptions } from "../../src/cli/usage/report.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { command, newHome, runProgram, saveConfig } from "../doubles/command.ts";
+import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { writeJournal } from "../doubles/journal.ts";
 import { record } from "../doubles/records.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
 
 const HOUR = 3_600_000;
 
@@ -16,7 +17,8 @@ async function homeWith(t: Test, records: readonly UsageRecord[]): Promise<strin
   return home;
 }
 
-process.env.TZ = "UTC";
+// "today" must not end during a test.
+process.env.TZ = zoneAtNoon();
 const zone = { LANG: "C.UTF-8" };
 
 t.test("usage shows the last days by tool, daemon or not", async (t) => {
@@ -58,7 +60,12 @@ t.test("--json has a shape that programs can rely on, and exact numbers", async 
     }),
   ]);
   const args = ["usage", "--by", "tool,day", "--since", "2026-11-01", "--until", "2026-11-01", "--json"];
-  const { code, stdout } = await runProgram(t, home, args, { env: { TZ: "Europe/Berlin" } });
+  const zone = process.env.TZ;
+  t.teardown(() => {
+    process.env.TZ = zone;
+  });
+  process.env.TZ = "Europe/Berlin";
+  const { code, stdout } = await command(t, home, args);
   t.equal(code, 0);
   const report = JSON.parse(stdout);
   const numbers = {
@@ -115,7 +122,7 @@ t.test("--csv is for spreadsheets, and no name in it can be run", async (t) => {
   t.equal(rest, "");
 });
 
-t.test("filters narrow it, and what fits nothing says so", async (t) => {
+t.test("filters select records, and a filter that matches nothing is reported", async (t) => {
   const now = Date.now();
   const home = await homeWith(t, [
     record(1, { started_at: now - 1000 }),
@@ -199,7 +206,7 @@ t.test("every machine is in the reports, and this one is called as in config.yam
   t.match(await usage("export", "--machine", "nope"), unknown);
 });
 
-t.test("where nothing was recorded yet, that is the answer, and says where it would be", async (t) => {
+t.test("where nothing was recorded yet, usage says so and where the log will be", async (t) => {
   const home = await newHome(t);
   const words = await command(t, home, ["usage"]);
   t.equal(words.code, 0);
@@ -249,23 +256,20 @@ t.test("wrong usage is named, with what would be right", async (t) => {
   }
 });
 
-t.test(
-  "without a period it is the last seven days, or by hour the last 24, and otherwise what was said",
-  async (t) => {
-    const now = new Date(2026, 10, 18, 12, 34, 56).getTime();
-    const period = (options: ReportOptions) => {
-      const asked = parseQuestion(options, now);
-      return asked.ok ? asked.question.period : asked;
-    };
-    t.same(period({}), { since: new Date(2026, 10, 12).getTime(), until: null });
-    t.same(period({ by: "hour" }), { since: new Date(2026, 10, 17, 13).getTime(), until: null });
-    t.same(period({ since: "all" }), { since: null, until: null });
-    t.same(period({ until: "yesterday" }), { since: null, until: new Date(2026, 10, 18).getTime() });
-    t.same(period({ since: "today" }), { since: new Date(2026, 10, 18).getTime(), until: null });
-  },
-);
+t.test("without a period it is the last seven days, or by hour the last 24 hours", async (t) => {
+  const now = new Date(2026, 10, 18, 12, 34, 56).getTime();
+  const period = (options: ReportOptions) => {
+    const asked = parseQuestion(options, now);
+    return asked.ok ? asked.question.period : asked;
+  };
+  t.same(period({}), { since: new Date(2026, 10, 12).getTime(), until: null });
+  t.same(period({ by: "hour" }), { since: new Date(2026, 10, 17, 13).getTime(), until: null });
+  t.same(period({ since: "all" }), { since: null, until: null });
+  t.same(period({ until: "yesterday" }), { since: null, until: new Date(2026, 10, 18).getTime() });
+  t.same(period({ since: "today" }), { since: new Date(2026, 10, 18).getTime(), until: null });
+});
 
-t.test("requests under way are told apart, as cut off where no daemon runs", async (t) => {
+t.test("requests in flight are counted as cut off where no daemon runs", async (t) => {
   const now = Date.now();
   const running = { end: null, ended_at: null, first_byte_at: null, status: null } as const;
   const home = await homeWith(t, [

@@ -53,7 +53,7 @@ ids         x-client-request-id: id-7
   );
 });
 
-t.test("what a record means is said: why something is unknown, and what to do", async (t) => {
+t.test("a record is explained: why something is unknown, and what to do", async (t) => {
   const cases: [Partial<UsageRecord>, RegExp][] = [
     [
       { ...NO_USAGE, endpoint: "/v1/chat/completions" },
@@ -136,7 +136,7 @@ t.test("a record is found by its id, how that begins, the gateway's id, or as th
   t.match(empty, { code: 1, stdout: "", stderr: /^nothing was recorded yet, .* → keybearer run/ });
 });
 
-t.test("nothing that a record holds can steer the terminal", async (t) => {
+t.test("nothing that a record holds can control the terminal", async (t) => {
   const evil = "\u001b]0;owned\u0007\u009b31m\r\n\u202eevil";
   const hostile = record(1, {
     ...{

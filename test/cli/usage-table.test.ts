@@ -171,7 +171,7 @@ t.test("days have bars, plain ones where the terminal takes no UTF-8", async (t)
   t.notMatch(format(reportOf(t, week(), ["tool"]), 80, false), /[▁-█]/);
 });
 
-t.test("the hour that is there twice is told apart, and no other", async (t) => {
+t.test("the hour that occurs twice is marked, and no other", async (t) => {
   process.env.TZ = "Europe/Berlin";
   t.teardown(() => {
     process.env.TZ = "UTC";
@@ -211,7 +211,7 @@ t.test(
   },
 );
 
-t.test("cache writes stay in the table where they are many, and are told in words", async (t) => {
+t.test("cache writes stay in the table where they are many, and are explained", async (t) => {
   const wrote = (cache_write_tokens: number) => [
     record(1, {
       started_at: NOW - 1000,
@@ -231,7 +231,7 @@ t.test("cache writes stay in the table where they are many, and are told in word
   t.match(few, /, 50 written to cache, /);
 });
 
-t.test("what to do about unknown usage is said, unless there is nothing to be done", async (t) => {
+t.test("unknown usage comes with what to do, if something can be done", async (t) => {
   const at = { started_at: NOW - 1000 };
   const cutOff = record(1, { ...at, ...NO_USAGE, end: "interrupted", status: null });
   const interrupted = format(reportOf(t, [cutOff], ["tool"]), 200);
@@ -243,7 +243,7 @@ t.test("what to do about unknown usage is said, unless there is nothing to be do
   t.match(format(reportOf(t, silent.slice(1), ["day"]), 200), /tools\.<tool>\.ask_usage: true/);
 });
 
-t.test("nobody, no model and no group have a name", async (t) => {
+t.test("a missing tool, model or group has a name", async (t) => {
   const bare = record(1, {
     started_at: NOW - 1000,
     tool: null,
@@ -255,7 +255,7 @@ t.test("nobody, no model and no group have a name", async (t) => {
   t.match(format(reportOf(t, [bare], ["group"]), 80), /^\(no group\) /m);
 });
 
-t.test("names cannot steer the terminal, turn what is read, or break the table", async (t) => {
+t.test("names cannot control the terminal, turn what is read, or break the table", async (t) => {
   const evil = "\u001b]0;owned\u0007\u001b[2J\u009b31m\r\nmodel\u202eevil";
   const records = [evil, "模型-七号", "e\u0301clair", "👩🏽 emoji", "=1+1"].map((model, number) =>
     record(number, { started_at: NOW - 1000, model, list_microdollars: null, cost_microdollars: null }),
@@ -270,7 +270,7 @@ t.test("names cannot steer the terminal, turn what is read, or break the table",
   t.match(shown, /^ {2}"\?\]0;owned.*": \{ input: …/m, "and what is to be copied is quoted");
 });
 
-t.test("no line is wider than the terminal, whatever the names", async (t) => {
+t.test("no line is wider than the terminal, with any names", async (t) => {
   const cell = fc.string({ unit: "grapheme", maxLength: 40 });
   const column = fc.record({
     head: cell,

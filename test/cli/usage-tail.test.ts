@@ -1,10 +1,12 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
+import { stripVTControlCharacters } from "node:util";
 import t, { type Test } from "tap";
+import { recordLine } from "../../src/cli/usage/record-line.ts";
 import { followTail } from "../../src/control/client.ts";
 import { Tail } from "../../src/control/tail.ts";
 import { EXPORTED } from "../../src/usage/record.ts";
-import { newHome, saveConfig, start, startServing } from "../doubles/command.ts";
+import { command, newHome, saveConfig, start } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { serveControls } from "../doubles/idle-control.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
@@ -13,6 +15,8 @@ import { NO_USAGE, record } from "../doubles/records.ts";
 import { hello, post, startSandbox } from "../doubles/sandbox.ts";
 import { atWideTerminal, hasTerminal } from "../doubles/terminal.ts";
 import { until } from "../doubles/until.ts";
+
+process.env.TZ = "UTC";
 
 /** A home with one tool that calls the sandbox. */
 async function prepare(t: Test) {
@@ -47,9 +51,9 @@ function idsIn(text: string): string[] {
   return [...text.matchAll(/^\{"id":"(\w+)"/gm)].map(([, id]) => id ?? "");
 }
 
-t.test("tail begins with the last records, then follows live, and Ctrl-C ends it with 0", async (t) => {
+t.test("tail begins with the last records, then follows live, and Ctrl-C ends it with code 0", async (t) => {
   const { home, token, key } = await prepare(t);
-  const { url } = await startServing(t, home);
+  const { url } = await serveIn(t, home);
   const ask = (model?: string) => post(`${url}${CHAT}`, token, hello(model));
   for (let number = 0; number < 3; number += 1) t.equal((await ask()).status, 200);
   const tail = start(t, home, ["usage", "tail", "-n", "2", "--json"]);
@@ -57,7 +61,7 @@ t.test("tail begins with the last records, then follows live, and Ctrl-C ends it
   await until("the last ones are shown", () => idsIn(tail.stdout()).length === 2);
   await until("here as well", () => words.stdout().split("\n").length === 4);
   await ask();
-  t.equal((await post(`${url}${CHAT}`, "kb_nobody", hello())).status, 401);
+  t.equal((await post(`${url}${CHAT}`, "kb_unknown", hello())).status, 401);
   await until("both are shown live", () => idsIn(tail.stdout()).length === 4);
   const shown = tail
     .stdout()
@@ -80,11 +84,11 @@ t.test("tail begins with the last records, then follows live, and Ctrl-C ends it
   }
 });
 
-t.test("tail waits for a daemon, survives its restart, and makes up for what it missed", async (t) => {
+t.test("tail waits for a daemon, survives its restart, and prints what it missed", async (t) => {
   const { home, token } = await prepare(t);
   const tail = start(t, home, ["usage", "tail", "--json"]);
   await tail.logs(/^keybearer is not running; waiting for it \(Ctrl-C ends\)\n/);
-  const first = await startServing(t, home);
+  const first = await serveIn(t, home);
   await tail.logs(/following keybearer again\n/);
   await post(`${first.url}${CHAT}`, token, hello());
   await until("the first is shown", () => idsIn(tail.stdout()).length === 1);
@@ -92,9 +96,8 @@ t.test("tail waits for a daemon, survives its restart, and makes up for what it 
   // While it stands still, it misses what happens on both sides of the restart.
   tail.child.kill("SIGSTOP");
   await post(`${first.url}${CHAT}`, token, hello());
-  first.child.kill("SIGTERM");
-  await first.ended;
-  const second = await startServing(t, home);
+  await first.daemon.stop();
+  const second = await serveIn(t, home);
   await post(`${second.url}${CHAT}`, token, hello());
   tail.child.kill("SIGCONT");
   await tail.logs(/keybearer stopped; waiting for it[\s\S]*following keybearer again\n/);
@@ -108,7 +111,7 @@ t.test("tail waits for a daemon, survives its restart, and makes up for what it 
   t.equal((await tail.ended).code, 0);
 });
 
-t.test("a tail whose reader stands still takes little memory, and says what was not shown", async (t) => {
+t.test("a tail whose reader does not read takes little memory, and says what was not shown", async (t) => {
   const home = await newHome(t);
   mkdirSync(join(home, "state"), { mode: 0o700 });
   const { records } = await serveTail(t, home);
@@ -118,8 +121,8 @@ t.test("a tail whose reader stands still takes little memory, and says what was 
   const tail = start(t, home, ["usage", "tail", "--json"], { env });
   await tail.says(/"id"/);
   tail.child.stdout?.pause();
-  const told = 12_000;
-  for (let number = 1; number <= told; number += 1) {
+  const sent = 12_000;
+  for (let number = 1; number <= sent; number += 1) {
     records.notify(record(number, { endpoint: `/v1/${"x".repeat(3000)}` }));
     if (number % 20 === 0) await new Promise((resolve) => setImmediate(resolve));
   }
@@ -129,12 +132,15 @@ t.test("a tail whose reader stands still takes little memory, and says what was 
       (sum, [, count]) => sum + Number(count),
       0,
     );
-  await until("everything is shown or told of", () => idsIn(tail.stdout()).length - 1 + lost() === told);
+  await until(
+    "everything is shown or counted as lost",
+    () => idsIn(tail.stdout()).length - 1 + lost() === sent,
+  );
   t.ok(lost() > 0);
-  records.notify(record(told + 1));
-  await tail.says(new RegExp(`0${told + 1}"`));
+  records.notify(record(sent + 1));
+  await tail.says(new RegExp(`0${sent + 1}"`));
   tail.child.stdout?.destroy();
-  records.notify(record(told + 2));
+  records.notify(record(sent + 2));
   const { code, stderr } = await tail.ended;
   t.equal(code, 0, "and a reader that goes away ends it");
   t.notMatch(stderr, /EPIPE|heap/);
@@ -155,44 +161,47 @@ t.test("when too many follow already, tail says so and ends", async (t) => {
   t.match(stderr, /^16 others are following already/);
 });
 
-t.test("of more than it can make up for, tail shows the newest and says where the rest is", async (t) => {
-  const home = await newHome(t);
-  mkdirSync(join(home, "state"), { mode: 0o700 });
-  const folder = join(home, "state", "usage");
-  const at = Date.UTC(2026, 10, 1);
-  const made = (number: number) => record(number, { started_at: at + number * 1000 });
-  const running = { end: null, ended_at: null, first_byte_at: null, status: null } as const;
-  writeJournal(folder, [made(1), { ...made(2), ...running }]);
-  const { records, close } = await serveTail(t, home);
-  const tail = start(t, home, ["usage", "tail", "--json"]);
-  await until("the first is shown", () => idsIn(tail.stdout()).length === 1);
-  records.notify(made(3));
-  await until("and the live one", () => idsIn(tail.stdout()).length === 2);
+t.test(
+  "of more records than it can print later, tail shows the newest and says where the rest is",
+  async (t) => {
+    const home = await newHome(t);
+    mkdirSync(join(home, "state"), { mode: 0o700 });
+    const folder = join(home, "state", "usage");
+    const at = Date.UTC(2026, 10, 1);
+    const made = (number: number) => record(number, { started_at: at + number * 1000 });
+    const running = { end: null, ended_at: null, first_byte_at: null, status: null } as const;
+    writeJournal(folder, [made(1), { ...made(2), ...running }]);
+    const { records, close } = await serveTail(t, home);
+    const tail = start(t, home, ["usage", "tail", "--json"]);
+    await until("the first is shown", () => idsIn(tail.stdout()).length === 1);
+    records.notify(made(3));
+    await until("and the live one", () => idsIn(tail.stdout()).length === 2);
 
-  const missed = Array.from({ length: 1500 }, (_, number) => made(number + 4));
-  writeJournal(folder, [made(2), made(3), ...missed]);
-  await close();
-  await tail.logs(/more were missed/);
-  await until("the newest are shown", () => idsIn(tail.stdout()).length === 1003);
-  t.same(
-    idsIn(tail.stdout()).slice(2),
-    [made(2), ...missed.slice(500)].map(({ id }) => id),
-    "those, and what had begun before; what was shown live is not shown again",
-  );
-  t.match(
-    tail.stderr(),
-    `500 more were missed: keybearer usage export --since ${new Date(at + 4000).toISOString()}\n`,
-  );
-  const args = ["usage", "export", "--since", new Date(at + 4000).toISOString()];
-  const exported = await start(t, home, args).ended;
-  t.same(
-    JSON.parse(exported.stdout).map(({ id }: { id: string }) => id),
-    missed.map(({ id }) => id),
-    "which has them all",
-  );
-  tail.child.kill("SIGINT");
-  t.equal((await tail.ended).code, 0);
-});
+    const missed = Array.from({ length: 1500 }, (_, number) => made(number + 4));
+    writeJournal(folder, [made(2), made(3), ...missed]);
+    await close();
+    await tail.logs(/more were missed/);
+    await until("the newest are shown", () => idsIn(tail.stdout()).length === 1003);
+    t.same(
+      idsIn(tail.stdout()).slice(2),
+      [made(2), ...missed.slice(500)].map(({ id }) => id),
+      "those, and what had begun before; what was shown live is not shown again",
+    );
+    t.match(
+      tail.stderr(),
+      `500 more were missed: keybearer usage export --since ${new Date(at + 4000).toISOString()}\n`,
+    );
+    const args = ["usage", "export", "--since", new Date(at + 4000).toISOString()];
+    const exported = await command(t, home, args);
+    t.same(
+      JSON.parse(exported.stdout).map(({ id }: { id: string }) => id),
+      missed.map(({ id }) => id),
+      "which has them all",
+    );
+    tail.child.kill("SIGINT");
+    t.equal((await tail.ended).code, 0);
+  },
+);
 
 /** A request that passed, one that keybearer refused, and one that the gateway refused. */
 function someRecords() {
@@ -220,21 +229,26 @@ const SCREENS: readonly [columns: number, screen: string][] = [
   ],
 ];
 
-t.test("on a terminal the cost and a refusal's cause are there at 80 and 120 columns", async (t) => {
+t.test("the cost and a refusal's cause are there at 80 and 120 columns", async (t) => {
+  for (const [columns, screen] of SCREENS)
+    t.equal(
+      `${someRecords()
+        .map((one) => recordLine(one, columns))
+        .join("\n")}\n`,
+      screen,
+    );
+});
+
+t.test("on a terminal the lines have its width, and a refusal's status is red", async (t) => {
   if (!hasTerminal(t)) return;
   const home = await newHome(t);
   mkdirSync(join(home, "state"), { mode: 0o700 });
   writeJournal(join(home, "state", "usage"), someRecords());
   // Otherwise a slow machine shows the progress of making the index.
   catchUp(join(home, "state"));
-  const shown = async (columns: number, env: NodeJS.ProcessEnv = {}) => {
-    const tail = atWideTerminal(t, home, columns, ["usage", "tail"], env);
-    const [, screen = ""] = await tail.says(/^([\s\S]*)keybearer is not running/);
-    tail.child.kill();
-    return screen.replaceAll("\r", "");
-  };
-  for (const [columns, screen] of SCREENS) t.equal(await shown(columns), screen);
-  const colored = { TERM: "xterm-256color" };
-  t.match(await shown(80, colored), "00:00:00 \u001b[31m429\u001b[39m codex");
-  t.notMatch(await shown(80, { ...colored, NO_COLOR: "1" }), "\u001b");
+  const tail = atWideTerminal(t, home, 80, ["usage", "tail"], { TERM: "xterm-256color" });
+  const [, screen = ""] = await tail.says(/^([\s\S]*)keybearer is not running/);
+  tail.child.kill();
+  t.match(screen, "00:00:00 \u001b[31m429\u001b[39m codex");
+  t.equal(stripVTControlCharacters(screen).replaceAll("\r", ""), SCREENS[0]?.[1]);
 });

@@ -17,11 +17,11 @@ t.test("asking for help is no mistake", async (t) => {
   t.match(stdout, /^Usage: keybearer/);
 });
 
-t.test("wrong usage is said on stderr and exits 2", async (t) => {
+t.test("wrong usage is reported on stderr and exits 2", async (t) => {
   const home = await newHome(t);
   const mistakes: [string[], RegExp][] = [
     [[], /^Usage: keybearer/],
-    [["run", "--color", "80"], /unknown option '--color'/],
+    [["status", "--color", "80"], /unknown option '--color'/],
   ];
   for (const [args, words] of mistakes) {
     const { code, stdout, stderr } = await command(t, home, args);

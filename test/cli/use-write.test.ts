@@ -15,7 +15,7 @@ import { stripVTControlCharacters } from "node:util";
 import t, { type Test } from "tap";
 import { hashToken, makeToken } from "../../src/core/token.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
-import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
+import { atScreen } from "../doubles/screen.ts";
 
 const CONFIG = `gateway: http://127.0.0.1:9/v1
 tools:
@@ -50,13 +50,13 @@ async function prepare(t: Test, env: Record<string, string> = {}) {
     undoFiles: () => readdirSync(path("state/undo")).toSorted(),
     /** Types the answers at a terminal. */
     async useAtTerminal(client: string, option: string, answers: readonly Answer[]) {
-      const running = atTerminal(t, home, "use", "claude-code", "--for", client, option);
+      const running = atScreen(t, home, ["use", "claude-code", "--for", client, option]);
       for (const [question, typed] of answers) {
         await running.says(question);
-        running.child.stdin?.write(`${typeof typed === "string" ? typed : typed()}\r`);
+        running.type(`${typeof typed === "string" ? typed : typed()}\r`);
       }
       const { code, stdout } = await running.ended;
-      return { code, text: stripVTControlCharacters(stdout).replaceAll("\r", "") };
+      return { code, text: stripVTControlCharacters(stdout) };
     },
   };
 }
@@ -65,7 +65,6 @@ const read = (file: string) => readFileSync(file, "utf8");
 const mode = (file: string) => statSync(file).mode & 0o777;
 
 t.test("settings are shown, asked about and written, and come back as they were", async (t) => {
-  if (!hasTerminal(t)) return;
   const { put, use, useAtTerminal, config, undoFiles, path } = await prepare(t);
   const file = put(".claude/settings.json", OLD, 0o644);
   const { code, text } = await useAtTerminal("claude-code", "--write", [[/write this to/, "y"]]);
@@ -172,11 +171,9 @@ t.test("without a yes nothing changes, and without a terminal it needs --yes", a
   const file = put(".claude/settings.json", OLD);
   const alone = await use("claude-code", "--write");
   t.match(alone, { code: 2, stdout: /^--- /, stderr: /use claude-code --for claude-code --write --yes/ });
-  if (hasTerminal(t)) {
-    const { code, text } = await useAtTerminal("claude-code", "--write", [[/write this to/, ""]]);
-    t.equal(code, 1);
-    t.match(text, /not written; nothing changed/);
-  }
+  const { code, text } = await useAtTerminal("claude-code", "--write", [[/write this to/, ""]]);
+  t.equal(code, 1);
+  t.match(text, /not written; nothing changed/);
   t.equal(read(file), OLD);
   t.equal(read(config), CONFIG, "no token was made");
   t.same(readdirSync(home).toSorted(), [".claude", "config.yaml"]);
@@ -201,7 +198,6 @@ t.test("files that do not exist are made with their folders, and removed again",
 });
 
 t.test("a key beside the token is removed only if the person agrees", async (t) => {
-  if (!hasTerminal(t)) return;
   const { put, useAtTerminal } = await prepare(t);
   const text = OLD.replace('"OTHER": "1"', '"ANTHROPIC_API_KEY": "sk-ant-very-real-key-123"');
   const file = put(".claude/settings.json", text);
@@ -221,18 +217,18 @@ t.test("a key beside the token is removed only if the person agrees", async (t) 
 
 t.test("a link to the file stays a link, and its target is written", async (t) => {
   const { put, use, path } = await prepare(t);
-  const real = put("dotfiles/config.toml", "# mine\r\nmodel = 'x' # y\r\n", 0o640);
+  const real = put("dotfiles/config.toml", "# mine\nmodel = 'x' # y\n", 0o640);
   mkdirSync(path(".codex"));
   symlinkSync(real, path(".codex/config.toml"));
   t.match(await use("codex", "--write", "--yes"), { code: 0 });
   t.equal(readlinkSync(path(".codex/config.toml")), real);
   t.match(
     read(real),
-    /^# mine\r\nmodel = "some-model" # y\r\nmodel_provider = "keybearer"\r\n\r\n\[model_providers\.keybearer\]\r\n/,
+    /^# mine\nmodel = "some-model" # y\nmodel_provider = "keybearer"\n\n\[model_providers\.keybearer\]\n/,
   );
   t.equal(mode(real), 0o640);
   t.match(await use("codex", "--undo", "--yes"), { code: 0 });
-  t.equal(read(real), "# mine\r\nmodel = 'x' # y\r\n");
+  t.equal(read(real), "# mine\nmodel = 'x' # y\n");
   symlinkSync(path("nowhere"), path("gone"));
   const other = await prepare(t, { OPENCODE_CONFIG: path("gone") });
   t.match(await other.use("opencode", "--write", "--yes"), { code: 1, stderr: /does not exist/ });
@@ -254,7 +250,6 @@ t.test("a file that cannot be parsed is left as it is, and no token is made", as
 });
 
 t.test("a file that changes while the question is open is left as it is", async (t) => {
-  if (!hasTerminal(t)) return;
   const { put, useAtTerminal, config, undoFiles } = await prepare(t);
   const file = put(".claude/settings.json", OLD);
   const changeAndAgree = () => {

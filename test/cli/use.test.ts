@@ -44,7 +44,7 @@ t.test("without a daemon: the settings by the file's address, with the token lef
   t.equal(readFileSync(file, "utf8"), CONFIG, "and nothing is changed");
 });
 
-t.test("a name that says nothing gets the list, and a client that cannot gets the reason", async (t) => {
+t.test("an unknown name gets the list of clients, and an unsupported client gets the reason", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(home, CONFIG);
   const use = (...args: string[]) => command(t, home, ["use", ...args]);
@@ -97,27 +97,30 @@ t.test(
   },
 );
 
-t.test("a tool with a token is not given another unasked, and lines for a shell are told to be kept", (t) => {
-  const client = findClient("claude-code");
-  if (client === null) throw new Error("there is no claude-code");
-  const origin = "http://localhost:5397";
-  const words = (tokens: readonly Token[]) => {
-    const known = { model: "m", tokenInUrl: false, isServed: false, isSandbox: false };
-    const tool = { name: "claude-code", tokens, origin, ...known };
-    return formatSettings(
-      { tool, client, target: { origin, token: null, model: "m" }, noModel: null },
-      "sh",
-      300,
+t.test(
+  "a tool with a token gets no second one by itself, and lines for a shell come with the advice to keep them",
+  (t) => {
+    const client = findClient("claude-code");
+    if (client === null) throw new Error("there is no claude-code");
+    const origin = "http://localhost:5397";
+    const words = (tokens: readonly Token[]) => {
+      const known = { model: "m", tokenInUrl: false, isServed: false, isSandbox: false };
+      const tool = { name: "claude-code", tokens, origin, ...known };
+      return formatSettings(
+        { tool, client, target: { origin, token: null, model: "m" }, noModel: null },
+        "sh",
+        300,
+      );
+    };
+    t.match(
+      words([{ name: "laptop", hash: "a".repeat(64), created: null }]),
+      /it was shown when it was created.* lost it, .* --new-token\n/,
     );
-  };
-  t.match(
-    words([{ name: "laptop", hash: "a".repeat(64), created: null }]),
-    /it was shown when it was created.* lost it, .* --new-token\n/,
-  );
-  t.match(words([]), /the tool has none yet → keybearer use claude-code --new-token\n/);
-  t.match(words([]), /stay in its history, the token too/);
-  t.end();
-});
+    t.match(words([]), /the tool has none yet → keybearer use claude-code --new-token\n/);
+    t.match(words([]), /stay in its history, the token too/);
+    t.end();
+  },
+);
 
 t.test("a link stands alone on stdout, and holds a token of the tool", async (t) => {
   const home = await newHome(t);

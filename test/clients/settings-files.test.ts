@@ -22,7 +22,7 @@ function merged(client: Writable, text: string, target = WANTED): string {
   return edited.text;
 }
 
-t.test("what is written says what use prints, but for Codex's token, which needs no variable", (t) => {
+t.test("the settings are those that use prints, except for Codex's token, which needs no variable", (t) => {
   const models = [
     { model: "some-model", small: null },
     { model: "claude-sonnet-4-5", small: null },
@@ -72,7 +72,7 @@ t.test("what would be sent beside the token is found in Claude Code's file, and 
   t.end();
 });
 
-t.test("a model's own options in opencode stay, and a list that leaves keybearer out is said", (t) => {
+t.test("a model's own options in opencode stay, and a list without keybearer is reported", (t) => {
   const text =
     '{ "enabled_providers": ["x"], "provider": { "keybearer": { "models": { "some-model": { "name": "Mine" } } } } } // end';
   const after = merged("opencode", text);
@@ -82,18 +82,21 @@ t.test("a model's own options in opencode stay, and a list that leaves keybearer
   t.end();
 });
 
-t.test("in Codex's file env_key goes, which would win, and a profile that wins is said", (t) => {
-  const text =
-    'profile = "work"\n[model_providers.keybearer]\nenv_key = "X"\n[profiles.work]\nmodel_provider = "other"\n';
-  const after = merged("codex", text);
-  t.notMatch(after, /env_key/);
-  t.match(settingsOf("codex").notes(after), [/profile work uses the provider other/]);
-  t.match(settingsOf("codex").merge("[model_providers.keybearer.auth]\ncommand = 'x'\n", WANTED), {
-    ok: false,
-    reason: /auth/,
-  });
-  t.end();
-});
+t.test(
+  "in Codex's file env_key is removed, because it would win, and a profile that wins is reported",
+  (t) => {
+    const text =
+      'profile = "work"\n[model_providers.keybearer]\nenv_key = "X"\n[profiles.work]\nmodel_provider = "other"\n';
+    const after = merged("codex", text);
+    t.notMatch(after, /env_key/);
+    t.match(settingsOf("codex").notes(after), [/profile work uses the provider other/]);
+    t.match(settingsOf("codex").merge("[model_providers.keybearer.auth]\ncommand = 'x'\n", WANTED), {
+      ok: false,
+      reason: /auth/,
+    });
+    t.end();
+  },
+);
 
 t.test("each client's own variables say where its file is", (t) => {
   const files = (client: Writable, env: Record<string, string>) =>

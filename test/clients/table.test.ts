@@ -293,7 +293,7 @@ t.test(
   },
 );
 
-t.test("a tool's name says which client it is, or between which to choose, or nothing", (t) => {
+t.test("a tool's name shows which client it is, or between which to choose, or nothing", (t) => {
   const guesses: Record<string, string[]> = {
     "claude-code": ["claude-code"],
     claude: ["claude-code"],

@@ -24,7 +24,7 @@ function block(indent: number): string {
   return LINES.map((line) => `${" ".repeat(indent)}${line}\n`).join("");
 }
 
-t.test("a tool is added in the way the others are written, behind the last one and its comments", (t) => {
+t.test("a tool is added in the style of the others, after the last one and its comments", (t) => {
   const cases: [string, string, string][] = [
     [
       "block",
@@ -62,7 +62,7 @@ t.test("a tool is added in the way the others are written, behind the last one a
   t.end();
 });
 
-t.test("whatever hand has written the file, only something is put in", (t) => {
+t.test("in any file, only the new lines are added", (t) => {
   fc.assert(
     fc.property(written, ({ text, tools }) => {
       const added = addTool(text, "new", SETTINGS);

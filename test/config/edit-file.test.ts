@@ -84,7 +84,7 @@ t.test("a file that vanished is not made again", async (t) => {
   t.same(readdirSync(dir), []);
 });
 
-t.test("a folder in the place of the file is reported, and nothing stays behind", async (t) => {
+t.test("a folder in the place of the file is reported, and nothing is left", async (t) => {
   const dir = t.testdir({ "config.yaml": { inside: "x" } });
   t.match(await writeConfig(join(dir, "config.yaml"), "old", "new"), { ok: false, reason: /EISDIR/ });
   t.same(readdirSync(dir), ["config.yaml"]);
@@ -225,7 +225,7 @@ t.test("after kill -9 at any moment the file is the old one or the new one", asy
   t.comment(`${writes} writes, ${leftovers} of the kills left a temporary file`);
 });
 
-t.test("an edit is made again from what somebody else saved meanwhile, and no save is lost", async (t) => {
+t.test("an edit is repeated on what another program saved meanwhile, and no save is lost", async (t) => {
   const dir = t.testdir({ "config.yaml": "" });
   const file = join(dir, "config.yaml");
   const add = (line: string) =>

@@ -235,7 +235,7 @@ t.test("adding to what is neither a token nor a list is refused without showing 
   t.notMatch(JSON.stringify(result), /kb_secret/);
 });
 
-t.test("a named token is added to whatever there is, and is ended by its name", async (t) => {
+t.test("a named token is added to any value, and is ended by its name", async (t) => {
   const entry = { name: "laptop", hash: NEW, created: "2026-11-16" };
   const written = `{ name: laptop, hash: ${NEW}, created: 2026-11-16 }`;
   const id = A.slice("sha256:".length, "sha256:".length + 8);
@@ -292,7 +292,7 @@ function tokenRange(text: string, tool: string): [start: number, end: number] | 
   return [pair.key.range?.[0] ?? 0, pair.value.range?.[1] ?? 0];
 }
 
-t.test("whatever the file looks like, the token is set and nothing else is touched", async () => {
+t.test("in any file the token is set, and nothing else changes", async () => {
   const mode = fc.constantFrom("replace" as const, "add" as const);
   fc.assert(
     fc.property(written, mode, ({ text, tool, eol }, mode) => {
@@ -377,7 +377,7 @@ for (const [name, enabled, before, after] of switches) {
   });
 }
 
-t.test("a tool that says nothing is enabled already", async (t) => {
+t.test("a tool without the setting is enabled already", async (t) => {
   for (const text of [
     "tools: { a: {} }",
     "tools:\n  a:\n",
@@ -388,7 +388,7 @@ t.test("a tool that says nothing is enabled already", async (t) => {
   t.match(setEnabled("tools: { a: {}, b: {} }", "c", true), { ok: false, reason: /no tool c .* are a, b/ });
 });
 
-t.test("whatever the file looks like, disabling is seen and enabling takes it back", async () => {
+t.test("in any file a tool is disabled, and enabled again", async () => {
   fc.assert(
     fc.property(written, ({ text, tool, eol }) => {
       const off = setEnabled(text, tool, false);

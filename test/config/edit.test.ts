@@ -151,7 +151,7 @@ t.test("what cannot be edited is refused with what to do, and no secret is shown
   t.notMatch(JSON.stringify(cases), /abcdefghijklmnop/);
 });
 
-t.test("whatever the file looks like, any setting of a tool is set, appended to and removed", async () => {
+t.test("in any file any setting of a tool is set, appended to and removed", async () => {
   const name = fc.constantFrom("limits", "token", "group", "quota", "allow_origins");
   const value: fc.Arbitrary<YamlValue> = fc.constantFrom("x", "a: b", ["p", "q"], {
     wait: "5s",

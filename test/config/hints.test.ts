@@ -27,7 +27,7 @@ t.test("the examples in a new config.yaml are no secrets, so hints may name the 
   t.end();
 });
 
-t.test("a key stays hidden behind a # and below settings that are switched off", (t) => {
+t.test("a key stays hidden after a # and below settings that are commented out", (t) => {
   const key = "Zq81mmPx40TtLw93";
   for (const lines of [
     `    #key: ${key}\n`,

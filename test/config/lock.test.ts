@@ -18,7 +18,7 @@ function deadPid(): string {
   return String(spawnSync(process.execPath, ["-e", "0"]).pid);
 }
 
-t.test("who finds the lock taken waits until it is free", async (t) => {
+t.test("a second owner waits until the lock is free", async (t) => {
   const lock = join(t.testdir({}), "lock");
   symlinkSync(String(process.ppid), lock);
   let done = false;

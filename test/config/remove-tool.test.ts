@@ -141,7 +141,7 @@ t.test("what cannot be followed safely is left alone, without showing a key", as
   }
 });
 
-t.test("whatever the file looks like, one tool goes, in one piece, and nothing else", async () => {
+t.test("from any file one tool is removed, in one piece, and nothing else", async () => {
   fc.assert(
     fc.property(written, ({ text, tool, tools, eol }) => {
       const result = removeTool(text, tool);

@@ -33,7 +33,7 @@ t.test("a field named like a credential is not written, neither in a line nor on
   t.equal(inner["x-api-key"], "a", "what is logged stays as it is to its owner");
 });
 
-t.test("an error keeps its words and its place, and loses its credential", async (t) => {
+t.test("an error keeps its message and its stack, without the credential", async (t) => {
   const lines: Record<string, unknown>[] = [];
   const log = logInto(lines);
   log.error({ err: Object.assign(new Error("it broke"), { password: "p", code: "E1" }) }, "words");
@@ -57,13 +57,13 @@ t.test("of an error only its type, message, code and stack are written", async (
   t.match(err, { type: "Error", message: "the head was not HTTP", code: "HPE_INVALID" });
 });
 
-t.test("a secret inside a message is blotted", async (t) => {
+t.test("a secret inside a message is redacted", async (t) => {
   const lines: Record<string, unknown>[] = [];
   logInto(lines).warn({ path: "/x/sk-canary-0123456789" }, "no sk-canary-0123456789 here");
   t.match(lines[0], { path: "/x/[redacted]", msg: "no [redacted] here" });
 });
 
-t.test("a line says when it was written, to the millisecond, also after the clock went back", async (t) => {
+t.test("a line has its time to the millisecond, also after the clock was set back", async (t) => {
   const lines: Record<string, unknown>[] = [];
   const log = logInto(lines);
   const times = [1763164800999, 1763164801000, 1763164801007, 1763164799500];

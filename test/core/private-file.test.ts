@@ -11,19 +11,22 @@ import { join } from "node:path";
 import t from "tap";
 import { createPrivateFile, identityOf, stageFile, writePrivateFile } from "../../src/core/private-file.ts";
 
-t.test("a private file is written whole, 0600 whatever the umask, in folders that are made", async (t) => {
-  const dir = t.testdir({});
-  const file = join(dir, "deep", "er", "trust.json");
-  const umask = process.umask(0);
-  t.teardown(() => process.umask(umask));
-  const identity = await writePrivateFile(file, "one");
-  t.equal(identity, identityOf(statSync(file, { bigint: true })));
-  t.not(await writePrivateFile(file, "two"), identity);
-  t.equal(readFileSync(file, "utf8"), "two");
-  t.equal(statSync(file).mode & 0o777, 0o600);
-  t.equal(statSync(join(dir, "deep")).mode & 0o777, 0o700);
-  t.same(readdirSync(join(dir, "deep", "er")), ["trust.json"], "nothing is left beside it");
-});
+t.test(
+  "a private file is written whole, with mode 0600 under any umask, in folders that it makes",
+  async (t) => {
+    const dir = t.testdir({});
+    const file = join(dir, "deep", "er", "trust.json");
+    const umask = process.umask(0);
+    t.teardown(() => process.umask(umask));
+    const identity = await writePrivateFile(file, "one");
+    t.equal(identity, identityOf(statSync(file, { bigint: true })));
+    t.not(await writePrivateFile(file, "two"), identity);
+    t.equal(readFileSync(file, "utf8"), "two");
+    t.equal(statSync(file).mode & 0o777, 0o600);
+    t.equal(statSync(join(dir, "deep")).mode & 0o777, 0o700);
+    t.same(readdirSync(join(dir, "deep", "er")), ["trust.json"], "nothing is left beside it");
+  },
+);
 
 t.test("a link stays and its target is replaced; a link to nowhere is an error", async (t) => {
   const dir = t.testdir({ real: { file: "old" } });

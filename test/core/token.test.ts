@@ -43,7 +43,7 @@ t.test("two swapped neighbours make a token incomplete", async (t) => {
   }
 });
 
-t.test("whatever does not begin as a token is none", async (t) => {
+t.test("a text that does not begin as a token is not one", async (t) => {
   for (const text of ["", "kb", "KB_", "sk-abc", " kb_x", "Bearer kb_x", "kb-abc"])
     t.equal(tokenShape(text), "other");
   fc.assert(

@@ -2,7 +2,7 @@ import t from "tap";
 import { endsWithin, Shutdown } from "../../src/daemon/shutdown.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 
-t.test("every step runs, the newest first, whatever an earlier one throws", async (t) => {
+t.test("every step runs, the newest first, also after one that throws", async (t) => {
   const lines: string[] = [];
   const ran: string[] = [];
   const shutdown = new Shutdown(quietLog(lines));

@@ -8,7 +8,6 @@ import { Tail } from "../../src/control/tail.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { Refused } from "../../src/lifecycle/refused.ts";
 import { NO_MIRROR } from "./no-mirror.ts";
-import { NO_PROBER } from "./no-prober.ts";
 import { NO_USAGE } from "./no-usage.ts";
 import { snapshotOf } from "./parsed-config.ts";
 import { quietLog } from "./quiet-log.ts";
@@ -52,7 +51,7 @@ export async function serveControls(
     actions: new ActionLog(systemClock),
     tail: new Tail(),
     mirror: NO_MIRROR,
-    prober: NO_PROBER,
+    prober: { models: async () => null, probes: async () => [] },
     lifecycle: NO_LIFECYCLE,
     ...given,
   });

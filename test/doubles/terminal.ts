@@ -23,7 +23,7 @@ export function hasShell(t: Test): boolean {
   return has && hasTerminal(t);
 }
 
-/** Starts the built program at a terminal. What it says comes on stdout, stderr with it. */
+/** Starts the built program at a real terminal. What it prints comes on stdout, stderr with it. Prefer atScreen() of screen.ts. */
 export function atTerminal(t: Test, home: string, ...args: string[]): Running {
   const words = [process.execPath, builtProgram(), ...args].map((word) => `'${word}'`).join(" ");
   return startProgram(t, SCRIPT, ["-qec", words, "/dev/null"], bareEnv(home), null);
@@ -42,21 +42,7 @@ export function atWideTerminal(
   return startProgram(t, SCRIPT, ["-qec", line, "/dev/null"], bareEnv(home, { TZ: "UTC", ...env }), null);
 }
 
-/** Runs the built program to its end in a terminal of this width; resolves with what is on the screen. */
-export async function screenOf(
-  t: Test,
-  home: string,
-  columns: number,
-  ...args: readonly string[]
-): Promise<string> {
-  const words = [process.execPath, builtProgram(), ...args].map((word) => `'${word}'`).join(" ");
-  const line = `stty cols ${columns} rows 50; ${words}`;
-  const { stdout } = await startProgram(t, SCRIPT, ["-qec", line, "/dev/null"], bareEnv(home), "").ended;
-  // script echoes the end of its input.
-  return shown(stdout).replaceAll("^D\b\b", "").replaceAll("^D", "");
-}
-
-/** Somebody's terminal with their shell in it. */
+/** A terminal with a shell in it. */
 export interface Shell {
   /** Everything that was ever on the screen, without what only moves or colours it. */
   screen(): string;

@@ -44,91 +44,83 @@ t.test("an edit goes live, and a stream that began before it finishes on its own
   t.equal(gateway.requests()[0]?.isAborted, false);
   t.ok(
     messages(under).includes(`tool codex: key ${old.fingerprint} → ${fresh.fingerprint}`),
-    "said in words",
+    "with a message",
   );
   holdsNone(t, under, [old.text, fresh.text, token]);
 });
 
-t.test(
-  "broken saves while requests flow fail not one of them, and the problems show until they are mended",
-  async (t) => {
-    const gateway = await startSandbox(t);
-    const key = newKey(gateway);
-    const { token, hash } = freshToken();
-    const good = configOf(gateway.baseUrl, key.text, hash);
-    const under = await startUnderTest(t, good);
-    const statuses: number[] = [];
-    let flowing = true;
-    const flow = (async () => {
-      while (flowing) {
-        statuses.push((await ask(under, token)).status);
-        await wait(20);
-      }
-    })();
-    const breaks: readonly (readonly [text: string, message: RegExp, line: number, column: number])[] = [
-      [good.replace("    key:", "\tkey:"), /a tab is used as indentation/, 5, 1],
-      [good.replace("token:", "tokne:"), /"tokne" is not a setting here/, 6, 5],
-      [good.replace(hash, "sha256:12"), /not the hash of a token/, 6, 12],
-    ];
-    for (const [text, message, line, column] of breaks) {
-      await under.save(text);
-      await until("the problem shows with its place", async () => {
-        const { problems } = await under.daemon.status();
-        return problems.some(
-          (one) => message.test(one.message) && one.line === line && one.column === column,
-        );
-      });
-      const before = statuses.length;
-      await until("requests are answered under it", () => statuses.length > before);
+t.test("broken saves fail no request, and the problems are shown until they are fixed", async (t) => {
+  const gateway = await startSandbox(t);
+  const key = newKey(gateway);
+  const { token, hash } = freshToken();
+  const good = configOf(gateway.baseUrl, key.text, hash);
+  const under = await startUnderTest(t, good);
+  const statuses: number[] = [];
+  let flowing = true;
+  const flow = (async () => {
+    while (flowing) {
+      statuses.push((await ask(under, token)).status);
+      await wait(20);
     }
-    const { problems } = await under.daemon.status();
-    t.match(problems, [{ severity: "error", path: "tools.codex.token", line: 6, column: 12 }]);
-    t.notOk(JSON.stringify(problems).includes(key.text));
-    await under.save(`${good}    enabled: true\n`);
-    await until("mending clears them", async () => (await under.daemon.status()).problems.length === 0);
-    flowing = false;
-    await flow;
-    t.same([...new Set(statuses)], [200], "not one failed");
-    t.match(
-      messages(under).join("\n"),
-      /config\.yaml has 1 problem; keybearer keeps using the last valid version → keybearer check/,
-    );
-    holdsNone(t, under, [key.text, token]);
-  },
-);
+  })();
+  const breaks: readonly (readonly [text: string, message: RegExp, line: number, column: number])[] = [
+    [good.replace("    key:", "\tkey:"), /a tab is used as indentation/, 5, 1],
+    [good.replace("token:", "tokne:"), /"tokne" is not a setting here/, 6, 5],
+    [good.replace(hash, "sha256:12"), /not the hash of a token/, 6, 12],
+  ];
+  for (const [text, message, line, column] of breaks) {
+    await under.save(text);
+    await until("the problem shows with its place", async () => {
+      const { problems } = await under.daemon.status();
+      return problems.some((one) => message.test(one.message) && one.line === line && one.column === column);
+    });
+    const before = statuses.length;
+    await until("requests are answered under it", () => statuses.length > before);
+  }
+  const { problems } = await under.daemon.status();
+  t.match(problems, [{ severity: "error", path: "tools.codex.token", line: 6, column: 12 }]);
+  t.notOk(JSON.stringify(problems).includes(key.text));
+  await under.save(`${good}    enabled: true\n`);
+  await until("mending clears them", async () => (await under.daemon.status()).problems.length === 0);
+  flowing = false;
+  await flow;
+  t.same([...new Set(statuses)], [200], "not one failed");
+  t.match(
+    messages(under).join("\n"),
+    /config\.yaml has 1 problem; keybearer keeps using the last valid version → keybearer check/,
+  );
+  holdsNone(t, under, [key.text, token]);
+});
 
-t.test(
-  "an empty, half-written or vanished file changes nothing, and a recreated one is taken up",
-  async (t) => {
-    const gateway = await startSandbox(t);
-    const [key, next] = [newKey(gateway), newKey(gateway)];
-    const { token, hash } = freshToken();
-    const good = configOf(gateway.baseUrl, key.text, hash);
-    const under = await startUnderTest(t, good);
-    const { revision } = under.daemon.snapshot();
-    const shows = (pattern: RegExp) => async () =>
-      (await under.daemon.status()).problems.some((problem) => pattern.test(problem.message));
+t.test("an empty, half-written or deleted file changes nothing, and a new one is loaded", async (t) => {
+  const gateway = await startSandbox(t);
+  const [key, next] = [newKey(gateway), newKey(gateway)];
+  const { token, hash } = freshToken();
+  const good = configOf(gateway.baseUrl, key.text, hash);
+  const under = await startUnderTest(t, good);
+  const { revision } = under.daemon.snapshot();
+  const shows = (pattern: RegExp) => async () =>
+    (await under.daemon.status()).problems.some((problem) => pattern.test(problem.message));
 
-    await writeFile(under.paths.config, "");
-    await until("the empty file shows", shows(/the file is empty/));
-    t.equal((await ask(under, token)).status, 200);
-    const half = `listen: localhost:0\n${good}`;
-    await writeFile(under.paths.config, half.slice(0, half.indexOf("tools:") + 6));
-    await until("the half-written file shows", shows(/nothing is written after `tools:`/));
-    t.equal((await ask(under, token)).status, 200);
-    await rm(under.paths.config);
-    await until("the vanished file shows", shows(/there is no .*config\.yaml/));
-    t.equal((await ask(under, token)).status, 200);
-    t.equal(under.daemon.snapshot().revision, revision, "all the while the last good one served");
-    t.equal(lastKey(gateway), key.id);
+  await writeFile(under.paths.config, "");
+  await until("the empty file shows", shows(/the file is empty/));
+  t.equal((await ask(under, token)).status, 200);
+  const half = `listen: localhost:0\n${good}`;
+  await writeFile(under.paths.config, half.slice(0, half.indexOf("tools:") + 6));
+  await until("the half-written file shows", shows(/nothing is written after `tools:`/));
+  t.equal((await ask(under, token)).status, 200);
+  await rm(under.paths.config);
+  await until("the vanished file shows", shows(/there is no .*config\.yaml/));
+  t.equal((await ask(under, token)).status, 200);
+  t.equal(under.daemon.snapshot().revision, revision, "all the while the last good one served");
+  t.equal(lastKey(gateway), key.id);
 
-    await under.save(configOf(gateway.baseUrl, next.text, hash));
-    await until("the recreated file is live", () => under.daemon.snapshot().revision > revision);
-    t.equal((await ask(under, token)).status, 200);
-    t.equal(lastKey(gateway), next.id);
-    t.same((await under.daemon.status()).problems, []);
-  },
-);
+  await under.save(configOf(gateway.baseUrl, next.text, hash));
+  await until("the recreated file is live", () => under.daemon.snapshot().revision > revision);
+  t.equal((await ask(under, token)).status, 200);
+  t.equal(lastKey(gateway), next.id);
+  t.same((await under.daemon.status()).problems, []);
+});
 
 t.test("of eight saves, in whichever way and however far apart, the last one wins", async (t) => {
   const gateway = await startSandbox(t);

@@ -114,7 +114,7 @@ t.test("after the gateway's 401 the key is read again, at most once a minute", a
   holdsNone(t, under, [first.text, second.text, third.text]);
 });
 
-t.test("a key that cannot be had makes its own tool unavailable, says why, and no other", async (t) => {
+t.test("a key that cannot be read makes only its own tool unavailable, with the reason", async (t) => {
   const gateway = await startSandbox(t);
   const key = newKey(gateway);
   const secret = `half-${randomBytes(12).toString("hex")}`;

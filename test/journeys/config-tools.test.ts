@@ -71,7 +71,7 @@ t.test("a tool expires while keybearer runs, without an edit", async (t) => {
   t.match(await toolState(under, "codex"), { state: "expired", next: "change tools.codex.expires" });
 });
 
-t.test("the log level changes with the file, and what needs a restart is said so", async (t) => {
+t.test("the log level changes with the file, and a setting that needs a restart is reported", async (t) => {
   const gateway = await startSandbox(t);
   const key = newKey(gateway);
   const { token, hash } = freshToken();
@@ -94,34 +94,31 @@ t.test("the log level changes with the file, and what needs a restart is said so
   t.equal((await ask(under, token)).status, 200, "the old address goes on");
 });
 
-t.test(
-  "each change is logged in words with its revision, and a save that changes nothing says nothing",
-  async (t) => {
-    const gateway = await startSandbox(t);
-    const [old, fresh] = [newKey(gateway), newKey(gateway)];
-    const [a, b] = [freshToken(), freshToken()];
-    const under = await startUnderTest(
-      t,
-      `gateway: ${gateway.baseUrl}\ntools:\n  codex: { key: ${old.text}, token: ${a.hash} }\n  gone: {}\n`,
-    );
-    await under.save(
-      `gateway: ${gateway.baseUrl}\ntools:\n  codex: { key: ${fresh.text}, token: [${a.hash}, ${b.hash}], limits: { requests: 60/minute } }\n  new: {}\n`,
-    );
-    await until("it is in force", () => under.daemon.snapshot().revision > 1);
-    const revision = under.daemon.snapshot().revision;
-    const said = under.log().filter((line) => line.revision === revision);
-    t.same(
-      said.map((line) => line.msg),
-      [
-        "tool codex: tokens changed, now 2",
-        "tool codex: requests none → 60/minute",
-        `tool codex: key ${old.fingerprint} → ${fresh.fingerprint}`,
-        "tool gone: removed",
-        "tool new: added",
-        "configuration loaded",
-      ],
-    );
-    t.equal((await ask(under, b.token)).status, 200, "the added token lets in");
-    holdsNone(t, under, [old.text, fresh.text, a.token, b.token]);
-  },
-);
+t.test("each change is logged with its revision, and a save that changes nothing is not", async (t) => {
+  const gateway = await startSandbox(t);
+  const [old, fresh] = [newKey(gateway), newKey(gateway)];
+  const [a, b] = [freshToken(), freshToken()];
+  const under = await startUnderTest(
+    t,
+    `gateway: ${gateway.baseUrl}\ntools:\n  codex: { key: ${old.text}, token: ${a.hash} }\n  gone: {}\n`,
+  );
+  await under.save(
+    `gateway: ${gateway.baseUrl}\ntools:\n  codex: { key: ${fresh.text}, token: [${a.hash}, ${b.hash}], limits: { requests: 60/minute } }\n  new: {}\n`,
+  );
+  await until("it is in force", () => under.daemon.snapshot().revision > 1);
+  const revision = under.daemon.snapshot().revision;
+  const said = under.log().filter((line) => line.revision === revision);
+  t.same(
+    said.map((line) => line.msg),
+    [
+      "tool codex: tokens changed, now 2",
+      "tool codex: requests none → 60/minute",
+      `tool codex: key ${old.fingerprint} → ${fresh.fingerprint}`,
+      "tool gone: removed",
+      "tool new: added",
+      "configuration loaded",
+    ],
+  );
+  t.equal((await ask(under, b.token)).status, 200, "the added token lets in");
+  holdsNone(t, under, [old.text, fresh.text, a.token, b.token]);
+});

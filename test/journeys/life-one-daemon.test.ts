@@ -1,9 +1,8 @@
 import { rmSync, statSync } from "node:fs";
 import { createServer } from "node:net";
-import { join } from "node:path";
 import Database from "libsql";
 import t, { type Test } from "tap";
-import type { Paths } from "../../src/core/paths.ts";
+import { findPaths, type Paths } from "../../src/core/paths.ts";
 import { startDaemon } from "../../src/daemon/daemon.ts";
 import {
   command,
@@ -13,6 +12,7 @@ import {
   saveConfig,
   startServing,
 } from "../doubles/command.ts";
+import { startUnderTest } from "../doubles/daemon-under-test.ts";
 import { credentials, startLimited, startPlayGateway, tally } from "../doubles/limited-journey.ts";
 import { until } from "../doubles/until.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
@@ -45,29 +45,26 @@ t.test(
   "without its socket file a daemon is still the only one, and its open records stay open",
   async (t) => {
     const { home, gateway, ask } = await scene(t);
-    const first = await startServing(t, home);
-    const running = ask(first.url, "hang");
+    const { daemon, url, paths } = await startUnderTest(t, null, { home });
+    const running = ask(url, "hang");
     await until("the gateway has the request", () => gateway.running() === 1);
-    rmSync(join(home, "run", "control.sock"));
-    const second = await runProgram(t, home, ["run"]);
-    t.match(second, { code: 75, stderr: /already running here/ });
+    rmSync(paths.socket);
+    t.match(await runProgram(t, home, ["run"]), { code: 75, stderr: /already running here/ });
     t.same(await endsOf(t, home), { null: 1 }, "the record is still running");
     gateway.release();
     t.equal((await running).status, 200);
-    first.child.kill("SIGTERM");
-    t.match(await first.ended, { code: 0 });
+    await daemon.stop();
     t.same(await endsOf(t, home), { complete: 1 });
   },
 );
 
 t.test("a control socket that vanishes with its folder comes back by itself", async (t) => {
   const { home } = await scene(t);
-  const running = await startServing(t, home);
-  const run = join(home, "run");
-  rmSync(run, { recursive: true });
+  const { paths, logText } = await startUnderTest(t, null, { home });
+  rmSync(paths.run, { recursive: true });
   await until("status answers again", async () => (await command(t, home, ["status"])).code === 0);
-  t.equal(statSync(run).mode & 0o777, 0o700);
-  t.match(running.stderr(), /control socket .* had been removed and was created again/);
+  t.equal(statSync(paths.run).mode & 0o777, 0o700);
+  t.match(logText(), /control socket .* had been removed and was created again/);
 });
 
 t.test("a start that finds its port taken changes no record", async (t) => {
@@ -83,15 +80,18 @@ t.test("a start that finds its port taken changes no record", async (t) => {
   t.teardown(() => void other.close());
   const address = other.address();
   await configure(typeof address === "object" && address !== null ? address.port : 0);
-  t.match(await runProgram(t, home, ["run"]), { code: 69 });
+  await t.rejects(begin(findPaths({ env: { KEYBEARER_HOME: home }, home })), {
+    message: /is taken/,
+    exitCode: 69,
+  });
   t.same(await endsOf(t, home), { null: 1 }, "the record is as kill -9 left it");
 
   await configure(0);
-  await startServing(t, home);
+  await startUnderTest(t, null, { home });
   t.same(await endsOf(t, home), { interrupted: 1 });
 });
 
-t.test("a start that fails late leaves nothing behind: the next one in the same process works", async (t) => {
+t.test("a start that fails late leaves nothing open: the next one in the same process works", async (t) => {
   const { paths, home } = await startAndStop(t);
   const other = createServer();
   await new Promise<void>((resolve) => other.listen(0, "127.0.0.1", resolve));

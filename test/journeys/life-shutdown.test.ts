@@ -80,7 +80,7 @@ t.test("kept-alive idle connections do not delay a stop", async (t) => {
   await daemon.stop(HOUR_MS);
 });
 
-t.test("a connection on which nothing was ever said does not delay a stop", async (t) => {
+t.test("a connection without any request does not delay a stop", async (t) => {
   const { daemon } = await start(t);
   const sockets = await Promise.all(["127.0.0.1", "::1"].map((host) => open(t, host, daemon.port)));
   t.ok(sockets.some((socket) => socket !== null));

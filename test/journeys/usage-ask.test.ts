@@ -72,7 +72,7 @@ const BODIES: readonly string[] = [
   "",
 ];
 
-t.test("without ask_usage the gateway gets the very bytes that the tool sent", async (t) => {
+t.test("without ask_usage the gateway gets exactly the bytes that the tool sent", async (t) => {
   const gateway = await startRawGateway(t, async (call) => {
     await call.whole;
     call.ok();
@@ -287,7 +287,7 @@ t.test("an answer to an asked stream that is none passes untouched: JSON, an err
   t.match(await recordFor(one, cut), { end: "gateway-failed", tokens_from: "none" });
 });
 
-t.test("estimate: a stream that reports nothing has plausible numbers, said to be estimated", async (t) => {
+t.test("estimate: a stream that reports nothing has plausible numbers, marked as estimated", async (t) => {
   const bench = await startOnSandbox(t, { guesses: "estimate: true", plain: "" });
   const prose = "The quick brown fox jumps over the lazy dog, and then it rests in the shade. ".repeat(20);
   const asks: [string, object][] = [

@@ -112,7 +112,7 @@ const REFUSALS: readonly (readonly [
     "no-capacity",
   ],
   [
-    "chat, with the last word behind it",
+    "chat, with the last event after it",
     "/v1/chat/completions",
     ': PING\n\ndata: {"error":{"message":"The server is overloaded","type":"server_error"}}\n\ndata: [DONE]\n\n',
     "rate-limit",

@@ -93,7 +93,7 @@ function chatJson(pad = ""): string {
   return JSON.stringify({ id: "chatcmpl-1", object: "chat.completion", model: "m-1", choices, usage: USAGE });
 }
 
-t.test("compressed JSON reaches the client in the very bytes, and the record has its tokens", async (t) => {
+t.test("compressed JSON reaches the client byte for byte, and the record has its tokens", async (t) => {
   let coding = CODINGS[0] as Coding;
   const gateway = await startRawGateway(t, async (call) => {
     await call.whole;
@@ -294,7 +294,7 @@ function hostile(): Hostile[] {
   ];
 }
 
-t.test("whatever an answer holds, the client has its very bytes, and the meter gives up alone", async (t) => {
+t.test("any response reaches the client byte for byte, and only the meter gives up", async (t) => {
   const answers = hostile();
   let now = answers[0] as Hostile;
   const gateway = await startRawGateway(t, async (call) => {
@@ -348,20 +348,23 @@ t.test("a compressed stream that the gateway cuts has unknown tokens", async (t)
   t.match(record, { end: "gateway-failed", input_tokens: null, tokens_from: "none", model_answered: "m-1" });
 });
 
-t.test("who hangs up right behind the last word of a compressed stream has a finished call", async (t) => {
-  const gateway = await startRawGateway(t, async (call) => {
-    await call.whole;
-    const bytes = await flushed(zlib.createGzip(), EVENTS.join(""), false);
-    call.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n");
-    call.send("Transfer-Encoding: chunked\r\n\r\n");
-    call.send(Buffer.concat([Buffer.from(`${bytes.length.toString(16)}\r\n`), bytes, Buffer.from("\r\n")]));
-  });
-  const one = await startWithOneTool(t, gateway.origin);
-  const got = await ask(one, "/v1/chat/completions", { model: "m", stream: true });
-  const cut = { finishFlush: zlib.constants.Z_SYNC_FLUSH };
-  await until("all of it came", () => zlib.gunzipSync(got.bytes(), cut).toString().endsWith("[DONE]\n\n"));
-  got.answer.destroy();
-  const record = await recordFor(one, got.id);
-  t.equal(record.end, "complete");
-  t.same(tokensIn(record), TOKENS);
-});
+t.test(
+  "a client that disconnects after the last event of a compressed stream has a complete record",
+  async (t) => {
+    const gateway = await startRawGateway(t, async (call) => {
+      await call.whole;
+      const bytes = await flushed(zlib.createGzip(), EVENTS.join(""), false);
+      call.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n");
+      call.send("Transfer-Encoding: chunked\r\n\r\n");
+      call.send(Buffer.concat([Buffer.from(`${bytes.length.toString(16)}\r\n`), bytes, Buffer.from("\r\n")]));
+    });
+    const one = await startWithOneTool(t, gateway.origin);
+    const got = await ask(one, "/v1/chat/completions", { model: "m", stream: true });
+    const cut = { finishFlush: zlib.constants.Z_SYNC_FLUSH };
+    await until("all of it came", () => zlib.gunzipSync(got.bytes(), cut).toString().endsWith("[DONE]\n\n"));
+    got.answer.destroy();
+    const record = await recordFor(one, got.id);
+    t.equal(record.end, "complete");
+    t.same(tokensIn(record), TOKENS);
+  },
+);

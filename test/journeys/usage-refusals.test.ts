@@ -131,7 +131,7 @@ function cases({ host, tokens, key }: Scene): Record<string, Case> {
       tool: "codex",
       endpoint: "/v1/responses",
     },
-    "a websocket of nobody": {
+    "a websocket without a token": {
       bytes: head("GET /v1/responses", { Host: host, ...websocket }),
       code: "websockets-off",
       status: 426,
@@ -140,7 +140,7 @@ function cases({ host, tokens, key }: Scene): Record<string, Case> {
   };
 }
 
-t.test("every refusal has one record, and the gateway heard of none", async (t) => {
+t.test("every refusal has one record, and none reached the gateway", async (t) => {
   const it = await scene(t);
   const all = Object.entries(cases(it));
   for (const [what, { bytes, code, status, tool = null, endpoint = "", protocol = "openai" }] of all) {
@@ -176,7 +176,7 @@ t.test("every refusal has one record, and the gateway heard of none", async (t) 
   await stillHealthy(t, it, [it.key, ...Object.values(it.tokens)]);
 });
 
-t.test("strangers who knock without end do not fill the log, and are counted", async (t) => {
+t.test("endless requests with unknown tokens do not fill the log, and are counted", async (t) => {
   // Held at the beginning of a minute, so that the test is not cut by the next one.
   let now = Math.ceil(Date.now() / 60_000) * 60_000;
   const it = await scene(t, { now: () => now, elapsed: () => systemClock.elapsed() });

@@ -67,7 +67,7 @@ const SPEECH_USAGE = {
 };
 const PICTURE = "iVBORw0KGgo".repeat(200_000);
 
-t.test("images and audio have tokens where their answers tell them", async (t) => {
+t.test("images and audio have tokens where their responses report them", async (t) => {
   const { send } = await start(t);
   const json = { headers: { "content-type": "application/json" }, body: '{"model":"m"}' };
   const cases: [string, Told, RecordTokens | null][] = [
@@ -139,7 +139,7 @@ t.test("images and audio have tokens where their answers tell them", async (t) =
   }
 });
 
-t.test("the model of a form is found, before its file or behind it, and not a byte is changed", async (t) => {
+t.test("the model of a form is found, before its file or after it, and no byte is changed", async (t) => {
   const { send, one } = await start(t);
   // The file looks like a part that names another model.
   const decoy = '\r\n--x\r\nContent-Disposition: form-data; name="model"\r\n\r\ndecoy\r\n"model":"decoy"';
@@ -166,24 +166,21 @@ t.test("the model of a form is found, before its file or behind it, and not a by
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-t.test(
-  "the model of JSON is found wherever it stands, also behind what is looked at before sending",
-  async (t) => {
-    for (const settings of [[], ["estimate: true"]]) {
-      const { send } = await start(t, settings);
-      for (const size of [0, 70_000, 1_500_000, 4_000_000]) {
-        const content = `\\"model\\":\\"decoy\\" é你 ${"y".repeat(size)}`;
-        const text = `{"messages":[{"role":"user","model":"decoy","content":"${content}"}],"metadata":{"model":"decoy"},"model":"gpt-late"}`;
-        const body = Buffer.from(text);
-        const json = { "content-type": "application/json" };
-        const { record, call } = await send("/v1/chat/completions", { headers: json, body });
-        t.equal(record.model, "gpt-late", `behind ${size}`);
-        t.ok(call.body().equals(body), "every byte as it was sent");
-        t.equal(record.bytes_in, body.length);
-      }
+t.test("the model of JSON is found anywhere, also after the part that is read before sending", async (t) => {
+  for (const settings of [[], ["estimate: true"]]) {
+    const { send } = await start(t, settings);
+    for (const size of [0, 70_000, 1_500_000, 4_000_000]) {
+      const content = `\\"model\\":\\"decoy\\" é你 ${"y".repeat(size)}`;
+      const text = `{"messages":[{"role":"user","model":"decoy","content":"${content}"}],"metadata":{"model":"decoy"},"model":"gpt-late"}`;
+      const body = Buffer.from(text);
+      const json = { "content-type": "application/json" };
+      const { record, call } = await send("/v1/chat/completions", { headers: json, body });
+      t.equal(record.model, "gpt-late", `behind ${size}`);
+      t.ok(call.body().equals(body), "every byte as it was sent");
+      t.equal(record.bytes_in, body.length);
     }
-  },
-);
+  }
+});
 
 t.test("a body that comes in drops names its model, and passes as it came", async (t) => {
   const { send } = await start(t);
@@ -235,7 +232,7 @@ t.test("where no model is named, none is made up", async (t) => {
   t.match(list.record, { model: null, tokens_from: "none", method: "GET", endpoint: "/v1/models" });
 });
 
-t.test("a key that somebody pastes as the model is not written down", async (t) => {
+t.test("a key that is pasted as the model is not recorded", async (t) => {
   const { send, one } = await start(t);
   const canary = `sk-proj-${"Ab3".repeat(14)}`;
   const { record } = await send("/v1/responses", { body: JSON.stringify({ model: canary }) });

@@ -5,16 +5,18 @@ import type { Test } from "tap";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
 import { COLUMN_NAMES, EXPORTED, recordOfRow, type UsageRecord } from "../../src/usage/record.ts";
 import { canaryKey } from "../doubles/daemon-under-test.ts";
+import { repeats } from "../doubles/effort.ts";
 import { random } from "../doubles/random.ts";
 import { filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
 import { until } from "../doubles/until.ts";
 import { indexFaults, recordsIn } from "../doubles/usage-file.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
 import { GatewayDouble, type Play } from "./gateway.ts";
 import { Machine, type Outcome } from "./machine.ts";
 import { StoreServer } from "./redis.ts";
 
 const MACHINES = ["laptop", "desktop", "server", "attic", "train"];
-const STEPS = 30;
+const STEPS = repeats("KEYBEARER_SHARED_STEPS", 15, 30);
 const MAX_PAUSE_MS = 150;
 const HOUR = 3_600_000;
 const MINUTE = 60_000;
@@ -127,7 +129,7 @@ export class Chaos {
           skewMinutes: below(41) - 20,
           gateway: [`base_url: ${gateway.baseUrl}`],
           tools,
-          shared: [`timezone: ${zoneAtNoon(Date.now())}`],
+          shared: [`timezone: ${zoneAtNoon()}`],
         }),
       ),
     );
@@ -424,13 +426,6 @@ interface World {
 
 function pick<T>(from: readonly T[], below: (below: number) => number): T {
   return from[below(from.length)] as T;
-}
-
-/** A time zone in which it is about noon, so that no day ends during the test. */
-function zoneAtNoon(now: number): string {
-  const ahead = 12 - new Date(now).getUTCHours();
-  // The names have the sign of POSIX: Etc/GMT-5 is five hours ahead of UTC.
-  return ahead > 0 ? `Etc/GMT-${ahead}` : `Etc/GMT+${-ahead}`;
 }
 
 function ownRecords(machine: Machine): UsageRecord[] {

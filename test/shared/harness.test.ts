@@ -2,7 +2,7 @@ import { createClient } from "@redis/client";
 import t, { type Test } from "tap";
 import { until } from "../doubles/until.ts";
 import { Partition } from "./partition.ts";
-import { missingStore, StoreServer } from "./redis.ts";
+import { emptyStore, missingStore, StoreServer } from "./redis.ts";
 
 /* The test world itself: what the tests of several machines rely on. */
 
@@ -22,7 +22,7 @@ async function connected(t: Test, store: StoreServer, port = store.port) {
 }
 
 t.test("the documented user has its prefix, and nothing else", { skip }, async (t) => {
-  const store = await StoreServer.start(t);
+  const store = await emptyStore();
   const client = await connected(t, store);
   const refused = [
     ["GET", "keybearer:key"],
@@ -60,7 +60,7 @@ t.test("the documented certificate and configuration make a store with TLS", { s
 });
 
 t.test("a partition cuts, swallows, stalls and delays", { skip }, async (t) => {
-  const store = await StoreServer.start(t);
+  const store = await emptyStore();
   const partition = await Partition.start(t, store.port);
   const add = ["XADD", "keybearer:n", "*", "a", "1"];
   const value = async () => Number(await store.admin(["XLEN", "keybearer:n"]));

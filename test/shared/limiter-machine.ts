@@ -13,10 +13,14 @@ import { UsageLog } from "../../src/usage/usage-log.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import { until } from "../doubles/until.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
 import { newFolder } from "../usage/journal/journal-under-test.ts";
 import type { StoreServer } from "./redis.ts";
 
 export const ONE: Ask = { tokens: 0, spend: 0 };
+
+/** What takes a second in a daemon. */
+const TICK_MS = 20;
 
 interface MachineOptions {
   /** Of the tool `codex`, as in config.yaml. */
@@ -24,7 +28,7 @@ interface MachineOptions {
   readonly clock?: Clock;
   readonly port?: number;
   readonly whenUnreachable?: "grant" | "refuse";
-  /** null: config.yaml has none. */
+  /** Default zoneAtNoon(). null: config.yaml has none. */
   readonly timezone?: string | null;
   /** The state folder. Default a new one. */
   readonly folder?: string;
@@ -43,7 +47,7 @@ export class LimiterMachine {
 
   constructor(t: Test, store: StoreServer, name: string, options: MachineOptions) {
     const { settings, clock = systemClock, port = store.port, whenUnreachable = "grant" } = options;
-    const { timezone = "Europe/Berlin", folder = newFolder(t) } = options;
+    const { timezone = zoneAtNoon(), folder = newFolder(t) } = options;
     this.#snapshotWith = (tool, settings, machine = name) => {
       const config = configOf(
         [
@@ -61,7 +65,7 @@ export class LimiterMachine {
     };
     this.#settings = settings;
     this.#snapshot = this.#snapshotWith("codex", settings);
-    const ticker = createTicker(20);
+    const ticker = createTicker(TICK_MS);
     this.folder = folder;
     this.limiter = new Limiter(clock, systemCalendar);
     const usage = new UsageLog({

@@ -9,7 +9,7 @@ import { UsageIndex } from "../../src/usage/index/usage-index.ts";
 import { dayOf } from "../../src/usage/journal/files.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { exportedRecord } from "../../src/usage/reports/records.ts";
-import { runs } from "../doubles/random.ts";
+import { repeats } from "../doubles/effort.ts";
 import { record } from "../doubles/records.ts";
 import { faultsIn, indexFaults } from "../doubles/usage-file.ts";
 import { closing, DAY, linesIn, NOON, setClock, textIn } from "../usage/journal/journal-under-test.ts";
@@ -230,7 +230,7 @@ t.test("a machine that was offline for days publishes them all, also from compre
   t.equal((await desktop.records()).length, 32);
 });
 
-t.test("batches are small, whatever the records are", async (t) => {
+t.test("batches are small, with any records", async (t) => {
   const store = new MemoryStore();
   const laptop = one(t, store);
   const desktop = one(t, store, "desktop");
@@ -489,7 +489,7 @@ t.test("what a machine publishes is always what the others accept", async () => 
       const parsed = parseEntry(textOfRecord(whole, offset), NOON, offset);
       return parsed.kind === "record" && parsed.record.started_at === NOON;
     }),
-    { numRuns: runs(200) },
+    { numRuns: repeats("KEYBEARER_PROPERTY_RUNS", 50, 500) },
   );
 });
 
@@ -498,7 +498,7 @@ type Step = readonly [
   number,
 ];
 
-t.test("whatever happens in between, in the end every machine has every record once", async (t) => {
+t.test("after any faults, every machine has every record once", async (t) => {
   const step: fc.Arbitrary<Step> = fc.tuple(
     fc.constantFrom(
       "send",
@@ -548,7 +548,7 @@ t.test("whatever happens in between, in the end every machine has every record o
       await Promise.all(machines.map((machine) => machine.usage.stop()));
       return new Set(views).size === 1 && JSON.parse(views[0] ?? "").length === total && faults.length === 0;
     }),
-    { numRuns: runs(8) },
+    { numRuns: repeats("KEYBEARER_PROPERTY_RUNS", 3, 30) },
   );
 });
 

@@ -6,7 +6,7 @@ import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
 import { newClient } from "../../src/shared/connection.ts";
 import { type Certificate, makeCertificates } from "../doubles/certificates.ts";
-import { missingStore, StoreServer } from "./redis.ts";
+import { emptyStore, missingStore, type StoreServer } from "./redis.ts";
 
 /** A port in front of the store that speaks TLS. */
 async function tlsPort(t: Test, store: StoreServer, certificate: Certificate): Promise<number> {
@@ -30,7 +30,7 @@ t.test(
   async (t) => {
     const certificates = makeCertificates(t);
     if (certificates === null) return;
-    const store = await StoreServer.start(t);
+    const store = await emptyStore();
     const file = certificates.authority;
     const known = { file, pem: readFileSync(file, "utf8") };
     const answer = async (certificate: Certificate, authority: typeof known | null) => {

@@ -71,29 +71,32 @@ t.test(
   },
 );
 
-t.test("what is in the log's place is left alone, and nothing is sent until it is gone", async (t) => {
-  const day = `${dayOf(Date.now())}.jsonl`;
-  const inTheWay: Readonly<Record<string, (state: string) => string>> = {
-    "a file where the folder belongs": (state) => {
-      writeFileSync(join(state, "usage"), "mine");
-      return join(state, "usage");
-    },
-    "a folder where today's file belongs": (state) => {
-      mkdirSync(join(state, "usage", day), { recursive: true, mode: 0o700 });
-      return join(state, "usage", day);
-    },
-  };
-  for (const [what, put] of Object.entries(inTheWay)) {
-    await t.test(what, async (t) => {
-      const home = await newHome(t);
-      mkdirSync(join(home, "state"), { mode: 0o700 });
-      const path = put(join(home, "state"));
-      const it = await startPacedDaemon(t, home);
-      await refusesAll(t, it);
-      t.ok(statSync(path), "it is left as it is");
-      rmSync(path, { recursive: true });
-      await servesAgain(t, it, "after");
-      await oneRecordEach(t, it);
-    });
-  }
-});
+t.test(
+  "a file or folder in the log's place is left alone, and nothing is sent until it is gone",
+  async (t) => {
+    const day = `${dayOf(Date.now())}.jsonl`;
+    const inTheWay: Readonly<Record<string, (state: string) => string>> = {
+      "a file where the folder belongs": (state) => {
+        writeFileSync(join(state, "usage"), "mine");
+        return join(state, "usage");
+      },
+      "a folder where today's file belongs": (state) => {
+        mkdirSync(join(state, "usage", day), { recursive: true, mode: 0o700 });
+        return join(state, "usage", day);
+      },
+    };
+    for (const [what, put] of Object.entries(inTheWay)) {
+      await t.test(what, async (t) => {
+        const home = await newHome(t);
+        mkdirSync(join(home, "state"), { mode: 0o700 });
+        const path = put(join(home, "state"));
+        const it = await startPacedDaemon(t, home);
+        await refusesAll(t, it);
+        t.ok(statSync(path), "it is left as it is");
+        rmSync(path, { recursive: true });
+        await servesAgain(t, it, "after");
+        await oneRecordEach(t, it);
+      });
+    }
+  },
+);

@@ -64,7 +64,7 @@ async function askSecret(question: string): Promise<string | null> {
 }
 
 function promptOptions(question: string) {
-  return { message: printable(question), output: new PromptOutput(), withGuide: false };
+  return { message: printable(question), input: stdio().stdin, output: new PromptOutput(), withGuide: false };
 }
 
 /**

@@ -1,12 +1,10 @@
 import t from "tap";
 import { parseSince, parseUntil } from "../../../src/usage/reports/calendar.ts";
 
+process.env.TZ = "Europe/Berlin";
+
 /** Wednesday, 12:34:56.789 in Berlin. */
 const NOW = Date.parse("2026-11-18T12:34:56.789+01:00");
-
-function in_(zone: string): void {
-  process.env.TZ = zone;
-}
 
 function since(text: string, now = NOW): string | null {
   const found = parseSince(text, now);
@@ -17,8 +15,6 @@ function until(text: string, now = NOW): string | null {
   const found = parseUntil(text, now);
   return found.ok ? new Date(found.at).toISOString() : null;
 }
-
-t.beforeEach(() => in_("Europe/Berlin"));
 
 t.test("a length of time counts back from now, days and weeks by the calendar", async (t) => {
   t.equal(since("30m"), "2026-11-18T11:04:56.789Z");
@@ -76,10 +72,13 @@ t.test("the change of the clocks makes days of 23 and 25 hours", async (t) => {
   t.equal(since("2d", morning), "2026-10-24T10:00:00.000Z", "a day ago has the same time on the wall");
   t.equal(since("24h", morning), "2026-10-25T11:00:00.000Z");
   t.equal(since("48h", morning), "2026-10-24T11:00:00.000Z", "hours are hours");
-  in_("America/Havana");
+  t.teardown(() => {
+    process.env.TZ = "Europe/Berlin";
+  });
+  process.env.TZ = "America/Havana";
   t.equal(since("2026-03-08"), "2026-03-08T05:00:00.000Z", "a day whose midnight is left out begins at one");
   t.equal(length("2026-03-08"), 23);
-  in_("Asia/Kathmandu");
+  process.env.TZ = "Asia/Kathmandu";
   t.equal(since("2026-11-01"), "2026-10-31T18:15:00.000Z");
 });
 

@@ -233,7 +233,7 @@ t.test("the clock of another machine may be wrong: its id is, but every sum coun
   t.equal(count(at + 1, null), 0);
 });
 
-t.test("reports tell machines apart, and an empty name is this one", async (t) => {
+t.test("reports distinguish machines, and an empty name is this one", async (t) => {
   const db = indexOf(t, [record(1), record(2, { machine: "laptop" }), record(3, { machine: "laptop" })]);
   const rows = (question: Question) =>
     readReport(db, question, Date.now()).rows.map(({ names, sums }) => [...names, sums.requests]);
@@ -429,7 +429,7 @@ t.test("a period of thousands of years is no more work than what was recorded", 
   }
 });
 
-t.test("thousands of models, which anybody can invent, are no obstacle", async (t) => {
+t.test("thousands of models, which any client can invent, are no obstacle", async (t) => {
   process.env.TZ = "UTC";
   const many = Array.from({ length: 2000 }, (_, number) => record(number, { model: `m${number}` }));
   const db = indexOf(t, many);
