@@ -2,7 +2,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import type { Amendment, Correction } from "../../src/mirror/store/amendments.ts";
 import { Comparer, type ComparerDeps } from "../../src/mirror/sync/comparer.ts";
-import { MirrorReader, MirrorThread } from "../../src/mirror/sync/mirror-thread.ts";
+import { MirrorReader, MirrorThread, ThreadOnDemand } from "../../src/mirror/sync/mirror-thread.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { makeDay } from "../doubles/mirror-day.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
@@ -172,7 +172,9 @@ t.test("a comparison that is stopped ends, and the next one completes it", async
 t.test("a thread that cannot read says so, whenever it ends", async (t) => {
   const mirror = mirrorFile(t, [record(1)]);
   const files = { file: join(mirror.state, "mirror.db"), index: join(mirror.state, "nothing.db") };
-  const { comparing } = comparingOf(t, mirror, { reader: { startThread: () => new MirrorThread(files) } });
+  const { comparing } = comparingOf(t, mirror, {
+    reader: { createThread: () => new ThreadOnDemand(() => new MirrorThread(files), quietLog()) },
+  });
   await t.rejects(comparing.compare(ADAPTER, 0), { message: /could not be compared/ });
   await comparing.stop();
 });
