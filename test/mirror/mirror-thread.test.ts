@@ -2,12 +2,7 @@ import { closeSync, openSync, readdirSync, statSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { mock } from "node:test";
 import t, { type Test } from "tap";
-import {
-  MirrorReader,
-  MirrorThread,
-  ThreadFault,
-  ThreadOnDemand,
-} from "../../src/mirror/sync/mirror-thread.ts";
+import { MirrorReader, MirrorThread, ThreadOnDemand } from "../../src/mirror/sync/mirror-thread.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import { record } from "../doubles/records.ts";
 import { AT, compareAll, HOUR, mirrorFile, openMirror, page, row } from "./mirror-file.ts";
