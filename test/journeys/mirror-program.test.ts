@@ -5,10 +5,8 @@ import { openMirrorForReading } from "../../src/mirror/store/database.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";
 import { startConsole } from "../doubles/consoles/start-console.ts";
-import { startSub2api } from "../doubles/consoles/sub2api.ts";
 import { serveIn } from "../doubles/daemon-under-test.ts";
 import { LONG } from "../doubles/effort.ts";
-import { heldClock } from "../doubles/held-clock.ts";
 import {
   type Callers,
   configFor,
@@ -16,14 +14,13 @@ import {
   DAY,
   fingerprint,
   MINUTE,
-  startBeside,
   startJourney,
 } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
 
 t.test(
-  "the program tells of matched rows, and ends with 1 on an alarm until it is acknowledged",
+  "mirror shows matched rows, and exits 1 in words and JSON until an alarm is acknowledged",
   async (t) => {
     const journey = await startJourney(t, "sub2api");
     const run = (...args: string[]) => command(t, journey.home, args);
@@ -43,19 +40,19 @@ t.test(
     journey.elsewhere({ model: "stolen-model", dollars: 0.25 });
     journey.clock.pass(MINUTE);
     const synced = await run("mirror", "sync");
-    t.match(synced.stdout + synced.stderr, /outside keybearer/, "who reads the console now hears it at once");
+    t.match(synced.stdout + synced.stderr, /outside keybearer/, "a sync reports it at once");
     const alarmed = await run("mirror");
     t.equal(alarmed.code, 1);
     const words = alarmed.stdout + alarmed.stderr;
-    for (const said of [fingerprint(journey.codex.key), "codex", "stolen-model", "0.25", "rotate", "ack"]) {
-      t.ok(words.includes(said), `it says ${said}:\n${words}`);
+    for (const word of [fingerprint(journey.codex.key), "codex", "stolen-model", "0.25", "rotate", "ack"]) {
+      t.ok(words.includes(word), `it says ${word}:\n${words}`);
     }
     const json = await run("mirror", "--json");
-    t.equal(json.code, 1, "also for a program");
+    t.equal(json.code, 1, "in JSON, too");
     t.match(JSON.parse(json.stdout), [{ alarms: [{ count: 1 }] }]);
     t.match((await run("status")).stdout, /outside keybearer/);
     const ack = await run("mirror", "ack");
-    t.not(ack.code, 0, "no program acknowledges: it wants a terminal");
+    t.not(ack.code, 0, "it needs a terminal");
     t.equal((await run("mirror")).code, 1);
     t.equal(await journey.ack(), 1);
     t.equal((await run("mirror")).code, 0);
@@ -64,22 +61,6 @@ t.test(
     t.notOk((words + keys.stdout + json.stdout).includes(journey.codex.key));
   },
 );
-
-t.test("the program logs in by what is typed into it, second factor and all", async (t) => {
-  const clock = heldClock();
-  const double = await startSub2api(t, { now: clock.now, secondFactor: true });
-  const { email, password, code } = double.login;
-  const console = ["kind: sub2api", `url: ${double.url}`, `login: { email: ${email} }`];
-  const journey = await startBeside(t, double, clock, { console });
-  await journey.idle();
-  const wrong = await command(t, journey.home, ["mirror", "login"], { input: "not-the-password\n" });
-  t.equal(wrong.code, 1, wrong.stdout);
-  const login = await command(t, journey.home, ["mirror", "login"], { input: `${password}\n${code}\n` });
-  t.equal(login.code, 0, login.stderr);
-  t.match(login.stdout, /logged in to main/);
-  t.notOk((login.stdout + login.stderr + wrong.stdout + wrong.stderr).includes(password));
-  t.equal((await journey.idle()).state, "ok");
-});
 
 /** A home of its own for the built program, beside a console on the real clock. */
 async function startHome(t: Test, console: ConsoleDouble, callers?: Callers) {
