@@ -330,7 +330,7 @@ t.test("what a version allows", (t) => {
 });
 
 t.test("a long walk stays below what the console allows", async (t) => {
-  const rows = Array.from({ length: 30_000 }, (_, n) => row(n, { created_at: NOON - 60 * n }));
+  const rows = Array.from({ length: 20_000 }, (_, n) => row(n, { created_at: NOON - 60 * n }));
   // Read in common/init.go of each: so many calls in 180 s.
   const versions = [
     ["v0.13.2", 180],
@@ -349,7 +349,7 @@ t.test("a long walk stays below what the console allows", async (t) => {
     });
     const began = console.time;
     const adapter = adapterOf(console);
-    t.equal(new Set(identities(await walked(adapter, null, SINCE))).size, 30_000, version);
+    t.equal(new Set(identities(await walked(adapter, null, SINCE))).size, rows.length, version);
     const busiest = Math.max(
       ...at.map((from) => at.filter((one) => one >= from && one < from + 180_000).length),
     );
@@ -357,7 +357,7 @@ t.test("a long walk stays below what the console allows", async (t) => {
     const took = console.time - began;
     t.ok(
       took < (limit === 360 ? 60_000 : 420_000),
-      `${version}: 30,000 rows in ${took / 1000} s of its clock`,
+      `${version}: ${rows.length} rows in ${took / 1000} s of its clock`,
     );
   }
 });

@@ -229,23 +229,25 @@ t.test("a first walk reads everything down to since, the next only what is new",
 });
 
 t.test("a walk killed after any page goes on where it was, whatever came in meanwhile", async (t) => {
-  for (const killedAfter of [1, 2, 4]) {
-    for (const arrived of [0, 150, 2500]) {
-      const { url, log, asked } = await logServer(t, { mostSize: 1000 });
-      for (const id of range(1, 5000)) log.push(item(id));
-      const first = await walked(adapterFor(t, url), null, killedAfter);
-      for (const id of range(5001, 5000 + arrived)) log.push(item(id));
-      asked.length = 0;
-      const second = await walked(adapterFor(t, url), first.cursor);
-      const seen = new Set([...first.ids, ...second.ids]);
-      const name = `killed after ${killedAfter}, ${arrived} new`;
-      t.same(missing(seen, range(1, 5000 + arrived)), [], name);
-      t.ok(
-        asked.length <= 5 - killedAfter + 4 + Math.ceil(arrived / 1000) + 1,
-        `${name}: ${asked.length} questions`,
-      );
-      t.equal(JSON.parse(second.cursor ?? "").going, null, "complete");
-    }
+  for (const [killedAfter, arrived] of [
+    [1, 2500],
+    [2, 150],
+    [4, 0],
+  ] as const) {
+    const { url, log, asked } = await logServer(t, { mostSize: 1000 });
+    for (const id of range(1, 5000)) log.push(item(id));
+    const first = await walked(adapterFor(t, url), null, killedAfter);
+    for (const id of range(5001, 5000 + arrived)) log.push(item(id));
+    asked.length = 0;
+    const second = await walked(adapterFor(t, url), first.cursor);
+    const seen = new Set([...first.ids, ...second.ids]);
+    const name = `killed after ${killedAfter}, ${arrived} new`;
+    t.same(missing(seen, range(1, 5000 + arrived)), [], name);
+    t.ok(
+      asked.length <= 5 - killedAfter + 4 + Math.ceil(arrived / 1000) + 1,
+      `${name}: ${asked.length} questions`,
+    );
+    t.equal(JSON.parse(second.cursor ?? "").going, null, "complete");
   }
 });
 
@@ -353,7 +355,7 @@ t.test("a long walk asks no more than 50 times in any minute, and is bounded", a
     time.now += 20;
   };
   const long = await logServer(t, { mostSize: 20, onAsk });
-  for (const id of range(1, 20 * 300)) long.log.push(item(id));
+  for (const id of range(1, 20 * 200)) long.log.push(item(id));
   await walked(adapterFor(t, long.url, time), null, 10_000);
   const busiest = Math.max(
     ...at.map((from) => at.filter((one) => one >= from && one < from + MINUTE).length),
