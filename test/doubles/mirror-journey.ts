@@ -1,3 +1,4 @@
+// For journeys of the mirror: a daemon between tools and a console double, on a clock that the test moves.
 import { randomBytes } from "node:crypto";
 import { type ClientRequest, request } from "node:http";
 import type { Test } from "tap";

@@ -344,7 +344,7 @@ function dayFile(test: Test, records: readonly UsageRecord[], keys: ReadonlyMap<
   return held;
 }
 
-t.test("of a day exactly what is foreign is foreign", async (t) => {
+t.test("exactly the foreign rows of a day are foreign", async (t) => {
   const day = makeDay({ ...DAY, requests: 700 });
   const mirror = dayFile(t, day.records, day.keys);
   const { db } = mirror;
@@ -453,7 +453,7 @@ t.test("an interrupted request finds its row, however late the row is listed", a
   t.match(found(db, 1), { tokens_from: "console", billed_microdollars: 9000 });
 });
 
-t.test("nothing of a step is kept where its amendments cannot be written", async (t) => {
+t.test("a step whose amendments cannot be written changes nothing", async (t) => {
   const mirror = mirrorFile(t, [record(1)]);
   page(mirror.db, [row(1)]);
   const before = content(mirror.db);
@@ -514,7 +514,7 @@ t.test("a request that runs is remembered until it is compared at its end", asyn
   t.equal(planDays(db, "main", { now: AT, skew: 0, siblings: [] }).runningSince, AT - 30 * HOUR);
 });
 
-t.test("what was learned about beginnings is used on a day with few requests", async (t) => {
+t.test("learned start delays are used on a day with few requests", async (t) => {
   const gone = { status: null, first_byte_at: null, model_answered: null, stream: null, gateway_ids: {} };
   const left = unmetered(1, { ...gone, end: "client-left", ended_at: AT + 5000 });
   const mirror = mirrorFile(t, [left, record(2, { started_at: AT - HOUR, ended_at: AT - HOUR + 2333 })]);

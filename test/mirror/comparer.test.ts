@@ -86,7 +86,7 @@ t.test("the index catches up before the first step, and after each that amends",
   t.equal(corrections.length, 2);
 });
 
-t.test("what is known of other machines is read before the index catches up", async (t) => {
+t.test("the state of other machines is read before the index catches up", async (t) => {
   const mirror = mirrorFile(t, [record(1)]);
   page(mirror.db, [row(1), row(2)]);
   const order: string[] = [];
@@ -129,23 +129,26 @@ t.test("the corrections of the limits add up to what the records say", async (t)
   t.equal(new Set(lines.map((line) => JSON.stringify(line))).size, lines.length, "none of them twice");
 });
 
-t.test("where the journal cannot be written, nothing is kept, and the next time all of it", async (t) => {
-  const mirror = mirrorFile(t, [record(1)]);
-  page(mirror.db, [row(1)]);
-  const full = comparingOf(t, mirror, {
-    usage: { catchUp: async () => mirror.catchUp(), amend: () => false, last: () => null },
-  });
-  const before = content(mirror.db);
-  await t.rejects(full.comparing.compare(ADAPTER, 0), { message: /could not be compared/ });
-  t.same(content(mirror.db), before);
-  t.same(full.corrections, []);
-  const { comparing, corrections } = comparingOf(t, mirror);
-  await comparing.compare(ADAPTER, 0);
-  t.same(corrections, [{ tool: "codex", at: AT, tokens: 0, spend: 9000 }]);
-  t.same(verdicts(mirror.db)[0]?.slice(0, 2), ["row-1", "matched"]);
-});
+t.test(
+  "a comparison that cannot write the journal changes nothing, and the next one completes it",
+  async (t) => {
+    const mirror = mirrorFile(t, [record(1)]);
+    page(mirror.db, [row(1)]);
+    const full = comparingOf(t, mirror, {
+      usage: { catchUp: async () => mirror.catchUp(), amend: () => false, last: () => null },
+    });
+    const before = content(mirror.db);
+    await t.rejects(full.comparing.compare(ADAPTER, 0), { message: /could not be compared/ });
+    t.same(content(mirror.db), before);
+    t.same(full.corrections, []);
+    const { comparing, corrections } = comparingOf(t, mirror);
+    await comparing.compare(ADAPTER, 0);
+    t.same(corrections, [{ tool: "codex", at: AT, tokens: 0, spend: 9000 }]);
+    t.same(verdicts(mirror.db)[0]?.slice(0, 2), ["row-1", "matched"]);
+  },
+);
 
-t.test("what cannot be compared says so", async (t) => {
+t.test("a comparison that cannot read the databases fails with the reason", async (t) => {
   const mirror = mirrorFile(t);
   const usage = { amend: () => true, last: () => null };
   const behind = comparingOf(t, mirror, {
@@ -169,7 +172,7 @@ t.test("a comparison that is stopped ends, and the next one completes it", async
   t.same(all(mirror.db, "SELECT count(*) FROM mirror.console_rows WHERE verdict IS NULL"), [[0]]);
 });
 
-t.test("a thread that cannot read says so, whenever it ends", async (t) => {
+t.test("a thread that cannot read its databases fails the comparison", async (t) => {
   const mirror = mirrorFile(t, [record(1)]);
   const files = { file: join(mirror.state, "mirror.db"), index: join(mirror.state, "nothing.db") };
   const { comparing } = comparingOf(t, mirror, {
@@ -179,7 +182,7 @@ t.test("a thread that cannot read says so, whenever it ends", async (t) => {
   await comparing.stop();
 });
 
-t.test("what the usage log no longer keeps is deleted after a comparison", async (t) => {
+t.test("rows older than the usage log are deleted after a comparison", async (t) => {
   const mirror = mirrorFile(t);
   const old = Array.from({ length: 600 }, (_, number) => row(number, { created_at: AT - 100 * 24 * HOUR }));
   page(mirror.db, [...old, row(700)]);

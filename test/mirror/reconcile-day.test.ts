@@ -66,7 +66,7 @@ for (const [index, { name, skew, off }] of CLOCKS.entries()) {
   }
 }
 
-t.test("the day has everything in it that goes wrong between two logs", (t) => {
+t.test("the sample day contains every kind of difference between two logs", (t) => {
   const { records, rows, truth } = makeDay({ seed: 6, requests: 2000 });
   const rowsOf = new Map<string, number>();
   for (const record of truth.values()) rowsOf.set(record, (rowsOf.get(record) ?? 0) + 1);

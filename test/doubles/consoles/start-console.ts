@@ -1,3 +1,4 @@
+// Starts the double of a console by its name.
 import type { Test } from "tap";
 import type { ConsoleDouble, DoubleOptions } from "./console-double.ts";
 import { startNewApi } from "./new-api.ts";
