@@ -2,6 +2,7 @@ import { mkdirSync } from "node:fs";
 import t, { type Test } from "tap";
 import type { KeyChange } from "../../src/lifecycle/lifecycle.ts";
 import { ConsoleFault } from "../../src/mirror/consoles/console.ts";
+import { repeats } from "../doubles/effort.ts";
 import { type Daemon, World } from "./world.ts";
 
 const SETTINGS = { group: "coding", quota: null, windows: [], expires_at: null };
@@ -14,6 +15,8 @@ const CHANGES: Readonly<Record<string, { hasKey: boolean; begin(daemon: Daemon):
     begin: ({ lifecycle }) => lifecycle.create("codex", { account: null, settings: SETTINGS }),
   },
 };
+
+const SEEDS = repeats("KEYBEARER_CHANGE_SEEDS", 8, 40);
 
 /** More than any change has: the last rounds are not killed. */
 const MOST_EFFECTS = 100;
@@ -50,7 +53,7 @@ for (const [what, { hasKey, begin }] of Object.entries(CHANGES)) {
 }
 
 t.test("a change that is killed several times ends with one key", async (t) => {
-  for (let seed = 1; seed <= 40; seed += 1) {
+  for (let seed = 1; seed <= SEEDS; seed += 1) {
     const world = new World(seed % 2 === 0, true);
     let random = seed;
     const next = () => {
