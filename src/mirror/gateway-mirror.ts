@@ -58,7 +58,7 @@ export interface MirrorDeps
   extends Pick<ConnectDeps, "clock" | "snapshot" | "vault" | "agentFor" | "keyCalls"> {
   readonly log: Logger;
   readonly database: Pick<MirrorDatabase, "ask" | "files" | "noteDamage">;
-  readonly reader: Pick<MirrorReader, "ask" | "startThread">;
+  readonly reader: Pick<MirrorReader, "ask" | "createThread">;
   readonly usage: MirrorUsage;
   readonly prices: Prices;
   readonly truncationCheck: Pick<TruncationCheck, "gaps">;

@@ -82,24 +82,143 @@ function writeRetirement(home: string, ref: string, fingerprint: string): void {
   writeFileSync(join(home, "state", "key-changes.json"), text, { mode: 0o600 });
 }
 
-t.test(
-  "disable --at-gateway refuses the tool here and its key at the gateway, and enable undoes it",
-  async (t) => {
-    const { sandbox, own, run, call } = await start(t);
-    t.equal(await call(), 200);
-    const off = await run("tools", "disable", "codex", "--at-gateway", "--yes");
-    t.strictSame({ code: off.code, stderr: off.stderr }, { code: 0, stderr: "" });
-    t.equal(
-      off.stdout,
-      `codex is disabled\nkey ${own.key.fingerprint} (codex) is disabled at the console of main\n`,
+t.test("commands for keys at a console", async (t) => {
+  const { sandbox, own, old, home, under, run, call, config, text } = await start(t);
+
+  await t.test("without a terminal and --yes nothing changes", async (t) => {
+    for (const verb of ["disable", "enable", "remove"]) {
+      const { code, stderr } = await run("tools", verb, "codex", "--at-gateway");
+      t.equal(code, 2);
+      t.match(stderr, `if you are sure: keybearer tools ${verb} codex --at-gateway --yes`);
+    }
+    t.equal((await run("keys", "delete", "old laptop")).code, 2);
+    t.equal(config(), text);
+  });
+
+  await t.test("another config.yaml than the daemon's is not acted on", async (t) => {
+    const other = join(home, "other.yaml");
+    writeFileSync(other, text, { mode: 0o600 });
+    const { code, stderr } = await run(
+      "tools",
+      "disable",
+      "codex",
+      "--at-gateway",
+      "--yes",
+      "--config",
+      other,
     );
-    t.equal(sandbox.keyStatus(own.id), "disabled");
-    t.equal(await call(), "tool-disabled");
-    const on = await run("tools", "enable", "codex", "--at-gateway", "--yes");
-    t.equal(on.code, 0, on.stderr);
-    t.match(on.stdout, /^key …\S+ \(codex\) is enabled at the console of main\ncodex is enabled\n/);
+    t.equal(code, 1);
+    t.match(stderr, /the running keybearer uses another file/);
     t.equal(sandbox.keyStatus(own.id), "active");
-    t.equal(await call(), 200);
+    t.equal(readFileSync(other, "utf8"), text);
+  });
+
+  await t.test("keys refuses the key of a tool, and a name that two keys have", async (t) => {
+    const held: [string, RegExp][] = [
+      ["disable", /is the key of codex → keybearer tools disable codex --at-gateway/],
+      ["enable", /is the key of codex → keybearer tools enable codex --at-gateway/],
+      ["delete", /→ keybearer tools rotate codex, or keybearer tools remove codex --at-gateway/],
+    ];
+    for (const [verb, words] of held)
+      t.match(await run("keys", verb, "codex", ...(verb === "delete" ? ["--yes"] : [])), {
+        code: 1,
+        stderr: words,
+      });
+    const second = sandbox.createKey({ name: "codex", group: "default" });
+    const { code, stderr } = await run("keys", "delete", "codex", "--yes");
+    t.equal(code, 1);
+    t.match(stderr, /^2 keys match codex: name one by its ref, or by --gateway\n/);
+    t.match(stderr, new RegExp(`\\n {2}id:${own.id} {2}\\S+ \\(codex\\), active, codex, gateway main\\n`));
+    t.match(
+      stderr,
+      new RegExp(`\\n? {2}id:${second.id} {2}\\S+ \\(codex\\), active, not held here, gateway main\\n`),
+    );
+    t.equal(sandbox.keyStatus(own.id), "active");
+    t.equal(sandbox.keyStatus(second.id), "active");
+    sandbox.deleteKey(second.id);
+  });
+
+  await t.test("keys --refresh shows a change in the console at once", async (t) => {
+    const tablet = sandbox.createKey({ name: "tablet", group: "default" });
+    t.match(await run("keys", "--refresh", "--json"), { code: 0, stdout: /tablet/ });
+    sandbox.deleteKey(tablet.id);
+    sandbox.createKey({ name: "phone", group: "default" });
+    const { stdout } = await run("keys", "--refresh");
+    t.notMatch(stdout, /tablet/);
+    t.match(stdout, /\nphone /);
+    t.match(
+      stdout,
+      /\ncreate a key → keybearer tools add <tool> --create\nrotate a tool's key → keybearer tools rotate <tool>\n/,
+    );
+  });
+
+  await t.test(
+    "keys disables, enables and deletes a key that no tool holds, by name, fingerprint or ref",
+    async (t) => {
+      const { fingerprint } = old.key;
+      const off = await run("keys", "disable", "old laptop");
+      t.match(off, {
+        code: 0,
+        stdout: `key ${fingerprint} (old laptop) is disabled at the console of main\n`,
+      });
+      t.equal(sandbox.keyStatus(old.id), "disabled");
+      t.match(await run("keys", "--refresh"), {
+        code: 0,
+        stdout: /\nold laptop +\S+ +disabled +not held here\n/,
+      });
+      t.equal((await run("keys", "enable", fingerprint)).code, 0);
+      t.equal(sandbox.keyStatus(old.id), "active");
+      t.equal((await run("keys", "enable", fingerprint.slice(1))).code, 0, "without the dots");
+      t.match(await run("keys", "delete", `id:${old.id}`, "--yes"), {
+        code: 0,
+        stdout: /is deleted at the console/,
+      });
+      t.equal(sandbox.keyStatus(old.id), "deleted");
+      t.match(await run("keys", "delete", "old laptop", "--yes"), {
+        code: 1,
+        stderr: /no console lists a key old laptop → keybearer keys/,
+      });
+      const { actions } = await under.daemon.status();
+      t.match(actions[0]?.what, /deleted key old laptop at the console of main/);
+    },
+  );
+
+  await t.test(
+    "disable --at-gateway refuses the tool here and its key at the gateway, and enable undoes it",
+    async (t) => {
+      t.equal(await call(), 200);
+      const off = await run("tools", "disable", "codex", "--at-gateway", "--yes");
+      t.strictSame({ code: off.code, stderr: off.stderr }, { code: 0, stderr: "" });
+      t.equal(
+        off.stdout,
+        `codex is disabled\nkey ${own.key.fingerprint} (codex) is disabled at the console of main\n`,
+      );
+      t.equal(sandbox.keyStatus(own.id), "disabled");
+      t.equal(await call(), "tool-disabled");
+      const on = await run("tools", "enable", "codex", "--at-gateway", "--yes");
+      t.equal(on.code, 0, on.stderr);
+      t.match(on.stdout, /^key …\S+ \(codex\) is enabled at the console of main\ncodex is enabled\n/);
+      t.equal(sandbox.keyStatus(own.id), "active");
+      t.equal(await call(), 200);
+    },
+  );
+});
+
+t.test(
+  "remove without --at-gateway leaves the key at the console; the last tool is not removed",
+  async (t) => {
+    const { sandbox, own, run } = await start(t);
+    t.match(await run("tools", "remove", "other", "--yes"), {
+      code: 0,
+      stdout:
+        /delete it in the gateway's console, too\nfrom here: keybearer keys delete <key>, .*; --at-gateway does both at once\n/,
+    });
+    const left = sandbox.account.keys.find(({ name }) => name === "other");
+    t.equal(left?.deletedAt, null);
+    const { code, stderr } = await run("tools", "remove", "codex", "--at-gateway", "--yes");
+    t.equal(code, 1);
+    t.match(stderr, /only tool/);
+    t.equal(sandbox.keyStatus(own.id), "active");
   },
 );
 
@@ -117,72 +236,70 @@ t.test("remove --at-gateway deletes the key at the console and here, and then th
   t.notOk(under.logText().includes(own.key.reveal()));
 });
 
-t.test("remove without --at-gateway leaves the key at the console, and says how it is deleted", async (t) => {
-  const { sandbox, own, run } = await start(t);
-  const gone = await run("tools", "remove", "codex", "--yes");
-  t.match(gone, {
-    code: 0,
-    stdout:
-      /delete it in the gateway's console, too\nfrom here: keybearer keys delete <key>, .*; --at-gateway does both at once\n/,
-  });
-  t.equal(sandbox.keyStatus(own.id), "active");
-});
-
-t.test("without a daemon, a login or a console nothing changes, and the manual step is named", async (t) => {
-  const verbs = [
-    ["disable", "disabled", "disable"],
-    ["enable", "enabled", "enable"],
-    ["remove", "deleted", "delete"],
-  ] as const;
-  const noLogin = await start(t, { hasLogin: false });
-  const stopped = await start(t);
-  await stopped.under.daemon.stop(0);
-  const bare = await newHome(t);
-  const text = "gateway: http://127.0.0.1:9/v1\ntools: { codex: {}, other: {} }\n";
-  const file = await saveConfig(bare, text);
-  const homes = [
-    {
-      home: noLogin.home,
-      config: noLogin.config,
-      text: noLogin.text,
-      why: /has no login yet → keybearer mirror login main/,
-    },
-    {
-      home: stopped.home,
-      config: stopped.config,
-      text: stopped.text,
-      why: /keybearer is not running → keybearer run/,
-    },
-    {
-      home: bare,
-      config: () => readFileSync(file, "utf8"),
-      text,
-      why: /its gateway has no console in config\.yaml/,
-    },
-  ];
-  for (const { home, config, text: before, why } of homes) {
-    for (const [verb, past, action] of verbs) {
-      const { code, stdout, stderr } = await command(t, home, [
-        "tools",
-        verb,
-        "codex",
-        "--at-gateway",
-        "--yes",
-      ]);
-      t.strictSame({ code, stdout }, { code: 1, stdout: "" }, verb);
-      t.match(stderr, `the key of codex cannot be ${past} at the gateway: `);
-      t.match(stderr, why);
-      t.match(
-        stderr,
-        `nothing was changed. by hand: ${action} the key in the gateway's console, and type keybearer tools ${verb} codex`,
-      );
-      t.equal(config(), before);
+t.test(
+  "without a daemon, a login or a console nothing changes, and the message names the manual step",
+  async (t) => {
+    const verbs = [
+      ["disable", "disabled", "disable"],
+      ["enable", "enabled", "enable"],
+      ["remove", "deleted", "delete"],
+    ] as const;
+    const noLogin = await start(t, { hasLogin: false });
+    const stopped = await start(t);
+    await stopped.under.daemon.stop(0);
+    const bare = await newHome(t);
+    const text = "gateway: http://127.0.0.1:9/v1\ntools: { codex: {}, other: {} }\n";
+    const file = await saveConfig(bare, text);
+    const homes = [
+      {
+        home: noLogin.home,
+        config: noLogin.config,
+        text: noLogin.text,
+        why: /has no login yet → keybearer mirror login main/,
+      },
+      {
+        home: stopped.home,
+        config: stopped.config,
+        text: stopped.text,
+        why: /keybearer is not running → keybearer run/,
+      },
+      {
+        home: bare,
+        config: () => readFileSync(file, "utf8"),
+        text,
+        why: /its gateway has no console in config\.yaml/,
+      },
+    ];
+    for (const { home, config, text: before, why } of homes) {
+      for (const [verb, past, action] of verbs) {
+        const { code, stdout, stderr } = await command(t, home, [
+          "tools",
+          verb,
+          "codex",
+          "--at-gateway",
+          "--yes",
+        ]);
+        t.strictSame({ code, stdout }, { code: 1, stdout: "" }, verb);
+        t.match(stderr, `the key of codex cannot be ${past} at the gateway: `);
+        t.match(stderr, why);
+        t.match(
+          stderr,
+          `nothing was changed. by hand: ${action} the key in the gateway's console, and type keybearer tools ${verb} codex`,
+        );
+        t.equal(config(), before);
+      }
     }
-  }
-  t.equal(noLogin.sandbox.keyStatus(noLogin.own.id), "active");
-});
+    t.equal(noLogin.sandbox.keyStatus(noLogin.own.id), "active");
+    const listed = await noLogin.run("keys", "--refresh");
+    t.equal(listed.code, 1);
+    t.match(
+      listed.stdout,
+      /^main: its keys cannot be listed: the console has no login yet\n {2}→ keybearer mirror login main\n$/,
+    );
+  },
+);
 
-t.test("a key that another tool has, too, is not disabled or deleted", async (t) => {
+t.test("a key that another tool also has is not disabled or deleted", async (t) => {
   const { sandbox, own, run, config, text } = await start(t, { other: "twin" });
   for (const verb of ["disable", "remove"]) {
     const { code, stderr } = await run("tools", verb, "codex", "--at-gateway", "--yes");
@@ -190,37 +307,6 @@ t.test("a key that another tool has, too, is not disabled or deleted", async (t)
     t.match(stderr, /tool other has the same key/);
   }
   t.equal(sandbox.keyStatus(own.id), "active");
-  t.equal(config(), text);
-});
-
-t.test("a tool that cannot be removed keeps its key at the console", async (t) => {
-  const { sandbox, own, run } = await start(t);
-  t.equal((await run("tools", "remove", "other", "--yes")).code, 0);
-  const { code, stderr } = await run("tools", "remove", "codex", "--at-gateway", "--yes");
-  t.equal(code, 1);
-  t.match(stderr, /only tool/);
-  t.equal(sandbox.keyStatus(own.id), "active");
-});
-
-t.test("another config.yaml than the daemon's is not acted on", async (t) => {
-  const { sandbox, own, home, text, run } = await start(t);
-  const other = join(home, "other.yaml");
-  writeFileSync(other, text, { mode: 0o600 });
-  const { code, stderr } = await run("tools", "disable", "codex", "--at-gateway", "--yes", "--config", other);
-  t.equal(code, 1);
-  t.match(stderr, /the running keybearer uses another file/);
-  t.equal(sandbox.keyStatus(own.id), "active");
-  t.equal(readFileSync(other, "utf8"), text);
-});
-
-t.test("without a terminal and --yes it is not guessed", async (t) => {
-  const { run, config, text } = await start(t);
-  for (const verb of ["disable", "enable", "remove"]) {
-    const { code, stderr } = await run("tools", verb, "codex", "--at-gateway");
-    t.equal(code, 2);
-    t.match(stderr, `if you are sure: keybearer tools ${verb} codex --at-gateway --yes`);
-  }
-  t.equal((await run("keys", "delete", "old laptop")).code, 2);
   t.equal(config(), text);
 });
 
@@ -245,73 +331,16 @@ t.test("at a terminal a question comes first; Enter is yes for disable and no fo
   t.equal(sandbox.keyStatus(old.id), "active");
 });
 
-t.test(
-  "keys disables, enables and deletes a key that no tool holds, by name, fingerprint or ref",
-  async (t) => {
-    const { sandbox, old, run, under } = await start(t);
-    const { fingerprint } = old.key;
-    const off = await run("keys", "disable", "old laptop");
-    t.match(off, { code: 0, stdout: `key ${fingerprint} (old laptop) is disabled at the console of main\n` });
-    t.equal(sandbox.keyStatus(old.id), "disabled");
-    t.match(await run("keys", "--refresh"), {
-      code: 0,
-      stdout: /\nold laptop +\S+ +disabled +not held here\n/,
-    });
-    t.equal((await run("keys", "enable", fingerprint)).code, 0);
-    t.equal(sandbox.keyStatus(old.id), "active");
-    t.equal((await run("keys", "enable", fingerprint.slice(1))).code, 0, "without the dots");
-    t.match(await run("keys", "delete", `id:${old.id}`, "--yes"), {
-      code: 0,
-      stdout: /is deleted at the console/,
-    });
-    t.equal(sandbox.keyStatus(old.id), "deleted");
-    t.match(await run("keys", "delete", "old laptop", "--yes"), {
-      code: 1,
-      stderr: /no console lists a key old laptop → keybearer keys/,
-    });
-    const { actions } = await under.daemon.status();
-    t.match(actions[0]?.what, /deleted key old laptop at the console of main/);
-  },
-);
-
-t.test(
-  "a key of a tool is left to the commands of the tool, and two of one name are not guessed",
-  async (t) => {
-    const { sandbox, own, run } = await start(t);
-    const held: [string, RegExp][] = [
-      ["disable", /is the key of codex → keybearer tools disable codex --at-gateway/],
-      ["enable", /is the key of codex → keybearer tools enable codex --at-gateway/],
-      ["delete", /→ keybearer tools rotate codex, or keybearer tools remove codex --at-gateway/],
-    ];
-    for (const [verb, words] of held)
-      t.match(await run("keys", verb, "codex", ...(verb === "delete" ? ["--yes"] : [])), {
-        code: 1,
-        stderr: words,
-      });
-    const second = sandbox.createKey({ name: "codex", group: "default" });
-    const { code, stderr } = await run("keys", "delete", "codex", "--yes");
-    t.equal(code, 1);
-    t.match(stderr, /^2 keys match codex: name one by its ref, or by --gateway\n/);
-    t.match(stderr, new RegExp(`\\n {2}id:${own.id} {2}\\S+ \\(codex\\), active, codex, gateway main\\n`));
-    t.match(
-      stderr,
-      new RegExp(`\\n? {2}id:${second.id} {2}\\S+ \\(codex\\), active, not held here, gateway main\\n`),
-    );
-    t.equal(sandbox.keyStatus(own.id), "active");
-    t.equal(sandbox.keyStatus(second.id), "active");
-  },
-);
-
-t.test("a key is not deleted while a tool's key cannot be read: it may be that one", async (t) => {
+t.test("a key is not deleted while the key of a tool cannot be read", async (t) => {
   const { sandbox, old, run } = await start(t, { other: "{ command: [/bin/false] }" });
   const { code, stderr } = await run("keys", "delete", "old laptop", "--yes");
   t.equal(code, 1);
   t.match(stderr, /the key of other cannot be read now, and may be this one → keybearer status/);
   t.equal(sandbox.keyStatus(old.id), "active");
-  t.equal((await run("keys", "enable", "old laptop")).code, 0, "nothing is lost by enabling it");
+  t.equal((await run("keys", "enable", "old laptop")).code, 0, "enabling it is allowed");
 });
 
-t.test("status says which change of a key is not finished, and what it waits for", async (t) => {
+t.test("status shows an unfinished change of a key and what it waits for", async (t) => {
   const { sandbox, old, run, under, text } = await start(t, { hasLogin: false, isRetiring: true });
   await until("it was tried", async () =>
     (await under.daemon.status()).key_changes.some(({ next }) => next !== null),
@@ -329,28 +358,4 @@ t.test("status says which change of a key is not finished, and what it waits for
   const again = await startUnderTest(t, null, { home: under.home });
   await until("it is finished", () => sandbox.keyStatus(old.id) === "deleted");
   await until("it is forgotten", async () => (await again.daemon.status()).key_changes.length === 0);
-});
-
-t.test("keys --refresh sees at once what was changed in the console", async (t) => {
-  const { sandbox, old, run } = await start(t);
-  t.match(await run("keys", "--refresh", "--json"), { code: 0, stdout: /old laptop/ });
-  sandbox.deleteKey(old.id);
-  sandbox.createKey({ name: "phone", group: "default" });
-  const { stdout } = await run("keys", "--refresh");
-  t.notMatch(stdout, /old laptop/);
-  t.match(stdout, /\nphone /);
-  t.match(
-    stdout,
-    /\ncreate a key → keybearer tools add <tool> --create\nrotate a tool's key → keybearer tools rotate <tool>\n/,
-  );
-});
-
-t.test("keys --refresh names a console that cannot be read, and what to do", async (t) => {
-  const { run } = await start(t, { hasLogin: false });
-  const { code, stdout } = await run("keys", "--refresh");
-  t.equal(code, 1);
-  t.match(
-    stdout,
-    /^main: its keys cannot be listed: the console has no login yet\n {2}→ keybearer mirror login main\n$/,
-  );
 });

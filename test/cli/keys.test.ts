@@ -35,15 +35,13 @@ function key(more: Partial<KeyReport>): KeyReport {
 
 const BARE = { group: null, multiplier: null, quota: null, quota_used: null, windows: [], expires_at: null };
 
-t.test(
-  "the console's keys stand beside the tools that hold them, with all that is known of them",
-  async (t) => {
-    const keys = [
-      key({}),
-      key({ ...BARE, name: "old laptop", key: null, tools: [], state: "disabled", last_used_at: null }),
-    ];
-    const shownAt = (width: number) => formatKeys({ keys, problems: [] }, NOW, { width, utf8: true });
-    const shown = `name        key    state     tool
+t.test("the console's keys are listed with the tools that hold them and all facts", async (t) => {
+  const keys = [
+    key({}),
+    key({ ...BARE, name: "old laptop", key: null, tools: [], state: "disabled", last_used_at: null }),
+  ];
+  const shownAt = (width: number) => formatKeys({ keys, problems: [] }, NOW, { width, utf8: true });
+  const shown = `name        key    state     tool
 codex       …a1b2  active    codex
   id:12, $12.40 of $50 used, 5h $1.20/$5, group coding ×1.5, expires 2027-03-31, last use 3 min ago
 old laptop  -      disabled  not held here
@@ -53,15 +51,14 @@ create a key → keybearer tools add <tool> --create
 rotate a tool's key → keybearer tools rotate <tool>
 delete one that no tool holds → keybearer keys delete <key>
 `;
-    t.equal(shownAt(120), shown);
-    t.equal(shownAt(160), shown);
-    t.equal(
-      shownAt(80),
-      shown.replace("last use 3 min ago", "\n    last use 3 min ago").replace(", \n", ",\n"),
-      "wrapped, with the same words",
-    );
-  },
-);
+  t.equal(shownAt(120), shown);
+  t.equal(shownAt(160), shown);
+  t.equal(
+    shownAt(80),
+    shown.replace("last use 3 min ago", "\n    last use 3 min ago").replace(", \n", ",\n"),
+    "wrapped, with the same words",
+  );
+});
 
 t.test("a narrow screen shortens names, leaves nothing out, and says so", async (t) => {
   const name = "the key of the laptop in the attic";
@@ -78,7 +75,7 @@ t.test("a narrow screen shortens names, leaves nothing out, and says so", async 
   t.ok(shown.split("\n").every((line) => line.length <= 40));
 });
 
-t.test("only what the console calls unlimited is unlimited", async (t) => {
+t.test("only a key that the console calls unlimited is unlimited", async (t) => {
   const quotaOf = (more: Partial<KeyReport>) =>
     formatKeys({ keys: [key({ ...BARE, ...more })], problems: [] }, NOW, WIDE).split("\n")[2];
   t.equal(quotaOf({}), "  id:12, quota unknown, last use 3 min ago");
@@ -98,7 +95,7 @@ t.test("a window with nothing left says when it returns, and an expiry whether i
   t.match(shown, ", 5h $5/$5 until 13:00, group coding ×1.5, expired 2026-11-14, ");
 });
 
-t.test("several gateways are told apart, each with the age of what it said", async (t) => {
+t.test("several gateways are listed separately, each with the age of its answer", async (t) => {
   const keys = [
     key({ ...BARE }),
     key({ ...BARE, gateway: "b", name: "\u001b[2J", as_of: NOW - 3_600_000 }),
@@ -110,7 +107,7 @@ t.test("several gateways are told apart, each with the age of what it said", asy
   t.match(shown, /\nmain: as the console said 12 s ago\nb: as the console said 60 min ago\ncreate a key/);
 });
 
-t.test("keys that cannot be listed are said so, and no console is told how to have one", async (t) => {
+t.test("keys that cannot be listed are reported, and a missing console has a next step", async (t) => {
   const problems = [{ gateway: "b", why: "nobody is logged in", next: "keybearer mirror login b" }];
   t.match(
     formatKeys({ keys: [key({})], problems }, NOW, WIDE),
@@ -119,7 +116,7 @@ t.test("keys that cannot be listed are said so, and no console is told how to ha
   t.match(formatKeys({ keys: [], problems: [] }, NOW, WIDE), /no console is mirrored/);
 });
 
-t.test("keys prints what the daemon says, and fails where nothing could be listed", async (t) => {
+t.test("keys prints the daemon's answer, and fails if no key could be listed", async (t) => {
   let answer: KeysAnswer = { keys: [key({})], problems: [] };
   const { home } = await startMirrorControl(t, { "GET /keys": () => answer });
   t.match(await command(t, home, ["keys"]), { code: 0, stdout: /^name +key [\s\S]*\ncodex / });
@@ -142,7 +139,7 @@ const FACTS: ToolConsoleFacts = {
   as_of: NOW - 60_000,
 };
 
-t.test("a tool's line has what the console says of its key", async (t) => {
+t.test("a tool's line has the console's facts about its key", async (t) => {
   const line = (more: Partial<ToolConsoleFacts>) => consoleLines({ ...FACTS, ...more }, NOW, 200).join("\n");
   t.equal(
     line({}),

@@ -45,7 +45,7 @@ function lines(...given: readonly string[]): Prompter {
 
 const NOW = Date.now();
 
-t.test("each kind is asked for what it wants, one value per line", async (t) => {
+t.test("each kind asks for its own values, one per line", async (t) => {
   const kinds: [Facts, LoginOptions, string[], object][] = [
     [{ kind: "sub2api" }, {}, [" me@x.org ", PASSWORD], { email: "me@x.org", password: PASSWORD }],
     [{ kind: "sub2api" }, { refreshToken: true }, [" rt-canary "], { refresh_token: "rt-canary" }],
@@ -59,7 +59,7 @@ t.test("each kind is asked for what it wants, one value per line", async (t) => 
   }
 });
 
-t.test("without a terminal they are read from stdin, and none of them is printed", async (t) => {
+t.test("without a terminal the values are read from stdin and not printed", async (t) => {
   const { home, sent } = await start(t);
   const input = `me@example.com\r\n${PASSWORD}\n`;
   const { code, stdout, stderr } = await command(t, home, ["mirror", "login"], { input });
@@ -69,7 +69,7 @@ t.test("without a terminal they are read from stdin, and none of them is printed
   t.equal(stderr, "");
 });
 
-t.test("what config.yaml says is not asked again, of the file that the daemon goes by", async (t) => {
+t.test("values in the daemon's config.yaml are not asked for", async (t) => {
   const mail = await start(t, {}, {}, CONFIG("{ email: me@example.com }"));
   await command(t, mail.home, ["mirror", "login"], { input: "secret-canary\n" });
   t.strictSame(mail.sent(), [{ email: "me@example.com", password: "secret-canary" }]);
@@ -78,7 +78,7 @@ t.test("what config.yaml says is not asked again, of the file that the daemon go
   t.strictSame(given, { credentials: { access_token: "at-canary", user: "7" } });
 });
 
-t.test("a second factor is asked for where the console wants one", async (t) => {
+t.test("a second factor is asked for if the console needs one", async (t) => {
   const wants = { state: "second-factor", kind: "sub2api", problem: null };
   const answers: Said = {
     "POST /login/main": (body) => {
@@ -100,7 +100,7 @@ t.test("a second factor is asked for where the console wants one", async (t) => 
   t.match(missing, { code: 1, stderr: /asks for a second factor, and none was given/ });
 });
 
-t.test("what cannot be logged in to is said", async (t) => {
+t.test("a console of an unknown kind, and an option of another kind, are refused", async (t) => {
   const cases: [Facts, LoginOptions, RegExp][] = [
     [{ kind: null }, {}, /not known yet → write kind: below gateways\.main\.console/],
     [{ kind: null, why: "slow", next: "wait" }, {}, /not known yet \(slow\) → wait$/],
@@ -113,7 +113,7 @@ t.test("what cannot be logged in to is said", async (t) => {
   t.strictSame(sent(), []);
 });
 
-t.test("what is missing or cannot be right is said, without it", async (t) => {
+t.test("a missing or invalid value is reported without its text", async (t) => {
   const cases: [Facts, string[], RegExp][] = [
     [{ kind: "new-api" }, ["at-canary", "canary"], /the user id is a number/],
     [{ kind: "new-api" }, ["at-canary"], /needed.*access token, user id/],
@@ -133,7 +133,7 @@ t.test("what is missing or cannot be right is said, without it", async (t) => {
   t.strictSame(sent(), []);
 });
 
-t.test("with several consoles the person has to say which", async (t) => {
+t.test("with several consoles the command needs a name", async (t) => {
   const now = Date.now();
   const { home } = await startMirrorControl(t, {
     "GET /mirror": () => [mirrorReport(now, { gateway: "a" }), mirrorReport(now, { gateway: "b" })],
@@ -143,7 +143,7 @@ t.test("with several consoles the person has to say which", async (t) => {
   t.match(stderr, "choose one:\nkeybearer mirror login a\nkeybearer mirror login b\n");
 });
 
-t.test("what the console answers to a login is printed", async (t) => {
+t.test("the answer of the console to a login is printed", async (t) => {
   const problem = await start(
     t,
     {},
@@ -162,7 +162,7 @@ t.test("what the console answers to a login is printed", async (t) => {
   t.match(held, { code: 1, stderr: "not logged in: the console is held: keybearer trust main\n" });
 });
 
-t.test("a secret is no argument", async (t) => {
+t.test("a secret is not accepted as an argument", async (t) => {
   const { home, sent } = await start(t);
   for (const args of [["main", "pw"], ["--password", "pw"], ["--refresh-token=pw"]])
     t.equal((await command(t, home, ["mirror", "login", ...args])).code, 2, args.join(" "));

@@ -13,7 +13,7 @@ import { missingForSecrets, startSecretService } from "../doubles/secret-service
 import { until } from "../doubles/until.ts";
 
 t.test(
-  "the running daemon uses the new key for the next request, and a stream under way finishes with the old",
+  "the running daemon uses the new key for the next request, and a stream in flight finishes with the old",
   async (t) => {
     const sandbox = await startSandbox(t, { wordDelay: 40 });
     const [old, fresh] = [newKey(sandbox), newKey(sandbox)];
@@ -92,7 +92,7 @@ t.test("a key that does not work, or is the same, changes nothing", async (t) =>
 });
 
 t.test(
-  "without a daemon it holds from the next start on; another variable is named with --from",
+  "without a daemon the new key counts from the next start; --from names another variable",
   async (t) => {
     const sandbox = await startSandbox(t);
     const [one, two] = [newKey(sandbox), newKey(sandbox)];
@@ -146,7 +146,7 @@ t.test("the old key stays until the gateway has accepted a new one", async (t) =
   t.same(keys(), ["codex"], "and what the gateway accepts lets the one before it go");
 });
 
-t.test("a tool that was moved gets no key, and a known one goes nowhere else", async (t) => {
+t.test("a tool whose gateway changed gets no key, and a known key is not sent elsewhere", async (t) => {
   const [sandbox, strange] = [await startSandbox(t), await startRawGateway(t, (call) => call.ok())];
   const more = `  other: { key: "file:~/keys/other", gateway: main }\n`;
   const { home, rotate, keys } = await homeWithKey(t, sandbox.baseUrl, newKey(sandbox).text);
@@ -168,7 +168,7 @@ t.test("a tool that was moved gets no key, and a known one goes nowhere else", a
   t.equal(strange.calls.length, 0, "nothing came there");
 });
 
-t.test("of two rotations at once the slower one changes nothing, and says so", async (t) => {
+t.test("of two concurrent rotations the slower one changes nothing and says so", async (t) => {
   const gate = new AbortController();
   const gateway = await startRawGateway(t, async (call) => {
     await once(gate.signal, "abort");
@@ -188,7 +188,7 @@ t.test("of two rotations at once the slower one changes nothing, and says so", a
   t.equal(readFileSync(join(home, "keys", "codex-2"), "utf8"), `${NEW}-quick\n`);
 });
 
-t.test("Ctrl-C after the save lets it finish, so that no old key is left unspoken of", async (t) => {
+t.test("Ctrl-C after the save lets the rotation finish and report the old key", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok(MODELS));
   const { home, file, rotate, keys } = await homeWithKey(t, gateway.baseUrl);
   const pids: number[] = [];
@@ -206,7 +206,7 @@ t.test("Ctrl-C after the save lets it finish, so that no old key is left unspoke
   t.same(keys(), ["codex-2"]);
 });
 
-t.test("a keychain that takes no key is known before the key is tried", async (t) => {
+t.test("a keychain that cannot store is found before the key is tried", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok());
   const home = await newHome(t);
   await saveConfig(home, `gateway: ${gateway.baseUrl}\ntools: { codex: {} }\n`);

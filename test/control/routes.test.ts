@@ -50,7 +50,7 @@ t.test("the socket is 0600 in a folder that is 0700, and so is the state", async
   t.equal(statSync(paths.trust).mode & 0o777, 0o600);
 });
 
-t.test("what looks like a browser is refused", async (t) => {
+t.test("a request that looks like a browser's is refused", async (t) => {
   const { paths } = await start(t);
   const browsers: Record<string, string>[] = [
     { origin: "http://localhost:5397" },
@@ -100,7 +100,7 @@ t.test("unknown controls are 404, and no answer holds a key, a token or its hash
   t.ok(JSON.stringify(await daemon.status()).includes(key.slice(-4)), "only the fingerprint is shown");
 });
 
-t.test("a body that is too large, or is not what was asked for, is refused", async (t) => {
+t.test("a body that is too large or has the wrong shape is refused", async (t) => {
   const { paths } = await start(t);
   const bodies = ["", "{", "null", "{}", "[null]", "[1]", '[{"tool":"codex"}]', '"yes"'];
   for (const body of bodies) {
@@ -115,7 +115,7 @@ t.test("a body that is too large, or is not what was asked for, is refused", asy
   t.equal((await say(paths.socket, "GET", "/status")).status, 200, "it goes on answering");
 });
 
-t.test("trusting what is not held grants nothing", async (t) => {
+t.test("trusting a key that is not held grants nothing", async (t) => {
   const { paths } = await start(t);
   const made = [{ tool: "codex", what: "the key", from: "here", to: "there" }];
   const answer = await say(paths.socket, "POST", "/trust/codex", {}, JSON.stringify(made));

@@ -104,7 +104,7 @@ t.test("a follower that does not read loses lines, learns how many, and costs bo
   await until("it gets the next one again", () => slow.lines.some((line) => number(line) === sent));
 });
 
-t.test("sixteen can follow, the next learns why not, and can when one has gone", async (t) => {
+t.test("sixteen clients can follow; the next is refused with the reason until one leaves", async (t) => {
   const { tail, socket } = await startTail(t);
   const leaving = connect(socket);
   leaving.write("GET /tail HTTP/1.1\r\nhost: x\r\n\r\n");

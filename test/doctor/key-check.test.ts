@@ -100,7 +100,7 @@ t.test("questions about one key share an answer while it is awaited, and not aft
   t.equal(double.asked.length, 3);
 });
 
-t.test("where the budget is used up nothing is asked, and nothing is claimed", async (t) => {
+t.test("without budget no call is made, and the cause is unknown", async (t) => {
   const { double, key, keyCalls, check } = await newApiWithKey(t);
   key.disabled = true;
   while (keyCalls.of(double.url).take());

@@ -82,7 +82,7 @@ function trouble(more: Partial<KeyKnowledge>) {
   return keyTrouble({ name: "codex", refused: null, accepted: null, console: FACTS, ...more }, NOW);
 }
 
-t.test("nothing is wrong where nothing is known to be", async (t) => {
+t.test("a key without known problems has no message", async (t) => {
   t.equal(trouble({}), null);
   t.equal(trouble({ console: null }), null);
   t.equal(trouble({ console: { ...FACTS, balance: null, windows: [{ ...WINDOW, used: 1 }] } }), null);
@@ -93,7 +93,7 @@ t.test("nothing is wrong where nothing is known to be", async (t) => {
   );
 });
 
-t.test("what the console says of a key counts until a request passes", async (t) => {
+t.test("the console's state of a key counts until a request passes", async (t) => {
   const fromConsole = (more: Partial<ToolConsoleFacts>) => trouble({ console: { ...FACTS, ...more } });
   t.match(fromConsole({ balance: 0 }), {
     what: "balance or quota: the account's balance is used up, as the console said 2 min ago",
@@ -155,7 +155,7 @@ t.test("the console explains a refusal that fits several faults, also if it was 
   t.equal(refusalWithConsole(unclear, null, NOW), unclear);
 });
 
-t.test("a console that was read after the refusal knows better, where it can know", async (t) => {
+t.test("a console that was read after the refusal corrects or ends it", async (t) => {
   const later = { ...FACTS, as_of: NOW };
   const disabled: KeyRefusal = { ...REFUSED, cause: "unknown", detail: "key-disabled", status: 401 };
   t.match(refusalWithConsole(disabled, { ...later, state: "deleted" }, NOW), { detail: "key-deleted" });

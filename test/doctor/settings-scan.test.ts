@@ -48,7 +48,7 @@ function lines(findings: readonly Finding[]): string[] {
   return findings.map(({ level, what }) => `${level}: ${what}`);
 }
 
-t.test("a machine with nothing but keybearer's settings is well", async (t) => {
+t.test("a machine with only keybearer's settings has no finding", async (t) => {
   const home = await machine(t, {
     ".bashrc": `export OPENAI_BASE_URL=http://localhost:5397/v1\nexport OPENAI_API_KEY='${TOKEN}'\n# export OPENAI_API_KEY=${OFFICIAL}\n`,
     ".claude/settings.json": `{ "env": { "ANTHROPIC_BASE_URL": "http://127.0.0.1:5397", "ANTHROPIC_AUTH_TOKEN": "${TOKEN}" } }`,
@@ -161,7 +161,7 @@ t.test("settings of clients are found in each format, and an incomplete token is
     t.ok(text.includes(place), place);
 });
 
-t.test("what must not be read is left alone, and reported", async (t) => {
+t.test("files that must not be read are skipped and reported", async (t) => {
   const home = await machine(t, { ".zshrc": "", ".bashrc": "x".repeat(1_000_001), ".zshenv": "x" });
   await symlink("/dev/zero", join(home, ".profile"));
   await symlink("/etc/passwd", join(home, ".zprofile"));

@@ -84,7 +84,7 @@ const MORE: readonly (readonly [Partial<SharedStatus>, FindingLevel, RegExp])[] 
   ],
 ];
 
-t.test("what is wrong with a connected store is a line of its own", async (t) => {
+t.test("each problem of a connected store has its own line", async (t) => {
   for (const [change, level, words] of MORE) {
     const [first, second, ...others] = sharedFindings({ ...GOOD, ...change });
     t.match(first, { level: "ok", what: /used by laptop, desktop/ });

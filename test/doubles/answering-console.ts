@@ -1,3 +1,4 @@
+// For tests of the console adapters: a console that gives the answers of the test, over a real socket.
 import { once } from "node:events";
 import { Agent, createServer, type IncomingHttpHeaders } from "node:http";
 import type { AddressInfo } from "node:net";

@@ -1,3 +1,4 @@
+// For commands of the mirror: a control socket with given answers, and reports to answer with.
 import { mkdir } from "node:fs/promises";
 import { createServer } from "node:http";
 import { join } from "node:path";

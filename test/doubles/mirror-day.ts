@@ -1,3 +1,4 @@
+// Makes a day of requests and of the rows that a console lists for them, with every kind of difference, from a seed.
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
 import type { Context, OurRequest, TheirRow } from "../../src/mirror/reconcile/context.ts";
 import { learnStartFit, UNKNOWN_START } from "../../src/mirror/reconcile/fit.ts";

@@ -1,3 +1,4 @@
+// For journeys of the mirror: a daemon between tools and a console double, on a clock that the test moves.
 import { randomBytes } from "node:crypto";
 import { type ClientRequest, request } from "node:http";
 import type { Test } from "tap";
@@ -137,10 +138,12 @@ export async function startBeside(
 
   async function idle(): Promise<ConsoleStatus> {
     let status: ConsoleStatus | undefined;
-    await until("the sync is over", async () => {
+    const isOver = async () => {
       [status] = (await under.daemon.status()).consoles;
       return status?.state !== "syncing";
-    });
+    };
+    // A status takes 2 ms of the processor, and a sync 50 ms or more.
+    await until("the sync is over", isOver, 30);
     if (status === undefined) throw new Error("no console is watched");
     return status;
   }

@@ -4,10 +4,10 @@ import { setTimeout as wait } from "node:timers/promises";
 export const HANG_MS = 60_000;
 
 /** Waits for something to become true; fails loudly when it never does. */
-export async function until(what: string, holds: () => unknown): Promise<void> {
+export async function until(what: string, holds: () => unknown, everyMs = 10): Promise<void> {
   const end = performance.now() + HANG_MS;
   while (!(await holds())) {
     if (performance.now() > end) throw new Error(`this did not come within ${HANG_MS} ms: ${what}`);
-    await wait(10);
+    await wait(everyMs);
   }
 }

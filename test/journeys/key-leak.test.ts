@@ -2,7 +2,7 @@ import t from "tap";
 import { DAY, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
 
-t.test("a leaked key is rotated by itself, once a day", async (t) => {
+t.test("a leaked key is rotated automatically, once a day", async (t) => {
   const journey = await startJourney(t, "sub2api", { tools: { codex: "on_leak: rotate" } });
   const keyOf = async () => (await journey.status()).tools.find(({ name }) => name === "codex")?.key;
   const keysAtConsole = () => journey.console.keys.map(({ key }) => key);

@@ -100,31 +100,28 @@ for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const)
     t.match(await findings(), [{ level: "problem", what: /^deleted key/, next: /tools rotate codex/ }]);
   });
 
-t.test(
-  "what doctor finds out, status knows: a key that works again, and one that was never used",
-  async (t) => {
-    const { clock, double, key, chat, status, findings } = await start(t);
-    key.disabled = true;
-    t.match(await findings(), [{ id: "key", level: "problem", what: /^disabled key \(401/ }]);
-    t.match(await status(), { state: "key-refused", why: /^disabled key \(401\)/, last_use: null });
-    for (let n = 0; n < 5; n += 1) await chat();
-    await until("it is paused", async () => (await status()).paused !== null);
-    t.match(await findings(), [{ level: "problem", what: /^requests are refused here for .*disabled key/ }]);
+t.test("status knows what doctor found: a key that works again, and one that was never used", async (t) => {
+  const { clock, double, key, chat, status, findings } = await start(t);
+  key.disabled = true;
+  t.match(await findings(), [{ id: "key", level: "problem", what: /^disabled key \(401/ }]);
+  t.match(await status(), { state: "key-refused", why: /^disabled key \(401\)/, last_use: null });
+  for (let n = 0; n < 5; n += 1) await chat();
+  await until("it is paused", async () => (await status()).paused !== null);
+  t.match(await findings(), [{ level: "problem", what: /^requests are refused here for .*disabled key/ }]);
 
-    key.disabled = false;
-    t.match(await findings(), [{ id: "key", level: "ok" }]);
-    t.match(await status(), { state: "active", why: null, refused: null, paused: null });
-    t.equal((await chat()).status, 200, "nothing has to be waited for");
+  key.disabled = false;
+  t.match(await findings(), [{ id: "key", level: "ok" }]);
+  t.match(await status(), { state: "active", why: null, refused: null, paused: null });
+  t.equal((await chat()).status, 200, "nothing has to be waited for");
 
-    // Without a request in between, only asking again shows that it is another fault now.
-    key.expiresAt = clock.now() - 5000;
-    t.match(await findings(), [{ level: "problem", what: /^expired key/ }]);
-    double.keys.splice(0);
-    t.match(await findings(), [{ level: "problem", what: /^deleted key/ }]);
-    t.match(await status(), { refused: { detail: "key-deleted" } });
-    t.match(await chat(), { status: 401, detail: "key-deleted" });
-  },
-);
+  // Without a request in between, only asking again shows that it is another fault now.
+  key.expiresAt = clock.now() - 5000;
+  t.match(await findings(), [{ level: "problem", what: /^expired key/ }]);
+  double.keys.splice(0);
+  t.match(await findings(), [{ level: "problem", what: /^deleted key/ }]);
+  t.match(await status(), { refused: { detail: "key-deleted" } });
+  t.match(await chat(), { status: 401, detail: "key-deleted" });
+});
 
 t.test("a list of models does not hide that the account is empty", async (t) => {
   const { double, chat, status, findings } = await start(t);
@@ -135,18 +132,21 @@ t.test("a list of models does not hide that the account is empty", async (t) => 
   t.match(await status(), { state: "key-refused" });
 });
 
-t.test("where new-api does not tell, the advice names all four, and nothing is called deleted", async (t) => {
-  const { double, key, chat, status } = await start(t);
-  key.disabled = true;
-  double.fault = "429";
-  await chat();
-  await until("the gateway was asked", () => double.asked.length === 1);
-  t.match(await chat(), { status: 401, cause: "incomplete-key", detail: null });
-  await until("both are settled", async () => (await status()).refused?.times === 2);
-  t.match(await status(), { next: /^the key is not valid: deleted, disabled, expired or used up/ });
-});
+t.test(
+  "if new-api gives no cause, the advice names all four, and the key is not called deleted",
+  async (t) => {
+    const { double, key, chat, status } = await start(t);
+    key.disabled = true;
+    double.fault = "429";
+    await chat();
+    await until("the gateway was asked", () => double.asked.length === 1);
+    t.match(await chat(), { status: 401, cause: "incomplete-key", detail: null });
+    await until("both are settled", async () => (await status()).refused?.times === 2);
+    t.match(await status(), { next: /^the key is not valid: deleted, disabled, expired or used up/ });
+  },
+);
 
-t.test("a banned account is no fault of the key, and no other key is advised", async (t) => {
+t.test("a banned account does not lead to the advice to use another key", async (t) => {
   const { double, chat, status } = await start(t);
   double.banned = true;
   t.match(await chat(), { status: 403, cause: "unknown", detail: "account-disabled" });
@@ -154,7 +154,7 @@ t.test("a banned account is no fault of the key, and no other key is advised", a
   t.match(await status(), { next: /disabled, banned or deleted.*a new key does not help/ });
 });
 
-t.test("after five 401s the gateway gets a minute's rest, then one request tries the key", async (t) => {
+t.test("after five 401s a tool pauses for a minute, then one request tries the key", async (t) => {
   const { clock, double, key, chat, status, logText } = await start(t);
   key.disabled = true;
   for (let n = 0; n < 5; n += 1) t.equal((await chat()).status, 401);

@@ -15,7 +15,7 @@ import {
 import { until } from "../doubles/until.ts";
 import { recordWhere } from "../doubles/usage-journey.ts";
 
-t.test("a request that outlives the rotation of its key is no leak of the old key", async (t) => {
+t.test("a request that ends after the rotation of its key is no leak of the old key", async (t) => {
   const next = consoleKey();
   const journey = await startJourney(t, "sub2api", {
     before: (console) => void console.addKey({ name: "codex-new", key: next }),
@@ -36,7 +36,7 @@ t.test("a request that outlives the rotation of its key is no leak of the old ke
   t.match(await journey.mirror(), { alarms: [], rows: { by_id: 1, presumed: 1 } });
 });
 
-t.test("a tool that gets another name keeps its past", async (t) => {
+t.test("a tool that is renamed keeps its requests", async (t) => {
   const journey = await startJourney(t, "sub2api", { tools: { codex: "", scripts: "" } });
   await journey.idle();
   journey.clock.pass(MINUTE);
@@ -55,7 +55,7 @@ t.test("a tool that gets another name keeps its past", async (t) => {
   });
 });
 
-t.test("a console that comes into config.yaml late is compared with what passed before", async (t) => {
+t.test("a console that is added later is compared with earlier requests", async (t) => {
   const journey = await startJourney(t, "new-api v1.0.0-rc.25");
   await journey.idle();
   await journey.edit(journey.config({ console: [] }));
@@ -70,8 +70,8 @@ t.test("a console that comes into config.yaml late is compared with what passed 
 });
 
 for (const detected of [false, true]) {
-  const how = detected ? "whose kind is found out" : "of a given kind";
-  t.test(`a secret that is edited while a slow console ${how} is read counts at once`, async (t) => {
+  const how = detected ? "whose kind is detected" : "of a given kind";
+  t.test(`a new secret is used at once while a slow console ${how} is read`, async (t) => {
     const clock = heldClock();
     const double = await startConsole(t, "new-api v1.0.0-rc.25", { now: clock.now });
     double.fault = "slow";
@@ -81,35 +81,32 @@ for (const detected of [false, true]) {
     await until("it is asked", () => double.asked.length > 0);
     await journey.edit(journey.config({ console: right }));
     double.fault = null;
-    await until("it is read, and nobody asked for it", async () => (await journey.idle()).state === "ok");
+    await until("it is read without a request", async () => (await journey.idle()).state === "ok");
     t.equal((await journey.idle()).state, "ok");
   });
 }
 
-t.test(
-  "an address that is edited while the old one is slow is the one that is asked from then on",
-  async (t) => {
-    const clock = heldClock();
-    const [old, other] = await Promise.all(
-      [1, 2].map(() => startConsole(t, "new-api v1.0.0-rc.25", { now: clock.now })),
-    );
-    if (old === undefined || other === undefined) throw new Error("there are two");
-    old.fault = "slow";
-    const lines = (url: string) => [`url: ${url}`, 'login: { user: "7" }'];
-    const journey = await startBeside(t, old, clock, { console: lines(old.url) });
-    await until("it is asked", () => old.asked.length > 0);
-    await journey.edit(journey.config({ console: lines(other.url) }));
-    old.fault = null;
-    await until("the other is asked", () => other.asked.length > 0);
-    await journey.idle();
-    const before = old.asked.length;
-    clock.pass(MINUTE);
-    await journey.sync();
-    t.equal(old.asked.length, before);
-  },
-);
+t.test("a new address is used at once while the old one is slow", async (t) => {
+  const clock = heldClock();
+  const [old, other] = await Promise.all(
+    [1, 2].map(() => startConsole(t, "new-api v1.0.0-rc.25", { now: clock.now })),
+  );
+  if (old === undefined || other === undefined) throw new Error("there are two");
+  old.fault = "slow";
+  const lines = (url: string) => [`url: ${url}`, 'login: { user: "7" }'];
+  const journey = await startBeside(t, old, clock, { console: lines(old.url) });
+  await until("it is asked", () => old.asked.length > 0);
+  await journey.edit(journey.config({ console: lines(other.url) }));
+  old.fault = null;
+  await until("the other is asked", () => other.asked.length > 0);
+  await journey.idle();
+  const before = old.asked.length;
+  clock.pass(MINUTE);
+  await journey.sync();
+  t.equal(old.asked.length, before);
+});
 
-t.test("with nothing but the tools' keys, new-api is read within what it allows", async (t) => {
+t.test("new-api without a login is read within its rate limits", async (t) => {
   const clock = heldClock();
   const double = await startNewApi(t, { now: clock.now, keyOnly: true, limits: true });
   const journey = await startBeside(t, double, clock, { tools: { codex: "", scripts: "" } });

@@ -1,7 +1,8 @@
 import t from "tap";
 import type { Fault } from "../doubles/consoles/console-double.ts";
-import { JOURNEY_CONSOLES } from "../doubles/consoles/start-console.ts";
+import { EVERY_CONSOLE, FEW_CONSOLES } from "../doubles/consoles/start-console.ts";
 import { startSub2api } from "../doubles/consoles/sub2api.ts";
+import { LONG } from "../doubles/effort.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { HOUR, MINUTE, startBeside, startJourney } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
@@ -21,57 +22,54 @@ const STATES: readonly (readonly [Fault, RegExp])[] = [
 /** Those that a person must end, and those that are tried again by themselves. */
 const BY_A_PERSON = /login|not-a-console|other-shape/;
 
-for (const name of JOURNEY_CONSOLES) {
-  t.test(
-    `${name}: whatever the console answers, its state is said and requests go on as before`,
-    async (t) => {
-      const journey = await startJourney(t, name);
-      await journey.idle();
-      const usual = await journey.ask();
-      journey.clock.pass(MINUTE);
-      for (const [fault, expected] of STATES) {
-        // A password that was refused is not shown again for a day.
-        journey.clock.pass(25 * HOUR);
-        const before = await journey.sync();
-        t.equal(before.state, "ok", `before ${fault}: ${before.why}`);
-        journey.console.fault = fault;
-        journey.clock.pass(15 * MINUTE);
-        const status = await journey.sync();
-        t.match(status.state, expected, `${fault}: ${status.state}, ${status.why}`);
-        t.ok(status.why?.startsWith("the console "), `${status.why}`);
-        t.equal(status.next !== null, BY_A_PERSON.test(status.state), `${fault}: ${status.next}`);
-        t.equal(status.last_sync, before.last_sync, "when it was last read is still said");
-        t.ok((status.next_sync ?? 0) >= journey.clock.now() + MINUTE, "it is left alone for a while");
-        const answer = await journey.ask();
-        t.strictSame([answer.status, answer.text.length], [200, usual.text.length]);
-        t.match((await journey.mirror()).blind[0], /since the last sync/, "what is not seen is said");
-        journey.console.fault = null;
-      }
-      journey.clock.pass(30 * MINUTE);
-      t.equal((await journey.sync()).state, "ok");
-      journey.console.fault = "slow";
-      await journey.control("POST", "/sync/main", {});
-      await until("it was asked", () =>
-        journey.status().then(({ consoles }) => consoles[0]?.state === "syncing"),
-      );
-      t.equal((await journey.ask()).status, 200, "who waits for a slow console waits alone");
+for (const name of LONG ? EVERY_CONSOLE : FEW_CONSOLES) {
+  t.test(`${name}: each fault of the console has its state, and requests are served as before`, async (t) => {
+    const journey = await startJourney(t, name);
+    await journey.idle();
+    const usual = await journey.ask();
+    journey.clock.pass(MINUTE);
+    for (const [fault, expected] of STATES) {
+      // A password that was refused is not sent again for a day.
+      journey.clock.pass(25 * HOUR);
+      const before = await journey.sync();
+      t.equal(before.state, "ok", `before ${fault}: ${before.why}`);
+      journey.console.fault = fault;
+      journey.clock.pass(15 * MINUTE);
+      const status = await journey.sync();
+      t.match(status.state, expected, `${fault}: ${status.state}, ${status.why}`);
+      t.ok(status.why?.startsWith("the console "), `${status.why}`);
+      t.equal(status.next !== null, BY_A_PERSON.test(status.state), `${fault}: ${status.next}`);
+      t.equal(status.last_sync, before.last_sync, "the time of the last sync stays");
+      t.ok((status.next_sync ?? 0) >= journey.clock.now() + MINUTE, "the next sync is not soon");
+      const answer = await journey.ask();
+      t.strictSame([answer.status, answer.text.length], [200, usual.text.length]);
+      t.match((await journey.mirror()).blind[0], /since the last sync/, "the report names the blind time");
       journey.console.fault = null;
-      t.equal((await journey.idle()).state, "ok");
-      t.strictSame(journey.console.thief.seen, [], "no redirect was followed");
-      journey.clock.pass(20 * MINUTE);
-      await journey.sync();
-      const { rows, records } = await journey.mirror();
-      t.strictSame(
-        [rows.foreign_certain, rows.foreign_suspected, records.missing],
-        [0, 0, 0],
-        JSON.stringify(rows),
-      );
-      t.equal(records.matched, 2 + STATES.length, "nothing that passed meanwhile is lost");
-    },
-  );
+    }
+    journey.clock.pass(30 * MINUTE);
+    t.equal((await journey.sync()).state, "ok");
+    journey.console.fault = "slow";
+    await journey.control("POST", "/sync/main", {});
+    await until("it was asked", () =>
+      journey.status().then(({ consoles }) => consoles[0]?.state === "syncing"),
+    );
+    t.equal((await journey.ask()).status, 200, "no request waits for a slow console");
+    journey.console.fault = null;
+    t.equal((await journey.idle()).state, "ok");
+    t.strictSame(journey.console.thief.seen, [], "no redirect was followed");
+    journey.clock.pass(20 * MINUTE);
+    await journey.sync();
+    const { rows, records } = await journey.mirror();
+    t.strictSame(
+      [rows.foreign_certain, rows.foreign_suspected, records.missing],
+      [0, 0, 0],
+      JSON.stringify(rows),
+    );
+    t.equal(records.matched, 2 + STATES.length, "requests during the faults are matched");
+  });
 }
 
-t.test("asking for the keys again and again does not ask a failing console again and again", async (t) => {
+t.test("repeated questions for the keys do not repeat calls to a failing console", async (t) => {
   const journey = await startJourney(t, "sub2api");
   await journey.idle();
   journey.console.fault = "500";
@@ -86,7 +84,7 @@ t.test("asking for the keys again and again does not ask a failing console again
   t.equal(journey.console.asked.length, before);
 });
 
-t.test("a login that ends is renewed; one that cannot be needs a person", async (t) => {
+t.test("an expired login is renewed; a refused password is not tried again", async (t) => {
   const clock = heldClock();
   const double = await startSub2api(t, { now: clock.now });
   const journey = await startBeside(t, double, clock);
@@ -95,7 +93,7 @@ t.test("a login that ends is renewed; one that cannot be needs a person", async 
   t.equal((await journey.sync()).state, "ok");
   double.endSessions("all");
   journey.clock.pass(30 * MINUTE);
-  t.equal((await journey.sync()).state, "ok", "with the password at hand");
+  t.equal((await journey.sync()).state, "ok", "with the password of config.yaml");
   const wrong = double.config.map((line) => line.replace(double.login.password, "wrong-password"));
   await journey.edit(journey.config({ console: wrong }));
   double.endSessions("all");
@@ -108,5 +106,5 @@ t.test("a login that ends is renewed; one that cannot be needs a person", async 
     await journey.sync();
   }
   const again = double.asked.filter(({ path }) => path.endsWith("/auth/login")).length;
-  t.ok(again - asked <= 1, `a password that was refused is not tried on and on: ${again - asked} more`);
+  t.ok(again - asked <= 1, `a refused password is not sent again: ${again - asked} more`);
 });

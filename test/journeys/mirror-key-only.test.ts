@@ -12,25 +12,28 @@ async function start(t: Test, options: JourneyOptions = {}, limits = false) {
   return { clock, double, journey };
 }
 
-t.test("more than 1,000 calls of a key between two syncs are said, and ours are not missing", async (t) => {
-  const { clock, journey } = await start(t);
-  await journey.ask();
-  await journey.sync();
-  clock.pass(MINUTE);
-  for (let n = 0; n < 5; n += 1) await journey.ask();
-  clock.pass(MINUTE);
-  for (let n = 0; n < 1000; n += 1) journey.elsewhere();
-  t.equal((await journey.sync()).state, "ok");
-  clock.pass(HOUR);
-  t.equal((await journey.sync()).state, "ok");
-  const { records, blind } = await journey.mirror();
-  t.match(records, { matched: 1, missing: 0 });
-  const words = blind.filter((one) => one.includes("more than 1,000 calls"));
-  t.equal(words.length, 1);
-  t.match(words[0], /^codex .*–.*, more than 1,000 calls between syncs → log in with an access token/);
-});
+t.test(
+  "the report names more than 1,000 calls of a key between two syncs, and ours are not missing",
+  async (t) => {
+    const { clock, journey } = await start(t);
+    await journey.ask();
+    await journey.sync();
+    clock.pass(MINUTE);
+    for (let n = 0; n < 5; n += 1) await journey.ask();
+    clock.pass(MINUTE);
+    for (let n = 0; n < 1000; n += 1) journey.elsewhere();
+    t.equal((await journey.sync()).state, "ok");
+    clock.pass(HOUR);
+    t.equal((await journey.sync()).state, "ok");
+    const { records, blind } = await journey.mirror();
+    t.match(records, { matched: 1, missing: 0 });
+    const words = blind.filter((one) => one.includes("more than 1,000 calls"));
+    t.equal(words.length, 1);
+    t.match(words[0], /^codex .*–.*, more than 1,000 calls between syncs → log in with an access token/);
+  },
+);
 
-t.test("a sync for which no call was left is not a sync", async (t) => {
+t.test("a sync without any call left does not count as a sync", async (t) => {
   const { clock, double, journey } = await start(t, {}, true);
   const first = await journey.sync();
   let last = first;
@@ -46,7 +49,7 @@ t.test("a sync for which no call was left is not a sync", async (t) => {
 });
 
 for (const what of ["disabled", "deleted"] as const) {
-  t.test(`a key that is ${what} is a gap, not missing requests`, async (t) => {
+  t.test(`a key that is ${what} makes a gap, and no request is missing`, async (t) => {
     const { clock, double, journey } = await start(t, { tools: { codex: "", other: "" } });
     await journey.ask();
     await journey.ask({}, { tool: "other" });

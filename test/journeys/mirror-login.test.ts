@@ -16,7 +16,7 @@ function bare({ kind, url, login }: ConsoleDouble, at = url): string[] {
   return [`kind: ${kind}`, `url: ${at}`, `login: { email: ${login.email} }`];
 }
 
-t.test("logging in with a second factor lasts over a restart, and only for the same address", async (t) => {
+t.test("a login with a second factor lasts over a restart, for the same address only", async (t) => {
   const clock = heldClock();
   const double = await startSub2api(t, { now: clock.now, secondFactor: true });
   const { email, password, code } = double.login;
@@ -25,10 +25,14 @@ t.test("logging in with a second factor lasts over a restart, and only for the s
   t.match(waiting, { state: "login-needed", next: "keybearer mirror login main" }, waiting.why ?? "");
   const login = (asked: object) => journey.control<LoginAnswer>("POST", "/login/main", asked);
   t.match(await login({ code }), { state: "failed", problem: /start again with the password/ });
-  t.match(await login({ email, password: WRONG }), { state: "failed" });
+  const wrong = await command(t, journey.home, ["mirror", "login"], { input: `${WRONG}\n` });
+  t.equal(wrong.code, 1, wrong.stdout);
+  t.notOk((wrong.stdout + wrong.stderr).includes(WRONG), "a wrong password is not printed");
   t.match(await login({ email, password }), { state: "second-factor", problem: null });
   t.match(await login({ code: "000000" }), { state: "failed" });
-  t.match(await login({ code }), { state: "done", kind: "sub2api" });
+  const typed = await command(t, journey.home, ["mirror", "login"], { input: `${password}\n${code}\n` });
+  t.match(typed, { code: 0, stdout: /logged in to main/ }, typed.stderr);
+  t.notOk((typed.stdout + typed.stderr).includes(password), "the password is not printed");
   t.equal((await journey.idle()).state, "ok");
   t.equal(statSync(journey.paths.consoles).mode & 0o777, 0o600);
   const kept = readFileSync(journey.paths.consoles, "utf8");
@@ -71,7 +75,7 @@ t.test("a console that no program can log in to says so", async (t) => {
   t.equal((await journey.idle()).state, "ok", "a refresh token from the browser does");
 });
 
-t.test("who logs in although config.yaml has a token that is dead is logged in", async (t) => {
+t.test("a login replaces a dead token of config.yaml", async (t) => {
   const clock = heldClock();
   const double = await startSub2api(t, { now: clock.now });
   const { email, password } = double.login;
@@ -88,7 +92,7 @@ t.test("who logs in although config.yaml has a token that is dead is logged in",
   t.equal(status.state, "ok", status.why ?? "");
 });
 
-t.test("an outbound proxy that config.yaml newly puts before a console waits for trust", async (t) => {
+t.test("a proxy that is added in front of a console needs trust", async (t) => {
   const journey = await startJourney(t, "one-api");
   t.equal((await journey.idle()).state, "ok");
   const proxy = await startConnectProxy(t);
@@ -99,7 +103,7 @@ t.test("an outbound proxy that config.yaml newly puts before a console waits for
   t.strictSame(proxy.heads, [], "nothing was sent through it");
 });
 
-t.test("nor does what a login left behind go through such a proxy", async (t) => {
+t.test("the tokens of a login do not go through such a proxy", async (t) => {
   const clock = heldClock();
   const double = await startSub2api(t, { now: clock.now });
   const { email, password } = double.login;
@@ -119,7 +123,7 @@ t.test("nor does what a login left behind go through such a proxy", async (t) =>
 });
 
 for (const name of ["new-api v1.0.0-rc.25", "one-api"] as const) {
-  t.test(`${name}: an access token that config.yaml newly sends elsewhere waits for trust`, async (t) => {
+  t.test(`${name}: an access token that config.yaml sends to another address needs trust`, async (t) => {
     const journey = await startJourney(t, name);
     t.equal((await journey.idle()).state, "ok");
     const other = await startConsole(t, name, { now: journey.clock.now });
@@ -144,7 +148,7 @@ for (const name of ["new-api v1.0.0-rc.25", "one-api"] as const) {
   });
 
   t.test(
-    `${name}: a login with another access token than config.yaml has says which one counts`,
+    `${name}: a login with another access token than in config.yaml says which one counts`,
     async (t) => {
       const journey = await startJourney(t, name);
       const { accessToken, user } = journey.console.login;
@@ -165,7 +169,7 @@ for (const name of ["new-api v1.0.0-rc.25", "one-api"] as const) {
   );
 }
 
-t.test("without a kind in config.yaml it is found out, and said", async (t) => {
+t.test("the kind of a console is detected and logged if config.yaml does not have it", async (t) => {
   for (const name of ["sub2api", "new-api v0.13.2", "one-api"] as const) {
     const clock = heldClock();
     const double = await startConsole(t, name, { now: clock.now });
@@ -183,7 +187,7 @@ t.test("without a kind in config.yaml it is found out, and said", async (t) => {
   }
 });
 
-t.test("the first login works where config.yaml says neither kind nor login", async (t) => {
+t.test("a first login works without kind and login in config.yaml", async (t) => {
   const typed = {
     sub2api: ({ login }: ConsoleDouble) => `${login.email}\n${login.password}\n`,
     "new-api v0.13.2": ({ login }: ConsoleDouble) => `${login.accessToken}\n${login.user}\n`,
@@ -207,7 +211,7 @@ t.test("the first login works where config.yaml says neither kind nor login", as
   }
 });
 
-t.test("before the first login the kind is known", async (t) => {
+t.test("the kind is known before the first login", async (t) => {
   for (const name of ["sub2api", "one-api"] as const) {
     const clock = heldClock();
     const double = await startConsole(t, name, { now: clock.now });

@@ -11,7 +11,7 @@ const COUNTS = {
 };
 
 for (const name of EVERY_CONSOLE) {
-  t.test(`${name}: what passed here is matched, and nothing else has a verdict`, async (t) => {
+  t.test(`${name}: each request that passed is matched, and nothing else has a verdict`, async (t) => {
     const journey = await startJourney(t, name);
     await journey.idle();
     const routes = ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/embeddings"];
@@ -24,10 +24,10 @@ for (const name of EVERY_CONSOLE) {
         journey.clock.pass(2000);
       }
     }
-    t.equal(billed.length, name === "one-api" ? 2 : 4, "of each protocol that it has");
+    t.equal(billed.length, name === "one-api" ? 2 : 4, "one for each protocol that it has");
     await journey.ask({}, { path: "/v1/messages/count_tokens" });
     await journey.ask({}, { path: "/v1/models", method: "GET" });
-    // Those that failed have a row of their own where the console lists them.
+    // new-api lists failed requests, too.
     const failed = [
       await journey.ask({ "x-test-status": "503" }, { path: "/v1/messages" }),
       await journey.ask({ "x-test-status": "429" }),
@@ -53,7 +53,7 @@ for (const name of EVERY_CONSOLE) {
     const records = recordsIn(journey.paths.usage);
     for (const record of records) {
       const { id, endpoint, status, billed_microdollars: money, tokens_from } = record;
-      // Which of several alike is which is not told where there are no ids.
+      // Without ids, requests with the same numbers cannot be told apart.
       if (name === "sub2api without ids" && money === null) continue;
       const expected = billed.includes(id) ? 196 : failed.some((one) => one.id === id) ? money && 0 : null;
       t.equal(money, expected, `${endpoint} ${status}`);
@@ -63,7 +63,7 @@ for (const name of EVERY_CONSOLE) {
     journey.clock.pass(20 * 60_000);
     await journey.sync();
     const later = await journey.mirror();
-    t.strictSame(later.rows, report.rows, "time changes nothing of it");
+    t.strictSame(later.rows, report.rows, "time changes nothing");
     t.strictSame(later.records, report.records);
     t.strictSame(await journey.diff(), []);
   });

@@ -55,7 +55,7 @@ t.test("only keys that are older than their tool allows are rotated", async (t) 
   t.strictSame(rotated, ["zed age"]);
 });
 
-t.test("a key whose age the console does not say is left alone", async (t) => {
+t.test("a key without a known age is not rotated", async (t) => {
   const { automatic, rotated } = setUp({ codex: null, zed: null });
   await automatic.checkAges();
   t.strictSame(rotated, []);

@@ -1,3 +1,4 @@
+// For tests of key changes: a console, a config.yaml and stored keys in memory, and daemons that end after so many effects.
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -61,7 +61,7 @@ t.test("an object passes, and a missing field is named", (t) => {
   t.end();
 });
 
-t.test("the console denies with 401 or 403, but a wall in front of it says nothing of the login", (t) => {
+t.test("a 401 or 403 of the console is a denial, and one of a firewall page is not", (t) => {
   t.equal(isDenied(answer(401, '{"code":"TOKEN_EXPIRED"}')), true);
   t.equal(isDenied(answer(401, "")), true);
   t.equal(isDenied(answer(403, "{}")), true);
@@ -70,15 +70,18 @@ t.test("the console denies with 401 or 403, but a wall in front of it says nothi
   t.end();
 });
 
-t.test("a secret that the request carried is not in the console's words, not even across the cut", (t) => {
-  const password = new Secret("hunter2-and-more");
-  const said = `${"x ".repeat(95)}hunter2-and-more`;
-  const response = { ...answer(400, JSON.stringify({ message: said })), secrets: [password] };
-  t.notMatch(errorText(response), "hunter2");
-  const spelled = String.raw`{"message":"\u0068unter2-and-more"}`;
-  t.equal(errorText({ ...answer(400, spelled), secrets: [password] }), ": [redacted]");
-  t.end();
-});
+t.test(
+  "a secret of the request is redacted from the console's message, even where the message is cut",
+  (t) => {
+    const password = new Secret("hunter2-and-more");
+    const said = `${"x ".repeat(95)}hunter2-and-more`;
+    const response = { ...answer(400, JSON.stringify({ message: said })), secrets: [password] };
+    t.notMatch(errorText(response), "hunter2");
+    const spelled = String.raw`{"message":"\u0068unter2-and-more"}`;
+    t.equal(errorText({ ...answer(400, spelled), secrets: [password] }), ": [redacted]");
+    t.end();
+  },
+);
 
 t.test("the wait is read as seconds, a day at most", (t) => {
   const wait = (headers: Record<string, string>) => retryAfterOf(answer(429, "", headers));
@@ -95,7 +98,7 @@ t.test("the wait is read as seconds, a day at most", (t) => {
   t.end();
 });
 
-t.test("a console's own words are shortened, and hold neither a key nor a control character", (t) => {
+t.test("a message of the console is shortened, without keys and control characters", (t) => {
   const key = `sk-${"a1".repeat(32)}`;
   const said = `\u001b[31m${key}\r\nline \u202Etwo ${"x".repeat(5000)}`;
   const { message } = faultOf(answer(500, JSON.stringify({ message: said })));

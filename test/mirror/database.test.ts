@@ -44,7 +44,7 @@ const recordsIn = (database: MirrorDatabase) =>
   database.ask((db) => all(db, "SELECT count(*) FROM usage.records").flat());
 const damaged = (state: string) => readdirSync(state).filter((name) => /\.damaged-\d{8}T\d{6}Z$/.test(name));
 
-t.test("there is nothing to ask before there is a complete index", async (t) => {
+t.test("the database cannot be used before the index is complete", async (t) => {
   const state = newState(t);
   const database = opened(t, state);
   t.equal(rowsIn(database), null);
@@ -59,7 +59,7 @@ t.test("there is nothing to ask before there is a complete index", async (t) => 
   t.equal(statSync(join(state, "mirror.db")).mode & 0o777, 0o600);
 });
 
-t.test("a new one knows since when keys are held", async (t) => {
+t.test("a new mirror.db knows since when keys are held", async (t) => {
   const state = newState(t);
   writeJournal(join(state, "usage"), [record(1)]);
   const line = { kind: "key-held", gateway: "main", tool: "codex" } as const;
@@ -80,7 +80,7 @@ t.test("a new one knows since when keys are held", async (t) => {
   ]);
 });
 
-t.test("what was written is there after closing, and others can read it", async (t) => {
+t.test("written rows are there after closing, and other connections can read them", async (t) => {
   const state = newState(t);
   makeIndex(state, [record(1)]);
   const first = opened(t, state);
@@ -158,7 +158,7 @@ for (const [what, spoil] of Object.entries({
 
 const PAGE_BYTES = 4096;
 
-t.test("damage that shows later ends in a new one, too", async (t) => {
+t.test("damage that shows later leads to a new mirror.db, too", async (t) => {
   const state = newState(t);
   makeIndex(state, [record(1)]);
   const before = opened(t, state);
@@ -204,7 +204,7 @@ t.test(
   },
 );
 
-t.test("a table that is missing in an index that was overwritten is no bug of ours", async (t) => {
+t.test("a missing table in an overwritten index is not reported as a bug", async (t) => {
   const state = newState(t);
   makeIndex(state, [record(1)]);
   const database = opened(t, state);
@@ -216,7 +216,7 @@ t.test("a table that is missing in an index that was overwritten is no bug of ou
   t.same(damaged(state), []);
 });
 
-t.test("while the folder is away nothing is asked", async (t) => {
+t.test("the database cannot be used while its folder is missing", async (t) => {
   const state = newState(t);
   makeIndex(state, [record(1)]);
   const database = opened(t, state);

@@ -81,7 +81,7 @@ t.test("an unknown console says how to write its kind", async (t) => {
   }
 });
 
-t.test("a console that fails or is asked too often is not called unknown", async (t) => {
+t.test("a console that fails or limits calls is not called unknown", async (t) => {
   const failing = await served(t, (_request, response) => response.writeHead(502).end());
   await t.rejects(detectKind(clientTo(t, failing), failing), { name: "Error", kind: "failing" });
   const busy = await served(t, (_request, response) => response.writeHead(429, { "retry-after": "9" }).end());
@@ -92,7 +92,7 @@ t.test("a console that fails or is asked too often is not called unknown", async
   });
 });
 
-t.test("a redirect is not followed, and nothing shows a credential", async (t) => {
+t.test("a redirect is not followed, and no credential is sent", async (t) => {
   const seen: string[] = [];
   const elsewhere = await served(t, (request, response) => {
     seen.push(request.url ?? "");

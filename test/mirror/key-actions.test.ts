@@ -306,7 +306,7 @@ t.test("sub2api: a version that ignores limits gets no key", async (t) => {
   t.equal(only(console).name, "keybearer-codex-1");
 });
 
-t.test("sub2api: self-service that is switched off is said as the console says it", async (t) => {
+t.test("sub2api: the message for disabled self-service is the console's", async (t) => {
   const { console, actions } = await atSub2api(t);
   const message = "Backend mode is active. User self-service is disabled.";
   console.onReply = ({ path }, reply) =>
@@ -315,7 +315,7 @@ t.test("sub2api: self-service that is switched off is said as the console says i
   await isRefused(t, actions.groups(), /User self-service is disabled/);
 });
 
-t.test("sub2api: a request that is still executed is waited for", async (t) => {
+t.test("sub2api: a creation that is still in progress is awaited", async (t) => {
   const { console, time, actions } = await atSub2api(t);
   const busy = (reason: string, seconds: string) => ({
     status: 409,

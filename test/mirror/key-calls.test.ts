@@ -49,7 +49,7 @@ t.test("a damaged file is an empty budget, and is replaced", async (t) => {
   }
 });
 
-t.test("where nothing can be written, the process still counts its own calls", async (t) => {
+t.test("a process that cannot write the file still counts its own calls", async (t) => {
   const file = t.testdir();
   const budgets = new KeyCallBudgets(() => 1_794_874_660_000, file);
   while (budgets.of(URL).take());

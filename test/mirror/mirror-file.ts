@@ -1,3 +1,4 @@
+// For tests of the store: a mirror.db beside an index, and the steps of a comparison without a thread.
 import { appendFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -23,8 +24,6 @@ import { consoleRow } from "../doubles/console-row.ts";
 import { makeIndex } from "../doubles/journal.ts";
 import { UNKNOWN_TOKENS } from "../doubles/mirror-day.ts";
 import { record } from "../doubles/records.ts";
-
-/** An index of the usage log with the mirror's database beside it, and what tests ask of both. */
 
 export const AT = 1_763_164_800_123;
 export const MINUTE = 60_000;

@@ -40,7 +40,7 @@ function comparedMirror(test: Test) {
   return mirror;
 }
 
-t.test("an alarm says who, how much, where from and when, by our clock", async (t) => {
+t.test("an alarm has tools, money, addresses and times by our clock", async (t) => {
   const { db } = comparedMirror(t);
   const [alarm, ...more] = readAlarms(db, "main", SKEW, NO_KEYS);
   t.same(more, []);
@@ -64,7 +64,7 @@ t.test("an alarm says who, how much, where from and when, by our clock", async (
   t.same(readAlarms(db, "main", SKEW, NO_KEYS), [], "nor does what was acknowledged");
 });
 
-t.test("suspected rows are an alarm of their own, after the certain ones", async (t) => {
+t.test("suspected rows are a separate alarm after the certain ones", async (t) => {
   const mirror = comparedMirror(t);
   const { db } = mirror;
   page(db, [
@@ -98,7 +98,7 @@ t.test("suspected rows are an alarm of their own, after the certain ones", async
   t.same(alarms(), []);
 });
 
-t.test("a key that was replaced here, and is used still, says so", async (t) => {
+t.test("an alarm shows that its key was replaced", async (t) => {
   const { db } = comparedMirror(t);
   holdKeys(db, [{ gateway: "main", key: "…new1", tool: "codex" }], AT + MINUTE);
   t.match(readAlarms(db, "main", SKEW, NO_KEYS), [{ key: "…a1b2", tools: ["codex"], replaced: true }]);
@@ -200,7 +200,7 @@ function pricesOf(
 
 const times = <T>(count: number, one: T): T[] => Array.from({ length: count }, () => one);
 
-t.test("a multiplier that is another here is shown for each group", async (t) => {
+t.test("a multiplier that differs from ours is shown for each group", async (t) => {
   const coding = { ours: { group: "coding", multiplier: 1.5 }, theirs: { multiplier: 1.5 } };
   const cheap = {
     ours: { group: "cheap", multiplier: 1 },
@@ -214,7 +214,7 @@ t.test("a multiplier that is another here is shown for each group", async (t) =>
   t.match(pricesOf(t, times(6, cheap), {}), [{ group: "cheap", multiplier_here: null }], "the group is gone");
 });
 
-t.test("four rows are no advice, and neither are rows that disagree", async (t) => {
+t.test("fewer than five rows, or rows that disagree, give no price advice", async (t) => {
   const dear = { theirs: { list_microdollars: 7200, billed_microdollars: 10_800 } };
   t.match(pricesOf(t, times(4, dear)), [{ requests: 4, factor: null, multiplier: null }]);
   t.match(pricesOf(t, times(5, dear)), [{ requests: 5, factor: 1.2, factor_rows: 5, multiplier: 1.5 }]);
@@ -222,7 +222,7 @@ t.test("four rows are no advice, and neither are rows that disagree", async (t) 
   t.match(pricesOf(t, [...times(5, dear), ...times(2, {})]), [{ requests: 7, factor: null }]);
 });
 
-t.test("calls with a long context, or of a service tier, are lines of their own", async (t) => {
+t.test("calls with a long context or a service tier have separate lines", async (t) => {
   const usual = { ours: { list_microdollars: 6000 } };
   const long = {
     ours: { input_tokens: 250_000 },
@@ -238,7 +238,7 @@ t.test("calls with a long context, or of a service tier, are lines of their own"
   ]);
 });
 
-t.test("what a console rounds to whole units is no price of the operator's", async (t) => {
+t.test("rounding by the console is not reported as a price difference", async (t) => {
   // text-embedding-3-small through new-api: 98 micro-dollars become 50 units of two.
   const small = {
     ours: { list_microdollars: 98 },
@@ -254,7 +254,7 @@ t.test("what a console rounds to whole units is no price of the operator's", asy
   ]);
 });
 
-t.test("use elsewhere stands beside what is usual", async (t) => {
+t.test("uses with keys_elsewhere are counted beside their usual number", async (t) => {
   const mirror = mirrorFile(t, [record(1)]);
   const { db } = mirror;
   const now = AT + 48 * HOUR;
@@ -282,7 +282,7 @@ t.test("use elsewhere stands beside what is usual", async (t) => {
   ]);
 });
 
-t.test("what differs, is foreign or missing is listed, the newest first, with both sides", async (t) => {
+t.test("rows that differ, are foreign or missing are listed newest first, with both sides", async (t) => {
   const { db } = comparedMirror(t);
   const diff = readDiff(db, "main", { max: 10, skew: SKEW, quietKeys: NO_KEYS });
   t.same(
@@ -304,7 +304,7 @@ t.test("what differs, is foreign or missing is listed, the newest first, with bo
   );
 });
 
-t.test("however much else differs, every foreign row is listed, the certain ones first", async (t) => {
+t.test("every foreign row is listed before other differences, certain ones first", async (t) => {
   const many = Array.from({ length: 30 }, (_, at) => 100 + at);
   const at = (number: number) => AT + number * MINUTE;
   const mirror = mirrorFile(
@@ -356,7 +356,7 @@ t.test("however much else differs, every foreign row is listed, the certain ones
   );
 });
 
-t.test("one is found by its row, its request id or its record, and by how these begin", async (t) => {
+t.test("a comparison is found by its row, its request id or its record, or a prefix of one", async (t) => {
   const { db } = comparedMirror(t);
   const skewOf = () => SKEW;
   const shown = (what: string) => findCompared(db, what, skewOf).map(({ row: theirs }) => theirs?.identity);

@@ -50,7 +50,7 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
   return { mirror, lines, snapshot };
 }
 
-t.test("which keys are held is also in the journal, as soon as there is an index", async (t) => {
+t.test("held keys are written to the journal as soon as there is an index", async (t) => {
   const { state, db } = mirrorFile(t);
   let isReady = false;
   const catchUp = async () => {

@@ -173,7 +173,7 @@ t.test("a clock that is set back by a week blocks the budget for 20 minutes, not
   t.equal((await walked(adapter, cursor, SINCE, 1)).length, 1, "it reads again");
 });
 
-t.test("rows that were pushed out of sight are a gap", async (t) => {
+t.test("rows that the console no longer lists are a gap", async (t) => {
   const rows = new Map([["0000", [row(NOON - 5000)]]]);
   const console = await siteOf(t, { rows });
   const adapter = adapterOf(console, 1);
@@ -193,7 +193,7 @@ t.test("rows that were pushed out of sight are a gap", async (t) => {
   t.same(restarted?.gap, { from: SINCE, to: (NOON - 999) * 1000, ...many }, "what was before is unknown");
 });
 
-t.test("a key that is refused is passed over, and comes last in the next turn", async (t) => {
+t.test("a refused key is skipped, and comes last in the next sync", async (t) => {
   const console = await siteOf(t, { rows: new Map([["0001", [row(NOON - 1)]]]) });
   const pages = await walked(adapterOf(console, 2), null, SINCE);
   t.same(
@@ -250,38 +250,35 @@ t.test("an empty 429 is a rate limit, and the pages before it stay", async (t) =
   await t.rejects(walk.next(), { kind: "rate-limited", message: /too many requests/ });
 });
 
-t.test(
-  "keys are listed with facts where the budget allows, and without a call where it does not",
-  async (t) => {
-    const console = await siteOf(t, { rows: new Map([["0000", []]]) });
-    const usedUp = budgetOf(console);
-    while (usedUp.take());
-    t.match(await adapterOf(console, 2, usedUp).keys(), [
-      { ref: "key:…0000", state: "unknown", quota: null, unlimited: false, as_of: null },
-      { ref: "key:…0001", state: "unknown", quota: null, unlimited: false, as_of: null },
-    ]);
-    t.equal(console.calls.length, 0);
-    const adapter = adapterOf(console, 2);
-    const listed = await adapter.keys();
-    t.match(listed, [
-      {
-        ref: "key:…0000",
-        name: "key 0000",
-        // v0.13.2 does not say whether it is disabled.
-        state: "unknown",
-        quota: 2_000_000,
-        quota_used: 500_000,
-        expires_at: null,
-        shown: { how: "whole" },
-      },
-      { ref: "key:…0001", state: "deleted" },
-    ]);
-    const asked = console.calls.length;
-    t.same(await adapter.keys(), listed);
-    t.equal(console.calls.length, asked, "they are not asked for again at once");
-    t.same(await adapter.account(), { balance: null, console_version: "v0.13.2" });
-  },
-);
+t.test("keys are listed with facts within the budget, and without a call beyond it", async (t) => {
+  const console = await siteOf(t, { rows: new Map([["0000", []]]) });
+  const usedUp = budgetOf(console);
+  while (usedUp.take());
+  t.match(await adapterOf(console, 2, usedUp).keys(), [
+    { ref: "key:…0000", state: "unknown", quota: null, unlimited: false, as_of: null },
+    { ref: "key:…0001", state: "unknown", quota: null, unlimited: false, as_of: null },
+  ]);
+  t.equal(console.calls.length, 0);
+  const adapter = adapterOf(console, 2);
+  const listed = await adapter.keys();
+  t.match(listed, [
+    {
+      ref: "key:…0000",
+      name: "key 0000",
+      // v0.13.2 does not say whether it is disabled.
+      state: "unknown",
+      quota: 2_000_000,
+      quota_used: 500_000,
+      expires_at: null,
+      shown: { how: "whole" },
+    },
+    { ref: "key:…0001", state: "deleted" },
+  ]);
+  const asked = console.calls.length;
+  t.same(await adapter.keys(), listed);
+  t.equal(console.calls.length, asked, "they are not asked for again at once");
+  t.same(await adapter.account(), { balance: null, console_version: "v0.13.2" });
+});
 
 t.test("one key of two tools is asked about once", async (t) => {
   const console = await siteOf(t, { rows: new Map([["0000", [row(NOON - 1)]]]) });

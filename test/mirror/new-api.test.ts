@@ -149,7 +149,7 @@ t.test("all rows are read over many pages, in shape, with who asks", async (t) =
   });
 });
 
-t.test("rows that arrive while pages are read change nothing twice", async (t) => {
+t.test("rows that arrive while pages are read are not doubled", async (t) => {
   for (const ids of [true, false]) {
     const site: Site = {
       rows: Array.from({ length: 150 }, (_, n) => row(n, ids ? {} : { request_id: "", quota: 5 })),
@@ -176,7 +176,7 @@ t.test("rows that arrive while pages are read change nothing twice", async (t) =
   }
 });
 
-t.test("the position that is listed as id is not part of what a row is", async (t) => {
+t.test("the identity of a row does not contain its position in the list", async (t) => {
   const site: Site = { rows: [row(5), row(6)] };
   const console = await siteOf(t, site);
   const before = identities(await walked(adapterOf(console), null, SINCE));
@@ -185,41 +185,37 @@ t.test("the position that is listed as id is not part of what a row is", async (
   t.same(after.slice(1), before);
 });
 
-t.test(
-  "a stretch with more rows than are counted is taken in halves, each noted when complete",
-  async (t) => {
-    const rows = Array.from({ length: 900 }, (_, n) => row(n, { created_at: NOON - 60 - 40 * n }));
-    const console = await siteOf(t, { rows });
-    // The cap itself is the adapter's: a site that counts a stretch as 10000 is one that may hold more.
-    const capped: Site = {
-      rows,
-      reply: (call) => {
-        if (call.path !== "/api/log/self") return undefined;
-        const long =
-          Number(call.query.get("end_timestamp")) - Number(call.query.get("start_timestamp")) > 9000;
-        return long
-          ? { json: { ...OK, data: { page: 1, page_size: 100, total: 10_000, items: [row(0)] } } }
-          : undefined;
-      },
-    };
-    const narrow = await siteOf(t, capped);
-    const since = (NOON - 40_000) * 1000;
-    const pages = await walked(adapterOf(narrow), null, since);
-    t.same(new Set(identities(pages)), new Set(identities(await walked(adapterOf(console), null, since))));
-    t.equal(new Set(identities(pages)).size, 900);
-    const cursors = pages.map(({ cursor }) => readCursor(cursor)?.until ?? 0);
-    t.same(
-      cursors,
-      cursors.toSorted((a, b) => a - b),
-    );
-    t.ok(new Set(cursors).size > 3, "stretch by stretch");
-    t.equal(cursors.at(-1), NOON);
+t.test("a time range with more rows than the console counts is read in halves", async (t) => {
+  const rows = Array.from({ length: 900 }, (_, n) => row(n, { created_at: NOON - 60 - 40 * n }));
+  const console = await siteOf(t, { rows });
+  // The cap itself is the adapter's: a site that counts a stretch as 10000 is one that may hold more.
+  const capped: Site = {
+    rows,
+    reply: (call) => {
+      if (call.path !== "/api/log/self") return undefined;
+      const long = Number(call.query.get("end_timestamp")) - Number(call.query.get("start_timestamp")) > 9000;
+      return long
+        ? { json: { ...OK, data: { page: 1, page_size: 100, total: 10_000, items: [row(0)] } } }
+        : undefined;
+    },
+  };
+  const narrow = await siteOf(t, capped);
+  const since = (NOON - 40_000) * 1000;
+  const pages = await walked(adapterOf(narrow), null, since);
+  t.same(new Set(identities(pages)), new Set(identities(await walked(adapterOf(console), null, since))));
+  t.equal(new Set(identities(pages)).size, 900);
+  const cursors = pages.map(({ cursor }) => readCursor(cursor)?.until ?? 0);
+  t.same(
+    cursors,
+    cursors.toSorted((a, b) => a - b),
+  );
+  t.ok(new Set(cursors).size > 3, "stretch by stretch");
+  t.equal(cursors.at(-1), NOON);
 
-    const half = await walked(adapterOf(narrow), null, since, Math.ceil(pages.length / 2));
-    const rest = await walked(adapterOf(narrow), half.at(-1)?.cursor ?? null, since);
-    t.equal(new Set([...identities(half), ...identities(rest)]).size, 900, "broken off and gone on with");
-  },
-);
+  const half = await walked(adapterOf(narrow), null, since, Math.ceil(pages.length / 2));
+  const rest = await walked(adapterOf(narrow), half.at(-1)?.cursor ?? null, since);
+  t.equal(new Set([...identities(half), ...identities(rest)]).size, 900, "broken off and gone on with");
+});
 
 t.test("a single second with more rows than are counted is a gap, and the walk goes on", async (t) => {
   const console = await siteOf(t, {
@@ -261,7 +257,7 @@ t.test("an older version that lists a bare array with pages from 0 is read too",
   t.equal(pages.at(-1)?.total, null);
 });
 
-t.test("where pages 0 and 1 are the same, nothing is counted twice", async (t) => {
+t.test("a console whose pages 0 and 1 are the same is not counted twice", async (t) => {
   const rows = Array.from({ length: 25 }, (_, n) => row(n, { request_id: "" }));
   const console = await siteOf(t, {
     rows,
@@ -321,7 +317,7 @@ t.test("a clock that was set back, and a cursor that cannot be read, lose nothin
   t.end();
 });
 
-t.test("what a version allows", (t) => {
+t.test("each version has its rate limit", (t) => {
   const old = ["v0.13.2", "v1.0.0-rc.1", "v1.0.0-rc.10", "v0.0.0", "nightly-20260821", "", null];
   for (const version of old) t.ok(callLimit(version).calls < 180, String(version));
   for (const version of ["v1.0.0-rc.11", "v1.0.0-rc.25", "v1.0.0", "1.2.3", "v2.0.0-rc.1"])
@@ -330,7 +326,7 @@ t.test("what a version allows", (t) => {
 });
 
 t.test("a long walk stays below what the console allows", async (t) => {
-  const rows = Array.from({ length: 30_000 }, (_, n) => row(n, { created_at: NOON - 60 * n }));
+  const rows = Array.from({ length: 20_000 }, (_, n) => row(n, { created_at: NOON - 60 * n }));
   // Read in common/init.go of each: so many calls in 180 s.
   const versions = [
     ["v0.13.2", 180],
@@ -349,7 +345,7 @@ t.test("a long walk stays below what the console allows", async (t) => {
     });
     const began = console.time;
     const adapter = adapterOf(console);
-    t.equal(new Set(identities(await walked(adapter, null, SINCE))).size, 30_000, version);
+    t.equal(new Set(identities(await walked(adapter, null, SINCE))).size, rows.length, version);
     const busiest = Math.max(
       ...at.map((from) => at.filter((one) => one >= from && one < from + 180_000).length),
     );
@@ -357,7 +353,7 @@ t.test("a long walk stays below what the console allows", async (t) => {
     const took = console.time - began;
     t.ok(
       took < (limit === 360 ? 60_000 : 420_000),
-      `${version}: 30,000 rows in ${took / 1000} s of its clock`,
+      `${version}: ${rows.length} rows in ${took / 1000} s of its clock`,
     );
   }
 });
@@ -417,7 +413,7 @@ t.test("a console that denies access needs a login, whatever its status", async 
   }
 });
 
-t.test("how long to wait is taken from the console where it says so", async (t) => {
+t.test("the wait is taken from the console's answer if it has one", async (t) => {
   const console = await siteOf(t, {
     rows: [],
     reply: ({ path }) =>
@@ -451,7 +447,7 @@ t.test("the quota per dollar is read again for each walk", async (t) => {
   t.end();
 });
 
-t.test("tokens mean what the row itself says they mean", (t) => {
+t.test("tokens are read as the row declares them", (t) => {
   const read = (raw: Raw) => readNewApiRow(row(0, { prompt_tokens: 1000, ...raw }), 500_000);
   const tokens = (input: unknown, cacheRead: unknown, cacheWrite: unknown, output: unknown = 20) => ({
     input_tokens: input,
@@ -531,7 +527,7 @@ const key = (id: number, more: Raw = {}): Raw => ({
   ...more,
 });
 
-t.test("keys are listed whole or by their ends, with what became of them", async (t) => {
+t.test("keys are listed whole or by their ends, with their state", async (t) => {
   const keys = [
     key(1),
     key(2, { key: "0123456789abcdefghijABCDEFGHIJ", group: "auto" }),

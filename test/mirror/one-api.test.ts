@@ -126,7 +126,7 @@ t.test("a full last page is followed by an empty one, which ends the stretch", a
   );
 });
 
-t.test("a first walk of weeks goes by stretches, and goes on where it was broken off", async (t) => {
+t.test("a first walk over weeks goes range by range, and resumes after a break", async (t) => {
   const rows = Array.from({ length: 600 }, (_, n) => row(n, { created_at: NOON - 60 - n * 4000 }));
   const console = await siteOf(t, { rows });
   const adapter = adapterOf(console);
@@ -143,7 +143,7 @@ t.test("a first walk of weeks goes by stretches, and goes on where it was broken
   t.equal(Number(first?.query.get("start_timestamp")), reached - 3600);
 });
 
-t.test("a stretch with very many rows is taken in smaller ones", async (t) => {
+t.test("a time range with very many rows is split", async (t) => {
   const rows = Array.from({ length: 2500 }, (_, n) => row(n, { created_at: NOON - 60 - n }));
   const console = await siteOf(t, { rows });
   const pages = await walked(adapterOf(console), null, (NOON - 3600) * 1000);

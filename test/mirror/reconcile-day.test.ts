@@ -23,33 +23,30 @@ const CLOCKS = [
   { name: "a console a day behind", skew: -DAY, off: -700 },
 ] as const;
 
-t.test(
-  "of a day of 20,000 requests exactly what did not pass here is foreign, and no match is wrong",
-  (t) => {
-    const day = makeDay({ seed: 6 });
-    const { rows, records } = reconcile(
-      day.ours,
-      theirsOf(day, day.skew + 1000),
-      contextOf(day, day.skew + 1000),
-    );
-    t.same(faultsOf(day, rows), []);
-    const foreign = rows.filter(({ verdict }) => verdict === "foreign");
-    t.equal(foreign.length, 37);
-    t.ok(foreign.every(({ certain }) => certain));
-    const missing = records.filter(({ verdict }) => verdict === "missing").map(({ record }) => record);
-    t.same(missing.sort(), [...day.dropped].sort(), "what the console dropped is missing, and nothing else");
-    t.ok(missing.length > 100);
-    t.equal(rows.length, day.rows.length);
-    t.end();
-  },
-);
+t.test("exactly the rows that did not pass here are foreign, and no match is wrong", (t) => {
+  const day = makeDay({ seed: 6, requests: 6000 });
+  const { rows, records } = reconcile(
+    day.ours,
+    theirsOf(day, day.skew + 1000),
+    contextOf(day, day.skew + 1000),
+  );
+  t.same(faultsOf(day, rows), []);
+  const foreign = rows.filter(({ verdict }) => verdict === "foreign");
+  t.equal(foreign.length, 37);
+  t.ok(foreign.every(({ certain }) => certain));
+  const missing = records.filter(({ verdict }) => verdict === "missing").map(({ record }) => record);
+  t.same(missing.sort(), [...day.dropped].sort(), "what the console dropped is missing, and nothing else");
+  t.ok(missing.length > 30, `${missing.length} are missing`);
+  t.equal(rows.length, day.rows.length);
+  t.end();
+});
 
 for (const [index, { name, skew, off }] of CLOCKS.entries()) {
   for (const ids of [true, false]) {
     t.test(`${name}, ${ids ? "with" : "without"} ids: the same`, (t) => {
       const day = makeDay({
         seed: 100 + index,
-        requests: 3000,
+        requests: 1500,
         foreign: 11,
         skew,
         ids,
@@ -69,8 +66,8 @@ for (const [index, { name, skew, off }] of CLOCKS.entries()) {
   }
 }
 
-t.test("the day has everything in it that goes wrong between two logs", (t) => {
-  const { records, rows, truth } = makeDay({ seed: 6, requests: 5000 });
+t.test("the sample day contains every kind of difference between two logs", (t) => {
+  const { records, rows, truth } = makeDay({ seed: 6, requests: 2000 });
   const rowsOf = new Map<string, number>();
   for (const record of truth.values()) rowsOf.set(record, (rowsOf.get(record) ?? 0) + 1);
   const early = records.filter(({ gateway_ids }) => Object.keys(gateway_ids).length === 0);
@@ -91,7 +88,7 @@ t.test("the day has everything in it that goes wrong between two logs", (t) => {
   );
   t.ok(rows.some(({ kind }) => kind === "error"));
   t.ok(
-    isDeepStrictEqual(makeDay({ seed: 6, requests: 5000 }).rows, rows),
+    isDeepStrictEqual(makeDay({ seed: 6, requests: 2000 }).rows, rows),
     "the same seed makes the same day",
   );
   t.end();

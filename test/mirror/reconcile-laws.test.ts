@@ -106,7 +106,7 @@ t.test("the order of the two lists does not matter", (t) => {
   t.end();
 });
 
-t.test("each row is judged once, each record at most once, and both say the same of each other", (t) => {
+t.test("each row has one verdict, each record at most one, and they agree", (t) => {
   fc.assert(
     fc.property(someLogs, someContext, ({ ours, theirs }, context) => {
       const { rows, records } = reconcile(ours, theirs, context);
@@ -153,7 +153,7 @@ t.test("no match contradicts the ids of both sides", (t) => {
   t.end();
 });
 
-t.test("where ids are handed out, one more foreign row changes no other verdict", (t) => {
+t.test("with ids, one more foreign row changes no other verdict", (t) => {
   fc.assert(
     fc.property(someLogs, someRow, ({ ours, theirs }, given) => {
       // Without one that may take any row: that is what can hide a foreign one.
@@ -217,7 +217,7 @@ for (const ids of [true, false]) {
   });
 }
 
-t.test("what is as far apart as can be is found in slices of a quarter of an hour too", (t) => {
+t.test("matches at the largest distance are found in slices of a quarter of an hour", (t) => {
   const early = { input_tokens: 1100, at: THEN + 59 * MINUTE };
   const late = { input_tokens: 1300, at: THEN + 59 * MINUTE + 1000 };
   const logs = {

@@ -159,7 +159,7 @@ for (const { name, ours = [], row: listed, siblings, context, verdict } of CASES
   });
 }
 
-t.test("a request of another machine that got no id may own a row that began seconds before it", (t) => {
+t.test("a request of another machine without an id can match a row that began seconds earlier", (t) => {
   const canceled = (clock_error: number) =>
     left("a", { started_at: THEN, ended_at: THEN + SECOND, clock_error });
   const judged = (seconds: number, clockError: number) =>
@@ -243,7 +243,7 @@ t.test("once its records are here, exactly what no machine sent is foreign", (t)
   t.end();
 });
 
-t.test("a row of a key that only seen machines hold is foreign as ever", (t) => {
+t.test("a row of a key that only seen machines hold is foreign", (t) => {
   fc.assert(
     fc.property(sharedDay, ({ day, seenUntil }) => {
       const [first = "", ...others] = day.keys.values();

@@ -721,8 +721,8 @@ t.test("a WebSocket's numbers are the sums of all its requests", (t) => {
   t.end();
 });
 
-t.test("10,000 alike requests without ids or starts are counted, with and without tokens", (t) => {
-  const size = 10_000;
+t.test("thousands of alike requests without ids or starts are counted, with and without tokens", (t) => {
+  const size = 4000;
   const time = (at: number) => THEN + at * 10;
   const rows = Array.from({ length: size }, (_, at) => row(`row-${at}`, { at: time(at) + 400 }));
   for (const [what, given] of Object.entries({

@@ -17,7 +17,7 @@ t.test("a stored reason is shown with local times, and with the date on another 
   t.end();
 });
 
-t.test("other reasons stay as they are, whatever a console's model is called", (t) => {
+t.test("other reasons are not changed, whatever the model is called", (t) => {
   const reason = "the console lists model 2026-11-14T14:02Z, asked for was gpt-5.1";
   t.equal(formatReason(reason, at(15, 0, 0)), reason);
   t.end();

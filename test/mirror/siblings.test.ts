@@ -113,7 +113,7 @@ t.test("a machine that is new here brings records of any age", async (t) => {
   t.same(alarms(mirror), []);
 });
 
-t.test("its records may come before it is known to be seen", async (t) => {
+t.test("records of a machine may come before its seen time", async (t) => {
   const mirror = twoRows(t);
   compareAll(mirror);
   arrive(mirror, theirs(2));

@@ -61,7 +61,7 @@ t.test("the same page again changes nothing, and a row that changed at the conso
   ]);
 });
 
-t.test("numbers that are not whole, and texts with a NUL, do not keep a page out", async (t) => {
+t.test("a page with fractions or NUL characters is stored", async (t) => {
   const mirror = mirrorFile(t);
   const { db } = mirror;
   const odd = row(1, {
@@ -120,7 +120,7 @@ t.test("rows of keys that are known not to be ours are skipped", async (t) => {
   t.same(page(db, given), { added: 1, changed: 0 });
 });
 
-t.test("which key a console means by a name", async (t) => {
+t.test("a name stands for a key unless two keys have it or rows contradict each other", async (t) => {
   const mirror = mirrorFile(t);
   const { db } = mirror;
   t.same([...keyLinks(db, "main").keys], [["id:1", "…a1b2"]]);
@@ -157,7 +157,7 @@ t.test("rows of a key are compared again when its link is new", async (t) => {
   );
 });
 
-t.test("since when a key is held", async (t) => {
+t.test("the time since when a key is held is stored", async (t) => {
   const mirror = mirrorFile(t);
   const { db } = mirror;
   const held = (key: string, tool = "codex") => ({ gateway: "main", key, tool });

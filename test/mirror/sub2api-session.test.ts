@@ -126,7 +126,7 @@ t.test("a token that cannot be kept is not used, not lost, and not asked for aga
 });
 
 t.test(
-  "it is renewed shortly before its end, and once when the console says that it has ended",
+  "a session is renewed shortly before its end, and once when the console says that it has ended",
   async (t) => {
     const issued = tokens();
     const { client, calls } = await consoleServer(t, (path, body, request) =>
@@ -147,7 +147,7 @@ t.test(
   },
 );
 
-t.test("questions at once renew it once", async (t) => {
+t.test("concurrent calls renew the session once", async (t) => {
   const issued = tokens();
   const { client, calls } = await consoleServer(t, (path, body, request) =>
     path === "/auth/refresh" ? issued.refresh(body.refresh_token) : issued.check(request),
@@ -161,7 +161,7 @@ t.test("questions at once renew it once", async (t) => {
   t.equal(calls.filter((path) => path === "/auth/refresh").length, 1);
 });
 
-t.test("a refused refresh token needs a login, and is not shown again", async (t) => {
+t.test("a refused refresh token needs a login, and is not sent again", async (t) => {
   for (const status of [400, 401]) {
     const { client, calls } = await consoleServer(t, () => refused(status, "REFRESH_TOKEN_INVALID"));
     const { session } = sessionOf(client);
@@ -171,7 +171,7 @@ t.test("a refused refresh token needs a login, and is not shown again", async (t
   }
 });
 
-t.test("a failure on the way leaves the refresh token as it is", async (t) => {
+t.test("a network failure leaves the refresh token unchanged", async (t) => {
   const issued = tokens();
   const html = "<html>502</html>";
   const failures: (Reply | null)[] = [
@@ -297,7 +297,7 @@ t.test("a login that is refused says why, and never the password", async (t) => 
 const escaped = (text: string) =>
   [...text].map((letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`).join("");
 
-t.test("a console that says back what it was shown is not repeated, in whatever way it does", async (t) => {
+t.test("a secret that the console echoes is redacted in every encoding", async (t) => {
   const temp = new Secret("tt-7");
   const code = new Secret("123456");
   const access = new Secret("at-secret-7");
@@ -345,7 +345,7 @@ t.test("a console that says back what it was shown is not repeated, in whatever 
   }
 });
 
-t.test("a redirect to another origin sees no credential, whatever is asked", async (t) => {
+t.test("a redirect to another origin gets no credential", async (t) => {
   const elsewhere = await consoleServer(t, () => ok({ balance: 1 }));
   const issued = tokens();
   const { client } = await consoleServer(t, (path, body) =>

@@ -164,7 +164,7 @@ t.test("a row is mapped field by field", async (t) => {
   );
 });
 
-t.test("only an id that was handed out is taken for one", async (t) => {
+t.test("only an id that the gateway returned counts as one", async (t) => {
   const { url, log } = await logServer(t);
   const ids = [
     "client:u-1",
@@ -228,28 +228,30 @@ t.test("a first walk reads everything down to since, the next only what is new",
   t.equal(asked.length, 1, "nothing new is one question");
 });
 
-t.test("a walk killed after any page goes on where it was, whatever came in meanwhile", async (t) => {
-  for (const killedAfter of [1, 2, 4]) {
-    for (const arrived of [0, 150, 2500]) {
-      const { url, log, asked } = await logServer(t, { mostSize: 1000 });
-      for (const id of range(1, 5000)) log.push(item(id));
-      const first = await walked(adapterFor(t, url), null, killedAfter);
-      for (const id of range(5001, 5000 + arrived)) log.push(item(id));
-      asked.length = 0;
-      const second = await walked(adapterFor(t, url), first.cursor);
-      const seen = new Set([...first.ids, ...second.ids]);
-      const name = `killed after ${killedAfter}, ${arrived} new`;
-      t.same(missing(seen, range(1, 5000 + arrived)), [], name);
-      t.ok(
-        asked.length <= 5 - killedAfter + 4 + Math.ceil(arrived / 1000) + 1,
-        `${name}: ${asked.length} questions`,
-      );
-      t.equal(JSON.parse(second.cursor ?? "").going, null, "complete");
-    }
+t.test("a walk that is killed after any page resumes, also with new rows", async (t) => {
+  for (const [killedAfter, arrived] of [
+    [1, 2500],
+    [2, 150],
+    [4, 0],
+  ] as const) {
+    const { url, log, asked } = await logServer(t, { mostSize: 1000 });
+    for (const id of range(1, 5000)) log.push(item(id));
+    const first = await walked(adapterFor(t, url), null, killedAfter);
+    for (const id of range(5001, 5000 + arrived)) log.push(item(id));
+    asked.length = 0;
+    const second = await walked(adapterFor(t, url), first.cursor);
+    const seen = new Set([...first.ids, ...second.ids]);
+    const name = `killed after ${killedAfter}, ${arrived} new`;
+    t.same(missing(seen, range(1, 5000 + arrived)), [], name);
+    t.ok(
+      asked.length <= 5 - killedAfter + 4 + Math.ceil(arrived / 1000) + 1,
+      `${name}: ${asked.length} questions`,
+    );
+    t.equal(JSON.parse(second.cursor ?? "").going, null, "complete");
   }
 });
 
-t.test("a walk that is killed again and again still ends, with everything read", async (t) => {
+t.test("a walk that is killed several times reads everything in the end", async (t) => {
   const { url, log } = await logServer(t, { mostSize: 100 });
   for (const id of range(1, 2000)) log.push(item(id));
   const seen = new Set<number>();
@@ -279,26 +281,23 @@ t.test("rows deleted during a walk hide no other", async (t) => {
   t.same(missing(seen, range(1, 4500)), []);
 });
 
-t.test(
-  "a row that comes to light late is found by the hourly overlap, and by a walk after a pause",
-  async (t) => {
-    for (const pause of [HOUR, 72 * HOUR]) {
-      const { url, log } = await logServer(t, { mostSize: 100 });
-      for (const id of range(1, 3000)) if (id !== 2000) log.push(item(id));
-      const time = { now: NOW };
-      const adapter = adapterFor(t, url, time);
-      const first = await walked(adapter, null);
-      log.push(item(2000));
-      time.now += 5 * MINUTE;
-      const soon = await walked(adapter, first.cursor);
-      t.notOk(soon.ids.has(2000), "16 hours back is not looked at every time");
-      time.now += pause;
-      const later = await walked(adapter, soon.cursor);
-      t.ok(later.ids.has(2000));
-      t.notOk(later.ids.has(1000), "but not the whole log");
-    }
-  },
-);
+t.test("a late row is found by the hourly overlap, and by a walk after a pause", async (t) => {
+  for (const pause of [HOUR, 72 * HOUR]) {
+    const { url, log } = await logServer(t, { mostSize: 100 });
+    for (const id of range(1, 3000)) if (id !== 2000) log.push(item(id));
+    const time = { now: NOW };
+    const adapter = adapterFor(t, url, time);
+    const first = await walked(adapter, null);
+    log.push(item(2000));
+    time.now += 5 * MINUTE;
+    const soon = await walked(adapter, first.cursor);
+    t.notOk(soon.ids.has(2000), "16 hours back is not looked at every time");
+    time.now += pause;
+    const later = await walked(adapter, soon.cursor);
+    t.ok(later.ids.has(2000));
+    t.notOk(later.ids.has(1000), "but not the whole log");
+  }
+});
 
 t.test("a log that was reset is read from the beginning", async (t) => {
   const { url, log } = await logServer(t, { mostSize: 100 });
@@ -311,7 +310,7 @@ t.test("a log that was reset is read from the beginning", async (t) => {
   t.same(missing((await walked(adapter, cursor)).ids, range(1, 300)), []);
 });
 
-t.test("servers that give fewer rows a page are believed", async (t) => {
+t.test("a server may send fewer rows a page than requested", async (t) => {
   for (const [name, options, size] of [
     ["at most 100", { mostSize: 100 }, 100],
     ["always 20", { mostSize: 20 }, 20],
@@ -337,7 +336,7 @@ t.test("an unreadable cursor starts from the beginning, and an empty log is comp
   }
 });
 
-t.test("one row that cannot be read is passed over, all of them are another shape", async (t) => {
+t.test("one unreadable row is skipped; if all are unreadable, the shape is unknown", async (t) => {
   const { url, log } = await logServer(t);
   log.push(item(1), item(2, { created_at: "yesterday" }), item(3));
   t.same([...(await walked(adapterFor(t, url), null)).ids], [3, 1]);
@@ -353,7 +352,7 @@ t.test("a long walk asks no more than 50 times in any minute, and is bounded", a
     time.now += 20;
   };
   const long = await logServer(t, { mostSize: 20, onAsk });
-  for (const id of range(1, 20 * 300)) long.log.push(item(id));
+  for (const id of range(1, 20 * 200)) long.log.push(item(id));
   await walked(adapterFor(t, long.url, time), null, 10_000);
   const busiest = Math.max(
     ...at.map((from) => at.filter((one) => one >= from && one < from + MINUTE).length),

@@ -239,28 +239,25 @@ for (const [what, write] of Object.entries(NO_PROOF)) {
   });
 }
 
-t.test(
-  "a lost end is noticed without a console, and before the end that was written is overwritten",
-  async (t) => {
-    const home = newHome(t);
-    const first = home.start();
-    home.clock.pass(MINUTE);
-    const last = first.add();
-    home.keep();
-    home.clock.pass(10 * MINUTE);
-    const newest = first.add();
-    await first.stop();
-    home.putBack();
-    home.clock.pass(HOUR);
-    const second = home.start();
-    // A start does not wait for the index.
-    home.clock.pass(10_000);
-    home.tick();
-    await until("it is noted", () => second.ask(readLogGaps).length > 0);
-    t.strictSame(second.ask(readLogGaps), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
-    await until("the end of this run is written", () => home.writtenEnd().record === last.id);
-  },
-);
+t.test("a lost end is noticed without a console, before the stored end is overwritten", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  home.clock.pass(MINUTE);
+  const last = first.add();
+  home.keep();
+  home.clock.pass(10 * MINUTE);
+  const newest = first.add();
+  await first.stop();
+  home.putBack();
+  home.clock.pass(HOUR);
+  const second = home.start();
+  // A start does not wait for the index.
+  home.clock.pass(10_000);
+  home.tick();
+  await until("it is noted", () => second.ask(readLogGaps).length > 0);
+  t.strictSame(second.ask(readLogGaps), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
+  await until("the end of this run is written", () => home.writtenEnd().record === last.id);
+});
 
 t.test("while the index cannot be read, the end that the earlier run wrote stays", async (t) => {
   const home = newHome(t);
@@ -329,7 +326,7 @@ t.test("an older log that is put back while it runs lost its end, whatever was a
   t.strictSame(await run.gaps(), lost);
 });
 
-t.test("what the index had not read of a file that was replaced is lost, and noted at once", async (t) => {
+t.test("lines of a replaced file that the index had not read are lost, and noted at once", async (t) => {
   const home = newHome(t);
   const run = home.start();
   home.clock.pass(MINUTE);
@@ -473,7 +470,7 @@ t.test("a log that was deleted and started over while it runs lost no end", asyn
   t.strictSame(await home.start().gaps(), []);
 });
 
-t.test("where only the journal was deleted, nothing is known since the keys are held", async (t) => {
+t.test("after only the journal was deleted, the whole time since the keys are held is unknown", async (t) => {
   const home = newHome(t);
   const first = home.start();
   const held = home.clock.now();

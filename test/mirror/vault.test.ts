@@ -25,7 +25,7 @@ function place(t: Test) {
   return { file, vault: new Vault(file, systemClock) };
 }
 
-t.test("what was put in comes out again after a restart, and only the owner can read the file", async (t) => {
+t.test("entries are there after a restart, and only the owner can read the file", async (t) => {
   const { file, vault } = place(t);
   t.same(await vault.load(), { problem: null }, "no file yet is no problem");
   await vault.put("main", HERE, { refreshToken: new Secret(REFRESH), seed: "abc" });
@@ -51,26 +51,23 @@ t.test("an entry of another origin is never returned, only its origin", async (t
   t.ok(vault.get("main", HERE));
 });
 
-t.test(
-  "a file that others can read is refused, not written over, and taken once it is set right",
-  async (t) => {
-    const { file, vault } = place(t);
-    await vault.put("main", HERE, { refreshToken: new Secret(REFRESH) });
-    chmodSync(file, 0o640);
-    const open = new Vault(file, systemClock);
-    const { problem } = await open.load();
-    t.match(problem, /chmod 600/);
-    t.notMatch(problem, REFRESH);
-    t.equal(open.get("main", HERE), null);
-    const before = readFileSync(file, "utf8");
-    await t.rejects(open.put("other", HERE, { user: "7" }), /chmod 600/);
-    t.equal(readFileSync(file, "utf8"), before);
+t.test("a file that others can read is refused and not overwritten until its mode is right", async (t) => {
+  const { file, vault } = place(t);
+  await vault.put("main", HERE, { refreshToken: new Secret(REFRESH) });
+  chmodSync(file, 0o640);
+  const open = new Vault(file, systemClock);
+  const { problem } = await open.load();
+  t.match(problem, /chmod 600/);
+  t.notMatch(problem, REFRESH);
+  t.equal(open.get("main", HERE), null);
+  const before = readFileSync(file, "utf8");
+  await t.rejects(open.put("other", HERE, { user: "7" }), /chmod 600/);
+  t.equal(readFileSync(file, "utf8"), before);
 
-    chmodSync(file, 0o600);
-    await open.put("other", HERE, { user: "7" });
-    t.ok(open.get("main", HERE), "what was in it before is still there");
-  },
-);
+  chmodSync(file, 0o600);
+  await open.put("other", HERE, { user: "7" });
+  t.ok(open.get("main", HERE), "what was in it before is still there");
+});
 
 t.test("a damaged file is kept aside, and the vault begins empty", async (t) => {
   const damages = {
@@ -95,7 +92,7 @@ t.test("a damaged file is kept aside, and the vault begins empty", async (t) => 
   }
 });
 
-t.test("what is no regular file, or far too large, is refused", async (t) => {
+t.test("a file that is not regular or far too large is refused", async (t) => {
   const { file, vault } = place(t);
   mkdirSync(file);
   t.match((await vault.load()).problem, /not a regular file|cannot be read/);
@@ -118,7 +115,7 @@ t.test("changes at the same time all reach the file", async (t) => {
   );
 });
 
-t.test("a change that cannot be written throws, and what was there stays", async (t) => {
+t.test("a change that cannot be written throws, and the old entries stay", async (t) => {
   const folder = mkdtempSync(join(tmpdir(), "kb-"));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const file = join(folder, "consoles.json");

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { type IncomingMessage, request } from "node:http";
 import { createServer } from "node:net";
 import { join } from "node:path";
@@ -9,7 +9,7 @@ import t, { type Test } from "tap";
 import type { Tool } from "../../src/config/schema.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { Agents } from "../../src/proxy/agents.ts";
-import { command, type Ended, newHome, runProgram, saveConfig, startServing } from "../doubles/command.ts";
+import { command, newHome, runProgram, saveConfig, startServing } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
 import { head, openRaw } from "../doubles/raw-client.ts";
@@ -17,7 +17,7 @@ import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { canary, filesBelow, oddCanary, scan, shapesOf, textsOf } from "../doubles/secret-scan.ts";
 import { until } from "../doubles/until.ts";
 
-t.test("the scan finds a secret in each of its shapes, so that finding none means something", async (t) => {
+t.test("the scan finds a secret in each of its encodings", async (t) => {
   for (const secret of [canary(), oddCanary(), freshToken().token]) {
     for (const [name, shape] of shapesOf(secret)) {
       t.equal(scan({ log: `{"msg":"before ${shape} after"}` }, { key: secret }).length, 1, name);
@@ -268,118 +268,132 @@ const COMMANDS = [
 ];
 
 async function everyCommand(t: Test, home: string, env: NodeJS.ProcessEnv): Promise<string[]> {
-  // Two at a time: each is a program that starts.
-  const waiting = [...COMMANDS];
-  const ended: Ended[] = [];
-  const lane = async () => {
-    for (let args = waiting.shift(); args !== undefined; args = waiting.shift())
-      ended.push(await command(t, home, args, { env }));
-  };
-  await Promise.all([lane(), lane()]);
-  return ended.flatMap(({ stdout, stderr }) => [stdout, stderr]);
+  const outputs: string[] = [];
+  for (const args of COMMANDS) {
+    const { stdout, stderr } = await command(t, home, args, { env });
+    outputs.push(stdout, stderr);
+  }
+  return outputs;
 }
 
-t.test("no secret is in any output, whatever goes wrong", { timeout: 110_000 }, async (t) => {
-  const secrets = makeSecrets();
-  const { keys, tokens, stray } = secrets;
-  const { gateway, home, config, running } = await startScanned(t, secrets);
-  const env = { CANARY_KEY: keys.env };
-  const outputs: Record<string, string> = {};
+t.test(
+  "no key, token or prompt is in any output, file or argument, whatever fails",
+  { timeout: 110_000 },
+  async (t) => {
+    const secrets = makeSecrets();
+    const { keys, tokens, stray } = secrets;
+    const { gateway, home, config, running } = await startScanned(t, secrets);
+    const env = { CANARY_KEY: keys.env };
+    const outputs: Record<string, string> = {};
 
-  await t.test("what should work does", async (t) => {
-    for (const name of ["literal", "env", "file", "command"] as const) {
-      const answer = await fetch(`${running.url}/v1/chat/completions`, {
+    await t.test("valid requests are served", async (t) => {
+      for (const name of ["literal", "env", "file", "command"] as const) {
+        const answer = await fetch(`${running.url}/v1/chat/completions`, {
+          method: "POST",
+          headers: { authorization: `Bearer ${tokens[name].token}`, "content-type": "application/json" },
+          body: JSON.stringify({ model: "m", messages: [{ role: "user", content: stray.prompt }] }),
+        });
+        t.match(await answer.text(), stray.answer);
+        t.strictSame(
+          gateway.calls.at(-1)?.header("authorization"),
+          [`Bearer ${keys[name]}`],
+          `${name} has its key`,
+        );
+      }
+      const streamed = await fetch(`${running.url}/v1/messages`, {
         method: "POST",
-        headers: { authorization: `Bearer ${tokens[name].token}`, "content-type": "application/json" },
-        body: JSON.stringify({ model: "m", messages: [{ role: "user", content: stray.prompt }] }),
+        headers: { "x-api-key": tokens.file.token, "content-type": "application/json" },
+        body: JSON.stringify({
+          ...{ model: "m", max_tokens: 9, stream: true },
+          messages: [{ role: "user", content: stray.prompt }],
+        }),
       });
-      t.match(await answer.text(), stray.answer);
-      t.strictSame(
-        gateway.calls.at(-1)?.header("authorization"),
-        [`Bearer ${keys[name]}`],
-        `${name} has its key`,
+      t.match(await streamed.text(), stray.answer);
+      t.equal((await fetch(`${running.url}/t/${tokens.literal.token}/v1/models`)).status, 200);
+    });
+
+    await t.test("invalid requests are refused", async (t) => {
+      for (const [name, bytes, expected] of badRequests(running.port, secrets)) {
+        const text = await say(t, running.port, bytes);
+        t.match(text, expected, name);
+        outputs[`the answer to ${name}`] = text;
+      }
+    });
+
+    await t.test("mistakes in the file are reported", async (t) => {
+      const literal = `key: '${keys.literal.replaceAll("'", "''")}'`;
+      const broken = [
+        config.replace(literal, `${literal} ,,`),
+        config.replace(literal, literal.replace("key", "kee")),
+        config.replace(literal, literal.slice(0, -1)),
+        config.replace(literal, `key: [${stray.inBrokenFile}]`),
+        config.replace(literal, `key: ${stray.inBrokenFile} two`),
+        config.replace(literal, `key: ${stray.inBrokenFile}: {`),
+        config.replace(tokens.env.hash, tokens.env.token),
+        config.replace("websockets: true", `proxy: "http://me:${stray.proxyPassword}@127.0.0.1:1"`),
+        config.replace("websockets: true", `proxy: "http://${stray.proxyPassword}@127.0.0.1:1", x: [`),
+        config.replace('base_url: "http://', `base_url: "http://${stray.proxyPassword}:x@`),
+        `${stray.inBrokenFile}\n`,
+      ];
+      for (const [at, text] of broken.entries()) {
+        t.not(text, config);
+        const before = running.stderr().length;
+        await saveConfig(home, text);
+        const checking = command(t, home, at % 2 === 0 ? ["check"] : ["check", "--json"], { env });
+        await until(`broken file ${at} is reported`, () =>
+          running.stderr().slice(before).includes("keeps using the last valid version"),
+        );
+        const { stdout, stderr } = await checking;
+        t.match(stdout + stderr, /config\.yaml|"line"/, "check reports it, too");
+        outputs[`check of broken file ${at}`] = stdout + stderr;
+        outputs[`status with broken file ${at}`] = await ask(home, "GET", "/status");
+      }
+      const second = await runProgram(t, home, ["run"], { env });
+      outputs["a second run"] = second.stdout + second.stderr;
+    });
+
+    await t.test("a key whose gateway changes is held", async (t) => {
+      await saveConfig(home, config.replaceAll(gateway.origin, await deadOrigin()));
+      await running.logs(/held \(/);
+      const held = await say(
+        t,
+        running.port,
+        head("GET /v1/models", { Host: `localhost:${running.port}`, "x-api-key": tokens.literal.token }),
       );
-    }
-    t.equal((await fetch(`${running.url}/t/${tokens.literal.token}/v1/models`)).status, 200);
-  });
+      t.match(held, /x-keybearer-refusal: needs-trust/i);
+      outputs.held = held;
+      outputs["commands while held"] = (await everyCommand(t, home, env)).join("\n");
+      for (const path of ["/status", "/held/literal", "/held/main", "/held/nobody", "/nothing"])
+        outputs[`control ${path}`] = await ask(home, "GET", path);
+      outputs["control trust"] = await ask(home, "POST", "/trust/literal");
+      t.match(outputs["control /status"], /needs-trust/);
+    });
 
-  await t.test("what should fail does", async (t) => {
-    for (const [name, bytes, expected] of badRequests(running.port, secrets)) {
-      const text = await say(t, running.port, bytes);
-      t.match(text, expected, name);
-      outputs[`the answer to ${name}`] = text;
-    }
-  });
+    const ps = process.platform === "linux" ? readFileSync(`/proc/${running.pid}/cmdline`, "latin1") : "";
+    running.child.kill("SIGTERM");
+    const { code } = await running.ended;
+    t.equal(code, 0);
+    const stderr = running.stderr();
+    Object.assign(outputs, { stdout: running.stdout(), stderr, ps });
+    t.match(stderr, /http-proxy-3/, "DEBUG was on");
+    t.ok(stderr.split("\n").length > 60, "the log has a line for each");
 
-  await t.test("mistakes in the file are reported", async (t) => {
-    const literal = `key: '${keys.literal.replaceAll("'", "''")}'`;
-    const broken = [
-      config.replace(literal, `${literal} ,,`),
-      config.replace(literal, literal.replace("key", "kee")),
-      config.replace(literal, literal.slice(0, -1)),
-      config.replace(literal, `key: [${stray.inBrokenFile}]`),
-      config.replace(literal, `key: ${stray.inBrokenFile} two`),
-      config.replace(literal, `key: ${stray.inBrokenFile}: {`),
-      config.replace(tokens.env.hash, tokens.env.token),
-      config.replace("websockets: true", `proxy: "http://me:${stray.proxyPassword}@127.0.0.1:1"`),
-      config.replace("websockets: true", `proxy: "http://${stray.proxyPassword}@127.0.0.1:1", x: [`),
-      config.replace('base_url: "http://', `base_url: "http://${stray.proxyPassword}:x@`),
-      `${stray.inBrokenFile}\n`,
-    ];
-    for (const [at, text] of broken.entries()) {
-      t.not(text, config);
-      const told = running.stderr().length;
-      await saveConfig(home, text);
-      const checking = command(t, home, at % 2 === 0 ? ["check"] : ["check", "--json"], { env });
-      await until(`broken file ${at} is reported`, () =>
-        running.stderr().slice(told).includes("keeps using the last valid version"),
-      );
-      const { stdout, stderr } = await checking;
-      t.match(stdout + stderr, /config\.yaml|"line"/, "and check tells it too");
-      outputs[`check of broken file ${at}`] = stdout + stderr;
-      outputs[`status with broken file ${at}`] = await ask(home, "GET", "/status");
-    }
-    const second = await runProgram(t, home, ["run"], { env });
-    outputs["a second run"] = second.stdout + second.stderr;
-  });
-
-  await t.test("a key that is moved is held", async (t) => {
-    await saveConfig(home, config.replaceAll(gateway.origin, await deadOrigin()));
-    await running.logs(/held \(/);
-    const held = await say(
-      t,
-      running.port,
-      head("GET /v1/models", { Host: `localhost:${running.port}`, "x-api-key": tokens.literal.token }),
+    const placed = [join(home, "config.yaml"), join(home, "keys", "file"), join(home, "keys", "command")];
+    const files = filesBelow(home).filter((path) => !placed.includes(path));
+    t.ok(files.length > 0, "there are files to scan");
+    Object.assign(outputs, textsOf(files));
+    const plain = Object.fromEntries(
+      Object.entries(tokens).map(([name, { token }]) => [`token ${name}`, token]),
     );
-    t.match(held, /x-keybearer-refusal: needs-trust/i);
-    outputs.held = held;
-    outputs["commands while held"] = (await everyCommand(t, home, env)).join("\n");
-    for (const path of ["/status", "/held/literal", "/held/main", "/held/nobody", "/nothing"])
-      outputs[`control ${path}`] = await ask(home, "GET", path);
-    outputs["control trust"] = await ask(home, "POST", "/trust/literal");
-    t.match(outputs["control /status"], /needs-trust/);
-  });
+    t.same(scan(outputs, { ...keys, ...plain, ...stray }), []);
+    for (const path of filesBelow(home)) {
+      const mode = statSync(path, { throwIfNoEntry: false })?.mode ?? 0;
+      t.equal(mode & 0o077, 0, `only the user can read ${path}`);
+    }
+  },
+);
 
-  const ps = process.platform === "linux" ? readFileSync(`/proc/${running.pid}/cmdline`, "latin1") : "";
-  running.child.kill("SIGTERM");
-  const { code } = await running.ended;
-  t.equal(code, 0);
-  const stderr = running.stderr();
-  Object.assign(outputs, { stdout: running.stdout(), stderr, ps });
-  t.match(stderr, /http-proxy-3/, "DEBUG was on");
-  t.ok(stderr.split("\n").length > 60, "and the log tells of all this");
-
-  const placed = [join(home, "config.yaml"), join(home, "keys", "file"), join(home, "keys", "command")];
-  const files = filesBelow(home).filter((path) => !placed.includes(path));
-  t.ok(files.length > 0, "there are files to look into");
-  Object.assign(outputs, textsOf(files));
-  const plain = Object.fromEntries(
-    Object.entries(tokens).map(([name, { token }]) => [`token ${name}`, token]),
-  );
-  t.same(scan(outputs, { ...keys, ...plain, ...stray }), []);
-});
-
-t.test("the sandbox's token and key are nowhere but in its greeting", async (t) => {
+t.test("the sandbox's token and key are in no answer, status, log or file", async (t) => {
   const under = await startUnderTest(t, null);
   const { token = "", snapshot } = under.daemon.sandboxSession ?? {};
   const key = snapshot?.keyOf(snapshot.config.tools["try-me"] as Tool);
@@ -414,8 +428,8 @@ t.test("a kept connection does not hold the key", async (t) => {
   t.same(scan({ kept: inspect(agent.freeSockets, { depth: 9, showHidden: true }) }, { key }), []);
 });
 
-t.test("where Node itself would print keys, nothing is started", async (t) => {
-  for (const value of ["http", "stream", "*"]) {
+t.test("a daemon does not start with a NODE_DEBUG that would print keys", async (t) => {
+  for (const value of ["http", "*"]) {
     const secrets = makeSecrets();
     const home = await newHome(t);
     await saveConfig(

@@ -11,13 +11,13 @@ import { pruneStep } from "../store/rows.ts";
 import { applyStep, applySummary, type DaySummary, nextDue } from "../store/verdicts.ts";
 import type { TruncationCheck } from "../truncation-check.ts";
 import { askOrFail, catchUp, type MirrorUsage } from "../usage.ts";
-import { type MirrorReader, type MirrorThread, ThreadFault } from "./mirror-thread.ts";
+import { type MirrorReader, type MirrorThread, ThreadFault, type ThreadOnDemand } from "./mirror-thread.ts";
 
 export interface ComparerDeps {
   readonly gateway: string;
   readonly clock: Clock;
   readonly database: Pick<MirrorDatabase, "ask">;
-  readonly reader: Pick<MirrorReader, "startThread">;
+  readonly reader: Pick<MirrorReader, "createThread">;
   readonly usage: Pick<MirrorUsage, "catchUp" | "amend" | "last">;
   readonly truncationCheck: Pick<TruncationCheck, "gaps">;
   readonly siblings: () => readonly Sibling[];
@@ -34,12 +34,14 @@ const MAX_ROUNDS = 5;
 /** Gives rows and records their verdicts: a thread compares them day by day, and this stores the results in small steps. */
 export class Comparer {
   readonly #deps: ComparerDeps;
+  /** A report must not wait for a comparison, so this is not the reader's. */
+  readonly #thread: ThreadOnDemand;
   #running: Promise<unknown> = Promise.resolve();
-  #thread: MirrorThread | null = null;
   #stopped = false;
 
   constructor(deps: ComparerDeps) {
     this.#deps = deps;
+    this.#thread = deps.reader.createThread();
   }
 
   /**
@@ -56,30 +58,30 @@ export class Comparer {
   async stop(): Promise<void> {
     this.#stopped = true;
     // Whatever it works on is compared again at the next start.
-    await this.#thread?.end();
+    await this.#thread.stop();
     await this.#running;
   }
 
   async #compare(adapter: ComparedAdapter, skew: number): Promise<number | null> {
     if (this.#stopped) return null;
-    const { gateway, clock, database, reader } = this.#deps;
-    let thread: MirrorThread | null = null;
+    const { gateway, clock, database } = this.#deps;
     try {
-      thread = reader.startThread();
-      this.#thread = thread;
-      for (let round = 0; round < MAX_ROUNDS; round += 1) {
-        await this.#compareChanged(thread, adapter, skew);
-        if (this.#stopped) return null;
-        if (!askOrFail(database, (db) => hasChangedDays(db, gateway))) break;
-      }
+      await this.#thread.use((thread) => this.#compareRounds(thread, adapter, skew));
     } catch (error) {
       throw error instanceof ThreadFault ? notCompared(error.message) : error;
-    } finally {
-      this.#thread = null;
-      await thread?.end();
     }
     while (!this.#stopped && database.ask(pruneStep) === true) await turn();
+    if (this.#stopped) return null;
     return askOrFail(database, (db) => nextDue(db, gateway, clock.now(), skew));
+  }
+
+  async #compareRounds(thread: MirrorThread, adapter: ComparedAdapter, skew: number): Promise<void> {
+    const { gateway, database } = this.#deps;
+    for (let round = 0; round < MAX_ROUNDS; round += 1) {
+      await this.#compareChanged(thread, adapter, skew);
+      if (this.#stopped) return;
+      if (!askOrFail(database, (db) => hasChangedDays(db, gateway))) return;
+    }
   }
 
   async #compareChanged(thread: MirrorThread, adapter: ComparedAdapter, skew: number): Promise<void> {

@@ -55,6 +55,10 @@ export class MirrorThread {
     });
   }
 
+  get hasEnded(): boolean {
+    return this.#ended !== null;
+  }
+
   /** Throws a ThreadFault. */
   async ask<K extends Kind>(kind: K, ...args: Args<K>): Promise<ReturnType<Questions[K]>> {
     if (this.#ended !== null) throw this.#ended;
@@ -98,27 +102,79 @@ function workerFile(): URL {
   return new URL("./mirror-worker.js", import.meta.url);
 }
 
-/** A thread without questions ends after this, to free its memory. */
+/** A thread that nothing uses ends after this, to free its memory. */
 const IDLE_MS = 10_000;
+
+/** Starts a thread when there is work for it, and keeps it as long as there is more. */
+export class ThreadOnDemand {
+  readonly #start: () => MirrorThread;
+  readonly #log: Logger;
+  #thread: MirrorThread | null = null;
+  /** Calls of `use` in flight. */
+  #users = 0;
+  #idleTimer: NodeJS.Timeout | undefined;
+  /** The end of the last thread. */
+  #ended: Promise<void> = Promise.resolve();
+  #stopped = false;
+
+  constructor(start: () => MirrorThread, log: Logger) {
+    this.#start = start;
+    this.#log = log;
+  }
+
+  /** Throws what `start` and `work` throw, and a ThreadFault after `stop`. */
+  async use<T>(work: (thread: MirrorThread) => Promise<T>): Promise<T> {
+    if (this.#stopped) throw new ThreadFault("its thread ended", null);
+    if (this.#thread === null || this.#thread.hasEnded) this.#thread = this.#start();
+    const thread = this.#thread;
+    clearTimeout(this.#idleTimer);
+    this.#users += 1;
+    try {
+      return await work(thread);
+    } finally {
+      this.#users -= 1;
+      if (this.#users === 0 && !this.#stopped)
+        this.#idleTimer = setTimeout(() => this.#endThread(), IDLE_MS).unref();
+    }
+  }
+
+  /** Resolves once the thread has ended. It answers what it was asked before. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#idleTimer);
+    this.#endThread();
+    await this.#ended;
+  }
+
+  #endThread(): void {
+    if (this.#thread === null) return;
+    this.#ended = this.#thread.end();
+    this.#thread = null;
+    background(this.#ended, this.#log, "ending the mirror's thread");
+  }
+}
 
 /** Reads reports on a thread of its own: with a million rows a report takes longer than a request may wait. */
 export class MirrorReader {
   readonly #database: Pick<MirrorDatabase, "ask" | "files" | "noteDamage">;
   readonly #log: Logger;
   readonly #package = new LoadedPackage(workerFile());
-  #thread: MirrorThread | null = null;
-  #idleTimer: NodeJS.Timeout | undefined;
+  readonly #thread: ThreadOnDemand;
   #stopped = false;
 
   constructor(database: Pick<MirrorDatabase, "ask" | "files" | "noteDamage">, log: Logger) {
     this.#database = database;
     this.#log = log;
+    this.#thread = this.createThread();
   }
 
-  /** Throws a ThreadFault if an update has replaced what the thread would load. */
-  startThread(): MirrorThread {
-    if (this.#package.isReplaced()) throw new ThreadFault(REPLACED, "busy");
-    return new MirrorThread(this.#database.files);
+  /** For work that no report waits for. It throws a ThreadFault if an update has replaced what the thread would load. */
+  createThread(): ThreadOnDemand {
+    const start = () => {
+      if (this.#package.isReplaced()) throw new ThreadFault(REPLACED, "busy");
+      return new MirrorThread(this.#database.files);
+    };
+    return new ThreadOnDemand(start, this.#log);
   }
 
   /** null: the databases cannot be read now. Throws what is a bug. */
@@ -126,34 +182,18 @@ export class MirrorReader {
     // This opens mirror.db, or begins a new one, before the thread reads it.
     const isOpen = this.#database.ask(() => true) === true;
     if (this.#stopped || !isOpen) return null;
-    clearTimeout(this.#idleTimer);
     try {
-      this.#thread ??= this.startThread();
-      return await this.#thread.ask(kind, ...args);
+      return await this.#thread.use((thread) => thread.ask(kind, ...args));
     } catch (error) {
       if (!(error instanceof ThreadFault)) throw error;
       if (error.kind === "corrupt") this.#database.noteDamage();
       if (error.kind !== null || this.#stopped) return null;
       throw error;
-    } finally {
-      clearTimeout(this.#idleTimer);
-      if (!this.#stopped) this.#idleTimer = setTimeout(() => this.#onIdle(), IDLE_MS).unref();
     }
   }
 
   async stop(): Promise<void> {
     this.#stopped = true;
-    clearTimeout(this.#idleTimer);
-    await this.#endThread();
-  }
-
-  #onIdle(): void {
-    background(this.#endThread(), this.#log, "ending the mirror's thread");
-  }
-
-  async #endThread(): Promise<void> {
-    const thread = this.#thread;
-    this.#thread = null;
-    await thread?.end();
+    await this.#thread.stop();
   }
 }

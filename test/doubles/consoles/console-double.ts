@@ -1,3 +1,4 @@
+// What the doubles of all consoles share: the account with its keys and rows, the gateway beside it, and faults to order.
 import {
   createServer,
   type IncomingHttpHeaders,

@@ -1,3 +1,4 @@
+// The answers of the gateway beside a console double, in each protocol, as the headers of a request order them.
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
 import type { AccountKey, Call, Reply, Use } from "./console-double.ts";

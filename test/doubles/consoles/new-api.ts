@@ -1,3 +1,4 @@
+// Stands for the console of new-api v0.13.2 and v1.0.0-rc.25. test/real runs the real v0.13.2 and 2d8e50bf.
 import type { Test } from "tap";
 import {
   type AccountKey,

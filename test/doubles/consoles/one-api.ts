@@ -1,3 +1,4 @@
+// Stands for the console of one-api v0.6.11-alpha. new-api, its fork, shares parts of it.
 import { randomBytes, randomInt } from "node:crypto";
 import type { Test } from "tap";
 import {

@@ -1,3 +1,4 @@
+// Stands for the console of sub2api 0.1.179 and, by options, older ones. test/real runs the real 0.1.135 and 0.1.27.
 import { randomBytes, randomUUID } from "node:crypto";
 import type { Test } from "tap";
 import {
