@@ -20,7 +20,7 @@ export interface Heard extends ReturnType<typeof parsed> {
 export async function say(t: Test, port: number, bytes: string | Buffer): Promise<Heard> {
   const client = await openRaw(t, port);
   client.send(bytes);
-  await until(`an answer to ${JSON.stringify(String(bytes).slice(0, 200))}`, () => isWhole(client));
+  await client.until(() => isWhole(client));
   return { client, ...parsed(client.text()) };
 }
 

@@ -343,27 +343,35 @@ function checkResponse({ faults }: Scene, exchange: Exchange, reader: ResponseRe
 /** One exchange after the other, over one connection as long as it lasts. */
 async function runClient(scene: Scene, take: () => Exchange | undefined): Promise<void> {
   let socket: Socket | null = null;
+  let onData = (_bytes: Buffer): void => {};
+  let onClose = (): void => {};
+  const open = async (): Promise<Socket> => {
+    const opened = connect({ port: scene.one.port, host: "127.0.0.1", noDelay: true });
+    opened.on("error", () => {});
+    // One listener for all exchanges on the connection: listeners of each exchange would add up.
+    opened.on("data", (bytes: Buffer) => onData(bytes));
+    opened.on("close", () => {
+      if (opened === socket) onClose();
+    });
+    await once(opened, "connect");
+    return opened;
+  };
   for (let exchange = take(); exchange !== undefined; exchange = take()) {
-    if (socket === null || !socket.writable) {
-      socket = connect({ port: scene.one.port, host: "127.0.0.1", noDelay: true });
-      socket.on("error", () => {});
-      await once(socket, "connect");
-    }
+    if (socket === null || !socket.writable) socket = await open();
     const reader = new ResponseReader(exchange.method);
     const current: Socket = socket;
     const over = new Promise<void>((resolve) => {
-      current.on("data", (bytes: Buffer) => {
+      onData = (bytes) => {
         reader.read(bytes);
         if (reader.isWhole) resolve();
-      });
-      current.once("close", () => {
+      };
+      onClose = () => {
         reader.end();
         resolve();
-      });
+      };
     });
     await write(current, packetsOf(`${exchange.method} ${exchange.target} HTTP/1.1`, exchange.request));
     await over;
-    current.removeAllListeners("data");
     checkResponse(scene, exchange, reader);
     if (reader.header("connection") === "close") current.destroy();
   }
