@@ -374,15 +374,20 @@ t.test("HTTP-11 an upload that stops is the client's silence; one that drips goe
   await it.gateway.calls[0]?.closed;
   t.equal(it.gateway.calls[0]?.bodyBytes, 3, "the gateway never got the rest");
 
-  const drip = await openRaw(t, it.port);
-  drip.send(head("POST /v1/drips", { ...it.auth, "Content-Length": "20" }));
-  for (let n = 0; n < 20; n += 1) {
-    drip.send("x");
-    // The stimulus: all of it takes longer than the patience, and no pause nearly so long.
-    await new Promise((resolve) => setTimeout(resolve, 75));
+  // The body of /v1/files is sent on while it comes.
+  const paths = ["/v1/drips", "/v1/files/drips"];
+  const drips = await Promise.all(paths.map(() => openRaw(t, it.port)));
+  for (const [at, drip] of drips.entries())
+    drip.send(head(`POST ${paths[at]}`, { ...it.auth, "Content-Length": "12" }));
+  for (let n = 0; n < 12; n += 1) {
+    for (const drip of drips) drip.send("x");
+    // All of it takes longer than the time-out, and each pause is much shorter.
+    await new Promise((resolve) => setTimeout(resolve, 100));
   }
-  await drip.until("\r\n\r\n{}");
-  t.equal(drip.status(), 200, "1.5 s of upload with a patience of 1");
+  for (const drip of drips) {
+    await drip.until("\r\n\r\n{}");
+    t.equal(drip.status(), 200, "1.2 s of upload with a time-out of 1 s");
+  }
 
   // A gateway that does not read is to blame itself.
   const deaf = await scene(t, (call) => void call.socket.pause(), ["timeouts: { first_byte: 500ms }"]);
