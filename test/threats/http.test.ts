@@ -460,14 +460,16 @@ t.test("HTTP-24 responses without a body get none, and informational responses d
   const it = await scene(t, (call) => {
     if (call.target.endsWith("early")) call.send("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
     if (call.target.endsWith("continue")) call.send("HTTP/1.1 100 Continue\r\n\r\n");
-    if (call.method === "HEAD") call.send("HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n");
+    if (call.target.endsWith("404")) call.send("HTTP/1.1 404 Not Found\r\nContent-Length: 7\r\n\r\n");
+    else if (call.method === "HEAD") call.send("HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n");
     else if (call.target.endsWith("204")) call.send("HTTP/1.1 204 No Content\r\n\r\n");
     else if (call.target.endsWith("304")) call.send('HTTP/1.1 304 Not Modified\r\nETag: "1"\r\n\r\n');
     else call.ok("last");
   });
   const client = await openRaw(t, it.port);
   const rows: [string, number, RegExp][] = [
-    ["HEAD /v1/models", 200, /\r\n\r\n$/],
+    ["HEAD /v1/models", 200, /content-length: 999\r\n[\s\S]*\r\n\r\n$/i],
+    ["HEAD /v1/404", 404, /\r\n\r\n$/],
     ["GET /v1/204", 204, /\r\n\r\n$/],
     ["GET /v1/304", 304, /\r\n\r\n$/],
     ["GET /v1/early", 200, /last$/],
