@@ -4,6 +4,7 @@ import { connect, type Socket } from "node:net";
 import * as zlib from "node:zlib";
 import t from "tap";
 import { type OneTool, startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
+import { repeats } from "../doubles/effort.ts";
 import { random } from "../doubles/random.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { headersIn, ResponseReader } from "../doubles/response-reader.ts";
@@ -13,12 +14,12 @@ import { dechunked } from "../doubles/stimulus.ts";
  * What a tool sends and what a gateway answers pass byte for byte: address, body, and the end-to-end headers with their
  * case, order and doubles. KEYBEARER_IDENTITY_SEED repeats the exchanges of a run that failed.
  */
-const EXCHANGES = Number(process.env.KEYBEARER_IDENTITY_EXCHANGES ?? 600);
+const EXCHANGES = repeats("KEYBEARER_IDENTITY_EXCHANGES", 150, 3000);
 const SEED = Number(process.env.KEYBEARER_IDENTITY_SEED ?? randomInt(2 ** 31));
 const CLIENTS = 6;
 const LARGEST = 300_000;
 /** The bodies of one exchange have this size. */
-const HUGE = 5 * 1024 * 1024;
+const HUGE = 2 * 1024 * 1024;
 const HUGE_AT = 7;
 
 const METHODS = ["GET", "HEAD", "POST", "POST", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "REPORT"];
