@@ -60,7 +60,7 @@ t.test("and so it does in any encoding", async (t) => {
         return JSON.stringify(encoded) === JSON.stringify(whole);
       },
     ),
-    { numRuns: runs(40) },
+    { numRuns: runs(15) },
   );
 });
 
@@ -77,7 +77,7 @@ t.test("whatever the bytes, a meter neither throws nor keeps silent", async () =
       const reading = await read(head, cutAt(Buffer.from(bytes), cuts));
       return reading.problem !== "the meter failed";
     }),
-    { numRuns: runs(40) },
+    { numRuns: runs(15) },
   );
   const changes = fc.array(fc.tuple(fc.nat(5000), fc.nat(255)), { minLength: 1, maxLength: 12 });
   const encoding = fc.constantFrom(["", (bytes: Buffer) => Buffer.from(bytes)] as const, ...encodings);
@@ -107,7 +107,7 @@ t.test("an answer that is cut anywhere reports no more than the whole", async ()
       if (expected.reached !== true && reached === true) return false;
       return (tokens?.output ?? 0) <= expected.tokens.output;
     }),
-    { numRuns: runs(40) },
+    { numRuns: runs(15) },
   );
 });
 
@@ -329,7 +329,7 @@ t.test("depth does no harm", async (t) => {
     ['{"a":', "}"],
     ["[", "]"],
   ] as const)
-    for (const deep of [1000, 100_000, 1_000_000]) {
+    for (const deep of [1000, 300_000]) {
       const nested = `${opening.repeat(deep)}1${closing.repeat(deep)}`;
       const body = `{"id":"c1","content":${nested},"usage":{"prompt_tokens":7}}`;
       const reading = await read({ ...JSON_HEAD, countText: true }, [Buffer.from(body)]);
@@ -350,8 +350,8 @@ t.test("the memory of a meter is bounded, whatever the answer", async () => {
     const meter = new Meter(JSON_HEAD);
     meter.see(Buffer.from(beginning));
     const chunk = Buffer.alloc(64 * 1024, what === "white space" ? " " : "x");
-    for (let i = 0; i < 1024; i += 1) meter.see(chunk);
-    await until(`${what}: next to nothing is left of 64 MB`, () => {
+    for (let i = 0; i < 512; i += 1) meter.see(chunk);
+    await until(`${what}: next to nothing is left of 32 MB`, () => {
       collectGarbage();
       return process.memoryUsage().heapUsed - before < 8 * 1024 * 1024;
     });
