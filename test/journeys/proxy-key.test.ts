@@ -6,6 +6,7 @@ import {
   startWithOneTool,
   stillHealthy,
 } from "../doubles/daemon-under-test.ts";
+import { head, openRaw } from "../doubles/raw-client.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 
 const SLOTS = ["authorization", "x-api-key", "api-key", "x-goog-api-key"] as const;
@@ -161,7 +162,6 @@ t.test("a token lost into the address is refused, and neither logged nor sent on
 t.test("nothing a client sends can stand beside the key or take it away", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok());
   const one = await startWithOneTool(t, gateway.origin);
-  const { openRaw, head } = await import("../doubles/raw-client.ts");
   const client = await openRaw(t, one.port);
   client.send(
     head("GET /v1/models", {

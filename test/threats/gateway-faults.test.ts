@@ -494,7 +494,7 @@ async function startSecure(t: Test, options: TlsOptions) {
 }
 
 t.test(
-  "UP-13 a key goes only to a gateway with a valid certificate, whatever is in the environment",
+  "UP-13 a key goes only to its gateway with a valid certificate, whatever is in the environment",
   async (t) => {
     const made = makeCertificates(t);
     if (made === null) return;
@@ -554,10 +554,19 @@ t.test(
         asked.push({ ...row, way, token, gateway });
       }
     }
+    const elsewhere = await startRawGateway(t, (call) => call.ok());
+    const moved = await startRawGateway(t, (call) =>
+      call.answer("307 Moved", { Location: `${elsewhere.origin}/v1/models` }, ""),
+    );
+    const redirected = freshToken();
+    gateways.push(`  moved: { base_url: "${moved.baseUrl}", key_header: x-api-key }\n`);
+    tools.push(`  moved: { gateway: moved, key: ${key}-moved, token: "${redirected.hash}" }\n`);
     const home = await newHome(t);
     await saveConfig(home, `listen: localhost:0\ngateways:\n${gateways.join("")}tools:\n${tools.join("")}`);
     const own = await startConnectProxy(t);
-    const env = { HTTPS_PROXY: own.url, https_proxy: own.url, HTTP_PROXY: own.url, ALL_PROXY: own.url };
+    const proxies = { HTTPS_PROXY: own.url, https_proxy: own.url, HTTP_PROXY: own.url, ALL_PROXY: own.url };
+    // With FORCE_FETCH_PATH http-proxy-3 would send requests with fetch, which follows redirects.
+    const env = { ...proxies, FORCE_FETCH_PATH: "true" };
     const running = await startServing(t, home, { env });
     for (const { name, way, token, problem, gateway } of asked) {
       for (let n = 0; n < 2; n += 1) {
@@ -574,6 +583,11 @@ t.test(
       if (problem === null) t.match(gateway.received(), `Bearer ${key}-${name}-${way}`);
       else t.equal(gateway.received(), "", `${name}, ${way}: not a byte`);
     }
+    const headers = { authorization: `Bearer ${redirected.token}` };
+    const answer = await fetch(`${running.url}/v1/models`, { headers, redirect: "manual" });
+    t.equal(answer.status, 307);
+    t.notOk((await answer.text()).includes(key));
+    t.equal(elsewhere.connections(), 0, "a redirect is not followed");
     t.equal(asked[0]?.gateway.connections(), 2, "one handshake for each way");
     t.notOk(proxy.received().includes(key), "the proxy cannot read the key");
     t.equal(own.heads.length, 0, "the environment's proxy is not used");
