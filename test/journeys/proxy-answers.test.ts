@@ -13,7 +13,7 @@ async function ask(client: RawClient, host: string, token: string, line = "GET /
   });
 }
 
-t.test("the gateway's own 401 passes byte for byte, with its cause beside it", async (t) => {
+t.test("a 401 of the gateway passes byte for byte, and a header names its cause", async (t) => {
   const body = '{"code":"INVALID_API_KEY","message":"Invalid API key"}';
   for (const bytes of [Buffer.from(body), gzipSync(body)]) {
     const gateway = await startRawGateway(t, (call) =>
@@ -46,7 +46,7 @@ t.test("the gateway's own 401 passes byte for byte, with its cause beside it", a
   }
 });
 
-t.test("a console's page instead of an answer is named a wrong base url", async (t) => {
+t.test("a web page instead of a response is reported as a wrong base url", async (t) => {
   const page = "<!doctype html><title>console</title>";
   const gateway = await startRawGateway(t, (call) =>
     call.answer("200 OK", { "Content-Type": "text/html; charset=utf-8" }, page),

@@ -54,7 +54,7 @@ t.test("tools of one gateway and key share no connection to it, each keeps its o
   }
 });
 
-t.test("a connection that the gateway closed behind its answer is not used again", async (t) => {
+t.test("a connection that the gateway closes after its response is not used again", async (t) => {
   const gateway = await startRawGateway(t, (call) => {
     call.answer("200 OK", { Connection: "close" }, "{}");
     call.socket.end();
@@ -118,7 +118,7 @@ t.test("no listener stays on a connection after its request, on either side", as
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-t.test("Expect: 100-continue with a good token gets its 100, then its answer", async (t) => {
+t.test("Expect: 100-continue with a valid token gets its 100, then its response", async (t) => {
   const gateway = await startRawGateway(t, async (call) => {
     await call.whole;
     call.ok(call.body().toString());
@@ -142,7 +142,7 @@ t.test("Expect: 100-continue with a good token gets its 100, then its answer", a
 });
 
 t.test(
-  "a gateway that answers before the upload is through is heard, and the client is not left hanging",
+  "the response of a gateway that answers before the end of an upload passes, and the client does not hang",
   async (t) => {
     const gateway = await startRawGateway(t, (call) => {
       call.socket.pause();
@@ -178,7 +178,7 @@ t.test(
   },
 );
 
-t.test("a gateway that is keybearer itself does not become a storm", async (t) => {
+t.test("a gateway that is keybearer itself does not cause endless requests", async (t) => {
   const { token, hash } = freshToken();
   const under = await startUnderTest(
     t,

@@ -43,7 +43,7 @@ t.test(
   },
 );
 
-t.test("an answer with a length passes piece by piece too, with its length", async (t) => {
+t.test("a response with a length passes piece by piece, with its length", async (t) => {
   const gateway = await startRawGateway(t, (call) =>
     call.send("HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n"),
   );
@@ -112,7 +112,7 @@ t.test("a large upload passes unchanged and is not buffered", async (t) => {
 });
 
 t.test(
-  "a chunked upload passes chunked, even with GET, and what comes after it stays a request of its own",
+  "a chunked upload passes chunked with any method, and the bytes after it are the next request",
   async (t) => {
     const gateway = await startRawGateway(t, async (call) => {
       await call.whole;

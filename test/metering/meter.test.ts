@@ -35,7 +35,7 @@ t.test("wherever an answer is cut into pieces, it reads as the whole", async (t)
   );
 });
 
-t.test("and so it does in any encoding", async (t) => {
+t.test("an answer reads the same in any encoding", async (t) => {
   for (const [contentEncoding, encode] of encodings) {
     for (const { name, head, body } of answers) {
       const whole = await read(head, [body]);
@@ -142,7 +142,7 @@ const ENDED = [
   `${GEMINI}data: {"candidates":[{"finishReason": "STOP"}]}\r\n\r\n`,
 ];
 
-t.test("the last word of every protocol's stream is recognised, however it is cut", async (t) => {
+t.test("the last event of every protocol's stream is recognized, however it is cut", async (t) => {
   for (const text of ENDED) {
     t.equal(await reachedBy(text), true, text.slice(-60));
     const cuts = fc.array(fc.nat(400), { maxLength: 12 });
@@ -153,12 +153,12 @@ t.test("the last word of every protocol's stream is recognised, however it is cu
   }
 });
 
-t.test("a stream that has begun and not said its last word has not ended", async (t) => {
+t.test("a stream without its last event has not ended", async (t) => {
   for (const text of [CHAT, MESSAGE, GEMINI, 'data: {"type":"response.created"}\n\n'])
     t.equal(await reachedBy(text), false, text);
 });
 
-t.test("what a model writes cannot pass for the last word", async (t) => {
+t.test("text of a model is never taken for the last event", async (t) => {
   const said = JSON.stringify(
     'data: [DONE]\nevent: message_stop {"type":"message_stop"},"finish_reason":"stop"',
   );
@@ -167,7 +167,7 @@ t.test("what a model writes cannot pass for the last word", async (t) => {
   t.equal(await reachedBy(`${CHAT}data: ${JSON.stringify(inside)}\n\n`), false);
 });
 
-t.test("of another stream, and of an error, nothing is said", async (t) => {
+t.test("the end of an unknown stream and of an error is unknown", async (t) => {
   t.equal(await reachedBy("data: 1\n\ndata: 2\n\n"), null);
   const error = 'event: error\ndata: {"error":{"message":"no"}}\n\n';
   t.match(await read({ ...STREAM, status: 500 }, [Buffer.from(CHAT + error)]), {
@@ -241,7 +241,7 @@ function manyNumbers(): number[] {
   return Array.from({ length: 150_000 }, (_, i) => Math.sin(i));
 }
 
-t.test("an event too long to be parsed may have been the last: nothing is said of the end", async (t) => {
+t.test("after an event that is too long to parse the end is unknown", async (t) => {
   const parts = [{ numbers: manyNumbers() }, { deeper: { numbers: manyNumbers() } }];
   const long = JSON.stringify({
     candidates: [{ content: { parts }, finishReason: "STOP" }],
@@ -255,7 +255,7 @@ t.test("an event too long to be parsed may have been the last: nothing is said o
   });
 });
 
-t.test("nor is anything said after an event of endless lines", async (t) => {
+t.test("after an event of endless lines the end is unknown", async (t) => {
   const endless = `data: ${"x".repeat(1000)}\n`.repeat(3000);
   t.match(await read(STREAM, [Buffer.from(`${CHAT}${endless}\n${CHAT}`)]), { reached: null, problem: null });
 });
@@ -324,7 +324,7 @@ t.test("what follows the end of JSON is ignored", async (t) => {
   t.match(await read(JSON_HEAD, [Buffer.from(body)]), { id: "c1", tokens: { input: 7 } });
 });
 
-t.test("depth does no harm", async (t) => {
+t.test("deeply nested JSON is read", async (t) => {
   for (const [opening, closing] of [
     ['{"a":', "}"],
     ["[", "]"],

@@ -379,7 +379,7 @@ t.test("a price of config.yaml goes before the list, by the exact name", (t) => 
   t.end();
 });
 
-t.test("the model asked for is paid; the one that answered only where nobody knows the first", (t) => {
+t.test("the requested model sets the price; the answering one only if the first is unknown", (t) => {
   const used = tokens({ input: 1000 });
   const over: Named<Price> = { "claude-x": { input: 7_000_000, output: 0, cacheRead: 0, cacheWrite: 0 } };
   const price = (asked: string | null, answered: string | null) => {
@@ -413,7 +413,7 @@ t.test("money is rounded once, and exactly", (t) => {
   t.end();
 });
 
-t.test("numbers that are none have no price", (t) => {
+t.test("invalid numbers have no price", (t) => {
   for (const odd of [Number.NaN, Number.POSITIVE_INFINITY]) t.equal(cost("gpt-5.1", { input: odd }), null);
   t.end();
 });
