@@ -1,3 +1,4 @@
+// A whole daemon in the process of the test, with a home of its own.
 import { randomBytes } from "node:crypto";
 import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";

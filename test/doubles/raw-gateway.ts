@@ -1,3 +1,4 @@
+// A gateway on bare TCP: a test sees each request as it came over the wire and answers it with any bytes.
 import { createServer, type Socket } from "node:net";
 import type { Test } from "tap";
 import { listen } from "./listen.ts";

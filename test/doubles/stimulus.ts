@@ -1,3 +1,4 @@
+// What tests of threats send as bytes, and what they check of each refusal and of each line in the log.
 import type { Test } from "tap";
 import type { RefusalCode } from "../../src/core/refusal.ts";
 import type { DaemonUnderTest } from "./daemon-under-test.ts";

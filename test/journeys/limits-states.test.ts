@@ -227,7 +227,7 @@ t.test(
       await quiet();
     };
     await cut();
-    await until("the gateway heard of it", () => gateway.running() === 0);
+    await until("the calls are closed", () => gateway.running() === 0);
     t.strictSame(
       recordsIn(paths.usage).map(({ end }) => end),
       ["interrupted", "interrupted", "interrupted"],

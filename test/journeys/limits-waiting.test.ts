@@ -275,9 +275,9 @@ t.test("waiting requests are refused when the tool is disabled or removed, or ke
   const three = call();
   await inQueue(journey, 1);
   const stopped = daemon.stop(5000);
-  const told = await three;
-  t.strictSame([told.status, told.refusal], [503, "shutting-down"]);
-  t.match(told.headers.get("retry-after"), /^\d+$/);
+  const refused = await three;
+  t.strictSame([refused.status, refused.refusal], [503, "shutting-down"]);
+  t.match(refused.headers.get("retry-after"), /^\d+$/);
   gateway.release();
   t.equal((await first).status, 200, "the one under way finished through all of that");
   await stopped;

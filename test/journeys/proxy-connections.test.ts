@@ -170,7 +170,7 @@ t.test(
       client.send(head("GET /healthz", { Host: one.host }));
       await until("the next request is served", () => client.text().includes("ok\n") || client.isClosed());
     }
-    await until("the gateway call is let go", () => {
+    await until("the call is closed", () => {
       gateway.calls[0]?.socket.resume();
       return gateway.open() === 0;
     });

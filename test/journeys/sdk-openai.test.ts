@@ -109,7 +109,7 @@ t.test("a refusal is the package's own error with keybearer's message, and is no
     t.notOk(error.message.includes(apiKey), "what was shown is not repeated");
     t.equal(sent() - before, 1, `${code} is not tried again`);
   }
-  t.equal(sandbox.requests().length, 0, "the gateway heard of none of them");
+  t.equal(sandbox.requests().length, 0, "none reached the gateway");
 });
 
 t.test("a key that the gateway refuses is an error with the cause, and is not tried again", async (t) => {

@@ -10,7 +10,7 @@ import { until } from "../doubles/until.ts";
 
 const key = `sk-canary-${randomBytes(12).toString("hex")}`;
 
-/** A gateway that answers /v1/models at once, and everything else when it is told to. */
+/** A gateway that answers /v1/models at once, and everything else when the test releases it. */
 async function startGateway(t: Test) {
   const held: ServerResponse[] = [];
   const server = createServer((req, res) => {

@@ -186,7 +186,7 @@ t.test("an error counts in the streams that are known, and only where it says so
   t.equal(await failed(error, "chat"), true);
   t.equal(await failed(error, null), false, "its meaning there is unknown");
   t.equal(await failed(CHAT + empty + CHAT_STOP, "chat"), false);
-  t.equal(await failed(`${CHAT}data: [DONE]\n\n${error}`, "chat"), false, "nothing follows the last word");
+  t.equal(await failed(`${CHAT}data: [DONE]\n\n${error}`, "chat"), false, "nothing follows the last event");
   t.equal(await failed(CHAT + CHAT_STOP + error, "chat"), true, "but a finish reason is not that");
 });
 

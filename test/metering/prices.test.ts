@@ -171,7 +171,11 @@ t.test("what is not paid for by tokens, or by more than they tell, is unknown an
 t.test("what is read from a cache, written to it, or thought has its own price or that of the whole", (t) => {
   const cached = { input: 1000, cacheRead: 1000, cacheWrite: 1000, output: 1000, reasoning: 900 };
   t.equal(cost("claude-opus-4-5", cached), 5000 + 500 + 6250 + 25_000);
-  t.equal(cost("gpt-4.1", cached), 2000 + 500 + 2000 + 8000, "nobody pays for OpenAI's writing");
+  t.equal(
+    cost("gpt-4.1", cached),
+    2000 + 500 + 2000 + 8000,
+    "OpenAI does not charge for writing to the cache",
+  );
   t.equal(
     cost("o1-pro", cached),
     3 * 150_000 + 600_000,

@@ -37,7 +37,7 @@ const CLIENTS = 16;
 /** After so many requests the gateway says something on connections that are idle. */
 const PER_ROUND = 160;
 
-/** When a client hangs up. */
+/** When a client leaves. */
 const LEAVINGS = ["behind the head", "in the upload", "behind the upload", "in the answer"] as const;
 
 interface Plan {

@@ -702,8 +702,8 @@ t.test("time-outs", { jobs: 4 }, async (t) => {
         [0, 1, 2].map((n) => three.status(n)),
         [200, 401, 200],
       );
-      const told = answersIn(three.text());
-      t.strictSame(told, [
+      const answered = answersIn(three.text());
+      t.strictSame(answered, [
         ["/v1/slow-a", a.key.slice(-4)],
         ["/v1/b", b.key.slice(-4)],
       ]);
