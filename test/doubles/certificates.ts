@@ -1,3 +1,4 @@
+// Certificates for gateways with TLS, good and bad, made with openssl.
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

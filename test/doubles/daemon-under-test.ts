@@ -1,3 +1,4 @@
+// A whole daemon in the process of the test, with a home of its own.
 import { randomBytes } from "node:crypto";
 import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -40,6 +41,12 @@ export async function startUnderTest(
   const home = options.home ?? (await mkdtemp(join(tmpdir(), "kb-")));
   const paths = findPaths({ env: { KEYBEARER_HOME: home }, home });
   const lines: string[] = [];
+  // Tests read the log again and again while they wait, so each line is parsed once.
+  const parsed: Record<string, unknown>[] = [];
+  const log = () => {
+    for (const line of lines.slice(parsed.length)) parsed.push(JSON.parse(line));
+    return [...parsed];
+  };
   const save = async (text: string) => {
     await writeFile(paths.config, withListen(text), { mode: 0o600 });
     await chmod(paths.config, 0o600);
@@ -61,7 +68,7 @@ export async function startUnderTest(
     paths,
     home,
     url: `http://127.0.0.1:${daemon.port}`,
-    log: () => lines.map((line) => JSON.parse(line)),
+    log,
     logText: () => lines.join(""),
     save,
   };

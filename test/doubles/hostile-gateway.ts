@@ -134,8 +134,6 @@ export async function startHostileGateway(
   };
 
   const server = createServer({ noDelay: true }, (socket) => {
-    // Every request on a kept connection listens for its end.
-    socket.setMaxListeners(0);
     const connection: Connection = {
       socket,
       requests: 0,

@@ -1,3 +1,4 @@
+// A daemon with one limited tool, and a gateway that plays what each request asks for.
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from "node:http";
 import type { Test } from "tap";
 import { askDaemon } from "../../src/control/client.ts";

@@ -1,3 +1,4 @@
+// Servers of tests on free ports of 127.0.0.1.
 import { once } from "node:events";
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import type { Test } from "tap";

@@ -1,3 +1,4 @@
+// Random numbers that are the same for the same seed.
 /** Numbers from 0 up to, and without, 1: the same ones for the same seed (mulberry32). */
 export function createRandom(seed: number): () => number {
   let state = seed;

@@ -1,9 +1,9 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import type { Test } from "tap";
-import { until } from "./until.ts";
+import { HANG_MS } from "./until.ts";
 
-/** A client of bare TCP, for what no HTTP library would send and for seeing each byte that comes back. */
+/** A client on bare TCP: it can send what no HTTP library sends, and sees each byte that comes back. */
 export interface RawClient {
   readonly socket: Socket;
   send(bytes: string | Buffer): void;
@@ -12,8 +12,8 @@ export interface RawClient {
   bytes(): Buffer;
   /** How many bytes came, without putting them together. */
   size(): number;
-  /** Waits until this stands in what came back. */
-  until(what: string | RegExp): Promise<void>;
+  /** Waits until this is in what came back, or until this is true. Checked whenever something comes. */
+  until(what: string | RegExp | (() => boolean)): Promise<void>;
   /** Waits until the other side has ended or cut the connection. */
   closed(): Promise<void>;
   isClosed(): boolean;
@@ -24,33 +24,68 @@ export interface RawClient {
 export async function openRaw(t: Test, port: number): Promise<RawClient> {
   const socket = connect({ port, host: "127.0.0.1", noDelay: true });
   t.teardown(() => socket.destroy());
-  const parts: Buffer[] = [];
+  let parts: Buffer[] = [];
   let closed = false;
   let size = 0;
+  const waiting = new Set<() => void>();
+  const changed = () => {
+    for (const check of waiting) check();
+  };
+  const close = () => {
+    closed = true;
+    changed();
+  };
   socket.on("data", (chunk: Buffer) => {
     parts.push(chunk);
     size += chunk.length;
+    changed();
   });
   socket.on("error", () => {});
-  socket.on("end", () => {
-    closed = true;
-  });
-  socket.on("close", () => {
-    closed = true;
-  });
+  socket.on("end", close);
+  socket.on("close", close);
   await once(socket, "connect");
-  const text = () => Buffer.concat(parts).toString("latin1");
+  const bytes = () => {
+    if (parts.length > 1) parts = [Buffer.concat(parts)];
+    return parts[0] ?? Buffer.alloc(0);
+  };
+  const text = () => bytes().toString("latin1");
+  const waitFor = (what: () => string, holds: () => boolean) =>
+    new Promise<void>((resolve, reject) => {
+      const end = (error?: Error) => {
+        clearTimeout(timer);
+        waiting.delete(check);
+        if (error === undefined) resolve();
+        else reject(error);
+      };
+      const check = () => {
+        if (holds()) end();
+      };
+      const hang = () => end(new Error(`this did not come within ${HANG_MS} ms: ${what()}`));
+      const timer = setTimeout(hang, HANG_MS);
+      waiting.add(check);
+      check();
+    });
   return {
     socket,
     send: (bytes) => void socket.write(bytes),
     text,
-    bytes: () => Buffer.concat(parts),
+    bytes,
     size: () => size,
     until: (what) =>
-      until(`the client gets ${what}, but has ${JSON.stringify(text().slice(-400))}`, () =>
-        typeof what === "string" ? text().includes(what) : what.test(text()),
+      waitFor(
+        () => `the client gets ${what}, but has ${JSON.stringify(text().slice(-400))}`,
+        () =>
+          typeof what === "function"
+            ? what()
+            : typeof what === "string"
+              ? text().includes(what)
+              : what.test(text()),
       ),
-    closed: () => until("the connection ends", () => closed),
+    closed: () =>
+      waitFor(
+        () => "the connection ends",
+        () => closed,
+      ),
     isClosed: () => closed,
     status: (n = 0) => Number([...text().matchAll(/HTTP\/1\.[01] (\d{3})/g)][n]?.[1] ?? 0),
   };

@@ -1,8 +1,9 @@
+// A gateway on bare TCP: a test sees each request as it came over the wire and answers it with any bytes.
 import { createServer, type Socket } from "node:net";
 import type { Test } from "tap";
 import { listen } from "./listen.ts";
 
-/** One request as it reached the gateway, and the connection to answer it on with whatever bytes the test likes. */
+/** One request as it reached the gateway. The test answers it with any bytes. */
 export class GatewayCall {
   readonly socket: Socket;
   /** Which of the gateway's connections it came over, from 1. */
@@ -11,15 +12,16 @@ export class GatewayCall {
   readonly head: string;
   /** The body came to its end, by its own framing. */
   readonly whole: Promise<void>;
-  /** Whether keybearer's side of the connection was seen to end, and the promise of it. */
+  /** Whether keybearer closed its side of the connection, and a promise of that. */
   isClosed = false;
   readonly closed: Promise<void>;
-  /** Set it when the call was answered with 101: what follows on the connection is no request. */
+  /** Set it when the call was answered with 101: what follows on the connection is not a request. */
   isTunnel = false;
   bodyBytes = 0;
   #body: Buffer[] = [];
   /** Resolves `whole`. */
   finish: () => void = () => {};
+  #onClosed: () => void = () => {};
 
   constructor(socket: Socket, connection: number, head: string) {
     this.socket = socket;
@@ -29,13 +31,14 @@ export class GatewayCall {
       this.finish = resolve;
     });
     this.closed = new Promise((resolve) => {
-      const closed = () => {
-        this.isClosed = true;
-        resolve();
-      };
-      socket.once("end", closed);
-      socket.once("close", closed);
+      this.#onClosed = resolve;
     });
+  }
+
+  /** The connection calls this when keybearer closed its side. */
+  close(): void {
+    this.isClosed = true;
+    this.#onClosed();
   }
 
   get method(): string {
@@ -126,15 +129,22 @@ export async function startRawGateway(
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
     connections += 1;
     const connection = connections;
-    // Every request on a kept connection listens for its end.
-    socket.setMaxListeners(0);
-    socket.on("end", () => socket.end());
+    const callsHere: GatewayCall[] = [];
+    const close = () => {
+      for (const call of callsHere) call.close();
+    };
+    socket.on("end", () => {
+      close();
+      socket.end();
+    });
+    socket.on("close", close);
     options.onConnection?.(socket);
     const reader = new RequestReader({
       keep,
       onHead(head) {
         const call = new GatewayCall(socket, connection, head);
         calls.push(call);
+        callsHere.push(call);
         return call;
       },
       onCall: (call) => void onCall(call),

@@ -1,3 +1,4 @@
+// What tests of threats send as bytes, and what they check of each refusal and of each line in the log.
 import type { Test } from "tap";
 import type { RefusalCode } from "../../src/core/refusal.ts";
 import type { DaemonUnderTest } from "./daemon-under-test.ts";
@@ -20,7 +21,7 @@ export interface Heard extends ReturnType<typeof parsed> {
 export async function say(t: Test, port: number, bytes: string | Buffer): Promise<Heard> {
   const client = await openRaw(t, port);
   client.send(bytes);
-  await until(`an answer to ${JSON.stringify(String(bytes).slice(0, 200))}`, () => isWhole(client));
+  await client.until(() => isWhole(client));
   return { client, ...parsed(client.text()) };
 }
 

@@ -14,31 +14,28 @@ const NOON = Date.UTC(2026, 10, 15, 12);
 /** What is held for PENNY: its own maximum, and a quarter of its bytes. */
 const HELD = 10 + Math.ceil(PENNY.length / 4);
 
-t.test(
-  "a limit that has capacity again within a minute is a 429 with whole seconds, any other a 400",
-  async (t) => {
-    const cases: [string, number, number, string | null][] = [
-      ["1/minute", NOON + 10_400, 429, "50"],
-      ["1/minute", NOON + 59_999, 429, "1"],
-      ["1/minute", NOON, 429, "60"],
-      ["1/hour", NOON + 59 * 60_000, 429, "60"],
-      ["1/hour", NOON + 59 * 60_000 - 1, 400, null],
-      ["1/month", NOON, 400, null],
-    ];
-    for (const [rate, now, status, retryAfter] of cases) {
-      const { call, gateway } = await startLimited(t, `limits: { requests: ${rate} }`, {
-        clock: heldWall(now),
-      });
-      t.equal((await call()).status, 200);
-      const refused = await call();
-      const what = `${rate} at ${new Date(now).toISOString()}`;
-      t.strictSame([refused.status, refused.refusal], [status, "rate-limited"], what);
-      t.equal(refused.headers.get("retry-after"), retryAfter, what);
-      t.equal(refused.headers.get("x-should-retry"), status === 400 ? "false" : null, what);
-      t.equal(gateway.arrivals.length, 1);
-    }
-  },
-);
+t.test("a limit with capacity within a minute is a 429 with whole seconds, any other a 400", async (t) => {
+  const cases: [string, number, number, string | null][] = [
+    ["1/minute", NOON + 10_400, 429, "50"],
+    ["1/minute", NOON + 59_999, 429, "1"],
+    ["1/minute", NOON, 429, "60"],
+    ["1/hour", NOON + 59 * 60_000, 429, "60"],
+    ["1/hour", NOON + 59 * 60_000 - 1, 400, null],
+    ["1/month", NOON, 400, null],
+  ];
+  for (const [rate, now, status, retryAfter] of cases) {
+    const { call, gateway } = await startLimited(t, `limits: { requests: ${rate} }`, {
+      clock: heldWall(now),
+    });
+    t.equal((await call()).status, 200);
+    const refused = await call();
+    const what = `${rate} at ${new Date(now).toISOString()}`;
+    t.strictSame([refused.status, refused.refusal], [status, "rate-limited"], what);
+    t.equal(refused.headers.get("retry-after"), retryAfter, what);
+    t.equal(refused.headers.get("x-should-retry"), status === 400 ? "false" : null, what);
+    t.equal(gateway.arrivals.length, 1);
+  }
+});
 
 t.test(
   "a refusal says which tool, which limit, how much of it is used, and when capacity returns",
@@ -72,7 +69,7 @@ t.test(
   },
 );
 
-t.test("each protocol is refused in its own shape", async (t) => {
+t.test("a refusal has the shape of its protocol", async (t) => {
   const { call } = await startLimited(t, "limits: { requests: 1/minute }", {
     clock: heldWall(NOON + 10_000),
   });
@@ -96,67 +93,61 @@ t.test("each protocol is refused in its own shape", async (t) => {
     t.strictSame([headers.get("retry-after"), headers.get("x-keybearer-refusal")], ["50", "rate-limited"]);
 });
 
-t.test(
-  "an answer says how much capacity is left, in place of what the gateway says of its own",
-  async (t) => {
-    const { call, change } = await startLimited(
-      t,
-      "limits: { requests: [10/minute, 100/day], tokens: 1k/hour }",
-      {
-        clock: heldWall(NOON + 10_000),
-      },
-    );
-    const names = ["limit", "remaining", "reset"].flatMap((name) =>
-      ["requests", "tokens"].map((kind) => `x-ratelimit-${name}-${kind}`),
-    );
-    const first = await call();
-    t.strictSame(
-      names.map((name) => first.headers.get(name)),
-      ["10", "1000", "9", String(1000 - HELD), "50s", "59m50s"],
-      "what it took itself is taken off, and the nearest limit counts",
-    );
-    const second = await call({ play: "stream" });
-    t.equal(second.headers.get("x-ratelimit-remaining-requests"), "8");
-    t.equal(
-      second.headers.get("x-ratelimit-remaining-tokens"),
-      String(1000 - REPORTED - HELD),
-      "the first is settled",
-    );
-    const third = await call({ play: "503" });
-    t.equal(third.headers.get("x-ratelimit-remaining-requests"), "7", "on the gateway's errors as well");
-    await change("");
-    t.equal(
-      (await call()).headers.get("x-ratelimit-limit-requests"),
-      "999999",
-      "without limits the gateway's own stays",
-    );
-  },
-);
+t.test("a response has keybearer's rate limit headers instead of the gateway's", async (t) => {
+  const { call, change } = await startLimited(
+    t,
+    "limits: { requests: [10/minute, 100/day], tokens: 1k/hour }",
+    {
+      clock: heldWall(NOON + 10_000),
+    },
+  );
+  const names = ["limit", "remaining", "reset"].flatMap((name) =>
+    ["requests", "tokens"].map((kind) => `x-ratelimit-${name}-${kind}`),
+  );
+  const first = await call();
+  t.strictSame(
+    names.map((name) => first.headers.get(name)),
+    ["10", "1000", "9", String(1000 - HELD), "50s", "59m50s"],
+    "what it took itself is taken off, and the nearest limit counts",
+  );
+  const second = await call({ play: "stream" });
+  t.equal(second.headers.get("x-ratelimit-remaining-requests"), "8");
+  t.equal(
+    second.headers.get("x-ratelimit-remaining-tokens"),
+    String(1000 - REPORTED - HELD),
+    "the first is settled",
+  );
+  const third = await call({ play: "503" });
+  t.equal(third.headers.get("x-ratelimit-remaining-requests"), "7", "on the gateway's errors as well");
+  await change("");
+  t.equal(
+    (await call()).headers.get("x-ratelimit-limit-requests"),
+    "999999",
+    "without limits the gateway's own stays",
+  );
+});
 
-t.test(
-  "a tool with a limit on money refuses a model without a price, and only what costs money",
-  async (t) => {
-    const { call, change, gateway } = await startLimited(t, "");
-    const unknown: Asking = { body: '{"model":"nobody-knows","max_tokens":5}' };
-    t.equal((await call(unknown)).status, 200, "without a limit on money it passes");
-    for (const settings of ["limits: { spend: $5/day }", "quota: $5"]) {
-      await change(settings);
-      const refused = await call(unknown);
-      t.strictSame([refused.status, refused.refusal], [400, "price-unknown"], settings);
-      t.equal(refused.headers.get("x-should-retry"), "false");
-      t.match(
-        refused.text,
-        /tool codex has a limit on money, and the price of model nobody-knows is not known.*prices:/,
-      );
-      t.equal((await call({ body: '{"max_tokens":5}' })).refusal, "price-unknown", "nor is that of no model");
-      t.equal((await call({ path: "/v1/models", body: null })).status, 200, "a list of models costs nothing");
-      t.equal((await call()).status, 200);
-    }
-    t.equal(gateway.arrivals.length, 5);
-  },
-);
+t.test("a tool with a limit on money refuses paid requests for a model without a price", async (t) => {
+  const { call, change, gateway } = await startLimited(t, "");
+  const unknown: Asking = { body: '{"model":"nobody-knows","max_tokens":5}' };
+  t.equal((await call(unknown)).status, 200, "without a limit on money it passes");
+  for (const settings of ["limits: { spend: $5/day }", "quota: $5"]) {
+    await change(settings);
+    const refused = await call(unknown);
+    t.strictSame([refused.status, refused.refusal], [400, "price-unknown"], settings);
+    t.equal(refused.headers.get("x-should-retry"), "false");
+    t.match(
+      refused.text,
+      /tool codex has a limit on money, and the price of model nobody-knows is not known.*prices:/,
+    );
+    t.equal((await call({ body: '{"max_tokens":5}' })).refusal, "price-unknown", "nor is that of no model");
+    t.equal((await call({ path: "/v1/models", body: null })).status, 200, "a list of models costs nothing");
+    t.equal((await call()).status, 200);
+  }
+  t.equal(gateway.arrivals.length, 5);
+});
 
-t.test("where the body names no model or cannot be read, a limit on money says how to send it", async (t) => {
+t.test("a limit on money refuses a body without a readable model and says how to send it", async (t) => {
   const { call, gateway } = await startLimited(t, "limits: { spend: $5/day }");
   const headers = { "content-encoding": "gzip" };
   const hidden: [Asking, string, RegExp][] = [
@@ -179,7 +170,7 @@ t.test("where the body names no model or cannot be read, a limit on money says h
   t.equal(last.status, 200, "a model at the end of a long body is read");
 });
 
-t.test("what a call takes for good follows from how it ended", async (t) => {
+t.test("what a request counts depends on how it ended", async (t) => {
   const { call, level, quiet } = await startLimited(
     t,
     "limits: { requests: 100/month, tokens: 100k/month, spend: $9/month }, quota: $10",

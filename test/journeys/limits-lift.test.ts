@@ -50,7 +50,7 @@ t.test("an allowance counts once, survives a restart, and ends with its window",
   t.strictSame(await third.level("requests", "day"), [0, 0, 100]);
 });
 
-t.test("one with a time counts in every window up to it, also over a restart", async (t) => {
+t.test("an allowance with a time counts in every window until then, also after a restart", async (t) => {
   const clock = heldWall();
   const first = await startLimited(t, SETTINGS, { clock });
   await first.control("POST", "/lift/codex", lift(1, clock.now() + 90_000));
@@ -65,7 +65,7 @@ t.test("one with a time counts in every window up to it, also over a restart", a
   t.strictSame(await second.level("requests", "minute"), [0, 0, 2]);
 });
 
-t.test("an allowance lets in those who wait", async (t) => {
+t.test("an allowance admits requests that wait", async (t) => {
   const { call, codex, control } = await startLimited(t, "limits: { requests: 1/minute, wait: 55s }", {
     clock: heldWall(),
   });
@@ -76,7 +76,7 @@ t.test("an allowance lets in those who wait", async (t) => {
   t.equal((await waits).status, 200);
 });
 
-t.test("what cannot be lifted is said, and changes nothing", async (t) => {
+t.test("a limit that cannot be lifted is reported, and nothing changes", async (t) => {
   const { control, level } = await startLimited(t, SETTINGS, { clock: heldWall() });
   const none = await control<AllowanceAnswer>("POST", "/lift/codex", {
     kind: "spend",

@@ -43,7 +43,7 @@ t.test("a limit that is added after a restart counts what was used before it", a
   t.strictSame(await again.level("tokens", "month"), [5 * REPORTED, 0, 1000]);
 });
 
-t.test("a renamed tool is a new one, and the old name remembers", async (t) => {
+t.test("a renamed tool counts from zero, and the old name keeps its counts", async (t) => {
   const { call, change, save, text } = await startLimited(t, "limits: { requests: 1/month }");
   t.equal((await call()).status, 200);
   t.equal((await call()).refusal, "rate-limited");
@@ -54,7 +54,7 @@ t.test("a renamed tool is a new one, and the old name remembers", async (t) => {
   t.equal((await call()).refusal, "rate-limited", "back under its old name it has used what it used");
 });
 
-t.test("of two saves in quick succession the later one holds", async (t) => {
+t.test("the later of two quick saves applies", async (t) => {
   const { call, codex, gateway, save, text } = await startLimited(t, "");
   for (let round = 1; round <= 5; round += 1) {
     await save(text(`limits: { requests: ${900 + round}/month }`));
@@ -66,7 +66,7 @@ t.test("of two saves in quick succession the later one holds", async (t) => {
   t.equal(gateway.arrivals.length, 5);
 });
 
-t.test("a save while a tool's very first request is still coming in is not lost on the limits", async (t) => {
+t.test("a save during a tool's first request applies to its limits", async (t) => {
   const { call, change, gateway, url, token } = await startLimited(t, "");
   // Its head is there, its body is not: it began under the configuration before.
   let finish = () => {};
@@ -90,7 +90,7 @@ t.test("a save while a tool's very first request is still coming in is not lost 
   t.equal(gateway.arrivals.length, 2);
 });
 
-t.test("a log that cannot be read at the start is waited for, not counted as empty", async (t) => {
+t.test("a log that cannot be read at the start is not counted as empty", async (t) => {
   const settings = "limits: { requests: 3/month }";
   const first = await startLimited(t, settings);
   const { usage } = first.paths;

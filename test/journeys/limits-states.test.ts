@@ -170,38 +170,27 @@ t.test(
   },
 );
 
-t.test(
-  "a path that only spells an endpoint in another way does not get around the group or the money",
-  async (t) => {
-    const { call, gateway } = await startLimited(t, "group: coding, limits: { tokens: 5/month }", {
-      gatewayLines: GROUPS,
-    });
-    const spelled = [
-      "/v1beta/models/claude-opus%3AgenerateContent",
-      "/v1beta/%6dodels/claude-opus:generateContent",
-      "/v1beta/models/claude-opus:%67enerateContent",
-    ];
-    for (const path of spelled) t.not((await call({ path, body: GEMINI })).status, 200, path);
-    t.equal((await call()).status, 200, "the first one has the empty window to itself");
-    for (const path of [
-      "/v1/chat/completion%73",
-      "/v1/%63hat/completions",
-      "/v1/chat%2Fcompletions",
-      "/v1//chat/completions",
-      "/v1/chat/completions/",
-      "/v1/Chat/completions",
-    ])
-      t.not((await call({ path })).status, 200, path);
-    t.equal(gateway.arrivals.length, 1);
-  },
-);
-
-t.test("a model at the end of a body of megabytes is read too", async (t) => {
-  const { call, gateway } = await startLimited(t, "group: coding", { gatewayLines: GROUPS });
-  const bodyFor = (model: string) => `{"messages":"${"x".repeat(1_300_000)}","model":"${model}"}`;
-  t.equal((await call({ body: bodyFor("claude-opus") })).refusal, "model-not-in-group");
-  t.equal((await call({ body: bodyFor("penny") })).status, 200);
-  t.equal(gateway.arrivals[0]?.body, bodyFor("penny"), "byte for byte");
+t.test("another spelling of an endpoint does not avoid the group or the limits", async (t) => {
+  const { call, gateway } = await startLimited(t, "group: coding, limits: { tokens: 5/month }", {
+    gatewayLines: GROUPS,
+  });
+  const spelled = [
+    "/v1beta/models/claude-opus%3AgenerateContent",
+    "/v1beta/%6dodels/claude-opus:generateContent",
+    "/v1beta/models/claude-opus:%67enerateContent",
+  ];
+  for (const path of spelled) t.not((await call({ path, body: GEMINI })).status, 200, path);
+  t.equal((await call()).status, 200, "the first one has the empty window to itself");
+  for (const path of [
+    "/v1/chat/completion%73",
+    "/v1/%63hat/completions",
+    "/v1/chat%2Fcompletions",
+    "/v1//chat/completions",
+    "/v1/chat/completions/",
+    "/v1/Chat/completions",
+  ])
+    t.not((await call({ path })).status, 200, path);
+  t.equal(gateway.arrivals.length, 1);
 });
 
 t.test("a group's changed models apply to the next request", async (t) => {
@@ -238,7 +227,7 @@ t.test(
       await quiet();
     };
     await cut();
-    await until("the gateway heard of it", () => gateway.running() === 0);
+    await until("the calls are closed", () => gateway.running() === 0);
     t.strictSame(
       recordsIn(paths.usage).map(({ end }) => end),
       ["interrupted", "interrupted", "interrupted"],
@@ -256,7 +245,7 @@ t.test(
   },
 );
 
-t.test("a websocket is not let past limits that cannot be held on it", async (t) => {
+t.test("a websocket is refused if its limits cannot be applied to it", async (t) => {
   const lines = `websockets: true, ${GROUPS}`;
   const { change, daemon, gateway, token } = await startLimited(t, "limits: { tokens: 5/month }", {
     gatewayLines: lines,

@@ -10,7 +10,7 @@ import { recordsIn } from "../doubles/usage-file.ts";
 const inQueue = ({ codex }: Journey, count: number) =>
   until(`${count} wait`, async () => (await codex()).waiting === count);
 
-t.test("with two at once and a wait, eight parallel calls of the openai package all succeed", async (t) => {
+t.test("eight parallel calls of the openai package succeed with two at once and a wait", async (t) => {
   const journey = await startLimited(t, "limits: { concurrent: 2, wait: 1h }");
   const { url, token, gateway, quiet, paths } = journey;
   const openai = new OpenAI({
@@ -41,7 +41,7 @@ t.test("with two at once and a wait, eight parallel calls of the openai package 
 });
 
 t.test(
-  "nothing of a request that waits goes to the gateway, and a client that leaves gives up its place",
+  "a waiting request sends nothing to the gateway, and a client that leaves frees its place",
   async (t) => {
     const journey = await startLimited(t, "limits: { requests: 100/month, concurrent: 1, wait: 1h }");
     const { url, token, gateway, call, paths, level, quiet } = journey;
@@ -86,48 +86,45 @@ const MB = 1024 * 1024;
 const padded = (size: number) =>
   JSON.stringify({ model: "penny", max_tokens: 10, padding: "x".repeat(size) });
 
-t.test(
-  "a client that leaves while it waits is noticed, however large its body and whatever it has reserved",
-  async (t) => {
-    const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
-    const { url, token, gateway, call, paths, quiet } = journey;
-    const first = call({ play: "hang" });
-    await until("it is there", () => gateway.arrivals.length === 1);
-    const json = { "content-type": "application/json" };
-    const sent: [string, Record<string, string>, string | Buffer][] = [
-      ["chat/completions", json, padded(1.5 * MB)],
-      ["chat/completions", json, padded(9 * MB)],
-      ["chat/completions", { ...json, "content-encoding": "gzip" }, gzipSync(padded(MB), { level: 0 })],
-      [
-        "files",
-        { "content-type": "multipart/form-data; boundary=b" },
-        `--b\r\n\r\n${"x".repeat(3 * MB)}\r\n--b--\r\n`,
-      ],
-    ];
-    for (const [path, headers, body] of sent) {
-      const leaves = request(`${url}/v1/${path}`, {
-        method: "POST",
-        agent: false,
-        headers: { authorization: `Bearer ${token}`, ...headers },
-      });
-      leaves.on("error", () => {});
-      leaves.end(body);
-      await inQueue(journey, 1);
-      leaves.destroy();
-      await inQueue(journey, 0);
-    }
-    const large = padded(3 * MB);
-    const stays = call({ body: large });
+t.test("a client that leaves while it waits is noticed, whatever the size of its body", async (t) => {
+  const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
+  const { url, token, gateway, call, paths, quiet } = journey;
+  const first = call({ play: "hang" });
+  await until("it is there", () => gateway.arrivals.length === 1);
+  const json = { "content-type": "application/json" };
+  const sent: [string, Record<string, string>, string | Buffer][] = [
+    ["chat/completions", json, padded(1.5 * MB)],
+    ["chat/completions", json, padded(9 * MB)],
+    ["chat/completions", { ...json, "content-encoding": "gzip" }, gzipSync(padded(MB), { level: 0 })],
+    [
+      "files",
+      { "content-type": "multipart/form-data; boundary=b" },
+      `--b\r\n\r\n${"x".repeat(3 * MB)}\r\n--b--\r\n`,
+    ],
+  ];
+  for (const [path, headers, body] of sent) {
+    const leaves = request(`${url}/v1/${path}`, {
+      method: "POST",
+      agent: false,
+      headers: { authorization: `Bearer ${token}`, ...headers },
+    });
+    leaves.on("error", () => {});
+    leaves.end(body);
     await inQueue(journey, 1);
-    gateway.release();
-    t.strictSame([(await first).status, (await stays).status], [200, 200]);
-    await quiet();
-    t.equal(gateway.arrivals.length, 2, "those that left never went");
-    t.ok(gateway.arrivals[1]?.body === large, "and the one that stayed arrived byte for byte");
-    const ends = recordsIn(paths.usage).map(({ end }) => String(end));
-    t.strictSame(tally(ends), { complete: 2, "client-left": sent.length });
-  },
-);
+    leaves.destroy();
+    await inQueue(journey, 0);
+  }
+  const large = padded(3 * MB);
+  const stays = call({ body: large });
+  await inQueue(journey, 1);
+  gateway.release();
+  t.strictSame([(await first).status, (await stays).status], [200, 200]);
+  await quiet();
+  t.equal(gateway.arrivals.length, 2, "those that left never went");
+  t.ok(gateway.arrivals[1]?.body === large, "and the one that stayed arrived byte for byte");
+  const ends = recordsIn(paths.usage).map(({ end }) => String(end));
+  t.strictSame(tally(ends), { complete: 2, "client-left": sent.length });
+});
 
 t.test(
   "a body that is too large to be held is refused instead of waiting, and passes where there is capacity",
@@ -155,7 +152,7 @@ t.test(
   },
 );
 
-t.test("a client that stops or ends in the middle of its body gets no place in the queue", async (t) => {
+t.test("a request gets a place in the queue only once its body is complete", async (t) => {
   const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }", {
     gatewayLines: "timeouts: { first_byte: 1s }",
   });
@@ -179,7 +176,7 @@ t.test("a client that stops or ends in the middle of its body gets no place in t
   await first;
 });
 
-t.test("a client that asks for a websocket and leaves while it waits gives up its place", async (t) => {
+t.test("a client that leaves while its websocket request waits frees its place", async (t) => {
   const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }", {
     gatewayLines: "websockets: true",
   });
@@ -205,7 +202,7 @@ t.test("a client that asks for a websocket and leaves while it waits gives up it
   t.strictSame(tally(ends), { complete: 1, "client-left": 2 });
 });
 
-t.test("a client that closes only its own side while it waits has left too", async (t) => {
+t.test("a client that closes only its side while it waits has left", async (t) => {
   const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
   const { daemon, token, gateway, call } = journey;
   const first = call({ play: "hang" });
@@ -237,7 +234,7 @@ t.test("a wait that cannot succeed is refused at once", async (t) => {
   t.strictSame(new Set(recordsIn(paths.usage).map(({ waited_ms }) => waited_ms)), new Set([0]));
 });
 
-t.test("one that waited in vain gets a refusal that says so, and its record has the time", async (t) => {
+t.test("a request whose wait ends is refused with that reason, and its record has the time", async (t) => {
   const { call, gateway, paths } = await startLimited(t, "limits: { concurrent: 1, wait: 300ms }");
   const first = call({ play: "hang" });
   await until("it is there", () => gateway.arrivals.length === 1);
@@ -255,7 +252,7 @@ t.test("one that waited in vain gets a refusal that says so, and its record has 
   t.strictSame([record?.held_tokens, record?.held_microdollars], [null, null], "nothing is held for it");
 });
 
-t.test("those that wait are refused when the tool is disabled, is removed, or keybearer stops", async (t) => {
+t.test("waiting requests are refused when the tool is disabled or removed, or keybearer stops", async (t) => {
   const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
   const { call, change, save, daemon, gateway, text } = journey;
   const first = call({ play: "hang" });
@@ -278,16 +275,16 @@ t.test("those that wait are refused when the tool is disabled, is removed, or ke
   const three = call();
   await inQueue(journey, 1);
   const stopped = daemon.stop(5000);
-  const told = await three;
-  t.strictSame([told.status, told.refusal], [503, "shutting-down"]);
-  t.match(told.headers.get("retry-after"), /^\d+$/);
+  const refused = await three;
+  t.strictSame([refused.status, refused.refusal], [503, "shutting-down"]);
+  t.match(refused.headers.get("retry-after"), /^\d+$/);
   gateway.release();
   t.equal((await first).status, 200, "the one under way finished through all of that");
   await stopped;
   t.equal(gateway.arrivals.length, 1);
 });
 
-t.test("a request that waited is refused for what changed meanwhile, and takes nothing", async (t) => {
+t.test("a waiting request is refused if a change forbids it, and takes nothing", async (t) => {
   const clock = heldWall();
   const limits = "limits: { requests: 100/month, concurrent: 1, wait: 1h }";
   const expiring = `expires: 2026-11-15T13:00:00Z, ${limits}`;
@@ -328,7 +325,7 @@ t.test("a request that waited is refused for what changed meanwhile, and takes n
   t.strictSame(await level("requests", "month"), [4, 0, 100]);
 });
 
-t.test("those that waited for the next minute count in it, also after a restart", async (t) => {
+t.test("requests that waited for the next minute count in it, also after a restart", async (t) => {
   const settings = "limits: { requests: 4/minute, wait: 1h }";
   // Right before a full minute, so that those who wait look at it often.
   const clock = heldWall(Date.UTC(2026, 10, 15, 12, 1) - 50);

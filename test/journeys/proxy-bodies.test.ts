@@ -14,13 +14,13 @@ import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 
 const MB = 1024 * 1024;
 
-/** By tool: whatever depends on what a body says. */
+/** Tools for which a group, tokens or money depend on the body. */
 const JUDGED: Readonly<Record<string, string>> = {
   grouped: "group: coding",
   spending: "limits: { spend: $900/day }",
   metered: "limits: { tokens: 900M/day }",
 };
-/** And what does not. */
+/** Tools for which nothing depends on it. */
 const OTHERS: Readonly<Record<string, string>> = {
   plain: "",
   counted: "limits: { requests: 900/day, concurrent: 9 }",
@@ -166,7 +166,8 @@ t.test("a body up to 32 MB is read to its end for its model", async (t) => {
     t.strictSame(refused, { status: 400, refusal: "model-not-in-group" });
     t.equal(arrived.length, 0);
     for (const tool of Object.keys(JUDGED)) {
-      const body = large(tool === "grouped" ? 31 * MB : 2 * MB);
+      const isLargest = tool === "grouped" && "transfer-encoding" in framing;
+      const body = large(isLargest ? 31 * MB : 2 * MB);
       t.strictSame(await send(tool, body, framing), { status: 200, refusal: undefined }, tool);
       t.equal(arrived.pop()?.hash, createHash("sha256").update(body).digest("hex"), "byte for byte");
     }
@@ -199,9 +200,9 @@ t.test(
         `${tool}: before a byte came`,
       );
       client.socket.destroy();
-      const chunked = await send(tool, body, { "transfer-encoding": "chunked" });
-      t.strictSame(chunked, { status: 413, refusal: "body-too-large" }, `${tool}, chunked`);
     }
+    const chunked = await send("metered", body, { "transfer-encoding": "chunked" });
+    t.strictSame(chunked, { status: 413, refusal: "body-too-large" });
     t.equal(arrived.length, 0, "nothing reached the gateway");
     for (const framing of [{}, { "transfer-encoding": "chunked" }]) {
       t.strictSame(await send("plain", body, framing), { status: 200, refusal: undefined });

@@ -1,3 +1,6 @@
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import type { ClientRequest, IncomingMessage } from "node:http";
+import type { Socket } from "node:net";
 import t from "tap";
 import {
   canaryKey,
@@ -6,8 +9,9 @@ import {
   startWithOneTool,
   stillHealthy,
 } from "../doubles/daemon-under-test.ts";
-import { head, openRaw, parsed } from "../doubles/raw-client.ts";
+import { head, openRaw } from "../doubles/raw-client.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
+import { post } from "../doubles/stimulus.ts";
 import { until } from "../doubles/until.ts";
 
 t.test("one connection to the gateway serves one call after the other, errors included", async (t) => {
@@ -50,7 +54,7 @@ t.test("tools of one gateway and key share no connection to it, each keeps its o
   }
 });
 
-t.test("a connection that the gateway closed behind its answer is not used again", async (t) => {
+t.test("a connection that the gateway closes after its response is not used again", async (t) => {
   const gateway = await startRawGateway(t, (call) => {
     call.answer("200 OK", { Connection: "close" }, "{}");
     call.socket.end();
@@ -65,98 +69,56 @@ t.test("a connection that the gateway closed behind its answer is not used again
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-t.test("pipelined requests of two tools keep their keys and their order", async (t) => {
-  const gateway = await startRawGateway(t, (call) => {
-    const wait = call.target.includes("slow") ? 150 : 0;
-    setTimeout(() => call.ok(JSON.stringify(call.target)), wait);
+t.test("no listener stays on a connection after its request, on either side", async (t) => {
+  const gateway = await startRawGateway(t, async (call) => {
+    await call.whole;
+    call.ok();
   });
-  const [a, b] = [freshToken(), freshToken()];
-  const [keyA, keyB] = [canaryKey(), canaryKey()];
-  const under = await startUnderTest(
-    t,
-    `gateway: ${gateway.origin}/v1\ntools:\n  a: { key: ${keyA}, token: ${a.hash} }\n  b: { key: ${keyB}, token: ${b.hash} }\n`,
-  );
-  const host = `127.0.0.1:${under.daemon.port}`;
-  const client = await openRaw(t, under.daemon.port);
-  const ask = (path: string, token: string) =>
-    head(`GET ${path}`, { Host: host, Authorization: `Bearer ${token}` });
-  client.send(
-    ask("/v1/slow-a", a.token) +
-      ask("/v1/none", `${a.token}x`) +
-      ask("/v1/fast-b", b.token) +
-      ask("/v1/a", a.token),
-  );
-  await client.until('"/v1/a"');
-  t.strictSame(
-    [0, 1, 2, 3].map((n) => client.status(n)),
-    [200, 401, 200, 200],
-  );
-  const text = client.text();
-  t.ok(text.indexOf('"/v1/slow-a"') < text.indexOf("token-incomplete"));
-  t.ok(text.indexOf("token-incomplete") < text.indexOf('"/v1/fast-b"'));
-  t.equal(gateway.calls.length, 3);
-  for (const call of gateway.calls) {
-    const key = call.target.endsWith("b") ? keyB : keyA;
-    t.strictSame(call.header("authorization"), [`Bearer ${key}`], call.target);
+  const one = await startWithOneTool(t, gateway.origin);
+  const counts = { client: [] as number[], gateway: [] as number[] };
+  const listeners = (socket: Socket) =>
+    socket.eventNames().reduce((sum, name) => sum + socket.listenerCount(name), 0);
+  // Node publishes the sockets of both sides on these channels.
+  const onRequest = (message: unknown) => {
+    const { socket, request } = message as { socket: Socket; request: IncomingMessage };
+    if (request.url === "/v1/last") counts.client.push(listeners(socket));
+  };
+  const onResponse = (message: unknown) => {
+    const { request } = message as { request: ClientRequest };
+    if (request.path === "/v1/last" && request.socket) counts.gateway.push(listeners(request.socket));
+  };
+  subscribe("http.server.request.start", onRequest);
+  subscribe("http.client.response.finish", onResponse);
+  t.teardown(() => {
+    unsubscribe("http.server.request.start", onRequest);
+    unsubscribe("http.client.response.finish", onResponse);
+  });
+  const client = await openRaw(t, one.port);
+  const auth = { Host: one.host, Authorization: `Bearer ${one.token}` };
+  let sent = 0;
+  const ask = async (bytes: string) => {
+    client.send(bytes);
+    sent += 1;
+    await client.until(() => client.status(sent - 1) !== 0 && client.text().endsWith("}"));
+  };
+  for (let round = 0; round < 3; round += 1) {
+    await ask(head("GET /v1/last", auth));
+    for (let n = 0; n < 5; n += 1) {
+      // With a body, without one, and refused.
+      await ask(post("POST /v1/chat/completions", { ...auth, "Content-Type": "application/json" }));
+      await ask(head("GET /v1/models", auth));
+      await ask(head("GET /v1/models", { Host: one.host }));
+    }
   }
-  await stillHealthy(t, under, [keyA, keyB, a.token, b.token]);
+  t.equal(gateway.connections(), 1);
+  for (const found of [counts.client, counts.gateway]) {
+    t.equal(found.length, 3);
+    t.equal(found[2], found[1], "as many after ten more requests");
+  }
+  await stillHealthy(t, one, [one.key, one.token]);
 });
 
-const SMUGGLED = "GET /v1/smuggled HTTP/1.1\r\nHost: evil\r\n\r\n";
-const refusedFramings: [string, string, Record<string, string>, string][] = [
-  [
-    "a chunked DELETE",
-    "DELETE",
-    { "Transfer-Encoding": "chunked" },
-    `${SMUGGLED.length.toString(16)}\r\n${SMUGGLED}\r\n0\r\n\r\n`,
-  ],
-  ["a chunked OPTIONS", "OPTIONS", { "Transfer-Encoding": "chunked" }, "0\r\n\r\n"],
-  ["gzip, chunked", "POST", { "Transfer-Encoding": "gzip, chunked" }, "0\r\n\r\n"],
-  ["a length and chunks", "POST", { "Transfer-Encoding": "chunked", "Content-Length": "3" }, "0\r\n\r\n"],
-  ["a length with a plus", "POST", { "Content-Length": "+3" }, "abc"],
-  ["a space before the colon", "POST", { "Content-Length ": "3" }, "abc"],
-  ["chunked, identity", "POST", { "Transfer-Encoding": "chunked, identity" }, "0\r\n\r\n"],
-];
-for (const [what, method, framing, body] of refusedFramings) {
-  t.test(`${what} is refused, and nothing of it reaches the gateway`, async (t) => {
-    const gateway = await startRawGateway(t, (call) => call.ok());
-    const one = await startWithOneTool(t, gateway.origin);
-    const client = await openRaw(t, one.port);
-    const headers = { Host: one.host, Authorization: `Bearer ${one.token}`, ...framing };
-    client.send(head(`${method} /v1/files/1`, headers) + body);
-    await client.until("\r\n\r\n");
-    t.equal(client.status(), 400);
-    t.equal(parsed(client.text()).headers["x-keybearer-refusal"], "bad-request");
-    t.equal(gateway.connections(), 0);
-    await stillHealthy(t, one, [one.key, one.token]);
-  });
-}
-
-t.test(
-  "Expect: 100-continue with a bad token gets its 401 without 100, and the connection ends",
-  async (t) => {
-    const gateway = await startRawGateway(t, (call) => call.ok());
-    const one = await startWithOneTool(t, gateway.origin);
-    const client = await openRaw(t, one.port);
-    client.send(
-      head("POST /v1/files", {
-        Host: one.host,
-        Authorization: `Bearer ${one.token}x`,
-        "Content-Length": "1000",
-        Expect: "100-continue",
-      }),
-    );
-    await client.until("token-incomplete");
-    t.equal(client.status(), 401, "the first answer is the 401");
-    // Whether the body still comes is not known, so nothing can follow on this connection.
-    t.equal(parsed(client.text()).headers.connection, "close");
-    await client.closed();
-    t.equal(gateway.connections(), 0);
-    await stillHealthy(t, one, [one.key, one.token]);
-  },
-);
-
-t.test("Expect: 100-continue with a good token gets its 100, then its answer", async (t) => {
+t.test("Expect: 100-continue with a valid token gets its 100, then its response", async (t) => {
   const gateway = await startRawGateway(t, async (call) => {
     await call.whole;
     call.ok(call.body().toString());
@@ -179,104 +141,8 @@ t.test("Expect: 100-continue with a good token gets its 100, then its answer", a
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-const targets: [string, number][] = [
-  ["GET http://evil.example.com/v1/models", 400],
-  ["GET //evil.example.com/v1/models", 400],
-  ["GET /\\evil.example.com/v1/models", 400],
-  ["GET \\\\evil.example.com", 400],
-  ["GET /v1/models#@evil.example.com", 400],
-  ["GET /v1/../admin", 400],
-  ["GET /v1/%2e%2e/admin", 400],
-  ["GET /v1/..;/admin", 400],
-  ["OPTIONS *", 400],
-  ["TRACE /v1/models", 400],
-  ["BREW /v1/models", 400],
-];
-t.test("a target that is not a plain path, and unneeded methods, are refused", async (t) => {
-  const gateway = await startRawGateway(t, (call) => call.ok());
-  const one = await startWithOneTool(t, gateway.origin);
-  for (const [line, status] of targets) {
-    const client = await openRaw(t, one.port);
-    client.send(head(line, { Host: one.host, Authorization: `Bearer ${one.token}` }));
-    await client.until("\r\n\r\n");
-    t.equal(client.status(), status, line);
-  }
-  const tunnel = await openRaw(t, one.port);
-  tunnel.send(
-    head(`CONNECT 127.0.0.1:${gateway.port}`, { Host: one.host, Authorization: `Bearer ${one.token}` }),
-  );
-  await tunnel.closed();
-  t.notOk(tunnel.text().includes("HTTP/1.1 200"), "no tunnel");
-  t.equal(gateway.connections(), 0);
-  await stillHealthy(t, one, [one.key, one.token]);
-});
-
-t.test("hosts that are not this port's names get nothing, on every path", async (t) => {
-  const gateway = await startRawGateway(t, (call) => call.ok());
-  const one = await startWithOneTool(t, gateway.origin);
-  for (const path of ["/", "/healthz", "/v1/models", "/nowhere"]) {
-    const client = await openRaw(t, one.port);
-    client.send(
-      head(`GET ${path}`, { Host: `rebind.test:${one.port}`, Authorization: `Bearer ${one.token}` }),
-    );
-    await client.until("\r\n\r\n");
-    t.equal(client.status(), 421, path);
-  }
-  for (const hosts of [
-    `Host: ${one.host}\r\nHost: evil\r\n`,
-    `Host: evil\r\nHost: ${one.host}\r\n`,
-    "Host:\r\n",
-    "",
-  ]) {
-    const client = await openRaw(t, one.port);
-    client.send(`GET /v1/models HTTP/1.1\r\n${hosts}Authorization: Bearer ${one.token}\r\n\r\n`);
-    await client.until("\r\n\r\n");
-    t.equal(client.status(), 400, JSON.stringify(hosts));
-  }
-  t.equal(gateway.connections(), 0);
-  await stillHealthy(t, one, [one.key, one.token]);
-});
-
-t.test("a web page gets 403 and no CORS header, whatever it tries", async (t) => {
-  const gateway = await startRawGateway(t, (call) => call.ok());
-  const one = await startWithOneTool(t, gateway.origin, { tool: ['allow_origins: ["app://desk.example"]'] });
-  const tries: Record<string, string>[] = [
-    { Origin: "https://evil.test" },
-    { Origin: "null" },
-    { Origin: "" },
-    { Origin: "app://desk.example.evil.test" },
-    { Origin: "APP://desk.example" },
-    { "Sec-Fetch-Site": "cross-site" },
-    { "Sec-Fetch-Site": "same-origin" },
-    { "Sec-Fetch-Mode": "no-cors" },
-    { "Sec-Fetch-Dest": "image" },
-    { Origin: "https://evil.test", "Access-Control-Request-Method": "POST" },
-  ];
-  for (const headers of tries) {
-    const client = await openRaw(t, one.port);
-    client.send(
-      head("POST /v1/messages", { Host: one.host, Authorization: `Bearer ${one.token}`, ...headers }),
-    );
-    await client.until("\r\n\r\n");
-    t.equal(client.status(), 403, JSON.stringify(headers));
-    t.notMatch(client.text(), /access-control-/i);
-  }
-  t.equal(gateway.connections(), 0);
-  const desk = await openRaw(t, one.port);
-  desk.send(
-    head("GET /v1/models", {
-      Host: one.host,
-      Authorization: `Bearer ${one.token}`,
-      Origin: "app://desk.example",
-    }),
-  );
-  await desk.until("\r\n\r\n{}");
-  t.strictSame(gateway.calls[0]?.header("origin"), [], "the origin is not the gateway's business");
-  await stillHealthy(t, one, [one.key, one.token]);
-});
-
 t.test(
-  "a gateway that answers before the upload is through is heard, and the client is not left hanging",
+  "the response of a gateway that answers before the end of an upload passes, and the client does not hang",
   async (t) => {
     const gateway = await startRawGateway(t, (call) => {
       call.socket.pause();
@@ -304,7 +170,7 @@ t.test(
       client.send(head("GET /healthz", { Host: one.host }));
       await until("the next request is served", () => client.text().includes("ok\n") || client.isClosed());
     }
-    await until("the gateway call is let go", () => {
+    await until("the call is closed", () => {
       gateway.calls[0]?.socket.resume();
       return gateway.open() === 0;
     });
@@ -312,41 +178,7 @@ t.test(
   },
 );
 
-t.test("more headers than anybody needs are refused, never dropped in silence", async (t) => {
-  const gateway = await startRawGateway(t, (call) => call.ok());
-  const one = await startWithOneTool(t, gateway.origin);
-  const many = Object.fromEntries(Array.from({ length: 1200 }, (_, n) => [`X${n}`, "1"]));
-  for (const headers of [
-    { Host: one.host, ...many, Authorization: `Bearer ${one.token}` },
-    { Host: one.host, Authorization: `Bearer ${one.token}`, "X-Big": "x".repeat(20_000) },
-  ]) {
-    const client = await openRaw(t, one.port);
-    client.send(head("GET /v1/models", headers));
-    await client.until("\r\n\r\n");
-    t.equal(client.status(), 431);
-    t.match(client.text(), "x-keybearer-refusal: headers-too-large");
-  }
-  t.equal(gateway.connections(), 0);
-  await stillHealthy(t, one, [one.key, one.token]);
-});
-
-t.test("a request that went through keybearer often enough is a loop", async (t) => {
-  const gateway = await startRawGateway(t, (call) => call.ok());
-  const one = await startWithOneTool(t, gateway.origin);
-  const headers = { authorization: `Bearer ${one.token}` };
-  for (const hops of ["2", "9", "nonsense"]) {
-    const answer = await fetch(`${one.url}/v1/models`, { headers: { ...headers, "x-keybearer-hops": hops } });
-    t.equal(answer.status, 508, hops);
-    t.equal(answer.headers.get("x-keybearer-refusal"), "loop");
-    await answer.text();
-  }
-  t.equal(gateway.connections(), 0);
-  await (await fetch(`${one.url}/v1/models`, { headers: { ...headers, "x-keybearer-hops": "1" } })).text();
-  t.strictSame(gateway.calls[0]?.header("x-keybearer-hops"), ["2"], "each hop counts");
-  await stillHealthy(t, one, [one.key, one.token]);
-});
-
-t.test("a gateway that is keybearer itself does not become a storm", async (t) => {
+t.test("a gateway that is keybearer itself does not cause endless requests", async (t) => {
   const { token, hash } = freshToken();
   const under = await startUnderTest(
     t,

@@ -6,7 +6,7 @@ import { post, say, settledAs } from "../doubles/stimulus.ts";
 
 /** Heads of answers, and what a gateway says in front of one. */
 
-t.test("words and lengths of a head pass as they are, and what is no head is refused", async (t) => {
+t.test("reason phrases and lengths pass unchanged, and a malformed head is refused", async (t) => {
   const words = Buffer.from("额度不足 é").toString("latin1");
   const heads: Record<string, string> = {
     "/v1/words": `HTTP/1.1 200 ${words}\r\nContent-Length: 2\r\n\r\n{}`,
@@ -36,7 +36,7 @@ const CONTINUE = "HTTP/1.1 100 Continue\r\nx-why: no reason\r\n\r\n";
 const HINTS = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n";
 const ANSWER = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-t.test("informational responses are skipped, however many there are and however they are cut", async (t) => {
+t.test("informational responses are skipped, in any number and however they are cut", async (t) => {
   let bytes = "";
   let size = 1;
   const gateway = await startRawGateway(t, async (call) => {
@@ -73,7 +73,7 @@ t.test("informational responses are skipped, however many there are and however 
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-t.test("what looks like an informational response inside of an answer is the answer's", async (t) => {
+t.test("text in a body that looks like an informational response passes", async (t) => {
   const body = CONTINUE + ANSWER + CONTINUE;
   const gateway = await startRawGateway(t, async (call) => {
     call.send(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`);
@@ -90,7 +90,7 @@ t.test("what looks like an informational response inside of an answer is the ans
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-t.test("an informational response that never ends is not HTTP", async (t) => {
+t.test("a head of informational responses without an end is refused", async (t) => {
   const endless = `HTTP/1.1 103 Early Hints\r\nx-long: ${"x".repeat(40_000)}`;
   const gateway = await startRawGateway(t, (call) => call.send(endless));
   const one = await startWithOneTool(t, gateway.origin);
@@ -105,7 +105,7 @@ t.test("an informational response that never ends is not HTTP", async (t) => {
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-t.test("whatever a gateway announces about its connection, the next request is answered", async (t) => {
+t.test("the next request is answered, whatever the gateway says about its connection", async (t) => {
   const announced = [
     "timeout=0",
     "timeout=1",

@@ -6,6 +6,7 @@ import {
   startWithOneTool,
   stillHealthy,
 } from "../doubles/daemon-under-test.ts";
+import { head, openRaw } from "../doubles/raw-client.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 
 const SLOTS = ["authorization", "x-api-key", "api-key", "x-goog-api-key"] as const;
@@ -14,36 +15,33 @@ function slotted(slot: string, value: string): Record<string, string> {
   return { [slot]: slot === "authorization" ? `Bearer ${value}` : value };
 }
 
-t.test(
-  "the key is put in and the local token is nowhere at the gateway, whatever slot it came in",
-  async (t) => {
-    const gateway = await startRawGateway(t, (call) => call.ok());
-    const one = await startWithOneTool(t, gateway.origin, { tool: ["token_in_url: true"] });
-    const ways: [string, Record<string, string>][] = [
-      ...SLOTS.map((slot): [string, Record<string, string>] => ["", slotted(slot, one.token)]),
-      ["", { authorization: one.token }],
-      ["", { authorization: `bearer   ${one.token}` }],
-      ["", Object.assign({}, ...SLOTS.map((slot) => slotted(slot, one.token)))],
-      [`/t/${one.token}`, {}],
-      [`/t/${one.token}`, slotted("x-api-key", one.token)],
-    ];
-    for (const [prefix, headers] of ways) {
-      for (const path of ["/v1/chat/completions", "/v1/messages", "/v1beta/models/g:generateContent"]) {
-        const answer = await fetch(`${one.url}${prefix}${path}`, { method: "POST", headers, body: "{}" });
-        t.equal(answer.status, 200, `${path} with ${Object.keys(headers).join(" and ") || "the address"}`);
-        await answer.text();
-        const call = gateway.calls.at(-1);
-        t.equal(call?.target, path);
-        t.equal(call?.text().split(one.key).length, 2, "the key is there once");
-      }
+t.test("the gateway gets the key and never the local token, whatever header the token came in", async (t) => {
+  const gateway = await startRawGateway(t, (call) => call.ok());
+  const one = await startWithOneTool(t, gateway.origin, { tool: ["token_in_url: true"] });
+  const ways: [string, Record<string, string>][] = [
+    ...SLOTS.map((slot): [string, Record<string, string>] => ["", slotted(slot, one.token)]),
+    ["", { authorization: one.token }],
+    ["", { authorization: `bearer   ${one.token}` }],
+    ["", Object.assign({}, ...SLOTS.map((slot) => slotted(slot, one.token)))],
+    [`/t/${one.token}`, {}],
+    [`/t/${one.token}`, slotted("x-api-key", one.token)],
+  ];
+  for (const [prefix, headers] of ways) {
+    for (const path of ["/v1/chat/completions", "/v1/messages", "/v1beta/models/g:generateContent"]) {
+      const answer = await fetch(`${one.url}${prefix}${path}`, { method: "POST", headers, body: "{}" });
+      t.equal(answer.status, 200, `${path} with ${Object.keys(headers).join(" and ") || "the address"}`);
+      await answer.text();
+      const call = gateway.calls.at(-1);
+      t.equal(call?.target, path);
+      t.equal(call?.text().split(one.key).length, 2, "the key is there once");
     }
-    t.notOk(gateway.received().includes("kb_"), "no token reached the gateway");
-    t.equal(gateway.calls.length, ways.length * 3);
-    await stillHealthy(t, one, [one.key, one.token]);
-  },
-);
+  }
+  t.notOk(gateway.received().includes("kb_"), "no token reached the gateway");
+  t.equal(gateway.calls.length, ways.length * 3);
+  await stillHealthy(t, one, [one.key, one.token]);
+});
 
-t.test("two tools, two gateways, two keys: each gets its own, side by side", async (t) => {
+t.test("each tool's requests go to its own gateway with its own key", async (t) => {
   const left = await startRawGateway(t, (call) => call.ok('"left"'));
   const right = await startRawGateway(t, (call) => call.ok('"right"'));
   const [a, b] = [freshToken(), freshToken()];
@@ -71,7 +69,7 @@ tools:
   await stillHealthy(t, under, [keyA, keyB, a.token, b.token]);
 });
 
-t.test("a foreign key is refused by the name of its header and never forwarded", async (t) => {
+t.test("another key is refused, named by its header, and never forwarded", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok());
   const one = await startWithOneTool(t, gateway.origin);
   const foreign = canaryKey();
@@ -88,7 +86,7 @@ t.test("a foreign key is refused by the name of its header and never forwarded",
   await stillHealthy(t, one, [one.key, foreign]);
 });
 
-t.test("a token beside a different value is refused, naming the odd header", async (t) => {
+t.test("a token beside a different credential is refused, and the refusal names its header", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok());
   const one = await startWithOneTool(t, gateway.origin);
   const foreign = canaryKey();
@@ -109,36 +107,33 @@ t.test("a token beside a different value is refused, naming the odd header", asy
   await stillHealthy(t, one, [one.key, one.token, foreign]);
 });
 
-t.test(
-  "without a token, with half of one, with an unknown one: each has its own refusal, and no request gets further",
-  async (t) => {
-    const gateway = await startRawGateway(t, (call) => call.ok());
-    const one = await startWithOneTool(t, gateway.origin);
-    const stranger = freshToken().token;
-    const cases: [string, Record<string, string>, string][] = [
-      ["none", {}, "token-missing"],
-      ["an empty one", { authorization: "Bearer " }, "token-missing"],
-      ["half of one", { authorization: `Bearer ${one.token.slice(0, 30)}` }, "token-incomplete"],
-      ["one too long", { authorization: `Bearer ${one.token}x` }, "token-incomplete"],
-      ["a stranger's", { authorization: `Bearer ${stranger}` }, "token-unknown"],
-      ["an attempt at SQL", { authorization: "Bearer ' OR 1=1--" }, "token-unknown"],
-      ["an underscore spelling", { x_api_key: one.token }, "token-missing"],
-      ["a longer underscore spelling", { authorization_: one.token }, "token-missing"],
-      ["one in the address, which this tool does not take", {}, "token-unknown"],
-    ];
-    for (const [name, headers, code] of cases) {
-      const prefix = name.startsWith("one in the address") ? `/t/${one.token}` : "";
-      const answer = await fetch(`${one.url}${prefix}/v1/models`, { headers });
-      t.equal(answer.status, 401, name);
-      t.equal(answer.headers.get("x-keybearer-refusal"), code, name);
-      t.match(await answer.json(), { error: { type: "keybearer_refusal", param: null, code } });
-    }
-    t.equal(gateway.connections(), 0);
-    await stillHealthy(t, one, [one.key, one.token, stranger]);
-  },
-);
+t.test("a missing, an incomplete and an unknown token each have their own refusal", async (t) => {
+  const gateway = await startRawGateway(t, (call) => call.ok());
+  const one = await startWithOneTool(t, gateway.origin);
+  const stranger = freshToken().token;
+  const cases: [string, Record<string, string>, string][] = [
+    ["none", {}, "token-missing"],
+    ["an empty one", { authorization: "Bearer " }, "token-missing"],
+    ["half of one", { authorization: `Bearer ${one.token.slice(0, 30)}` }, "token-incomplete"],
+    ["one too long", { authorization: `Bearer ${one.token}x` }, "token-incomplete"],
+    ["a stranger's", { authorization: `Bearer ${stranger}` }, "token-unknown"],
+    ["an attempt at SQL", { authorization: "Bearer ' OR 1=1--" }, "token-unknown"],
+    ["an underscore spelling", { x_api_key: one.token }, "token-missing"],
+    ["a longer underscore spelling", { authorization_: one.token }, "token-missing"],
+    ["one in the address, which this tool does not take", {}, "token-unknown"],
+  ];
+  for (const [name, headers, code] of cases) {
+    const prefix = name.startsWith("one in the address") ? `/t/${one.token}` : "";
+    const answer = await fetch(`${one.url}${prefix}/v1/models`, { headers });
+    t.equal(answer.status, 401, name);
+    t.equal(answer.headers.get("x-keybearer-refusal"), code, name);
+    t.match(await answer.json(), { error: { type: "keybearer_refusal", param: null, code } });
+  }
+  t.equal(gateway.connections(), 0);
+  await stillHealthy(t, one, [one.key, one.token, stranger]);
+});
 
-t.test("a token lost into the address is refused, and neither logged nor sent on", async (t) => {
+t.test("a token in the address is refused, and neither logged nor forwarded", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok());
   const one = await startWithOneTool(t, gateway.origin, { tool: ["token_in_url: true"] });
   for (const path of [
@@ -158,10 +153,9 @@ t.test("a token lost into the address is refused, and neither logged nor sent on
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-t.test("nothing a client sends can stand beside the key or take it away", async (t) => {
+t.test("no header of a client can replace or accompany the key", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok());
   const one = await startWithOneTool(t, gateway.origin);
-  const { openRaw, head } = await import("../doubles/raw-client.ts");
   const client = await openRaw(t, one.port);
   client.send(
     head("GET /v1/models", {
@@ -209,38 +203,35 @@ t.test("nothing a client sends can stand beside the key or take it away", async 
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-t.test(
-  "a key that a long error of the gateway's echoes is blotted, wherever it stands and is cut",
-  async (t) => {
-    const filler = (bytes: number) => "keybearer ".repeat(Math.ceil(bytes / 10)).slice(0, bytes);
-    const texts = (key: string) => [
-      `${key} ${filler(70_000)}`,
-      // Where the part that is read first ends.
-      `${filler(65_536 - 20)}${key}${filler(5000)}`,
-      `${filler(200_000)}${key}`,
-      // Many times in its beginning.
-      `${key.repeat(40)}${filler(66_000 - key.length * 40)}`,
-    ];
-    for (let which = 0; which < texts("").length; which += 1) {
-      let key = "";
-      const gateway = await startRawGateway(t, async (call) => {
-        await call.whole;
-        const body = Buffer.from(texts(key)[which] ?? "");
-        call.send(`HTTP/1.1 400 Bad\r\ncontent-type: text/plain\r\ncontent-length: ${body.length}\r\n\r\n`);
-        // In pieces of their own, so that each may end in the middle of the key.
-        for (let at = 0; at < body.length; at += 4099) call.send(body.subarray(at, at + 4099));
-      });
-      const one = await startWithOneTool(t, gateway.origin);
-      key = one.key;
-      const answer = await fetch(`${one.url}/v1/chat/completions`, {
-        method: "POST",
-        headers: { authorization: `Bearer ${one.token}` },
-        body: "{}",
-      });
-      const text = await answer.text();
-      t.equal(answer.status, 400);
-      t.equal(text, (texts(key)[which] ?? "").replaceAll(key, "*".repeat(key.length)));
-      await stillHealthy(t, one, [one.key, one.token]);
-    }
-  },
-);
+t.test("the key is redacted from a long error, wherever it is in it and however it is cut", async (t) => {
+  const filler = (bytes: number) => "keybearer ".repeat(Math.ceil(bytes / 10)).slice(0, bytes);
+  const texts = (key: string) => [
+    `${key} ${filler(70_000)}`,
+    // Where the part that is read first ends.
+    `${filler(65_536 - 20)}${key}${filler(5000)}`,
+    `${filler(200_000)}${key}`,
+    // Many times in its beginning.
+    `${key.repeat(40)}${filler(66_000 - key.length * 40)}`,
+  ];
+  for (let which = 0; which < texts("").length; which += 1) {
+    let key = "";
+    const gateway = await startRawGateway(t, async (call) => {
+      await call.whole;
+      const body = Buffer.from(texts(key)[which] ?? "");
+      call.send(`HTTP/1.1 400 Bad\r\ncontent-type: text/plain\r\ncontent-length: ${body.length}\r\n\r\n`);
+      // In pieces of their own, so that each may end in the middle of the key.
+      for (let at = 0; at < body.length; at += 4099) call.send(body.subarray(at, at + 4099));
+    });
+    const one = await startWithOneTool(t, gateway.origin);
+    key = one.key;
+    const answer = await fetch(`${one.url}/v1/chat/completions`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${one.token}` },
+      body: "{}",
+    });
+    const text = await answer.text();
+    t.equal(answer.status, 400);
+    t.equal(text, (texts(key)[which] ?? "").replaceAll(key, "*".repeat(key.length)));
+    await stillHealthy(t, one, [one.key, one.token]);
+  }
+});

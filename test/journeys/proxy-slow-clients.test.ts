@@ -50,7 +50,7 @@ const HEADS: Readonly<Record<string, (size: number) => string>> = {
 };
 
 for (const [framing, headFor] of Object.entries(HEADS)) {
-  t.test(`a gateway that closes behind its answer ${framing} loses nothing to a slow client`, async (t) => {
+  t.test(`a slow client gets all of a response ${framing} from a gateway that closes after it`, async (t) => {
     const gateway = await startRawGateway(t, (call) => {
       const size = Number(call.target.split("-")[1]);
       call.send(headFor(size));
@@ -69,7 +69,7 @@ for (const [framing, headFor] of Object.entries(HEADS)) {
   });
 
   t.test(
-    `a gateway that resets in its answer ${framing} never makes it look whole to a slow client`,
+    `a response ${framing} that the gateway resets does not look whole to a slow client`,
     // For a paused response without a length, node:http reports a reset as its end.
     { todo: framing === "with a length" ? false : "node:http does not tell the two apart" },
     async (t) => {
@@ -95,7 +95,7 @@ for (const [framing, headFor] of Object.entries(HEADS)) {
   );
 }
 
-t.test("answers that come in turns, to clients that read in turns, stay apart", async (t) => {
+t.test("responses that arrive interleaved do not mix", async (t) => {
   const SIZE = 3000 * KB;
   const CLIENTS = 6;
   const calls: GatewayCall[] = [];

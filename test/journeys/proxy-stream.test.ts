@@ -1,6 +1,5 @@
 import { createHash } from "node:crypto";
 import { request } from "node:http";
-import { gzipSync } from "node:zlib";
 import t from "tap";
 import { startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
@@ -44,7 +43,7 @@ t.test(
   },
 );
 
-t.test("an answer with a length passes piece by piece too, with its length", async (t) => {
+t.test("a response with a length passes piece by piece, with its length", async (t) => {
   const gateway = await startRawGateway(t, (call) =>
     call.send("HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n"),
   );
@@ -60,76 +59,9 @@ t.test("an answer with a length passes piece by piece too, with its length", asy
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-t.test("compressed bytes are not touched, and their encoding stays named", async (t) => {
-  const packed = gzipSync(JSON.stringify({ text: "x".repeat(5000) }));
-  for (const [encoding, bytes] of [
-    ["gzip", packed],
-    ["br", Buffer.from([0x0b, 0x02, 0x80, 0x68, 0x69, 0x03])],
-    ["zstd", Buffer.from("not really zstd, and nobody looks")],
-    ["gzip", Buffer.from("a lie about its encoding")],
-  ] as const) {
-    const gateway = await startRawGateway(t, (call) =>
-      call.answer("200 OK", { "Content-Encoding": encoding, ETag: '"1"' }, bytes),
-    );
-    const one = await startWithOneTool(t, gateway.origin);
-    const client = await openRaw(t, one.port);
-    client.send(
-      head("GET /v1/models", {
-        Host: one.host,
-        Authorization: `Bearer ${one.token}`,
-        "Accept-Encoding": "gzip, zstd",
-      }),
-    );
-    await until("the whole body", () => client.bytes().subarray(-bytes.length).equals(bytes));
-    t.equal(parsed(client.text()).headers["content-encoding"], encoding);
-    t.match(gateway.calls[0]?.header("accept-encoding")[0], /^gzip(?:, zstd)?$/, "what can be read here");
-    await stillHealthy(t, one, [one.key, one.token]);
-  }
-});
-
-t.test("HEAD, 204 and 304 have no body and leave the connection usable", async (t) => {
-  const gateway = await startRawGateway(t, (call) => {
-    if (call.target.endsWith("head404")) call.send("HTTP/1.1 404 Not Found\r\nContent-Length: 7\r\n\r\n");
-    else if (call.method === "HEAD") call.send("HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n");
-    else if (call.target.endsWith("204")) call.send("HTTP/1.1 204 No Content\r\n\r\n");
-    else if (call.target.endsWith("304")) call.send('HTTP/1.1 304 Not Modified\r\nETag: "1"\r\n\r\n');
-    else if (call.target.endsWith("early")) {
-      call.send("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n");
-      call.ok("late");
-    } else call.ok("last");
-  });
-  const one = await startWithOneTool(t, gateway.origin);
-  const client = await openRaw(t, one.port);
-  const headers = { Host: one.host, Authorization: `Bearer ${one.token}` };
-  const steps: [string, RegExp][] = [
-    ["HEAD /v1/models", /HTTP\/1.1 200 OK\r\n[\s\S]*content-length: 999\r\n[\s\S]*\r\n\r\n$/i],
-    ["GET /v1/204", /HTTP\/1.1 204 No Content\r\n[\s\S]*\r\n\r\n$/],
-    ["GET /v1/304", /HTTP\/1.1 304 Not Modified\r\n[\s\S]*\r\n\r\n$/],
-    ["HEAD /v1/head404", /HTTP\/1.1 404 Not Found\r\n[\s\S]*\r\n\r\n$/],
-    ["GET /v1/early", /late$/],
-    ["GET /v1/models", /last$/],
-  ];
-  for (const [line, expected] of steps) {
-    client.send(head(line, headers));
-    await client.until(expected);
-  }
-  t.strictSame(
-    [0, 1, 2, 3, 4, 5].map((n) => client.status(n)),
-    [200, 204, 304, 404, 200, 200],
-    "nothing in between: hints are not passed on",
-  );
-  await stillHealthy(t, one, [one.key, one.token]);
-});
-
-/**
- * What may be on its way between client and gateway: four buffers of the kernel's, and some in Node. Whoever held back a
- * whole body of 200 MB would hold three times as much.
- */
-const MOST_ON_ITS_WAY = 64 * 1024 * 1024;
-
-t.test("200 MB go up without being held back, and arrive as they were sent", async (t) => {
+t.test("a large upload passes unchanged and is not buffered", async (t) => {
   const PIECE = Buffer.alloc(64 * 1024, "keybearer ");
-  const PIECES = 3200;
+  const PIECES = 1280;
   const hashes = { sent: createHash("sha256"), got: createHash("sha256") };
   let arrived = 0;
   let inBody = false;
@@ -174,66 +106,13 @@ t.test("200 MB go up without being held back, and arrive as they were sent", asy
   upload.end();
   t.equal(await answered, String(PIECE.length * PIECES));
   t.equal(hashes.got.digest("hex"), hashes.sent.digest("hex"));
-  t.ok(onItsWay < MOST_ON_ITS_WAY, `at most ${Math.round(onItsWay / 1024 / 1024)} MB were on their way`);
-  await stillHealthy(t, one, [one.key, one.token]);
-});
-
-t.test("a reader that stops keeps the gateway waiting, not the memory growing", async (t) => {
-  const PIECE = Buffer.alloc(64 * 1024, "x");
-  let written = 0;
-  let stalled = false;
-  const gateway = await startRawGateway(t, async (call) => {
-    call.send(`HTTP/1.1 200 OK\r\nContent-Length: ${PIECE.length * 3200}\r\n\r\n`);
-    for (let n = 0; n < 3200 && call.socket.writable; n += 1) {
-      written += PIECE.length;
-      if (call.socket.write(PIECE)) continue;
-      const drained = new Promise((resolve) => call.socket.once("drain", resolve));
-      // It is kept waiting once nothing has been taken for so long; a busy machine is no reason to be kept waiting less.
-      const timer = setTimeout(() => {
-        stalled = true;
-      }, 700);
-      await drained;
-      clearTimeout(timer);
-    }
-  });
-  const one = await startWithOneTool(t, gateway.origin);
-  const client = await openRaw(t, one.port);
-  client.send(head("GET /v1/files/big", { Host: one.host, Authorization: `Bearer ${one.token}` }));
-  await client.until("\r\n\r\n");
-  client.socket.pause();
-  await until("the gateway is kept waiting", () => stalled);
-  t.ok(written < MOST_ON_ITS_WAY, `only ${Math.round(written / 1024 / 1024)} of 200 MB were sent`);
-  client.socket.destroy();
-  await gateway.calls[0]?.closed;
-  await stillHealthy(t, one, [one.key, one.token]);
-});
-
-t.test("a reader that never goes on is cut after the idle time, as a client that left", async (t) => {
-  const gateway = await startRawGateway(t, (call) => {
-    call.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
-    const piece = `10000\r\n${"x".repeat(65_536)}\r\n`;
-    const more = () => {
-      while (call.socket.writable && call.socket.write(piece));
-      call.socket.once("drain", more);
-    };
-    more();
-  });
-  const one = await startWithOneTool(t, gateway.origin, { gateway: ["timeouts: { idle: 500ms }"] });
-  const client = await openRaw(t, one.port);
-  client.send(head("GET /v1/stream", { Host: one.host, Authorization: `Bearer ${one.token}` }));
-  await client.until("\r\n\r\n");
-  client.socket.pause();
-  await gateway.calls[0]?.closed;
-  await until("the request is settled", () => one.log().some((line) => line.endpoint === "/v1/stream"));
-  t.match(
-    one.log().find((line) => line.endpoint === "/v1/stream"),
-    { end: "client-left", status: 200 },
-  );
+  // Four buffers of the kernel's, and some in Node. A buffered body would be all of the 80 MB.
+  t.ok(onItsWay < arrived * 0.6, `at most ${Math.round(onItsWay / 1024 / 1024)} MB were on their way`);
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
 t.test(
-  "a chunked upload passes chunked, even with GET, and what comes after it stays a request of its own",
+  "a chunked upload passes chunked with any method, and the bytes after it are the next request",
   async (t) => {
     const gateway = await startRawGateway(t, async (call) => {
       await call.whole;

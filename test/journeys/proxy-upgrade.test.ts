@@ -28,55 +28,45 @@ function echoing(call: GatewayCall): void {
   call.socket.on("data", (chunk: Buffer) => call.send(Buffer.concat([Buffer.from("echo:"), chunk])));
 }
 
-t.test(
-  "by default an upgrade is answered 426 at once for every caller, and the gateway hears nothing",
-  async (t) => {
-    const gateway = await startRawGateway(t, (call) => call.ok());
-    const one = await startWithOneTool(t, gateway.origin);
-    for (const more of [{}, { Authorization: "Bearer nonsense" }]) {
-      const client = await openRaw(t, one.port);
-      client.send(upgrade(one, more));
-      await client.closed();
-      const got = parsed(client.text());
-      t.equal(got.status, 426);
-      t.equal(got.headers["x-keybearer-refusal"], "websockets-off");
-      t.equal(got.headers.upgrade, "websocket");
-      t.ok(got.headers["x-keybearer-request-id"]);
-      t.equal(Number(got.headers["content-length"]), got.body.length);
-      t.equal(JSON.parse(got.body).error.code, "websockets-off");
-    }
-    t.equal(gateway.connections(), 0);
-    await stillHealthy(t, one, [one.key, one.token]);
-  },
-);
-
-t.test(
-  "a request for a websocket that brings a body is refused: it would be the next tool's request",
-  async (t) => {
-    const gateway = await startRawGateway(t, (call) => call.answer("404 Not Found", {}, "{}"));
-    const one = await startWithOneTool(t, gateway.origin, ON);
-    for (const more of [{ "Content-Length": "40" }, { "Transfer-Encoding": "chunked" }]) {
-      const client = await openRaw(t, one.port);
-      client.send(upgrade(one, more));
-      await client.closed();
-      t.equal(parsed(client.text()).status, 400);
-    }
-    t.equal(gateway.connections(), 0);
+t.test("by default every upgrade gets a 426, and nothing reaches the gateway", async (t) => {
+  const gateway = await startRawGateway(t, (call) => call.ok());
+  const one = await startWithOneTool(t, gateway.origin);
+  for (const more of [{}, { Authorization: "Bearer nonsense" }]) {
     const client = await openRaw(t, one.port);
-    client.send(upgrade(one));
+    client.send(upgrade(one, more));
     await client.closed();
-    t.equal(parsed(client.text()).status, 404);
-    await (await fetch(`${one.url}/v1/models`, { headers: { authorization: `Bearer ${one.token}` } })).text();
-    t.equal(
-      gateway.connections(),
-      2,
-      "a connection on which an upgrade was asked for serves no other request",
-    );
-    await stillHealthy(t, one, [one.key, one.token]);
-  },
-);
+    const got = parsed(client.text());
+    t.equal(got.status, 426);
+    t.equal(got.headers["x-keybearer-refusal"], "websockets-off");
+    t.equal(got.headers.upgrade, "websocket");
+    t.ok(got.headers["x-keybearer-request-id"]);
+    t.equal(Number(got.headers["content-length"]), got.body.length);
+    t.equal(JSON.parse(got.body).error.code, "websockets-off");
+  }
+  t.equal(gateway.connections(), 0);
+  await stillHealthy(t, one, [one.key, one.token]);
+});
 
-t.test("an offer of another protocol than WebSocket is passed over, as Java's clients expect", async (t) => {
+t.test("a websocket request with a body is refused", async (t) => {
+  const gateway = await startRawGateway(t, (call) => call.answer("404 Not Found", {}, "{}"));
+  const one = await startWithOneTool(t, gateway.origin, ON);
+  for (const more of [{ "Content-Length": "40" }, { "Transfer-Encoding": "chunked" }]) {
+    const client = await openRaw(t, one.port);
+    client.send(upgrade(one, more));
+    await client.closed();
+    t.equal(parsed(client.text()).status, 400);
+  }
+  t.equal(gateway.connections(), 0);
+  const client = await openRaw(t, one.port);
+  client.send(upgrade(one));
+  await client.closed();
+  t.equal(parsed(client.text()).status, 404);
+  await (await fetch(`${one.url}/v1/models`, { headers: { authorization: `Bearer ${one.token}` } })).text();
+  t.equal(gateway.connections(), 2, "a connection on which an upgrade was asked for serves no other request");
+  await stillHealthy(t, one, [one.key, one.token]);
+});
+
+t.test("an upgrade to another protocol than WebSocket is ignored, as Java's clients expect", async (t) => {
   const gateway = await startRawGateway(t, async (call) => {
     await call.whole;
     call.ok();
@@ -104,7 +94,7 @@ t.test("an offer of another protocol than WebSocket is passed over, as Java's cl
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-t.test("with websockets: true it passes both ways, with the key put in", async (t) => {
+t.test("with websockets: true data passes both ways, and the gateway gets the key", async (t) => {
   const gateway = await startRawGateway(t, echoing);
   const one = await startWithOneTool(t, gateway.origin, ON);
   const client = await openRaw(t, one.port);
@@ -140,7 +130,7 @@ t.test("with websockets: true it passes both ways, with the key put in", async (
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-t.test("what the gateway sends along with its 101 is not lost", async (t) => {
+t.test("data that comes with the gateway's 101 is not lost", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.send(`${SWITCH}first words`));
   const one = await startWithOneTool(t, gateway.origin, ON);
   const client = await openRaw(t, one.port);
@@ -160,7 +150,7 @@ const endings: [string, (call: GatewayCall) => void][] = [
   ["resets", (call) => void call.socket.resetAndDestroy()],
 ];
 for (const [how, end] of endings) {
-  t.test(`when the gateway ${how} an open websocket, the client's end comes at once`, async (t) => {
+  t.test(`a client's websocket ends when the gateway ${how} it`, async (t) => {
     const gateway = await startRawGateway(t, echoing);
     const one = await startWithOneTool(t, gateway.origin, ON);
     const client = await openRaw(t, one.port);
@@ -184,7 +174,7 @@ const leavings = [
   ["ends its side", (socket: { end(): void }) => socket.end()],
 ] as const;
 for (const [how, leave] of leavings) {
-  t.test(`a client that ${how} lets the gateway go, before and after the upgrade`, async (t) => {
+  t.test(`a client that ${how} ends the gateway's connection, before and after the upgrade`, async (t) => {
     const gateway = await startRawGateway(t, (call) => {
       // A gateway that goes on for ever, whatever the other side does.
       call.socket.removeAllListeners("end");
@@ -218,34 +208,37 @@ const refusals: [string, (key: string) => [string, Record<string, string>, strin
   ],
 ];
 for (const [what, answer] of refusals) {
-  t.test(`a gateway that answers an upgrade with ${what} is heard, without the key`, async (t) => {
-    let key = "";
-    const gateway = await startRawGateway(t, (call) => call.answer(...answer(key)));
-    const one = await startWithOneTool(t, gateway.origin, ON);
-    key = one.key;
-    const client = await openRaw(t, one.port);
-    client.send(upgrade(one));
-    await client.closed();
-    const got = parsed(client.text());
-    t.equal(got.status, 401);
-    t.equal(got.names.filter((name) => name === "content-length").length, 1);
-    t.equal(got.headers["transfer-encoding"], undefined, "one framing, not two");
-    t.equal(Number(got.headers["content-length"]), got.body.length);
-    t.match(got.body, "Invalid API key");
-    t.equal(got.headers["x-keybearer-cause"], "incomplete-key");
-    t.equal(got.headers["x-should-retry"], "false");
-    t.equal(got.headers.connection, "close");
-    t.notOk(client.text().includes(one.key));
-    await until("it is settled", () => one.log().some((line) => line.endpoint === "/v1/responses"));
-    t.match(
-      one.log().filter((line) => line.endpoint === "/v1/responses"),
-      [{ end: "complete", status: 401, cause: "incomplete-key" }],
-    );
-    await stillHealthy(t, one, [one.key, one.token]);
-  });
+  t.test(
+    `the response of a gateway that answers an upgrade with ${what} passes without the key`,
+    async (t) => {
+      let key = "";
+      const gateway = await startRawGateway(t, (call) => call.answer(...answer(key)));
+      const one = await startWithOneTool(t, gateway.origin, ON);
+      key = one.key;
+      const client = await openRaw(t, one.port);
+      client.send(upgrade(one));
+      await client.closed();
+      const got = parsed(client.text());
+      t.equal(got.status, 401);
+      t.equal(got.names.filter((name) => name === "content-length").length, 1);
+      t.equal(got.headers["transfer-encoding"], undefined, "one framing, not two");
+      t.equal(Number(got.headers["content-length"]), got.body.length);
+      t.match(got.body, "Invalid API key");
+      t.equal(got.headers["x-keybearer-cause"], "incomplete-key");
+      t.equal(got.headers["x-should-retry"], "false");
+      t.equal(got.headers.connection, "close");
+      t.notOk(client.text().includes(one.key));
+      await until("it is settled", () => one.log().some((line) => line.endpoint === "/v1/responses"));
+      t.match(
+        one.log().filter((line) => line.endpoint === "/v1/responses"),
+        [{ end: "complete", status: 401, cause: "incomplete-key" }],
+      );
+      await stillHealthy(t, one, [one.key, one.token]);
+    },
+  );
 }
 
-t.test("a gateway that ignores the upgrade and streams is passed on whole", async (t) => {
+t.test("the stream of a gateway that ignores an upgrade passes whole", async (t) => {
   const gateway = await startRawGateway(t, (call) =>
     call.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n"),
   );
@@ -265,7 +258,7 @@ const deaths: [string, (call: GatewayCall) => void, string][] = [
   ["answers garbage", (call) => call.send("garbage\r\n\r\n"), "gateway-broken"],
 ];
 for (const [how, die, code] of deaths) {
-  t.test(`a gateway that ${how} instead of upgrading is explained in words`, async (t) => {
+  t.test(`a gateway that ${how} instead of upgrading is explained`, async (t) => {
     const gateway = await startRawGateway(t, die);
     const one = await startWithOneTool(t, gateway.origin, ON);
     const client = await openRaw(t, one.port);
@@ -279,24 +272,21 @@ for (const [how, die, code] of deaths) {
   });
 }
 
-t.test(
-  "a gateway that dies inside its refusal of an upgrade does not leave the client hanging",
-  async (t) => {
-    const gateway = await startRawGateway(t, (call) => {
-      call.socket.end('HTTP/1.1 401 No\r\nContent-Length: 100\r\n\r\n{"half":');
-    });
-    const one = await startWithOneTool(t, gateway.origin, ON);
-    const client = await openRaw(t, one.port);
-    client.send(upgrade(one));
-    await client.closed();
-    await until("it is settled", () => one.log().some((line) => line.endpoint === "/v1/responses"));
-    t.match(
-      one.log().filter((line) => line.endpoint === "/v1/responses"),
-      [{ end: "gateway-failed" }],
-    );
-    await stillHealthy(t, one, [one.key, one.token]);
-  },
-);
+t.test("a client does not hang when the gateway fails in its refusal of an upgrade", async (t) => {
+  const gateway = await startRawGateway(t, (call) => {
+    call.socket.end('HTTP/1.1 401 No\r\nContent-Length: 100\r\n\r\n{"half":');
+  });
+  const one = await startWithOneTool(t, gateway.origin, ON);
+  const client = await openRaw(t, one.port);
+  client.send(upgrade(one));
+  await client.closed();
+  await until("it is settled", () => one.log().some((line) => line.endpoint === "/v1/responses"));
+  t.match(
+    one.log().filter((line) => line.endpoint === "/v1/responses"),
+    [{ end: "gateway-failed" }],
+  );
+  await stillHealthy(t, one, [one.key, one.token]);
+});
 
 t.test("a gateway that never answers an upgrade times out", async (t) => {
   const gateway = await startRawGateway(t, () => {});

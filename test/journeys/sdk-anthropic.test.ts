@@ -79,40 +79,37 @@ t.test("the anthropic package sends messages, streams, counts tokens and lists m
   }
 });
 
-t.test(
-  "a refusal reaches the caller as the package's own error, in our words, and is not tried again",
-  async (t) => {
-    const { client, off, sent, sandbox } = await start(t);
-    const refusals: [string, number, string, RegExp][] = [
-      [freshToken().token, 401, "token-unknown", /keybearer: no tool has the token in [a-z-]+\. make/],
-      ["kb_cut-off", 401, "token-incomplete", /keybearer: the token in [a-z-]+ is incomplete/],
-      ["sk-ant-api03-0123456789abcdef", 401, "foreign-key", /keybearer: the request carries a real key/],
-      [off, 400, "tool-disabled", /keybearer: .*idle/],
-    ];
-    for (const [apiKey, status, code, words] of refusals) {
-      const before = sent();
-      const error = await client({ apiKey })
-        .messages.create(ask)
-        .then(
-          () => null,
-          (thrown: unknown) => thrown,
-        );
-      if (!(error instanceof APIError)) {
-        t.fail(`${code}: ${String(error)}`);
-        continue;
-      }
-      t.equal(error.status, status);
-      t.equal(error.headers?.get("x-keybearer-refusal"), code);
-      t.match(error.message, words);
-      t.match(error.error, { type: "error", error: { message: words } });
-      t.notOk(error.message.includes(apiKey), "what was shown is not repeated");
-      t.equal(sent() - before, 1, `${code} is not tried again`);
+t.test("a refusal is the package's own error with keybearer's message, and is not tried again", async (t) => {
+  const { client, off, sent, sandbox } = await start(t);
+  const refusals: [string, number, string, RegExp][] = [
+    [freshToken().token, 401, "token-unknown", /keybearer: no tool has the token in [a-z-]+\. make/],
+    ["kb_cut-off", 401, "token-incomplete", /keybearer: the token in [a-z-]+ is incomplete/],
+    ["sk-ant-api03-0123456789abcdef", 401, "foreign-key", /keybearer: the request carries a real key/],
+    [off, 400, "tool-disabled", /keybearer: .*idle/],
+  ];
+  for (const [apiKey, status, code, words] of refusals) {
+    const before = sent();
+    const error = await client({ apiKey })
+      .messages.create(ask)
+      .then(
+        () => null,
+        (thrown: unknown) => thrown,
+      );
+    if (!(error instanceof APIError)) {
+      t.fail(`${code}: ${String(error)}`);
+      continue;
     }
-    t.equal(sandbox.requests().length, 0, "the gateway heard of none of them");
-  },
-);
+    t.equal(error.status, status);
+    t.equal(error.headers?.get("x-keybearer-refusal"), code);
+    t.match(error.message, words);
+    t.match(error.error, { type: "error", error: { message: words } });
+    t.notOk(error.message.includes(apiKey), "what was shown is not repeated");
+    t.equal(sent() - before, 1, `${code} is not tried again`);
+  }
+  t.equal(sandbox.requests().length, 0, "none reached the gateway");
+});
 
-t.test("a base URL that ends in /v1 is named as the mistake", async (t) => {
+t.test("a base URL that ends in /v1 is named as the problem", async (t) => {
   const { daemon, token, sandbox } = await start(t);
   const anthropic = new Anthropic({ apiKey: token, baseURL: `http://localhost:${daemon.port}/v1` });
   await t.rejects(anthropic.messages.create(ask), {

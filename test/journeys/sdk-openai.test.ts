@@ -85,51 +85,45 @@ t.test("the openai package lists models, chats, streams, responds and embeds", a
   t.notOk(logText().includes(token) || logText().includes(key.reveal()), "the log has neither");
 });
 
-t.test(
-  "a refusal reaches the caller as the package's own error, in our words, and is not tried again",
-  async (t) => {
-    const { client, off, sent, sandbox } = await start(t);
-    const refusals: [string, number, string, RegExp][] = [
-      [freshToken().token, 401, "token-unknown", /keybearer: no tool has the token.*keybearer tools token/],
-      ["kb_cut-off", 401, "token-incomplete", /keybearer: the token in authorization is incomplete/],
-      ["sk-proj-0123456789abcdef", 401, "foreign-key", /keybearer: the request carries a real key/],
-      [off, 400, "tool-disabled", /keybearer: .*idle/],
-    ];
-    for (const [apiKey, status, code, words] of refusals) {
-      const before = sent();
-      const refused = client(apiKey).chat.completions.create({ model: "sandbox-small", messages });
-      const error = await refused.then(
-        () => null,
-        (thrown: unknown) => thrown,
-      );
-      if (!(error instanceof APIError)) {
-        t.fail(`${code}: ${String(error)}`);
-        continue;
-      }
-      t.same([error.status, error.code, error.type], [status, code, "keybearer_refusal"]);
-      t.match(error.message, words);
-      t.notOk(error.message.includes(apiKey), "what was shown is not repeated");
-      t.equal(sent() - before, 1, `${code} is not tried again`);
+t.test("a refusal is the package's own error with keybearer's message, and is not tried again", async (t) => {
+  const { client, off, sent, sandbox } = await start(t);
+  const refusals: [string, number, string, RegExp][] = [
+    [freshToken().token, 401, "token-unknown", /keybearer: no tool has the token.*keybearer tools token/],
+    ["kb_cut-off", 401, "token-incomplete", /keybearer: the token in authorization is incomplete/],
+    ["sk-proj-0123456789abcdef", 401, "foreign-key", /keybearer: the request carries a real key/],
+    [off, 400, "tool-disabled", /keybearer: .*idle/],
+  ];
+  for (const [apiKey, status, code, words] of refusals) {
+    const before = sent();
+    const refused = client(apiKey).chat.completions.create({ model: "sandbox-small", messages });
+    const error = await refused.then(
+      () => null,
+      (thrown: unknown) => thrown,
+    );
+    if (!(error instanceof APIError)) {
+      t.fail(`${code}: ${String(error)}`);
+      continue;
     }
-    t.equal(sandbox.requests().length, 0, "the gateway heard of none of them");
-  },
-);
+    t.same([error.status, error.code, error.type], [status, code, "keybearer_refusal"]);
+    t.match(error.message, words);
+    t.notOk(error.message.includes(apiKey), "what was shown is not repeated");
+    t.equal(sent() - before, 1, `${code} is not tried again`);
+  }
+  t.equal(sandbox.requests().length, 0, "none reached the gateway");
+});
 
-t.test(
-  "a key that the gateway refuses is its own error, with the cause, and is not tried again",
-  async (t) => {
-    const { client, token, sent, sandbox } = await start(t);
-    for (const { id } of sandbox.account.keys) sandbox.deleteKey(id);
-    const error = await client(token)
-      .chat.completions.create({ model: "sandbox-small", messages })
-      .then(
-        () => null,
-        (thrown: unknown) => thrown,
-      );
-    if (!(error instanceof APIError)) return t.fail(String(error));
-    t.equal(error.status, 401);
-    t.equal(error.headers?.get("x-keybearer-cause"), "incomplete-key");
-    t.equal(error.headers?.get("x-keybearer-refusal"), null, "keybearer did not refuse");
-    t.equal(sent(), 1);
-  },
-);
+t.test("a key that the gateway refuses is an error with the cause, and is not tried again", async (t) => {
+  const { client, token, sent, sandbox } = await start(t);
+  for (const { id } of sandbox.account.keys) sandbox.deleteKey(id);
+  const error = await client(token)
+    .chat.completions.create({ model: "sandbox-small", messages })
+    .then(
+      () => null,
+      (thrown: unknown) => thrown,
+    );
+  if (!(error instanceof APIError)) return t.fail(String(error));
+  t.equal(error.status, 401);
+  t.equal(error.headers?.get("x-keybearer-cause"), "incomplete-key");
+  t.equal(error.headers?.get("x-keybearer-refusal"), null, "keybearer did not refuse");
+  t.equal(sent(), 1);
+});

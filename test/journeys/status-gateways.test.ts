@@ -48,68 +48,71 @@ tools: { codex: { key: ${key.reveal()}, token: "${hash}" } }
 
 const UNKNOWN = { state: "unknown", since: null, failures: 0, why: null, next: null } as const;
 
-t.test("a gateway that goes down is failing, with since, count and why, until it is back", async (t) => {
-  const { sandbox, key, home, paths, gateway, status, is } = await start(t);
-  const port = Number(new URL(sandbox.baseUrl).port);
-  t.match(await gateway(), UNKNOWN);
-  const before = Date.now();
-  t.equal(await status(), 200);
-  await is("reachable");
-  const reached = await gateway();
-  t.match(reached, { failures: 0, why: null, next: null });
-  t.ok((reached.since ?? 0) >= before && (reached.since ?? 0) <= Date.now());
+t.test(
+  "a gateway that goes down is shown as failing, with since, count and problem, until it is back",
+  async (t) => {
+    const { sandbox, key, home, paths, gateway, status, is } = await start(t);
+    const port = Number(new URL(sandbox.baseUrl).port);
+    t.match(await gateway(), UNKNOWN);
+    const before = Date.now();
+    t.equal(await status(), 200);
+    await is("reachable");
+    const reached = await gateway();
+    t.match(reached, { failures: 0, why: null, next: null });
+    t.ok((reached.since ?? 0) >= before && (reached.since ?? 0) <= Date.now());
 
-  const page = await (await visit(paths.socket)).follow();
-  t.teardown(() => page.end());
-  await sandbox.stop();
-  t.equal(await status(), 502);
-  await is("failing");
-  const { since } = await gateway();
-  t.ok((since ?? 0) >= (reached.since ?? 0) && (since ?? 0) <= Date.now());
-  for (let sent = 0; sent < 4; sent += 1) t.equal(await status(), 400, "final from the second failure on");
-  const failing = {
-    state: "failing",
-    since,
-    failures: 5,
-    why: "nothing listens there (ECONNREFUSED)",
-    next: "keybearer doctor",
-  };
-  t.match(await gateway(), failing);
+    const page = await (await visit(paths.socket)).follow();
+    t.teardown(() => page.end());
+    await sandbox.stop();
+    t.equal(await status(), 502);
+    await is("failing");
+    const { since } = await gateway();
+    t.ok((since ?? 0) >= (reached.since ?? 0) && (since ?? 0) <= Date.now());
+    for (let sent = 0; sent < 4; sent += 1) t.equal(await status(), 400, "final from the second failure on");
+    const failing = {
+      state: "failing",
+      since,
+      failures: 5,
+      why: "nothing listens there (ECONNREFUSED)",
+      next: "keybearer doctor",
+    };
+    t.match(await gateway(), failing);
 
-  const json = await command(t, home, ["status", "--json"]);
-  t.match(JSON.parse(json.stdout).gateways, [failing]);
-  const words = await command(t, home, ["status"]);
-  t.equal(words.code, 0, "the daemon itself is well");
-  t.match(words.stdout, /^gateway +state +tools +address$/m);
-  t.match(words.stdout, /^main +failing +1 +http:\/\//m);
-  const line =
-    /^gateway main: failing since [-\d ]*\d\d:\d\d \(5 requests\): nothing listens there\s+\(ECONNREFUSED\)\n {2}→ keybearer doctor$/m;
-  t.match(words.stdout, line);
-  const long = words.stdout.split("\n").filter((row) => /^(?:gateway|main)/.test(row) && row.length > 80);
-  t.strictSame(long, [], "80 columns are enough");
-  t.notOk(`${json.stdout}${words.stdout}`.includes(key));
+    const json = await command(t, home, ["status", "--json"]);
+    t.match(JSON.parse(json.stdout).gateways, [failing]);
+    const words = await command(t, home, ["status"]);
+    t.equal(words.code, 0, "the daemon itself is well");
+    t.match(words.stdout, /^gateway +state +tools +address$/m);
+    t.match(words.stdout, /^main +failing +1 +http:\/\//m);
+    const line =
+      /^gateway main: failing since [-\d ]*\d\d:\d\d \(5 requests\): nothing listens there\s+\(ECONNREFUSED\)\n {2}→ keybearer doctor$/m;
+    t.match(words.stdout, line);
+    const long = words.stdout.split("\n").filter((row) => /^(?:gateway|main)/.test(row) && row.length > 80);
+    t.strictSame(long, [], "80 columns are enough");
+    t.notOk(`${json.stdout}${words.stdout}`.includes(key));
 
-  const onPage = () => page.last("now")?.status.gateways[0];
-  await until("the open page shows it", () => onPage()?.failures === 5);
-  t.match(onPage(), failing);
-  const found = await examineHome(paths);
-  t.match(
-    found.filter(({ about }) => about === "gateway main"),
-    [
-      { id: "gateway", level: "problem", what: /cannot be reached/ },
-      { id: "gateway", level: "warning", what: /failing since .* \(5 requests\): nothing listens there/ },
-    ],
-  );
-  t.match((await gateway()).failures, 5, "doctor's own question is no request of a tool");
+    const onPage = () => page.last("now")?.status.gateways[0];
+    await until("the open page shows it", () => onPage()?.failures === 5);
+    t.match(onPage(), failing);
+    const found = await examineHome(paths);
+    t.match(
+      found.filter(({ about }) => about === "gateway main"),
+      [
+        { id: "gateway", level: "problem", what: /cannot be reached/ },
+        { id: "gateway", level: "warning", what: /failing since .* \(5 requests\): nothing listens there/ },
+      ],
+    );
+    t.match((await gateway()).failures, 5, "doctor's own question is no request of a tool");
 
-  await sandbox.start(port);
-  t.equal(await status(), 200);
-  await is("reachable");
-  t.match(await gateway(), { failures: 0, why: null, next: null });
-  t.ok(((await gateway()).since ?? 0) >= (since ?? 0));
-  await until("the open page shows that too", () => onPage()?.state === "reachable");
-  t.match((await command(t, home, ["status"])).stdout, /^main +reachable +1 +http:\/\//m);
-});
+    await sandbox.start(port);
+    t.equal(await status(), 200);
+    await is("reachable");
+    t.match(await gateway(), { failures: 0, why: null, next: null });
+    t.ok(((await gateway()).since ?? 0) >= (since ?? 0));
+    await until("the open page shows that too", () => onPage()?.state === "reachable");
+    t.match((await command(t, home, ["status"])).stdout, /^main +reachable +1 +http:\/\//m);
+  },
+);
 
 t.test("a gateway that does not answer in time is failing", async (t) => {
   const { sandbox, keyId, status, gateway } = await start(t, "200ms");
@@ -118,7 +121,7 @@ t.test("a gateway that does not answer in time is failing", async (t) => {
   t.match(await gateway(), { state: "failing", failures: 1, why: "no answer within 0.2 s" });
 });
 
-t.test("a cut answer and the page of a proxy in front are failures", async (t) => {
+t.test("a cut response and an error page of a proxy are failures", async (t) => {
   const { sandbox, keyId, chat, status, gateway, is } = await start(t);
   const recovers = async () => {
     t.equal(await status(), 200);
@@ -150,7 +153,7 @@ t.test("a cut answer and the page of a proxy in front are failures", async (t) =
   await recovers();
 });
 
-t.test("a gateway that answers is reachable, whatever it says", async (t) => {
+t.test("a gateway that answers with any status is reachable", async (t) => {
   const { sandbox, keyId, status, is, gateway } = await start(t);
   const answers = [
     [401, { code: "INVALID_API_KEY", message: "Invalid API key" }],
@@ -169,7 +172,7 @@ t.test("a gateway that answers is reachable, whatever it says", async (t) => {
   }
 });
 
-t.test("a client that leaves says nothing about the gateway", async (t) => {
+t.test("a client that leaves does not change the gateway's state", async (t) => {
   const { sandbox, keyId, chat, log, gateway } = await start(t);
   sandbox.order(keyId, { kind: "silence" }, 1);
   const leaving = new AbortController();
@@ -181,7 +184,7 @@ t.test("a client that leaves says nothing about the gateway", async (t) => {
   t.match(await gateway(), UNKNOWN);
 });
 
-t.test("another base_url is another gateway, and nothing is known of it", async (t) => {
+t.test("a gateway with another base_url has no known state", async (t) => {
   const { sandbox, configOf, save, status, is, gateway } = await start(t);
   await sandbox.stop();
   t.equal(await status(), 502);

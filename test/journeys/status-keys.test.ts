@@ -68,7 +68,7 @@ t.test("an unknown model and a wrong path leave a tool active everywhere", async
   ]);
 });
 
-t.test("a refused key makes it key-refused, and a success clears that", async (t) => {
+t.test("a refused key makes a tool key-refused, until a request succeeds", async (t) => {
   const { sandbox, keyId, chat, ...shown } = await start(t);
   const is = (state: ToolStatus["state"]) =>
     until(`the tool is ${state}`, async () => (await shown.status())?.state === state);
@@ -109,7 +109,7 @@ t.test("a disabled group and an empty account concern the key", async (t) => {
 });
 
 t.test(
-  "a key that worked and is not known any more was deleted; one that never worked may be incomplete",
+  "an unknown key that worked before was deleted; one that never worked may be incomplete",
   async (t) => {
     const { sandbox, keyId, chat, status } = await start(t);
     const causeOf = async () => {
@@ -131,7 +131,7 @@ t.test(
   },
 );
 
-t.test("a group without accounts is no wrong model name, and neither is an empty account", async (t) => {
+t.test("a group without accounts and an empty account are not reported as a wrong model", async (t) => {
   const { sandbox, keyId, chat, recorded, findings } = await start(t);
   // sub2api 0.1.135
   const noAccounts = {

@@ -10,7 +10,7 @@ import { until } from "../doubles/until.ts";
 
 const key = `sk-canary-${randomBytes(12).toString("hex")}`;
 
-/** A gateway that answers /v1/models at once, and everything else when it is told to. */
+/** A gateway that answers /v1/models at once, and everything else when the test releases it. */
 async function startGateway(t: Test) {
   const held: ServerResponse[] = [];
   const server = createServer((req, res) => {
@@ -70,7 +70,7 @@ async function codexOf(under: DaemonUnderTest): Promise<ToolStatus | undefined> 
 }
 
 t.test(
-  "disabled, the next request is refused and the one in flight finishes; enabled, it serves",
+  "a disabled tool's next request is refused and the one in flight finishes, until it is enabled",
   async (t) => {
     const { gateway, under, list, hang, tools } = await start(t);
     const inFlight = await hang();
@@ -91,7 +91,7 @@ t.test(
   },
 );
 
-t.test("disabled --now cuts what is in flight, and says how much", async (t) => {
+t.test("disable --now cuts the requests in flight and prints how many", async (t) => {
   const { gateway, under, list, hang, tools } = await start(t);
   const calls = [await hang(), await hang()];
   const off = await tools("disable", "codex", "--now");
@@ -108,7 +108,7 @@ t.test("disabled --now cuts what is in flight, and says how much", async (t) => 
   gateway.release();
 });
 
-t.test("disabled --now under its new name, what was in flight before the rename is cut", async (t) => {
+t.test("disable --now of a renamed tool cuts what was in flight before the rename", async (t) => {
   const { hang, tools } = await start(t);
   const call = await hang();
   t.equal((await tools("rename", "codex", "work")).code, 0);
@@ -117,7 +117,7 @@ t.test("disabled --now under its new name, what was in flight before the rename 
   t.equal(await call.ended, "cut");
 });
 
-t.test("removed --now, its token is unknown and what was in flight is cut", async (t) => {
+t.test("remove --now cuts what is in flight, and the token is unknown", async (t) => {
   const { under, list, hang, tools } = await start(t);
   const call = await hang();
   const gone = await tools("remove", "codex", "--yes", "--now");
@@ -129,7 +129,7 @@ t.test("removed --now, its token is unknown and what was in flight is cut", asyn
   t.notOk(gone.stdout.includes(key) || under.logText().includes(key));
 });
 
-t.test("where the save cannot take effect, that is said, and nothing is cut", async (t) => {
+t.test("a save that cannot take effect is reported, and nothing is cut", async (t) => {
   const { gateway, under, list, hang, tools, text } = await start(t);
   const call = await hang();
   await under.save(`${text}nonsense: 1\n`);
@@ -150,7 +150,7 @@ t.test("where the save cannot take effect, that is said, and nothing is cut", as
   t.match(other.stderr, `but the running keybearer uses another file, ${under.paths.config}`);
 });
 
-t.test("enabled is not yet usable, and what is missing is said", async (t) => {
+t.test("enable says why the tool still cannot be used", async (t) => {
   const { tools } = await start(t, "    enabled: false\n    expires: 2020-01-01\n");
   const on = await tools("enable", "codex");
   t.equal(on.code, 0);
@@ -188,7 +188,7 @@ t.test("the list shows what is used of each limit, what is held, and what runs",
   t.equal(await call.ended, 200);
 });
 
-t.test("a limit that is used up is lifted at a terminal, once, and the lift is in the log", async (t) => {
+t.test("a limit is lifted once at a terminal, and the log has it", async (t) => {
   if (!hasTerminal(t)) return;
   const { under, list, tools } = await start(t, "    limits: { requests: 2/month }\n");
   t.strictSame([await list(), await list(), await list()], [200, 200, "rate-limited"]);
@@ -208,28 +208,22 @@ t.test("a limit that is used up is lifted at a terminal, once, and the lift is i
   t.match(none.stdout, /codex has no limit on spend/);
 });
 
-t.test(
-  "a request that waits for capacity is listed, and is refused at once when the tool is disabled",
-  async (t) => {
-    const { gateway, under, hang, list, tools } = await start(
-      t,
-      "    limits: { concurrent: 1, wait: 60s }\n",
-    );
-    const call = await hang();
-    const waits = list();
-    await until("one waits", async () => (await codexOf(under))?.waiting === 1);
-    const { stdout } = await tools();
-    t.match(stdout, /^codex +active .* 1, 1 waits +/m);
-    t.match(stdout, /^ {4}concurrent +\[#{8}\] +1\/1$/m);
-    const off = await tools("disable", "codex", "--now");
-    t.equal(await waits, "tool-disabled");
-    t.match(off.stdout, /\n1 request in flight was cut\n$/, "who was refused was not cut");
-    t.equal(await call.ended, "cut");
-    gateway.release();
-  },
-);
+t.test("a waiting request is listed, and is refused when the tool is disabled", async (t) => {
+  const { gateway, under, hang, list, tools } = await start(t, "    limits: { concurrent: 1, wait: 60s }\n");
+  const call = await hang();
+  const waits = list();
+  await until("one waits", async () => (await codexOf(under))?.waiting === 1);
+  const { stdout } = await tools();
+  t.match(stdout, /^codex +active .* 1, 1 waits +/m);
+  t.match(stdout, /^ {4}concurrent +\[#{8}\] +1\/1$/m);
+  const off = await tools("disable", "codex", "--now");
+  t.equal(await waits, "tool-disabled");
+  t.match(off.stdout, /\n1 request in flight was cut\n$/, "who was refused was not cut");
+  t.equal(await call.ended, "cut");
+  gateway.release();
+});
 
-t.test("after a restart the list knows what was used, what was lifted, and the last use", async (t) => {
+t.test("after a restart the list has what was used, what was lifted and the last use", async (t) => {
   if (!hasTerminal(t)) return;
   const home = await newHome(t);
   const gateway = await startGateway(t);

@@ -3,7 +3,7 @@ import t from "tap";
 import type { Period } from "../../src/config/schema.ts";
 import type { Counters, Reservation, Terms } from "../../src/limits/counters.ts";
 import { PERIODS } from "../../src/limits/windows.ts";
-import { runs } from "../doubles/random.ts";
+import { repeats } from "../doubles/effort.ts";
 import {
   at,
   counters,
@@ -255,7 +255,7 @@ t.test(
           "nothing is held",
         );
       }),
-      { numRuns: runs(100), seed: 20261115 },
+      { numRuns: repeats("KEYBEARER_PROPERTY_RUNS", 40, 1000), seed: 20261115 },
     );
   },
 );
@@ -285,7 +285,7 @@ t.test("however the clock is set, no window's allowance is given twice", async (
         }
       },
     ),
-    { numRuns: runs(50), seed: 20261115 },
+    { numRuns: repeats("KEYBEARER_PROPERTY_RUNS", 30, 500), seed: 20261115 },
   );
 });
 

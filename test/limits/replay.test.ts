@@ -3,8 +3,8 @@ import t from "tap";
 import { type Lease, Limiter } from "../../src/limits/limiter.ts";
 import type { ToolCarry } from "../../src/limits/replay.ts";
 import { type Line, parseLine } from "../../src/usage/journal/lines.ts";
+import { repeats } from "../doubles/effort.ts";
 import { configOf } from "../doubles/parsed-config.ts";
-import { runs } from "../doubles/random.ts";
 import { at, DAY, HOUR, MINUTE, SECOND, utc } from "./limits-under-test.ts";
 
 const START = at("2026-11-15T12:00:05Z");
@@ -267,7 +267,7 @@ t.test("from any point on, the carry and the lines after it lead to the same sta
       compare(twice, "every line twice");
       compare([...journaled.lines, ...journaled.lines], "the whole file twice");
     }),
-    { numRuns: runs(150), seed: 20261115 },
+    { numRuns: repeats("KEYBEARER_PROPERTY_RUNS", 40, 1500), seed: 20261115 },
   );
 });
 

@@ -36,7 +36,7 @@ const flushing: readonly (readonly [string, () => Transform & { flush(done: () =
   ...(typeof zstd === "function" ? ([["zstd", zstd as () => zlib.Gzip]] as const) : []),
 ];
 
-t.test("what was flushed can be read at once, before anything follows", async (t) => {
+t.test("flushed bytes are decoded at once", async (t) => {
   for (const [encoding, make] of flushing) {
     const encoder = make();
     const reading = decoding(encoding);
@@ -56,7 +56,7 @@ t.test("what was flushed can be read at once, before anything follows", async (t
   }
 });
 
-t.test("a stream that was cut is decoded as far as it came, without problem", async (t) => {
+t.test("a stream that was cut is decoded as far as it came, without a problem", async (t) => {
   const text = Buffer.from(Array.from({ length: 300 }, (_, i) => `data: {"line":${i * i}}\n\n`).join(""));
   for (const [encoding, encode] of encodings) {
     const bytes = encode(text);
@@ -78,7 +78,7 @@ t.test("an empty body is decoded at once", async (t) => {
   }
 });
 
-t.test("bytes that are not what they are called are problem, and nothing escapes", async (t) => {
+t.test("bytes in another encoding than named are a problem, and nothing is thrown", async (t) => {
   for (const encoding of ["gzip", "deflate", "br", "gzip, br", "br, gzip"]) {
     const reading = decoding(encoding);
     for (let i = 0; i < 20; i += 1) {
@@ -91,7 +91,7 @@ t.test("bytes that are not what they are called are problem, and nothing escapes
 });
 
 t.test(
-  "what stands behind the end of a compressed body is problem, unless it is another part of it",
+  "bytes after the end of a compressed body are a problem, unless they are another part of it",
   async (t) => {
     const after = decoding("br");
     after.see(Buffer.concat([zlib.brotliCompressSync("one"), Buffer.from("more")]));
@@ -184,7 +184,7 @@ t.test("a short body is decoded at once, as far as it came", (t) => {
   t.end();
 });
 
-t.test("of an encoding that is not read, nothing is handed on", async (t) => {
+t.test("nothing of an unsupported encoding is decoded", async (t) => {
   const reading = decoding("compress");
   reading.see(Buffer.from("some bytes"));
   t.equal(await reading.finish(), "its content encoding is not supported");

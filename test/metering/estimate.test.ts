@@ -42,7 +42,7 @@ t.test("what is estimated is near what OpenAI's tokenizer (o200k) counts", (t) =
   t.end();
 });
 
-t.test("nothing said costs nothing", (t) => {
+t.test("no text costs nothing", (t) => {
   t.same(estimateTokens(NOTHING, NOTHING), NO_TOKENS);
   t.end();
 });

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import t from "tap";
 import { jsonFields } from "../../src/metering/json-fields.ts";
-import { runs } from "../doubles/random.ts";
+import { repeats } from "../doubles/effort.ts";
 import { anyObject, anyValue, space } from "./any-json.ts";
 
 /** Each field with its value; null: this is not one object. */
@@ -19,7 +19,7 @@ t.test("the fields of any object are what JSON.parse finds", async () => {
       const fields = fieldsIn(before + text + after);
       return fields !== null && isDeepStrictEqual(Object.fromEntries(fields), JSON.parse(text));
     }),
-    { numRuns: runs(300) },
+    { numRuns: repeats("KEYBEARER_PROPERTY_RUNS", 100, 3000) },
   );
 });
 
@@ -35,7 +35,7 @@ t.test("a key that occurs twice is found twice, in the order of the text", async
 t.test("a value that is not an object has no fields", async () => {
   fc.assert(
     fc.property(anyValue, (text) => text.startsWith("{") || jsonFields(Buffer.from(text)) === null),
-    { numRuns: runs(100) },
+    { numRuns: repeats("KEYBEARER_PROPERTY_RUNS", 100, 1000) },
   );
 });
 
@@ -95,7 +95,7 @@ t.test("an object that is cut anywhere has no fields", async () => {
       const body = Buffer.from(text);
       return jsonFields(body.subarray(0, at % body.length)) === null;
     }),
-    { numRuns: runs(100) },
+    { numRuns: repeats("KEYBEARER_PROPERTY_RUNS", 100, 1000) },
   );
 });
 
@@ -107,7 +107,7 @@ t.test("whatever the bytes, it does not throw", async () => {
       for (const [at, byte] of changes) bytes[at % bytes.length] = byte;
       jsonFields(bytes);
     }),
-    { numRuns: runs(200) },
+    { numRuns: repeats("KEYBEARER_PROPERTY_RUNS", 100, 2000) },
   );
 });
 

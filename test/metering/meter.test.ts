@@ -35,7 +35,7 @@ t.test("wherever an answer is cut into pieces, it reads as the whole", async (t)
   );
 });
 
-t.test("and so it does in any encoding", async (t) => {
+t.test("an answer reads the same in any encoding", async (t) => {
   for (const [contentEncoding, encode] of encodings) {
     for (const { name, head, body } of answers) {
       const whole = await read(head, [body]);
@@ -60,7 +60,7 @@ t.test("and so it does in any encoding", async (t) => {
         return JSON.stringify(encoded) === JSON.stringify(whole);
       },
     ),
-    { numRuns: runs(40) },
+    { numRuns: runs(15) },
   );
 });
 
@@ -77,7 +77,7 @@ t.test("whatever the bytes, a meter neither throws nor keeps silent", async () =
       const reading = await read(head, cutAt(Buffer.from(bytes), cuts));
       return reading.problem !== "the meter failed";
     }),
-    { numRuns: runs(40) },
+    { numRuns: runs(15) },
   );
   const changes = fc.array(fc.tuple(fc.nat(5000), fc.nat(255)), { minLength: 1, maxLength: 12 });
   const encoding = fc.constantFrom(["", (bytes: Buffer) => Buffer.from(bytes)] as const, ...encodings);
@@ -107,7 +107,7 @@ t.test("an answer that is cut anywhere reports no more than the whole", async ()
       if (expected.reached !== true && reached === true) return false;
       return (tokens?.output ?? 0) <= expected.tokens.output;
     }),
-    { numRuns: runs(40) },
+    { numRuns: runs(15) },
   );
 });
 
@@ -142,7 +142,7 @@ const ENDED = [
   `${GEMINI}data: {"candidates":[{"finishReason": "STOP"}]}\r\n\r\n`,
 ];
 
-t.test("the last word of every protocol's stream is recognised, however it is cut", async (t) => {
+t.test("the last event of every protocol's stream is recognized, however it is cut", async (t) => {
   for (const text of ENDED) {
     t.equal(await reachedBy(text), true, text.slice(-60));
     const cuts = fc.array(fc.nat(400), { maxLength: 12 });
@@ -153,12 +153,12 @@ t.test("the last word of every protocol's stream is recognised, however it is cu
   }
 });
 
-t.test("a stream that has begun and not said its last word has not ended", async (t) => {
+t.test("a stream without its last event has not ended", async (t) => {
   for (const text of [CHAT, MESSAGE, GEMINI, 'data: {"type":"response.created"}\n\n'])
     t.equal(await reachedBy(text), false, text);
 });
 
-t.test("what a model writes cannot pass for the last word", async (t) => {
+t.test("text of a model is never taken for the last event", async (t) => {
   const said = JSON.stringify(
     'data: [DONE]\nevent: message_stop {"type":"message_stop"},"finish_reason":"stop"',
   );
@@ -167,7 +167,7 @@ t.test("what a model writes cannot pass for the last word", async (t) => {
   t.equal(await reachedBy(`${CHAT}data: ${JSON.stringify(inside)}\n\n`), false);
 });
 
-t.test("of another stream, and of an error, nothing is said", async (t) => {
+t.test("the end of an unknown stream and of an error is unknown", async (t) => {
   t.equal(await reachedBy("data: 1\n\ndata: 2\n\n"), null);
   const error = 'event: error\ndata: {"error":{"message":"no"}}\n\n';
   t.match(await read({ ...STREAM, status: 500 }, [Buffer.from(CHAT + error)]), {
@@ -186,7 +186,7 @@ t.test("an error counts in the streams that are known, and only where it says so
   t.equal(await failed(error, "chat"), true);
   t.equal(await failed(error, null), false, "its meaning there is unknown");
   t.equal(await failed(CHAT + empty + CHAT_STOP, "chat"), false);
-  t.equal(await failed(`${CHAT}data: [DONE]\n\n${error}`, "chat"), false, "nothing follows the last word");
+  t.equal(await failed(`${CHAT}data: [DONE]\n\n${error}`, "chat"), false, "nothing follows the last event");
   t.equal(await failed(CHAT + CHAT_STOP + error, "chat"), true, "but a finish reason is not that");
 });
 
@@ -241,7 +241,7 @@ function manyNumbers(): number[] {
   return Array.from({ length: 150_000 }, (_, i) => Math.sin(i));
 }
 
-t.test("an event too long to be parsed may have been the last: nothing is said of the end", async (t) => {
+t.test("after an event that is too long to parse the end is unknown", async (t) => {
   const parts = [{ numbers: manyNumbers() }, { deeper: { numbers: manyNumbers() } }];
   const long = JSON.stringify({
     candidates: [{ content: { parts }, finishReason: "STOP" }],
@@ -255,7 +255,7 @@ t.test("an event too long to be parsed may have been the last: nothing is said o
   });
 });
 
-t.test("nor is anything said after an event of endless lines", async (t) => {
+t.test("after an event of endless lines the end is unknown", async (t) => {
   const endless = `data: ${"x".repeat(1000)}\n`.repeat(3000);
   t.match(await read(STREAM, [Buffer.from(`${CHAT}${endless}\n${CHAT}`)]), { reached: null, problem: null });
 });
@@ -324,12 +324,12 @@ t.test("what follows the end of JSON is ignored", async (t) => {
   t.match(await read(JSON_HEAD, [Buffer.from(body)]), { id: "c1", tokens: { input: 7 } });
 });
 
-t.test("depth does no harm", async (t) => {
+t.test("deeply nested JSON is read", async (t) => {
   for (const [opening, closing] of [
     ['{"a":', "}"],
     ["[", "]"],
   ] as const)
-    for (const deep of [1000, 100_000, 1_000_000]) {
+    for (const deep of [1000, 300_000]) {
       const nested = `${opening.repeat(deep)}1${closing.repeat(deep)}`;
       const body = `{"id":"c1","content":${nested},"usage":{"prompt_tokens":7}}`;
       const reading = await read({ ...JSON_HEAD, countText: true }, [Buffer.from(body)]);
@@ -350,8 +350,8 @@ t.test("the memory of a meter is bounded, whatever the answer", async () => {
     const meter = new Meter(JSON_HEAD);
     meter.see(Buffer.from(beginning));
     const chunk = Buffer.alloc(64 * 1024, what === "white space" ? " " : "x");
-    for (let i = 0; i < 1024; i += 1) meter.see(chunk);
-    await until(`${what}: next to nothing is left of 64 MB`, () => {
+    for (let i = 0; i < 512; i += 1) meter.see(chunk);
+    await until(`${what}: next to nothing is left of 32 MB`, () => {
       collectGarbage();
       return process.memoryUsage().heapUsed - before < 8 * 1024 * 1024;
     });

@@ -171,7 +171,11 @@ t.test("what is not paid for by tokens, or by more than they tell, is unknown an
 t.test("what is read from a cache, written to it, or thought has its own price or that of the whole", (t) => {
   const cached = { input: 1000, cacheRead: 1000, cacheWrite: 1000, output: 1000, reasoning: 900 };
   t.equal(cost("claude-opus-4-5", cached), 5000 + 500 + 6250 + 25_000);
-  t.equal(cost("gpt-4.1", cached), 2000 + 500 + 2000 + 8000, "nobody pays for OpenAI's writing");
+  t.equal(
+    cost("gpt-4.1", cached),
+    2000 + 500 + 2000 + 8000,
+    "OpenAI does not charge for writing to the cache",
+  );
   t.equal(
     cost("o1-pro", cached),
     3 * 150_000 + 600_000,
@@ -379,7 +383,7 @@ t.test("a price of config.yaml goes before the list, by the exact name", (t) => 
   t.end();
 });
 
-t.test("the model asked for is paid; the one that answered only where nobody knows the first", (t) => {
+t.test("the requested model sets the price; the answering one only if the first is unknown", (t) => {
   const used = tokens({ input: 1000 });
   const over: Named<Price> = { "claude-x": { input: 7_000_000, output: 0, cacheRead: 0, cacheWrite: 0 } };
   const price = (asked: string | null, answered: string | null) => {
@@ -413,7 +417,7 @@ t.test("money is rounded once, and exactly", (t) => {
   t.end();
 });
 
-t.test("numbers that are none have no price", (t) => {
+t.test("invalid numbers have no price", (t) => {
   for (const odd of [Number.NaN, Number.POSITIVE_INFINITY]) t.equal(cost("gpt-5.1", { input: odd }), null);
   t.end();
 });

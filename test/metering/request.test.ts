@@ -89,7 +89,7 @@ t.test("two models are ambiguous, however the second one is written", async (t) 
   t.equal(readJson('{"model":"a","x":1,"model":"b"}').model, "b", "the last one counts");
 });
 
-t.test("so is a model that is not a name", async (t) => {
+t.test("a model that is not a name is ambiguous", async (t) => {
   for (const text of ['{"model":7}', '{"model":["a"]}', '{"model":{"id":"a"}}', '{"model":true}'])
     t.match(readJson(text), { model: null, ambiguous: true }, text);
 });

@@ -104,8 +104,8 @@ t.test("memory is bounded, whatever comes", async () => {
     collectGarbage();
     const before = process.memoryUsage().heapUsed;
     const reader = new EventReader(() => {});
-    for (let i = 0; i < 1024; i += 1) reader.see(chunk.toString("latin1"));
-    await until(`${what}: next to nothing is left of 64 MB`, () => {
+    for (let i = 0; i < 512; i += 1) reader.see(chunk.toString("latin1"));
+    await until(`${what}: next to nothing is left of 32 MB`, () => {
       collectGarbage();
       return process.memoryUsage().heapUsed - before < 16 * MB;
     });

@@ -101,7 +101,7 @@ t.test("output includes reasoning", (t) => {
   t.end();
 });
 
-t.test("what is no count is as good as absent", (t) => {
+t.test("an invalid count counts as absent", (t) => {
   for (const nonsense of [
     null,
     "",

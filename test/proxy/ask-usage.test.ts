@@ -30,7 +30,7 @@ t.test("a stream that does not say whether it wants its usage is asked for it", 
   t.end();
 });
 
-t.test("what is no stream, asks already or is not plain enough stays as it is", (t) => {
+t.test("a request that is not a plain stream, or asks already, stays unchanged", (t) => {
   for (const text of [
     "",
     "not json",
@@ -61,7 +61,7 @@ t.test("what is no stream, asks already or is not plain enough stays as it is", 
   t.end();
 });
 
-t.test("of any request only the one setting changes, and every other byte stays", (t) => {
+t.test("only the one setting of a request changes", (t) => {
   const options = fc.option(fc.dictionary(fc.string(), fc.jsonValue()), { nil: undefined });
   const requests = fc.record({
     before: fc.dictionary(fc.string(), fc.jsonValue()),
@@ -128,7 +128,7 @@ function whole(text: string): string {
   return filtered([text]).join("");
 }
 
-t.test("the chunk that only tells the usage is taken out, and nothing else", async (t) => {
+t.test("only the chunk that reports the usage is removed", async (t) => {
   t.equal(whole(DELTA + LAST + USAGE + DONE), latin1(DELTA + LAST + DONE));
   const windows = (DELTA + LAST + USAGE + DONE).replaceAll("\n", "\r\n");
   t.equal(whole(windows), latin1((DELTA + LAST + DONE).replaceAll("\n", "\r\n")), "with CRLF too");
@@ -137,7 +137,7 @@ t.test("the chunk that only tells the usage is taken out, and nothing else", asy
   t.equal(whole(spaced + DONE), DONE, "on several lines too");
 });
 
-t.test("what looks similar passes", async (t) => {
+t.test("similar chunks pass", async (t) => {
   for (const event of [
     'data: {"choices":[],"prompt_filter_results":[{}]}\n\n',
     'data: {"choices":[],"usage":null}\n\n',
@@ -164,7 +164,7 @@ const EVENTS = fc.oneof(
 );
 const CUTS = fc.array(fc.nat(2000), { maxLength: 30 });
 
-t.test("it makes no difference where the stream is cut", async () => {
+t.test("the stream may be cut anywhere", async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(EVENTS, { maxLength: 8 }), fc.boolean(), CUTS, async (events, crlf, cuts) => {
       const ends = (text: string) => (crlf ? text.replaceAll("\n", "\r\n") : text);
@@ -177,7 +177,7 @@ t.test("it makes no difference where the stream is cut", async () => {
   );
 });
 
-t.test("any bytes at all pass, as long as they are no usage", async () => {
+t.test("any bytes that are not usage pass", async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(fc.uint8Array({ maxLength: 40 })), async (chunks) => {
       const bytes = chunks.map((chunk) => Buffer.from(chunk));
@@ -187,18 +187,15 @@ t.test("any bytes at all pass, as long as they are no usage", async () => {
   );
 });
 
-t.test(
-  "an event passes as soon as it is whole, and before that as soon as it can be told apart",
-  async (t) => {
-    t.strictSame(filtered([DELTA, LAST, USAGE, DONE]), [...[DELTA, LAST].map(latin1), "", DONE, ""]);
-    const [begin, end] = [LAST.slice(0, 40), LAST.slice(40)];
-    t.match(begin, /"choices":\[\{/, "here it can");
-    t.strictSame(filtered([begin, end]), [begin, end, ""]);
-    t.strictSame(filtered(["data: [", "DONE]\n\n"]), ["data: [", "DONE]\n\n", ""]);
-    t.strictSame(filtered([": still thinking\n", DONE]), [": still thinking\n", DONE, ""], "a sign of life");
-    t.strictSame(filtered(['{"object"', ":1}"]), ['{"object"', ":1}", ""], "no event stream");
-  },
-);
+t.test("an event passes once it is whole, or once it cannot be usage", async (t) => {
+  t.strictSame(filtered([DELTA, LAST, USAGE, DONE]), [...[DELTA, LAST].map(latin1), "", DONE, ""]);
+  const [begin, end] = [LAST.slice(0, 40), LAST.slice(40)];
+  t.match(begin, /"choices":\[\{/, "here it can");
+  t.strictSame(filtered([begin, end]), [begin, end, ""]);
+  t.strictSame(filtered(["data: [", "DONE]\n\n"]), ["data: [", "DONE]\n\n", ""]);
+  t.strictSame(filtered([": still thinking\n", DONE]), [": still thinking\n", DONE, ""], "a sign of life");
+  t.strictSame(filtered(['{"object"', ":1}"]), ['{"object"', ":1}", ""], "no event stream");
+});
 
 t.test("an event that is too long to be a usage is not held", async (t) => {
   const long = `data: {"x":"${"x".repeat(40_000)}`;
@@ -207,7 +204,7 @@ t.test("an event that is too long to be a usage is not held", async (t) => {
   t.equal(out.slice(2).join(""), DONE, "and the ones behind it are looked at again");
 });
 
-t.test("a chunk of which nothing is removed passes as it is", async (t) => {
+t.test("a chunk without usage passes unchanged", async (t) => {
   const chunk = Buffer.from(DELTA + LAST);
   t.equal(new UsageFilter().pass(chunk), chunk, "without a copy");
 });

@@ -267,7 +267,7 @@ t.test("every error of the real programs has its cause and its detail", async (t
   }
 });
 
-t.test("what a provider says of the operator's balance is not about the key", async (t) => {
+t.test("a provider's error about the operator's balance does not concern the key", async (t) => {
   const words = "You exceeded your current quota, please check your plan and billing details.";
   // As new-api 2d8e50bf passes it on, on chat and on messages.
   const relayed = [
@@ -287,7 +287,7 @@ t.test("what a provider says of the operator's balance is not about the key", as
   t.match(own, { name: "balance-or-quota", concernsKey: true });
 });
 
-t.test("a page is a wrong base url, a good answer has no cause", async (t) => {
+t.test("a web page is a wrong base url, and a good response has no cause", async (t) => {
   const cause = (status: number, contentType: string) =>
     causeOf({ status, contentType, body: "" })?.name ?? null;
   t.equal(cause(200, "text/html"), "wrong-base-url");
@@ -340,7 +340,7 @@ const details: [CauseDetail | null, number, string][] = [
   [null, 403, flat("SUBSCRIPTION_NOT_FOUND", "No active subscription found for this group")],
   [null, 402, "{}"],
 ];
-t.test("a detail says more than the name, where the gateway tells", async (t) => {
+t.test("a detail has what the gateway says", async (t) => {
   for (const [detail, status, body] of details)
     t.equal(causeOf({ status, contentType: "application/json", body })?.detail, detail, body);
 });
@@ -398,7 +398,7 @@ t.test("a refusal concerns the key, or only this request", async (t) => {
     t.equal(causeOf({ status, contentType: "", body })?.concernsKey, false, what);
 });
 
-t.test("clients may retry only what can pass by itself", async (t) => {
+t.test("clients may retry only what can recover by itself", async (t) => {
   const canRetry = (status: number, body: string) => causeOf({ status, contentType: "", body })?.canRetry;
   for (const [what, status, body] of aboutTheKey)
     if (body !== "who knows") t.equal(canRetry(status, body), false, what);

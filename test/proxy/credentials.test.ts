@@ -1,7 +1,7 @@
 import t from "tap";
 import { isCredentialName, readCredentials } from "../../src/proxy/credentials.ts";
 
-t.test("credentials are read from their four slots and the address", async (t) => {
+t.test("credentials are read from their four headers and the address", async (t) => {
   t.strictSame(readCredentials({}, null), []);
   t.strictSame(
     readCredentials(
@@ -12,7 +12,7 @@ t.test("credentials are read from their four slots and the address", async (t) =
   );
 });
 
-t.test("the word Bearer is taken off in any case, with any space, or its absence", async (t) => {
+t.test("Bearer is removed in any case, with any space or none", async (t) => {
   for (const [raw, value] of [
     ["Bearer x", "x"],
     ["bearer x", "x"],
@@ -26,7 +26,7 @@ t.test("the word Bearer is taken off in any case, with any space, or its absence
   }
 });
 
-t.test("an empty slot is no credential, and underscore spellings are never read", async (t) => {
+t.test("an empty header is not a credential, and spellings with underscores are never read", async (t) => {
   for (const headers of [
     { authorization: "" },
     { authorization: "Bearer" },
@@ -39,7 +39,7 @@ t.test("an empty slot is no credential, and underscore spellings are never read"
   }
 });
 
-t.test("every spelling that a careless server takes for a credential slot is known", async (t) => {
+t.test("every spelling that a careless server reads as a credential header is known", async (t) => {
   for (const name of [
     "Authorization",
     "x_api_key",

@@ -39,7 +39,7 @@ t.test("a key that an error echoes is redacted in every encoding that can be rea
   }
 });
 
-t.test("an error in an encoding that cannot be read passes as it is", async (t) => {
+t.test("an error in an unreadable encoding passes unchanged", async (t) => {
   const body = Buffer.from("some bytes");
   for (const encoding of ["compress", "gzip, compress", "br", "gzip,gzip,gzip,gzip"]) {
     const response = await refusal(t, encoding, body);

@@ -416,7 +416,7 @@ t.test("8 a limit on requests at once refuses the next one until one is over", a
     error: { type: "rate_limit_error", message: "Concurrency limit exceeded for user, please retry later" },
   });
   running.abort();
-  await until("the stream was let go", () => sandbox.account.keys[0]?.inFlight === 0);
+  await until("the stream ended", () => sandbox.account.keys[0]?.inFlight === 0);
   t.equal((await post(`${sandbox.origin}/v1/messages`, text, hello())).status, 200);
 });
 

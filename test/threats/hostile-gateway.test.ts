@@ -9,6 +9,7 @@ import {
   startUnderTest,
   stillHealthy,
 } from "../doubles/daemon-under-test.ts";
+import { repeats } from "../doubles/effort.ts";
 import {
   bodyWith,
   eventsWith,
@@ -22,7 +23,7 @@ import {
 import { random } from "../doubles/random.ts";
 import { head } from "../doubles/raw-client.ts";
 import { ResponseReader } from "../doubles/response-reader.ts";
-import { until } from "../doubles/until.ts";
+import { HANG_MS, until } from "../doubles/until.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
 
 /**
@@ -30,16 +31,13 @@ import { recordsIn } from "../doubles/usage-file.ts";
  *
  * KEYBEARER_HOSTILE_REQUESTS=50000 is the long run. KEYBEARER_HOSTILE_SEED repeats the requests of a run that failed.
  */
-const REQUESTS = Number(process.env.KEYBEARER_HOSTILE_REQUESTS ?? 1500);
+const REQUESTS = repeats("KEYBEARER_HOSTILE_REQUESTS", 500, 10_000);
 const SEED = Number(process.env.KEYBEARER_HOSTILE_SEED ?? randomInt(2 ** 31));
 const CLIENTS = 16;
 /** After so many requests the gateway says something on connections that are idle. */
 const PER_ROUND = 160;
 
-/** Nothing here waits nearly as long. */
-const HANG_MS = 20_000;
-
-/** When a client hangs up. */
+/** When a client leaves. */
 const LEAVINGS = ["behind the head", "in the upload", "behind the upload", "in the answer"] as const;
 
 interface Plan {
