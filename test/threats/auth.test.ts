@@ -429,7 +429,7 @@ t.test("AUTH-12 a thousand wrong tokens do not delay another tool", async (t) =>
 const STRANGER = `
 const { connect } = require("node:net");
 const { readFileSync, readdirSync } = require("node:fs");
-const [port, socket, ...files] = process.argv.slice(1);
+const [port, token, socket, ...files] = process.argv.slice(1);
 const said = { uid: process.getuid() };
 for (const path of files) {
   for (const read of [readFileSync, readdirSync]) {
@@ -442,45 +442,55 @@ const call = (to, text, name, next) => {
   client.on("connect", () => client.write(text));
   client.on("data", (part) => { got += part; if (got.includes("\\r\\n\\r\\n")) client.destroy(); });
   client.on("error", (error) => { got = error.code; });
-  client.on("close", () => { said[name] = got.split("\\r\\n")[0]; next(); });
+  client.on("close", () => {
+    said[name] = [got.split("\\r\\n")[0], /x-keybearer-refusal: (.*)/.exec(got)?.[1] ?? null];
+    next();
+  });
 };
-const host = "Host: 127.0.0.1:" + port + "\\r\\n\\r\\n";
-call({ host: "127.0.0.1", port: Number(port) }, "GET /v1/models HTTP/1.1\\r\\n" + host, "tcp", () =>
+const host = "Host: 127.0.0.1:" + port + "\\r\\n";
+const credential = "Authorization: Bearer " + token + "\\r\\n\\r\\n";
+call({ host: "127.0.0.1", port: Number(port) }, "GET /v1/models HTTP/1.1\\r\\n" + host + credential, "tcp", () =>
   call({ path: socket }, "GET /status HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n", "socket", () =>
     console.log(JSON.stringify(said))));
 `;
 const NOBODY = 65_534;
 const notRoot = process.getuid?.() === 0 ? false : "only root can become another user";
 
-t.test("AUTH-13 another user gets 403 from the port and nothing else", { skip: notRoot }, async (t) => {
-  const it = await scene(t);
-  const { paths, home } = it.under;
-  // As a home folder often is: readable for others, so the files inside must be protected themselves.
-  chmodSync(home, 0o755);
-  const files = [paths.config, paths.state, paths.run, paths.trust];
-  // env -i: tap's loaders must not come along, because they could not write their files.
-  const args = ["-i", process.execPath, "-e", STRANGER, String(it.port), paths.socket, ...files];
-  const child = spawn("/usr/bin/env", args, {
-    uid: NOBODY,
-    gid: NOBODY,
-    cwd: "/",
-    stdio: ["ignore", "pipe", "inherit"],
-  });
-  let text = "";
-  child.stdout.setEncoding("utf8").on("data", (part) => {
-    text += part;
-  });
-  const [code] = await once(child, "close");
-  if (code === 126) return void t.skip("another user may not run this node", async () => {});
-  t.strictSame(JSON.parse(text), {
-    uid: NOBODY,
-    ...Object.fromEntries(files.map((path) => [path, "EACCES"])),
-    tcp: "HTTP/1.1 403 Forbidden",
-    socket: "EACCES",
-  });
-  t.equal(it.gateway.connections(), 0);
-  await stillHealthy(t, it.under, it.secrets);
-});
+t.test(
+  "AUTH-13 another user gets 403 from the port, even with a token, and can open no file",
+  { skip: notRoot },
+  async (t) => {
+    const it = await scene(t);
+    const { paths, home } = it.under;
+    // As a home folder often is: readable for others, so the files inside must be protected themselves.
+    chmodSync(home, 0o755);
+    const files = [paths.config, paths.state, paths.run, paths.trust];
+    // env -i: tap's loaders must not come along, because they could not write their files.
+    const args = ["-i", process.execPath, "-e", STRANGER, String(it.port), it.token, paths.socket, ...files];
+    const child = spawn("/usr/bin/env", args, {
+      uid: NOBODY,
+      gid: NOBODY,
+      cwd: "/",
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    let text = "";
+    child.stdout.setEncoding("utf8").on("data", (part) => {
+      text += part;
+    });
+    const [code] = await once(child, "close");
+    if (code === 126) return void t.skip("another user may not run this node", async () => {});
+    t.strictSame(JSON.parse(text), {
+      uid: NOBODY,
+      ...Object.fromEntries(files.map((path) => [path, "EACCES"])),
+      tcp: ["HTTP/1.1 403 Forbidden", "other-user"],
+      socket: ["EACCES", null],
+    });
+    t.equal(it.gateway.connections(), 0, "nothing reached the gateway");
+    const own = head("GET /v1/models", { Host: it.host, Authorization: `Bearer ${it.token}` });
+    t.equal((await it.say(own)).status, 200, "its own user is served");
+    await stillHealthy(t, it.under, it.secrets);
+  },
+);
 
 t.test("AUTH-14 the daemon listens only on loopback", async (t) => {
   const rest = "gateway: http://127.0.0.1:9/v1\ntools: { codex: {} }\n";
