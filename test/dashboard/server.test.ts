@@ -21,6 +21,12 @@ import { until } from "../doubles/until.ts";
 const key = canaryKey();
 const { token, hash } = freshToken();
 
+/** The time goes on from noon, so that no test crosses midnight. */
+const NOON = {
+  now: () => new Date().setHours(12, 0, 0, 0) + Math.floor(performance.now()),
+  elapsed: () => performance.now(),
+};
+
 interface DashboardDaemon extends DaemonUnderTest {
   readonly gateway: PacedGateway;
   readonly config: string;
@@ -38,7 +44,7 @@ tools:
   codex: { key: ${key}, token: "${hash}", limits: { requests: 1000/minute } }
 prices: { priced: { input: 1, output: 2 } }
 `;
-  const under = await startUnderTest(t, config);
+  const under = await startUnderTest(t, config, { clock: NOON });
   const chat = (model: string, stream = false, shown = token) =>
     fetch(`${under.url}/v1/chat/completions`, {
       method: "POST",
@@ -99,7 +105,7 @@ t.test("a code is good once; a tool's token opens nothing here, and a session no
   const { paths, logText, url: data, daemon } = await start(t);
   const { url, code, expires_in } = await openDashboard(paths.socket);
   t.equal(expires_in, 60);
-  const words = statusInWords(await daemon.status(), Date.now(), 80);
+  const words = statusInWords(await daemon.status(), NOON.now(), 80);
   t.ok(words.includes(`\ndashboard: open on ${url} → keybearer open\n`));
   t.match(url, /^http:\/\/localhost:\d+\/$/, "the code is not in it");
   const first = await trade(url, code);
@@ -275,7 +281,7 @@ t.test("the log is asked for charts, pages, one record and a table", async (t) =
   for (const series of chart.series) t.equal(series.requests.length, chart.bins.length);
   t.same(chart.names.tool, [null, "codex"]);
   t.same(chart.unpriced, [{ model: "<script>alert(1)</script>", requests: 1 }]);
-  const since = Date.now() - 7 * 86_400_000;
+  const since = NOON.now() - 7 * 86_400_000;
   t.equal((await get(`/api/usage?bin=day&by=tool&since=${since}`)).json<UsageChart>().bins.length, 8);
 
   const page = (await get("/api/records?limit=2")).json<RecordsPage>();
@@ -376,7 +382,7 @@ t.test("a port that is taken is said, and tools are served all the same", async 
   const status = await daemon.status();
   t.match(status.dashboard, { mode: "always", address: null, why: /is taken by/ });
   t.match(
-    statusInWords(status, Date.now(), 200),
+    statusInWords(status, NOON.now(), 200),
     /^dashboard: not open; keybearer tries again soon\. .* is taken by/m,
   );
   t.match(logText(), /could not open the dashboard: 127\.0\.0\.1:\d+, the dashboard's address, is taken by/);

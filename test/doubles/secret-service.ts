@@ -32,7 +32,7 @@ export interface SecretService extends SessionBus {
 /** What is missing for a real Secret Service, or null. */
 export function missingForSecrets(): string | null {
   const missing = [BUS, SEND, KEYRING].filter((path) => !existsSync(path));
-  return missing.length === 0 ? null : missing.join(", ");
+  return missing.length === 0 ? null : `missing: ${missing.join(", ")} (Debian: gnome-keyring, dbus-bin)`;
 }
 
 export async function startBus(t: Test): Promise<SessionBus> {

@@ -66,7 +66,11 @@ t.test("a program must be written with its full path, and must be there", async 
 
 t.test("a command gets no input, not even what is typed into keybearer", async (t) => {
   const program = join(import.meta.dirname, "read-from-cat.js");
-  const reader = fork(program, { execArgv: [], stdio: ["pipe", "inherit", "inherit", "ipc"] });
+  const reader = fork(program, {
+    execArgv: [],
+    env: {},
+    stdio: ["pipe", "inherit", "inherit", "ipc"],
+  });
   reader.stdin?.end(KEY);
   const [describeState] = await once(reader, "message");
   t.match(describeState, /^incomplete key: the key is empty/);

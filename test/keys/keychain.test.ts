@@ -13,7 +13,7 @@ import { ask, holdsNone, lastKey, toolState } from "../doubles/config-journey.ts
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { newKey, startSandbox } from "../doubles/sandbox.ts";
 import { missingForSecrets, startBus, startSecretService } from "../doubles/secret-service.ts";
-import { until } from "../doubles/until.ts";
+import { HANG_MS, until } from "../doubles/until.ts";
 
 const ONE = "sk-canary-one-8f3a1c9d2b7e";
 const TWO = "sk-canary-two-5d1e7a9c3f60";
@@ -121,7 +121,7 @@ t.test("a bus without a secret service is named", { skip: missing ?? false }, as
 t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
   const service = await startSecretService(t);
   const { env } = service;
-  const read = async (account: string, limit = 5_000) =>
+  const read = async (account: string, limit = HANG_MS) =>
     describeState(await readKey(entry(account), { env, limit }));
   const store = (account: string, key: string, replace = false) =>
     storeKey(entry(account), new Secret(key), { env, replace });
@@ -158,12 +158,13 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
   await t.test("what other programs keep there is neither written nor taken away", async (t) => {
     const theirs = entry("me", "login");
     t.ok(
-      (await askKeychain(theirs, { operation: "store", key: "x", replace: false }, { env, limit: 5_000 })).ok,
+      (await askKeychain(theirs, { operation: "store", key: "x", replace: false }, { env, limit: HANG_MS }))
+        .ok,
     );
     const why = { ok: false, reason: /must begin with keybearer, not login/ };
     t.match(await storeKey(theirs, new Secret(ONE), { env, replace: true }), why);
     t.match(await forgetKey(theirs, { env }), why);
-    t.match(await askKeychain(theirs, { operation: "read" }, { env, limit: 5_000 }), { found: "x" });
+    t.match(await askKeychain(theirs, { operation: "read" }, { env, limit: HANG_MS }), { found: "x" });
   });
 
   await t.test("what cannot be a key is not stored, and named when it is there", async (t) => {
@@ -172,7 +173,7 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
       reason: "incomplete key: the key contains a space",
     });
     const written = { operation: "store", key: `${ONE} and more`, replace: false } as const;
-    t.match(await askKeychain(entry("spaced"), written, { env, limit: 5_000 }), { ok: true, done: true });
+    t.match(await askKeychain(entry("spaced"), written, { env, limit: HANG_MS }), { ok: true, done: true });
     const reason = await read("spaced");
     t.match(reason, /incomplete key: the key contains a space \(from keychain:keybearer\/spaced\)/);
     t.notMatch(reason, /canary/);

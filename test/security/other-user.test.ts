@@ -1,35 +1,12 @@
-import { spawn } from "node:child_process";
-import { once } from "node:events";
-import t, { type Test } from "tap";
+import t from "tap";
 import { startWithOneTool } from "../doubles/daemon-under-test.ts";
+import { asOtherUser, cannotBeOtherUser } from "../doubles/other-user.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";
 
 /* What another user of this machine can try over loopback. AUTH-13 in test/threats shows that a token does not help. */
 
-const OTHER_USER = 54_321;
-const skip =
-  process.platform !== "linux" || process.getuid?.() !== 0
-    ? "only root on Linux can start a program of another user"
-    : false;
-
-/** Runs a program of another user, with this text as its code, to its end. */
-async function asOtherUser(t: Test, code: string, ...args: string[]): Promise<string> {
-  const child = spawn(process.execPath, ["--input-type=module", "-e", code, ...args], {
-    uid: OTHER_USER,
-    gid: OTHER_USER,
-    cwd: "/",
-    env: {},
-    stdio: ["ignore", "pipe", "inherit"],
-  });
-  t.teardown(() => child.kill("SIGKILL"));
-  let printed = "";
-  child.stdout.setEncoding("utf8").on("data", (text: string) => {
-    printed += text;
-  });
-  await once(child, "close");
-  return printed;
-}
+const skip = cannotBeOtherUser();
 
 t.test(
   "all but a few of another user's connections are cut, and those get the reason",

@@ -279,7 +279,7 @@ t.test("what launchctl prints of a job is read, and what it does not print is un
 
 t.test("the log is the agent's file, its last lines first", async (t) => {
   const { home, launchctl, manager: recorded, spec } = await prepare(t);
-  const real = commandRunner(process.env);
+  const real = commandRunner({ PATH: process.env.PATH });
   const run: RunCommand = (argv, options) =>
     argv[0] === "tail" ? real(argv, options) : launchctl.run(argv, options);
   const manager = new Launchd({ run, home, uid: UID });

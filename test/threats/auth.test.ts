@@ -1,4 +1,3 @@
-import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { chmodSync, readdirSync, readFileSync } from "node:fs";
 import { request } from "node:http";
@@ -17,6 +16,7 @@ import {
   startWithOneTool,
   stillHealthy,
 } from "../doubles/daemon-under-test.ts";
+import { asOtherUser, cannotBeOtherUser } from "../doubles/other-user.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { head, openRaw } from "../doubles/raw-client.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
@@ -425,62 +425,42 @@ t.test("AUTH-12 a thousand wrong tokens do not delay another tool", async (t) =>
   await stillHealthy(t, it.under, it.secrets);
 });
 
-/** What another user of this machine gets. In a process of its own, because a process cannot become root again. */
+/** What another user of this machine gets from the port, the control socket and the files. */
 const STRANGER = `
-const { connect } = require("node:net");
-const { readFileSync, readdirSync } = require("node:fs");
+import { connect } from "node:net";
+import { readFileSync, readdirSync } from "node:fs";
 const [port, token, socket, ...files] = process.argv.slice(1);
-const said = { uid: process.getuid() };
+const said = {};
 for (const path of files) {
   for (const read of [readFileSync, readdirSync]) {
     try { read(path); said[path] = "read"; break; } catch (error) { said[path] ??= error.code; }
   }
 }
-const call = (to, text, name, next) => {
+const call = (to, text) => new Promise((done) => {
   const client = connect(to);
   let got = "";
   client.on("connect", () => client.write(text));
   client.on("data", (part) => { got += part; if (got.includes("\\r\\n\\r\\n")) client.destroy(); });
   client.on("error", (error) => { got = error.code; });
-  client.on("close", () => {
-    said[name] = [got.split("\\r\\n")[0], /x-keybearer-refusal: (.*)/.exec(got)?.[1] ?? null];
-    next();
-  });
-};
-const host = "Host: 127.0.0.1:" + port + "\\r\\n";
-const credential = "Authorization: Bearer " + token + "\\r\\n\\r\\n";
-call({ host: "127.0.0.1", port: Number(port) }, "GET /v1/models HTTP/1.1\\r\\n" + host + credential, "tcp", () =>
-  call({ path: socket }, "GET /status HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n", "socket", () =>
-    console.log(JSON.stringify(said))));
+  client.on("close", () => done([got.split("\\r\\n")[0], /x-keybearer-refusal: (.*)/.exec(got)?.[1] ?? null]));
+});
+const head = "GET /v1/models HTTP/1.1\\r\\nHost: 127.0.0.1:" + port + "\\r\\nAuthorization: Bearer " + token + "\\r\\n\\r\\n";
+said.tcp = await call({ host: "127.0.0.1", port: Number(port) }, head);
+said.socket = await call({ path: socket }, "GET /status HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n");
+console.log(JSON.stringify(said));
 `;
-const NOBODY = 65_534;
-const notRoot = process.getuid?.() === 0 ? false : "only root can become another user";
 
 t.test(
   "AUTH-13 another user gets 403 from the port, even with a token, and can open no file",
-  { skip: notRoot },
+  { skip: cannotBeOtherUser() },
   async (t) => {
     const it = await scene(t);
     const { paths, home } = it.under;
     // As a home folder often is: readable for others, so the files inside must be protected themselves.
     chmodSync(home, 0o755);
     const files = [paths.config, paths.state, paths.run, paths.trust];
-    // env -i: tap's loaders must not come along, because they could not write their files.
-    const args = ["-i", process.execPath, "-e", STRANGER, String(it.port), it.token, paths.socket, ...files];
-    const child = spawn("/usr/bin/env", args, {
-      uid: NOBODY,
-      gid: NOBODY,
-      cwd: "/",
-      stdio: ["ignore", "pipe", "inherit"],
-    });
-    let text = "";
-    child.stdout.setEncoding("utf8").on("data", (part) => {
-      text += part;
-    });
-    const [code] = await once(child, "close");
-    if (code === 126) return void t.skip("another user may not run this node", async () => {});
-    t.strictSame(JSON.parse(text), {
-      uid: NOBODY,
+    const printed = await asOtherUser(t, STRANGER, String(it.port), it.token, paths.socket, ...files);
+    t.strictSame(JSON.parse(printed), {
       ...Object.fromEntries(files.map((path) => [path, "EACCES"])),
       tcp: ["HTTP/1.1 403 Forbidden", "other-user"],
       socket: ["EACCES", null],
