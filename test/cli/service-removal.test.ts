@@ -184,7 +184,7 @@ t.test("a purge removes the service's files, and nothing if this shell has other
   t.ok(existsSync(join(home, ".local/state/keybearer/usage/2026-11-15.jsonl")));
 });
 
-t.test("under launchd, the log is the service's own, whatever this shell's variables are", async (t) => {
+t.test("under launchd, logs shows the service's log under any variables of the shell", async (t) => {
   const { home, own } = await prepare(t);
   const launchctl = new LaunchctlRecorder(process.getuid?.() ?? 501);
   const tailed: (string | undefined)[] = [];

@@ -38,7 +38,7 @@ async function prepare(t: Test, config: string | null = CONFIG) {
 }
 
 t.test(
-  "without a user manager there is a reason and another way, and nothing is written",
+  "without a user manager, install says why, names another way and writes nothing",
   onLinux,
   async (t) => {
     const { systemctl, unit, service, keybearer } = await prepare(t);

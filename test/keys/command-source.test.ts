@@ -127,7 +127,7 @@ t.test("a command over its time is ended with everything it started", async (t) 
   await until("what it started is ended", () => !isAlive(pid));
 });
 
-t.test("something left behind that holds the output does not keep anybody waiting", async (t) => {
+t.test("a child that holds the output open does not delay the reader", async (t) => {
   const program = script(t, `sleep 3600 & echo $! > "$DIR/pid"; echo ${KEY}`);
   t.equal(keyOf(await run([program], { limit: HOUR_MS })), KEY);
   process.kill(Number(readFileSync(join(program, "..", "pid"), "utf8")));
@@ -144,7 +144,7 @@ t.test("what left the process group delays no reader past the limit", { skip: no
   process.kill(pid);
 });
 
-t.test("a command that is given up in the moment it starts is ended", async (t) => {
+t.test("a command that is canceled while it starts is ended", async (t) => {
   const stop = new AbortController();
   const reading = run([script(t, "exec sleep 3600")], { signal: stop.signal, limit: HOUR_MS });
   stop.abort();

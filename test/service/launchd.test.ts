@@ -235,7 +235,7 @@ t.test("a file that keybearer did not write is neither replaced nor removed", as
   );
 });
 
-t.test("without a session of the user there is a reason and another way", async (t) => {
+t.test("without a session of the user, install says why and names another way", async (t) => {
   const { launchctl, manager } = await prepare(t);
   t.same(await manager.available(), { ok: true });
   launchctl.next.set("print", [

@@ -79,7 +79,7 @@ const bare = (address: string, more: NodeJS.ProcessEnv = {}): NodeJS.ProcessEnv 
   ...more,
 });
 
-t.test("messages come whole and in their order, to a path and to an abstract name", LIVE, async (t) => {
+t.test("messages arrive complete and in order, at a path and at an abstract name", LIVE, async (t) => {
   for (const abstract of process.platform === "linux" ? [false, true] : [false]) {
     const socket = await openNotifySocket(t, await newHome(t), abstract);
     const notify = new Notify(bare(socket.address), process.pid);
@@ -312,7 +312,7 @@ const NO_NETWORK =
   spawnSync("unshare", [...OWN_NETWORK, "test", "-w", "/proc/sys/net/ipv6/conf/all/disable_ipv6"]).status !==
     0 && "it takes root, ip and IPv6 to switch IPv6 off in a network of its own";
 
-t.test("IPv6 that is switched off while it runs is no hang", { skip: LIVE.skip || NO_NETWORK }, async (t) => {
+t.test("a daemon that loses IPv6 does not count as hung", { skip: LIVE.skip || NO_NETWORK }, async (t) => {
   const { home, socket, args, env } = await prepared(t, "tools: { codex: { key: sk-0123456789abcdef } }\n");
   const program = [process.execPath, builtProgram(), ...args];
   const { pid } = startProgram(t, "unshare", [...OWN_NETWORK, ...program], bareEnv(home, env));

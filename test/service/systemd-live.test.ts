@@ -109,7 +109,7 @@ t.test("the service under a real user manager, for a user without privileges", a
     },
   );
 
-  await t.test("install: it is active once it answers, not before", async (t) => {
+  await t.test("install: the service is active only when it answers", async (t) => {
     const installing = service("install");
     let over = false;
     void installing.finally(() => {
@@ -230,7 +230,7 @@ async function runInstalled(t: Test, here: Here): Promise<void> {
     t.equal(await pid(), before);
   });
 
-  await t.test("after kill -9 it is back", async (t) => {
+  await t.test("after kill -9 the service starts again", async (t) => {
     const before = await pid();
     await systemctl("kill", "--signal=KILL", "--kill-whom=main", UNIT);
     await until("another one answers", async () => (await pid()) !== before && (await answers()));
