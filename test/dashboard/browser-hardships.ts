@@ -8,7 +8,7 @@ import { until } from "../doubles/until.ts";
 import { type Watch, watchPages } from "../doubles/watched-page.ts";
 import { live, PAGES, show, WIDE } from "./browser-visit.ts";
 
-/** What comes to the page uninvited. */
+/* Hostile texts, accessibility, lost sessions and restarts. */
 
 const NARROW = { width: 390, height: 844 };
 
@@ -40,7 +40,7 @@ export async function staysText(t: Test, scene: DashboardSetup, page: Page): Pro
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** Of whatever weight. `colours`: only those that another theme can have. */
+/** Of any impact. `colours`: only the rules that depend on the theme. */
 async function faultsOf(page: Page, colours = false): Promise<string[]> {
   const only = colours ? ", runOnly: { type: 'rule', values: ['color-contrast', 'link-in-text-block'] }" : "";
   const { violations }: { violations: { id: string; impact: string; nodes: { html: string }[] }[] } =

@@ -141,7 +141,7 @@ async function takenPort(t: Test): Promise<{ port: number; letGo(): Promise<unkn
   };
 }
 
-/** Opened later and with the same quiet time, it is looked at later: whatever was to be closed before it is closed by then. */
+/** Opened later with the same quiet time, so it is checked later: what had to close before is closed by then. */
 async function unusedOneCloses(t: Test, quietMs: number): Promise<void> {
   const clock = heldClock();
   const { made, log } = dashboard(t, quietMs, clock);
