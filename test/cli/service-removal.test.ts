@@ -1,11 +1,13 @@
 import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { PassThrough, Readable } from "node:stream";
 import t, { type Test } from "tap";
 import type { ContextOptions } from "../../src/cli/service/context.ts";
 import { logs } from "../../src/cli/service/logs.ts";
 import { restart } from "../../src/cli/service/restart.ts";
 import { checkCommand, describeExit } from "../../src/cli/service/status.ts";
 import { uninstall } from "../../src/cli/service/uninstall.ts";
+import { withStdio } from "../../src/cli/ui/stdio.ts";
 import { findPaths } from "../../src/core/paths.ts";
 import { renderPlist } from "../../src/service/plist.ts";
 import { createSpec } from "../../src/service/spec.ts";
@@ -29,26 +31,12 @@ interface Output {
 
 /** What a command prints without a terminal. */
 async function printed(work: () => Promise<void>): Promise<Output> {
-  const { stdout, stderr, stdin } = process;
-  const kept = { out: stdout.write, err: stderr.write, tty: stdin.isTTY };
-  const output = { stdout: "", stderr: "" };
-  const into = (name: "stdout" | "stderr") => (text: string | Uint8Array) => {
-    output[name] += String(text);
-    return true;
-  };
-  Object.assign(stdout, { write: into("stdout") });
-  Object.assign(stderr, { write: into("stderr") });
-  Object.assign(stdin, { isTTY: false });
-  process.exitCode = undefined;
-  try {
-    await work();
-    return { ...output, code: Number(process.exitCode ?? 0) };
-  } finally {
-    process.exitCode = undefined;
-    Object.assign(stdout, { write: kept.out });
-    Object.assign(stderr, { write: kept.err });
-    Object.assign(stdin, { isTTY: kept.tty });
-  }
+  const stdout = new PassThrough();
+  const stderr = new PassThrough();
+  const streams = { stdin: Readable.from([""]), stdout, stderr, env: {}, exitCode: 0 };
+  await withStdio(streams, work);
+  const text = (stream: PassThrough) => String(stream.read() ?? "");
+  return { code: streams.exitCode, stdout: text(stdout), stderr: text(stderr) };
 }
 
 function put(folder: string, ...files: readonly string[]): void {
@@ -196,7 +184,7 @@ t.test("a purge removes the service's files, and nothing if this shell has other
   t.ok(existsSync(join(home, ".local/state/keybearer/usage/2026-11-15.jsonl")));
 });
 
-t.test("under launchd, the log is the service's own, whatever this shell's variables are", async (t) => {
+t.test("under launchd, logs shows the service's log under any variables of the shell", async (t) => {
   const { home, own } = await prepare(t);
   const launchctl = new LaunchctlRecorder(process.getuid?.() ?? 501);
   const tailed: (string | undefined)[] = [];

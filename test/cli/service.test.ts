@@ -3,8 +3,7 @@ import { mkdir } from "node:fs/promises";
 import { createServer } from "node:net";
 import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
-import { createProgram } from "../../src/cli/program.ts";
-import { newHome, saveConfig } from "../doubles/command.ts";
+import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { serveIn, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { createSystemctl } from "../doubles/systemctl-script.ts";
 
@@ -17,55 +16,6 @@ const CONFIG = `listen: localhost:0\ngateway: http://127.0.0.1:9/v1\n${TOOLS}`;
 const RUNNING = { ActiveState: "active", SubState: "running", UnitFileState: "enabled" };
 const STARTED = ["systemctl --user daemon-reload", "systemctl --user enable --now keybearer.service"];
 
-interface Output {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
-/**
- * Runs a command in this process, because starting dozens of programs is slow. One at a time, because they share the
- * environment and the output.
- */
-function typed(args: readonly string[], env: NodeJS.ProcessEnv): Promise<Output> {
-  const output = queue.then(() => typedNow(args, env));
-  queue = output.catch(() => undefined);
-  return output;
-}
-
-let queue: Promise<unknown> = Promise.resolve();
-
-/** In place: os.homedir() reads the real environment. */
-function become(env: NodeJS.ProcessEnv): void {
-  for (const name of Object.keys(process.env)) delete process.env[name];
-  Object.assign(process.env, env);
-}
-
-async function typedNow(args: readonly string[], env: NodeJS.ProcessEnv): Promise<Output> {
-  const { stdout, stderr } = process;
-  const kept = { out: stdout.write, err: stderr.write, env: { ...process.env }, tty: process.stdin.isTTY };
-  const output = { stdout: "", stderr: "" };
-  const into = (name: "stdout" | "stderr") => (text: string | Uint8Array) => {
-    output[name] += String(text);
-    return true;
-  };
-  Object.assign(stdout, { write: into("stdout") });
-  Object.assign(stderr, { write: into("stderr") });
-  Object.assign(process.stdin, { isTTY: false });
-  become(env);
-  process.exitCode = undefined;
-  try {
-    await createProgram().parseAsync(["node", "keybearer", ...args]);
-    return { ...output, code: Number(process.exitCode ?? 0) };
-  } finally {
-    process.exitCode = undefined;
-    become(kept.env);
-    Object.assign(process.stdin, { isTTY: kept.tty });
-    Object.assign(stdout, { write: kept.out });
-    Object.assign(stderr, { write: kept.err });
-  }
-}
-
 async function prepare(t: Test, config: string | null = CONFIG) {
   const folder = await newHome(t);
   const [home, keybearer] = [join(folder, "h"), join(folder, "k")];
@@ -73,10 +23,10 @@ async function prepare(t: Test, config: string | null = CONFIG) {
   if (config !== null) await saveConfig(keybearer, config);
   const systemctl = await createSystemctl(folder);
   const unit = join(home, ".config/systemd/user/keybearer.service");
+  const typed = (args: readonly string[], env: NodeJS.ProcessEnv = {}) =>
+    command(t, keybearer, args, { env: { ...systemctl.env, HOME: home, ...env } });
   const service = async (line: string, env: NodeJS.ProcessEnv = {}) => {
-    const output = await typed(["service", ...line.split(" ")], {
-      ...{ ...systemctl.env, HOME: home, KEYBEARER_HOME: keybearer, ...env },
-    });
+    const output = await typed(["service", ...line.split(" ")], env);
     t.notMatch(output.stdout + output.stderr, CANARY, "no key is shown");
     return output;
   };
@@ -84,11 +34,11 @@ async function prepare(t: Test, config: string | null = CONFIG) {
     mkdirSync(dirname(unit), { recursive: true });
     writeFileSync(unit, text);
   };
-  return { home, keybearer, systemctl, unit, service, putUnit };
+  return { home, keybearer, systemctl, unit, typed, service, putUnit };
 }
 
 t.test(
-  "without a user manager there is a reason and another way, and nothing is written",
+  "without a user manager, install says why, names another way and writes nothing",
   onLinux,
   async (t) => {
     const { systemctl, unit, service, keybearer } = await prepare(t);
@@ -145,7 +95,7 @@ t.test(
   "a daemon that runs by hand is not taken over; the service is installed, updated and restarted",
   onLinux,
   async (t) => {
-    const { systemctl, unit, service, home, keybearer, putUnit } = await prepare(t);
+    const { systemctl, unit, typed, service, keybearer, putUnit } = await prepare(t);
     await startUnderTest(t, CONFIG, { home: keybearer });
     const byHand = await service("install");
     t.match(byHand, {
@@ -173,8 +123,7 @@ t.test(
     t.match(again, { code: 0, stdout: /is up to date; nothing was written\nit runs as pid/ });
     t.same(systemctl.changes(), [STARTED[1]], "it only makes sure that the service runs");
     const stopTimeout = async () => {
-      const env = { ...systemctl.env, HOME: home, KEYBEARER_HOME: keybearer };
-      const { findings } = JSON.parse((await typed(["doctor", "--json"], env)).stdout);
+      const { findings } = JSON.parse((await typed(["doctor", "--json"])).stdout);
       return findings.find(({ id }: { id: string }) => id === "service-stop-timeout");
     };
     const next = "keybearer service install";
@@ -228,13 +177,12 @@ t.test(
 );
 
 t.test("stop asks the manager if the daemon is the process of the service", onLinux, async (t) => {
-  const { systemctl, home, keybearer } = await prepare(t);
-  const env = { ...systemctl.env, HOME: home, KEYBEARER_HOME: keybearer };
-  t.match(await typed(["stop"], env), { code: 1, stderr: /not running/ });
+  const { systemctl, typed, keybearer } = await prepare(t);
+  t.match(await typed(["stop"]), { code: 1, stderr: /not running/ });
   await serveIn(t, keybearer);
   // The daemon under test is this process.
   systemctl.state({ ...RUNNING, MainPID: process.pid });
-  const refused = await typed(["stop"], env);
+  const refused = await typed(["stop"]);
   t.same(systemctl.changes(), ["systemctl --user stop keybearer.service"]);
   t.match(refused, { code: 1, stderr: /the service could not be stopped/ }, "this manager stops nothing");
 });
@@ -243,7 +191,7 @@ t.test(
   "a service that does not start is reported with its exit code and its last log lines",
   onLinux,
   async (t) => {
-    const { systemctl, service, unit, keybearer, home } = await prepare(t);
+    const { systemctl, typed, service, unit } = await prepare(t);
     t.match(await service("restart"), { code: 1, stderr: /not installed → keybearer service install/ });
     systemctl.failStarts();
     systemctl.state({ ActiveState: "failed", SubState: "failed", ExecMainCode: 1, ExecMainStatus: 69 });
@@ -267,7 +215,7 @@ t.test(
     const [moved, restart, doctor] = await Promise.all([
       service("status"),
       service("restart"),
-      typed(["doctor", "--json"], { ...systemctl.env, HOME: home, KEYBEARER_HOME: keybearer }),
+      typed(["doctor", "--json"]),
     ]);
     t.match(moved, {
       code: 1,
@@ -371,7 +319,7 @@ t.test(
   "what the system does not grant is reported, and a trial that could not be made removes nothing",
   onLinux,
   async (t) => {
-    const { service, text, systemctl, keybearer, home } = await prepareInstalled(t);
+    const { typed, service, text, systemctl, keybearer } = await prepareInstalled(t);
     const trial = (script: string) =>
       writeFileSync(
         join(dirname(systemctl.env.PATH.split(":")[0] ?? ""), "bin/systemd-run"),
@@ -398,7 +346,7 @@ t.test(
     await saveConfig(keybearer, CONFIG.replace("key:", "process: /usr/bin/codex, key:"));
     const [status, doctor, restart] = await Promise.all([
       service("status"),
-      typed(["doctor", "--json"], { ...systemctl.env, HOME: home, KEYBEARER_HOME: keybearer }),
+      typed(["doctor", "--json"]),
       service("restart"),
     ]);
     t.match(status.stdout, /tool codex has process:[\s\S]*→ keybearer service install/);
@@ -496,7 +444,7 @@ t.test(
 );
 
 t.test("a service that another program manages is recognized and left alone", onLinux, async (t) => {
-  const { home, keybearer, unit, service, systemctl } = await prepare(t);
+  const { home, unit, typed, service, systemctl } = await prepare(t);
   const packaged = join(home, "usr/lib/systemd/user");
   systemctl.state({ UnitPath: `${dirname(unit)} ${packaged}` });
   const others = [
@@ -521,11 +469,7 @@ t.test("a service that another program manages is recognized and left alone", on
     const unwrapped = status.stdout.replace(/\s+/g, " ");
     t.match(unwrapped, `${manager} (${file})`);
     t.match(unwrapped, next);
-    const doctor = await typed(["doctor", "--json"], {
-      ...systemctl.env,
-      HOME: home,
-      KEYBEARER_HOME: keybearer,
-    });
+    const doctor = await typed(["doctor", "--json"]);
     const { findings } = JSON.parse(doctor.stdout);
     t.match(
       findings.filter(({ about }: { about: string }) => about === "the service"),

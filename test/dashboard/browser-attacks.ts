@@ -3,7 +3,7 @@ import type { Test } from "tap";
 import type { DashboardSetup } from "../doubles/dashboard-setup.ts";
 import { openDashboard, trade, visit } from "../doubles/dashboard-visit.ts";
 import { until } from "../doubles/until.ts";
-import { type Attack, attackScript } from "../security/attacks.ts";
+import { type Attack, attackScript } from "../threats/page-attacks.ts";
 
 /** What a page of elsewhere does that has got hold of a session and of a code. */
 function attacksWith(session: string, code: string): readonly Attack[] {

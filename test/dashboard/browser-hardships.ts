@@ -3,11 +3,12 @@ import { createRequire } from "node:module";
 import type { Page } from "playwright-core";
 import type { Test } from "tap";
 import { type DashboardSetup, MARKUP, SPELLED, STOLEN } from "../doubles/dashboard-setup.ts";
+import { LONG } from "../doubles/effort.ts";
 import { until } from "../doubles/until.ts";
 import { type Watch, watchPages } from "../doubles/watched-page.ts";
 import { live, PAGES, show, WIDE } from "./browser-visit.ts";
 
-/** What comes to the page uninvited. */
+/* Hostile texts, accessibility, lost sessions and restarts. */
 
 const NARROW = { width: 390, height: 844 };
 
@@ -39,7 +40,7 @@ export async function staysText(t: Test, scene: DashboardSetup, page: Page): Pro
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** Of whatever weight. `colours`: only those that another theme can have. */
+/** Of any impact. `colours`: only the rules that depend on the theme. */
 async function faultsOf(page: Page, colours = false): Promise<string[]> {
   const only = colours ? ", runOnly: { type: 'rule', values: ['color-contrast', 'link-in-text-block'] }" : "";
   const { violations }: { violations: { id: string; impact: string; nodes: { html: string }[] }[] } =
@@ -48,7 +49,19 @@ async function faultsOf(page: Page, colours = false): Promise<string[]> {
 }
 
 export async function isAccessible(t: Test, scene: DashboardSetup, watch: Watch): Promise<void> {
+  if (!LONG) return isAccessibleAtFirst(t, scene, watch);
   await Promise.all(["en-US", "zh-CN"].map((locale) => isAccessibleIn(t, scene, watch, locale)));
+}
+
+/** The first page in one language, width and theme. */
+async function isAccessibleAtFirst(t: Test, scene: DashboardSetup, watch: Watch): Promise<void> {
+  const page = await watch.page({ viewport: WIDE });
+  await page.goto(await scene.address());
+  await live(page);
+  await show(page, "now");
+  await page.evaluate(AXE);
+  t.strictSame(await faultsOf(page), []);
+  await page.context().close();
 }
 
 /** English wide and light and narrow and dark, Chinese narrow and light; every combination with KEYBEARER_EVERY_LOOK=1. */

@@ -96,7 +96,7 @@ function palette(theme: "light" | "dark"): Channels[] {
 /** What charts lie on. */
 const GROUNDS = { light: "#ffffff", dark: "#161b1e" } as const;
 
-t.test("everybody can distinguish the colours of a chart, on both themes", (t) => {
+t.test("the colours of a chart can be distinguished on both themes", (t) => {
   for (const theme of ["light", "dark"] as const) {
     const colours = palette(theme);
     t.equal(colours.length, MOST_COLOURS + 1, `${theme}: eight and a grey`);
@@ -116,7 +116,7 @@ t.test("everybody can distinguish the colours of a chart, on both themes", (t) =
   t.end();
 });
 
-t.test("charts lie on the ground that was reckoned with", (t) => {
+t.test("the background of charts is the one the colours were chosen for", (t) => {
   const ground = readFileSync(join(ROOT, "src/dashboard/page/css/ground.css"), "utf8");
   t.same(
     [...ground.matchAll(/--panel: (#[0-9a-f]{6});/g)].map(([, hex]) => hex),
@@ -125,7 +125,7 @@ t.test("charts lie on the ground that was reckoned with", (t) => {
   t.end();
 });
 
-t.test("two colours that a colour-blind person takes for one are noticed", (t) => {
+t.test("two colours that look the same to a colour-blind person are found", (t) => {
   const [red, green] = [lightOf("#b8442c"), lightOf("#6f7d1f")];
   t.ok(difference(red, green) > 0.15);
   t.ok(difference(seen(red, "no green"), seen(green, "no green")) < 0.07);
@@ -134,7 +134,7 @@ t.test("two colours that a colour-blind person takes for one are noticed", (t) =
 
 const line = (name: string | null, ...values: number[]) => ({ name, values });
 
-t.test("the largest is at the bottom of the stack, and nothing is lost", (t) => {
+t.test("the largest layer is at the bottom of the stack, and no layer is lost", (t) => {
   const lines = [line("a", 1, 0), line("b", 2, 5), line(null, 0, 3), line("none", 0, 0)];
   const layers = layersOf(lines, coloursFor(["a", "b", null], new Map()));
   t.same(
@@ -149,7 +149,7 @@ t.test("the largest is at the bottom of the stack, and nothing is lost", (t) => 
   t.end();
 });
 
-t.test("beyond eight, the rest is folded into one that says what is in it", (t) => {
+t.test("more than eight names are folded into one layer that lists them", (t) => {
   const lines = Array.from({ length: 12 }, (_, at) => line(`m${String(at).padStart(2, "0")}`, 12 - at, 1));
   const layers = layersOf(
     lines,
@@ -191,7 +191,7 @@ t.test("a name keeps its colour while the filter changes", (t) => {
   t.end();
 });
 
-t.test("one among hundreds is tall enough to be seen, and what is not there stays away", (t) => {
+t.test("a small part of a bar stays visible, and an empty part is not drawn", (t) => {
   const lines = [line("matched", 396, 100), line("foreign", 4, 0), line("differs", 0, 300)];
   t.same(raised(lines, 0.025), [line("matched", 396, 100), line("foreign", 10, 0), line("differs", 0, 300)]);
   t.same(raised(lines, 0), lines, "unless it is not asked for");

@@ -33,7 +33,7 @@ const IDS = Object.keys(EN) as MessageId[];
 const en = createTranslate("en");
 const zh = createTranslate("zh-CN");
 
-t.test("both languages say the same things", (t) => {
+t.test("both languages have the same messages", (t) => {
   t.same(Object.keys(ZH).sort(), [...IDS].sort());
   const names = (text: string) => [...new Set(text.match(/\{\w+\}/g) ?? [])].sort();
   const typed = (text: string) => [...new Set(text.match(/`[^`]*`/g) ?? [])].sort();
@@ -47,7 +47,7 @@ t.test("both languages say the same things", (t) => {
   t.end();
 });
 
-t.test("what the page tells people to type can be typed", (t) => {
+t.test("every command on the page exists", (t) => {
   const program = createProgram();
   const find = (among: readonly Command[], name: string | undefined) =>
     among.find((command) => command.name() === name || command.aliases().includes(name ?? ""));
@@ -72,7 +72,7 @@ t.test("what the page tells people to type can be typed", (t) => {
   t.end();
 });
 
-t.test("the browser's first known language is taken", (t) => {
+t.test("the page uses the browser's first known language", (t) => {
   t.equal(chooseLanguage(["zh-CN", "en"]), "zh-CN");
   t.equal(chooseLanguage(["zh-Hant-TW"]), "zh-CN");
   t.equal(chooseLanguage(["de", "en-GB", "zh"]), "en");
@@ -81,7 +81,7 @@ t.test("the browser's first known language is taken", (t) => {
   t.end();
 });
 
-t.test("a message is filled once, and chooses its form by number", (t) => {
+t.test("a message is filled once, with the form for its number", (t) => {
   t.equal(en("banner.config.warnings", { n: 1 }), "1 warning about config.yaml");
   t.equal(en("banner.config.warnings", { n: 2 }), "2 warnings about config.yaml");
   t.equal(zh("banner.config.warnings", { n: 2 }), "config.yaml 有 2 条提示");
@@ -90,7 +90,7 @@ t.test("a message is filled once, and chooses its form by number", (t) => {
   t.end();
 });
 
-t.test("every refusal has words, and its next step names the tool", (t) => {
+t.test("every refusal has a text, and its next step names the tool", (t) => {
   for (const refusal of Object.keys(REFUSALS)) {
     const advice = refusalAdvice({ refusal, tool: "codex", model: "o3" });
     t.ok(advice, refusal);
@@ -123,7 +123,7 @@ t.test("the same refusal in a row is shown once, with how often", (t) => {
   t.end();
 });
 
-t.test("every tool has its day, those first that cost something", (t) => {
+t.test("every tool has a row for today, the most expensive first", (t) => {
   const tools = [{ name: "idle" }, { name: "busy" }];
   const today = { tools: [{ tool: "busy" }, { tool: null }, { tool: "removed" }] };
   const days = toolDays({ status: { tools }, today } as unknown as Now);
@@ -158,7 +158,7 @@ t.test("an amount under a limit is never rounded up to all of it", (t) => {
   t.end();
 });
 
-t.test("times are shown as people say them", (t) => {
+t.test("times are shown in words", (t) => {
   const now = new Date(2026, 10, 15, 14, 0).getTime();
   const at = (day: number, hour: number) => new Date(2026, 10, day, hour).getTime();
   t.equal(whenInWords(now + 720_000, now, en), "in 12 min");
@@ -172,7 +172,7 @@ t.test("times are shown as people say them", (t) => {
   t.end();
 });
 
-t.test("the address's fragment says where one is", (t) => {
+t.test("the fragment of the address selects the page", (t) => {
   t.equal(routeOf("").page, "now");
   t.equal(routeOf("#/constructor").page, "now");
   const route = routeOf("#/usage?by=model&tool=a%26b");
@@ -185,7 +185,7 @@ t.test("the address's fragment says where one is", (t) => {
   t.end();
 });
 
-t.test("an event stream is read wherever it is cut", (t) => {
+t.test("an event stream can be cut anywhere", (t) => {
   const text = ': hello\r\nevent: now\ndata: {"a":1}\n\ndata: x\r\ndata: y\r\n\r\nevent: empty\n\n';
   const whole = [
     { event: "now", data: '{"a":1}' },
@@ -199,7 +199,7 @@ t.test("an event stream is read wherever it is cut", (t) => {
   t.end();
 });
 
-t.test("a pasted token is put in only when it is whole, and a real key never", (t) => {
+t.test("a pasted token is used only if it is complete, and a real key never", (t) => {
   const token = makeToken();
   t.equal(pastedToken(token), "complete");
   t.equal(pastedToken(token.slice(0, -1)), "incomplete");
@@ -258,13 +258,13 @@ t.test("a browser without storage still holds a session", (t) => {
   t.end();
 });
 
-t.test("without a code and without a session nothing is asked", async (t) => {
+t.test("without a code and a session, the page sends no request", async (t) => {
   const live = createLive({ client: portOf([]), session: createSession(storage), now: Date.now });
   await live.open(null);
   t.same(live.state().link, { state: "no-session", why: "never", words: null });
 });
 
-t.test("a used code ends no session that holds, and opens none", async (t) => {
+t.test("a used code neither ends nor opens a session", async (t) => {
   const session = createSession(storage);
   const live = createLive({ client: portOf([]), session, now: Date.now });
   await live.open("used");
@@ -277,7 +277,7 @@ t.test("a used code ends no session that holds, and opens none", async (t) => {
   other.sessionOver();
 });
 
-t.test("it follows again after the daemon was gone, and stops when the session is over", async (t) => {
+t.test("the page follows again after the daemon was gone, and stops when the session is over", async (t) => {
   const session = createSession(storage);
   const heard: string[] = [];
   const client = portOf([
@@ -308,7 +308,7 @@ const holding = (text: string) => async (letGo: AbortSignal) =>
     },
   });
 
-t.test("what the daemon refuses is shown in its words, and tried again", async (t) => {
+t.test("a refusal is shown in the daemon's words, and the request is repeated", async (t) => {
   const session = createSession(storage);
   session.keep("held");
   const full = "8 pages are open already: close one of them, then try again";
@@ -330,7 +330,7 @@ t.test("a code that is refused for another reason is shown with the reason", asy
   t.same(live.state().link, { state: "no-session", why: "code-refused", words });
 });
 
-t.test("after a gap in the stream, everything that asked something asks again", async (t) => {
+t.test("after a gap in the stream, every request is repeated", async (t) => {
   const session = createSession(storage);
   session.keep("held");
   const client = portOf([saying(NOW_EVENT), holding(NOW_EVENT)]);
@@ -345,7 +345,7 @@ t.test("after a gap in the stream, everything that asked something asks again", 
   live.sessionOver();
 });
 
-t.test("records that the stream left out are missed, too, and reported once for many", async (t) => {
+t.test("records that the stream left out are reported once", async (t) => {
   const session = createSession(storage);
   session.keep("held");
   const lost = 'event: lost\ndata: {"count":3}\n\n';
@@ -372,38 +372,35 @@ t.test("records that the stream left out are missed, too, and reported once for 
   t.equal(heard.length, 2, "who left hears nothing");
 });
 
-t.test(
-  "what is asked again and again is asked only while somebody looks and the daemon is there",
-  async (t) => {
-    const session = createSession(storage);
-    session.keep("held");
-    const live = createLive({ client: portOf([holding(NOW_EVENT)]), session, now: Date.now });
-    let [asked, rounds] = [0, 0];
-    const stop = live.every(1, () => {
-      asked += 1;
-    });
-    const clock = setInterval(() => {
-      rounds += 1;
-    }, 1);
-    t.teardown(() => clearInterval(clock));
-    const someRounds = async () => {
-      const before = rounds;
-      await until("time passes", () => rounds > before + 20);
-    };
-    await someRounds();
-    t.equal(asked, 0, "not before it is live");
-    await live.open(null);
-    await until("it is asked", () => asked > 2);
-    live.look(false);
-    const seen = asked;
-    await someRounds();
-    t.equal(asked, seen, "not in a hidden tab");
-    live.look(true);
-    await until("it is asked again", () => asked > seen);
-    live.sessionOver();
-    const last = asked;
-    await someRounds();
-    t.equal(asked, last, "not without a session");
-    stop();
-  },
-);
+t.test("repeated requests are sent only while the page is visible and the daemon is there", async (t) => {
+  const session = createSession(storage);
+  session.keep("held");
+  const live = createLive({ client: portOf([holding(NOW_EVENT)]), session, now: Date.now });
+  let [asked, rounds] = [0, 0];
+  const stop = live.every(1, () => {
+    asked += 1;
+  });
+  const clock = setInterval(() => {
+    rounds += 1;
+  }, 1);
+  t.teardown(() => clearInterval(clock));
+  const someRounds = async () => {
+    const before = rounds;
+    await until("time passes", () => rounds > before + 20);
+  };
+  await someRounds();
+  t.equal(asked, 0, "not before it is live");
+  await live.open(null);
+  await until("it is asked", () => asked > 2);
+  live.look(false);
+  const seen = asked;
+  await someRounds();
+  t.equal(asked, seen, "not in a hidden tab");
+  live.look(true);
+  await until("it is asked again", () => asked > seen);
+  live.sessionOver();
+  const last = asked;
+  await someRounds();
+  t.equal(asked, last, "not without a session");
+  stop();
+});

@@ -61,7 +61,7 @@ function report(more: Partial<MirrorReport>): MirrorReport {
   };
 }
 
-t.test("only what was looked at and found so is fine", (t) => {
+t.test("only what was checked is reported as fine", (t) => {
   t.equal(standingOf(report({})), "fine");
   t.equal(standingOf(report({ alarms: [ALARM], state: "cannot-see" })), "alarm", "the worst first");
   const suspected = { ...ALARM, certain: false };
@@ -81,7 +81,7 @@ t.test("only what was looked at and found so is fine", (t) => {
   t.end();
 });
 
-t.test("the headline never says 0 foreign where a foreign row could not have been seen", (t) => {
+t.test("the headline says 0 foreign only where a foreign row would have been found", (t) => {
   const foreign = (more: Partial<MirrorReport>) =>
     headlineOf(report(more))?.find(({ name }) => name === "foreign_certain")?.count;
   t.equal(foreign({}), 0);
@@ -170,7 +170,7 @@ function pair(theirs: Row | null, ours: ComparedRecord | null, verdict = "differ
   return { gateway: "main", row: theirs, record: ours, verdict, reason: "because" };
 }
 
-t.test("the cells to blame are marked, by the rule that the verdict goes by", (t) => {
+t.test("the cells that differ are marked by the rule of the verdict", (t) => {
   const marks = (theirs: Row | null, ours: ComparedRecord | null) => [...differing(pair(theirs, ours))];
   t.same(marks(row(), record()), [], "a price of the operator's own is no difference");
   t.same(marks(row({ output_tokens: 8 }), record()), ["output"]);
@@ -195,7 +195,7 @@ t.test("the cells to blame are marked, by the rule that the verdict goes by", (t
   t.end();
 });
 
-t.test("both sides are shown side by side, and what neither has is left out", (t) => {
+t.test("both sides are shown, without the fields that neither has", (t) => {
   const facts = factsOf(pair(row({ output_tokens: 8 }), record()));
   t.match(
     facts.find(({ name }) => name === "output"),
@@ -211,7 +211,7 @@ t.test("both sides are shown side by side, and what neither has is left out", (t
   t.end();
 });
 
-t.test("a side that is missing is missing, not zero", (t) => {
+t.test("a missing side is not shown as zero", (t) => {
   const foreign = cellsOf(pair(row({ input_tokens: null, billed_microdollars: null }), null), 0);
   t.equal(foreign.ours, null);
   t.match(foreign.theirs, { input: "?", money: "?", cache: "20", who: "…a1b2" });
@@ -230,7 +230,7 @@ t.test("verdicts are shown in either language, also those of a newer daemon", (t
   t.end();
 });
 
-t.test("days without a verdict are there too, and what is wrong is on top", (t) => {
+t.test("days without a verdict are shown, too, and problems come first", (t) => {
   const now = new Date(2026, 10, 15, 12).getTime();
   const day = (date: number, more: Partial<MirrorDay>): MirrorDay => ({
     gateway: "main",
@@ -290,7 +290,7 @@ function shown(id: string, more: Partial<ShownRecord> = {}): ShownRecord {
   };
 }
 
-t.test("pages and live records make one list, newest first, none twice", (t) => {
+t.test("pages and live records make one list, newest first, without duplicates", (t) => {
   const ids = (listed: { records: readonly ShownRecord[] }) => listed.records.map(({ id }) => id).join("");
   const first = withPage(NOTHING_LISTED, { records: [shown("E"), shown("C")], next: "C", count: 4 });
   const live = withRecord(first, shown("F"));
@@ -310,25 +310,22 @@ t.test("pages and live records make one list, newest first, none twice", (t) => 
   t.end();
 });
 
-t.test(
-  "where the daemon does not count the records, those that are listed are counted once they are all",
-  (t) => {
-    const none = withPage(NOTHING_LISTED, { records: [], next: null, count: null });
-    t.equal(none.count, 0);
-    t.equal(withRecord(none, shown("A")).count, 1, "and on from there");
-    const some = withPage(NOTHING_LISTED, { records: [shown("C"), shown("B")], next: "B", count: null });
-    t.equal(some.count, null, "there are more");
-    t.equal(withPage(some, { records: [shown("A")], next: null, count: null }).count, 3);
-    t.equal(
-      withPage(NOTHING_LISTED, { records: [shown("A")], next: null, count: 7 }).count,
-      1,
-      "what is there",
-    );
-    t.end();
-  },
-);
+t.test("records that the daemon does not count are counted when all are listed", (t) => {
+  const none = withPage(NOTHING_LISTED, { records: [], next: null, count: null });
+  t.equal(none.count, 0);
+  t.equal(withRecord(none, shown("A")).count, 1, "and on from there");
+  const some = withPage(NOTHING_LISTED, { records: [shown("C"), shown("B")], next: "B", count: null });
+  t.equal(some.count, null, "there are more");
+  t.equal(withPage(some, { records: [shown("A")], next: null, count: null }).count, 3);
+  t.equal(
+    withPage(NOTHING_LISTED, { records: [shown("A")], next: null, count: 7 }).count,
+    1,
+    "what is there",
+  );
+  t.end();
+});
 
-t.test("a list is fetched again as far down as it was, and no further", async (t) => {
+t.test("a list is fetched again as far as it was shown", async (t) => {
   const [made, asked]: [number, (string | null)[]] = [20, []];
   const id = (number: number) => String.fromCharCode("A".charCodeAt(0) + number);
   const fetchPage = async (before: string | null) => {
@@ -346,7 +343,7 @@ t.test("a list is fetched again as far down as it was, and no further", async (t
   t.same([all.records.length, all.next, all.count], [20, null, 20]);
 });
 
-t.test("a live record is listed only where the filter means it", (t) => {
+t.test("a live record is listed only if it matches the filter", (t) => {
   const span = { since: 0, until: 2000 };
   t.ok(belongs(shown("A"), {}, span));
   t.notOk(belongs(shown("A"), {}, { since: 0, until: 1000 }), "the end of a period is not part of it");
@@ -357,7 +354,7 @@ t.test("a live record is listed only where the filter means it", (t) => {
   t.end();
 });
 
-t.test("the chart is asked for without the end, the records with it", (t) => {
+t.test("the filter for the end is sent for records, not for the chart", (t) => {
   const view = withFilter(withFilter(FIRST_VIEW, "tool", "a&b"), "end", "refused");
   const span = { since: 1, until: 2 };
   t.equal(chartQuery(view, span, "day").toString(), "since=1&until=2&tool=a%26b&bin=day&by=tool");
@@ -366,7 +363,7 @@ t.test("the chart is asked for without the end, the records with it", (t) => {
   t.end();
 });
 
-t.test("bars are called by their time, in the daemon's zone", (t) => {
+t.test("bars are labelled with their time in the daemon's zone", (t) => {
   const at = Date.UTC(2026, 9, 24, 22);
   const day = binWords([at], "day", "en", "Europe/Berlin");
   t.match(day.title(0), /Oct 25, 2026/);

@@ -52,7 +52,7 @@ function local(text: string): number {
   return new Date(text).getTime();
 }
 
-t.test("periods go by the calendar of the person who looks", (t) => {
+t.test("periods follow the browser's time zone", (t) => {
   inZone("Asia/Shanghai", () => {
     const now = local("2026-11-15T09:30:00");
     const span = (period: Period) => {
@@ -111,7 +111,7 @@ t.test("a day at the change of the clocks has 23 or 25 hours, and a bar for each
   t.end();
 });
 
-t.test("one period earlier and later are as long, also over the change of the clocks", (t) => {
+t.test("the next and the previous period have the same length, also over a change of the clocks", (t) => {
   inZone("Europe/Berlin", () => {
     const week = spanOf({ kind: "7d" }, local("2026-10-28T12:00:00"));
     t.same(shifted(week, -1), { kind: "custom", from: "2026-10-15", to: "2026-10-21" });
@@ -191,7 +191,7 @@ t.test("a view goes into the address and comes back the same", (t) => {
   t.end();
 });
 
-t.test("an address that cannot be read is as if it said nothing", (t) => {
+t.test("an address that cannot be read is ignored", (t) => {
   for (const query of [
     "period=fortnight&bin=second&by=colour&show=love&end=happy&at=-1&record=../x",
     "period=2026-02-30..2026-03-01&at=1e9",
@@ -208,7 +208,7 @@ t.test("an address that cannot be read is as if it said nothing", (t) => {
   t.end();
 });
 
-t.test("choosing and letting go of what is filtered", (t) => {
+t.test("filters are added and removed", (t) => {
   const barred = withBar(FIRST_VIEW, 5);
   t.equal(barred.at, 5);
   t.equal(withBar(barred, 5).at, null, "the same bar once more");
@@ -219,7 +219,7 @@ t.test("choosing and letting go of what is filtered", (t) => {
   t.end();
 });
 
-t.test("of a million rows only those in sight are drawn", (t) => {
+t.test("only the visible rows of a million are drawn", (t) => {
   const scroll = { top: 30_000_000, height: 600, rowHeight: 30, count: 1_000_000 };
   const { first, end } = windowOf({ ...scroll, top: 15_000_000 });
   t.ok(first <= 500_000 && end >= 500_021, "what is seen");
@@ -231,7 +231,7 @@ t.test("of a million rows only those in sight are drawn", (t) => {
   t.end();
 });
 
-t.test("the next page is fetched before anybody gets to the end", (t) => {
+t.test("the next page is fetched before the end of the list is visible", (t) => {
   t.ok(wantsMore({ first: 0, end: 40 }, 40));
   t.notOk(wantsMore({ first: 0, end: 40 }, 500));
   t.ok(wantsMore({ first: 380, end: 420 }, 500));
@@ -239,7 +239,7 @@ t.test("the next page is fetched before anybody gets to the end", (t) => {
   t.end();
 });
 
-t.test("keys move from row to row, and the row stays in sight", (t) => {
+t.test("keys move from row to row, and the row stays visible", (t) => {
   t.equal(rowAfterKey("ArrowDown", 0, 10, 5), 1);
   t.equal(rowAfterKey("ArrowUp", 0, 10, 5), 0);
   t.equal(rowAfterKey("PageDown", 7, 10, 5), 9);

@@ -21,6 +21,12 @@ import { until } from "../doubles/until.ts";
 const key = canaryKey();
 const { token, hash } = freshToken();
 
+/** The time goes on from noon, so that no test crosses midnight. */
+const NOON = {
+  now: () => new Date().setHours(12, 0, 0, 0) + Math.floor(performance.now()),
+  elapsed: () => performance.now(),
+};
+
 interface DashboardDaemon extends DaemonUnderTest {
   readonly gateway: PacedGateway;
   readonly config: string;
@@ -38,7 +44,7 @@ tools:
   codex: { key: ${key}, token: "${hash}", limits: { requests: 1000/minute } }
 prices: { priced: { input: 1, output: 2 } }
 `;
-  const under = await startUnderTest(t, config);
+  const under = await startUnderTest(t, config, { clock: NOON });
   const chat = (model: string, stream = false, shown = token) =>
     fetch(`${under.url}/v1/chat/completions`, {
       method: "POST",
@@ -52,7 +58,7 @@ const DATA = ["now", "events", "usage", "records", "csv", "tools", "models?tool=
   (name) => `/api/${name}`,
 );
 
-t.test("the page comes with every header that keeps it apart, and nothing else is a file", async (t) => {
+t.test("every answer has the security headers, and no other file is served", async (t) => {
   const { paths } = await start(t);
   const { url } = await openDashboard(paths.socket);
   for (const [path, type] of [
@@ -95,98 +101,95 @@ t.test("the page comes with every header that keeps it apart, and nothing else i
   for (const method of ["POST", "DELETE", "OPTIONS"]) t.equal((await say(url, "/", { method })).status, 405);
 });
 
-t.test("a code is good once; a tool's token opens nothing here, and a session nothing there", async (t) => {
-  const { paths, logText, url: data, daemon } = await start(t);
-  const { url, code, expires_in } = await openDashboard(paths.socket);
-  t.equal(expires_in, 60);
-  const words = statusInWords(await daemon.status(), Date.now(), 80);
-  t.ok(words.includes(`\ndashboard: open on ${url} → keybearer open\n`));
-  t.match(url, /^http:\/\/localhost:\d+\/$/, "the code is not in it");
-  const first = await trade(url, code);
-  t.equal(first.status, 200);
-  const session = first.json<{ token: string }>().token;
-  const again = await trade(url, code);
-  t.equal(again.status, 401);
-  t.match(again.json<{ error: string }>().error, /used before.*→ keybearer open/);
-  for (const shown of [token, code, "", `${session}x`, "kd_"]) {
-    for (const path of DATA) {
-      const { status } = await say(url, path, { headers: { authorization: `Bearer ${shown}` } });
-      t.equal(status, 401, `${path} with ${shown.slice(0, 5)}`);
+t.test(
+  "a code works once; a tool's token does not open the dashboard, nor a session the tools' port",
+  async (t) => {
+    const { paths, logText, url: data, daemon } = await start(t);
+    const { url, code, expires_in } = await openDashboard(paths.socket);
+    t.equal(expires_in, 60);
+    const words = statusInWords(await daemon.status(), NOON.now(), 80);
+    t.ok(words.includes(`\ndashboard: open on ${url} → keybearer open\n`));
+    t.match(url, /^http:\/\/localhost:\d+\/$/, "the code is not in it");
+    const first = await trade(url, code);
+    t.equal(first.status, 200);
+    const session = first.json<{ token: string }>().token;
+    const again = await trade(url, code);
+    t.equal(again.status, 401);
+    t.match(again.json<{ error: string }>().error, /used before.*→ keybearer open/);
+    for (const shown of [token, code, "", `${session}x`, "kd_"]) {
+      for (const path of DATA) {
+        const { status } = await say(url, path, { headers: { authorization: `Bearer ${shown}` } });
+        t.equal(status, 401, `${path} with ${shown.slice(0, 5)}`);
+      }
     }
-  }
-  for (const path of DATA) t.equal((await say(url, path)).status, 401, `${path} without any`);
-  t.equal((await say(url, `/api/now?token=${session}`)).status, 401, "it counts in the header alone");
-  const there = await fetch(`${data}/v1/models`, { headers: { authorization: `Bearer ${session}` } });
-  t.equal(there.status, 401);
-  for (const secret of [code, session]) t.notOk(logText().includes(secret), "none of them is in the log");
+    for (const path of DATA) t.equal((await say(url, path)).status, 401, `${path} without any`);
+    t.equal((await say(url, `/api/now?token=${session}`)).status, 401, "it counts in the header alone");
+    const there = await fetch(`${data}/v1/models`, { headers: { authorization: `Bearer ${session}` } });
+    t.equal(there.status, 401);
+    for (const secret of [code, session]) t.notOk(logText().includes(secret), "none of them is in the log");
+  },
+);
+
+t.test("after twenty wrong codes in a minute, wrong codes get 429 and a right one still works", async (t) => {
+  const { paths, log } = await start(t);
+  const { url, code } = await openDashboard(paths.socket);
+  const statuses: number[] = [];
+  for (let tried = 0; tried < 22; tried += 1) statuses.push((await trade(url, `kd_wrong${tried}`)).status);
+  t.equal(statuses.filter((status) => status === 401).length, 20);
+  t.equal(statuses.at(-1), 429);
+  t.equal(
+    log().filter(({ msg }) => /a wrong or expired code/.test(String(msg))).length,
+    1,
+    "one line for all",
+  );
+  t.equal((await trade(url, code)).status, 200);
 });
 
-t.test(
-  "beyond twenty wrong codes a minute is to be waited, which does not keep out a right one",
-  async (t) => {
-    const { paths, log } = await start(t);
-    const { url, code } = await openDashboard(paths.socket);
-    const statuses: number[] = [];
-    for (let tried = 0; tried < 22; tried += 1) statuses.push((await trade(url, `kd_wrong${tried}`)).status);
-    t.equal(statuses.filter((status) => status === 401).length, 20);
-    t.equal(statuses.at(-1), 429);
-    t.equal(
-      log().filter(({ msg }) => /a wrong or expired code/.test(String(msg))).length,
-      1,
-      "one line for all",
-    );
-    t.equal((await trade(url, code)).status, 200);
-  },
-);
-
-t.test(
-  "pages of elsewhere and names that only lead here get nothing, whatever token they have",
-  async (t) => {
-    const { paths } = await start(t);
-    const { url, token: session } = await visit(paths.socket);
-    const { port } = new URL(url);
-    const authorization = `Bearer ${session}`;
-    const status = async (headers: Record<string, string>, path = "/api/now") =>
-      (await say(url, path, { headers: { authorization, ...headers } })).status;
-    for (const host of [`localhost:${port}`, `127.0.0.1:${port}`, `[::1]:${port}`, `LOCALHOST:${port}`])
-      t.equal(await status({ host }), 200, host);
-    for (const host of [
-      "localhost",
-      "evil.example",
-      `evil.example:${port}`,
-      `localhost.:${port}`,
-      `127.0.0.2:${port}`,
-    ])
-      t.equal(await status({ host }), 421, host);
-    t.equal(await status({ origin: `http://localhost:${port}` }), 200);
-    t.equal(
-      await status({ origin: `http://127.0.0.1:${port}` }),
-      403,
-      "localhost is another origin than its address",
-    );
-    for (const origin of [
-      "null",
-      "http://evil.example",
-      `https://localhost:${port}`,
-      "http://localhost:3000",
-      "",
-    ])
-      t.equal(await status({ origin }), 403, `origin ${origin}`);
-    for (const site of ["cross-site", "same-site", "x"]) {
-      t.equal(await status({ "sec-fetch-site": site }), 403, site);
-      t.equal(await status({ "sec-fetch-site": site, "sec-fetch-mode": "no-cors" }, "/main.js"), 403, site);
-    }
-    for (const site of ["same-origin", "none"]) t.equal(await status({ "sec-fetch-site": site }), 200, site);
-    const link = {
-      "sec-fetch-site": "cross-site",
-      "sec-fetch-mode": "navigate",
-      "sec-fetch-dest": "document",
-    };
-    t.equal(await status(link, "/"), 200, "a link leads to the page, which holds nothing");
-    t.equal(await status(link, "/api/now"), 403, "but to no data");
-    t.equal(await status({ ...link, "sec-fetch-dest": "iframe" }, "/"), 403);
-  },
-);
+t.test("other origins and other Host names get nothing, even with a session", async (t) => {
+  const { paths } = await start(t);
+  const { url, token: session } = await visit(paths.socket);
+  const { port } = new URL(url);
+  const authorization = `Bearer ${session}`;
+  const status = async (headers: Record<string, string>, path = "/api/now") =>
+    (await say(url, path, { headers: { authorization, ...headers } })).status;
+  for (const host of [`localhost:${port}`, `127.0.0.1:${port}`, `[::1]:${port}`, `LOCALHOST:${port}`])
+    t.equal(await status({ host }), 200, host);
+  for (const host of [
+    "localhost",
+    "evil.example",
+    `evil.example:${port}`,
+    `localhost.:${port}`,
+    `127.0.0.2:${port}`,
+  ])
+    t.equal(await status({ host }), 421, host);
+  t.equal(await status({ origin: `http://localhost:${port}` }), 200);
+  t.equal(
+    await status({ origin: `http://127.0.0.1:${port}` }),
+    403,
+    "localhost is another origin than its address",
+  );
+  for (const origin of [
+    "null",
+    "http://evil.example",
+    `https://localhost:${port}`,
+    "http://localhost:3000",
+    "",
+  ])
+    t.equal(await status({ origin }), 403, `origin ${origin}`);
+  for (const site of ["cross-site", "same-site", "x"]) {
+    t.equal(await status({ "sec-fetch-site": site }), 403, site);
+    t.equal(await status({ "sec-fetch-site": site, "sec-fetch-mode": "no-cors" }, "/main.js"), 403, site);
+  }
+  for (const site of ["same-origin", "none"]) t.equal(await status({ "sec-fetch-site": site }), 200, site);
+  const link = {
+    "sec-fetch-site": "cross-site",
+    "sec-fetch-mode": "navigate",
+    "sec-fetch-dest": "document",
+  };
+  t.equal(await status(link, "/"), 200, "a link leads to the page, which holds nothing");
+  t.equal(await status(link, "/api/now"), 403, "but to no data");
+  t.equal(await status({ ...link, "sec-fetch-dest": "iframe" }, "/"), 403);
+});
 
 t.test("headers that are too large and bytes that are no request get an error response", async (t) => {
   const { paths } = await start(t);
@@ -221,7 +224,7 @@ t.test("a body that is too large, not JSON or not what is wanted changes nothing
   t.equal(readFileSync(paths.config, "utf8"), config);
 });
 
-t.test("what runs is seen while it runs, and its record when it is over", async (t) => {
+t.test("a request is shown while it runs, and its record when it ends", async (t) => {
   const { paths, gateway, chat } = await start(t);
   const { get, follow } = await visit(paths.socket);
   const followed = await follow();
@@ -263,7 +266,7 @@ t.test("what runs is seen while it runs, and its record when it is over", async 
   followed.end();
 });
 
-t.test("the log is asked for charts, pages, one record and a table", async (t) => {
+t.test("the log gives charts, pages, one record and a table", async (t) => {
   const { paths, chat } = await start(t);
   for (const model of ["priced", "priced", "<script>alert(1)</script>"]) await (await chat(model)).text();
   await (await chat("x", false, "kb_nobody")).text();
@@ -275,7 +278,7 @@ t.test("the log is asked for charts, pages, one record and a table", async (t) =
   for (const series of chart.series) t.equal(series.requests.length, chart.bins.length);
   t.same(chart.names.tool, [null, "codex"]);
   t.same(chart.unpriced, [{ model: "<script>alert(1)</script>", requests: 1 }]);
-  const since = Date.now() - 7 * 86_400_000;
+  const since = NOON.now() - 7 * 86_400_000;
   t.equal((await get(`/api/usage?bin=day&by=tool&since=${since}`)).json<UsageChart>().bins.length, 8);
 
   const page = (await get("/api/records?limit=2")).json<RecordsPage>();
@@ -366,7 +369,7 @@ t.test("config.yaml opens and closes it at once, and sessions end with the port"
   t.equal(status, 401, "the session of before is over");
 });
 
-t.test("a port that is taken is said, and tools are served all the same", async (t) => {
+t.test("a taken port is reported, and tools are served nevertheless", async (t) => {
   const squatter = createServer();
   squatter.listen(0, "127.0.0.1");
   await once(squatter, "listening");
@@ -376,7 +379,7 @@ t.test("a port that is taken is said, and tools are served all the same", async 
   const status = await daemon.status();
   t.match(status.dashboard, { mode: "always", address: null, why: /is taken by/ });
   t.match(
-    statusInWords(status, Date.now(), 200),
+    statusInWords(status, NOON.now(), 200),
     /^dashboard: not open; keybearer tries again soon\. .* is taken by/m,
   );
   t.match(logText(), /could not open the dashboard: 127\.0\.0\.1:\d+, the dashboard's address, is taken by/);

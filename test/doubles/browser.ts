@@ -3,7 +3,7 @@ import { type Browser, chromium } from "playwright-core";
 import type { Test } from "tap";
 
 const PLACES = [
-  // The same browser without a window, which needs half the time.
+  // The same browser without a window. It starts in half the time.
   "/usr/bin/chromium-headless-shell",
   "/usr/bin/chromium",
   "/usr/bin/chromium-browser",
@@ -11,15 +11,12 @@ const PLACES = [
   "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
 ];
 
-/** The system's own browser, or null. */
+/** The browser of this machine, or null. Tests drive it with playwright-core, which brings none. */
 export function findBrowser(): string | null {
   return PLACES.find((path) => existsSync(path)) ?? null;
 }
 
-/**
- * A browser with a profile of its own that reaches nothing but this machine. `names` says where a host:port really
- * leads; every other name leads nowhere.
- */
+/** A browser with a profile of its own that reaches only this machine. `names` maps host:port to a port here. */
 export async function startBrowser(
   t: Test,
   executablePath: string,
@@ -37,6 +34,8 @@ export async function startBrowser(
       "--disable-background-networking",
       "--disable-component-update",
       "--disable-sync",
+      // A proxy in the environment must not get what a test sends.
+      "--no-proxy-server",
       `--host-resolver-rules=${[...rules, "MAP * ^NOTFOUND"].join(", ")}`,
     ],
   });

@@ -14,11 +14,11 @@ import { startRawGateway } from "./raw-gateway.ts";
 import { until } from "./until.ts";
 import { startWireTap, type WireTap } from "./wire-tap.ts";
 
-/** Would be an element, and run, wherever a text is taken for markup. */
+/** Runs if a text is rendered as markup. */
 export const MARKUP = `<img src=x onerror="window.ran=1"><script>window.ran=1</script>`;
-/** Turns what stands behind it around, and rings. */
+/** A bidirectional override, and a bell. */
 const STEERING = "ab\u202Edc\u0007\u2066e";
-/** The same as a person sees it; a bell does not even reach the log. */
+/** The same as the page shows it. A bell does not reach the log. */
 export const SPELLED = "ab\\u{202e}dc\uFFFD\\u{2066}e";
 export const STOLEN = `stolen ${MARKUP}`;
 
@@ -97,7 +97,7 @@ prices: { priced: { input: 1, output: 2 } }
       body: JSON.stringify({ model, messages: [] }),
     });
 
-  // The minute before the page is opened: plain calls, hostile texts, and a use of the key elsewhere.
+  // Before the page is opened: plain calls, hostile texts, and a use of the key elsewhere.
   const { socket } = under.paths;
   await consoleIsRead(socket);
   for (const model of ["m", MARKUP, STEERING]) await (await chat("codex", model)).text();

@@ -4,7 +4,7 @@ import { askDaemon } from "../../src/control/client.ts";
 import type { OpenAnswer } from "../../src/control/routes.ts";
 import type { Events } from "../../src/dashboard/api.ts";
 
-/** What the dashboard's port answered. */
+/** An answer of the dashboard's port. */
 export interface Said {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
@@ -19,7 +19,7 @@ export interface Asking {
   readonly body?: string;
 }
 
-/** Asks a port as a page does, with whatever headers a test wants, Host and Origin too. */
+/** Sends a request as a page does, with any headers, Host and Origin included. */
 export async function say(url: string, path: string, asking: Asking = {}): Promise<Said> {
   const answer = await begin(url, path, asking);
   const chunks: Buffer[] = [];
@@ -58,13 +58,13 @@ export function trade(url: string, code: string): Promise<Said> {
   return say(url, "/api/session", { method: "POST", headers, body: JSON.stringify({ code }) });
 }
 
-/** Somebody who is let in. */
+/** A visitor with a session. */
 export interface Visit {
   readonly url: string;
   readonly token: string;
   get(path: string): Promise<Said>;
   post(path: string, body: unknown): Promise<Said>;
-  /** Follows what happens until `end` is called. */
+  /** Follows the events until `end` is called. */
   follow(): Promise<Followed>;
 }
 
@@ -72,7 +72,7 @@ export interface Followed {
   readonly events: readonly FollowedEvent[];
   /** The newest of a kind; undefined: there was none. */
   last<Name extends keyof Events>(name: Name): Events[Name] | undefined;
-  /** Reads nothing more, but keeps the connection. */
+  /** The response; a test may pause it. */
   readonly answer: IncomingMessage;
   readonly ended: Promise<unknown>;
   end(): void;

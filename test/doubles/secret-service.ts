@@ -12,14 +12,14 @@ const KEYRING = "/usr/bin/gnome-keyring-daemon";
 const SEND = "/usr/bin/dbus-send";
 const PASSWORD = "pw";
 
-/** A session bus of its own, with nothing on it. */
+/** A session bus for one test, with nothing on it. */
 export interface SessionBus {
-  /** All that a process needs to find it. */
+  /** What a process needs to find it. */
   readonly env: Readonly<Record<string, string>>;
   readonly folder: string;
 }
 
-/** A real Secret Service with a collection of its own, unlocked. */
+/** A real Secret Service (gnome-keyring) with an unlocked collection, for tests of the keychain. */
 export interface SecretService extends SessionBus {
   lock(): void;
   unlock(): Promise<void>;
@@ -32,7 +32,7 @@ export interface SecretService extends SessionBus {
 /** What is missing for a real Secret Service, or null. */
 export function missingForSecrets(): string | null {
   const missing = [BUS, SEND, KEYRING].filter((path) => !existsSync(path));
-  return missing.length === 0 ? null : missing.join(", ");
+  return missing.length === 0 ? null : `missing: ${missing.join(", ")} (Debian: gnome-keyring, dbus-bin)`;
 }
 
 export async function startBus(t: Test): Promise<SessionBus> {
@@ -86,7 +86,7 @@ export async function startSecretService(t: Test): Promise<SecretService> {
     window,
     lock: () => void send(env, "/org/freedesktop/secrets", "Service.Lock", `array:objpath:${COLLECTION}`),
     async unlock() {
-      // As a new login does it: a running one takes its password only from a window.
+      // Like a new login: a running service takes its password only from a window.
       await ended(keyring);
       keyring = await start();
     },
@@ -107,7 +107,7 @@ const REFUSING = "#!/bin/sh\nexit 1\n";
 const waitingFor = (pids: string) => `#!/bin/sh\necho $$ >> '${pids}'\nexec sleep 60\n`;
 const windowIn = (folder: string) => join(folder, "window");
 
-/** The bus starts the window's program when the secret service wants to ask a person. */
+/** The bus starts this program when the secret service asks for the password. */
 async function offerWindow(folder: string): Promise<void> {
   for (const name of ["SystemPrompter", "PrivatePrompter"]) {
     const file = join(folder, "services", `org.gnome.keyring.${name}.service`);

@@ -11,6 +11,8 @@ export interface Context {
   readonly under: DaemonUnderTest;
   readonly gateway: RawGateway;
   readonly secrets: readonly string[];
+  /** How to send a request. Default: on a connection of its own. */
+  readonly say?: (bytes: string | Buffer) => Promise<Heard>;
 }
 
 export interface Heard extends ReturnType<typeof parsed> {
@@ -54,7 +56,7 @@ export async function refuses(
 ): Promise<Heard> {
   const { under, gateway, secrets } = scene;
   const before = gateway.connections();
-  const heard = await say(t, under.daemon.port, bytes);
+  const heard = await (scene.say?.(bytes) ?? say(t, under.daemon.port, bytes));
   const { headers, names } = heard;
   const id = headers["x-keybearer-request-id"] ?? "";
   const seen = { status: heard.status, refusal: headers["x-keybearer-refusal"], body: codeIn(heard.body) };

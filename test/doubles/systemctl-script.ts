@@ -3,8 +3,8 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 
 /**
- * Programs named systemctl, systemd-run, loginctl and journalctl that record their calls and print prepared answers. They test
- * what keybearer prints and refuses. Other tests run a real manager.
+ * Programs named systemctl, systemd-run, loginctl and journalctl that record their calls and print prepared answers. For tests
+ * of what keybearer prints and refuses. Other tests run a real manager.
  */
 export interface SystemctlScript {
   readonly env: { readonly PATH: string };
@@ -21,8 +21,8 @@ export interface SystemctlScript {
 }
 
 const SCRIPT = `#!/bin/sh
-here=$(dirname "$0")
-name=$(basename "$0")
+here=\${0%/*}
+name=\${0##*/}
 case "$name $*" in
 "systemctl --user show-environment")
   if [ -f "$here/silent" ]; then echo "Failed to connect to bus: No medium found" >&2; exit 1; fi

@@ -9,7 +9,7 @@ import { until } from "./until.ts";
 const SCRIPT = "/usr/bin/script";
 const BASH = "/bin/bash";
 
-/** Whether a terminal can be made here. Says so where it cannot, so that a test may pass over it. */
+/** Whether a terminal can be made here. If not, it adds a skipped test with the reason. */
 export function hasTerminal(t: Test): boolean {
   const has = process.platform === "linux" && existsSync(SCRIPT);
   if (!has) t.skip("there is no util-linux script here to make a terminal with", async () => {});
@@ -64,7 +64,7 @@ export interface Said {
 
 const PROMPT = /\[(\d+)\] \$ $/;
 
-/** A bash of 80 columns that keeps its history and knows the program by its name. It has a home, and nothing else. */
+/** A bash with 80 columns, a history and the program in its PATH. Its environment has only a home. */
 export async function openShell(t: Test, home: string): Promise<Shell> {
   const bin = join(home, "bin");
   mkdirSync(bin, { mode: 0o700 });
@@ -112,7 +112,7 @@ export async function openShell(t: Test, home: string): Promise<Shell> {
   return { screen: () => shown(stdout()), enter, says, done, run, ended };
 }
 
-/** Without what moves and colours. */
+/** Without escape sequences. */
 function shown(text: string): string {
   return stripVTControlCharacters(text).replaceAll("\r", "");
 }

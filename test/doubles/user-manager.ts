@@ -11,38 +11,38 @@ import { until } from "./until.ts";
 
 const MANAGER = "/lib/systemd/systemd";
 const JOURNAL = "/lib/systemd/systemd-journald";
-/** Nobody's on any system we know: above the people, below what systemd hands out itself. */
+/** No system uses this id: it is above those of people and below those that systemd assigns. */
 const UID = 59_397;
 const PERSON = "kbtest";
-/** Where the person finds the checkout: the way to the real one may be closed to others, as /root is. */
+/** Where the user finds the checkout. The real path may be closed to other users, like /root. */
 export const PACKAGE = "/opt/keybearer";
 
 /**
- * A real systemd user manager, with a journal, of a person without any privilege, in namespaces of its own: nothing of
- * it is seen outside, and with its first process everything in it ends.
+ * A real systemd user manager with a journal, for a user without privileges, in namespaces of its own. Nothing of it is
+ * visible outside, and everything in it ends with its first process.
  */
 export interface UserManager {
   readonly uid: number;
-  /** The person's home folder, as seen in there. */
+  /** The user's home folder, as seen inside. */
   readonly home: string;
   /** The same folder, as this process sees it. */
   readonly homeOutside: string;
-  /** Runs a program as the person would. */
+  /** Runs a program as the user. */
   run(argv: readonly string[], env?: NodeJS.ProcessEnv): Promise<Ended>;
   /** `systemctl --user …`; what it printed. */
   systemctl(...args: readonly string[]): Promise<Ended>;
   /** The properties of a unit. */
   show(unit: string, ...names: readonly string[]): Promise<Record<string, string>>;
-  /** What the journal has of a unit, as root reads it. */
+  /** The journal of a unit, read by root. */
   journal(unit: string): Promise<string>;
-  /** Writes a file below the home folder, for its person only. */
+  /** Writes a private file below the home folder. */
   write(path: string, text: string): Promise<void>;
 }
 
-/** null, and said loudly: it takes root, systemd and cgroups that may be written to. */
+/** null, with a skipped test: it needs root, systemd and writable cgroups. */
 export async function startUserManager(t: Test): Promise<UserManager | null> {
   const missing = missingForManager();
-  if (missing !== null) return skipLoudly(t, missing);
+  if (missing !== null) return skipWith(t, missing);
   const folder = await mkdtemp(join(tmpdir(), "kb-"));
   t.teardown(() => rm(folder, { recursive: true, force: true }));
   const cgroups = cgroupRoots().map((root) => join(root, `kbtest${process.pid}.slice`));
@@ -50,7 +50,7 @@ export async function startUserManager(t: Test): Promise<UserManager | null> {
   try {
     await prepare(folder, cgroups);
   } catch (error) {
-    return skipLoudly(t, `no cgroup of its own: ${error instanceof Error ? error.message : error}`);
+    return skipWith(t, `no cgroup of its own: ${error instanceof Error ? error.message : error}`);
   }
   const world = startWorld(t, folder, cgroups);
   const manager = createManager(t, folder, world);
@@ -60,12 +60,12 @@ export async function startUserManager(t: Test): Promise<UserManager | null> {
       return /^(running|degraded)$/m.test((await manager.systemctl("is-system-running")).stdout);
     });
   } catch (error) {
-    return skipLoudly(t, `${error instanceof Error ? error.message : error} ${world.said()}`);
+    return skipWith(t, `${error instanceof Error ? error.message : error} ${world.said()}`);
   }
   return manager;
 }
 
-function skipLoudly(t: Test, why: string): null {
+function skipWith(t: Test, why: string): null {
   t.skip(`no systemd user manager can run here: ${why}`, async () => {});
   return null;
 }
@@ -75,7 +75,7 @@ function missingForManager(): string | null {
   const needed = [MANAGER, JOURNAL, "/usr/bin/dbus-daemon", "/usr/lib/systemd/user/dbus.socket"];
   const missing = needed.filter((path) => !existsSync(path));
   if (missing.length > 0) return `missing: ${missing.join(", ")} (Debian: systemd, dbus-user-session)`;
-  if (process.getuid?.() !== 0) return "it takes root to make namespaces and a person for it";
+  if (process.getuid?.() !== 0) return "only root can make the namespaces and the user";
   try {
     execFileSync("unshare", ["--mount", "--pid", "--fork", "true"], { stdio: "pipe" });
     execFileSync("setpriv", [...AS_PERSON, "test", "-x", process.execPath], { stdio: "pipe" });
@@ -87,16 +87,16 @@ function missingForManager(): string | null {
 
 const AS_PERSON = [`--reuid=${UID}`, `--regid=${UID}`, "--clear-groups", "--inh-caps=-all"];
 
-/** The trees that systemd keeps its units in: one, or in a hybrid of both versions two that are alike. */
+/** The trees that systemd keeps its units in: one, or two if both versions of cgroups are mounted. */
 function cgroupRoots(): string[] {
   const named = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"].filter((root) => existsSync(root));
   return named.length > 0 ? named : ["/sys/fs/cgroup"];
 }
 
-/** The name is what the journal knows a user's units by. */
+/** The journal knows a user's units by this name. */
 const ownIn = (cgroup: string) => join(cgroup, `user@${UID}.service`);
 
-/** systemd takes every process of its cgroup for its own and moves it, so it must not begin in ours. */
+/** systemd moves every process of its cgroup, so it must not start in ours. */
 async function prepare(folder: string, cgroups: readonly string[]): Promise<void> {
   for (const own of cgroups.map(ownIn)) {
     await mkdir(own, { recursive: true });
@@ -110,7 +110,7 @@ async function prepare(folder: string, cgroups: readonly string[]): Promise<void
   await writeFile(join(folder, "passwd"), readFileSync("/etc/passwd", "utf8") + person);
 }
 
-/** Bottom up, for only an empty one can go. */
+/** From the bottom up, because only an empty one can be removed. */
 async function removeCgroups(cgroups: readonly string[]): Promise<void> {
   for (const tree of cgroups.filter((cgroup) => existsSync(cgroup))) {
     const below = await readdir(tree, { withFileTypes: true, recursive: true });
@@ -123,15 +123,15 @@ async function removeCgroups(cgroups: readonly string[]): Promise<void> {
           () => true,
           () => !existsSync(each),
         );
-      // Its last process is dead, but may not be counted out yet.
+      // Its last process has ended, but the kernel may not have removed it yet.
       await until(`${each} is empty`, gone);
     }
   }
 }
 
 /**
- * /run of its own, so that systemd believes that it was booted and the journal's sockets are its own; the
- * person's home where homes are, since a unit may hide /tmp; a journal that is split by user, as it is on a machine.
+ * Its own /run, so that systemd takes the system for booted and the journal's sockets are its own. The home is below /home,
+ * because a unit may hide /tmp. The journal is split by user, as on a real machine.
  */
 const WORLD = `
 set -e
@@ -158,20 +158,20 @@ wait $!
 
 interface World {
   readonly child: ChildProcess;
-  /** What the manager wrote on its own stderr. */
+  /** What the manager wrote to stderr. */
   said(): string;
-  /** The first process in there, as it is called out here. */
+  /** The pid of the first process inside, as seen from here. */
   inside(): string;
 }
 
 function startWorld(t: Test, folder: string, cgroups: readonly string[]): World {
-  // As on a machine, where the manager is itself a service with a journal.
+  // As on a real machine, where the manager is a service with a journal.
   const env = Object.entries({ ...ENV, SYSTEMD_LOG_TARGET: "journal" }).map(
     ([name, value]) => `${name}=${value}`,
   );
   const manager = [...env, MANAGER, "--user", "--unit=basic.target"];
   const own = ["--mount", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc", "--propagation=private"];
-  // A run that is killed comes to no teardown: the kernel then ends this one, and with it the whole world.
+  // A killed test run has no teardown. Then the kernel ends this process, and with it everything inside.
   const withUs = ["--pdeathsig", "KILL", "unshare"];
   const child = spawn(
     "setpriv",
@@ -233,7 +233,7 @@ function createManager(t: Test, folder: string, world: World): UserManager {
       const file = join(homeOutside, path);
       await mkdir(dirname(file), { recursive: true, mode: 0o700 });
       await writeFile(file, text, { mode: 0o600 });
-      // What root made belongs to root until it is given away.
+      // What root created belongs to root.
       for (let at = file; at !== homeOutside; at = dirname(at)) await chown(at, UID, UID);
     },
   };

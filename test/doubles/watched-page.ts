@@ -1,14 +1,15 @@
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
+import { HANG_MS } from "./until.ts";
 
-/** Everything that the pages of a browser said, asked for and were forbidden. */
+/** Records what the pages of a browser log and request, and what their policy blocks. */
 export interface Watch {
-  /** What stood in the consoles as a warning or an error, and what was thrown and not caught. */
+  /** Warnings and errors of the browser console, and uncaught errors. */
   readonly complaints: readonly string[];
-  /** What the Content-Security-Policy stopped. */
+  /** What the Content-Security-Policy blocked. */
   readonly violations: readonly string[];
-  /** Every address that was asked for. */
+  /** Every requested address. */
   readonly requests: readonly string[];
-  /** In a context of its own, with no memory of another. */
+  /** A page in a browser context of its own. */
   page(options?: BrowserContextOptions): Promise<Page>;
 }
 
@@ -30,7 +31,7 @@ export function watchPages(browser: Browser): Watch {
         if (["error", "warning"].includes(message.type())) complaints.push(message.text());
       });
       context.on("weberror", (error) => void complaints.push(String(error.error().stack)));
-      context.setDefaultTimeout(10_000);
+      context.setDefaultTimeout(HANG_MS);
       return context.newPage();
     },
   };

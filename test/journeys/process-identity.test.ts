@@ -34,14 +34,15 @@ async function start(test: Test, lines: readonly string[]) {
   return { ...(await startUnderTest(test, config.join("\n"))), sandbox };
 }
 
-/** The status that curl is answered, or another program that says the same. */
+/** The status that curl gets. */
 async function curl(url: string, ...args: string[]): Promise<string> {
   const all = ["-s", "-o", "/dev/null", "-w", "%{http_code}", ...args, `${url}/v1/models`];
-  return (await promisify(execFile)(CURL ?? "", all)).stdout;
+  // Without the environment, which may name a proxy.
+  return (await promisify(execFile)(CURL ?? "", all, { env: {} })).stdout;
 }
 
 t.test(
-  "a tool is known by its program alone, and another program is not let in",
+  "a tool is identified by its program alone, and another program is refused",
   { skip: missing },
   async (t) => {
     const under = await start(t, [`    process: ${CURL}`]);
@@ -56,13 +57,13 @@ t.test(
     const other = await fetch(`${under.url}/v1/models`);
     t.equal(other.status, 401);
     t.equal(other.headers.get("x-keybearer-refusal"), "token-missing");
-    t.equal(under.sandbox.requests().length, reached, "nothing of it reached the gateway");
+    t.equal(under.sandbox.requests().length, reached, "nothing reached the gateway");
     const { tools } = await under.daemon.status();
     t.equal(tools[0]?.state, "active", "it needs no token");
   },
 );
 
-t.test("with a token both must hold", { skip: missing }, async (t) => {
+t.test("with a token, program and token must match", { skip: missing }, async (t) => {
   const { token, hash } = freshToken();
   const under = await start(t, [`    process: ${CURL}`, `    token: ${hash}`]);
   const authorization = `Authorization: Bearer ${token}`;
@@ -75,7 +76,7 @@ t.test("with a token both must hold", { skip: missing }, async (t) => {
   t.match(error.message, "tools.codex.process");
 });
 
-t.test("a program is looked for once for each connection", { skip: missing }, async (t) => {
+t.test("the program of a connection is looked up once", { skip: missing }, async (t) => {
   const server = createServer();
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   t.teardown(() => server.close());
@@ -92,7 +93,7 @@ t.test("a program is looked for once for each connection", { skip: missing }, as
 });
 
 t.test(
-  "the built program tells programs apart as well, and says nothing beside its log",
+  "the built program identifies programs, too, and prints only its log",
   { skip: missing },
   async (t) => {
     const sandbox = await startSandbox(t);

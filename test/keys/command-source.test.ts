@@ -66,7 +66,11 @@ t.test("a program must be written with its full path, and must be there", async 
 
 t.test("a command gets no input, not even what is typed into keybearer", async (t) => {
   const program = join(import.meta.dirname, "read-from-cat.js");
-  const reader = fork(program, { execArgv: [], stdio: ["pipe", "inherit", "inherit", "ipc"] });
+  const reader = fork(program, {
+    execArgv: [],
+    env: {},
+    stdio: ["pipe", "inherit", "inherit", "ipc"],
+  });
   reader.stdin?.end(KEY);
   const [describeState] = await once(reader, "message");
   t.match(describeState, /^incomplete key: the key is empty/);
@@ -123,7 +127,7 @@ t.test("a command over its time is ended with everything it started", async (t) 
   await until("what it started is ended", () => !isAlive(pid));
 });
 
-t.test("something left behind that holds the output does not keep anybody waiting", async (t) => {
+t.test("a child that holds the output open does not delay the reader", async (t) => {
   const program = script(t, `sleep 3600 & echo $! > "$DIR/pid"; echo ${KEY}`);
   t.equal(keyOf(await run([program], { limit: HOUR_MS })), KEY);
   process.kill(Number(readFileSync(join(program, "..", "pid"), "utf8")));
@@ -140,7 +144,7 @@ t.test("what left the process group delays no reader past the limit", { skip: no
   process.kill(pid);
 });
 
-t.test("a command that is given up in the moment it starts is ended", async (t) => {
+t.test("a command that is canceled while it starts is ended", async (t) => {
   const stop = new AbortController();
   const reading = run([script(t, "exec sleep 3600")], { signal: stop.signal, limit: HOUR_MS });
   stop.abort();

@@ -35,7 +35,7 @@ t.test("a variable gives its value", async (t) => {
   t.equal(keyOf(await readKey({ kind: "env", name: "MY_KEY" }, { env: { MY_KEY: KEY } })), KEY);
 });
 
-t.test("a variable that is unset or empty is named, and the service's blindness explained", async (t) => {
+t.test("a variable that is unset or empty is named, with a note about services", async (t) => {
   const unset = reasonOf(await readKey({ kind: "env", name: "MY_KEY" }, { env: {} }));
   t.match(unset, /MY_KEY is not set.*a service does not get the variables of your shell/);
   t.match(
@@ -52,7 +52,7 @@ t.test("one final newline of a key file is not part of the key", async (t) => {
   for (const end of ["", "\n", "\r\n"]) t.equal(keyOf(await readFile(keyFile(t, KEY + end))), KEY);
 });
 
-t.test("what cannot be a key is named by its fault and never shown", async (t) => {
+t.test("what cannot be a key is refused with the reason and never shown", async (t) => {
   const faults: [string | Buffer, RegExp][] = [
     ["", /the key is empty/],
     ["\n", /the key is empty/],
@@ -90,7 +90,7 @@ t.test(
   },
 );
 
-t.test("a fifo or a device does not keep anybody waiting", async (t) => {
+t.test("a fifo or a device is refused at once", async (t) => {
   const fifo = join(realpathSync(t.testdir()), "fifo");
   execFileSync("mkfifo", [fifo]);
   t.match(reasonOf(await readFile(fifo)), /not a regular file/);

@@ -13,7 +13,7 @@ import { ask, holdsNone, lastKey, toolState } from "../doubles/config-journey.ts
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { newKey, startSandbox } from "../doubles/sandbox.ts";
 import { missingForSecrets, startBus, startSecretService } from "../doubles/secret-service.ts";
-import { until } from "../doubles/until.ts";
+import { HANG_MS, until } from "../doubles/until.ts";
 
 const ONE = "sk-canary-one-8f3a1c9d2b7e";
 const TWO = "sk-canary-two-5d1e7a9c3f60";
@@ -28,7 +28,7 @@ const noBus = process.platform === "linux" ? false : "only Linux reaches its key
 const missing = missingForSecrets();
 
 t.test(
-  "without a session bus there is no keychain, and what to use instead is said",
+  "without a session bus there is no keychain, and the message names alternatives",
   { skip: noBus },
   async (t) => {
     const why = /there is no session bus here .* use file: or command:/;
@@ -44,28 +44,32 @@ t.test(
   },
 );
 
-t.test("a bus that is gone, or deaf, is not taken for a missing entry", { skip: noBus }, async (t) => {
-  // Short, because a unix socket is in it.
-  const folder = await mkdtemp(join(tmpdir(), "kb-"));
-  t.teardown(() => rm(folder, { recursive: true, force: true }));
-  const gone = { DBUS_SESSION_BUS_ADDRESS: `unix:path=${join(folder, "gone")}` };
-  t.match(describeState(await readKey(entry("codex"), { env: gone })), /the session bus does not answer/);
-  const deaf = createServer(() => {}).listen(join(folder, "bus"));
-  await once(deaf, "listening");
-  t.teardown(() => deaf.close());
-  const env = { XDG_RUNTIME_DIR: folder };
-  t.match(
-    describeState(await readKey(entry("codex"), { env, limit: 400 })),
-    /did not answer within 0.4 s/,
-    "found in the folder",
-  );
-  const stop = new AbortController();
-  const reading = readKey(entry("codex"), { env, limit: 60_000, signal: stop.signal });
-  stop.abort();
-  t.match(describeState(await reading), /was not read, because the configuration changed/);
-});
+t.test(
+  "a bus that is gone or does not answer is not reported as a missing entry",
+  { skip: noBus },
+  async (t) => {
+    // Short, because a unix socket is in it.
+    const folder = await mkdtemp(join(tmpdir(), "kb-"));
+    t.teardown(() => rm(folder, { recursive: true, force: true }));
+    const gone = { DBUS_SESSION_BUS_ADDRESS: `unix:path=${join(folder, "gone")}` };
+    t.match(describeState(await readKey(entry("codex"), { env: gone })), /the session bus does not answer/);
+    const deaf = createServer(() => {}).listen(join(folder, "bus"));
+    await once(deaf, "listening");
+    t.teardown(() => deaf.close());
+    const env = { XDG_RUNTIME_DIR: folder };
+    t.match(
+      describeState(await readKey(entry("codex"), { env, limit: 400 })),
+      /did not answer within 0.4 s/,
+      "found in the folder",
+    );
+    const stop = new AbortController();
+    const reading = readKey(entry("codex"), { env, limit: 60_000, signal: stop.signal });
+    stop.abort();
+    t.match(describeState(await reading), /was not read, because the configuration changed/);
+  },
+);
 
-t.test("a key file is for its owner alone, whole, and never goes over another key unasked", async (t) => {
+t.test("a key file is private, complete, and replaces another key only if asked", async (t) => {
   const folder = join(t.testdir(), "keys");
   const place = { kind: "file", path: join(folder, "codex") } as const;
   const store = (key: string, replace = false) => storeKey(place, new Secret(key), { env: {}, replace });
@@ -86,7 +90,7 @@ t.test("a key file is for its owner alone, whole, and never goes over another ke
   t.same(await readdir(folder), []);
 });
 
-t.test("of many keys stored in one file at once, one is kept and the others are refused", async (t) => {
+t.test("one of many keys stored in one file at once is kept, the others are refused", async (t) => {
   const place = { kind: "file", path: join(t.testdir(), "codex") } as const;
   const keys = Array.from({ length: 8 }, (_, at) => new Secret(`${ONE}-${at}`));
   const outcomes = await Promise.all(keys.map((key) => storeKey(place, key, { env: {} })));
@@ -95,7 +99,7 @@ t.test("of many keys stored in one file at once, one is kept and the others are 
   t.equal(describeState(await readKey(place, { env: {} })), `a key: ${winner?.reveal()}`);
 });
 
-t.test("a key is not stored through a link, nor where there can be no file, and that is said", async (t) => {
+t.test("a key is not stored through a link or where no file can be, with the reason", async (t) => {
   const folder = t.testdir({ sub: {} });
   const at = (path: string) => ({ kind: "file", path }) as const;
   const store = (path: string, replace = false) => storeKey(at(path), new Secret(ONE), { env: {}, replace });
@@ -111,7 +115,7 @@ t.test("a key is not stored through a link, nor where there can be no file, and 
   t.match(await forgetKey(at(join(folder, "sub")), { env: {} }), { ok: false, reason: /not a regular file/ });
 });
 
-t.test("a bus without a secret service is named", { skip: missing ?? false }, async (t) => {
+t.test("a bus without a secret service is reported", { skip: missing ?? false }, async (t) => {
   const { env } = await startBus(t);
   const why = /no program on the session bus stores secrets.* use file: or command:/;
   t.match(describeState(await readKey(entry("codex"), { env })), why);
@@ -121,7 +125,7 @@ t.test("a bus without a secret service is named", { skip: missing ?? false }, as
 t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
   const service = await startSecretService(t);
   const { env } = service;
-  const read = async (account: string, limit = 5_000) =>
+  const read = async (account: string, limit = HANG_MS) =>
     describeState(await readKey(entry(account), { env, limit }));
   const store = (account: string, key: string, replace = false) =>
     storeKey(entry(account), new Secret(key), { env, replace });
@@ -136,7 +140,7 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
     t.match(await read("other"), /no entry keybearer\/other: `keybearer tools rotate <tool>` puts/);
   });
 
-  await t.test("another key is never written over unasked", async (t) => {
+  await t.test("another key is replaced only if asked", async (t) => {
     t.same(await store("codex", ONE), { ok: true, made: false }, "the same key is there already");
     const refused = await store("codex", TWO);
     t.match(refused, { ok: false, reason: /the keychain already has another key as keybearer\/codex/ });
@@ -147,7 +151,7 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
     t.same(await store("codex", ONE, true), { ok: true, made: true });
   });
 
-  await t.test("a key that was forgotten is gone, and may be forgotten again", async (t) => {
+  await t.test("a removed key is gone, and may be removed again", async (t) => {
     t.same(await store("short-lived", ONE), { ok: true, made: true });
     t.same(await forgetKey(entry("short-lived"), { env }), { ok: true });
     t.match(await read("short-lived"), /has no entry/);
@@ -155,24 +159,25 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
     t.equal(await read("codex"), `a key: ${ONE}`, "and no other");
   });
 
-  await t.test("what other programs keep there is neither written nor taken away", async (t) => {
+  await t.test("entries of other programs are neither written nor removed", async (t) => {
     const theirs = entry("me", "login");
     t.ok(
-      (await askKeychain(theirs, { operation: "store", key: "x", replace: false }, { env, limit: 5_000 })).ok,
+      (await askKeychain(theirs, { operation: "store", key: "x", replace: false }, { env, limit: HANG_MS }))
+        .ok,
     );
     const why = { ok: false, reason: /must begin with keybearer, not login/ };
     t.match(await storeKey(theirs, new Secret(ONE), { env, replace: true }), why);
     t.match(await forgetKey(theirs, { env }), why);
-    t.match(await askKeychain(theirs, { operation: "read" }, { env, limit: 5_000 }), { found: "x" });
+    t.match(await askKeychain(theirs, { operation: "read" }, { env, limit: HANG_MS }), { found: "x" });
   });
 
-  await t.test("what cannot be a key is not stored, and named when it is there", async (t) => {
+  await t.test("what cannot be a key is not stored, and is reported if it is there", async (t) => {
     t.match(await store("spaced", `${ONE} `), {
       ok: false,
       reason: "incomplete key: the key contains a space",
     });
     const written = { operation: "store", key: `${ONE} and more`, replace: false } as const;
-    t.match(await askKeychain(entry("spaced"), written, { env, limit: 5_000 }), { ok: true, done: true });
+    t.match(await askKeychain(entry("spaced"), written, { env, limit: HANG_MS }), { ok: true, done: true });
     const reason = await read("spaced");
     t.match(reason, /incomplete key: the key contains a space \(from keychain:keybearer\/spaced\)/);
     t.notMatch(reason, /canary/);
@@ -186,7 +191,7 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
     },
   );
 
-  await t.test("a locked one whose password is not given says so", async (t) => {
+  await t.test("a locked keychain whose password is not entered is reported", async (t) => {
     service.lock();
     const why = /the keychain is locked, and its password was not entered: unlock it/;
     t.match(await read("codex"), why);
@@ -197,7 +202,7 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
     t.match(await whyNotStored({ env }), /is locked.*: unlock it, then run this again$/);
   });
 
-  await t.test("a locked one that stays locked stops neither the clock nor the files", async (t) => {
+  await t.test("a locked keychain blocks neither other reads nor the event loop", async (t) => {
     await service.window("stays");
     t.match(await keychainThere({ env }), { there: true }, "it is there");
     t.equal(service.asked(), 0, "and looking asks for no password");
@@ -220,12 +225,12 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
     );
   });
 
-  await t.test("once it is unlocked, the same key is read again", async (t) => {
+  await t.test("an unlocked keychain gives the same key again", async (t) => {
     await service.unlock();
     t.equal(await read("codex"), `a key: ${ONE}`);
   });
 
-  await t.test("a daemon serves with keys from it, and with the next one after a rotation", async (t) => {
+  await t.test("a daemon uses keys from the keychain, and the next one after a rotation", async (t) => {
     const gateway = await startSandbox(t);
     const [first, second] = [newKey(gateway), newKey(gateway)];
     const { token, hash } = freshToken();
@@ -254,7 +259,7 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
     holdsNone(t, under, [first.text, second.text]);
   });
 
-  await t.test("a long key of odd characters comes back as it went in", async (t) => {
+  await t.test("a long key with special characters is stored unchanged", async (t) => {
     const key = `sk-"\\$'${randomBytes(3_000).toString("base64")}`;
     t.same(await store("long", key), { ok: true, made: true });
     t.ok((await read("long")) === `a key: ${key}`);

@@ -35,7 +35,7 @@ export async function keyringIn(t: Test): Promise<UnderTest> {
     late += 1;
   };
   const keyring = new Keyring({ trust, env, clock, onLate });
-  // Ends whatever command still runs.
+  // Ends commands that still run.
   t.teardown(() => keyring.resolve([], 0));
   return { folder, keyring, trust, env, clock, late: () => late };
 }

@@ -27,7 +27,7 @@ t.test("every tool gets the key of its source, or the reason why not", async (t)
   t.notMatch(JSON.stringify([...states]), "canary", "printed, no key is in any state");
 });
 
-t.test("a command hidden from a tool's variables does not see them", async (t) => {
+t.test("a command does not get the variables that are withheld from it", async (t) => {
   const { folder, keyring, env } = await keyringIn(t);
   env.OTHER = "hidden-from-commands";
   const source = script(folder, "give", `[ -z "\${OTHER+set}" ] && echo ${ONE}`);
@@ -35,7 +35,7 @@ t.test("a command hidden from a tool's variables does not see them", async (t) =
   t.equal(describeState(states.get("codex")), `ready ${ONE}`);
 });
 
-t.test("a thousand keys in config.yaml are there without any patience", async (t) => {
+t.test("a thousand keys in config.yaml are ready at once", async (t) => {
   const { keyring } = await keyringIn(t);
   const wants = Array.from({ length: 1_000 }, (_, i) =>
     want(`tool-${i}`, { kind: "literal", secret: new Secret(`sk-a-literal-key-${i}`) }, A),
@@ -76,7 +76,7 @@ t.test("two tools with one command share its run", async (t) => {
   t.equal(readFileSync(join(folder, "runs"), "utf8"), "ran\n");
 });
 
-t.test("a command that comes after the first start does not run before a person said yes", async (t) => {
+t.test("a command added after the first start does not run before it is trusted", async (t) => {
   const { folder, keyring, trust } = await keyringIn(t);
   await keyring.resolve([want("codex", { kind: "literal", secret: new Secret(TWO) }, A)], 5_000);
   await trust.settle();
@@ -97,7 +97,7 @@ t.test("a command that comes after the first start does not run before a person 
   t.match(readFileSync(join(folder, "pins.json"), "utf8"), join(folder, "new"), "the yes is written down");
 });
 
-t.test("a file that comes after the first start is not read before a person said yes", async (t) => {
+t.test("a file added after the first start is not read before it is trusted", async (t) => {
   const { folder, keyring, trust } = await keyringIn(t);
   await trust.settle();
   const path = join(folder, "token");
@@ -107,7 +107,7 @@ t.test("a file that comes after the first start is not read before a person said
   t.strictSame([...keyring.secrets()], [], "nothing was read");
 });
 
-t.test("a link planted in keybearer's folder does not bring out a file from elsewhere", async (t) => {
+t.test("a link in keybearer's folder does not give access to a file elsewhere", async (t) => {
   const { folder, keyring, trust } = await keyringIn(t);
   await trust.settle();
   writeFileSync(join(folder, "elsewhere"), ONE);
@@ -119,7 +119,7 @@ t.test("a link planted in keybearer's folder does not bring out a file from else
   t.match(describeState(states.get("codex")), /unavailable .* link to a place outside keybearer's folder/);
 });
 
-t.test("a moved key is held, and a yes lets exactly that key go there", async (t) => {
+t.test("a moved key is held, and trust releases exactly that key", async (t) => {
   const { keyring, trust, env } = await keyringIn(t);
   env.KEY = ONE;
   const source = { kind: "env", name: "KEY" } as const;
@@ -142,7 +142,7 @@ t.test("a moved key is held, and a yes lets exactly that key go there", async (t
   t.match(await keyring.grant("nobody"), { ok: false, reason: /there is no nobody/ });
 });
 
-t.test("a new command that turns out to give a known key is asked about twice", async (t) => {
+t.test("a new command that gives a known key needs trust twice", async (t) => {
   const { folder, keyring, trust } = await keyringIn(t);
   await keyring.resolve([want("codex", { kind: "literal", secret: new Secret(ONE) }, A)], 5_000);
   await trust.settle();
@@ -176,7 +176,7 @@ t.test("a tool's key is read again at most once a minute, and once at a time", a
   t.equal(await keyring.reread("nobody"), false);
 });
 
-t.test("a source that fails when it is read again does not take away the key that was there", async (t) => {
+t.test("a source that fails on a second read does not remove the key", async (t) => {
   const { folder, keyring } = await keyringIn(t);
   writeFileSync(join(folder, "value"), ONE);
   await keyring.resolve([want("codex", script(folder, "give", 'cat "$DIR/value"'), A)], 5_000);
@@ -193,7 +193,7 @@ t.test("a tool without a key gets one when its source is read again", async (t) 
   t.equal(describeState(keyring.current().get("codex")), `ready ${ONE}`);
 });
 
-t.test("keys that are held or were just replaced are still known, to be blotted", async (t) => {
+t.test("keys that are held or were just replaced are still redacted", async (t) => {
   const { keyring, trust, env } = await keyringIn(t);
   const revealed = () => [...keyring.secrets()].map((secret) => secret.reveal());
   const source = { kind: "env", name: "KEY" } as const;

@@ -34,14 +34,10 @@ t.test("a slow command does not keep the others waiting, and is reported when it
   writeFileSync(join(folder, "go"), ONE);
   await until("the late key is reported", () => late() === 1);
   t.equal(describeState(keyring.current().get("slow")), `ready ${ONE}`);
-  t.match(
-    describeState(states.get("slow")),
-    /still being read/,
-    "what was answered does not change behind anybody's back",
-  );
+  t.match(describeState(states.get("slow")), /still being read/, "a returned map does not change later");
 });
 
-t.test("without a limit to its patience, resolve waits for every key", async (t) => {
+t.test("without a time limit, resolve waits for every key", async (t) => {
   const { folder, keyring, late } = await keyringIn(t);
   const states = keyring.resolve([want("slow", waiting(folder), A)], Number.POSITIVE_INFINITY);
   await until("the command runs", () => pidsOf(folder).length === 1);
@@ -62,7 +58,7 @@ t.test("while an unchanged source is read again, the tool goes on with its key",
   t.equal(describeState(keyring.current().get("slow")), `ready ${TWO}`);
 });
 
-t.test("the same key arriving late is no news", async (t) => {
+t.test("the same key that arrives late is not reported", async (t) => {
   const { folder, keyring, late } = await keyringIn(t);
   const source = waiting(folder);
   writeFileSync(join(folder, "go"), ONE);
@@ -83,7 +79,7 @@ t.test("the same key arriving late is no news", async (t) => {
   t.equal(late(), 1, "only the other tool's key was news");
 });
 
-t.test("the key a tool had is held, not handed on, when the tool has moved meanwhile", async (t) => {
+t.test("the key of a tool that moved meanwhile is held", async (t) => {
   const { folder, keyring, trust } = await keyringIn(t);
   const source = waiting(folder);
   writeFileSync(join(folder, "go"), ONE);
@@ -94,7 +90,7 @@ t.test("the key a tool had is held, not handed on, when the tool has moved meanw
   t.equal(describeState(states.get("slow")), `held ${A} → ${EVIL}`);
 });
 
-t.test("a newer configuration ends the commands that only the older one wanted", async (t) => {
+t.test("a newer configuration ends commands that only the older one needs", async (t) => {
   const { folder, keyring, late } = await keyringIn(t);
   const older = keyring.resolve([want("codex", waiting(folder), EVIL)], Number.POSITIVE_INFINITY);
   await until("the command runs", () => pidsOf(folder).length === 1);
@@ -108,7 +104,7 @@ t.test("a newer configuration ends the commands that only the older one wanted",
   t.equal(late(), 0);
 });
 
-t.test("a command that both configurations want goes on, and its key belongs to the newer one", async (t) => {
+t.test("a command that both configurations need goes on, and its key belongs to the newer one", async (t) => {
   const { folder, keyring, trust, late } = await keyringIn(t);
   const source = waiting(folder);
   await keyring.resolve([want("codex", source, A)], 50);
@@ -128,7 +124,7 @@ t.test("a command that both configurations want goes on, and its key belongs to 
   );
 });
 
-t.test("a key that arrives late is judged like any other", async (t) => {
+t.test("a key that arrives late needs the same trust as any other", async (t) => {
   const { folder, keyring, trust, late } = await keyringIn(t);
   await keyring.resolve([want("codex", literal(ONE), A), want("slow", waiting(folder), B)], 50);
   await trust.settle();

@@ -44,7 +44,7 @@ async function pinned(t: Test): Promise<string> {
   return file;
 }
 
-t.test("pins outlive the process, in a file and folder only their owner can open", async (t) => {
+t.test("pins survive the process, in a file and folder that only the owner can open", async (t) => {
   const file = await pinned(t);
   t.equal(statSync(file).mode & 0o777, 0o600);
   t.equal(statSync(join(file, "..")).mode & 0o777, 0o700);
@@ -76,7 +76,7 @@ t.test("two files never share a salt, so their digests cannot be compared", asyn
   t.strictSame(shared, []);
 });
 
-t.test("a first start with nothing to pin is still over after it", async (t) => {
+t.test("a first start without keys is a first start, too", async (t) => {
   const file = join(t.testdir(), "pins.json");
   const trust = at(file);
   await trust.load();
@@ -97,7 +97,7 @@ t.test("before the pins are loaded, nothing is trusted and nothing is written", 
   t.equal(readFileSync(file, "utf8"), before);
 });
 
-t.test("a damaged file is no first start: everything is held until a person says yes", async (t) => {
+t.test("a damaged file is not a first start: everything is held until it is trusted", async (t) => {
   const good = JSON.parse(readFileSync(await pinned(t), "utf8"));
   const broken: [string, string][] = [
     ["empty", ""],
@@ -125,7 +125,7 @@ t.test("a damaged file is no first start: everything is held until a person says
   }
 });
 
-t.test("a yes after damage is kept, the damaged file too, and the rest stays held for good", async (t) => {
+t.test("trust after damage is kept, so is the damaged file, and the rest stays held", async (t) => {
   const file = join(t.testdir(), "pins.json");
   writeFileSync(file, "{ damaged", { mode: 0o600 });
   const trust = at(file);
@@ -166,7 +166,7 @@ t.test("a file that others can write, or that is no file, is not relied on", asy
   t.equal(folder.judgeKey(use(env, A), ONE), null, "the yes holds while it runs");
 });
 
-t.test("a file that vanishes or is changed while keybearer runs is written again from memory", async (t) => {
+t.test("a file that is removed or changed while keybearer runs is written again from memory", async (t) => {
   const file = await pinned(t);
   const before = readFileSync(file, "utf8");
   const trust = at(file);
@@ -205,7 +205,7 @@ t.test("what is pinned while another write runs is written as well", async (t) =
   t.equal(JSON.parse(readFileSync(file, "utf8")).keys.length, 2);
 });
 
-t.test("kill -9 in the midst of writing leaves the pins whole", async (t) => {
+t.test("kill -9 during a write leaves the pins complete", async (t) => {
   const file = await pinned(t);
   for (let round = 0; round < 4; round += 1) {
     const writer = fork(join(import.meta.dirname, "settle-for-ever.js"), [file], {

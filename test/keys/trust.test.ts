@@ -36,13 +36,13 @@ async function startedWith(t: Test, ...uses: [Subject, Secret][]): Promise<Trust
   return trust;
 }
 
-t.test("a rotated key needs no ceremony, and is known from then on", async (t) => {
+t.test("a rotated key needs no confirmation, and is known from then on", async (t) => {
   const trust = await startedWith(t, [use(env, A), ONE]);
   t.equal(trust.judgeKey(use(env, A), TWO), null);
   t.match(trust.judgeKey(use(env, B), TWO), { from: A, to: B });
 });
 
-t.test("a tool that is held is not let go by the next rotation of its key", async (t) => {
+t.test("a held tool is not released by the next rotation of its key", async (t) => {
   const home = file("/home/me/.config/keybearer/keys/codex");
   for (const source of [env, home, { kind: "literal", secret: TWO } as const]) {
     const trust = await startedWith(t, [use(source, A), ONE]);
@@ -52,22 +52,19 @@ t.test("a tool that is held is not let go by the next rotation of its key", asyn
   }
 });
 
-t.test(
-  "a source that was used for one origin gives no new key to another, whatever the tool is called",
-  async (t) => {
-    const home = file("/home/me/.config/keybearer/keys/codex");
-    for (const source of [env, home, { kind: "keychain", service: "keybearer", account: "codex" } as const]) {
-      const trust = await startedWith(t, [use(source, A), ONE]);
-      t.match(
-        trust.judgeKey({ ...use(source, EVIL), name: "innocent" }, TWO),
-        { from: A, to: EVIL },
-        source.kind,
-      );
-    }
-  },
-);
+t.test("a source used for one origin gives no new key to another, under any tool name", async (t) => {
+  const home = file("/home/me/.config/keybearer/keys/codex");
+  for (const source of [env, home, { kind: "keychain", service: "keybearer", account: "codex" } as const]) {
+    const trust = await startedWith(t, [use(source, A), ONE]);
+    t.match(
+      trust.judgeKey({ ...use(source, EVIL), name: "innocent" }, TWO),
+      { from: A, to: EVIL },
+      source.kind,
+    );
+  }
+});
 
-t.test("a known key is held when it is to go to another origin", async (t) => {
+t.test("a known key is held before it goes to another origin", async (t) => {
   const trust = await startedWith(t, [use(env, A), ONE]);
   t.strictSame(trust.judgeKey(use(env, EVIL), ONE), {
     what: "the key …1111 of codex",
@@ -77,7 +74,7 @@ t.test("a known key is held when it is to go to another origin", async (t) => {
   t.equal(trust.judgeKey(use(env, A), ONE), null, "where it belongs it stays usable");
 });
 
-t.test("a known key is held whatever source it comes from", async (t) => {
+t.test("a known key from another source is held", async (t) => {
   const trust = await startedWith(t, [use(env, A), ONE]);
   for (const source of [{ kind: "literal", secret: ONE } as const, file("/home/me/.config/keybearer/k")]) {
     t.match(trust.judgeKey(use(source, EVIL), ONE), { to: EVIL });
@@ -96,7 +93,7 @@ t.test("one new origin beside a known one is enough to hold a key, and only it i
   t.match(trust.judgeKey(use(env, A, EVIL), ONE), { from: `${A}, ${B}`, to: EVIL });
 });
 
-t.test("an origin is scheme, host and port, however its address is spelled", async (t) => {
+t.test("an origin is scheme, host and port in any spelling", async (t) => {
   const trust = await startedWith(t, [use(env, `${A}/v1`), ONE]);
   for (const same of [
     "https://A.example.com",
@@ -117,7 +114,7 @@ t.test("an origin is scheme, host and port, however its address is spelled", asy
   for (const other of others) t.ok(trust.judgeKey(use(env, other), ONE), other);
 });
 
-t.test("schemes the web does not know are not all one origin", async (t) => {
+t.test("unknown schemes are not all one origin", async (t) => {
   const trust = await startedWith(t, [use(env, "foo://a.example.com"), ONE]);
   t.ok(trust.judgeKey(use(env, "foo://b.example.com"), ONE));
 });
@@ -157,7 +154,7 @@ t.test("a key never seen before is bound by where its command was used", async (
   t.equal(trust.judgeKey(use(mint, A), TWO), null);
 });
 
-t.test("a file outside keybearer's folders is known by its path, made straight", async (t) => {
+t.test("a file outside keybearer's folders is known by its normalized path", async (t) => {
   const trust = await startedWith(t, [use(file("/run/secrets/key"), A), ONE]);
   t.equal(trust.judgeSource(use(file("/run/other/../secrets//key"), A)), null);
   t.match(trust.judgeSource(use(file("/run/secrets/../../etc/token"), A)), {
@@ -167,7 +164,7 @@ t.test("a file outside keybearer's folders is known by its path, made straight",
   });
 });
 
-t.test("a file in keybearer's folders needs no pin, unless it only pretends to be there", async (t) => {
+t.test("a file in keybearer's folders needs no pin, unless its path leads out", async (t) => {
   const trust = await startedWith(t);
   t.equal(trust.judgeSource(use(file("/home/me/.config/keybearer/keys/codex"), A)), null);
   for (const path of [
@@ -180,7 +177,7 @@ t.test("a file in keybearer's folders needs no pin, unless it only pretends to b
   }
 });
 
-t.test("a variable is known by its name, and the key itself is no source to hold", async (t) => {
+t.test("a variable is known by its name, and a key in config.yaml is never held as a source", async (t) => {
   const trust = await startedWith(t, [use(env, A), ONE]);
   t.equal(trust.judgeSource(use(env, A)), null);
   t.match(trust.judgeSource(use({ kind: "env", name: "OP_SERVICE_ACCOUNT_TOKEN" }, EVIL)), {
@@ -191,7 +188,7 @@ t.test("a variable is known by its name, and the key itself is no source to hold
   t.equal(trust.judgeSource(use({ kind: "literal", secret: ONE }, A)), null);
 });
 
-t.test("a yes covers exactly what was held", async (t) => {
+t.test("trust covers exactly what was held", async (t) => {
   const trust = await startedWith(t, [use(env, A), ONE]);
   trust.grant(use(env, B), ONE);
   t.equal(trust.judgeKey(use(env, A, B), ONE), null);
@@ -203,7 +200,7 @@ t.test("a yes covers exactly what was held", async (t) => {
   t.ok(trust.judgeSource(use(command("/bin/op", "write"), B)));
 });
 
-t.test("what a person is shown cannot paint over itself, and hides what looks like a secret", async (t) => {
+t.test("a message has no control characters, and hides what looks like a secret", async (t) => {
   const trust = await startedWith(t);
   const held = trust.judgeSource(
     use(command("/bin/x", "\u001b[2K\rall is well\u202e", "--token=sk-abcdef1234567"), A),
@@ -226,7 +223,7 @@ t.test("the value of an option that names a secret is not shown", async (t) => {
   }
 });
 
-t.test("made-up keys cannot push out the pin of a real one", async (t) => {
+t.test("invented keys cannot remove the pin of a real one", async (t) => {
   const trust = await startedWith(t, [use(env, A), ONE], [use(command("/bin/mint"), A), TWO]);
   for (let i = 0; i < 10_000; i += 1) {
     const secret = new Secret(`made-up-key-${i}`);

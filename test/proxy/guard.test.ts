@@ -2,6 +2,8 @@ import t from "tap";
 import { guard, type RequestHead } from "../../src/proxy/guard.ts";
 import { hostsOf } from "../../src/proxy/server.ts";
 
+/* What is no threat of its own, or has many cases. Hosts and origins: test/threats/browsers.test.ts. */
+
 const P = 5397;
 const HOSTS = hostsOf(P);
 const ORIGINS = ["app://desk.example"];
@@ -17,55 +19,8 @@ function head(over: Partial<RequestHead> & { headers?: string[] } = {}): Request
 }
 const refusalOf = (over: Parameters<typeof head>[0]) => guard(head(over), HOSTS, ORIGINS);
 const code = (over: Parameters<typeof head>[0]) => refusalOf(over)?.code ?? null;
-const hosted = (...hosts: string[]) => code({ rawHeaders: hosts.flatMap((host) => ["Host", host]) });
 
-t.test("exactly the three names of this port are allowed as host", async (t) => {
-  for (const host of [`127.0.0.1:${P}`, `localhost:${P}`, `[::1]:${P}`, `LOCALHOST:${P}`]) {
-    t.equal(hosted(host), null, host);
-  }
-  for (const host of [
-    "localhost",
-    `localhost:${P + 1}`,
-    `localhost.:${P}`,
-    `LOCALHOST.evil:${P}`,
-    "localhost.com",
-    `127.0.0.1.nip.io:${P}`,
-    `0.0.0.0:${P}`,
-    `[::]:${P}`,
-    `127.1:${P}`,
-    `2130706433:${P}`,
-    `0x7f.1:${P}`,
-    `[::ffff:127.0.0.1]:${P}`,
-    `user@localhost:${P}`,
-    `my-laptop.local:${P}`,
-    `localhost:${P} `,
-    `localhost:0${P}`,
-    `localhost:${P}, localhost:${P}`,
-  ]) {
-    t.equal(hosted(host), "host-not-allowed", host);
-  }
-});
-
-t.test("there is exactly one host, and it is not empty", async (t) => {
-  t.equal(hosted(), "bad-request");
-  t.equal(hosted(""), "bad-request");
-  t.equal(hosted(`localhost:${P}`, "evil"), "bad-request");
-  t.equal(hosted("evil", `localhost:${P}`), "bad-request");
-  t.equal(hosted(`localhost:${P}`, `localhost:${P}`), "bad-request");
-  t.equal(code({ rawHeaders: ["host", `localhost:${P}`, "HOST", "evil"] }), "bad-request", "in any case");
-});
-
-t.test("the host is judged first, so that a rebound page learns nothing else", async (t) => {
-  t.equal(
-    code({
-      target: "//evil",
-      rawHeaders: ["Host", "evil", "Origin", "http://evil", "x-keybearer-hops", "9"],
-    }),
-    "host-not-allowed",
-  );
-});
-
-t.test("targets that are no plain path are refused", async (t) => {
+t.test("a target that is not a plain path is refused", async (t) => {
   for (const target of [
     "//evil.com/x",
     "/\\evil.com",
@@ -128,7 +83,7 @@ t.test("transfer-encoding is chunked, once, and not with DELETE or OPTIONS", asy
 });
 
 t.test(
-  "a credential header that is sent twice is refused, in whatever case, even with the same value",
+  "a credential header that is sent twice is refused, in any case, even with the same value",
   async (t) => {
     for (const name of ["authorization", "x-api-key", "api-key", "x-goog-api-key"]) {
       t.equal(code({ headers: [name, "a"] }), null);
@@ -140,7 +95,7 @@ t.test(
   },
 );
 
-t.test("an address that was typed into a browser may show the front page, and nothing else", async (t) => {
+t.test("an address typed into a browser shows the front page, and nothing else", async (t) => {
   const typed = ["Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"];
   t.equal(code({ target: "/", headers: typed }), null);
   t.equal(code({ target: "/", headers: [] }), null, "an old browser");
@@ -153,32 +108,7 @@ t.test("an address that was typed into a browser may show the front page, and no
   t.equal(code({ target: "/", headers: [...typed, "Origin", "null"] }), "browser-request");
 });
 
-t.test("web pages are told apart from programs", async (t) => {
-  for (const headers of [
-    ["Origin", "https://evil.test"],
-    ["Origin", "null"],
-    ["Origin", ""],
-    ["Origin", "app://desk.example", "Origin", "app://desk.example"],
-    ["Origin", "app://desk.example/"],
-    ["Origin", "APP://desk.example"],
-    ["Origin", "app://desk.example.evil"],
-    ["Sec-Fetch-Site", "cross-site"],
-    ["Sec-Fetch-Site", "same-origin"],
-    ["Sec-Fetch-Site", "none"],
-    ["Sec-Fetch-Mode", "navigate"],
-    ["Sec-Fetch-Mode", "no-cors"],
-    ["Sec-Fetch-Mode", "cors", "Sec-Fetch-Mode", "cors"],
-    ["Sec-Fetch-Dest", "image"],
-    ["Sec-Fetch-User", "?1"],
-    ["Access-Control-Request-Method", "POST"],
-  ]) {
-    t.equal(code({ headers }), "browser-request", headers.join(" "));
-  }
-  t.equal(code({ headers: ["Sec-Fetch-Mode", "cors"] }), null, "Node's own fetch sends this");
-  t.equal(code({ headers: ["Origin", "app://desk.example", "Sec-Fetch-Site", "cross-site"] }), null);
-});
-
-t.test("too many headers and too long an address are refused", async (t) => {
+t.test("too many headers and a too long address are refused", async (t) => {
   const many = (n: number) => Array.from({ length: n }, (_, i) => [`X-${i}`, "1"]).flat();
   t.equal(code({ headers: many(99) }), null);
   t.equal(code({ headers: many(100) }), "headers-too-large");
@@ -186,7 +116,7 @@ t.test("too many headers and too long an address are refused", async (t) => {
   t.equal(code({ target: `/v1/${"x".repeat(8189)}` }), "headers-too-large");
 });
 
-t.test("a request that came through keybearer twice already is a loop", async (t) => {
+t.test("a request that passed keybearer twice before is a loop", async (t) => {
   const hops = (value: string) => code({ headers: ["X-Keybearer-Hops", value] });
   t.equal(hops("0"), null);
   t.equal(hops("1"), null);

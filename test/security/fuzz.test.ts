@@ -6,13 +6,14 @@ import { setTimeout as wait } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { newHome, type Running, saveConfig, startServing } from "../doubles/command.ts";
 import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
+import { repeats } from "../doubles/effort.ts";
 import { type GatewayCall, type RawGateway, startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";
 import { diceOf, findMarkers, makeSession, type Place, type Session } from "./fuzz-grammar.ts";
 
 /** KEYBEARER_FUZZ_SEED repeats a run, KEYBEARER_FUZZ_SESSIONS makes it longer. */
 const SEED = process.env.KEYBEARER_FUZZ_SEED ?? randomBytes(6).toString("hex");
-const SESSIONS = Number(process.env.KEYBEARER_FUZZ_SESSIONS ?? 400);
+const SESSIONS = repeats("KEYBEARER_FUZZ_SESSIONS", 150, 3_000);
 const AT_ONCE = 8;
 const ANSWER_MS = 400;
 const SLOTS = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
@@ -20,7 +21,7 @@ const SLOTS = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
 const keys = [canaryKey(), canaryKey()];
 const tokens = [freshToken(), freshToken()];
 
-/** Answers by what the marker in the path says, so that a repeated run gets the same answers. */
+/** Answers by the marker in the path, so that a repeated run gets the same answers. */
 function answerCall(call: GatewayCall): void {
   const marker = findMarkers(call.target)[0]?.marker ?? "";
   const dice = diceOf(marker);
@@ -31,7 +32,7 @@ function answerCall(call: GatewayCall): void {
     call.isTunnel = true;
     call.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
   } else if (kind === 0 && call.method === "POST") {
-    // Not of a GET: to repeat that would be rightful, and must not look like a request that became two.
+    // Not a GET: the daemon may repeat one, which would look like a request that became two.
     call.socket.destroy();
   } else if (kind === 1) call.send("HTTP/1.1 204 No Content\r\n\r\n");
   else if (call.method === "HEAD") call.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n");
@@ -42,7 +43,7 @@ function answerCall(call: GatewayCall): void {
   } else void call.whole.then(() => call.answer("200 OK", echo, `answer to ${marker}`));
 }
 
-/** Sends one session and resolves with what came back, once it is over. */
+/** Sends one session and returns what came back when it is over. */
 async function play(place: Place, session: Session): Promise<string> {
   const socket = connect({ port: place.port, host: "127.0.0.1", noDelay: true });
   const parts: Buffer[] = [];
@@ -83,21 +84,20 @@ interface Book {
   readonly faults: string[];
 }
 
-/** What is wrong with a request that reached the gateway, held against what was sent; null for nothing. */
+/** What is wrong with a request that reached the gateway, compared with what was sent; null for nothing. */
 function faultOf(book: Book, call: GatewayCall, seen: Map<string, number>): string | null {
-  if (!/^[A-Z-]+ \/v1\S* HTTP\/1\.1\r\n/.test(call.head))
-    return "a request line that was made of something else";
+  if (!/^[A-Z-]+ \/v1\S* HTTP\/1\.1\r\n/.test(call.head)) return "a request line that no session sent";
   const shown = SLOTS.flatMap((slot) => call.header(slot));
   const [key = ""] = shown;
   const tool = keys.findIndex((one) => key === one || key === `Bearer ${one}`);
   if (shown.length !== 1) return `${shown.length} credentials instead of one`;
   if (tool === -1) return "a credential that is no key";
-  if (tokens.some(({ token }) => call.head.includes(token))) return "a token went along";
+  if (tokens.some(({ token }) => call.head.includes(token))) return "a token was forwarded";
   const framings = ["content-length", "transfer-encoding"].flatMap((name) => call.header(name));
   if (framings.length > 1) return "two lengths, and the gateway may take either";
   const names = call.head.split("\r\n").map((line) => line.slice(0, line.indexOf(":")).toLowerCase());
   const slots = names.map((name) => name.replaceAll("_", "-")).filter((name) => SLOTS.includes(name));
-  if (slots.length !== 1) return "another spelling of a credential went along";
+  if (slots.length !== 1) return "another spelling of a credential was forwarded";
   const [marked] = findMarkers(call.target);
   if (marked === undefined) return null;
   const { marker } = marked;
@@ -116,7 +116,7 @@ function faultOf(book: Book, call: GatewayCall, seen: Map<string, number>): stri
 /** The same for what came back to the client. */
 function answerFault(session: Session, text: string): string | null {
   if (keys.some((key) => text.includes(key))) return "a key came back";
-  if (/^access-control-/im.test(text)) return "an answer speaks of CORS";
+  if (/^access-control-/im.test(text)) return "an answer has a CORS header";
   if (session.plain.size === 0) return null;
   const order = [...session.plain.keys()];
   const shown = [...text.matchAll(/x-marker: (\w+)/g)];
@@ -176,7 +176,7 @@ async function wander(running: Running & { readonly port: number }, book: Book) 
 }
 
 t.test(
-  `no bytes break the daemon or get past it (KEYBEARER_FUZZ_SEED=${SEED})`,
+  `no bytes crash the daemon or pass its checks (KEYBEARER_FUZZ_SEED=${SEED})`,
   { timeout: 60_000 + SESSIONS * 100 },
   async (t) => {
     const book: Book = { sessions: new Map(), faults: [] };
@@ -196,16 +196,19 @@ t.test(
     t.comment(`seed ${SEED}: ${count} sessions, ${gateway.calls.length} reached the gateway`);
     t.strictSame(book.faults, [], `nothing wrong came through; repeat with KEYBEARER_FUZZ_SEED=${SEED}`);
     t.notOk(crashed, "it did not end");
-    t.ok(seen.size > count / 20, "what is valid is served, so that what is not served means something");
+    t.ok(
+      seen.size > count / 20,
+      "valid requests are served, so a request that is not served means something",
+    );
 
     const health = await fetch(`${running.url}/healthz`);
     t.equal(await health.text(), "ok\n");
     const served = await fetch(`${running.url}/v1/f/last`, {
       headers: { "x-api-key": tokens[1]?.token ?? "" },
     });
-    t.ok(served.status === 200 || served.status === 204, "and it still serves");
+    t.ok(served.status === 200 || served.status === 204, "it still serves");
     await served.text();
-    await until("its connections are let go", () => handles(running.pid) <= before + 8);
+    await until("its connections are closed", () => handles(running.pid) <= before + 8);
     const after = memoryKb(running.pid);
     if (warm !== null && after !== null) {
       t.comment(`memory: ${Math.round(warm / 1024)} MB when warm, ${Math.round(after / 1024)} MB after`);
@@ -216,10 +219,10 @@ t.test(
       /unhandled|uncaught|Warning:|"level":"(?:error|fatal)"|failed inside/i,
       "nothing failed inside",
     );
-    t.notMatch(log, /^\s+at .*\(?.*:\d+:\d+\)?$/m, "there is no stack in its log");
+    t.notMatch(log, /^\s+at .*\(?.*:\d+:\d+\)?$/m, "its log has no stack");
     for (const secret of [...keys, ...tokens.map(({ token }) => token)]) t.notOk(log.includes(secret));
     running.child.kill("SIGTERM");
     const { code } = await running.ended;
-    t.equal(code, 0, "and it stops when asked");
+    t.equal(code, 0, "it stops when asked");
   },
 );

@@ -3,13 +3,14 @@ import { link, mkdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import t from "tap";
 import { askDaemon } from "../../src/control/client.ts";
+import { type StartedWith, unsafeStart } from "../../src/daemon/unsafe-start.ts";
 import { makeCertificates } from "../doubles/certificates.ts";
 import {
   bareEnv,
   builtProgram,
   newHome,
+  runProgram,
   saveConfig,
-  start,
   startProgram,
   startServing,
 } from "../doubles/command.ts";
@@ -19,90 +20,85 @@ import { canaryKey, freshToken, startUnderTest } from "../doubles/daemon-under-t
 import { newKey, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 
-/** What a program of the same user can try without reading keybearer's memory. SECURITY.md says what it can do anyway. */
+/* What a program of the same user can try without reading keybearer's memory. SECURITY.md says what it can do anyway. */
 
-t.test("SIGUSR1 opens no debugger", async (t) => {
+t.test("SIGUSR1 opens no debugger, and no variable makes a package print the keys it reads", async (t) => {
   const home = await newHome(t);
   const key = canaryKey();
   await saveConfig(
     home,
     `listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: { key: ${key} } }\n`,
   );
-  const running = await startServing(t, home);
+  const env = {
+    ...{ LOG_TOKENS: "1", LOG_STREAM: "1", DEBUG: "*" },
+    ...{ NODE_OPTIONS: "--max-old-space-size=512 --no-warnings --dns-result-order=ipv4first" },
+  };
+  const running = await startServing(t, home, { env });
   running.child.kill("SIGUSR1");
-  // Node would say before it takes the next signal that a debugger listens.
+  // Node would report a debugger before it takes the next signal.
   running.child.kill("SIGHUP");
   await running.logs(/configuration loaded/);
   running.child.kill("SIGTERM");
-  const { code, stderr } = await running.ended;
+  const { code, stdout, stderr } = await running.ended;
   t.equal(code, 0);
   t.notMatch(stderr, /debugger/i);
-});
-
-t.test("with what can reveal or redirect a key in the environment, it does not start", async (t) => {
-  const empty = join(t.testdir({ "empty.mjs": "" }), "empty.mjs");
-  const refused: [env: NodeJS.ProcessEnv, named: string][] = [
-    [{ NODE_OPTIONS: "--inspect=127.0.0.1:0" }, "NODE_OPTIONS holds --inspect,"],
-    [{ NODE_OPTIONS: `--require "${empty}"` }, "NODE_OPTIONS holds --require,"],
-    [{ NODE_OPTIONS: `-r ${empty}` }, "NODE_OPTIONS holds -r,"],
-    [{ NODE_OPTIONS: `--max-old-space-size=512 --import ${empty}` }, "NODE_OPTIONS holds --import,"],
-    [{ NODE_OPTIONS: `"\\--require" ${empty}` }, "NODE_OPTIONS holds a backslash,"],
-    [{ NODE_OPTIONS: "--heapsnapshot-signal=SIGUSR2" }, "NODE_OPTIONS holds --heapsnapshot-signal,"],
-    [{ NODE_OPTIONS: "--report_on_signal" }, "NODE_OPTIONS holds --report_on_signal,"],
-    [{ NODE_OPTIONS: "--diagnostic-dir=/tmp" }, "NODE_OPTIONS holds --diagnostic-dir,"],
-    [{ NODE_OPTIONS: "--trace-tls" }, "NODE_OPTIONS holds --trace-tls,"],
-    [{ NODE_OPTIONS: "--use-openssl-ca", SSL_CERT_FILE: empty }, "NODE_OPTIONS holds --use-openssl-ca,"],
-    [{ NODE_EXTRA_CA_CERTS: "/nowhere.pem" }, "write ca_file: at the gateway instead"],
-    [{ NODE_TLS_REJECT_UNAUTHORIZED: "0" }, "write ca_file: at the gateway instead"],
-    [{ NODE_USE_ENV_PROXY: "1" }, "write proxy: at the gateway instead"],
-    [{ NODE_COMPILE_CACHE: "/tmp/cache" }, "env -u NODE_COMPILE_CACHE keybearer run"],
-    [{ NODE_PATH: "/tmp" }, "env -u NODE_PATH keybearer run"],
-    [{ OPENSSL_CONF: "/dev/null" }, "env -u OPENSSL_CONF keybearer run"],
-  ];
-  const home = await newHome(t);
-  await saveConfig(home, "listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: {} }\n");
-  for (const [env, named] of refused) {
-    const running = start(t, home, ["run"], { env });
-    const serves = running.says(/serves/).then(
-      () => null,
-      () => running.ended,
-    );
-    const ended = await Promise.race([running.ended, serves]);
-    t.equal(ended?.code, 78, JSON.stringify(env));
-    t.ok(running.stderr().includes(named), running.stderr());
-    running.child.kill("SIGTERM");
-    await running.ended;
-  }
-});
-
-t.test("nor with such an option in front of the program", async (t) => {
-  const home = await newHome(t);
-  const running = startProgram(
-    t,
-    process.execPath,
-    ["--inspect=127.0.0.1:0", builtProgram(), "run"],
-    bareEnv(home),
-  );
-  const { code, stderr } = await running.ended;
-  t.equal(code, 78);
-  t.match(stderr, "node was started with --inspect,");
-});
-
-t.test("no package prints the keys it reads, whatever the environment asks of it", async (t) => {
-  const home = await newHome(t);
-  const key = canaryKey();
-  await saveConfig(
-    home,
-    `listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: { key: ${key} } }\n`,
-  );
-  const env = { LOG_TOKENS: "1", LOG_STREAM: "1", DEBUG: "*" };
-  const running = await startServing(t, home, { env });
-  running.child.kill("SIGTERM");
-  const { stdout, stderr } = await running.ended;
   t.notOk((stdout + stderr).includes(key));
 });
 
-t.test("what is allowed over the control socket is in the log, and in status", async (t) => {
+/** Variables and options that can reveal or redirect a key, and what the daemon says of them. */
+const UNSAFE: readonly (readonly [started: Partial<StartedWith>, named: string])[] = [
+  [{ env: { NODE_OPTIONS: "--inspect=127.0.0.1:0" } }, "NODE_OPTIONS holds --inspect,"],
+  [{ env: { NODE_OPTIONS: '--require "/x.mjs"' } }, "NODE_OPTIONS holds --require,"],
+  [{ env: { NODE_OPTIONS: "-r /x.mjs" } }, "NODE_OPTIONS holds -r,"],
+  [{ env: { NODE_OPTIONS: "--max-old-space-size=512 --import /x.mjs" } }, "NODE_OPTIONS holds --import,"],
+  [{ env: { NODE_OPTIONS: '"\\--require" /x.mjs' } }, "NODE_OPTIONS holds a backslash,"],
+  [{ env: { NODE_OPTIONS: "--heapsnapshot-signal=SIGUSR2" } }, "NODE_OPTIONS holds --heapsnapshot-signal,"],
+  [{ env: { NODE_OPTIONS: "--report_on_signal" } }, "NODE_OPTIONS holds --report_on_signal,"],
+  [{ env: { NODE_OPTIONS: "--diagnostic-dir=/tmp" } }, "NODE_OPTIONS holds --diagnostic-dir,"],
+  [{ env: { NODE_OPTIONS: "--trace-tls" } }, "NODE_OPTIONS holds --trace-tls,"],
+  [
+    { env: { NODE_OPTIONS: "--use-openssl-ca", SSL_CERT_FILE: "/x" } },
+    "NODE_OPTIONS holds --use-openssl-ca,",
+  ],
+  [{ env: { NODE_EXTRA_CA_CERTS: "/nowhere.pem" } }, "write ca_file: at the gateway instead"],
+  [{ env: { NODE_TLS_REJECT_UNAUTHORIZED: "0" } }, "write ca_file: at the gateway instead"],
+  [{ env: { NODE_USE_ENV_PROXY: "1" } }, "write proxy: at the gateway instead"],
+  [{ env: { NODE_COMPILE_CACHE: "/tmp/cache" } }, "env -u NODE_COMPILE_CACHE keybearer run"],
+  [{ env: { NODE_PATH: "/tmp" } }, "env -u NODE_PATH keybearer run"],
+  [{ env: { OPENSSL_CONF: "/dev/null" } }, "env -u OPENSSL_CONF keybearer run"],
+  [{ execArgv: ["--inspect=127.0.0.1:0"] }, "node was started with --inspect,"],
+  [{ inspected: true }, "a debugger is open"],
+];
+
+t.test("variables and options that can reveal or redirect a key stop the start", async (t) => {
+  const safe: StartedWith = { env: {}, execArgv: [], inspected: false, hasConfig: true };
+  for (const [started, named] of UNSAFE) {
+    t.match(unsafeStart({ ...safe, ...started }), named, JSON.stringify(started));
+  }
+  const harmless = {
+    NODE_OPTIONS: "--max-old-space-size=512 --no-warnings --dns-result-order=ipv4first",
+    NODE_TLS_REJECT_UNAUTHORIZED: "1",
+    NODE_PATH: "",
+  };
+  t.equal(unsafeStart({ ...safe, env: harmless }), null);
+  // Ignored, and no reason to stop where only the sandbox is served.
+  const env = { NODE_EXTRA_CA_CERTS: "/nowhere.pem" };
+  t.equal(unsafeStart({ ...safe, env, hasConfig: false }), null);
+});
+
+t.test("a start with such a variable or option ends with 78", async (t) => {
+  const home = await newHome(t);
+  await saveConfig(home, "listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: {} }\n");
+  const inVariable = await runProgram(t, home, ["run"], { env: { NODE_EXTRA_CA_CERTS: "/nowhere.pem" } });
+  t.equal(inVariable.code, 78);
+  t.match(inVariable.stderr, "write ca_file: at the gateway instead");
+  const argv = ["--inspect=127.0.0.1:0", builtProgram(), "run"];
+  const inArguments = await startProgram(t, process.execPath, argv, bareEnv(home)).ended;
+  t.equal(inArguments.code, 78);
+  t.match(inArguments.stderr, "node was started with --inspect,");
+});
+
+t.test("a trust decision over the control socket is in the log and in status", async (t) => {
   const [here, there] = [await startSandbox(t), await startSandbox(t)];
   const key = newKey(here);
   const { token, hash } = freshToken();
@@ -121,20 +117,7 @@ t.test("what is allowed over the control socket is in the log, and in status", a
   );
 });
 
-t.test("options that do neither are no hindrance", async (t) => {
-  const home = await newHome(t);
-  const env = {
-    NODE_OPTIONS: "--max-old-space-size=512 --no-warnings --dns-result-order=ipv4first",
-    NODE_TLS_REJECT_UNAUTHORIZED: "1",
-    // Ignored, and where only the sandbox is served no reason to stop.
-    NODE_EXTRA_CA_CERTS: "/nowhere.pem",
-  };
-  const running = await startServing(t, home, { env });
-  running.child.kill("SIGTERM");
-  t.equal((await running.ended).code, 0);
-});
-
-t.test("an outbound proxy that an edit brings waits for a yes, and gets nothing", async (t) => {
+t.test("an outbound proxy that an edit adds waits for trust, and gets nothing", async (t) => {
   const gateway = await startSandbox(t);
   const key = newKey(gateway);
   const { token, hash } = freshToken();
@@ -151,12 +134,12 @@ t.test("an outbound proxy that an edit brings waits for a yes, and gets nothing"
   await under.save(config(""));
   await until("without it, it serves", async () => (await ask(under, token)).status === 200);
 
-  // A yes to a proxy is none to a gateway at its address.
+  // Trust in a proxy is not trust in a gateway at its address.
   const { origins } = JSON.parse(readFileSync(under.paths.trust, "utf8")).keys[0];
   t.strictSame(origins, [gateway.origin]);
 });
 
-t.test("a certificate authority that an edit brings, or that changes, waits for a yes", async (t) => {
+t.test("a certificate authority that an edit adds, or that changes, waits for trust", async (t) => {
   const certificates = makeCertificates(t);
   if (certificates === null) return;
   const gateway = await startSandbox(t);
@@ -168,7 +151,7 @@ t.test("a certificate authority that an edit brings, or that changes, waits for 
   const config = (more: string) =>
     `gateways: { main: { base_url: "${gateway.baseUrl}"${more} } }\ntools: { codex: { key: ${key.text}, token: ${hash} } }\n`;
   const under = await startUnderTest(t, config(`, ca_file: "${authority}"`), { home });
-  t.equal((await ask(under, token)).status, 200, "the first start trusts the file as it stands");
+  t.equal((await ask(under, token)).status, 200, "the first start trusts the file");
   writeFileSync(authority, certificates.selfSigned.cert);
   await under.daemon.reload();
   t.match(await ask(under, token), { status: 400, refusal: "needs-trust" });
@@ -181,11 +164,11 @@ t.test("a certificate authority that an edit brings, or that changes, waits for 
   });
 });
 
-t.test("a second name for a file, and keybearer's own state, are no sources of keys", async (t) => {
+t.test("a hard link and a file in keybearer's state folder are no sources of keys", async (t) => {
   const gateway = await startSandbox(t);
   const { token, hash } = freshToken();
   const home = await newHome(t);
-  const elsewhere = t.testdir({ id_ed25519: "somebody-elses-secret" });
+  const elsewhere = t.testdir({ id_ed25519: "another-secret-0123456789" });
   const keys = join(home, "keys");
   await mkdir(keys, { mode: 0o700 });
   await link(join(elsewhere, "id_ed25519"), join(keys, "linked"));

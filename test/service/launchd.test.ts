@@ -235,7 +235,7 @@ t.test("a file that keybearer did not write is neither replaced nor removed", as
   );
 });
 
-t.test("without a session of the user there is a reason and another way", async (t) => {
+t.test("without a session of the user, install says why and names another way", async (t) => {
   const { launchctl, manager } = await prepare(t);
   t.same(await manager.available(), { ok: true });
   launchctl.next.set("print", [
@@ -279,7 +279,7 @@ t.test("what launchctl prints of a job is read, and what it does not print is un
 
 t.test("the log is the agent's file, its last lines first", async (t) => {
   const { home, launchctl, manager: recorded, spec } = await prepare(t);
-  const real = commandRunner(process.env);
+  const real = commandRunner({ PATH: process.env.PATH });
   const run: RunCommand = (argv, options) =>
     argv[0] === "tail" ? real(argv, options) : launchctl.run(argv, options);
   const manager = new Launchd({ run, home, uid: UID });

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import type { Ended } from "../doubles/command.ts";
 import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
+import { LONG } from "../doubles/effort.ts";
 import { freePort } from "../doubles/listen.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { until } from "../doubles/until.ts";
@@ -84,19 +85,39 @@ async function prepare(t: Test) {
   };
 }
 
-t.test("against a real user manager, as a user without privileges", async (t) => {
+type Here = NonNullable<Awaited<ReturnType<typeof prepare>>>;
+
+const inLong = { skip: LONG ? false : "npm run test:long does this" };
+
+t.test("the service under a real user manager, for a user without privileges", async (t) => {
   const here = await prepare(t);
   if (here === null) return;
   const { manager, gateway, key, service, systemctl, show, pid, save, config, answers, ask, file } = here;
 
-  await t.test("install: it is active once it answers, not before", async (t) => {
+  await t.test(
+    "a key's command is tried with the unit's restrictions before anything is written",
+    async (t) => {
+      await manager.write(".cache/here", "");
+      const touch = "touch ~/.cache/of-a-vault && echo sk-0123456789abcdef";
+      await save(config().replace('"file:~/codex.key"', `{ command: [/bin/sh, -c, "${touch}"] }`));
+      const { code, stdout, stderr } = await service("install");
+      t.equal(code, 2, stdout + stderr);
+      t.match(stderr, /tool codex: .*its hardening\): .*Read-only file system → let it write there: /);
+      t.match(stderr, /nothing was changed/);
+      t.notOk(existsSync(file));
+      await save(config());
+    },
+  );
+
+  await t.test("install: the service is active only when it answers", async (t) => {
     const installing = service("install");
     let over = false;
     void installing.finally(() => {
       over = true;
     });
     const early: string[] = [];
-    while (!over) {
+    // Each look starts a program.
+    while (LONG && !over) {
       const { ActiveState } = await show("ActiveState");
       if (ActiveState === "active" && !(await answers())) early.push("active before it answers");
     }
@@ -115,6 +136,63 @@ t.test("against a real user manager, as a user without privileges", async (t) =>
     t.same(gateway.keys, [`Bearer ${key}`], "its key came from where the unit lets it read");
     t.notOk((await show("Environment")).Environment?.includes("NODE_OPTIONS"));
   });
+
+  await t.test("restart lets a stream finish to its last byte", async (t) => {
+    const before = await pid();
+    const asked = gateway.keys.length;
+    const asking = ask("/v1/slow");
+    await until("the gateway has it", () => gateway.keys.length > asked);
+    const main = `${PACKAGE}/dist/cli/main.js`;
+    const toFile = '"$@" > restart.txt';
+    const restarting = manager.run(["sh", "-c", toFile, "sh", process.execPath, main, "service", "restart"]);
+    const output = () => readFileSync(join(manager.homeOutside, "restart.txt"), "utf8");
+    await until("it takes no new requests", async () => !(await answers()));
+    await until("it says what it waits for", () => /^waiting for 1 request, \d+ s left\n/.test(output()));
+    t.equal(await pid(), before, "it is still there, for the stream");
+    gateway.letGo();
+    t.equal((await asking).text, STREAM);
+    const restarted = await restarting;
+    t.equal(restarted.code, 0, restarted.stdout + restarted.stderr);
+    t.not(await pid(), before);
+    t.ok(await answers());
+  });
+
+  await t.test("while it is installed", inLong, (t) => runInstalled(t, here));
+
+  await t.test("uninstall leaves only the user's own files", async (t) => {
+    const process = await outside(here);
+    const { code, stdout, stderr } = await service("uninstall");
+    t.equal(code, 0, stdout + stderr);
+    t.notOk(await answers());
+    t.notOk(existsSync(`/proc/${process}`));
+    const left = readdirSync(join(manager.homeOutside, ".config/systemd"), { recursive: true });
+    t.same(
+      left.filter((path) => path.includes("keybearer")),
+      [],
+    );
+    t.match(await show("LoadState", "ActiveState"), { LoadState: "not-found", ActiveState: "inactive" });
+    t.notMatch((await systemctl("list-units", "--all", "--failed")).stdout, /keybearer/);
+    for (const kept of [".config/keybearer/config.yaml", ".local/state/keybearer/usage", "codex.key"]) {
+      t.ok(existsSync(join(manager.homeOutside, kept)), `${kept} is kept`);
+    }
+    t.match(await service("status"), { code: 1, stdout: /not installed/ });
+    t.equal((await service("uninstall")).code, 0, "once more is no mistake");
+  });
+
+  await t.test("units that keybearer did not install", inLong, (t) => runOtherwise(t, here));
+
+  await t.test("the key is in no output, not in the unit and not in the journal", async (t) => {
+    const journal = await manager.journal(UNIT);
+    t.match(journal, /keybearer .* serves http/);
+    for (const text of [journal, ...here.printed]) {
+      if (text.includes(key) || text.includes(here.token)) t.fail(`a secret in: ${text.slice(0, 100)}`);
+    }
+  });
+});
+
+/** What happens to an installed service: restarts, edits and faults. */
+async function runInstalled(t: Test, here: Here): Promise<void> {
+  const { manager, service, systemctl, show, pid, save, config, answers, ask, file } = here;
 
   await t.test("systemd-analyze accepts the unit, with an exposure of at most 4.0", async (t) => {
     const verified = await manager.run(["systemd-analyze", "--user", "verify", join(manager.home, FILE)]);
@@ -152,7 +230,7 @@ t.test("against a real user manager, as a user without privileges", async (t) =>
     t.equal(await pid(), before);
   });
 
-  await t.test("after kill -9 it is back", async (t) => {
+  await t.test("after kill -9 the service starts again", async (t) => {
     const before = await pid();
     await systemctl("kill", "--signal=KILL", "--kill-whom=main", UNIT);
     await until("another one answers", async () => (await pid()) !== before && (await answers()));
@@ -174,26 +252,6 @@ t.test("against a real user manager, as a user without privileges", async (t) =>
     await save(config());
     await until("and the next one", async () => (await ask()).status === 200);
     t.match(await show("ActiveState", "MainPID"), { ActiveState: "active", MainPID: String(before) });
-  });
-
-  await t.test("restart lets a stream finish to its last byte", async (t) => {
-    const before = await pid();
-    const asked = gateway.keys.length;
-    const asking = ask("/v1/slow");
-    await until("the gateway has it", () => gateway.keys.length > asked);
-    const main = `${PACKAGE}/dist/cli/main.js`;
-    const toFile = '"$@" > restart.txt';
-    const restarting = manager.run(["sh", "-c", toFile, "sh", process.execPath, main, "service", "restart"]);
-    const output = () => readFileSync(join(manager.homeOutside, "restart.txt"), "utf8");
-    await until("it takes no new requests", async () => !(await answers()));
-    await until("it says what it waits for", () => /^waiting for 1 request, \d+ s left\n/.test(output()));
-    t.equal(await pid(), before, "it is still there, for the stream");
-    gateway.letGo();
-    t.equal((await asking).text, STREAM);
-    const restarted = await restarting;
-    t.equal(restarted.code, 0, restarted.stdout + restarted.stderr);
-    t.not(await pid(), before);
-    t.ok(await answers());
   });
 
   await t.test("a unit of an older format is updated; one that is not ours is left alone", async (t) => {
@@ -307,26 +365,11 @@ t.test("against a real user manager, as a user without privileges", async (t) =>
     t.equal(code, 0, stderr);
     t.match(stdout, /\/v1\/slow/);
   });
+}
 
-  await t.test("uninstall leaves only the user's own files", async (t) => {
-    const process = await outside(here);
-    const { code, stdout, stderr } = await service("uninstall");
-    t.equal(code, 0, stdout + stderr);
-    t.notOk(await answers());
-    t.notOk(existsSync(`/proc/${process}`));
-    const left = readdirSync(join(manager.homeOutside, ".config/systemd"), { recursive: true });
-    t.same(
-      left.filter((path) => path.includes("keybearer")),
-      [],
-    );
-    t.match(await show("LoadState", "ActiveState"), { LoadState: "not-found", ActiveState: "inactive" });
-    t.notMatch((await systemctl("list-units", "--all", "--failed")).stdout, /keybearer/);
-    for (const kept of [".config/keybearer/config.yaml", ".local/state/keybearer/usage", "codex.key"]) {
-      t.ok(existsSync(join(manager.homeOutside, kept)), `${kept} is kept`);
-    }
-    t.match(await service("status"), { code: 1, stdout: /not installed/ });
-    t.equal((await service("uninstall")).code, 0, "once more is no mistake");
-  });
+/** A unit that was copied by hand, and installations that go wrong. */
+async function runOtherwise(t: Test, here: Here): Promise<void> {
+  const { manager, service, systemctl, show, pid, answers } = here;
 
   await t.test("a unit that was copied by hand, as docs/service.md says, works the same", async (t) => {
     const template = readFileSync(join(ROOT, "service", "keybearer.service"), "utf8");
@@ -368,22 +411,14 @@ t.test("against a real user manager, as a user without privileges", async (t) =>
     t.match(stderr, `HOME is ${elsewhere} here, but the user manager looks for units below ${manager.home},`);
     t.notOk(existsSync(join(manager.homeOutside, "elsewhere")));
   });
-
-  await t.test("the key is in no output, not in the unit and not in the journal", async (t) => {
-    const journal = await manager.journal(UNIT);
-    t.match(journal, /configuration loaded/);
-    for (const text of [journal, ...here.printed]) {
-      if (text.includes(key) || text.includes(here.token)) t.fail(`a secret in: ${text.slice(0, 100)}`);
-    }
-  });
-});
+}
 
 function isStopped(process: number): boolean {
   return process !== 0 && /^State:\tT/m.test(readFileSync(`/proc/${process}/status`, "utf8"));
 }
 
 /** The daemon's pid as it is called out here, found by the port it listens on. */
-async function outside(here: NonNullable<Awaited<ReturnType<typeof prepare>>>): Promise<number> {
+async function outside(here: Here): Promise<number> {
   const inner = await here.pid();
   for (const name of readdirSync("/proc").filter((entry) => /^\d+$/.test(entry))) {
     try {

@@ -103,7 +103,7 @@ t.test("a unit that was copied by hand is read as systemd reads it", async (t) =
   t.match(unknown?.config, "%Q/run/user/1000/.config");
 });
 
-t.test("what would break out of its line is refused", async (t) => {
+t.test("a value that would leave its line is refused", async (t) => {
   for (const bad of ["/a\nExecStartPre=/bin/false", "/a\rb", "/a\tb", "/a\0b", "/a\u007fb"])
     for (const spec of [
       { ...SPEC, node: bad },
@@ -124,7 +124,7 @@ t.test("what would break out of its line is refused", async (t) => {
   t.equal(specFault(ODD_SPEC, "systemd"), null);
 });
 
-t.test("without namespaces, nothing is left that makes one", async (t) => {
+t.test("without namespaces, the unit has no setting that needs one", async (t) => {
   const text = renderUnit(UNIT, { ...SPEC, namespaces: false });
   t.notMatch(directives(text).join("\n"), /^(?:Private|Protect|ReadWritePaths|CapabilityBoundingSet)/m);
   t.match(text, /\nNoNewPrivileges=yes\n/, "what needs none stays");

@@ -1,4 +1,3 @@
-import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { chmodSync, readdirSync, readFileSync } from "node:fs";
 import { request } from "node:http";
@@ -8,7 +7,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { StartFailure } from "../../src/core/errors.ts";
 import { looksLikeCredential } from "../../src/core/redact.ts";
-import { tokenShape } from "../../src/core/token.ts";
+import { hashToken, tokenShape } from "../../src/core/token.ts";
 import { newHome } from "../doubles/command.ts";
 import {
   canaryKey,
@@ -17,32 +16,39 @@ import {
   startWithOneTool,
   stillHealthy,
 } from "../doubles/daemon-under-test.ts";
+import { asOtherUser, cannotBeOtherUser } from "../doubles/other-user.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { head, openRaw } from "../doubles/raw-client.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { post, refuses, say, settledAs } from "../doubles/stimulus.ts";
 import { until } from "../doubles/until.ts";
+import { keepConnection } from "./kept-connection.ts";
 
-/** One tool, codex, and a gateway that answers everything with what it was asked. */
+/** One tool, codex, and a gateway that answers each request with its target. */
 async function scene(t: Test, tool: readonly string[] = []) {
   const gateway = await startRawGateway(t, (call) => call.ok(JSON.stringify(call.target)));
   const one = await startWithOneTool(t, gateway.origin, { tool });
   const { token, key, host, port } = one;
-  return { under: one, gateway, secrets: [token, key], token, key, host, port };
+  const secrets = [token, key];
+  return { under: one, gateway, secrets, token, key, host, port, say: keepConnection(t, port) };
 }
 
-/** Two tools, a and b, with keys of their own. */
+/** Two tools with keys of their own: a with two tokens, b with one. */
 async function twoTools(t: Test) {
   const gateway = await startRawGateway(t, (call) => call.ok());
-  const [a, b] = [
-    { ...freshToken(), key: canaryKey() },
-    { ...freshToken(), key: canaryKey() },
-  ];
-  const tool = ({ key, hash }: typeof a) => `{ key: ${key}, token: "${hash}", token_in_url: true }`;
-  const tools = `{ a: ${tool(a)}, b: ${tool(b)} }`;
-  const under = await startUnderTest(t, `gateway: ${gateway.origin}/v1\ntools: ${tools}\n`);
-  const secrets = [a.key, a.token, b.key, b.token];
-  return { under, gateway, secrets, a, b, host: `127.0.0.1:${under.daemon.port}` };
+  const tool = (tokens: readonly ReturnType<typeof freshToken>[]) => {
+    const key = canaryKey();
+    const hashes = tokens.map(({ hash }) => `"${hash}"`).join(", ");
+    return { key, yaml: `{ key: ${key}, token: [${hashes}], token_in_url: true }` };
+  };
+  const [first, second, other] = [freshToken(), freshToken(), freshToken()];
+  const a = { ...tool([first, second]), token: first.token, second: second.token };
+  const b = { ...tool([other]), token: other.token };
+  const config = `gateway: ${gateway.origin}/v1\ntools: { a: ${a.yaml}, b: ${b.yaml} }\n`;
+  const under = await startUnderTest(t, config);
+  const { port } = under.daemon;
+  const secrets = [a.key, a.token, a.second, b.key, b.token];
+  return { under, gateway, secrets, a, b, host: `127.0.0.1:${port}`, say: keepConnection(t, port) };
 }
 
 /** Why a daemon with this configuration does not start. */
@@ -57,7 +63,7 @@ async function failureOf(t: Test, config: string): Promise<StartFailure> {
 }
 
 t.test("AUTH-01 a call without a token is refused in the caller's protocol, before its body", async (t) => {
-  const it = await scene(t);
+  const { say: _, ...it } = await scene(t);
   const rows = [
     ["/v1/chat/completions", "openai"],
     ["/v1/responses", "openai"],
@@ -68,6 +74,7 @@ t.test("AUTH-01 a call without a token is refused in the caller's protocol, befo
   ] as const;
   for (const [path, protocol] of rows) {
     const expected = { status: 401, code: "token-missing", protocol } as const;
+    // Each on its own connection, which waits for the rest of the body.
     const heard = await refuses(
       t,
       it,
@@ -75,19 +82,20 @@ t.test("AUTH-01 a call without a token is refused in the caller's protocol, befo
       head(`POST ${path}`, { Host: it.host, "Content-Length": "1000000" }),
       expected,
     );
-    t.equal(heard.headers["x-should-retry"], "false", "trying again does not help");
+    t.match(heard.body, "keybearer tools token");
+    t.equal(heard.headers["x-should-retry"], "false", "a retry does not help");
   }
   await stillHealthy(t, it.under, it.secrets);
 });
 
-t.test("AUTH-02 whatever is not the token, to the last character, is refused", async (t) => {
+t.test("AUTH-02 a value that differs from the token in one character is refused", async (t) => {
   const it = await scene(t);
   const { token } = it;
   const capitals = token.toUpperCase();
   const last = token.endsWith("A") ? "B" : "A";
   const rows: [string, string, "token-unknown" | "token-incomplete" | "token-missing" | "foreign-key"][] = [
-    ["a token of no tool", `Bearer ${freshToken().token}`, "token-unknown"],
-    ["another token of no tool", `Bearer ${freshToken().token}`, "token-unknown"],
+    ["an unknown token", `Bearer ${freshToken().token}`, "token-unknown"],
+    ["another unknown token", `Bearer ${freshToken().token}`, "token-unknown"],
     ["its last character changed", `Bearer ${token.slice(0, -1)}${last}`, "token-incomplete"],
     ["one in its middle changed", `Bearer ${token.slice(0, 20)}!${token.slice(21)}`, "token-incomplete"],
     ["its beginning", `Bearer ${token.slice(0, 30)}`, "token-incomplete"],
@@ -96,7 +104,7 @@ t.test("AUTH-02 whatever is not the token, to the last character, is refused", a
     ["twice", `Bearer ${token}${token}`, "token-incomplete"],
     ["two in one header", `Bearer ${token}, ${token}`, "token-incomplete"],
     ["only the prefix", "Bearer kb_", "token-incomplete"],
-    // One in a hundred has so many dashes that it does not look like a key to anybody.
+    // One in a hundred has so many dashes that it does not look like a key.
     ["in capitals", `Bearer ${capitals}`, looksLikeCredential(capitals) ? "foreign-key" : "token-unknown"],
     ["its first letter in a wider form", `Bearer \uff4b${token.slice(1)}`, "foreign-key"],
     ["as Basic", `Basic ${Buffer.from(`codex:${token}`).toString("base64")}`, "foreign-key"],
@@ -111,41 +119,72 @@ t.test("AUTH-02 whatever is not the token, to the last character, is refused", a
     const { body } = await refuses(t, it, what, bytes, { status: 401, code });
     bodies.set(code, (bodies.get(code) ?? new Set()).add(body));
   }
-  for (const [code, texts] of bodies) t.equal(texts.size, 1, `${code}: one body, whatever was tried`);
+  const messages: Record<string, string> = {
+    "token-missing": "keybearer tools token",
+    "token-unknown": "no tool has the token in authorization",
+    "token-incomplete": "authorization is incomplete",
+    "foreign-key": "a real key in authorization",
+  };
+  for (const [code, texts] of bodies) {
+    t.equal(texts.size, 1, `${code}: the same body for every value`);
+    t.match([...texts][0], messages[code] ?? "no message");
+  }
   await stillHealthy(t, it.under, it.secrets);
 });
 
-t.test("AUTH-03 a tool's token puts in its own key, in one header, and goes nowhere itself", async (t) => {
+t.test("a token with a wrong checksum is refused even if config.yaml has its hash", async (t) => {
+  const gateway = await startRawGateway(t, (call) => call.ok());
+  const { token, hash } = freshToken();
+  const wrong = `${token.slice(0, -1)}${token.endsWith("x") ? "y" : "x"}`;
+  const hashes = `["${hash}", "sha256:${hashToken(wrong)}"]`;
+  const key = canaryKey();
+  const config = `gateway: ${gateway.origin}/v1\ntools: { a: { key: ${key}, token: ${hashes} } }\n`;
+  const under = await startUnderTest(t, config);
+  const { port } = under.daemon;
+  const it = { under, gateway, secrets: [token, wrong, key], say: keepConnection(t, port) };
+  const ask = (shown: string) =>
+    head("GET /v1/models", { Host: `127.0.0.1:${port}`, Authorization: `Bearer ${shown}` });
+  // Twice: the second time the daemon may remember the first.
+  for (let time = 0; time < 2; time += 1) {
+    t.equal((await it.say(ask(token))).status, 200);
+    await refuses(t, it, "the wrong one", ask(wrong), { status: 401, code: "token-incomplete" });
+  }
+});
+
+t.test("AUTH-03 each token of a tool injects that tool's key once, and no token is forwarded", async (t) => {
   const it = await twoTools(t);
-  for (const tool of [it.a, it.b, it.a]) {
+  const rows = [
+    { token: it.a.token, own: it.a.key, other: it.b.key },
+    { token: it.a.second, own: it.a.key, other: it.b.key },
+    { token: it.b.token, own: it.b.key, other: it.a.key },
+  ];
+  for (const { token, own, other } of rows) {
     for (const path of ["/v1/chat/completions", "/v1/messages", "/v1beta/models/m:generateContent"]) {
-      const heard = await say(
-        t,
-        it.under.daemon.port,
-        post(`POST ${path}`, { Host: it.host, Authorization: `Bearer ${tool.token}` }),
-      );
-      t.equal(heard.status, 200);
+      const request = post(`POST ${path}`, { Host: it.host, Authorization: `Bearer ${token}` });
+      t.equal((await it.say(request)).status, 200);
       const text = it.gateway.calls.at(-1)?.text() ?? "";
-      t.equal(text.split(tool.key).length, 2, `${path}: the key is there once`);
-      t.notOk(text.includes(tool === it.a ? it.b.key : it.a.key), `${path}: and no other`);
+      t.equal(text.split(own).length, 2, `${path}: the key is there once`);
+      t.notOk(text.includes(other), `${path}: and no other`);
     }
   }
-  for (const { token } of [it.a, it.b]) t.notOk(it.gateway.received().includes(token), "no token left");
+  for (const { token } of rows) t.notOk(it.gateway.received().includes(token), "no token is forwarded");
   await stillHealthy(t, it.under, it.secrets);
 });
 
-t.test("AUTH-04 the token is taken from its four headers and, where allowed, the address", async (t) => {
+t.test("AUTH-04 the token is read from four headers and, where allowed, from the address", async (t) => {
   const it = await scene(t);
   const slots = ["Authorization", "x-api-key", "api-key", "X-Goog-Api-Key"];
   for (const slot of slots) {
     for (const path of ["/v1/models", "/v1/messages", "/v1beta/models"]) {
-      const heard = await say(t, it.port, post(`POST ${path}`, { Host: it.host, [slot]: it.token }));
+      const heard = await it.say(post(`POST ${path}`, { Host: it.host, [slot]: it.token }));
       t.equal(heard.status, 200, `${slot} ${path}`);
       const call = it.gateway.calls.at(-1);
       t.equal(call?.text().split(it.key).length, 2, `${slot} ${path}: the key once`);
       t.notOk(call?.text().includes(it.token), `${slot} ${path}: the token not at all`);
     }
   }
+  const all = Object.fromEntries(slots.map((slot) => [slot, it.token]));
+  t.equal((await it.say(head("GET /v1/models", { Host: it.host, ...all }))).status, 200, "in all of them");
   const no = async (what: string, line: string, headers: Record<string, string>, code: "token-missing") =>
     refuses(t, it, what, head(line, { Host: it.host, ...headers }), { status: 401, code });
   for (const slot of ["x_api_key", "authorization_", "Proxy-Authorization", "Cookie", "X-Token", "X-Key"]) {
@@ -157,15 +196,14 @@ t.test("AUTH-04 the token is taken from its four headers and, where allowed, the
       code: "bad-request",
     });
   }
-  await refuses(t, it, "in the address", head(`GET /t/${it.token}/v1/models`, { Host: it.host }), {
-    status: 401,
-    code: "token-unknown",
-  });
+  const inAddress = head(`GET /t/${it.token}/v1/models`, { Host: it.host });
+  const { body } = await refuses(t, it, "in the address", inAddress, { status: 401, code: "token-unknown" });
+  t.match(body, "tools.codex.token_in_url: true");
   await stillHealthy(t, it.under, it.secrets);
 
   const allowed = await scene(t, ["token_in_url: true"]);
   const line = `GET /t/${allowed.token}/v1/models?limit=2`;
-  t.equal((await say(t, allowed.port, head(line, { Host: allowed.host }))).status, 200);
+  t.equal((await allowed.say(head(line, { Host: allowed.host }))).status, 200);
   t.equal(allowed.gateway.calls[0]?.target, "/v1/models?limit=2", "cut off");
   t.notOk(allowed.gateway.received().includes(allowed.token));
   await stillHealthy(t, allowed.under, allowed.secrets);
@@ -175,21 +213,21 @@ t.test("AUTH-05 one tool's token never reaches another tool's key", async (t) =>
   const it = await twoTools(t);
   const own = { Host: it.host, Authorization: `Bearer ${it.a.token}` };
   const rows: [string, string, Record<string, string>][] = [
-    ["both tokens in headers", "/v1/models", { "x-api-key": it.b.token }],
-    ["the other one in the address", `/t/${it.b.token}/v1/models`, {}],
+    ["two tools' tokens in headers", "/v1/models", { "x-api-key": it.b.token }],
+    ["two of one tool's tokens", "/v1/models", { "x-api-key": it.a.second }],
+    ["another tool's token in the address", `/t/${it.b.token}/v1/models`, {}],
   ];
   for (const [what, path, more] of rows) {
-    await refuses(t, it, what, head(`GET ${path}`, { ...own, ...more }), {
-      status: 401,
-      code: "foreign-key",
-    });
+    const expected = { status: 401, code: "foreign-key" } as const;
+    const { body } = await refuses(t, it, what, head(`GET ${path}`, { ...own, ...more }), expected);
+    t.match(body, "two different credentials", what);
   }
   const names: [string, Record<string, string>][] = [
     ["/v1/models?tool=b", {}],
     ["/v1/models", { "x-keybearer-tool": "b", "x-tool": "b", "User-Agent": "b" }],
   ];
   for (const [path, more] of names) {
-    t.equal((await say(t, it.under.daemon.port, head(`GET ${path}`, { ...own, ...more }))).status, 200);
+    t.equal((await it.say(head(`GET ${path}`, { ...own, ...more }))).status, 200);
     t.strictSame(it.gateway.calls.at(-1)?.header("authorization"), [`Bearer ${it.a.key}`], path);
   }
   await refuses(t, it, "b under a's address", head("GET /b/v1/models", own), {
@@ -200,31 +238,34 @@ t.test("AUTH-05 one tool's token never reaches another tool's key", async (t) =>
   await stillHealthy(t, it.under, it.secrets);
 });
 
-/** Every control there is, read from the table itself, so that none is forgotten here. */
+/** Every route of the control socket, read from the table itself, so that none is missing here. */
 function controls(): { readonly method: string; readonly path: string }[] {
   const file = join(ROOT, "src", "control", "routes.ts");
   const rows = [...readFileSync(file, "utf8").matchAll(/^ {2}"([A-Z]+) (\/[^"]*)":/gm)];
   return rows.map(([, method = "", path = ""]) => ({ method, path: path.replace(":name", "codex") }));
 }
 
-t.test("AUTH-06 no control is to be had on the port that tools call, with a token or without", async (t) => {
-  const it = await scene(t);
-  const all = controls();
-  t.ok(all.length >= 3, "the table was found");
-  for (const { method, path } of all) {
-    for (const headers of [{}, { Authorization: `Bearer ${it.token}` }]) {
-      for (const [prefix, code, status] of [
-        ["", "wrong-base-url", 400],
-        ["/control", "wrong-base-url", 400],
-        ["/v1/..", "bad-request", 400],
-      ] as const) {
-        const line = `${method} ${prefix}${path}`;
-        await refuses(t, it, line, post(line, { Host: it.host, ...headers }, "[]"), { status, code });
+t.test(
+  "AUTH-06 the port for tools serves no route of the control socket, with a token or without",
+  async (t) => {
+    const it = await scene(t);
+    const all = controls();
+    t.ok(all.length >= 3, "the table was found");
+    for (const { method, path } of all) {
+      for (const headers of [{}, { Authorization: `Bearer ${it.token}` }]) {
+        for (const [prefix, code, status] of [
+          ["", "wrong-base-url", 400],
+          ["/control", "wrong-base-url", 400],
+          ["/v1/..", "bad-request", 400],
+        ] as const) {
+          const line = `${method} ${prefix}${path}`;
+          await refuses(t, it, line, post(line, { Host: it.host, ...headers }, "[]"), { status, code });
+        }
       }
     }
-  }
-  await stillHealthy(t, it.under, it.secrets);
-});
+    await stillHealthy(t, it.under, it.secrets);
+  },
+);
 
 function control(socketPath: string, method: string, path: string): Promise<string> {
   return new Promise((resolve, reject) => {
@@ -232,7 +273,7 @@ function control(socketPath: string, method: string, path: string): Promise<stri
       let text = "";
       answer.setEncoding("utf8").on("data", (part) => {
         text += part;
-        // One that follows goes on for ever; one record is enough of it.
+        // A route that follows the log never ends; one record is enough.
         if (text.includes('"record"')) answer.destroy();
       });
       answer.on("close", () => resolve(text));
@@ -242,64 +283,69 @@ function control(socketPath: string, method: string, path: string): Promise<stri
   });
 }
 
-t.test("AUTH-08 no control answers with a key, a token or more of them than a fingerprint", async (t) => {
-  const it = await scene(t);
-  t.equal(
-    (await say(t, it.port, head("GET /v1/models", { Host: it.host, "api-key": it.token }))).status,
-    200,
-  );
-  const asked = controls().map(({ method, path }) => control(it.under.paths.socket, method, path));
-  let answered = false;
-  const all = Promise.all(asked).finally(() => {
-    answered = true;
-  });
-  // Something to tell to those that follow.
-  while (!answered) await say(t, it.port, head("GET /v1/models", { Host: it.host, "api-key": it.token }));
-  const texts = await all;
-  texts.push(JSON.stringify(await it.under.daemon.status()));
-  const hash = readFileSync(it.under.paths.config, "utf8").match(/sha256:([0-9a-f]{64})/)?.[1] ?? "?";
-  t.match(texts.join(), `…${it.key.slice(-4)}`, "its last four are shown");
-  for (const text of texts) {
-    for (const secret of [it.key, it.token, hash, it.key.slice(-12)]) t.notOk(text.includes(secret));
-  }
-  await stillHealthy(t, it.under, it.secrets);
-});
-
-t.test("AUTH-09 a real key is refused by the name of its header, neither forwarded nor logged", async (t) => {
-  const it = await scene(t);
-  const random = canaryKey().slice("sk-canary-".length);
-  const keys = [
-    `sk-ant-api03-${random}`,
-    `sk-proj-${random}`,
-    `AIzaSy${random}`,
-    `eyJhbGciOi.${random}.${random}`,
-    `AKIA-${random}`,
-    `Ab1${random}`,
-  ];
-  for (const key of keys) {
-    for (const slot of ["authorization", "x-api-key", "api-key", "x-goog-api-key"]) {
-      const value = slot === "authorization" ? `Bearer ${key}` : key;
-      const heard = await refuses(
-        t,
-        it,
-        `${key.slice(0, 8)} in ${slot}`,
-        head("GET /v1/models", { Host: it.host, [slot]: value }),
-        { status: 401, code: "foreign-key" },
-      );
-      t.match(heard.body, slot, "names the header");
+t.test(
+  "AUTH-08 no route of the control socket shows more of a key or a token than a fingerprint",
+  async (t) => {
+    const it = await scene(t);
+    const request = head("GET /v1/models", { Host: it.host, "api-key": it.token });
+    t.equal((await it.say(request)).status, 200);
+    const asked = controls().map(({ method, path }) => control(it.under.paths.socket, method, path));
+    let answered = false;
+    const all = Promise.all(asked).finally(() => {
+      answered = true;
+    });
+    // The routes that follow the log wait for a record.
+    while (!answered) await it.say(request);
+    const texts = await all;
+    texts.push(JSON.stringify(await it.under.daemon.status()));
+    const hash = readFileSync(it.under.paths.config, "utf8").match(/sha256:([0-9a-f]{64})/)?.[1] ?? "?";
+    t.match(texts.join(), `…${it.key.slice(-4)}`, "its last four are shown");
+    for (const text of texts) {
+      for (const secret of [it.key, it.token, hash, it.key.slice(-12)]) t.notOk(text.includes(secret));
     }
-  }
-  const beside = head("GET /v1/models", {
-    Host: it.host,
-    "x-api-key": it.token,
-    Authorization: `Bearer ${keys[0]}`,
-  });
-  const heard = await refuses(t, it, "beside the token", beside, { status: 401, code: "foreign-key" });
-  t.match(heard.body, "the one in authorization is not the token");
-  await stillHealthy(t, it.under, [...it.secrets, random]);
-});
+    await stillHealthy(t, it.under, it.secrets);
+  },
+);
 
-t.test("AUTH-10 hostile values in place of a token are refused like any other", async (t) => {
+t.test(
+  "AUTH-09 a real key is refused with the name of its header, and is neither forwarded nor logged",
+  async (t) => {
+    const it = await scene(t);
+    const random = canaryKey().slice("sk-canary-".length);
+    const keys = [
+      `sk-ant-api03-${random}`,
+      `sk-proj-${random}`,
+      `AIzaSy${random}`,
+      `eyJhbGciOi.${random}.${random}`,
+      `AKIA-${random}`,
+      `Ab1${random}`,
+    ];
+    for (const key of keys) {
+      for (const slot of ["authorization", "x-api-key", "api-key", "x-goog-api-key"]) {
+        const value = slot === "authorization" ? `Bearer ${key}` : key;
+        const heard = await refuses(
+          t,
+          it,
+          `${key.slice(0, 8)} in ${slot}`,
+          head("GET /v1/models", { Host: it.host, [slot]: value }),
+          { status: 401, code: "foreign-key" },
+        );
+        t.match(heard.body, `a real key in ${slot}`);
+      }
+    }
+    for (const [slot, tokenSlot] of [
+      ["authorization", "x-api-key"],
+      ["x-api-key", "authorization"],
+    ] as const) {
+      const beside = head("GET /v1/models", { Host: it.host, [tokenSlot]: it.token, [slot]: keys[0] ?? "" });
+      const heard = await refuses(t, it, "beside the token", beside, { status: 401, code: "foreign-key" });
+      t.match(heard.body, `the one in ${slot} is not the token`);
+    }
+    await stillHealthy(t, it.under, [...it.secrets, random]);
+  },
+);
+
+t.test("AUTH-10 hostile values in place of a token are refused like any other value", async (t) => {
   const it = await scene(t);
   const values = [
     "' OR 1=1--",
@@ -327,7 +373,7 @@ t.test("AUTH-10 hostile values in place of a token are refused like any other", 
   await stillHealthy(t, it.under, it.secrets);
 });
 
-t.test("AUTH-11 tokens are new each time, and none that stands in a document works", async (t) => {
+t.test("AUTH-11 every token is new, and no token in the documentation works", async (t) => {
   const tokens = new Set(Array.from({ length: 100 }, () => freshToken().token));
   t.equal(tokens.size, 100);
   for (const token of tokens) {
@@ -350,94 +396,83 @@ t.test("AUTH-11 tokens are new each time, and none that stands in a document wor
   }
 });
 
-t.test("AUTH-12 a thousand wrong tokens do not keep another tool from its answers", async (t) => {
+t.test("AUTH-12 a thousand wrong tokens do not delay another tool", async (t) => {
   const it = await twoTools(t);
   const { port } = it.under.daemon;
   let wrong = 0;
-  const knock = async () => {
-    const client = await openRaw(t, port);
+  const sendWrong = async () => {
+    const send = keepConnection(t, port);
     for (let n = 0; n < 100; n += 1) {
-      client.send(head("GET /v1/wrong", { Host: it.host, Authorization: `Bearer ${freshToken().token}` }));
-      await until("the next 401", () => client.text().split("HTTP/1.1 401 ").length === n + 2);
+      const { token } = freshToken();
+      await send(head("GET /v1/wrong", { Host: it.host, Authorization: `Bearer ${token}` }));
       wrong += 1;
     }
-    client.socket.destroy();
   };
-  const knocking = Promise.all(Array.from({ length: 10 }, knock));
+  const sending = Promise.all(Array.from({ length: 10 }, sendWrong));
   const statuses: number[] = [];
   while (wrong < 1000) {
     const bytes = head("GET /v1/right", { Host: it.host, Authorization: `Bearer ${it.b.token}` });
-    statuses.push((await say(t, port, bytes)).status);
+    statuses.push((await it.say(bytes)).status);
   }
-  await knocking;
+  await sending;
   t.ok(statuses.length > 0, `${statuses.length} answers meanwhile`);
   t.ok(
     statuses.every((status) => status === 200),
-    "each of them good",
+    "each of them is 200",
   );
   t.ok(it.gateway.calls.every((call) => call.target === "/v1/right"));
   t.equal(it.under.log().filter((line) => line.endpoint === "/v1/wrong").length, 1000);
   await stillHealthy(t, it.under, it.secrets);
 });
 
-/** What another user of this machine gets: run in a process of its own, since a dropped identity cannot be taken back. */
+/** What another user of this machine gets from the port, the control socket and the files. */
 const STRANGER = `
-const { connect } = require("node:net");
-const { readFileSync, readdirSync } = require("node:fs");
-const [port, socket, ...files] = process.argv.slice(1);
-const said = { uid: process.getuid() };
+import { connect } from "node:net";
+import { readFileSync, readdirSync } from "node:fs";
+const [port, token, socket, ...files] = process.argv.slice(1);
+const said = {};
 for (const path of files) {
   for (const read of [readFileSync, readdirSync]) {
     try { read(path); said[path] = "read"; break; } catch (error) { said[path] ??= error.code; }
   }
 }
-const call = (to, text, name, next) => {
+const call = (to, text) => new Promise((done) => {
   const client = connect(to);
   let got = "";
   client.on("connect", () => client.write(text));
   client.on("data", (part) => { got += part; if (got.includes("\\r\\n\\r\\n")) client.destroy(); });
   client.on("error", (error) => { got = error.code; });
-  client.on("close", () => { said[name] = got.split("\\r\\n")[0]; next(); });
-};
-const host = "Host: 127.0.0.1:" + port + "\\r\\n\\r\\n";
-call({ host: "127.0.0.1", port: Number(port) }, "GET /v1/models HTTP/1.1\\r\\n" + host, "tcp", () =>
-  call({ path: socket }, "GET /status HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n", "socket", () =>
-    console.log(JSON.stringify(said))));
-`;
-const NOBODY = 65_534;
-const notRoot = process.getuid?.() === 0 ? false : "only root can become another user";
-
-t.test("AUTH-13 another user gets 403 from the port and nothing else", { skip: notRoot }, async (t) => {
-  const it = await scene(t);
-  const { paths, home } = it.under;
-  // As a home folder often is: open to look into, so the files inside must be protected themselves.
-  chmodSync(home, 0o755);
-  const files = [paths.config, paths.state, paths.run, paths.trust];
-  // env -i: nothing that watches this test may come along, since it could not write its files.
-  const args = ["-i", process.execPath, "-e", STRANGER, String(it.port), paths.socket, ...files];
-  const child = spawn("/usr/bin/env", args, {
-    uid: NOBODY,
-    gid: NOBODY,
-    cwd: "/",
-    stdio: ["ignore", "pipe", "inherit"],
-  });
-  let text = "";
-  child.stdout.setEncoding("utf8").on("data", (part) => {
-    text += part;
-  });
-  const [code] = await once(child, "close");
-  if (code === 126) return void t.skip("another user may not run this node", async () => {});
-  t.strictSame(JSON.parse(text), {
-    uid: NOBODY,
-    ...Object.fromEntries(files.map((path) => [path, "EACCES"])),
-    tcp: "HTTP/1.1 403 Forbidden",
-    socket: "EACCES",
-  });
-  t.equal(it.gateway.connections(), 0);
-  await stillHealthy(t, it.under, it.secrets);
+  client.on("close", () => done([got.split("\\r\\n")[0], /x-keybearer-refusal: (.*)/.exec(got)?.[1] ?? null]));
 });
+const head = "GET /v1/models HTTP/1.1\\r\\nHost: 127.0.0.1:" + port + "\\r\\nAuthorization: Bearer " + token + "\\r\\n\\r\\n";
+said.tcp = await call({ host: "127.0.0.1", port: Number(port) }, head);
+said.socket = await call({ path: socket }, "GET /status HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n");
+console.log(JSON.stringify(said));
+`;
 
-t.test("AUTH-14 it listens on loopback or not at all", async (t) => {
+t.test(
+  "AUTH-13 another user gets 403 from the port, even with a token, and can open no file",
+  { skip: cannotBeOtherUser() },
+  async (t) => {
+    const it = await scene(t);
+    const { paths, home } = it.under;
+    // As a home folder often is: readable for others, so the files inside must be protected themselves.
+    chmodSync(home, 0o755);
+    const files = [paths.config, paths.state, paths.run, paths.trust];
+    const printed = await asOtherUser(t, STRANGER, String(it.port), it.token, paths.socket, ...files);
+    t.strictSame(JSON.parse(printed), {
+      ...Object.fromEntries(files.map((path) => [path, "EACCES"])),
+      tcp: ["HTTP/1.1 403 Forbidden", "other-user"],
+      socket: ["EACCES", null],
+    });
+    t.equal(it.gateway.connections(), 0, "nothing reached the gateway");
+    const own = head("GET /v1/models", { Host: it.host, Authorization: `Bearer ${it.token}` });
+    t.equal((await it.say(own)).status, 200, "its own user is served");
+    await stillHealthy(t, it.under, it.secrets);
+  },
+);
+
+t.test("AUTH-14 the daemon listens only on loopback", async (t) => {
   const rest = "gateway: http://127.0.0.1:9/v1\ntools: { codex: {} }\n";
   const wide = ["0.0.0.0:0", "'[::]:0'", "192.168.1.10:0", "10.0.0.1:0", "'*:0'", "example.com:0", "'0:0'"];
   for (const listen of [...wide, "127.0.0.1.nip.io:0", "'[::ffff:192.168.1.10]:0'", "169.254.169.254:0"]) {
@@ -458,7 +493,7 @@ t.test("AUTH-14 it listens on loopback or not at all", async (t) => {
   }
 });
 
-t.test("AUTH-15 a token that an edit takes away is refused at once; its stream finishes", async (t) => {
+t.test("AUTH-15 a token that an edit removes is refused at once; its stream finishes", async (t) => {
   const gateway = await startRawGateway(t, (call) => {
     if (!call.target.endsWith("stream")) return call.ok();
     call.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n");

@@ -5,25 +5,34 @@ import t, { type Test } from "tap";
 import { startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
-import { post, type Refused, refuses, say } from "../doubles/stimulus.ts";
+import { post, type Refused, refuses } from "../doubles/stimulus.ts";
 import { until } from "../doubles/until.ts";
+import { keepConnection } from "./kept-connection.ts";
 
 const DESK = "vscode-webview://desk.example";
 const EVIL = "https://evil.test";
 
-/** One tool that lets one desktop client in, and a gateway that would answer. */
+/** One tool that allows one desktop client, and a gateway that would answer. browsers-live.test.ts has a real browser. */
 async function scene(t: Test) {
   const gateway = await startRawGateway(t, (call) =>
     call.answer("200 OK", { "Set-Cookie": "a=1", "Access-Control-Allow-Origin": "*" }, "{}"),
   );
   const one = await startWithOneTool(t, gateway.origin, { tool: [`allow_origins: ["${DESK}"]`] });
   const { token, key, host, port } = one;
-  return { under: one, gateway, secrets: [token, key], token, host, port };
+  return {
+    under: one,
+    gateway,
+    secrets: [token, key],
+    token,
+    host,
+    port,
+    say: keepConnection(t, port),
+  };
 }
 
 const BROWSER: Refused = { status: 403, code: "browser-request" };
 
-/** Each of these headers, with the tool's own token and without: the worst case is a page that has stolen it. */
+/** Each of these headers, with the tool's own token and without. The worst case is a page that has stolen it. */
 async function pageIsRefused(
   t: Test,
   line: string,
@@ -39,7 +48,7 @@ async function pageIsRefused(
       await refuses(t, it, `${line} ${JSON.stringify(row)}`, bytes, expected);
     }
   }
-  t.equal(it.gateway.received(), "", "not a byte");
+  t.equal(it.gateway.received(), "", "nothing reached the gateway");
   await stillHealthy(t, it.under, it.secrets);
 }
 
@@ -52,7 +61,7 @@ t.test("BRW-01 fetch() from a page on another origin is refused without a CORS h
   await pageIsRefused(t, "POST /v1/messages", rows, MESSAGES, "{}");
 });
 
-t.test("BRW-02 a simple request that needs no preflight is refused as well", async (t) => {
+t.test("BRW-02 a simple request, which needs no preflight, is refused", async (t) => {
   const rows = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"].map(
     (type) => ({
       Origin: EVIL,
@@ -64,7 +73,7 @@ t.test("BRW-02 a simple request that needs no preflight is refused as well", asy
   await pageIsRefused(t, "POST /v1/messages", rows, MESSAGES, '{"model":"m"}');
 });
 
-t.test("BRW-03 a preflight is refused, from wherever it comes", async (t) => {
+t.test("BRW-03 a preflight from any origin is refused", async (t) => {
   const rows = [EVIL, "http://localhost:3000", "http://127.0.0.1:5397", "null"].flatMap((origin) => [
     {
       Origin: origin,
@@ -108,7 +117,7 @@ t.test("BRW-04 what a page can load or send without a script is refused", async 
   await pageIsRefused(t, "POST /v1/chat/completions", sends, BROWSER, "model=m");
 });
 
-t.test("BRW-05 a page's WebSocket is refused before it is one, with a token or without", async (t) => {
+t.test("BRW-05 a page's WebSocket is refused before the upgrade, with a token or without", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok());
   const one = await startWithOneTool(t, gateway.origin, {
     gateway: ["websockets: true"],
@@ -138,27 +147,29 @@ t.test("BRW-05 a page's WebSocket is refused before it is one, with a token or w
     const { client } = await refuses(t, it, what, head(`GET ${path}`, { ...upgrade, ...headers }), expected);
     await client.closed();
   }
-  t.equal(gateway.received(), "", "not a byte");
+  t.equal(gateway.received(), "", "nothing reached the gateway");
   await stillHealthy(t, one, it.secrets);
 });
 
-t.test("BRW-06 an origin that is null, empty or there twice is refused", async (t) => {
+t.test("BRW-06 an Origin that is null, empty or sent twice is refused", async (t) => {
   await pageIsRefused(t, "GET /v1/models", [{ Origin: "null" }, { Origin: "" }], BROWSER);
   const it = await scene(t);
-  for (const [first, second] of [
-    [DESK, EVIL],
-    [EVIL, DESK],
-    [DESK, DESK],
-  ]) {
+  for (const [name, first, second] of [
+    ["Origin", DESK, EVIL],
+    ["Origin", EVIL, DESK],
+    ["Origin", DESK, DESK],
+    // A program may send it once.
+    ["Sec-Fetch-Mode", "cors", "cors"],
+  ] as const) {
     const bytes =
       `GET /v1/models HTTP/1.1\r\nHost: ${it.host}\r\nAuthorization: Bearer ${it.token}\r\n` +
-      `Origin: ${first}\r\norigin: ${second}\r\n\r\n`;
-    await refuses(t, it, `${first} and ${second}`, bytes, BROWSER);
+      `${name}: ${first}\r\n${name.toLowerCase()}: ${second}\r\n\r\n`;
+    await refuses(t, it, `${name}: ${first} and ${second}`, bytes, BROWSER);
   }
   await stillHealthy(t, it.under, it.secrets);
 });
 
-t.test("BRW-07 Sec-Fetch headers alone give a browser away; those of a program do not", async (t) => {
+t.test("BRW-07 Sec-Fetch headers alone identify a browser; those that programs send do not", async (t) => {
   const sites = ["cross-site", "same-site", "same-origin", "none", "x"];
   const modes = ["no-cors", "navigate", "same-origin", "websocket", "CORS", "cors, cors"];
   const rows = [
@@ -178,17 +189,17 @@ t.test("BRW-07 Sec-Fetch headers alone give a browser away; those of a program d
     { Origin: DESK, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty" },
   ];
   for (const headers of programs) {
-    const heard = await say(t, it.port, head("GET /v1/models", { ...own, ...headers }));
+    const heard = await it.say(head("GET /v1/models", { ...own, ...headers }));
     t.equal(heard.status, 200, JSON.stringify(headers));
     const call = it.gateway.calls.at(-1);
     for (const name of ["origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"]) {
-      t.strictSame(call?.header(name), [], `${name} is not the gateway's business`);
+      t.strictSame(call?.header(name), [], `${name} is not forwarded`);
     }
   }
   await stillHealthy(t, it.under, it.secrets);
 });
 
-t.test("BRW-08 an allowed origin is matched to the character, for its own tool only", async (t) => {
+t.test("BRW-08 an allowed origin must match exactly, and counts for its own tool only", async (t) => {
   const near = [
     `${DESK}.evil.test`,
     `${DESK}evil`,
@@ -206,9 +217,7 @@ t.test("BRW-08 an allowed origin is matched to the character, for its own tool o
   await pageIsRefused(t, "GET /v1/models", near, BROWSER);
 
   const it = await scene(t);
-  const heard = await say(
-    t,
-    it.port,
+  const heard = await it.say(
     head("GET /v1/models", { Host: it.host, Authorization: `Bearer ${it.token}`, Origin: DESK }),
   );
   t.equal(heard.status, 200);
@@ -221,7 +230,7 @@ t.test("BRW-08 an allowed origin is matched to the character, for its own tool o
     status: 401,
     code: "token-missing",
   });
-  // Modes and second origins stay forbidden: an allowed origin allows nothing else.
+  // An allowed origin allows no other mode and no second origin.
   const mode = {
     Host: it.host,
     Authorization: `Bearer ${it.token}`,
@@ -243,7 +252,7 @@ t.test("BRW-08 an allowed origin is matched to the character, for its own tool o
 
 const HOST: Refused = { status: 421, code: "host-not-allowed" };
 
-t.test("BRW-09 a name that was rebound to this machine gets nothing, on any path", async (t) => {
+t.test("BRW-09 a rebound name gets nothing, on any path", async (t) => {
   const it = await scene(t);
   const paths = [
     "/",
@@ -269,16 +278,19 @@ t.test("BRW-09 a name that was rebound to this machine gets nothing, on any path
       }
     }
   }
-  t.equal(it.gateway.received(), "", "not a byte");
+  // The Host is checked first, so that a rebound page learns nothing else.
+  const wrongInAll = { Host: "rebind.test", Origin: EVIL, "x-keybearer-hops": "9" };
+  await refuses(t, it, "all wrong", head("GET //evil.test", wrongInAll), HOST);
+  t.equal(it.gateway.received(), "", "nothing reached the gateway");
   await stillHealthy(t, it.under, it.secrets);
 });
 
-t.test("BRW-10 the Host table: three names with the port, and nothing that looks like them", async (t) => {
+t.test("BRW-10 exactly three names with the port are allowed as Host", async (t) => {
   const it = await scene(t);
   const p = it.port;
   const auth = { Authorization: `Bearer ${it.token}` };
   for (const host of [`127.0.0.1:${p}`, `localhost:${p}`, `[::1]:${p}`, `LOCALHOST:${p}`]) {
-    t.equal((await say(t, p, head("GET /v1/models", { Host: host, ...auth }))).status, 200, host);
+    t.equal((await it.say(head("GET /v1/models", { Host: host, ...auth }))).status, 200, host);
   }
   const refused = [
     "localhost",
@@ -307,8 +319,9 @@ t.test("BRW-10 the Host table: three names with the port, and nothing that looks
     `localhost:${p}@evil.test`,
     `localhost:${p}/`,
     `localhost:${p}, evil.test`,
+    `localhost:${p}, localhost:${p}`,
     `http://localhost:${p}`,
-    `${hostname()}:${p}`,
+    ...(hostname() === "localhost" ? [] : [`${hostname()}:${p}`]),
     `me.local:${p}`,
     `foo.localhost:${p}`,
     `evil.test:${p}`,
@@ -323,27 +336,24 @@ t.test("BRW-10 the Host table: three names with the port, and nothing that looks
   await stillHealthy(t, it.under, it.secrets);
 });
 
-t.test(
-  "BRW-11 an absolute request line is refused, whichever of line and Host is the wrong one",
-  async (t) => {
-    const it = await scene(t);
-    const auth = { Authorization: `Bearer ${it.token}` };
-    const rows: [string, string, Refused][] = [
-      ["http://evil.test/v1/models", it.host, { status: 400, code: "bad-request" }],
-      [`http://${it.host}/v1/models`, `evil.test:${it.port}`, HOST],
-      [`http://${it.host}/v1/models`, it.host, { status: 400, code: "bad-request" }],
-      ["https://evil.test:443/v1/models", it.host, { status: 400, code: "bad-request" }],
-      [`http://evil.test/v1/models`, "evil.test", HOST],
-    ];
-    for (const [target, host, expected] of rows) {
-      await refuses(t, it, `${target} at ${host}`, head(`GET ${target}`, { Host: host, ...auth }), expected);
-    }
-    t.equal(it.gateway.received(), "");
-    await stillHealthy(t, it.under, it.secrets);
-  },
-);
+t.test("BRW-11 an absolute request line is refused, even if line and Host are right", async (t) => {
+  const it = await scene(t);
+  const auth = { Authorization: `Bearer ${it.token}` };
+  const rows: [string, string, Refused][] = [
+    ["http://evil.test/v1/models", it.host, { status: 400, code: "bad-request" }],
+    [`http://${it.host}/v1/models`, `evil.test:${it.port}`, HOST],
+    [`http://${it.host}/v1/models`, it.host, { status: 400, code: "bad-request" }],
+    ["https://evil.test:443/v1/models", it.host, { status: 400, code: "bad-request" }],
+    [`http://evil.test/v1/models`, "evil.test", HOST],
+  ];
+  for (const [target, host, expected] of rows) {
+    await refuses(t, it, `${target} at ${host}`, head(`GET ${target}`, { Host: host, ...auth }), expected);
+  }
+  t.equal(it.gateway.received(), "");
+  await stillHealthy(t, it.under, it.secrets);
+});
 
-t.test("BRW-12 0.0.0.0 leads here on some systems, and is refused by its name", async (t) => {
+t.test("BRW-12 0.0.0.0, which some systems route to loopback, is refused as Host", async (t) => {
   const it = await scene(t);
   const client = connect({ host: "0.0.0.0", port: it.port });
   t.teardown(() => client.destroy());
@@ -365,7 +375,7 @@ t.test("BRW-12 0.0.0.0 leads here on some systems, and is refused by its name", 
   await stillHealthy(t, it.under, it.secrets);
 });
 
-t.test("BRW-15 no answer whatever sets a cookie", async (t) => {
+t.test("BRW-15 no answer sets a cookie", async (t) => {
   const it = await scene(t);
   const auth = { Host: it.host, Authorization: `Bearer ${it.token}` };
   const rows: [string, number, Record<string, string>][] = [
@@ -387,6 +397,6 @@ t.test("BRW-15 no answer whatever sets a cookie", async (t) => {
     t.equal(client.status(), status, line);
     t.notMatch(client.text(), /^(?:set-cookie|access-control-[a-z-]+|cookie2?):/im, `${line} ${status}`);
   }
-  t.equal(it.gateway.calls.length, 1, "only the first one got there");
+  t.equal(it.gateway.calls.length, 1, "only the first one is forwarded");
   await stillHealthy(t, it.under, it.secrets);
 });

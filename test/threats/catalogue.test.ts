@@ -1,38 +1,37 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { ROOT } from "../doubles/paths.ts";
 
-/** Every case of the threat catalogue that must hold before a release, by group. */
+/** The cases of the threat catalogue that must hold before a release, by group. */
 const CASES: Readonly<Record<string, readonly number[]>> = {
   AUTH: range(1, 15),
   BRW: range(1, 18),
   HTTP: range(1, 24),
   UP: range(1, 20),
   CL: range(1, 10),
-  // Of configuration and secrets, those about files and who may open them.
+  // Of configuration and secrets, the cases about files.
   CFG: [5],
   SEC: [8, 10],
   LOG: [...range(1, 14), 16],
 };
 
-/** Those that no test here shows, and why. */
+/** The cases without a test in this folder, and where they are tested, or why they cannot be. */
 const NOT_HERE: Readonly<Record<string, string>> = {
-  "AUTH-07": "the dashboard's own token is in test/dashboard",
-  "BRW-13": "the dashboard's server is tested in test/dashboard/server.test.ts",
-  "BRW-14": "the dashboard's server is tested in test/dashboard/server.test.ts",
-  "BRW-16": "the dashboard's server is tested in test/dashboard/server.test.ts",
+  "AUTH-07": "the dashboard's sessions are in test/dashboard/server.test.ts",
+  "BRW-13": "the dashboard's server is in test/dashboard/server.test.ts",
+  "BRW-14": "the dashboard's server is in test/dashboard/server.test.ts",
+  "BRW-16": "the dashboard's codes are in test/dashboard/server.test.ts and test/dashboard/dashboard.test.ts",
   "BRW-17":
-    "a browser looks at the dashboard in test/dashboard/browser.test.ts; what the command line prints is in test/cli",
-  "BRW-18": "the dashboard's server is tested in test/dashboard/server.test.ts",
+    "the page is in test/dashboard/browser.test.ts, commands are in test/journeys/usage-hostile.test.ts",
+  "BRW-18": "the dashboard's server is in test/dashboard/server.test.ts",
   "HTTP-17": "config.yaml has no list of allowed paths: a tool may call every endpoint of its gateway",
-  "HTTP-22": "the fuzz has a file of its own in test/security",
+  "HTTP-22": "the fuzz is in test/security/fuzz.test.ts",
   "HTTP-23": "config.yaml has no limit for bodies: they stream, whatever their size",
-  "LOG-11": "the journal has no database, and the index can be rebuilt: test/usage/index",
-  "LOG-12": "no request waits for the index: LOG-13; its WAL goes when the thread that writes it ends",
-  "LOG-14": "a million records are for test/bench; retention is in test/usage/maintenance.test.ts",
-  "LOG-16": "texts and secrets are looked for in test/journeys/usage-hostile.test.ts",
-  "SEC-08": "no unit file, plist or shell file is written yet: that comes with the service",
+  "LOG-11": "the journal has no database, and the index can be rebuilt: test/usage/index/index.test.ts",
+  "LOG-12": "no request waits for the index: LOG-13",
+  "LOG-14": "a million records are in test/bench, retention is in test/usage/maintenance.test.ts",
+  "LOG-16": "prompts and secrets are in test/journeys/usage-hostile.test.ts",
 };
 
 function range(from: number, to: number): number[] {
@@ -54,7 +53,7 @@ function titles(): Map<string, string[]> {
   return found;
 }
 
-t.test("every case is shown by exactly one test, or the reason why not is written down", async (t) => {
+t.test("every case has exactly one test in this folder, or a reason why not", async (t) => {
   const shown = titles();
   const all = Object.entries(CASES).flatMap(([group, numbers]) =>
     numbers.map((number) => `${group}-${String(number).padStart(2, "0")}`),
@@ -65,5 +64,10 @@ t.test("every case is shown by exactly one test, or the reason why not is writte
     else t.equal(times, 0, `${name} is not here: ${NOT_HERE[name]}`);
   }
   const unknown = [...shown.keys(), ...Object.keys(NOT_HERE)].filter((name) => !all.includes(name));
-  t.strictSame(unknown, [], "and no other number is used");
+  t.strictSame(unknown, [], "no other number is used");
+  for (const [path] of Object.values(NOT_HERE)
+    .join(" ")
+    .matchAll(/test\/[\w/.-]*\w/g)) {
+    t.ok(existsSync(join(ROOT, path)), `${path} exists`);
+  }
 });

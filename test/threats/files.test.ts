@@ -1,14 +1,20 @@
 import { chmodSync, existsSync, lstatSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { createContext } from "../../src/cli/service/context.ts";
+import { specFor } from "../../src/cli/service/install.ts";
+import { loadConfig } from "../../src/config/load.ts";
 import { StartFailure } from "../../src/core/errors.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
-import { canaryKey, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { canaryKey, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { LaunchctlRecorder } from "../doubles/launchctl-recorder.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
+import { canary, filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
+import { createSystemctl } from "../doubles/systemctl-script.ts";
 
 const REST = 'listen: "localhost:0"\ngateway: http://127.0.0.1:9/v1\n';
 
-/** Why a daemon does not start in this folder, as it is. */
+/** Why a daemon does not start in this folder. */
 async function failureIn(t: Test, home: string): Promise<StartFailure> {
   try {
     await startUnderTest(t, null, { home });
@@ -19,7 +25,7 @@ async function failureIn(t: Test, home: string): Promise<StartFailure> {
   throw new Error("it started");
 }
 
-t.test("CFG-05 a file with a key, or a folder, that others may open stops the start", async (t) => {
+t.test("CFG-05 a config.yaml with a key, or a folder, that others may open stops the start", async (t) => {
   const key = canaryKey();
   const config = `${REST}tools: { codex: { key: ${key} } }\n`;
   for (const mode of [0o644, 0o660, 0o640, 0o604, 0o666, 0o777]) {
@@ -45,14 +51,55 @@ t.test("CFG-05 a file with a key, or a folder, that others may open stops the st
       t.notOk(message.includes(key));
     }
   }
-  // Without a secret inside it is only warned of.
+  // Without a secret inside, a warning is enough.
   const home = await newHome(t);
   chmodSync(await saveConfig(home, `${REST}tools: { codex: { key: env:NOT_SET } }\n`), 0o644);
   const under = await startUnderTest(t, null, { home });
   t.match(under.logText(), "chmod 600");
 });
 
-/** Every path below a folder, with what it is and who may. */
+t.test("SEC-08 no file that the installer of the service writes contains a key or a token", async (t) => {
+  const { token, hash } = freshToken();
+  const secrets = {
+    "the key in config.yaml": canary(),
+    "the key in the environment": canary(),
+    "a token in the environment": token,
+    "the hash of the token": hash.replace("sha256:", ""),
+  };
+  for (const platform of ["linux", "darwin"] as const) {
+    const home = await newHome(t);
+    const config = `${REST}tools:
+  one: { key: ${secrets["the key in config.yaml"]}, token: "${hash}" }
+  two: { key: env:CODEX_KEY }
+`;
+    const file = await saveConfig(home, config);
+    const systemctl = await createSystemctl(await newHome(t));
+    const launchctl = new LaunchctlRecorder(501);
+    const env = {
+      ...systemctl.env,
+      HOME: home,
+      KEYBEARER_HOME: home,
+      CODEX_KEY: secrets["the key in the environment"],
+      OPENAI_API_KEY: token,
+    };
+    const run = platform === "darwin" ? { run: launchctl.run } : {};
+    const context = await createContext({ env, home, platform, ...run });
+    const { manager } = context;
+    const loaded = await loadConfig(file, { home, strict: true });
+    if (manager === null || loaded.config === null) throw new Error(JSON.stringify(loaded.problems));
+    const { spec } = await specFor(context, loaded.config, manager, { kind: "none" });
+    const plan = await manager.planInstall(spec);
+    t.match(plan, { ok: true });
+    t.match(plan.ok && (await manager.apply(plan.steps)), { ok: true });
+
+    const written = filesBelow(home).filter((path) => path !== file);
+    t.ok(written.includes(manager.file), `${platform}: the service's file is there`);
+    t.strictSame(scan(textsOf(written), secrets), [], `${platform}: no secret is in it`);
+    t.equal(scan({ config }, secrets).length, 2, "the scan finds what is in config.yaml");
+  }
+});
+
+/** Every path below a folder, with its kind and mode. */
 function walk(folder: string): { readonly path: string; readonly mode: string; readonly kind: string }[] {
   return readdirSync(folder, { withFileTypes: true }).flatMap((entry) => {
     const path = join(folder, entry.name);
@@ -63,7 +110,7 @@ function walk(folder: string): { readonly path: string; readonly mode: string; r
 }
 
 t.test(
-  "SEC-10 whatever it writes is its owner's alone, and nothing is in the temporary folder",
+  "SEC-10 only the owner may open what the daemon writes, and nothing is in the temporary folder",
   async (t) => {
     const gateway = await startRawGateway(t, (call) => call.ok());
     const home = await newHome(t);
@@ -73,9 +120,9 @@ t.test(
       home,
       `listen: localhost:0\ngateway: ${gateway.origin}/v1\ntools:\n  codex: { key: ${key} }\n`,
     );
-    // As wide as it can be: what is private must be so by its own doing.
-    process.umask(0o000);
-    t.teardown(() => process.umask(0o022));
+    // The widest umask: the daemon itself must make its files private.
+    const umask = process.umask(0o000);
+    t.teardown(() => process.umask(umask));
     const options = { env: { TMPDIR: temporary } };
     const running = await startServing(t, home, options);
     const made = await command(t, home, ["tools", "token", "codex"], options);
@@ -93,10 +140,10 @@ t.test(
     for (const name of ["config.yaml", "state", "state/trust.json", "run", "run/control.sock"]) {
       t.ok(
         all.some(({ path }) => path === join(home, name)),
-        `${name} is among them`,
+        `${name} is there`,
       );
     }
-    t.strictSame(readdirSync(temporary), [], "nothing of it is elsewhere");
+    t.strictSame(readdirSync(temporary), [], "nothing is elsewhere");
     for (const { path, kind } of all) {
       if (kind !== "file") continue;
       const text = readFileSync(path, "latin1");
@@ -105,6 +152,6 @@ t.test(
     }
     running.child.kill("SIGTERM");
     t.equal((await running.ended).code, 0);
-    t.notOk(existsSync(join(home, "run", "control.sock")), "and its socket is gone");
+    t.notOk(existsSync(join(home, "run", "control.sock")), "its socket is gone");
   },
 );

@@ -1,6 +1,6 @@
 /**
- * What a hostile page can do to another origin. Each is the body of an async function of `at`, which makes an address
- * that tells the attack's name, and `token`, a valid one; it returns what the page could read of the answer.
+ * What a hostile page can do to another origin. The code is the body of an async function of `at`, which makes an address
+ * that contains the attack's name, and `token`, a valid one. It returns what the page could read of the answer.
  */
 export interface Attack {
   readonly name: string;
@@ -52,7 +52,7 @@ const socket = (protocols: string) => `return new Promise((done) => {
   socket.onerror = () => done("");
 });`;
 
-/** They need no preflight: the browser sends them first and asks later, so only the guard stands in their way. */
+/** They need no preflight: the browser sends them at once, so only the guard stops them. */
 export const SIMPLE_ATTACKS: readonly Attack[] = [
   { name: "img", code: loaded('Object.assign(new Image(), { src: at("/v1/models") })') },
   {
@@ -208,7 +208,7 @@ export const PREFLIGHTED_ATTACKS: readonly Attack[] = [
   },
 ];
 
-/** One script that makes all the attacks at once and says what each could read. An attack that hangs reads nothing. */
+/** A script that makes all attacks at once and returns what each could read. An attack that hangs reads nothing. */
 export function attackScript(attacks: readonly Attack[], target: string, token: string | null): string {
   const prefix = token === null ? "" : `/t/${token}`;
   const one = ({ name, code }: Attack) => `${JSON.stringify(name)}: (async () => {
@@ -218,9 +218,9 @@ export function attackScript(attacks: readonly Attack[], target: string, token: 
   })()`;
   return `(async () => {
     const under = { ${attacks.map(one).join(",\n")} };
-    const patience = new Promise((done) => setTimeout(done, 4000, ""));
+    const limit = new Promise((done) => setTimeout(done, 4000, ""));
     const all = Object.entries(under).map(async ([name, promise]) =>
-      [name, await Promise.race([promise.catch(() => ""), patience])]);
+      [name, await Promise.race([promise.catch(() => ""), limit])]);
     return Object.fromEntries(await Promise.all(all));
   })()`;
 }
