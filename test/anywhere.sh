@@ -73,13 +73,13 @@ run() {
   fi
   case " $* " in *" setpriv "*) mkdir -p "$lab/home" && chown -R nobody "$folder" "$lab/home" ;; esac
   if "$@" bash -c "$(declare -f suite); suite \"\$1\"" suite "$folder" >"$log" 2>&1 </dev/null; then
-    say "ok       $row: $(grep -oE '^# \{ total: .*' "$log" | tail -n 1), $((SECONDS - begun)) s"
-    grep -oE '# SKIP.*' "$log" | sort | uniq -c | sed 's/^/           /'
+    say "ok       $row: $(grep -E '^[0-9]+ passed' "$log" | tail -n 1), $((SECONDS - begun)) s"
+    grep '^skipped: ' "$log" | sed 's/^/           /'
     passed=$((passed + 1))
     rm -rf "$folder"
   else
     say "FAILED   $row: see $log"
-    grep -E '^ *not ok' "$log" | grep -v '# TODO' | head -n 10
+    grep -E '^(✖|FAILED)' "$log" | head -n 10
     failed=$((failed + 1))
   fi
 }

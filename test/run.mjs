@@ -4,12 +4,17 @@
 // There are two suites. Without --long: all files but those named *.long.test.ts. With it: those, and the files that repeat
 // more there (they import doubles/effort.ts).
 //
-// Starting a process with tap takes longer than most test files run. So up to sixteen files share a process, which runs them
-// one after the other (run-files.mjs).
-import { spawnSync } from "node:child_process";
+// Starting a process takes longer than most test files run. So up to sixteen files share a process, which runs them one after
+// the other (run-files.mjs). The processes are started here and not by tap, whose loaders (for coverage and mocks) cost each of
+// them 1.8 seconds of CPU; tap reads what they print, and reports it.
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import {
+  appendFileSync,
+  closeSync,
   existsSync,
   mkdirSync,
+  openSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -18,11 +23,13 @@ import {
   writeFileSync,
 } from "node:fs";
 import { availableParallelism } from "node:os";
-import { join, relative, resolve } from "node:path";
+import { basename, join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const FILES_PER_PROCESS = 16;
+/** Of a process. No test needs it; one that hangs ends all the same. */
+const TIMEOUT_SECONDS = "1800";
 const LONG = process.argv.includes("--long");
 const TAP = join(ROOT, "node_modules/.bin/tap");
 
@@ -105,21 +112,52 @@ function writeProgram(folder, files, at) {
   return program;
 }
 
-/**
- * npm installs tap with its TypeScript plugin, which package.json switches off. tap rebuilds itself without the plugin, but
- * only after it decided how to start the processes of the current run. So it is rebuilt here first.
- */
-function buildTap() {
-  const { stdout } = spawnSync(TAP, ["node-options"], { cwd: ROOT, encoding: "utf8" });
-  if (stdout.includes("@tapjs/typescript")) spawnSync(TAP, ["build"], { cwd: ROOT, stdio: "inherit" });
-}
-
 /** Messages name the command as it was called, and the tests compare them with those of an installed keybearer. */
 function linkProgram() {
   const bin = join(ROOT, "build", "bin");
   rmSync(bin, { recursive: true, force: true });
   mkdirSync(bin, { recursive: true });
   symlinkSync(join(ROOT, "dist", "cli", "main.js"), join(bin, "keybearer"));
+}
+
+/** Starts programs one after the other, as long as there are any. What each prints is in the file beside it. */
+async function runLane(programs) {
+  const ended = [];
+  for (const program of programs) {
+    const file = program.replace(/js$/, "tap");
+    const output = openSync(file, "w");
+    const begun = performance.now();
+    const child = spawn(process.execPath, ["--enable-source-maps", program], {
+      cwd: ROOT,
+      env,
+      stdio: ["ignore", output, "inherit"],
+    });
+    const [code, signal] = await once(child, "close");
+    closeSync(output);
+    if (signal !== null) appendFileSync(file, `\nBail out! the process was ended by ${signal}\n`);
+    const seconds = ((performance.now() - begun) / 1000).toFixed(1).padStart(6);
+    process.stdout.write(`${code === 0 ? "ok    " : "FAILED"} ${seconds} s  ${basename(program, ".js")}\n`);
+    ended.push({ file, ok: code === 0 });
+  }
+  return ended;
+}
+
+/** Reports what failed, what was skipped and why, and how many tests there were. Returns the exit code. */
+function report(ended) {
+  const failed = ended.filter(({ ok }) => !ok).map(({ file }) => file);
+  if (failed.length > 0) spawnSync(TAP, ["--reporter=min", ...failed], { cwd: ROOT, stdio: "inherit" });
+  const counts = { pass: 0, fail: 0, skip: 0 };
+  for (const { file } of ended) {
+    const text = readFileSync(file, "utf8");
+    for (const [, title, reason] of text.matchAll(/^ *ok \d+ - (.*) # SKIP (.*)$/gm))
+      process.stdout.write(`skipped: ${title}: ${reason}\n`);
+    // Such as: # { total: 355, pass: 353, fail: 1, skip: 1 }
+    const [, totals = ""] = /^# \{ (total: .*) \}$/m.exec(text) ?? [];
+    for (const [, name, count] of totals.matchAll(/(\w+): (\d+)/g))
+      if (name in counts) counts[name] += Number(count);
+  }
+  process.stdout.write(`${counts.pass} passed, ${counts.fail} failed, ${counts.skip} skipped\n`);
+  return failed.length === 0 ? 0 : 1;
 }
 
 /** Prints the seconds of each file, slowest first. */
@@ -149,12 +187,23 @@ const groups = groupsOf(files).sort((a, b) => position(a) - position(b));
 const programs = groups.map((group, at) => writeProgram(folder, group, at));
 
 linkProgram();
-buildTap();
 const times = join(ROOT, "build", "test-times.jsonl");
 rmSync(times, { force: true });
-const env = { ...process.env, KEYBEARER_TEST_TIMES: times, ...(LONG ? { KEYBEARER_LONG: "1" } : {}) };
-// Tests wait now and then, so one process more than there are cores keeps the cores busy.
-const jobs = `--jobs=${availableParallelism() + 1}`;
-const { status } = spawnSync(TAP, [jobs, ...options, ...programs], { cwd: ROOT, stdio: "inherit", env });
-printTimes(times);
-process.exitCode = status ?? 1;
+const env = {
+  ...process.env,
+  KEYBEARER_TEST_TIMES: times,
+  TAP_TIMEOUT: TIMEOUT_SECONDS,
+  ...(LONG ? { KEYBEARER_LONG: "1" } : {}),
+};
+if (options.length > 0) {
+  // Options of tap, such as those for coverage, need its loaders.
+  const { status } = spawnSync(TAP, [...options, ...programs], { cwd: ROOT, stdio: "inherit", env });
+  process.exitCode = status ?? 1;
+} else {
+  // Tests wait now and then, so one process more than there are cores keeps the cores busy.
+  const queue = programs.values();
+  const lanes = Array.from({ length: availableParallelism() + 1 }, () => runLane(queue));
+  const ended = (await Promise.all(lanes)).flat();
+  printTimes(times);
+  process.exitCode = report(ended);
+}
