@@ -26,6 +26,8 @@ export async function startBrowser(
   const browser = await chromium.launch({
     executablePath,
     headless: true,
+    // The environment may name a proxy, which must not get what a test sends.
+    env: { HOME: process.env.HOME ?? "/", PATH: process.env.PATH ?? "" },
     args: [
       "--no-sandbox",
       "--disable-gpu",
@@ -34,8 +36,6 @@ export async function startBrowser(
       "--disable-background-networking",
       "--disable-component-update",
       "--disable-sync",
-      // A proxy in the environment must not get what a test sends.
-      "--no-proxy-server",
       `--host-resolver-rules=${[...rules, "MAP * ^NOTFOUND"].join(", ")}`,
     ],
   });

@@ -2,7 +2,7 @@ import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { tmpdir, userInfo } from "node:os";
 import { join } from "node:path";
 import type { Test } from "tap";
 import { until } from "./until.ts";
@@ -32,6 +32,11 @@ export interface SecretService extends SessionBus {
 /** What is missing for a real Secret Service, or null. */
 export function missingForSecrets(): string | null {
   const missing = [BUS, SEND, KEYRING].filter((path) => !existsSync(path));
+  try {
+    userInfo();
+  } catch {
+    return "this user is not in /etc/passwd, which gnome-keyring needs";
+  }
   return missing.length === 0 ? null : `missing: ${missing.join(", ")} (Debian: gnome-keyring, dbus-bin)`;
 }
 

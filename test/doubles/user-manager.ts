@@ -135,6 +135,7 @@ async function removeCgroups(cgroups: readonly string[]): Promise<void> {
  */
 const WORLD = `
 set -e
+umask 022
 folder=$1 project=$2 cgroups=$3
 shift 3
 mount -t tmpfs -o mode=0755 tmpfs /run

@@ -1,5 +1,4 @@
 import { existsSync } from "node:fs";
-import { userInfo } from "node:os";
 import { resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { quoteForShell } from "../../core/display.ts";
@@ -49,7 +48,7 @@ export async function createContext(options: ContextOptions = {}): Promise<Servi
     shellPaths: paths,
     env,
     platform,
-    manager: await findManager(platform, { run, home: paths.home, env, uid: userInfo().uid }),
+    manager: await findManager(platform, { run, home: paths.home, env, uid: process.getuid?.() ?? -1 }),
     node: process.execPath,
     main: fileURLToPath(new URL(main, packageFolder())),
   };
