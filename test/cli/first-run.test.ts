@@ -106,5 +106,5 @@ t.test("a refusal names the command as it can be typed in any folder", async (t)
   const running = startProgram(t, process.execPath, [main, "run"], bareEnv(home));
   const [, port] = await running.says(/serves http:\/\/localhost:(\d+)/);
   const response = await fetch(`http://127.0.0.1:${port}/v1/models`);
-  t.match(await response.text(), `node ${main} tools token <tool>`);
+  t.match(await response.text(), `${commandName(main, null)} tools token <tool>`);
 });
