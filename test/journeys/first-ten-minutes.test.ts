@@ -17,6 +17,9 @@ const STATE = ".local/state/keybearer";
 const TOKEN = /\bkb_[A-Za-z0-9_-]{40,}/;
 const HIDDEN = /\(not shown\):\s/;
 
+/** The program's path, byte for character. */
+const BYTES = Buffer.from(PROGRAM).toString("latin1");
+
 /** A new user with a home, a shell and three keys from the console of a gateway. */
 async function arrive(t: Test) {
   const sandbox = await startSandbox(t, { wordDelay: 3 });
@@ -56,7 +59,7 @@ function processes(): Record<string, string> {
     try {
       const argv = readFileSync(`/proc/${pid}/cmdline`, "latin1").replaceAll("\0", " ");
       found[`the arguments of ${pid}`] = argv;
-      if (argv.includes(PROGRAM))
+      if (argv.includes(BYTES))
         found[`the environment of ${pid}`] = readFileSync(`/proc/${pid}/environ`, "latin1");
     } catch {
       // It has ended, or is another user's.
@@ -93,7 +96,7 @@ async function init(t: Test, walk: Walk): Promise<string> {
   await shell.says(/incomplete key: [\s\S]*→ copy the key whole[\s\S]*\[k\]:\s/);
   const running = processes();
   t.ok(
-    Object.values(running).some((argv) => argv.includes(`${PROGRAM} init`)),
+    Object.values(running).some((argv) => argv.includes(`${BYTES} init`)),
     "it waits",
   );
   t.strictSame(scan(running, secretsOf(walk)), [], "what was typed is in no process's arguments");
@@ -114,7 +117,7 @@ async function serve(t: Test, { home, shell }: Walk): Promise<void> {
   const pid = Number(/\[1\] (\d+)/.exec(text)?.[1]);
   t.teardown(() => {
     // A background job outlives its shell.
-    if (processes()[`the arguments of ${pid}`]?.includes(`${PROGRAM} run`)) process.kill(pid, "SIGKILL");
+    if (processes()[`the arguments of ${pid}`]?.includes(`${BYTES} run`)) process.kill(pid, "SIGKILL");
   });
   const log = join(home, "daemon.log");
   await until("it serves", () => existsSync(log) && /serves http/.test(readFileSync(log, "utf8")));

@@ -2,6 +2,7 @@ import { execFileSync } from "node:child_process";
 import { chmodSync, mkdirSync, realpathSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { quoteForShell } from "../../src/core/display.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { type KeyReading, readKey } from "../../src/keys/sources.ts";
 
@@ -75,7 +76,7 @@ t.test("a key file that others may open works, with the chmod to type", async (t
   const open = keyFile(t, KEY, 0o644);
   const reading = await readFile(open);
   t.equal(keyOf(reading), KEY);
-  t.ok(reading.ok && reading.warning?.endsWith(`chmod 600 ${open}`));
+  t.ok(reading.ok && reading.warning?.endsWith(`chmod 600 ${quoteForShell(open)}`));
   const shut = await readFile(keyFile(t, KEY, 0o600));
   t.equal(shut.ok && shut.warning, null);
 });

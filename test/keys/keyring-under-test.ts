@@ -5,6 +5,7 @@ import type { KeySource } from "../../src/config/schema.ts";
 import type { KeyState } from "../../src/config/snapshot.ts";
 import { Keyring, type WantedKey } from "../../src/keys/keyring.ts";
 import { Trust } from "../../src/keys/trust.ts";
+import { newHome } from "../doubles/command.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 
 export const A = "https://a.example.com";
@@ -25,7 +26,8 @@ export interface UnderTest {
 
 /** A keyring on a real pins file in a folder of its own, at its first start. */
 export async function keyringIn(t: Test): Promise<UnderTest> {
-  const folder = realpathSync(t.testdir());
+  // Not in the checkout, whose path may need quotes in a command.
+  const folder = realpathSync(await newHome(t));
   const clock = heldClock();
   const trust = new Trust({ file: join(folder, "pins.json"), clock });
   await trust.load();
