@@ -1,5 +1,6 @@
 import type { Test } from "tap";
 import { type OneTool, startWithOneTool } from "./daemon-under-test.ts";
+import { movableClock } from "./movable-clock.ts";
 import { type PacedGateway, startPacedGateway, WHOLE_STREAM } from "./paced-gateway.ts";
 import { until } from "./until.ts";
 import { faultsIn, recordsIn } from "./usage-file.ts";
@@ -9,10 +10,14 @@ export interface PacedDaemon extends OneTool {
   readonly file: string;
 }
 
+/** When a paced daemon starts, by its own clock, so that no day ends during a test. */
+export const PACED_START = Date.UTC(2026, 10, 16, 12);
+
 /** A daemon with one tool before a gateway whose streams stop in the middle. */
 export async function startPacedDaemon(t: Test, home?: string): Promise<PacedDaemon> {
   const gateway = await startPacedGateway(t);
-  const one = await startWithOneTool(t, gateway.origin, home === undefined ? {} : { home });
+  const clock = movableClock(PACED_START);
+  const one = await startWithOneTool(t, gateway.origin, home === undefined ? { clock } : { clock, home });
   return { ...one, gateway, file: one.paths.usage };
 }
 
@@ -29,12 +34,12 @@ export function chat(
   });
 }
 
-/** Streams under way, each with its first event at the client. */
+/** Streams in flight, each with its first event at the client. */
 export async function startStreams(it: PacedDaemon, models: readonly string[]) {
   const answers: { readonly model: string; readonly text: Promise<string> }[] = [];
   for (const model of models) answers.push({ model, text: (await chat(it, model, true)).text() });
   return {
-    /** Lets the gateway end them, and looks whether every byte came. */
+    /** Lets the gateway end them, and checks that every byte came. */
     async end(t: Test) {
       it.gateway.release();
       for (const { model, text } of answers) t.equal(await text, WHOLE_STREAM, `${model} came whole`);
@@ -63,7 +68,7 @@ export async function refusesAll(t: Test, it: PacedDaemon): Promise<void> {
     t.match(body, shape);
     t.match(body.error.message, /^keybearer: .*nothing was sent to the gateway/);
   }
-  t.equal(it.gateway.calls.length, before, "the gateway hears nothing that could not be written down");
+  t.equal(it.gateway.calls.length, before, "no request reaches the gateway that cannot be recorded");
   const { usage } = await it.daemon.status();
   t.equal(usage.state, "unavailable");
   t.type(usage.since, "number");
@@ -78,7 +83,7 @@ export async function servesAgain(t: Test, it: PacedDaemon, model: string): Prom
     await answer.text();
     return answer.status === 200;
   });
-  await until("nothing waits any more", async () => (await it.daemon.status()).usage.waiting === 0);
+  await until("nothing waits", async () => (await it.daemon.status()).usage.waiting === 0);
   t.match((await it.daemon.status()).usage, { state: "ok", since: null, why: null });
 }
 

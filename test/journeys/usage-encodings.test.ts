@@ -254,7 +254,7 @@ function hostile(): Hostile[] {
     },
     { what: "gzip said to be br", encoding: "br", type: jsonType, bytes: gzip, tokens: none },
     { what: "gzip not said to be anything", encoding: null, type: jsonType, bytes: gzip, tokens: none },
-    { what: "an encoding nobody knows", encoding: "exi", type: jsonType, bytes: gzip, tokens: none },
+    { what: "an unknown encoding", encoding: "exi", type: jsonType, bytes: gzip, tokens: none },
     {
       what: "15 MB of JSON",
       encoding: null,

@@ -3,7 +3,14 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { dayOf } from "../../src/usage/journal/files.ts";
 import { exportedRecords, newHome } from "../doubles/command.ts";
-import { chat, oneRecordEach, refusesAll, servesAgain, startPacedDaemon } from "../doubles/paced-daemon.ts";
+import {
+  chat,
+  oneRecordEach,
+  PACED_START,
+  refusesAll,
+  servesAgain,
+  startPacedDaemon,
+} from "../doubles/paced-daemon.ts";
 import { finishedModel, recordsIn } from "../doubles/usage-file.ts";
 
 const noise = (bytes: number) => Buffer.from(Array.from({ length: bytes }, (_, n) => (n * 7919 + 13) % 251));
@@ -29,7 +36,7 @@ const DAMAGE: Readonly<Record<string, (file: string) => void>> = {
 /** A home whose journal has one file of today. */
 async function homeWith(t: Test, journal: Buffer): Promise<{ readonly home: string; readonly file: string }> {
   const home = await newHome(t);
-  const file = join(home, "state", "usage", `${dayOf(Date.now())}.jsonl`);
+  const file = join(home, "state", "usage", `${dayOf(PACED_START)}.jsonl`);
   mkdirSync(join(home, "state", "usage"), { recursive: true, mode: 0o700 });
   writeFileSync(file, journal, { mode: 0o600 });
   return { home, file };
@@ -65,7 +72,7 @@ t.test(
         t.equal(usage.state, "ok");
         const damaged = usage.index.damaged_lines ?? 0;
         t.equal(/last byte|nothing/.test(what), damaged === 0, `${damaged} damaged lines`);
-        if (damaged > 0) t.match(usage.warnings.join(), /damaged lines of the usage log/, "status tells");
+        if (damaged > 0) t.match(usage.warnings.join(), /damaged lines of the usage log/, "status says so");
       });
     }
   },
@@ -74,7 +81,7 @@ t.test(
 t.test(
   "a file or folder in the log's place is left alone, and nothing is sent until it is gone",
   async (t) => {
-    const day = `${dayOf(Date.now())}.jsonl`;
+    const day = `${dayOf(PACED_START)}.jsonl`;
     const inTheWay: Readonly<Record<string, (state: string) => string>> = {
       "a file where the folder belongs": (state) => {
         writeFileSync(join(state, "usage"), "mine");
