@@ -554,11 +554,14 @@ export class GatewayMirror {
 
   /** For a caller that must not wait for a whole first sync. */
   async #waitForSync(): Promise<void> {
-    const { signal } = this.#stop;
+    const over = new AbortController();
+    const signal = AbortSignal.any([this.#stop.signal, over.signal]);
     const timeout = pause(FACTS_WAIT_MS, undefined, { ref: false, signal }).catch(() => {
-      // Stopping ends the wait.
+      // The sync is over, or keybearer stops.
     });
     await Promise.race([this.sync(), timeout]);
+    // Otherwise every call would leave a timer for eight seconds.
+    over.abort();
   }
 
   /** What the console says of one tool's key; null: it does not list it. */

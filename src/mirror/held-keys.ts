@@ -150,6 +150,7 @@ const RETRY_MS = 5000;
 export class HeldKeys {
   readonly #deps: HeldKeysDeps;
   /** Gateways to forget as soon as the database can be written. */
+  #isRecordingLater = false;
   readonly #toForget = new Set<string>();
   /** When keys came that could not be written yet. A leak may appear before they can. */
   readonly #unwritten = new Map<string, number>();
@@ -179,14 +180,18 @@ export class HeldKeys {
     return false;
   }
 
-  /** After a start the index may be incomplete. Tries again a little later. */
+  /** After a start the index may be incomplete. Tries again a little later. One attempt serves all changes until then. */
   async recordLater(signal: AbortSignal): Promise<void> {
+    if (this.#isRecordingLater) return;
+    this.#isRecordingLater = true;
     try {
       await pause(RETRY_MS, undefined, { ref: false, signal });
       await this.#deps.usage.catchUp();
     } catch {
       // The mirror stopped, or the index cannot be read: the next sync or configuration tries again.
       return;
+    } finally {
+      this.#isRecordingLater = false;
     }
     this.record(this.#deps.snapshot());
   }
