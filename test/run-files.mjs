@@ -27,13 +27,16 @@ function timesOfFiles() {
   function end() {
     if (running === null || path === undefined) return;
     const seconds = (performance.now() - running.at) / 1000;
-    appendFileSync(path, `${JSON.stringify({ file: running.file, seconds: Number(seconds.toFixed(1)) })}\n`);
+    // Of this process with its threads, without the programs that it started.
+    const { user, system } = process.cpuUsage(running.used);
+    const row = { file: running.file, seconds: rounded(seconds), cpu: rounded((user + system) / 1e6) };
+    appendFileSync(path, `${JSON.stringify(row)}\n`);
   }
   process.on("exit", end);
   return {
     begin(file) {
       end();
-      running = { file, at: performance.now() };
+      running = { file, at: performance.now(), used: process.cpuUsage() };
     },
   };
 }
@@ -53,4 +56,8 @@ function restore(env) {
     if (!(name in env)) delete process.env[name];
   }
   Object.assign(process.env, env);
+}
+
+function rounded(seconds) {
+  return Number(seconds.toFixed(1));
 }

@@ -1,10 +1,10 @@
-import { existsSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { findPaths } from "../../src/core/paths.ts";
 import { startDaemon } from "../../src/daemon/daemon.ts";
-import { newHome, saveConfig } from "../doubles/command.ts";
+import { newHome, runProgram, saveConfig } from "../doubles/command.ts";
 
 function config(port: number): string {
   return `listen: localhost:${port}\ngateway: http://127.0.0.1:9/v1\ntools: { codex: { key: env:NOT_SET_HERE } }\n`;
@@ -34,6 +34,17 @@ t.test("a port taken on either address exits 69, names the owner and leaves noth
       t.ok(await canBind(t, free, port), `${free} is not left bound`);
     }
   }
+});
+
+t.test("the program says it, and exits with 69", async (t) => {
+  const port = await take(t, ["127.0.0.1"]);
+  const home = await newHome(t);
+  const file = join(home, "elsewhere.yaml");
+  writeFileSync(file, config(port ?? 0), { mode: 0o600 });
+  const { code, stdout, stderr } = await runProgram(t, home, ["run", "--config", file]);
+  t.equal(code, 69);
+  t.equal(stdout, "");
+  t.match(stderr, `127.0.0.1:${port} is taken by `);
 });
 
 /** Listens on these addresses with one port, or null where the machine lacks one. */

@@ -2,8 +2,10 @@ import t from "tap";
 import { textWidth } from "../../src/cli/ui/text.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { serveIn } from "../doubles/daemon-under-test.ts";
-import { screenAfter } from "../doubles/screen.ts";
+import { atScreen, screenAfter } from "../doubles/screen.ts";
 
+// biome-ignore lint/suspicious/noControlCharactersInRegex: this is how a terminal is given a color.
+const COLORED = /\u001b\[3\d/;
 const COMMANDS = [
   ["status"],
   ["tools"],
@@ -28,6 +30,16 @@ t.test("every screen fits 80 and 120 columns, and no line is broken inside a wor
         .filter((line) => textWidth(line) > columns && !/^ *→ |^\s*\S+$/.test(line));
       t.strictSame(wide, [], `keybearer ${args.join(" ")} at ${columns} columns`);
     }
+  }
+});
+
+t.test("NO_COLOR and TERM=dumb switch colors off", async (t) => {
+  const home = await newHome(t);
+  const colored = await atScreen(t, home, ["doctor"], { env: { TERM: "xterm-256color" } }).ended;
+  t.match(colored.stdout, COLORED);
+  for (const env of [{ TERM: "xterm-256color", NO_COLOR: "1" }, { TERM: "dumb" }]) {
+    const { stdout } = await atScreen(t, home, ["doctor"], { env }).ended;
+    t.notMatch(stdout, COLORED, JSON.stringify(env));
   }
 });
 
