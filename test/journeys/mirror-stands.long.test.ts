@@ -1,7 +1,6 @@
 import t, { type Test } from "tap";
 import { command } from "../doubles/command.ts";
 import type { ConsoleName } from "../doubles/consoles/start-console.ts";
-import { LONG } from "../doubles/effort.ts";
 import {
   consoleKey,
   DAY,
@@ -118,7 +117,7 @@ const CLOCKS: readonly ClockCase[] = [
   { name: "one-api", alone: true },
 ];
 
-for (const { name, alone } of LONG ? CLOCKS : CLOCKS.slice(0, 2)) {
+for (const { name, alone } of CLOCKS) {
   const whose = alone ? "this machine's clock" : "the clocks of both sides";
   t.test(`${name}: a leak is seen after ${whose} were ahead and set right`, async (t) => {
     const journey = await startJourney(t, name, {

@@ -5,7 +5,6 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import type { Ended } from "../doubles/command.ts";
 import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
-import { LONG } from "../doubles/effort.ts";
 import { freePort } from "../doubles/listen.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { until } from "../doubles/until.ts";
@@ -87,8 +86,6 @@ async function prepare(t: Test) {
 
 type Here = NonNullable<Awaited<ReturnType<typeof prepare>>>;
 
-const inLong = { skip: LONG ? false : "npm run test:long does this" };
-
 t.test("the service under a real user manager, for a user without privileges", async (t) => {
   const here = await prepare(t);
   if (here === null) return;
@@ -117,7 +114,7 @@ t.test("the service under a real user manager, for a user without privileges", a
     });
     const early: string[] = [];
     // Each look starts a program.
-    while (LONG && !over) {
+    while (!over) {
       const { ActiveState } = await show("ActiveState");
       if (ActiveState === "active" && !(await answers())) early.push("active before it answers");
     }
@@ -157,7 +154,7 @@ t.test("the service under a real user manager, for a user without privileges", a
     t.ok(await answers());
   });
 
-  await t.test("while it is installed", inLong, (t) => runInstalled(t, here));
+  await t.test("while it is installed", (t) => runInstalled(t, here));
 
   await t.test("uninstall leaves only the user's own files", async (t) => {
     const process = await outside(here);
@@ -179,7 +176,7 @@ t.test("the service under a real user manager, for a user without privileges", a
     t.equal((await service("uninstall")).code, 0, "once more is no mistake");
   });
 
-  await t.test("units that keybearer did not install", inLong, (t) => runOtherwise(t, here));
+  await t.test("units that keybearer did not install", (t) => runOtherwise(t, here));
 
   await t.test("the key is in no output, not in the unit and not in the journal", async (t) => {
     const journal = await manager.journal(UNIT);

@@ -5,7 +5,6 @@ import type { Paths } from "../../src/core/paths.ts";
 import { MirrorDatabase } from "../../src/mirror/store/database.ts";
 import { writeFact } from "../../src/mirror/store/facts.ts";
 import { journalFiles } from "../../src/usage/journal/files.ts";
-import { LONG } from "../doubles/effort.ts";
 import { HOUR, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import { until } from "../doubles/until.ts";
@@ -46,7 +45,7 @@ const LOSSES: readonly Loss[] = [
   },
 ];
 
-for (const { what, losesRecords, lose } of LONG ? LOSSES : LOSSES.slice(0, 2)) {
+for (const { what, losesRecords, lose } of LOSSES) {
   t.test(`a log ${what} during a run: lost records are no leak, and a later leak is seen`, async (t) => {
     const journey = await startJourney(t, "sub2api");
     await journey.idle();
