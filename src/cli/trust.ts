@@ -13,25 +13,32 @@ export function trustCommand(): Command {
     .summary("allow a change in where a key goes")
     .description("show a change in where a key comes from or goes, and allow it once you confirm")
     .argument(
-      "<tool|gateway>",
+      "[tool|gateway]",
       "a tool or gateway that is held, or shared for the password of the shared store",
     )
+    .option("--all", "everything that is held, also after the list of trusted addresses was lost")
     .action(trust);
 }
 
-async function trust(name: string): Promise<void> {
+async function trust(name: string | undefined, options: { all?: boolean }): Promise<void> {
+  if ((name === undefined) === (options.all !== true))
+    return fail("name a tool or a gateway, or use --all → keybearer status", EXIT.usage);
   // There is no --yes: a program that can edit files must not be able to move keys.
   if (!isInteractive())
-    return fail(`trust needs a person at a terminal. open one and type: keybearer trust ${name}`, EXIT.usage);
+    return fail(
+      `trust needs a person at a terminal. open one and type: keybearer trust ${name ?? "--all"}`,
+      EXIT.usage,
+    );
   const { socket } = commandPaths();
-  const path = encodeURIComponent(name);
-  const held = await askDaemon<HeldTool[]>(socket, "GET", `/held/${path}`);
+  const path = name === undefined ? "" : `/${encodeURIComponent(name)}`;
+  const held = await askDaemon<HeldTool[]>(socket, "GET", `/held${path}`);
   if (!held.ok) return fail(held.reason, EXIT.failed);
-  if (held.value.length === 0) return print(`nothing of ${name} is held`);
+  if (held.value.length === 0)
+    return print(name === undefined ? "nothing is held" : `nothing of ${name} is held`);
   for (const { tool, what, from, to } of held.value)
     print(tool === SHARED_PASSWORD ? what : `tool ${tool}: ${what}`, `  was  ${from}`, `  now  ${to}`);
   if (!(await confirm("trust this?"))) return fail("not trusted; nothing changed", EXIT.failed);
-  const done = await askDaemon<TrustAnswer>(socket, "POST", `/trust/${path}`, held.value);
+  const done = await askDaemon<TrustAnswer>(socket, "POST", `/trust${path}`, held.value);
   if (!done.ok) return fail(done.reason, EXIT.failed);
   for (const granted of done.value.granted) print(`trusted ${granted}`);
   if (done.value.problems.length > 0) fail(done.value.problems.join("\n"), EXIT.failed);

@@ -103,7 +103,7 @@ export async function writeConfig(
     const user = process.geteuid?.();
     if (user !== undefined && user !== 0 && user !== uid)
       return { ok: false, reason: `${file} was not changed: it belongs to another user`, isStale: false };
-    const ready = await stageFile(file, text);
+    const ready = await stageFile(file, text, { followLinks: true });
     staged = ready;
     const lock = join(dirname(ready.target), `.${basename(ready.target)}.lock`);
     const isReplaced = await underLock(lock, () => replaceIfSame(file, ready, expected), clock);

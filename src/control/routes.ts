@@ -27,7 +27,7 @@ export interface Controls {
   readonly log: Logger;
   status(): Promise<Status>;
   readonly reload: { readonly snapshot: Snapshot; takeKeys(): Promise<void> };
-  readonly keyring: Pick<Keyring, "grant">;
+  readonly keyring: Pick<Keyring, "grant" | "grantAll" | "held">;
   /** Gives one extra allowance. null: there is no such tool. */
   allow(tool: string, request: AllowanceRequest, peer: string): AllowanceAnswer | null;
   /** What a lost machine holds of the tool's shared limits can be granted again. null: there is no such tool. */
@@ -129,9 +129,13 @@ type Route = (controls: Controls, input: RouteInput) => unknown;
 export const ROUTES: Readonly<Record<string, Route>> = {
   "GET /status": (controls) => controls.status(),
   "GET /held/:name": ({ reload }, { name }) => heldTools(reload.snapshot, name) ?? NOT_FOUND,
+  "GET /held": ({ keyring }) => keyring.held().map(({ name, ...change }) => ({ tool: name, ...change })),
+  "POST /trust": (controls, { body, peer }) => {
+    if (!isHeldTools(body)) throw new HttpError(400, HELD_BODY);
+    return trustAll(controls, body, peer);
+  },
   "POST /trust/:name": (controls, { name, body, peer }) => {
-    if (!isHeldTools(body))
-      throw new HttpError(400, "send what was shown: a list of tool, what, from and to");
+    if (!isHeldTools(body)) throw new HttpError(400, HELD_BODY);
     return trust(controls, name, body, peer);
   },
   "POST /lift/:name": (controls, { name, body, peer }) => {
@@ -362,8 +366,31 @@ async function trust(
   return { granted, problems };
 }
 
+/** The same for everything that is held, which also ends the loss of the list of trusted addresses. */
+async function trustAll(
+  { reload, keyring, actions, log }: Controls,
+  shown: readonly HeldTool[],
+  peer: string,
+): Promise<TrustAnswer> {
+  const answer = await keyring.grantAll(
+    shown.map(({ tool, what, from, to }) => ({ name: tool, what, from, to })),
+  );
+  if (!answer.ok) throw new HttpError(409, answer.reason);
+  await reload.takeKeys();
+  const granted = shown.map(({ tool, what, from, to }) => `${tool}: ${what}: ${from} → ${to}`);
+  for (const text of granted) {
+    log.warn({ peer }, `trusted: ${text}`);
+    actions.add(`trusted ${text}`);
+  }
+  const problems = answer.problem === null ? [] : [answer.problem];
+  for (const { name } of keyring.held())
+    problems.push(`${name} needs another confirmation → keybearer trust --all`);
+  return { granted, problems };
+}
+
 // Request bodies. A misspelled field must not pass for one that was left out, so the fields must match exactly.
 
+const HELD_BODY = "send what was shown: a list of tool, what, from and to";
 const ALLOWANCE_BODY =
   "send what to lift: kind (requests, tokens or spend), amount (a whole number; 0 takes back) and until (milliseconds, or null)";
 const LOGIN_BODY =

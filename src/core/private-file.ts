@@ -1,8 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { type BigIntStats, constants, renameSync } from "node:fs";
-import { copyFile, link, lstat, mkdir, open, readdir, realpath, stat, unlink } from "node:fs/promises";
+import { link, lstat, mkdir, open, readdir, realpath, stat, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { errorCode, hasCode } from "./errors.ts";
+import { hasCode } from "./errors.ts";
 
 /** A write takes milliseconds. A temporary file this old was left by a process that was killed. */
 const LEFTOVER_AFTER_MS = 60_000;
@@ -10,7 +10,10 @@ const LEFTOVER_AFTER_MS = 60_000;
 interface StageOptions {
   /** Default 0600. */
   readonly mode?: number;
-  /** Default true: a link stays and the file it leads to is replaced. False: the link itself is replaced. */
+  /**
+   * Default false: whatever has the name is replaced, a link too. True: a link stays, and the file it leads to is replaced.
+   * Only for config.yaml and the settings of clients, which people keep elsewhere and link to.
+   */
   readonly followLinks?: boolean;
 }
 
@@ -79,7 +82,7 @@ export class StagedFile {
 export async function stageFile(
   file: string,
   text: string,
-  { mode = 0o600, followLinks = true }: StageOptions = {},
+  { mode = 0o600, followLinks = false }: StageOptions = {},
 ): Promise<StagedFile> {
   await mkdir(dirname(file), { recursive: true, mode: 0o700 });
   const target = followLinks ? await targetOf(file) : file;
@@ -113,23 +116,6 @@ export async function syncFolder(folder: string): Promise<void> {
   const handle = await open(folder, constants.O_RDONLY).catch(() => null);
   await handle?.sync().catch(() => {});
   await handle?.close().catch(() => {});
-}
-
-/**
- * Gives a damaged file a second name before it is replaced. A link and not a rename: if the process were killed between a
- * rename and the next write, the missing file would look like a first start.
- */
-export async function keepDamagedCopy(file: string, now: number): Promise<void> {
-  const copy = `${file}.broken-${new Date(now).toISOString().replace(/[:.]/g, "-")}`;
-  try {
-    await link(file, copy);
-  } catch (error) {
-    const code = errorCode(error);
-    if (code === "ENOENT") return;
-    if (code === "EEXIST") throw error;
-    // Some file systems have no hard links.
-    await copyFile(file, copy, constants.COPYFILE_EXCL);
-  }
 }
 
 /** Differs between two versions of a file. */

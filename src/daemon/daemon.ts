@@ -1,4 +1,4 @@
-import { existsSync } from "node:fs";
+import { basename, dirname } from "node:path";
 import type { DestinationStream } from "pino";
 import { type Loaded, loadConfig } from "../config/load.ts";
 import { formatProblems, type Problem, problemInLine, warning } from "../config/problems.ts";
@@ -12,6 +12,7 @@ import { background } from "../core/background.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { EXIT, errorMessage, StartFailure } from "../core/errors.ts";
 import { createLogger, type DaemonLogger, type Logger } from "../core/log.ts";
+import { setAsideForeign } from "../core/own-file.ts";
 import { type Paths, prepareFolders } from "../core/paths.ts";
 import { PeerLookup } from "../core/peer-user.ts";
 import { ProcessLookup } from "../core/process-lookup.ts";
@@ -35,12 +36,12 @@ import { hostsOf } from "../proxy/server.ts";
 import { TokenUses } from "../proxy/token-uses.ts";
 import { Upstream } from "../proxy/upstream.ts";
 import { Shared } from "../shared/shared.ts";
-import { hasRequestsBeside } from "../usage/journal/files.ts";
 import { bindDataPort, bindNextDataPort, type DataPort } from "./data-port.ts";
 import { Drain } from "./drain.ts";
 import { createLifecycle } from "./key-lifecycle.ts";
-import { keyWarnings, Reload, usableKeys, wantedKeys } from "./reload.ts";
+import { keyWarnings, Reload, trustWarnings, usableKeys, wantedKeys } from "./reload.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
+import { servedBefore } from "./served-before.ts";
 import { Shutdown } from "./shutdown.ts";
 import { StateLock } from "./state-lock.ts";
 import { closeUsageServices, createAllowances, openUsageServices } from "./usage-services.ts";
@@ -172,7 +173,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
 
   keys.whenLate(() => background(reload.takeKeys(), log, "taking a key that came late"));
   mirror.change(snapshot());
-  await services.startLifecycle();
+  await reload.addStartWarnings(await services.startLifecycle());
   await dashboard.applyConfig();
   await reload.watch();
 
@@ -205,7 +206,7 @@ async function openState(options: DaemonOptions, clock: Clock, keys: Keys, shutd
   await takeLock(paths, shutdown);
   const loaded = await firstLoad(paths);
   const control = await openControl(paths, log, shutdown);
-  const startWarnings = await loadTrust(keys);
+  const startWarnings = loadState(keys, paths, clock);
   const sandboxSession = loaded.config === null ? await startSandbox(options, clock, log) : null;
   shutdown.add("stop the sandbox", () => sandboxSession?.stop());
   const { initial, settled } =
@@ -303,6 +304,7 @@ function createServices(
     log,
     ticker,
     keyring,
+    trust,
     reload,
     mirror,
     keyCheck,
@@ -478,9 +480,11 @@ function createKeys(options: DaemonOptions, clock: Clock): Keys {
   let notifyLate = (): void => {
     late = true;
   };
-  const { trust: file, usage, oldUsage } = options.paths;
-  const ranBefore = () => existsSync(oldUsage) || hasRequestsBeside(SANDBOX, usage);
-  const trust = new Trust({ file, clock, ranBefore });
+  const trust = new Trust({
+    file: options.paths.trust,
+    clock,
+    ranBefore: () => servedBefore(options.paths),
+  });
   const vault = new Vault(options.paths.consoles, clock);
   const keyring = new Keyring({ trust, env: options.env, clock, onLate: () => notifyLate() });
   const log = createLogger({
@@ -496,11 +500,27 @@ function createKeys(options: DaemonOptions, clock: Clock): Keys {
   return { trust, keyring, vault, log, whenLate };
 }
 
-/** Returns the warnings that `status` shows until the next start. */
-async function loadTrust({ trust, vault, log }: Keys): Promise<Problem[]> {
-  const problems = [await trust.load(), await vault.load()].flatMap(({ problem }) => problem ?? []);
+/** Reads what earlier runs stored. Returns the warnings that `status` shows until the next start. */
+function loadState({ trust, vault, log }: Keys, paths: Paths, clock: Clock): Problem[] {
+  const problems = setAsideForeignState(paths, clock.now());
+  const lost = trust.load();
+  if (lost.problem !== null) log.error(lost.problem);
+  const login = vault.load();
+  if (login.problem !== null) problems.push(login.problem);
   for (const problem of problems) log.error(problem);
   return problems.map((problem) => warning("", problem));
+}
+
+/** Every program of this user can put links and pipes where keybearer's files are. */
+function setAsideForeignState({ state, usage, ...paths }: Paths, now: number): string[] {
+  const files = Object.values(paths).filter((path) => typeof path === "string" && dirname(path) === state);
+  // lock.db is open, and was checked before.
+  const names = new Set(files.filter((path) => path !== paths.lock).map((path) => basename(String(path))));
+  const isState = (name: string) => names.has(name.replace(/(?<=\.db)-(wal|shm|journal)$/, ""));
+  return [
+    ...setAsideForeign(state, isState, now),
+    ...setAsideForeign(usage, (name) => /\.jsonl(\.gz)?$/.test(name), now),
+  ];
 }
 
 async function initialSnapshot(
@@ -513,7 +533,7 @@ async function initialSnapshot(
   const states = await keys.keyring.resolve(wantedKeys(config, paths), FIRST_KEYS_MS);
   const settled = await keys.trust.settle();
   if (settled.problem !== null) keys.log.error(settled.problem);
-  const warnings = [...problems, ...keyWarnings(keys.keyring)];
+  const warnings = [...trustWarnings(keys.trust), ...problems, ...keyWarnings(keys.keyring)];
   for (const problem of warnings) keys.log.warn({ path: problem.path }, problemInLine(problem));
   const usable = usableKeys(states, settled);
   return { initial: new Snapshot(1, config, usable, [...startWarnings, ...warnings]), settled };

@@ -9,16 +9,17 @@ import type { Secret } from "../core/secret.ts";
 import type { Ticker } from "../core/ticker.ts";
 import type { KeyCheck } from "../doctor/key-check.ts";
 import { probeKey } from "../doctor/probe.ts";
-import type { Keyring } from "../keys/keyring.ts";
+import type { Keyring, WantedKey } from "../keys/keyring.ts";
 import type { KeyPlace } from "../keys/store.ts";
+import { originsOf, type Trust } from "../keys/trust.ts";
 import { AutomaticRotation } from "../lifecycle/automatic.ts";
 import { IntentFile } from "../lifecycle/intents.ts";
-import { KeyLifecycle } from "../lifecycle/lifecycle.ts";
-import type { Probed } from "../lifecycle/steps.ts";
+import { intentProblem, KeyLifecycle } from "../lifecycle/lifecycle.ts";
+import type { KeyTrust, LifecycleDeps, Probed } from "../lifecycle/steps.ts";
 import { ConfigStorage, type KeyStorage } from "../lifecycle/storage.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { InFlight } from "../proxy/in-flight.ts";
-import type { Reload } from "./reload.ts";
+import { gatewayDestinations, type Reload, wantedKeys } from "./reload.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
 import type { Shutdown } from "./shutdown.ts";
 
@@ -29,6 +30,7 @@ interface Deps {
   readonly log: Logger;
   readonly ticker: Ticker;
   readonly keyring: Keyring;
+  readonly trust: Trust;
   readonly reload: Reload;
   readonly mirror: Mirror;
   readonly keyCheck: KeyCheck;
@@ -50,17 +52,20 @@ export function createLifecycle(deps: Deps) {
   const inConfig = new ConfigStorage({ paths, env, snapshot, reload, keyring });
   const session = deps.sandboxSession;
   const inSandbox = session === null ? null : new SandboxStorage(session, reload);
-  const lifecycle = new KeyLifecycle({
+  const keyTrust = new ConfigTrust(deps.trust, () => wantedKeys(snapshot().config, paths));
+  const lifecycleDeps: LifecycleDeps = {
     clock,
     log,
     intents,
     snapshot,
     storage: () => (inSandbox !== null && session?.serving() ? inSandbox : inConfig),
+    trust: () => (session?.serving() ? SANDBOX_TRUST : keyTrust),
     consoles: mirror,
     probe: (gateway, key, brief) => probe(deps, gateway, key, brief),
     whenUnused: (key, signal) => inFlight.whenUnused(key, signal),
     pause: (milliseconds, signal) => pause(milliseconds, undefined, { signal, ref: false }),
-  });
+  };
+  const lifecycle = new KeyLifecycle(lifecycleDeps);
   const automaticRotation = new AutomaticRotation({
     clock,
     log,
@@ -70,13 +75,16 @@ export function createLifecycle(deps: Deps) {
     lifecycle,
     onRotated: (what) => actions.add(what),
   });
-  const startLifecycle = async (): Promise<void> => {
-    const { problem } = await intents.load(clock.now());
-    if (problem !== null) log.error(problem);
+  /** Returns what `status` shows until the next start. */
+  const startLifecycle = async (): Promise<string[]> => {
+    const { problem } = intents.load(clock.now());
+    const problems = problem === null ? [] : [problem];
     // The sandbox that they were for is gone, with its keys. A gateway of config.yaml may have the same name.
     const isGone = session !== null || !Object.hasOwn(snapshot().config.gateways, SANDBOX);
     for (const intent of intents.all())
       if (isGone && intent.gateway === SANDBOX) await intents.remove(intent);
+    problems.push(...(await intents.keepOwn((intent) => intentProblem(intent, lifecycleDeps), clock.now())));
+    for (const text of problems) log.error(text);
     lifecycle.resume();
     automaticRotation.start();
     shutdown.add(
@@ -87,6 +95,7 @@ export function createLifecycle(deps: Deps) {
       await automaticRotation.stop();
       await lifecycle.stop();
     });
+    return problems;
   };
   return { lifecycle, automaticRotation, startLifecycle };
 }
@@ -96,6 +105,43 @@ async function probe(deps: Deps, gateway: Gateway, key: Secret, brief: boolean):
   if (probed.ok) return { state: "accepted" };
   return { state: probed.status === 401 ? "refused" : "unclear", why: probed.why, next: probed.next };
 }
+
+/** The keys of config.yaml, judged as a reload judges them. */
+class ConfigTrust implements KeyTrust {
+  readonly #trust: Trust;
+  readonly #wanted: () => readonly WantedKey[];
+
+  constructor(trust: Trust, wanted: () => readonly WantedKey[]) {
+    this.#trust = trust;
+    this.#wanted = wanted;
+  }
+
+  digestOf(key: Secret): string {
+    return this.#trust.digestOf(key);
+  }
+
+  isPinned(digest: string, gateway: Gateway): boolean {
+    const pinned = this.#trust.pinnedOrigins(digest);
+    const needed = originsOf({ origins: gatewayDestinations(gateway) });
+    return pinned !== null && needed.every((origin) => pinned.includes(origin));
+  }
+
+  async admit(tool: Tool, key: Secret): Promise<string | null> {
+    const wanted = this.#wanted().find(({ name }) => name === tool.name);
+    if (wanted === undefined) return `there is no tool ${tool.name} in config.yaml`;
+    const held = this.#trust.judgeKey(wanted, key);
+    if (held !== null) return `${held.what} waits for your confirmation: ${held.from} → ${held.to}`;
+    const { problem, blocksKeys } = await this.#trust.settle();
+    return blocksKeys ? problem : null;
+  }
+}
+
+/** Its keys exist only in this process and for its own gateway. */
+const SANDBOX_TRUST: KeyTrust = {
+  digestOf: (key) => key.digest(SANDBOX),
+  isPinned: () => true,
+  admit: async () => null,
+};
 
 /** The key of the sandbox's tool. It is in memory only, and ends with the sandbox. */
 class SandboxStorage implements KeyStorage {
@@ -113,6 +159,14 @@ class SandboxStorage implements KeyStorage {
 
   placeOf(): KeyPlace | null {
     return this.#current;
+  }
+
+  isPlaceFor(): boolean {
+    return true;
+  }
+
+  isOwn(): boolean {
+    return true;
   }
 
   async nextPlace({ name }: Tool): Promise<KeyPlace> {

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import { describeChanges, needsRestart } from "../config/changes.ts";
 import { type Loaded, loadConfig } from "../config/load.ts";
 import { type Problem, problemInLine, warning } from "../config/problems.ts";
-import type { Config } from "../config/schema.ts";
+import type { Config, Gateway } from "../config/schema.ts";
 import {
   consoleSecretName,
   consoleSources,
@@ -61,6 +61,7 @@ export class Reload {
   #loaded: Loaded;
   #problems: readonly Problem[] = [];
   #fileWarnings: readonly Problem[];
+  #startWarnings: readonly Problem[];
   #trustProblem: string | null;
   /** No key is used until what is trusted can be written down. */
   #keysBlocked: boolean;
@@ -74,6 +75,7 @@ export class Reload {
     this.#activeText = deps.initial.loaded.text;
     this.#seenText = deps.initial.loaded.text;
     this.#fileWarnings = deps.initial.fileWarnings;
+    this.#startWarnings = deps.initial.startWarnings;
     this.#loadedAt = deps.clock.now();
     this.#trustProblem = deps.initial.settled.problem;
     this.#keysBlocked = deps.initial.settled.blocksKeys;
@@ -99,6 +101,13 @@ export class Reload {
   /** When the snapshot in force was made. */
   get loadedAt(): number {
     return this.#loadedAt;
+  }
+
+  /** Something went wrong at the start, and is shown until the next one. */
+  async addStartWarnings(messages: readonly string[]): Promise<void> {
+    if (messages.length === 0) return;
+    this.#startWarnings = [...this.#startWarnings, ...messages.map((message) => warning("", message))];
+    await this.takeKeys();
   }
 
   /** Called after each swap. There is one listener, set before watch(). */
@@ -210,8 +219,13 @@ export class Reload {
     const restart = needsRestart(this.#deps.initial.snapshot.config, config).map(({ path, message }) =>
       warning(path, message),
     );
-    const { startWarnings } = this.#deps.initial;
-    const warnings = [...startWarnings, ...this.#fileWarnings, ...keyWarnings(keyring), ...restart];
+    const warnings = [
+      ...this.#startWarnings,
+      ...trustWarnings(this.#deps.trust),
+      ...this.#fileWarnings,
+      ...keyWarnings(keyring),
+      ...restart,
+    ];
     const to = new Snapshot(from.revision + 1, config, keys, warnings);
     this.#snapshot = to;
     this.#loadedAt = clock.now();
@@ -262,14 +276,24 @@ export function keyWarnings(keyring: Keyring): Problem[] {
   return keyring.warnings().map(({ path, message }) => warning(path, message));
 }
 
+/** Stays until a person has confirmed where the keys go. */
+export function trustWarnings(trust: Trust): Problem[] {
+  const problem = trust.problem();
+  return problem === null ? [] : [warning("", problem)];
+}
+
+/** Everything that sees a key of this gateway's tools. */
+export function gatewayDestinations(gateway: Gateway): readonly string[] {
+  return destinationsOf(gateway, [gateway.baseUrl, gateway.messagesUrl]);
+}
+
 /** What the keyring must fetch for a configuration. */
 export function wantedKeys(config: Config, paths: Paths): WantedKey[] {
   const variables = secretSources(config).flatMap((source) => (source.kind === "env" ? [source.name] : []));
   const common = { home: paths.own, notKeys: paths.notKeys, withhold: variables };
   const tools = Object.values(config.tools).map((tool) => {
     const gateway = config.gateways[tool.gateway];
-    const origins =
-      gateway === undefined ? [] : destinationsOf(gateway, [gateway.baseUrl, gateway.messagesUrl]);
+    const origins = gateway === undefined ? [] : gatewayDestinations(gateway);
     const path = `${joinPath("tools", tool.name)}.key`;
     return { ...common, name: tool.name, path, source: tool.key, origins };
   });

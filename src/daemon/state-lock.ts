@@ -1,6 +1,7 @@
-import { closeSync, openSync } from "node:fs";
+import { closeSync, lstatSync, openSync } from "node:fs";
 import Database from "libsql";
 import { errorCode, hasCode } from "../core/errors.ts";
+import { ForeignFile, foreignProblem } from "../core/own-file.ts";
 
 const BUSY_TIMEOUT_MS = 250;
 
@@ -16,6 +17,8 @@ export class StateLock {
   /** null: another daemon holds it. Throws when the file cannot be created or locked. */
   static take(file: string): StateLock | null {
     createPrivate(file);
+    const problem = foreignProblem(lstatSync(file));
+    if (problem !== null) throw new ForeignFile(file, problem);
     // Two starts at the same moment may block each other. After some attempts, one of them wins.
     const db = new Database(file, { timeout: BUSY_TIMEOUT_MS });
     try {

@@ -1,7 +1,7 @@
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
-import { readFile } from "node:fs/promises";
 import type { Listen } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
+import { readOwnFile } from "../core/own-file.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 
 export type Exchanged =
@@ -133,10 +133,12 @@ function hashOf(text: string): Buffer {
   return createHash("sha256").update(text).digest();
 }
 
+const MAX_BYTES = 64 * 1024;
+
 /** The sessions of the same address; none if the file is missing or is not what was written. */
 export async function readSessions(file: string, { host, port }: Listen): Promise<readonly StoredSession[]> {
   try {
-    const stored = Object(JSON.parse(await readFile(file, "utf8")));
+    const stored = Object(JSON.parse(readOwnFile(file, MAX_BYTES) ?? "{}"));
     if (stored.listen !== `${host}:${port}` || !Array.isArray(stored.sessions)) return [];
     return stored.sessions.filter(isStoredSession);
   } catch {

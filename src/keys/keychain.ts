@@ -118,6 +118,12 @@ export async function askKeychain(
   }
 }
 
+/** Why an entry is not keybearer's; null: it is. Entries of other programs are neither read nor changed. */
+export function foreignEntry({ service }: KeychainEntry): string | null {
+  if (service.startsWith("keybearer")) return null;
+  return `the service of a keychain entry must begin with keybearer, not ${escapeControlChars(service)}`;
+}
+
 /** An entry for messages. */
 export function entryName({ service, account }: KeychainEntry): string {
   return escapeControlChars(`${service}/${account}`);

@@ -9,7 +9,7 @@ import { Semaphore } from "../core/semaphore.ts";
 import { STOPPED } from "./keychain.ts";
 import { type CommandAs, type KeyReading, type ReadDeps, readKey } from "./sources.ts";
 import type { KeyPlace } from "./store.ts";
-import type { Subject, Trust, UntrustedChange } from "./trust.ts";
+import { originsOf, type Subject, type Trust, UNKNOWN, type UntrustedChange } from "./trust.ts";
 
 /** One key, or one secret of a console, that a configuration needs. */
 export interface WantedKey extends Subject {
@@ -54,6 +54,15 @@ export type Granted =
       readonly problem: string | null;
     }
   | { readonly ok: false; readonly reason: string };
+
+/** Something that waits for confirmation, and the tool or console that it belongs to. */
+export interface Held extends UntrustedChange {
+  readonly name: string;
+}
+
+export type GrantedAll =
+  /** problem: the grant holds, but could not be written to disk. */
+  { readonly ok: true; readonly problem: string | null } | { readonly ok: false; readonly reason: string };
 
 /** What is known of one key. A key that waits for trust is here, too. */
 interface KnownKey {
@@ -170,6 +179,43 @@ export class Keyring {
     const now =
       this.#entries.get(name)?.known.state ?? unavailable(`${name} is no longer in config.yaml`).state;
     return { ok: true, granted: `${state.what}: ${state.from} → ${state.to}`, state: now, problem };
+  }
+
+  /**
+   * Everything that a person can confirm at once. After the pins were lost that includes the keys that cannot be read now:
+   * they may go only where this says.
+   */
+  held(): readonly Held[] {
+    const held: Held[] = [];
+    for (const [name, { wanted, known }] of this.#entries) {
+      if (known.state.state === "needs-trust") {
+        const { what, from, to } = known.state;
+        held.push({ name, what, from, to });
+      } else if (this.#deps.trust.isLost && known.key === null) {
+        const what = wanted.secret ?? `the key of ${escapeControlChars(name)}, which cannot be read now`;
+        held.push({ name, what, from: UNKNOWN, to: originsOf(wanted).map(escapeControlChars).join(", ") });
+      }
+    }
+    return held;
+  }
+
+  /** A person confirmed exactly this list. */
+  async grantAll(seen: readonly Held[]): Promise<GrantedAll> {
+    const held = this.held();
+    if (!isDeepStrictEqual(seen, held)) {
+      const reason = "config.yaml changed in the meantime: type the command again to see what is held now";
+      return { ok: false, reason };
+    }
+    const entries = held.flatMap(({ name }) => this.#entries.get(name) ?? []);
+    for (const { wanted, known } of entries) this.#deps.trust.grant(wanted, known.key);
+    this.#deps.trust.endLoss();
+    for (const entry of entries) {
+      const { key, warning } = entry.known;
+      if (key === null) await this.#refresh(entry);
+      else this.#put(entry, this.#judge(entry.wanted, key, warning));
+    }
+    const { problem } = await this.#deps.trust.settle();
+    return { ok: true, problem };
   }
 
   /** Every key that may be in use, also by requests in flight, for redaction. A new list only when they changed. */

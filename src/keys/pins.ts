@@ -1,7 +1,8 @@
 import { randomBytes } from "node:crypto";
-import { constants as fs } from "node:fs";
-import { type FileHandle, open, stat } from "node:fs/promises";
+import { lstatSync } from "node:fs";
+import { lstat } from "node:fs/promises";
 import { errorCode } from "../core/errors.ts";
+import { ForeignFile, readOwnFile } from "../core/own-file.ts";
 import { identityOf, writePrivateFile } from "../core/private-file.ts";
 
 /** Where a key or a source may be used. */
@@ -24,7 +25,7 @@ export interface Pins {
   readonly salt: string;
   /**
    * Earlier pins were lost, so a key that is not listed may be a known one and needs confirmation. Stays true until a person
-   * removes the file.
+   * confirms all of them.
    */
   readonly lost: boolean;
   readonly keys: Map<string, Pin>;
@@ -54,29 +55,20 @@ export function emptyPins(lost: boolean): Pins {
   };
 }
 
-export async function readPins(file: string): Promise<FoundPins> {
-  let handle: FileHandle | null = null;
-  let identity: string | null = null;
+export function readPins(file: string): FoundPins {
+  const found = lstatSync(file, { bigint: true, throwIfNoEntry: false });
+  if (found === undefined) return { state: "missing" };
+  const identity = identityOf(found);
+  if ((found.mode & 0o022n) !== 0n)
+    return { state: "broken", why: "other users can write to it (it must have mode 600)", identity };
   try {
-    handle = await open(file, fs.O_RDONLY | fs.O_NONBLOCK);
-    const found = await handle.stat({ bigint: true });
-    identity = identityOf(found);
-    if (!found.isFile()) return { state: "broken", why: "it is not a regular file", identity };
-    if (found.size > MAX_BYTES) return { state: "broken", why: "it is too large", identity };
-    if ((found.mode & 0o022n) !== 0n) {
-      return { state: "broken", why: "other users can write to it (it must have mode 600)", identity };
-    }
-    const pins = parsePins(await handle.readFile("utf8"));
+    const pins = parsePins(readOwnFile(file, MAX_BYTES) ?? "");
     return pins === null
       ? { state: "broken", why: "it is damaged", identity }
       : { state: "found", pins, identity };
   } catch (error) {
-    const code = errorCode(error);
-    return code === "ENOENT"
-      ? { state: "missing" }
-      : { state: "broken", why: `it could not be read (${code})`, identity };
-  } finally {
-    await handle?.close().catch(() => undefined);
+    const why = error instanceof ForeignFile ? error.message : `it could not be read (${errorCode(error)})`;
+    return { state: "broken", why, identity };
   }
 }
 
@@ -88,7 +80,7 @@ export function writePins(file: string, pins: Pins): Promise<string> {
 /** Differs between two versions of the file; null if it cannot be seen. */
 export async function pinsIdentity(file: string): Promise<string | null> {
   try {
-    return identityOf(await stat(file, { bigint: true }));
+    return identityOf(await lstat(file, { bigint: true }));
   } catch {
     return null;
   }

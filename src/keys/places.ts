@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { loadConfig } from "../config/load.ts";
-import type { Config, KeySource } from "../config/schema.ts";
+import type { Config, KeySource, Tool } from "../config/schema.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Secret } from "../core/secret.ts";
 import { isInside, readKey } from "./sources.ts";
@@ -55,11 +55,22 @@ async function isTaken(place: KeyPlace, key: Secret | null, env: NodeJS.ProcessE
 /** The place of a tool's key if keybearer stored it there and may delete it; null: it is the person's own. */
 export function ownPlace(source: KeySource, paths: Paths): KeyPlace | null {
   if (source.kind === "keychain") return source;
-  if (source.kind !== "file" || !isInside(source.path, paths.own)) return null;
   // Only in keys/: the folder also holds config.yaml.
-  const ours =
-    basename(dirname(source.path)) === "keys" && dirname(dirname(source.path)) === keyFolder(paths);
-  return ours ? source : null;
+  return source.kind === "file" && isInKeyFolder(source.path, paths) ? source : null;
+}
+
+/** Whether freePlace() could have made this place for the tool, or config.yaml names it for the tool. */
+export function isPlaceFor(place: KeyPlace, tool: Tool, tools: Config["tools"], paths: Paths): boolean {
+  if (ownPlace(tool.key, paths) !== null && isSameSource(tool.key, place)) return true;
+  const isOurs = place.kind === "file" ? isInKeyFolder(place.path, paths) : place.service === "keybearer";
+  const name = place.kind === "file" ? basename(place.path) : place.account;
+  const suffix = name.startsWith(tool.name) ? name.slice(tool.name.length) : null;
+  const isNumbered = suffix === "" || (suffix !== null && /^-[1-9]\d{0,5}$/.test(suffix));
+  return isOurs && isNumbered && (name === tool.name || !Object.hasOwn(tools, name));
+}
+
+function isInKeyFolder(path: string, paths: Paths): boolean {
+  return isInside(path, paths.own) && dirname(path) === join(keyFolder(paths), "keys");
 }
 
 /** As config.yaml has it. `~/` stays right when the home folder moves. */

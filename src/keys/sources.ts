@@ -9,7 +9,15 @@ import { escapeControlChars, quoteForShell } from "../core/display.ts";
 import { errorCode, hasCode } from "../core/errors.ts";
 import { redactCredentials } from "../core/redact.ts";
 import { keyFault, Secret } from "../core/secret.ts";
-import { askKeychain, entryName, failed, type KeychainEntry, MAX_KEY_BYTES, STOPPED } from "./keychain.ts";
+import {
+  askKeychain,
+  entryName,
+  failed,
+  foreignEntry,
+  type KeychainEntry,
+  MAX_KEY_BYTES,
+  STOPPED,
+} from "./keychain.ts";
 
 export interface ReadDeps {
   /** For env:, for commands, and to find the keychain. */
@@ -95,6 +103,8 @@ async function readKeychain(
   { env, signal }: ReadDeps,
   limit: number,
 ): Promise<SourceText> {
+  const foreign = foreignEntry(entry);
+  if (foreign !== null) return failed(foreign);
   const answer = await askKeychain(entry, { operation: "read" }, { env, signal, limit });
   if (!answer.ok) return answer;
   if (answer.found !== null) return { ok: true, text: answer.found, warning: null };

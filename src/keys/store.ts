@@ -5,7 +5,7 @@ import { escapeControlChars, quoteForShell } from "../core/display.ts";
 import { errorCode, hasCode } from "../core/errors.ts";
 import { createPrivateFile, writePrivateFile } from "../core/private-file.ts";
 import { keyFault, Secret } from "../core/secret.ts";
-import { askKeychain, entryName, failed, sessionBus } from "./keychain.ts";
+import { askKeychain, entryName, failed, foreignEntry, sessionBus } from "./keychain.ts";
 import { readKeyFile } from "./sources.ts";
 
 /** Where keybearer stores a key. Both are key sources, too. */
@@ -65,8 +65,8 @@ export async function storeKey(place: KeyPlace, key: Secret, deps: StoreDeps): P
   if (incomplete !== null) return failed(`incomplete key: ${incomplete}`);
   const { replace = false } = deps;
   if (place.kind === "file") return storeFile(place.path, key, replace);
-  const fault = serviceFault(place.service);
-  if (fault !== null) return failed(fault);
+  const foreign = foreignEntry(place);
+  if (foreign !== null) return failed(foreign);
   const request = { operation: "store", key: key.reveal(), replace } as const;
   const answer = await askKeychain(place, request, { env: deps.env, limit: deps.limit ?? TYPING_LIMIT });
   if (!answer.ok) return failed(key.redactFrom(answer.reason));
@@ -77,17 +77,11 @@ export async function storeKey(place: KeyPlace, key: Secret, deps: StoreDeps): P
 /** Removes a key. One that is not there counts as removed. */
 export async function forgetKey(place: KeyPlace, deps: StoreDeps): Promise<Forgotten> {
   if (place.kind === "file") return forgetFile(place.path);
-  const fault = serviceFault(place.service);
-  if (fault !== null) return failed(fault);
+  const foreign = foreignEntry(place);
+  if (foreign !== null) return failed(foreign);
   const limit = deps.limit ?? TYPING_LIMIT;
   const answer = await askKeychain(place, { operation: "forget" }, { env: deps.env, limit });
   return answer.ok ? { ok: true } : answer;
-}
-
-/** Entries of other programs are never touched. */
-function serviceFault(service: string): string | null {
-  if (service.startsWith("keybearer")) return null;
-  return `the service of a keychain entry must begin with keybearer, not ${escapeControlChars(service)}`;
 }
 
 async function storeFile(path: string, key: Secret, replace: boolean): Promise<Stored> {
@@ -97,7 +91,7 @@ async function storeFile(path: string, key: Secret, replace: boolean): Promise<S
     );
   const text = `${key.reveal()}\n`;
   try {
-    if (replace) await writePrivateFile(path, text, { followLinks: false });
+    if (replace) await writePrivateFile(path, text);
     else if (!(await createPrivateFile(path, text))) return sameAlready(path, key);
     return { ok: true, made: true };
   } catch (error) {

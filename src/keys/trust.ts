@@ -1,9 +1,9 @@
 import { resolve } from "node:path";
 import { describeSource, type KeySource } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
-import { describeCommand, escapeControlChars, quoteForShell } from "../core/display.ts";
+import { describeCommand, escapeControlChars } from "../core/display.ts";
 import { errorCode } from "../core/errors.ts";
-import { keepDamagedCopy } from "../core/private-file.ts";
+import { setAside } from "../core/own-file.ts";
 import { Secret } from "../core/secret.ts";
 import { emptyPins, type Pin, type Pins, pinsIdentity, readPins, type SourcePin, writePins } from "./pins.ts";
 import { isInside } from "./sources.ts";
@@ -41,13 +41,13 @@ export interface Settled {
 const MAX_PINS = 10_000;
 
 const SETTLED: Settled = Object.freeze({ problem: null, blocksKeys: false });
-const UNKNOWN = "unknown: the list of trusted addresses is lost";
+export const UNKNOWN = "unknown: the list of trusted addresses is lost";
 
 export interface TrustDeps {
   readonly file: string;
   readonly clock: Clock;
   /** Whether keybearer served a config.yaml here before. Called only if there is no file. */
-  readonly ranBefore?: () => boolean;
+  readonly ranBefore: () => boolean;
 }
 
 /**
@@ -65,39 +65,56 @@ export class Trust {
   #broken = false;
   /** There was no file at the start, and none has been written. */
   #neverWritten = false;
+  #lostBecause = "";
   #loaded = false;
   #changes = 0;
   #saved: { readonly changes: number; readonly identity: string | null } = { changes: 0, identity: null };
   #writing: Promise<unknown> = Promise.resolve();
 
-  constructor({ file, clock, ranBefore = () => false }: TrustDeps) {
+  constructor({ file, clock, ranBefore }: TrustDeps) {
     this.#file = file;
     this.#clock = clock;
     this.#ranBefore = ranBefore;
   }
 
-  /** No file means a first start, which trusts config.yaml. With a damaged file nothing is trusted. */
-  async load(): Promise<{ readonly problem: string | null }> {
-    const found = await readPins(this.#file);
+  /**
+   * Without a file and without any other state this is a first start, which trusts config.yaml. If the file is missing or
+   * damaged although keybearer ran here before, nothing is trusted until a person confirms it.
+   */
+  load(): { readonly problem: string | null } {
+    const found = readPins(this.#file);
     this.#loaded = true;
-    this.#firstStart = found.state === "missing";
-    this.#neverWritten = this.#firstStart;
+    const isMissing = found.state === "missing";
+    this.#firstStart = isMissing && !this.#ranBefore();
+    this.#neverWritten = isMissing;
     this.#broken = found.state === "broken";
-    this.#pins = found.state === "found" ? found.pins : emptyPins(this.#broken);
-    // A first start writes the file even if nothing was pinned.
-    this.#changes = this.#firstStart ? 1 : 0;
-    this.#saved = { changes: 0, identity: found.state === "missing" ? null : found.identity };
-    if (this.#firstStart && this.#ranBefore()) {
-      const problem = `${escapeControlChars(this.#file)} is missing, although keybearer ran here before: keybearer trusts config.yaml as it is now. if you did not remove the file, check where config.yaml sends your keys`;
-      return { problem };
-    }
-    if (!this.#pins.lost) return { problem: null };
-    const why =
-      found.state === "broken" ? ` (${escapeControlChars(this.#file)} cannot be used: ${found.why})` : "";
-    const startOver = `stop keybearer, rm ${escapeControlChars(quoteForShell(this.#file))}, and start it`;
-    return {
-      problem: `the list of trusted addresses is lost${why}, so every unknown key is held: check config.yaml, then run keybearer trust <tool> for each tool; or, to trust config.yaml as it is now, ${startOver}`,
-    };
+    this.#pins = found.state === "found" ? found.pins : emptyPins(!this.#firstStart);
+    // A missing file is written even if nothing was pinned: the next start must know that its pins are lost.
+    this.#changes = isMissing ? 1 : 0;
+    this.#saved = { changes: 0, identity: isMissing ? null : found.identity };
+    const shown = escapeControlChars(this.#file);
+    if (found.state === "broken") this.#lostBecause = `${shown} cannot be used: ${found.why}`;
+    else if (isMissing) this.#lostBecause = `${shown} is missing, although keybearer ran here before`;
+    else this.#lostBecause = `${shown} was lost or damaged at an earlier start`;
+    return { problem: this.problem() };
+  }
+
+  /** The pins were lost, and no person has confirmed them again. */
+  get isLost(): boolean {
+    return this.#pins.lost;
+  }
+
+  /** What a person has to confirm before keys are used again; null: nothing is lost. */
+  problem(): string | null {
+    if (!this.#pins.lost) return null;
+    return `the list of trusted addresses is lost (${this.#lostBecause}), so every key is held: check config.yaml → keybearer trust --all`;
+  }
+
+  /** A person has confirmed where every key goes. From now on a new key needs no confirmation again. */
+  endLoss(): void {
+    if (!this.#pins.lost) return;
+    this.#pins = { ...this.#pins, lost: false };
+    this.#changes += 1;
   }
 
   /** Called before a command runs, or a file or a variable is read. A first start pins the source instead. */
@@ -143,11 +160,22 @@ export class Trust {
     return null;
   }
 
-  /** A person confirmed the source and, if it was read, the key at these origins. */
+  /** How pins name a key. */
+  digestOf(key: Secret): string {
+    return key.digest(this.#pins.salt);
+  }
+
+  /** Where the key with this digest may go; null: it was never used. */
+  pinnedOrigins(digest: string): readonly string[] | null {
+    return this.#pins.keys.get(digest)?.origins ?? null;
+  }
+
+  /** A person confirmed the source and, if it was read, the key at these origins. A key that is read later belongs there, too. */
   grant(subject: Subject, key: Secret | null): void {
     const id = sourceId(subject, this.#pins.salt);
     if (id !== null) this.#pinSource(id, subject);
     if (key !== null) this.#pinKey(key.digest(this.#pins.salt), subject);
+    else this.#pinUses(subject);
   }
 
   /**
@@ -182,7 +210,7 @@ export class Trust {
     const identity = await pinsIdentity(this.#file);
     if (changes === this.#saved.changes && identity === this.#saved.identity) return SETTLED;
     try {
-      if (this.#broken) await keepDamagedCopy(this.#file, this.#clock.now());
+      if (this.#broken) setAside(this.#file, this.#clock.now());
       this.#saved = { changes, identity: await writePins(this.#file, this.#pins) };
       this.#broken = false;
       this.#neverWritten = false;
@@ -209,6 +237,10 @@ export class Trust {
 
   #pinKey(id: string, subject: Subject): void {
     this.#pin(this.#pins.keys, id, subject);
+    this.#pinUses(subject);
+  }
+
+  #pinUses(subject: Subject): void {
     for (const use of useIds(subject, this.#pins.salt)) {
       if (this.#pins.uses.size < MAX_PINS || this.#pins.uses.has(use))
         this.#pin(this.#pins.uses, use, subject);
@@ -259,7 +291,7 @@ function digest(salt: string, ...parts: readonly string[]): string {
 }
 
 /** Scheme, host and port, each once. */
-function originsOf({ origins }: Subject): readonly string[] {
+export function originsOf({ origins }: Pick<Subject, "origins">): readonly string[] {
   return [...new Set(origins.map(originOf))];
 }
 

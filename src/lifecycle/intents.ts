@@ -1,6 +1,7 @@
-import { readFile } from "node:fs/promises";
-import { errorMessage, hasCode } from "../core/errors.ts";
-import { keepDamagedCopy, writePrivateFile } from "../core/private-file.ts";
+import { escapeControlChars } from "../core/display.ts";
+import { errorMessage } from "../core/errors.ts";
+import { asideName, readOwnFile, setAside } from "../core/own-file.ts";
+import { writePrivateFile } from "../core/private-file.ts";
 import type { KeyPlace } from "../keys/store.ts";
 import type { KeyPlan, KeySettings } from "../mirror/consoles/console.ts";
 import {
@@ -51,12 +52,16 @@ export interface Successor {
   readonly settings: KeyPlan["settings"];
   /** What config.yaml says of the tool's key until the switch, as describeSource words it. */
   readonly source_before: string;
+  /** How trust.json would name the new key; null: there is none yet. No other key at its place is used. */
+  readonly digest: string | null;
 }
 
 export interface OldKey {
   /** At the console. */
   readonly ref: string;
   readonly fingerprint: string;
+  /** How trust.json names it. */
+  readonly digest: string;
   /** Where keybearer stored it; null: elsewhere. */
   readonly place: KeyPlace | null;
 }
@@ -67,6 +72,8 @@ interface Content {
 }
 
 const VERSION = 1;
+/** A change takes one kilobyte, and there is at most one for each tool. */
+const MAX_BYTES = 1024 * 1024;
 
 /** The intents on disk, and when each tool's key was last rotated because of a leak. */
 export class IntentFile {
@@ -80,23 +87,38 @@ export class IntentFile {
   }
 
   /** `problem`, for people, says what is wrong with the file. */
-  async load(now: number): Promise<{ readonly problem: string | null }> {
-    let text: string;
-    try {
-      text = await readFile(this.#file, "utf8");
-    } catch (error) {
-      if (hasCode(error, "ENOENT")) return { problem: null };
-      throw error;
-    }
+  load(now: number): { readonly problem: string | null } {
+    const text = readOwnFile(this.#file, MAX_BYTES);
+    if (text === null) return { problem: null };
     const found = parseFile(text);
     if (found !== null) {
       this.#content = found;
       return { problem: null };
     }
-    await keepDamagedCopy(this.#file, now);
+    const kept = setAside(this.#file, now);
     return {
-      problem: `${this.#file} is damaged; a copy was kept beside it. a change of a key may be unfinished → keybearer keys`,
+      problem: `${this.#file} is damaged, and was set aside as ${kept}. a change of a key may be unfinished → keybearer keys`,
     };
+  }
+
+  /**
+   * Keeps the changes that are keybearer's own. If there are others, the whole file is set aside for a person to look at, and
+   * they are never executed. Returns what was found, for people.
+   * @param problemOf why a change is not keybearer's own; null: it is
+   */
+  async keepOwn(problemOf: (intent: Intent) => string | null, now: number): Promise<string[]> {
+    const checked = this.#content.intents.map((intent) => ({ intent, problem: problemOf(intent) }));
+    if (checked.every(({ problem }) => problem === null)) return [];
+    // A copy first: if this is interrupted, the next start finds the file as it was.
+    const kept = asideName(this.#file, now);
+    await writePrivateFile(kept, fileText(this.#content));
+    const own = checked.filter(({ problem }) => problem === null).map(({ intent }) => intent);
+    await this.#change(({ leaks }) => ({ intents: own, leaks }));
+    return checked.flatMap(({ intent, problem }) =>
+      problem === null
+        ? []
+        : `a change of the key of ${escapeControlChars(intent.tool)} was not executed, because keybearer did not write it: ${problem}. it is in ${kept} → keybearer keys`,
+    );
   }
 
   all(): readonly Intent[] {
@@ -134,9 +156,8 @@ export class IntentFile {
   #change(change: (content: Content) => Content): Promise<void> {
     const written = this.#writing.then(async () => {
       const content = change(this.#content);
-      const text = `${JSON.stringify({ version: VERSION, ...content }, null, 1)}\n`;
       try {
-        await writePrivateFile(this.#file, text);
+        await writePrivateFile(this.#file, fileText(content));
       } catch (error) {
         throw new Refused(
           `${this.#file} cannot be written: ${errorMessage(error)}`,
@@ -151,6 +172,10 @@ export class IntentFile {
     });
     return written;
   }
+}
+
+function fileText(content: Content): string {
+  return `${JSON.stringify({ version: VERSION, ...content }, null, 1)}\n`;
 }
 
 /** null: damaged. Strict, because a wrong place or ref would delete another key. */
@@ -193,7 +218,13 @@ function parseSuccessor(fields: JsonObject): Successor | undefined {
   if (name === null || before === null || place === null) return undefined;
   const settings = objectAt(fields, "settings") ?? {};
   const like = textAt(settings, "like");
-  return { name, place, settings: like === null ? parseSettings(settings) : { like }, source_before: before };
+  return {
+    name,
+    place,
+    settings: like === null ? parseSettings(settings) : { like },
+    source_before: before,
+    digest: textAt(fields, "digest"),
+  };
 }
 
 function parseSettings(fields: JsonObject): KeySettings {
@@ -216,7 +247,8 @@ function parseOldKey(fields: JsonObject): OldKey | undefined {
   const stored = objectAt(fields, "place");
   const place = stored === null ? null : parsePlace(stored);
   if (ref === null || fingerprint === null || (stored !== null && place === null)) return undefined;
-  return { ref, fingerprint, place };
+  // Without a digest it fits no key, and the change is set aside.
+  return { ref, fingerprint, digest: textAt(fields, "digest") ?? "", place };
 }
 
 function parsePlace(fields: JsonObject): KeyPlace | null {

@@ -5,9 +5,10 @@ import { background } from "../core/background.ts";
 import { isFreeOfKeyShapes } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
 import type { Store } from "../keys/places.ts";
+import type { KeyPlace } from "../keys/store.ts";
 import { ConsoleFault, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
-import type { Intent, Reason } from "./intents.ts";
+import type { Intent, OldKey, Reason } from "./intents.ts";
 import { Refused } from "./refused.ts";
 import { type Fault, faultOf, findTool, type LifecycleDeps, type Run, Steps } from "./steps.ts";
 import type { KeyStorage } from "./storage.ts";
@@ -42,6 +43,8 @@ export interface KeyChange {
 const RETIRE_WAIT_MS = 30_000;
 /** one-api allows no more. */
 const MAX_NAME = 30;
+/** The random part of a name. */
+const RANDOM_LENGTH = 7;
 
 /**
  * Creates, rotates and deletes the keys of tools through the consoles of their gateways. Each step is written down before
@@ -122,6 +125,7 @@ export class KeyLifecycle {
       place: await storage.nextPlace(tool, options.store ?? place?.kind ?? "file"),
       settings: { like: listed.ref },
       source_before: describeSource(tool.key),
+      digest: null,
     };
     return this.#begin(
       {
@@ -132,7 +136,7 @@ export class KeyLifecycle {
         reason: options.reason,
         started_at: clock.now(),
         successor,
-        old: { ref: listed.ref, fingerprint: key.fingerprint, place },
+        old: this.#oldKey(listed, key, place),
         step: "create",
       },
       key,
@@ -154,7 +158,8 @@ export class KeyLifecycle {
     // Last, so that a second command cannot begin in between.
     if ((await storage.read(place)) !== null)
       throw new Refused(`${name} has a key already`, `keybearer tools rotate ${name}`);
-    const successor = { ...nameFor(name), place, settings, source_before: describeSource(tool.key) };
+    const source_before = describeSource(tool.key);
+    const successor = { ...nameFor(name), place, settings, source_before, digest: null };
     const intent: Intent = {
       id: newId(),
       tool: name,
@@ -186,7 +191,7 @@ export class KeyLifecycle {
       reason: "asked",
       started_at: clock.now(),
       successor: null,
-      old: { ref: listed.ref, fingerprint: key.fingerprint, place: storage.placeOf(tool) },
+      old: this.#oldKey(listed, key, storage.placeOf(tool)),
       step: "retire",
     };
     return this.#begin(intent, key);
@@ -226,6 +231,10 @@ export class KeyLifecycle {
     consoles.startSync(listed.gateway);
   }
 
+  #oldKey({ ref }: KeyReport, key: Secret, place: KeyPlace | null): OldKey {
+    return { ref, fingerprint: key.fingerprint, digest: this.#deps.trust().digestOf(key), place };
+  }
+
   /** Writes the intent down and takes its steps. Returns when the tool has its new key, and soon after at the latest. */
   async #begin(intent: Intent, oldKey: Secret | null): Promise<KeyChange> {
     const { tool } = intent;
@@ -244,7 +253,7 @@ export class KeyLifecycle {
       await this.#deps.intents.put(intent);
       // A deletion is certain from here on.
       if (intent.successor === null) switched(null);
-      await this.#advance(intent, { oldKey, switched, kept });
+      await this.#advance(intent, { isResumed: false, oldKey, switched, kept });
     });
     // A failure before the switch is the caller's. One after it is logged, and the step is taken again.
     const successor = await Promise.race([hasSwitched, finished.then(() => null)]);
@@ -268,11 +277,14 @@ export class KeyLifecycle {
 
   async #resumeOne(intent: Intent): Promise<void> {
     const storage = this.#storage;
+    const { trust } = this.#deps;
     try {
       await this.#track(intent.tool, async () => {
         const place = intent.old?.place ?? null;
-        const oldKey = place === null ? null : await storage.read(place);
-        await this.#advance(intent, { oldKey, switched: () => {}, kept: () => {} });
+        const found = place === null ? null : await storage.read(place);
+        // Another key at that place is none of this change's.
+        const oldKey = found !== null && trust().digestOf(found) === intent.old?.digest ? found : null;
+        await this.#advance(intent, { isResumed: true, oldKey, switched: () => {}, kept: () => {} });
       });
     } catch (error) {
       this.#noteFault(intent, error);
@@ -377,13 +389,49 @@ async function checkGroup(actions: KeyActions, group: string | null): Promise<vo
 
 /** codex-k3v9x2: unique at the console, and short enough for every one. */
 function nameFor(tool: string): { readonly name: string } {
-  const random = randomBytes(4).readUInt32BE().toString(36).padStart(7, "0");
+  return { name: nameWith(tool, randomBytes(4).readUInt32BE().toString(36).padStart(RANDOM_LENGTH, "0")) };
+}
+
+function nameWith(tool: string, random: string): string {
   const base = tool.toLowerCase().replace(/[^a-z0-9]+/g, "-");
   const name = `${base.slice(0, MAX_NAME - random.length - 1)}-${random}`;
   // For a tool called hf or sk it would look like a credential, and be hidden wherever it is shown.
-  return { name: isFreeOfKeyShapes(name) ? name : name.replaceAll("-", "") };
+  return isFreeOfKeyShapes(name) ? name : name.replaceAll("-", "");
 }
 
 function newId(): string {
   return `keybearer-${randomBytes(16).toString("hex")}`;
+}
+
+/**
+ * Why a change that was read from a file is not keybearer's own, for people; null: it fits. A program that can write files
+ * could otherwise make keybearer read, send or delete keys and files of that program's choice.
+ */
+export function intentProblem(
+  intent: Intent,
+  deps: Pick<LifecycleDeps, "snapshot" | "storage" | "trust">,
+): string | null {
+  const { config } = deps.snapshot();
+  const storage = deps.storage();
+  const { old, successor } = intent;
+  const gateway = config.gateways[intent.gateway];
+  const tool = config.tools[intent.tool];
+  if (!/^keybearer-[0-9a-f]{32}$/.test(intent.id)) return "its id is not one of keybearer's";
+  if (gateway === undefined) return "config.yaml has no such gateway";
+  if (tool !== undefined && tool.gateway !== intent.gateway) return "the tool belongs to another gateway";
+  if (old !== null && !deps.trust().isPinned(old.digest, gateway))
+    return "the old key is not one that was used with this gateway";
+  if (old !== null && old.place !== null && !storage.isOwn(old.place))
+    return "the old key is at a place that is not keybearer's";
+  // A tool whose key is deleted may be removed from config.yaml by now.
+  if (successor === null) return old !== null && intent.step === "retire" ? null : "it has no new key";
+  if (tool === undefined) return "config.yaml has no such tool";
+  if (!storage.isPlaceFor(successor.place, tool)) return "the new key is at a place that is not this tool's";
+  const random = successor.name.slice(-RANDOM_LENGTH);
+  if (!/^[0-9a-z]{7}$/.test(random) || successor.name !== nameWith(intent.tool, random))
+    return "the new key's name is not one of keybearer's";
+  const isCopy = "like" in successor.settings && successor.settings.like === old?.ref;
+  if (old === null ? "like" in successor.settings : !isCopy)
+    return "the new key would not have the settings of the old one";
+  return null;
 }

@@ -6,6 +6,7 @@ import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { Secret } from "../core/secret.ts";
 import { isSameSource } from "../keys/places.ts";
+import type { KeyPlace } from "../keys/store.ts";
 import { ConsoleFault, type FaultKind, type KeyActions } from "../mirror/consoles/console.ts";
 import { consoleRemedy } from "../mirror/report/messages.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
@@ -23,8 +24,9 @@ export interface LifecycleDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly intents: IntentFile;
-  /** As long as the sandbox serves, it is another one. */
+  /** As long as the sandbox serves, these two are others. */
   readonly storage: () => KeyStorage;
+  readonly trust: () => KeyTrust;
   readonly snapshot: () => Snapshot;
   readonly consoles: Consoles;
   /** @param brief only whether it is accepted; a refusal is not explained */
@@ -33,6 +35,16 @@ export interface LifecycleDeps {
   readonly whenUnused: (key: Secret, signal: AbortSignal) => Promise<void>;
   /** Rejects when the signal is aborted. */
   readonly pause: (milliseconds: number, signal: AbortSignal) => Promise<void>;
+}
+
+/** What is known of where keys may go. */
+export interface KeyTrust {
+  /** How trust.json names the key. */
+  digestOf(key: Secret): string;
+  /** Whether the key with this digest is known, and may go to this gateway. */
+  isPinned(digest: string, gateway: Gateway): boolean;
+  /** Why a tool's new key may not be sent to its gateway yet; null: it may. Its first use pins it. */
+  admit(tool: Tool, key: Secret): Promise<string | null>;
 }
 
 /** What the mirror knows of the consoles. Methods throw ConsoleFault. */
@@ -68,6 +80,8 @@ export interface Fault {
 
 /** What one run of an intent knows beside it. */
 export interface Run {
+  /** The intent was begun by an earlier process, or its step is taken again. */
+  readonly isResumed: boolean;
   /** null: unknown, or there is none. */
   readonly oldKey: Secret | null;
   /** Called with the new key's fingerprint when the tool uses it. */
@@ -96,19 +110,19 @@ export class Steps {
   async take(intent: Intent, run: Run): Promise<Intent | null> {
     switch (intent.step) {
       case "create":
-        return this.#orUndo(intent, () => this.#createKey(intent));
+        return this.#orUndo(intent, run, () => this.#createKey(intent, run));
       case "switch":
-        await this.#orUndo(intent, () => this.#putIntoUse(intent));
+        await this.#orUndo(intent, run, () => this.#putIntoUse(intent));
         return this.#checkUse(intent, run);
       case "retire":
         return this.#retire(intent, run);
       case "undo":
-        return this.#undo(intent, true);
+        return this.#undo(intent, run, true);
     }
   }
 
   /** If the step fails, the new key is deleted again before the failure is reported. */
-  async #orUndo<Done>(intent: Intent, step: () => Promise<Done>): Promise<Done> {
+  async #orUndo<Done>(intent: Intent, run: Run, step: () => Promise<Done>): Promise<Done> {
     try {
       return await step();
     } catch (error) {
@@ -117,10 +131,11 @@ export class Steps {
         this.#onFault(intent, faultOf(error, intent.gateway));
         throw error;
       }
-      const undo: Intent = { ...intent, step: "undo" };
+      // The step may have written down more than it began with: the digest of the key that it stored.
+      const undo: Intent = { ...(this.#deps.intents.of(intent.tool) ?? intent), step: "undo" };
       await this.#deps.intents.put(undo);
       try {
-        await this.#undo(undo, mayBeCreatedLate(error));
+        await this.#undo(undo, run, mayBeCreatedLate(error));
       } catch (later) {
         const { why, next } = faultOf(error, intent.gateway);
         const left = faultOf(later, intent.gateway);
@@ -137,30 +152,57 @@ export class Steps {
   }
 
   /** The new key exists at the console, and is stored here. */
-  async #createKey(intent: Intent): Promise<Intent> {
-    const { consoles } = this.#deps;
-    const storage = this.#storage;
-    const { name, place, settings } = successorOf(intent);
-    const actions = await consoles.keyActions(intent.gateway, intent.account);
-    let key = await storage.read(place);
-    if (key === null && actions.takesOwnKeys) {
-      // Stored first: from the moment the console knows it, it is never lost.
-      key = new Secret(`sk-${randomBytes(32).toString("hex")}`);
-      await storage.write(place, key);
-    }
-    const plan = { name, id: intent.id, key: actions.takesOwnKeys ? key : null, settings };
-    const created = await this.#patiently(() => actions.create(plan));
-    if (!actions.takesOwnKeys) await storage.write(place, created.key);
-    return this.#goOn(intent, "switch");
+  async #createKey(begun: Intent, { isResumed }: Run): Promise<Intent> {
+    const { name, settings } = successorOf(begun);
+    const actions = await this.#deps.consoles.keyActions(begun.gateway, begun.account);
+    // The settings of a tool's first key are only in the file, so after a restart nothing is created with them.
+    if (isResumed && begun.old === null && (await actions.find(name)) === null)
+      throw new Refused(
+        `the first key of ${begun.tool} was not created`,
+        `keybearer tools add ${begun.tool} --create`,
+      );
+    // Stored first where the console takes it: from the moment the console knows the key, it is never lost.
+    const { intent, key } = actions.takesOwnKeys
+      ? await this.#storedKey(begun)
+      : { intent: begun, key: null };
+    const created = await this.#patiently(() => actions.create({ name, id: intent.id, key, settings }));
+    return this.#goOn(key === null ? await this.#store(intent, created.key) : intent, "switch");
+  }
+
+  /** The key that this change has stored, or a new one. */
+  async #storedKey(intent: Intent): Promise<{ readonly intent: Intent; readonly key: Secret }> {
+    const stored = await this.#readSuccessor(intent);
+    if (stored !== null) return { intent, key: stored };
+    const key = new Secret(`sk-${randomBytes(32).toString("hex")}`);
+    return { intent: await this.#store(intent, key), key };
+  }
+
+  /** Stores the new key. Its digest is written down first, so that no other key at its place is taken for it. */
+  async #store(intent: Intent, key: Secret): Promise<Intent> {
+    const successor = { ...successorOf(intent), digest: this.#deps.trust().digestOf(key) };
+    const next: Intent = { ...intent, successor };
+    await this.#deps.intents.put(next);
+    await this.#storage.write(successor.place, key);
+    return next;
+  }
+
+  /** null: it is not stored. Throws Refused if something else is at its place. */
+  async #readSuccessor(intent: Intent): Promise<Secret | null> {
+    const { place, digest } = successorOf(intent);
+    const key = await this.#storage.read(place);
+    if (key === null || this.#deps.trust().digestOf(key) === digest) return key;
+    throw new Refused(`there is another key in ${describeSource(place)}: it was not used`, "keybearer keys");
   }
 
   /** The gateway accepts the new key, and config.yaml names it. */
   async #putIntoUse(intent: Intent): Promise<void> {
     const storage = this.#storage;
     const { place, source_before } = successorOf(intent);
-    const key = await storage.read(place);
+    const key = await this.#readSuccessor(intent);
     if (key === null) throw new Refused(`the new key is no longer in ${describeSource(place)}`);
-    const { gateway } = findTool(this.#deps.snapshot(), intent.tool);
+    const { tool, gateway } = findTool(this.#deps.snapshot(), intent.tool);
+    const problem = await this.#deps.trust().admit(tool, key);
+    if (problem !== null) throw new Refused(problem, `keybearer trust ${intent.tool}`);
     let probed = await this.#deps.probe(gateway, key, false);
     for (const wait of PROBE_PAUSES_MS) {
       if (probed.state !== "unclear") break;
@@ -201,9 +243,30 @@ export class Steps {
     const isShared = () => this.#hasOtherHolder(intent, old, run.oldKey);
     if (run.oldKey !== null && !isShared()) await this.#waitUntilUnused(intent, run.oldKey);
     if (isShared()) run.kept();
-    else await this.#deleteOldKey(intent, old, run.oldKey);
-    if (old.place !== null && !(await storage.isNamed(old.place))) await storage.remove(old.place);
+    else {
+      if (run.isResumed) await this.#requireOldKey(intent, old);
+      await this.#deleteOldKey(intent, old, run.oldKey);
+    }
+    if (old.place !== null && !(await storage.isNamed(old.place)))
+      await this.#removeKey(old.place, old.digest);
     return this.#finish(intent);
+  }
+
+  /** The ref comes from a file. What the console lists under it must be the old key. Throws Refused otherwise. */
+  async #requireOldKey({ gateway }: Intent, { ref, fingerprint }: OldKey): Promise<void> {
+    const keys = await this.#deps.consoles.listKeys(gateway);
+    const listed = keys.find((key) => key.ref === ref);
+    if (listed === undefined || listed.key === fingerprint) return;
+    throw new Refused(
+      `the console of ${gateway} lists ${listed.key === null ? "a key that it does not show" : `key ${listed.key}`} where ${fingerprint} was: nothing was deleted`,
+      `delete key ${fingerprint} in the console`,
+    );
+  }
+
+  /** Removes the key with this digest. Another key at the place stays. */
+  async #removeKey(place: KeyPlace, digest: string | null): Promise<void> {
+    const key = await this.#storage.read(place);
+    if (key !== null && this.#deps.trust().digestOf(key) === digest) await this.#storage.remove(place);
   }
 
   async #deleteOldKey(intent: Intent, { ref, fingerprint }: OldKey, key: Secret | null): Promise<void> {
@@ -285,11 +348,19 @@ export class Steps {
   }
 
   /** @param isLate the console may list the new key only in a moment */
-  async #undo(intent: Intent, isLate: boolean): Promise<null> {
+  async #undo(intent: Intent, { isResumed }: Run, isLate: boolean): Promise<null> {
     const { consoles } = this.#deps;
-    const storage = this.#storage;
-    const { name, place } = successorOf(intent);
+    const { name, place, digest } = successorOf(intent);
     const actions = await consoles.keyActions(intent.gateway, intent.account);
+    const holders = (await consoles.listKeys(intent.gateway)).find((key) => key.name === name)?.tools ?? [];
+    // A tool's first key is where config.yaml names it, so the tool has it already. What a file says is no reason to take a
+    // key away that a tool has.
+    const isFirst = intent.old === null && !isResumed;
+    const holder = holders.find((tool) => tool !== intent.tool || !isFirst);
+    if (holder !== undefined) {
+      this.#deps.log.warn({ tool: intent.tool }, `tool ${holder} has the key ${name}, so it was not deleted`);
+      return this.#finish(intent);
+    }
     let ref = await actions.find(name);
     if (ref === null && isLate) {
       await this.#pause(LATE_CREATION_MS);
@@ -300,7 +371,7 @@ export class Steps {
       ref = await actions.find(name);
     }
     // config.yaml may name the place already, for a tool that was to get its first key. Then the tool has none.
-    await storage.remove(place);
+    await this.#removeKey(place, digest);
     return this.#finish(intent);
   }
 

@@ -5,7 +5,15 @@ import { describeSource, type Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Secret } from "../core/secret.ts";
-import { freePlace, isNamed, isSameSource, ownPlace, type Store, sourceText } from "../keys/places.ts";
+import {
+  freePlace,
+  isNamed,
+  isPlaceFor,
+  isSameSource,
+  ownPlace,
+  type Store,
+  sourceText,
+} from "../keys/places.ts";
 import { readKey } from "../keys/sources.ts";
 import { forgetKey, type KeyPlace, storeKey } from "../keys/store.ts";
 import { Refused } from "./refused.ts";
@@ -14,6 +22,10 @@ import { Refused } from "./refused.ts";
 export interface KeyStorage {
   /** Where keybearer stored the tool's key; null: it did not. */
   placeOf(tool: Tool): KeyPlace | null;
+  /** Whether this is a place that keybearer makes for the tool's keys. */
+  isPlaceFor(place: KeyPlace, tool: Tool): boolean;
+  /** Whether keybearer stores keys there. */
+  isOwn(place: KeyPlace): boolean;
   /** A free place for the tool's next key. */
   nextPlace(tool: Tool, store: Store): Promise<KeyPlace>;
   /** null: there is none. */
@@ -47,6 +59,15 @@ export class ConfigStorage implements KeyStorage {
 
   placeOf({ key }: Tool): KeyPlace | null {
     return ownPlace(key, this.#deps.paths);
+  }
+
+  isPlaceFor(place: KeyPlace, tool: Tool): boolean {
+    const { paths, snapshot } = this.#deps;
+    return isPlaceFor(place, tool, snapshot().config.tools, paths);
+  }
+
+  isOwn(place: KeyPlace): boolean {
+    return ownPlace(place, this.#deps.paths) !== null;
   }
 
   nextPlace({ name }: Tool, store: Store): Promise<KeyPlace> {

@@ -1,9 +1,9 @@
-import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs";
 import type Database from "libsql";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import { errorCode } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
+import { readOwnFile } from "../core/own-file.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 import type { Ticker } from "../core/ticker.ts";
 import { transact } from "../usage/index/database.ts";
@@ -198,14 +198,8 @@ const MAX_BYTES = 4096;
 /** null: there is none, or it is damaged. Then nothing is known, and the log is not doubted. */
 function readLogEnd(file: string): LogEnd | null {
   try {
-    // O_NONBLOCK: opening a named pipe would wait for its writer.
-    const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK);
-    try {
-      const stat = fstatSync(fd);
-      return stat.isFile() && stat.size <= MAX_BYTES ? parseLogEnd(readFileSync(fd, "utf8")) : null;
-    } finally {
-      closeSync(fd);
-    }
+    const text = readOwnFile(file, MAX_BYTES);
+    return text === null ? null : parseLogEnd(text);
   } catch {
     return null;
   }

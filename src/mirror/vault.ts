@@ -1,8 +1,8 @@
-import { constants as fs } from "node:fs";
-import { type FileHandle, open } from "node:fs/promises";
+import { statSync } from "node:fs";
 import type { Clock } from "../core/clock.ts";
 import { errorCode } from "../core/errors.ts";
-import { keepDamagedCopy, writePrivateFile } from "../core/private-file.ts";
+import { ForeignFile, readOwnFile, setAside } from "../core/own-file.ts";
+import { writePrivateFile } from "../core/private-file.ts";
 import { Secret } from "../core/secret.ts";
 import { asObject, fieldAt, listAt, parseObject, textAt, wholeAt } from "./consoles/json.ts";
 
@@ -48,13 +48,13 @@ export class Vault {
   }
 
   /** Reads the file. `problem`, for people, says what is wrong with it. */
-  async load(): Promise<{ readonly problem: string | null }> {
-    const found = await readVault(this.#file);
+  load(): { readonly problem: string | null } {
+    const found = readVault(this.#file);
     this.#refused = found.state === "refused" ? found.why : null;
     this.#set(found.state === "read" ? found.entries : new Map());
     if (found.state !== "damaged") return { problem: this.#refused };
-    await keepDamagedCopy(this.#file, this.#clock.now());
-    const problem = `${this.#file} is damaged; a copy was kept beside it, and every console needs a new login`;
+    const kept = setAside(this.#file, this.#clock.now());
+    const problem = `${this.#file} is damaged, and was set aside as ${kept}: every console needs a new login`;
     return { problem };
   }
 
@@ -96,26 +96,17 @@ export class Vault {
   }
 }
 
-async function readVault(file: string): Promise<VaultFile> {
-  let handle: FileHandle | null = null;
+function readVault(file: string): VaultFile {
   try {
-    // O_NONBLOCK: opening a named pipe would wait for its writer.
-    handle = await open(file, fs.O_RDONLY | fs.O_NONBLOCK);
-    const stat = await handle.stat();
-    if (!stat.isFile()) return { state: "refused", why: `${file} is not a regular file` };
-    if ((stat.mode & 0o077) !== 0) {
+    const text = readOwnFile(file, MAX_BYTES);
+    if (text === null) return { state: "missing" };
+    if ((statSync(file).mode & 0o077) !== 0)
       return { state: "refused", why: `others can read or change ${file} → chmod 600 ${file}` };
-    }
-    if (stat.size > MAX_BYTES) return { state: "refused", why: `${file} is too large` };
-    const entries = parseVault(await handle.readFile("utf8"));
+    const entries = parseVault(text);
     return entries === null ? { state: "damaged" } : { state: "read", entries };
   } catch (error) {
-    const code = errorCode(error);
-    if (code === "ENOENT") return { state: "missing" };
-    return { state: "refused", why: `${file} cannot be read (${code})` };
-  } finally {
-    // It was only read, so a failed close loses nothing.
-    await handle?.close().catch(() => undefined);
+    if (error instanceof ForeignFile) return { state: "refused", why: error.message };
+    return { state: "refused", why: `${file} cannot be read (${errorCode(error)})` };
   }
 }
 

@@ -1,7 +1,7 @@
-import { readFileSync } from "node:fs";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
+import { readOwnFile } from "../core/own-file.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 
 /** The file is written when a token is first used, and then at most this often. */
@@ -55,10 +55,12 @@ export class TokenUses {
   }
 }
 
+const MAX_BYTES = 16 * 1024 * 1024;
+
 /** The times by hash. A missing or damaged file means that nothing is known. */
 export function readTokenUses(file: string): Record<string, number> {
   try {
-    const uses: unknown = JSON.parse(readFileSync(file, "utf8"));
+    const uses: unknown = JSON.parse(readOwnFile(file, MAX_BYTES) ?? "{}");
     const entries = Object.entries(uses ?? {});
     return Object.fromEntries(entries.filter(([, time]) => typeof time === "number"));
   } catch {

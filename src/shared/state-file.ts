@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
-import { readFileSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
+import { readOwnFile } from "../core/own-file.ts";
 import { pick } from "../core/pick.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 import { listOf, objectOf } from "./connection.ts";
@@ -170,9 +170,11 @@ function readState(path: string): State | null {
   };
 }
 
+const MAX_BYTES = 16 * 1024 * 1024;
+
 function readJson(path: string): unknown {
   try {
-    return JSON.parse(readFileSync(path, "utf8"));
+    return JSON.parse(readOwnFile(path, MAX_BYTES) ?? "null");
   } catch {
     return null;
   }

@@ -1,4 +1,4 @@
-import { createReadStream, createWriteStream } from "node:fs";
+import { constants, createReadStream, createWriteStream } from "node:fs";
 import { open, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
@@ -6,6 +6,7 @@ import { createGzip } from "node:zlib";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
+import { openOwnFile } from "../core/own-file.ts";
 import type { Ticker } from "../core/ticker.ts";
 import type { Indexer } from "./index/indexer.ts";
 import { DAY_MS, endOfDay, type JournalFile, journalFiles } from "./journal/files.ts";
@@ -107,8 +108,10 @@ export class Maintenance {
 async function compress(path: string, signal: AbortSignal): Promise<boolean> {
   const temporary = `${path}.gz.tmp`;
   try {
-    const output = createWriteStream(temporary, { mode: 0o600 });
-    await pipeline(createReadStream(path), createGzip(), output, { signal });
+    await rm(temporary, { force: true });
+    const output = createWriteStream(temporary, { flags: "wx", mode: 0o600 });
+    const input = createReadStream(path, { fd: openOwnFile(path, constants.O_RDONLY) });
+    await pipeline(input, createGzip(), output, { signal });
     const handle = await open(temporary, "r");
     try {
       await handle.sync();

@@ -41,7 +41,11 @@ export async function serveControls(
     log,
     status: () => Promise.reject(new Error("not here")),
     reload: { snapshot, takeKeys: async () => {} },
-    keyring: { grant: async () => ({ ok: false, reason: "nothing is held" }) },
+    keyring: {
+      grant: async () => ({ ok: false, reason: "nothing is held" }),
+      grantAll: async () => ({ ok: false, reason: "nothing is held" }),
+      held: () => [],
+    },
     allow: () => null,
     release: async () => null,
     expectRename: () => null,

@@ -1,5 +1,6 @@
-import { appendFileSync, mkdirSync } from "node:fs";
-import { join } from "node:path";
+import { randomBytes } from "node:crypto";
+import { appendFileSync, existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { UsageIndex } from "../../src/usage/index/usage-index.ts";
 import { dayOf } from "../../src/usage/journal/files.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
@@ -10,9 +11,10 @@ export function lineOf({ machine, machine_id, ...record }: UsageRecord): string 
   return `${JSON.stringify({ kind: record.end === null ? "open" : "close", ...record })}\n`;
 }
 
-/** Writes records into a journal's folder, each into the file of the day it began. */
+/** Writes records into a journal's folder, each into the file of the day it began, as an earlier run would have left them. */
 export function writeJournal(folder: string, records: Iterable<UsageRecord>): void {
   mkdirSync(folder, { recursive: true, mode: 0o700 });
+  writeTrust(dirname(folder));
   const days = new Map<string, string[]>();
   for (const record of records) {
     const day = dayOf(record.started_at);
@@ -22,6 +24,22 @@ export function writeJournal(folder: string, records: Iterable<UsageRecord>): vo
   }
   for (const [day, lines] of days)
     appendFileSync(join(folder, `${day}.jsonl`), lines.join(""), { mode: 0o600 });
+}
+
+/** What an earlier run trusted: nothing yet. A usage log without it would mean that it was lost. */
+export function writeTrust(state: string): void {
+  const file = join(state, "trust.json");
+  if (existsSync(file)) return;
+  mkdirSync(state, { recursive: true, mode: 0o700 });
+  const pins = {
+    version: 1,
+    salt: randomBytes(32).toString("hex"),
+    lost: false,
+    sources: [],
+    uses: [],
+    keys: [],
+  };
+  writeFileSync(file, JSON.stringify(pins), { mode: 0o600 });
 }
 
 /** Brings the index of a state folder up to date, as a command does while no daemon runs. */

@@ -31,7 +31,7 @@ const use = (source: KeySource, ...origins: string[]): Subject => ({
   home: [],
 });
 const env: KeySource = { kind: "env", name: "KEY" };
-const at = (file: string): Trust => new Trust({ file, clock: heldClock() });
+const at = (file: string): Trust => new Trust({ file, clock: heldClock(), ranBefore: () => false });
 
 /** A pins file from a first start with ONE and op at A. */
 async function pinned(t: Test): Promise<string> {

@@ -20,7 +20,11 @@ function use(source: KeySource, ...origins: string[]): Subject {
 }
 
 async function loaded(t: Test): Promise<Trust> {
-  const trust = new Trust({ file: join(t.testdir(), "pins.json"), clock: heldClock() });
+  const trust = new Trust({
+    file: join(t.testdir(), "pins.json"),
+    clock: heldClock(),
+    ranBefore: () => false,
+  });
   t.strictSame(await trust.load(), { problem: null });
   return trust;
 }

@@ -94,13 +94,18 @@ export class World {
   async start(effects = Number.POSITIVE_INFINITY): Promise<Daemon> {
     const fuse = new Fuse(effects);
     const intents = new FusedIntents(this.intentFile, fuse);
-    await intents.load(0);
+    intents.load(0);
     const lifecycle = new KeyLifecycle({
       clock: systemClock,
       log: quietLog([]),
       intents,
       snapshot: () => this.#snapshot(),
       storage: () => this.#storage(fuse),
+      trust: () => ({
+        digestOf: (key) => key.digest("salt"),
+        isPinned: () => true,
+        admit: async () => null,
+      }),
       consoles: {
         keyActions: async () => this.#actions(fuse),
         listKeys: async () => this.live.map((key) => this.report(key)),
@@ -141,6 +146,8 @@ export class World {
     const pathOf = (place: KeyPlace) => (place.kind === "file" ? place.path : "");
     return {
       placeOf: ({ key }: Tool) => (key.kind === "file" ? key : null),
+      isPlaceFor: () => true,
+      isOwn: () => true,
       nextPlace: async () => ({ kind: "file", path: `/keys/codex-${randomBytes(4).toString("hex")}` }),
       read: (place) => fuse.around(() => this.stored.get(pathOf(place)) ?? null),
       write: (place, key) => fuse.around(() => void this.stored.set(pathOf(place), key)),

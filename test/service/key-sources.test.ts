@@ -100,7 +100,7 @@ shared: { store: { url: redis://localhost, password: env:STORE_PASSWORD } }
 t.test("a command that waits for trust is not run", async (t) => {
   const home = await newHome(t);
   const paths = findPaths({ env: { KEYBEARER_HOME: home }, home });
-  const trust = new Trust({ file: paths.trust, clock: systemClock });
+  const trust = new Trust({ file: paths.trust, clock: systemClock, ranBefore: () => false });
   await trust.load();
   await trust.settle();
   const mark = join(home, "was-run");

@@ -5,6 +5,7 @@ import { systemClock } from "../../core/clock.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { wantedKeys } from "../../daemon/reload.ts";
+import { servedBefore } from "../../daemon/served-before.ts";
 import { Keyring, type KeyWarning } from "../../keys/keyring.ts";
 import type { CommandAs } from "../../keys/sources.ts";
 import { Trust } from "../../keys/trust.ts";
@@ -37,9 +38,13 @@ const NOT_READ: KeyState = {
 /** Reads the tools' keys as the daemon would, under the same trust: doctor sends no key to a new place either. */
 export async function readKeysHere(options: KeysHereOptions): Promise<KeysHere> {
   const { config, paths, env, running, as } = options;
-  const trust = new Trust({ file: paths.trust, clock: systemClock });
+  const trust = new Trust({
+    file: paths.trust,
+    clock: systemClock,
+    ranBefore: () => servedBefore(paths),
+  });
   const hasTrustFile = existsSync(paths.trust);
-  await trust.load();
+  trust.load();
   const keyring = new Keyring({ trust, env, clock: systemClock, onLate: () => {}, limit: TIMEOUT_MS, as });
   const wants = wantedKeys(config, paths)
     .filter(({ name }) => Object.hasOwn(config.tools, name))

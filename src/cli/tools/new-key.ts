@@ -5,6 +5,7 @@ import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { keyFault, Secret } from "../../core/secret.ts";
 import { wantedKeys } from "../../daemon/reload.ts";
+import { servedBefore } from "../../daemon/served-before.ts";
 import { NO_MODELS } from "../../doctor/key-messages.ts";
 import { probeKey, withOwnConnections } from "../../doctor/probe.ts";
 import { freePlace, type Store } from "../../keys/places.ts";
@@ -186,7 +187,7 @@ export async function holdOf(
   { tool, source, origins }: KeyUse,
   key: Secret,
 ): Promise<Hold | null> {
-  const { trust, isLost } = await readPins(paths);
+  const { trust, isLost } = readPins(paths);
   const subject = { name: tool, source, origins, home: paths.own };
   const held = trust.judgeSource(subject) ?? trust.judgeKey(subject, key);
   if (held === null) return null;
@@ -204,7 +205,7 @@ export async function movedTool(
   config: Config,
   isMeant: (name: string) => boolean,
 ): Promise<string | null> {
-  const { trust, isLost } = await readPins(paths);
+  const { trust, isLost } = readPins(paths);
   // Without pins every key is held, wherever it goes.
   if (isLost) return null;
   for (const needed of wantedKeys(config, paths)) {
@@ -234,8 +235,12 @@ export function foreignKey(hold: Hold): string {
 }
 
 /** Only read: the daemon owns the file and adds the pins. */
-async function readPins(paths: Paths): Promise<{ readonly trust: Trust; readonly isLost: boolean }> {
-  const trust = new Trust({ file: paths.trust, clock: systemClock });
-  const { problem } = await trust.load();
+function readPins(paths: Paths): { readonly trust: Trust; readonly isLost: boolean } {
+  const trust = new Trust({
+    file: paths.trust,
+    clock: systemClock,
+    ranBefore: () => servedBefore(paths),
+  });
+  const { problem } = trust.load();
   return { trust, isLost: problem !== null };
 }

@@ -60,7 +60,7 @@ export async function replaceSettings(
   let staged: StagedFile | null = null;
   try {
     if (text === null) return swapIfUnchanged(file, () => unlinkSync(target));
-    const made = await stageFile(target, text, { mode });
+    const made = await stageFile(target, text, { mode, followLinks: true });
     staged = made;
     const done = swapIfUnchanged(file, () => made.commit());
     if (done.ok) staged = null;

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { readOwnFile } from "../../core/own-file.ts";
 import { writePrivateFile } from "../../core/private-file.ts";
 import { asObject, countAt, parseObject } from "./json.ts";
 
@@ -117,11 +117,13 @@ export class KeyCallBudget {
   }
 }
 
+const MAX_BYTES = 1024 * 1024;
+
 function textOf(file: string): string {
   try {
-    return readFileSync(file, "utf8");
+    return readOwnFile(file, MAX_BYTES) ?? "";
   } catch {
-    // It is not there yet, or cannot be read.
+    // It cannot be read.
     return "";
   }
 }

@@ -1,6 +1,7 @@
-import { chmodSync, closeSync, fchmodSync, openSync, rmSync, statSync } from "node:fs";
+import { chmodSync, closeSync, fchmodSync, lstatSync, openSync, rmSync, statSync } from "node:fs";
 import Database from "libsql";
 import { errorMessage } from "../../core/errors.ts";
+import { foreignProblem } from "../../core/own-file.ts";
 import { COLUMN_DEFINITIONS } from "../record.ts";
 import { SERIES, SUMS } from "../rollups.ts";
 
@@ -180,10 +181,14 @@ function attach(file: string, mode: "rw" | "ro", timeoutMs: number): Connection 
 
 /** Attaches a database that must exist. Throws an IndexFault, or SQLite's own error. */
 export function attachFile(db: Database.Database, file: string, mode: "rw" | "ro", name: AttachedName): void {
-  const found = statSync(file, { throwIfNoEntry: false });
+  const found = lstatSync(file, { throwIfNoEntry: false });
   if (found === undefined) throw new IndexFault("missing", `there is no ${file}`);
-  // SQLite would wait forever on a pipe.
-  if (!found.isFile()) throw new IndexFault("corrupt", `${file} is not a file`);
+  // SQLite would follow a link, and wait forever on a pipe.
+  for (const suffix of DATABASE_SUFFIXES) {
+    const entry = lstatSync(file + suffix, { throwIfNoEntry: false });
+    const problem = entry === undefined ? null : foreignProblem(entry);
+    if (problem !== null) throw new IndexFault("corrupt", `${file + suffix} ${problem}`);
+  }
   if (mode === "rw" && (found.mode & 0o077) !== 0) chmodSync(file, 0o600);
   const address = `file:${file.replace(/[%?#]/g, encodeURIComponent)}?mode=${mode}`;
   db.exec(`ATTACH '${address.replaceAll("'", "''")}' AS ${name}`);

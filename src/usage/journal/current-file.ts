@@ -1,5 +1,6 @@
 import {
   closeSync,
+  constants,
   fchmodSync,
   fdatasync,
   fstatSync,
@@ -17,6 +18,7 @@ import { promisify } from "node:util";
 import type { Clock } from "../../core/clock.ts";
 import { hasCode } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
+import { ForeignFile, openOwnFile, setAside } from "../../core/own-file.ts";
 import { CHUNK_BYTES, dayOf, endOfDay, identityOf, journalFiles, NEWLINE, statOf } from "./files.ts";
 
 export interface CurrentFileDeps {
@@ -72,15 +74,29 @@ export class CurrentFile {
   }
 
   open(): DayFile {
-    const { folder, clock, sync } = this.#deps;
+    const { folder, clock } = this.#deps;
     makeFolder(folder);
     const newest = journalFiles(folder).at(-1)?.day ?? "";
     const today = dayOf(clock.now());
-    const file = new DayFile(folder, newest > today ? newest : today, sync);
+    const file = this.#openDay(newest > today ? newest : today);
     this.#file?.close();
     this.#file = file;
     this.#needsCarry ||= file.isNew;
     return file;
+  }
+
+  /** What is there instead of a file of the journal, such as a link, is set aside. */
+  #openDay(day: string): DayFile {
+    const { folder, clock, log, sync } = this.#deps;
+    try {
+      return new DayFile(folder, day, sync);
+    } catch (error) {
+      if (!(error instanceof ForeignFile)) throw error;
+      const kept = setAside(join(folder, `${day}.jsonl`), clock.now());
+      this.#incident = `${error.message}: it was set aside as ${kept}`;
+      log.error(this.#incident);
+      return new DayFile(folder, day, sync);
+    }
   }
 
   append(text: string): void {
@@ -175,6 +191,7 @@ function makeFolder(folder: string): void {
 }
 
 const fdatasyncAsync = promisify(fdatasync);
+const { O_APPEND, O_CREAT, O_EXCL, O_RDWR, O_WRONLY } = constants;
 
 /** One file of the journal, open for appending. */
 class DayFile {
@@ -199,7 +216,7 @@ class DayFile {
     this.day = day;
     this.path = join(folder, `${day}.jsonl`);
     this.ends = endOfDay(day);
-    this.#descriptor = openSync(this.path, "a+", 0o600);
+    this.#descriptor = openOwnFile(this.path, O_RDWR | O_APPEND | O_CREAT);
     try {
       // An earlier chmod may have changed it.
       fchmodSync(this.#descriptor, 0o600);
@@ -267,7 +284,8 @@ class DayFile {
   /** Puts a copy of the open file at its path, from which it was deleted. */
   putBack(): void {
     const temporary = `${this.path}.tmp`;
-    const copy = openSync(temporary, "w", 0o600);
+    rmSync(temporary, { force: true });
+    const copy = openOwnFile(temporary, O_WRONLY | O_CREAT | O_EXCL);
     try {
       const chunk = Buffer.allocUnsafe(CHUNK_BYTES);
       for (let at = 0; ; ) {

@@ -1,9 +1,9 @@
-import { closeSync, openSync, readdirSync, readFileSync, readSync, statSync } from "node:fs";
-import { readFile } from "node:fs/promises";
+import { closeSync, constants as fs, lstatSync, readdirSync, readFileSync, readSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { constants, gunzipSync, gunzip as zlibGunzip } from "node:zlib";
 import { hasCode } from "../../core/errors.ts";
+import { openOwnFile } from "../../core/own-file.ts";
 
 /* The journal on disk: one file per UTC day, named 2026-11-16.jsonl, or 2026-11-16.jsonl.gz once it is compressed. */
 
@@ -43,17 +43,16 @@ export function journalFiles(folder: string): JournalFile[] {
   return [...files.values()].sort((a, b) => (a.day < b.day ? -1 : 1));
 }
 
-/**
- * Whether there are requests to another gateway than this one. Only the newest file is read: if there are others, or it
- * cannot be read, the answer is yes.
- */
+/** Whether there are requests to another gateway than this one. If a file cannot be read, the answer is yes. */
 export function hasRequestsBeside(gateway: string, folder: string): boolean {
+  const other = new RegExp(`"gateway":"(?!${gateway}")`);
   try {
-    const files = journalFiles(folder);
-    const newest = files.at(-1);
-    if (newest === undefined) return false;
-    if (files.length > 1 || newest.gzipped) return true;
-    return new RegExp(`"gateway":"(?!${gateway}")`).test(readFileSync(newest.path, "utf8"));
+    for (const file of journalFiles(folder)) {
+      for (const { texts } of readLines(file, 0, true)) {
+        if (texts.some((text) => other.test(text))) return true;
+      }
+    }
+    return false;
   } catch {
     // The journal reports it when it is opened.
     return true;
@@ -71,7 +70,7 @@ function namesIn(folder: string): string[] {
 
 /** The size of a file, and an identity that a file in its place does not have; null: there is none. */
 export function statOf(path: string): { readonly size: number; readonly identity: string } | null {
-  const found = statSync(path, { throwIfNoEntry: false });
+  const found = lstatSync(path, { throwIfNoEntry: false });
   return found === undefined ? null : { size: found.size, identity: identityOf(found) };
 }
 
@@ -104,7 +103,7 @@ export const NEWLINE = 0x0a;
  */
 export function* readLines(file: JournalFile, offset: number, finished: boolean): Generator<Lines> {
   const chunks = file.gzipped
-    ? chunksOf(gunzip(readFileSync(file.path)), offset, CHUNK_BYTES)
+    ? chunksOf(gunzip(readPacked(file.path)), offset, CHUNK_BYTES)
     : readChunks(file.path, offset, finished, CHUNK_BYTES);
   for (const { bytes, end, last } of chunks) {
     const texts = bytes.toString("utf8").split("\n");
@@ -118,15 +117,17 @@ export async function* readLater(
   offset: number,
   finished: boolean,
 ): AsyncGenerator<Chunk> {
-  if (file.gzipped) yield* chunksOf(await gunzipLater(await readFile(file.path)), offset, SMALL_CHUNK_BYTES);
+  if (file.gzipped) yield* chunksOf(await gunzipLater(readPacked(file.path)), offset, SMALL_CHUNK_BYTES);
   else yield* readChunks(file.path, offset, finished, SMALL_CHUNK_BYTES);
 }
 
 const SMALL_CHUNK_BYTES = 64 * 1024;
+/** The longest line we write has a few kilobytes. */
+const MAX_LINE_BYTES = 4 * 1024 * 1024;
 
 /** The chunks of a plain file. */
 function* readChunks(path: string, offset: number, finished: boolean, chunkBytes: number): Generator<Chunk> {
-  const descriptor = openSync(path, "r");
+  const descriptor = openOwnFile(path, fs.O_RDONLY);
   try {
     let position = offset;
     let size = chunkBytes;
@@ -135,9 +136,15 @@ function* readChunks(path: string, offset: number, finished: boolean, chunkBytes
       const length = readSync(descriptor, buffer, 0, size, position);
       const atEnd = length < size;
       const lineEnd = buffer.subarray(0, length).lastIndexOf(NEWLINE) + 1;
-      if (lineEnd === 0 && !atEnd) {
+      if (lineEnd === 0 && !atEnd && size < MAX_LINE_BYTES) {
         // A line longer than the buffer.
         size *= 2;
+        continue;
+      }
+      if (lineEnd === 0 && !atEnd) {
+        // No line of ours is so long. Its pieces are lines that are not JSON, so that they are counted as damaged.
+        position += length;
+        yield { bytes: Buffer.from("(too long)\n"), end: position, last: false };
         continue;
       }
       const end = atEnd && finished ? length : lineEnd;
@@ -146,6 +153,16 @@ function* readChunks(path: string, offset: number, finished: boolean, chunkBytes
       if (atEnd) return;
       size = chunkBytes;
     }
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+/** A whole gzipped file. */
+function readPacked(path: string): Buffer {
+  const descriptor = openOwnFile(path, fs.O_RDONLY);
+  try {
+    return readFileSync(descriptor);
   } finally {
     closeSync(descriptor);
   }

@@ -1,4 +1,5 @@
 import { errorCode } from "../../core/errors.ts";
+import { ForeignFile } from "../../core/own-file.ts";
 import type { Ticker } from "../../core/ticker.ts";
 import type { Limiter } from "../../limits/limiter.ts";
 import { type Closing, NOT_CLOSED, type Opening, type OwnRecord, wholeRecord } from "../record.ts";
@@ -357,6 +358,7 @@ function interruptedRecord({ opening, head }: InFlight): OwnRecord {
 }
 
 function diskMessage(error: unknown, folder: string): string {
+  if (error instanceof ForeignFile) return error.message;
   const code = errorCode(error);
   switch (code) {
     case "ENOSPC":

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
-import { closeSync, openSync, readSync } from "node:fs";
+import { closeSync, constants, readSync } from "node:fs";
+import { openOwnFile } from "../../core/own-file.ts";
 import { type JournalFile, journalFiles } from "./files.ts";
 
 /* Where a reader of the journal stands, and where it continues. */
@@ -58,7 +59,7 @@ const MARK_BYTES = 1024;
 function markAt(path: string, offset: number): string {
   const length = Math.min(MARK_BYTES, offset);
   const bytes = Buffer.alloc(length);
-  const descriptor = openSync(path, "r");
+  const descriptor = openOwnFile(path, constants.O_RDONLY);
   try {
     if (readSync(descriptor, bytes, 0, length, offset - length) !== length) return "too short";
   } finally {
