@@ -12,6 +12,7 @@ import {
 import { Indexer, type IndexState } from "./index/indexer.ts";
 import { journalFiles, statOf } from "./journal/files.ts";
 import { Journal, type JournalDeps, type JournalState } from "./journal/journal.ts";
+import type { Position } from "./journal/position.ts";
 import { Maintenance } from "./maintenance.ts";
 
 export interface UsageLogDeps {
@@ -54,7 +55,8 @@ export class UsageLog {
     const { folder, index, clock, ticker, log, sync, keep, limiter } = deps;
     const indexer = new Indexer({ file: index, folder, log });
     const onAppend = () => indexer.noteAppend();
-    const journal = new Journal({ folder, clock, ticker, log, sync, limiter, onAppend });
+    const indexedDay = () => readIndexedDay(index);
+    const journal = new Journal({ folder, clock, ticker, log, sync, limiter, indexedDay, onAppend });
     this.#maintenance = new Maintenance({ folder, clock, ticker, log, keep, journal, indexer });
     this.#indexer = indexer;
     this.journal = journal;
@@ -111,5 +113,20 @@ export class UsageLog {
     this.journal.stop();
     // Together: maintenance may be waiting for the index.
     await Promise.all([this.#maintenance.stop(), this.#indexer.stop()]);
+  }
+}
+
+/** The newest day that the index has read; null: none, or it cannot be read now. */
+function readIndexedDay(index: string): string | null {
+  let connection: Connection | null = null;
+  try {
+    connection = openIndexForReading(index, READ_TIMEOUT_MS);
+    const row = connection.db.prepare("SELECT value FROM usage.meta WHERE name = 'position'").raw().get();
+    return Array.isArray(row) ? (JSON.parse(String(row[0])) as Position).day : null;
+  } catch (error) {
+    if (indexFault(error) instanceof IndexFault) return null;
+    throw error;
+  } finally {
+    connection?.close();
   }
 }

@@ -19,7 +19,16 @@ import type { Clock } from "../../core/clock.ts";
 import { hasCode } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
 import { ForeignFile, openOwnFile, setAside } from "../../core/own-file.ts";
-import { CHUNK_BYTES, dayOf, endOfDay, identityOf, journalFiles, NEWLINE, statOf } from "./files.ts";
+import {
+  CHUNK_BYTES,
+  dayOf,
+  endOfDay,
+  identityOf,
+  journalFiles,
+  NEWLINE,
+  setAsideFuture,
+  statOf,
+} from "./files.ts";
 
 export interface CurrentFileDeps {
   readonly folder: string;
@@ -27,6 +36,8 @@ export interface CurrentFileDeps {
   readonly log: Logger;
   /** full: a record survives a power cut before its request is sent. */
   readonly sync: "normal" | "full";
+  /** The newest day that the index has read: a file up to that day is ours, however the clock stands. Default null: none. */
+  readonly indexedDay?: (() => string | null) | undefined;
   /** Called after each append. Must not throw. */
   readonly onAppend: () => void;
 }
@@ -76,8 +87,11 @@ export class CurrentFile {
   open(): DayFile {
     const { folder, clock } = this.#deps;
     makeFolder(folder);
-    const newest = journalFiles(folder).at(-1)?.day ?? "";
     const today = dayOf(clock.now());
+    // A file from far ahead would be the current one for years, and its carry lines would decide what was used.
+    const known = () => this.#file?.day ?? this.#deps.indexedDay?.() ?? null;
+    for (const problem of setAsideFuture(folder, clock.now(), known)) this.#report(problem);
+    const newest = journalFiles(folder).at(-1)?.day ?? "";
     const file = this.#openDay(newest > today ? newest : today);
     this.#file?.close();
     this.#file = file;
@@ -87,16 +101,21 @@ export class CurrentFile {
 
   /** What is there instead of a file of the journal, such as a link, is set aside. */
   #openDay(day: string): DayFile {
-    const { folder, clock, log, sync } = this.#deps;
+    const { folder, clock, sync } = this.#deps;
     try {
       return new DayFile(folder, day, sync);
     } catch (error) {
       if (!(error instanceof ForeignFile)) throw error;
       const kept = setAside(join(folder, `${day}.jsonl`), clock.now());
-      this.#incident = `${error.message}: it was set aside as ${kept}`;
-      log.error(this.#incident);
+      this.#report(`${error.message}: it was set aside as ${kept}`);
       return new DayFile(folder, day, sync);
     }
+  }
+
+  /** Logged once, and shown in `status` until something else happens. */
+  #report(incident: string): void {
+    if (this.#incident !== incident) this.#deps.log.error(incident);
+    this.#incident = incident;
   }
 
   append(text: string): void {
@@ -124,8 +143,7 @@ export class CurrentFile {
 
   /** Checks that the open file is still the one at its path, and that its day is not over. To be called once a second. */
   check(): void {
-    const displaced = this.#file?.displaced() ?? null;
-    if (this.#file !== null && displaced !== null) this.#recover(this.#file, displaced);
+    if (this.#file !== null) this.#checkFile(this.#file);
     this.#recent = [];
     this.#recentBytes = 0;
     this.#writeRepeat();
@@ -153,10 +171,17 @@ export class CurrentFile {
     this.#file = null;
   }
 
+  #checkFile(file: DayFile): void {
+    const found = file.check();
+    if (found === "appended to")
+      this.#report(
+        `another program writes to the usage log: ${file.path} has lines that keybearer did not write`,
+      );
+    else if (found !== null) this.#recover(file, found);
+  }
+
   #recover(file: DayFile, displaced: "deleted" | "replaced" | "cut off"): void {
-    const incident = `${file.path} was ${displaced} while it was open`;
-    if (this.#incident !== incident) this.#deps.log.error(incident);
-    this.#incident = incident;
+    this.#report(`${file.path} was ${displaced} while it was open`);
     makeFolder(this.#deps.folder);
     if (displaced === "deleted") {
       file.putBack();
@@ -246,16 +271,16 @@ class DayFile {
     this.#offset += written;
   }
 
-  /** What happened to the file at its path since it was opened; null: nothing. */
-  displaced(): "deleted" | "replaced" | "cut off" | null {
+  /** What another program did to the file at its path since the last check; null: nothing. */
+  check(): "deleted" | "replaced" | "cut off" | "appended to" | null {
     const found = statOf(this.path);
     if (found === null) return "deleted";
     if (found.identity !== this.#identity) return "replaced";
     if (found.size < this.#offset) return "cut off";
-    // Another program appended.
-    if (found.size > this.#offset) this.#torn = true;
+    if (found.size === this.#offset) return null;
+    this.#torn = true;
     this.#offset = found.size;
-    return null;
+    return "appended to";
   }
 
   /** Resolves once everything appended by now is on the disk. Calls that come together share one fdatasync. */

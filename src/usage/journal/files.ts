@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { constants, gunzipSync, gunzip as zlibGunzip } from "node:zlib";
 import { hasCode } from "../../core/errors.ts";
-import { openOwnFile } from "../../core/own-file.ts";
+import { openOwnFile, setAside } from "../../core/own-file.ts";
 
 /* The journal on disk: one file per UTC day, named 2026-11-16.jsonl, or 2026-11-16.jsonl.gz once it is compressed. */
 
@@ -41,6 +41,22 @@ export function journalFiles(folder: string): JournalFile[] {
     files.set(day, { day, path: join(folder, name), gzipped: gzipped !== undefined });
   }
   return [...files.values()].sort((a, b) => (a.day < b.day ? -1 : 1));
+}
+
+/**
+ * Sets aside files that are dated more than a day ahead, unless keybearer wrote them while the clock was wrong. Returns what
+ * was found, for people.
+ * @param known the newest day that keybearer has written or indexed; null: none
+ */
+export function setAsideFuture(folder: string, now: number, known: () => string | null): string[] {
+  const ahead = journalFiles(folder).filter(({ day }) => startOfDay(day) > now + DAY_MS);
+  const ours = ahead.length === 0 ? null : known();
+  return ahead
+    .filter(({ day }) => ours === null || day > ours)
+    .map(({ path }) => {
+      const kept = setAside(path, now);
+      return `another program writes to the usage log: ${path} is dated more than a day ahead, and was set aside as ${kept}`;
+    });
 }
 
 /** Whether there are requests to another gateway than this one. If a file cannot be read, the answer is yes. */
