@@ -12,6 +12,7 @@ import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { type Store, sourceText } from "../keys/places.ts";
 import { editConfig, waitUntilActive } from "./config-change.ts";
+import { isSafeStart, noteIneffective } from "./safe-start.ts";
 import { offerService } from "./service/offer.ts";
 import { add } from "./tools/add.ts";
 import { chooseStore, readOwn, storeNamedKey } from "./tools/key-store.ts";
@@ -37,6 +38,8 @@ export interface InitOptions {
 
 /** `keybearer init` */
 export async function init(options: InitOptions): Promise<void> {
+  if (!isSafeStart()) return;
+  noteIneffective();
   const paths = commandPaths(options.config);
   const { found } = await readText(paths.config);
   if (found) return completeConfig(paths, options);

@@ -1,5 +1,4 @@
 import { closeSync, existsSync, openSync } from "node:fs";
-import { url as inspectorUrl } from "node:inspector";
 import { Command, InvalidArgumentError } from "commander";
 import { DEFAULT_LISTEN } from "../config/schema.ts";
 import { background } from "../core/background.ts";
@@ -8,9 +7,10 @@ import { EXIT, StartFailure } from "../core/errors.ts";
 import { LogStream } from "../core/log-stream.ts";
 import { version } from "../core/version.ts";
 import type { Daemon } from "../daemon/daemon.ts";
-import { unsafeStart } from "../daemon/unsafe-start.ts";
+import { ineffectiveStart } from "../daemon/unsafe-start.ts";
 import type * as Health from "../service/health.ts";
 import { Notify } from "../service/notify.ts";
+import { isSafeStart } from "./safe-start.ts";
 import { fail } from "./ui/messages.ts";
 import { commandPaths } from "./ui/stdio.ts";
 import { printableLines } from "./ui/text.ts";
@@ -36,13 +36,11 @@ function parsePort(text: string): number {
 }
 
 async function run(options: { config?: string; port?: number }): Promise<void> {
-  const { env, execArgv } = process;
   const paths = commandPaths(options.config);
   const hasConfig = paths.explicit || existsSync(paths.config);
   if (hasConfig && options.port !== undefined)
     return fail(`--port is for the sandbox → change listen in ${paths.config}`, EXIT.usage);
-  const unsafe = unsafeStart({ env, execArgv, inspected: inspectorUrl() !== undefined, hasConfig });
-  if (unsafe !== null) return fail(unsafe, EXIT.badConfig);
+  if (!isSafeStart()) return;
   // Before any file is created: state, socket and log are private.
   process.umask(0o077);
   // The daemon goes on when the reader of its output goes away.
@@ -66,7 +64,16 @@ async function run(options: { config?: string; port?: number }): Promise<void> {
     health = await import("../service/health.ts");
     const port =
       options.port === undefined ? {} : { sandboxListen: { ...DEFAULT_LISTEN, port: options.port } };
-    daemon = await startDaemon({ paths, env: process.env, logTo, logForPeople: onTerminal, ...port });
+    const ineffective = hasConfig ? ineffectiveStart(process.env) : null;
+    const warnings = ineffective === null ? [] : [ineffective];
+    daemon = await startDaemon({
+      paths,
+      env: process.env,
+      logTo,
+      logForPeople: onTerminal,
+      warnings,
+      ...port,
+    });
   } catch (error) {
     logTo.end();
     // Something that the failed start left open must not keep the process alive.

@@ -52,6 +52,8 @@ export interface DaemonOptions {
   readonly logTo: DestinationStream;
   readonly logForPeople?: boolean;
   readonly clock?: Clock;
+  /** What a person should know about this start. Default nothing. */
+  readonly warnings?: readonly string[];
   /** Where the sandbox is served when there is no config.yaml. Default the configuration's default. */
   readonly sandboxListen?: Listen;
 }
@@ -207,6 +209,10 @@ async function openState(options: DaemonOptions, clock: Clock, keys: Keys, shutd
   const loaded = await firstLoad(paths);
   const control = await openControl(paths, log, shutdown);
   const startWarnings = loadState(keys, paths, clock);
+  for (const text of options.warnings ?? []) {
+    log.warn(text);
+    startWarnings.push(warning("", text));
+  }
   const sandboxSession = loaded.config === null ? await startSandbox(options, clock, log) : null;
   shutdown.add("stop the sandbox", () => sandboxSession?.stop());
   const { initial, settled } =

@@ -10,25 +10,35 @@ const HARMLESS: readonly string[] = [
   "--enable-fips",
   "--enable-source-maps",
   "--experimental-vm-modules",
+  "--expose-gc",
   "--force-fips",
+  "--huge-max-old-generation-size",
+  "--initial-heap-size",
+  "--initial-old-space-size",
+  "--jitless",
+  "--max-heap-size",
   "--max-http-header-size",
   "--max-old-space-size",
   "--max-old-space-size-percentage",
   "--max-semi-space-size",
+  "--min-semi-space-size",
   "--network-family-autoselection",
   "--network-family-autoselection-attempt-timeout",
   "--no-deprecation",
   "--no-network-family-autoselection",
   "--no-warnings",
+  "--optimize-for-size",
   "--pending-deprecation",
   "--report-exclude-env",
   "--report-exclude-network",
   "--secure-heap",
   "--secure-heap-min",
+  "--stack-size",
   "--stack-trace-limit",
   "--throw-deprecation",
   "--title",
   "--trace-deprecation",
+  "--trace-gc",
   "--trace-warnings",
   "--unhandled-rejections",
   "--v8-pool-size",
@@ -49,20 +59,18 @@ const UNSAFE_VARIABLES: Readonly<Record<string, string>> = {
   OPENSSL_ENGINES: "makes node load code from another folder",
 };
 
-/**
- * Many companies set it for everything. keybearer ignores it (proxy/agents.ts), and says so where there is a gateway that
- * may need it.
- */
-const EXTRA_AUTHORITIES = "NODE_EXTRA_CA_CERTS";
-
 export interface StartedWith {
   readonly env: NodeJS.ProcessEnv;
   /** The options of Node in front of the program. */
   readonly execArgv: readonly string[];
   /** A debugger can connect. */
   readonly inspected: boolean;
-  /** false: only the sandbox is served. */
-  readonly hasConfig: boolean;
+}
+
+/** What was set for Node and has no effect on keybearer (proxy/agents.ts); null: nothing. Many companies set it for everything. */
+export function ineffectiveStart(env: NodeJS.ProcessEnv): string | null {
+  if (!isSet("NODE_EXTRA_CA_CERTS", env.NODE_EXTRA_CA_CERTS)) return null;
+  return "NODE_EXTRA_CA_CERTS has no effect on keybearer. if a gateway needs that certificate authority, write ca_file: at the gateway";
 }
 
 /**
@@ -71,12 +79,10 @@ export interface StartedWith {
  * Node obeys its options before our first line runs, so this does not undo what they did. It keeps a person who has them
  * in a shell profile from running for months with a key in reach of others.
  */
-export function unsafeStart({ env, execArgv, inspected, hasConfig }: StartedWith): string | null {
+export function unsafeStart({ env, execArgv, inspected }: StartedWith): string | null {
   for (const [name, does] of Object.entries(UNSAFE_VARIABLES)) {
     if (isSet(name, env[name])) return `${name} ${does}. ${startWithout(name)}`;
   }
-  if (hasConfig && isSet(EXTRA_AUTHORITIES, env[EXTRA_AUTHORITIES]))
-    return `${EXTRA_AUTHORITIES} is not used: a certificate authority belongs to one gateway. write ca_file: at the gateway instead. ${startWithout(EXTRA_AUTHORITIES)}`;
   const options = env.NODE_OPTIONS ?? "";
   // Node takes a backslash away before it reads an option.
   const inVariable = options.includes("\\") ? "a backslash" : options.split(/[\s"]+/).find(isUnsafe);

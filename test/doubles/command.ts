@@ -90,7 +90,14 @@ export async function command(
     throw new Error("a time zone belongs to a process: set process.env.TZ, or use runProgram");
   const stdout = new Gathered();
   const stderr = new Gathered();
-  const streams = { stdin: Readable.from([options.input ?? ""]), stdout, stderr, env, exitCode: 0 };
+  const streams = {
+    stdin: Readable.from([options.input ?? ""]),
+    stdout,
+    stderr,
+    env,
+    execArgv: [],
+    exitCode: 0,
+  };
   await withStdio(streams, () => runCommandLine(createProgram(), args));
   return { code: streams.exitCode, signal: null, stdout: stdout.text(), stderr: stderr.text() };
 }

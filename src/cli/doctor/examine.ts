@@ -6,11 +6,13 @@ import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
+import { ineffectiveStart } from "../../daemon/unsafe-start.ts";
 import { configFindings, type Finding, gatewayFindings, toolFindings } from "../../doctor/findings.ts";
 import { readHistory } from "../../doctor/history.ts";
 import { type ToolProbe, withOwnConnections } from "../../doctor/probe.ts";
 import { scanSettings } from "../../doctor/settings-scan.ts";
 import { probeTools } from "../../doctor/tool-probes.ts";
+import { unsafeHere } from "../safe-start.ts";
 import type { ServiceContext } from "../service/context.ts";
 import { catchUpIndex } from "../usage/index-file.ts";
 import { daemonFindings, serviceFindings, statusFindings } from "./daemon-findings.ts";
@@ -43,6 +45,7 @@ export async function examine(
     ]);
     return [
       ...configFindings({ file: paths.config, found, usable: config !== null, problems }, isSandbox),
+      ...shellFindings(env),
       ...daemon,
       ...serviceState,
       ...gateways,
@@ -52,6 +55,19 @@ export async function examine(
   } finally {
     keys?.close();
   }
+}
+
+/** What this shell would do to a keybearer that is started in it. */
+function shellFindings(env: NodeJS.ProcessEnv): Finding[] {
+  const about = "this shell";
+  const unsafe = unsafeHere();
+  const ineffective = ineffectiveStart(env);
+  return [
+    ...(unsafe === null ? [] : [{ id: "shell", level: "warning", about, what: unsafe, next: null } as const]),
+    ...(ineffective === null
+      ? []
+      : [{ id: "shell", level: "warning", about, what: ineffective, next: null } as const]),
+  ];
 }
 
 function askStatus({ socket }: Paths): Promise<Asked<Status>> {

@@ -8,6 +8,7 @@ import { notifyFault } from "../../service/notify.ts";
 import type { Plan, ServiceFile, ServiceState, Step } from "../../service/service.ts";
 import { createSpec, type ServiceSpec, specFault, stableNode, stablePackage } from "../../service/spec.ts";
 import type { NamespaceTrial } from "../../service/systemd.ts";
+import { noteIneffective } from "../safe-start.ts";
 import { fail, failNull, notice, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { stdio } from "../ui/stdio.ts";
@@ -69,6 +70,8 @@ async function prepareInstall(context: InstallContext, dryRun: boolean): Promise
   if (missingConfig !== null) return failNull(`${missingConfig}\n${UNCHANGED}`, EXIT.badConfig);
   const config = await usableConfig(paths, UNCHANGED);
   if (config === null) return null;
+  // The service clears the variables that would keep it from starting. This one people may count on.
+  noteIneffective();
   const before = await manager.state();
   const { file } = before;
   if (file.kind === "foreign") return failNull(`${file.why}\n→ ${file.next}\n${UNCHANGED}`, EXIT.failed);

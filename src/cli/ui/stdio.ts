@@ -21,6 +21,8 @@ export interface Stdio {
   readonly stdout: Output;
   readonly stderr: Output;
   readonly env: NodeJS.ProcessEnv;
+  /** The options of Node in front of the program. */
+  readonly execArgv: readonly string[];
   /** 0 until the command says otherwise. */
   exitCode: number;
 }
