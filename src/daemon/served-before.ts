@@ -1,25 +1,31 @@
 import { existsSync, readdirSync } from "node:fs";
 import { SANDBOX } from "../config/schema.ts";
 import type { Paths } from "../core/paths.ts";
-import { hasRequestsBeside, journalFiles } from "../usage/journal/files.ts";
+import { type Connection, IndexFault, indexFault, openIndexForReading } from "../usage/index/database.ts";
+import { hasRequestsBeside } from "../usage/journal/files.ts";
 
 /**
  * Whether a config.yaml was served here before, judged by everything but trust.json. The sandbox leaves a usage log, too, and
- * databases made from it.
+ * `doctor` an empty index.
  */
-export function servedBefore({
-  state,
-  usage,
-  oldUsage,
-  consoles,
-  keyChanges,
-  index,
-  mirror,
-}: Paths): boolean {
+export function servedBefore({ state, usage, oldUsage, consoles, keyChanges, index }: Paths): boolean {
   if ([oldUsage, consoles, keyChanges].some((file) => existsSync(file))) return true;
-  if (hasRequestsBeside(SANDBOX, usage)) return true;
-  // The usage log is gone, and what was made from it is not.
-  const hasLog = journalFiles(usage).length > 0;
-  const hasSetAside = existsSync(state) && readdirSync(state).some((name) => name.includes(".set-aside-"));
-  return hasSetAside || (!hasLog && [index, mirror].some((file) => existsSync(file)));
+  if (existsSync(state) && readdirSync(state).some((name) => name.includes(".set-aside-"))) return true;
+  return hasRequestsBeside(SANDBOX, usage) || hasIndexedRequests(index);
+}
+
+/** The usage log may be gone, and what was made from it not. */
+function hasIndexedRequests(index: string): boolean {
+  let connection: Connection | null = null;
+  try {
+    connection = openIndexForReading(index, 0);
+    const query = "SELECT 1 FROM usage.records WHERE gateway IS NOT NULL AND gateway <> ? LIMIT 1";
+    return connection.db.prepare(query).raw().get(SANDBOX) !== undefined;
+  } catch (error) {
+    const fault = indexFault(error);
+    if (!(fault instanceof IndexFault)) throw error;
+    return fault.kind === "corrupt";
+  } finally {
+    connection?.close();
+  }
 }

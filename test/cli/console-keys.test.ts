@@ -1,6 +1,9 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { systemClock } from "../../src/core/clock.ts";
+import type { Secret } from "../../src/core/secret.ts";
+import { Trust } from "../../src/keys/trust.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { hello, post, startSandbox } from "../doubles/sandbox.ts";
@@ -44,7 +47,7 @@ async function start(t: Test, { codex = "", hasLogin = true, isRetiring = false,
     "",
   ].join("\n");
   const file = await saveConfig(home, text);
-  if (isRetiring) writeRetirement(home, `id:${old.id}`, old.key.fingerprint);
+  if (isRetiring) await writeRetirement(home, `id:${old.id}`, old.key, sandbox.origin);
   const under = await startUnderTest(t, null, { home });
   return {
     sandbox,
@@ -64,20 +67,27 @@ async function start(t: Test, { codex = "", hasLogin = true, isRetiring = false,
   };
 }
 
-/** As a daemon leaves it that is killed before it deletes an old key at the console. */
-function writeRetirement(home: string, ref: string, fingerprint: string): void {
+/** As a daemon leaves it that used this key, and is killed before it deletes the key at the console. */
+async function writeRetirement(home: string, ref: string, key: Secret, origin: string): Promise<void> {
+  const file = join(home, "state", "trust.json");
+  const trust = new Trust({ file, clock: systemClock, ranBefore: () => false });
+  trust.load();
+  trust.judgeKey(
+    { name: "codex", source: { kind: "literal", secret: key }, origins: [origin], home: [] },
+    key,
+  );
+  await trust.settle();
   const intent = {
-    id: "keybearer-test",
+    id: `keybearer-${"0".repeat(32)}`,
     tool: "codex",
     gateway: "main",
     account: null,
     reason: "asked",
     started_at: 1,
     successor: null,
-    old: { ref, fingerprint, place: null },
+    old: { ref, fingerprint: key.fingerprint, digest: trust.digestOf(key), place: null },
     step: "retire",
   };
-  mkdirSync(join(home, "state"), { mode: 0o700 });
   const text = JSON.stringify({ version: 1, intents: [intent], leaks: {} });
   writeFileSync(join(home, "state", "key-changes.json"), text, { mode: 0o600 });
 }

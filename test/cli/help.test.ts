@@ -127,7 +127,6 @@ t.test("wrong usage names the right form and where to read on", async (t) => {
     ["run now", [/too many arguments/]],
     ["run --config", [/argument missing/]],
     ["status codex", [/too many arguments/]],
-    ["trust", [/missing required argument/]],
     ["help tools ad", [/there is no command tools ad/]],
     ["completion tcsh", [/bash, zsh, fish/]],
   ];

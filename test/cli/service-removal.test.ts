@@ -33,7 +33,7 @@ interface Output {
 async function printed(work: () => Promise<void>): Promise<Output> {
   const stdout = new PassThrough();
   const stderr = new PassThrough();
-  const streams = { stdin: Readable.from([""]), stdout, stderr, env: {}, exitCode: 0 };
+  const streams = { stdin: Readable.from([""]), stdout, stderr, env: {}, execArgv: [], exitCode: 0 };
   await withStdio(streams, work);
   const text = (stream: PassThrough) => String(stream.read() ?? "");
   return { code: streams.exitCode, stdout: text(stdout), stderr: text(stderr) };
@@ -87,7 +87,7 @@ t.test(
       ...["state/usage.db", "state/usage.db-slips", "state/usage.db.corrupt-20261115T112512Z-2-shm"],
       ...[
         "state/trust.json",
-        "state/trust.json.broken-2026-11-15T11-25-12-000Z",
+        "state/trust.json.set-aside-2026-11-15T11-25-12-000Z",
         `${undo}.json`,
         `${undo}.old`,
       ],

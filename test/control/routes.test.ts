@@ -81,7 +81,7 @@ t.test("unknown controls are 404, and no answer holds a key, a token or its hash
     ["POST", "/status"],
     ["GET", "/trust/codex"],
     ["DELETE", "/held/codex"],
-    ["GET", "/held"],
+    ["PUT", "/held"],
     ["GET", "/held/nobody"],
     ["GET", "/held/__proto__"],
     ["GET", "/constructor"],

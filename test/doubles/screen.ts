@@ -79,7 +79,7 @@ export function atScreen(
   const env = bareEnv(home, more);
   const screen = new Screen(columns, env);
   const keyboard = new Keyboard();
-  const streams = { stdin: keyboard, stdout: screen, stderr: screen, env, exitCode: 0 };
+  const streams = { stdin: keyboard, stdout: screen, stderr: screen, env, execArgv: [], exitCode: 0 };
   let isOver = false;
   const run = async (): Promise<Ended> => {
     try {

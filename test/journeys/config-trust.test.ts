@@ -1,10 +1,11 @@
-import { existsSync } from "node:fs";
-import { mkdir, rm, symlink, unlink } from "node:fs/promises";
+import { mkdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import t from "tap";
+import { askDaemon } from "../../src/control/client.ts";
+import type { HeldTool } from "../../src/control/routes.ts";
 import { newHome } from "../doubles/command.ts";
 import { ask, holdsNone, lastKey, messages, toolState } from "../doubles/config-journey.ts";
-import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { newKey, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 
@@ -133,37 +134,66 @@ t.test("a rotation does not let go of a tool that is held", async (t) => {
   t.equal(lastKey(home), fresh.id);
 });
 
-t.test("a first start that cannot write down what it trusts uses no key until it can", async (t) => {
+t.test("a trust.json that is a link is set aside, and every key is held", async (t) => {
   const gateway = await startSandbox(t);
   const key = newKey(gateway);
   const { token, hash } = freshToken();
   const home = await newHome(t);
-  // A link to nowhere cannot be written through, not even by root.
-  const obstacle = join(home, "state", "trust.json");
+  const elsewhere = join(home, "elsewhere.json");
+  await writeFile(elsewhere, "mine");
   await mkdir(join(home, "state"), { recursive: true, mode: 0o700 });
-  await symlink(join(home, "nowhere", "trust.json"), obstacle);
+  await symlink(elsewhere, join(home, "state", "trust.json"));
   const under = await startUnderTest(t, configOf(gateway.baseUrl, key.text, hash), { home });
-  const refused = await ask(under, token);
-  t.match(refused, { status: 400, refusal: "key-unavailable" });
-  t.match(refused.text, /trust\.json could not be written \(\w+\): keybearer uses no key until it can/);
+  t.match(await ask(under, token), { status: 400, refusal: "needs-trust" });
   t.strictSame(gateway.requests(), []);
-  await unlink(obstacle);
-  await until("it serves by itself", async () => (await ask(under, token)).status === 200);
-  t.ok(existsSync(under.paths.trust));
+  t.equal(await readFile(elsewhere, "utf8"), "mine", "what it leads to is not touched");
+  t.match(
+    (await under.daemon.status()).problems.map(({ message }) => message).join("\n"),
+    /trust\.json is a link: it was set aside as .*trust\.json\.set-aside-/,
+  );
 });
 
-t.test("a trust.json that is missing beside other state is reported as a warning", async (t) => {
-  const gateway = await startSandbox(t);
-  const key = newKey(gateway);
-  const { token, hash } = freshToken();
-  const under = await startUnderTest(t, configOf(gateway.baseUrl, key.text, hash));
-  t.strictSame((await under.daemon.status()).problems, [], "a first start is no reason to warn");
-  t.equal((await ask(under, token)).status, 200);
-  await under.daemon.stop(0);
-  await rm(under.paths.trust);
-  const again = await startUnderTest(t, null, { home: under.home });
-  const warned = async () => (await again.daemon.status()).problems.map(({ message }) => message).join();
-  t.match(await warned(), /trust\.json is missing, although keybearer ran here before/);
-  await again.daemon.reload();
-  t.match(await warned(), /trust\.json is missing/, "until the next start");
-});
+t.test(
+  "without trust.json beside other state every key is held until trust --all, over restarts",
+  async (t) => {
+    const gateway = await startSandbox(t);
+    const key = newKey(gateway);
+    const { token, hash } = freshToken();
+    const under = await startUnderTest(t, configOf(gateway.baseUrl, key.text, hash));
+    t.strictSame((await under.daemon.status()).problems, [], "a first start is no reason to warn");
+    t.equal((await ask(under, token)).status, 200);
+    const before = gateway.requests().length;
+    await under.daemon.stop(0);
+    await rm(under.paths.trust);
+    for (const turn of ["the first start after it", "the second"]) {
+      const again = await startUnderTest(t, null, { home: under.home });
+      t.match(await ask(again, token), { status: 400, refusal: "needs-trust" }, turn);
+      t.match(await warnings(again), /the list of trusted addresses is lost .* keybearer trust --all/, turn);
+      await again.daemon.reload();
+      t.match(await warnings(again), /is lost/, `${turn}, after a reload`);
+      await again.daemon.stop(0);
+    }
+    t.equal(gateway.requests().length, before, "no key was sent");
+
+    const last = await startUnderTest(t, null, { home: under.home });
+    const held = await askDaemon<HeldTool[]>(last.paths.socket, "GET", "/held");
+    if (!held.ok) return t.fail(held.reason);
+    t.match(held.value, [{ tool: "codex", from: /is lost/, to: gateway.origin }]);
+    const other = [{ ...held.value[0], to: "https://evil.example" }];
+    t.match(
+      await askDaemon(last.paths.socket, "POST", "/trust", other),
+      { ok: false },
+      "only what was shown",
+    );
+    t.match(await askDaemon(last.paths.socket, "POST", "/trust", held.value), { ok: true });
+    t.equal((await ask(last, token)).status, 200, "the key is used again");
+    t.notMatch(await warnings(last), /is lost/);
+    await last.daemon.stop(0);
+    const next = await startUnderTest(t, null, { home: under.home });
+    t.equal((await ask(next, token)).status, 200, "and after a restart");
+  },
+);
+
+async function warnings(under: DaemonUnderTest): Promise<string> {
+  return (await under.daemon.status()).problems.map(({ message }) => message).join("\n");
+}

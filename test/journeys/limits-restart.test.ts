@@ -31,9 +31,10 @@ async function used({ codex }: Journey) {
 /** A start after kill -9: a second daemon on the journal as it is now, while the first still runs. */
 async function startAfterCrash(t: Test, first: Journey): Promise<Journey> {
   const home = await newHome(t);
-  const usage = findPaths({ env: { KEYBEARER_HOME: home }, home }).usage;
+  const { usage, trust } = findPaths({ env: { KEYBEARER_HOME: home }, home });
   // The index is built from the journal. A process that reads its own databases as files loses its locks on them.
   cpSync(first.paths.usage, usage, { recursive: true, filter: (path) => !/\.(?:db|tmp)/.test(path) });
+  cpSync(first.paths.trust, trust);
   return startLimited(t, SETTINGS, { home, gateway: first.gateway, credentials: first });
 }
 

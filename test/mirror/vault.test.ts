@@ -84,7 +84,7 @@ t.test("a damaged file is kept aside, and the vault begins empty", async (t) => 
       const { file, vault } = place(t);
       writeFileSync(file, text, { mode: 0o600 });
       t.match((await vault.load()).problem, /damaged/);
-      const aside = readdirSync(join(file, "..")).find((one) => one.includes(".broken-")) ?? "";
+      const aside = readdirSync(join(file, "..")).find((one) => one.includes(".set-aside-")) ?? "";
       await vault.put("main", HERE, { refreshToken: new Secret(REFRESH) });
       t.equal(readFileSync(join(file, "..", aside), "utf8"), text, "the copy is untouched by the next write");
       t.ok(vault.get("main", HERE));
@@ -100,7 +100,7 @@ t.test("a file that is not regular or far too large is refused", async (t) => {
 
   const large = join(file, "..", "large.json");
   writeFileSync(large, " ".repeat(2 ** 20 + 1), { mode: 0o600 });
-  t.match((await new Vault(large, systemClock).load()).problem, /too large/);
+  t.match((await new Vault(large, systemClock).load()).problem, /is larger than/);
 });
 
 t.test("changes at the same time all reach the file", async (t) => {

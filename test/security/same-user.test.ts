@@ -8,6 +8,7 @@ import { makeCertificates } from "../doubles/certificates.ts";
 import {
   bareEnv,
   builtProgram,
+  command,
   newHome,
   runProgram,
   saveConfig,
@@ -60,7 +61,6 @@ const UNSAFE: readonly (readonly [started: Partial<StartedWith>, named: string])
     { env: { NODE_OPTIONS: "--use-openssl-ca", SSL_CERT_FILE: "/x" } },
     "NODE_OPTIONS holds --use-openssl-ca,",
   ],
-  [{ env: { NODE_EXTRA_CA_CERTS: "/nowhere.pem" } }, "write ca_file: at the gateway instead"],
   [{ env: { NODE_TLS_REJECT_UNAUTHORIZED: "0" } }, "write ca_file: at the gateway instead"],
   [{ env: { NODE_USE_ENV_PROXY: "1" } }, "write proxy: at the gateway instead"],
   [{ env: { NODE_COMPILE_CACHE: "/tmp/cache" } }, "env -u NODE_COMPILE_CACHE keybearer run"],
@@ -71,7 +71,7 @@ const UNSAFE: readonly (readonly [started: Partial<StartedWith>, named: string])
 ];
 
 t.test("variables and options that can reveal or redirect a key stop the start", async (t) => {
-  const safe: StartedWith = { env: {}, execArgv: [], inspected: false, hasConfig: true };
+  const safe: StartedWith = { env: {}, execArgv: [], inspected: false };
   for (const [started, named] of UNSAFE) {
     t.match(unsafeStart({ ...safe, ...started }), named, JSON.stringify(started));
   }
@@ -81,21 +81,45 @@ t.test("variables and options that can reveal or redirect a key stop the start",
     NODE_PATH: "",
   };
   t.equal(unsafeStart({ ...safe, env: harmless }), null);
-  // Ignored, and no reason to stop where only the sandbox is served.
-  const env = { NODE_EXTRA_CA_CERTS: "/nowhere.pem" };
-  t.equal(unsafeStart({ ...safe, env, hasConfig: false }), null);
+  for (const option of [
+    "--max-heap-size=512",
+    "--min-semi-space-size=16",
+    "--trace-gc",
+    "--optimize-for-size",
+  ])
+    t.equal(unsafeStart({ ...safe, env: { NODE_OPTIONS: option } }), null, option);
 });
 
 t.test("a start with such a variable or option ends with 78", async (t) => {
   const home = await newHome(t);
   await saveConfig(home, "listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: {} }\n");
-  const inVariable = await runProgram(t, home, ["run"], { env: { NODE_EXTRA_CA_CERTS: "/nowhere.pem" } });
-  t.equal(inVariable.code, 78);
-  t.match(inVariable.stderr, "write ca_file: at the gateway instead");
+  const env = { NODE_DEBUG: "http" };
+  for (const args of [["run"], ["init", "--gateway", "https://x.example/v1", "--tool", "a", "--key-stdin"]]) {
+    const inVariable = await runProgram(t, home, args, { env });
+    t.equal(inVariable.code, 78, args.join(" "));
+    t.match(inVariable.stderr, "NODE_DEBUG makes node print keys. start without it", args.join(" "));
+  }
+  t.match((await command(t, home, ["doctor"], { env })).stdout, /NODE_DEBUG makes node print keys/);
   const argv = ["--inspect=127.0.0.1:0", builtProgram(), "run"];
   const inArguments = await startProgram(t, process.execPath, argv, bareEnv(home)).ended;
   t.equal(inArguments.code, 78);
   t.match(inArguments.stderr, "node was started with --inspect,");
+});
+
+t.test("NODE_EXTRA_CA_CERTS is a warning that names ca_file, and keybearer serves", async (t) => {
+  const home = await newHome(t);
+  await saveConfig(home, "listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: {} }\n");
+  const env = { NODE_EXTRA_CA_CERTS: "/nowhere.pem" };
+  const running = await startServing(t, home, { env });
+  const words = /NODE_EXTRA_CA_CERTS has no effect on keybearer.*write ca_file: at the gateway/;
+  await running.logs(words);
+  t.match(
+    (await command(t, home, ["status"])).stdout.replaceAll("\n", " "),
+    /NODE_EXTRA_CA_CERTS has no effect/,
+  );
+  t.match((await command(t, home, ["doctor"], { env })).stdout.replace(/\s+/g, " "), words);
+  running.child.kill("SIGTERM");
+  t.equal((await running.ended).code, 0);
 });
 
 t.test("a trust decision over the control socket is in the log and in status", async (t) => {

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { dayOf } from "../../src/usage/journal/files.ts";
 import { exportedRecords, newHome } from "../doubles/command.ts";
+import { writeTrust } from "../doubles/journal.ts";
 import {
   chat,
   oneRecordEach,
@@ -39,6 +40,7 @@ async function homeWith(t: Test, journal: Buffer): Promise<{ readonly home: stri
   const file = join(home, "state", "usage", `${dayOf(PACED_START)}.jsonl`);
   mkdirSync(join(home, "state", "usage"), { recursive: true, mode: 0o700 });
   writeFileSync(file, journal, { mode: 0o600 });
+  writeTrust(join(home, "state"));
   return { home, file };
 }
 
@@ -96,6 +98,7 @@ t.test(
       await t.test(what, async (t) => {
         const home = await newHome(t);
         mkdirSync(join(home, "state"), { mode: 0o700 });
+        writeTrust(join(home, "state"));
         const path = put(join(home, "state"));
         const it = await startPacedDaemon(t, home);
         await refusesAll(t, it);

@@ -162,7 +162,7 @@ const CONFIG = new RegExp(
   `^(?:config\\.yaml|\\.config\\.yaml\\.${HEX}\\.tmp|\\.config\\.edit\\.${HEX}\\.yaml)$`,
 );
 const FACTS = new RegExp(
-  `^(?:(?:trust|log-end|consoles|key-calls)\\.json(?:\\.tmp|\\.broken-[\\dTZ-]+)?|\\.(?:trust|log-end|consoles|key-calls)\\.json\\.${HEX}\\.tmp)$`,
+  `^(?:(?:trust|log-end|consoles|key-calls)\\.json(?:\\.tmp|\\.set-aside-[\\dTZ-]+)?|\\.(?:trust|log-end|consoles|key-calls)\\.json\\.${HEX}\\.tmp)$`,
 );
 const DAYS = /^\d{4}-\d\d-\d\d\.jsonl(?:\.gz)?(?:\.tmp)?$/;
 const DATABASES = /^(?:index|mirror)\.db(?:\.damaged-[\dTZ]+)?(?:-wal|-shm|-journal)?$/;

@@ -1,0 +1,263 @@
+import { execFileSync } from "node:child_process";
+import {
+  appendFileSync,
+  existsSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { dayOf } from "../../src/usage/journal/files.ts";
+import { canaryKey, type DaemonUnderTest, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { liveKeys, prepareHome } from "../doubles/key-journey.ts";
+import { hello, post, startSandbox, type TestGateway } from "../doubles/sandbox.ts";
+import { until } from "../doubles/until.ts";
+
+/* Every program of the user can write keybearer's state. What it finds there is input. */
+
+interface Scene {
+  readonly gateway: TestGateway;
+  readonly home: string;
+  readonly state: string;
+  readonly token: string;
+  /** The tool's key. */
+  readonly first: string;
+}
+
+/** A home in which keybearer ran and sent a request, and is stopped now. */
+async function ranBefore(t: Test): Promise<Scene> {
+  const gateway = await startSandbox(t);
+  const { home, token, first } = await prepareHome(t, gateway);
+  const under = await startUnderTest(t, null, { home });
+  t.equal((await chat(under, token)).status, 200);
+  await under.daemon.stop(0);
+  return { gateway, home, state: join(home, "state"), token, first };
+}
+
+function chat(under: DaemonUnderTest, token: string): Promise<{ readonly status: number }> {
+  return post(`${under.url}/v1/chat/completions`, token, hello());
+}
+
+async function problems(under: DaemonUnderTest): Promise<string> {
+  const { problems, usage } = await under.daemon.status();
+  return [...problems.map(({ message }) => message), ...usage.warnings].join("\n");
+}
+
+/** How trust.json names the only tool's key. */
+function pinnedDigest(state: string): string {
+  const { keys } = JSON.parse(readFileSync(join(state, "trust.json"), "utf8"));
+  return keys.find(({ name }: { name: string }) => name === "codex").digest;
+}
+
+t.test("a change of a key that keybearer did not begin is set aside, and never executed", async (t) => {
+  const scene = await ranBefore(t);
+  const { gateway, home, state, token } = scene;
+  const secret = canaryKey();
+  const outside = join(home, "secret.txt");
+  writeFileSync(outside, `${secret}\n`, { mode: 0o600 });
+  const { key: victim } = gateway.account.createKey({ name: "someone-0000000", group: "default" });
+  const live = liveKeys(gateway).length;
+  const digest = pinnedDigest(state);
+  const old = { ref: "1", fingerprint: "…0000", digest, place: null };
+  const successor = {
+    name: "codex-abc1234",
+    place: { kind: "file", path: join(home, "keys", "codex") },
+    settings: { like: "1" },
+    source_before: "itself",
+    digest: null,
+  };
+  const base = {
+    id: `keybearer-${"a".repeat(32)}`,
+    tool: "codex",
+    gateway: "main",
+    account: null,
+    reason: "asked",
+    started_at: Date.now(),
+    successor,
+    old,
+    step: "create",
+  };
+  const away = { ...successor, place: { kind: "file", path: outside } };
+  const forged: Readonly<Record<string, object>> = {
+    "a new key from any file": { ...base, successor: away, step: "switch" },
+    "a file of the user that is deleted": { ...base, successor: away, step: "undo" },
+    "an entry of another program's keychain": {
+      ...base,
+      successor: { ...successor, place: { kind: "keychain", service: "login", account: "me" } },
+      step: "switch",
+    },
+    "a key for a place of another tool": {
+      ...base,
+      successor: { ...successor, place: { kind: "file", path: join(home, "keys", "zed") } },
+    },
+    "a key without the old key's settings": {
+      ...base,
+      successor: { ...successor, settings: { group: null, quota: null, windows: [], expires_at: null } },
+    },
+    "an old key that was never used here": {
+      ...base,
+      old: { ...old, digest: "0".repeat(64) },
+      successor: null,
+      step: "retire",
+    },
+    "a name that keybearer does not make": {
+      ...base,
+      successor: { ...successor, name: victim.name },
+      step: "undo",
+    },
+    "a tool that does not exist": { ...base, tool: "zed", successor: { ...successor, name: "zed-abc1234" } },
+    "a gateway that does not exist": { ...base, gateway: "evil" },
+  };
+  for (const [what, intent] of Object.entries(forged)) {
+    const file = join(state, "key-changes.json");
+    writeFileSync(file, JSON.stringify({ version: 1, intents: [intent], leaks: {} }), { mode: 0o600 });
+    gateway.clearRequests();
+    const under = await startUnderTest(t, null, { home });
+    t.match(await problems(under), /was not executed, because keybearer did not write it/, what);
+    t.equal((await chat(under, token)).status, 200, `${what}: the tool still has its key`);
+    t.equal(liveKeys(gateway).length, live, `${what}: no key was created or deleted`);
+    t.equal(readFileSync(outside, "utf8"), `${secret}\n`, `${what}: the file is still there`);
+    t.notMatch(JSON.stringify(gateway.requests()), secret, `${what}: the secret was not sent`);
+    await under.daemon.stop(0);
+    t.equal(
+      readdirSync(state).filter((name) => name.startsWith("key-changes.json.set-aside")).length,
+      1,
+      what,
+    );
+    for (const name of readdirSync(state)) if (name.includes("set-aside")) rmSync(join(state, name));
+  }
+});
+
+t.test("an unfinished deletion deletes no key but the old one", async (t) => {
+  const { gateway, home, state, token, first } = await ranBefore(t);
+  const { key: victim } = gateway.account.createKey({ name: "someone", group: "default" });
+  const intent = {
+    id: `keybearer-${"b".repeat(32)}`,
+    tool: "codex",
+    gateway: "main",
+    account: null,
+    reason: "asked",
+    started_at: Date.now(),
+    successor: null,
+    // Everything fits, because trust.json can be read, but the console has another key under this number.
+    old: {
+      ref: `id:${victim.id}`,
+      fingerprint: `…${first.slice(-4)}`,
+      digest: pinnedDigest(state),
+      place: null,
+    },
+    step: "retire",
+  };
+  writeFileSync(
+    join(state, "key-changes.json"),
+    JSON.stringify({ version: 1, intents: [intent], leaks: {} }),
+    {
+      mode: 0o600,
+    },
+  );
+  const under = await startUnderTest(t, null, { home });
+  await until("it does not go on", async () => (await under.daemon.status()).key_changes?.length === 1);
+  t.ok(liveKeys(gateway).includes("someone"), "the other key is still there");
+  t.equal((await chat(under, token)).status, 200);
+});
+
+t.test("what is not a file of keybearer's own is set aside and named in status", async (t) => {
+  const { home, state, token } = await ranBefore(t);
+  const target = join(home, "profile");
+  const day = `usage/${dayOf(Date.now())}.jsonl`;
+  const made: Readonly<Record<string, (path: string) => void>> = {
+    "a link": (path) => symlinkSync(target, path),
+    "a second name": (path) => linkSync(target, path),
+    "a pipe": (path) => void execFileSync("mkfifo", [path]),
+    "a link to a device": (path) => symlinkSync("/dev/zero", path),
+  };
+  const files = [
+    "token-uses.json",
+    "log-end.json",
+    "key-changes.json",
+    "shared.json",
+    "index.db",
+    "mirror.db",
+    day,
+  ];
+  for (const [what, make] of Object.entries(made)) {
+    writeFileSync(target, "mine\n", { mode: 0o600 });
+    for (const name of files) {
+      rmSync(join(state, name), { force: true });
+      make(join(state, name));
+    }
+    const under = await startUnderTest(t, null, { home });
+    const found = await problems(under);
+    for (const name of files)
+      t.match(found, new RegExp(`${name} .*: it was set aside as `), `${what}: ${name}`);
+    t.equal((await chat(under, token)).status, 200, `${what}: it serves`);
+    await until("the index is read", async () => (await under.daemon.status()).usage.state === "ok");
+    await under.daemon.stop(0);
+    t.equal(readFileSync(target, "utf8"), "mine\n", `${what}: what it leads to is as it was`);
+    for (const name of files)
+      if (existsSync(join(state, name))) t.ok(lstatSync(join(state, name)).isFile(), `${what}: ${name}`);
+    for (const folder of [state, join(state, "usage")])
+      for (const name of readdirSync(folder)) if (name.includes("set-aside")) rmSync(join(folder, name));
+  }
+});
+
+t.test("a link that replaces the usage log while keybearer runs is not written to", async (t) => {
+  const { home, state, token } = await ranBefore(t);
+  const under = await startUnderTest(t, null, { home });
+  const target = join(home, "profile");
+  writeFileSync(target, "mine\n");
+  const file = join(state, "usage", `${dayOf(Date.now())}.jsonl`);
+  renameSync(file, `${file}.away`);
+  symlinkSync(target, file);
+  await until("it is noticed", async () => /is a link: it was set aside/.test(await problems(under)));
+  t.equal((await chat(under, token)).status, 200);
+  t.equal(readFileSync(target, "utf8"), "mine\n");
+  t.ok(lstatSync(file).isFile());
+});
+
+t.test("a line of any length is one damaged line", async (t) => {
+  const { home, state, token } = await ranBefore(t);
+  appendFileSync(
+    join(state, "usage", `${dayOf(Date.now())}.jsonl`),
+    `{"kind":"${"x".repeat(20_000_000)}"}\n`,
+  );
+  const under = await startUnderTest(t, null, { home });
+  t.equal((await chat(under, token)).status, 200, "it serves");
+  t.equal((await under.daemon.status()).usage.state, "ok");
+});
+
+t.test("lines that keybearer did not write, and a file from far ahead, are reported", async (t) => {
+  const { home, state, token } = await ranBefore(t);
+  const folder = join(state, "usage");
+  const future = join(folder, "2099-01-01.jsonl");
+  writeFileSync(future, '{"kind":"carry","tools":0}\n', { mode: 0o600 });
+  const under = await startUnderTest(t, null, { home });
+  t.match(
+    await problems(under),
+    /another program writes to the usage log: .*2099-01-01\.jsonl is dated more than a day ahead/,
+  );
+  t.notOk(existsSync(future), "it is set aside");
+  t.equal((await chat(under, token)).status, 200);
+  const today = join(folder, `${dayOf(Date.now())}.jsonl`);
+  t.ok(readFileSync(today, "utf8").length > 0, "today's file is the current one");
+  appendFileSync(today, '{"kind":"ack"}\n');
+  await until("it is noticed", async () =>
+    /has lines that keybearer did not write/.test(await problems(under)),
+  );
+});
+
+t.test("a state folder with nothing in it is a first start", async (t) => {
+  const gateway = await startSandbox(t);
+  const { home, token } = await prepareHome(t, gateway);
+  mkdirSync(join(home, "state"), { mode: 0o700 });
+  const under = await startUnderTest(t, null, { home });
+  t.equal((await chat(under, token)).status, 200);
+  t.equal(await problems(under), "");
+});
