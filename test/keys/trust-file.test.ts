@@ -157,7 +157,7 @@ t.test("a file that others can write, or that is no file, is not relied on", asy
   t.match((await trust.load()).problem, /other users can write to it/);
   t.ok(trust.judgeKey(use(env, A), ONE));
   rmSync(file);
-  mkdirSync(file);
+  mkdirSync(file, { mode: 0o700 });
   const folder = at(file);
   t.match((await folder.load()).problem, /not a regular file/);
   t.ok(folder.judgeKey(use(env, A), ONE));
