@@ -35,8 +35,13 @@ async function printed(work: () => Promise<void>): Promise<Output> {
   const stderr = new PassThrough();
   const streams = { stdin: Readable.from([""]), stdout, stderr, env: {}, execArgv: [], exitCode: 0 };
   await withStdio(streams, work);
-  const text = (stream: PassThrough) => String(stream.read() ?? "");
-  return { code: streams.exitCode, stdout: text(stdout), stderr: text(stderr) };
+  return { code: streams.exitCode, stdout: textIn(stdout), stderr: textIn(stderr) };
+}
+
+function textIn(stream: PassThrough): string {
+  let text = "";
+  for (let piece = stream.read(); piece !== null; piece = stream.read()) text += String(piece);
+  return text;
 }
 
 function put(folder: string, ...files: readonly string[]): void {
