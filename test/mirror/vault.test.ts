@@ -122,6 +122,7 @@ t.test("a change that cannot be written throws, and the old entries stay", async
   const vault = new Vault(file, systemClock);
   await vault.put("main", HERE, { refreshToken: new Secret(REFRESH) });
   chmodSync(folder, 0o500);
+  t.teardown(() => chmodSync(folder, 0o700));
   asOrdinaryUser(t, folder, file);
   await t.rejects(vault.put("main", HERE, { refreshToken: new Secret("rt_another_one") }));
   t.ok(vault.get("main", HERE)?.refreshToken?.equals(new Secret(REFRESH)));
