@@ -223,9 +223,9 @@ function gatewayStatus(
 }
 
 function usageStatus({ usage }: StatusDeps): UsageStatus {
-  const { trouble, waiting, lost, refusalsLost, folder, bytes, maintainedAt, index, incident } =
+  const { trouble, waiting, lost, refusalsLost, folder, bytes, maintainedAt, index, incident, changed } =
     usage.state();
-  const warnings: string[] = incident === null ? [] : [incident];
+  const warnings = [changed, incident].filter((problem) => problem !== null);
   if (index.damagedLines !== null && index.damagedLines > 0)
     warnings.push(`damaged lines of the usage log that were skipped: ${index.damagedLines}`);
   return {

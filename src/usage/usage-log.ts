@@ -10,6 +10,7 @@ import {
   openIndexForReading,
 } from "./index/database.ts";
 import { Indexer, type IndexState } from "./index/indexer.ts";
+import { findChange } from "./index/journal-digest.ts";
 import { journalFiles, statOf } from "./journal/files.ts";
 import { Journal, type JournalDeps, type JournalState } from "./journal/journal.ts";
 import type { Position } from "./journal/position.ts";
@@ -35,6 +36,8 @@ export interface UsageLogState extends JournalState {
   readonly bytes: number;
   readonly index: IndexState;
   readonly maintainedAt: number | null;
+  /** What happened to the journal while keybearer did not run; null: nothing. */
+  readonly changed: string | null;
 }
 
 /** How long the main thread, and with it every request, may wait for a lock. */
@@ -49,6 +52,7 @@ export class UsageLog {
   readonly #deps: UsageLogDeps;
   readonly #indexer: Indexer;
   readonly #maintenance: Maintenance;
+  readonly #changed: string | null;
 
   constructor(deps: UsageLogDeps) {
     this.#deps = deps;
@@ -56,6 +60,8 @@ export class UsageLog {
     const indexer = new Indexer({ file: index, folder, log });
     const onAppend = () => indexer.noteAppend();
     const indexedDay = () => readIndexedDay(index);
+    this.#changed = findChange(index, folder, READ_TIMEOUT_MS);
+    if (this.#changed !== null) log.error(this.#changed);
     const journal = new Journal({ folder, clock, ticker, log, sync, limiter, indexedDay, onAppend });
     this.#maintenance = new Maintenance({ folder, clock, ticker, log, keep, journal, indexer });
     this.#indexer = indexer;
@@ -94,6 +100,7 @@ export class UsageLog {
       bytes: this.#bytes(),
       index: this.#indexer.state(),
       maintainedAt: this.#maintenance.lastRun,
+      changed: this.#changed,
     };
   }
 

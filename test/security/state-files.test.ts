@@ -15,6 +15,7 @@ import {
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { dayOf } from "../../src/usage/journal/files.ts";
+import { command } from "../doubles/command.ts";
 import { canaryKey, type DaemonUnderTest, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { liveKeys, prepareHome } from "../doubles/key-journey.ts";
 import { hello, post, startSandbox, type TestGateway } from "../doubles/sandbox.ts";
@@ -251,6 +252,47 @@ t.test("lines that keybearer did not write, and a file from far ahead, are repor
   await until("it is noticed", async () =>
     /has lines that keybearer did not write/.test(await problems(under)),
   );
+});
+
+t.test("a usage log that lost requests while keybearer did not run is reported", async (t) => {
+  const { home, state, token } = await ranBefore(t);
+  const folder = join(state, "usage");
+  /** One more request, and an index that has read everything. Returns the newest file. */
+  async function serveAndIndex(): Promise<string> {
+    const under = await startUnderTest(t, null, { home });
+    t.equal(await problems(under), "", "an untouched log is not reported");
+    t.equal((await chat(under, token)).status, 200);
+    await under.daemon.stop(0);
+    t.equal((await command(t, home, ["usage"])).code, 0);
+    return join(folder, readdirSync(folder).sort().at(-1) ?? "");
+  }
+  const edits: Readonly<Record<string, { readonly edit: (file: string) => void; readonly says: RegExp }>> = {
+    "the end is cut off": {
+      edit: (file) =>
+        writeFileSync(file, `${readFileSync(file, "utf8").split("\n").slice(0, 3).join("\n")}\n`),
+      says: /has [01] requests, .*, and had [2-9] requests/,
+    },
+    "a request used less": {
+      edit: (file) =>
+        writeFileSync(
+          file,
+          readFileSync(file, "utf8").replaceAll(/(?<="output_tokens":)\d+/g, (tokens) =>
+            "0".padStart(tokens.length),
+          ),
+        ),
+      says: /has other lines than before/,
+    },
+    "the file is gone": { edit: (file) => rmSync(file), says: /\.jsonl is gone \(it had [1-9]\d* requests/ },
+  };
+  for (const [what, { edit, says }] of Object.entries(edits)) {
+    edit(await serveAndIndex());
+    const under = await startUnderTest(t, null, { home });
+    t.match(await problems(under), /the usage log was changed while keybearer did not run/, what);
+    t.match(await problems(under), says, what);
+    t.equal((await chat(under, token)).status, 200, `${what}: it serves`);
+    await under.daemon.stop(0);
+    t.equal((await command(t, home, ["usage", "rebuild"])).code, 0, "the index takes the log as it is now");
+  }
 });
 
 t.test("a state folder with nothing in it is a first start", async (t) => {

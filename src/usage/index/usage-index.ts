@@ -11,6 +11,7 @@ import {
   openIndex,
   transact,
 } from "./database.ts";
+import { extendDigest, folderIdentity } from "./journal-digest.ts";
 import { IndexWriter } from "./writer.ts";
 
 /** How much of the journal is in the index. */
@@ -80,6 +81,8 @@ export class UsageIndex {
       const next = nextLines(this.#options.folder, writer.position());
       if (next === null) return;
       const { file, offset, finished } = next;
+      // A file that is read from its beginning may be another one than before.
+      let digest = offset === 0 ? null : writer.digest();
       for (const { texts, end, last } of readLines(file, offset, finished)) {
         const position = positionIn(file, end, last && finished);
         // An index that is up to date is not written to, so that it does not matter if another program has locked it.
@@ -88,6 +91,8 @@ export class UsageIndex {
           const damaged = writer.apply(texts, file.day);
           if (damaged > 0) writer.setMeta("damaged_lines", String(this.#damagedLines + damaged));
           writer.setPosition(position);
+          digest = extendDigest(digest, file, end);
+          writer.setDigest(digest);
           return damaged;
         });
         this.#position = position;
@@ -232,9 +237,4 @@ export function shareOf(folder: string, position: Position | null): number {
 export function stampOf(file: string): string | null {
   const found = statSync(file, { throwIfNoEntry: false });
   return found === undefined ? null : [found.dev, found.ino, found.size, found.mtimeMs].join(" ");
-}
-
-/** Without the device, whose number may change with a boot. */
-function folderIdentity(folder: string): string {
-  return String(statSync(folder, { throwIfNoEntry: false })?.ino ?? "");
 }

@@ -29,10 +29,12 @@ import {
   SERIES,
   SUMS,
 } from "../rollups.ts";
+import type { JournalDigest } from "./journal-digest.ts";
 
 /**
  * The names in the table `meta`:
  * - position: a Position
+ * - digest: a JournalDigest of the file that the position is in
  * - damaged_lines: how many lines before the position could not be read
  * - oldest_day: of the journal
  * - kept_from: records from before this time were removed; missing: none were
@@ -40,7 +42,7 @@ import {
  * - complete: the end of the journal was reached since the index was created. Until then, a record that is missing here may
  *   be in the journal.
  */
-type MetaName = "position" | "damaged_lines" | "oldest_day" | "kept_from" | "folder" | "complete";
+type MetaName = "position" | "digest" | "damaged_lines" | "oldest_day" | "kept_from" | "folder" | "complete";
 
 /** A record as it is stored, and as the lines of a batch change it. */
 interface Entry {
@@ -151,6 +153,15 @@ export class IndexWriter {
 
   setPosition(position: Position): void {
     this.setMeta("position", JSON.stringify(position));
+  }
+
+  digest(): JournalDigest | null {
+    const text = this.meta("digest");
+    return text === null ? null : JSON.parse(text);
+  }
+
+  setDigest(digest: JournalDigest): void {
+    this.setMeta("digest", JSON.stringify(digest));
   }
 
   meta(name: MetaName): string | null {

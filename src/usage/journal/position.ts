@@ -46,7 +46,12 @@ function offsetIn(file: JournalFile, position: Position | null): number {
   if (position === null || position.day !== file.day) return 0;
   // A day is gzipped only after it was read whole. If the position is not at its end, a rebuild was interrupted.
   if (file.gzipped) return position.offset;
-  return markAt(file.path, position.offset) === position.mark ? position.offset : 0;
+  return holdsMark(file, position) ? position.offset : 0;
+}
+
+/** Whether a plain file still has the same bytes before a position. */
+export function holdsMark(file: JournalFile, { offset, mark }: Position): boolean {
+  return markAt(file.path, offset) === mark;
 }
 
 /** Long enough to hold the id of the last record. */

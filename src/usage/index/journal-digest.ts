@@ -1,0 +1,130 @@
+import { createHash } from "node:crypto";
+import { closeSync, constants, readSync, statSync } from "node:fs";
+import { openOwnFile } from "../../core/own-file.ts";
+import { dollars, exact } from "../../core/units.ts";
+import { CHUNK_BYTES, type JournalFile, journalFiles, readLines } from "../journal/files.ts";
+import { parseLine } from "../journal/lines.ts";
+import { holdsMark, type Position } from "../journal/position.ts";
+import { type Connection, IndexFault, indexFault, openIndexForReading } from "./database.ts";
+
+/*
+ * Notices that the journal was changed while keybearer did not run. The index keeps a digest of what it has read of the
+ * newest file, because the limits take from that file what was used.
+ */
+
+/** Covers the file up to `offset`, which is a whole number of blocks. The position's mark covers what follows. */
+export interface JournalDigest {
+  readonly day: string;
+  readonly offset: number;
+  readonly value: string;
+}
+
+/** As long as a position's mark, so that nothing between the two is left out. */
+const BLOCK_BYTES = 1024;
+
+/** Continues a digest to the last whole block before an offset. `from` null, or of another file: from the beginning. */
+export function extendDigest(from: JournalDigest | null, file: JournalFile, offset: number): JournalDigest {
+  const isContinued = from !== null && from.day === file.day && from.offset <= offset;
+  let { offset: at, value } = isContinued ? from : { offset: 0, value: "" };
+  const end = offset - (offset % BLOCK_BYTES);
+  if (at === end || file.gzipped) return { day: file.day, offset: at, value };
+  const descriptor = openOwnFile(file.path, constants.O_RDONLY);
+  try {
+    const chunk = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, end - at));
+    while (at < end) {
+      const length = readSync(descriptor, chunk, 0, Math.min(chunk.length, end - at), at);
+      const blocks = length - (length % BLOCK_BYTES);
+      if (blocks === 0) return { day: file.day, offset: at, value: "too short" };
+      for (let block = 0; block < blocks; block += BLOCK_BYTES)
+        value = createHash("sha256")
+          .update(value)
+          .update(chunk.subarray(block, block + BLOCK_BYTES))
+          .digest("base64");
+      at += blocks;
+    }
+  } finally {
+    closeSync(descriptor);
+  }
+  return { day: file.day, offset: at, value };
+}
+
+/** Without the device, whose number may change with a boot. */
+export function folderIdentity(folder: string): string {
+  return String(statSync(folder, { throwIfNoEntry: false })?.ino ?? "");
+}
+
+/**
+ * What happened to the journal since the index last read it, for people; null: nothing that can be seen. To be called
+ * before the journal is opened.
+ * @param timeoutMs how long this thread may wait for a lock.
+ */
+export function findChange(index: string, folder: string, timeoutMs: number): string | null {
+  let connection: Connection | null = null;
+  try {
+    connection = openIndexForReading(index, timeoutMs);
+    return changeSince(connection, folder);
+  } catch (error) {
+    // An index that is missing, damaged or locked knows nothing.
+    if (indexFault(error) instanceof IndexFault) return null;
+    throw error;
+  } finally {
+    connection?.close();
+  }
+}
+
+function changeSince({ db }: Connection, folder: string): string | null {
+  const meta = new Map(db.prepare("SELECT name, value FROM usage.meta").raw().all() as [string, string][]);
+  const position = JSON.parse(meta.get("position") ?? "null") as Position | null;
+  const digest = JSON.parse(meta.get("digest") ?? "null") as JournalDigest | null;
+  // The limits do not read a day that was passed.
+  if (position === null || digest === null || position.passed) return null;
+  if (meta.get("folder") !== folderIdentity(folder)) return null;
+  const file = journalFiles(folder).find(({ day }) => day === position.day);
+  if (file !== undefined && (file.gzipped || isSame(file, digest, position))) return null;
+
+  const [requests, cost] = db
+    .prepare(
+      `SELECT count(*), coalesce(sum(cost_microdollars), 0) FROM usage.records
+       WHERE day = ? AND machine_id IS NULL AND "end" IS NOT NULL`,
+    )
+    .raw()
+    .get(position.day) as [number, number];
+  return describeChange(position.day, file === undefined ? null : totalsIn(file), { requests, cost });
+}
+
+function isSame(file: JournalFile, digest: JournalDigest, position: Position): boolean {
+  return holdsMark(file, position) && extendDigest(null, file, digest.offset).value === digest.value;
+}
+
+interface Totals {
+  readonly requests: number;
+  /** Micro-dollars. */
+  readonly cost: number;
+}
+
+/** Of the finished requests in a file. A line may be there twice. */
+function totalsIn(file: JournalFile): Totals {
+  const costs = new Map<string, number>();
+  for (const { texts } of readLines(file, 0, true)) {
+    for (const text of texts) {
+      const line = parseLine(text);
+      if (line?.kind === "close" || (line?.kind === "amend" && costs.has(line.id)))
+        costs.set(line.id, line.cost_microdollars ?? 0);
+    }
+  }
+  return { requests: costs.size, cost: [...costs.values()].reduce((sum, cost) => sum + cost, 0) };
+}
+
+/** @param has null: the file is gone. */
+function describeChange(day: string, has: Totals | null, had: Totals): string {
+  const file = `${day}.jsonl`;
+  const before = `${exact(had.requests)} requests, ${dollars(had.cost)}`;
+  let change = `${file} has other lines than before`;
+  if (has === null) change = `${file} is gone (it had ${before})`;
+  else if (has.requests < had.requests || has.cost < had.cost)
+    change = `${file} has ${exact(has.requests)} requests, ${dollars(has.cost)}, and had ${before}`;
+  return (
+    `the usage log was changed while keybearer did not run: ${change}. ` +
+    "Limits count what is in it now. Another program did it, an older copy was restored, or a power cut lost its end"
+  );
+}
