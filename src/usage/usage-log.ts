@@ -52,7 +52,7 @@ export class UsageLog {
   readonly #deps: UsageLogDeps;
   readonly #indexer: Indexer;
   readonly #maintenance: Maintenance;
-  readonly #changed: string | null;
+  #changed: string | null;
 
   constructor(deps: UsageLogDeps) {
     this.#deps = deps;
@@ -75,6 +75,8 @@ export class UsageLog {
 
   /** Rebuilds the index. That may continue after this returns. */
   rebuild(): Promise<IndexState> {
+    // From now on, the index has the journal as it is.
+    this.#changed = null;
     return this.#indexer.rebuild(REBUILD_MS);
   }
 
