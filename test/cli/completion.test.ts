@@ -68,7 +68,7 @@ t.test("trust also completes shared where machines share a store", async (t) => 
   t.match((await command(t, home, ["__complete", "held"])).stdout, /^shared$/m);
 });
 
-t.test("names are listed without a daemon, without keys, and only where they are plain", async (t) => {
+t.test("names are listed without a daemon or a key, and none if config.yaml is broken", async (t) => {
   const home = await newHome(t);
   await saveConfig(home, CONFIG);
   const tools = await command(t, home, ["__complete", "tools"]);

@@ -92,7 +92,7 @@ async function writeRetirement(home: string, ref: string, key: Secret, origin: s
   writeFileSync(join(home, "state", "key-changes.json"), text, { mode: 0o600 });
 }
 
-t.test("commands for keys at a console", async (t) => {
+t.test("keys at a console are listed, disabled, enabled and deleted by commands", async (t) => {
   const { sandbox, own, old, home, under, run, call, config, text } = await start(t);
 
   await t.test("without a terminal and --yes nothing changes", async (t) => {

@@ -20,7 +20,7 @@ function modeOf(path: string): number {
   return statSync(path).mode & 0o777;
 }
 
-/** Nothing of a key outside the one file that is meant to hold it. */
+/** The files below a home that contain this text. */
 function filesWith(home: string, text: string): string[] {
   return readdirSync(home, { recursive: true, encoding: "utf8" })
     .filter((name) => statSync(join(home, name)).isFile())
@@ -31,7 +31,7 @@ async function piped(t: Test, home: string, input: string, ...args: string[]) {
   return command(t, home, ["init", ...args, "--key-stdin", "--store", "file"], { input, env: NO_KEYCHAIN });
 }
 
-t.test("flags and a piped key make a whole configuration, which a running sandbox uses", async (t) => {
+t.test("init with flags and a piped key writes a config.yaml that a running sandbox uses", async (t) => {
   const sandbox = await startSandbox(t);
   const { text: key } = newKey(sandbox);
   const home = await newHome(t);
@@ -65,7 +65,7 @@ t.test("flags and a piped key make a whole configuration, which a running sandbo
   t.equal(readFileSync(join(home, "config.yaml"), "utf8"), before);
 });
 
-t.test("a mistake is reported before anything is stored", async (t) => {
+t.test("init reports a mistake before anything is stored", async (t) => {
   const sandbox = await startSandbox(t);
   const { text: key } = newKey(sandbox);
   const home = await newHome(t);
@@ -149,7 +149,7 @@ t.test("a key that a killed command left is used, and a known key is not sent el
   t.equal(strange.calls.length, 0);
 });
 
-t.test("at a terminal it asks, explains, asks again, and shows no key", async (t) => {
+t.test("at a terminal init asks again after a wrong address or key, and shows no key", async (t) => {
   const sandbox = await startSandbox(t);
   const { text: key } = newKey(sandbox);
   const home = await newHome(t);
@@ -199,7 +199,7 @@ async function initWithCodex(t: Test, home: string, path: string) {
   return { ...person, sandbox };
 }
 
-t.test("it ends with a client that is set up and a request that went through", async (t) => {
+t.test("at a terminal init also sets up a client, and sends a request through keybearer", async (t) => {
   const home = await newHome(t);
   await serveIn(t, home);
   const person = await initWithCodex(t, home, "/usr/bin:/bin");
@@ -216,7 +216,7 @@ t.test("it ends with a client that is set up and a request that went through", a
   t.equal(config.match(/hash: sha256:/g)?.length, 1);
 });
 
-t.test("without a daemon it runs one for the request, and then offers the service", async (t) => {
+t.test("without a daemon init runs one for the request, and then offers the service", async (t) => {
   const home = await newHome(t);
   const systemctl = await createSystemctl(home);
   const person = await initWithCodex(t, home, systemctl.env.PATH);
@@ -247,7 +247,7 @@ t.test("without a daemon it runs one for the request, and then offers the servic
   t.match(stdout, /the running keybearer uses it[\s\S]*keybearer use codex/);
 });
 
-t.test("the service is offered without a client, too, in place of a daemon that runs by hand", async (t) => {
+t.test("init offers the service without a client, too, in place of a daemon that runs by hand", async (t) => {
   const home = await newHome(t);
   const systemctl = await createSystemctl(home);
   const byHand = await serveIn(t, home);
@@ -264,7 +264,7 @@ t.test("the service is offered without a client, too, in place of a daemon that 
   t.equal((await fetch(`${byHand.url}/healthz`)).status, 200, "it still runs");
 });
 
-t.test("if no daemon can start for the request, it says why and sets no client up", async (t) => {
+t.test("if no daemon can start for the request, init says why and sets up no client", async (t) => {
   const home = await newHome(t);
   const { port } = await listen(t, createServer());
   const person = await initWithCodex(t, home, "/usr/bin:/bin");

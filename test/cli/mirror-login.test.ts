@@ -45,7 +45,7 @@ function lines(...given: readonly string[]): Prompter {
 
 const NOW = Date.now();
 
-t.test("each kind asks for its own values, one per line", async (t) => {
+t.test("each kind of console needs its own values, one per line", async (t) => {
   const kinds: [Facts, LoginOptions, string[], object][] = [
     [{ kind: "sub2api" }, {}, [" me@x.org ", PASSWORD], { email: "me@x.org", password: PASSWORD }],
     [{ kind: "sub2api" }, { refreshToken: true }, [" rt-canary "], { refresh_token: "rt-canary" }],

@@ -84,7 +84,7 @@ the alarm cannot see:
   );
 });
 
-t.test("the headline has only the counts that are not zero", async (t) => {
+t.test("the headline counts each kind of row that there is", async (t) => {
   const rows = { total: 20, by_id: 1, by_pair: 2, by_sum: 3, presumed: 0, differs: 1, pending: 4 };
   const more = { foreign_suspected: 5, before: 2, companion: 1, duplicate: 1 };
   const shown = formatMirror(
@@ -98,7 +98,7 @@ t.test("the headline has only the counts that are not zero", async (t) => {
   );
 });
 
-t.test("certain and suspected rows are counted separately, and a suspicion is never 0 foreign", async (t) => {
+t.test("certain and suspected rows are counted separately, and a suspicion is not 0 foreign", async (t) => {
   const shown = (foreign_certain: number, foreign_suspected: number, state: "ok" | "cannot-see" = "ok") =>
     /presumed, (.*);/.exec(
       formatMirror([mirrorReport(NOW, { state, rows: { foreign_certain, foreign_suspected } })], NOW, WIDE),
@@ -198,7 +198,7 @@ t.test("machines whose records are not here yet are named, with the date on anot
   t.match(shown, /^cannot see: desktop since 3 Nov 09:30, laptop since \d\d:\d\d, server since it joined$/m);
 });
 
-t.test("a console that cannot see is never called ok", async (t) => {
+t.test("a console that cannot be read, or not completely, is never shown with 0 foreign", async (t) => {
   const blind = mirrorReport(NOW, {
     state: "cannot-see",
     why: "none of the 40 requests of the last day is listed",

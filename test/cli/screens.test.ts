@@ -18,7 +18,7 @@ const COMMANDS = [
   ["--help"],
 ];
 
-t.test("every screen fits 80 and 120 columns, and no line is broken inside a word", async (t) => {
+t.test("every screen fits 80 and 120 columns, except for paths and commands to copy", async (t) => {
   const home = await newHome(t);
   await serveIn(t, home);
   for (const columns of [80, 120]) {
@@ -43,7 +43,7 @@ t.test("NO_COLOR and TERM=dumb switch colors off", async (t) => {
   }
 });
 
-t.test("run with a config.yaml greets with its gateways, tools and addresses", async (t) => {
+t.test("run with a config.yaml prints the file, its gateway and its tools", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(
     home,
@@ -63,7 +63,7 @@ tools: { codex: { key: env:NOT_SET_HERE }, scripts: { key: env:NOT_SET_HERE } }
   );
 });
 
-t.test("check points at a badly indented line, and says it once", async (t) => {
+t.test("check points at a badly indented line, and reports it once", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(
     home,
@@ -81,7 +81,7 @@ t.test("check points at a badly indented line, and says it once", async (t) => {
   );
 });
 
-t.test("stop ends the daemon in order, and says so", async (t) => {
+t.test("stop ends the daemon and says so, and fails if none runs", async (t) => {
   const home = await newHome(t);
   const running = await startServing(t, home);
   t.match(await command(t, home, ["stop"]), { code: 0, stdout: /^keybearer is stopped, it was pid \d+\n$/ });

@@ -9,7 +9,7 @@ import { atScreen } from "../doubles/screen.ts";
 /** Noon, local time: a day may begin at any hour of UTC. */
 const NOW = new Date(2026, 10, 15, 12).getTime();
 
-t.test("what is lifted is read as in config.yaml, and money without its sign too", async (t) => {
+t.test("an amount is read as in config.yaml, and money also without its sign", async (t) => {
   const lifts: [Parameters<typeof readLift>[0], Partial<AllowanceRequest>][] = [
     [{ spend: "5" }, { kind: "spend", amount: 5_000_000 }],
     [{ spend: "0.50" }, { kind: "spend", amount: 500_000 }],
@@ -101,7 +101,7 @@ t.test("without a terminal no allowance is given, with any input", async (t) => 
   t.equal(await extras(), "requests 0, spend 0, spend 0");
 });
 
-t.test("at a terminal it shows the limits, asks, gives, and takes back, also after a restart", async (t) => {
+t.test("at a terminal lift shows the limits, asks, gives, and takes back for good", async (t) => {
   const { home, daemon, extras } = await startLimited(t);
   const answer = async (args: readonly string[], question: RegExp, text: string) => {
     const person = atScreen(t, home, ["tools", "lift", "codex", ...args]);

@@ -92,7 +92,7 @@ t.test("a key that does not work, or is the same, changes nothing", async (t) =>
 });
 
 t.test(
-  "without a daemon the new key counts from the next start; --from names another variable",
+  "without a daemon, rotate --from reads the new key and writes its variable into config.yaml",
   async (t) => {
     const sandbox = await startSandbox(t);
     const [one, two] = [newKey(sandbox), newKey(sandbox)];
@@ -142,8 +142,12 @@ t.test("the old key stays until the gateway has accepted a new one", async (t) =
   t.equal(readFileSync(join(home, "keys", "codex"), "utf8"), `${old}\n`);
 
   const back = await rotate(["--key-stdin"], old).ended;
-  t.match(back, { code: 0, stdout: /, file:~\/keys\/codex\n$/ }, "a key that lies there unnamed is taken up");
-  t.same(keys(), ["codex"], "and what the gateway accepts lets the one before it go");
+  t.match(
+    back,
+    { code: 0, stdout: /, file:~\/keys\/codex\n$/ },
+    "a stored key that no tool names is used again",
+  );
+  t.same(keys(), ["codex"], "and the key before it is deleted, because the gateway accepts this one");
 });
 
 t.test("a tool whose gateway changed gets no key, and a known key is not sent elsewhere", async (t) => {

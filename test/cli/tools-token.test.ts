@@ -109,7 +109,7 @@ t.test("tokens are listed by name and ended one by one, older ones without a nam
     t.match(await command(t, home, ["tools", "token", "codex", "--name", name]), { code: 2, stdout: "" });
 });
 
-t.test("what cannot be edited is left alone, and no token is printed", async (t) => {
+t.test("a file that cannot be edited is left alone, and no token is printed", async (t) => {
   const home = await newHome(t);
   const none = await command(t, home, ["tools", "token", "codex"]);
   t.match(none, { code: 1, stdout: "", stderr: /there is no .*config\.yaml\. write one first/ });

@@ -162,7 +162,7 @@ t.test("when too many follow already, tail says so and ends", async (t) => {
 });
 
 t.test(
-  "of more records than it can print later, tail shows the newest and says where the rest is",
+  "if tail missed more records than it prints later, it shows the newest and says how to get the rest",
   async (t) => {
     const home = await newHome(t);
     mkdirSync(join(home, "state"), { mode: 0o700 });
