@@ -63,7 +63,7 @@ t.test("folders in the way of the dashboard's files hinder neither the start nor
   t.same(await endsOf(t, home), ["complete"]);
 });
 
-t.test("nor do folders that get in the way while it runs, with the dashboard open", async (t) => {
+t.test("folders that get in the way while the dashboard is open do not hinder the stop", async (t) => {
   const { home, gateway, ask } = await scene(t);
   const { url, child, ended, logs, stderr } = await startServing(t, home);
   putObstacles(home);
@@ -79,7 +79,7 @@ t.test("nor do folders that get in the way while it runs, with the dashboard ope
   t.notMatch(stderr(), /bug in keybearer/);
 });
 
-t.test("a rejection that nothing handles is logged, requests in flight finish, and it exits 1", async (t) => {
+t.test("an unhandled rejection is logged, requests in flight finish, and the daemon exits 1", async (t) => {
   const { home, gateway, ask } = await scene(t);
   // The program as it is, in a process where something else goes wrong.
   const script = `
@@ -100,7 +100,7 @@ t.test("a rejection that nothing handles is logged, requests in flight finish, a
   t.same(await endsOf(t, home), ["complete"]);
 });
 
-t.test("a third signal exits at once, with 1, where even a cut does not end the stop", async (t) => {
+t.test("a third signal exits at once with 1 if even a cut does not end the stop", async (t) => {
   const { home } = await scene(t);
   // A stop that waits for something that never comes.
   const script = `

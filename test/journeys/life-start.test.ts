@@ -61,7 +61,7 @@ t.test(
   },
 );
 
-t.test("the sandbox's token is new each time", async (t) => {
+t.test("each sandbox has its own token", async (t) => {
   const tokens = [await startUnderTest(t, null), await startUnderTest(t, null)].map(
     ({ daemon }) => daemon.sandboxSession?.token,
   );

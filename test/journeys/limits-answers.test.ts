@@ -219,7 +219,7 @@ t.test("what a request counts depends on how it ended", async (t) => {
   t.strictSame(await level("tokens", "month"), [used, 0, 100_000], "a list of models takes no tokens");
 });
 
-t.test("a gateway that cannot be reached takes nothing", async (t) => {
+t.test("a request to a gateway that cannot be reached counts nothing", async (t) => {
   const baseUrl = `http://127.0.0.1:${CLOSED_PORT}/v1`;
   const gateway: PlayGateway = {
     baseUrl,

@@ -35,7 +35,7 @@ t.test("a limit that is added after a restart counts what was used before it", a
   t.strictSame(await again.level("requests", "month"), [5, 0, 5]);
   const [used, held] = await again.level("tokens", "month");
   t.equal(used, 4 * REPORTED);
-  t.ok(Number(held) > 0, "for the one under way something is held");
+  t.ok(Number(held) > 0, "something is held for the one in flight");
   t.equal((await again.call()).refusal, "rate-limited");
   first.gateway.release();
   t.equal((await inFlight).status, 200);

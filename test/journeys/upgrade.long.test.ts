@@ -198,7 +198,7 @@ t.test("a daemon keeps working while its package is replaced", async (t) => {
   const broken = await startProgram(t, process.execPath, [installed.main, "--version"], env).ended;
   t.not(broken.code, 0, "what lies there now cannot be started at all");
 
-  await t.test("a request, a stream and every kind of refusal", async (t) => {
+  await t.test("a request, a stream and every kind of refusal work", async (t) => {
     t.equal((await asks()).status, 200);
     t.match((await asks({ stream: true })).text, /data: \[DONE\]\s*$/);
     t.equal((await asks({ path: "/v1/messages" })).status, 200);

@@ -224,7 +224,7 @@ t.test(
         const client = await openRaw(t, journey.daemon.port);
         const auth = { Host: `127.0.0.1:${journey.daemon.port}`, Authorization: `Bearer ${journey.token}` };
         client.send(post(`POST ${path}`, { ...auth, "Content-Type": "application/json" }, bodyOf(what)));
-        // Only then, so that the record cannot miss what was told before the cut.
+        // Only then, so that the record cannot miss what was sent before the cut.
         await client.until("word ");
         const call = calls.at(-1);
         if (call !== undefined) cut(call);
