@@ -92,7 +92,7 @@ async function isExplained(
   await settledAs(t, under, path, [{ end: "gateway-failed", status, refusal: code }]);
 }
 
-t.test("UP-01 a gateway that cannot be reached is reported with the reason", async (t) => {
+t.test("UP-01 a gateway that cannot be reached is reported with the problem", async (t) => {
   const plain = await startRawGateway(t, () => {}, {
     onConnection: (socket) => void socket.write("HTTP/1.1 400 Bad Request\r\n\r\n"),
   });
@@ -144,7 +144,7 @@ const SSE = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Enco
 const chunk = (text: string) => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`;
 
 // These wait for time-outs, so they run side by side.
-t.test("time-outs", { jobs: 8 }, async (t) => {
+t.test("time-outs end what stalls, and nothing else", { jobs: 8 }, async (t) => {
   t.test("UP-02 a gateway that never accepts the connection, or never TLS, times out", async (t) => {
     const silent = await startRawGateway(t, () => {});
     const timeouts = "timeouts: { connect: 300ms, first_byte: 60s }";

@@ -486,7 +486,7 @@ t.test("HTTP-24 responses without a body get none, and informational responses d
 });
 
 // These wait for time-outs, the longest for ten seconds, so they run side by side.
-t.test("time-outs", { jobs: 4 }, async (t) => {
+t.test("time-outs end what stalls, and nothing else", { jobs: 4 }, async (t) => {
   t.test("HTTP-10 heads that come a byte a second are cut; others are served meanwhile", async (t) => {
     const it = await scene(t);
     const bytes = [...head("GET /v1/slow", { ...it.auth, "X-Long": "x".repeat(100) })];

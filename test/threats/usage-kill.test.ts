@@ -153,7 +153,7 @@ async function kill(running: Running): Promise<void> {
 }
 
 t.test(
-  "LOG-01 killed at any moment, it has one record of every request that reached the gateway",
+  "LOG-01 after a kill at any moment, every request that reached the gateway has one record",
   async (t) => {
     const random = createRandom(SEED);
     const gateway = await startRecordingGateway(t, {
@@ -219,7 +219,7 @@ t.test(
   },
 );
 
-t.test("LOG-02 killed before a byte of the request went out, it has an interrupted record", async (t) => {
+t.test("LOG-02 a kill before a byte of the request is sent leaves an interrupted record", async (t) => {
   // TLS is never answered, so that the request itself cannot be sent.
   const heard: Buffer[] = [];
   const gateway = createServer((socket) => {
@@ -257,7 +257,7 @@ t.test("LOG-02 killed before a byte of the request went out, it has an interrupt
 });
 
 t.test(
-  "LOG-03 killed between the gateway's last byte and the record's completion, it has it once",
+  "LOG-03 a kill between the gateway's last byte and the record's completion leaves one record",
   async (t) => {
     let held: Promise<void> | null = null;
     const gateway = await startRecordingGateway(t, { pause: () => held ?? wait(5), events: () => 3 });
@@ -311,7 +311,7 @@ t.test(
 );
 
 t.test(
-  "LOG-04 stopped during fifty streams, it leaves fifty finished records and exits with 0",
+  "LOG-04 a stop during fifty streams leaves fifty finished records, and the exit code is 0",
   async (t) => {
     let short = 0;
     const gateway = await startRecordingGateway(t, {
