@@ -9,6 +9,10 @@ import {
 } from "../doubles/limited-journey.ts";
 import { CLOSED_PORT } from "../doubles/listen.ts";
 import { until } from "../doubles/until.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
+
+// No day and no month may end during a test.
+process.env.TZ = zoneAtNoon();
 
 const NOON = Date.UTC(2026, 10, 15, 12);
 /** What is held for PENNY: its own maximum, and a quarter of its bytes. */

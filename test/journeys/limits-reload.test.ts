@@ -2,6 +2,10 @@ import { renameSync, rmSync, writeFileSync } from "node:fs";
 import t from "tap";
 import { PENNY, REPORTED, startLimited } from "../doubles/limited-journey.ts";
 import { until } from "../doubles/until.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
+
+// No day and no month may end during a test.
+process.env.TZ = zoneAtNoon();
 
 t.test("a reload that lowers, raises, adds or removes a limit keeps what was used", async (t) => {
   const { call, change, gateway, level } = await startLimited(t, "limits: { requests: 5/month }");

@@ -4,6 +4,10 @@ import { type Asking, heldWall, startLimited } from "../doubles/limited-journey.
 import { openRaw } from "../doubles/raw-client.ts";
 import { until } from "../doubles/until.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
+
+// No day and no month may end during a test.
+process.env.TZ = zoneAtNoon();
 
 t.test(
   "disabling, enabling, expiry and removal take effect on save, while a call in flight finishes",

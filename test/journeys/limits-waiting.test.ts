@@ -6,6 +6,10 @@ import { heldWall, type Journey, PENNY, startLimited, tally } from "../doubles/l
 import { openRaw } from "../doubles/raw-client.ts";
 import { until } from "../doubles/until.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
+
+// No day and no month may end during a test.
+process.env.TZ = zoneAtNoon();
 
 const inQueue = ({ codex }: Journey, count: number) =>
   until(`${count} wait`, async () => (await codex()).waiting === count);

@@ -5,6 +5,10 @@ import { openRaw } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { post } from "../doubles/stimulus.ts";
 import { faultsIn, finishedWhere, recordsIn } from "../doubles/usage-file.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
+
+// No day and no month may end during a test.
+process.env.TZ = zoneAtNoon();
 
 /** Streams that begin well and do not come to their end: what their records say, and what they take from the limits. */
 
