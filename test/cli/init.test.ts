@@ -11,7 +11,6 @@ import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { get, newKey, startSandbox } from "../doubles/sandbox.ts";
 import { atScreen } from "../doubles/screen.ts";
 import { createSystemctl } from "../doubles/systemctl-script.ts";
-import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
 import { until } from "../doubles/until.ts";
 
 const NO_KEYCHAIN = { DBUS_SESSION_BUS_ADDRESS: undefined };
@@ -133,9 +132,12 @@ t.test("a key that a killed command left is used, and a known key is not sent el
   t.match(made, { code: 0, stderr: /the key of codex is file:~\/keys\/codex\n/ });
   t.same(filesWith(home, key), ["keys/codex"]);
 
+  // The usual port may be another program's.
+  const file = join(home, "config.yaml");
+  writeFileSync(file, `listen: localhost:0\n${readFileSync(file, "utf8")}`);
   const { daemon } = await serveIn(t, home);
   await daemon.stop();
-  rmSync(join(home, "config.yaml"));
+  rmSync(file);
   const elsewhere = ["--gateway", strange.baseUrl, "--tool", "codex"];
   const again = await piped(t, home, key, ...elsewhere);
   t.match(again, { code: 1, stderr: /was not sent.*each gateway has keys of its own/ });
@@ -278,20 +280,12 @@ t.test("if no daemon can start for the request, init says why and sets up no cli
 });
 
 t.test("Ctrl-C and Ctrl-D leave nothing behind", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
   for (const end of ["\u0003", "\u0004"]) {
-    const person = atTerminal(
-      t,
-      home,
-      "init",
-      "--gateway",
-      "https://gateway.example.com/v1",
-      "--tool",
-      "codex",
-    );
+    const args = ["init", "--gateway", "https://gateway.example.com/v1", "--tool", "codex"];
+    const person = atScreen(t, home, args);
     await person.says(/\(not shown\): /);
-    person.child.stdin?.write(end);
+    person.type(end);
     t.match(await person.ended, { code: 1, stdout: /stopped; nothing was changed/ });
   }
   t.same(readdirSync(home), []);

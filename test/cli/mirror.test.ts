@@ -10,7 +10,7 @@ import type { Status } from "../../src/control/status.ts";
 import type { ModelFactor } from "../../src/mirror/report/shape.ts";
 import { command, newHome } from "../doubles/command.ts";
 import { alarm, comparedRow, mirrorReport, startMirrorControl } from "../doubles/mirror-control.ts";
-import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
+import { atScreen } from "../doubles/screen.ts";
 
 process.env.TZ = "UTC";
 
@@ -486,7 +486,6 @@ t.test("sync prints each step and the headline, and fails if the console fails",
 });
 
 t.test("sync draws a progress bar at a terminal", async (t) => {
-  if (!hasTerminal(t)) return;
   const now = Date.now();
   const half = mirrorReport(now, { state: "syncing", progress: { done: 1500, total: 3000 } });
   const steps = [half, half, half];
@@ -494,7 +493,7 @@ t.test("sync draws a progress bar at a terminal", async (t) => {
     "GET /mirror": () => [steps.shift() ?? mirrorReport(now)],
     "POST /sync/main": () => half,
   });
-  const { stdout, code } = await atTerminal(t, home, "mirror", "sync").ended;
+  const { stdout, code } = await atScreen(t, home, ["mirror", "sync"]).ended;
   t.equal(code, 0);
   t.match(stdout, "\r\u001b[K[###############               ] main: reading: 1,500 of 3,000 rows");
   t.match(stdout, "\r\u001b[Kmain: 0 rows", "it is gone in the end");
@@ -552,17 +551,16 @@ t.test("ack needs a terminal, shows the alarms, and acknowledges only those", as
   const script = await command(t, home, ["mirror", "ack"], { input: "yes\n" });
   t.match(script, { code: 2, stderr: /ack needs a person at a terminal/ });
   t.strictSame(acked(), []);
-  if (!hasTerminal(t)) return;
-  const unsure = atTerminal(t, home, "mirror", "ack");
+  const unsure = atScreen(t, home, ["mirror", "ack"]);
   await unsure.says(
     /key …c3d4 of codex may have been[\s\S]*\n…a1b2 still works for others: rotate it now: keybearer tools rotate codex[\s\S]*\[y\/N\]/,
   );
-  unsure.child.stdin?.write("n\r");
+  unsure.type("n\r");
   t.match(await unsure.ended, { code: 1, stdout: /not acknowledged; nothing changed/ });
   t.strictSame(acked(), []);
-  const sure = atTerminal(t, home, "mirror", "ack");
+  const sure = atScreen(t, home, ["mirror", "ack"]);
   await sure.says(/\[y\/N\]/);
-  sure.child.stdin?.write("yes\r");
+  sure.type("yes\r");
   t.match(await sure.ended, { code: 0, stdout: /acknowledged 6 rows; the next one raises the alarm again/ });
   t.strictSame(
     acked(),
@@ -576,10 +574,9 @@ t.test("ack changes nothing if more rows came than were shown", async (t) => {
     "GET /mirror": () => [mirrorReport(now, { alarms: [alarm(now)] })],
     "POST /ack": () => ({ acknowledged: null }),
   });
-  if (!hasTerminal(t)) return;
-  const ack = atTerminal(t, home, "mirror", "ack");
+  const ack = atScreen(t, home, ["mirror", "ack"]);
   await ack.says(/\[y\/N\]/);
-  ack.child.stdin?.write("yes\r");
+  ack.type("yes\r");
   t.match(await ack.ended, {
     code: 1,
     stdout: /more rows arrived in the meantime → keybearer mirror ack main/,

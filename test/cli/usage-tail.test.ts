@@ -156,7 +156,7 @@ t.test("when too many follow already, tail says so and ends", async (t) => {
     following += 1;
   }
   await until("they follow", () => following === 16);
-  const { code, stderr } = await start(t, home, ["usage", "tail"]).ended;
+  const { code, stderr } = await command(t, home, ["usage", "tail"]);
   t.equal(code, 1);
   t.match(stderr, /^16 others are following already/);
 });
