@@ -126,6 +126,8 @@ t.test("wrong usage names the right form and where to read on", async (t) => {
     ["dashboard", [/unknown command 'dashboard'/, /→ keybearer open$/m]],
     ["run now", [/too many arguments/]],
     ["run --config", [/argument missing/]],
+    ["run --port 65536", [/-p, --port/, /65536/]],
+    ["run --port http", [/-p, --port/, /http/]],
     ["status codex", [/too many arguments/]],
     ["help tools ad", [/there is no command tools ad/]],
     ["completion tcsh", [/bash, zsh, fish/]],
