@@ -9,9 +9,8 @@ import {
   newHome,
   saveConfig,
   startProgram,
-  startServing,
 } from "../doubles/command.ts";
-import { freshToken } from "../doubles/daemon-under-test.ts";
+import { freshToken, serveIn, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { startPlayGateway } from "../doubles/limited-journey.ts";
 import { until } from "../doubles/until.ts";
 
@@ -52,31 +51,29 @@ t.test("folders in the way of the dashboard's files hinder neither the start nor
   const { home, gateway, ask } = await scene(t);
   mkdirSync(join(home, "run"), { mode: 0o700 });
   putObstacles(home);
-  const { url, child, ended, logs } = await startServing(t, home);
+  const { url, daemon } = await serveIn(t, home);
   const running = ask(url, "hang");
   await until("the gateway has the request", () => gateway.running() === 1);
-  child.kill("SIGTERM");
-  await logs(/SIGTERM: stopping/);
+  const stopped = daemon.stop();
   gateway.release();
   t.equal((await running).status, 200, "the stop waited for it");
-  t.match(await ended, { code: 0, signal: null });
+  await stopped;
   t.same(await endsOf(t, home), ["complete"]);
 });
 
 t.test("folders that get in the way while the dashboard is open do not hinder the stop", async (t) => {
   const { home, gateway, ask } = await scene(t);
-  const { url, child, ended, logs, stderr } = await startServing(t, home);
+  const { url, daemon, logText } = await startUnderTest(t, null, { home });
   putObstacles(home);
   t.equal((await command(t, home, ["open", "--print"])).code, 0);
   const running = ask(url, "hang");
   await until("the gateway has the request", () => gateway.running() === 1);
-  child.kill("SIGTERM");
-  await logs(/SIGTERM: stopping/);
+  const stopped = daemon.stop();
   gateway.release();
   t.equal((await running).status, 200);
-  t.match(await ended, { code: 0, signal: null });
+  await stopped;
   t.same(await endsOf(t, home), ["complete"]);
-  t.notMatch(stderr(), /bug in keybearer/);
+  t.notMatch(logText(), /bug in keybearer/);
 });
 
 t.test("an unhandled rejection is logged, requests in flight finish, and the daemon exits 1", async (t) => {
