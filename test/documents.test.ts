@@ -260,6 +260,22 @@ t.test("the tests that CONTRIBUTING.md names for its invariants exist", (t) => {
   t.end();
 });
 
+t.test("CONTRIBUTING.md names exactly the variables that make tests longer", (t) => {
+  const files = readdirSync(join(ROOT, "test"), { recursive: true, encoding: "utf8" });
+  const sources = files.filter(
+    (name) => name.endsWith(".ts") && !/node_modules|^(?:bench|real)\//.test(name),
+  );
+  const used = sources.flatMap((name) =>
+    [...read(join("test", name)).matchAll(/(?:repeats\(\s*"|process\.env\.)(KEYBEARER_\w+)/g)].map(
+      ([, found]) => found,
+    ),
+  );
+  const longer = used.filter((name) => !/^KEYBEARER_(?:LONG|WRITE_\w+)$/.test(name ?? ""));
+  const named = tableRows(read("CONTRIBUTING.md"), "variable").flatMap(({ codes }) => codes);
+  t.strictSame(new Set(named.map((code) => code.split("=")[0])), new Set(longer));
+  t.end();
+});
+
 t.test("README.md is short, and has the two commands for a first try and the tests", (t) => {
   t.ok(readme.trimEnd().split("\n").length <= 150, "at most 150 lines");
   t.match(readme, "npm ci && npm start");

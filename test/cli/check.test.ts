@@ -50,7 +50,7 @@ t.test("check of a bad file names every problem and exits 78; the key is never s
 });
 
 t.test(
-  "check of no file exits 78, and so does a file with a key that others can read, named or not",
+  "check exits 78 without a file, and for a file with a key that others can read, whether it is named or not",
   async (t) => {
     const home = await newHome(t);
     t.match(await command(t, home, ["check"]), { code: 78, stderr: /there is no / });
@@ -67,7 +67,7 @@ t.test(
   },
 );
 
-t.test("nothing that stands in a file can control the terminal", async (t) => {
+t.test("nothing in a file can control the terminal", async (t) => {
   const home = await newHome(t);
   const raw = "\u001b]0;owned\u0007\u001b[2J\u009b31m\u202e";
   // As itself, and as YAML can spell it.

@@ -1,11 +1,11 @@
 import { execFileSync, spawnSync } from "node:child_process";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import t from "tap";
+import t, { type Test } from "tap";
 import { grammarOf } from "../../src/cli/completion/completion.ts";
 import { bashScript, fishScript, zshScript } from "../../src/cli/completion/scripts.ts";
 import { createProgram } from "../../src/cli/program.ts";
-import { bareEnv, builtProgram, command, newHome, saveConfig } from "../doubles/command.ts";
+import { bareEnv, command, newHome, saveConfig } from "../doubles/command.ts";
 
 const CONFIG = `gateways: { main: { base_url: "https://gateway.example.com/v1" }, other: { base_url: "https://other.example.com/v1" } }
 tools:
@@ -17,13 +17,15 @@ function isThere(program: string): boolean {
   return spawnSync(program, ["-c", "exit 0"]).status === 0;
 }
 
-/** What bash would offer for the last word of each line. */
-function offered(home: string, script: string, lines: readonly string[]): string[] {
+/** What bash would offer for the last word of each line, with the names that the program lists. */
+async function offered(t: Test, home: string, script: string, lines: readonly string[]): Promise<string[]> {
+  for (const kind of ["tools", "clients", "gateways", "held"])
+    await writeFile(join(home, `names-${kind}`), (await command(t, home, ["__complete", kind])).stdout);
   const calls = lines.map((line) => {
     const words = line.split(" ").map((word) => `'${word}'`);
     return `COMP_WORDS=(${words.join(" ")}); COMP_CWORD=${words.length - 1}; _keybearer; echo "\${COMPREPLY[*]}"`;
   });
-  const bash = `keybearer() { "${process.execPath}" "${builtProgram()}" "$@"; }\n${script}\n${calls.join("\n")}\n`;
+  const bash = `keybearer() { [ "$1" = __complete ] && cat "$HOME/names-$2"; }\n${script}\n${calls.join("\n")}\n`;
   const out = execFileSync("bash", ["--norc", "-c", bash], {
     env: bareEnv(home),
     cwd: home,
@@ -52,7 +54,8 @@ t.test("bash completes commands, options and the names in config.yaml", async (t
     ["keybearer usage --by d", "day"],
     ["keybearer __", ""],
   ];
-  const answers = offered(
+  const answers = await offered(
+    t,
     home,
     script,
     expected.map(([line]) => line),
@@ -68,7 +71,7 @@ t.test("trust also completes shared where machines share a store", async (t) => 
   t.match((await command(t, home, ["__complete", "held"])).stdout, /^shared$/m);
 });
 
-t.test("names are listed without a daemon, without keys, and only where they are plain", async (t) => {
+t.test("names are listed without a daemon or a key, and none if config.yaml is broken", async (t) => {
   const home = await newHome(t);
   await saveConfig(home, CONFIG);
   const tools = await command(t, home, ["__complete", "tools"]);

@@ -28,7 +28,7 @@ function copiesIn(home: string): string[] {
   return readdirSync(home).filter((name) => name.startsWith(".config"));
 }
 
-t.test("without a terminal it is refused", async (t) => {
+t.test("config edit is refused without a terminal", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(home, CONFIG);
   const { code, stderr } = await command(t, home, ["config", "edit"], { env: { EDITOR: "false" } });
@@ -49,7 +49,7 @@ t.test("the editor gets a private copy, and a good text replaces config.yaml", a
   t.same(copiesIn(home), []);
 });
 
-t.test("no change changes nothing, and a link stays one", async (t) => {
+t.test("a text without changes is not saved, and a link stays a link", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(home, CONFIG);
   await mkdir(join(home, "dotfiles"));
@@ -122,7 +122,7 @@ t.test("an editor that fails or is missing changes nothing", async (t) => {
   t.same(copiesIn(home), []);
 });
 
-t.test("a running daemon takes the new file, and says so", async (t) => {
+t.test("a running daemon uses the new file, and the command says so", async (t) => {
   const home = await newHome(t);
   await saveConfig(home, CONFIG);
   const { daemon } = await serveIn(t, home);

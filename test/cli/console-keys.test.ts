@@ -7,7 +7,7 @@ import { Trust } from "../../src/keys/trust.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { hello, post, startSandbox } from "../doubles/sandbox.ts";
-import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
+import { atScreen } from "../doubles/screen.ts";
 import { until } from "../doubles/until.ts";
 
 interface Options {
@@ -92,7 +92,7 @@ async function writeRetirement(home: string, ref: string, key: Secret, origin: s
   writeFileSync(join(home, "state", "key-changes.json"), text, { mode: 0o600 });
 }
 
-t.test("commands for keys at a console", async (t) => {
+t.test("keys at a console are listed, disabled, enabled and deleted by commands", async (t) => {
   const { sandbox, own, old, home, under, run, call, config, text } = await start(t);
 
   await t.test("without a terminal and --yes nothing changes", async (t) => {
@@ -321,22 +321,21 @@ t.test("a key that another tool also has is not disabled or deleted", async (t) 
 });
 
 t.test("at a terminal a question comes first; Enter is yes for disable and no for remove", async (t) => {
-  if (!hasTerminal(t)) return;
   const { sandbox, own, old, home, config, text } = await start(t, { codex: ", keys_elsewhere: true" });
-  const remove = atTerminal(t, home, "tools", "remove", "codex", "--at-gateway");
+  const remove = atScreen(t, home, ["tools", "remove", "codex", "--at-gateway"]);
   await remove.says(/and delete its key …[\s\S]*\(keys_elsewhere\),[\s\S]*main\? \[y\/N\]/);
-  remove.child.stdin?.write("\r");
+  remove.type("\r");
   t.match(await remove.ended, { code: 1, stdout: /nothing was changed/ });
   t.equal(config(), text);
   t.equal(sandbox.keyStatus(own.id), "active");
-  const disable = atTerminal(t, home, "tools", "disable", "codex", "--at-gateway");
+  const disable = atScreen(t, home, ["tools", "disable", "codex", "--at-gateway"]);
   await disable.says(/disable key …[\s\S]*too\? \[Y\/n\]/);
-  disable.child.stdin?.write("\r");
+  disable.type("\r");
   t.equal((await disable.ended).code, 0);
   t.equal(sandbox.keyStatus(own.id), "disabled");
-  const unsure = atTerminal(t, home, "keys", "delete", "old laptop");
+  const unsure = atScreen(t, home, ["keys", "delete", "old laptop"]);
   await unsure.says(/delete key …[\s\S]*for\s+good\? \[y\/N\]/);
-  unsure.child.stdin?.write("\r");
+  unsure.type("\r");
   t.match(await unsure.ended, { code: 1, stdout: /nothing was changed/ });
   t.equal(sandbox.keyStatus(old.id), "active");
 });

@@ -62,7 +62,7 @@ async function spendAll(key: Secret): Promise<void> {
   await answer.text();
 }
 
-t.test("without a daemon, each tool's key has its own cause", async (t) => {
+t.test("without a daemon, each tool's key is checked, and each problem has its own cause", async (t) => {
   sandbox = await startSandbox(t);
   const good = newKey();
   const cut = newKey().key.reveal().slice(0, -9);
@@ -111,7 +111,7 @@ t.test("without a daemon, each tool's key has its own cause", async (t) => {
   t.notOk(new Secret(cut).isIn(shown));
 });
 
-t.test("an empty account is not a used up key", async (t) => {
+t.test("an empty account is distinguished from a used up key", async (t) => {
   sandbox = await startSandbox(t);
   const home = await withTools(t, { codex: `key: ${newKey().key.reveal()}` });
   sandbox.account.balance = 0;
@@ -119,7 +119,7 @@ t.test("an empty account is not a used up key", async (t) => {
 });
 
 t.test(
-  "an address is wrong with an endpoint, without /v1, of the console's page, or where nothing listens",
+  "a base url with an endpoint, without /v1, of the console's page, or where nothing listens is a problem",
   async (t) => {
     sandbox = await startSandbox(t);
     const key = newKey().key.reveal();
@@ -148,7 +148,7 @@ t.test(
 );
 
 t.test(
-  "with a daemon, its own keys are tried, a deleted key is known, and the models of the log are looked up in the list",
+  "with a daemon, its keys are checked, a deleted key is recognized, and models that the list lacks are reported",
   async (t) => {
     sandbox = await startSandbox(t);
     const deleted = newKey();
@@ -190,7 +190,7 @@ tools:
   },
 );
 
-t.test("a known key that an edit sends elsewhere is held, daemon or not", async (t) => {
+t.test("without a daemon, a known key that an edit sends elsewhere is held, and not sent", async (t) => {
   sandbox = await startSandbox(t);
   const { key } = newKey();
   const stranger = await startRawGateway(t, (call) => call.ok('{"data":[]}'));
@@ -242,7 +242,7 @@ t.test("a file that others may read is reported with its chmod", async (t) => {
   t.match(wrong("config.yaml"), [{ level: "problem", what: /other users can read/, next: /^chmod 600/ }]);
 });
 
-t.test("findings read well on 80 columns, and carry no color without a terminal", async (t) => {
+t.test("findings fit 80 columns, are summed up, and contain no escape sequences", async (t) => {
   const finding = (more: Partial<Finding>): Finding => ({
     ...{ id: "key", level: "ok", about: "tool codex", what: "key …a1b2 is accepted", next: null },
     ...more,
@@ -267,7 +267,7 @@ t.test("findings read well on 80 columns, and carry no color without a terminal"
   t.match(formatFindings([finding({})], 80), /\nno problems found\n$/);
 });
 
-t.test("another file than your own is examined with --config", async (t) => {
+t.test("doctor --config examines another file", async (t) => {
   const home = await newHome(t);
   const file = join(home, "other.yaml");
   writeFileSync(file, "gateway: nonsense\n", { mode: 0o600 });

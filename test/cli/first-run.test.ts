@@ -16,7 +16,7 @@ import { freePort } from "../doubles/listen.ts";
 import { ROOT } from "../doubles/paths.ts";
 
 t.test(
-  "a newcomer without a config.yaml pastes the lines it prints, and the mirror shows them",
+  "without a config.yaml, run prints lines that work when they are pasted, and the mirror lists their requests",
   async (t) => {
     const home = await newHome(t);
     const running = start(t, home, ["run"]);
@@ -58,7 +58,7 @@ t.test(
   },
 );
 
-t.test("if another program has the sandbox's port, it takes the next free one and says so", async (t) => {
+t.test("if another program has the sandbox's port, run takes another and says so", async (t) => {
   // If it is taken already, that serves as well.
   const server = createServer().on("error", () => {});
   server.listen(5397, "127.0.0.1");
@@ -69,7 +69,7 @@ t.test("if another program has the sandbox's port, it takes the next free one an
   t.equal((await fetch(`http://127.0.0.1:${port}/healthz`)).status, 200);
 });
 
-t.test("a port can be named without a config.yaml, and only then", async (t) => {
+t.test("run --port works without a config.yaml, and is refused with one", async (t) => {
   const free = await freePort();
   const home = await newHome(t);
   const running = start(t, home, ["run", "--port", String(free)]);
@@ -79,8 +79,6 @@ t.test("a port can be named without a config.yaml, and only then", async (t) => 
   const again = await startUnderTest(t, null, { home });
   t.notMatch(again.logText(), "trust.json", "only the sandbox ran here before");
   await again.daemon.stop(0);
-  for (const port of ["65536", "http"])
-    t.match(await runProgram(t, home, ["run", "--port", port]), { code: 2 }, port);
   await saveConfig(home, "gateway: https://gateway.example.com/v1\ntools: { a: { key: sk-0123456789 } }\n");
   const both = await runProgram(t, home, ["run", "--port", String(free)]);
   t.equal(both.code, 2);

@@ -48,7 +48,7 @@ t.test("a second gateway is added, and the tools keep theirs", async (t) => {
   });
 });
 
-t.test("an address or a name that cannot be one changes nothing", async (t) => {
+t.test("an invalid address or name changes nothing", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(home, ONE);
   for (const [name, url, code] of [

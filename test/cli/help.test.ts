@@ -41,7 +41,7 @@ async function typed(...args: readonly string[]): Promise<Typed> {
   }
 }
 
-t.test("every command's help is narrow enough, has examples, and is found by help too", async (t) => {
+t.test("every command's help fits a screen, has an example, and is also printed by help", async (t) => {
   for (const [path] of commandsOf(createProgram())) {
     const words = path === "" ? [] : path.split(" ");
     const { out } = await typed(...words, "--help");
@@ -74,7 +74,7 @@ t.test("the first page names every command and every exit code", async (t) => {
   for (const code of [0, 1, 2, 69, 75, 78]) t.match(out, new RegExp(`\\b${code} [a-z]`));
 });
 
-t.test("every example is about its command and uses options that there are", (t) => {
+t.test("every example uses commands and options that exist", (t) => {
   const commands = new Map(commandsOf(createProgram()));
   for (const [name, { examples }] of Object.entries(EXAMPLES)) {
     t.ok(commands.has(name), `there is a command ${name}`);
@@ -126,6 +126,8 @@ t.test("wrong usage names the right form and where to read on", async (t) => {
     ["dashboard", [/unknown command 'dashboard'/, /→ keybearer open$/m]],
     ["run now", [/too many arguments/]],
     ["run --config", [/argument missing/]],
+    ["run --port 65536", [/-p, --port/, /65536/]],
+    ["run --port http", [/-p, --port/, /http/]],
     ["status codex", [/too many arguments/]],
     ["help tools ad", [/there is no command tools ad/]],
     ["completion tcsh", [/bash, zsh, fish/]],

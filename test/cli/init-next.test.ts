@@ -3,7 +3,7 @@ import { printNextSteps } from "../../src/cli/init.ts";
 import { findPaths } from "../../src/core/paths.ts";
 import { newHome, saveConfig } from "../doubles/command.ts";
 
-t.test("what to type next names the file where it is not the person's own", async (t) => {
+t.test("the next steps contain --config if it was given", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(home, "gateway: https://gateway.example.com/v1\ntools: { codex: {} }\n");
   const said = t.capture(process.stderr, "write", () => true);

@@ -11,7 +11,6 @@ import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { get, newKey, startSandbox } from "../doubles/sandbox.ts";
 import { atScreen } from "../doubles/screen.ts";
 import { createSystemctl } from "../doubles/systemctl-script.ts";
-import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
 import { until } from "../doubles/until.ts";
 
 const NO_KEYCHAIN = { DBUS_SESSION_BUS_ADDRESS: undefined };
@@ -20,7 +19,7 @@ function modeOf(path: string): number {
   return statSync(path).mode & 0o777;
 }
 
-/** Nothing of a key outside the one file that is meant to hold it. */
+/** The files below a home that contain this text. */
 function filesWith(home: string, text: string): string[] {
   return readdirSync(home, { recursive: true, encoding: "utf8" })
     .filter((name) => statSync(join(home, name)).isFile())
@@ -31,7 +30,7 @@ async function piped(t: Test, home: string, input: string, ...args: string[]) {
   return command(t, home, ["init", ...args, "--key-stdin", "--store", "file"], { input, env: NO_KEYCHAIN });
 }
 
-t.test("flags and a piped key make a whole configuration, which a running sandbox uses", async (t) => {
+t.test("init with flags and a piped key writes a config.yaml that a running sandbox uses", async (t) => {
   const sandbox = await startSandbox(t);
   const { text: key } = newKey(sandbox);
   const home = await newHome(t);
@@ -65,7 +64,7 @@ t.test("flags and a piped key make a whole configuration, which a running sandbo
   t.equal(readFileSync(join(home, "config.yaml"), "utf8"), before);
 });
 
-t.test("a mistake is reported before anything is stored", async (t) => {
+t.test("init reports a mistake before anything is stored", async (t) => {
   const sandbox = await startSandbox(t);
   const { text: key } = newKey(sandbox);
   const home = await newHome(t);
@@ -133,9 +132,12 @@ t.test("a key that a killed command left is used, and a known key is not sent el
   t.match(made, { code: 0, stderr: /the key of codex is file:~\/keys\/codex\n/ });
   t.same(filesWith(home, key), ["keys/codex"]);
 
+  // The usual port may be another program's.
+  const file = join(home, "config.yaml");
+  writeFileSync(file, `listen: localhost:0\n${readFileSync(file, "utf8")}`);
   const { daemon } = await serveIn(t, home);
   await daemon.stop();
-  rmSync(join(home, "config.yaml"));
+  rmSync(file);
   const elsewhere = ["--gateway", strange.baseUrl, "--tool", "codex"];
   const again = await piped(t, home, key, ...elsewhere);
   t.match(again, { code: 1, stderr: /was not sent.*each gateway has keys of its own/ });
@@ -149,7 +151,7 @@ t.test("a key that a killed command left is used, and a known key is not sent el
   t.equal(strange.calls.length, 0);
 });
 
-t.test("at a terminal it asks, explains, asks again, and shows no key", async (t) => {
+t.test("at a terminal init asks again after a wrong address or key, and shows no key", async (t) => {
   const sandbox = await startSandbox(t);
   const { text: key } = newKey(sandbox);
   const home = await newHome(t);
@@ -199,7 +201,7 @@ async function initWithCodex(t: Test, home: string, path: string) {
   return { ...person, sandbox };
 }
 
-t.test("it ends with a client that is set up and a request that went through", async (t) => {
+t.test("at a terminal init also sets up a client, and sends a request through keybearer", async (t) => {
   const home = await newHome(t);
   await serveIn(t, home);
   const person = await initWithCodex(t, home, "/usr/bin:/bin");
@@ -216,7 +218,7 @@ t.test("it ends with a client that is set up and a request that went through", a
   t.equal(config.match(/hash: sha256:/g)?.length, 1);
 });
 
-t.test("without a daemon it runs one for the request, and then offers the service", async (t) => {
+t.test("without a daemon init runs one for the request, and then offers the service", async (t) => {
   const home = await newHome(t);
   const systemctl = await createSystemctl(home);
   const person = await initWithCodex(t, home, systemctl.env.PATH);
@@ -247,7 +249,7 @@ t.test("without a daemon it runs one for the request, and then offers the servic
   t.match(stdout, /the running keybearer uses it[\s\S]*keybearer use codex/);
 });
 
-t.test("the service is offered without a client, too, in place of a daemon that runs by hand", async (t) => {
+t.test("init offers the service without a client, too, in place of a daemon that runs by hand", async (t) => {
   const home = await newHome(t);
   const systemctl = await createSystemctl(home);
   const byHand = await serveIn(t, home);
@@ -264,7 +266,7 @@ t.test("the service is offered without a client, too, in place of a daemon that 
   t.equal((await fetch(`${byHand.url}/healthz`)).status, 200, "it still runs");
 });
 
-t.test("if no daemon can start for the request, it says why and sets no client up", async (t) => {
+t.test("if no daemon can start for the request, init says why and sets up no client", async (t) => {
   const home = await newHome(t);
   const { port } = await listen(t, createServer());
   const person = await initWithCodex(t, home, "/usr/bin:/bin");
@@ -278,20 +280,12 @@ t.test("if no daemon can start for the request, it says why and sets no client u
 });
 
 t.test("Ctrl-C and Ctrl-D leave nothing behind", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
   for (const end of ["\u0003", "\u0004"]) {
-    const person = atTerminal(
-      t,
-      home,
-      "init",
-      "--gateway",
-      "https://gateway.example.com/v1",
-      "--tool",
-      "codex",
-    );
+    const args = ["init", "--gateway", "https://gateway.example.com/v1", "--tool", "codex"];
+    const person = atScreen(t, home, args);
     await person.says(/\(not shown\): /);
-    person.child.stdin?.write(end);
+    person.type(end);
     t.match(await person.ended, { code: 1, stdout: /stopped; nothing was changed/ });
   }
   t.same(readdirSync(home), []);

@@ -60,7 +60,7 @@ delete one that no tool holds → keybearer keys delete <key>
   );
 });
 
-t.test("a narrow screen shortens names, leaves nothing out, and says so", async (t) => {
+t.test("on a narrow screen names are shortened, which a line explains, and facts are wrapped", async (t) => {
   const name = "the key of the laptop in the attic";
   const shown = formatKeys({ keys: [key({ name, tools: [] })], problems: [] }, NOW, {
     width: 40,
@@ -88,7 +88,7 @@ t.test("only a key that the console calls unlimited is unlimited", async (t) => 
   t.equal(quotaOf({ as_of: null, state: "unknown" }), "  id:12, the console was not asked about it yet");
 });
 
-t.test("a window with nothing left says when it returns, and an expiry whether it has passed", async (t) => {
+t.test("a used up window shows when it resets, and an expiry whether it has passed", async (t) => {
   const window = { window: "5h", most: 5_000_000, used: 5_000_000, resets_at: NOW + 3_600_000 - 30_000 };
   const more = { windows: [window], expires_at: NOW - 86_400_000 };
   const shown = formatKeys({ keys: [key(more)], problems: [] }, NOW, WIDE);
@@ -156,7 +156,7 @@ t.test("a tool's line has the console's facts about its key", async (t) => {
   t.strictSame(consoleLines(null, NOW, 80), []);
 });
 
-t.test("tools shows that line below the tool's limits, within the screen", async (t) => {
+t.test("tools shows the console's facts below the tool's limits, wrapped to the screen", async (t) => {
   const tool: ToolStatus = {
     ...{
       name: "codex",

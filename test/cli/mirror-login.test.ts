@@ -6,6 +6,7 @@ import type { Prompter } from "../../src/cli/ui/prompts.ts";
 import type { MirrorReport } from "../../src/mirror/report/shape.ts";
 import { command } from "../doubles/command.ts";
 import { mirrorReport, type Said, startMirrorControl } from "../doubles/mirror-control.ts";
+import { atScreen } from "../doubles/screen.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
 
 type Facts = Partial<Omit<MirrorReport, "rows">>;
@@ -45,7 +46,7 @@ function lines(...given: readonly string[]): Prompter {
 
 const NOW = Date.now();
 
-t.test("each kind asks for its own values, one per line", async (t) => {
+t.test("each kind of console needs its own values, one per line", async (t) => {
   const kinds: [Facts, LoginOptions, string[], object][] = [
     [{ kind: "sub2api" }, {}, [" me@x.org ", PASSWORD], { email: "me@x.org", password: PASSWORD }],
     [{ kind: "sub2api" }, { refreshToken: true }, [" rt-canary "], { refresh_token: "rt-canary" }],
@@ -188,7 +189,6 @@ t.test("at a terminal a secret is not shown, and can be corrected while it is ty
 t.test(
   "at a terminal a mistyped code is asked for again, and Ctrl-C ends it and sends nothing more",
   async (t) => {
-    if (!hasTerminal(t)) return;
     let wrong = 0;
     const { home, sent } = await start(
       t,
@@ -201,15 +201,15 @@ t.test(
         },
       },
     );
-    const running = atTerminal(t, home, "mirror", "login");
+    const running = atScreen(t, home, ["mirror", "login"]);
     await running.says(/email: /);
-    running.child.stdin?.write("me\r");
+    running.type("me\r");
     await running.says(/password of me: /);
-    running.child.stdin?.write("pw\r");
+    running.type("pw\r");
     await running.says(/the code: /);
-    running.child.stdin?.write("000111\r");
-    await running.says(/the code is wrong\r\n.*the code: /);
-    running.child.stdin?.write("\u0003");
+    running.type("000111\r");
+    await running.says(/the code is wrong\n.*the code: /);
+    running.type("\u0003");
     const { code, stdout } = await running.ended;
     t.equal(code, 1);
     t.equal(wrong, 1);

@@ -21,7 +21,7 @@ function listOf(more: Partial<ToolModels>): ToolModels {
   };
 }
 
-t.test("the daemon lists what each tool's key sees, with group, prices and names that fail", async (t) => {
+t.test("the daemon lists the models of each tool's key, with group, prices and failing names", async (t) => {
   const sandbox = await startSandbox(t);
   const { key } = sandbox.createKey({ name: "codex", group: "coding" });
   const { token, hash } = freshToken();
@@ -68,7 +68,7 @@ tools:
   });
 });
 
-t.test("names in use come first, then those that stand in the list only with a date", async (t) => {
+t.test("failing names that are in use come first, then those that are listed only with a date", async (t) => {
   const list = ["gpt-5-2025-08-07", "claude-sonnet-4-5@20250929", "o3", "openai/gpt-4.1"];
   const use = (model: string, requests: number, answered: number, tool = "codex") => ({
     ...{ tool, key: "…a1b2", model, requests, answered },
@@ -88,7 +88,7 @@ t.test("names in use come first, then those that stand in the list only with a d
   ]);
 });
 
-t.test("tools that see the same stand together", async (t) => {
+t.test("tools with the same models are shown together", async (t) => {
   t.equal(
     formatModels([listOf({}), listOf({ tool: "chat", key: "…c3d4" })], SCREEN),
     `codex (key …a1b2) and chat (key …c3d4): gateway main

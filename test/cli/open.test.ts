@@ -12,7 +12,7 @@ t.test("keybearer open without a daemon says what to type", async (t) => {
   t.match(ended.stderr, /keybearer is not running → keybearer run/);
 });
 
-t.test("keybearer open hands an address to the browser that is good once, or prints it", async (t) => {
+t.test("keybearer open gives the browser an address that works once, or prints it", async (t) => {
   const { home, logText } = await startUnderTest(
     t,
     "dashboard: { listen: localhost:0 }\ngateway: http://127.0.0.1:9/v1\ntools: { codex: {} }\n",

@@ -16,7 +16,7 @@ t.test("without any variable, everything is where XDG says", async (t) => {
   });
 });
 
-t.test("the XDG variables are honoured, and ignored where they are relative or empty", async (t) => {
+t.test("the XDG variables are used, and ignored where they are relative or empty", async (t) => {
   const env = { XDG_CONFIG_HOME: "/c", XDG_STATE_HOME: "/s", XDG_RUNTIME_DIR: "/r" };
   t.match(findPaths({ env, home }), {
     config: "/c/keybearer/config.yaml",
@@ -37,7 +37,7 @@ t.test("KEYBEARER_HOME holds everything, even if XDG variables are set", async (
   t.same(findPaths({ env: { KEYBEARER_HOME: "" }, home }), findPaths({ env: {}, home }), "empty is not set");
 });
 
-t.test("a file named by hand is explicit, and its folder is not judged", async (t) => {
+t.test("a file that --config names is explicit, and the mode of its folder does not matter", async (t) => {
   const folder = await newHome(t);
   mkdirSync(join(folder, "open"), { mode: 0o777 });
   const env = { KEYBEARER_HOME: join(folder, "own") };
@@ -47,7 +47,7 @@ t.test("a file named by hand is explicit, and its folder is not judged", async (
   for (const made of [paths.state, paths.run]) t.equal(statSync(made).mode & 0o777, 0o700);
 });
 
-t.test("root is known by the number it has in a user namespace", async (t) => {
+t.test("root is recognized by its number in a user namespace", async (t) => {
   const here = (map: string | null, overflow: string | null = "65534\n") =>
     rootUid((file) => (file === "/proc/self/uid_map" ? map : overflow));
   t.equal(here("         0          0 4294967295\n"), 0, "no namespace");

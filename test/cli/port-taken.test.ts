@@ -36,7 +36,7 @@ t.test("a port taken on either address exits 69, names the owner and leaves noth
   }
 });
 
-t.test("the program says it, and exits with 69", async (t) => {
+t.test("the program reports the taken port on stderr, and exits with 69", async (t) => {
   const port = await take(t, ["127.0.0.1"]);
   const home = await newHome(t);
   const file = join(home, "elsewhere.yaml");

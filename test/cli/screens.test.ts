@@ -18,7 +18,7 @@ const COMMANDS = [
   ["--help"],
 ];
 
-t.test("every screen fits 80 and 120 columns, and no line is broken inside a word", async (t) => {
+t.test("every screen fits 80 and 120 columns, except for paths and commands to copy", async (t) => {
   const home = await newHome(t);
   await serveIn(t, home);
   for (const columns of [80, 120]) {
@@ -43,7 +43,7 @@ t.test("NO_COLOR and TERM=dumb switch colors off", async (t) => {
   }
 });
 
-t.test("run with a config.yaml greets with its gateways, tools and addresses", async (t) => {
+t.test("run prints config.yaml's gateway and tools, and stop ends it and says so", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(
     home,
@@ -52,18 +52,21 @@ gateway: https://gateway.example.com/v1
 tools: { codex: { key: env:NOT_SET_HERE }, scripts: { key: env:NOT_SET_HERE } }
 `,
   );
-  const { says, stdout } = await startServing(t, home);
-  await says(/next .*\n/);
+  const running = await startServing(t, home);
+  await running.says(/next .*\n/);
   t.match(
-    stdout(),
+    running.stdout(),
     `  config   ${file}
   gateway  main  https://gateway.example.com/v1
   tools    codex and scripts
 `,
   );
+  t.match(await command(t, home, ["stop"]), { code: 0, stdout: /^keybearer is stopped, it was pid \d+\n$/ });
+  t.equal((await running.ended).code, 0);
+  t.match(await command(t, home, ["stop"]), { code: 1, stderr: /keybearer is not running/ });
 });
 
-t.test("check points at a badly indented line, and says it once", async (t) => {
+t.test("check points at a badly indented line, and reports it once", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(
     home,
@@ -79,12 +82,4 @@ t.test("check points at a badly indented line, and says it once", async (t) => {
 1 problem
 `,
   );
-});
-
-t.test("stop ends the daemon in order, and says so", async (t) => {
-  const home = await newHome(t);
-  const running = await startServing(t, home);
-  t.match(await command(t, home, ["stop"]), { code: 0, stdout: /^keybearer is stopped, it was pid \d+\n$/ });
-  t.equal((await running.ended).code, 0);
-  t.match(await command(t, home, ["stop"]), { code: 1, stderr: /keybearer is not running/ });
 });

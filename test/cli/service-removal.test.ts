@@ -77,7 +77,7 @@ async function prepare(t: Test) {
 }
 
 t.test(
-  "a purge removes the names that keybearer writes, in every folder, and follows no link",
+  "a purge removes exactly the files that keybearer writes, in every folder, and follows no link",
   onLinux,
   async (t) => {
     const { own, home, deps, systemctl } = await prepare(t);
@@ -135,7 +135,7 @@ t.test(
   },
 );
 
-t.test("a purge leaves no empty folder, purges no home folder, and follows no link", onLinux, async (t) => {
+t.test("a purge leaves no empty folder, and refuses a home folder and a link", onLinux, async (t) => {
   const { own, home, deps } = await prepare(t);
   put(own, "keys/codex", "state/usage/2026-11-15.jsonl", "state/index.db", "run/control.sock");
   symlinkSync(own, join(home, "link"));
@@ -189,7 +189,7 @@ t.test("a purge removes the service's files, and nothing if this shell has other
   t.ok(existsSync(join(home, ".local/state/keybearer/usage/2026-11-15.jsonl")));
 });
 
-t.test("under launchd, logs shows the service's log under any variables of the shell", async (t) => {
+t.test("under launchd, logs shows the service's log, whatever the shell's variables are", async (t) => {
   const { home, own } = await prepare(t);
   const launchctl = new LaunchctlRecorder(process.getuid?.() ?? 501);
   const tailed: (string | undefined)[] = [];
@@ -265,7 +265,7 @@ t.test("restart creates missing folders, and prints what the daemon reported", o
   t.ok(existsSync(join(own, "state")), "the service's, not this shell's");
 });
 
-t.test("every exit has an explanation and what to type", async (t) => {
+t.test("every exit code has an explanation and a next step", async (t) => {
   const check = "keybearer check /c.yaml";
   for (const code of [2, 69, 75, 78, 200, 203, 217, 218, 226, 228, 233]) {
     const { what, next } = describeExit({ code, signal: null }, null, check);

@@ -316,7 +316,7 @@ t.test("a service keeps its own files when it is repaired from any other shell",
 });
 
 t.test(
-  "what the system does not grant is reported, and a trial that could not be made removes nothing",
+  "a protection that the system does not grant is left out and reported, and stays if it could not be tried",
   onLinux,
   async (t) => {
     const { typed, service, text, systemctl, keybearer } = await prepareInstalled(t);

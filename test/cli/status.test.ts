@@ -43,7 +43,7 @@ t.test("status without a daemon exits 1 and says what to type", async (t) => {
   }
 });
 
-t.test("tools needs no daemon, and --json is for programs", async (t) => {
+t.test("tools lists the states without a daemon, in words and as JSON", async (t) => {
   const { home, key } = await start(t);
   const words = await command(t, home, ["tools"]);
   t.equal(words.code, 0);
@@ -122,7 +122,7 @@ t.test("when the gateway refuses a key, status says since when, why, and what to
   t.notOk(stdout.includes(key));
 });
 
-t.test("nothing that a gateway says can control the terminal", async (t) => {
+t.test("nothing that a gateway answers can control the terminal", async (t) => {
   const { home, token, keyId, sandbox } = await start(t);
   const { url } = await serveIn(t, home);
   const evil = "\u001b]0;owned\u0007\u001b[2J\u009b31m\rinvalid api key \u202eevil";

@@ -161,18 +161,18 @@ t.test("a key that is stored elsewhere is named, and tried if it can be read her
   t.equal(later.code, 0, "it may be set for the service only");
 });
 
-t.test("a key that no file came to name is taken away again, if this command put it there", async (t) => {
+t.test("a key that config.yaml does not name in the end is deleted, if this command stored it", async (t) => {
   const home = t.testdir({});
   const paths = { config: join(home, "config.yaml"), home };
   const path = join(home, "keys", "codex");
   const key = new Secret("sk-0123456789abcdef");
   let stored = false;
-  const inVain = async () => {
+  const failToName = async () => {
     stored = existsSync(path);
     return false;
   };
   const keep = (name: () => Promise<boolean>) => storeNamedKey(paths, { kind: "file", path }, key, name);
-  t.equal(await keep(inVain), false);
+  t.equal(await keep(failToName), false);
   t.same([stored, existsSync(path)], [true, false]);
   const named = async () => {
     await saveConfig(home, `gateway: http://127.0.0.1:9/v1\ntools: { codex: { key: "file:${path}" } }\n`);
@@ -180,11 +180,11 @@ t.test("a key that no file came to name is taken away again, if this command put
   };
   t.equal(await keep(named), false);
   t.equal(existsSync(path), true, "another command has named it in the meantime");
-  t.equal(await keep(inVain), false);
+  t.equal(await keep(failToName), false);
   t.equal(existsSync(path), true, "it lay there before");
 });
 
-t.test("of two commands that add the same tool with the same key, the key of the one stays", async (t) => {
+t.test("of commands that add the same tool and key at once, one succeeds, and its key stays", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(home, "gateway: http://127.0.0.1:9/v1\ntools: { zed: {} }\n");
   const args = ["tools", "add", "codex", "--key-stdin", "--store", "file", "--no-probe"];
@@ -223,7 +223,7 @@ t.test("a known key is not sent to another gateway, and no key to one that was m
   t.equal(wrong.calls.length, 0, "nothing came there");
 });
 
-t.test("commands at the same time lose nothing of each other", async (t) => {
+t.test("concurrent commands keep each other's changes", async (t) => {
   const home = await newHome(t);
   const names = ["a", "b", "c", "d", "e", "f"];
   const tools = names.map((name) => `  ${name}: {} # ${name}\n`).join("");

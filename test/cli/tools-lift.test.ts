@@ -5,11 +5,15 @@ import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { newKey, startSandbox } from "../doubles/sandbox.ts";
 import { atScreen } from "../doubles/screen.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
+
+// No day and no month may end during a test.
+process.env.TZ = zoneAtNoon();
 
 /** Noon, local time: a day may begin at any hour of UTC. */
 const NOW = new Date(2026, 10, 15, 12).getTime();
 
-t.test("what is lifted is read as in config.yaml, and money without its sign too", async (t) => {
+t.test("an amount is read as in config.yaml, and money also without its sign", async (t) => {
   const lifts: [Parameters<typeof readLift>[0], Partial<AllowanceRequest>][] = [
     [{ spend: "5" }, { kind: "spend", amount: 5_000_000 }],
     [{ spend: "0.50" }, { kind: "spend", amount: 500_000 }],
@@ -101,7 +105,7 @@ t.test("without a terminal no allowance is given, with any input", async (t) => 
   t.equal(await extras(), "requests 0, spend 0, spend 0");
 });
 
-t.test("at a terminal it shows the limits, asks, gives, and takes back, also after a restart", async (t) => {
+t.test("at a terminal lift shows the limits, asks, gives, and takes back for good", async (t) => {
   const { home, daemon, extras } = await startLimited(t);
   const answer = async (args: readonly string[], question: RegExp, text: string) => {
     const person = atScreen(t, home, ["tools", "lift", "codex", ...args]);

@@ -48,7 +48,7 @@ function tool(more: Partial<ToolStatus>): ToolStatus {
   };
 }
 
-t.test("a time is shown as short as it is clear", async (t) => {
+t.test("a time is shown as briefly as it is clear", async (t) => {
   const moments: [number, string][] = [
     [NOW, "now"],
     [NOW - 5, "now"],
@@ -71,7 +71,7 @@ t.test("a time is shown as short as it is clear", async (t) => {
   );
 });
 
-t.test("a gauge shows a little as a little, and as full only what is full", async (t) => {
+t.test("a gauge has at least one cell for any use, and is full only at the limit", async (t) => {
   const drawn: [used: number, held: number, most: number, string][] = [
     [0, 0, 8, "[........]"],
     [1, 0, 1_000_000, "[#.......]"],
@@ -116,7 +116,7 @@ const ALL: readonly LimitStatus[] = [
 ];
 
 t.test(
-  "limits stand in columns: used of most, when they reset, what is extra and what is held",
+  "limits are shown in columns: used of the maximum, when they reset, what is extra and what is held",
   async (t) => {
     t.strictSame(limitLines(ALL, NOW, { width: 100, utf8: false }, UTC), [
       "    requests/minute  [##......]              12/60  resets in 60 s",
@@ -141,7 +141,7 @@ t.test("nearly used up does not read as used up", async (t) => {
   t.match(tokens(999_999), " 999.9k/1.5M ");
 });
 
-t.test("what is not counted is a dash, without a gauge", async (t) => {
+t.test("an unknown use is shown as a dash, without a gauge", async (t) => {
   const unknown = limit({ used: null, held: null, resets_at: null });
   t.strictSame(limitLines([unknown], NOW, { width: 80, utf8: true }, UTC), ["    requests/minute  -/60"]);
   t.strictSame(limitLines([], NOW, { width: 80, utf8: true }, UTC), []);
@@ -176,7 +176,7 @@ t.test("each tool has its line, and its own limits below it, within 80 columns",
   }
 });
 
-t.test("below the list stands what needs the person, and nothing else", async (t) => {
+t.test("below the list are only notes that a person can act on", async (t) => {
   const notes = (more: Partial<ToolStatus>) => {
     const [, below = ""] = listInWords([tool(more)], NOW, { width: 200, utf8: true })
       .trimEnd()
@@ -193,7 +193,7 @@ t.test("below the list stands what needs the person, and nothing else", async (t
   const dayEnd = new Date(2026, 10, 19).getTime();
   t.match(notes({ expires: dayEnd }), /^codex: expires at the end of 2026-11-18 → change/);
   t.equal(notes({ expires: NOW + 8 * day }), "", "far off is no news");
-  t.equal(notes({ expires: NOW - day }), "", "over is told by the state");
+  t.equal(notes({ expires: NOW - day }), "", "an expired tool has that state already");
   const full = { limit: "spend", per: "day", used: 5, most: 5 } as const;
   t.match(
     notes({ limits: [limit({ ...full, resets_at: NOW + 90 * MINUTE })] }),
@@ -252,7 +252,7 @@ t.test("without a daemon the limits are listed from the file, and used is a dash
   });
 });
 
-t.test("what is to be typed stands on one line, however long the reason is", async (t) => {
+t.test("the next step is on one line, however long the problem is", async (t) => {
   const why = `the gateway ${"answers and ".repeat(20)}refuses`;
   const shown = listInWords([tool({ why, next: "keybearer trust codex" })], NOW, { width: 80, utf8: true });
   t.match(shown, /\n {2}→ keybearer trust codex\n$/);

@@ -21,7 +21,7 @@ tools:
 `;
 
 t.test(
-  "a removed tool is gone from the file alone, and the command says where its key still is",
+  "remove deletes only the lines of the tool from the file, and says where its key still is",
   async (t) => {
     const removals: [string, string, RegExp][] = [
       [
@@ -77,7 +77,7 @@ t.test(
   },
 );
 
-t.test("without a terminal and without --yes it exits 2 and removes nothing", async (t) => {
+t.test("without a terminal and without --yes, remove exits 2 and removes nothing", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(home, TOOLS);
   const { code, stdout, stderr } = await command(t, home, ["tools", "remove", "zed"], { input: "yes\n" });
@@ -86,7 +86,7 @@ t.test("without a terminal and without --yes it exits 2 and removes nothing", as
   t.equal(readFileSync(file, "utf8"), TOOLS);
 });
 
-t.test("the last tool, an unknown one, and a file that cannot be followed stay as they are", async (t) => {
+t.test("the last tool, an unknown tool, and a file that cannot be edited are left as they are", async (t) => {
   const home = await newHome(t);
   const kept: [string, RegExp][] = [
     ["gateway: http://127.0.0.1:9/v1\ntools: { zed: {} }\n", /only tool.*keybearer tools disable zed/],
@@ -103,7 +103,7 @@ t.test("the last tool, an unknown one, and a file that cannot be followed stay a
   }
 });
 
-t.test("at a terminal it asks, and only a yes removes", async (t) => {
+t.test("at a terminal remove asks, and only a yes removes", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(home, TOOLS);
   for (const answer of ["no\r", "\r", "\u0004"]) {
@@ -122,7 +122,7 @@ t.test("at a terminal it asks, and only a yes removes", async (t) => {
   t.notMatch(readFileSync(file, "utf8"), /zed/);
 });
 
-t.test("an edit by hand that comes while it asks is not lost", async (t) => {
+t.test("an edit by hand while remove asks is not lost", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(home, TOOLS);
   const person = atScreen(t, home, ["tools", "remove", "zed"]);

@@ -3,6 +3,10 @@ import t from "tap";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { get, newKey, startSandbox } from "../doubles/sandbox.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
+
+// No day and no month may end during a test.
+process.env.TZ = zoneAtNoon();
 
 t.test("a renamed tool keeps its counters, key, tokens and last use, also after a restart", async (t) => {
   const sandbox = await startSandbox(t);

@@ -92,7 +92,7 @@ t.test("a key that does not work, or is the same, changes nothing", async (t) =>
 });
 
 t.test(
-  "without a daemon the new key counts from the next start; --from names another variable",
+  "without a daemon, rotate --from reads the new key and writes its variable into config.yaml",
   async (t) => {
     const sandbox = await startSandbox(t);
     const [one, two] = [newKey(sandbox), newKey(sandbox)];
@@ -117,7 +117,7 @@ async function homeWithKey(t: Test, baseUrl: string, key = OLD) {
   const text = `listen: localhost:0\ngateway: ${baseUrl}\ntools:\n  codex: { key: "file:~/keys/codex" }\n`;
   const file = await saveConfig(home, text);
   const rotate = (args: string[], input = "", env: NodeJS.ProcessEnv = {}) =>
-    start(t, home, ["tools", "rotate", "codex", ...args], { input, env });
+    command(t, home, ["tools", "rotate", "codex", ...args], { input, env });
   return { home, file, text, rotate, keys: () => readdirSync(join(home, "keys")).toSorted() };
 }
 
@@ -126,12 +126,12 @@ t.test("the old key stays until the gateway has accepted a new one", async (t) =
   const { text: old } = newKey(sandbox);
   const { home, file, text, rotate, keys } = await homeWithKey(t, sandbox.baseUrl, old);
   await serveIn(t, home);
-  const typo = await rotate(["--from", "env:TYPO"]).ended;
+  const typo = await rotate(["--from", "env:TYPO"]);
   t.match(typo, { code: 1, stdout: "", stderr: /TYPO is not set.*\nnothing was changed/ });
   t.equal(readFileSync(file, "utf8"), text);
   t.same(keys(), ["codex"]);
 
-  const blind = await rotate(["--key-stdin", "--no-probe"], newKey(sandbox).text).ended;
+  const blind = await rotate(["--key-stdin", "--no-probe"], newKey(sandbox).text);
   t.equal(blind.code, 0, blind.stderr);
   t.match(
     blind.stderr,
@@ -141,9 +141,13 @@ t.test("the old key stays until the gateway has accepted a new one", async (t) =
   t.same(keys(), ["codex", "codex-2"]);
   t.equal(readFileSync(join(home, "keys", "codex"), "utf8"), `${old}\n`);
 
-  const back = await rotate(["--key-stdin"], old).ended;
-  t.match(back, { code: 0, stdout: /, file:~\/keys\/codex\n$/ }, "a key that lies there unnamed is taken up");
-  t.same(keys(), ["codex"], "and what the gateway accepts lets the one before it go");
+  const back = await rotate(["--key-stdin"], old);
+  t.match(
+    back,
+    { code: 0, stdout: /, file:~\/keys\/codex\n$/ },
+    "a stored key that no tool names is used again",
+  );
+  t.same(keys(), ["codex"], "and the key before it is deleted, because the gateway accepts this one");
 });
 
 t.test("a tool whose gateway changed gets no key, and a known key is not sent elsewhere", async (t) => {
@@ -156,12 +160,12 @@ t.test("a tool whose gateway changed gets no key, and a known key is not sent el
     `tools:\n  codex: { gateway: second, key: "file:~/keys/codex" }\n${more}`;
   await saveConfig(home, both(strange.baseUrl, sandbox.baseUrl));
   await serveIn(t, home);
-  const known = await rotate(["--from", "file:~/keys/other"]).ended;
+  const known = await rotate(["--from", "file:~/keys/other"]);
   t.match(known, { code: 1, stderr: /waits for your confirmation and was not sent.*\nnothing was changed/ });
 
   const text = both(strange.baseUrl, strange.baseUrl);
   const file = await saveConfig(home, text);
-  const moved = await rotate(["--key-stdin"], NEW).ended;
+  const moved = await rotate(["--key-stdin"], NEW);
   t.match(moved, { code: 1, stdout: "", stderr: /codex was used at http.* → keybearer trust codex/ });
   t.equal(readFileSync(file, "utf8"), text);
   t.same(keys(), ["codex", "other"]);
@@ -177,11 +181,11 @@ t.test("of two concurrent rotations the slower one changes nothing and says so",
   const { home, file, rotate, keys } = await homeWithKey(t, gateway.baseUrl);
   const slow = rotate(["--key-stdin"], NEW);
   await until("its key is being tried", () => gateway.calls.length > 0);
-  const quick = await rotate(["--key-stdin", "--no-probe"], `${NEW}-quick`).ended;
+  const quick = await rotate(["--key-stdin", "--no-probe"], `${NEW}-quick`);
   t.equal(quick.code, 0, quick.stderr);
   const text = readFileSync(file, "utf8");
   gate.abort();
-  const ended = await slow.ended;
+  const ended = await slow;
   t.match(ended, { code: 1, stdout: "", stderr: /was changed in the meantime and was left as it is/ });
   t.equal(readFileSync(file, "utf8"), text);
   t.same(keys(), ["codex", "codex-2"], "its own key is taken away again");
@@ -190,7 +194,7 @@ t.test("of two concurrent rotations the slower one changes nothing and says so",
 
 t.test("Ctrl-C after the save lets the rotation finish and report the old key", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok(MODELS));
-  const { home, file, rotate, keys } = await homeWithKey(t, gateway.baseUrl);
+  const { home, file, keys } = await homeWithKey(t, gateway.baseUrl);
   const pids: number[] = [];
   const daemon = createServer((_request, response) => {
     for (const pid of pids) process.kill(pid, "SIGINT");
@@ -200,7 +204,7 @@ t.test("Ctrl-C after the save lets the rotation finish and report the old key", 
   mkdirSync(join(home, "run"), { mode: 0o700 });
   await new Promise<void>((done) => daemon.listen(join(home, "run", "control.sock"), done));
   t.teardown(() => daemon.close());
-  const rotating = rotate(["--key-stdin"], NEW);
+  const rotating = start(t, home, ["tools", "rotate", "codex", "--key-stdin"], { input: NEW });
   pids.push(rotating.pid);
   t.match(await rotating.ended, { code: 0, signal: null, stderr: /now delete the old key …cdef/ });
   t.same(keys(), ["codex-2"]);

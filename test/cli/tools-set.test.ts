@@ -57,7 +57,7 @@ t.test("settings are changed in place, the difference is shown, and no secret is
   }
 });
 
-t.test("what would not be valid changes nothing, and secrets are not arguments", async (t) => {
+t.test("an invalid setting changes nothing, and a secret is not accepted as an argument", async (t) => {
   const home = await newHome(t);
   const refusals: [string[], number, RegExp][] = [
     [["codex", "limits.spend=/day"], 1, /tools\.codex\.limits\.spend: .*\nnothing was changed/],
@@ -79,7 +79,7 @@ t.test("what would not be valid changes nothing, and secrets are not arguments",
   }
 });
 
-t.test("a running daemon applies it before the command ends", async (t) => {
+t.test("a running daemon applies the setting before the command ends", async (t) => {
   const home = await newHome(t);
   const tool = `{ key: ${KEY}, token: ${freshToken().hash} }`;
   await saveConfig(home, `listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: ${tool} }\n`);

@@ -68,7 +68,7 @@ t.test("without a daemon --now says that nothing runs", async (t) => {
   }
 });
 
-t.test("what cannot be edited is left alone, and the known tools are named", async (t) => {
+t.test("a file that cannot be edited is left alone, and an unknown tool gets the known ones", async (t) => {
   const home = await newHome(t);
   t.match(await command(t, home, ["tools", "disable", "codex"]), {
     code: 1,

@@ -76,9 +76,13 @@ t.test("tokens are listed by name and ended one by one, older ones without a nam
     `gateway: http://127.0.0.1:9/v1\ntools:\n  codex:\n    token: ${old} # mine\n    key: env:X\n`,
   );
   const id = old.slice("sha256:".length, "sha256:".length + 8);
+  const day = () => new Date().toISOString().slice(0, 10);
+  const before = day();
   await command(t, home, ["tools", "token", "codex", "--name", "laptop"]);
+  const after = day();
   const listed = await command(t, home, ["tools", "tokens", "codex"]);
-  const today = new Date().toISOString().slice(0, 10);
+  // The day may end in between.
+  const today = readFileSync(file, "utf8").includes(`created: ${before}`) ? before : after;
   t.equal(listed.stdout, `name      created     last use\n${id}  -           -\nlaptop    ${today}  -\n`);
   const json = await command(t, home, ["tools", "tokens", "codex", "--json"]);
   t.same(JSON.parse(json.stdout), [
@@ -109,7 +113,7 @@ t.test("tokens are listed by name and ended one by one, older ones without a nam
     t.match(await command(t, home, ["tools", "token", "codex", "--name", name]), { code: 2, stdout: "" });
 });
 
-t.test("what cannot be edited is left alone, and no token is printed", async (t) => {
+t.test("a file that cannot be edited is left alone, and no token is printed", async (t) => {
   const home = await newHome(t);
   const none = await command(t, home, ["tools", "token", "codex"]);
   t.match(none, { code: 1, stdout: "", stderr: /there is no .*config\.yaml\. write one first/ });

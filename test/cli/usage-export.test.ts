@@ -39,7 +39,7 @@ const NAMES =
   "stream status end cause cause_detail refusal input_tokens cache_read_tokens cache_write_tokens output_tokens reasoning_tokens " +
   "tokens_from list_microdollars cost_microdollars billed_microdollars bytes_in bytes_out waited_ms process gateway_ids machine";
 
-t.test("every record is exported whole, under its names, in their order", async (t) => {
+t.test("every record is exported with all its fields, in their order", async (t) => {
   const records = [
     record(1, { started_at: AT }),
     record(2, { started_at: AT + 1, stream: false, tool: null, gateway_ids: {} }),
@@ -139,7 +139,7 @@ t.test("where nothing was recorded yet, the export is empty and valid", async (t
   t.same(JSON.parse((await command(t, empty, ["usage", "export"])).stdout), []);
 });
 
-t.test("a file is made for its owner alone, and one that is there is left as it is", async (t) => {
+t.test("the export's file is private, and an existing file is left as it is", async (t) => {
   const home = await homeWith(t, [record(1)]);
   const file = join(home, "out.json");
   const first = await command(t, home, ["usage", "export", "-o", file]);
@@ -190,7 +190,7 @@ t.test("a disk that fills up during an export is reported, and no file is left",
   }
 });
 
-t.test("many records pass through little memory, and a reader that has enough ends it quietly", async (t) => {
+t.test("an export needs little memory, ends when its reader leaves, and never holds a lock", async (t) => {
   const count = 20_000;
   const long = `/v1/${"x".repeat(1400)}`;
   const records = [...plausible(count, AT, 30)].map((one) => ({ ...one, endpoint: long }));

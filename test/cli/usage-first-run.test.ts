@@ -74,7 +74,7 @@ t.test("a newcomer sees in a second terminal what the first requests used and co
     );
   });
 
-  await t.test("export: every field of the contract, in its order, as the record is", async (t) => {
+  await t.test("export prints every field, in its order, as it was recorded", async (t) => {
     const [json, jsonl, csv] = await Promise.all(
       [[], ["--jsonl"], ["--csv"]].map((form) => usage("export", ...form)),
     );
@@ -103,7 +103,7 @@ t.test("a newcomer sees in a second terminal what the first requests used and co
     t.match(newest.stdout, /reported by the gateway/);
   });
 
-  await t.test("what is typed wrong is 2, what is not there is 1, each with what to do", async (t) => {
+  await t.test("wrong usage exits 2 and a missing record exits 1, each with a message", async (t) => {
     const [by, none] = await Promise.all([usage("--by", "colour"), usage("show", "ZZZZZZZZ")]);
     t.match(by, { code: 2, stdout: "", stderr: /--by.*tool, model, day/ });
     t.match(none, { code: 1, stdout: "", stderr: /no record ZZZZZZZZ/ });

@@ -121,7 +121,7 @@ t.test("an index that cannot be used is rebuilt from the journal silently", asyn
   t.match(JSON.parse(report.stdout), { total: { requests: 1000 } });
 });
 
-t.test("a running daemon rebuilds it, too, and usage asks the daemon", async (t) => {
+t.test("a running daemon rebuilds a damaged index, and usage asks the daemon", async (t) => {
   const { home, index } = await homeWith(t, someDays(300));
   const daemon = await serve(t, home);
   for (const [what, damage] of DAMAGES) {
@@ -287,7 +287,7 @@ t.test("usage rebuild reads the whole journal again, with and without a daemon",
   t.same(indexFaults(index), []);
 });
 
-t.test("usage rebuild says why it could not, and exits with 1", async (t) => {
+t.test("usage rebuild says why it failed, and exits with 1", async (t) => {
   const nothing = await newHome(t);
   const none = await command(t, nothing, ["usage", "rebuild"]);
   t.same([none.code, none.stdout, none.stderr], [1, "", `there is no usage log in ${nothing}/state/usage\n`]);

@@ -21,7 +21,7 @@ async function homeWith(t: Test, records: readonly UsageRecord[]): Promise<strin
 process.env.TZ = zoneAtNoon();
 const zone = { LANG: "C.UTF-8" };
 
-t.test("usage shows the last days by tool, daemon or not", async (t) => {
+t.test("usage shows the last seven days by tool, without a daemon", async (t) => {
   const now = Date.now();
   const home = await homeWith(t, [
     record(1, { started_at: now - 60_000 }),
@@ -107,7 +107,7 @@ t.test("--json has a shape that programs can rely on, and exact numbers", async 
   t.equal(report.total.requests, 3);
 });
 
-t.test("--csv is for spreadsheets, and no name in it can be run", async (t) => {
+t.test("--csv has one line per row, and no name in it can run as a formula", async (t) => {
   const home = await homeWith(t, [record(1, { model: '=HYPERLINK("http://evil.example")' }), record(2)]);
   const { code, stdout } = await command(t, home, ["usage", "--by", "model", "--since", "all", "--csv"]);
   t.equal(code, 0);
@@ -161,7 +161,7 @@ t.test("an unknown tool is refused, and one of the log or of config.yaml is not"
   t.equal((await usage("--tool", "nope")).code, 0, "a broken config.yaml may have it");
 });
 
-t.test("every machine is in the reports, and this one is called as in config.yaml", async (t) => {
+t.test("every machine is in the reports, and this one has its name from config.yaml", async (t) => {
   const at = Date.now() - 1000;
   const newest = record(3, { started_at: at + 2, machine: "desk" });
   const home = await homeWith(t, [
@@ -256,7 +256,7 @@ t.test("wrong usage is named, with what would be right", async (t) => {
   }
 });
 
-t.test("without a period it is the last seven days, or by hour the last 24 hours", async (t) => {
+t.test("the default period is the last seven days, or by hour the last 24 hours", async (t) => {
   const now = new Date(2026, 10, 18, 12, 34, 56).getTime();
   const period = (options: ReportOptions) => {
     const asked = parseQuestion(options, now);
@@ -269,7 +269,7 @@ t.test("without a period it is the last seven days, or by hour the last 24 hours
   t.same(period({ since: "today" }), { since: new Date(2026, 10, 18).getTime(), until: null });
 });
 
-t.test("requests in flight are counted as cut off where no daemon runs", async (t) => {
+t.test("without a daemon, requests that have no end are shown as not finished", async (t) => {
   const now = Date.now();
   const running = { end: null, ended_at: null, first_byte_at: null, status: null } as const;
   const home = await homeWith(t, [

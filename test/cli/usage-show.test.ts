@@ -29,7 +29,7 @@ async function homeWith(t: Test, records: readonly UsageRecord[]): Promise<strin
   return home;
 }
 
-t.test("one record whole, as it is for people", async (t) => {
+t.test("a record is shown with all its fields", async (t) => {
   t.equal(
     formatRecord(record(7), null, 80),
     `record      01KA2CZH3V0000000000000007
@@ -53,7 +53,7 @@ ids         x-client-request-id: id-7
   );
 });
 
-t.test("a record is explained: why something is unknown, and what to do", async (t) => {
+t.test("a note explains why something is unknown or failed, and what to do", async (t) => {
   const cases: [Partial<UsageRecord>, RegExp][] = [
     [
       { ...NO_USAGE, endpoint: "/v1/chat/completions" },
@@ -109,7 +109,7 @@ t.test("a record is explained: why something is unknown, and what to do", async 
   }
 });
 
-t.test("a record is found by its id, how that begins, the gateway's id, or as the last", async (t) => {
+t.test("show prints the last record, lists those that a short id fits, or says there is none", async (t) => {
   const at = Date.UTC(2026, 10, 1);
   const [first, second, last] = [
     record(1, { started_at: at, gateway_ids: { body: "chatcmpl-AbC123" } }),
@@ -136,7 +136,7 @@ t.test("a record is found by its id, how that begins, the gateway's id, or as th
   t.match(empty, { code: 1, stdout: "", stderr: /^nothing was recorded yet, .* → keybearer run/ });
 });
 
-t.test("nothing that a record holds can control the terminal", async (t) => {
+t.test("nothing in a record can control the terminal", async (t) => {
   const evil = "\u001b]0;owned\u0007\u009b31m\r\n\u202eevil";
   const hostile = record(1, {
     ...{

@@ -101,7 +101,7 @@ ${AFTERWARDS}`,
   );
 });
 
-t.test("with 100 columns there is room for more", async (t) => {
+t.test("a week by tool has more columns at a width of 100", async (t) => {
   t.equal(
     format(reportOf(t, week(), ["tool"]), 100),
     `usage since Mon 2026-11-09 00:00, by tool
@@ -123,7 +123,7 @@ ${AFTERWARDS}`,
   );
 });
 
-t.test("with 40 columns what matters most stays", async (t) => {
+t.test("a week by tool has only the most important columns at a width of 40", async (t) => {
   t.equal(
     format(reportOf(t, week(), ["tool"]), 40),
     `usage since Mon 2026-11-09 00:00, by
@@ -157,7 +157,7 @@ prices:
   );
 });
 
-t.test("days have bars, plain ones where the terminal takes no UTF-8", async (t) => {
+t.test("days have bars, in ASCII where the terminal has no UTF-8", async (t) => {
   const report = reportOf(t, week(), ["day"]);
   t.match(
     format(report, 80),
@@ -190,14 +190,14 @@ t.test("the hour that occurs twice is marked, and no other", async (t) => {
   );
 });
 
-t.test("what is all unknown is no zero", async (t) => {
+t.test("a cost that is entirely unknown is not shown as zero", async (t) => {
   const shown = format(reportOf(t, [record(1, { started_at: NOW - 1000, ...NO_USAGE })], ["tool"]), 80);
   t.match(shown, /^codex .* \$\? +1 /m);
   t.match(shown, /1 request, at least \$0\n1 request cost an unknown amount: 1 reported no usage\n/);
 });
 
 t.test(
-  "what the console billed stands beside it where it is known, and is no column where it is not",
+  "what the console billed has a column if it is known for a record, and otherwise it has none",
   async (t) => {
     const billed = [
       record(1, { started_at: NOW - 1000, billed_microdollars: 9000 }),
@@ -255,7 +255,7 @@ t.test("a missing tool, model or group has a name", async (t) => {
   t.match(format(reportOf(t, [bare], ["group"]), 80), /^\(no group\) /m);
 });
 
-t.test("names cannot control the terminal, turn what is read, or break the table", async (t) => {
+t.test("names cannot control the terminal, reverse the text or break the table", async (t) => {
   const evil = "\u001b]0;owned\u0007\u001b[2J\u009b31m\r\nmodel\u202eevil";
   const records = [evil, "模型-七号", "e\u0301clair", "👩🏽 emoji", "=1+1"].map((model, number) =>
     record(number, { started_at: NOW - 1000, model, list_microdollars: null, cost_microdollars: null }),
@@ -266,7 +266,7 @@ t.test("names cannot control the terminal, turn what is read, or break the table
   const lines = shown.split("\n").filter((line) => / 1 {2,}1\.2k /.test(line));
   t.equal(lines.length, 5);
   const paths = lines.map((line) => textWidth(line.slice(0, line.indexOf(" 1.2k "))));
-  t.equal(new Set(paths).size, 1, "the columns stand below each other");
+  t.equal(new Set(paths).size, 1, "the columns are aligned");
   t.match(shown, /^ {2}"\?\]0;owned.*": \{ input: …/m, "and what is to be copied is quoted");
 });
 
@@ -290,7 +290,7 @@ t.test("no line is wider than the terminal, with any names", async (t) => {
   );
 });
 
-t.test("texts are cut and counted by the cells they take", async (t) => {
+t.test("texts are cut and measured by the terminal cells that they take", async (t) => {
   t.equal(textWidth("模型"), 4);
   t.equal(textWidth("e\u0301"), 1);
   t.equal(textWidth("▁█…→"), 4);
@@ -311,7 +311,7 @@ t.test("a command in a sentence is not broken apart where it fits into a line", 
   t.equal(wrap("see: keybearer service status", 15), "see: keybearer\n  service\n  status");
 });
 
-t.test("a line of its course is empty where nothing was, and full where most was", async (t) => {
+t.test("a sparkline and a bar are empty at zero and full at the maximum", async (t) => {
   t.equal(sparkline([0, 1, 4, 8], true), " ▂▅█");
   t.equal(sparkline([0, 1, 4, 8], false), " .+@");
   t.equal(sparkline([0, 0], true), "  ");
@@ -322,7 +322,7 @@ t.test("a line of its course is empty where nothing was, and full where most was
   t.equal(bar(0, 2, 12, true), "");
 });
 
-t.test("the terminal says how wide it is, else COLUMNS, else it is 80", async (t) => {
+t.test("the width is the terminal's, else COLUMNS, else 80", async (t) => {
   t.same(screenOf({ LANG: "en_US.UTF-8" }, 120), { width: 120, utf8: true });
   t.same(screenOf({ COLUMNS: "40" }, undefined), { width: 40, utf8: false });
   t.same(screenOf({ COLUMNS: "wide", LANG: "C" }, undefined), { width: 80, utf8: false });

@@ -156,13 +156,13 @@ t.test("when too many follow already, tail says so and ends", async (t) => {
     following += 1;
   }
   await until("they follow", () => following === 16);
-  const { code, stderr } = await start(t, home, ["usage", "tail"]).ended;
+  const { code, stderr } = await command(t, home, ["usage", "tail"]);
   t.equal(code, 1);
   t.match(stderr, /^16 others are following already/);
 });
 
 t.test(
-  "of more records than it can print later, tail shows the newest and says where the rest is",
+  "if tail missed more records than it prints later, it shows the newest and says how to get the rest",
   async (t) => {
     const home = await newHome(t);
     mkdirSync(join(home, "state"), { mode: 0o700 });

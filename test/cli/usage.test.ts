@@ -11,7 +11,7 @@ t.test("--version prints the version and nothing else", async (t) => {
   t.same({ code, stdout, stderr }, { code: 0, stdout: `${version}\n`, stderr: "" });
 });
 
-t.test("asking for help is no mistake", async (t) => {
+t.test("--help prints the usage on stdout and exits 0", async (t) => {
   const { code, stdout, stderr } = await command(t, await newHome(t), ["--help"]);
   t.same({ code, stderr }, { code: 0, stderr: "" });
   t.match(stdout, /^Usage: keybearer/);

@@ -64,7 +64,7 @@ async function prepare(t: Test, env: Record<string, string> = {}) {
 const read = (file: string) => readFileSync(file, "utf8");
 const mode = (file: string) => statSync(file).mode & 0o777;
 
-t.test("settings are shown, asked about and written, and come back as they were", async (t) => {
+t.test("--write shows the settings, asks and writes them, and --undo restores the file", async (t) => {
   const { put, use, useAtTerminal, config, undoFiles, path } = await prepare(t);
   const file = put(".claude/settings.json", OLD, 0o644);
   const { code, text } = await useAtTerminal("claude-code", "--write", [[/write this to/, "y"]]);
@@ -152,7 +152,7 @@ t.test("without a known model, a note says how to get one", async (t) => {
   t.match(await use("opencode", "--write", "--yes"), { code: 1, stderr: /write model:/ });
 });
 
-t.test("what a killed --write left beside the file goes with the next, and nothing else", async (t) => {
+t.test("the next --write deletes what a killed one left beside the file, and nothing else", async (t) => {
   const { put, use, home } = await prepare(t);
   put(".claude/settings.json", OLD);
   const hour = new Date(Date.now() - 3_600_000);

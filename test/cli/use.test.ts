@@ -19,7 +19,7 @@ tools:
 
 const TOKEN = /kb_[A-Za-z0-9_-]{49}/;
 
-t.test("without a daemon: the settings by the file's address, with the token left open", async (t) => {
+t.test("without a daemon, use prints config.yaml's address, and a placeholder for the token", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(home, CONFIG);
   const [claude, codex] = await Promise.all([
@@ -98,7 +98,7 @@ t.test(
 );
 
 t.test(
-  "a tool with a token gets no second one by itself, and lines for a shell come with the advice to keep them",
+  "a tool with a token is not given a second one, and lines for a shell come with a warning about its history",
   (t) => {
     const client = findClient("claude-code");
     if (client === null) throw new Error("there is no claude-code");
@@ -122,7 +122,7 @@ t.test(
   },
 );
 
-t.test("a link stands alone on stdout, and holds a token of the tool", async (t) => {
+t.test("--link prints only the link on stdout, with a new token of the tool in it", async (t) => {
   const home = await newHome(t);
   const file = await saveConfig(home, CONFIG);
   const { code, stdout, stderr } = await command(t, home, ["use", "claude-code", "--link"]);
@@ -143,7 +143,7 @@ t.test("a link stands alone on stdout, and holds a token of the tool", async (t)
 });
 
 t.test(
-  "with a daemon: its own port, the gateway's models, and tokens that work beside each other",
+  "with a daemon, use prints its port, a model of the gateway, and tokens that work beside each other",
   async (t) => {
     const sandbox = await startSandbox(t);
     const home = await newHome(t);

@@ -180,7 +180,7 @@ function writerProgram(dir: string): string {
   return program;
 }
 
-/** More of it: KEYBEARER_KILL_ROUNDS=200 npx tap test/config/write.test.ts */
+/** More of it: KEYBEARER_KILL_ROUNDS=200 npm run tap -- test/config/edit-file.test.ts */
 const ROUNDS = Number(process.env.KEYBEARER_KILL_ROUNDS ?? 16);
 
 t.test("after kill -9 at any moment the file is the old one or the new one", async (t) => {

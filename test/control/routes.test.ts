@@ -42,7 +42,7 @@ function say(
   });
 }
 
-t.test("the socket is 0600 in a folder that is 0700, and so is the state", async (t) => {
+t.test("the socket and trust.json are 0600, in folders that are 0700", async (t) => {
   const { paths } = await start(t);
   t.equal(statSync(paths.socket).mode & 0o777, 0o600);
   t.equal(statSync(dirname(paths.socket)).mode & 0o777, 0o700);

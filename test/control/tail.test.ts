@@ -131,7 +131,7 @@ t.test("when the daemon stops, the follower learns that, and that another attemp
   t.same(late.ended, [{ reason: "keybearer is not running", final: false }]);
 });
 
-t.test("a daemon that is starting is worth another attempt, one without a tail is not", async (t) => {
+t.test("a follower may try again while a daemon starts, but not at an older one with no tail", async (t) => {
   const socket = join(await newHome(t), "control.sock");
   const server = new ControlServer(socket, quietLog());
   await server.listen();
@@ -147,7 +147,7 @@ t.test("a daemon that is starting is worth another attempt, one without a tail i
   ]);
 });
 
-t.test("no browser may follow, and nothing but GET", async (t) => {
+t.test("a browser cannot follow, and only GET can", async (t) => {
   const { socket } = await startTail(t);
   const ask = (method: string, headers: Record<string, string>) =>
     new Promise<number>((resolve, reject) => {

@@ -64,7 +64,7 @@ function post(socketPath: string, path: string, body: string): Promise<{ status:
 
 const LIFT: AllowanceRequest = { kind: "spend", amount: 5_000_000, until: null };
 
-t.test("a lift reaches the daemon as it was asked for, with who asks, and is answered", async (t) => {
+t.test("a lift reaches the daemon unchanged, with the caller's pid, and is answered", async (t) => {
   const { socket, calls, answer } = await start(t);
   const lifts: AllowanceRequest[] = [
     LIFT,
@@ -90,7 +90,7 @@ t.test("a lift for a tool that does not exist says so, whatever its name", async
   }
 });
 
-t.test("a malformed lift reaches nothing, and the answer says why", async (t) => {
+t.test("a malformed lift is refused with 400 and does not reach the daemon", async (t) => {
   const { socket, calls } = await start(t);
   const valid = { kind: "spend", amount: 5, until: null };
   const bodies: unknown[] = [
@@ -135,7 +135,7 @@ t.test("a failure inside the daemon is a 500 and is logged", async (t) => {
   t.match(lines.join(""), /there is no dashboard.*because of a bug in keybearer/);
 });
 
-t.test("cutting says how many were in flight; of a removed tool there are none", async (t) => {
+t.test("a cut answers how many requests were in flight, and 0 for a tool that is gone", async (t) => {
   const { socket, calls } = await start(t);
   t.strictSame(await askDaemon(socket, "POST", "/cut/codex", {}), { ok: true, value: { cut: 3 } });
   t.strictSame(await askDaemon(socket, "POST", "/cut/gone", {}), { ok: true, value: { cut: 0 } });
@@ -146,7 +146,7 @@ t.test("cutting says how many were in flight; of a removed tool there are none",
   t.equal(calls[0]?.peer, `pid ${process.pid} (self-reported)`);
 });
 
-t.test("lift and cut are asked for by POST and by name only", async (t) => {
+t.test("lift and cut accept only POST with the name of a tool", async (t) => {
   const { socket, calls } = await start(t);
   for (const path of ["/lift", "/lift/", "/cut", "/cut/", "/cut/codex/now", "/lift/codex?kind=spend"])
     t.equal((await post(socket, path, JSON.stringify(LIFT))).status, 404, path);

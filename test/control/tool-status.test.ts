@@ -50,7 +50,7 @@ function deps(more: Partial<ToolStatusDeps> = {}): ToolStatusDeps {
   };
 }
 
-t.test("every limit shows what is used, held, and can be used in total, calls at once too", async (t) => {
+t.test("every limit, also of concurrent requests, shows what is used, held and its maximum", async (t) => {
   const status = toolStatus(toolOf(LIMITS), ready, deps());
   t.match(status, { state: "active", running: 3, waiting: 2, last_use: NOW - 5000, expires: null });
   t.strictSame(status.limits, [
@@ -108,7 +108,7 @@ t.test("every limit shows what is used, held, and can be used in total, calls at
   ]);
 });
 
-t.test("a tool without limits has none, however many calls are in flight", async (t) => {
+t.test("a tool without limits shows none, however many requests are in flight", async (t) => {
   const idle = { levels: [], inFlight: 9, waiting: 0 };
   t.strictSame(limitStatuses(idle), []);
 });

@@ -21,9 +21,11 @@ import { until } from "../doubles/until.ts";
 const key = canaryKey();
 const { token, hash } = freshToken();
 
+const TODAY_NOON = new Date().setHours(12, 0, 0, 0);
+
 /** The time goes on from noon, so that no test crosses midnight. */
 const NOON = {
-  now: () => new Date().setHours(12, 0, 0, 0) + Math.floor(performance.now()),
+  now: () => TODAY_NOON + Math.floor(performance.now()),
   elapsed: () => performance.now(),
 };
 

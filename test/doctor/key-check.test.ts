@@ -88,7 +88,7 @@ async function newApiWithKey(t: Test) {
   };
 }
 
-t.test("questions about one key share an answer while it is awaited, and not afterwards", async (t) => {
+t.test("concurrent checks of a key share one request, and later checks ask again", async (t) => {
   const { clock, double, key, check } = await newApiWithKey(t);
   key.disabled = true;
   t.strictSame(await Promise.all([check(), check(), check()]), Array(3).fill("key-disabled"));

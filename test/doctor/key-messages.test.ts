@@ -29,7 +29,7 @@ async function stepFor(key: KeySource, env: NodeJS.ProcessEnv = {}): Promise<str
   return step(key, reading);
 }
 
-t.test("a good key that cannot be read just now is not replaced", async (t) => {
+t.test("the next step for a key that cannot be read just now is not a rotation", async (t) => {
   const folder = await newHome(t);
   const env: KeySource = { kind: "env", name: "CODEX_KEY" };
   t.match(await stepFor(env), /^set CODEX_KEY where keybearer is started/);
@@ -41,14 +41,14 @@ t.test("a good key that cannot be read just now is not replaced", async (t) => {
   t.notMatch(step(KEYCHAIN), /rotate/);
 });
 
-t.test("a missing or incomplete key is replaced", async (t) => {
+t.test("the next step for a missing or incomplete key is a rotation", async (t) => {
   const home = await newHome(t);
   t.equal(await stepFor({ kind: "file", path: `${home}/none` }), ROTATE);
   t.equal(await stepFor({ kind: "env", name: "CODEX_KEY" }, { CODEX_KEY: "sk-abc def0123456789" }), ROTATE);
   t.equal(step(KEYCHAIN, { absent: true }), ROTATE);
 });
 
-t.test("a step that the key source knows is used", (t) => {
+t.test("a next step that the key's source gives is used", (t) => {
   t.equal(step(KEYCHAIN, { next: "keybearer status" }), "keybearer status");
   t.end();
 });
@@ -126,7 +126,7 @@ t.test("the console's state of a key counts until a request passes", async (t) =
   t.equal(trouble({ console: { ...FACTS, state: "disabled" }, accepted: listed }), null, "it is enabled");
 });
 
-t.test("the tool's own requests count first, and the console says when a window returns", async (t) => {
+t.test("the tool's own requests count first, and the console says when a window resets", async (t) => {
   const balance = trouble({ refused: REFUSED, console: FACTS });
   t.equal(balance?.what, "balance or quota: the account's balance is used up (403); key …a1b2");
   t.equal(balance?.next, "top it up in the console");

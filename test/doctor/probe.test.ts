@@ -42,7 +42,7 @@ function newKey(more: Partial<Parameters<typeof sandbox.createKey>[0]> = {}) {
   return sandbox.createKey({ name: "probe", group: "default", ...more });
 }
 
-/** The failure, after a look that no part of the key is failed. */
+/** The failure, after a check that it does not contain the key. */
 function failure(t: Test, probed: ProbeResult, key: Secret) {
   if (probed.ok) throw new Error("it was accepted");
   t.notOk(key.isIn(JSON.stringify(probed)), "it does not contain the key");
@@ -50,7 +50,7 @@ function failure(t: Test, probed: ProbeResult, key: Secret) {
   return probed;
 }
 
-t.test("a good key sees its group's models, and the clock is compared", async (t) => {
+t.test("a good key gets its group's models, and the gateway's clock is compared with ours", async (t) => {
   const { key } = newKey({ group: "coding" });
   const probed = await probe(sandbox.baseUrl, key);
   t.match(probed, { ok: true, status: 200, models: ["sandbox-large", "sandbox-code"] });
@@ -125,7 +125,7 @@ t.test("a key's spent quota is distinguished from an empty account", async (t) =
   t.match({ cause, why, status }, { cause: "balance-or-quota", why: /the key's own quota/, status: 429 });
 });
 
-t.test("a wrong base url is named, and the right one where it answers", async (t) => {
+t.test("a wrong base url is reported, with the right one if that answers", async (t) => {
   const { key } = newKey();
   const { origin, baseUrl } = sandbox;
   const failed = async (url: string) => failure(t, await probe(url, key), key);
@@ -176,7 +176,7 @@ t.test("a self-signed certificate is reported as such", async (t) => {
   t.match(failed, { cause: "tls", why: /its certificate is self-signed/, next: /gateways\.\w+\.ca_file/ });
 });
 
-t.test("an outbound proxy is used, and blamed where it fails", async (t) => {
+t.test("an outbound proxy is used, and named if it fails", async (t) => {
   const { key } = newKey();
   const through = (proxy: string): Gateway => ({ ...gatewayFromUrl("main", sandbox.baseUrl), proxy });
   const good = await startConnectProxy(t);
@@ -256,7 +256,7 @@ async function newApi(t: Test, status: string, body: string, version = "v0.0.0")
 }
 
 for (const [state, version, status, body] of NEW_API_FACTS)
-  t.test(`new-api ${version}, ${status} ${body.slice(0, 40)}: the key is ${state}`, async (t) => {
+  t.test(`new-api ${version}, ${status} ${body.slice(0, 40)}: the cause is ${state}`, async (t) => {
     const gateway = await newApi(t, status, body);
     const { key } = newKey();
     // Accepted before or not: a disabled key is never called deleted.
@@ -340,7 +340,7 @@ t.test("a list of models for a key without balance is not a success", async (t) 
   t.match(failure(t, await probe(`${gateway.origin}/v1`, key), key), { cause: "balance-or-quota" });
 });
 
-t.test("what is left of a subscription, a balance and a quota is not the same number", async (t) => {
+t.test("`remaining` is a subscription's, a balance's or a quota's, by the rest of the answer", async (t) => {
   let usage: object = {};
   const gateway = await answering(t, {
     "/v1/models": (call) =>
@@ -363,7 +363,7 @@ t.test("what is left of a subscription, a balance and a quota is not the same nu
   t.match(await withUsage({ mode: "quota_limited", remaining: 0 }), spent(/the key's own quota/));
 });
 
-t.test("no redirect is followed, and an answer that is no list or too long is a failure", async (t) => {
+t.test("a redirect, no list or too long an answer is a failure, and an echoed key is redacted", async (t) => {
   const elsewhere = await startRawGateway(t, (call) => call.ok());
   const { key } = newKey();
   const failed = async (answer: (call: GatewayCall) => void) => {

@@ -75,7 +75,7 @@ t.test("an address of another provider is reported with every place, and what to
   t.equal(findings[0]?.next, "the right settings: keybearer use claude-code --write");
 });
 
-t.test("an official key is a warning, and a problem where it would be sent beside a token", async (t) => {
+t.test("another account's key is a warning, and a problem if it would be sent beside a token", async (t) => {
   const home = await machine(t, { ".profile": `\nOPENAI_API_KEY=${OFFICIAL}; export OPENAI_API_KEY\n` });
   const alone = await scan(t, home, { env: { ANTHROPIC_API_KEY: OFFICIAL } });
   t.same(
@@ -112,7 +112,7 @@ t.test("a key in a client's file is a problem only beside keybearer's own addres
   ]);
 });
 
-t.test("an exposed key of ours is a problem, wherever it is", async (t) => {
+t.test("a key that keybearer holds is a problem wherever else it is found", async (t) => {
   const home = await machine(t, {
     ".codex/auth.json": `{\n  "auth_mode": "apikey",\n  "OPENAI_API_KEY": "${OURS}"\n}\n`,
     ".aider.conf.yml": `# openai-api-key: ${OURS}\n`,

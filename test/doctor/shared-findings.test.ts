@@ -15,7 +15,7 @@ const UNANSWERED: Partial<SharedStatus> = {
   machines: [],
 };
 
-t.test("nothing is said about a store that is not configured", async (t) => {
+t.test("a store that is not configured has no finding", async (t) => {
   t.same(sharedFindings(null), []);
 });
 
@@ -94,7 +94,7 @@ t.test("each problem of a connected store has its own line", async (t) => {
   }
 });
 
-t.test("the versions that are new enough", async (t) => {
+t.test("a version that is new enough has no finding of its own", async (t) => {
   for (const [server, version] of [
     ["redis", "7.0.0"],
     ["redis", "7.4.2"],

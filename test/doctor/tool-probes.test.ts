@@ -44,7 +44,7 @@ t.test("a gateway that hangs does not delay the others, and is waited for once",
   t.ok(silent.calls.length <= 1, "a busy machine may not even have sent it in time");
 });
 
-t.test("no more than four ask at once, and all have their turn", async (t) => {
+t.test("at most four tools are probed at once, and all get their turn", async (t) => {
   const waiting: GatewayCall[] = [];
   let max = 0;
   const gateway = await startRawGateway(t, (call) => {
@@ -65,7 +65,7 @@ t.test("no more than four ask at once, and all have their turn", async (t) => {
   t.equal(max, 4);
 });
 
-t.test("when the total time is over, the rest counts as not asked", async (t) => {
+t.test("when the total time is over, the rest is not probed", async (t) => {
   const silent = await startRawGateway(t, () => {});
   const names = ["a", "b", "c", "d", "e", "f"];
   const origins = Object.fromEntries(names.map((name) => [name, silent.origin]));
@@ -75,7 +75,7 @@ t.test("when the total time is over, the rest counts as not asked", async (t) =>
   t.equal(probes.filter(({ probed }) => probed?.ok === false && probed.cause === "timeout").length, 4);
 });
 
-t.test("a tool without a key says why, and says nothing about its gateway", async (t) => {
+t.test("a tool without a key is reported with why, and is not probed", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok(LIST));
   const config = configWith({ main: gateway.origin }, { a: "main", b: "main", c: "main" });
   const keyOf = ({ name }: { name: string }): KeyState => {

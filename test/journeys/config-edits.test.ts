@@ -11,7 +11,7 @@ function configOf(baseUrl: string, key: string, hash: string, more = ""): string
   return `gateway: ${baseUrl}\ntools:\n  codex:\n    key: ${key}\n    token: ${hash}\n${more}`;
 }
 
-t.test("an edit goes live, and a stream that began before it finishes on its own key", async (t) => {
+t.test("an edit takes effect, and a stream that began before it finishes with its old key", async (t) => {
   const gateway = await startSandbox(t, { wordDelay: 60 });
   const [old, fresh] = [newKey(gateway), newKey(gateway)];
   const { token, hash } = freshToken();

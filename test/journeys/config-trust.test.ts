@@ -118,7 +118,7 @@ t.test("a tool that borrows another tool's known key for its own gateway is held
   t.equal(elsewhere.requests().length, 0);
 });
 
-t.test("a rotation does not let go of a tool that is held", async (t) => {
+t.test("a rotation does not release a tool that is held", async (t) => {
   const [home, elsewhere] = [await startSandbox(t), await startSandbox(t)];
   const [old, fresh] = [newKey(home), newKey(home)];
   const { token, hash } = freshToken();

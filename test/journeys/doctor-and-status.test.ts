@@ -63,7 +63,7 @@ t.test(
   },
 );
 
-t.test("a window that the tool's requests showed as used up says when it returns", async (t) => {
+t.test("a window that the tool's requests showed as used up is reported with when it resets", async (t) => {
   // sub2api 0.1.135.
   const { under, answers, status } = await refusing(
     t,
@@ -113,7 +113,7 @@ for (const name of ["sub2api", "new-api v1.0.0-rc.25"] as const)
     }
   });
 
-t.test("a disabled key is called disabled by both, though it worked before", async (t) => {
+t.test("status and doctor call a disabled key disabled, though it worked before", async (t) => {
   const journey = await startJourney(t, "new-api v1.0.0-rc.25");
   await journey.idle();
   t.equal((await journey.ask()).status, 200);

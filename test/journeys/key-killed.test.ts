@@ -2,7 +2,8 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { command, type Running, startServing } from "../doubles/command.ts";
+import { command, startServing } from "../doubles/command.ts";
+import { serveIn } from "../doubles/daemon-under-test.ts";
 import { LONG } from "../doubles/effort.ts";
 import { liveKeys, prepareHome, ROTATE, readConfig } from "../doubles/key-journey.ts";
 import { hello, post, TestGateway } from "../doubles/sandbox.ts";
@@ -90,8 +91,8 @@ t.test("a daemon that is killed during a rotation finishes it at its next start"
     if (gateway.killedAt !== null) kills += 1;
     daemon.child.kill("SIGKILL");
     await daemon.ended;
-    const again = await startServing(t, home);
-    await finished(home, again);
+    const again = await serveIn(t, home);
+    await finished(home);
     const what = `killed at ${gateway.killedAt}${kill.isAnswered ? ", after its answer" : ""}`;
     const live = liveKeys(gateway);
     t.equal(live.length, 1, `${what}: the console has one key (${live.join(", ")})`);
@@ -108,8 +109,7 @@ t.test("a daemon that is killed during a rotation finishes it at its next start"
       const old = await post(`${gateway.baseUrl}/chat/completions`, first, hello());
       t.equal(old.status, 401, `${what}: the old key is dead`);
     }
-    again.child.kill("SIGKILL");
-    await again.ended;
+    await again.daemon.stop(0);
   }
   t.ok(kills >= ROTATIONS.length / 2, `the daemon was killed ${kills} times`);
 });
@@ -131,8 +131,8 @@ t.test(
       gateway.spare();
       daemon.child.kill("SIGKILL");
       await daemon.ended;
-      const again = await startServing(t, home);
-      await finished(home, again);
+      const again = await serveIn(t, home);
+      await finished(home);
       const what = `killed at ${gateway.killedAt}`;
       const isAdded = /^ {2}zed:/m.test(readConfig(home));
       const isMade = liveKeys(gateway).some((name) => name.startsWith("zed-"));
@@ -142,8 +142,7 @@ t.test(
         const { status } = await post(`${again.url}/v1/chat/completions`, added.stdout.trim(), hello());
         t.equal(status, 200, `${what}: the tool works with the token that was printed`);
       }
-      again.child.kill("SIGKILL");
-      await again.ended;
+      await again.daemon.stop(0);
     }
     t.ok(made > 0, `${made} keys were made`);
   },
@@ -155,11 +154,8 @@ function storedKey(home: string): string {
 }
 
 /** Waits until no change of a key is unfinished. */
-async function finished(home: string, daemon: Running): Promise<void> {
-  await until("the change is finished", () => {
-    if (daemon.child.exitCode !== null) throw new Error("the daemon ended");
-    return !intentsOf(home).includes('"step"');
-  });
+async function finished(home: string): Promise<void> {
+  await until("the change is finished", () => !intentsOf(home).includes('"step"'));
 }
 
 function intentsOf(home: string): string {

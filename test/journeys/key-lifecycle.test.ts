@@ -39,7 +39,7 @@ t.test("a rotation through the console replaces the key under load, and no reque
   t.equal((await command(t, home, ["mirror"])).code, 0, "there is no alarm");
 });
 
-t.test("a key that the console makes is shown and logged nowhere", async (t) => {
+t.test("a key that the console creates is shown and logged nowhere", async (t) => {
   const { gateway, home, first } = await setUp(t);
   const daemon = await startUnderTest(t, null, { home });
   const added = await command(t, home, [
@@ -71,7 +71,7 @@ t.test("a key that the console makes is shown and logged nowhere", async (t) => 
   );
 });
 
-t.test("a key that cannot be made leaves nothing behind", async (t) => {
+t.test("a key that cannot be created leaves nothing behind", async (t) => {
   const { gateway, home } = await setUp(t);
   await serveIn(t, home);
   const before = readConfig(home);

@@ -85,7 +85,7 @@ for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const)
     );
 
 for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const)
-  t.test(`${version}: disabled, enabled, used and deleted within minutes, a key is deleted`, async (t) => {
+  t.test(`${version}: a key that was disabled, enabled and deleted within minutes is deleted`, async (t) => {
     const { double, key, chat, status, findings } = await start(t, { version });
     key.disabled = true;
     await chat();
@@ -100,7 +100,7 @@ for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const)
     t.match(await findings(), [{ level: "problem", what: /^deleted key/, next: /tools rotate codex/ }]);
   });
 
-t.test("status knows what doctor found: a key that works again, and one that was never used", async (t) => {
+t.test("status shows what doctor found: a key that works again, and one that was never used", async (t) => {
   const { clock, double, key, chat, status, findings } = await start(t);
   key.disabled = true;
   t.match(await findings(), [{ id: "key", level: "problem", what: /^disabled key \(401/ }]);
@@ -199,7 +199,7 @@ t.test("an accepted key ends the pause, and so does a new one at once", async (t
   };
   await pause();
   key.disabled = false;
-  t.equal((await chat()).status, 400, "nobody has told keybearer");
+  t.equal((await chat()).status, 400, "keybearer does not know it yet");
   clock.pass(60_000);
   t.equal((await chat()).status, 200);
   await until("it has ended", async () => (await status()).paused === null);

@@ -23,7 +23,7 @@ tools: { codex: { key: { command: [/bin/sh, -c, "${script}"] } } }
   return { ...running, socket, goOn: () => writeFileSync(go, "") };
 }
 
-t.test("a reload that is asked for while it starts does not end it", async (t) => {
+t.test("SIGHUP during the start does not end the daemon", async (t) => {
   const { child, says, ended, goOn } = await startHalfway(t);
   child.kill("SIGHUP");
   goOn();
@@ -32,7 +32,7 @@ t.test("a reload that is asked for while it starts does not end it", async (t) =
   t.match(await ended, { code: 0, signal: null });
 });
 
-t.test("a stop that is asked for while it starts exits 0 and leaves no socket", async (t) => {
+t.test("SIGTERM or SIGINT during the start exits 0 and leaves no socket", async (t) => {
   for (const signal of ["SIGTERM", "SIGINT"] as const) {
     const { child, ended, socket, goOn } = await startHalfway(t);
     child.kill(signal);

@@ -40,7 +40,7 @@ t.test(
   },
 );
 
-t.test("unread output is bounded, and what is read comes whole and in order", async (t) => {
+t.test("log lines that are written faster than they are read arrive whole and in order", async (t) => {
   const reader = spawn("cat", [], { stdio: ["pipe", "pipe", "inherit"] });
   t.teardown(() => reader.kill("SIGKILL"));
   const fd = (reader.stdin as unknown as { _handle: { fd: number } })._handle.fd;

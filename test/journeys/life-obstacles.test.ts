@@ -9,9 +9,8 @@ import {
   newHome,
   saveConfig,
   startProgram,
-  startServing,
 } from "../doubles/command.ts";
-import { freshToken } from "../doubles/daemon-under-test.ts";
+import { freshToken, serveIn, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { startPlayGateway } from "../doubles/limited-journey.ts";
 import { until } from "../doubles/until.ts";
 
@@ -52,34 +51,32 @@ t.test("folders in the way of the dashboard's files hinder neither the start nor
   const { home, gateway, ask } = await scene(t);
   mkdirSync(join(home, "run"), { mode: 0o700 });
   putObstacles(home);
-  const { url, child, ended, logs } = await startServing(t, home);
+  const { url, daemon } = await serveIn(t, home);
   const running = ask(url, "hang");
   await until("the gateway has the request", () => gateway.running() === 1);
-  child.kill("SIGTERM");
-  await logs(/SIGTERM: stopping/);
+  const stopped = daemon.stop();
   gateway.release();
   t.equal((await running).status, 200, "the stop waited for it");
-  t.match(await ended, { code: 0, signal: null });
+  await stopped;
   t.same(await endsOf(t, home), ["complete"]);
 });
 
-t.test("nor do folders that get in the way while it runs, with the dashboard open", async (t) => {
+t.test("folders that get in the way while the dashboard is open do not hinder the stop", async (t) => {
   const { home, gateway, ask } = await scene(t);
-  const { url, child, ended, logs, stderr } = await startServing(t, home);
+  const { url, daemon, logText } = await startUnderTest(t, null, { home });
   putObstacles(home);
   t.equal((await command(t, home, ["open", "--print"])).code, 0);
   const running = ask(url, "hang");
   await until("the gateway has the request", () => gateway.running() === 1);
-  child.kill("SIGTERM");
-  await logs(/SIGTERM: stopping/);
+  const stopped = daemon.stop();
   gateway.release();
   t.equal((await running).status, 200);
-  t.match(await ended, { code: 0, signal: null });
+  await stopped;
   t.same(await endsOf(t, home), ["complete"]);
-  t.notMatch(stderr(), /bug in keybearer/);
+  t.notMatch(logText(), /bug in keybearer/);
 });
 
-t.test("a rejection that nothing handles is logged, requests in flight finish, and it exits 1", async (t) => {
+t.test("an unhandled rejection is logged, requests in flight finish, and the daemon exits 1", async (t) => {
   const { home, gateway, ask } = await scene(t);
   // The program as it is, in a process where something else goes wrong.
   const script = `
@@ -100,7 +97,7 @@ t.test("a rejection that nothing handles is logged, requests in flight finish, a
   t.same(await endsOf(t, home), ["complete"]);
 });
 
-t.test("a third signal exits at once, with 1, where even a cut does not end the stop", async (t) => {
+t.test("a third signal exits at once with 1 if even a cut does not end the stop", async (t) => {
   const { home } = await scene(t);
   // A stop that waits for something that never comes.
   const script = `

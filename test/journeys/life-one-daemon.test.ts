@@ -58,7 +58,7 @@ t.test(
   },
 );
 
-t.test("a control socket that vanishes with its folder comes back by itself", async (t) => {
+t.test("a control socket that vanishes with its folder is created again", async (t) => {
   const { home } = await scene(t);
   const { paths, logText } = await startUnderTest(t, null, { home });
   rmSync(paths.run, { recursive: true });
@@ -121,7 +121,7 @@ t.test("while a stop waits for calls no other daemon starts, and finished calls 
   await next.stop(0);
 });
 
-t.test("an index that another program has locked holds up no stop", async (t) => {
+t.test("an index that another program has locked does not delay a stop", async (t) => {
   const { paths, call, control, daemon } = await startLimited(t, "");
   await call();
   await control("POST", "/index", {});

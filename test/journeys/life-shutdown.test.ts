@@ -6,7 +6,7 @@ import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { hello, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 
-/** A patience that no test would see the end of: where a stop ends, something else has ended it. */
+/** A time that no test sees the end of: if a stop ends, something else has ended it. */
 const HOUR_MS = 3_600_000;
 
 async function start(t: Test, wordDelay = 0, settings = "") {
@@ -41,7 +41,7 @@ t.test("while a stream runs, a stop refuses new connections and lets it finish",
   t.notMatch(logText(), /"level":"error"/);
 });
 
-t.test("a stream that takes longer than the patience is cut", async (t) => {
+t.test("a stream that takes longer than the stop waits is cut", async (t) => {
   const { daemon, sandbox, stream } = await start(t, HOUR_MS);
   const response = await stream();
   const reading = response.text();
@@ -87,7 +87,7 @@ t.test("a connection without any request does not delay a stop", async (t) => {
   await daemon.stop(HOUR_MS);
 });
 
-t.test("a request that never finishes its headers is cut with the patience", async (t) => {
+t.test("a request that never finishes its headers is cut when the stop's time is over", async (t) => {
   const { daemon } = await start(t);
   const socket = await open(t, "127.0.0.1", daemon.port);
   socket?.write("POST /v1/chat/completions HTTP/1.1\r\nHost: lo");
@@ -146,7 +146,7 @@ tools: { codex: { key: sk-websocket-0123456789, token: "${hash}" } }\n`,
   await closed;
 });
 
-t.test("stopping twice is as good as once", async (t) => {
+t.test("a second stop at the same time does no harm", async (t) => {
   const { daemon, paths } = await start(t);
   await Promise.all([daemon.stop(100), daemon.stop(100)]);
   t.notOk(existsSync(paths.socket));

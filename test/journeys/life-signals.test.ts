@@ -55,7 +55,7 @@ t.test("a second signal cuts at once, and still exits 0", async (t) => {
   t.match(await ended, { code: 0, signal: null });
 });
 
-t.test("SIGPIPE, and readers of its output that go away, do not end it", async (t) => {
+t.test("SIGPIPE, and readers of its output that go away, do not end the daemon", async (t) => {
   const { child, url, token, ended } = await start(t, { level: "trace" });
   child.stdout?.destroy();
   child.stderr?.destroy();
@@ -69,7 +69,7 @@ t.test("SIGPIPE, and readers of its output that go away, do not end it", async (
   t.match(await ended, { code: 0, signal: null });
 });
 
-t.test("a reader of its log that stands still does not stop the requests", async (t) => {
+t.test("a reader of the log that stalls does not stop requests", async (t) => {
   const { child, url, stderr } = await start(t);
   child.stderr?.pause();
   // 400 lines of over 7,000 characters: more than what may wait, what is being written and what a pipe holds together.

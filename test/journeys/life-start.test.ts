@@ -11,7 +11,7 @@ const CONFIG =
   "listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: { key: env:NOT_SET } }\n";
 
 t.test("of two programs started at the same moment exactly one runs", async (t) => {
-  const rounds = repeats("KEYBEARER_START_ROUNDS", 2, 10);
+  const rounds = repeats("KEYBEARER_START_ROUNDS", 1, 10);
   for (let round = 0; round < rounds; round += 1) {
     const home = await newHome(t);
     await saveConfig(home, CONFIG);
@@ -61,7 +61,7 @@ t.test(
   },
 );
 
-t.test("the sandbox's token is new each time", async (t) => {
+t.test("each sandbox has its own token", async (t) => {
   const tokens = [await startUnderTest(t, null), await startUnderTest(t, null)].map(
     ({ daemon }) => daemon.sandboxSession?.token,
   );

@@ -9,6 +9,10 @@ import {
 } from "../doubles/limited-journey.ts";
 import { CLOSED_PORT } from "../doubles/listen.ts";
 import { until } from "../doubles/until.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
+
+// No day and no month may end during a test.
+process.env.TZ = zoneAtNoon();
 
 const NOON = Date.UTC(2026, 10, 15, 12);
 /** What is held for PENNY: its own maximum, and a quarter of its bytes. */
@@ -219,7 +223,7 @@ t.test("what a request counts depends on how it ended", async (t) => {
   t.strictSame(await level("tokens", "month"), [used, 0, 100_000], "a list of models takes no tokens");
 });
 
-t.test("a gateway that cannot be reached takes nothing", async (t) => {
+t.test("a request to a gateway that cannot be reached counts nothing", async (t) => {
   const baseUrl = `http://127.0.0.1:${CLOSED_PORT}/v1`;
   const gateway: PlayGateway = {
     baseUrl,

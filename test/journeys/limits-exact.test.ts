@@ -13,6 +13,10 @@ import {
 import { random } from "../doubles/random.ts";
 import { until } from "../doubles/until.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
+
+// No day and no month may end during a test.
+process.env.TZ = zoneAtNoon();
 
 const many = <T>(count: number, make: (nth: number) => Promise<T>) =>
   Promise.all(Array.from({ length: count }, (_, nth) => make(nth)));

@@ -9,7 +9,7 @@ const lift = (amount: number, until: number | null = null) => ({ kind: "requests
 t.test("an allowance counts once, survives a restart, and ends with its window", async (t) => {
   const clock = heldWall();
   const first = await startLimited(t, SETTINGS, { clock });
-  // The first thing the daemon hears of this tool.
+  // No request of this tool came before.
   const answer = await first.control<AllowanceAnswer>("POST", "/lift/codex", lift(3));
   t.match(answer, {
     tool: "codex",

@@ -2,6 +2,10 @@ import { renameSync, rmSync, writeFileSync } from "node:fs";
 import t from "tap";
 import { PENNY, REPORTED, startLimited } from "../doubles/limited-journey.ts";
 import { until } from "../doubles/until.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
+
+// No day and no month may end during a test.
+process.env.TZ = zoneAtNoon();
 
 t.test("a reload that lowers, raises, adds or removes a limit keeps what was used", async (t) => {
   const { call, change, gateway, level } = await startLimited(t, "limits: { requests: 5/month }");
@@ -35,7 +39,7 @@ t.test("a limit that is added after a restart counts what was used before it", a
   t.strictSame(await again.level("requests", "month"), [5, 0, 5]);
   const [used, held] = await again.level("tokens", "month");
   t.equal(used, 4 * REPORTED);
-  t.ok(Number(held) > 0, "for the one under way something is held");
+  t.ok(Number(held) > 0, "something is held for the one in flight");
   t.equal((await again.call()).refusal, "rate-limited");
   first.gateway.release();
   t.equal((await inFlight).status, 200);

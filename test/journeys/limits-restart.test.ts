@@ -17,6 +17,10 @@ import {
 } from "../doubles/limited-journey.ts";
 import { until } from "../doubles/until.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
+
+// No day and no month may end during a test.
+process.env.TZ = zoneAtNoon();
 
 const HELD = 10 + Math.ceil(PENNY.length / 4);
 
@@ -44,7 +48,7 @@ t.test("after kill -9 requests in flight count what was reserved for them", asyn
   const { key, token, hash } = credentials();
   const tools = `tools:\n  codex: { key: ${key}, token: "${hash}", ${SETTINGS} }\n`;
   await saveConfig(home, `listen: localhost:0\ngateway: ${gateway.baseUrl}\n${PRICES}${tools}`);
-  const running = await startServing(t, home);
+  const running = await startServing(t, home, { env: { TZ: process.env.TZ } });
   const call = caller(running.url, token);
   t.equal((await call()).status, 200);
   t.equal((await call({ play: "no-usage" })).status, 200);

@@ -4,9 +4,13 @@ import { type Asking, heldWall, startLimited } from "../doubles/limited-journey.
 import { openRaw } from "../doubles/raw-client.ts";
 import { until } from "../doubles/until.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
+
+// No day and no month may end during a test.
+process.env.TZ = zoneAtNoon();
 
 t.test(
-  "disabled, enabled, expired and removed take effect on save, while a call in flight finishes",
+  "disabling, enabling, expiry and removal take effect on save, while a call in flight finishes",
   async (t) => {
     const clock = heldWall();
     const { call, change, codex, gateway, save, text } = await startLimited(t, "", { clock });
@@ -73,9 +77,9 @@ t.test("a model that is not in the group is refused, however its name is written
     ["its name escaped", { body: '{"model":"cl\\u0061ude-opus"}' }],
     ["in other letters", { body: '{"model":"PENNY"}' }],
     ["with a space", { body: '{"model":"penny "}' }],
-    ["behind the star's other side", { body: '{"model":"not-gpt-5"}' }],
+    ["on the wrong side of the star", { body: '{"model":"not-gpt-5"}' }],
     ["behind a long text", { body: `{"messages":"${"x".repeat(300_000)}","model":"claude-opus"}` }],
-    ["behind a mark", { body: '\ufeff{"model":"claude-opus"}' }],
+    ["behind a byte order mark", { body: '\ufeff{"model":"claude-opus"}' }],
     ["in a Gemini path", { path: "/v1beta/models/claude-opus:generateContent", body: GEMINI }],
     [
       "in one with a query",
@@ -89,7 +93,7 @@ t.test("a model that is not in the group is refused, however its name is written
     ],
     ["as a message", { path: "/v1/messages", body: '{"model":"claude-opus"}' }],
     [
-      "compressed for nobody",
+      "with the content encoding identity",
       { headers: { "content-encoding": "identity" }, body: '{"model":"claude-opus"}' },
     ],
   ];

@@ -69,7 +69,7 @@ for (const name of LONG ? EVERY_CONSOLE : FEW_CONSOLES) {
   });
 }
 
-t.test("repeated questions for the keys do not repeat calls to a failing console", async (t) => {
+t.test("asking for the keys again does not call a failing console again", async (t) => {
   const journey = await startJourney(t, "sub2api");
   await journey.idle();
   journey.console.fault = "500";

@@ -62,7 +62,7 @@ t.test("a login with a second factor lasts over a restart, for the same address 
   t.match(await second.sync(), { state: "login-needed", next: "keybearer mirror login main" });
 });
 
-t.test("a console that no program can log in to says so", async (t) => {
+t.test("a login that needs a captcha says so, and a refresh token works instead", async (t) => {
   const clock = heldClock();
   const double = await startSub2api(t, { now: clock.now, captcha: true });
   const journey = await startBeside(t, double, clock, { console: bare(double) });
@@ -103,7 +103,7 @@ t.test("a proxy that is added in front of a console needs trust", async (t) => {
   t.strictSame(proxy.heads, [], "nothing was sent through it");
 });
 
-t.test("the tokens of a login do not go through such a proxy", async (t) => {
+t.test("the tokens of a login are not sent through a proxy that is added later", async (t) => {
   const clock = heldClock();
   const double = await startSub2api(t, { now: clock.now });
   const { email, password } = double.login;

@@ -53,7 +53,7 @@ for (const name of EVERY_CONSOLE) {
     const records = recordsIn(journey.paths.usage);
     for (const record of records) {
       const { id, endpoint, status, billed_microdollars: money, tokens_from } = record;
-      // Without ids, requests with the same numbers cannot be told apart.
+      // Without ids, requests with the same numbers cannot be distinguished.
       if (name === "sub2api without ids" && money === null) continue;
       const expected = billed.includes(id) ? 196 : failed.some((one) => one.id === id) ? money && 0 : null;
       t.equal(money, expected, `${endpoint} ${status}`);

@@ -118,8 +118,8 @@ const CLOCKS: readonly ClockCase[] = [
 ];
 
 for (const { name, alone } of CLOCKS) {
-  const whose = alone ? "this machine's clock" : "the clocks of both sides";
-  t.test(`${name}: a leak is seen after ${whose} were ahead and set right`, async (t) => {
+  const whose = alone ? "this machine's clock was" : "the clocks of both sides were";
+  t.test(`${name}: a leak is seen after ${whose} ahead and set right`, async (t) => {
     const journey = await startJourney(t, name, {
       before: (console) => {
         console.skew = alone ? -30 * DAY : 0;

@@ -61,7 +61,7 @@ t.test("a web page instead of a response is reported as a wrong base url", async
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-t.test("after a 401 the status shows the tool as refused, until it is served again", async (t) => {
+t.test("after a refusal of the gateway the status shows its cause until the tool is served", async (t) => {
   let answer = (call: GatewayCall) =>
     call.answer(
       "403 Forbidden",

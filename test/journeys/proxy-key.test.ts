@@ -133,7 +133,7 @@ t.test("a missing, an incomplete and an unknown token each have their own refusa
   await stillHealthy(t, one, [one.key, one.token, stranger]);
 });
 
-t.test("a token in the address is refused, and neither logged nor forwarded", async (t) => {
+t.test("a token at a wrong place in the URL is refused, and neither logged nor forwarded", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok());
   const one = await startWithOneTool(t, gateway.origin, { tool: ["token_in_url: true"] });
   for (const path of [

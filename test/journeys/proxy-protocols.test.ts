@@ -104,7 +104,7 @@ t.test("key_header sets the header of the key for every protocol", async (t) => 
   }
 });
 
-t.test("a wrong base url gets the right one as its response, with any token", async (t) => {
+t.test("the refusal of a wrong base url names the right one, even without a token", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok());
   const one = await startWithOneTool(t, gateway.origin);
   for (const [path, right] of [

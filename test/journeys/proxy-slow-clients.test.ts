@@ -71,7 +71,7 @@ for (const [framing, headFor] of Object.entries(HEADS)) {
   t.test(
     `a response ${framing} that the gateway resets does not look whole to a slow client`,
     // For a paused response without a length, node:http reports a reset as its end.
-    { todo: framing === "with a length" ? false : "node:http does not tell the two apart" },
+    { todo: framing === "with a length" ? false : "node:http does not distinguish the two" },
     async (t) => {
       const gateway = await startRawGateway(t, (call) => {
         const size = Number(call.target.split("-")[1]);

@@ -201,9 +201,9 @@ for (const [how, leave] of leavings) {
 
 const refusals: [string, (key: string) => [string, Record<string, string>, string | Buffer]][] = [
   ["401", () => ["401 Unauthorized", {}, '{"code":"INVALID_API_KEY","message":"Invalid API key"}']],
-  ["401 saying the key back", (key) => [`401 No ${key}`, { "X-Echo": key }, `Invalid API key ${key}`]],
+  ["401 that echoes the key", (key) => [`401 No ${key}`, { "X-Echo": key }, `Invalid API key ${key}`]],
   [
-    "401 saying the key back, packed",
+    "401 that echoes the key, compressed",
     (key) => ["401 No", { "Content-Encoding": "gzip" }, gzipSync(`Invalid API key ${key}`)],
   ],
 ];
@@ -258,7 +258,7 @@ const deaths: [string, (call: GatewayCall) => void, string][] = [
   ["answers garbage", (call) => call.send("garbage\r\n\r\n"), "gateway-broken"],
 ];
 for (const [how, die, code] of deaths) {
-  t.test(`a gateway that ${how} instead of upgrading is explained`, async (t) => {
+  t.test(`a gateway that ${how} instead of upgrading is reported as broken`, async (t) => {
     const gateway = await startRawGateway(t, die);
     const one = await startWithOneTool(t, gateway.origin, ON);
     const client = await openRaw(t, one.port);

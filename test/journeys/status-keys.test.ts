@@ -91,7 +91,7 @@ t.test("a refused key makes a tool key-refused, until a request succeeds", async
   await until("the page shows it", async () => (await shown.dashboardState()) === "active");
 });
 
-t.test("a disabled group and an empty account concern the key", async (t) => {
+t.test("a disabled group or an empty account makes a tool key-refused", async (t) => {
   const { sandbox, chat, status } = await start(t);
   const is = (state: ToolStatus["state"]) =>
     until(`the tool is ${state}`, async () => (await status())?.state === state);

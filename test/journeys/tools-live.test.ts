@@ -5,8 +5,12 @@ import t, { type Test } from "tap";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
-import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
+import { atScreen } from "../doubles/screen.ts";
 import { until } from "../doubles/until.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
+
+// No day and no month may end during a test.
+process.env.TZ = zoneAtNoon();
 
 const key = `sk-canary-${randomBytes(12).toString("hex")}`;
 
@@ -189,21 +193,20 @@ t.test("the list shows what is used of each limit, what is held, and what runs",
 });
 
 t.test("a limit is lifted once at a terminal, and the log has it", async (t) => {
-  if (!hasTerminal(t)) return;
   const { under, list, tools } = await start(t, "    limits: { requests: 2/month }\n");
   t.strictSame([await list(), await list(), await list()], [200, 200, "rate-limited"]);
   t.match(
     (await tools()).stdout,
     /^codex: requests\/month is used up, resets .*\s+→ keybearer tools lift codex --requests …$/m,
   );
-  const lifted = await atTerminal(t, under.home, "tools", "lift", "codex", "--requests", "1", "--yes").ended;
+  const lifted = await atScreen(t, under.home, ["tools", "lift", "codex", "--requests", "1", "--yes"]).ended;
   t.equal(lifted.code, 0);
-  t.match(lifted.stdout, /codex has 1 request more\r\n {4}requests\/month +\S+ +2\/2\+1 +resets /);
+  t.match(lifted.stdout, /codex has 1 request more\n {4}requests\/month +\S+ +2\/2\+1 +resets /);
   t.strictSame([await list(), await list()], [200, "rate-limited"]);
   t.ok(
     under.log().some(({ msg, peer }) => /extra allowance/.test(String(msg)) && /^pid \d+/.test(String(peer))),
   );
-  const none = await atTerminal(t, under.home, "tools", "lift", "codex", "--spend", "5", "--yes").ended;
+  const none = await atScreen(t, under.home, ["tools", "lift", "codex", "--spend", "5", "--yes"]).ended;
   t.equal(none.code, 1);
   t.match(none.stdout, /codex has no limit on spend/);
 });
@@ -224,7 +227,6 @@ t.test("a waiting request is listed, and is refused when the tool is disabled", 
 });
 
 t.test("after a restart the list has what was used, what was lifted and the last use", async (t) => {
-  if (!hasTerminal(t)) return;
   const home = await newHome(t);
   const gateway = await startGateway(t);
   const { token, hash } = freshToken();
@@ -234,7 +236,7 @@ t.test("after a restart the list has what was used, what was lifted and the last
   const answer = await fetch(`${first.url}/v1/models`, { headers: { authorization: `Bearer ${token}` } });
   await answer.text();
   t.equal(answer.status, 200);
-  t.equal((await atTerminal(t, home, "tools", "lift", "codex", "--requests", "3", "--yes").ended).code, 0);
+  t.equal((await atScreen(t, home, ["tools", "lift", "codex", "--requests", "3", "--yes"]).ended).code, 0);
   const before = await codexOf(first);
   await first.daemon.stop(0);
   const second = await startUnderTest(t, text, { home });

@@ -173,7 +173,7 @@ t.test("of one account with a key for each machine, only a thief's row is foreig
   await compares(desktop, { foreign_certain: 0, by_id: 3 }, "where the key is held");
 });
 
-t.test("of one account with one key for both machines", { skip }, async (t) => {
+t.test("of one key for both machines, only a thief's rows are foreign", { skip }, async (t) => {
   const { laptop, desktop, keys, passMinute, nextContact, compares } = await startWorld(t, true);
   const machines = [laptop, desktop];
 

@@ -11,6 +11,7 @@ import { ROOT } from "../doubles/paths.ts";
 import { hello, startSandbox } from "../doubles/sandbox.ts";
 import { missingForSecrets, startSecretService } from "../doubles/secret-service.ts";
 import { until } from "../doubles/until.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
 
 const OLD = "0.0.1-old";
 
@@ -116,9 +117,9 @@ function tools(baseUrl: string, home: string, keys: () => string, keychain: bool
     tool("closed", "gateway: main, group: closed"),
     tool("priced", "gateway: main, limits: { spend: $1/day }"),
     tool("spent", "gateway: main, quota: $0.000001"),
-    tool("rated", "gateway: main, limits: { requests: 1/hour }"),
-    tool("counted", "gateway: main, limits: { tokens: 1/hour }"),
-    tool("paid", "gateway: main, limits: { spend: $0.000001/hour }"),
+    tool("rated", "gateway: main, limits: { requests: 1/month }"),
+    tool("counted", "gateway: main, limits: { tokens: 1/month }"),
+    tool("paid", "gateway: main, limits: { spend: $0.000001/month }"),
     tool("gone", "gateway: gone"),
   ];
   return { config: `${lines.join("\n")}\n`, tokens };
@@ -177,7 +178,8 @@ t.test("a daemon keeps working while its package is replaced", async (t) => {
   const { config, tokens } = tools(sandbox.baseUrl, home, () => keys().key.reveal(), service !== null);
   await saveConfig(home, config);
   const bus = service === null ? {} : { DBUS_SESSION_BUS_ADDRESS: service.env.DBUS_SESSION_BUS_ADDRESS };
-  const env = bareEnv(home, bus);
+  // No month may end during the test.
+  const env = bareEnv(home, { ...bus, TZ: zoneAtNoon() });
   const daemon = startProgram(t, process.execPath, [installed.main, "run"], env);
   const [, found] = await daemon.says(/serves http:\/\/localhost:(\d+)/);
   const port = Number(found);
@@ -198,7 +200,7 @@ t.test("a daemon keeps working while its package is replaced", async (t) => {
   const broken = await startProgram(t, process.execPath, [installed.main, "--version"], env).ended;
   t.not(broken.code, 0, "what lies there now cannot be started at all");
 
-  await t.test("a request, a stream and every kind of refusal", async (t) => {
+  await t.test("a request, a stream and every kind of refusal work", async (t) => {
     t.equal((await asks()).status, 200);
     t.match((await asks({ stream: true })).text, /data: \[DONE\]\s*$/);
     t.equal((await asks({ path: "/v1/messages" })).status, 200);

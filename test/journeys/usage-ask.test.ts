@@ -222,7 +222,7 @@ t.test("each event is with the client before the next is sent, asked for its usa
   }
 });
 
-t.test("an asked stream that comes with a length, or compressed after all, does no harm", async (t) => {
+t.test("usage is taken out of an asked stream with a length; a compressed one is unchanged", async (t) => {
   const before = delta("a") + delta("b");
   const text = `${before}${USAGE}data: [DONE]\n\n`;
   const packed = gzipSync(text);
@@ -250,7 +250,7 @@ t.test("an asked stream that comes with a length, or compressed after all, does 
   t.match(await recordFor(one, squeezed), { end: "complete", input_tokens: 7, output_tokens: 5 });
 });
 
-t.test("an answer to an asked stream that is none passes untouched: JSON, an error, a cut", async (t) => {
+t.test("JSON, an error or a cut stream as the answer to an asked stream passes unchanged", async (t) => {
   const json = '{"id":"c","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":0}}';
   const error = '{"error":{"message":"Unrecognized request argument supplied: stream_options","code":null}}';
   let answerWith: (call: GatewayCall) => void = () => {};
@@ -353,7 +353,7 @@ t.test("estimate together with ask_usage counts the request's text once", async 
   }
 });
 
-t.test("refused, failed or left before an answer, nothing is estimated", async (t) => {
+t.test("nothing is estimated for a request that was refused, failed or left before an answer", async (t) => {
   const bench = await startOnSandbox(t, { guesses: "estimate: true" });
   const body = JSON.stringify({ model: "sandbox-small", stream: true, messages });
   bench.sandbox.order(bench.keyId("guesses"), { kind: "refuse", status: 429 }, 1);

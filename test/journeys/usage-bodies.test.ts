@@ -197,7 +197,7 @@ t.test("requests in one packet keep their own bodies and models", async (t) => {
 });
 
 t.test(
-  "a client that leaves in its body has left, and the gateway never gets all of a request",
+  "a client that leaves during its body has left, and the gateway gets no complete request",
   async (t) => {
     const { head, one, gateway } = await start(t);
     const body = '{"input":"…","model":"m"}';

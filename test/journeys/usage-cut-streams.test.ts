@@ -5,6 +5,10 @@ import { openRaw } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { post } from "../doubles/stimulus.ts";
 import { faultsIn, finishedWhere, recordsIn } from "../doubles/usage-file.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
+
+// No day and no month may end during a test.
+process.env.TZ = zoneAtNoon();
 
 /** Streams that begin well and do not come to their end: what their records say, and what they take from the limits. */
 
@@ -224,7 +228,7 @@ t.test(
         const client = await openRaw(t, journey.daemon.port);
         const auth = { Host: `127.0.0.1:${journey.daemon.port}`, Authorization: `Bearer ${journey.token}` };
         client.send(post(`POST ${path}`, { ...auth, "Content-Type": "application/json" }, bodyOf(what)));
-        // Only then, so that the record cannot miss what was told before the cut.
+        // Only then, so that the record cannot miss what was sent before the cut.
         await client.until("word ");
         const call = calls.at(-1);
         if (call !== undefined) cut(call);

@@ -114,7 +114,7 @@ t.test("compressed JSON reaches the client byte for byte, and the record has its
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-t.test("an encoding is asked for only where it can be read: a key in the answer must be found", async (t) => {
+t.test("only encodings that can be read are requested: a key in the answer must be found", async (t) => {
   const gateway = await startRawGateway(t, async (call) => {
     await call.whole;
     call.ok();

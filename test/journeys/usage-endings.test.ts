@@ -13,7 +13,7 @@ import { post } from "../doubles/stimulus.ts";
 import { until } from "../doubles/until.ts";
 import { faultsIn, finished, finishedModel, recordsIn } from "../doubles/usage-file.ts";
 
-/** Every way in which a request can end has exactly one record, and the record tells which way it was. */
+/** Every way in which a request can end has exactly one record, and the record says which way it was. */
 
 const CHAT_USAGE = { prompt_tokens: 11, completion_tokens: 5, total_tokens: 16 };
 const JSON_HEAD = { "Content-Type": "application/json", "X-Client-Request-ID": "console-1" };
@@ -263,7 +263,7 @@ t.test("a gateway's own refusal is complete and names its cause and ids", async 
   t.equal(recordsIn(it.paths.usage).length, refusals.length);
 });
 
-t.test("what costs no tokens has a record that does not count as unmetered", async (t) => {
+t.test("a request that costs no tokens has a complete record without tokens", async (t) => {
   const it = await scene(t, (call) =>
     call.method === "HEAD" ? call.answer("200 OK", {}, "") : call.ok('{"input_tokens":7}'),
   );

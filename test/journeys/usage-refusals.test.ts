@@ -195,7 +195,7 @@ t.test("endless requests with unknown tokens do not fill the log, and are counte
   for (let n = 0; n < 5; n += 1) await knock(it.tokens.codex);
   const known = () =>
     recordsIn(it.paths.usage).filter(({ tool, end }) => tool !== null && end !== null).length;
-  await until("whom we know is recorded all the same", () => known() === 10);
+  await until("known tools are still recorded", () => known() === 10);
 
   now += 60_000;
   await knock(stranger);

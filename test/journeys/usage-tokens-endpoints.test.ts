@@ -182,7 +182,7 @@ t.test("the model of JSON is found anywhere, also after the part that is read be
   }
 });
 
-t.test("a body that comes in drops names its model, and passes as it came", async (t) => {
+t.test("the model of a body that comes byte by byte is found, and the body is not changed", async (t) => {
   const { send } = await start(t);
   const text = '{"messages":[{"role":"user","content":"é你😀"}],"model":"gpt-\\u0064rops"}';
   const bytes = Buffer.from(text);
@@ -205,7 +205,7 @@ t.test("a body that comes in drops names its model, and passes as it came", asyn
   t.equal(chunks.replace(/0\r\n\r\n$/, ""), bytes.toString("latin1"));
 });
 
-t.test("where no model is named, none is made up", async (t) => {
+t.test("a request that names no model has none in its record", async (t) => {
   const { send } = await start(t);
   const json = { "content-type": "application/json" };
   for (const body of [
@@ -240,7 +240,7 @@ t.test("a key that is pasted as the model is not recorded", async (t) => {
   await stillHealthy(t, one, [canary, one.key, one.token]);
 });
 
-t.test("gemini names its model in the path, spelled as it may be", async (t) => {
+t.test("the model of Gemini is read from the path, also percent-encoded", async (t) => {
   const { send } = await start(t);
   const usage = { promptTokenCount: 9, candidatesTokenCount: 4, totalTokenCount: 13 };
   const told = {

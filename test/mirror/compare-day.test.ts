@@ -37,7 +37,7 @@ const found = (db: Parameters<typeof all>[0], number: number): UsageRecord => {
 const recordVerdicts = (db: Parameters<typeof all>[0]) =>
   all(db, "SELECT record, verdict, how, row FROM mirror.verdicts ORDER BY record");
 
-t.test("a record takes the console's money, and so do the limits of its tool", async (t) => {
+t.test("a record takes what the console billed, and the limits of its tool are corrected", async (t) => {
   const mirror = mirrorFile(t, [record(1, { counted_microdollars: 8130 })]);
   const { db } = mirror;
   page(db, [row(1)]);
@@ -56,7 +56,7 @@ t.test("a record takes the console's money, and so do the limits of its tool", a
 });
 
 t.test(
-  "a record without tokens takes the console's, and gives them back when its row goes away",
+  "a record without tokens takes the console's, and loses them when its row no longer matches",
   async (t) => {
     const mirror = mirrorFile(t, [unmetered(1)]);
     const { db } = mirror;
@@ -108,7 +108,7 @@ t.test("a record whose own numbers were lost with mirror.db has no numbers of it
   t.match(found(db, 1), { tokens_from: "console", output_tokens: 342 });
 });
 
-t.test("a pending row becomes foreign when its time has come", async (t) => {
+t.test("a pending row becomes foreign after thirty seconds without a match", async (t) => {
   const mirror = mirrorFile(t, [record(1)]);
   const { db } = mirror;
   page(db, [row(1), row(2, { created_at: AT + 58 * MINUTE })]);
@@ -136,7 +136,7 @@ t.test("a request is missing only where the console was read", async (t) => {
   t.same(judged()[1], [AT, "missing"]);
 });
 
-t.test("a request that runs for hours belongs to the day of its end", async (t) => {
+t.test("a request that ran for hours is compared with the rows at its end", async (t) => {
   const long = record(1, { started_at: AT, ended_at: AT + 7 * HOUR });
   const running = record(2, { started_at: AT, end: null, ended_at: null, gateway_ids: {} });
   const mirror = mirrorFile(t, [long, running]);
@@ -146,7 +146,7 @@ t.test("a request that runs for hours belongs to the day of its end", async (t) 
   t.same(recordVerdicts(db), [[long.id, "matched", "id", "row-1"]]);
 });
 
-t.test("a WebSocket that is open over midnight has all of its rows, and their money", async (t) => {
+t.test("a WebSocket that is open over midnight takes all of its rows and their money", async (t) => {
   // AT is a moment after midnight.
   const socket = unmetered(1, {
     status: 101,
@@ -183,7 +183,7 @@ t.test("a WebSocket that is open over midnight has all of its rows, and their mo
   );
 });
 
-t.test("a suspected row becomes certain once a match shows that the gateway sends its own ids", async (t) => {
+t.test("a suspicion becomes certain once a match shows that the gateway sends its own ids", async (t) => {
   const mirror = mirrorFile(t, [record(1, { gateway_ids: { "x-request-id": "id-1" } })]);
   const { db } = mirror;
   page(db, [row(9, { created_at: AT + 5 * MINUTE, output_tokens: 7 })]);
@@ -218,7 +218,7 @@ t.test("a suspicion that was acknowledged raises an alarm again once it is certa
   t.same(alarms(), [], "a certain alarm that was acknowledged stays so");
 });
 
-t.test("a match by id shows which key a name stands for, also for other rows with that name", async (t) => {
+t.test("a match by id shows which key a row's reference means, also for other rows with it", async (t) => {
   const mirror = mirrorFile(t, [record(1)]);
   const { db } = mirror;
   const other = { key_ref: "id:77", created_at: AT - 5 * HOUR };
@@ -232,7 +232,7 @@ t.test("a match by id shows which key a name stands for, also for other rows wit
   ]);
 });
 
-t.test("a console whose clock is ahead is compared by ours", async (t) => {
+t.test("rows of a console whose clock is ahead are compared by our clock", async (t) => {
   const skew = 26 * HOUR;
   const mirror = mirrorFile(t, [unmetered(1, { gateway_ids: {} }), record(2)]);
   const { db } = mirror;
@@ -297,7 +297,7 @@ t.test("a matched row that gets another id leaves its request, and the rest is c
   t.match(found(db, 1), { billed_microdollars: null });
 });
 
-t.test("touchFrom(0) also compares what was matched by id", async (t) => {
+t.test("a comparison from the beginning also compares what was matched by id", async (t) => {
   const mirror = mirrorFile(t, [record(1), record(2), record(3, { output_tokens: 5 })]);
   const { db } = mirror;
   page(db, [row(1), row(2), row(3)]);
@@ -344,7 +344,7 @@ function dayFile(test: Test, records: readonly UsageRecord[], keys: ReadonlyMap<
   return held;
 }
 
-t.test("exactly the foreign rows of a day are foreign", async (t) => {
+t.test("of a day's rows exactly those that did not pass here are foreign", async (t) => {
   const day = makeDay({ ...DAY, requests: 700 });
   const mirror = dayFile(t, day.records, day.keys);
   const { db } = mirror;
@@ -508,7 +508,7 @@ t.test("records are compared after the clock was set back", async (t) => {
   t.match(recordVerdicts(db)[1], [id, "missing"]);
 });
 
-t.test("a request that runs is remembered until it is compared at its end", async (t) => {
+t.test("the plan of a comparison has the start of the oldest request that still runs", async (t) => {
   const running = record(1, { started_at: AT - 30 * HOUR, ended_at: null, end: null, gateway_ids: {} });
   const { db } = mirrorFile(t, [running]);
   t.equal(planDays(db, "main", { now: AT, skew: 0, siblings: [] }).runningSince, AT - 30 * HOUR);

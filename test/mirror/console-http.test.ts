@@ -27,7 +27,7 @@ function faultOf(given: ConsoleResponse): ConsoleFault {
   throw new Error("no fault");
 }
 
-t.test("every answer that is not an object becomes a fault of its kind", async (t) => {
+t.test("an answer that is an error or not a JSON object becomes a fault of the right kind", async (t) => {
   const cases: [string, ConsoleResponse, FaultKind, RegExp][] = [
     ["a web page", answer(200, PAGE, HTML), "not-a-console", /web page: is the url right/],
     ["a web page that says JSON", answer(200, PAGE), "not-a-console", /web page/],
@@ -83,7 +83,7 @@ t.test(
   },
 );
 
-t.test("the wait is read as seconds, a day at most", (t) => {
+t.test("Retry-After is read as seconds, at most a day", (t) => {
   const wait = (headers: Record<string, string>) => retryAfterOf(answer(429, "", headers));
   t.equal(wait({ "retry-after": "17" }), 17);
   t.equal(wait({ "retry-after": "999999999" }), 86_400, "a day at most");
@@ -98,7 +98,7 @@ t.test("the wait is read as seconds, a day at most", (t) => {
   t.end();
 });
 
-t.test("a message of the console is shortened, without keys and control characters", (t) => {
+t.test("a console's message is shortened, and keys and control characters are removed", (t) => {
   const key = `sk-${"a1".repeat(32)}`;
   const said = `\u001b[31m${key}\r\nline \u202Etwo ${"x".repeat(5000)}`;
   const { message } = faultOf(answer(500, JSON.stringify({ message: said })));

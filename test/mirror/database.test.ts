@@ -96,7 +96,7 @@ t.test("written rows are there after closing, and other connections can read the
   t.same(rowsIn(opened(t, state)), ["row-1"]);
 });
 
-t.test("the index is only read", async (t) => {
+t.test("the mirror cannot change the usage index", async (t) => {
   const state = newState(t);
   makeIndex(state, [record(1)]);
   const database = opened(t, state);
@@ -141,7 +141,7 @@ for (const [what, spoil] of Object.entries({
     other.close();
   },
 })) {
-  t.test(`a mirror.db that is ${what} is kept under another name`, async (t) => {
+  t.test(`a mirror.db that is ${what} is kept under another name, and a new one is created`, async (t) => {
     const state = newState(t);
     makeIndex(state, [record(1)]);
     const before = opened(t, state);
@@ -178,7 +178,7 @@ t.test("damage that shows later leads to a new mirror.db, too", async (t) => {
 });
 
 t.test(
-  "a lock or a disk that fails is no answer; wrong SQL, or a value that a table refuses, is a bug",
+  "a locked database gives no answer; wrong SQL, or a value that a table refuses, is a bug and throws",
   async (t) => {
     const state = newState(t);
     makeIndex(state, [record(1)]);

@@ -42,7 +42,7 @@ const STATUS = { success: true, message: "", data: { version: "v0.6.11", quota_p
 const NEW_STATUS = { ...STATUS, data: { ...STATUS.data, quota_display_type: "USD" } };
 const SETTINGS = { code: 0, message: "success", data: { site_name: "x", version: "0.1.179" } };
 
-t.test("every kind is known by its public answers", async (t) => {
+t.test("every kind of console is recognized by its public answers", async (t) => {
   const cases: [string, string, Serve][] = [
     ["new-api by its header", "new-api", answering({}, { "x-new-api-version": "v1.0.0" })],
     ["new-api by its status", "new-api", answering({ "/api/status": NEW_STATUS })],
@@ -63,12 +63,12 @@ t.test("the sandbox's console is a sub2api", async (t) => {
   t.equal(await detectKind(clientTo(t, sandbox.origin), sandbox.origin), "sub2api");
 });
 
-t.test("openrouter is known by its host, without a question", async (t) => {
+t.test("openrouter is recognized by its host, without a request", async (t) => {
   const client = { send: () => Promise.reject(new Error("asked")) };
   t.equal(await detectKind(client, "https://openrouter.ai/api/v1"), "openrouter");
 });
 
-t.test("an unknown console says how to write its kind", async (t) => {
+t.test("the fault for an unknown console says how to configure its kind", async (t) => {
   for (const serve of [
     answering({}),
     answering({ "/api/v1/settings/public": { code: 0, data: { a: 1 } } }),
@@ -81,7 +81,7 @@ t.test("an unknown console says how to write its kind", async (t) => {
   }
 });
 
-t.test("a console that fails or limits calls is not called unknown", async (t) => {
+t.test("a console that fails or limits requests is reported as that, not as unknown", async (t) => {
   const failing = await served(t, (_request, response) => response.writeHead(502).end());
   await t.rejects(detectKind(clientTo(t, failing), failing), { name: "Error", kind: "failing" });
   const busy = await served(t, (_request, response) => response.writeHead(429, { "retry-after": "9" }).end());

@@ -48,7 +48,7 @@ async function logIn(double: ConsoleDouble): Promise<{ authorization: string; re
 }
 
 for (const name of EVERY_CONSOLE) {
-  t.test(`${name}: what follows a redirect is seen, and so is who shows a credential`, async (t) => {
+  t.test(`${name}: the double records who follows a redirect, and who sends a credential`, async (t) => {
     const double = await startConsole(t, name);
     double.fault = "redirect";
     const headers = { authorization: "Bearer a-secret" };

@@ -90,7 +90,7 @@ tools: { codex: {} }
   return { mirror, double, clock, file };
 }
 
-t.test("a key is read early when its requests reach the number of rows that the console lists", async (t) => {
+t.test("a key is read early when its requests approach the number of rows that are listed", async (t) => {
   for (const { requests, accessToken, early } of [
     { requests: 500, accessToken: false, early: false },
     { requests: 700, accessToken: false, early: true },

@@ -269,7 +269,7 @@ for (const [name, start] of Object.entries(CONSOLES)) {
   });
 }
 
-t.test("sub2api: groups, spending limits and lists of addresses", async (t) => {
+t.test("sub2api: a copy has the group, the spending limits and the list of addresses", async (t) => {
   const { console, actions } = await atSub2api(t);
   t.same(await actions.groups(), ["coding"]);
   const windows = [
@@ -291,13 +291,13 @@ t.test("sub2api: groups, spending limits and lists of addresses", async (t) => {
   await isRefused(t, actions.create(planOf(actions, hourly, "keybearer-codex-3")), /not in 1h/);
 });
 
-t.test("sub2api: a key that is not the same is not taken for it", async (t) => {
+t.test("sub2api: another key with the same name is refused", async (t) => {
   const { actions } = await atSub2api(t);
   await actions.create(planOf(actions, NO_LIMITS));
   await isRefused(t, actions.create(planOf(actions, NO_LIMITS)), /has another key with the name/);
 });
 
-t.test("sub2api: a version that ignores limits gets no key", async (t) => {
+t.test("sub2api: a version that ignores limits gets no key that has some", async (t) => {
   const { console, actions } = await atSub2api(t, { ignoresLimits: true });
   const settings = { ...NO_LIMITS, quota: DOLLAR, expires_at: NOON + DAY };
   await isRefused(t, actions.create(planOf(actions, settings)), /ignores a key's quota, expiry/);
@@ -306,7 +306,7 @@ t.test("sub2api: a version that ignores limits gets no key", async (t) => {
   t.equal(only(console).name, "keybearer-codex-1");
 });
 
-t.test("sub2api: the message for disabled self-service is the console's", async (t) => {
+t.test("sub2api: if self-service is disabled, the console's own message is shown", async (t) => {
   const { console, actions } = await atSub2api(t);
   const message = "Backend mode is active. User self-service is disabled.";
   console.onReply = ({ path }, reply) =>
@@ -370,7 +370,7 @@ t.test("sub2api: an expired session is renewed before a key is created", async (
   t.same(time.pauses, []);
 });
 
-t.test("new-api: a key copies every setting", async (t) => {
+t.test("new-api: a copy has every setting of the old key", async (t) => {
   const { console, actions } = await atNewApi(t);
   t.same(await actions.groups(), ["coding", "auto"]);
   const old = await actions.create(planOf(actions, { ...NO_LIMITS, group: "coding" }));
@@ -410,7 +410,7 @@ t.test("new-api: an old key among hundreds is found by the search", async (t) =>
   t.equal(searches.length, 1, "the newest keys need no search");
 });
 
-t.test("new-api: a second key by a late request is deleted", async (t) => {
+t.test("new-api: a second key that a late request created is deleted", async (t) => {
   const { console, actions } = await atNewApi(t);
   const plan = planOf(actions, NO_LIMITS);
   const { ref, key } = await actions.create(plan);
@@ -422,7 +422,7 @@ t.test("new-api: a second key by a late request is deleted", async (t) => {
 });
 
 t.test(
-  "new-api: 16 keys are shown in 20 minutes, and a key that cannot be shown is not created",
+  "new-api: 16 keys are created in 20 minutes; a key that could not be shown is not created",
   async (t) => {
     const { console, time, actions } = await atNewApi(t);
     for (let n = 0; n < 16; n += 1) await actions.create(planOf(actions, NO_LIMITS, `keybearer-codex-${n}`));
@@ -465,7 +465,7 @@ t.test("one-api: names refer to keys, and keys have no group", async (t) => {
   await isRefused(t, actions.create(longName), /令牌名称过长/);
 });
 
-t.test("each of several accounts has its own keys, and its refs name it", async (t) => {
+t.test("each of several accounts has its own keys, and their refs contain the account's name", async (t) => {
   const time = new TestTime();
   const console = await startOneApi(t, { now: time.deps.now });
   const login = "login: [{ name: home }, { name: work }, { name: old }]";
@@ -519,7 +519,7 @@ t.test("each of several accounts has its own keys, and its refs name it", async 
   t.throws(() => actionsOf(null), { kind: "refused", message: /several accounts/ });
 });
 
-t.test("the sandbox serves every action", async (t) => {
+t.test("the sandbox serves every key action", async (t) => {
   const sandbox = await startSandbox(t);
   const { email, password } = sandbox.account;
   const time = new TestTime();

@@ -73,7 +73,7 @@ t.test("held keys are written to the journal as soon as there is an index", asyn
   t.equal(lines.length, 1, "what does not change is not written again");
 });
 
-t.test("each row of an alarm that is acknowledged is in the journal", async (t) => {
+t.test("each acknowledged row is in the journal, and only shown rows are acknowledged", async (t) => {
   const file = mirrorFile(t, [record(1)]);
   page(file.db, [row(1), row(2), row(3)]);
   compareAll(file);

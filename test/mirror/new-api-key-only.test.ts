@@ -121,7 +121,7 @@ t.test("each key lists its own rows, which belong to that key", async (t) => {
   }
 });
 
-t.test("the budget holds over walks, restarts and many keys, and every key has its turn", async (t) => {
+t.test("every key gets its turn within the budget, over many walks and restarts", async (t) => {
   const rows = new Map(Array.from({ length: 7 }, (_, n) => [`000${n}`, [row(NOON - n)]]));
   const console = await siteOf(t, { rows });
   let cursor: string | null = null;
@@ -144,7 +144,7 @@ t.test("the budget holds over walks, restarts and many keys, and every key has i
   t.ok(Math.min(...counts) >= 8, "and often enough");
 });
 
-t.test("no more than 16 questions go in 20 minutes", async (t) => {
+t.test("at most 16 requests are sent in 20 minutes, and the keys that waited come first", async (t) => {
   const rows = new Map(Array.from({ length: 30 }, (_, n) => [String(n).padStart(4, "0"), [row(NOON - n)]]));
   const console = await siteOf(t, { rows });
   const keyCalls = budgetOf(console);
@@ -193,7 +193,7 @@ t.test("rows that the console no longer lists are a gap", async (t) => {
   t.same(restarted?.gap, { from: SINCE, to: (NOON - 999) * 1000, ...many }, "what was before is unknown");
 });
 
-t.test("a refused key is skipped, and comes last in the next sync", async (t) => {
+t.test("a refused key is skipped and leaves a gap; without any accepted key a login is needed", async (t) => {
   const console = await siteOf(t, { rows: new Map([["0001", [row(NOON - 1)]]]) });
   const pages = await walked(adapterOf(console, 2), null, SINCE);
   t.same(
@@ -212,7 +212,7 @@ t.test("a refused key is skipped, and comes last in the next sync", async (t) =>
   });
 });
 
-t.test("a version that needs the key in the address never gets it", async (t) => {
+t.test("a version that needs the key in the URL never gets it", async (t) => {
   const tooOld = { kind: "other-shape", message: /give it an access token/ };
   for (const version of ["v0.10.7", "0.9.99", "v0.4.0-alpha"]) {
     const old = await siteOf(t, { rows: new Map(), version });
@@ -250,7 +250,7 @@ t.test("an empty 429 is a rate limit, and the pages before it stay", async (t) =
   await t.rejects(walk.next(), { kind: "rate-limited", message: /too many requests/ });
 });
 
-t.test("keys are listed with facts within the budget, and without a call beyond it", async (t) => {
+t.test("keys are listed with their facts within the budget, and without any request beyond it", async (t) => {
   const console = await siteOf(t, { rows: new Map([["0000", []]]) });
   const usedUp = budgetOf(console);
   while (usedUp.take());
@@ -280,7 +280,7 @@ t.test("keys are listed with facts within the budget, and without a call beyond 
   t.same(await adapter.account(), { balance: null, console_version: "v0.13.2" });
 });
 
-t.test("one key of two tools is asked about once", async (t) => {
+t.test("a key that two tools share is read once", async (t) => {
   const console = await siteOf(t, { rows: new Map([["0000", [row(NOON - 1)]]]) });
   const keyCalls = budgetOf(console);
   const adapter = new NewApiByKeys({ ...console.deps, keyCalls, keys: () => [held(0), held(0)] });

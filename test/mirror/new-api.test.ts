@@ -103,7 +103,7 @@ async function fault(t: Test, kind: FaultKind, says: RegExp, run: () => Promise<
   t.notOk(String(error).includes(ACCESS), "the access token is not in it");
 }
 
-t.test("all rows are read over many pages, in shape, with who asks", async (t) => {
+t.test("all rows are read over many pages, with the access token and the user's number", async (t) => {
   const console = await siteOf(t, { rows: Array.from({ length: 250 }, (_, n) => row(n)) });
   const pages = await walked(adapterOf(console), null, SINCE);
   t.equal(new Set(identities(pages)).size, 250);
@@ -149,7 +149,7 @@ t.test("all rows are read over many pages, in shape, with who asks", async (t) =
   });
 });
 
-t.test("rows that arrive while pages are read are not doubled", async (t) => {
+t.test("rows that arrive while pages are read neither repeat nor hide other rows", async (t) => {
   for (const ids of [true, false]) {
     const site: Site = {
       rows: Array.from({ length: 150 }, (_, n) => row(n, ids ? {} : { request_id: "", quota: 5 })),
@@ -358,7 +358,7 @@ t.test("a long walk stays below what the console allows", async (t) => {
   }
 });
 
-t.test("a console that denies access needs a login, whatever its status", async (t) => {
+t.test("a denial, a failure or an unusable answer becomes a fault of the right kind", async (t) => {
   const words: [ConsoleReply, FaultKind, RegExp][] = [
     [
       { json: { success: false, message: "无权进行此操作，access token 无效" } },
@@ -413,7 +413,7 @@ t.test("a console that denies access needs a login, whatever its status", async 
   }
 });
 
-t.test("the wait is taken from the console's answer if it has one", async (t) => {
+t.test("the wait after a 429 is the console's Retry-After", async (t) => {
   const console = await siteOf(t, {
     rows: [],
     reply: ({ path }) =>
@@ -476,7 +476,7 @@ t.test("tokens are read as the row declares them", (t) => {
   t.end();
 });
 
-t.test("kinds, factors, names and texts of a row", (t) => {
+t.test("a row's kind, multiplier, key and texts are read, without secrets and control characters", (t) => {
   const read = (raw: Raw) => readNewApiRow(row(0, raw), 500_000);
   t.match(read({ type: 5, quota: 0 }), { kind: "error", billed_microdollars: 0 });
   t.match(read({ type: 6, quota: 500 }), { kind: "refund", billed_microdollars: 1000 });

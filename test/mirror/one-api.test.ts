@@ -76,7 +76,7 @@ function adapterOf(console: AnsweringConsole) {
 const identities = (pages: Awaited<ReturnType<typeof walked>>) =>
   pages.flatMap(({ rows }) => rows.map(({ identity }) => identity));
 
-t.test("rows are read ten by ten until a page is short, by the key's name", async (t) => {
+t.test("rows are read ten at a time until a page is short, and refer to keys by name", async (t) => {
   const rows = [...Array.from({ length: 40 }, (_, n) => row(n)), row(40, { type: 5 }), row(41, { type: 1 })];
   const console = await siteOf(t, { rows });
   const adapter = adapterOf(console);
@@ -151,7 +151,7 @@ t.test("a time range with very many rows is split", async (t) => {
   t.ok(new Set(pages.map(({ cursor }) => cursor)).size > 2, "more than one was noted");
 });
 
-t.test("a row that arrives while pages are read is not a second one", async (t) => {
+t.test("rows that arrive while pages are read do not repeat others", async (t) => {
   const site: Site = { rows: Array.from({ length: 35 }, (_, n) => row(n, { request_id: "" })) };
   const console = await siteOf(t, site);
   const before = identities(await walked(adapterOf(console), null, (NOON - 3600) * 1000));
@@ -161,7 +161,7 @@ t.test("a row that arrives while pages are read is not a second one", async (t) 
   t.same(identities(await walked(adapterOf(console), null, (NOON - 3600) * 1000)), before);
 });
 
-t.test("keys are whole, and two of one name are both listed", async (t) => {
+t.test("keys are shown whole, and two with the same name are both listed", async (t) => {
   const key = (id: number, more: Raw = {}): Raw => ({
     id,
     user_id: 7,
@@ -190,12 +190,12 @@ t.test("keys are whole, and two of one name are both listed", async (t) => {
   t.ok(shown?.how === "whole" && shown.key.equals(new Secret("sk-0123456789abcdef3")));
 });
 
-t.test("the account lists its balance, below zero too", async (t) => {
+t.test("the account lists its balance, also below zero", async (t) => {
   const console = await siteOf(t, { rows: [] });
   t.same(await adapterOf(console).account(), { balance: -1000, console_version: "v0.6.11-alpha" });
 });
 
-t.test("each fault has its kind", async (t) => {
+t.test("a denial, a failure or an unusable answer becomes a fault of the right kind", async (t) => {
   const cases: [ConsoleReply, FaultKind][] = [
     [{ json: { success: false, message: "无权进行此操作，access token 无效" } }, "login-needed"],
     [{ json: { success: false, message: "用户已被封禁" } }, "login-needed"],

@@ -43,7 +43,7 @@ t.test("exactly the rows that did not pass here are foreign, and no match is wro
 
 for (const [index, { name, skew, off }] of CLOCKS.entries()) {
   for (const ids of [true, false]) {
-    t.test(`${name}, ${ids ? "with" : "without"} ids: the same`, (t) => {
+    t.test(`the same holds for ${name}, ${ids ? "with" : "without"} ids`, (t) => {
       const day = makeDay({
         seed: 100 + index,
         requests: 1500,

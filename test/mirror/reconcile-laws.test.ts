@@ -203,7 +203,7 @@ const sorted = ({ rows, records }: { rows: readonly JudgedRow[]; records: readon
 });
 
 for (const ids of [true, false]) {
-  t.test(`a day ${ids ? "with" : "without"} ids judged in slices is the day judged at once`, (t) => {
+  t.test(`a day ${ids ? "with" : "without"} ids gets the same verdicts in slices as at once`, (t) => {
     for (const [index, length] of [15 * MINUTE, 47 * MINUTE, 5 * HOUR].entries()) {
       const day = makeDay({ seed: 20 + index, requests: 500, ids });
       const logs = { ours: day.ours, theirs: theirsOf(day) };
@@ -243,7 +243,7 @@ t.test("matches at the largest distance are found in slices of a quarter of an h
   t.end();
 });
 
-t.test("any two logs judged in slices are the logs judged at once", (t) => {
+t.test("any two logs get the same verdicts in slices as at once", (t) => {
   // The same id, and a WebSocket, can be further apart than what a slice sees.
   const near = someLogs.map(({ ours, theirs }) => ({
     ours: ours.map((one) => ({ ...one, ids: [], upgraded: false })),

@@ -50,7 +50,7 @@ const CASES: readonly Case[] = [
     verdict: "unwatched",
   },
   {
-    name: "so does one that would only be suspected",
+    name: "a row that would only be suspected waits for that machine, too",
     row: began(THEN),
     siblings: [laptop()],
     context: { hands_out_ids: false },
@@ -63,43 +63,43 @@ const CASES: readonly Case[] = [
     verdict: "foreign certain",
   },
   {
-    name: "a row from before its last record is foreign",
+    name: "a row from before the machine's last record is foreign",
     row: began(SEEN - 8 * SECOND - 1),
     siblings: [laptop()],
     verdict: "foreign certain",
   },
   {
-    name: "a row that is earlier only by the clocks waits",
+    name: "a row that may be earlier only because the clocks differ waits",
     row: began(SEEN - 8 * SECOND),
     siblings: [laptop()],
     verdict: "unwatched",
   },
   {
-    name: "a long request counts by its start: a record would be here",
+    name: "a long request counts by its start: its record would be here",
     row: theirs({ at: THEN, began: SEEN - MINUTE }),
     siblings: [laptop()],
     verdict: "foreign certain",
   },
   {
-    name: "also where the console lists only how long it took",
+    name: "a long request counts by its start also where the console lists only how long it took",
     row: theirs({ at: THEN, began: null, duration_ms: 3 * MINUTE }),
     siblings: [laptop()],
     verdict: "foreign certain",
   },
   {
-    name: "where the console lists no start, its end counts",
+    name: "a row whose start the console does not list counts by its end",
     row: theirs({ at: THEN, began: null, duration_ms: null }),
     siblings: [laptop()],
     verdict: "unwatched",
   },
   {
-    name: "one machine that may have sent it is enough",
+    name: "a row waits if one of several machines may have sent it",
     row: began(THEN),
     siblings: [laptop({ seenUntil: NOW }), laptop({ name: "desktop" })],
     verdict: "unwatched",
   },
   {
-    name: "once all machines are seen, it is foreign",
+    name: "a row is foreign once all machines are seen",
     row: began(THEN),
     siblings: [laptop({ seenUntil: NOW }), laptop({ name: "desktop", seenUntil: NOW })],
     verdict: "foreign certain",
@@ -117,13 +117,13 @@ const CASES: readonly Case[] = [
     verdict: "foreign",
   },
   {
-    name: "before it stopped, everything is known",
+    name: "a row from before a machine stopped is foreign: everything until then is known",
     row: began(THEN),
     siblings: [laptop({ seenUntil: THEN + MINUTE, isStopped: true })],
     verdict: "foreign certain",
   },
   {
-    name: "a row is too recent before it waits",
+    name: "a row that is too recent is pending before it waits",
     row: theirs({ at: NOW - 5 * SECOND, began: NOW - 6 * SECOND }),
     siblings: [laptop()],
     verdict: "pending",
@@ -231,7 +231,7 @@ t.test("a request of a machine whose records are not all here never raises an al
   t.end();
 });
 
-t.test("once its records are here, exactly what no machine sent is foreign", (t) => {
+t.test("once all records of a machine are here, exactly the rows that no machine sent are foreign", (t) => {
   fc.assert(
     fc.property(sharedDay, ({ day }) => {
       const siblings = [siblingOf(day, day.to + MINUTE)];

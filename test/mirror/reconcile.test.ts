@@ -183,13 +183,13 @@ const BY_PAIR: readonly Case[] = [
     verdicts: { a: "missing", "1": "foreign" },
   },
   {
-    name: "ids that may be another gateway's do not",
+    name: "ids that may be another gateway's do not contradict a pair",
     ours: [request("a", { ids: ["x"], own_id: false })],
     theirs: [row("1", { request_id: "y" })],
     verdicts: { a: "matched pair →1", "1": "matched pair →a" },
   },
   {
-    name: "where they may be, and one token differs, a row is only suspected",
+    name: "where ids may be another gateway's, and one token differs, a row is only suspected",
     ours: [request("a", { ids: ["x"], own_id: false })],
     theirs: [row("1", { request_id: "y", input_tokens: TOKENS.input + 1 })],
     verdicts: { a: "missing", "1": "foreign" },
@@ -216,7 +216,7 @@ const BY_PAIR: readonly Case[] = [
     verdicts: { a: "missing", "1": "foreign", "2": "foreign" },
   },
   {
-    name: "nor where they began together",
+    name: "none is taken either where they began together",
     ours: [request("a"), request("b", { ended_at: THEN + 20 })],
     theirs: [5, 25, 40].map((later) => row(`w${later}`, { ...began(later), request_id: null })),
     context: NO_IDS,
@@ -304,13 +304,13 @@ const PRESUMED: readonly Case[] = [
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a", "2": "foreign certain" },
   },
   {
-    name: "however long the gateway goes on",
+    name: "a request that was left takes that row however long the gateway goes on",
     ours: [left("a")],
     theirs: [row("1", { ...began(), at: THEN + 90 * MINUTE })],
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
   },
   {
-    name: "up to an hour and a half",
+    name: "a row that ends more than an hour and a half later is foreign",
     ours: [left("a")],
     theirs: [row("1", { ...began(), at: THEN + 90 * MINUTE + 1 })],
     verdicts: { "1": "foreign certain" },
@@ -425,7 +425,7 @@ const PRESUMED: readonly Case[] = [
     verdicts: { "1": "foreign" },
   },
   {
-    name: "who does not know its model may have asked any",
+    name: "a request whose model is not known may have asked for any",
     ours: [left("a", { model: null })],
     theirs: [row("1", { ...began(), model: "claude" })],
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
@@ -473,14 +473,14 @@ const PRESUMED: readonly Case[] = [
     verdicts: { "1": "foreign certain" },
   },
   {
-    name: "but for a gateway that bills failures",
+    name: "a request that failed takes a row of a gateway that bills failures",
     ours: [left("a", { status: 502 })],
     theirs: [row("1", began())],
     context: { bills_failures: true },
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
   },
   {
-    name: "and one that keybearer itself gave up may be billed",
+    name: "a request that keybearer itself gave up may be billed",
     ours: [left("a", { status: 504, failed: false })],
     theirs: [row("1", began())],
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
@@ -492,7 +492,7 @@ const PRESUMED: readonly Case[] = [
     verdicts: { "1": "foreign certain" },
   },
   {
-    name: "what was turned away cost nothing",
+    name: "a request that was refused with 429 presumes nothing",
     ours: [left("a", { status: 429 })],
     theirs: [row("1", { request_id: "y" })],
     verdicts: { "1": "foreign certain" },
@@ -627,8 +627,15 @@ const LEFT_OVER: readonly Case[] = [
   },
 ];
 
-for (const [tier, cases] of Object.entries({ BY_ID, BY_PAIR, PRESUMED, LEFT_OVER })) {
-  t.test(`verdicts: ${tier.toLowerCase().replaceAll("_", " ")}`, (t) => {
+const TABLES: Readonly<Record<string, readonly Case[]>> = {
+  "rows and requests with the same id match": BY_ID,
+  "rows and requests without a common id match in pairs or by their number": BY_PAIR,
+  "a row is presumed to belong to a request that was answered without an id": PRESUMED,
+  "rows and requests without a match are foreign, pending, missing or not watched": LEFT_OVER,
+};
+
+for (const [title, cases] of Object.entries(TABLES)) {
+  t.test(title, (t) => {
     for (const { name, ours = [], theirs = [], context: given = {}, verdicts: wanted } of cases) {
       t.same(verdicts(ours, theirs, given), wanted, name);
     }

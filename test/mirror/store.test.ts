@@ -290,7 +290,7 @@ t.test("console rows and verdicts are deleted with the records that are no longe
   t.same(all(db, "SELECT record FROM mirror.verdicts"), [[late.id], [record(3).id]]);
 });
 
-t.test("a program that is killed between pages leaves whole pages, and nothing doubles", async (t) => {
+t.test("a program that is killed between pages leaves whole pages, and no row twice", async (t) => {
   const { db, state } = mirrorFile(t);
   const program = join(import.meta.dirname, "write-pages.js");
   const child = spawn(process.execPath, [program, state], { stdio: ["ignore", "pipe", "inherit"] });

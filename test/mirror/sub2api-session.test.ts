@@ -171,7 +171,7 @@ t.test("a refused refresh token needs a login, and is not sent again", async (t)
   }
 });
 
-t.test("a network failure leaves the refresh token unchanged", async (t) => {
+t.test("a renewal that fails leaves the refresh token unchanged", async (t) => {
   const issued = tokens();
   const html = "<html>502</html>";
   const failures: (Reply | null)[] = [
@@ -201,7 +201,7 @@ t.test("a network failure leaves the refresh token unchanged", async (t) => {
   t.equal((await session.get("/api/v1/auth/me")).status, 200);
 });
 
-t.test("a login bound to another address, or to an account that is off, says so", async (t) => {
+t.test("a session that is bound elsewhere, inactive or revoked is reported with the cause", async (t) => {
   for (const [code, kind, words] of [
     ["SESSION_BINDING_MISMATCH", "login-needed", /network address/],
     ["USER_INACTIVE", "login-refused", /not active/],
@@ -217,7 +217,7 @@ t.test("a login bound to another address, or to an account that is off, says so"
   }
 });
 
-t.test("the configured password logs in when there is no refresh token, rarely", async (t) => {
+t.test("the configured password logs in at most every ten minutes, and only while it is right", async (t) => {
   const issued = tokens();
   let right = true;
   const { client, calls } = await consoleServer(t, (path, body, request) => {
@@ -247,7 +247,7 @@ t.test("a second factor cannot come from the configuration", async (t) => {
   await t.rejects(session.get("/api/v1/auth/me"), { kind: "login-needed", message: /second factor/ });
 });
 
-t.test("logging in by hand: password, then the second factor", async (t) => {
+t.test("a login by hand needs the password, then the second factor", async (t) => {
   const issued = tokens();
   const { client } = await consoleServer(t, (path, body) => {
     if (path === "/auth/login")
@@ -266,7 +266,7 @@ t.test("logging in by hand: password, then the second factor", async (t) => {
   t.equal(expiresIn, 3600);
 });
 
-t.test("a login that is refused says why, and never the password", async (t) => {
+t.test("a refused login says why, without the password", async (t) => {
   const echo = `wrong: ${PASSWORD}`;
   const cases: [Reply, string, RegExp][] = [
     [

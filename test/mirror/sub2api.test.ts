@@ -377,7 +377,7 @@ t.test("a long walk asks no more than 50 times in any minute, and is bounded", a
 /** How long a refresh token of the sandbox's console is valid. */
 const REFRESH_TOKEN_LIFE_MS = 30 * 24 * 3_600_000;
 
-t.test("the sandbox's console: rows with the ids of the answers, late rows, keys and account", async (t) => {
+t.test("the sandbox's console is read: rows with the answers' ids, late rows, keys, account", async (t) => {
   let passed = 0;
   const clock = { now: () => Date.now() + passed, elapsed: () => performance.now() + passed };
   const sandbox = await startSandbox(t, { clock });

@@ -418,7 +418,7 @@ for (const [what, text] of Object.entries({
   "a list": "[99]",
   "very long": `"${"x".repeat(9999)}"`,
 })) {
-  t.test(`a written end that is ${what} says nothing`, async (t) => {
+  t.test(`a log-end.json that is ${what} is ignored, and replaced at the next stop`, async (t) => {
     const home = newHome(t);
     const first = home.start();
     home.clock.pass(MINUTE);
@@ -526,7 +526,7 @@ t.test("the end is written when records were added, and at most every half minut
   await endWritten(home, third);
 });
 
-t.test("a log-end.json that is damaged, or not a file, says nothing", async (t) => {
+t.test("a log-end.json that is damaged, or not a file, is no gap", async (t) => {
   const at = Date.now();
   const whole = { record: null, started_at: at, at, clean: false, synced: false };
   const damages = [
@@ -577,7 +577,7 @@ t.test("a suspected row is compared again when its time turns out to be lost", (
   t.end();
 });
 
-t.test("lost times that touch are one, and go with the records of their time", (t) => {
+t.test("lost times that touch become one, and end with the records of their time", (t) => {
   const mirror = mirrorFile(t);
   const { db } = mirror;
   const gap = (from: number, to: number) => ({ from: AT + from, to: AT + to });

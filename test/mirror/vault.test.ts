@@ -69,7 +69,7 @@ t.test("a file that others can read is refused and not overwritten until its mod
   t.ok(open.get("main", HERE), "what was in it before is still there");
 });
 
-t.test("a damaged file is kept aside, and the vault begins empty", async (t) => {
+t.test("a damaged file is set aside, and the vault starts empty", async (t) => {
   const damages = {
     "cut off": '{"version":1,"entries":[{"gateway":"main"',
     "another version": '{"version":2,"entries":[]}',

@@ -429,17 +429,12 @@ t.test("a kept connection does not hold the key", async (t) => {
 });
 
 t.test("a daemon does not start with a NODE_DEBUG that would print keys", async (t) => {
-  for (const value of ["http", "*"]) {
-    const secrets = makeSecrets();
-    const home = await newHome(t);
-    await saveConfig(
-      home,
-      configOf(home, { live: "http://127.0.0.1:9", dead: "http://127.0.0.1:9" }, secrets),
-    );
-    const env = { NODE_DEBUG: value, CANARY_KEY: secrets.keys.env };
-    const { code, stdout, stderr } = await runProgram(t, home, ["run"], { env });
-    t.equal(code, 78);
-    t.match(stderr, /start without it: env -u NODE_DEBUG keybearer run/);
-    t.same(scan({ stdout, stderr }, secrets.keys), []);
-  }
+  const secrets = makeSecrets();
+  const home = await newHome(t);
+  await saveConfig(home, configOf(home, { live: "http://127.0.0.1:9", dead: "http://127.0.0.1:9" }, secrets));
+  const env = { NODE_DEBUG: "*", CANARY_KEY: secrets.keys.env };
+  const { code, stdout, stderr } = await runProgram(t, home, ["run"], { env });
+  t.equal(code, 78);
+  t.match(stderr, /start without it: env -u NODE_DEBUG keybearer run/);
+  t.same(scan({ stdout, stderr }, secrets.keys), []);
 });

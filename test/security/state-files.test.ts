@@ -18,10 +18,15 @@ import { dayOf } from "../../src/usage/journal/files.ts";
 import { command } from "../doubles/command.ts";
 import { canaryKey, type DaemonUnderTest, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { liveKeys, prepareHome } from "../doubles/key-journey.ts";
+import { movableClock } from "../doubles/movable-clock.ts";
 import { hello, post, startSandbox, type TestGateway } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 
 /* Every program of the user can write keybearer's state. What it finds there is input. */
+
+const DAY_MS = 86_400_000;
+/** The time goes on from noon, so that no file of the usage log ends during a test. */
+const clock = movableClock(Math.floor(Date.now() / DAY_MS) * DAY_MS + DAY_MS / 2);
 
 interface Scene {
   readonly gateway: TestGateway;
@@ -36,7 +41,7 @@ interface Scene {
 async function ranBefore(t: Test): Promise<Scene> {
   const gateway = await startSandbox(t);
   const { home, token, first } = await prepareHome(t, gateway);
-  const under = await startUnderTest(t, null, { home });
+  const under = await startUnderTest(t, null, { home, clock });
   t.equal((await chat(under, token)).status, 200);
   await under.daemon.stop(0);
   return { gateway, home, state: join(home, "state"), token, first };
@@ -80,7 +85,7 @@ t.test("a change of a key that keybearer did not begin is set aside, and never e
     gateway: "main",
     account: null,
     reason: "asked",
-    started_at: Date.now(),
+    started_at: clock.now(),
     successor,
     old,
     step: "create",
@@ -120,7 +125,7 @@ t.test("a change of a key that keybearer did not begin is set aside, and never e
     const file = join(state, "key-changes.json");
     writeFileSync(file, JSON.stringify({ version: 1, intents: [intent], leaks: {} }), { mode: 0o600 });
     gateway.clearRequests();
-    const under = await startUnderTest(t, null, { home });
+    const under = await startUnderTest(t, null, { home, clock });
     t.match(await problems(under), /was not executed, because keybearer did not write it/, what);
     t.equal((await chat(under, token)).status, 200, `${what}: the tool still has its key`);
     t.equal(liveKeys(gateway).length, live, `${what}: no key was created or deleted`);
@@ -145,7 +150,7 @@ t.test("an unfinished deletion deletes no key but the old one", async (t) => {
     gateway: "main",
     account: null,
     reason: "asked",
-    started_at: Date.now(),
+    started_at: clock.now(),
     successor: null,
     // Everything fits, because trust.json can be read, but the console has another key under this number.
     old: {
@@ -163,7 +168,7 @@ t.test("an unfinished deletion deletes no key but the old one", async (t) => {
       mode: 0o600,
     },
   );
-  const under = await startUnderTest(t, null, { home });
+  const under = await startUnderTest(t, null, { home, clock });
   await until("it does not go on", async () => (await under.daemon.status()).key_changes?.length === 1);
   t.ok(liveKeys(gateway).includes("someone"), "the other key is still there");
   t.equal((await chat(under, token)).status, 200);
@@ -172,7 +177,7 @@ t.test("an unfinished deletion deletes no key but the old one", async (t) => {
 t.test("what is not a file of keybearer's own is set aside and named in status", async (t) => {
   const { home, state, token } = await ranBefore(t);
   const target = join(home, "profile");
-  const day = `usage/${dayOf(Date.now())}.jsonl`;
+  const day = `usage/${dayOf(clock.now())}.jsonl`;
   const made: Readonly<Record<string, (path: string) => void>> = {
     "a link": (path) => symlinkSync(target, path),
     "a second name": (path) => linkSync(target, path),
@@ -194,7 +199,7 @@ t.test("what is not a file of keybearer's own is set aside and named in status",
       rmSync(join(state, name), { force: true });
       make(join(state, name));
     }
-    const under = await startUnderTest(t, null, { home });
+    const under = await startUnderTest(t, null, { home, clock });
     const found = await problems(under);
     for (const name of files)
       t.match(found, new RegExp(`${name} .*: it was set aside as `), `${what}: ${name}`);
@@ -211,10 +216,10 @@ t.test("what is not a file of keybearer's own is set aside and named in status",
 
 t.test("a link that replaces the usage log while keybearer runs is not written to", async (t) => {
   const { home, state, token } = await ranBefore(t);
-  const under = await startUnderTest(t, null, { home });
+  const under = await startUnderTest(t, null, { home, clock });
   const target = join(home, "profile");
   writeFileSync(target, "mine\n");
-  const file = join(state, "usage", `${dayOf(Date.now())}.jsonl`);
+  const file = join(state, "usage", `${dayOf(clock.now())}.jsonl`);
   renameSync(file, `${file}.away`);
   symlinkSync(target, file);
   await until("it is noticed", async () => /is a link: it was set aside/.test(await problems(under)));
@@ -226,10 +231,10 @@ t.test("a link that replaces the usage log while keybearer runs is not written t
 t.test("a line of any length is one damaged line", async (t) => {
   const { home, state, token } = await ranBefore(t);
   appendFileSync(
-    join(state, "usage", `${dayOf(Date.now())}.jsonl`),
+    join(state, "usage", `${dayOf(clock.now())}.jsonl`),
     `{"kind":"${"x".repeat(20_000_000)}"}\n`,
   );
-  const under = await startUnderTest(t, null, { home });
+  const under = await startUnderTest(t, null, { home, clock });
   t.equal((await chat(under, token)).status, 200, "it serves");
   t.equal((await under.daemon.status()).usage.state, "ok");
 });
@@ -239,14 +244,14 @@ t.test("lines that keybearer did not write, and a file from far ahead, are repor
   const folder = join(state, "usage");
   const future = join(folder, "2099-01-01.jsonl");
   writeFileSync(future, '{"kind":"carry","tools":0}\n', { mode: 0o600 });
-  const under = await startUnderTest(t, null, { home });
+  const under = await startUnderTest(t, null, { home, clock });
   t.match(
     await problems(under),
     /another program writes to the usage log: .*2099-01-01\.jsonl is dated more than a day ahead/,
   );
   t.notOk(existsSync(future), "it is set aside");
   t.equal((await chat(under, token)).status, 200);
-  const today = join(folder, `${dayOf(Date.now())}.jsonl`);
+  const today = join(folder, `${dayOf(clock.now())}.jsonl`);
   t.ok(readFileSync(today, "utf8").length > 0, "today's file is the current one");
   appendFileSync(today, '{"kind":"ack"}\n');
   await until("it is noticed", async () =>
@@ -299,7 +304,7 @@ t.test("a state folder with nothing in it is a first start", async (t) => {
   const gateway = await startSandbox(t);
   const { home, token } = await prepareHome(t, gateway);
   mkdirSync(join(home, "state"), { mode: 0o700 });
-  const under = await startUnderTest(t, null, { home });
+  const under = await startUnderTest(t, null, { home, clock });
   t.equal((await chat(under, token)).status, 200);
   t.equal(await problems(under), "");
 });

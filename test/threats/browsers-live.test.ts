@@ -179,7 +179,7 @@ t.test("a page in a real browser that knows a token spends nothing", { skip }, a
     ["evil.test", "[::1]"],
   ] as const;
   for (const [page, host] of origins.slice(0, LONG ? 3 : 1)) {
-    await t.test(`from ${page} at ${host}`, async (t) => {
+    await t.test(`a page of ${page} is refused at ${host}`, async (t) => {
       const seen = await attack(t, scene, { page: from(page), target: to(host), token, status: "403" });
       for (const { attack, head } of seen) {
         t.match(head, /^(?:origin|sec-fetch-site):/im, `${attack} has a header of a browser`);
@@ -194,14 +194,14 @@ t.test("a page in a real browser that knows a token spends nothing", { skip }, a
   }
 
   if (LONG) {
-    await t.test("without the token", async (t) => {
+    await t.test("a page without the token is refused", async (t) => {
       const way = { page: from("evil.test"), target: to("127.0.0.1"), token: null, status: "403" };
       await attack(t, scene, way, SIMPLE_ATTACKS);
     });
   }
 
   for (const host of LONG ? ["0.0.0.0", "rebind.test"] : ["0.0.0.0"]) {
-    await t.test(`at ${host}, which leads to the daemon`, async (t) => {
+    await t.test(`a page is refused at ${host}, which leads to the daemon`, async (t) => {
       const way = { page: from("evil.test"), target: to(host), token, status: "421" };
       const seen = await attack(t, scene, way);
       // To such an address the browser sends no Sec-Fetch-Site, and a GET has no Origin. Only its Host shows the attack.
@@ -209,7 +209,7 @@ t.test("a page in a real browser that knows a token spends nothing", { skip }, a
     });
   }
 
-  await t.test("from a rebound name", async (t) => {
+  await t.test("a page of a rebound name is refused", async (t) => {
     // The page came from the attacker's address, before its name led to 127.0.0.1. So all this is same-origin.
     const before = tap.connections.length;
     const page = await opened(browser, `${to("rebind.test")}/page`);
