@@ -160,6 +160,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     log,
     reload,
     keyring,
+    claim: (tool, { place, origins }) =>
+      keys.trust.claim({ name: tool, source: place, origins, home: paths.own }),
     usage,
     tail,
     mirror,

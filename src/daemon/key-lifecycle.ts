@@ -126,6 +126,11 @@ class ConfigTrust implements KeyTrust {
     return pinned !== null && needed.every((origin) => pinned.includes(origin));
   }
 
+  claim(tool: Tool, place: KeyPlace): void {
+    const wanted = this.#wanted().find(({ name }) => name === tool.name);
+    if (wanted !== undefined) this.#trust.claim({ ...wanted, source: place });
+  }
+
   async admit(tool: Tool, key: Secret): Promise<string | null> {
     const wanted = this.#wanted().find(({ name }) => name === tool.name);
     if (wanted === undefined) return `there is no tool ${tool.name} in config.yaml`;
@@ -140,6 +145,7 @@ class ConfigTrust implements KeyTrust {
 const SANDBOX_TRUST: KeyTrust = {
   digestOf: (key) => key.digest(SANDBOX),
   isPinned: () => true,
+  claim: () => {},
   admit: async () => null,
 };
 

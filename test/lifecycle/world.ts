@@ -104,6 +104,7 @@ export class World {
       trust: () => ({
         digestOf: (key) => key.digest("salt"),
         isPinned: () => true,
+        claim: () => {},
         admit: async () => null,
       }),
       consoles: {
