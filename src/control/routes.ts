@@ -30,7 +30,7 @@ export interface Controls {
   readonly reload: { readonly snapshot: Snapshot; takeKeys(): Promise<void> };
   readonly keyring: Pick<Keyring, "grant" | "grantAll" | "held">;
   /** A command stored a key for this tool, which the next save of config.yaml names. */
-  claim(tool: string, request: ClaimRequest): void;
+  claim(tool: string, request: ClaimRequest): Promise<void>;
   /** Gives one extra allowance. null: there is no such tool. */
   allow(tool: string, request: AllowanceRequest, peer: string): AllowanceAnswer | null;
   /** What a lost machine holds of the tool's shared limits can be granted again. null: there is no such tool. */
@@ -147,9 +147,9 @@ export const ROUTES: Readonly<Record<string, Route>> = {
     if (!isHeldTools(body)) throw new HttpError(400, HELD_BODY);
     return trust(controls, name, body, peer);
   },
-  "POST /claim/:name": (controls, { name, body }) => {
+  "POST /claim/:name": async (controls, { name, body }) => {
     if (!isClaimRequest(body)) throw new HttpError(400, CLAIM_BODY);
-    controls.claim(name, body);
+    await controls.claim(name, body);
     return {};
   },
   "POST /lift/:name": (controls, { name, body, peer }) => {

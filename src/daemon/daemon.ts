@@ -162,8 +162,11 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     log,
     reload,
     keyring,
-    claim: (tool, { place, origins }) =>
-      keys.trust.claim({ name: tool, source: place, origins, home: paths.own }),
+    claim: async (tool, { place, origins }) => {
+      keys.trust.claim({ name: tool, source: place, origins, home: paths.own });
+      // While the sandbox serves, the first start with a config.yaml is still to come.
+      if (!isSandbox()) await keys.trust.settle();
+    },
     usage,
     tail,
     mirror,

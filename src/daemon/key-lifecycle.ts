@@ -126,9 +126,11 @@ class ConfigTrust implements KeyTrust {
     return pinned !== null && needed.every((origin) => pinned.includes(origin));
   }
 
-  claim(tool: Tool, place: KeyPlace): void {
+  async claim(tool: Tool, place: KeyPlace): Promise<void> {
     const wanted = this.#wanted().find(({ name }) => name === tool.name);
-    if (wanted !== undefined) this.#trust.claim({ ...wanted, source: place });
+    if (wanted === undefined) return;
+    this.#trust.claim({ ...wanted, source: place });
+    await this.#trust.settle();
   }
 
   async admit(tool: Tool, key: Secret): Promise<string | null> {
@@ -145,7 +147,7 @@ class ConfigTrust implements KeyTrust {
 const SANDBOX_TRUST: KeyTrust = {
   digestOf: (key) => key.digest(SANDBOX),
   isPinned: () => true,
-  claim: () => {},
+  claim: async () => {},
   admit: async () => null,
 };
 

@@ -104,7 +104,7 @@ export class World {
       trust: () => ({
         digestOf: (key) => key.digest("salt"),
         isPinned: () => true,
-        claim: () => {},
+        claim: async () => {},
         admit: async () => null,
       }),
       consoles: {
