@@ -68,7 +68,7 @@ async function makeConfig(paths: Paths, options: InitOptions, inputs: Inputs): P
   const source = sourceText(taken.place, paths);
   const token = newToken(name);
   const text = newConfig({ baseUrl: gateway.baseUrl, tool: name, key: source, token: token.entry });
-  const isSaved = await storeNamedKey(paths, taken.place, taken.key, async () => {
+  const isSaved = await storeNamedKey(paths, taken, async () => {
     const made = await createConfig(paths.config, text);
     if (!made.ok) fail(made.reason, EXIT.failed);
     return made.ok;

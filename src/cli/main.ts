@@ -1,14 +1,16 @@
 #!/usr/bin/env node
 import type { Command } from "commander";
-import { runCommandLine } from "./command-line.ts";
-import { programWith } from "./help/help.ts";
-import { runCommand } from "./run.ts";
+import { EXIT } from "../core/errors.ts";
+import { openFilesProblem } from "./open-files.ts";
+
+// Everything else is imported once it is known that there are enough file descriptors to load it.
 
 /** `run` does not load the other commands: the daemon would start later and keep them in memory. */
 async function programFor(command: string | undefined): Promise<Command> {
-  if (command === "run") return programWith([runCommand()]);
-  const { createProgram } = await import("./program.ts");
-  return createProgram();
+  if (command !== "run") return (await import("./program.ts")).createProgram();
+  const { programWith } = await import("./help/help.ts");
+  const { runCommand } = await import("./run.ts");
+  return programWith([runCommand()]);
 }
 
 // Without a listener, SIGUSR1 opens a debugger on a port that every user of this machine can connect to.
@@ -17,4 +19,12 @@ process.on("SIGUSR1", () => {});
 delete process.env.LOG_TOKENS;
 delete process.env.LOG_STREAM;
 const args = process.argv.slice(2);
-await runCommandLine(await programFor(args[0]), args);
+const problem = openFilesProblem(args[0]);
+if (problem === null) {
+  const program = await programFor(args[0]);
+  const { runCommandLine } = await import("./command-line.ts");
+  await runCommandLine(program, args);
+} else {
+  process.stderr.write(`keybearer: ${problem}\n`);
+  process.exitCode = EXIT.badConfig;
+}

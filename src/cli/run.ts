@@ -230,6 +230,12 @@ function untilStopped(daemon: Daemon, { onTerminal, notify, onSignal }: Stopping
       log.fatal({ err: error }, "a bug in keybearer: it stops now");
       if (signals === 0) stop("bug", EXIT.failed);
     });
+    inBackground(
+      daemon.lostLock.then((problem) => {
+        if (signals === 0) stop(problem, EXIT.alreadyRunning);
+      }),
+      "the stop without a lock",
+    );
     onSignal((signal) => stop(signal, EXIT.ok));
   });
 }

@@ -10,6 +10,7 @@ import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
 import type { Keyring } from "../keys/keyring.ts";
+import type { KeyPlace } from "../keys/store.ts";
 import type { CreateOptions, KeyAction, KeyLifecycle, RotateOptions } from "../lifecycle/lifecycle.ts";
 import { Refused } from "../lifecycle/refused.ts";
 import type { Kind } from "../limits/counters.ts";
@@ -28,6 +29,8 @@ export interface Controls {
   status(): Promise<Status>;
   readonly reload: { readonly snapshot: Snapshot; takeKeys(): Promise<void> };
   readonly keyring: Pick<Keyring, "grant" | "grantAll" | "held">;
+  /** A command stored a key for this tool, which the next save of config.yaml names. */
+  claim(tool: string, request: ClaimRequest): Promise<void>;
   /** Gives one extra allowance. null: there is no such tool. */
   allow(tool: string, request: AllowanceRequest, peer: string): AllowanceAnswer | null;
   /** What a lost machine holds of the tool's shared limits can be granted again. null: there is no such tool. */
@@ -67,6 +70,12 @@ export interface HeldTool {
   readonly what: string;
   readonly from: string;
   readonly to: string;
+}
+
+export interface ClaimRequest {
+  readonly place: KeyPlace;
+  /** Where the key may go. */
+  readonly origins: readonly string[];
 }
 
 export interface TrustAnswer {
@@ -137,6 +146,11 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   "POST /trust/:name": (controls, { name, body, peer }) => {
     if (!isHeldTools(body)) throw new HttpError(400, HELD_BODY);
     return trust(controls, name, body, peer);
+  },
+  "POST /claim/:name": async (controls, { name, body }) => {
+    if (!isClaimRequest(body)) throw new HttpError(400, CLAIM_BODY);
+    await controls.claim(name, body);
+    return {};
   },
   "POST /lift/:name": (controls, { name, body, peer }) => {
     if (!isAllowanceRequest(body)) throw new HttpError(400, ALLOWANCE_BODY);
@@ -391,6 +405,8 @@ async function trustAll(
 // Request bodies. A misspelled field must not pass for one that was left out, so the fields must match exactly.
 
 const HELD_BODY = "send what was shown: a list of tool, what, from and to";
+const CLAIM_BODY =
+  "send place (kind and path of a file, or kind, service and account in the keychain) and origins (a list of addresses)";
 const ALLOWANCE_BODY =
   "send what to lift: kind (requests, tokens or spend), amount (a whole number; 0 takes back) and until (milliseconds, or null)";
 const LOGIN_BODY =
@@ -456,6 +472,18 @@ function isHeldTools(body: unknown): body is HeldTool[] {
     Array.isArray(body) &&
     body.every((item) => item instanceof Object && fields.every((field) => typeof item[field] === "string"))
   );
+}
+
+function isClaimRequest(body: unknown): body is ClaimRequest & Record<string, unknown> {
+  if (!hasOnly(body, ["place", "origins"])) return false;
+  const { place, origins } = body;
+  const isFile = hasOnly(place, ["kind", "path"]) && place.kind === "file" && isText(place.path);
+  const isEntry =
+    hasOnly(place, ["kind", "service", "account"]) &&
+    place.kind === "keychain" &&
+    isText(place.service) &&
+    isText(place.account);
+  return (isFile || isEntry) && Array.isArray(origins) && origins.every(isText);
 }
 
 function isAllowanceRequest(body: unknown): body is AllowanceRequest {

@@ -72,6 +72,8 @@ export interface Daemon {
   stop(timeoutMs?: number): Promise<void>;
   /** Cuts the requests that a stop waits for. */
   cut(): void;
+  /** Resolves with what happened if the state folder is no longer this daemon's alone. It stops then. */
+  readonly lostLock: Promise<string>;
 }
 
 /** StateLock.take waits a quarter of a second each time. */
@@ -104,7 +106,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
 
   // Steps of the shutdown run in reverse order: what is opened first is closed last.
   const state = await openState(options, clock, keys, shutdown);
-  const { port, peers, control, sandboxSession } = state;
+  const { lock, port, peers, control, sandboxSession } = state;
   const services = createServices(options, clock, keys, state, shutdown);
   const {
     reload,
@@ -160,6 +162,11 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     log,
     reload,
     keyring,
+    claim: async (tool, { place, origins }) => {
+      keys.trust.claim({ name: tool, source: place, origins, home: paths.own });
+      // While the sandbox serves, the first start with a config.yaml is still to come.
+      if (!isSandbox()) await keys.trust.settle();
+    },
     usage,
     tail,
     mirror,
@@ -170,6 +177,21 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     "stop watching the control socket",
     ticker.every(1, () => background(control.check(), log, "checking the control socket")),
   );
+  const lostLock = new Promise<string>((resolve) => {
+    const check = () => {
+      const problem = lock.problem();
+      if (problem !== null) resolve(problem);
+    };
+    shutdown.add("stop watching the lock", ticker.every(1, check));
+  }).then(async (problem) => {
+    log.error(
+      `${problem} while keybearer ran, so another one could use the same state folder: this one refuses new requests, lets those in flight finish and exits. find out what changed the folder, then start again → keybearer run`,
+    );
+    // What is trusted may have vanished with the lock, and without it the next start would trust any config.yaml. This also
+    // makes the folder again, so that the requests in flight are recorded.
+    if (!isSandbox()) await keys.trust.settle();
+    return problem;
+  });
   // The first step of a stop: no new connection is accepted.
   shutdown.add("close the listener", () => background(port.drain(), log, "waiting for the last connection"));
 
@@ -185,6 +207,11 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     stopped ??= shutdown.run();
     return stopped;
   };
+  background(
+    lostLock.then(() => stop()),
+    log,
+    "the stop without a lock",
+  );
   return {
     port: port.port,
     addresses: port.addresses,
@@ -195,6 +222,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     snapshot,
     reload: () => reload.refresh(true),
     cut: () => drain.cut(),
+    lostLock,
   };
 }
 
@@ -205,7 +233,7 @@ async function openState(options: DaemonOptions, clock: Clock, keys: Keys, shutd
   const { paths } = options;
   const { log } = keys;
   // First, because the rest belongs to one daemon.
-  await takeLock(paths, shutdown);
+  const lock = await takeLock(paths, shutdown);
   const loaded = await firstLoad(paths);
   const control = await openControl(paths, log, shutdown);
   const startWarnings = loadState(keys, paths, clock);
@@ -227,7 +255,18 @@ async function openState(options: DaemonOptions, clock: Clock, keys: Keys, shutd
   const bind = isPortFree ? bindNextDataPort : bindDataPort;
   const port = await bind(initial.config.listen, peers, log);
   shutdown.add("close the port", () => closePort(port));
-  return { loaded, control, startWarnings, sandboxSession, initial, settled, processLookup, peers, port };
+  return {
+    lock,
+    loaded,
+    control,
+    startWarnings,
+    sandboxSession,
+    initial,
+    settled,
+    processLookup,
+    peers,
+    port,
+  };
 }
 
 type Services = ReturnType<typeof createServices>;
@@ -411,12 +450,13 @@ function closePort(port: DataPort): Promise<void> {
   return drained;
 }
 
-async function takeLock(paths: Paths, shutdown: Shutdown): Promise<void> {
+async function takeLock(paths: Paths, shutdown: Shutdown): Promise<StateLock> {
   const faults = prepareFolders(paths);
   if (faults.length > 0) throw new StartFailure(EXIT.badConfig, faults.join("\n"));
   const lock = await waitForLock(paths);
   if (lock === null) throw new StartFailure(EXIT.alreadyRunning, ALREADY_RUNNING);
   shutdown.add("release the lock", () => lock.release());
+  return lock;
 }
 
 /** null: another daemon holds it. A command that brings the usage index up to date holds it for a moment only. */

@@ -126,6 +126,13 @@ class ConfigTrust implements KeyTrust {
     return pinned !== null && needed.every((origin) => pinned.includes(origin));
   }
 
+  async claim(tool: Tool, place: KeyPlace): Promise<void> {
+    const wanted = this.#wanted().find(({ name }) => name === tool.name);
+    if (wanted === undefined) return;
+    this.#trust.claim({ ...wanted, source: place });
+    await this.#trust.settle();
+  }
+
   async admit(tool: Tool, key: Secret): Promise<string | null> {
     const wanted = this.#wanted().find(({ name }) => name === tool.name);
     if (wanted === undefined) return `there is no tool ${tool.name} in config.yaml`;
@@ -140,6 +147,7 @@ class ConfigTrust implements KeyTrust {
 const SANDBOX_TRUST: KeyTrust = {
   digestOf: (key) => key.digest(SANDBOX),
   isPinned: () => true,
+  claim: async () => {},
   admit: async () => null,
 };
 

@@ -1,4 +1,4 @@
-import { closeSync, lstatSync, openSync } from "node:fs";
+import { closeSync, lstatSync, openSync, type Stats } from "node:fs";
 import Database from "libsql";
 import { errorCode, hasCode } from "../core/errors.ts";
 import { ForeignFile, foreignProblem } from "../core/own-file.ts";
@@ -12,12 +12,15 @@ const BUSY_TIMEOUT_MS = 250;
  * Nothing else may open lock.db: closing any descriptor of the file would drop the lock (POSIX).
  */
 export class StateLock {
+  readonly #file: string;
   readonly #db: Database.Database;
+  readonly #identity: string;
 
   /** null: another daemon holds it. Throws when the file cannot be created or locked. */
   static take(file: string): StateLock | null {
     createPrivate(file);
-    const problem = foreignProblem(lstatSync(file));
+    const found = lstatSync(file);
+    const problem = foreignProblem(found);
     if (problem !== null) throw new ForeignFile(file, problem);
     // Two starts at the same moment may block each other. After some attempts, one of them wins.
     const db = new Database(file, { timeout: BUSY_TIMEOUT_MS });
@@ -25,7 +28,7 @@ export class StateLock {
       // Without a journal file, so that the lock can be taken on a full disk.
       db.exec("PRAGMA journal_mode = MEMORY");
       db.exec("BEGIN EXCLUSIVE");
-      return new StateLock(db);
+      return new StateLock(file, db, identityOf(found));
     } catch (error) {
       db.close();
       if (isBusy(error)) return null;
@@ -33,8 +36,21 @@ export class StateLock {
     }
   }
 
-  private constructor(db: Database.Database) {
+  private constructor(file: string, db: Database.Database, identity: string) {
+    this.#file = file;
     this.#db = db;
+    this.#identity = identity;
+  }
+
+  /** Why another daemon could take the lock although this one has it; null: none can. A file that cannot be looked at may be fine. */
+  problem(): string | null {
+    try {
+      const found = lstatSync(this.#file, { throwIfNoEntry: false });
+      if (found === undefined) return `${this.#file} was deleted`;
+      return identityOf(found) === this.#identity ? null : `${this.#file} was replaced`;
+    } catch {
+      return null;
+    }
   }
 
   release(): void {
@@ -43,6 +59,10 @@ export class StateLock {
     this.#db.exec("ROLLBACK");
     this.#db.close();
   }
+}
+
+function identityOf({ dev, ino }: Stats): string {
+  return `${dev}:${ino}`;
 }
 
 function createPrivate(file: string): void {

@@ -15,7 +15,7 @@ export interface Subject {
   readonly source: KeySource;
   /** Everything that sees the key: origins, a proxy, a certificate authority. */
   readonly origins: readonly string[];
-  /** keybearer's own folders: a file: inside them needs no confirmation. */
+  /** keybearer's own folders: a file: inside them is read before it is confirmed, so that its key can be compared. */
   readonly home: readonly string[];
   /** What to call a secret that is no key, and whose last characters must not be shown. */
   readonly secret?: string | undefined;
@@ -117,20 +117,20 @@ export class Trust {
     this.#changes += 1;
   }
 
-  /** Called before a command runs, or a file or a variable is read. A first start pins the source instead. */
+  /** Called before a source is read or a command runs. A first start pins the source instead, also one that is still empty. */
   judgeSource(subject: Subject): UntrustedChange | null {
     const id = sourceId(subject, this.#pins.salt);
-    if (id === null) return null;
+    if (id === null) {
+      const place = this.#firstStart ? placeId(subject, this.#pins.salt) : null;
+      if (place !== null) this.#pin(this.#pins.uses, place, subject);
+      return null;
+    }
     if (this.#firstStart) this.#pinSource(id, subject);
     // A variable that was used before variables needed confirmation is among the uses.
     if (this.#pins.sources.has(id) || this.#pins.uses.has(id)) return null;
     const before = [...this.#pins.sources.values()].filter((pin) => pin.name === subject.name).at(-1);
-    const kind = subject.source.kind === "env" ? "variable" : subject.source.kind;
-    return {
-      what: `the ${kind} that gives ${subject.secret ?? `${escapeControlChars(subject.name)} its key`}`,
-      from: before?.words ?? (this.#pins.lost ? UNKNOWN : `no ${kind}`),
-      to: `${showSource(subject.source, id)}, for ${showOrigins(originsOf(subject))}`,
-    };
+    const words = before?.words ?? (this.#pins.lost ? UNKNOWN : null);
+    return newSource(subject, id, words);
   }
 
   /** Called before a key is used. Its first use pins it to its origins. */
@@ -150,6 +150,10 @@ export class Trust {
         : `nowhere: ${MAX_PINS} keys are known, and each new one needs confirmation`;
       return { what: showKey(subject, key), from, to: showOrigins(origins) };
     }
+    const place = placeId(subject, this.#pins.salt);
+    // Any key may be stored at a place that no tool used before. A known one is held by its own pin.
+    if (place !== null && !this.#pins.uses.has(place) && !this.#pins.keys.has(id))
+      return newSource(subject, place, null);
     for (const pin of this.#pinsFor(id, subject)) {
       const added = origins.filter((origin) => !pin.origins.includes(origin));
       if (added.length === 0) continue;
@@ -178,14 +182,27 @@ export class Trust {
     else this.#pinUses(subject);
   }
 
+  /** keybearer stores the tool's key here itself, for these origins and no others. The next settle() writes it down. */
+  claim(subject: Subject): void {
+    const place = placeId(subject, this.#pins.salt);
+    if (place === null || (this.#pins.uses.size >= MAX_PINS && !this.#pins.uses.has(place))) return;
+    this.#pins.uses.set(place, this.#pinFor(undefined, subject));
+    this.#changes += 1;
+  }
+
   /**
-   * The pins that decide where a key may go. A known key has its own. A new one is bound to where its source and its tool
-   * were used before: otherwise a moved tool would be released by the next rotation of its key, and a command that makes a
-   * new key each time would give a working one to any origin.
+   * The pins that decide where a key may go. A known key has its own, and its place in a file or in the keychain has one for
+   * the keys to come. A new one is bound to where its source and its tool were used before: otherwise a moved tool would be
+   * released by the next rotation of its key, and a command that makes a new key each time would give a working one to any
+   * origin.
    */
   #pinsFor(keyId: string, subject: Subject): readonly Pin[] {
     const known = this.#pins.keys.get(keyId);
-    if (known !== undefined) return [known];
+    if (known !== undefined) {
+      const place = placeId(subject, this.#pins.salt);
+      const placePin = place === null ? undefined : this.#pins.uses.get(place);
+      return placePin === undefined ? [known] : [known, placePin];
+    }
     const uses = useIds(subject, this.#pins.salt).map((id) => this.#pins.uses.get(id));
     return [this.#sourcePin(subject), ...uses].filter((pin) => pin !== undefined);
   }
@@ -261,28 +278,34 @@ export class Trust {
   }
 }
 
-/** Under which digest a source is pinned; null: it needs no confirmation. */
+/** Under which digest a source is pinned before it is read; null: it may be read. */
 function sourceId({ source, home }: Subject, salt: string): string | null {
   if (source.kind === "command") return digest(salt, "command", ...source.argv);
   if (source.kind === "env") return digest(salt, "env", source.name);
   if (source.kind !== "file" || isInside(source.path, home)) return null;
-  return digest(salt, "file", resolve(source.path));
+  return fileId(source.path, salt);
+}
+
+/**
+ * Under which digest a place is pinned where keybearer stores keys; null: it is none. Without a pin it may hold any key that
+ * was stored there, so a new tool may not take it.
+ */
+function placeId({ source, home }: Subject, salt: string): string | null {
+  if (source.kind === "keychain") return digest(salt, "keychain", source.service, source.account);
+  return source.kind === "file" && isInside(source.path, home) ? fileId(source.path, salt) : null;
 }
 
 /** The digests of the tool, and of its source. A literal is nowhere but in the tool itself. */
-function useIds({ name, source }: Subject, salt: string): string[] {
+function useIds(subject: Subject, salt: string): string[] {
+  const { name, source } = subject;
   const tool = digest(salt, "tool", name);
-  switch (source.kind) {
-    case "env":
-      return [tool, digest(salt, "env", source.name)];
-    case "file":
-      return [tool, digest(salt, "file", resolve(source.path))];
-    case "keychain":
-      return [tool, digest(salt, "keychain", source.service, source.account)];
-    case "command":
-    case "literal":
-      return [tool];
-  }
+  if (source.kind === "env") return [tool, digest(salt, "env", source.name)];
+  if (source.kind === "file") return [tool, fileId(source.path, salt)];
+  return [tool, placeId(subject, salt)].filter((id) => id !== null);
+}
+
+function fileId(path: string, salt: string): string {
+  return digest(salt, "file", resolve(path));
 }
 
 /** Of a JSON list, so that no two argv are the same. A digest, because an argument may hold a secret. */
@@ -302,6 +325,25 @@ function originOf(address: string): string {
   // Schemes that the web does not know all have the origin "null".
   return origin === "null" ? `${protocol}//${host}` : origin;
 }
+
+/** @param before the source that it replaces; null: there was none */
+function newSource(subject: Subject, id: string, before: string | null): UntrustedChange {
+  const { source, secret, name } = subject;
+  const kind = SOURCE_WORDS[source.kind];
+  return {
+    what: `the ${kind} that gives ${secret ?? `${escapeControlChars(name)} its key`}`,
+    from: before ?? `no ${kind}`,
+    to: `${showSource(source, id)}, for ${showOrigins(originsOf(subject))}`,
+  };
+}
+
+const SOURCE_WORDS = {
+  env: "variable",
+  file: "file",
+  keychain: "keychain entry",
+  command: "command",
+  literal: "key in config.yaml",
+} as const satisfies Record<KeySource["kind"], string>;
 
 function showKey(subject: Subject, key: Secret): string {
   return subject.secret ?? `the key ${key.fingerprint} of ${escapeControlChars(subject.name)}`;

@@ -43,6 +43,8 @@ export interface KeyTrust {
   digestOf(key: Secret): string;
   /** Whether the key with this digest is known, and may go to this gateway. */
   isPinned(digest: string, gateway: Gateway): boolean;
+  /** The tool's new key is stored at this place, for its gateway. Written down before it returns. */
+  claim(tool: Tool, place: KeyPlace): Promise<void>;
   /** Why a tool's new key may not be sent to its gateway yet; null: it may. Its first use pins it. */
   admit(tool: Tool, key: Secret): Promise<string | null>;
 }
@@ -182,6 +184,8 @@ export class Steps {
     const successor = { ...successorOf(intent), digest: this.#deps.trust().digestOf(key) };
     const next: Intent = { ...intent, successor };
     await this.#deps.intents.put(next);
+    // First: config.yaml may name the place already, and the daemon reads it as soon as it is written.
+    await this.#deps.trust().claim(findTool(this.#deps.snapshot(), intent.tool).tool, successor.place);
     await this.#storage.write(successor.place, key);
     return next;
   }
@@ -201,6 +205,8 @@ export class Steps {
     const key = await this.#readSuccessor(intent);
     if (key === null) throw new Refused(`the new key is no longer in ${describeSource(place)}`);
     const { tool, gateway } = findTool(this.#deps.snapshot(), intent.tool);
+    // Again, because what is trusted may have been lost since then.
+    await this.#deps.trust().claim(tool, place);
     const problem = await this.#deps.trust().admit(tool, key);
     if (problem !== null) throw new Refused(problem, `keybearer trust ${intent.tool}`);
     let probed = await this.#deps.probe(gateway, key, false);

@@ -11,6 +11,8 @@ const UNREACHABLE: Readonly<Record<string, string>> = {
   EAI_AGAIN: "DNS did not answer",
   EHOSTUNREACH: "there is no way to that host",
   ENETUNREACH: "there is no network",
+  EMFILE: "keybearer has no file descriptor left",
+  ENFILE: "this machine has no file descriptor left",
   ETIMEDOUT: "it did not answer the connection",
   CERT_NOT_YET_VALID: "its certificate is not valid yet",
   CERT_HAS_EXPIRED: "its certificate has expired",
@@ -32,6 +34,10 @@ export function gatewayFailure(
   const broken = howItBroke(error, connected, false);
   if (broken !== null)
     return refuse("gateway-broken", `${where}: ${broken}. try again; see: keybearer status`);
+  if (error.code === "EMFILE" || error.code === "ENFILE") {
+    const next = "send fewer requests at once, or raise the limit of open files (ulimit -n)";
+    return refuse("overloaded", `${whyUnreachable(error)}. nothing was sent to the gateway. ${next}`, 2);
+  }
   const message = `${where} cannot be reached: ${whyUnreachable(error)}. check base_url and the network`;
   return refuse("gateway-unreachable", message);
 }

@@ -4,6 +4,7 @@ import t from "tap";
 import { readFrom, storeNamedKey } from "../../src/cli/tools/key-store.ts";
 import { planTool, type ToolOptions } from "../../src/cli/tools/new-tool.ts";
 import { parseConfig } from "../../src/config/parse.ts";
+import { findPaths } from "../../src/core/paths.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { storeKey } from "../../src/keys/store.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
@@ -163,15 +164,16 @@ t.test("a key that is stored elsewhere is named, and tried if it can be read her
 
 t.test("a key that config.yaml does not name in the end is deleted, if this command stored it", async (t) => {
   const home = t.testdir({});
-  const paths = { config: join(home, "config.yaml"), home };
+  const paths = findPaths({ env: { KEYBEARER_HOME: home }, home });
   const path = join(home, "keys", "codex");
   const key = new Secret("sk-0123456789abcdef");
+  const taken = { tool: "codex", origins: [], key, place: { kind: "file", path } as const, models: null };
   let stored = false;
   const failToName = async () => {
     stored = existsSync(path);
     return false;
   };
-  const keep = (name: () => Promise<boolean>) => storeNamedKey(paths, { kind: "file", path }, key, name);
+  const keep = (name: () => Promise<boolean>) => storeNamedKey(paths, taken, name);
   t.equal(await keep(failToName), false);
   t.same([stored, existsSync(path)], [true, false]);
   const named = async () => {

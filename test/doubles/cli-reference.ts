@@ -21,8 +21,10 @@ const EXIT_MEANINGS: Readonly<Record<keyof typeof EXIT, string>> = {
   failed: "the command failed; `doctor` found a problem; `mirror` has an alarm that is not acknowledged",
   usage: "wrong command line",
   portTaken: "the port is taken by another program",
-  alreadyRunning: "keybearer runs already with the same state folder",
-  badConfig: "config.yaml has problems, or `run` was started with an unsafe Node option or variable",
+  alreadyRunning:
+    "keybearer runs already with the same state folder, or `run` ended because its lock was deleted or replaced",
+  badConfig:
+    "config.yaml has problems, `run` was started with an unsafe Node option or variable, or there are too few file descriptors",
 };
 
 const ENVIRONMENT = `## Environment variables

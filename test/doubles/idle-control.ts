@@ -46,6 +46,7 @@ export async function serveControls(
       grantAll: async () => ({ ok: false, reason: "nothing is held" }),
       held: () => [],
     },
+    claim: async () => {},
     allow: () => null,
     release: async () => null,
     expectRename: () => null,

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import t from "tap";
 import { askDaemon } from "../../src/control/client.ts";
 import type { HeldTool } from "../../src/control/routes.ts";
-import { newHome } from "../doubles/command.ts";
+import { command, newHome } from "../doubles/command.ts";
 import { ask, holdsNone, lastKey, messages, toolState } from "../doubles/config-journey.ts";
 import { type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { newKey, startSandbox } from "../doubles/sandbox.ts";
@@ -197,3 +197,89 @@ t.test(
 async function warnings(under: DaemonUnderTest): Promise<string> {
   return (await under.daemon.status()).problems.map(({ message }) => message).join("\n");
 }
+
+t.test("a file in keys/ that no tool used gives nobody its key before it is trusted", async (t) => {
+  const [home, elsewhere] = [await startSandbox(t), await startSandbox(t)];
+  const [key, spare] = [newKey(home), newKey(elsewhere)];
+  const [mine, thief] = [freshToken(), freshToken()];
+  const base = `gateways: { home: { base_url: "${home.baseUrl}" }, elsewhere: { base_url: "${elsewhere.baseUrl}" } }
+tools:
+  codex: { gateway: home, key: ${key.text}, token: ${mine.hash} }\n`;
+  const under = await startUnderTest(t, base);
+  const file = join(under.home, "keys", "spare");
+  await mkdir(join(under.home, "keys"), { mode: 0o700 });
+  await writeFile(file, spare.text, { mode: 0o600 });
+
+  await under.save(
+    `${base}  spare: { gateway: elsewhere, key: "file:~/keys/spare", token: ${thief.hash} }\n`,
+  );
+  await until("it is held", async () => (await ask(under, thief.token)).refusal === "needs-trust");
+  t.match((await toolState(under, "spare"))?.why, `no file → ${file}, for ${elsewhere.origin}`);
+  t.equal((await ask(under, mine.token)).status, 200);
+  t.strictSame(elsewhere.requests(), []);
+
+  const held = await askDaemon<HeldTool[]>(under.paths.socket, "GET", "/held/spare");
+  t.match(await askDaemon(under.paths.socket, "POST", "/trust/spare", held.ok && held.value), { ok: true });
+  t.equal((await ask(under, thief.token)).status, 200);
+  const rotated = newKey(elsewhere);
+  await writeFile(file, rotated.text);
+  await until("a rotation in the file is in force", async () => {
+    t.equal((await ask(under, thief.token)).status, 200, "never refused on the way");
+    return lastKey(elsewhere) === rotated.id;
+  });
+});
+
+t.test("a key that keybearer stores is used at once, and only where it was stored for", async (t) => {
+  const [home, elsewhere] = [await startSandbox(t), await startSandbox(t)];
+  const [first, mine, thief] = [newKey(home), freshToken(), freshToken()];
+  const base = `listen: localhost:0
+gateways: { home: { base_url: "${home.baseUrl}" }, elsewhere: { base_url: "${elsewhere.baseUrl}" } }
+tools:
+  codex: { gateway: home, key: ${first.text}, token: ${mine.hash} }\n`;
+  const folder = await newHome(t);
+  const under = await startUnderTest(t, base, { home: folder });
+  const add = async (tool: string) => {
+    const args = ["tools", "add", tool, "--gateway", "home", "--key-stdin", "--store", "file"];
+    const added = await command(t, folder, args, { input: newKey(home).text });
+    t.equal(added.code, 0, added.stderr);
+    return added.stdout.trim();
+  };
+  const running = await add("running");
+  t.equal((await ask(under, running)).status, 200, "beside a daemon");
+  await under.daemon.stop(0);
+
+  const stopped = await add("stopped");
+  const again = await startUnderTest(t, null, { home: folder });
+  t.equal((await ask(again, stopped)).status, 200, "and without one");
+  const config = await readFile(again.paths.config, "utf8");
+  await again.save(
+    `${config}  thief: { gateway: elsewhere, key: "file:~/keys/stopped", token: ${thief.hash} }\n`,
+  );
+  await until("the thief is held", async () => (await ask(again, thief.token)).refusal === "needs-trust");
+  await writeFile(join(folder, "keys", "stopped"), newKey(home).text);
+  await again.daemon.reload();
+  t.equal((await ask(again, thief.token)).refusal, "needs-trust", "with a key that nobody knows, too");
+  t.strictSame(elsewhere.requests(), []);
+});
+
+t.test("after an update, the keys in keybearer's files are used as before", async (t) => {
+  const gateway = await startSandbox(t);
+  const [key, rotated] = [newKey(gateway), newKey(gateway)];
+  const { token, hash } = freshToken();
+  const home = await newHome(t);
+  await mkdir(join(home, "keys"), { mode: 0o700 });
+  await writeFile(join(home, "keys", "codex"), key.text, { mode: 0o600 });
+  const under = await startUnderTest(t, configOf(gateway.baseUrl, '"file:~/keys/codex"', hash), { home });
+  t.equal((await ask(under, token)).status, 200);
+  await under.daemon.stop(0);
+  // Earlier versions knew the key, but not always its file.
+  const pins = JSON.parse(await readFile(under.paths.trust, "utf8"));
+  await writeFile(under.paths.trust, JSON.stringify({ ...pins, uses: [] }));
+  const again = await startUnderTest(t, null, { home });
+  t.equal((await ask(again, token)).status, 200);
+  await writeFile(join(home, "keys", "codex"), rotated.text);
+  await until("and after a rotation", async () => {
+    t.equal((await ask(again, token)).status, 200);
+    return lastKey(gateway) === rotated.id;
+  });
+});

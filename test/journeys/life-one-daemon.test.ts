@@ -1,4 +1,4 @@
-import { rmSync, statSync } from "node:fs";
+import { existsSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import Database from "libsql";
 import t, { type Test } from "tap";
@@ -37,6 +37,12 @@ async function scene(t: Test) {
   return { home, gateway, configure, ask };
 }
 
+/** Not a copy: reading the file in the daemon's process would end the lock on it. */
+function replaceFile(file: string): void {
+  writeFileSync(`${file}-new`, "", { mode: 0o600 });
+  renameSync(`${file}-new`, file);
+}
+
 async function endsOf(t: Test, home: string): Promise<Record<string, number>> {
   return tally((await exportedRecords(t, home)).map(({ end }) => end));
 }
@@ -65,6 +71,38 @@ t.test("a control socket that vanishes with its folder is created again", async 
   await until("status answers again", async () => (await command(t, home, ["status"])).code === 0);
   t.equal(statSync(paths.run).mode & 0o777, 0o700);
   t.match(logText(), /control socket .* had been removed and was created again/);
+});
+
+for (const [what, lose] of [
+  ["deleted", ({ lock }: Paths) => rmSync(lock)],
+  ["replaced", ({ lock }: Paths) => replaceFile(lock)],
+  ["deleted with its folder", ({ state }: Paths) => rmSync(state, { recursive: true })],
+] as const) {
+  t.test(`a daemon whose lock is ${what} refuses, finishes what is in flight and stops`, async (t) => {
+    const { home, gateway, ask } = await scene(t);
+    const { daemon, url, paths, logText } = await startUnderTest(t, null, { home });
+    const running = ask(url, "hang");
+    await until("the gateway has the request", () => gateway.running() === 1);
+    lose(paths);
+    await daemon.lostLock;
+    await t.rejects(ask(url, "hang"), "new requests are refused");
+    gateway.release();
+    t.equal((await running).status, 200, "what was in flight is answered");
+    await daemon.stop();
+    t.match(logText(), /lock\.db was (deleted|replaced) while keybearer ran.* → keybearer run/);
+    t.same(await endsOf(t, home), { complete: 1 }, "and recorded");
+    t.ok(existsSync(paths.trust), "the next start is not a first one");
+  });
+}
+
+t.test("a daemon without its lock exits with 75 and says what to do, and the next one starts", async (t) => {
+  const { home } = await scene(t);
+  const first = await startServing(t, home);
+  rmSync(findPaths({ env: { KEYBEARER_HOME: home }, home }).lock);
+  const ended = await first.ended;
+  t.match(ended, { code: 75, signal: null, stderr: /lock\.db was deleted while keybearer ran.*start again/ });
+  const { url } = await startUnderTest(t, null, { home });
+  t.equal((await fetch(`${url}/healthz`)).status, 200);
 });
 
 t.test("a start that finds its port taken changes no record", async (t) => {

@@ -5,6 +5,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t from "tap";
+import { askDaemon } from "../../src/control/client.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { askKeychain } from "../../src/keys/keychain.ts";
 import { type KeyReading, readKey } from "../../src/keys/sources.ts";
@@ -242,6 +243,9 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
     t.equal(lastKey(gateway), first.id);
 
     t.same(await store("claude-2", second.text), { ok: true, made: true });
+    // As `keybearer tools rotate` does.
+    const claim = { place: entry("claude-2"), origins: [gateway.origin] };
+    t.match(await askDaemon(under.paths.socket, "POST", "/claim/claude", claim), { ok: true });
     await under.save(config("claude-2"));
     const inForce = async () => (await toolState(under, "claude"))?.key === second.fingerprint;
     await until("the second key is in force", inForce);

@@ -168,7 +168,7 @@ t.test("a file outside keybearer's folders is known by its normalized path", asy
   });
 });
 
-t.test("a file in keybearer's folders needs no pin, unless its path leads out", async (t) => {
+t.test("a file in keybearer's folders may be read, unless its path leads out", async (t) => {
   const trust = await startedWith(t);
   t.equal(trust.judgeSource(use(file("/home/me/.config/keybearer/keys/codex"), A)), null);
   for (const path of [
@@ -178,6 +178,58 @@ t.test("a file in keybearer's folders needs no pin, unless its path leads out", 
     "/home/me/.config/keybearer/..",
   ]) {
     t.ok(trust.judgeSource(use(file(path), A)), path);
+  }
+});
+
+const PLACES: KeySource[] = [
+  file("/home/me/.config/keybearer/keys/codex"),
+  { kind: "keychain", service: "keybearer", account: "codex" },
+];
+
+t.test("a key at a place that no tool used before is held, unless keybearer stored it there", async (t) => {
+  for (const place of PLACES) {
+    const trust = await startedWith(t, [use(env, A), ONE]);
+    t.equal(trust.judgeKey(use(place, A), ONE), null, "a known key belongs where it was used");
+
+    const other = await startedWith(t, [use(env, A), ONE]);
+    const held = other.judgeKey({ ...use(place, EVIL), name: "new" }, TWO);
+    t.match(held, {
+      what: /^the (file|keychain entry) that gives new its key$/,
+      from: /^no /,
+      to: `for ${EVIL}`,
+    });
+    t.ok(other.judgeKey(use(place, A), TWO), "neither does it go to a known address");
+    other.claim(use(place, B));
+    t.match(other.judgeKey({ ...use(place, EVIL), name: "new" }, TWO), { from: B, to: EVIL });
+    t.equal(other.judgeKey({ ...use(place, B), name: "new" }, TWO), null);
+    t.ok(other.judgeKey({ ...use(place, EVIL), name: "new" }, ONE), "nor does another key that is put there");
+  }
+});
+
+t.test("what keybearer stores anew at a place goes no longer where its last key went", async (t) => {
+  for (const place of PLACES) {
+    const trust = await startedWith(t, [{ ...use(place, A), name: "old" }, ONE]);
+    trust.claim({ ...use(place, B), name: "new" });
+    t.match(trust.judgeKey({ ...use(place, A), name: "third" }, TWO), { from: B, to: A });
+    t.equal(trust.judgeKey({ ...use(place, B), name: "new" }, TWO), null);
+  }
+});
+
+t.test("a key that is known at two addresses brings the keys after it to one of them only", async (t) => {
+  for (const place of PLACES) {
+    const trust = await startedWith(t, [use(place, A), ONE], [{ ...use(env, B), name: "second" }, ONE]);
+    t.match(trust.judgeKey({ ...use(place, B), name: "thief" }, ONE), { from: A, to: B });
+    t.equal(trust.judgeKey(use(place, A), ONE), null);
+  }
+});
+
+t.test("a place that the first start names is known although it is still empty", async (t) => {
+  for (const place of PLACES) {
+    const trust = await loaded(t);
+    t.equal(trust.judgeSource(use(place, A)), null);
+    await trust.settle();
+    t.match(trust.judgeKey({ ...use(place, EVIL), name: "thief" }, ONE), { from: A, to: EVIL });
+    t.equal(trust.judgeKey(use(place, A), ONE), null);
   }
 });
 

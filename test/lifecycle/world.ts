@@ -104,6 +104,7 @@ export class World {
       trust: () => ({
         digestOf: (key) => key.digest("salt"),
         isPinned: () => true,
+        claim: async () => {},
         admit: async () => null,
       }),
       consoles: {

@@ -144,11 +144,13 @@ t.test(
       await (await chat(it, "before")).text();
       await finishedModel(it.file, "before");
       const streams = await startStreams(it, ["a", "b"]);
-      renameSync(it.paths.state, `${it.paths.state}-away`);
+      renameSync(it.paths.usage, `${it.paths.usage}-away`);
+      writeFileSync(it.paths.usage, "in its way");
       await (await refusedSoon(it, "moved")).text();
       await refusesAll(t, it);
       await streams.end(t);
-      renameSync(`${it.paths.state}-away`, it.paths.state);
+      rmSync(it.paths.usage);
+      renameSync(`${it.paths.usage}-away`, it.paths.usage);
       await servesAgain(t, it, "after");
       await oneRecordEach(t, it);
     });

@@ -212,7 +212,7 @@ async function addStored(
   if (taken === null) return null;
   const { key, place, models } = taken;
   const source = sourceText(place, paths);
-  return (await storeNamedKey(paths, place, key, () => save(source)))
+  return (await storeNamedKey(paths, taken, () => save(source)))
     ? { source, key: key.fingerprint, models }
     : null;
 }

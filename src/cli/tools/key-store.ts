@@ -1,15 +1,20 @@
+import { existsSync } from "node:fs";
 import { formatScalar } from "../../config/edit-layout.ts";
 import { parseConfig } from "../../config/parse.ts";
 import { describeSource, type KeySource } from "../../config/schema.ts";
+import { askDaemon } from "../../control/client.ts";
+import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
-import type { Secret } from "../../core/secret.ts";
+import { StateLock } from "../../daemon/state-lock.ts";
 import { isNamed, type Store } from "../../keys/places.ts";
 import { isInside, type KeyReading, readKey } from "../../keys/sources.ts";
-import { forgetKey, type KeyPlace, keychainThere, storeKey, whyNotStored } from "../../keys/store.ts";
+import { forgetKey, keychainThere, storeKey, whyNotStored } from "../../keys/store.ts";
+import { Trust } from "../../keys/trust.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
 import type { Prompter } from "../ui/prompts.ts";
 import { stdio } from "../ui/stdio.ts";
+import type { NewKey } from "./new-key.ts";
 
 export interface StoreOptions {
   readonly store?: string;
@@ -109,11 +114,11 @@ export function readNamed(source: KeySource, paths: Paths): Promise<KeyReading> 
  * because nothing would show that it is there. False: the reason was printed.
  */
 export function storeNamedKey(
-  paths: Pick<Paths, "config" | "home">,
-  place: KeyPlace,
-  key: Secret,
+  paths: Paths,
+  newKey: NewKey,
   nameInConfig: () => Promise<boolean>,
 ): Promise<boolean> {
+  const { key, place } = newKey;
   const env = stdio().env;
   return deferSignals(async (interrupted) => {
     const stored = await storeKey(place, key, { env });
@@ -121,6 +126,7 @@ export function storeNamedKey(
       fail(`the key was not stored: ${stored.reason}\nnothing was changed`, EXIT.failed);
       return false;
     }
+    await claimPlace(paths, newKey);
     if (interrupted()) fail("stopped; nothing was changed", EXIT.failed);
     else if (await nameInConfig()) {
       // Another command that had stored it may have deleted it before the file named it.
@@ -135,6 +141,31 @@ export function storeNamedKey(
     }
     return false;
   });
+}
+
+/**
+ * The daemon holds a key at a place that no tool used before, unless keybearer stored it there. So it is told, or reads it at
+ * its next start. If neither succeeds, the key waits for `keybearer trust`.
+ */
+async function claimPlace(paths: Paths, { tool, place, origins }: NewKey): Promise<void> {
+  const path = `/claim/${encodeURIComponent(tool)}`;
+  const asked = await askDaemon(paths.socket, "POST", path, { place, origins });
+  // Without the file, the next start is the first one, or holds every key.
+  if (asked.ok || asked.running || !existsSync(paths.trust)) return;
+  let lock: StateLock | null = null;
+  try {
+    lock = StateLock.take(paths.lock);
+    if (lock === null) return;
+    const trust = new Trust({ file: paths.trust, clock: systemClock, ranBefore: () => true });
+    trust.load();
+    if (trust.isLost) return;
+    trust.claim({ name: tool, source: place, origins, home: paths.own });
+    await trust.settle();
+  } catch {
+    // The next start says what is wrong with the lock.
+  } finally {
+    lock?.release();
+  }
 }
 
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;

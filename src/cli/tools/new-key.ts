@@ -78,6 +78,9 @@ export interface KeyRequest {
 }
 
 export interface NewKey {
+  readonly tool: string;
+  /** Where it may be sent. */
+  readonly origins: readonly string[];
   readonly key: Secret;
   /** null: the gateway was not asked, or did not accept the key. */
   readonly models: readonly string[] | null;
@@ -97,18 +100,18 @@ export async function newKey(request: KeyRequest, canMove = false): Promise<NewK
     let fault = keyTextFault(text);
     if (fault === null) {
       const place = await freePlace({ store, tool, tools, paths, key, env: stdio().env });
-      const hold = await holdOf(paths, { tool, source: place, origins }, key);
+      const hold = await holdOf(paths, { tool, source: place, origins, isStoredHere: true }, key);
       if (hold === null) {
         const tried = await tryKey(request, key, canMove);
         if (tried === "again") continue;
         if (tried === null || tried === "address") return tried;
         // Another command may have taken the place while the gateway answered.
         const free = await freePlace({ store, tool, tools, paths, key, env: stdio().env });
-        return { key, place: free, models: tried.models };
+        return { tool, origins, key, place: free, models: tried.models };
       }
       if (!hold.known) {
         notice(`not tried: ${describeHold(hold)} → keybearer trust ${tool}`);
-        return { key, place, models: null };
+        return { tool, origins, key, place, models: null };
       }
       fault = foreignKey(hold);
     }
@@ -179,16 +182,19 @@ export interface KeyUse {
   readonly tool: string;
   readonly source: KeySource;
   readonly origins: readonly string[];
+  /** The command itself stores the key there. Default false. */
+  readonly isStoredHere?: boolean;
 }
 
 /** Asked before a key is sent. null: it may be sent to these origins. */
 export async function holdOf(
   paths: Paths,
-  { tool, source, origins }: KeyUse,
+  { tool, source, origins, isStoredHere = false }: KeyUse,
   key: Secret,
 ): Promise<Hold | null> {
   const { trust, isLost } = readPins(paths);
   const subject = { name: tool, source, origins, home: paths.own };
+  if (isStoredHere) trust.claim(subject);
   const held = trust.judgeSource(subject) ?? trust.judgeKey(subject, key);
   if (held === null) return null;
   // Without a tool and a source, only the pin of the key itself can hold it.

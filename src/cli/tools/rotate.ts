@@ -6,7 +6,7 @@ import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { isNamed, isSameSource, ownPlace, type Store, sourceText } from "../../keys/places.ts";
-import { forgetKey, type KeyPlace } from "../../keys/store.ts";
+import { forgetKey } from "../../keys/store.ts";
 import { type Effect, editConfig, findTool, readConfig, waitUntilActive } from "../config-change.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
@@ -27,6 +27,7 @@ import {
   holdOf,
   type Inputs,
   movedTool,
+  type NewKey,
   newKey,
   originsFor,
   readInputs,
@@ -150,8 +151,8 @@ interface TakenKey {
   readonly source: KeySource;
   /** The source as config.yaml will have it. */
   readonly text: string;
-  /** Where keybearer stores it; null: it is there already. */
-  readonly place: KeyPlace | null;
+  /** What keybearer stores; null: it is there already. */
+  readonly stored: NewKey | null;
   /** By the gateway. */
   readonly accepted: boolean;
 }
@@ -168,7 +169,7 @@ async function takeKey(rotation: Rotation, inputs: Inputs, old: Secret | null): 
   const { key, place, models } = taken;
   if (old?.equals(key))
     return failNull(`the tool already has this key, ${old.fingerprint}. nothing was changed`, EXIT.failed);
-  return { key, source: place, text: sourceText(place, paths), place, accepted: models !== null };
+  return { key, source: place, text: sourceText(place, paths), stored: taken, accepted: models !== null };
 }
 
 async function takeKeyFrom(
@@ -187,7 +188,7 @@ async function takeKeyFrom(
   if (!found.ok) return failUnchanged(found.reason);
   const { key } = found;
   if (old?.equals(key)) notice("the tool had this key before");
-  const taken = { key, source, text: from, place: null };
+  const taken = { key, source, text: from, stored: null };
   const origins = originsFor(config, tool.name, paths);
   const hold = await holdOf(paths, { tool: tool.name, source, origins }, key);
   if (hold?.known) return failUnchanged(foreignKey(hold));
@@ -203,10 +204,10 @@ async function takeKeyFrom(
 /** Ctrl-C has no effect from the save on: it must not leave an old key behind without a word about it. */
 function saveKey(rotation: Rotation, taken: TakenKey, old: Secret | null): Promise<boolean> {
   const { paths, tool, options } = rotation;
-  const { key, text, place } = taken;
+  const { key, text, stored } = taken;
   return deferSignals(async () => {
     const save = () => nameInConfig(rotation, text);
-    const isSaved = place === null ? await save() : await storeNamedKey(paths, place, key, save);
+    const isSaved = stored === null ? await save() : await storeNamedKey(paths, stored, save);
     if (!isSaved) return false;
     const { fingerprint } = key;
     const effect = await waitUntilActive(

@@ -69,7 +69,7 @@ const REFUSALS: Readonly<Record<RefusalCode, string>> = {
   "gateway-broken": "the gateway's answer was broken",
   "log-unavailable": "the usage log could not be written",
   "store-unavailable": "the store that machines share could not be used",
-  overloaded: "too many large requests were in memory at once",
+  overloaded: "too many requests at once: memory or file descriptors were used up",
   "shutting-down": "keybearer was stopping",
 };
 

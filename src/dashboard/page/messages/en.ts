@@ -189,7 +189,7 @@ export const EN = {
   "refusal.gateway-broken": "the gateway's answer was broken",
   "refusal.log-unavailable": "the usage log could not be written",
   "refusal.store-unavailable": "the store that machines share could not be used",
-  "refusal.overloaded": "too many large requests were in memory at once",
+  "refusal.overloaded": "too many requests at once: memory or file descriptors were used up",
   "refusal.shutting-down": "keybearer was stopping",
   "refusal.none": "unknown reason",
   "refusal-next.token": "Give the program its token: `keybearer use <tool>`",

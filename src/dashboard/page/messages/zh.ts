@@ -180,7 +180,7 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "refusal.gateway-broken": "网关的响应不完整",
   "refusal.log-unavailable": "用量日志无法写入",
   "refusal.store-unavailable": "多台机器共用的存储用不了",
-  "refusal.overloaded": "同时占用内存的大请求过多",
+  "refusal.overloaded": "同时请求过多：内存或文件描述符已用尽",
   "refusal.shutting-down": "keybearer 正在停止",
   "refusal.none": "没有记下原因",
   "refusal-next.token": "把令牌填进程序：`keybearer use <tool>`",
