@@ -13,6 +13,8 @@ export interface Pin {
   readonly name: string;
   /** Its first use, milliseconds UTC. */
   readonly since: number;
+  /** The last characters of a key, so that a console's list can be compared with it. */
+  readonly fingerprint?: string | undefined;
 }
 
 export interface SourcePin extends Pin {
@@ -127,9 +129,10 @@ function parseList<T>(
 }
 
 function parsePin(entry: Record<string, unknown>): Pin | null {
-  const { origins, name, since } = entry;
+  const { origins, name, since, fingerprint } = entry;
   if (!isTextList(origins) || typeof name !== "string" || typeof since !== "number") return null;
-  return { origins, name, since };
+  if (fingerprint !== undefined && typeof fingerprint !== "string") return null;
+  return { origins, name, since, fingerprint };
 }
 
 function parseSourcePin(entry: Record<string, unknown>): SourcePin | null {
