@@ -61,7 +61,8 @@ export function readPins(file: string): FoundPins {
   const found = lstatSync(file, { bigint: true, throwIfNoEntry: false });
   if (found === undefined) return { state: "missing" };
   const identity = identityOf(found);
-  if ((found.mode & 0o022n) !== 0n)
+  // The mode of a link says nothing, and a link is refused below.
+  if ((found.mode & 0o022n) !== 0n && !found.isSymbolicLink())
     return { state: "broken", why: "other users can write to it (it must have mode 600)", identity };
   try {
     const pins = parsePins(readOwnFile(file, MAX_BYTES) ?? "");

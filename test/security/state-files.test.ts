@@ -10,6 +10,7 @@ import {
   renameSync,
   rmSync,
   symlinkSync,
+  truncateSync,
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
@@ -305,6 +306,8 @@ t.test("what is not a file of keybearer's own is set aside and named in status",
     "a second name": (path) => linkSync(target, path),
     "a pipe": (path) => void execFileSync("mkfifo", [path]),
     "a link to a device": (path) => symlinkSync("/dev/zero", path),
+    // A folder where a day's file belongs is left alone, and nothing is sent.
+    "a folder": (path) => (path.endsWith(".jsonl") ? symlinkSync(target, path) : mkdirSync(path)),
   };
   const files = [
     "token-uses.json",
@@ -332,7 +335,8 @@ t.test("what is not a file of keybearer's own is set aside and named in status",
     for (const name of files)
       if (existsSync(join(state, name))) t.ok(lstatSync(join(state, name)).isFile(), `${what}: ${name}`);
     for (const folder of [state, join(state, "usage")])
-      for (const name of readdirSync(folder)) if (name.includes("set-aside")) rmSync(join(folder, name));
+      for (const name of readdirSync(folder))
+        if (name.includes("set-aside")) rmSync(join(folder, name), { recursive: true });
   }
 });
 
@@ -359,6 +363,30 @@ t.test("a line of any length is one damaged line", async (t) => {
   const under = await startUnderTest(t, null, { home });
   t.equal((await chat(under, token)).status, 200, "it serves");
   t.equal((await under.daemon.status()).usage.state, "ok");
+});
+
+t.test("files of any size are neither read into memory nor a reason not to start", async (t) => {
+  const { home, state, token } = await ranBefore(t);
+  const files = ["token-uses.json", "log-end.json", "key-changes.json", "shared.json"];
+  for (const name of files) {
+    writeFileSync(join(state, name), "{", { mode: 0o600 });
+    // Without blocks on the disk.
+    truncateSync(join(state, name), 900_000_000);
+  }
+  const packed = join(state, "usage", "2026-01-01.jsonl.gz");
+  writeFileSync(packed, "", { mode: 0o600 });
+  truncateSync(packed, 900_000_000);
+  const under = await startUnderTest(t, null, { home });
+  const found = await problems(under);
+  for (const name of files)
+    t.match(found, new RegExp(`${name} is larger than .*: it was set aside as `), name);
+  t.equal((await chat(under, token)).status, 200, "it serves");
+  await under.daemon.stop(0);
+  t.match((await command(t, home, ["usage", "--json"])).code, 0, "the packed day counts as damaged");
+
+  writeFileSync(join(state, "key-changes.json"), " ".repeat(2_000_000), { mode: 0o600 });
+  const again = await startUnderTest(t, null, { home });
+  t.match(await problems(again), /key-changes\.json is damaged, and was set aside as/, "a smaller one, too");
 });
 
 t.test("lines that keybearer did not write, and a file from far ahead, are reported", async (t) => {
