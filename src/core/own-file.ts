@@ -1,6 +1,7 @@
 import {
   closeSync,
   constants,
+  type Dirent,
   fstatSync,
   lstatSync,
   openSync,
@@ -93,16 +94,21 @@ export function asideName(path: string, now: number): string {
   return `${path}.set-aside-${new Date(now).toISOString().replace(/[:.]/g, "-")}`;
 }
 
+/** None of the JSON files in the state folder grows so large. */
+const MAX_JSON_BYTES = 64 * 1024 * 1024;
+
 /**
  * Sets aside what is in a folder under a name that keybearer uses and is not a file that it wrote. Called at the start,
  * before the first of them is opened. Returns what was found, for people.
  */
-export function setAsideForeign(folder: string, isOurs: (name: string) => boolean, now: number): string[] {
+export function setAsideForeign(folder: string, isOurs: (entry: Dirent) => boolean, now: number): string[] {
   const problems: string[] = [];
-  for (const name of namesIn(folder).filter(isOurs)) {
+  for (const { name } of entriesIn(folder).filter(isOurs)) {
     const path = join(folder, name);
     const found = lstatSync(path, { throwIfNoEntry: false });
-    const problem = found === undefined || found.isDirectory() ? null : foreignProblem(found);
+    if (found === undefined) continue;
+    const isLarge = name.endsWith(".json") && found.size > MAX_JSON_BYTES;
+    const problem = foreignProblem(found) ?? (isLarge ? `is larger than ${MAX_JSON_BYTES} bytes` : null);
     if (problem === null) continue;
     try {
       problems.push(`${escapeControlChars(path)} ${problem}: it was set aside as ${setAside(path, now)}`);
@@ -115,9 +121,9 @@ export function setAsideForeign(folder: string, isOurs: (name: string) => boolea
   return problems;
 }
 
-function namesIn(folder: string): string[] {
+function entriesIn(folder: string): Dirent[] {
   try {
-    return readdirSync(folder);
+    return readdirSync(folder, { withFileTypes: true });
   } catch (error) {
     if (hasCode(error, "ENOENT", "ENOTDIR")) return [];
     throw error;

@@ -1,3 +1,4 @@
+import type { Dirent } from "node:fs";
 import { basename, dirname } from "node:path";
 import type { DestinationStream } from "pino";
 import { type Loaded, loadConfig } from "../config/load.ts";
@@ -562,11 +563,10 @@ function setAsideForeignState({ state, usage, ...paths }: Paths, now: number): s
   const files = Object.values(paths).filter((path) => typeof path === "string" && dirname(path) === state);
   // lock.db is open, and was checked before.
   const names = new Set(files.filter((path) => path !== paths.lock).map((path) => basename(String(path))));
-  const isState = (name: string) => names.has(name.replace(/(?<=\.db)-(wal|shm|journal)$/, ""));
-  return [
-    ...setAsideForeign(state, isState, now),
-    ...setAsideForeign(usage, (name) => /\.jsonl(\.gz)?$/.test(name), now),
-  ];
+  const isState = ({ name }: Dirent) => names.has(name.replace(/(?<=\.db)-(wal|shm|journal)$/, ""));
+  // A person may have put a folder where a day's file belongs. Then nothing is sent until it is gone.
+  const isDay = (entry: Dirent) => /\.jsonl(\.gz)?$/.test(entry.name) && !entry.isDirectory();
+  return [...setAsideForeign(state, isState, now), ...setAsideForeign(usage, isDay, now)];
 }
 
 async function initialSnapshot(

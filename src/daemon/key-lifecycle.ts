@@ -2,6 +2,7 @@ import type { Agent } from "node:http";
 import { setTimeout as pause } from "node:timers/promises";
 import { type Gateway, SANDBOX, type Tool } from "../config/schema.ts";
 import type { ActionLog } from "../control/status.ts";
+import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
@@ -13,7 +14,7 @@ import type { Keyring, WantedKey } from "../keys/keyring.ts";
 import type { KeyPlace } from "../keys/store.ts";
 import { originsOf, type Trust } from "../keys/trust.ts";
 import { AutomaticRotation } from "../lifecycle/automatic.ts";
-import { IntentFile } from "../lifecycle/intents.ts";
+import { IntentFile, type OldKey } from "../lifecycle/intents.ts";
 import { intentProblem, KeyLifecycle } from "../lifecycle/lifecycle.ts";
 import type { KeyTrust, LifecycleDeps, Probed } from "../lifecycle/steps.ts";
 import { ConfigStorage, type KeyStorage } from "../lifecycle/storage.ts";
@@ -61,6 +62,10 @@ export function createLifecycle(deps: Deps) {
     storage: () => (inSandbox !== null && session?.serving() ? inSandbox : inConfig),
     trust: () => (session?.serving() ? SANDBOX_TRUST : keyTrust),
     consoles: mirror,
+    report: (problems) => {
+      for (const text of problems) log.error(text);
+      background(reload.addStartWarnings(problems), log, "showing what was found in state files");
+    },
     probe: (gateway, key, brief) => probe(deps, gateway, key, brief),
     whenUnused: (key, signal) => inFlight.whenUnused(key, signal),
     pause: (milliseconds, signal) => pause(milliseconds, undefined, { signal, ref: false }),
@@ -120,10 +125,14 @@ class ConfigTrust implements KeyTrust {
     return this.#trust.digestOf(key);
   }
 
-  isPinned(digest: string, gateway: Gateway): boolean {
-    const pinned = this.#trust.pinnedOrigins(digest);
+  isKnown(key: Secret): boolean {
+    return this.#trust.pinOf(this.digestOf(key)) !== null;
+  }
+
+  isPinned({ digest, fingerprint }: Pick<OldKey, "digest" | "fingerprint">, gateway: Gateway): boolean {
+    const pin = this.#trust.pinOf(digest);
     const needed = originsOf({ origins: gatewayDestinations(gateway) });
-    return pinned !== null && needed.every((origin) => pinned.includes(origin));
+    return pin?.fingerprint === fingerprint && needed.every((origin) => pin.origins.includes(origin));
   }
 
   async claim(tool: Tool, place: KeyPlace): Promise<void> {
@@ -146,6 +155,7 @@ class ConfigTrust implements KeyTrust {
 /** Its keys exist only in this process and for its own gateway. */
 const SANDBOX_TRUST: KeyTrust = {
   digestOf: (key) => key.digest(SANDBOX),
+  isKnown: () => false,
   isPinned: () => true,
   claim: async () => {},
   admit: async () => null,

@@ -24,7 +24,8 @@ function hasIndexedRequests(index: string): boolean {
   } catch (error) {
     const fault = indexFault(error);
     if (!(fault instanceof IndexFault)) throw error;
-    return fault.kind === "corrupt";
+    // One that cannot be read now was made by an earlier run.
+    return fault.kind !== "missing";
   } finally {
     connection?.close();
   }

@@ -13,6 +13,8 @@ export interface Pin {
   readonly name: string;
   /** Its first use, milliseconds UTC. */
   readonly since: number;
+  /** The last characters of a key, so that a console's list can be compared with it. */
+  readonly fingerprint?: string | undefined;
 }
 
 export interface SourcePin extends Pin {
@@ -59,7 +61,8 @@ export function readPins(file: string): FoundPins {
   const found = lstatSync(file, { bigint: true, throwIfNoEntry: false });
   if (found === undefined) return { state: "missing" };
   const identity = identityOf(found);
-  if ((found.mode & 0o022n) !== 0n)
+  // The mode of a link says nothing, and a link is refused below.
+  if ((found.mode & 0o022n) !== 0n && !found.isSymbolicLink())
     return { state: "broken", why: "other users can write to it (it must have mode 600)", identity };
   try {
     const pins = parsePins(readOwnFile(file, MAX_BYTES) ?? "");
@@ -127,9 +130,10 @@ function parseList<T>(
 }
 
 function parsePin(entry: Record<string, unknown>): Pin | null {
-  const { origins, name, since } = entry;
+  const { origins, name, since, fingerprint } = entry;
   if (!isTextList(origins) || typeof name !== "string" || typeof since !== "number") return null;
-  return { origins, name, since };
+  if (fingerprint !== undefined && typeof fingerprint !== "string") return null;
+  return { origins, name, since, fingerprint };
 }
 
 function parseSourcePin(entry: Record<string, unknown>): SourcePin | null {

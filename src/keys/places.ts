@@ -3,6 +3,7 @@ import { basename, dirname, join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { loadConfig } from "../config/load.ts";
 import type { Config, KeySource, Tool } from "../config/schema.ts";
+import { secretSources } from "../config/snapshot.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Secret } from "../core/secret.ts";
 import { isInside, readKey } from "./sources.ts";
@@ -66,7 +67,8 @@ export function isPlaceFor(place: KeyPlace, tool: Tool, tools: Config["tools"], 
   const name = place.kind === "file" ? basename(place.path) : place.account;
   const suffix = name.startsWith(tool.name) ? name.slice(tool.name.length) : null;
   const isNumbered = suffix === "" || (suffix !== null && /^-[1-9]\d{0,5}$/.test(suffix));
-  return isOurs && isNumbered && (name === tool.name || !Object.hasOwn(tools, name));
+  const isOthers = Object.values(tools).some((other) => other !== tool && isSameSource(other.key, place));
+  return isOurs && isNumbered && !isOthers && (name === tool.name || !Object.hasOwn(tools, name));
 }
 
 function isInKeyFolder(path: string, paths: Paths): boolean {
@@ -84,14 +86,14 @@ export function isSameSource(one: KeySource, other: KeySource): boolean {
   return one.kind !== "literal" && isDeepStrictEqual(one, other);
 }
 
-/** Whether a tool of config.yaml has its key there. A file with problems may name it, too. */
+/** Whether config.yaml has a key or another secret there. A file with problems may name it, too. */
 export async function isNamed(
   { config: file, home }: Pick<Paths, "config" | "home">,
   place: KeyPlace,
 ): Promise<boolean> {
   const { config, found } = await loadConfig(file, { home, strict: false });
   if (config === null) return found;
-  return Object.values(config.tools).some(({ key }) => isSameSource(key, place));
+  return secretSources(config).some((source) => isSameSource(source, place));
 }
 
 function keyFolder(paths: Paths): string {

@@ -139,7 +139,7 @@ export class Trust {
     if (origins.length === 0) return null;
     const id = key.digest(this.#pins.salt);
     if (this.#firstStart) {
-      this.#pinKey(id, subject);
+      this.#pinKey(id, subject, key);
       return null;
     }
     const pinned = this.#pins.keys.get(id) ?? this.#sourcePin(subject);
@@ -160,7 +160,7 @@ export class Trust {
       return { what: showKey(subject, key), from: showOrigins(pin.origins), to: showOrigins(added) };
     }
     // When full, only a key with a pinned source gets here, and the source's pin protects it.
-    if (!isFull || this.#pins.keys.has(id)) this.#pinKey(id, subject);
+    if (!isFull || this.#pins.keys.has(id)) this.#pinKey(id, subject, key);
     return null;
   }
 
@@ -169,16 +169,16 @@ export class Trust {
     return key.digest(this.#pins.salt);
   }
 
-  /** Where the key with this digest may go; null: it was never used. */
-  pinnedOrigins(digest: string): readonly string[] | null {
-    return this.#pins.keys.get(digest)?.origins ?? null;
+  /** What is known of the key with this digest; null: it was never used. */
+  pinOf(digest: string): Pin | null {
+    return this.#pins.keys.get(digest) ?? null;
   }
 
   /** A person confirmed the source and, if it was read, the key at these origins. A key that is read later belongs there, too. */
   grant(subject: Subject, key: Secret | null): void {
     const id = sourceId(subject, this.#pins.salt);
     if (id !== null) this.#pinSource(id, subject);
-    if (key !== null) this.#pinKey(key.digest(this.#pins.salt), subject);
+    if (key !== null) this.#pinKey(key.digest(this.#pins.salt), subject, key);
     else this.#pinUses(subject);
   }
 
@@ -252,8 +252,8 @@ export class Trust {
     this.#changes += 1;
   }
 
-  #pinKey(id: string, subject: Subject): void {
-    this.#pin(this.#pins.keys, id, subject);
+  #pinKey(id: string, subject: Subject, { fingerprint }: Secret): void {
+    this.#pin(this.#pins.keys, id, subject, fingerprint);
     this.#pinUses(subject);
   }
 
@@ -264,10 +264,10 @@ export class Trust {
     }
   }
 
-  #pin(pins: Map<string, Pin>, id: string, subject: Subject): void {
+  #pin(pins: Map<string, Pin>, id: string, subject: Subject, fingerprint?: string): void {
     const known = pins.get(id);
-    const pin = this.#pinFor(known, subject);
-    if (known?.origins.length === pin.origins.length) return;
+    const pin = { ...this.#pinFor(known, subject), fingerprint };
+    if (known?.origins.length === pin.origins.length && known.fingerprint === fingerprint) return;
     pins.set(id, pin);
     this.#changes += 1;
   }

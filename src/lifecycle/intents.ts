@@ -1,6 +1,6 @@
 import { escapeControlChars } from "../core/display.ts";
 import { errorMessage } from "../core/errors.ts";
-import { asideName, readOwnFile, setAside } from "../core/own-file.ts";
+import { asideName, ForeignFile, readOwnFile, setAside } from "../core/own-file.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 import type { KeyPlace } from "../keys/store.ts";
 import type { KeyPlan, KeySettings } from "../mirror/consoles/console.ts";
@@ -88,9 +88,14 @@ export class IntentFile {
 
   /** `problem`, for people, says what is wrong with the file. */
   load(now: number): { readonly problem: string | null } {
-    const text = readOwnFile(this.#file, MAX_BYTES);
-    if (text === null) return { problem: null };
-    const found = parseFile(text);
+    let found: Content | null = null;
+    try {
+      const text = readOwnFile(this.#file, MAX_BYTES);
+      if (text === null) return { problem: null };
+      found = parseFile(text);
+    } catch (error) {
+      if (!(error instanceof ForeignFile)) throw error;
+    }
     if (found !== null) {
       this.#content = found;
       return { problem: null };

@@ -4,7 +4,7 @@ import { describeSource, type Tool } from "../config/schema.ts";
 import { background } from "../core/background.ts";
 import { isFreeOfKeyShapes } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
-import type { Store } from "../keys/places.ts";
+import { isSameSource, type Store } from "../keys/places.ts";
 import type { KeyPlace } from "../keys/store.ts";
 import { ConsoleFault, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
@@ -58,6 +58,8 @@ export class KeyLifecycle {
   /** Why an intent does not go on, by id: logged once. */
   readonly #faults = new Map<string, Fault>();
   readonly #steps: Steps;
+  /** The ids of the changes that this process began. Others were read from a file. */
+  readonly #begunHere = new Set<string>();
 
   constructor(deps: LifecycleDeps) {
     this.#deps = deps;
@@ -241,6 +243,7 @@ export class KeyLifecycle {
     if (this.#running.has(tool) || this.#deps.intents.of(tool) !== null)
       throw new Refused(`another change of the key of ${tool} is not finished`, "keybearer status");
     if (this.#stop.signal.aborted) throw new Refused("keybearer is stopping");
+    this.#begunHere.add(intent.id);
     let switched = (_new: string | null): void => {};
     const hasSwitched = new Promise<string | null>((resolve) => {
       switched = resolve;
@@ -277,14 +280,21 @@ export class KeyLifecycle {
 
   async #resumeOne(intent: Intent): Promise<void> {
     const storage = this.#storage;
-    const { trust } = this.#deps;
+    const { trust, intents, clock } = this.#deps;
+    const isResumed = !this.#begunHere.has(intent.id);
     try {
       await this.#track(intent.tool, async () => {
+        const problem = isResumed ? await this.#steps.problemOf(intent) : null;
+        if (problem !== null) {
+          const isThis = ({ id }: Intent) => id === intent.id;
+          const found = await intents.keepOwn((each) => (isThis(each) ? problem : null), clock.now());
+          return this.#deps.report(found);
+        }
         const place = intent.old?.place ?? null;
         const found = place === null ? null : await storage.read(place);
         // Another key at that place is none of this change's.
         const oldKey = found !== null && trust().digestOf(found) === intent.old?.digest ? found : null;
-        await this.#advance(intent, { isResumed: true, oldKey, switched: () => {}, kept: () => {} });
+        await this.#advance(intent, { isResumed, oldKey, switched: () => {}, kept: () => {} });
       });
     } catch (error) {
       this.#noteFault(intent, error);
@@ -419,7 +429,7 @@ export function intentProblem(
   if (!/^keybearer-[0-9a-f]{32}$/.test(intent.id)) return "its id is not one of keybearer's";
   if (gateway === undefined) return "config.yaml has no such gateway";
   if (tool !== undefined && tool.gateway !== intent.gateway) return "the tool belongs to another gateway";
-  if (old !== null && !deps.trust().isPinned(old.digest, gateway))
+  if (old !== null && !deps.trust().isPinned(old, gateway))
     return "the old key is not one that was used with this gateway";
   if (old !== null && old.place !== null && !storage.isOwn(old.place))
     return "the old key is at a place that is not keybearer's";
@@ -427,6 +437,10 @@ export function intentProblem(
   if (successor === null) return old !== null && intent.step === "retire" ? null : "it has no new key";
   if (tool === undefined) return "config.yaml has no such tool";
   if (!storage.isPlaceFor(successor.place, tool)) return "the new key is at a place that is not this tool's";
+  const isInUse = isSameSource(tool.key, successor.place);
+  if (old === null && !isInUse) return "the tool's first key is not where config.yaml names it";
+  if (old !== null && isInUse && (intent.step === "create" || intent.step === "undo"))
+    return "the new key is where the tool's key is";
   const random = successor.name.slice(-RANDOM_LENGTH);
   if (!/^[0-9a-z]{7}$/.test(random) || successor.name !== nameWith(intent.tool, random))
     return "the new key's name is not one of keybearer's";

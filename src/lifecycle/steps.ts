@@ -29,6 +29,8 @@ export interface LifecycleDeps {
   readonly trust: () => KeyTrust;
   readonly snapshot: () => Snapshot;
   readonly consoles: Consoles;
+  /** Shows a person what was found in a state file, in the log and in `status`. */
+  readonly report: (problems: readonly string[]) => void;
   /** @param brief only whether it is accepted; a refusal is not explained */
   readonly probe: (gateway: Gateway, key: Secret, brief: boolean) => Promise<Probed>;
   /** Resolves once no request in flight has this key. */
@@ -41,8 +43,10 @@ export interface LifecycleDeps {
 export interface KeyTrust {
   /** How trust.json names the key. */
   digestOf(key: Secret): string;
-  /** Whether the key with this digest is known, and may go to this gateway. */
-  isPinned(digest: string, gateway: Gateway): boolean;
+  /** Whether the key was used before, wherever that was. */
+  isKnown(key: Secret): boolean;
+  /** Whether the key with this digest was used with this gateway, and has this fingerprint. */
+  isPinned(key: Pick<OldKey, "digest" | "fingerprint">, gateway: Gateway): boolean;
   /** The tool's new key is stored at this place, for its gateway. Written down before it returns. */
   claim(tool: Tool, place: KeyPlace): Promise<void>;
   /** Why a tool's new key may not be sent to its gateway yet; null: it may. Its first use pins it. */
@@ -82,7 +86,7 @@ export interface Fault {
 
 /** What one run of an intent knows beside it. */
 export interface Run {
-  /** The intent was begun by an earlier process, or its step is taken again. */
+  /** An earlier process began it, so it was read from a file that every program of this user can write. */
   readonly isResumed: boolean;
   /** null: unknown, or there is none. */
   readonly oldKey: Secret | null;
@@ -123,6 +127,49 @@ export class Steps {
     }
   }
 
+  /**
+   * Why a change that was read from a file must not go on, for people; null: it may. Whoever can write that file can read
+   * trust.json, so digests alone prove nothing: the tool must have the key that the change says, and the console must list
+   * it. Throws if that cannot be seen now.
+   */
+  async problemOf(intent: Intent): Promise<string | null> {
+    const { step, old, successor } = intent;
+    if (step === "undo" || (old === null && step === "create")) return null;
+    const snapshot = this.#deps.snapshot();
+    const tool = snapshot.config.tools[intent.tool];
+    // The key of a tool that was removed is deleted.
+    if (tool === undefined) return null;
+    if (step === "retire" && old?.place != null && isSameSource(tool.key, old.place))
+      return "the tool still has the old key";
+    const { key } = findTool(snapshot, intent.tool);
+    if (key === null) throw new Refused(`the key of ${intent.tool} cannot be read now`, "keybearer status");
+    const digest = this.#deps.trust().digestOf(key);
+    const hasOld = digest === old?.digest;
+    const hasNew = successor !== null && digest === successor.digest;
+    if (step === "create") {
+      const keys = await this.#deps.consoles.listKeys(intent.gateway);
+      const listed = keys.find(
+        ({ ref, account }) => ref === old?.ref && (account ?? null) === intent.account,
+      );
+      return hasOld && listed?.tools.includes(intent.tool) ? null : "the old key is not the tool's";
+    }
+    if (step === "retire" && hasOld) return "the tool still has the old key";
+    if (successor === null) return null;
+    if (!hasNew && !(step === "switch" && hasOld)) return "the tool has another key";
+    const stored = hasNew ? key : await this.#readSuccessor(intent);
+    // The switch finds that it is missing.
+    if (stored === null) return null;
+    return (await this.#findListed(intent, stored)) === null
+      ? "the console does not list the new key under its name"
+      : null;
+  }
+
+  /** The console's number for the new key if it lists this one under its name; null: it does not. */
+  async #findListed(intent: Intent, { fingerprint }: Secret): Promise<string | null> {
+    const keys = await this.#deps.consoles.listKeys(intent.gateway);
+    return keys.find(({ name, key }) => name === nameOf(intent) && key === fingerprint)?.ref ?? null;
+  }
+
   /** If the step fails, the new key is deleted again before the failure is reported. */
   async #orUndo<Done>(intent: Intent, run: Run, step: () => Promise<Done>): Promise<Done> {
     try {
@@ -158,11 +205,16 @@ export class Steps {
     const { name, settings } = successorOf(begun);
     const actions = await this.#deps.consoles.keyActions(begun.gateway, begun.account);
     // The settings of a tool's first key are only in the file, so after a restart nothing is created with them.
-    if (isResumed && begun.old === null && (await actions.find(name)) === null)
-      throw new Refused(
-        `the first key of ${begun.tool} was not created`,
-        `keybearer tools add ${begun.tool} --create`,
-      );
+    if (isResumed && begun.old === null) {
+      const stored = await this.#readSuccessor(begun);
+      if (stored !== null && (await this.#findListed(begun, stored)) !== null)
+        return this.#goOn(begun, "switch");
+      if (stored !== null || actions.takesOwnKeys || (await actions.find(name)) === null)
+        throw new Refused(
+          `the first key of ${begun.tool} was not created`,
+          `keybearer tools add ${begun.tool} --create`,
+        );
+    }
     // Stored first where the console takes it: from the moment the console knows the key, it is never lost.
     const { intent, key } = actions.takesOwnKeys
       ? await this.#storedKey(begun)
@@ -174,6 +226,11 @@ export class Steps {
   /** The key that this change has stored, or a new one. */
   async #storedKey(intent: Intent): Promise<{ readonly intent: Intent; readonly key: Secret }> {
     const stored = await this.#readSuccessor(intent);
+    // A key that was used before belongs to its gateway, and the console may be somewhere else.
+    if (stored !== null && this.#deps.trust().isKnown(stored))
+      throw new Refused(
+        `the key in ${describeSource(successorOf(intent).place)} is not new: it was not sent`,
+      );
     if (stored !== null) return { intent, key: stored };
     const key = new Secret(`sk-${randomBytes(32).toString("hex")}`);
     return { intent: await this.#store(intent, key), key };
@@ -367,18 +424,40 @@ export class Steps {
       this.#deps.log.warn({ tool: intent.tool }, `tool ${holder} has the key ${name}, so it was not deleted`);
       return this.#finish(intent);
     }
-    let ref = await actions.find(name);
-    if (ref === null && isLate) {
+    const stored = await this.#storage.read(place);
+    const key = stored !== null && this.#deps.trust().digestOf(stored) === digest ? stored : null;
+    // A name in a file is no reason to delete a key: the console must list the one that is stored here.
+    const findOwn = async () => (key === null ? null : this.#findListed(intent, key));
+    const find = isResumed ? findOwn : () => actions.find(name);
+    let ref = await find();
+    if (ref === null && isLate && (key !== null || !isResumed)) {
       await this.#pause(LATE_CREATION_MS);
-      ref = await actions.find(name);
+      ref = await find();
     }
-    for (let undone = 0; ref !== null && undone < MAX_UNDOS; undone += 1) {
+    let undone = 0;
+    for (; ref !== null && undone < MAX_UNDOS; undone += 1) {
       await actions.delete(ref);
-      ref = await actions.find(name);
+      ref = await find();
     }
+    const left = isResumed ? await actions.find(name) : null;
+    if (left !== null)
+      this.#deps.report([
+        `the console of ${intent.gateway} has a key ${name}, which may be an unfinished one of ${intent.tool}: it was not deleted → keybearer keys`,
+      ]);
     // config.yaml may name the place already, for a tool that was to get its first key. Then the tool has none.
-    await this.#removeKey(place, digest);
+    if (key !== null && (!isResumed || undone > 0 || (await this.#isDead(intent, key))))
+      await this.#storage.remove(place);
     return this.#finish(intent);
+  }
+
+  /** Whether the gateway refuses the key, so that nobody misses it. Throws Refused if the gateway does not say. */
+  async #isDead(intent: Intent, key: Secret): Promise<boolean> {
+    const { tool, gateway } = findTool(this.#deps.snapshot(), intent.tool);
+    const problem = await this.#deps.trust().admit(tool, key);
+    if (problem !== null) throw new Refused(problem, `keybearer trust ${intent.tool}`);
+    const probed = await this.#deps.probe(gateway, key, true);
+    if (probed.state === "unclear") throw new Refused(probed.why, probed.next);
+    return probed.state === "refused";
   }
 
   async #goOn(intent: Intent, step: Intent["step"]): Promise<Intent> {

@@ -9,7 +9,14 @@ import type { Logger } from "../core/log.ts";
 import { openOwnFile } from "../core/own-file.ts";
 import type { Ticker } from "../core/ticker.ts";
 import type { Indexer } from "./index/indexer.ts";
-import { DAY_MS, endOfDay, type JournalFile, journalFiles } from "./journal/files.ts";
+import {
+  DAY_MS,
+  endOfDay,
+  type JournalFile,
+  journalFiles,
+  MAX_UNPACKED_BYTES,
+  statOf,
+} from "./journal/files.ts";
 import type { Journal } from "./journal/journal.ts";
 
 export interface MaintenanceDeps {
@@ -91,6 +98,7 @@ export class Maintenance {
     let count = 0;
     for (const { day, path, gzipped } of this.#finishedFiles()) {
       if (gzipped || !this.#deps.indexer.hasPassed(day)) continue;
+      if ((statOf(path)?.size ?? 0) > MAX_UNPACKED_BYTES) continue;
       if (!(await compress(path, this.#stop.signal))) break;
       count += 1;
     }

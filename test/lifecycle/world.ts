@@ -103,6 +103,7 @@ export class World {
       storage: () => this.#storage(fuse),
       trust: () => ({
         digestOf: (key) => key.digest("salt"),
+        isKnown: () => false,
         isPinned: () => true,
         claim: async () => {},
         admit: async () => null,
@@ -112,6 +113,7 @@ export class World {
         listKeys: async () => this.live.map((key) => this.report(key)),
         startSync: () => {},
       },
+      report: () => {},
       probe: async (_gateway, key) => {
         const isLive = this.live.some((one) => one.key.equals(key));
         return fuse.around(() =>

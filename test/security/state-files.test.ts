@@ -10,14 +10,16 @@ import {
   renameSync,
   rmSync,
   symlinkSync,
+  truncateSync,
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { Secret } from "../../src/core/secret.ts";
 import { dayOf } from "../../src/usage/journal/files.ts";
-import { command } from "../doubles/command.ts";
+import { command, saveConfig } from "../doubles/command.ts";
 import { canaryKey, type DaemonUnderTest, startUnderTest } from "../doubles/daemon-under-test.ts";
-import { liveKeys, prepareHome } from "../doubles/key-journey.ts";
+import { liveKeys, prepareHome, readConfig } from "../doubles/key-journey.ts";
 import { movableClock } from "../doubles/movable-clock.ts";
 import { hello, post, startSandbox, type TestGateway } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
@@ -174,6 +176,132 @@ t.test("an unfinished deletion deletes no key but the old one", async (t) => {
   t.equal((await chat(under, token)).status, 200);
 });
 
+t.test("a change that names known keys sends, creates and deletes none of them", async (t) => {
+  const gateway = await startSandbox(t);
+  const evil = await startSandbox(t);
+  const { home, token, first } = await prepareHome(t, gateway);
+  const state = join(home, "state");
+  const place = (name: string) => ({ kind: "file", path: join(home, "keys", name) });
+  mkdirSync(join(home, "keys"), { mode: 0o700 });
+  writeFileSync(join(home, "keys", "codex"), `${first}\n`, { mode: 0o600 });
+  const literal = readConfig(home);
+  const stored = literal.replace(`key: ${first}`, `key: file:${join(home, "keys", "codex")}`);
+  await saveConfig(home, stored);
+  const before = await startUnderTest(t, null, { home });
+  t.equal((await chat(before, token)).status, 200);
+  await before.daemon.stop(0);
+  // Whoever writes these files can read them: this digest is right, and so is that of a key which the attacker has.
+  const digest = pinnedDigest(state);
+  const { salt } = JSON.parse(readFileSync(join(state, "trust.json"), "utf8"));
+  const { text: theirs } = gateway.account.createKey({ name: "theirs", group: "default" });
+  const { key: other, text: otherText } = gateway.account.createKey({ name: "other", group: "default" });
+  gateway.account.createKey({ name: "codex-0machin", group: "default" });
+  const mine = `id:${gateway.account.keys[0]?.id}`;
+  const old = { ref: mine, fingerprint: `…${first.slice(-4)}`, digest, place: null };
+  const successor = {
+    name: "codex-abc1234",
+    place: place("codex-2"),
+    settings: { like: mine },
+    source_before: `file:${join(home, "keys", "codex")}`,
+    digest: null as string | null,
+  };
+  const base = {
+    id: `keybearer-${"c".repeat(32)}`,
+    tool: "codex",
+    gateway: "main",
+    account: null,
+    reason: "asked",
+    started_at: Date.now(),
+    successor: null as object | null,
+    old,
+    step: "retire",
+  };
+  const toEvil = stored
+    .replace(`sub2api, url: ${gateway.origin}`, `sub2api, url: ${evil.origin}`)
+    .replace(
+      /email: \S+, password: \S+/,
+      `email: ${evil.account.email}, password: ${evil.account.password.reveal()}`,
+    )
+    // A gateway with a new name: its console is a new one, too.
+    .replace("  main:", "  moved:");
+  const noted = /was not executed, because keybearer did not write it/;
+  const forged: Readonly<Record<string, { intent: object; config?: string; says?: RegExp }>> = {
+    "the tool's key goes to another console": {
+      config: toEvil,
+      intent: {
+        ...base,
+        gateway: "moved",
+        step: "create",
+        successor: { ...successor, place: place("codex"), digest },
+      },
+    },
+    "a copy of the tool's key goes to the console": {
+      intent: { ...base, step: "create", successor: { ...successor, place: place("codex-3"), digest } },
+      says: /the key in .*codex-3 is not new: it was not sent/,
+    },
+    "the tool's key file is removed": {
+      intent: { ...base, step: "undo", successor: { ...successor, place: place("codex"), digest } },
+    },
+    "a key with the settings of another key": {
+      intent: {
+        ...base,
+        step: "create",
+        old: { ...old, ref: `id:${other.id}` },
+        successor: { ...successor, settings: { like: `id:${other.id}` } },
+      },
+    },
+    "any key is deleted": {
+      intent: { ...base, old: { ...old, ref: `id:${other.id}`, fingerprint: `…${otherText.slice(-4)}` } },
+    },
+    "the tool's key is deleted": { intent: base },
+    "the attacker's key for the tool, and the tool's key is deleted": {
+      intent: {
+        ...base,
+        step: "switch",
+        successor: { ...successor, digest: new Secret(theirs).digest(salt) },
+      },
+    },
+    "a key that another machine's keybearer made is deleted": {
+      intent: {
+        ...base,
+        step: "undo",
+        successor: { ...successor, place: place("codex-4"), name: "codex-0machin" },
+      },
+      says: /has a key codex-0machin, which may be an unfinished one of codex: it was not deleted/,
+    },
+  };
+  writeFileSync(join(home, "keys", "codex-2"), `${theirs}\n`, { mode: 0o600 });
+  writeFileSync(join(home, "keys", "codex-3"), `${first}\n`, { mode: 0o600 });
+  const live = liveKeys(gateway);
+  for (const [what, { intent, config = stored, says = noted }] of Object.entries(forged)) {
+    await saveConfig(home, config);
+    writeFileSync(
+      join(state, "key-changes.json"),
+      JSON.stringify({ version: 1, intents: [intent], leaks: {} }),
+      {
+        mode: 0o600,
+      },
+    );
+    const under = await startUnderTest(t, null, { home });
+    await until(`${what}: it is shown`, async () => {
+      const { key_changes } = await under.daemon.status();
+      return says.test(
+        [await problems(under), ...(key_changes ?? []).map(({ why }) => why), under.logText()].join("\n"),
+      );
+    });
+    t.strictSame(liveKeys(gateway), live, `${what}: no key was created or deleted`);
+    t.match(
+      await post(`${under.url}/v1/chat/completions`, token, hello()),
+      { status: 200 },
+      `${what}: the tool still has its key`,
+    );
+    await under.daemon.stop(0);
+    t.equal(readFileSync(join(home, "keys", "codex"), "utf8"), `${first}\n`, what);
+    t.notOk(JSON.stringify(evil.requests()).includes(first), `${what}: no key was sent`);
+    rmSync(join(state, "key-changes.json"), { force: true });
+  }
+});
+
 t.test("what is not a file of keybearer's own is set aside and named in status", async (t) => {
   const { home, state, token } = await ranBefore(t);
   const target = join(home, "profile");
@@ -183,6 +311,8 @@ t.test("what is not a file of keybearer's own is set aside and named in status",
     "a second name": (path) => linkSync(target, path),
     "a pipe": (path) => void execFileSync("mkfifo", [path]),
     "a link to a device": (path) => symlinkSync("/dev/zero", path),
+    // A folder where a day's file belongs is left alone, and nothing is sent.
+    "a folder": (path) => (path.endsWith(".jsonl") ? symlinkSync(target, path) : mkdirSync(path)),
   };
   const files = [
     "token-uses.json",
@@ -210,7 +340,8 @@ t.test("what is not a file of keybearer's own is set aside and named in status",
     for (const name of files)
       if (existsSync(join(state, name))) t.ok(lstatSync(join(state, name)).isFile(), `${what}: ${name}`);
     for (const folder of [state, join(state, "usage")])
-      for (const name of readdirSync(folder)) if (name.includes("set-aside")) rmSync(join(folder, name));
+      for (const name of readdirSync(folder))
+        if (name.includes("set-aside")) rmSync(join(folder, name), { recursive: true });
   }
 });
 
@@ -237,6 +368,30 @@ t.test("a line of any length is one damaged line", async (t) => {
   const under = await startUnderTest(t, null, { home, clock });
   t.equal((await chat(under, token)).status, 200, "it serves");
   t.equal((await under.daemon.status()).usage.state, "ok");
+});
+
+t.test("files of any size are neither read into memory nor a reason not to start", async (t) => {
+  const { home, state, token } = await ranBefore(t);
+  const files = ["token-uses.json", "log-end.json", "key-changes.json", "shared.json"];
+  for (const name of files) {
+    writeFileSync(join(state, name), "{", { mode: 0o600 });
+    // Without blocks on the disk.
+    truncateSync(join(state, name), 900_000_000);
+  }
+  const packed = join(state, "usage", "2026-01-01.jsonl.gz");
+  writeFileSync(packed, "", { mode: 0o600 });
+  truncateSync(packed, 900_000_000);
+  const under = await startUnderTest(t, null, { home });
+  const found = await problems(under);
+  for (const name of files)
+    t.match(found, new RegExp(`${name} is larger than .*: it was set aside as `), name);
+  t.equal((await chat(under, token)).status, 200, "it serves");
+  await under.daemon.stop(0);
+  t.match((await command(t, home, ["usage", "--json"])).code, 0, "the packed day counts as damaged");
+
+  writeFileSync(join(state, "key-changes.json"), " ".repeat(2_000_000), { mode: 0o600 });
+  const again = await startUnderTest(t, null, { home });
+  t.match(await problems(again), /key-changes\.json is damaged, and was set aside as/, "a smaller one, too");
 });
 
 t.test("lines that keybearer did not write, and a file from far ahead, are reported", async (t) => {

@@ -161,11 +161,13 @@ const LOCK = new RegExp(`^\\.config\\.yaml\\.lock(?:\\.${HEX}\\.tmp)?$`);
 const CONFIG = new RegExp(
   `^(?:config\\.yaml|\\.config\\.yaml\\.${HEX}\\.tmp|\\.config\\.edit\\.${HEX}\\.yaml)$`,
 );
-const FACTS = new RegExp(
-  `^(?:(?:trust|log-end|consoles|key-calls)\\.json(?:\\.tmp|\\.set-aside-[\\dTZ-]+)?|\\.(?:trust|log-end|consoles|key-calls)\\.json\\.${HEX}\\.tmp)$`,
+const FACT = "(?:trust|log-end|token-uses|consoles|key-calls|key-changes|shared)\\.json";
+const ASIDE = "\\.set-aside-[\\dTZ-]+";
+const FACTS = new RegExp(`^(?:${FACT}(?:\\.tmp|${ASIDE})?|\\.${FACT}\\.${HEX}\\.tmp)$`);
+const DAYS = new RegExp(`^\\d{4}-\\d\\d-\\d\\d\\.jsonl(?:\\.gz)?(?:\\.tmp|${ASIDE})?$`);
+const DATABASES = new RegExp(
+  `^(?:index|mirror)\\.db(?:\\.damaged-[\\dTZ]+)?(?:-wal|-shm|-journal)?(?:${ASIDE})?$`,
 );
-const DAYS = /^\d{4}-\d\d-\d\d\.jsonl(?:\.gz)?(?:\.tmp)?$/;
-const DATABASES = /^(?:index|mirror)\.db(?:\.damaged-[\dTZ]+)?(?:-wal|-shm|-journal)?$/;
 /** Of versions before the journal. */
 const OLD_LOG = /^usage\.db(?:\.corrupt-\d{8}T\d{6}Z(?:-\d+)?|\.left-\d+)?(?:-wal|-shm|-journal|-slips)?$/;
 const SOCKET = /^control\.sock$/;

@@ -89,8 +89,9 @@ export class CurrentFile {
     makeFolder(folder);
     const today = dayOf(clock.now());
     // A file from far ahead would be the current one for years, and its carry lines would decide what was used.
-    const known = () => this.#file?.day ?? this.#deps.indexedDay?.() ?? null;
-    for (const problem of setAsideFuture(folder, clock.now(), known)) this.#report(problem);
+    const indexed = () => this.#deps.indexedDay?.() ?? null;
+    for (const problem of setAsideFuture(folder, clock.now(), this.#file?.day ?? null, indexed))
+      this.#report(problem);
     const newest = journalFiles(folder).at(-1)?.day ?? "";
     const file = this.#openDay(newest > today ? newest : today);
     this.#file?.close();

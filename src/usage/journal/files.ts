@@ -1,7 +1,15 @@
-import { closeSync, constants as fs, lstatSync, readdirSync, readFileSync, readSync } from "node:fs";
+import {
+  closeSync,
+  constants as fs,
+  fstatSync,
+  lstatSync,
+  readdirSync,
+  readFileSync,
+  readSync,
+} from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { constants, gunzipSync, gunzip as zlibGunzip } from "node:zlib";
+import { constants, gunzipSync, type ZlibOptions, gunzip as zlibGunzip } from "node:zlib";
 import { hasCode } from "../../core/errors.ts";
 import { openOwnFile, setAside } from "../../core/own-file.ts";
 
@@ -44,18 +52,26 @@ export function journalFiles(folder: string): JournalFile[] {
 }
 
 /**
- * Sets aside files that are dated more than a day ahead, unless keybearer wrote them while the clock was wrong. Returns what
- * was found, for people.
- * @param known the newest day that keybearer has written or indexed; null: none
+ * Sets aside files that are dated more than a day ahead, unless keybearer wrote them while the clock was wrong, and every
+ * file after the open one. Returns what was found, for people.
+ * @param open the day of the open file, which is the newest one of ours; null: none is open
+ * @param indexed the newest day that the index has read; null: none
  */
-export function setAsideFuture(folder: string, now: number, known: () => string | null): string[] {
-  const ahead = journalFiles(folder).filter(({ day }) => startOfDay(day) > now + DAY_MS);
-  const ours = ahead.length === 0 ? null : known();
+export function setAsideFuture(
+  folder: string,
+  now: number,
+  open: string | null,
+  indexed: () => string | null,
+): string[] {
+  const after = open ?? dayOf(now + DAY_MS);
+  const ahead = journalFiles(folder).filter(({ day }) => day > after);
+  const ours = ahead.length === 0 ? null : (open ?? indexed());
   return ahead
     .filter(({ day }) => ours === null || day > ours)
     .map(({ path }) => {
       const kept = setAside(path, now);
-      return `another program writes to the usage log: ${path} is dated more than a day ahead, and was set aside as ${kept}`;
+      const problem = open === null ? "is dated more than a day ahead" : "was not made by keybearer";
+      return `another program writes to the usage log: ${path} ${problem}, and was set aside as ${kept}`;
     });
 }
 
@@ -140,6 +156,9 @@ export async function* readLater(
 const SMALL_CHUNK_BYTES = 64 * 1024;
 /** The longest line we write has a few kilobytes. */
 const MAX_LINE_BYTES = 4 * 1024 * 1024;
+const TOO_LONG = Buffer.from("(too long)\n");
+/** A gzipped day is unpacked in memory. That is 400,000 requests; a larger day stays as it is. */
+export const MAX_UNPACKED_BYTES = 512 * 1024 * 1024;
 
 /** The chunks of a plain file. */
 function* readChunks(path: string, offset: number, finished: boolean, chunkBytes: number): Generator<Chunk> {
@@ -160,7 +179,7 @@ function* readChunks(path: string, offset: number, finished: boolean, chunkBytes
       if (lineEnd === 0 && !atEnd) {
         // No line of ours is so long. Its pieces are lines that are not JSON, so that they are counted as damaged.
         position += length;
-        yield { bytes: Buffer.from("(too long)\n"), end: position, last: false };
+        yield { bytes: TOO_LONG, end: position, last: false };
         continue;
       }
       const end = atEnd && finished ? length : lineEnd;
@@ -174,11 +193,11 @@ function* readChunks(path: string, offset: number, finished: boolean, chunkBytes
   }
 }
 
-/** A whole gzipped file. */
+/** A whole gzipped file; nothing if it is larger than any of ours, so that it counts as damaged. */
 function readPacked(path: string): Buffer {
   const descriptor = openOwnFile(path, fs.O_RDONLY);
   try {
-    return readFileSync(descriptor);
+    return fstatSync(descriptor).size > MAX_UNPACKED_BYTES / 4 ? Buffer.alloc(0) : readFileSync(descriptor);
   } finally {
     closeSync(descriptor);
   }
@@ -190,7 +209,9 @@ function* chunksOf(content: Buffer, offset: number, chunkBytes: number): Generat
   while (position < content.length) {
     const lineEnd = content.indexOf(NEWLINE, Math.min(position + chunkBytes, content.length - 1)) + 1;
     const end = lineEnd === 0 ? content.length : lineEnd;
-    yield { bytes: content.subarray(position, end), end, last: end === content.length };
+    const isTooLong = end - position > chunkBytes + MAX_LINE_BYTES;
+    const bytes = isTooLong ? TOO_LONG : content.subarray(position, end);
+    yield { bytes, end, last: end === content.length };
     position = end;
   }
   if (offset >= content.length) yield { bytes: Buffer.alloc(0), end: offset, last: true };
@@ -198,7 +219,7 @@ function* chunksOf(content: Buffer, offset: number, chunkBytes: number): Generat
 
 function gunzip(packed: Buffer): Buffer {
   try {
-    return gunzipSync(packed);
+    return gunzipSync(packed, { maxOutputLength: MAX_UNPACKED_BYTES });
   } catch {
     return damaged(packed);
   }
@@ -206,13 +227,13 @@ function gunzip(packed: Buffer): Buffer {
 
 async function gunzipLater(packed: Buffer): Promise<Buffer> {
   try {
-    return await gunzipAsync(packed);
+    return await gunzipAsync(packed, { maxOutputLength: MAX_UNPACKED_BYTES });
   } catch {
     return damaged(packed);
   }
 }
 
-const gunzipAsync = promisify(zlibGunzip);
+const gunzipAsync: (packed: Buffer, options: ZlibOptions) => Promise<Buffer> = promisify(zlibGunzip);
 
 /** The unreadable rest of a damaged file becomes one line that is not JSON, so that it is counted. */
 function damaged(packed: Buffer): Buffer {
@@ -221,7 +242,10 @@ function damaged(packed: Buffer): Buffer {
 
 function readablePart(packed: Buffer): Buffer {
   try {
-    return gunzipSync(packed, { finishFlush: constants.Z_SYNC_FLUSH });
+    return gunzipSync(packed, {
+      finishFlush: constants.Z_SYNC_FLUSH,
+      maxOutputLength: MAX_UNPACKED_BYTES,
+    });
   } catch {
     // Z_SYNC_FLUSH reads a file that was cut off. One that is damaged elsewhere cannot be read at all.
     return Buffer.alloc(0);

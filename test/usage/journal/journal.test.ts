@@ -166,6 +166,18 @@ t.test("the next day's file begins with carry lines and with the requests in fli
   );
 });
 
+t.test("a file that another program made for the next day does not become the current one", async (t) => {
+  const clock = setClock();
+  const { journal, folder } = startJournal(t, { clock, carry: () => [CARRY] });
+  await journal.open(opening());
+  writeFileSync(join(folder, "2026-11-17.jsonl"), '{"kind":"carry","tools":0}\n', { mode: 0o600 });
+  clock.time = NOON + DAY;
+  await journal.open(opening({ model: "next", started_at: clock.time }));
+  t.notMatch(textIn(folder, "2026-11-17"), '"tools":0');
+  t.match(textIn(folder, "2026-11-17"), '"next"');
+  t.match(journal.state().incident, /2026-11-17\.jsonl was not made by keybearer, and was set aside as/);
+});
+
 t.test("a start on a later day writes the carry lines after what it interrupts", async (t) => {
   const clock = setClock();
   const first = startJournal(t, { clock, carry: () => [CARRY] });
