@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { renameSync } from "node:fs";
+import { renameSync, rmSync, writeFileSync } from "node:fs";
 import { Agent, request } from "node:http";
 import { createServer } from "node:net";
 import { join } from "node:path";
@@ -280,13 +280,16 @@ t.test(
     });
     const asked = ask("in-between");
     await until("its opening is in the log", () => recordsIn(folder).length === 2);
-    // With its folder away the log cannot be written, so that the completion has to wait.
+    // With its folder away the log cannot be written, so that the completion has to wait. A file in its place, because the
+    // daemon makes the folder again for its other files.
     const state = join(home, "state");
     renameSync(state, `${state}-away`);
+    writeFileSync(state, "");
     await running.logs(/the usage log cannot be written/);
     letGo();
     t.match(await (await asked).text(), /\[DONE\]/, "the client has all of it");
     await kill(running);
+    rmSync(state);
     renameSync(`${state}-away`, state);
 
     t.strictSame(
