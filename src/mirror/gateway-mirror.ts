@@ -102,6 +102,7 @@ export class GatewayMirror {
   #connecting: Promise<ConsoleAdapter> | null = null;
   #facts: ConsoleFacts | null = null;
   #running: Promise<void> | null = null;
+  #syncAgain = false;
   /** How often the connection changed. A sync from before the last change no longer counts. */
   #generation = 0;
   #fault: ConsoleFault | null = null;
@@ -126,7 +127,7 @@ export class GatewayMirror {
     this.#lastSync = database.ask((db) => readTime(db, gateway.name, "last_sync"));
     this.#schedule = new SyncSchedule(
       clock,
-      () => this.startSync(),
+      () => background(this.sync(), log, "reading the console"),
       () => {
         background(this.syncIfBusy(), log, "checking how busy the keys are");
         background(this.compareIfSeen(), log, "comparing with records of other machines");
@@ -195,18 +196,27 @@ export class GatewayMirror {
     await Promise.all([this.#comparer.stop(), this.#running]);
   }
 
+  /** Reads the console as it is from now on: a sync in flight may have passed the newest rows, so another one follows it. */
   startSync(): void {
+    this.#syncAgain = this.#running !== null;
     background(this.sync(), this.#deps.log, "reading the console");
   }
 
   /** Reads the console now. A call during a sync waits for that one. Failures are in the status. */
   async sync(): Promise<void> {
     if (this.#stop.signal.aborted) return;
-    this.#running ??= this.#runSync().finally(() => {
+    this.#running ??= this.#runSyncs().finally(() => {
       this.#running = null;
       this.#progress = null;
     });
     await this.#running;
+  }
+
+  async #runSyncs(): Promise<void> {
+    do {
+      this.#syncAgain = false;
+      await this.#runSync();
+    } while (this.#syncAgain && !this.#stop.signal.aborted);
   }
 
   /** Reads the console early where it would otherwise no longer list all of a key's rows. */

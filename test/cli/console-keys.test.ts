@@ -72,10 +72,8 @@ async function writeRetirement(home: string, ref: string, key: Secret, origin: s
   const file = join(home, "state", "trust.json");
   const trust = new Trust({ file, clock: systemClock, ranBefore: () => false });
   trust.load();
-  trust.judgeKey(
-    { name: "codex", source: { kind: "literal", secret: key }, origins: [origin], home: [] },
-    key,
-  );
+  const source = { kind: "file", path: join(home, "keys", "codex") } as const;
+  trust.judgeKey({ name: "codex", source, origins: [origin], home: [home] }, key);
   await trust.settle();
   const intent = {
     id: `keybearer-${"0".repeat(32)}`,

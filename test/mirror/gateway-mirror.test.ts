@@ -113,6 +113,19 @@ t.test("a key is read early when its requests approach the number of rows that a
   }
 });
 
+t.test("a sync that is asked for while another one runs has the newest rows, too", async (t) => {
+  const { mirror, double } = await startMirror(t, { requests: 0, accessToken: true });
+  await mirror.sync();
+  const once = double.asked.length;
+  const inFlight = mirror.sync();
+  mirror.startSync();
+  mirror.startSync();
+  await inFlight;
+  const twice = double.asked.length;
+  await mirror.sync();
+  t.equal(twice - once, 2 * (double.asked.length - twice), "one more sync followed it");
+});
+
 t.test("a row that waits for another machine is compared again without reading the console", async (t) => {
   let laptop: Sibling = { name: "laptop", seenUntil: 0, keys: ["…a1b2"], isStopped: false };
   const { mirror, double, clock } = await startMirror(t, {
