@@ -1,5 +1,5 @@
 import type { Limiter } from "../limits/limiter.ts";
-import { type Closing, THIS_MACHINE, wholeRecord } from "../usage/record.ts";
+import { type Closing, OWN_REQUEST, wholeRecord } from "../usage/record.ts";
 import type { Call } from "./call.ts";
 import type { ProxyDeps } from "./deps.ts";
 import type { Outcome } from "./outcome.ts";
@@ -53,7 +53,7 @@ function completeRecord(call: Call, closing: Closing, deps: ProxyDeps): void {
   const opening = call.opening ?? openingOf(call);
   if (call.opening !== null) journal.close(call.id, closing);
   else journal.add(opening, closing);
-  if (deps.isFollowed()) deps.notify({ ...wholeRecord(opening, closing), ...THIS_MACHINE });
+  if (deps.isFollowed()) deps.notify({ ...wholeRecord(opening, closing), ...OWN_REQUEST });
 }
 
 function settleLimits({ lease }: Call, closing: Closing, limiter: Limiter): void {

@@ -18,8 +18,8 @@ export interface OwnRecord extends Opening, Closing {
   readonly billed_microdollars: number | null;
 }
 
-/** The machine of a record that was made here. */
-export const THIS_MACHINE = Object.freeze({ machine: null, machine_id: null });
+/** The fields that the lines of a record that was made here leave out. */
+export const OWN_REQUEST = Object.freeze({ machine: null, machine_id: null });
 
 /** What is known, and on disk, before the first byte goes to the gateway. */
 export interface Opening {
@@ -264,7 +264,7 @@ export const COLUMNS: readonly Column[] = [
 /** The fields of an `open` line. */
 const OPENING_COLUMNS: readonly Column[] = COLUMNS.filter(
   ({ name }) =>
-    name === "model" || !(name in NOT_CLOSED || name in THIS_MACHINE || name === "billed_microdollars"),
+    name === "model" || !(name in NOT_CLOSED || name in OWN_REQUEST || name === "billed_microdollars"),
 );
 
 const SQL_TYPES = {
@@ -325,7 +325,7 @@ function parseTexts(json: string): Record<string, string> {
  * become whole and not negative, texts lose their NULs (libsql would cut them there), and what is missing gets its fallback.
  */
 export function recordOfFields(fields: Readonly<Record<string, unknown>>): UsageRecord {
-  return Object.assign(valuesOf(COLUMNS, fields), THIS_MACHINE) as UsageRecord;
+  return Object.assign(valuesOf(COLUMNS, fields), OWN_REQUEST) as UsageRecord;
 }
 
 export function openingOfFields(fields: Readonly<Record<string, unknown>>): Opening {

@@ -13,9 +13,9 @@ import {
   COLUMN_NAMES,
   COLUMNS,
   NOT_CLOSED,
+  OWN_REQUEST,
   recordOfRow,
   rowOfRecord,
-  THIS_MACHINE,
   type UsageRecord,
   wholeRecord,
 } from "../record.ts";
@@ -169,7 +169,7 @@ export class IndexWriter {
         if (entry === undefined)
           batch.set(line.id, {
             stored: null,
-            record: Object.assign(wholeRecord(line, NOT_CLOSED), THIS_MACHINE),
+            record: Object.assign(wholeRecord(line, NOT_CLOSED), OWN_REQUEST),
             day,
           });
         else if (entry.record.end === null) entry.day = day;
