@@ -10,6 +10,10 @@ export interface UsageRecord extends OwnRecord {
   readonly machine: string | null;
   /** That machine's id. It stays the same when the machine gets another name. Not exported. */
   readonly machine_id: string | null;
+  /** How many requests it stands for: 1, or those that keybearer refused in a minute beyond the first 20 of a kind. */
+  readonly requests: number;
+  /** The id of the last of them; null: it is about one request. */
+  readonly last_id: string | null;
 }
 
 /** A record of this machine, as its line in the journal has it. */
@@ -19,7 +23,7 @@ export interface OwnRecord extends Opening, Closing {
 }
 
 /** The fields that the lines of a record that was made here leave out. */
-export const OWN_REQUEST = Object.freeze({ machine: null, machine_id: null });
+export const OWN_REQUEST = Object.freeze({ machine: null, machine_id: null, requests: 1, last_id: null });
 
 /** What is known, and on disk, before the first byte goes to the gateway. */
 export interface Opening {
@@ -252,6 +256,8 @@ export const COLUMNS: readonly Column[] = [
   column("process", "text"),
   column("gateway_ids", "json", "{}"),
   column("machine", "text"),
+  column("requests", "integer", 1),
+  column("last_id", "text"),
   internal("held_tokens", "integer"),
   internal("held_microdollars", "integer"),
   internal("admitted_at", "integer"),
