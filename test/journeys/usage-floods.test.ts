@@ -1,4 +1,5 @@
 import t, { type Test } from "tap";
+import { followTail } from "../../src/control/client.ts";
 import { command } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
 import { heldWall, type Journey, startLimited } from "../doubles/limited-journey.ts";
@@ -75,6 +76,8 @@ t.test("twenty refusals of a kind in a minute have their own lines, and all are 
     stderr: /refused beyond the first 20 of a kind in a minute share a record/,
   });
 
+  const live = followTail(it.paths.socket);
+  t.match((await live.next()).value, { following: true });
   clock.pass(60_000);
   await until("the log says how many more", () => it.logText().includes("110 more requests were refused"));
   const ended = it.log().filter(({ msg }) => String(msg).includes("110 more requests were refused"));
@@ -85,6 +88,8 @@ t.test("twenty refusals of a kind in a minute have their own lines, and all are 
       [null, "token-unknown"],
     ],
   );
+  t.match((await live.next()).value, { record: { tool: "codex", requests: 110 } }, "for usage tail, too");
+  t.match((await live.next()).value, { record: { tool: null, id: strangers[OWN], requests: 110 } });
   const later = await flood(it, freshToken().token, OWN + 1);
   const alone = await show(later[OWN]);
   t.match(alone, { code: 0, stdout: /requests +1\n/ });
