@@ -9,6 +9,7 @@ import { version } from "../core/version.ts";
 import type { Daemon } from "../daemon/daemon.ts";
 import { ineffectiveStart } from "../daemon/unsafe-start.ts";
 import type * as Health from "../service/health.ts";
+import { logFileIn, ServiceLog } from "../service/log-file.ts";
 import { Notify } from "../service/notify.ts";
 import { isSafeStart } from "./safe-start.ts";
 import { fail } from "./ui/messages.ts";
@@ -40,9 +41,12 @@ async function run(options: { config?: string; port?: number }): Promise<void> {
   const hasConfig = paths.explicit || existsSync(paths.config);
   if (hasConfig && options.port !== undefined)
     return fail(`--port is for the sandbox → change listen in ${paths.config}`, EXIT.usage);
-  if (!isSafeStart()) return;
   // Before any file is created: state, socket and log are private.
   process.umask(0o077);
+  const serviceLog = ServiceLog.find(process.stderr.fd, logFileIn(paths));
+  // At each start: launchd repeats a start that fails, and each one writes its reason.
+  if (serviceLog !== null) await serviceLog.keepSmall();
+  if (!isSafeStart()) return;
   // The daemon goes on when the reader of its output goes away.
   process.stdout.on("error", () => {});
   process.stderr.on("error", () => {});
@@ -51,8 +55,14 @@ async function run(options: { config?: string; port?: number }): Promise<void> {
   const onSignal = deferSignals();
   const onTerminal = process.stderr.isTTY === true;
   let daemon: Daemon | null = null;
-  const logTo = new LogStream(process.stderr.fd, (lines) =>
-    daemon?.log.error({ lines }, "log lines were dropped because the disk or the log's reader was too slow"),
+  const logTo = new LogStream(
+    serviceLog?.descriptor ?? process.stderr.fd,
+    (lines) =>
+      daemon?.log.error(
+        { lines },
+        "log lines were dropped because the disk or the log's reader was too slow",
+      ),
+    serviceLog && (() => serviceLog.keepSmall()),
   );
   let health: typeof Health;
   // Before anything starts a program: Notify removes the variables with which a child could speak for the daemon.

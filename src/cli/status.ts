@@ -159,7 +159,7 @@ function usageLines(usage: UsageStatus, now: number, width: number): string[] {
   if (usage.waiting > 0) lines.push(`  ${usage.waiting} finished records wait to be written`);
   if (usage.lost > 0) lines.push(`  ${usage.lost} records were lost while the disk was full`);
   if (usage.refusals_not_recorded > 0)
-    lines.push(`  ${usage.refusals_not_recorded} refusals were only counted, not recorded`);
+    lines.push(`  ${usage.refusals_not_recorded} refusals were not recorded while the disk was full`);
   const { share, rebuilding, waiting_for } = usage.index;
   if (waiting_for !== null) lines.push(`  the index waits: ${waiting_for}`);
   else if (rebuilding) lines.push(`  the index is being rebuilt: ${Math.floor(share * 100)} %`);

@@ -91,7 +91,7 @@ export interface UsageStatus {
   readonly waiting: number;
   /** Records that were dropped because the disk was full and memory for them, too. */
   readonly lost: number;
-  /** Refusals that were not recorded: too many unknown callers in a minute, or a full disk. */
+  /** The same of refusals. */
   readonly refusals_not_recorded: number;
   readonly warnings: readonly string[];
   readonly index: UsageIndexStatus;

@@ -15,16 +15,25 @@ const NEWLINE = 0x0a;
 export class LogStream {
   readonly #fd: number;
   readonly #onDropped: (lines: number) => void;
+  readonly #afterWrite: (() => Promise<void>) | null;
   #waiting: string[] = [];
   /** Characters in #waiting. */
   #size = 0;
   #dropped = 0;
   #state: "idle" | "writing" | "pausing" = "idle";
 
-  /** @param onDropped gets the number of dropped lines, once the log can be written again. */
-  constructor(fd: number, onDropped: (lines: number) => void) {
+  /**
+   * @param onDropped gets the number of dropped lines, once the log can be written again.
+   * @param afterWrite must not reject. Nothing is written before it has ended.
+   */
+  constructor(
+    fd: number,
+    onDropped: (lines: number) => void,
+    afterWrite: (() => Promise<void>) | null = null,
+  ) {
     this.#fd = fd;
     this.#onDropped = onDropped;
+    this.#afterWrite = afterWrite;
   }
 
   write(line: string): void {
@@ -72,8 +81,10 @@ export class LogStream {
         this.#pause(RETRY_MS, false);
       } else if (from + written < bytes.length) {
         this.#send(bytes, from + written);
-      } else {
+      } else if (this.#afterWrite === null) {
         this.#pause(BATCH_MS, true);
+      } else {
+        void this.#afterWrite().then(() => this.#pause(BATCH_MS, true));
       }
     });
   }

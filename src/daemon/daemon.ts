@@ -431,6 +431,9 @@ function servePort(
     if (keyHealth.wasAsked(tool, key)) return;
     keyHealth.learn(tool, key, await keyCheck.check(gateway, key));
   };
+  services.journal.onRefusals((record) => {
+    if (tail.isFollowed()) tail.notify(record);
+  });
   port.serve({
     ...services,
     ...deps,

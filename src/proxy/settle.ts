@@ -1,5 +1,6 @@
 import type { Limiter } from "../limits/limiter.ts";
-import { type Closing, THIS_MACHINE, wholeRecord } from "../usage/record.ts";
+import { CLIENT_LEFT } from "../usage/journal/lines.ts";
+import { type Closing, OWN_REQUEST, wholeRecord } from "../usage/record.ts";
 import type { Call } from "./call.ts";
 import type { ProxyDeps } from "./deps.ts";
 import type { Outcome } from "./outcome.ts";
@@ -30,9 +31,27 @@ export function settle(call: Call, ended: Outcome, deps: ProxyDeps): void {
   attempt("the memory of its body is still taken", () => deps.bodies.release(call));
   attempt("its key may stay paused", () => settleBreaker(call, outcome, deps));
   attempt("its gateway's and its key's health are not noted", () => noteHealth(call, outcome, deps));
-  attempt("its record is not complete", () => completeRecord(call, closing, deps));
+  const code = unsentCode(call, outcome);
+  let isCounted = false;
+  if (code !== null)
+    attempt("it is not counted", () => {
+      isCounted = countUnsent(call, code, deps);
+    });
+  if (!isCounted) attempt("its record is not complete", () => completeRecord(call, closing, deps));
   attempt("its limits are not settled", () => settleLimits(call, closing, deps.limiter));
-  attempt("it is not in the log", () => writeLogLine(call, closing, outcome, deps));
+  if (!isCounted) attempt("it is not in the log", () => writeLogLine(call, closing, outcome, deps));
+}
+
+/** What kind of refusal it was; null: it may have been sent to a gateway, so it always has its own record. */
+function unsentCode({ opening }: Call, { end, refusal }: Outcome): string | null {
+  if (opening !== null) return null;
+  if (end === "refused") return refusal?.code ?? null;
+  return end === CLIENT_LEFT ? CLIENT_LEFT : null;
+}
+
+/** True: many others of its kind came in this minute, and it has no record and no log line of its own. */
+function countUnsent({ id, tool, gateway }: Call, code: string, { journal }: ProxyDeps): boolean {
+  return journal.count({ id, tool: tool?.name ?? null, gateway: gateway?.name ?? null, code });
 }
 
 /** Also after a refusal of ours: the request may have been the one that was to try the key. */
@@ -53,7 +72,7 @@ function completeRecord(call: Call, closing: Closing, deps: ProxyDeps): void {
   const opening = call.opening ?? openingOf(call);
   if (call.opening !== null) journal.close(call.id, closing);
   else journal.add(opening, closing);
-  if (deps.isFollowed()) deps.notify({ ...wholeRecord(opening, closing), ...THIS_MACHINE });
+  if (deps.isFollowed()) deps.notify({ ...wholeRecord(opening, closing), ...OWN_REQUEST });
 }
 
 function settleLimits({ lease }: Call, closing: Closing, limiter: Limiter): void {

@@ -1,5 +1,6 @@
 import { dirname, isAbsolute, join } from "node:path";
 import type { Paths } from "../core/paths.ts";
+import { logFileIn } from "./log-file.ts";
 
 /** What a service file says. Every path is absolute, and nothing in it is a secret. */
 export interface ServiceSpec {
@@ -79,7 +80,7 @@ export function createSpec({ node, main, paths, env, namespaces, drainMs }: Spec
     environment,
     writable: [paths.state, paths.run, ...configFolder],
     namespaces,
-    logFile: join(paths.state, "keybearer.log"),
+    logFile: logFileIn(paths),
     stopSeconds: stopSecondsFor(drainMs),
   };
 }

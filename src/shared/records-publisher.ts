@@ -183,7 +183,7 @@ export class RecordPublisher {
 }
 
 /** Lines that are never published. Parsing them would take longer than everything else here. */
-const OTHER_LINES = /^\{"kind":"(?:open|head|sibling|sibling-amend|carry)"/;
+const OTHER_LINES = /^\{"kind":"(?:open|head|refusals|sibling|sibling-amend|carry)"/;
 
 /** What the store has may be anything. null: it is no position, so reading begins with the first day. */
 function parsePosition(text: string | null): Position | null {

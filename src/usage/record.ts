@@ -10,6 +10,10 @@ export interface UsageRecord extends OwnRecord {
   readonly machine: string | null;
   /** That machine's id. It stays the same when the machine gets another name. Not exported. */
   readonly machine_id: string | null;
+  /** How many requests it stands for: 1, or those that keybearer refused in a minute beyond the first 20 of a kind. */
+  readonly requests: number;
+  /** The id of the last of them; null: it is about one request. */
+  readonly last_id: string | null;
 }
 
 /** A record of this machine, as its line in the journal has it. */
@@ -18,8 +22,8 @@ export interface OwnRecord extends Opening, Closing {
   readonly billed_microdollars: number | null;
 }
 
-/** The machine of a record that was made here. */
-export const THIS_MACHINE = Object.freeze({ machine: null, machine_id: null });
+/** The fields that the lines of a record that was made here leave out. */
+export const OWN_REQUEST = Object.freeze({ machine: null, machine_id: null, requests: 1, last_id: null });
 
 /** What is known, and on disk, before the first byte goes to the gateway. */
 export interface Opening {
@@ -252,6 +256,8 @@ export const COLUMNS: readonly Column[] = [
   column("process", "text"),
   column("gateway_ids", "json", "{}"),
   column("machine", "text"),
+  column("requests", "integer", 1),
+  column("last_id", "text"),
   internal("held_tokens", "integer"),
   internal("held_microdollars", "integer"),
   internal("admitted_at", "integer"),
@@ -264,7 +270,7 @@ export const COLUMNS: readonly Column[] = [
 /** The fields of an `open` line. */
 const OPENING_COLUMNS: readonly Column[] = COLUMNS.filter(
   ({ name }) =>
-    name === "model" || !(name in NOT_CLOSED || name in THIS_MACHINE || name === "billed_microdollars"),
+    name === "model" || !(name in NOT_CLOSED || name in OWN_REQUEST || name === "billed_microdollars"),
 );
 
 const SQL_TYPES = {
@@ -325,7 +331,7 @@ function parseTexts(json: string): Record<string, string> {
  * become whole and not negative, texts lose their NULs (libsql would cut them there), and what is missing gets its fallback.
  */
 export function recordOfFields(fields: Readonly<Record<string, unknown>>): UsageRecord {
-  return Object.assign(valuesOf(COLUMNS, fields), THIS_MACHINE) as UsageRecord;
+  return Object.assign(valuesOf(COLUMNS, fields), OWN_REQUEST) as UsageRecord;
 }
 
 export function openingOfFields(fields: Readonly<Record<string, unknown>>): Opening {

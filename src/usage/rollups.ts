@@ -83,11 +83,13 @@ export function rollupOf(record: UsageRecord): Rollup {
 export function addRecord({ sums, firstBytes }: Rollup, record: UsageRecord, times: 1 | -1): void {
   const { end, status } = record;
   const metered = record.input_tokens !== null && record.output_tokens !== null;
-  sums.requests += times;
-  if (end === "refused") sums.refused += times;
+  // Only requests that were not sent share a record. They have no tokens and no cost.
+  const requests = record.requests * times;
+  sums.requests += requests;
+  if (end === "refused") sums.refused += requests;
   if (end === "gateway-failed" || (end === "complete" && status !== null && status >= 400))
     sums.failed += times;
-  if (end === "client-left") sums.client_left += times;
+  if (end === "client-left") sums.client_left += requests;
   if (end === "interrupted") sums.interrupted += times;
   if (!metered && mayCost(record)) sums.unmetered += times;
   if (metered && record.list_microdollars === null) sums.unpriced += times;

@@ -70,6 +70,7 @@ export class UsageLog {
 
   /** Brings the index up to date. If that takes longer, the result says how far it is. */
   catchUp(timeoutMs = CATCH_UP_MS): Promise<IndexState> {
+    this.journal.writeRefusals();
     return this.#indexer.catchUp(timeoutMs);
   }
 

@@ -105,9 +105,11 @@ t.test("every refusal has a text, and its next step names the tool", (t) => {
 });
 
 t.test("the same refusal in a row is shown once, with how often", (t) => {
-  const record = (tool: string, refusal: string) => ({ tool, refusal, model: null }) as RefusedRecord;
+  const record = (tool: string, refusal: string, requests = 1) =>
+    ({ tool, refusal, model: null, requests }) as RefusedRecord;
   const runs = refusedRuns([
-    record("a", "loop"),
+    // Many that share a record.
+    record("a", "loop", 110),
     record("a", "loop"),
     record("b", "loop"),
     record("a", "loop"),
@@ -115,7 +117,7 @@ t.test("the same refusal in a row is shown once, with how often", (t) => {
   t.same(
     runs.map(({ record: { tool }, times }) => [tool, times]),
     [
-      ["a", 2],
+      ["a", 111],
       ["b", 1],
       ["a", 1],
     ],

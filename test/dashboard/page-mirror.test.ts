@@ -286,6 +286,8 @@ function shown(id: string, more: Partial<ShownRecord> = {}): ShownRecord {
     waited_ms: 0,
     process: null,
     machine: null,
+    requests: 1,
+    last_id: null,
     ...more,
   };
 }

@@ -6,7 +6,7 @@ import { dayOf } from "../../src/usage/journal/files.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 
 /** The line a record has in the journal: open where it is in flight, close where it has ended, sibling where another machine sent it. */
-export function lineOf({ machine, machine_id, ...record }: UsageRecord): string {
+export function lineOf({ machine, machine_id, requests: _, last_id: __, ...record }: UsageRecord): string {
   if (machine !== null) return `${JSON.stringify({ kind: "sibling", machine, machine_id, ...record })}\n`;
   return `${JSON.stringify({ kind: record.end === null ? "open" : "close", ...record })}\n`;
 }

@@ -47,6 +47,8 @@ export function record(number: number, given: Partial<UsageRecord> = {}): UsageR
     process: null,
     gateway_ids: { "x-client-request-id": `id-${number}` },
     machine: null,
+    requests: 1,
+    last_id: null,
     machine_id: given.machine == null ? null : `id-of-${given.machine}`,
     ...given,
   };

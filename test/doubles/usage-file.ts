@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
 import { UsageIndex } from "../../src/usage/index/usage-index.ts";
 import { journalFiles, readLines } from "../../src/usage/journal/files.ts";
-import { AMENDED, parseLine } from "../../src/usage/journal/lines.ts";
+import { AMENDED, parseLine, recordOfRefusals } from "../../src/usage/journal/lines.ts";
 import { recordOfFields, type UsageRecord } from "../../src/usage/record.ts";
 import { parseHistogram } from "../../src/usage/rollups.ts";
 import { until } from "./until.ts";
@@ -16,6 +16,10 @@ export function recordsIn(folder: string): UsageRecord[] {
     for (const { texts } of readLines(file, 0, true)) {
       for (const text of texts) {
         const line = parseLine(text);
+        if (line?.kind === "refusals") {
+          const run = recordOfRefusals(line);
+          if ((records.get(run.id)?.requests ?? 0) < run.requests) records.set(run.id, run);
+        }
         if (line === null || !("id" in line)) continue;
         const known = records.get(line.id);
         const { kind, ...fields } = line;
@@ -49,10 +53,10 @@ const MAY_COST = `((method = 'POST' AND NOT (${FREE})) OR status IS 101) AND "en
 const METERED = "(input_tokens IS NOT NULL AND output_tokens IS NOT NULL)";
 
 /** The rollups again, from the records alone and in the database's own words. */
-const RECOUNTED = `SELECT ${SERIES}, started_at / 900000 AS quarter, count(*) AS requests,
-  sum("end" = 'refused') AS refused,
+const RECOUNTED = `SELECT ${SERIES}, started_at / 900000 AS quarter, sum(requests) AS requests,
+  sum(("end" = 'refused') * requests) AS refused,
   sum("end" = 'gateway-failed' OR ("end" = 'complete' AND coalesce(status, 0) >= 400)) AS failed,
-  sum("end" = 'client-left') AS client_left, sum("end" = 'interrupted') AS interrupted,
+  sum(("end" = 'client-left') * requests) AS client_left, sum("end" = 'interrupted') AS interrupted,
   sum(${MAY_COST} AND NOT ${METERED}) AS unmetered, sum(${METERED} AND list_microdollars IS NULL) AS unpriced,
   total(input_tokens) AS input_tokens, total(cache_read_tokens) AS cache_read_tokens,
   total(cache_write_tokens) AS cache_write_tokens, total(output_tokens) AS output_tokens,

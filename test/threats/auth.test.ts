@@ -421,7 +421,8 @@ t.test("AUTH-12 a thousand wrong tokens do not delay another tool", async (t) =>
     "each of them is 200",
   );
   t.ok(it.gateway.calls.every((call) => call.target === "/v1/right"));
-  t.equal(it.under.log().filter((line) => line.endpoint === "/v1/wrong").length, 1000);
+  // At most twenty a minute have their own line.
+  t.ok(it.under.log().filter((line) => line.endpoint === "/v1/wrong").length < 100);
   await stillHealthy(t, it.under, it.secrets);
 });
 

@@ -171,7 +171,7 @@ const DATABASES = new RegExp(
 /** Of versions before the journal. */
 const OLD_LOG = /^usage\.db(?:\.corrupt-\d{8}T\d{6}Z(?:-\d+)?|\.left-\d+)?(?:-wal|-shm|-journal|-slips)?$/;
 const SOCKET = /^control\.sock$/;
-const OTHERS = /^(?:lock\.db(?:-journal)?|keybearer\.log)$/;
+const OTHERS = /^(?:lock\.db(?:-journal)?|keybearer\.log(?:\.1(?:\.tmp)?)?)$/;
 const UNDO = new RegExp(
   `^\\.?(?:${WRITABLE.join("|")})-\\d{4}-[\\d-]+T[\\d-]+Z\\.(?:json|old)(?:(?:\\.${HEX})?\\.tmp)?$`,
 );

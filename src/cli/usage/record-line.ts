@@ -1,4 +1,4 @@
-import { dollars, duration } from "../../core/units.ts";
+import { dollars, duration, exact } from "../../core/units.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import { localTime } from "../../usage/reports/calendar.ts";
 import { short } from "../../usage/reports/format.ts";
@@ -24,11 +24,16 @@ export function recordLine(record: UsageRecord, width: number): string {
     localTime(record.started_at).slice(11),
     String(record.status ?? "").padStart(STATUS_WIDTH),
     padded(record.tool ?? "(unknown)", isWide ? 14 : 11),
-    padded(record.model ?? record.model_answered ?? `${record.method} ${record.endpoint}`, isWide ? 24 : 17),
+    padded(subjectOf(record), isWide ? 24 : 17),
   ].join(" ");
   const rest = width - textWidth(names) - 1;
   const line = truncate(`${names} ${resultOf(record, rest, isWide)}`.trimEnd(), width);
   return colorStatus(line, colorOf(record));
+}
+
+function subjectOf({ model, model_answered, method, endpoint, requests, last_id }: UsageRecord): string {
+  if (last_id !== null) return `${exact(requests)} more requests`;
+  return model ?? model_answered ?? `${method} ${endpoint}`;
 }
 
 /** Cost, duration and tokens; for a request that cost nothing and failed, its reason. */

@@ -3,10 +3,11 @@ import { EXIT } from "../../core/errors.ts";
 import { dollars, duration, exact } from "../../core/units.ts";
 import { meteringOf } from "../../metering/protocols.ts";
 import type { CauseDetail, CauseName } from "../../proxy/cause.ts";
+import { OWN_RECORDS } from "../../usage/journal/refusal-runs.ts";
 import { mayCost, type TokensFrom, type UsageRecord } from "../../usage/record.ts";
 import { jsonText, refusalInWords } from "../../usage/reports/format.ts";
-import { exportedRecord, findRecords } from "../../usage/reports/records.ts";
-import { exitOnClosedOutput, fail } from "../ui/messages.ts";
+import { exportedRecord, findRecords, findRuns } from "../../usage/reports/records.ts";
+import { exitOnClosedOutput, fail, notice } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { outputWidth } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
@@ -17,6 +18,7 @@ import { recordLine } from "./record-line.ts";
 
 const MAX_LISTED = 10;
 const MIN_ID_LENGTH = 4;
+const ID_LENGTH = 26;
 
 /** `keybearer usage show <id>` */
 export async function show(text: string, options: { json?: boolean }): Promise<void> {
@@ -30,10 +32,13 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
   const paths = commandPaths();
   if (!hasUsageLog(paths)) return fail(noUsageLog(paths), EXIT.failed);
   await withIndex(paths, async (db) => {
-    const found = findRecords(db, id, MAX_LISTED + 1);
+    const own = findRecords(db, id, MAX_LISTED + 1);
+    const found = own.length > 0 ? own : findRuns(db, id.toUpperCase(), MAX_LISTED + 1);
     const [record] = found;
     if (record === undefined) return fail(notFound(id, db), EXIT.failed);
     if (found.length > 1) return fail(severalFound(id, found), EXIT.failed);
+    if (own.length === 0 && record.last_id !== id.toUpperCase())
+      notice(`${id} has no record of its own: it may be one of these ${exact(record.requests)} requests`);
     if (options.json) stdio().stdout.write(`${jsonText(exportedRecord(record), 2)}\n`);
     else stdio().stdout.write(typeable(formatRecord(record, await thisMachine(paths), outputWidth())));
   });
@@ -42,13 +47,14 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
 function notFound(id: string, db: IndexDatabase): string {
   return findRecords(db, "last", 1).length === 0
     ? "nothing was recorded yet, so there is no record to show → keybearer run, and send a request"
-    : `there is no record ${id} → keybearer usage tail shows the last ones`;
+    : `there is no record ${id}. Requests that were refused beyond the first ${OWN_RECORDS} of a kind in a minute share a record → keybearer usage tail shows the last ones`;
 }
 
 function severalFound(id: string, found: readonly UsageRecord[]): string {
   const lines = found.slice(0, MAX_LISTED).map((record) => `${record.id}  ${recordLine(record, 80)}`);
   const more = found.length > MAX_LISTED ? "\n…" : "";
-  return `${id} fits several records; write more of the id:\n${lines.join("\n")}${more}`;
+  const next = id.length < ID_LENGTH ? "write more of the id" : "it has no record of its own";
+  return `${id} fits several records; ${next}:\n${lines.join("\n")}${more}`;
 }
 
 const NAME_WIDTH = 12;
@@ -76,6 +82,17 @@ function fieldsOf(record: UsageRecord, machine: string | null): [name: string, v
   const { started_at: began, first_byte_at: first, ended_at: ended } = record;
   const ids = Object.entries(record.gateway_ids).map(([name, id]) => `${name}: ${id}`);
   const billed = record.billed_microdollars;
+  if (record.last_id !== null)
+    return [
+      ["record", record.id],
+      ["last id", record.last_id],
+      ["requests", exact(record.requests)],
+      ["minute", exactTime(began)],
+      ["tool", record.tool ?? "unknown"],
+      ["gateway", record.gateway],
+      ["end", record.end],
+      ["refusal", record.refusal],
+    ];
   return [
     ["record", record.id],
     ["began", exactTime(began)],
@@ -141,8 +158,15 @@ function costOf(record: UsageRecord): string | null {
 }
 
 function notesOf(record: UsageRecord): string[] {
+  if (record.last_id !== null) return runNotes(record);
   const notes = [endNote(record), causeNote(record), usageNote(record)];
   return notes.filter((note) => note !== null);
+}
+
+function runNotes({ end, refusal }: UsageRecord): string[] {
+  const many = `the first ${OWN_RECORDS} of this kind in the minute have their own records; the others are counted here, from the first id to the last`;
+  if (end !== "refused") return ["the tool canceled them before anything was sent", many];
+  return [`keybearer refused them and sent nothing to the gateway: ${refusalInWords(refusal)}`, many];
 }
 
 function endNote(record: UsageRecord): string | null {

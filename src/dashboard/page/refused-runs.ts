@@ -13,8 +13,8 @@ export function refusedRuns(records: readonly RefusedRecord[]): RefusedRun[] {
   for (const record of records) {
     const last = runs.at(-1);
     if (last !== undefined && isSame(last.record, record))
-      runs[runs.length - 1] = { ...last, times: last.times + 1 };
-    else runs.push({ record, times: 1 });
+      runs[runs.length - 1] = { ...last, times: last.times + record.requests };
+    else runs.push({ record, times: record.requests });
   }
   return runs;
 }

@@ -6,13 +6,13 @@ import { COLUMN_DEFINITIONS } from "../record.ts";
 import { SERIES, SUMS } from "../rollups.ts";
 
 /** The version of the tables below. An index of another version is rebuilt. */
-const VERSION = 4;
+const VERSION = 5;
 /** "kbix" in SQLite's header, which another program's database does not have. */
 const APPLICATION_ID = 0x6b626978;
 
 /**
- * records: one row per request. `day` is the journal file of the line that opened or closed it, so that retention removes
- * the rows that a rebuild would not have.
+ * records: one row per request, and one for refusals that are counted together. `day` is the journal file of the line that
+ * opened or closed it, so that retention removes the rows that a rebuild would not have.
  * rollups: the finished records, added up by quarter hour.
  * early_amends: amend lines that came before their record; `machine_id` is empty for those of this machine.
  * acks, held_keys: what the mirror keeps in the journal.
@@ -22,6 +22,7 @@ const SCHEMA = `
   CREATE TABLE usage.records (${COLUMN_DEFINITIONS}, day TEXT NOT NULL, PRIMARY KEY (id)) STRICT, WITHOUT ROWID;
   CREATE INDEX usage.records_in_flight ON records (id) WHERE "end" IS NULL;
   CREATE INDEX usage.records_by_gateway ON records (gateway, started_at, ended_at, "end") WHERE "end" IS NOT NULL;
+  CREATE INDEX usage.records_of_many ON records (last_id) WHERE last_id IS NOT NULL;
   CREATE TABLE usage.rollups (
     quarter INTEGER NOT NULL,
     ${SERIES.map((name) => `"${name}" TEXT NOT NULL`).join(", ")},

@@ -85,7 +85,7 @@ function changeSince({ db }: Connection, folder: string): string | null {
   const [requests, cost] = db
     .prepare(
       `SELECT count(*), coalesce(sum(cost_microdollars), 0) FROM usage.records
-       WHERE day = ? AND machine_id IS NULL AND "end" IS NOT NULL`,
+       WHERE day = ? AND machine_id IS NULL AND last_id IS NULL AND "end" IS NOT NULL`,
     )
     .raw()
     .get(position.day) as [number, number];

@@ -6,6 +6,7 @@ import {
   type AmendLine,
   type Line,
   parseLine,
+  recordOfRefusals,
   type SiblingAmendLine,
 } from "../journal/lines.ts";
 import type { Position } from "../journal/position.ts";
@@ -13,9 +14,9 @@ import {
   COLUMN_NAMES,
   COLUMNS,
   NOT_CLOSED,
+  OWN_REQUEST,
   recordOfRow,
   rowOfRecord,
-  THIS_MACHINE,
   type UsageRecord,
   wholeRecord,
 } from "../record.ts";
@@ -125,7 +126,10 @@ export class IndexWriter {
   /** The stored records that the lines are about, by id. */
   #load(lines: readonly Line[]): Map<string, Entry> {
     const ids = new Set<string>();
-    for (const line of lines) if ("id" in line) ids.add(line.id);
+    for (const line of lines) {
+      if ("id" in line) ids.add(line.id);
+      else if (line.kind === "refusals") ids.add(line.first_id);
+    }
     const batch = new Map<string, Entry>();
     for (const row of this.#read.all(JSON.stringify([...ids])) as unknown[][]) {
       const stored = recordOfRow(row);
@@ -180,7 +184,7 @@ export class IndexWriter {
         if (entry === undefined)
           batch.set(line.id, {
             stored: null,
-            record: Object.assign(wholeRecord(line, NOT_CLOSED), THIS_MACHINE),
+            record: Object.assign(wholeRecord(line, NOT_CLOSED), OWN_REQUEST),
             day,
           });
         else if (entry.record.end === null) entry.day = day;
@@ -200,6 +204,14 @@ export class IndexWriter {
         const amend = this.#takeEarlyAmend(line.id, null);
         const record = amend === null ? line : amended(line, amend);
         batch.set(line.id, { stored: entry?.stored ?? null, record, day });
+        return;
+      }
+      case "refusals": {
+        const entry = batch.get(line.first_id);
+        // Of the lines of a run, the one with the largest count is right. The record of one request stays as it is.
+        if (entry !== undefined && (entry.record.last_id === null || entry.record.requests >= line.count))
+          return;
+        batch.set(line.first_id, { stored: entry?.stored ?? null, record: recordOfRefusals(line), day });
         return;
       }
       case "sibling": {
@@ -296,6 +308,7 @@ function parseLines(texts: readonly string[]): { lines: Line[]; damaged: number 
     if (line?.kind === "close") closed.add(line.id);
     // It does not apply to a record of this machine, which the earlier lines show it to be.
     if (line?.kind === "sibling" || line?.kind === "sibling-amend") closed.delete(line.id);
+    if (line?.kind === "refusals") closed.delete(line.first_id);
   }
   return { lines: lines.reverse(), damaged };
 }

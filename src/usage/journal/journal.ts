@@ -1,19 +1,31 @@
 import { errorCode } from "../../core/errors.ts";
 import { ForeignFile } from "../../core/own-file.ts";
 import type { Ticker } from "../../core/ticker.ts";
+import { exact } from "../../core/units.ts";
 import type { Limiter } from "../../limits/limiter.ts";
-import { type Closing, NOT_CLOSED, type Opening, type OwnRecord, wholeRecord } from "../record.ts";
+import {
+  type Closing,
+  NOT_CLOSED,
+  type Opening,
+  type OwnRecord,
+  type UsageRecord,
+  wholeRecord,
+} from "../record.ts";
 import { CurrentFile, type CurrentFileDeps } from "./current-file.ts";
-import type {
-  AckLine,
-  AmendLine,
-  HeadLine,
-  KeyHeldLine,
-  LiftLine,
-  Line,
-  SiblingAmendLine,
-  SiblingLine,
+import {
+  type AckLine,
+  type AmendLine,
+  CLIENT_LEFT,
+  type HeadLine,
+  type KeyHeldLine,
+  type LiftLine,
+  type Line,
+  type RefusalsLine,
+  recordOfRefusals,
+  type SiblingAmendLine,
+  type SiblingLine,
 } from "./lines.ts";
+import { isUnwritten, type RefusalRun, RefusalRuns, type Unsent } from "./refusal-runs.ts";
 import { restoreFrom } from "./restore.ts";
 
 export interface JournalDeps extends CurrentFileDeps {
@@ -29,7 +41,7 @@ export interface JournalState {
   readonly waiting: number;
   /** Records of requests that may have reached a gateway, and did not fit in memory. */
   readonly lost: number;
-  /** Refusals that were not recorded: they did not fit in memory, or unknown callers sent too many. */
+  /** Refusals that were not recorded, because they did not fit in memory. */
   readonly refusalsLost: number;
   /** What last happened to the file while it was open; null: nothing. */
   readonly incident: string | null;
@@ -43,10 +55,6 @@ interface InFlight {
   readonly opening: Opening;
   head: ResponseHead | null;
 }
-
-/** Unknown callers: more refusals a minute are not recorded. A web page that asks in a loop must not fill the disk. */
-const MAX_UNKNOWN_PER_MINUTE = 120;
-const MINUTE_MS = 60_000;
 
 /**
  * Appends to the usage journal. An append is one write of one line, so it survives a crash of the process. Only the daemon
@@ -67,10 +75,8 @@ export class Journal {
   #last: { readonly id: string; readonly started_at: number } | null = null;
   readonly #lastUses = new Map<string, number>();
   #stopped = false;
-  /** The current minute, and how many refusals of unknown callers came in it. */
-  #minute = 0;
-  #unknownInMinute = 0;
-  #unknownSkipped = 0;
+  readonly #refusals = new RefusalRuns();
+  #onRefusals: (record: UsageRecord) => void = () => {};
 
   constructor(deps: JournalDeps) {
     this.#deps = deps;
@@ -116,7 +122,7 @@ export class Journal {
   close(id: string, closing: Closing): void {
     const request = this.#inFlight.get(id);
     if (request === undefined) return;
-    this.#appendOrKeep(wholeRecord(request.opening, closing), false);
+    this.#appendOrKeep(lineOf("close", wholeRecord(request.opening, closing)), 0);
     this.#inFlight.delete(id);
   }
 
@@ -126,14 +132,36 @@ export class Journal {
       this.close(opening.id, closing);
       return;
     }
-    if (opening.tool === null && !this.#mayRecordUnknown()) return;
-    const isWritten = this.#appendOrKeep(wholeRecord(opening, closing), closing.end === "refused");
+    const text = lineOf("close", wholeRecord(opening, closing));
+    const isWritten = this.#appendOrKeep(text, closing.end === "refused" ? 1 : 0);
     if (isWritten) this.#noteUse(opening);
+  }
+
+  /**
+   * Counts a request that ended before anything was sent to a gateway. True: enough others of its kind have a record and a
+   * log line in this minute, and this one is part of the line that says how many more came.
+   */
+  count(unsent: Unsent): boolean {
+    const now = this.#deps.clock.now();
+    if (this.#refusals.isOver(now)) this.#endMinute();
+    const isCounted = this.#refusals.count(unsent);
+    if (isCounted && unsent.tool !== null) this.#noteToolUse(unsent.tool, now);
+    return isCounted;
+  }
+
+  /** The listener gets the record that stands for the counted requests of one kind in a minute, once it is over. */
+  onRefusals(listener: (record: UsageRecord) => void): void {
+    this.#onRefusals = listener;
+  }
+
+  /** Appends how many refusals were counted by now, for a reader of the journal. */
+  writeRefusals(): void {
+    this.#writeRuns(this.#refusals.unwritten());
   }
 
   /** Appends all of them in one write. False: none was written. */
   append(...lines: readonly AppendedLine[]): boolean {
-    return this.available() && this.#append(lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
+    return this.available() && this.#append(lines.map(textOf).join(""));
   }
 
   /** A tool has another name from now on. False: the line was not written, and the next start knows the old name only. */
@@ -191,7 +219,7 @@ export class Journal {
       trouble: this.#trouble,
       waiting: size,
       lost,
-      refusalsLost: refusalsLost + this.#unknownSkipped,
+      refusalsLost,
       incident: this.#file.incident,
     };
   }
@@ -201,6 +229,7 @@ export class Journal {
     this.#endTicks();
     this.#everySecond();
     this.#writeHeads();
+    this.#endMinute();
     this.#stopped = true;
     this.#pending.giveUp();
     this.#logLosses();
@@ -217,7 +246,32 @@ export class Journal {
       this.#pending.clear();
       if (this.#trouble !== null) this.#endTrouble(text !== "");
     });
+    if (this.#refusals.isOver(this.#deps.clock.now())) this.#endMinute();
+    else this.#writeRuns(this.#refusals.doubled());
     this.#logLosses();
+  }
+
+  #writeRuns(runs: readonly RefusalRun[]): void {
+    if (runs.length === 0 || !this.available()) return;
+    if (!this.#append(runs.map(({ line }) => textOf(line)).join(""))) return;
+    for (const run of runs) run.written = run.line.count;
+  }
+
+  /** What the disk refuses now waits like other lines. */
+  #endMinute(): void {
+    for (const run of this.#refusals.next(this.#deps.clock.now())) {
+      const { line, written } = run;
+      if (isUnwritten(run)) this.#appendOrKeep(textOf(line), line.count - written);
+      this.#logRefusals(line);
+      this.#onRefusals(recordOfRefusals(line));
+    }
+  }
+
+  #logRefusals({ tool, code, minute, count, first_id, last_id }: RefusalsLine): void {
+    const fields = { tool, refusal: code, first_id, last_id };
+    const when = `in the minute from ${new Date(minute).toISOString().slice(11, 16)} UTC`;
+    if (code === CLIENT_LEFT) this.#deps.log.info(fields, `${exact(count)} more clients left ${when}`);
+    else this.#deps.log.warn(fields, `${exact(count)} more requests were refused ${when}`);
   }
 
   /** Only a write that succeeds shows that the disk works again. */
@@ -236,6 +290,7 @@ export class Journal {
     const { inFlight, carryIsWhole } = restoreFrom(folder, (line) => {
       limiter.replay(line);
       if (line.kind === "open" || line.kind === "close") this.#noteUse(line);
+      if (line.kind === "refusals" && line.tool !== null) this.#noteToolUse(line.tool, line.minute);
       if (line.kind === "rename") this.#moveLastUse(line.from, line.to);
       if (line.kind === "carry" && "tool" in line && line.last_use !== null)
         this.#lastUses.set(line.tool, line.last_use);
@@ -253,7 +308,11 @@ export class Journal {
   #noteUse({ id, started_at, tool }: Pick<Opening, "id" | "started_at" | "tool">): void {
     // A new file repeats the lines of older requests that are in flight.
     if (this.#last === null || id > this.#last.id) this.#last = { id, started_at };
-    if (tool !== null) this.#lastUses.set(tool, Math.max(started_at, this.#lastUses.get(tool) ?? 0));
+    if (tool !== null) this.#noteToolUse(tool, started_at);
+  }
+
+  #noteToolUse(tool: string, time: number): void {
+    this.#lastUses.set(tool, Math.max(time, this.#lastUses.get(tool) ?? 0));
   }
 
   #moveLastUse(from: string, to: string): void {
@@ -261,18 +320,6 @@ export class Journal {
     if (time === undefined) return;
     this.#lastUses.set(to, time);
     this.#lastUses.delete(from);
-  }
-
-  #mayRecordUnknown(): boolean {
-    const minute = Math.floor(this.#deps.clock.now() / MINUTE_MS);
-    if (minute !== this.#minute) {
-      this.#minute = minute;
-      this.#unknownInMinute = 0;
-    }
-    this.#unknownInMinute += 1;
-    if (this.#unknownInMinute <= MAX_UNKNOWN_PER_MINUTE) return true;
-    this.#unknownSkipped += 1;
-    return false;
   }
 
   #writeHeads(): void {
@@ -289,13 +336,12 @@ export class Journal {
     return this.#attempt(() => this.#file.append(text));
   }
 
-  /** False: it waits in memory. */
-  #appendOrKeep(record: OwnRecord, isRefusal: boolean): boolean {
+  /** False: it waits in memory. @param refusals how many of them it tells of; 0: of a request that may have been sent. */
+  #appendOrKeep(text: string, refusals: number): boolean {
     if (this.#stopped) return false;
-    const text = lineOf("close", record);
     // While lines wait, later ones wait behind them.
     if (this.#trouble === null && this.#restored && this.#append(text)) return true;
-    this.#pending.add(text, isRefusal);
+    this.#pending.add(text, refusals);
     return false;
   }
 
@@ -351,6 +397,10 @@ function lineOf(kind: Line["kind"], fields: object): string {
   return `{"kind":"${kind}",${JSON.stringify(fields).slice(1)}\n`;
 }
 
+function textOf(line: AppendedLine | RefusalsLine): string {
+  return `${JSON.stringify(line)}\n`;
+}
+
 /** The record of a request that was in flight when the daemon was killed. */
 function interruptedRecord({ opening, head }: InFlight): OwnRecord {
   const { first_byte_at, status, gateway_ids } = head ?? NOT_CLOSED;
@@ -387,7 +437,8 @@ const MAX_PENDING_BYTES = 4 * 1024 * 1024;
 
 interface PendingLine {
   readonly text: string;
-  readonly isRefusal: boolean;
+  /** How many it tells of; 0: it is about a request that may have been sent. */
+  readonly refusals: number;
 }
 
 /** Lines that the disk has not accepted yet, in order. If there are too many, refusals are dropped first. */
@@ -411,8 +462,8 @@ class PendingLines {
     return this.#refusalsLost;
   }
 
-  add(text: string, isRefusal: boolean): void {
-    this.#lines.push({ text, isRefusal });
+  add(text: string, refusals: number): void {
+    this.#lines.push({ text, refusals });
     this.#bytes += text.length;
     while (this.#lines.length > MAX_PENDING_LINES || this.#bytes > MAX_PENDING_BYTES) this.#dropOne();
   }
@@ -441,11 +492,11 @@ class PendingLines {
   }
 
   #dropOne(): void {
-    const refusal = this.#lines.findIndex(({ isRefusal }) => isRefusal);
+    const refusal = this.#lines.findIndex(({ refusals }) => refusals > 0);
     const [dropped] = this.#lines.splice(Math.max(0, refusal), 1);
     if (dropped === undefined) return;
     this.#bytes -= dropped.text.length;
-    if (dropped.isRefusal) this.#refusalsLost += 1;
+    if (dropped.refusals > 0) this.#refusalsLost += dropped.refusals;
     else this.#lost += 1;
   }
 }

@@ -43,6 +43,28 @@ export interface SiblingLine extends UsageRecord {
   readonly machine_id: string;
 }
 
+/**
+ * Requests of one kind in one minute that have no record of their own, because twenty others do. None of them reached a
+ * gateway. A run may have several lines: they have the same first id, and the largest count is right.
+ */
+export interface RefusalsLine {
+  readonly kind: "refusals";
+  /** null: unknown callers. */
+  readonly tool: string | null;
+  /** That of the first of them. */
+  readonly gateway: string | null;
+  /** Of the refusal, or CLIENT_LEFT. */
+  readonly code: string;
+  /** When the minute began. */
+  readonly minute: number;
+  readonly count: number;
+  readonly first_id: string;
+  readonly last_id: string;
+}
+
+/** Instead of a refusal's code: the clients left before anything was sent. */
+export const CLIENT_LEFT = "client-left";
+
 /** A later correction: the fields that a console knows better, and what that changes for the tool's limits. */
 export interface AmendLine extends AmendedFields {
   readonly kind: "amend";
@@ -128,6 +150,7 @@ export type Line =
   | OpenLine
   | HeadLine
   | CloseLine
+  | RefusalsLine
   | SiblingLine
   | AmendLine
   | SiblingAmendLine
@@ -157,6 +180,8 @@ export function parseLine(text: string): Line | null {
       const record = recordOfFields(fields);
       return record.end === null ? null : Object.assign(record, { kind: "close" as const });
     }
+    case "refusals":
+      return refusalsLine(fields);
     case "sibling":
       return siblingLine(fields);
     case "head":
@@ -182,6 +207,24 @@ export function parseLine(text: string): Line | null {
 
 function hasRecord({ id, started_at }: Fields): boolean {
   return typeof id === "string" && id !== "" && typeof started_at === "number";
+}
+
+function refusalsLine(fields: Fields): RefusalsLine | null {
+  const { first_id, last_id, code } = fields;
+  const minute = wholeNumber(fields.minute);
+  const count = wholeNumber(fields.count);
+  if (typeof first_id !== "string" || first_id === "" || typeof last_id !== "string") return null;
+  if (typeof code !== "string" || minute === null || count === null || count === 0) return null;
+  const { tool, gateway } = recordOfFields(fields);
+  return { kind: "refusals", tool, gateway, code, minute, count, first_id, last_id };
+}
+
+/** The one record that stands for all of them. */
+export function recordOfRefusals(line: RefusalsLine): UsageRecord {
+  const { tool, gateway, code, minute, count, first_id, last_id } = line;
+  const how = code === CLIENT_LEFT ? { end: CLIENT_LEFT } : { end: "refused", refusal: code };
+  const fields = { id: first_id, started_at: minute, tool, gateway, counts: false, ...how };
+  return { ...recordOfFields(fields), requests: count, last_id };
 }
 
 function siblingLine(fields: Fields): SiblingLine | null {

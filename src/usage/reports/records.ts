@@ -1,5 +1,6 @@
 import type { Database } from "libsql";
 import { SANDBOX } from "../../config/schema.ts";
+import { minuteOf } from "../journal/refusal-runs.ts";
 import { COLUMN_NAMES, EXPORTED, type RecordEnd, recordOfRow, type UsageRecord } from "../record.ts";
 import type { Series } from "../rollups.ts";
 import type { Period } from "./calendar.ts";
@@ -85,17 +86,27 @@ export function idsOf({ since, until }: Period): [from: string, before: string] 
 }
 
 const CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+/** Characters of an id that are its time. */
+const TIME_LENGTH = 10;
 const MAX_ID_TIME = 2 ** 48 - 1;
 
 /** How an id of this time begins: no id of this time or later is smaller. Ids are ULIDs of when a record began. */
 export function firstIdAt(time: number): string {
   let rest = Math.min(MAX_ID_TIME, Math.max(0, Math.ceil(time)));
   let text = "";
-  for (let digit = 0; digit < 10; digit += 1) {
+  for (let digit = 0; digit < TIME_LENGTH; digit += 1) {
     text = CROCKFORD.charAt(rest % 32) + text;
     rest = Math.floor(rest / 32);
   }
   return text;
+}
+
+/** When the request with this id began; null: it is not a whole id. */
+function timeOfId(id: string): number | null {
+  if (!/^[0-9A-HJKMNP-TV-Z]{26}$/.test(id)) return null;
+  let time = 0;
+  for (const digit of id.slice(0, TIME_LENGTH)) time = time * 32 + CROCKFORD.indexOf(digit);
+  return time;
 }
 
 /** A record without what only keybearer itself needs. */
@@ -252,6 +263,20 @@ export function findRecords(db: Database, text: string, max: number): UsageRecor
   const byId = /^[0-9A-Z]{4,26}$/.test(id) ? find("WHERE id >= ? AND id < ? ORDER BY id", id, `${id}~`) : [];
   if (byId.length > 0) return byId;
   return find("WHERE instr(gateway_ids, ?) > 0 ORDER BY id", JSON.stringify(text));
+}
+
+/**
+ * The runs of refusals that a request with this whole id may be part of: those of its minute and, because a request may wait
+ * for a limit before it is refused, those whose first and last ids are around it.
+ */
+export function findRuns(db: Database, id: string, max: number): UsageRecord[] {
+  const time = timeOfId(id);
+  if (time === null) return [];
+  const sql = `SELECT ${COLUMN_NAMES} FROM records
+    WHERE last_id IS NOT NULL AND (started_at = ? OR ? BETWEEN id AND last_id) ORDER BY last_id LIMIT ${max}`;
+  const runs = db.prepare(sql).raw().all(minuteOf(time), id).map(recordOfRow);
+  const ending = runs.filter(({ last_id }) => last_id === id);
+  return ending.length > 0 ? ending : runs;
 }
 
 const SENT_HERE = "machine IS NULL";

@@ -72,6 +72,7 @@ const anyLine: fc.Arbitrary<string> = fc
       "head",
       "close",
       "close",
+      "refusals",
       "amend",
       "sibling",
       "sibling-amend",
@@ -101,6 +102,8 @@ const anyLine: fc.Arbitrary<string> = fc
         return lineOf({ ...whole, end: null });
       case "close":
         return lineOf(whole);
+      case "refusals":
+        return refusalsLine(whole, tokens, { tool: model });
       case "head":
         return `${JSON.stringify({ ...about, status: 200 + (tokens % 2), first_byte_at: first, gateway_ids: { a: "1" } })}\n`;
       case "sibling":
@@ -124,6 +127,12 @@ const anyLine: fc.Arbitrary<string> = fc
           .concat("\n");
     }
   });
+
+function refusalsLine({ id, started_at }: UsageRecord, count: number, more: object = {}): string {
+  const minute = Math.floor(started_at / 60_000) * 60_000;
+  const line = { tool: null, gateway: null, code: "token-unknown", minute, first_id: id, last_id: `${id}Z` };
+  return `${JSON.stringify({ kind: "refusals", ...line, count, ...more })}\n`;
+}
 
 function siblingLine(machine: string, whole: UsageRecord): string {
   return lineOf({ ...whole, machine, machine_id: `id-of-${machine}` });
@@ -352,6 +361,46 @@ t.test("a gzipped day that is damaged or cut off is counted, and the days after 
       [90, 91],
     );
   }
+});
+
+t.test("refusals that share a record are counted once, however often their line is there", async (t) => {
+  const it = newJournal(t);
+  const [first, second, own] = [record(1), record(2), record(3)];
+  append(it, "2026-11-14", refusalsLine(first, 7) + refusalsLine(first, 40) + refusalsLine(first, 7));
+  append(it, "2026-11-14", refusalsLine(second, 5, { code: "client-left", tool: "codex" }));
+  append(it, "2026-11-14", lineOf(own) + refusalsLine(own, 1000));
+  catchUp(it);
+  // The minute ended on the next day.
+  append(it, "2026-11-15", refusalsLine(first, 55).repeat(2));
+  catchUp(it);
+  const read = (sql: string) => {
+    const { db, close } = openIndexForReading(it.file);
+    const rows = db.prepare(sql).raw().all();
+    close();
+    return rows;
+  };
+  t.strictSame(
+    read(`SELECT requests, "end", refusal, tool FROM usage.records ORDER BY id`),
+    [
+      [55, "refused", "token-unknown", null],
+      [5, "client-left", null, "codex"],
+      [1, "complete", null, "codex"],
+    ],
+    "the largest count is right, and a request's own record stays",
+  );
+  t.strictSame(read("SELECT sum(requests), sum(refused), sum(client_left) FROM usage.rollups"), [
+    [61, 55, 5],
+  ]);
+  for (const bad of [{ count: 0 }, { count: null }, { code: 1 }, { minute: "x" }, { last_id: null }])
+    t.equal(parseLine(refusalsLine(first, 7, bad)), null, JSON.stringify(bad));
+
+  rmSync(join(it.folder, "2026-11-14.jsonl"));
+  catchUp(it);
+  t.strictSame(indexFaults(it.file), []);
+  t.strictSame(read("SELECT requests FROM usage.records"), [[55]]);
+  const content = JSON.stringify(contentOf(it.file));
+  rebuild(it);
+  t.equal(JSON.stringify(contentOf(it.file)), content, "as a rebuild has it");
 });
 
 t.test("a day that is deleted takes its records and their sums with it", async (t) => {

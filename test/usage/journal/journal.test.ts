@@ -16,11 +16,12 @@ import { setImmediate as turn } from "node:timers/promises";
 import t from "tap";
 import { pick } from "../../../src/core/pick.ts";
 import type { ToolCarry } from "../../../src/limits/replay.ts";
+import type { Journal } from "../../../src/usage/journal/journal.ts";
 import { AMENDED } from "../../../src/usage/journal/lines.ts";
 import { repeats } from "../../doubles/effort.ts";
 import { record } from "../../doubles/records.ts";
 import { mountSmallDisk } from "../../doubles/small-disk.ts";
-import { recordsIn } from "../../doubles/usage-file.ts";
+import { faultsIn, recordsIn } from "../../doubles/usage-file.ts";
 import {
   closing,
   DAY,
@@ -375,6 +376,100 @@ t.test(
     for (const line of textIn(folder, TODAY).split("\n")) if (line.trim() !== "") t.ok(JSON.parse(line));
   },
 );
+
+/** Counts so many refusals of a kind. Returns the ids of those that are only counted. */
+function refuse(
+  journal: Journal,
+  times: number,
+  code = "token-unknown",
+  tool: string | null = null,
+): string[] {
+  const ids = Array.from({ length: times }, () => opening().id);
+  return ids.filter((id) => journal.count({ id, tool, gateway: null, code }));
+}
+
+function runsIn(folder: string): unknown[] {
+  return linesIn(folder).flatMap((line) =>
+    line.kind === "refusals" ? [[line.tool, line.code, line.count]] : [],
+  );
+}
+
+t.test(
+  "beyond twenty of a kind in a minute, refusals share a line that is written as they double",
+  async (t) => {
+    const clock = setClock();
+    const { journal, folder, ticker, log } = startJournal(t, { clock });
+    const heard: unknown[] = [];
+    journal.onRefusals(({ id, last_id, requests }) => heard.push([id, last_id, requests]));
+    t.strictSame(refuse(journal, 20), [], "each has its own record");
+    const ids = [...refuse(journal, 1), ...refuse(journal, 9)];
+    t.equal(ids.length, 10);
+    t.strictSame(refuse(journal, 20, "token-unknown", "codex"), [], "another tool");
+    t.strictSame(refuse(journal, 20, "rate-limited"), [], "another code");
+    t.strictSame(runsIn(folder), []);
+    ticker.pass();
+    ticker.pass();
+    t.strictSame(runsIn(folder), [[null, "token-unknown", 10]], "what a crash keeps");
+    ids.push(...refuse(journal, 9));
+    ticker.pass();
+    t.equal(runsIn(folder).length, 1, "not yet twice as many");
+    journal.writeRefusals();
+    journal.writeRefusals();
+    t.strictSame(runsIn(folder).slice(1), [[null, "token-unknown", 19]], "a report wants to know");
+    ids.push(...refuse(journal, 1));
+    t.equal(log().includes("more requests"), false);
+
+    clock.time += 60_000;
+    ticker.pass();
+    t.strictSame(runsIn(folder).slice(2), [[null, "token-unknown", 20]], "the minute is over");
+    t.match(log(), /"refusal":"token-unknown".*"20 more requests were refused in the minute from 12:00 UTC"/);
+    t.strictSame(heard, [[ids[0], ids.at(-1), 20]]);
+    t.strictSame(refuse(journal, 20), [], "the next minute is another one");
+    t.equal(refuse(journal, 3, "client-left").length, 0);
+    t.equal(refuse(journal, 40, "client-left", "codex").length, 20);
+    t.equal(journal.lastUse("codex"), clock.time);
+
+    // Across midnight, and at the end.
+    clock.time = NOON + DAY / 2 - 1000;
+    t.equal(refuse(journal, 25).length, 5);
+    clock.time += 2000;
+    t.equal(refuse(journal, 25).length, 5);
+    journal.stop();
+    t.strictSame(runsIn(folder).slice(3), [
+      ["codex", "client-left", 20],
+      [null, "token-unknown", 5],
+      [null, "token-unknown", 5],
+    ]);
+    const { replayed, journal: next } = startJournal(t, { folder, clock });
+    t.equal(replayed.filter(({ kind }) => kind === "refusals").length, 2, "the newest file is read");
+    t.strictSame(refuse(next, 21).length, 1);
+    t.strictSame(faultsIn(folder), []);
+  },
+);
+
+t.test("refusals that were counted wait for the disk, in one line for each minute", async (t) => {
+  const clock = setClock();
+  const { journal, folder, ticker } = startJournal(t, { clock });
+  const state = join(folder, "..");
+  renameSync(state, `${state}-away`);
+  ticker.pass();
+  for (let minute = 0; minute < 3; minute += 1) {
+    refuse(journal, 1020);
+    ticker.pass();
+    clock.time += 60_000;
+    ticker.pass();
+  }
+  t.match(journal.state(), { waiting: 3, refusalsLost: 0 });
+  renameSync(`${state}-away`, state);
+  ticker.pass();
+  t.strictSame(runsIn(folder), Array(3).fill([null, "token-unknown", 1000]));
+  renameSync(state, `${state}-away`);
+  ticker.pass();
+  refuse(journal, 1020);
+  journal.stop();
+  t.match(journal.state(), { refusalsLost: 1000 });
+  renameSync(`${state}-away`, state);
+});
 
 t.test("what waits for the disk is bounded, and refusals go before what was sent", async (t) => {
   const { journal, folder, ticker } = startJournal(t);

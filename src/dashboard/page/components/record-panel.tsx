@@ -222,6 +222,9 @@ function RecordDetails({ record }: { readonly record: ShownRecord }) {
         title={t("record.ids")}
         pairs={[
           [t("record.id"), <code key="id">{record.id}</code>],
+          ...(record.last_id === null
+            ? []
+            : [[t("record.last-id"), <code key="last">{record.last_id}</code>] as Pair]),
           ...Object.entries(record.gateway_ids).map(
             ([name, id]): Pair => [name, <code key={name}>{id}</code>],
           ),

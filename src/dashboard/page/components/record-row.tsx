@@ -1,5 +1,5 @@
 import { useMemo } from "preact/hooks";
-import { dollars, duration } from "../../../core/units.ts";
+import { dollars, duration, exact } from "../../../core/units.ts";
 import { isBilledLater, meteringOf } from "../../../metering/protocols.ts";
 import { short } from "../../../usage/reports/format.ts";
 import type { ShownRecord } from "../../api.ts";
@@ -131,10 +131,11 @@ function inputOf(record: ShownRecord): number | null {
 }
 
 /** `complete` is expected and not shown. Anything else is shown with its status or code. */
-export function endInWords({ end, status, refusal }: ShownRecord, t: Translate): string {
+export function endInWords({ end, status, refusal, requests }: ShownRecord, t: Translate): string {
   if (end === null) return t("records.end.running");
-  if (end === "refused") return refusal ?? t("records.end.refused");
-  const words = t(`records.end.${end}`);
+  const times = requests === 1 ? "" : ` ×${exact(requests)}`;
+  if (end === "refused") return `${refusal ?? t("records.end.refused")}${times}`;
+  const words = `${t(`records.end.${end}`)}${times}`;
   return status === null || (status >= 200 && status < 300) ? words : `${status} ${words}`;
 }
 

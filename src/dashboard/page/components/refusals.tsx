@@ -31,7 +31,7 @@ export function Refusals({ records }: { readonly records: readonly RefusedRecord
               </time>
               {times > 1 ? ` · ${t("now.refusals.times", { n: times })}` : ""}
               {record.model === null ? "" : ` · ${record.model}`}
-              {` · ${record.endpoint}`}
+              {record.endpoint === "" ? "" : ` · ${record.endpoint}`}
             </p>
           </li>
         ))}

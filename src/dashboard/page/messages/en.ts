@@ -446,6 +446,7 @@ export const EN = {
   "record.machine": "machine",
   "record.ids": "ids",
   "record.id": "record",
+  "record.last-id": "last request",
   "record.refusal": "refused",
   "record.console": "console row",
   "record.console.none": "No console row is known for it.",

@@ -429,6 +429,7 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "record.machine": "机器",
   "record.ids": "编号",
   "record.id": "记录",
+  "record.last-id": "最后一个请求",
   "record.refusal": "被拒",
   "record.console": "控制台行",
   "record.console.none": "没有已知的控制台行。",
