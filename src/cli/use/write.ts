@@ -7,6 +7,7 @@ import {
 } from "../../clients/settings-files.ts";
 import type { Target } from "../../clients/snippets.ts";
 import type { Edited } from "../../clients/text-edit.ts";
+import { digestOf, type UndoCopy, UndoStore } from "../../clients/undo-store.ts";
 import { editFile, writeConfig } from "../../config/edit-file.ts";
 import { freeTokenName, removeToken, setToken } from "../../config/edit-tools.ts";
 import { loadConfig, readText } from "../../config/load.ts";
@@ -20,7 +21,6 @@ import { homeFolder, stdio } from "../ui/stdio.ts";
 import { isInteractive, outputWidth } from "../ui/terminal.ts";
 import { type ReadResult, readSettings, replaceSettings, type SettingsFile } from "./settings-file.ts";
 import type { FoundTool } from "./tool.ts";
-import { digestOf, type UndoCopy, UndoStore } from "./undo-store.ts";
 
 /** A client whose settings keybearer can write. */
 export interface WritableClient {

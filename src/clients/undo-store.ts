@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
 import { chmod, mkdir, readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
-import type { Writable } from "../../clients/settings-files.ts";
-import { errorMessage } from "../../core/errors.ts";
-import { writePrivateFile } from "../../core/private-file.ts";
+import { errorMessage } from "../core/errors.ts";
+import { writePrivateFile } from "../core/private-file.ts";
+import type { Writable } from "./settings-files.ts";
 
 /** A client's settings before a --write. */
 export interface UndoCopy {
