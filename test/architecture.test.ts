@@ -102,6 +102,8 @@ const MAY_REVEAL = [
   "mirror/vault.ts",
   "doctor/probe.ts",
   "keys/store.ts",
+  // The key that a client had before, back into its settings.
+  "clients/undo-store.ts",
   "shared/connection.ts",
   // The sandbox's own password, into the configuration that is parsed for it.
   "daemon/sandbox-session.ts",

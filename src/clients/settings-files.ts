@@ -1,8 +1,8 @@
 import { isAbsolute, join, resolve } from "node:path";
 import { editJson, type JsonDialect, type JsonValue, jsonAt } from "./json-edit.ts";
 import { backgroundModel, smallModel, type Target } from "./snippets.ts";
-import { cannotEdit, type Edited } from "./text-edit.ts";
-import { editToml, tomlAt } from "./toml-edit.ts";
+import { cannotEdit, changeByHand, type Edited } from "./text-edit.ts";
+import { editToml, removeEmptyTable, tomlAt } from "./toml-edit.ts";
 
 /** The clients whose own settings file `use --write` can change. */
 export const WRITABLE = ["claude-code", "codex", "opencode"] as const;
@@ -37,8 +37,21 @@ export function settingsFiles(
   }
 }
 
+export const ANY_NAME = "*";
+
+/** A setting that merge() or a conflict may change. */
+export interface Field {
+  /** ANY_NAME stands for every name. */
+  readonly path: readonly string[];
+  /** A key may be a token, too. */
+  readonly holds: "address" | "key" | "other";
+}
+
 /** How to read and change one client's settings. */
 export interface ClientSettings {
+  readonly dialect: JsonDialect | "toml";
+  /** The settings that a write may change. No others are ever taken back. */
+  readonly fields: readonly Field[];
   /** The content of a new file. */
   readonly empty: string;
   /** Whether the settings are useless without the name of a model. */
@@ -65,7 +78,61 @@ export function settingsOf(client: Writable): ClientSettings {
   return SETTINGS[client];
 }
 
+/** The value of a setting; an empty path is the whole file. undefined: there is none, or the text cannot be parsed. */
+export function fieldAt({ dialect }: ClientSettings, text: string, path: readonly string[]): unknown {
+  return dialect === "toml" ? tomlAt(text, path) : jsonAt(text, path, dialect);
+}
+
+/** Sets a setting, or removes it (undefined) together with what is in it. */
+export function setField(
+  { dialect }: ClientSettings,
+  text: string,
+  path: readonly string[],
+  value: string | number | boolean | undefined,
+): Edited {
+  const [first, ...rest] = path;
+  if (first === undefined) return cannotEdit("a setting has no name");
+  if (dialect !== "toml") return editJson(text, [first, ...rest], value, dialect);
+  const isTable = value === undefined && typeof tomlAt(text, path) === "object";
+  if (isTable) return removeEmptyTable(text, path);
+  if (typeof value === "number") return changeByHand(path.join("."));
+  return editToml(text, path.slice(0, -1), path.at(-1) ?? "", value ?? null);
+}
+
+/** What a setting holds; null: no write of this client changes it. */
+export function fieldKind({ fields }: ClientSettings, path: readonly string[]): Field["holds"] | null {
+  const isSame = (field: Field) =>
+    field.path.length === path.length &&
+    field.path.every((name, depth) => name === path[depth] || name === ANY_NAME);
+  return fields.find(isSame)?.holds ?? null;
+}
+
+function field(path: readonly string[], holds: Field["holds"] = "other"): Field {
+  return { path, holds };
+}
+
+const SENT_TOO = "Claude Code sends it beside the token, and keybearer refuses that (foreign-key)";
+const OTHER_CLOUD = "with it Claude Code ignores ANTHROPIC_BASE_URL";
+const CLAUDE_CONFLICTS: readonly { readonly path: JsonPath; readonly reason: string }[] = [
+  { path: ["env", "ANTHROPIC_API_KEY"], reason: SENT_TOO },
+  {
+    path: ["apiKeyHelper"],
+    reason: "Claude Code sends its output beside the token, and keybearer refuses that (foreign-key)",
+  },
+  { path: ["env", "CLAUDE_CODE_USE_BEDROCK"], reason: OTHER_CLOUD },
+  { path: ["env", "CLAUDE_CODE_USE_VERTEX"], reason: OTHER_CLOUD },
+  { path: ["env", "CLAUDE_CODE_USE_FOUNDRY"], reason: OTHER_CLOUD },
+];
+
 const CLAUDE_CODE: ClientSettings = {
+  dialect: "strict",
+  fields: [
+    field(["env", "ANTHROPIC_BASE_URL"], "address"),
+    field(["env", "ANTHROPIC_AUTH_TOKEN"], "key"),
+    field(["env", "ANTHROPIC_MODEL"]),
+    field(["env", "ANTHROPIC_DEFAULT_HAIKU_MODEL"]),
+    ...CLAUDE_CONFLICTS.map(({ path }) => field(path, path.at(-1) === "ANTHROPIC_API_KEY" ? "key" : "other")),
+  ],
   empty: "{}\n",
   needsModel: false,
   tokenIn: (text) => stringOrNull(jsonAt(text, ["env", "ANTHROPIC_AUTH_TOKEN"], "strict")),
@@ -98,21 +165,18 @@ const CLAUDE_CODE: ClientSettings = {
   notes: () => [],
 };
 
-const SENT_TOO = "Claude Code sends it beside the token, and keybearer refuses that (foreign-key)";
-const OTHER_CLOUD = "with it Claude Code ignores ANTHROPIC_BASE_URL";
-const CLAUDE_CONFLICTS: readonly { readonly path: JsonPath; readonly reason: string }[] = [
-  { path: ["env", "ANTHROPIC_API_KEY"], reason: SENT_TOO },
-  {
-    path: ["apiKeyHelper"],
-    reason: "Claude Code sends its output beside the token, and keybearer refuses that (foreign-key)",
-  },
-  { path: ["env", "CLAUDE_CODE_USE_BEDROCK"], reason: OTHER_CLOUD },
-  { path: ["env", "CLAUDE_CODE_USE_VERTEX"], reason: OTHER_CLOUD },
-  { path: ["env", "CLAUDE_CODE_USE_FOUNDRY"], reason: OTHER_CLOUD },
-];
-
 /** opencode allows comments and trailing commas in opencode.json, too. */
 const OPENCODE: ClientSettings = {
+  dialect: "comments",
+  fields: [
+    field(["provider", "keybearer", "npm"]),
+    field(["provider", "keybearer", "name"]),
+    field(["provider", "keybearer", "options", "baseURL"], "address"),
+    field(["provider", "keybearer", "options", "apiKey"], "key"),
+    field(["provider", "keybearer", "models", ANY_NAME]),
+    field(["model"]),
+    field(["small_model"]),
+  ],
   empty: '{\n  "$schema": "https://opencode.ai/config.json"\n}\n',
   needsModel: true,
   tokenIn: (text) => stringOrNull(jsonAt(text, ["provider", "keybearer", "options", "apiKey"], "comments")),
@@ -158,6 +222,16 @@ const CODEX_PROVIDER = ["model_providers", "keybearer"];
 const CODEX_OVERRIDES = ["env_key", "env_key_instructions", "requires_openai_auth"];
 
 const CODEX: ClientSettings = {
+  dialect: "toml",
+  fields: [
+    field(["model"]),
+    field(["model_provider"]),
+    field([...CODEX_PROVIDER, "name"]),
+    field([...CODEX_PROVIDER, "base_url"], "address"),
+    field([...CODEX_PROVIDER, "wire_api"]),
+    field([...CODEX_PROVIDER, "experimental_bearer_token"], "key"),
+    ...CODEX_OVERRIDES.map((name) => field([...CODEX_PROVIDER, name])),
+  ],
   empty: "",
   needsModel: false,
   tokenIn: (text) => stringOrNull(tomlAt(text, [...CODEX_PROVIDER, "experimental_bearer_token"])),

@@ -13,10 +13,15 @@ import {
 } from "./text-edit.ts";
 
 /**
- * Sets one string below a `[table]` header, or removes it (null), and keeps every other byte. An empty table path is the
+ * Sets one string or truth value below a `[table]` header, or removes it (null), and keeps every other byte. An empty table path is the
  * part above the first header. A missing header is appended.
  */
-export function editToml(text: string, table: readonly string[], name: string, value: string | null): Edited {
+export function editToml(
+  text: string,
+  table: readonly string[],
+  name: string,
+  value: TomlValue | null,
+): Edited {
   const fault = faultIn(text);
   if (fault !== null) return fault;
   const path = [...table, name];
@@ -34,6 +39,21 @@ export function editToml(text: string, table: readonly string[], name: string, v
   return { ok: true, text: edited };
 }
 
+/** Removes the header of a table without settings, and an empty line above it. Comments stay. */
+export function removeEmptyTable(text: string, table: readonly string[]): Edited {
+  const fault = faultIn(text);
+  if (fault !== null) return fault;
+  const section = sectionsOf(text).find((each) => isDeepStrictEqual(each.path, table));
+  // Tables around it have no header of their own, and end with it.
+  if (section === undefined) return { ok: true, text };
+  const start = lineStart(text, section.headerEnd);
+  const above = lineStart(text, start - 1);
+  const isEmptyAbove = start > 0 && text.slice(above, start).trim() === "";
+  const without = splice(text, isEmptyAbove ? above : start, nextLine(text, section.headerEnd), "");
+  const isLeft = section.settings.length > 0 || faultIn(without) !== null;
+  return isLeft ? changeByHand(`[${table.join(".")}]`) : { ok: true, text: without };
+}
+
 /** The value at a path; undefined: there is none, or the text is not TOML. */
 export function tomlAt(text: string, path: readonly string[]): unknown {
   if (faultIn(text) !== null) return undefined;
@@ -42,6 +62,7 @@ export function tomlAt(text: string, path: readonly string[]): unknown {
   return value;
 }
 
+type TomlValue = string | boolean;
 type Table = Record<string, unknown>;
 
 function isTable(value: unknown): value is Table {
@@ -64,7 +85,7 @@ function faultIn(text: string): (Edited & { readonly ok: false }) | null {
 }
 
 /** false: something that is not a table is in the way. */
-function assign(tree: Table, path: readonly string[], value: string | null): boolean {
+function assign(tree: Table, path: readonly string[], value: TomlValue | null): boolean {
   let table = tree;
   for (const name of path.slice(0, -1)) {
     table[name] ??= Object.create(null);
@@ -149,16 +170,16 @@ function keyPath(key: string): string[] {
   return path;
 }
 
-function editSection(text: string, section: Section, name: string, value: string | null): string {
+function editSection(text: string, section: Section, name: string, value: TomlValue | null): string {
   const { settings, headerEnd } = section;
   const existing = settings.find(({ path }) => path.length === 1 && path[0] === name);
   if (value === null) {
     if (existing === undefined) return text;
     return splice(text, lineStart(text, existing.start), nextLine(text, existing.end), "");
   }
-  if (existing !== undefined) return splice(text, existing.valueStart, existing.end, tomlString(value));
+  if (existing !== undefined) return splice(text, existing.valueStart, existing.end, tomlValue(value));
   const newline = lineBreakOf(text);
-  const line = `${name} = ${tomlString(value)}`;
+  const line = `${name} = ${tomlValue(value)}`;
   const last = settings.at(-1);
   if (last === undefined && section.path?.length === 0) {
     // An empty line separates it from what follows, such as the comment above the first header.
@@ -171,16 +192,20 @@ function editSection(text: string, section: Section, name: string, value: string
   return splice(text, at, at, `${newline}${indent}${line}`);
 }
 
-function appendTable(text: string, table: readonly string[], name: string, value: string | null): string {
+function appendTable(text: string, table: readonly string[], name: string, value: TomlValue | null): string {
   if (value === null) return text;
   const newline = lineBreakOf(text);
   const header = `[${table.map((part) => (/^[A-Za-z0-9_-]+$/.test(part) ? part : tomlString(part))).join(".")}]`;
-  const block = `${header}${newline}${name} = ${tomlString(value)}`;
+  const block = `${header}${newline}${name} = ${tomlValue(value)}`;
   if (text.replace("\uFEFF", "") === "") return `${text}${block}${newline}`;
   // A file without a line break at its end stays one.
   if (!text.endsWith("\n")) return `${text}${newline}${newline}${block}`;
   const gap = /\n\r?\n$/.test(text) ? "" : newline;
   return `${text}${gap}${block}${newline}`;
+}
+
+function tomlValue(value: TomlValue): string {
+  return typeof value === "string" ? tomlString(value) : String(value);
 }
 
 /** JSON's escapes are valid in TOML, too. TOML also requires DEL to be escaped. */

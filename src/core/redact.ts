@@ -2,6 +2,15 @@ import { mergeSpans, type Span } from "./spans.ts";
 
 /* Hides what looks like a credential in a text. secret.ts hides the keys that are known. */
 
+/** What services and gateways begin their keys with, and the header of a JWT. It is public, and ordinary texts contain it. */
+const KEY_PREFIX =
+  /^(?:(?:sk|pk|rk|gsk|xai|ghp|gho|github_pat|hf|pplx|nvapi|r8|kb)[-_](?:(?:ant-(?:api|admin)\d\d|proj|or-v\d|svcacct|admin)[-_])?|AIza|eyJ[A-Za-z0-9_-]*\.)/;
+
+/** The part of a key that is secret. */
+export function keyBody(key: string): string {
+  return key.replace(KEY_PREFIX, "");
+}
+
 /** Strings of these shapes are credentials of some service. */
 const CREDENTIAL_SHAPE =
   /\b(?:sk|pk|rk|gsk|xai|ghp|gho|github_pat|hf|AIza|AKIA|ya29|pplx|nvapi|r8|kb)[-_][A-Za-z0-9._-]{6,}|\bAIza[A-Za-z0-9_-]{10,}|\beyJ[A-Za-z0-9._-]{20,}/g;

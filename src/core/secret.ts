@@ -1,23 +1,29 @@
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { inspect } from "node:util";
+import { KeySearch } from "./key-search.ts";
+import { mergeSpans, type Span } from "./spans.ts";
 
 /** A key, or another string that is worth money. It hides itself wherever it is printed. */
 export class Secret {
   /** What a person may see: enough to tell two keys apart in a console, too little to help a thief. */
   readonly fingerprint: string;
   readonly #value: string;
-  /** How another program's text may spell it, the longest spelling first. */
-  readonly #spellings: readonly string[];
+  #search: KeySearch | null = null;
 
   constructor(value: string) {
     this.#value = value;
-    this.#spellings = spellingsOf(value);
     this.fingerprint = `…${value.slice(value.length < 16 ? -2 : -4)}`;
   }
 
   /** A set that finds any of these secrets in a text. */
   static together(secrets: readonly Secret[]): SecretSet {
-    return new SecretSet(secrets.flatMap((secret) => secret.#spellings));
+    return new SecretSet(secrets.map((secret) => secret.#finder));
+  }
+
+  /** Prepared once, when it is first needed: most secrets are only read and compared. */
+  get #finder(): KeySearch {
+    this.#search ??= new KeySearch(this.#value);
+    return this.#search;
   }
 
   /** The bare string, for the wire or a key store. The architecture test lists the files that may call this. */
@@ -42,36 +48,28 @@ export class Secret {
     return createHmac("sha256", salt).update(this.#value).digest("hex");
   }
 
+  /** Whether a text holds it or a telling part of it, plain or encoded (key-search.ts). */
   isIn(text: string | Buffer): boolean {
-    for (const spelling of this.#spellings) if (text.includes(spelling)) return true;
-    return false;
+    return this.#finder.find(text).length > 0;
   }
 
   redactFrom(text: string): string {
-    let clean = text;
-    for (const spelling of this.#spellings) clean = clean.replaceAll(spelling, REDACTED);
-    return clean;
+    return replaced(text, this.#finder.find(text), () => REDACTED);
   }
 
   /** Replaces it with as many asterisks, so that the length of the text stays the same. */
   maskIn(text: string): string {
-    let clean = text;
-    for (const spelling of this.#spellings) clean = clean.replaceAll(spelling, "*".repeat(spelling.length));
-    return clean;
+    return replaced(text, this.#finder.find(text), ({ from, to }) => "*".repeat(to - from));
   }
 
-  /** How many of the last bytes may be the beginning of it. */
-  begunAtEndOf(bytes: Buffer): number {
-    const longestSpelling = this.#spellings[0]?.length ?? 0;
-    const tail = bytes.toString("latin1", Math.max(0, bytes.length - longestSpelling + 1));
-    let begun = 0;
-    for (const spelling of this.#spellings) {
-      const first = spelling.charAt(0);
-      for (let at = tail.indexOf(first); at !== -1; at = tail.indexOf(first, at + 1)) {
-        if (spelling.startsWith(tail.slice(at))) begun = Math.max(begun, tail.length - at);
-      }
-    }
-    return begun;
+  /** How many of the last bytes are a part of it, if only one letter. */
+  partAtEndOf(bytes: Buffer): number {
+    return this.#finder.partAtEnd(bytes);
+  }
+
+  /** How many of the last bytes may be the beginning of it, or are a long part, and must not be sent yet. */
+  begunAtEndOf(bytes: Buffer, part = this.partAtEndOf(bytes)): number {
+    return part === 0 ? 0 : this.#finder.heldAtEnd(bytes, part);
   }
 
   toString(): string {
@@ -87,40 +85,38 @@ export class Secret {
   }
 }
 
-/** Finds many secrets in one pass over a text. Made by Secret.together. */
+/** Finds many secrets in a text. Made by Secret.together. */
 export class SecretSet {
-  /** null: there are no secrets. */
-  readonly #pattern: RegExp | null;
+  readonly #finders: readonly KeySearch[];
 
-  constructor(spellings: readonly string[]) {
-    // An alternation takes the first that matches. The longest comes first, so that nothing is left of a key that begins
-    // with another one.
-    const longestFirst = spellings.toSorted((a, b) => b.length - a.length).map(escapeRegExp);
-    this.#pattern = longestFirst.length === 0 ? null : new RegExp(longestFirst.join("|"), "g");
+  constructor(finders: readonly KeySearch[]) {
+    this.#finders = finders;
   }
 
   isIn(text: string): boolean {
-    return this.#pattern !== null && text.search(this.#pattern) !== -1;
+    for (const finder of this.#finders) if (finder.find(text).length > 0) return true;
+    return false;
   }
 
   redactFrom(text: string): string {
-    return this.#pattern === null ? text : text.replace(this.#pattern, REDACTED);
+    if (!this.isIn(text)) return text;
+    // All at once: one key may begin with another.
+    const spans = mergeSpans(this.#finders.flatMap((finder) => finder.find(text)));
+    return replaced(text, spans, () => REDACTED);
   }
 }
 
 const REDACTED = "[redacted]";
 
-function escapeRegExp(text: string): string {
-  return text.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&");
-}
-
-/** As it is; in JSON as JavaScript, Go (which escapes &) and PHP (which escapes /) write it; and in a URL. */
-function spellingsOf(value: string): string[] {
-  const json = JSON.stringify(value).slice(1, -1);
-  // A broken file may hold half a surrogate pair, which encodeURIComponent refuses.
-  const url = /[^\x21-\x7e]/.test(value) ? value : encodeURIComponent(value);
-  const all = [json.replaceAll("&", "\\u0026"), json.replaceAll("/", "\\/"), json, url, value];
-  return [...new Set(all)].filter((one) => one !== "").toSorted((a, b) => b.length - a.length);
+function replaced(text: string, spans: readonly Span[], write: (span: Span) => string): string {
+  if (spans.length === 0) return text;
+  let clean = "";
+  let at = 0;
+  for (const span of spans) {
+    clean += text.slice(at, span.from) + write(span);
+    at = span.to;
+  }
+  return clean + text.slice(at);
 }
 
 const PLACEHOLDER = /[<>]|\.\.\.|YOUR|REPLACE|xxxx|your[-_]|replace[-_]/;

@@ -152,7 +152,8 @@ export function responseHeaders(rawHeaders: readonly string[], key: Secret): str
     if (NOT_FOR_CLIENTS.test(name)) return;
     // Without its content-length, the body could be read as another response.
     if (name !== "content-length" && hopByHop.includes(name)) return;
-    headers.push(rawName, key.redactFrom(value));
+    // Asterisks are valid in a name, brackets are not.
+    headers.push(key.maskIn(rawName), key.redactFrom(value));
   });
   return headers;
 }

@@ -124,8 +124,10 @@ export class ResponseWriter {
 /** Masks a key in a stream of chunks. The number of bytes stays the same, because the length may be announced already. */
 class KeyMask {
   readonly #key: Secret;
-  /** Bytes that may be the beginning of the key. */
-  #held: Buffer | null = null;
+  /** The last bytes, if they are a part of the key; null: they are not. */
+  #tail: Buffer | null = null;
+  /** How many of these were sent. The rest is held back. */
+  #sent = 0;
 
   constructor(key: Secret) {
     this.#key = key;
@@ -133,20 +135,30 @@ class KeyMask {
 
   /** The bytes that can be sent now. */
   pass(chunk: Buffer): Buffer {
-    const bytes = this.#held === null ? chunk : Buffer.concat([this.#held, chunk]);
-    const clean = this.#key.isIn(bytes) ? this.#masked(bytes) : bytes;
-    const held = this.#key.begunAtEndOf(clean);
-    this.#held = held === 0 ? null : clean.subarray(clean.length - held);
-    return held === 0 ? clean : clean.subarray(0, clean.length - held);
+    const bytes = this.#tail === null ? chunk : Buffer.concat([this.#tail, chunk]);
+    const sent = this.#sent;
+    const clean = this.#masked(bytes);
+    const part = this.#key.partAtEndOf(bytes);
+    if (part === 0) {
+      this.#tail = null;
+      this.#sent = 0;
+      return sent === 0 ? clean : clean.subarray(sent);
+    }
+    const partStart = bytes.length - part;
+    const end = Math.max(sent, bytes.length - this.#key.begunAtEndOf(bytes, part));
+    this.#tail = bytes.subarray(partStart);
+    this.#sent = Math.max(0, end - partStart);
+    return clean.subarray(sent, end);
   }
 
   /** The last bytes; null: there are none. */
   end(): Buffer | null {
-    return this.#held;
+    return this.#tail === null ? null : this.#masked(this.#tail).subarray(this.#sent);
   }
 
   /** One character for each byte, so that everything else stays as it was in any charset. */
   #masked(bytes: Buffer): Buffer {
+    if (!this.#key.isIn(bytes)) return bytes;
     return Buffer.from(this.#key.maskIn(bytes.toString("latin1")), "latin1");
   }
 }

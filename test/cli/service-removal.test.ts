@@ -85,6 +85,7 @@ t.test(
     const ours = [
       ...["config.yaml", "keys/codex", "keys/codex-2", "keys/codex.0123456789ab.tmp", "run/control.sock"],
       ...["state/keybearer.log", "state/keybearer.log.1", "state/keybearer.log.1.tmp"],
+      ...["keys/undo-codex", "keys/undo-codex-2"],
       ...["state/lock.db", "state/index.db", "state/index.db-wal", "state/index.db-shm"],
       ...["state/mirror.db", "state/mirror.db-wal", "state/mirror.db.damaged-20261115T112512Z"],
       ...["state/usage/2026-11-15.jsonl", "state/usage/2026-11-14.jsonl.gz"],

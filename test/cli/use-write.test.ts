@@ -1,10 +1,13 @@
+import { createHash } from "node:crypto";
 import {
   chmodSync,
   chownSync,
+  existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
   readlinkSync,
+  rmSync,
   statSync,
   symlinkSync,
   utimesSync,
@@ -13,6 +16,7 @@ import {
 import { dirname, join } from "node:path";
 import { stripVTControlCharacters } from "node:util";
 import t, { type Test } from "tap";
+import { Secret } from "../../src/core/secret.ts";
 import { hashToken, makeToken } from "../../src/core/token.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { atScreen } from "../doubles/screen.ts";
@@ -85,11 +89,16 @@ t.test("--write shows the settings, asks and writes them, and --undo restores th
   t.notOk(text.includes(token));
   t.match(text, `chmod 600 ${file}`);
   t.equal(mode(file), 0o644, "its mode stays");
-  const [facts = "", old = ""] = undoFiles();
-  t.match(old, /^claude-code-\d{4}-\d\d-\d\dT.*\.old$/);
+  const [record = "", ...others] = undoFiles();
+  t.match(record, /^claude-code-\d{4}-\d\d-\d\dT.*\.json$/);
+  t.same(others, [], "no copy of the file is kept");
   const folder = path("state/undo");
-  t.same([mode(folder), mode(join(folder, old)), mode(join(folder, facts))], [0o700, 0o600, 0o600]);
-  t.equal(read(join(folder, old)), OLD);
+  t.same([mode(folder), mode(join(folder, record))], [0o700, 0o600]);
+  t.notMatch(
+    read(join(folder, record)),
+    /permissions|kb_/,
+    "what was not changed is not in it, nor the token",
+  );
 
   const again = await use("claude-code", "--write");
   t.match(again, { code: 0, stdout: /already; nothing changed/ }, "the token in it works, so it stays");
@@ -102,7 +111,7 @@ t.test("--write shows the settings, asks and writes them, and --undo restores th
   t.equal(mode(file), 0o644);
   t.match(read(config), `token: ["sha256:${"a".repeat(64)}"] } # mine`, "the other token stays");
   t.notMatch(read(config), hashToken(token));
-  t.same(undoFiles(), [], "a copy that may hold a key is not kept longer than it is needed");
+  t.same(undoFiles(), []);
   t.match(await use("claude-code", "--undo", "--yes"), { code: 1, stderr: /nothing to undo/ });
 });
 
@@ -275,23 +284,156 @@ t.test("a file of another user is not touched", { skip: notRoot }, async (t) => 
   t.equal(read(file), OLD);
 });
 
-t.test("changes since the write are not lost by --undo, except with --force", async (t) => {
+t.test("changes since the write are not lost by --undo", async (t) => {
   const { put, use } = await prepare(t);
   const file = put(".claude/settings.json", OLD);
   await use("claude-code", "--write", "--yes");
-  writeFileSync(file, read(file).replace('"OTHER": "1"', '"OTHER": "2"'));
-  const changed = read(file);
-  t.match(await use("claude-code", "--undo", "--yes"), {
-    code: 1,
-    stdout: /^--- /,
-    stderr: /changed since.*--undo --force/,
+  writeFileSync(file, read(file).replace('"OTHER": "1"', '"OTHER": "2"').replace("some-model", "mine"));
+  const { code, stdout } = await use("claude-code", "--undo", "--yes");
+  t.equal(code, 0);
+  t.match(stdout, /env\.ANTHROPIC_MODEL was changed since, and stays as it is/);
+  t.same(JSON.parse(read(file)), {
+    permissions: { allow: [] },
+    env: { OTHER: "2", ANTHROPIC_MODEL: "mine" },
   });
-  t.equal(read(file), changed);
+  put(".claude/settings.json", OLD);
+  await use("claude-code", "--write", "--yes");
+  writeFileSync(file, read(file).replace("some-model", "mine"));
   t.match(await use("claude-code", "--undo", "--yes", "--force"), { code: 0 });
-  t.equal(read(file), OLD);
+  t.same(JSON.parse(read(file)), JSON.parse(OLD), "--force takes back what was changed, too");
 });
 
-t.test("five old files of a client are kept, and each undo leads to the one before", async (t) => {
+t.test("an undo record holds no key, and the key goes back to the byte", async (t) => {
+  const key = `sk-${"Zx8vTn4RbW6yHc1DsJ5gEa0UoX".repeat(2)}`;
+  const helper = "echo sk-Kx7Qm2LpZ8vTn4RbW6yHc1DsJ5gEa0Uo";
+  const files = [
+    [
+      "claude-code",
+      ".claude/settings.json",
+      `{"env":{"ANTHROPIC_API_KEY" : "${key}","A":1,\n"ANTHROPIC_BASE_URL":"https://gw.example.com"},\r\n"apiKeyHelper":"${helper}" }`,
+    ],
+    [
+      "codex",
+      ".codex/config.toml",
+      `# mine\n[model_providers.keybearer]\nexperimental_bearer_token = '${key}' # old\nrequires_openai_auth = true\nenv_key="X"\n\n[other]\na = 1`,
+    ],
+    [
+      "opencode",
+      ".config/opencode/opencode.jsonc",
+      `{ // why\n\t"provider": {"keybearer": {"options": {"apiKey": "${key}"}}}, /* last */\n}\n`,
+    ],
+    ["codex", ".codex/config.toml", "\n"],
+    ["claude-code", ".claude/settings.json", ""],
+  ] as const;
+  for (const [client, name, text] of files) {
+    const { put, use, undoFiles, path } = await prepare(t);
+    const file = put(name, text);
+    t.match(await use(client, "--write", "--yes"), { code: 0 });
+    t.not(read(file), text);
+    for (const record of undoFiles())
+      t.equal(scanned(read(path(`state/undo/${record}`)), key, helper.slice(5)), 0, client);
+    if (text.includes(key)) {
+      const stored = path(`keys/undo-${client}`);
+      t.equal(read(stored), `${key}\n`, "it is in keybearer's own file, as there is no keychain");
+      t.equal(mode(stored), 0o600);
+    }
+    const { code, stdout } = await use(client, "--undo", "--yes");
+    t.equal(code, 0, stdout);
+    t.equal(scanned(stdout, key, helper.slice(5)), 0);
+    t.equal(read(file), text, client);
+    t.same(undoFiles(), []);
+    t.notOk(existsSync(path(`keys/undo-${client}`)), "it is not kept longer than it is needed");
+  }
+});
+
+/** How many of these keys are in a text, whole or in part. */
+function scanned(text: string, ...keys: readonly string[]): number {
+  return keys.filter((key) => new Secret(key).isIn(text)).length;
+}
+
+t.test("a key that a tool has already is not stored twice, and stays with the tool", async (t) => {
+  const { put, use, path, home } = await prepare(t);
+  const key = "sk-0123456789abcdefghijklmnop";
+  mkdirSync(path("keys"));
+  const stored = put("keys/claude-code", `${key}\n`);
+  await saveConfig(home, CONFIG.replace("env:A_KEY", `file:${stored}`));
+  const text = `{"env":{"ANTHROPIC_AUTH_TOKEN":"${key}"}}`;
+  const file = put(".claude/settings.json", text);
+  t.match(await use("claude-code", "--write", "--yes"), { code: 0 });
+  t.same(readdirSync(path("keys")), ["claude-code"]);
+  t.match(await use("claude-code", "--undo", "--yes"), { code: 0 });
+  t.equal(read(file), text);
+  t.equal(read(stored), `${key}\n`);
+});
+
+t.test(
+  "a record that was changed moves no key, and reaches no other file and no other setting",
+  async (t) => {
+    const key = "sk-0123456789abcdefghijklmnop";
+    const old = `{"env":{"ANTHROPIC_BASE_URL":"https://gw.example.com","ANTHROPIC_AUTH_TOKEN":"${key}"}}`;
+    const { put, use, undoFiles, path } = await prepare(t);
+    const file = put(".claude/settings.json", old);
+    const profile = put(".profile", "# mine\n");
+    await use("claude-code", "--write", "--yes");
+    const written = read(file);
+    const [name = ""] = undoFiles();
+    const record = path(`state/undo/${name}`);
+    const text = read(record);
+    const changed = (edit: (parsed: ReturnType<typeof JSON.parse>) => void) => {
+      const parsed = JSON.parse(text);
+      edit(parsed);
+      writeFileSync(record, JSON.stringify(parsed));
+    };
+    const forgeries: [string, (parsed: ReturnType<typeof JSON.parse>) => void][] = [
+      ["another file", (it) => Object.assign(it, { file: profile })],
+      [
+        "another address for the key",
+        (it) => Object.assign(it.change.fields[0], { before: { value: "https://evil.example.com" } }),
+      ],
+      [
+        "a setting that a write never changes",
+        (it) => Object.assign(it.change.fields[0], { path: ["hooks"] }),
+      ],
+      [
+        "a key from elsewhere",
+        (it) => Object.assign(it.change.fields[1].before.key, { place: { kind: "file", path: profile } }),
+      ],
+    ];
+    for (const [what, edit] of forgeries) {
+      changed(edit);
+      t.match(await use("claude-code", "--undo", "--yes"), { code: 1 }, what);
+      t.equal(read(file), written, what);
+      t.equal(read(profile), "# mine\n", what);
+    }
+    changed((it) => {
+      it.change.layout = [{ keep: 0, drop: written.length, insert: ['{"hooks":{"a":"evil"}}'] }];
+    });
+    t.match(await use("claude-code", "--undo", "--yes"), { code: 0 });
+    t.same(JSON.parse(read(file)), JSON.parse(old), "a layout changes how it is written, not what it says");
+  },
+);
+
+t.test("an old key does not go back beside an address that was changed since", async (t) => {
+  const key = "sk-0123456789abcdefghijklmnop";
+  const old = `{"env":{"ANTHROPIC_BASE_URL":"https://gw.example.com","ANTHROPIC_AUTH_TOKEN":"${key}"}}`;
+  const { put, use, path } = await prepare(t);
+  const file = put(".claude/settings.json", old);
+  await use("claude-code", "--write", "--yes");
+  const evil = read(file).replace("http://localhost:5397", "https://evil.example.com");
+  writeFileSync(file, evil);
+  const { code, stderr } = await use("claude-code", "--undo", "--yes");
+  t.equal(code, 1);
+  t.match(stderr, /another env\.ANTHROPIC_BASE_URL since.*--undo --force/s);
+  t.equal(read(file), evil);
+  t.match(await use("claude-code", "--undo", "--yes", "--force"), { code: 0 });
+  t.same(JSON.parse(read(file)), JSON.parse(old));
+  // A key that is lost meanwhile is said to be.
+  await use("claude-code", "--write", "--yes");
+  rmSync(path("keys/undo-claude-code"));
+  t.match(await use("claude-code", "--undo", "--yes"), { code: 1, stderr: /not stored any more/ });
+});
+
+t.test("five records of a client are kept, and each undo leads to the one before", async (t) => {
   const { use, undoFiles, path, home } = await prepare(t);
   const texts: string[] = [];
   for (let at = 0; at < 7; at += 1) {
@@ -301,7 +443,7 @@ t.test("five old files of a client are kept, and each undo leads to the one befo
     texts.push(read(path(".codex/config.toml")));
   }
   t.equal(new Set(texts).size, 7);
-  t.equal(undoFiles().length, 10, "five, and the facts about each");
+  t.equal(undoFiles().length, 5);
   for (let at = 5; at > 0; at -= 1) {
     t.match(await use("codex", "--undo", "--yes"), { code: 0 });
     t.equal(read(path(".codex/config.toml")), texts[at]);
@@ -309,13 +451,47 @@ t.test("five old files of a client are kept, and each undo leads to the one befo
   t.match(await use("codex", "--undo", "--yes"), { code: 1, stderr: /nothing to undo/ });
 });
 
-t.test("an undo whose facts are damaged says where the old settings are", async (t) => {
+t.test(
+  "a copy of the whole file that an earlier version kept becomes a record without the key",
+  async (t) => {
+    const key = "sk-0123456789abcdefghijklmnop";
+    const old = `{"env":{"ANTHROPIC_AUTH_TOKEN":"${key}"}}`;
+    const now = '{"env":{"ANTHROPIC_AUTH_TOKEN":"kb_x","ANTHROPIC_BASE_URL":"http://localhost:5397"}}';
+    const { put, use, undoFiles, path } = await prepare(t);
+    const file = put(".claude/settings.json", now);
+    const id = "claude-code-2026-11-01T10-00-00-000Z";
+    const facts = { version: 1, tool: "claude-code", file, existed: true, mode: 0o600, tokenHash: null };
+    const keep = (before: string, at = file) => {
+      put(`state/undo/${id}.old`, before);
+      const written = createHash("sha256").update(now).digest("hex");
+      put(`state/undo/${id}.json`, JSON.stringify({ ...facts, file: at, written }));
+    };
+    keep('{"hooks":{"a":"evil"}}');
+    t.match(await use("claude-code", "--undo", "--yes"), { code: 1, stderr: /of an earlier version/ });
+    keep(old, put(".profile", now));
+    t.match(await use("claude-code", "--undo", "--yes"), { code: 1, stderr: /of an earlier version/ });
+    t.equal(read(path(".profile")), now, "no other file is written");
+    keep(old);
+    t.match(await use("claude-code", "--undo"), { code: 2 });
+    t.same(undoFiles(), [`${id}.json`], "the copy is gone");
+    t.equal(scanned(read(path(`state/undo/${id}.json`)), key), 0);
+    t.match(await use("claude-code", "--undo", "--yes"), { code: 0 });
+    t.equal(read(file), old);
+  },
+);
+
+t.test("a record that is damaged, or a link, is not used", async (t) => {
   const { put, use, undoFiles, path } = await prepare(t);
-  put(".claude/settings.json", OLD);
+  const file = put(".claude/settings.json", OLD);
   await use("claude-code", "--write", "--yes");
-  const [facts = "", old = ""] = undoFiles();
-  writeFileSync(path(`state/undo/${facts}`), "{");
-  const { code, stderr } = await use("claude-code", "--undo", "--yes");
-  t.equal(code, 1);
-  t.match(stderr, `the old settings are in ${path(`state/undo/${old}`)}`);
+  const written = read(file);
+  const [name = ""] = undoFiles();
+  const record = path(`state/undo/${name}`);
+  const elsewhere = put("elsewhere.json", read(record));
+  writeFileSync(record, "{");
+  t.match(await use("claude-code", "--undo", "--yes"), { code: 1, stderr: /is damaged, and was not used/ });
+  rmSync(record);
+  symlinkSync(elsewhere, record);
+  t.match(await use("claude-code", "--undo", "--yes"), { code: 1, stderr: /is a link/ });
+  t.equal(read(file), written);
 });

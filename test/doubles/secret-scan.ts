@@ -39,6 +39,38 @@ export function shapesOf(secret: string): ReadonlyMap<string, string> {
   return shapes;
 }
 
+/** What an echo of a part of a key may look like, with other bytes around it. */
+export function echoForms(part: string): ReadonlyMap<string, string> {
+  const hex = Buffer.from(part).toString("hex");
+  const forms = new Map([
+    ["plain", part],
+    ["hex", hex],
+    ["upper case hex", hex.toUpperCase()],
+  ]);
+  for (const before of ["", "x", "xy"]) {
+    const bytes = Buffer.from(`${before}${part}z`);
+    forms.set(`base64 behind ${before.length} bytes`, bytes.toString("base64").replaceAll("=", ""));
+    forms.set(`base64url behind ${before.length} bytes`, bytes.toString("base64url"));
+  }
+  return forms;
+}
+
+/** Every way to write a whole key that is searched for beyond echoForms. */
+export function wholeKeyForms(key: string): ReadonlyMap<string, string> {
+  const each = (write: (hex: string, code: number) => string) =>
+    Array.from(key, (char) => write(char.charCodeAt(0).toString(16), char.charCodeAt(0))).join("");
+  return new Map([
+    ["JSON", JSON.stringify(key).slice(1, -1)],
+    ["address", encodeURIComponent(key)],
+    ["\\u", each((hex) => `\\u00${hex}`)],
+    ["\\u in upper case", each((hex) => `\\u00${hex.toUpperCase()}`)],
+    ["percent", each((hex) => `%${hex}`)],
+    ["percent in upper case", each((hex) => `%${hex.toUpperCase()}`)],
+    ["decimal entities", each((_, code) => `&#${code};`)],
+    ["hexadecimal entities", each((hex) => `&#x${hex};`)],
+  ]);
+}
+
 /** Where a secret is found, and in which shape. */
 export function scan(
   paths: Readonly<Record<string, string>>,

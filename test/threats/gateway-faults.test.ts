@@ -21,6 +21,7 @@ import {
 import { CLOSED_PORT } from "../doubles/listen.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
+import { echoForms, wholeKeyForms } from "../doubles/secret-scan.ts";
 import { dechunked, post, say, settledAs } from "../doubles/stimulus.ts";
 import { until, withoutStall } from "../doubles/until.ts";
 
@@ -747,6 +748,49 @@ t.test(
     await stillHealthy(t, it.under, it.secrets);
   },
 );
+
+t.test("a part of the key, or an encoded key, is found in errors, headers and streams", async (t) => {
+  const answers: Record<string, (call: GatewayCall, echo: string, cut: number) => void> = {
+    error: (call, echo) => call.answer("401 No", { "Content-Type": "text/plain" }, `no key ${echo}!`),
+    value: (call, echo) => call.answer("200 OK", { "X-Echo": `no key ${echo}!` }, "{}"),
+    name: (call, echo) => call.answer("200 OK", { [`x-${echo}`]: "1" }, "{}"),
+    stream: async (call, echo, cut) => {
+      call.send(SSE);
+      const event = `data: no key ${echo}!\n\n`;
+      for (let at = 0; at < event.length; at += cut) {
+        call.send(chunk(event.slice(at, at + cut)));
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      call.send("0\r\n\r\n");
+    },
+  };
+  const it = await scene(t, async (call) => {
+    await call.whole;
+    const [, , place = "", form = "", cut = ""] = call.target.split("/").map(decodeURIComponent);
+    answers[place]?.(call, echoes().get(form) ?? "", Number(cut));
+  });
+  // From the middle of the key, and long enough that what is left of it at each end does not count.
+  const echoes = () => new Map([...echoForms(it.key.slice(12, 40)), ...wholeKeyForms(it.key)]);
+  for (const [form, echo] of echoes()) {
+    const places = ["error", "value", "stream/1", "stream/5", "stream/20"];
+    if (echo.length < 60 && /^\w+$/.test(echo)) places.push("name");
+    for (const place of places) {
+      const [kind = "", cut = ""] = place.split("/");
+      const path = `/v1/${kind}/${encodeURIComponent(form)}/${cut}`;
+      const heard = await say(t, it.port, head(`GET ${path}`, it.auth));
+      const isStream = kind === "stream";
+      const shown = isStream ? dechunked(Buffer.from(heard.body, "latin1")).toString() : heard.client.text();
+      t.match(shown, /\[redacted\]|\*{6,}/, `${form} in ${place}: it is there without the key`);
+      if (isStream) {
+        t.equal(shown.length, `data: no key ${echo}!\n\n`.length, "no byte more or less");
+        t.ok(shown.startsWith("data: no key ") && shown.endsWith("!\n\n"), "the rest passes");
+      }
+      for (let at = 0; at + 16 <= echo.length; at += 1)
+        if (shown.includes(echo.slice(at, at + 16))) t.fail(`${form} in ${place}: ${shown}`);
+    }
+  }
+  await stillHealthy(t, it.under, it.secrets);
+});
 
 t.test("an event that ends with the beginning of the key passes whole and at once", async (t) => {
   const it = await scene(t, (call) => {

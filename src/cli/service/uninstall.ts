@@ -1,6 +1,7 @@
 import { existsSync, lstatSync, readdirSync, realpathSync, rmdirSync, rmSync } from "node:fs";
 import { dirname, isAbsolute, join, relative, sep } from "node:path";
 import { WRITABLE } from "../../clients/settings-files.ts";
+import { isUndoKey } from "../../clients/undo-store.ts";
 import { loadConfig } from "../../config/load.ts";
 import { type Config, describeSource } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
@@ -204,10 +205,11 @@ function configFolder({ own, state }: Paths): string {
   return own[0] ?? state;
 }
 
-/** `tools add` and `tools rotate` name a key file after its tool, with a number if there is one already. */
+/** `tools add` and `tools rotate` name a key file after its tool, with a number if there is one already, `use` after its client. */
 function isKeyFile(folder: string, file: string, { tools }: Config): boolean {
   const temporary = /^\.(.+)\.[0-9a-f]{24}\.tmp$/.exec(file)?.[1];
   const name = temporary ?? file.replace(/\.[0-9a-f]{12}\.tmp$/, "");
+  if (isUndoKey(name)) return true;
   return Object.values(tools).some(
     ({ name: tool, key }) =>
       (key.kind === "file" && key.path === join(folder, name)) ||

@@ -11,9 +11,9 @@ export function useCommand(): Command {
     .option("--new-token", "make a token beside the tool's others, and put it in")
     .addOption(exclusive("link", "make a token, and print a link that cc-switch imports"))
     .addOption(exclusive("write", "make a token, and merge the settings into the client's own file"))
-    .addOption(exclusive("undo", "put that file back, and end the token that --write made"))
+    .addOption(exclusive("undo", "take back what --write changed, and end its token"))
     .option("-y, --yes", "with --write and --undo: do not ask")
-    .option("--force", "with --undo: even if the file was changed since")
+    .option("--force", "with --undo: also what was changed since")
     .option("--json", "print JSON")
     .option("-c, --config <file>", "use this config.yaml instead of your own")
     .action(async (...given: Parameters<typeof use>) => (await import("./use.ts")).use(...given));

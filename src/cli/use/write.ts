@@ -1,18 +1,24 @@
 import { redactedDiff } from "../../clients/diff.ts";
 import {
   type ClientSettings,
+  fieldKind,
   settingsFiles,
   settingsOf,
   type Writable,
 } from "../../clients/settings-files.ts";
 import type { Target } from "../../clients/snippets.ts";
 import type { Edited } from "../../clients/text-edit.ts";
+import { describeChange, isEmpty, stateOf, takeBack } from "../../clients/undo.ts";
+import { type StoredKey, storedKeys, type UndoRecord, UndoStore } from "../../clients/undo-store.ts";
+
 import { editFile, writeConfig } from "../../config/edit-file.ts";
 import { freeTokenName, removeToken, setToken } from "../../config/edit-tools.ts";
 import { loadConfig, readText } from "../../config/load.ts";
+import { escapeControlChars } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";
+import { sourceText } from "../../keys/places.ts";
 import { tokenEntry } from "../tools/token.ts";
 import { fail, formatNote, type Note, print, printDiff, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
@@ -20,7 +26,6 @@ import { homeFolder, stdio } from "../ui/stdio.ts";
 import { isInteractive, outputWidth } from "../ui/terminal.ts";
 import { type ReadResult, readSettings, replaceSettings, type SettingsFile } from "./settings-file.ts";
 import type { FoundTool } from "./tool.ts";
-import { digestOf, type UndoCopy, UndoStore } from "./undo-store.ts";
 
 /** A client whose settings keybearer can write. */
 export interface WritableClient {
@@ -69,10 +74,13 @@ function failed(reason: string): false {
   return false;
 }
 
+function knownFiles(client: Writable): readonly [string, ...string[]] {
+  return settingsFiles(client, { env: stdio().env, home: homeFolder(), cwd: process.cwd() });
+}
+
 /** The first of the client's files that exists, otherwise the last. */
 async function findSettingsFile(client: Writable): Promise<ReadResult> {
-  const surroundings = { env: stdio().env, home: homeFolder(), cwd: process.cwd() };
-  const [first, ...others] = settingsFiles(client, surroundings);
+  const [first, ...others] = knownFiles(client);
   let read = await readSettings(first);
   for (const path of others) {
     if (!read.ok || read.file.found !== null) return read;
@@ -142,7 +150,7 @@ async function removeConflicts(text: string, settings: ClientSettings, yes: bool
   return result;
 }
 
-/** Undo copy first, then the token, then the file: if a step fails, the client works as before. Returns what failed, or null. */
+/** Undo record first, then the token, then the file: if a step fails, the client works as before. Returns what failed, or null. */
 async function writeAll(
   paths: Paths,
   tool: FoundTool,
@@ -150,28 +158,24 @@ async function writeAll(
   file: SettingsFile,
   { text, newToken }: Extract<Merged, { ok: true }>,
 ): Promise<string | null> {
-  const store = new UndoStore(paths.state);
+  const store = new UndoStore(paths, stdio().env);
   const mode = file.found?.mode ?? 0o600;
+  const before = file.found?.text ?? null;
+  const described = describeChange(settingsOf(client), before, text);
+  if (!described.ok) return `${file.path} was left as it is: ${described.reason}`;
+  const tokenHash = newToken === null ? null : hashToken(newToken);
+  const write = { client, tool: tool.name, file: file.path, existed: before !== null, mode, tokenHash };
   try {
-    const before = file.found?.text ?? null;
-    const written = digestOf(text);
-    const tokenHash = newToken === null ? null : hashToken(newToken);
-    const copy = await store.add(client, {
-      tool: tool.name,
-      file: file.path,
-      before,
-      mode,
-      written,
-      tokenHash,
-    });
+    await store.convertOld(client, knownFiles(client), before);
+    const record = await store.add(write, described.change);
     const added = newToken === null ? null : await addToken(paths.config, tool.name, client, newToken);
     const done = added?.ok === false ? added : await replaceSettings(file, text, mode);
     if (done.ok) return null;
-    await store.remove(copy);
+    await store.remove(record);
     if (added?.ok) await added.takeBack();
     return done.reason;
   } catch (error) {
-    return `nothing was written: the old settings could not be kept in ${paths.state}: ${errorMessage(error)}`;
+    return `nothing was written, because it could not be undone: ${errorMessage(error)}`;
   }
 }
 
@@ -197,7 +201,7 @@ async function configWithToken(config: string, tool: string, client: Writable, t
   return edited.ok ? { ...edited, before: read.text } : edited;
 }
 
-/** `use --undo`: puts a client's settings back to what they were before the last --write. */
+/** `use --undo`: takes back what the last --write changed, where it is still as that left it. */
 export async function undoSettings(
   paths: Paths,
   tool: string,
@@ -205,36 +209,114 @@ export async function undoSettings(
   yes: boolean,
   force: boolean,
 ): Promise<void> {
-  const store = new UndoStore(paths.state);
-  const copy = await store.newest(client.id).catch(errorMessage);
-  if (typeof copy === "string") return fail(copy, EXIT.failed);
-  if (copy === null)
+  const store = new UndoStore(paths, stdio().env);
+  const record = await newestRecord(store, client.id).catch(errorMessage);
+  if (typeof record === "string") return fail(record, EXIT.failed);
+  if (record === null)
     return fail(`there is nothing to undo: ${client.name} was not set up with --write`, EXIT.failed);
-  const read = await readSettings(copy.file);
+  // Only a file that the client reads here and now is written, whatever the record says.
+  const path = knownFiles(client.id).find((known) => known === record.file);
+  if (path === undefined) {
+    const what = `the last --write was to ${escapeControlChars(record.file)}, which ${client.name} does not read here`;
+    return fail(`${what}; nothing changed`, EXIT.failed);
+  }
+  const read = await readSettings(path);
   if (!read.ok) return fail(read.reason, EXIT.failed);
-  const current = read.file.found?.text ?? null;
-  if (current === copy.before) {
-    await store.remove(copy);
-    return printText(`${copy.file} is as it was before already`, await endToken(paths, copy));
-  }
-  printDiff(redactedDiff(copy.file, current, copy.before));
+  const { file } = read;
   const command = `keybearer use ${tool} --for ${client.id} --undo`;
-  if (!force && (current === null || digestOf(current) !== copy.written)) {
-    const what = `${copy.file} was changed since, and going back would lose that; nothing changed`;
-    return fail(`${what}. to go back anyway: ${command} --force`, EXIT.failed);
+  const planned = await planUndo(store, record, file.found?.text ?? null, force);
+  if (!planned.ok) return fail(`${file.path} ${planned.reason}: ${command} --force`, EXIT.failed);
+  const { text, left, lost } = planned;
+  const current = file.found?.text ?? null;
+  if (text === current && left.length === 0) {
+    await store.remove(record);
+    return printText(`${file.path} is as it was before already`, await endToken(paths, record));
   }
-  const question = copy.before === null ? `remove ${copy.file}?` : `put ${copy.file} back?`;
+  printDiff(redactedDiff(file.path, current, text));
+  for (const { path } of left)
+    printNote({ what: `${path.join(".")} was changed since, and stays as it is`, next: null });
+  for (const { path } of lost)
+    printNote({ what: `${path.join(".")}: the key that was there is not stored any more`, next: null });
+  const question = text === null ? `remove ${file.path}?` : `put ${file.path} back?`;
   const repeat = `${command}${force ? " --force" : ""} --yes`;
   if (!yes && !(await agrees(question, "undone", repeat))) return;
-  const done = await replaceSettings(read.file, copy.before, read.file.found?.mode ?? copy.mode);
+  const done = await replaceSettings(file, text, file.found?.mode ?? record.mode);
   if (!done.ok) return fail(done.reason, EXIT.failed);
-  await store.remove(copy);
-  const result = copy.before === null ? "is removed, as it was not there before" : "is as it was before";
-  printText(`${copy.file} ${result}: restart ${client.name}`, await endToken(paths, copy));
+  const kept = storedKeys({ ...record.change, fields: left });
+  await store.remove(record, kept);
+  for (const { place } of kept)
+    printText(`the key that was there before is kept as ${escapeControlChars(sourceText(place, paths))}`);
+  const result = text === null ? "is removed, as it was not there before" : backAgain(left.length);
+  printText(`${file.path} ${result}: restart ${client.name}`, await endToken(paths, record));
+}
+
+function backAgain(left: number): string {
+  return left === 0 ? "is as it was before" : "has its other settings back";
+}
+
+/** null: there is none. Rejects if it cannot be used. */
+async function newestRecord(store: UndoStore, client: Writable): Promise<UndoRecord | null> {
+  const read = await findSettingsFile(client);
+  if (read.ok) await store.convertOld(client, knownFiles(client), read.file.found?.text ?? null);
+  return store.newest(client);
+}
+
+type Fields = UndoRecord["change"]["fields"];
+
+type UndoPlan =
+  /** text: null removes the file. left: these were changed since. lost: these had a key that is gone. */
+  | { readonly ok: true; readonly text: string | null; readonly left: Fields; readonly lost: Fields }
+  /** Continues a sentence that begins with the file. */
+  | { readonly ok: false; readonly reason: string };
+
+async function planUndo(
+  store: UndoStore,
+  record: UndoRecord,
+  found: string | null,
+  force: boolean,
+): Promise<UndoPlan> {
+  const { change, existed } = record;
+  const settings = settingsOf(record.client);
+  if (found === null && !existed) return { ok: true, text: null, left: [], lost: [] };
+  if (found === null && !force) return refuse("is gone. to make it again with the old settings");
+  const text = found === null || found.trim() === "" ? settings.empty : found;
+  const isKey = (key: StoredKey, value: string) => store.isKey(record, key, value);
+  const states = change.fields.map((field) => stateOf(settings, change, field, text, isKey));
+  const changed = change.fields.filter((_, index) => states[index] === "changed");
+  const taken = change.fields.filter(
+    (_, index) => states[index] === "ours" || (force && states[index] === "changed"),
+  );
+  const left = force ? [] : changed;
+  const keys = storedKeys({ ...change, fields: taken });
+  // Whoever changed the address would get the key.
+  const address = left.find(({ path }) => fieldKind(settings, path) === "address");
+  if (keys.length > 0 && address !== undefined)
+    return refuse(
+      `has another ${address.path.join(".")} since, and the old key belongs to the old one; nothing changed. to put both back`,
+    );
+  const oldKeys = new Map<StoredKey, string | null>();
+  for (const key of keys) oldKeys.set(key, await store.oldKey(record, key));
+  const lost = taken.filter(
+    ({ before }) => before !== null && "key" in before && oldKeys.get(before.key) === null,
+  );
+  if (lost.length > 0 && !force)
+    return refuse(
+      `was left as it is: the key that was in ${lost[0]?.path.join(".")} is not stored any more. to go back without it`,
+    );
+  const back = takeBack(settings, change, text, taken, (key) => oldKeys.get(key) ?? null);
+  if (!back.ok) return refuse(`was left as it is: ${back.reason}. to try again`);
+  if (back.text === text && left.length > 0)
+    return refuse("holds nothing of the last --write any more; nothing changed. to go back anyway");
+  const isGone = !existed && isEmpty(settings, back.text);
+  return { ok: true, text: isGone ? null : back.text, left, lost };
+}
+
+function refuse(reason: string): { readonly ok: false; readonly reason: string } {
+  return { ok: false, reason };
 }
 
 /** Ends the token that --write made. Returns what became of it. */
-async function endToken(paths: Paths, { tool, tokenHash }: UndoCopy): Promise<string> {
+async function endToken(paths: Paths, { tool, tokenHash }: UndoRecord): Promise<string> {
   if (tokenHash === null)
     return `its token was there before, and still works: keybearer tools tokens ${tool}`;
   const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
