@@ -7,20 +7,22 @@ const PREFIXES = ["sk-", "sk-ant-api03-", "sk-proj-", "AIza", "", "eyJhbGciOiJIU
 const bodies = [randomBytes(32).toString("hex"), randomBytes(36).toString("base64")];
 
 t.test("16 consecutive characters of a key's body are found, plain, in hex and in base64", async (t) => {
+  const missed: string[] = [];
   for (const body of bodies) {
     for (const prefix of PREFIXES) {
       const key = new Secret(prefix + body);
       for (let at = 0; at + 16 <= body.length; at += 1) {
         for (const [name, text] of echoForms(body.slice(at, at + 16))) {
           const clean = key.maskIn(`<${text}>`);
-          t.equal(clean.length, text.length + 2, "as long as before");
-          if (!key.isIn(text) || !key.isIn(Buffer.from(text)) || !/^<[^*]{0,4}\*+[^*]{0,4}>$/.test(clean))
-            t.fail(`${name} of the 16 characters at ${at} behind ${prefix}: ${clean}`);
+          const isFound = key.isIn(text) && key.isIn(Buffer.from(text)) && clean.length === text.length + 2;
+          if (!isFound || !/^<[^*]{0,4}\*+[^*]{0,4}>$/.test(clean))
+            missed.push(`${name} of the 16 characters at ${at} behind ${prefix}: ${clean}`);
         }
-        if (key.isIn(`<${body.slice(at, at + 15)}>`)) t.fail(`15 characters at ${at} are not enough`);
+        if (key.isIn(`<${body.slice(at, at + 15)}>`)) missed.push(`15 characters at ${at} are not enough`);
       }
     }
   }
+  t.same(missed.slice(0, 10), []);
 });
 
 t.test("the whole key is found in escapes, and all of it is replaced", async (t) => {

@@ -785,8 +785,11 @@ t.test("a part of the key, or an encoded key, is found in errors, headers and st
         t.equal(shown.length, `data: no key ${echo}!\n\n`.length, "no byte more or less");
         t.ok(shown.startsWith("data: no key ") && shown.endsWith("!\n\n"), "the rest passes");
       }
-      for (let at = 0; at + 16 <= echo.length; at += 1)
-        if (shown.includes(echo.slice(at, at + 16))) t.fail(`${form} in ${place}: ${shown}`);
+      const parts = Array.from({ length: Math.max(0, echo.length - 15) }, (_, at) => echo.slice(at, at + 16));
+      t.notOk(
+        parts.some((part) => shown.includes(part)),
+        `${form} in ${place}: no 16 characters of it`,
+      );
     }
   }
   await stillHealthy(t, it.under, it.secrets);
