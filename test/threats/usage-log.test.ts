@@ -145,9 +145,12 @@ t.test(
       await finishedModel(it.file, "before");
       const streams = await startStreams(it, ["a", "b"]);
       renameSync(it.paths.state, `${it.paths.state}-away`);
+      // Otherwise the daemon makes the folder again for its other files.
+      writeFileSync(it.paths.state, "");
       await (await refusedSoon(it, "moved")).text();
       await refusesAll(t, it);
       await streams.end(t);
+      rmSync(it.paths.state);
       renameSync(`${it.paths.state}-away`, it.paths.state);
       await servesAgain(t, it, "after");
       await oneRecordEach(t, it);
