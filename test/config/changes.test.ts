@@ -137,7 +137,7 @@ const CHANGES: readonly (readonly [before: string, after: string, ...expectedCha
 ];
 
 for (const [before, after, ...expectedChanges] of CHANGES) {
-  t.test(`says: ${expectedChanges.join("; ")}`, async (t) => {
+  t.test(`a reload reports: ${expectedChanges.join("; ")}`, async (t) => {
     t.same(describeChanges(snapshot(before), snapshot(after)), expectedChanges);
     t.same(describeChanges(snapshot(after), snapshot(after)), [], "nothing where nothing changed");
   });

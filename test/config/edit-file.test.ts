@@ -60,7 +60,7 @@ t.test("a file that changed underneath is left alone", async (t) => {
   t.same(readdirSync(dir), ["config.yaml"]);
 });
 
-t.test("a file that is not UTF-8 is not taken for its text with holes", async (t) => {
+t.test("a file that is not UTF-8 is not replaced", async (t) => {
   const file = join(t.testdir({ "config.yaml": "" }), "config.yaml");
   writeFileSync(file, Buffer.from([0x61, 0xff]));
   t.match(await writeConfig(file, readFileSync(file, "utf8"), "new"), { ok: false });

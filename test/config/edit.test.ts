@@ -72,7 +72,7 @@ const sets: readonly [name: string, path: Path, value: YamlValue, before: string
 ];
 
 for (const [name, path, value, before, after] of sets) {
-  t.test(`set: ${name}`, async (t) => {
+  t.test(`a value is set: ${name}`, async (t) => {
     t.equal(textOf(setValue(before, path, value)), after);
   });
 }
@@ -111,7 +111,7 @@ const removals: readonly [name: string, path: Path, before: string, after: strin
 ];
 
 for (const [name, path, before, after] of removals) {
-  t.test(`remove: ${name}`, async (t) => {
+  t.test(`a value is removed: ${name}`, async (t) => {
     t.equal(textOf(removeValue(before, path)), after);
   });
 }

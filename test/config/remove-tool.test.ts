@@ -115,7 +115,7 @@ const cases: readonly Case[] = [
 ];
 
 for (const { name, before, after, comment = false } of cases) {
-  t.test(`removing: ${name}`, async (t) => {
+  t.test(`a tool is removed: ${name}`, async (t) => {
     t.strictSame(removeTool(before, "codex"), { ok: true, text: after, commentAbove: comment });
   });
 }

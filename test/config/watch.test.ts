@@ -121,7 +121,7 @@ t.test("every save of an editor is reported", async (t) => {
     const skip = editor.skip ? "vim is not installed" : false;
     for (const ticker of [NO_POLL, createTicker(500)]) {
       const how = ticker === NO_POLL ? "by notifications alone" : "with the poll beside them";
-      t.test(`${editor.name}, ${how}`, { skip, buffered: true }, async (t) => {
+      t.test(`${editor.name} is noticed ${how}`, { skip, buffered: true }, async (t) => {
         const file = join(t.testdir({ "config.yaml": "start\n" }), "config.yaml");
         const seen = await watching(t, [file], ticker);
         for (const text of ["first\n", "second\n"]) {

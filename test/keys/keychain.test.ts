@@ -123,7 +123,7 @@ t.test("a bus without a secret service is reported", { skip: missing ?? false },
   t.match(await keychainThere({ env }), { there: false, why });
 });
 
-t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
+t.test("a real keychain keeps keys", { skip: missing ?? false }, async (t) => {
   const service = await startSecretService(t);
   const { env } = service;
   const read = async (account: string, limit = HANG_MS) =>

@@ -13,7 +13,7 @@ const key = new Secret("sk-canary-0123456789");
 const ready: KeyState = { state: "ready", key };
 const NOW = Date.UTC(2026, 10, 15, 12);
 
-t.test("a tool that nothing stands against gets its key", async (t) => {
+t.test("a tool that is enabled, not expired and has a key is let in", async (t) => {
   if (!main) return void t.fail();
   for (const lines of ["", "group: open", 'expires: "2027-01-01"']) {
     t.strictSame(admit(toolOf(lines), main, ready, NOW), { ok: true, key }, lines);

@@ -289,7 +289,7 @@ t.test("however the clock is set, no window's allowance is given twice", async (
   );
 });
 
-t.test("of a hundred calls at once exactly as many get in as may, in any order", async (t) => {
+t.test("of a hundred calls in one window exactly as many as the limit get in, in any order", async (t) => {
   for (let seed = 1; seed <= 200; seed += 1) {
     const random = mulberry(seed);
     const real = counters("requests: 10/minute, tokens: 1M/minute, concurrent: 50");

@@ -274,7 +274,7 @@ t.test("an absurd amount does not spoil the sums", async (t) => {
   }
 });
 
-t.test("a limit of nothing lets nothing in, and never will", async (t) => {
+t.test("a spend limit or quota of $0 lets in only what is free, and never has capacity", async (t) => {
   for (const limits of [counters("spend: $0/day"), counters("", "$0")]) {
     t.match(refusal(t, limits, { tokens: 5, spend: 5 }), { capacityAt: null, mayEndSooner: false });
     taken(t, limits, FREE);
@@ -519,7 +519,7 @@ t.test(
 );
 
 t.test(
-  "whether limits on requests reach so many by a moment is counted over the windows to come",
+  "how many requests can be let in by a given time is counted over the windows until then",
   async (t) => {
     const limits = counters("requests: [2/minute, 5/hour]");
     taken(t, limits);

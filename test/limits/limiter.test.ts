@@ -65,7 +65,7 @@ const REQUESTS = repeats("KEYBEARER_LIMITER_REQUESTS", 2000, 40_000);
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
-t.test("of 100 requests at once under 10/minute exactly 10 go, in any order of events", async (t) => {
+t.test("of 100 requests under 10/minute exactly 10 are let in, in any order of events", async (t) => {
   const wrong: string[] = [];
   for (let seed = 1; seed <= SEEDS; seed += 1) {
     const pick = random(seed);
@@ -236,7 +236,7 @@ t.test("requests that end in every way leak no reservation and no place in the q
   await until("it left", () => sixth === "left");
 });
 
-t.test("those that wait go in the order they came, each as a call ends", async (t) => {
+t.test("requests that wait are let in in the order they came, one for each that ends", async (t) => {
   const { tool, limiter } = start("limits: { concurrent: 2, wait: 5s }");
   const running = [leaseOf(await take(limiter, tool)), leaseOf(await take(limiter, tool))];
   const order: number[] = [];
@@ -257,7 +257,7 @@ t.test("those that wait go in the order they came, each as a call ends", async (
   t.strictSame(order, [0, 1, 2, 3, 4, 5]);
 });
 
-t.test("what is there now is taken at once, but neither past a limit nor past one that waits", async (t) => {
+t.test("takeNow passes neither a limit nor a request that waits", async (t) => {
   const { tool, limiter } = start("limits: { tokens: 10/minute, wait: 60s }");
   const first = limiter.takeNow(tool, { tokens: 6, spend: 0 });
   t.match(first, { tool: "codex", reservation: { tokens: 6 } });

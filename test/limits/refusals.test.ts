@@ -110,7 +110,7 @@ t.test(
   },
 );
 
-t.test("too many at once says how many, and to come back", async (t) => {
+t.test("a refusal of too many at once says how many there are, and when to try again", async (t) => {
   const limits = counters("concurrent: 1");
   limits.reserve({ tokens: 0, spend: 0 }, NOW);
   t.strictSame(refused(limits, { tokens: 0, spend: 0 }), {

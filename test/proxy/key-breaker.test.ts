@@ -60,7 +60,7 @@ t.test("after five 401s in a row nothing is sent for a minute, and the answer is
   t.equal(send(answered(200))?.code, "key-unavailable");
 });
 
-t.test("then one request tries the key, and the others are refused until it has an answer", async (t) => {
+t.test("after the minute one request tries the key, the others are refused until its answer", async (t) => {
   const { breaker, clock, start, pause } = scene();
   pause();
   clock.pass(MINUTE);
@@ -76,7 +76,7 @@ t.test("then one request tries the key, and the others are refused until it has 
   t.equal(start().refusal, null);
 });
 
-t.test("another 401 starts the next minute", async (t) => {
+t.test("a try that gets another 401 starts the next minute", async (t) => {
   const { clock, send, pause } = scene();
   pause();
   clock.pass(MINUTE);

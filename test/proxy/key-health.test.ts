@@ -36,7 +36,7 @@ t.test("a list of models does not show that there is money again", async (t) => 
   }
 });
 
-t.test("it does show that the key itself is accepted again, and so does one for a new key", async (t) => {
+t.test("a list of models shows that the key is accepted again, and so does one for a new key", async (t) => {
   const health = new KeyHealth(heldClock());
   health.note("codex", KEY, answered(401, '{"code":"API_KEY_DISABLED","message":"API key is disabled"}'));
   health.note("codex", KEY, answered(200), true);

@@ -30,7 +30,7 @@ const MAY_RETRY: Record<number, RefusalCode[]> = {
 };
 
 t.test(
-  "a limit under which room does not return soon is told at once, and not to be tried again",
+  "a limit without a time at which it has capacity again is a 400 that asks not to try again",
   async (t) => {
     for (const code of MAY_RETRY[429] ?? []) {
       const answer = refusalAnswer(refuse(code, "words"), "messages", "id-1");
@@ -41,7 +41,7 @@ t.test(
 );
 
 t.test(
-  "every code has the promised status, and only those a client can mend invite it to try again",
+  "every code has its promised status, and only what may pass by itself leaves a retry to the client",
   async (t) => {
     const seen: string[] = [];
     for (const [table, retry] of [

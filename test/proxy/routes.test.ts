@@ -122,7 +122,7 @@ const gateway = gatewayOf(
   'base_url: "https://api.example.com/some/v1", messages_url: "https://messages.example.com:8443/other"',
 );
 
-t.test("each style goes to its own address", async (t) => {
+t.test("messages go to their own base URL, and everything else to the gateway's", async (t) => {
   const to = (path: string) => {
     const address = addressOf(gateway, path);
     return address.origin + address.path;

@@ -75,7 +75,7 @@ t.test("a request is settled once, however often that is asked for", async (t) =
   t.same(settled, [{ tokens: 12, spend: null }]);
 });
 
-t.test("where its cost cannot be worked out, it is settled all the same, as held", async (t) => {
+t.test("a request whose cost cannot be worked out is settled all the same, as held", async (t) => {
   const { call, deps, closings, settled, lines } = scene({ prices: { priceOf: FAILS } });
   settle(call, ANSWERED, deps);
   t.match(closings, [

@@ -264,7 +264,7 @@ t.test("times follow the clock of the machine that reads them", async (t) => {
   ]);
 });
 
-t.test("published until: requests in flight and lines that wait for the disk hold it back", async (t) => {
+t.test("requests in flight and lines that wait for the disk hold back the time of publication", async (t) => {
   const store = new MemoryStore();
   const [laptop, desktop] = machinesOf(t, store, "laptop", "desktop") as [RecordMachine, RecordMachine];
   const { clock, publisher } = laptop;
@@ -590,7 +590,7 @@ function redisStore(server: StoreServer): TestStore {
 }
 
 t.test(
-  "through a real store, which is killed and starts again",
+  "every machine has every record after a real store was killed and started again",
   { skip: missingStore() ?? false },
   async (t) => {
     const server = await StoreServer.start(t);

@@ -12,7 +12,7 @@ function start() {
   return { clocks, clock, pass };
 }
 
-t.test("it is never behind the store's clock, even after a slow answer", async (t) => {
+t.test("the machine's idea of the store's time is never behind it, even after a slow answer", async (t) => {
   const { clock, pass } = start();
   t.equal(clock.now(), null);
   const sentAt = clock.mark();
@@ -22,7 +22,7 @@ t.test("it is never behind the store's clock, even after a slow answer", async (
   t.ok((clock.now() ?? 0) < 5_000_301);
 });
 
-t.test("time passes while the machine sleeps, and while its clock is set", async (t) => {
+t.test("the store's time passes while the machine sleeps, and while its clock is set", async (t) => {
   const { clocks, clock } = start();
   clock.learn(5_000_000, clock.mark());
   clocks.wall += 60_000;

@@ -65,7 +65,7 @@ t.test("a run deletes two days at most, the oldest first, and never the current 
   t.strictSame(readdirSync(folder), [`${names.at(-1)}.jsonl`]);
 });
 
-t.test("it touches nothing but the journal's own files", async (t) => {
+t.test("a run touches nothing but the journal's own files", async (t) => {
   const { folder, maintenance } = maintained(t, { days: 8 });
   for (const name of ["notes.txt", "2020-01-01.jsonl.mine", "2020-13-45.jsonl"])
     appendFileSync(join(folder, name), "mine");

@@ -109,7 +109,7 @@ t.test("a stream from yesterday keeps its one record through midnight, gzip and 
   t.strictSame(indexFaults(it.index), []);
 });
 
-t.test("what was spent ever outlives the days it was spent on", async (t) => {
+t.test("what counts against a quota outlives the days it was spent on", async (t) => {
   const state = newFolder(t);
   const clock = setClock(NOON);
   const tool = toolOf("quota: $100");

@@ -99,7 +99,7 @@ t.test("each interval has what a report of that interval finds", (t) => {
   t.end();
 });
 
-t.test("names select, and an empty one those that have none", (t) => {
+t.test("a chart of one tool has the sums of that tool's report, and still lists all names", (t) => {
   const tool = chart().rows[0]?.names[0] ?? "";
   const names = { tool: [tool], model: [], group: [], key: [] };
   const made = chart({ selection: select({ names }) });

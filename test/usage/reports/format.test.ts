@@ -157,7 +157,7 @@ t.test("JSON has the same values and cannot control a terminal", async (t) => {
   t.equal(jsonText({ a: 1 }, 2), '{\n  "a": 1\n}');
 });
 
-t.test("the ids of a time begin with it, in order", async (t) => {
+t.test("a request's id begins with the first id of its time, and later times have later ids", async (t) => {
   for (const time of [0, 1, 31, 32, 1_763_164_800_123, 2 ** 48 - 1]) {
     t.equal(requestId(time).slice(0, 10), firstIdAt(time));
   }

@@ -131,7 +131,7 @@ t.test("a follower misses nothing that ended since, and sees nothing twice", asy
   t.same(missed(later, 10), { numbers: [8, 9], more: null }, "with or without a time at which it ended");
 });
 
-t.test("a mark of an empty log misses nothing either", async (t) => {
+t.test("a follower of an empty log misses nothing that ends later", async (t) => {
   const { db, append } = indexOf(t, []);
   const mark = markOf(db);
   append([record(1, { started_at: AT })]);
