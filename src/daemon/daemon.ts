@@ -562,10 +562,14 @@ function loadState({ trust, vault, log }: Keys, paths: Paths, clock: Clock): Pro
 }
 
 /** Every program of this user can put links and pipes where keybearer's files are. */
-function setAsideForeignState({ state, usage, ...paths }: Paths, now: number): string[] {
-  const files = Object.values(paths).filter((path) => typeof path === "string" && dirname(path) === state);
+function setAsideForeignState(paths: Paths, now: number): string[] {
+  const { state, usage, run, lock } = paths;
   // lock.db is open, and was checked before.
-  const names = new Set(files.filter((path) => path !== paths.lock).map((path) => basename(String(path))));
+  const others: unknown[] = [usage, run, lock];
+  const names = new Set<string>();
+  for (const path of Object.values(paths))
+    if (typeof path === "string" && dirname(path) === state && !others.includes(path))
+      names.add(basename(path));
   const isState = ({ name }: Dirent) => names.has(name.replace(/(?<=\.db)-(wal|shm|journal)$/, ""));
   // A person may have put a folder where a day's file belongs. Then nothing is sent until it is gone.
   const isDay = (entry: Dirent) => /\.jsonl(\.gz)?$/.test(entry.name) && !entry.isDirectory();

@@ -165,7 +165,7 @@ t.test("keys are shown whole, and two with the same name are both listed", async
   const key = (id: number, more: Raw = {}): Raw => ({
     id,
     user_id: 7,
-    key: `0123456789abcdef${id}`,
+    key: `fedcba9876543210${id}`,
     status: 1,
     name: `key ${id}`,
     accessed_time: NOON,
@@ -187,7 +187,7 @@ t.test("keys are shown whole, and two with the same name are both listed", async
   t.match(listed[0], { state: "active", quota: 1_000_000, quota_used: 0, group: null, expires_at: null });
   t.match(listed[12], { state: "disabled" });
   const shown = listed[3]?.shown;
-  t.ok(shown?.how === "whole" && shown.key.equals(new Secret("sk-0123456789abcdef3")));
+  t.ok(shown?.how === "whole" && shown.key.equals(new Secret("sk-fedcba98765432103")));
 });
 
 t.test("the account lists its balance, also below zero", async (t) => {
