@@ -110,7 +110,6 @@ const MAY_REVEAL = [
 /** Packages that only one file may import. */
 const ENGINES: Readonly<Record<string, readonly string[]>> = {
   "http-proxy-3": ["proxy/upstream.ts"],
-  "@redis/client": ["shared/connection.ts"],
 };
 
 interface Source {

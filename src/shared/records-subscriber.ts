@@ -32,7 +32,7 @@ interface SubscriberDeps {
   readonly log: Logger;
 }
 
-/** Of each machine, in one step. */
+/** Of all machines, in one step. Entries have 66 KB at most, so the store's answer stays below MAX_REPLY. */
 const MAX_ENTRIES = 100;
 /** The rest waits for the next call. */
 const MAX_STEPS = 40;
@@ -163,7 +163,8 @@ export class RecordSubscriber {
     const before = new Map(machines.map(({ id }) => [id, this.#position(id)]));
     // In another generation the positions must be checked first.
     if (before.size === 0 || store.generation !== this.#generation) return false;
-    const found = await store.read(before, MAX_ENTRIES);
+    const max = Math.ceil(MAX_ENTRIES / machines.length);
+    const found = await store.read(before, max);
     const lines: Line[] = [];
     // Only of machines that are listed: a wrong store could list others all the time.
     const after: Record<string, string> = {};
@@ -172,21 +173,21 @@ export class RecordSubscriber {
       const from = before.get(machine.id) ?? null;
       if (from === null) this.#rereading.add(machine.id);
       else after[machine.id] = from;
-      const entries = inOrder(found.get(machine.id) ?? [], from);
+      const entries = inOrder((found.get(machine.id) ?? []).slice(0, max), from);
       for (const { id, text } of entries) {
         this.#read.characters += text.length;
         const line = this.#lineOf(machine, text);
         if (line !== null) lines.push(line);
         after[machine.id] = id;
       }
-      if (entries.length === MAX_ENTRIES) hasMore = true;
+      if (entries.length === max) hasMore = true;
     }
     const added = await this.#withoutKnown(lines);
     if (added === null) return false;
     if (added.length > 0 && !(journal.append(...added) && (await journal.flush()))) return false;
     for (const line of added) if (this.#rereading.has(line.machine_id)) this.#appended.add(line.id);
     if (machines.some(({ id }) => after[id] !== (before.get(id) ?? undefined))) await positions.set(after);
-    this.#endRereading(machines, found);
+    this.#endRereading(machines, found, max);
     return hasMore;
   }
 
@@ -198,8 +199,9 @@ export class RecordSubscriber {
   #endRereading(
     machines: readonly PublishingMachine[],
     found: ReadonlyMap<string, readonly unknown[]>,
+    max: number,
   ): void {
-    for (const { id } of machines) if ((found.get(id)?.length ?? 0) < MAX_ENTRIES) this.#rereading.delete(id);
+    for (const { id } of machines) if ((found.get(id)?.length ?? 0) < max) this.#rereading.delete(id);
     if (this.#rereading.size === 0) this.#appended.clear();
   }
 
@@ -290,7 +292,7 @@ function idBefore(id: string): string {
 function inOrder(entries: readonly StreamEntry[], from: string | null): StreamEntry[] {
   const followed: StreamEntry[] = [];
   let last = from ?? "0-0";
-  for (const entry of entries.slice(0, MAX_ENTRIES)) {
+  for (const entry of entries) {
     if (!isEntryId(entry.id) || !isAfter(entry.id, last)) break;
     followed.push(entry);
     last = entry.id;

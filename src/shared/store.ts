@@ -6,20 +6,20 @@ import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Secret } from "../core/secret.ts";
 import {
-  type Client,
   listOf,
-  newClient,
   objectOf,
   parseReply,
   printable,
   type Reply,
   type ServerFacts,
+  StoreClient,
   StoreError,
   StoreRefusal,
   serverFacts,
   within,
 } from "./connection.ts";
 import { ENTRY_ID, KEEP_DAYS, type RecordStore, type StreamEntry } from "./records.ts";
+import { GRANT, JOIN, PUBLISH, RELEASE } from "./scripts.ts";
 import type { KnownMachine, StateFile } from "./state-file.ts";
 import { StoreClock } from "./store-clock.ts";
 
@@ -130,7 +130,7 @@ const IMPLAUSIBLE = "the store's clock and this machine's differ by more than a 
 const KEEP_RECORDS_MS = KEEP_DAYS * 86_400_000;
 
 interface Connection {
-  readonly client: Client;
+  readonly client: StoreClient;
   /** Sent with every call. After a newer connection of the same machine, the calls of this one are refused. */
   readonly name: string;
   readonly generation: string;
@@ -226,7 +226,7 @@ export class Store implements RecordStore {
       keys: presence.keys.slice(0, MAX_KEYS),
       asks: asks.map(({ key: _, isConcurrent, ...ask }) => ({ ...ask, is_concurrent: isConcurrent })),
     };
-    const reply = await this.#call((texts) => client.askForGrants(keys, texts), call);
+    const reply = await this.#call((texts) => client.runScript(GRANT, keys, texts), call);
     // Only now: a store that lets machines join, and then refuses their calls, must not be asked all the time.
     this.#retryMs = MIN_RETRY_MS;
     this.#machines = listOf(reply.machines).slice(0, MAX_MACHINES).flatMap(machineOf);
@@ -241,7 +241,7 @@ export class Store implements RecordStore {
     const keys = [this.key("machines"), this.key("positions"), this.key("records", id)];
     const call = { id, connection: name, from: from ?? "", to, keep: KEEP_RECORDS_MS };
     const { position } = await this.#call(
-      (texts) => client.publishRecords(keys, [...texts, ...entries]),
+      (texts) => client.runScript(PUBLISH, keys, [...texts, ...entries]),
       call,
     );
     return typeof position === "string" && position !== "" ? position : null;
@@ -254,16 +254,12 @@ export class Store implements RecordStore {
     const { client } = this.#connected();
     const found = new Map<string, readonly StreamEntry[]>();
     const machines = new Map([...after.keys()].map((id) => [this.key("records", id), id]));
-    const streams = [...after].map(([id, entry]) => ({ key: this.key("records", id), id: entry ?? "0-0" }));
-    const reply = await this.#inTime(client.xRead(streams, { COUNT: max }));
-    for (const { name, messages } of reply ?? []) {
+    const ids = [...after.values()].map((entry) => entry ?? "0-0");
+    const call = client.call("XREAD", "COUNT", String(max), "STREAMS", ...machines.keys(), ...ids);
+    for (const stream of listOf(await this.#inTime(call))) {
+      const [name, entries] = listOf(stream);
       const machine = machines.get(String(name));
-      if (machine === undefined) continue;
-      const entries = messages.map(({ id, message }) => ({
-        id: String(id),
-        text: String(message.record ?? ""),
-      }));
-      found.set(machine, entries);
+      if (machine !== undefined) found.set(machine, listOf(entries).map(streamEntry));
     }
     return found;
   }
@@ -273,7 +269,7 @@ export class Store implements RecordStore {
     const { client } = this.#connected();
     const keys = [this.key("machines"), ...windows];
     const call = { id: this.#deps.file.id, lost: machine };
-    const { problem } = await this.#call((texts) => client.releaseGrants(keys, texts), call);
+    const { problem } = await this.#call((texts) => client.runScript(RELEASE, keys, texts), call);
     return problem === "unknown" || problem === "present" ? problem : "released";
   }
 
@@ -318,7 +314,7 @@ export class Store implements RecordStore {
     const connection = this.#connection;
     if (connection !== null) {
       this.#connection = null;
-      if (connection.client.isOpen) connection.client.destroy();
+      connection.client.destroy();
       this.#noteFailure(new StoreError(problem));
       this.#onLost();
     }
@@ -346,15 +342,12 @@ export class Store implements RecordStore {
     const { store, password, log } = this.#deps;
     const attempt = new AbortController();
     this.#attempt = attempt;
-    let client: Client | null = null;
     try {
-      client = await newClient(store, password, attempt.signal);
-      const opened = client;
-      opened.on("error", (error) => {
-        if (this.#connection?.client === opened) this.#disconnect(errorMessage(error));
-      });
-      await within(CONNECT_MS, client.connect());
-      const { run, ...facts } = serverFacts(String(await within(CALL_MS, client.info())));
+      const onLost = (error: Error) => {
+        if (this.#attempt === attempt) this.#disconnect(errorMessage(error));
+      };
+      const client = await within(CONNECT_MS, StoreClient.open(store, password, attempt.signal, onLost));
+      const { run, ...facts } = serverFacts(String(await within(CALL_MS, client.call("INFO"))));
       const connections = await this.#deps.file.nextConnection();
       const name = connections.at(-1) ?? "";
       const generation = await this.#join(client, connections, run, facts.appendOnly);
@@ -368,7 +361,6 @@ export class Store implements RecordStore {
       log.info({ store: store.url, server, version }, "connected to the shared store");
       return true;
     } catch (error) {
-      if (client?.isOpen) client.destroy();
       attempt.abort();
       this.#noteFailure(error);
       return false;
@@ -377,7 +369,7 @@ export class Store implements RecordStore {
 
   /** Returns the generation. */
   async #join(
-    client: Client,
+    client: StoreClient,
     connections: readonly string[],
     run: string,
     appendOnly: boolean,
@@ -397,7 +389,7 @@ export class Store implements RecordStore {
       new_generation: randomBytes(8).toString("hex"),
     };
     const keys = [this.key("generation"), this.key("machines")];
-    const reply = parseReply(await within(CALL_MS, client.joinMachines(keys, [JSON.stringify(call)])));
+    const reply = parseReply(await within(CALL_MS, client.runScript(JOIN, keys, [JSON.stringify(call)])));
     if (reply.problem === "copied") {
       this.#deps.onForfeited();
       await file.renew();
@@ -433,6 +425,14 @@ export class Store implements RecordStore {
 }
 
 /* What the store answers is checked and bounded: it may be hostile. */
+
+/** An entry of a stream is its id, and a list of names and values. */
+function streamEntry(value: unknown): StreamEntry {
+  const [id, fields] = listOf(value);
+  const texts = listOf(fields).map(String);
+  const field = (name: string) => texts.find((_, at) => at % 2 === 1 && texts[at - 1] === name) ?? "";
+  return { id: String(id), text: field("record") };
+}
 
 /** The largest sum that can occur; see MAX_AMOUNT in limits/counters.ts. */
 const MAX_SUM = 1e14;

@@ -1,0 +1,67 @@
+import { createServer, type Socket } from "node:net";
+import t from "tap";
+import { ReplyReader } from "../../src/shared/connection.ts";
+import { listen } from "../doubles/listen.ts";
+import { until } from "../doubles/until.ts";
+import { LimiterMachine } from "./limiter-machine.ts";
+import { emptyStore, missingStore } from "./redis.ts";
+
+/* What someone can do who has taken over the store. */
+
+const skip = missingStore() ?? false;
+const MB = 1024 * 1024;
+
+/** Answers with `first`, and then with `more` as long as anything takes it, up to a bound. */
+function sendWithoutEnd(socket: Socket, first: string, more: Buffer): void {
+  const send = () => {
+    while (!socket.destroyed && socket.bytesWritten < 512 * MB) if (!socket.write(more)) return;
+  };
+  socket.once("data", () => {
+    socket.write(first);
+    socket.on("drain", send);
+    send();
+  });
+}
+
+t.test("an answer without end is read up to 8 MB, and the store counts as away", { skip }, async (t) => {
+  const store = await emptyStore();
+  const forms: readonly [first: string, more: string][] = [
+    ["$4000000000\r\n", "x".repeat(65_536)],
+    ["*4000000000\r\n", ":1\r\n".repeat(16_384)],
+    ["*100\r\n", "$5\r\nhello\r\n".repeat(6000)],
+  ];
+  for (const [first, more] of forms) {
+    let sent = 0;
+    const server = createServer((socket) => {
+      socket.on("close", () => {
+        sent = Math.max(sent, socket.bytesWritten);
+      });
+      sendWithoutEnd(socket, first, Buffer.from(more));
+    });
+    const { port } = await listen(t, server);
+    const machine = new LimiterMachine(t, store, "laptop", { settings: "limits: { requests: 5/day }", port });
+    await until("the store is away", () => sent > 0);
+    t.match(machine.shared.status(), { state: "unreachable" });
+    t.match(machine.shared.status()?.problem, /longer than 8 MB|answered more than it was asked/);
+    t.ok(sent < 64 * MB, `${Math.round(sent / MB)} MB were taken, with what the system buffers`);
+    await machine.shared.stop();
+  }
+});
+
+t.test("an answer is read in whatever pieces it arrives", async (t) => {
+  const text = "+OK\r\n*3\r\n$5\r\nhé\r\n\r\n:42\r\n*2\r\n$-1\r\n*0\r\n-ERR no\r\n$0\r\n\r\n";
+  const expected = ["OK", ["hé\r\n", 42, [null, []]], "Error: ERR no", ""];
+  const bytes = Buffer.from(text);
+  for (const size of [1, 2, 3, 7, bytes.length]) {
+    const reader = new ReplyReader();
+    const replies: unknown[] = [];
+    for (let at = 0; at < bytes.length; at += size)
+      replies.push(...reader.read(bytes.subarray(at, at + size)));
+    t.same(
+      replies.map((reply) => (reply instanceof Error ? String(reply) : reply)),
+      expected,
+    );
+  }
+  for (const wrong of ["hello\r\n", "$x\r\n", "*-5\r\n", "*1\r\n".repeat(9), "+".repeat(70_000)])
+    t.throws(() => [...new ReplyReader().read(Buffer.from(wrong))], /damaged/);
+});
