@@ -126,7 +126,6 @@ const MAX_KEYS = 256;
 const MAX_PROBLEM = 200;
 /** How the store answers to a wrong password, or to a user that may not do what is needed. */
 const NOT_ALLOWED = /^(?:WRONGPASS|NOAUTH|NOPERM)\b/;
-const IMPLAUSIBLE = "the store's clock and this machine's differ by more than a day";
 const KEEP_RECORDS_MS = KEEP_DAYS * 86_400_000;
 
 interface Connection {
@@ -285,8 +284,9 @@ export class Store implements RecordStore {
   async #call(send: (texts: readonly string[]) => Promise<unknown>, call: object): Promise<Reply> {
     const sentAt = this.clock.mark();
     const reply = await this.#inTime(send([JSON.stringify(call)]).then(parseReply));
-    if (!this.clock.isPlausible(reply.time)) throw this.#disconnect(IMPLAUSIBLE);
-    this.clock.learn(reply.time, sentAt);
+    const clockProblem = this.clock.problemWith(reply.time);
+    if (clockProblem !== null) throw this.#disconnect(clockProblem);
+    const time = this.clock.learn(reply.time, sentAt);
     if (reply.problem === "generation") throw this.#disconnect("the store was restarted or lost its data");
     if (reply.problem === "released") {
       this.#deps.onForfeited();
@@ -297,7 +297,7 @@ export class Store implements RecordStore {
       this.#deps.onForfeited();
       throw this.#disconnect("another daemon uses the identity of this machine");
     }
-    return reply;
+    return { ...reply, time };
   }
 
   async #inTime<T>(answer: Promise<T>): Promise<T> {
@@ -404,7 +404,8 @@ export class Store implements RecordStore {
     if (typeof generation !== "string" || generation === "")
       throw new StoreError("the store's answer is damaged");
     if (reply.released === true) this.#deps.onForfeited();
-    if (!this.clock.isPlausible(reply.time)) throw new StoreRefusal(IMPLAUSIBLE);
+    const clockProblem = this.clock.problemWith(reply.time);
+    if (clockProblem !== null) throw new StoreRefusal(clockProblem);
     this.clock.learn(reply.time, sentAt);
     return generation;
   }

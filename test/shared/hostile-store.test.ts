@@ -1,5 +1,6 @@
 import { createServer, type Socket } from "node:net";
-import t from "tap";
+import t, { type Test } from "tap";
+import type { Clock } from "../../src/core/clock.ts";
 import { ReplyReader } from "../../src/shared/connection.ts";
 import { listen } from "../doubles/listen.ts";
 import { until } from "../doubles/until.ts";
@@ -44,6 +45,63 @@ t.test("an answer without end is read up to 8 MB, and the store counts as away",
     t.match(machine.shared.status(), { state: "unreachable" });
     t.match(machine.shared.status()?.problem, /longer than 8 MB|answered more than it was asked/);
     t.ok(sent < 64 * MB, `${Math.round(sent / MB)} MB were taken, with what the system buffers`);
+    await machine.shared.stop();
+  }
+});
+
+interface Call {
+  readonly id: string;
+  readonly to?: string;
+  readonly asks?: readonly { readonly limit: number }[];
+}
+
+/** A store that grants whatever is asked for, at a time of its own. */
+async function generousStore(t: Test, time: () => number): Promise<number> {
+  const answerTo = (call: Call): object => {
+    const base = { time: time(), generation: "one", settled: true };
+    if (call.to !== undefined) return { ...base, position: call.to };
+    const answers = call.asks?.map(({ limit }) => ({ granted: limit, parts: [] }));
+    return { ...base, answers, machines: [{ id: call.id, name: "laptop", seen: time() }] };
+  };
+  const bulk = (text: string) => `$${Buffer.byteLength(text)}\r\n${text}\r\n`;
+  const server = createServer((socket) => {
+    // A command is a list of texts, so it can be read as an answer.
+    const reader = new ReplyReader();
+    socket.on("data", (chunk) => {
+      for (const command of reader.read(chunk)) {
+        const [name, , count, ...rest] = command as string[];
+        if (name === "AUTH") socket.write("+OK\r\n");
+        else if (name === "INFO") socket.write(bulk("run_id:1\r\nredis_version:7.0.0\r\n"));
+        else socket.write(bulk(JSON.stringify(answerTo(JSON.parse(rest[Number(count)] ?? "")))));
+      }
+    });
+  });
+  return (await listen(t, server)).port;
+}
+
+t.test("moving the store's clock brings no request more than the limit", { skip }, async (t) => {
+  const store = await emptyStore();
+  const MINUTE = 60_000;
+  for (const [step, limit] of [
+    [0, "5/minute"],
+    [61_000, "5/minute"],
+    [-61_000, "5/minute"],
+    [1900, "5/second"],
+    [1900, "5/minute"],
+    [3_700_000, "5/hour"],
+    [-20 * MINUTE, "5/hour"],
+  ] as const) {
+    // This machine's own clock stands still, in the middle of every window.
+    const now = Date.UTC(2026, 5, 15, 12, 30, 30, 500);
+    const clock: Clock = { now: () => now, elapsed: () => 0 };
+    let sent = 0;
+    const port = await generousStore(t, () => now + sent * step);
+    const settings = `limits: { requests: ${limit} }`;
+    const machine = new LimiterMachine(t, store, "laptop", { settings, port, clock, timezone: "UTC" });
+    await machine.connected();
+    let passed = 0;
+    for (; sent < 60; sent += 1) if ((await machine.send()) === "go") passed += 1;
+    t.ok(passed >= 1 && passed <= 5, `${passed} of 60 passed at ${limit}, with ${step / 1000} s for each`);
     await machine.shared.stop();
   }
 });
