@@ -133,6 +133,8 @@ export class StoreClient {
 const MAX_REPLY = 8 * 1024 * 1024;
 /** A line that is no text of its own: a length, a number or an error. */
 const MAX_LINE = 65_536;
+/** Of one reply. A hundred entries of streams have six hundred. */
+const MAX_VALUES = 10_000;
 /** Lists in lists: streams, their entries, and the fields of an entry. */
 const MAX_DEPTH = 8;
 
@@ -150,6 +152,7 @@ export class ReplyReader {
   #needed = 1;
   /** How much of the reply was read that is not complete. */
   #size = 0;
+  #values = 0;
   readonly #lists: OpenList[] = [];
 
   /** Throws if it is no reply, or too long. */
@@ -193,11 +196,14 @@ export class ReplyReader {
         }
       } else throw damaged();
       this.#size += end - at;
+      this.#values += 1;
+      if (this.#values > MAX_VALUES) throw new StoreError("the store's answer has too many parts");
       at = end;
       if (value === undefined) continue;
       const reply = this.#complete(value);
       if (reply === undefined) continue;
       this.#size = 0;
+      this.#values = 0;
       yield reply;
     }
     this.#chunks = [data.subarray(at)];
