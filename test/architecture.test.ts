@@ -103,6 +103,7 @@ const MAY_REVEAL = [
   "doctor/probe.ts",
   "keys/store.ts",
   "shared/connection.ts",
+  "shared/signature.ts",
   // The sandbox's own password, into the configuration that is parsed for it.
   "daemon/sandbox-session.ts",
 ];

@@ -13,6 +13,8 @@ import { ENTRY_ID, parseEntry, type RecordStore, type StreamEntry } from "./reco
 export interface PublishingMachine {
   readonly id: string;
   readonly name: string;
+  /** What it says of itself is signed. */
+  readonly isVerified: boolean;
   /** What its publisher said, by this machine's clock; null: unknown. */
   readonly publishedUntil: number | null;
   /** The last entry of its stream, read together with publishedUntil or later; null: it has none. */
@@ -49,7 +51,7 @@ type Line = SiblingLine | SiblingAmendLine;
 export class RecordSubscriber {
   readonly #deps: SubscriberDeps;
   #isStopped = false;
-  readonly #seenUntil = new Map<string, number>();
+  readonly #seenUntil = new Map<string, { readonly until: number; readonly isVerified: boolean }>();
   /** Machines whose stream is read from its beginning, although much of it may be here already. */
   readonly #rereading = new Set<string>();
   /**
@@ -69,9 +71,13 @@ export class RecordSubscriber {
     this.#deps = deps;
   }
 
-  /** All records of a machine from before this time are in the journal. By this machine's clock. null: unknown. */
-  seenUntil(machineId: string): number | null {
-    return this.#seenUntil.get(machineId) ?? null;
+  /**
+   * All records of a machine from before this time are in the journal. By this machine's clock. null: unknown.
+   * @param isVerified whether the machine signs now. What was known of it before it did does not count.
+   */
+  seenUntil(machineId: string, isVerified: boolean): number | null {
+    const seen = this.#seenUntil.get(machineId);
+    return seen?.isVerified === isVerified ? seen.until : null;
   }
 
   /** What is under way ends soon, and nothing more is read. */
@@ -115,13 +121,14 @@ export class RecordSubscriber {
       const known = await this.#knownRecords([...records.values()]);
       if (known === null) return false;
       const kept = { ...positions.get() };
-      for (const machineId of before.keys()) {
+      for (const { id: machineId, isVerified } of machines) {
+        if (!before.has(machineId)) continue;
         const isThere = found.get(machineId)?.[0]?.id === this.#position(machineId);
         const record = records.get(machineId);
         const isKnown = record === undefined || known.has(record);
         if (!(isThere && isKnown)) delete kept[machineId];
         // Also older ones may be missing.
-        if (!isKnown) this.#seenUntil.set(machineId, 0);
+        if (!isKnown) this.#seenUntil.set(machineId, { until: 0, isVerified });
       }
       await positions.set(kept);
     }
@@ -174,11 +181,11 @@ export class RecordSubscriber {
       if (from === null) this.#rereading.add(machine.id);
       else after[machine.id] = from;
       const entries = inOrder((found.get(machine.id) ?? []).slice(0, max), from);
-      for (const { id, text } of entries) {
-        this.#read.characters += text.length;
-        const line = this.#lineOf(machine, text);
+      for (const entry of entries) {
+        this.#read.characters += entry.text.length;
+        const line = this.#lineOf(machine, entry);
         if (line !== null) lines.push(line);
-        after[machine.id] = id;
+        after[machine.id] = entry.id;
       }
       if (entries.length === max) hasMore = true;
     }
@@ -206,23 +213,23 @@ export class RecordSubscriber {
   }
 
   #noteSeen(machines: readonly PublishingMachine[]): void {
-    for (const { id, publishedUntil, lastEntry } of machines) {
+    for (const { id, publishedUntil, lastEntry, isVerified } of machines) {
       if (publishedUntil === null) continue;
       const position = this.#position(id);
       const isAllRead =
         lastEntry === null || (position !== null && isEntryId(lastEntry) && !isAfter(lastEntry, position));
-      if (isAllRead) this.#seenUntil.set(id, publishedUntil);
+      if (isAllRead) this.#seenUntil.set(id, { until: publishedUntil, isVerified });
     }
   }
 
   /** null: the entry is not valid. It is counted, and the entries after it are read. */
-  #lineOf({ id: machine_id, name: machine }: PublishingMachine, text: string): Line | null {
+  #lineOf({ id, name }: PublishingMachine, { text, isVerified }: StreamEntry): Line | null {
     const { clock, store } = this.#deps;
     const entry = parseEntry(text, clock.now(), store.clockOffset());
-    if (entry.kind === "record") return { kind: "sibling", ...entry.record, machine, machine_id };
-    if (entry.kind === "amend")
-      return { kind: "sibling-amend", machine, machine_id, id: entry.id, ...entry.fields };
-    this.#skip(machine_id, machine, entry.reason);
+    const machine = { machine: name, machine_id: id, verified: isVerified };
+    if (entry.kind === "record") return { kind: "sibling", ...entry.record, ...machine };
+    if (entry.kind === "amend") return { kind: "sibling-amend", ...machine, id: entry.id, ...entry.fields };
+    this.#skip(id, name, entry.reason);
     return null;
   }
 
@@ -257,7 +264,7 @@ export class RecordSubscriber {
     return lines.filter((line) => {
       const record = known.get(line.id);
       if (record === undefined || !this.#rereading.has(line.machine_id)) return true;
-      if (line.kind === "sibling") return false;
+      if (line.kind === "sibling") return line.verified && record.verified === false;
       // An earlier correction was appended, so the later one that the index has must follow it.
       if (!appended.has(line.id) && isAmended(record, line)) return false;
       appended.add(line.id);

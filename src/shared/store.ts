@@ -20,6 +20,7 @@ import {
 } from "./connection.ts";
 import { ENTRY_ID, KEEP_DAYS, type RecordStore, type StreamEntry } from "./records.ts";
 import { GRANT, JOIN, PUBLISH, RELEASE } from "./scripts.ts";
+import type { Signer } from "./signature.ts";
 import type { KnownMachine, StateFile } from "./state-file.ts";
 import { StoreClock } from "./store-clock.ts";
 
@@ -40,7 +41,12 @@ export interface Machine extends KnownMachine {
   readonly isLost: boolean;
   /** The store may have lost data, and waits until this machine reports what it holds. */
   readonly isUnreported: boolean;
+  /** Whether name, keys and published are the machine's own words. null: this machine has no secret to check it with. */
+  readonly signature: Signature | null;
 }
+
+/** wrong: made with another secret, or of something else. */
+export type Signature = "valid" | "missing" | "wrong";
 
 /** One limit in one window: what this machine keeps of it, and what it asks for. All are its totals in the window. */
 export interface GrantAsk {
@@ -98,6 +104,8 @@ export type StoreState = "connecting" | "connected" | "unreachable" | "refused";
 interface StoreDeps {
   readonly store: SharedStore;
   readonly password: Secret | null;
+  /** null: config.yaml has no secret. */
+  readonly signer: Signer | null;
   readonly timezone: string;
   /** Who this machine is, and the other machines that it knows. After a loss of data, the store waits for them. */
   readonly file: StateFile;
@@ -187,6 +195,10 @@ export class Store implements RecordStore {
     return this.#isSettled;
   }
 
+  get signerId(): string | null {
+    return this.#deps.signer?.id ?? null;
+  }
+
   get generation(): string | null {
     return this.#connection?.generation ?? null;
   }
@@ -216,6 +228,7 @@ export class Store implements RecordStore {
   /** The first call on a connection must report everything that this machine holds. */
   async grant(asks: readonly GrantAsk[], presence: Presence): Promise<GrantReply> {
     const { client, name, generation } = this.#connected();
+    const { signer } = this.#deps;
     const keys = [this.key("generation"), this.key("machines"), ...asks.map(({ key }) => key)];
     const call = {
       id: this.#deps.file.id,
@@ -223,12 +236,15 @@ export class Store implements RecordStore {
       generation,
       published: presence.published ?? undefined,
       keys: presence.keys.slice(0, MAX_KEYS),
+      ...this.#signed(presence),
       asks: asks.map(({ key: _, isConcurrent, ...ask }) => ({ ...ask, is_concurrent: isConcurrent })),
     };
     const reply = await this.#call((texts) => client.runScript(GRANT, keys, texts), call);
     // Only now: a store that lets machines join, and then refuses their calls, must not be asked all the time.
     this.#retryMs = MIN_RETRY_MS;
-    this.#machines = listOf(reply.machines).slice(0, MAX_MACHINES).flatMap(machineOf);
+    this.#machines = listOf(reply.machines)
+      .slice(0, MAX_MACHINES)
+      .flatMap((one) => machineOf(one, signer));
     this.#isSettled = reply.settled === true;
     const answers = listOf(reply.answers);
     return { time: reply.time, answers: asks.map((ask, at) => answerOf(objectOf(answers[at]), ask)) };
@@ -239,8 +255,9 @@ export class Store implements RecordStore {
     const id = this.#deps.file.id;
     const keys = [this.key("machines"), this.key("positions"), this.key("records", id)];
     const call = { id, connection: name, from: from ?? "", to, keep: KEEP_RECORDS_MS };
+    const signed = (text: string) => [text, this.#deps.signer?.sign("record", id, text) ?? ""];
     const { position } = await this.#call(
-      (texts) => client.runScript(PUBLISH, keys, [...texts, ...entries]),
+      (texts) => client.runScript(PUBLISH, keys, [...texts, ...entries.flatMap(signed)]),
       call,
     );
     return typeof position === "string" && position !== "" ? position : null;
@@ -258,7 +275,11 @@ export class Store implements RecordStore {
     for (const stream of listOf(await this.#inTime(call))) {
       const [name, entries] = listOf(stream);
       const machine = machines.get(String(name));
-      if (machine !== undefined) found.set(machine, listOf(entries).map(streamEntry));
+      if (machine === undefined) continue;
+      found.set(
+        machine,
+        listOf(entries).map((entry) => streamEntry(entry, machine, this.#deps.signer)),
+      );
     }
     return found;
   }
@@ -274,6 +295,14 @@ export class Store implements RecordStore {
 
   clockOffset(): number {
     return this.clock.offset();
+  }
+
+  /** What this machine says of itself, as the others believe it. */
+  #signed({ published, keys }: Presence): { readonly statement?: string; readonly signature?: string } {
+    const { signer, machine, file } = this.#deps;
+    if (signer === null) return {};
+    const statement = JSON.stringify({ name: machine, published, keys: keys.slice(0, MAX_KEYS) });
+    return { statement, signature: signer.sign("presence", file.id, statement) };
   }
 
   #connected(): Connection {
@@ -428,11 +457,13 @@ export class Store implements RecordStore {
 /* What the store answers is checked and bounded: it may be hostile. */
 
 /** An entry of a stream is its id, and a list of names and values. */
-function streamEntry(value: unknown): StreamEntry {
+function streamEntry(value: unknown, machine: string, signer: Signer | null): StreamEntry {
   const [id, fields] = listOf(value);
   const texts = listOf(fields).map(String);
   const field = (name: string) => texts.find((_, at) => at % 2 === 1 && texts[at - 1] === name) ?? "";
-  return { id: String(id), text: field("record") };
+  const text = field("record");
+  const isVerified = signer?.isSigned("record", machine, text, field("signature")) ?? false;
+  return { id: String(id), text, isVerified };
 }
 
 /** The largest sum that can occur; see MAX_AMOUNT in limits/counters.ts. */
@@ -457,9 +488,11 @@ function partOf(value: unknown): Part[] {
   return [{ machine, granted: Number(granted), used: Number(used) }];
 }
 
-function machineOf(value: unknown): Machine[] {
-  const { id, name, seen, published, entry, keys, gone, unreported } = objectOf(value);
+function machineOf(value: unknown, signer: Signer | null): Machine[] {
+  const { id, seen, entry, gone, unreported, ...rest } = objectOf(value);
   if (typeof id !== "string" || !/^[0-9a-f]{1,32}$/.test(id)) return [];
+  const signature = signer === null ? null : signatureOf(id, rest, signer);
+  const { name, published, keys } = signature === "valid" ? statementIn(rest) : rest;
   const isStopped = typeof published === "number" && published >= STOPPED;
   const machine = {
     id,
@@ -472,8 +505,24 @@ function machineOf(value: unknown): Machine[] {
     keys: listOf(keys).slice(0, MAX_KEYS).map(text),
     isLost: gone === true,
     isUnreported: unreported === true,
+    signature,
   };
   return [machine];
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+
+function signatureOf(id: string, { statement, signature }: Fields, signer: Signer): Signature {
+  if (typeof statement !== "string" || typeof signature !== "string") return "missing";
+  return signer.isSigned("presence", id, statement, signature) ? "valid" : "wrong";
+}
+
+function statementIn({ statement }: Fields): Fields {
+  try {
+    return objectOf(JSON.parse(String(statement)));
+  } catch {
+    return {};
+  }
 }
 
 function amount(value: unknown): number {

@@ -10,6 +10,8 @@ export interface UsageRecord extends OwnRecord {
   readonly machine: string | null;
   /** That machine's id. It stays the same when the machine gets another name. Not exported. */
   readonly machine_id: string | null;
+  /** Another machine's record was signed with the secret that the machines share. null: it is this machine's. Not exported. */
+  readonly verified: boolean | null;
 }
 
 /** A record of this machine, as its line in the journal has it. */
@@ -19,7 +21,7 @@ export interface OwnRecord extends Opening, Closing {
 }
 
 /** The machine of a record that was made here. */
-export const THIS_MACHINE = Object.freeze({ machine: null, machine_id: null });
+export const THIS_MACHINE = Object.freeze({ machine: null, machine_id: null, verified: null });
 
 /** What is known, and on disk, before the first byte goes to the gateway. */
 export interface Opening {
@@ -259,6 +261,7 @@ export const COLUMNS: readonly Column[] = [
   internal("counted_tokens", "integer"),
   internal("counted_microdollars", "integer"),
   internal("machine_id", "text"),
+  internal("verified", "boolean"),
 ];
 
 /** The fields of an `open` line. */

@@ -48,6 +48,7 @@ export function record(number: number, given: Partial<UsageRecord> = {}): UsageR
     gateway_ids: { "x-client-request-id": `id-${number}` },
     machine: null,
     machine_id: given.machine == null ? null : `id-of-${given.machine}`,
+    verified: given.machine == null ? null : true,
     ...given,
   };
 }
