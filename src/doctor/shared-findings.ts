@@ -107,7 +107,8 @@ function recoveryFindings({ recovering }: SharedStatus): Finding[] {
 function signatureFindings({ signs, machines }: SharedStatus): Finding[] {
   const others = machines.filter(({ self }) => !self);
   if (others.length === 0) return [];
-  if (!signs) {
+  // undefined: from a daemon before an update.
+  if (signs === false) {
     const what =
       "the machines do not sign their records, so a row of a console that only another machine explains stays a suspicion";
     const next = `set shared.secret to the same on all machines. make it once with: ${MAKE_SECRET}`;

@@ -28,6 +28,7 @@ interface Waiting {
 export class StoreClient {
   readonly #socket: Socket;
   readonly #onLost: () => void;
+  readonly #password: Secret | null;
   readonly #reader = new ReplyReader();
   /** The calls without a reply, the oldest first. */
   readonly #waiting: Waiting[] = [];
@@ -35,8 +36,9 @@ export class StoreClient {
   /** Why the connection ended; null: it is open, or is being opened. */
   #error: Error | null = null;
 
-  private constructor(socket: Socket, onLost: () => void) {
+  private constructor(socket: Socket, password: Secret | null, onLost: () => void) {
     this.#socket = socket;
+    this.#password = password;
     this.#onLost = onLost;
     socket.on("data", (chunk: Buffer) => this.#read(chunk));
     socket.on("error", (error) => this.destroy(error));
@@ -62,7 +64,7 @@ export class StoreClient {
     const socket = isTls ? connectTls({ ...address, ...ca }) : connectPlain(address);
     socket.setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_MS);
     let isOpen = false;
-    const client: StoreClient = new StoreClient(socket, () => {
+    const client: StoreClient = new StoreClient(socket, password, () => {
       if (isOpen) onLost(client.#error ?? new StoreError("the connection ended"));
     });
     signal.addEventListener("abort", () => client.destroy(), { once: true });
@@ -120,7 +122,9 @@ export class StoreClient {
       for (const reply of this.#reader.read(chunk)) {
         const call = this.#waiting.shift();
         if (call === undefined) throw new StoreError("the store answered more than it was asked");
-        if (reply instanceof StoreError) call.reject(reply);
+        // A hostile store may repeat the password, and errors are logged.
+        if (reply instanceof StoreError)
+          call.reject(new StoreError(this.#password?.redactFrom(reply.message) ?? reply.message));
         else call.resolve(reply);
       }
     } catch (error) {

@@ -6,8 +6,9 @@ import type { Secret } from "../core/secret.ts";
  * the kind of statement, the store's prefix, the machine's id, and the whole text.
  *
  * So nothing can be changed, or shown as another machine's. A record's text has its id, tool, gateway and key: shown again, also in
- * another store with the same secret, it is the same true record, and lines apply by id. An old presence can be shown again,
- * too. That is as if the machine were away since: the mirror says so, and no alarm that stands ends.
+ * another store with the same secret, it is the same true record, and lines apply by id. An older correction of one brings
+ * back older amounts, which match nothing else. An old presence is as if the machine were away since: the mirror says so, and
+ * no alarm that stands ends.
  */
 export class Signer {
   /** Tells two secrets apart. */

@@ -53,6 +53,17 @@ t.test("an answer without end is read up to 8 MB, and the store counts as away",
   }
 });
 
+t.test("a password that the store repeats is not shown", { skip }, async (t) => {
+  const store = await emptyStore();
+  const server = createServer((socket) => {
+    socket.on("data", () => socket.write(`-ERR unknown password ${store.password}\r\n`));
+  });
+  const { port } = await listen(t, server);
+  const machine = new LimiterMachine(t, store, "laptop", { settings: "limits: { requests: 5/day }", port });
+  await until("the store refuses", () => machine.shared.status()?.problem !== null);
+  t.equal(machine.shared.status()?.problem, "ERR unknown password [redacted]");
+});
+
 interface Call {
   readonly id: string;
   readonly to?: string;
