@@ -105,6 +105,7 @@ const MAY_REVEAL = [
   // The key that a client had before, back into its settings.
   "clients/undo-store.ts",
   "shared/connection.ts",
+  "shared/signature.ts",
   // The sandbox's own password, into the configuration that is parsed for it.
   "daemon/sandbox-session.ts",
 ];
@@ -112,7 +113,6 @@ const MAY_REVEAL = [
 /** Packages that only one file may import. */
 const ENGINES: Readonly<Record<string, readonly string[]>> = {
   "http-proxy-3": ["proxy/upstream.ts"],
-  "@redis/client": ["shared/connection.ts"],
 };
 
 interface Source {

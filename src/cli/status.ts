@@ -130,7 +130,11 @@ function formatConsole(console: ConsoleStatus, now: number, width: number): stri
 function formatShared({ address, state, problem, next, machines }: SharedStatus, width: number): string {
   const why = problem === null ? "" : `: ${problem}`;
   const known = state === "connected" ? `, ${count(machines.length, "machine")}` : "";
-  return formatNote({ what: `shared: ${address}, ${state}${known}${why}`, next }, width);
+  const unsigned = machines.filter(({ signature }) => signature === "missing" || signature === "wrong");
+  const names = unsigned.map(({ name }) => name).join(", ");
+  const signing = names === "" ? "" : `, without a valid signature: ${names}`;
+  const remedy = next ?? (names === "" ? null : "keybearer doctor");
+  return formatNote({ what: `shared: ${address}, ${state}${known}${signing}${why}`, next: remedy }, width);
 }
 
 /** undefined: from a daemon before an update. */

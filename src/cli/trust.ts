@@ -14,7 +14,7 @@ export function trustCommand(): Command {
     .description("show a change in where a key comes from or goes, and allow it once you confirm")
     .argument(
       "[tool|gateway]",
-      "a tool or gateway that is held, or shared for the password of the shared store",
+      "a tool or gateway that is held, or shared for the password and secret of the shared store",
     )
     .option("--all", "everything that is held, also after the list of trusted addresses was lost")
     .action(trust);

@@ -7,7 +7,6 @@ import {
   type Limits,
   type Named,
   type Rate,
-  type Shared,
   type Tool,
 } from "./schema.ts";
 import type { KeyState, Snapshot } from "./snapshot.ts";
@@ -122,8 +121,10 @@ function sharedChanges(from: Snapshot, to: Snapshot): string[] {
   const changes = [
     ...differ("store", old.store.url, now.store.url),
     ...differ("username", old.store.username, now.store.username),
-    ...differ("password comes from", passwordOrigin(old), passwordOrigin(now)),
-    ...passwordChanges(from.sharedPassword(), to.sharedPassword()),
+    ...differ("password comes from", secretOrigin(old.store.password), secretOrigin(now.store.password)),
+    ...secretChanges("password", from.sharedPassword(), to.sharedPassword()),
+    ...differ("secret comes from", secretOrigin(old.secret), secretOrigin(now.secret)),
+    ...secretChanges("secret", from.sharedSecret(), to.sharedSecret()),
     ...differ("ca_file", old.store.authority?.file ?? null, now.store.authority?.file ?? null),
     ...differ("prefix", old.store.prefix, now.store.prefix),
     ...differ("machine", old.machine, now.machine),
@@ -133,18 +134,18 @@ function sharedChanges(from: Snapshot, to: Snapshot): string[] {
   return changes.map((change) => `shared: ${change}`);
 }
 
-function passwordOrigin({ store: { password } }: Shared): string | null {
-  return password === null ? null : describeOrigin(password);
+function secretOrigin(source: KeySource | null): string | null {
+  return source === null ? null : describeOrigin(source);
 }
 
 /** Without fingerprints: the last characters of a short password are much of it. */
-function passwordChanges(from: KeyState | null, to: KeyState | null): string[] {
+function secretChanges(name: "password" | "secret", from: KeyState | null, to: KeyState | null): string[] {
   if (from === null || to === null) return [];
   if (from.state === "ready" && to.state === "ready")
-    return from.key.equals(to.key) ? [] : ["password changed"];
+    return from.key.equals(to.key) ? [] : [`${name} changed`];
   const before = from.state === "ready" ? "ready" : describeKey(from);
   const after = to.state === "ready" ? "ready" : describeKey(to);
-  return before === after ? [] : [`password ${before} → ${after}`];
+  return before === after ? [] : [`${name} ${before} → ${after}`];
 }
 
 /** keyChanges reports the fingerprint of a key that is in the file. */

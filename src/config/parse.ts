@@ -193,6 +193,7 @@ function readShared(section: Section | null, home: string): Shared | null {
   if (section === null) return null;
   const store = readStore(section, home);
   const settings = {
+    secret: readKeySource(section, "secret", home),
     machine: section.scalar("machine", machineName, null),
     timezone: section.scalar("timezone", timezone, null),
     whenUnreachable: section.scalar("when_unreachable", oneOf("grant", "refuse"), "grant" as const),

@@ -206,6 +206,8 @@ export interface Price {
 
 export interface Shared {
   readonly store: SharedStore;
+  /** The same on all machines. They sign their records with it. Default none. */
+  readonly secret: KeySource | null;
   /** What the other machines call this one. Default: its host name. */
   readonly machine: string | null;
   /** IANA name of the zone in which days and months begin for all machines. Default: the system's. */

@@ -89,10 +89,17 @@ export class Snapshot {
     if ((this.config.shared?.store.password ?? null) === null) return null;
     return this.#keyStates.get(SHARED_PASSWORD) ?? NOT_READ;
   }
+
+  /** The secret with which machines sign their records; null: config.yaml has none. */
+  sharedSecret(): KeyState | null {
+    if ((this.config.shared?.secret ?? null) === null) return null;
+    return this.#keyStates.get(SHARED_SECRET) ?? NOT_READ;
+  }
 }
 
 /** The name of the shared store's password among the keys. No tool can have such a name. */
 export const SHARED_PASSWORD = "shared store password";
+export const SHARED_SECRET = "shared secret";
 
 export type ConsoleSecret = "password" | "access_token" | "refresh_token";
 
@@ -122,8 +129,8 @@ export function consoleSecretName(gateway: string, account: string | null, secre
 export function secretSources({ tools, gateways, shared }: Config): readonly KeySource[] {
   const keys = Object.values(tools).map(({ key }) => key);
   const consoles = Object.values(gateways).flatMap(consoleSources);
-  const password = shared?.store.password ?? null;
-  return [...keys, ...consoles.map(({ source }) => source), ...(password === null ? [] : [password])];
+  const stores = [shared?.store.password ?? null, shared?.secret ?? null];
+  return [...keys, ...consoles.map(({ source }) => source), ...stores.filter((source) => source !== null)];
 }
 
 /** Everything that decides who sees a secret: the origins, the proxy, and the authority that certifies them. */

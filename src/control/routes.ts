@@ -4,6 +4,7 @@ import {
   consoleSources,
   type KeyState,
   SHARED_PASSWORD,
+  SHARED_SECRET,
   type Snapshot,
 } from "../config/snapshot.ts";
 import { HttpError } from "../core/errors.ts";
@@ -330,7 +331,7 @@ async function changed<Value>(gateway: string, work: () => Promise<Value>): Prom
 }
 
 /**
- * The keys and console secrets of a tool or gateway, or the password of the store for `shared`, that wait for
+ * The keys and console secrets of a tool or gateway, or the password and secret of the store for `shared`, that wait for
  * `keybearer trust`. null: there is no such name.
  */
 function heldTools(snapshot: Snapshot, name: string): HeldTool[] | null {
@@ -348,7 +349,10 @@ function heldTools(snapshot: Snapshot, name: string): HeldTool[] | null {
     for (const { account, secret } of consoleSources(gateway))
       add(consoleSecretName(name, account, secret), snapshot.consoleSecret(gateway, account, secret));
   }
-  if (isStore) add(SHARED_PASSWORD, snapshot.sharedPassword());
+  if (isStore) {
+    add(SHARED_PASSWORD, snapshot.sharedPassword());
+    add(SHARED_SECRET, snapshot.sharedSecret());
+  }
   return held;
 }
 

@@ -8,6 +8,7 @@ import {
   consoleSources,
   destinationsOf,
   SHARED_PASSWORD,
+  SHARED_SECRET,
   Snapshot,
   secretSources,
   storeDestinations,
@@ -308,17 +309,35 @@ export function wantedKeys(config: Config, paths: Paths): WantedKey[] {
       secret: `the console's ${secret.replace("_", " ")} of ${account === null ? "" : `account ${account} at `}${gateway.name}`,
     })),
   );
-  return [...tools, ...consoles, ...wantedStorePassword(config, common)];
+  return [...tools, ...consoles, ...wantedSharedSecrets(config, common)];
 }
 
-function wantedStorePassword(
+/** Both are for one store. The secret is never sent; but whoever sees a signature may try to guess what signed it. */
+function wantedSharedSecrets(
   { shared }: Config,
   common: Pick<WantedKey, "home" | "notKeys" | "withhold">,
 ): WantedKey[] {
-  const source = shared?.store.password ?? null;
-  if (shared === null || source === null) return [];
+  if (shared === null) return [];
   const origins = storeDestinations(shared.store);
-  const path = "shared.store.password";
-  const secret = "the password of the shared store";
-  return [{ ...common, name: SHARED_PASSWORD, path, source, origins, password: true, secret }];
+  const wanted: WantedKey[] = [];
+  if (shared.store.password !== null)
+    wanted.push({
+      ...common,
+      name: SHARED_PASSWORD,
+      path: "shared.store.password",
+      source: shared.store.password,
+      origins,
+      password: true,
+      secret: "the password of the shared store",
+    });
+  if (shared.secret !== null)
+    wanted.push({
+      ...common,
+      name: SHARED_SECRET,
+      path: "shared.secret",
+      source: shared.secret,
+      origins,
+      secret: "the secret of the shared store",
+    });
+  return wanted;
 }

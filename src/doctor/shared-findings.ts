@@ -1,5 +1,5 @@
 import { durationInWords } from "../limits/format.ts";
-import type { SharedStatus } from "../shared/status.ts";
+import { MAKE_SECRET, type SharedStatus } from "../shared/status.ts";
 import type { Finding, FindingLevel } from "./findings.ts";
 
 const ABOUT = "the shared store";
@@ -20,6 +20,7 @@ export function sharedFindings(shared: SharedStatus | null): Finding[] {
     ...persistenceFindings(shared),
     ...clockFindings(shared),
     ...recoveryFindings(shared),
+    ...signatureFindings(shared),
   ];
 }
 
@@ -101,4 +102,38 @@ function recoveryFindings({ recovering }: SharedStatus): Finding[] {
   const names = recovering.join(", ");
   const what = `it lost its data, and grants nothing for running limits until these machines have reported: ${names}`;
   return [finding("warning", what, "start keybearer there, or wait until the windows of the limits end")];
+}
+
+function signatureFindings({ signs, machines }: SharedStatus): Finding[] {
+  const others = machines.filter(({ self }) => !self);
+  if (others.length === 0) return [];
+  // undefined: from a daemon before an update.
+  if (signs === false) {
+    const what =
+      "the machines do not sign their records, so a row of a console that only another machine explains stays a suspicion";
+    const next = `set shared.secret to the same on all machines. make it once with: ${MAKE_SECRET}`;
+    return [finding("warning", what, next)];
+  }
+  const named = (signature: "missing" | "wrong") =>
+    others.filter((one) => one.signature === signature).map(({ name }) => name);
+  const findings: Finding[] = [];
+  const missing = named("missing").join(", ");
+  const wrong = named("wrong").join(", ");
+  if (missing !== "")
+    findings.push(
+      finding(
+        "warning",
+        `these machines do not sign their records: ${missing}. a row that only they explain stays a suspicion`,
+        "set shared.secret there to the same as here. if you do not know such a machine, someone else writes to the store",
+      ),
+    );
+  if (wrong !== "")
+    findings.push(
+      finding(
+        "problem",
+        `these machines sign their records with another secret: ${wrong}`,
+        "set shared.secret to the same on all machines",
+      ),
+    );
+  return findings;
 }

@@ -49,6 +49,8 @@ export interface MachinePart {
 export interface SharedLimits {
   /** The store's time, which decides the windows. */
   now(): number;
+  /** The time of this machine's own clock. */
+  ownNow(): number;
   /** @param window null: the limit does not depend on time. */
   shareOf(limit: CountedLimit, window: Window | null): Share;
 }
@@ -119,6 +121,8 @@ export interface Reservation {
   readonly spend: number | null;
   /** When the request was admitted. It counts in the windows that contain this moment. */
   readonly at: number;
+  /** The same by this machine's own clock. It differs while machines share the limits. */
+  readonly ownAt: number;
   /** The id of its record in the usage journal; null: it has none yet. */
   id: string | null;
 }
@@ -173,6 +177,11 @@ const UNLIMITED: Terms = {
 export class Counters {
   readonly #calendar: Calendar;
   readonly #windows: WindowCounts;
+  /**
+   * The same counts by this machine's own clock, while machines share the limits; null: they do not. Whoever moves the
+   * store's clock could otherwise begin a new window with every request.
+   */
+  #ownWindows: WindowCounts | null = null;
   /** What the quota counts: micro-dollars, ever. */
   #total = 0;
   #allowances: readonly Allowance[] = [];
@@ -196,6 +205,11 @@ export class Counters {
   change(terms: Terms, shared: SharedLimits | null = null): void {
     this.#terms = terms;
     this.#shared = shared;
+    if (shared === null) this.#ownWindows = null;
+    else if (this.#ownWindows === null) {
+      this.#ownWindows = new WindowCounts(this.#calendar);
+      this.#ownWindows.restore(this.#windows.list());
+    }
   }
 
   /** Checks all limits, then takes from all of them or from none. */
@@ -204,7 +218,7 @@ export class Counters {
     const shortage = this.#shortageFor(ask, need, now);
     if (shortage !== null) return { ok: false, shortage };
     const spend = ask.spend === null ? null : need.spend;
-    return { ok: true, reservation: this.hold(need.tokens, spend, now) };
+    return { ok: true, reservation: this.hold(need.tokens, spend, now, this.#shared?.ownNow()) };
   }
 
   /** What would refuse this request now; nothing is taken. */
@@ -213,8 +227,8 @@ export class Counters {
   }
 
   /** Takes without checking the limits. */
-  hold(tokens: number, spend: number | null, at: number): Reservation {
-    const reservation: Reservation = { tokens, spend, at, id: null };
+  hold(tokens: number, spend: number | null, at: number, ownAt: number = at): Reservation {
+    const reservation: Reservation = { tokens, spend, at, ownAt, id: null };
     this.#inFlight.add(reservation);
     return reservation;
   }
@@ -223,16 +237,16 @@ export class Counters {
   recorded(reservation: Reservation, id: string): void {
     if (reservation.id !== null || !this.#inFlight.has(reservation)) return;
     reservation.id = id;
-    this.#countRequest(reservation.at);
+    this.#countRequest(reservation);
   }
 
   /** The request has ended. What was not reported counts as held. false: it was settled or canceled before. */
   settle(reservation: Reservation, used: Used): boolean {
     if (!this.#inFlight.delete(reservation)) return false;
-    if (reservation.id === null) this.#countRequest(reservation.at);
+    if (reservation.id === null) this.#countRequest(reservation);
     const tokens = wholeAmount(used.tokens) ?? reservation.tokens;
     const spend = wholeAmount(used.spend) ?? reservation.spend ?? 0;
-    this.correct({ at: reservation.at, tokens, spend });
+    this.#add(reservation, tokens, spend);
     return true;
   }
 
@@ -244,13 +258,20 @@ export class Counters {
   /** Nothing of the request reached the gateway, so nothing counts. false: it was settled or canceled before. */
   cancel(reservation: Reservation): boolean {
     if (!this.#inFlight.delete(reservation)) return false;
-    if (reservation.id !== null) this.#windows.uncountRequest(reservation.at);
+    if (reservation.id === null) return true;
+    this.#windows.uncountRequest(reservation.at);
+    this.#ownWindows?.uncountRequest(reservation.ownAt);
     return true;
   }
 
   /** Counts a difference wherever the request counts. */
   correct({ at, tokens, spend }: Correction): void {
+    this.#add({ at, ownAt: at }, tokens, spend);
+  }
+
+  #add({ at, ownAt }: Pick<Reservation, "at" | "ownAt">, tokens: number, spend: number): void {
     this.#windows.add(at, tokens, spend);
+    this.#ownWindows?.add(ownAt, tokens, spend);
     this.#total = Math.max(0, this.#total + spend);
   }
 
@@ -281,9 +302,10 @@ export class Counters {
     this.#total = total;
     this.#allowances = [...allowances];
     this.#windows.restore(windows);
+    this.#ownWindows?.restore(windows);
     this.#inFlight.clear();
-    for (const { id, admitted_at, tokens, spend } of open)
-      this.#inFlight.add({ id, at: admitted_at, tokens, spend });
+    for (const { id, admitted_at: at, tokens, spend } of open)
+      this.#inFlight.add({ id, at, ownAt: at, tokens, spend });
   }
 
   /** The request in flight with this record. */
@@ -362,26 +384,38 @@ export class Counters {
   }
 
   #level(kind: Kind, { max, per }: Rate, now: number): Level {
-    const { window, counted, setBackFrom } = this.#windows.applyingAt(per, now);
+    const use = this.#useAt(kind, per, this.#windows, now);
+    const extra = this.#extra(kind, per, now);
+    const limit = { kind, per };
+    const share = this.#shared?.shareOf(limit, use.window) ?? null;
+    return { limit, ...use, share, max: max + extra, extra };
+  }
+
+  /** What counts in the window at a time of the clock that these windows follow. */
+  #useAt(
+    kind: Kind,
+    per: Period,
+    windows: WindowCounts,
+    now: number,
+  ): Pick<Level, "window" | "used" | "held"> {
+    const { window, counted, setBackFrom } = windows.applyingAt(per, now);
     let used = 0;
     let held = 0;
     for (const one of counted) used += one[kind];
     for (const reservation of this.#inFlight) {
-      const { at } = reservation;
+      const at = windows === this.#ownWindows ? reservation.ownAt : reservation.at;
       const isIn = contains(window, at) || (setBackFrom !== null && contains(setBackFrom, at));
       if (!isIn) continue;
       if (kind !== "requests") held += reservation[kind] ?? 0;
       // The counts include the requests that have a record.
       else if (reservation.id === null) used += 1;
     }
-    const extra = this.#extra(kind, per, now);
-    const limit = { kind, per };
-    const share = this.#shared?.shareOf(limit, window) ?? null;
-    return { limit, window, share, used, held, max: max + extra, extra };
+    return { window, used, held };
   }
 
-  #countRequest(at: number): void {
+  #countRequest({ at, ownAt }: Reservation): void {
     this.#windows.countRequest(at);
+    this.#ownWindows?.countRequest(ownAt);
     this.#dropOldAllowances();
   }
 
@@ -430,7 +464,26 @@ export class Counters {
       const shortage = shortageOf(level, amountFor(level.limit, need));
       if (shortage !== null) shortages.push(shortage);
     }
+    if (this.#shared !== null && this.#ownWindows !== null)
+      shortages.push(...this.#ownShortages(need, now, this.#ownWindows, this.#shared.ownNow()));
     return longestLasting(shortages);
+  }
+
+  /** What this machine lacks by its own clock, whatever the store grants. */
+  #ownShortages(need: Amounts, now: number, windows: WindowCounts, ownNow: number): Shortage[] {
+    const shortages: Shortage[] = [];
+    for (const kind of KINDS) {
+      for (const { max, per } of this.#terms.limits[kind]) {
+        const use = this.#useAt(kind, per, windows, ownNow);
+        const extra = this.#extra(kind, per, now);
+        const level = { limit: { kind, per }, ...use, share: null, max: max + extra, extra };
+        const shortage = shortageOf(level, need[kind]);
+        if (shortage === null) continue;
+        const { capacityAt } = shortage;
+        shortages.push({ ...shortage, capacityAt: capacityAt === null ? null : capacityAt - ownNow + now });
+      }
+    }
+    return shortages;
   }
 }
 

@@ -131,6 +131,7 @@ export class SharedLimiter implements SharedTools {
   #sharedTool(name: string): SharedTool {
     return {
       now: () => this.#now(),
+      ownNow: () => this.#deps.clock.now(),
       shareOf: (limit, window) => this.#shareOf(name, limit, window),
       refusal: () => (this.#mustRefuse(name) ? this.#unavailable(name, "") : null),
       notGranted: () => this.#notGranted(name),

@@ -11,7 +11,7 @@ import { KEEP_DAYS, type RecordStore, textOfAmend, textOfRecord } from "./record
 interface PublisherDeps {
   readonly journalFolder: string;
   readonly journal: Pick<Journal, "completeUntil">;
-  readonly store: Pick<RecordStore, "publish" | "clockOffset">;
+  readonly store: Pick<RecordStore, "publish" | "clockOffset" | "signerId">;
   readonly clock: Clock;
   readonly log: Logger;
 }
@@ -26,7 +26,7 @@ const ASK_EVERY_MS = 60_000;
 /**
  * Publishes the finished records of this machine, and their corrections. It reads the journal from the position that is in
  * the store. The store changes position and stream together, so a crash publishes nothing twice, and a store that lost its
- * data gets the last days again.
+ * data gets the last days again. So does one that has them with no signature, or with that of an older secret.
  */
 export class RecordPublisher {
   readonly #deps: PublisherDeps;
@@ -155,7 +155,8 @@ export class RecordPublisher {
 
   /** False: the store has another position. */
   async #send(entries: readonly string[], to: Position): Promise<boolean> {
-    const text = JSON.stringify(to);
+    const { signerId } = this.#deps.store;
+    const text = JSON.stringify(signerId === null ? to : { ...to, signer: signerId });
     const position = await this.#deps.store.publish(entries, this.#stored ?? null, text);
     if (position !== text) {
       this.#continueAt(position);
@@ -168,7 +169,7 @@ export class RecordPublisher {
 
   #continueAt(position: string | null): void {
     this.#stored = position;
-    this.#position = parsePosition(position);
+    this.#position = parsePosition(position, this.#deps.store.signerId);
     this.#publishedUntil = null;
   }
 
@@ -185,10 +186,11 @@ export class RecordPublisher {
 /** Lines that are never published. Parsing them would take longer than everything else here. */
 const OTHER_LINES = /^\{"kind":"(?:open|head|refusals|sibling|sibling-amend|carry)"/;
 
-/** What the store has may be anything. null: it is no position, so reading begins with the first day. */
-function parsePosition(text: string | null): Position | null {
+/** What the store has may be anything. null: it is no position of this signer, so reading begins with the first day. */
+function parsePosition(text: string | null, signerId: string | null): Position | null {
   try {
-    const { day, offset, passed, mark } = JSON.parse(text ?? "{}");
+    const { day, offset, passed, mark, signer = null } = JSON.parse(text ?? "{}");
+    if (signer !== signerId) return null;
     if (typeof day !== "string" || !/^\d{4}-\d\d-\d\d$/.test(day)) return null;
     if (!Number.isSafeInteger(offset) || offset < 0 || typeof passed !== "boolean") return null;
     return typeof mark === "string" && /^[0-9a-f]{0,16}$/.test(mark) ? { day, offset, passed, mark } : null;

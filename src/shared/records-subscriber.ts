@@ -13,6 +13,8 @@ import { ENTRY_ID, parseEntry, type RecordStore, type StreamEntry } from "./reco
 export interface PublishingMachine {
   readonly id: string;
   readonly name: string;
+  /** What it says of itself is signed. */
+  readonly isVerified: boolean;
   /** What its publisher said, by this machine's clock; null: unknown. */
   readonly publishedUntil: number | null;
   /** The last entry of its stream, read together with publishedUntil or later; null: it has none. */
@@ -32,7 +34,7 @@ interface SubscriberDeps {
   readonly log: Logger;
 }
 
-/** Of each machine, in one step. */
+/** Of all machines, in one step. Entries have 66 KB at most, so the store's answer stays below MAX_REPLY. */
 const MAX_ENTRIES = 100;
 /** The rest waits for the next call. */
 const MAX_STEPS = 40;
@@ -49,7 +51,7 @@ type Line = SiblingLine | SiblingAmendLine;
 export class RecordSubscriber {
   readonly #deps: SubscriberDeps;
   #isStopped = false;
-  readonly #seenUntil = new Map<string, number>();
+  readonly #seenUntil = new Map<string, { readonly until: number; readonly isVerified: boolean }>();
   /** Machines whose stream is read from its beginning, although much of it may be here already. */
   readonly #rereading = new Set<string>();
   /**
@@ -69,9 +71,13 @@ export class RecordSubscriber {
     this.#deps = deps;
   }
 
-  /** All records of a machine from before this time are in the journal. By this machine's clock. null: unknown. */
-  seenUntil(machineId: string): number | null {
-    return this.#seenUntil.get(machineId) ?? null;
+  /**
+   * All records of a machine from before this time are in the journal. By this machine's clock. null: unknown.
+   * @param isVerified whether the machine signs now. What was known of it before it did does not count.
+   */
+  seenUntil(machineId: string, isVerified: boolean): number | null {
+    const seen = this.#seenUntil.get(machineId);
+    return seen?.isVerified === isVerified ? seen.until : null;
   }
 
   /** What is under way ends soon, and nothing more is read. */
@@ -115,13 +121,14 @@ export class RecordSubscriber {
       const known = await this.#knownRecords([...records.values()]);
       if (known === null) return false;
       const kept = { ...positions.get() };
-      for (const machineId of before.keys()) {
+      for (const { id: machineId, isVerified } of machines) {
+        if (!before.has(machineId)) continue;
         const isThere = found.get(machineId)?.[0]?.id === this.#position(machineId);
         const record = records.get(machineId);
         const isKnown = record === undefined || known.has(record);
         if (!(isThere && isKnown)) delete kept[machineId];
         // Also older ones may be missing.
-        if (!isKnown) this.#seenUntil.set(machineId, 0);
+        if (!isKnown) this.#seenUntil.set(machineId, { until: 0, isVerified });
       }
       await positions.set(kept);
     }
@@ -163,7 +170,8 @@ export class RecordSubscriber {
     const before = new Map(machines.map(({ id }) => [id, this.#position(id)]));
     // In another generation the positions must be checked first.
     if (before.size === 0 || store.generation !== this.#generation) return false;
-    const found = await store.read(before, MAX_ENTRIES);
+    const max = Math.ceil(MAX_ENTRIES / machines.length);
+    const found = await store.read(before, max);
     const lines: Line[] = [];
     // Only of machines that are listed: a wrong store could list others all the time.
     const after: Record<string, string> = {};
@@ -172,21 +180,21 @@ export class RecordSubscriber {
       const from = before.get(machine.id) ?? null;
       if (from === null) this.#rereading.add(machine.id);
       else after[machine.id] = from;
-      const entries = inOrder(found.get(machine.id) ?? [], from);
-      for (const { id, text } of entries) {
-        this.#read.characters += text.length;
-        const line = this.#lineOf(machine, text);
+      const entries = inOrder((found.get(machine.id) ?? []).slice(0, max), from);
+      for (const entry of entries) {
+        this.#read.characters += entry.text.length;
+        const line = this.#lineOf(machine, entry);
         if (line !== null) lines.push(line);
-        after[machine.id] = id;
+        after[machine.id] = entry.id;
       }
-      if (entries.length === MAX_ENTRIES) hasMore = true;
+      if (entries.length === max) hasMore = true;
     }
     const added = await this.#withoutKnown(lines);
     if (added === null) return false;
     if (added.length > 0 && !(journal.append(...added) && (await journal.flush()))) return false;
     for (const line of added) if (this.#rereading.has(line.machine_id)) this.#appended.add(line.id);
     if (machines.some(({ id }) => after[id] !== (before.get(id) ?? undefined))) await positions.set(after);
-    this.#endRereading(machines, found);
+    this.#endRereading(machines, found, max);
     return hasMore;
   }
 
@@ -198,29 +206,30 @@ export class RecordSubscriber {
   #endRereading(
     machines: readonly PublishingMachine[],
     found: ReadonlyMap<string, readonly unknown[]>,
+    max: number,
   ): void {
-    for (const { id } of machines) if ((found.get(id)?.length ?? 0) < MAX_ENTRIES) this.#rereading.delete(id);
+    for (const { id } of machines) if ((found.get(id)?.length ?? 0) < max) this.#rereading.delete(id);
     if (this.#rereading.size === 0) this.#appended.clear();
   }
 
   #noteSeen(machines: readonly PublishingMachine[]): void {
-    for (const { id, publishedUntil, lastEntry } of machines) {
+    for (const { id, publishedUntil, lastEntry, isVerified } of machines) {
       if (publishedUntil === null) continue;
       const position = this.#position(id);
       const isAllRead =
         lastEntry === null || (position !== null && isEntryId(lastEntry) && !isAfter(lastEntry, position));
-      if (isAllRead) this.#seenUntil.set(id, publishedUntil);
+      if (isAllRead) this.#seenUntil.set(id, { until: publishedUntil, isVerified });
     }
   }
 
   /** null: the entry is not valid. It is counted, and the entries after it are read. */
-  #lineOf({ id: machine_id, name: machine }: PublishingMachine, text: string): Line | null {
+  #lineOf({ id, name }: PublishingMachine, { text, isVerified }: StreamEntry): Line | null {
     const { clock, store } = this.#deps;
     const entry = parseEntry(text, clock.now(), store.clockOffset());
-    if (entry.kind === "record") return { kind: "sibling", ...entry.record, machine, machine_id };
-    if (entry.kind === "amend")
-      return { kind: "sibling-amend", machine, machine_id, id: entry.id, ...entry.fields };
-    this.#skip(machine_id, machine, entry.reason);
+    const machine = { machine: name, machine_id: id, verified: isVerified };
+    if (entry.kind === "record") return { kind: "sibling", ...entry.record, ...machine };
+    if (entry.kind === "amend") return { kind: "sibling-amend", ...machine, id: entry.id, ...entry.fields };
+    this.#skip(id, name, entry.reason);
     return null;
   }
 
@@ -255,7 +264,7 @@ export class RecordSubscriber {
     return lines.filter((line) => {
       const record = known.get(line.id);
       if (record === undefined || !this.#rereading.has(line.machine_id)) return true;
-      if (line.kind === "sibling") return false;
+      if (line.kind === "sibling") return line.verified && record.verified === false;
       // An earlier correction was appended, so the later one that the index has must follow it.
       if (!appended.has(line.id) && isAmended(record, line)) return false;
       appended.add(line.id);
@@ -290,7 +299,7 @@ function idBefore(id: string): string {
 function inOrder(entries: readonly StreamEntry[], from: string | null): StreamEntry[] {
   const followed: StreamEntry[] = [];
   let last = from ?? "0-0";
-  for (const entry of entries.slice(0, MAX_ENTRIES)) {
+  for (const entry of entries) {
     if (!isEntryId(entry.id) || !isAfter(entry.id, last)) break;
     followed.push(entry);
     last = entry.id;

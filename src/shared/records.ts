@@ -29,6 +29,8 @@ export interface RecordStore {
     after: ReadonlyMap<string, string | null>,
     max: number,
   ): Promise<ReadonlyMap<string, readonly StreamEntry[]>>;
+  /** Identifies the secret that entries are signed with; null: there is none. */
+  readonly signerId: string | null;
   /** Changes when the store may have lost data; null: not connected. */
   readonly generation: string | null;
   /** Milliseconds to add to this machine's clock to get the store's; 0 if the two agree within 2 seconds. */
@@ -38,6 +40,8 @@ export interface RecordStore {
 export interface StreamEntry {
   readonly id: string;
   readonly text: string;
+  /** The machine signed it with the secret that this one has. */
+  readonly isVerified: boolean;
 }
 
 /** An entry, as the subscriber reads it. Its times are those of this machine's clock. */

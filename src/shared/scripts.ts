@@ -11,7 +11,7 @@
  *   records:<id>        stream: the finished records of one machine
  *
  * Machine: name, connection (only this connection may write for it), seen (last contact), generation (in which it reported
- * what it holds), published, entry, keys, gone (the owner said that it is lost, or it was silent for months), released (it
+ * what it holds), published, entry, keys, statement and signature (what it says of itself, signed), gone (the owner said that it is lost, or it was silent for months), released (it
  * was gone, and holds nothing).
  *
  * In GRANT and PUBLISH a machine writes only its own fields, and always absolute numbers. So a call that is repeated, because
@@ -176,6 +176,8 @@ me.released = nil
 me.generation = generation.id
 me.published = call.published
 me.keys = call.keys
+me.statement = call.statement
+me.signature = call.signature
 write_machine(KEYS[2], call.id, me)
 
 local is_settled = now >= tonumber(generation.settled or 0)
@@ -184,7 +186,8 @@ for id, machine in pairs(machines) do
   local is_unreported = not machine.gone and machine.generation ~= generation.id
   if is_unreported then is_settled = false end
   list[#list + 1] = { id = id, name = machine.name, seen = machine.seen, published = machine.published,
-    entry = machine.entry, keys = machine.keys, gone = machine.gone, unreported = is_unreported }
+    entry = machine.entry, keys = machine.keys, gone = machine.gone, unreported = is_unreported,
+    statement = machine.statement, signature = machine.signature }
 end
 -- A machine does not read the whole list if it is very long.
 table.sort(list, function(a, b) return a.seen > b.seen end)
@@ -235,7 +238,8 @@ return cjson.encode({ time = now, answers = answers, machines = list, settled = 
 `;
 
 /**
- * Publishes finished records. KEYS: machines, positions, the machine's stream. ARGV after the call: the entries.
+ * Publishes finished records. KEYS: machines, positions, the machine's stream. ARGV after the call: the entries, each as its
+ * text and its signature, which is empty if the machine has no secret.
  * They are added only if the stored position is the one that they follow.
  */
 export const PUBLISH = `${PRELUDE}
@@ -245,8 +249,9 @@ local problem = problem_of(me)
 if problem then return cjson.encode({ time = now, problem = problem }) end
 local position = redis.call('HGET', KEYS[2], call.id)
 if (position or '') == call.from then
-  for i = 2, #ARGV do
-    me.entry = redis.call('XADD', KEYS[3], 'MINID', '~', whole(now - call.keep), '*', 'record', ARGV[i])
+  for i = 2, #ARGV, 2 do
+    me.entry = redis.call('XADD', KEYS[3], 'MINID', '~', whole(now - call.keep), '*',
+      'record', ARGV[i], 'signature', ARGV[i + 1])
   end
   redis.call('HSET', KEYS[2], call.id, call.to)
   write_machine(KEYS[1], call.id, me)

@@ -17,8 +17,15 @@ import { StoreError } from "./connection.ts";
 import { SharedLimiter } from "./limits.ts";
 import { RecordPublisher } from "./records-publisher.ts";
 import { type PublishingMachine, RecordSubscriber } from "./records-subscriber.ts";
+import { Signer } from "./signature.ts";
 import { type KnownSibling, StateFile } from "./state-file.ts";
-import { type SharedStatus, UNKNOWN_TIMEZONE, type Unusable, unusablePassword } from "./status.ts";
+import {
+  SHORT_SECRET,
+  type SharedStatus,
+  UNKNOWN_TIMEZONE,
+  type Unusable,
+  unusableSecret,
+} from "./status.ts";
 import { type Machine, STOPPED, Store } from "./store.ts";
 
 interface SharedDeps {
@@ -114,6 +121,7 @@ interface SessionSettings {
   /** null: config.yaml has none, and this machine's has no name. */
   readonly timezone: string | null;
   readonly password: Secret | null;
+  readonly secret: Secret | null;
   /** Why this machine cannot take part, and what to do; null: it can. */
   readonly unusable: Unusable | null;
 }
@@ -124,8 +132,14 @@ function settingsOf(snapshot: Snapshot): SessionSettings | null {
   const state = snapshot.sharedPassword();
   const password = state?.state === "ready" ? state.key : null;
   const timezone = shared.timezone ?? systemTimezone();
-  const unusable = unusablePassword(state) ?? (timezone === null ? UNKNOWN_TIMEZONE : null);
-  return { config: shared, timezone, password, unusable };
+  const secretState = snapshot.sharedSecret();
+  const secret = secretState?.state === "ready" ? secretState.key : null;
+  const unusable =
+    unusableSecret("password", "shared.store.password", state) ??
+    unusableSecret("secret", "shared.secret", secretState) ??
+    (secret !== null && Signer.of(secret, shared.store.prefix) === null ? SHORT_SECRET : null) ??
+    (timezone === null ? UNKNOWN_TIMEZONE : null);
+  return { config: shared, timezone, password, secret, unusable };
 }
 
 /** null: the system's time zone has no name that others know. */
@@ -136,14 +150,17 @@ function systemTimezone(): string | null {
 
 function isSame(a: SessionSettings | null, b: SessionSettings | null): boolean {
   if (a === null || b === null) return a === b;
-  const hasSamePassword =
-    a.password === null || b.password === null ? a.password === b.password : a.password.equals(b.password);
   return (
-    hasSamePassword &&
+    isSameSecret(a.password, b.password) &&
+    isSameSecret(a.secret, b.secret) &&
     a.timezone === b.timezone &&
     isDeepStrictEqual(a.unusable, b.unusable) &&
     isDeepStrictEqual(a.config, b.config)
   );
+}
+
+function isSameSecret(a: Secret | null, b: Secret | null): boolean {
+  return a === null || b === null ? a === b : a.equals(b);
 }
 
 /** The connection to one store, and everything that goes through it. */
@@ -153,6 +170,7 @@ class Session {
   readonly #deps: SharedDeps;
   readonly #file: StateFile;
   readonly #store: Store;
+  readonly #signer: Signer | null;
   /** Both are null until the journal was read. */
   #publisher: RecordPublisher | null = null;
   #subscriber: RecordSubscriber | null = null;
@@ -166,16 +184,18 @@ class Session {
   #hasFinished = false;
 
   constructor(settings: SessionSettings, deps: SharedDeps, file: StateFile, before: SharedLimiter | null) {
-    const { config, password } = settings;
+    const { config, password, secret } = settings;
     const { clock, log, limiter, snapshot, cut } = deps;
     const timezone = settings.timezone ?? "UTC";
     const machine = machineName(config.machine);
     this.#settings = settings;
     this.#deps = deps;
     this.#file = file;
+    this.#signer = secret === null ? null : Signer.of(secret, config.store.prefix);
     this.#store = new Store({
       store: config.store,
       password,
+      signer: this.#signer,
       timezone,
       file,
       machine,
@@ -217,7 +237,7 @@ class Session {
     }
     try {
       // Written first: a machine that forgets who it is leaves what it was granted behind.
-      await this.#file.create();
+      await this.#file.create(this.#store.signerId);
       this.#waitsForJournal = true;
       this.#connect();
     } catch (error) {
@@ -266,9 +286,9 @@ class Session {
     return this.#store.machines.filter(({ id }) => id !== this.#file.id);
   }
 
-  #publishing({ id, name, published, lastEntry }: Machine): PublishingMachine {
+  #publishing({ id, name, published, lastEntry, signature }: Machine): PublishingMachine {
     const publishedUntil = published === null ? null : published - this.#store.clock.offset();
-    return { id, name, publishedUntil, lastEntry };
+    return { id, name, publishedUntil, lastEntry, isVerified: signature === "valid" };
   }
 
   /** By the store's clock. */
@@ -287,16 +307,18 @@ class Session {
       .map((machine) => this.#siblingOf(machine));
   }
 
-  #siblingOf({ id, name, keys, isStopped, isUnreported }: Machine): KnownSibling {
-    const before = this.#file.known.find((machine) => machine.id === id);
+  #siblingOf({ id, name, keys, isStopped, isUnreported, signature }: Machine): KnownSibling {
+    const isVerified = signature === "valid";
+    const before = this.#file.known.find((one) => one.id === id && one.isVerified === isVerified);
     return {
       id,
       name,
       keys,
       // Before this run has read the machine's stream: the value that an earlier run stored.
-      seenUntil: this.#subscriber?.seenUntil(id) ?? before?.seenUntil ?? 0,
+      seenUntil: this.#subscriber?.seenUntil(id, isVerified) ?? before?.seenUntil ?? 0,
       // A store that lost its data does not know it until the machine reports.
       isStopped: isStopped || (isUnreported && before?.isStopped === true),
+      isVerified,
     };
   }
 
@@ -312,13 +334,15 @@ class Session {
       append_only: facts?.appendOnly ?? null,
       eviction_policy: facts?.evictionPolicy ?? null,
       clock_offset_ms: Math.round(clock.exactOffset()),
+      signs: this.#signer !== null,
       recovering: machines.filter(({ isUnreported }) => isUnreported).map(({ name }) => name),
       machines: machines
         .filter(({ isLost }) => !isLost)
-        .map(({ id, name, lastContact }) => ({
+        .map(({ id, name, lastContact, signature }) => ({
           name,
           last_contact: Math.round(lastContact - clock.exactOffset()),
           self: id === this.#file.id,
+          signature,
         })),
     };
   }

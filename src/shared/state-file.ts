@@ -19,6 +19,8 @@ export interface KnownSibling extends KnownMachine {
   readonly seenUntil: number;
   /** It stopped, after it had published everything. */
   readonly isStopped: boolean;
+  /** What it says of itself is signed. */
+  readonly isVerified: boolean;
 }
 
 interface State {
@@ -28,6 +30,8 @@ interface State {
   readonly known: readonly KnownSibling[];
   /** The last entry that was read of each machine's stream, by its id. */
   readonly positions: Readonly<Record<string, string>>;
+  /** Identifies the secret with which the others' entries were checked; null: there was none. */
+  readonly signerId: string | null;
 }
 
 /** How far records were read changes each second. It is written down at most this often. */
@@ -53,7 +57,7 @@ export class StateFile {
     this.#path = path;
     const found = readState(path);
     this.#isNew = found === null;
-    this.#state = found ?? { id: newId(), connections: [], known: [], positions: {} };
+    this.#state = found ?? { id: newId(), connections: [], known: [], positions: {}, signerId: null };
   }
 
   /** Random, made once for each state folder. */
@@ -112,8 +116,15 @@ export class StateFile {
     set: (positions: State["positions"]) => this.#save({ ...this.#state, positions }),
   };
 
-  /** Writes the file, so that an error of the disk shows before the first grant. Throws. */
-  async create(): Promise<void> {
+  /**
+   * Writes the file, so that an error of the disk shows before the first grant. Throws. With another secret than before,
+   * everything that the others published is read and checked again.
+   */
+  async create(signerId: string | null): Promise<void> {
+    if (signerId !== this.#state.signerId) {
+      const known = this.known.map((machine) => ({ ...machine, seenUntil: 0, isVerified: false }));
+      this.#state = { ...this.#state, known, positions: {}, signerId };
+    }
     await this.#save(this.#state);
   }
 
@@ -160,13 +171,14 @@ export class StateFile {
  * until its windows end.
  */
 function readState(path: string): State | null {
-  const { id, connections, known, positions } = objectOf(readJson(path));
+  const { id, connections, known, positions, signerId } = objectOf(readJson(path));
   if (typeof id !== "string" || !/^[0-9a-f]{16}$/.test(id)) return null;
   return {
     id,
     connections: listOf(connections).map(String),
     known: listOf(known).flatMap(siblingOf),
     positions: textsOf(objectOf(positions)),
+    signerId: typeof signerId === "string" ? signerId : null,
   };
 }
 
@@ -181,7 +193,7 @@ function readJson(path: string): unknown {
 }
 
 function siblingOf(value: unknown): KnownSibling[] {
-  const { id, name, keys, seenUntil, isStopped } = objectOf(value);
+  const { id, name, keys, seenUntil, isStopped, isVerified } = objectOf(value);
   if (typeof id !== "string" || typeof name !== "string") return [];
   return [
     {
@@ -190,6 +202,7 @@ function siblingOf(value: unknown): KnownSibling[] {
       keys: listOf(keys).map(String),
       seenUntil: Number(seenUntil) || 0,
       isStopped: isStopped === true,
+      isVerified: isVerified === true,
     },
   ];
 }

@@ -1,5 +1,6 @@
 import type { KeyState } from "../config/snapshot.ts";
-import type { StoreState } from "./store.ts";
+import { MIN_SECRET } from "./signature.ts";
+import type { Signature, StoreState } from "./store.ts";
 
 /** The shared store and the machines that use it, as `keybearer status --json` prints them. Times in milliseconds UTC. */
 export interface SharedStatus {
@@ -19,6 +20,8 @@ export interface SharedStatus {
   readonly eviction_policy: string | null;
   /** How far the store's clock is ahead of this machine's; negative: behind. */
   readonly clock_offset_ms: number;
+  /** This machine signs its records, because config.yaml has shared.secret. */
+  readonly signs: boolean;
   /** After a restart or a loss of data, the store grants nothing in running windows until these machines have reported. */
   readonly recovering: readonly string[];
   readonly machines: readonly SharedMachine[];
@@ -29,6 +32,8 @@ interface SharedMachine {
   readonly last_contact: number;
   /** It is this machine. */
   readonly self: boolean;
+  /** Of what it says of itself. null: this machine has no secret to check it with. */
+  readonly signature: Signature | null;
 }
 
 /** Why this machine cannot take part in what is shared, and what to do. */
@@ -42,14 +47,26 @@ export const UNKNOWN_TIMEZONE: Unusable = {
   next: "set shared.timezone in config.yaml, to the same on all machines",
 };
 
-/** Why the store's password cannot be used; null: it can, or config.yaml has none. */
-export function unusablePassword(password: KeyState | null): Unusable | null {
-  if (password === null || password.state === "ready") return null;
-  if (password.state === "needs-trust") {
-    const { what, from, to } = password;
+/** Makes a secret. */
+export const MAKE_SECRET = "openssl rand -hex 32";
+
+export const SHORT_SECRET: Unusable = {
+  problem: `its secret has fewer than ${MIN_SECRET} characters, and could be guessed`,
+  next: `make one with: ${MAKE_SECRET}`,
+};
+
+/** Why the store's password or secret cannot be used; null: it can, or config.yaml has none. */
+export function unusableSecret(
+  name: "password" | "secret",
+  setting: string,
+  secret: KeyState | null,
+): Unusable | null {
+  if (secret === null || secret.state === "ready") return null;
+  if (secret.state === "needs-trust") {
+    const { what, from, to } = secret;
     const problem = `${what} waits for your confirmation: ${from} → ${to}`;
     return { problem, next: "keybearer trust shared" };
   }
-  const next = password.next ?? "correct shared.store.password in config.yaml";
-  return { problem: `its password cannot be read: ${password.reason}`, next };
+  const next = secret.next ?? `correct ${setting} in config.yaml`;
+  return { problem: `its ${name} cannot be read: ${secret.reason}`, next };
 }

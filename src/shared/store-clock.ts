@@ -18,6 +18,9 @@ const MAX_DRIFT = 1e-4;
  *
  * now() is never behind the store's clock: a grant must not be spent after its window. The time since the last answer is the
  * longer one of two clocks, because one stops while a machine sleeps and the other may be set.
+ *
+ * Between two answers it advances no faster than that, because the store may be hostile: whoever sets its clock ahead must not
+ * bring the next window. Only towards this machine's own clock it may, as when a wrong clock of the store is corrected.
  */
 export class StoreClock {
   readonly #clock: Clock;
@@ -31,9 +34,17 @@ export class StoreClock {
     return { wall: this.#clock.now(), elapsed: this.#clock.elapsed() };
   }
 
-  /** The store's time in an answer. It was read after the call was sent. */
-  learn(time: number, sentAt: Mark): void {
-    this.#known = { time, sentAt };
+  /** The store's time in an answer, which was read after the call was sent. Returns the time that counts. */
+  learn(time: number, sentAt: Mark): number {
+    const counted = Math.min(time, this.#latest());
+    this.#known = { time: counted, sentAt };
+    return counted;
+  }
+
+  /** No later time counts now. */
+  #latest(): number {
+    const expected = this.now();
+    return expected === null ? Infinity : Math.max(expected, this.#clock.now() + SAME_CLOCK_MS);
   }
 
   /** null: there was no answer yet. */
@@ -54,8 +65,12 @@ export class StoreClock {
     return this.#known === null ? 0 : this.#known.time - this.#known.sentAt.wall;
   }
 
-  /** Whether a store with this time can be believed. */
-  isPlausible(time: number): boolean {
-    return Math.abs(time - this.#clock.now()) < MAX_OFFSET_MS;
+  /** Why a store with this time is not believed; null: it is. */
+  problemWith(time: number): string | null {
+    if (Math.abs(time - this.#clock.now()) >= MAX_OFFSET_MS)
+      return "the store's clock and this machine's differ by more than a day";
+    if (time > this.#latest() + SAME_CLOCK_MS)
+      return "the store's clock went ahead faster than time passes here: set the clocks of both by the network";
+    return null;
   }
 }

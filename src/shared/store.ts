@@ -6,20 +6,21 @@ import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Secret } from "../core/secret.ts";
 import {
-  type Client,
   listOf,
-  newClient,
   objectOf,
   parseReply,
   printable,
   type Reply,
   type ServerFacts,
+  StoreClient,
   StoreError,
   StoreRefusal,
   serverFacts,
   within,
 } from "./connection.ts";
 import { ENTRY_ID, KEEP_DAYS, type RecordStore, type StreamEntry } from "./records.ts";
+import { GRANT, JOIN, PUBLISH, RELEASE } from "./scripts.ts";
+import type { Signer } from "./signature.ts";
 import type { KnownMachine, StateFile } from "./state-file.ts";
 import { StoreClock } from "./store-clock.ts";
 
@@ -40,7 +41,12 @@ export interface Machine extends KnownMachine {
   readonly isLost: boolean;
   /** The store may have lost data, and waits until this machine reports what it holds. */
   readonly isUnreported: boolean;
+  /** Whether name, keys and published are the machine's own words. null: this machine has no secret to check it with. */
+  readonly signature: Signature | null;
 }
+
+/** wrong: made with another secret, or of something else. */
+export type Signature = "valid" | "missing" | "wrong";
 
 /** One limit in one window: what this machine keeps of it, and what it asks for. All are its totals in the window. */
 export interface GrantAsk {
@@ -98,6 +104,8 @@ export type StoreState = "connecting" | "connected" | "unreachable" | "refused";
 interface StoreDeps {
   readonly store: SharedStore;
   readonly password: Secret | null;
+  /** null: config.yaml has no secret. */
+  readonly signer: Signer | null;
   readonly timezone: string;
   /** Who this machine is, and the other machines that it knows. After a loss of data, the store waits for them. */
   readonly file: StateFile;
@@ -126,11 +134,10 @@ const MAX_KEYS = 256;
 const MAX_PROBLEM = 200;
 /** How the store answers to a wrong password, or to a user that may not do what is needed. */
 const NOT_ALLOWED = /^(?:WRONGPASS|NOAUTH|NOPERM)\b/;
-const IMPLAUSIBLE = "the store's clock and this machine's differ by more than a day";
 const KEEP_RECORDS_MS = KEEP_DAYS * 86_400_000;
 
 interface Connection {
-  readonly client: Client;
+  readonly client: StoreClient;
   /** Sent with every call. After a newer connection of the same machine, the calls of this one are refused. */
   readonly name: string;
   readonly generation: string;
@@ -188,6 +195,10 @@ export class Store implements RecordStore {
     return this.#isSettled;
   }
 
+  get signerId(): string | null {
+    return this.#deps.signer?.id ?? null;
+  }
+
   get generation(): string | null {
     return this.#connection?.generation ?? null;
   }
@@ -217,6 +228,7 @@ export class Store implements RecordStore {
   /** The first call on a connection must report everything that this machine holds. */
   async grant(asks: readonly GrantAsk[], presence: Presence): Promise<GrantReply> {
     const { client, name, generation } = this.#connected();
+    const { signer } = this.#deps;
     const keys = [this.key("generation"), this.key("machines"), ...asks.map(({ key }) => key)];
     const call = {
       id: this.#deps.file.id,
@@ -224,12 +236,15 @@ export class Store implements RecordStore {
       generation,
       published: presence.published ?? undefined,
       keys: presence.keys.slice(0, MAX_KEYS),
+      ...this.#signed(presence),
       asks: asks.map(({ key: _, isConcurrent, ...ask }) => ({ ...ask, is_concurrent: isConcurrent })),
     };
-    const reply = await this.#call((texts) => client.askForGrants(keys, texts), call);
+    const reply = await this.#call((texts) => client.runScript(GRANT, keys, texts), call);
     // Only now: a store that lets machines join, and then refuses their calls, must not be asked all the time.
     this.#retryMs = MIN_RETRY_MS;
-    this.#machines = listOf(reply.machines).slice(0, MAX_MACHINES).flatMap(machineOf);
+    this.#machines = listOf(reply.machines)
+      .slice(0, MAX_MACHINES)
+      .flatMap((one) => machineOf(one, signer));
     this.#isSettled = reply.settled === true;
     const answers = listOf(reply.answers);
     return { time: reply.time, answers: asks.map((ask, at) => answerOf(objectOf(answers[at]), ask)) };
@@ -240,8 +255,9 @@ export class Store implements RecordStore {
     const id = this.#deps.file.id;
     const keys = [this.key("machines"), this.key("positions"), this.key("records", id)];
     const call = { id, connection: name, from: from ?? "", to, keep: KEEP_RECORDS_MS };
+    const signed = (text: string) => [text, this.#deps.signer?.sign("record", id, text) ?? ""];
     const { position } = await this.#call(
-      (texts) => client.publishRecords(keys, [...texts, ...entries]),
+      (texts) => client.runScript(PUBLISH, keys, [...texts, ...entries.flatMap(signed)]),
       call,
     );
     return typeof position === "string" && position !== "" ? position : null;
@@ -254,16 +270,16 @@ export class Store implements RecordStore {
     const { client } = this.#connected();
     const found = new Map<string, readonly StreamEntry[]>();
     const machines = new Map([...after.keys()].map((id) => [this.key("records", id), id]));
-    const streams = [...after].map(([id, entry]) => ({ key: this.key("records", id), id: entry ?? "0-0" }));
-    const reply = await this.#inTime(client.xRead(streams, { COUNT: max }));
-    for (const { name, messages } of reply ?? []) {
+    const ids = [...after.values()].map((entry) => entry ?? "0-0");
+    const call = client.call("XREAD", "COUNT", String(max), "STREAMS", ...machines.keys(), ...ids);
+    for (const stream of listOf(await this.#inTime(call))) {
+      const [name, entries] = listOf(stream);
       const machine = machines.get(String(name));
       if (machine === undefined) continue;
-      const entries = messages.map(({ id, message }) => ({
-        id: String(id),
-        text: String(message.record ?? ""),
-      }));
-      found.set(machine, entries);
+      found.set(
+        machine,
+        listOf(entries).map((entry) => streamEntry(entry, machine, this.#deps.signer)),
+      );
     }
     return found;
   }
@@ -273,12 +289,20 @@ export class Store implements RecordStore {
     const { client } = this.#connected();
     const keys = [this.key("machines"), ...windows];
     const call = { id: this.#deps.file.id, lost: machine };
-    const { problem } = await this.#call((texts) => client.releaseGrants(keys, texts), call);
+    const { problem } = await this.#call((texts) => client.runScript(RELEASE, keys, texts), call);
     return problem === "unknown" || problem === "present" ? problem : "released";
   }
 
   clockOffset(): number {
     return this.clock.offset();
+  }
+
+  /** What this machine says of itself, as the others believe it. */
+  #signed({ published, keys }: Presence): { readonly statement?: string; readonly signature?: string } {
+    const { signer, machine, file } = this.#deps;
+    if (signer === null) return {};
+    const statement = JSON.stringify({ name: machine, published, keys: keys.slice(0, MAX_KEYS) });
+    return { statement, signature: signer.sign("presence", file.id, statement) };
   }
 
   #connected(): Connection {
@@ -289,8 +313,9 @@ export class Store implements RecordStore {
   async #call(send: (texts: readonly string[]) => Promise<unknown>, call: object): Promise<Reply> {
     const sentAt = this.clock.mark();
     const reply = await this.#inTime(send([JSON.stringify(call)]).then(parseReply));
-    if (!this.clock.isPlausible(reply.time)) throw this.#disconnect(IMPLAUSIBLE);
-    this.clock.learn(reply.time, sentAt);
+    const clockProblem = this.clock.problemWith(reply.time);
+    if (clockProblem !== null) throw this.#disconnect(clockProblem);
+    const time = this.clock.learn(reply.time, sentAt);
     if (reply.problem === "generation") throw this.#disconnect("the store was restarted or lost its data");
     if (reply.problem === "released") {
       this.#deps.onForfeited();
@@ -301,7 +326,7 @@ export class Store implements RecordStore {
       this.#deps.onForfeited();
       throw this.#disconnect("another daemon uses the identity of this machine");
     }
-    return reply;
+    return { ...reply, time };
   }
 
   async #inTime<T>(answer: Promise<T>): Promise<T> {
@@ -318,7 +343,7 @@ export class Store implements RecordStore {
     const connection = this.#connection;
     if (connection !== null) {
       this.#connection = null;
-      if (connection.client.isOpen) connection.client.destroy();
+      connection.client.destroy();
       this.#noteFailure(new StoreError(problem));
       this.#onLost();
     }
@@ -346,15 +371,12 @@ export class Store implements RecordStore {
     const { store, password, log } = this.#deps;
     const attempt = new AbortController();
     this.#attempt = attempt;
-    let client: Client | null = null;
     try {
-      client = await newClient(store, password, attempt.signal);
-      const opened = client;
-      opened.on("error", (error) => {
-        if (this.#connection?.client === opened) this.#disconnect(errorMessage(error));
-      });
-      await within(CONNECT_MS, client.connect());
-      const { run, ...facts } = serverFacts(String(await within(CALL_MS, client.info())));
+      const onLost = (error: Error) => {
+        if (this.#attempt === attempt) this.#disconnect(errorMessage(error));
+      };
+      const client = await within(CONNECT_MS, StoreClient.open(store, password, attempt.signal, onLost));
+      const { run, ...facts } = serverFacts(String(await within(CALL_MS, client.call("INFO"))));
       const connections = await this.#deps.file.nextConnection();
       const name = connections.at(-1) ?? "";
       const generation = await this.#join(client, connections, run, facts.appendOnly);
@@ -368,7 +390,6 @@ export class Store implements RecordStore {
       log.info({ store: store.url, server, version }, "connected to the shared store");
       return true;
     } catch (error) {
-      if (client?.isOpen) client.destroy();
       attempt.abort();
       this.#noteFailure(error);
       return false;
@@ -377,7 +398,7 @@ export class Store implements RecordStore {
 
   /** Returns the generation. */
   async #join(
-    client: Client,
+    client: StoreClient,
     connections: readonly string[],
     run: string,
     appendOnly: boolean,
@@ -397,7 +418,7 @@ export class Store implements RecordStore {
       new_generation: randomBytes(8).toString("hex"),
     };
     const keys = [this.key("generation"), this.key("machines")];
-    const reply = parseReply(await within(CALL_MS, client.joinMachines(keys, [JSON.stringify(call)])));
+    const reply = parseReply(await within(CALL_MS, client.runScript(JOIN, keys, [JSON.stringify(call)])));
     if (reply.problem === "copied") {
       this.#deps.onForfeited();
       await file.renew();
@@ -412,7 +433,8 @@ export class Store implements RecordStore {
     if (typeof generation !== "string" || generation === "")
       throw new StoreError("the store's answer is damaged");
     if (reply.released === true) this.#deps.onForfeited();
-    if (!this.clock.isPlausible(reply.time)) throw new StoreRefusal(IMPLAUSIBLE);
+    const clockProblem = this.clock.problemWith(reply.time);
+    if (clockProblem !== null) throw new StoreRefusal(clockProblem);
     this.clock.learn(reply.time, sentAt);
     return generation;
   }
@@ -433,6 +455,16 @@ export class Store implements RecordStore {
 }
 
 /* What the store answers is checked and bounded: it may be hostile. */
+
+/** An entry of a stream is its id, and a list of names and values. */
+function streamEntry(value: unknown, machine: string, signer: Signer | null): StreamEntry {
+  const [id, fields] = listOf(value);
+  const texts = listOf(fields).map(String);
+  const field = (name: string) => texts.find((_, at) => at % 2 === 1 && texts[at - 1] === name) ?? "";
+  const text = field("record");
+  const isVerified = signer?.isSigned("record", machine, text, field("signature")) ?? false;
+  return { id: String(id), text, isVerified };
+}
 
 /** The largest sum that can occur; see MAX_AMOUNT in limits/counters.ts. */
 const MAX_SUM = 1e14;
@@ -456,9 +488,11 @@ function partOf(value: unknown): Part[] {
   return [{ machine, granted: Number(granted), used: Number(used) }];
 }
 
-function machineOf(value: unknown): Machine[] {
-  const { id, name, seen, published, entry, keys, gone, unreported } = objectOf(value);
+function machineOf(value: unknown, signer: Signer | null): Machine[] {
+  const { id, seen, entry, gone, unreported, ...rest } = objectOf(value);
   if (typeof id !== "string" || !/^[0-9a-f]{1,32}$/.test(id)) return [];
+  const signature = signer === null ? null : signatureOf(id, rest, signer);
+  const { name, published, keys } = signature === "valid" ? statementIn(rest) : rest;
   const isStopped = typeof published === "number" && published >= STOPPED;
   const machine = {
     id,
@@ -471,8 +505,24 @@ function machineOf(value: unknown): Machine[] {
     keys: listOf(keys).slice(0, MAX_KEYS).map(text),
     isLost: gone === true,
     isUnreported: unreported === true,
+    signature,
   };
   return [machine];
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+
+function signatureOf(id: string, { statement, signature }: Fields, signer: Signer): Signature {
+  if (typeof statement !== "string" || typeof signature !== "string") return "missing";
+  return signer.isSigned("presence", id, statement, signature) ? "valid" : "wrong";
+}
+
+function statementIn({ statement }: Fields): Fields {
+  try {
+    return objectOf(JSON.parse(String(statement)));
+  } catch {
+    return {};
+  }
 }
 
 function amount(value: unknown): number {

@@ -14,6 +14,8 @@ export interface UsageRecord extends OwnRecord {
   readonly requests: number;
   /** The id of the last of them; null: it is about one request. */
   readonly last_id: string | null;
+  /** Another machine's record was signed with the secret that the machines share. null: it is this machine's. Not exported. */
+  readonly verified: boolean | null;
 }
 
 /** A record of this machine, as its line in the journal has it. */
@@ -23,7 +25,13 @@ export interface OwnRecord extends Opening, Closing {
 }
 
 /** The fields that the lines of a record that was made here leave out. */
-export const OWN_REQUEST = Object.freeze({ machine: null, machine_id: null, requests: 1, last_id: null });
+export const OWN_REQUEST = Object.freeze({
+  machine: null,
+  machine_id: null,
+  verified: null,
+  requests: 1,
+  last_id: null,
+});
 
 /** What is known, and on disk, before the first byte goes to the gateway. */
 export interface Opening {
@@ -265,6 +273,7 @@ export const COLUMNS: readonly Column[] = [
   internal("counted_tokens", "integer"),
   internal("counted_microdollars", "integer"),
   internal("machine_id", "text"),
+  internal("verified", "boolean"),
 ];
 
 /** The fields of an `open` line. */

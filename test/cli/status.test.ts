@@ -149,13 +149,17 @@ t.test("status has a line about the store that machines share", async (t) => {
   const { shared: _, ...fromOlderDaemon } = status;
   t.notMatch(formatStatus(fromOlderDaemon as Status, Date.now(), 200), /shared/);
 
-  const machine = { name: "laptop", last_contact: Date.now(), self: true };
+  const machine = { name: "laptop", last_contact: Date.now(), self: true, signature: "valid" } as const;
   const machines = [machine, { ...machine, name: "desktop", self: false }];
   const shared: SharedStatus = { ...CONNECTED, machines };
   const shown = (change: Partial<SharedStatus>) =>
     formatStatus({ ...status, shared: { ...shared, ...change } }, Date.now(), 200);
   t.match(shown({}), /^shared: rediss:\/\/valkey\.example\.net:6379, connected, 2 machines$/m);
   t.match(shown({ machines: [machine] }), /connected, 1 machine$/m);
+  t.match(
+    shown({ machines: [machine, { ...machine, name: "desktop", self: false, signature: "missing" }] }),
+    /connected, 2 machines, without a valid signature: desktop → keybearer doctor$/m,
+  );
   t.match(
     shown({ state: "unreachable", problem: "connection refused", next: "keybearer doctor" }),
     /^shared: .*:6379, unreachable: connection refused → keybearer doctor$/m,

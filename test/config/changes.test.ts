@@ -123,11 +123,12 @@ const CHANGES: readonly (readonly [before: string, after: string, ...expectedCha
   [
     top("shared: { store: rediss://s.example.net }"),
     top(
-      "shared: { store: { url: rediss://t.example.net/2, username: me, password: env:A, ca_file: /ca.pem, prefix: work }, machine: laptop, timezone: UTC, when_unreachable: refuse }",
+      "shared: { store: { url: rediss://t.example.net/2, username: me, password: env:A, ca_file: /ca.pem, prefix: work }, secret: env:B, machine: laptop, timezone: UTC, when_unreachable: refuse }",
     ),
     "shared: store rediss://s.example.net:6379 → rediss://t.example.net:6379/2",
     "shared: username none → me",
     "shared: password comes from none → env:A",
+    "shared: secret comes from none → env:B",
     "shared: ca_file none → /ca.pem",
     "shared: prefix keybearer → work",
     "shared: machine none → laptop",

@@ -76,6 +76,8 @@ t.test("the shared store's password counts as a secret, too", async (t) => {
     problems: [{ hint: /chmod 600/ }],
   });
   t.not((await load(await written(t, store("env:KEY"), 0o644))).config, null);
+  const secret = `${WITHOUT}shared: { store: rediss://s.example.net, secret: "${KEY}" }\n`;
+  t.equal((await load(await written(t, secret, 0o644))).config, null);
 });
 
 t.test("the ca_file of the shared store is read with config.yaml", async (t) => {

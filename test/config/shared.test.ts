@@ -84,7 +84,13 @@ const MISTAKES: readonly (readonly [shared: string, path: string, words: RegExp]
   ['{ store: rediss://a.example.net, timezone: "UTC\\0" }', "timezone", /is not a time zone/],
   [`{ store: rediss://a.example.net, timezone: ${"a/".repeat(50_000)} }`, "timezone", /is not a time zone/],
   ["{ store: rediss://a.example.net, when_unreachable: open }", "when_unreachable", /one of grant, refuse/],
-  ["{ store: rediss://a.example.net, tools: {} }", "tools", /known here: machine, store, timezone, when/],
+  ["{ store: rediss://a.example.net, secret: short }", "secret", /incomplete key: .* 8 characters/],
+  ["{ store: rediss://a.example.net, secret: $SECRET }", "secret", /write env:SECRET/],
+  [
+    "{ store: rediss://a.example.net, tools: {} }",
+    "tools",
+    /known here: machine, secret, store, timezone, when/,
+  ],
 ];
 
 t.test("one mistake is one problem", async (t) => {

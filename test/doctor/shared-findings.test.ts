@@ -65,6 +65,10 @@ t.test("a store that cannot be used is one line with what to do", async (t) => {
   }
 });
 
+function signedBy(signature: "missing" | "wrong" | null): SharedStatus["machines"] {
+  return CONNECTED.machines.map((machine) => (machine.self ? machine : { ...machine, signature }));
+}
+
 const MORE: readonly (readonly [Partial<SharedStatus>, FindingLevel, RegExp])[] = [
   [{ server: "redis", version: "6.2.14" }, "problem", /Redis 6\.2\.14 is too old → update it to Redis 7\.0/],
   [{ server: "valkey", version: "7.1.9" }, "problem", /Valkey 7\.1\.9 is too old → update it to Valkey 7\.2/],
@@ -81,6 +85,21 @@ const MORE: readonly (readonly [Partial<SharedStatus>, FindingLevel, RegExp])[] 
     { recovering: ["desktop", "server"] },
     "warning",
     /lost its data.*have reported: desktop, server → start keybearer there/,
+  ],
+  [
+    { signs: false, machines: signedBy(null) },
+    "warning",
+    /do not sign their records, .* stays a suspicion → set shared\.secret .* openssl rand -hex 32$/,
+  ],
+  [
+    { machines: signedBy("missing") },
+    "warning",
+    /do not sign their records: desktop\. .* → set shared\.secret there/,
+  ],
+  [
+    { machines: signedBy("wrong") },
+    "problem",
+    /with another secret: desktop → set shared\.secret to the same/,
   ],
 ];
 

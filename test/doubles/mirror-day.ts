@@ -375,6 +375,7 @@ export function contextOf(day: Day, measured = day.skew): Context {
     kept_from: day.from - DAY,
     log_gaps: [],
     siblings: [],
+    unsigned: [],
     hands_out_ids: day.ours.some(({ ids }) => ids.length > 0),
     bills_failures: false,
     socket_rows_have_ids: false,

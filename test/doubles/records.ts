@@ -50,6 +50,7 @@ export function record(number: number, given: Partial<UsageRecord> = {}): UsageR
     requests: 1,
     last_id: null,
     machine_id: given.machine == null ? null : `id-of-${given.machine}`,
+    verified: given.machine == null ? null : true,
     ...given,
   };
 }

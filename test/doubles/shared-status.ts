@@ -11,9 +11,10 @@ export const CONNECTED: SharedStatus = {
   append_only: true,
   eviction_policy: "noeviction",
   clock_offset_ms: 0,
+  signs: true,
   recovering: [],
   machines: [
-    { name: "laptop", last_contact: 1_800_000_000_000, self: true },
-    { name: "desktop", last_contact: 1_800_000_000_000, self: false },
+    { name: "laptop", last_contact: 1_800_000_000_000, self: true, signature: "valid" },
+    { name: "desktop", last_contact: 1_800_000_000_000, self: false, signature: "valid" },
   ],
 };

@@ -132,3 +132,28 @@ shared: { store: { url: "${HERE}", password: env:STORE_PASSWORD } }
   t.equal((await sharedOf(under))?.next, null);
   t.notMatch(await readFile(seen, "utf8"), "STORE_PASSWORD");
 });
+
+t.test("the secret that signs records follows the same rules as the password", async (t) => {
+  const withSecret = (url: string, secret: string) =>
+    `${configOf(url, "another-password").trimEnd().slice(0, -2)}, secret: ${secret} }\n`;
+  const secret = randomBytes(32).toString("hex");
+  const under = await startUnderTest(t, withSecret(HERE, secret));
+  t.equal((await sharedOf(under))?.next, null);
+
+  await under.save(withSecret(ELSEWHERE, secret));
+  await untilNext(under, "keybearer trust shared");
+  await under.save(withSecret(HERE, "file:/etc/hostname"));
+  await until(
+    "a file is held",
+    async () => (await sharedOf(under))?.problem?.includes("/etc/hostname") === true,
+  );
+  t.match((await sharedOf(under))?.problem, "the secret of the shared store waits for your confirmation");
+
+  await under.save(withSecret(HERE, "0123456789abcdef"));
+  await untilNext(under, "make one with: openssl rand -hex 32");
+  t.match(await sharedOf(under), { state: "refused", problem: /fewer than 32 characters/ });
+  await under.save(withSecret(HERE, secret));
+  await untilNext(under, null);
+  holdsNone(t, under, [secret]);
+  t.notMatch(JSON.stringify(await under.daemon.status()), secret.slice(-8));
+});

@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import { setTimeout as wait } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { stringify } from "yaml";
@@ -51,8 +52,9 @@ async function startWorld(t: Test, hasOneKey: boolean): Promise<World> {
   const sandbox = await startSandbox(t, { clock });
   const first = newKey(sandbox).text;
   const second = hasOneKey ? first : newKey(sandbox).text;
-  const laptop = await startMachine(t, "laptop", { store, sandbox, clock, key: first });
-  const desktop = await startMachine(t, "desktop", { store, sandbox, clock, key: second });
+  const common = { store, sandbox, clock, secret: randomBytes(32).toString("hex") };
+  const laptop = await startMachine(t, "laptop", { ...common, key: first });
+  const desktop = await startMachine(t, "desktop", { ...common, key: second });
   const machines = [laptop, desktop];
 
   /** For the store, too. */
@@ -89,6 +91,7 @@ async function startWorld(t: Test, hasOneKey: boolean): Promise<World> {
 }
 
 interface MachineParts {
+  readonly secret: string;
   readonly store: StoreServer;
   readonly sandbox: TestGateway;
   readonly clock: Clock;
@@ -114,6 +117,7 @@ async function startMachine(t: Test, name: string, parts: MachineParts): Promise
         username: store.username,
         password: store.password,
       },
+      secret: parts.secret,
       machine: name,
       timezone: "UTC",
     },

@@ -338,6 +338,7 @@ t.test(
     const granted = { machine: "laptop", granted: 5, limit: 5, othersGranted: 0, othersUsed: 0, others: [] };
     const shared: SharedTool = {
       now: clock.now,
+      ownNow: clock.now,
       shareOf: () => granted,
       refusal: () => null,
       notGranted: () => null,

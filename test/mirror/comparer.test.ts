@@ -93,7 +93,7 @@ t.test("the state of other machines is read before the index catches up", async 
   const { comparing, db } = comparingOf(t, mirror, {
     siblings: () => {
       order.push("siblings");
-      return [{ name: "laptop", seenUntil: AT, keys: ["…a1b2"], isStopped: false }];
+      return [{ name: "laptop", seenUntil: AT, keys: ["…a1b2"], isStopped: false, isVerified: true }];
     },
     usage: {
       catchUp: async () => void order.push("catchUp"),

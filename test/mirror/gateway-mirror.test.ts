@@ -127,7 +127,7 @@ t.test("a sync that is asked for while another one runs has the newest rows, too
 });
 
 t.test("a row that waits for another machine is compared again without reading the console", async (t) => {
-  let laptop: Sibling = { name: "laptop", seenUntil: 0, keys: ["…a1b2"], isStopped: false };
+  let laptop: Sibling = { name: "laptop", seenUntil: 0, keys: ["…a1b2"], isStopped: false, isVerified: true };
   const { mirror, double, clock } = await startMirror(t, {
     requests: 0,
     accessToken: true,
@@ -167,7 +167,7 @@ t.test(
     const coveredFrom = readTime(file.db, "main", "covered_from");
     t.equal(coveredFrom, clock.now() - 30 * 24 * 60 * MINUTE);
     const old = record(1, { started_at: clock.now() - 60 * 24 * 60 * MINUTE });
-    file.append([{ kind: "sibling", ...old, machine: "laptop", machine_id: "machine-1" }]);
+    file.append([{ kind: "sibling", ...old, machine: "laptop", machine_id: "machine-1", verified: true }]);
     file.catchUp();
     await mirror.sync();
     t.equal(readTime(file.db, "main", "covered_from"), coveredFrom);

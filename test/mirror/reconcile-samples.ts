@@ -61,6 +61,7 @@ export function matchContext(given: Partial<Context> = {}): Context {
     kept_from: NOW - 48 * HOUR,
     log_gaps: [],
     siblings: [],
+    unsigned: [],
     hands_out_ids: true,
     bills_failures: false,
     socket_rows_have_ids: false,

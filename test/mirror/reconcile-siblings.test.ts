@@ -22,6 +22,7 @@ const laptop = (given: Partial<Sibling> = {}): Sibling => ({
   seenUntil: THEN - MINUTE,
   keys: ["…a1b2"],
   isStopped: false,
+  isVerified: true,
   ...given,
 });
 
@@ -217,6 +218,7 @@ const siblingOf = (day: Day, seenUntil: number): Sibling => ({
   seenUntil,
   keys: [...day.keys.values()],
   isStopped: false,
+  isVerified: true,
 });
 
 t.test("a request of a machine whose records are not all here never raises an alarm", (t) => {

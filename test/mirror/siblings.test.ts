@@ -31,11 +31,12 @@ const laptop = (seenUntil: number, keys: readonly string[] = ["…a1b2"]): Sibli
   seenUntil,
   keys,
   isStopped: false,
+  isVerified: true,
 });
 
 /** The laptop's request of a number. */
 const theirs = (number: number, given: Partial<UsageRecord> = {}) => {
-  const machine = { machine: "laptop", machine_id: "machine-1" };
+  const machine = { machine: "laptop", machine_id: "machine-1", verified: given.verified ?? true };
   const { started_at = SENT } = given;
   return {
     ...record(number, { started_at, ended_at: started_at + 2333, ...given }),
@@ -235,4 +236,48 @@ t.test("another machine's record that took the console's tokens gives them back 
     corrections.filter(({ at }) => at !== AT),
     [],
   );
+});
+
+/** The same without a signature: the store may have invented it. */
+const unsigned = (seenUntil: number): Sibling => ({ ...laptop(seenUntil), isVerified: false });
+
+t.test("a row that only an unsigned record explains is a suspicion until a signed one comes", async (t) => {
+  const mirror = twoRows(t);
+  arrive(mirror, theirs(2, { verified: false }));
+  const { amendments } = compareAll(mirror, { now: AT + DAY, siblings: [unsigned(AT + DAY)] });
+  t.equal(verdictOf(mirror), "foreign  0");
+  t.match(reasons(mirror), `are not signed (shared.secret): it may be request ${theirs(2).id}`);
+  t.same(
+    amendments.filter(({ id }) => id === theirs(2).id),
+    [],
+    "it takes nothing from the console",
+  );
+  arrive(mirror, theirs(2));
+  compareAll(mirror, { now: AT + 2 * DAY, siblings: [laptop(AT + 2 * DAY)] });
+  t.equal(verdictOf(mirror), "matched id 0");
+});
+
+t.test("a machine that does not sign hides no row, and ends no alarm", async (t) => {
+  const mirror = twoRows(t);
+  compareAll(mirror, { siblings: [unsigned(AT)] });
+  t.equal(verdictOf(mirror), "foreign  0");
+  t.match(reasons(mirror), "are not signed (shared.secret): laptop has this key, and may have sent it");
+  compareAll(mirror, { now: AT + DAY, siblings: [unsigned(AT + DAY)] });
+  t.equal(verdictOf(mirror), "foreign  1", "it says that it did not send it");
+  for (const next of [unsigned(0), { ...unsigned(0), isStopped: true }]) {
+    compareAll(mirror, { now: AT + 2 * DAY, siblings: [next] });
+    t.equal(verdictOf(mirror), "foreign  1");
+  }
+  arrive(mirror, theirs(2, { verified: false }));
+  compareAll(mirror, { now: AT + 3 * DAY, siblings: [unsigned(AT + 3 * DAY)] });
+  t.equal(verdictOf(mirror), "foreign  1");
+  t.match(alarms(mirror), [{ certain: true, count: 1 }]);
+});
+
+t.test("nothing is learned from an unsigned record", async (t) => {
+  const mirror = mirrorFile(t);
+  page(mirror.db, [row(2, { created_at: LISTED })]);
+  arrive(mirror, theirs(2, { verified: false }));
+  compareAll(mirror, { now: AT + DAY, siblings: [unsigned(AT + DAY)] });
+  t.same(all(mirror.db, "SELECT value FROM mirror.facts WHERE name = 'mirror:main:own_ids'"), []);
 });

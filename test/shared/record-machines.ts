@@ -29,16 +29,19 @@ export interface TestStore {
     from: string | null,
     to: string,
   ): Promise<string | null>;
-  read(after: ReadonlyMap<string, string | null>, max: number): Promise<Map<string, StreamEntry[]>>;
+  read(after: ReadonlyMap<string, string | null>, max: number): Promise<Map<string, StoredEntry[]>>;
   lastEntry(machine: string): Promise<string | null>;
   readonly generation: string;
 }
+
+/** Whether it is signed is up to the machine that reads it. */
+type StoredEntry = Omit<StreamEntry, "isVerified">;
 
 const FIRST_NUMBER = 1_000_000;
 
 /** A store in memory. It can lose its data. The clock of the server that replaces it is behind. */
 export class MemoryStore implements TestStore {
-  readonly streams = new Map<string, StreamEntry[]>();
+  readonly streams = new Map<string, StoredEntry[]>();
   readonly #positions = new Map<string, string>();
   #losses = 0;
   #number = FIRST_NUMBER;
@@ -56,7 +59,7 @@ export class MemoryStore implements TestStore {
   }
 
   async read(after: ReadonlyMap<string, string | null>, max: number) {
-    const found = new Map<string, StreamEntry[]>();
+    const found = new Map<string, StoredEntry[]>();
     for (const [machine, id] of after) {
       const stream = this.streams.get(machine) ?? [];
       const entries = stream.filter((entry) => id === null || numberOf(entry.id) > numberOf(id));
@@ -100,6 +103,8 @@ export class RecordMachine {
   readonly batches: (readonly string[])[] = [];
   name: string;
   fault: Fault = "none";
+  /** The secret of this machine. null: it has none. It counts after a restart. */
+  signerId: string | null = "a secret";
   /** Milliseconds that the store's clock is ahead. */
   offset = 0;
   positions: Readonly<Record<string, string>> = {};
@@ -156,6 +161,7 @@ export class RecordMachine {
       get generation() {
         return store.generation;
       },
+      signerId: this.signerId,
       publish: async (entries, from, to) => {
         if (this.fault === "unreachable") throw new Error("the store cannot be reached");
         if (entries.length > 0) this.batches.push(entries);
@@ -165,7 +171,10 @@ export class RecordMachine {
       },
       read: async (after, max) => {
         if (this.fault !== "none") throw new Error("the store cannot be reached");
-        return this.#store.read(after, max);
+        const found = await this.#store.read(after, max);
+        const signed = (entries: readonly StoredEntry[]) =>
+          entries.map((entry) => ({ ...entry, isVerified: this.signerId !== null }));
+        return new Map([...found].map(([id, entries]) => [id, signed(entries)]));
       },
       clockOffset: () => this.offset,
     };
@@ -239,7 +248,7 @@ export class RecordMachine {
   async published(): Promise<PublishingMachine> {
     const { id, name } = this;
     const publishedUntil = this.publisher.publishedUntil();
-    return { id, name, publishedUntil, lastEntry: await this.#store.lastEntry(id) };
+    return { id, name, isVerified: true, publishedUntil, lastEntry: await this.#store.lastEntry(id) };
   }
 
   async subscribe(others: readonly RecordMachine[]): Promise<void> {

@@ -140,6 +140,44 @@ t.test("a store that lost its data gets everything again, and no machine has any
   t.same(faultsIn(desktop.folder), []);
 });
 
+t.test("with a secret, a machine publishes again what it had published without one", async (t) => {
+  const store = new MemoryStore();
+  const machines = machinesOf(t, store, "laptop", "desktop");
+  const [laptop, desktop] = machines as [RecordMachine, RecordMachine];
+  const verified = async () => (await desktop.records()).map((record) => record.verified);
+  for (const machine of machines) {
+    machine.signerId = null;
+    await machine.restart();
+  }
+  const id = await laptop.send();
+  laptop.bill(id, 5);
+  await exchange(machines);
+  t.same(await verified(), [0], "as SQLite has it");
+  for (const machine of machines) {
+    machine.signerId = "a secret";
+    await machine.restart();
+  }
+  await exchange(machines);
+  t.equal(store.streams.get(laptop.id)?.length, 4);
+  t.same(await verified(), [1]);
+  t.equal((await desktop.records())[0]?.billed_microdollars, 5);
+  desktop.positions = {};
+  await desktop.restart();
+  const lines = linesIn(desktop.folder).length;
+  await exchange(machines);
+  t.equal(linesIn(desktop.folder).length, lines, "what is verified is not appended again");
+
+  desktop.signerId = null;
+  await desktop.restart();
+  store.add(laptop.id, textOfAmend(id, { ...record(1), billed_microdollars: 666 }));
+  await exchange(machines);
+  t.equal(
+    (await desktop.records())[0]?.billed_microdollars,
+    5,
+    "an unsigned correction changes nothing signed",
+  );
+});
+
 t.test(
   "a machine that is killed before it stores its position reads again, and has nothing twice",
   async (t) => {
@@ -153,7 +191,7 @@ t.test(
     desktop.canSave = false;
     await desktop.subscribe(machines);
     t.equal(siblingLines(desktop), 2);
-    t.equal(desktop.subscriber.seenUntil(laptop.id), NOON, "of the exchange before");
+    t.equal(desktop.subscriber.seenUntil(laptop.id, true), NOON, "of the exchange before");
     await desktop.restart();
     await desktop.subscribe(machines);
     t.equal((await desktop.records()).length, 2);
@@ -213,7 +251,7 @@ t.test("a machine that was offline for days publishes them all, also from compre
     days.slice(-32),
     "as far back as the store keeps them",
   );
-  t.equal(desktop.subscriber.seenUntil(laptop.id), NOON);
+  t.equal(desktop.subscriber.seenUntil(laptop.id, true), NOON);
   const position = laptop.batches.length;
   await laptop.publisher.tick();
   await laptop.restart();
@@ -277,7 +315,7 @@ t.test("requests in flight and lines that wait for the disk hold back the time o
   await laptop.send();
   await exchange([laptop, desktop]);
   t.equal(publisher.publishedUntil(), NOON + 5000);
-  t.equal(desktop.subscriber.seenUntil(laptop.id), NOON + 5000);
+  t.equal(desktop.subscriber.seenUntil(laptop.id, true), NOON + 5000);
   laptop.usage.journal.close(running.id, closing({ ended_at: clock.time }));
   t.equal(publisher.publishedUntil(), NOON + 5000, "ended, but not published");
   await publisher.tick();
@@ -285,17 +323,23 @@ t.test("requests in flight and lines that wait for the disk hold back the time o
 
   const [, ...rest] = [...((await store.read(new Map([[laptop.id, null]]), 100)).get(laptop.id) ?? [])];
   const last = rest.at(-1)?.id ?? "";
-  const published = { id: laptop.id, name: "laptop", publishedUntil: NOON + 10_000, lastEntry: last };
+  const published = {
+    id: laptop.id,
+    name: "laptop",
+    isVerified: true,
+    publishedUntil: NOON + 10_000,
+    lastEntry: last,
+  };
   desktop.fault = "unreachable";
   await desktop.subscriber.tick([published]);
-  t.equal(desktop.subscriber.seenUntil(laptop.id), NOON + 5000, "not before its entries are here");
+  t.equal(desktop.subscriber.seenUntil(laptop.id, true), NOON + 5000, "not before its entries are here");
   desktop.fault = "none";
   await desktop.subscriber.tick([published]);
-  t.equal(desktop.subscriber.seenUntil(laptop.id), NOON + 10_000);
+  t.equal(desktop.subscriber.seenUntil(laptop.id, true), NOON + 10_000);
   await desktop.subscriber.tick([{ ...published, publishedUntil: NOON + 20_000, lastEntry: "9999999-0" }]);
   await desktop.subscriber.tick([{ ...published, publishedUntil: NOON + 20_000, lastEntry: "x" }]);
   await desktop.subscriber.tick([{ ...published, publishedUntil: null }]);
-  t.equal(desktop.subscriber.seenUntil(laptop.id), NOON + 10_000);
+  t.equal(desktop.subscriber.seenUntil(laptop.id, true), NOON + 10_000);
 
   const ending = await laptop.begin();
   clock.time += 1000;
@@ -320,7 +364,7 @@ t.test("a journal that cannot be written holds everything back", async (t) => {
   await desktop.usage.stop();
   await desktop.subscribe([laptop]);
   t.same(desktop.positions, {});
-  t.equal(desktop.subscriber.seenUntil(laptop.id), null);
+  t.equal(desktop.subscriber.seenUntil(laptop.id, true), null);
   await desktop.restart();
   await desktop.subscribe([laptop]);
   t.equal((await desktop.records()).length, 1);
@@ -385,7 +429,7 @@ const HOSTILE: Readonly<Record<string, string>> = {
 t.test("what is not valid is skipped, and nothing of it is kept anywhere", async (t) => {
   const store = new MemoryStore();
   const desktop = one(t, store, "desktop");
-  const evil = { id: "id-of-evil", name: "evil", publishedUntil: null, lastEntry: null };
+  const evil = { id: "id-of-evil", name: "evil", isVerified: true, publishedUntil: null, lastEntry: null };
   for (const [what, text] of Object.entries(HOSTILE)) {
     store.add(evil.id, text);
     t.equal(parseEntry(text, NOON, 0).kind, "bad", what);
@@ -410,7 +454,7 @@ t.test("a valid entry changes only what its machine may change", async (t) => {
   const theirs = await laptop.send();
   await exchange([laptop, desktop]);
   const before = await desktop.records();
-  const evil = { id: "id-of-evil", name: "desktop", publishedUntil: null, lastEntry: null };
+  const evil = { id: "id-of-evil", name: "desktop", isVerified: true, publishedUntil: null, lastEntry: null };
   for (const id of [mine, theirs]) {
     store.add(evil.id, entry({ id, model: "evil" }));
     store.add(evil.id, textOfAmend(id, { ...record(1), billed_microdollars: 666 }));
@@ -430,7 +474,13 @@ t.test("a valid entry changes only what its machine may change", async (t) => {
 t.test("a wrong store cannot keep a machine busy, or make it believe a wrong position", async (t) => {
   const store = new MemoryStore();
   const desktop = one(t, store, "desktop");
-  const laptop = { id: "id-of-laptop", name: "laptop", publishedUntil: null, lastEntry: null };
+  const laptop = {
+    id: "id-of-laptop",
+    name: "laptop",
+    isVerified: true,
+    publishedUntil: null,
+    lastEntry: null,
+  };
   const texts = Array.from({ length: 100 }, () => entry());
   let reads = 0;
   store.read = async () => {

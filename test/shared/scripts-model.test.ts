@@ -2,14 +2,8 @@ import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import t from "tap";
 import { Secret } from "../../src/core/secret.ts";
-import {
-  type Client,
-  listOf,
-  newClient,
-  objectOf,
-  parseReply,
-  type Reply,
-} from "../../src/shared/connection.ts";
+import { listOf, objectOf, parseReply, type Reply, StoreClient } from "../../src/shared/connection.ts";
+import { GRANT, JOIN } from "../../src/shared/scripts.ts";
 import { repeats } from "../doubles/effort.ts";
 import { emptyStore, missingStore, type StoreServer } from "./redis.ts";
 
@@ -81,10 +75,10 @@ class World {
   last: { readonly call: GrantCall; readonly member: Member } | null = null;
   #names = 0;
   readonly #server: StoreServer;
-  readonly #client: Client;
+  readonly #client: StoreClient;
   readonly #prefix: string;
 
-  constructor(server: StoreServer, client: Client, prefix: string) {
+  constructor(server: StoreServer, client: StoreClient, prefix: string) {
     this.#server = server;
     this.#client = client;
     this.#prefix = prefix;
@@ -141,7 +135,7 @@ class World {
       new_generation: `generation ${this.#names}`,
     };
     const keys = [this.#key("generation"), this.#key("machines")];
-    const { generation } = parseReply(await this.#client.joinMachines(keys, [JSON.stringify(call)]));
+    const { generation } = parseReply(await this.#client.runScript(JOIN, keys, [JSON.stringify(call)]));
     this.generation ??= call.new_generation;
     // As if the time were over in which the other machines join again.
     await this.#server.admin(["HSET", this.#key("generation"), "settled", "0"]);
@@ -227,11 +221,12 @@ class World {
 
   async #send(call: GrantCall): Promise<Reply> {
     const keys = [this.#key("generation"), this.#key("machines"), this.#key("window")];
-    return parseReply(await this.#client.askForGrants(keys, [JSON.stringify(call)]));
+    return parseReply(await this.#client.runScript(GRANT, keys, [JSON.stringify(call)]));
   }
 
   async #window(): Promise<object> {
-    return await this.#client.hGetAll(this.#key("window"));
+    const flat = listOf(await this.#client.call("HGETALL", this.#key("window"))).map(String);
+    return Object.fromEntries(flat.flatMap((name, at) => (at % 2 === 0 ? [[name, flat[at + 1] ?? ""]] : [])));
   }
 
   #key(name: string): string {
@@ -260,8 +255,8 @@ t.test(
       authority: null,
       prefix: "keybearer",
     };
-    const client = await newClient(store, new Secret(server.password), new AbortController().signal);
-    await client.connect();
+    const { signal } = new AbortController();
+    const client = await StoreClient.open(store, new Secret(server.password), signal, () => {});
     t.teardown(() => client.destroy());
     let worlds = 0;
     await fc.assert(

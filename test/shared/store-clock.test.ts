@@ -38,6 +38,21 @@ t.test("clocks that differ by less than two seconds count as equal", async (t) =
   t.equal(clock.offset(), 0);
   clock.learn(700_000, clock.mark());
   t.equal(clock.offset(), -300_000);
-  t.ok(clock.isPlausible(700_000));
-  t.notOk(clock.isPlausible(1_000_000 + 25 * 3_600_000));
+  t.equal(clock.problemWith(700_000), null);
+  t.match(clock.problemWith(1_000_000 + 25 * 3_600_000), /differ by more than a day/);
+});
+
+t.test("the store's time advances no faster than this machine's, except towards it", async (t) => {
+  const { clocks, clock, pass } = start();
+  // The store is ten minutes ahead, and stays so.
+  clock.learn(1_600_000, clock.mark());
+  pass(1000);
+  t.equal(clock.problemWith(1_601_000), null);
+  t.match(clock.problemWith(1_661_000), /went ahead faster/, "a minute in a second");
+  for (let step = 0; step < 100; step += 1) clock.learn((clock.now() ?? 0) + 1900, clock.mark());
+  t.ok((clock.now() ?? 0) < 1_601_001, "small steps lead nowhere either");
+  clocks.wall += 3_600_000;
+  t.equal(clock.problemWith(1_601_000 + 3_600_000), null, "the machine slept");
+  clock.learn(1_000_000, clock.mark());
+  t.equal(clock.learn(clocks.wall, clock.mark()), clocks.wall, "a wrong clock of the store is corrected");
 });

@@ -4,7 +4,7 @@ import { type AddressInfo, connect } from "node:net";
 import { createServer } from "node:tls";
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
-import { newClient } from "../../src/shared/connection.ts";
+import { StoreClient } from "../../src/shared/connection.ts";
 import { type Certificate, makeCertificates } from "../doubles/certificates.ts";
 import { emptyStore, missingStore, type StoreServer } from "./redis.ts";
 
@@ -36,15 +36,15 @@ t.test(
     const answer = async (certificate: Certificate, authority: typeof known | null) => {
       const url = `rediss://127.0.0.1:${await tlsPort(t, store, certificate)}`;
       const settings = { url, username: store.username, password: null, authority, prefix: "keybearer" };
-      const client = await newClient(settings, new Secret(store.password), new AbortController().signal);
-      client.on("error", () => {});
+      const attempt = new AbortController();
       try {
-        await client.connect();
-        return (await client.info()).includes("run_id") ? "connected" : "no answer";
+        const password = new Secret(store.password);
+        const client = await StoreClient.open(settings, password, attempt.signal, () => {});
+        return String(await client.call("INFO")).includes("run_id") ? "connected" : "no answer";
       } catch (error) {
         return String((error as { code?: string }).code ?? error);
       } finally {
-        if (client.isOpen) client.destroy();
+        attempt.abort();
       }
     };
     t.equal(await answer(certificates.good, known), "connected");

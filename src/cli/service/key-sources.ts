@@ -83,10 +83,12 @@ function consoleVariablesOf({ gateways }: Config): SecretVariable[] {
 }
 
 function storeVariables({ shared }: Config): SecretVariable[] {
-  const source = shared?.store.password;
-  if (source?.kind !== "env") return [];
-  const next = "write it to a file that only you can read, and set shared.store.password to file:/PATH";
-  return [{ whose: "the shared store", name: source.name, next }];
+  const sources = { "shared.store.password": shared?.store.password, "shared.secret": shared?.secret };
+  return Object.entries(sources).flatMap(([setting, source]) => {
+    if (source?.kind !== "env") return [];
+    const next = `write it to a file that only you can read, and set ${setting} to file:/PATH`;
+    return [{ whose: "the shared store", name: source.name, next }];
+  });
 }
 
 /** Runs commands with the unit's restrictions; undefined: this machine cannot do that. */

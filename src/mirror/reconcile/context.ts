@@ -64,6 +64,8 @@ export interface Context {
   readonly log_gaps: readonly { readonly from: number; readonly to: number }[];
   /** Other machines whose records are, or will be, among ours. */
   readonly siblings: readonly Sibling[];
+  /** Records of other machines that are not signed. They may be invented, so they match nothing, but make a row doubtful. */
+  readonly unsigned: readonly OurRequest[];
   /** This gateway sends the ids of its rows. A row is not ours if no record has its id. */
   readonly hands_out_ids: boolean;
   /** See ConsoleAdapter. */

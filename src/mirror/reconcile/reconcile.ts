@@ -27,7 +27,7 @@ import {
 } from "./fit.ts";
 import { matchIds, matchPairs, matchSums, sortByTime } from "./match.ts";
 import { findUnlistedCancels, findWithRow, matchPresumed, matchSockets, mayTake } from "./presumed.ts";
-import { blindSiblings, cannotSee, stoppedSiblings } from "./siblings.ts";
+import { blindSiblings, cannotSee, mayHaveSent } from "./siblings.ts";
 
 /** Each step sees only what the steps before it left. */
 const STEPS = [
@@ -243,6 +243,8 @@ function judgeLeftRows(
     withRow: findWithRow({ records: withoutOwnId, groups }, context),
     unlisted: byStart(ended.filter(({ own_id, expected, ids }) => own_id && expected && ids.length > 0)),
     presumed: byStart(presumed),
+    unsigned: byKeyAndTime(context.unsigned),
+    unsignedIds: new Map(context.unsigned.flatMap((record) => record.ids.map((id) => [id, record]))),
   };
   return groups.flatMap((group) => {
     const { verdict, reason } = rowFinding(group, runningByKey.get(group.key) ?? [], context);
@@ -271,6 +273,9 @@ interface NearbyRecords {
   readonly unlisted: RecordsByStart;
   /** Those that took a row without an id. */
   readonly presumed: RecordsByStart;
+  /** Those of other machines that are not signed, by time and by the gateway's ids. */
+  readonly unsigned: RecordsByTime;
+  readonly unsignedIds: ReadonlyMap<string, OurRequest>;
 }
 
 type RecordsByStart = ReadonlyMap<string | null, Timeline<OurRequest>>;
@@ -378,12 +383,34 @@ function couldOwn(record: OurRequest, group: RowGroup, context: Context): boolea
   return isSameCall(record, group) && !idsContradict(record, group);
 }
 
+/** The doubt about a row that only something without a signature explains begins with this. */
+const UNSIGNED = "records of other machines are not signed (shared.secret)";
+
+/** A record that would explain the row, if it were signed. */
+function findUnsigned(
+  group: RowGroup,
+  { unsigned, unsignedIds }: NearbyRecords,
+  context: Context,
+): OurRequest | null {
+  for (const { request_id, upstream_id } of group.rows) {
+    const record = unsignedIds.get(request_id ?? "") ?? unsignedIds.get(upstream_id ?? "");
+    if (record !== undefined) return record;
+  }
+  for (const record of recordsNear(group, unsigned)) if (couldOwn(record, group, context)) return record;
+  return null;
+}
+
 /** Why a foreign row is only suspected; null: it is certain. */
 function doubtOf(group: RowGroup, nearby: NearbyRecords, context: Context): string | null {
   const { main } = group;
   const { start } = context;
+  const unsigned = findUnsigned(group, nearby, context);
+  if (unsigned !== null) return `${UNSIGNED}: it may be request ${unsigned.id} of another machine`;
+  const senders = mayHaveSent(group.key, startOf(main), context.siblings);
+  const sender = senders.find(({ isVerified }) => !isVerified);
+  if (sender !== undefined) return `${UNSIGNED}: ${sender.name} has this key, and may have sent it`;
   if (!context.hands_out_ids || main.request_id === null) return "without ids this is a suspicion";
-  const [stopped] = stoppedSiblings(group.key, startOf(main), context.siblings);
+  const [stopped] = senders;
   if (stopped !== undefined)
     return `${stopped.name} has this key and was stopped: it may run again where it cannot reach the store`;
   for (const record of recordsNear(group, nearby.withoutOwnId)) {

@@ -10,6 +10,8 @@ export interface Sibling {
   readonly isStopped: boolean;
   /** Fingerprints of the keys it holds. */
   readonly keys: readonly string[];
+  /** It signed this with the secret that the machines share. Otherwise whoever controls the store may have invented it. */
+  readonly isVerified: boolean;
 }
 
 /**
@@ -32,19 +34,15 @@ export function blindSiblings(
   began: number,
   siblings: readonly Sibling[],
 ): readonly Sibling[] {
-  return mayHaveSent(key, began, siblings).filter(({ isStopped }) => !isStopped);
+  return mayHaveSent(key, began, siblings).filter(({ isStopped, isVerified }) => isVerified && !isStopped);
 }
 
-/** Siblings that may have sent it if they run, although they stopped. */
-export function stoppedSiblings(
+/** Siblings that may have sent it: those that stopped may run again, and of those that do not sign nothing is certain. */
+export function mayHaveSent(
   key: string | null,
   began: number,
   siblings: readonly Sibling[],
 ): readonly Sibling[] {
-  return mayHaveSent(key, began, siblings).filter(({ isStopped }) => isStopped);
-}
-
-function mayHaveSent(key: string | null, began: number, siblings: readonly Sibling[]): readonly Sibling[] {
   if (key === null) return [];
   return siblings.filter(
     ({ seenUntil, keys }) => began >= seenUntil - SIBLING_MARGIN_MS && keys.includes(key),

@@ -72,7 +72,7 @@ export function amendmentOf(before: UsageRecord, after: UsageRecord): Amendment 
   if (AMENDED.every((name) => before[name] === after[name])) return null;
   const { id, tool, counts, admitted_at, started_at, machine, machine_id } = after;
   if (machine !== null && machine_id !== null)
-    return { kind: "sibling-amend", machine, machine_id, id, ...pick(after, AMENDED) };
+    return { kind: "sibling-amend", machine, machine_id, verified: true, id, ...pick(after, AMENDED) };
   const limits =
     tool === null || counts === false
       ? null

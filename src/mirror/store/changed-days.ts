@@ -177,12 +177,16 @@ function siblingChanges(
     const known = before.filter((one) => one.name === name);
     const next = siblings.filter((one) => one.name === name);
     if (JSON.stringify(known) === JSON.stringify(next)) continue;
-    // Any record of a new machine may have come since the last comparison.
-    const isNew = next.length > known.length;
+    // Any record of a machine that is new, or signs since then, may have come since the last comparison.
+    const isNew = next.length > known.length || countVerified(next) > countVerified(known);
     const seenUntil = isNew ? 0 : Math.min(...[...known, ...next].map((one) => one.seenUntil));
     changes.push({ name, from: seenUntil - CLOCK_CHANGE_MS });
   }
   return changes;
+}
+
+function countVerified(siblings: readonly Sibling[]): number {
+  return siblings.filter(({ isVerified }) => isVerified).length;
 }
 
 /** The hours in which a sibling's records ended that may have come since the last comparison. They can be days old. */

@@ -26,7 +26,7 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
   const start =
     newStart ?? (storedStart === null ? UNKNOWN_START : { ...UNKNOWN_START, ...JSON.parse(storedStart) });
   const held = heldTimes(db, gateway);
-  const requests = [...loaded.records.values()].map((one): OurRequest => {
+  const requests = [...loaded.records.values()].filter(isSigned).map((one): OurRequest => {
     // A sibling can have keys of another account, which this console does not list.
     const isListed = one.record.machine === null || held.has(one.request.key ?? "");
     const expected = one.request.expected && isListed;
@@ -39,6 +39,7 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
     kept_from: keptFrom(db),
     log_gaps: options.logGaps,
     siblings: options.siblings,
+    unsigned: [...loaded.records.values()].filter((one) => !isSigned(one)).map(({ request }) => request),
     hands_out_ids: Object.keys(ownIds).length > 0,
     bills_failures: billsFailures,
     unlisted_cancels: unlistedCancelsIn(requests, consoleRows, { start, bills_failures: billsFailures }),
@@ -56,6 +57,11 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
     elsewhere: [...changedRows.elsewhere, ...changedRecords.elsewhere],
     start: newStart,
   };
+}
+
+/** A record of this machine, or one that another machine signed. Others may be invented, so they prove nothing. */
+function isSigned({ record }: LoadedRecord): boolean {
+  return record.machine === null || record.verified === true;
 }
 
 interface Changed<T> {
@@ -122,11 +128,11 @@ function findChangedRecords(
 /**
  * Such a verdict is not stored. A certain alarm ends when a person acknowledges it, or when the row turns out to be ours. It does not end because a key
  * was removed from config.yaml and put back, or because the clock was set back: a program that can edit files could silence
- * it that way.
+ * it that way. Nor does it become a suspicion, because something appears in the store that is not signed.
  */
 function wouldSilenceAlarm(before: StoredRowVerdict, next: JudgedRow): boolean {
   if (before.verdict !== "foreign" || !before.certain) return false;
-  return next.verdict === "before" || next.verdict === "unwatched" || next.verdict === "pending";
+  return ["before", "unwatched", "pending", "foreign"].includes(next.verdict) && !next.certain;
 }
 
 function isSameRowVerdict(before: StoredRowVerdict, next: JudgedRow): boolean {
@@ -196,7 +202,8 @@ interface Match {
 
 function matchesById({ records, rows }: LoadedDay): Match[] {
   const recordsById = new Map<string, LoadedRecord>();
-  for (const one of records.values()) for (const id of one.request.ids) recordsById.set(id, one);
+  for (const one of records.values())
+    if (isSigned(one)) for (const id of one.request.ids) recordsById.set(id, one);
   const matches: Match[] = [];
   for (const { row } of rows.values()) {
     const record = recordsById.get(row.request_id ?? "");

@@ -215,9 +215,12 @@ export class IndexWriter {
         return;
       }
       case "sibling": {
-        if (batch.has(line.id)) return;
+        const entry = batch.get(line.id);
+        // A verified record replaces one that may be invented. Nothing replaces a record of this machine.
+        if (entry !== undefined && !(line.verified && entry.record.verified === false)) return;
         const amend = this.#takeEarlyAmend(line.id, line.machine_id);
-        batch.set(line.id, { stored: null, record: amend === null ? line : amended(line, amend), day });
+        const record = amend === null || !mayAmend(amend, line) ? line : amended(line, amend);
+        batch.set(line.id, { stored: entry?.stored ?? null, record, day });
         return;
       }
       case "amend":
@@ -225,7 +228,7 @@ export class IndexWriter {
         const entry = batch.get(line.id);
         const machineId = line.kind === "amend" ? null : line.machine_id;
         if (entry === undefined) this.#keepEarlyAmend(line, machineId);
-        else if (entry.record.machine_id !== machineId) return;
+        else if (entry.record.machine_id !== machineId || !mayAmend(line, entry.record)) return;
         else if (entry.record.end === null) this.#keepEarlyAmend(line, machineId);
         else entry.record = amended(entry.record, line);
         return;
@@ -246,11 +249,13 @@ export class IndexWriter {
 
   /** @param machineId null: this machine. */
   #keepEarlyAmend(line: AmendLine | SiblingAmendLine, machineId: string | null): void {
+    const before = this.#hasEarlyAmends ? this.#readEarlyAmend.get(line.id, machineId ?? "") : undefined;
+    if (before !== undefined && !mayAmend(line, JSON.parse((before as [string])[0]))) return;
     this.#hasEarlyAmends = true;
     this.#writeEarlyAmend.run(line.id, machineId ?? "", JSON.stringify(line));
   }
 
-  #takeEarlyAmend(id: string, machineId: string | null): AmendedFields | null {
+  #takeEarlyAmend(id: string, machineId: string | null): AmendLine | SiblingAmendLine | null {
     if (!this.#hasEarlyAmends) return null;
     const row = this.#readEarlyAmend.get(id, machineId ?? "") as [string] | undefined;
     if (row === undefined) return null;
@@ -311,6 +316,14 @@ function parseLines(texts: readonly string[]): { lines: Line[]; damaged: number 
     if (line?.kind === "refusals") closed.delete(line.first_id);
   }
   return { lines: lines.reverse(), damaged };
+}
+
+/** A correction that may be invented changes no verified record, and no verified correction. */
+function mayAmend(
+  line: AmendLine | SiblingAmendLine,
+  { verified }: { readonly verified?: boolean | null },
+): boolean {
+  return line.kind === "amend" || line.verified || verified !== true;
 }
 
 function amended(record: UsageRecord, line: AmendedFields): UsageRecord {

@@ -41,6 +41,8 @@ export interface SiblingLine extends UsageRecord {
   readonly kind: "sibling";
   readonly machine: string;
   readonly machine_id: string;
+  /** Its signature was checked. Without one, whoever controls the store may have invented it. */
+  readonly verified: boolean;
 }
 
 /**
@@ -95,6 +97,8 @@ export interface SiblingAmendLine extends AmendedFields {
   readonly id: string;
   readonly machine: string;
   readonly machine_id: string;
+  /** As in SiblingLine. What this machine read at the console is verified. */
+  readonly verified: boolean;
 }
 
 export interface LiftLine extends Allowance {
@@ -237,9 +241,11 @@ function siblingLine(fields: Fields): SiblingLine | null {
 /** Without control characters. */
 const MACHINE_NAME = /^[^\p{Cc}\p{Cs}]{1,64}$/u;
 
-function machineOf({ machine, machine_id }: Fields): Pick<SiblingLine, "machine" | "machine_id"> | null {
+/** Lines of older versions have no `verified`. */
+function machineOf(fields: Fields): Pick<SiblingLine, "machine" | "machine_id" | "verified"> | null {
+  const { machine, machine_id, verified } = fields;
   if (!isMachineName(machine) || !isMachineName(machine_id)) return null;
-  return { machine, machine_id };
+  return { machine, machine_id, verified: verified === true };
 }
 
 /** Of a machine's name, and of its id. */

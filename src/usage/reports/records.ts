@@ -119,6 +119,7 @@ export type ExportedRecord = Omit<
   | "counted_tokens"
   | "counted_microdollars"
   | "machine_id"
+  | "verified"
 >;
 
 /** Its fields in the order of an export. */

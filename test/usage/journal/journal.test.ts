@@ -84,7 +84,7 @@ t.test("a request is one open line before it is sent and one close line", async 
 t.test("records of other machines are no use of this one, neither now nor after a start", async (t) => {
   const { journal, folder } = startJournal(t);
   const theirs = record(1, { started_at: NOON + 5000, tool: "theirs", machine: "laptop" });
-  const machine = { machine: "laptop", machine_id: "id-of-laptop" };
+  const machine = { machine: "laptop", machine_id: "id-of-laptop", verified: true };
   t.ok(journal.append({ ...theirs, kind: "sibling", ...machine }));
   const billed = { ...theirs, billed_microdollars: 7 };
   t.ok(journal.append({ kind: "sibling-amend", id: theirs.id, ...machine, ...pick(billed, AMENDED) }));
