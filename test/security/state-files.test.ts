@@ -354,12 +354,12 @@ t.test("a link that replaces the usage log while keybearer runs is not written t
   t.ok(lstatSync(file).isFile());
 });
 
-t.test("a line of any length is one damaged line", async (t) => {
+t.test("a line of any length is skipped", async (t) => {
   const { home, state, token } = await ranBefore(t);
-  appendFileSync(
-    join(state, "usage", `${dayOf(Date.now())}.jsonl`),
-    `{"kind":"${"x".repeat(20_000_000)}"}\n`,
-  );
+  // Without blocks on the disk, and longer than any text in Node can be.
+  const file = join(state, "usage", `${dayOf(Date.now())}.jsonl`);
+  truncateSync(file, 540_000_000);
+  appendFileSync(file, "\n");
   const under = await startUnderTest(t, null, { home });
   t.equal((await chat(under, token)).status, 200, "it serves");
   t.equal((await under.daemon.status()).usage.state, "ok");
