@@ -354,17 +354,6 @@ t.test("a link that replaces the usage log while keybearer runs is not written t
   t.ok(lstatSync(file).isFile());
 });
 
-t.test("a line of any length is skipped", async (t) => {
-  const { home, state, token } = await ranBefore(t);
-  // Without blocks on the disk, and longer than any text in Node can be.
-  const file = join(state, "usage", `${dayOf(Date.now())}.jsonl`);
-  truncateSync(file, 540_000_000);
-  appendFileSync(file, "\n");
-  const under = await startUnderTest(t, null, { home });
-  t.equal((await chat(under, token)).status, 200, "it serves");
-  t.equal((await under.daemon.status()).usage.state, "ok");
-});
-
 t.test("files of any size are neither read into memory nor a reason not to start", async (t) => {
   const { home, state, token } = await ranBefore(t);
   const files = ["token-uses.json", "log-end.json", "key-changes.json", "shared.json"];
