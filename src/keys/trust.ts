@@ -252,8 +252,9 @@ export class Trust {
     this.#changes += 1;
   }
 
-  #pinKey(id: string, subject: Subject, { fingerprint }: Secret): void {
-    this.#pin(this.#pins.keys, id, subject, fingerprint);
+  #pinKey(id: string, subject: Subject, key: Secret): void {
+    // Of a password that a person chose, nothing is stored.
+    this.#pin(this.#pins.keys, id, subject, subject.secret === undefined ? key.fingerprint : undefined);
     this.#pinUses(subject);
   }
 
@@ -266,8 +267,8 @@ export class Trust {
 
   #pin(pins: Map<string, Pin>, id: string, subject: Subject, fingerprint?: string): void {
     const known = pins.get(id);
-    const pin = { ...this.#pinFor(known, subject), fingerprint };
-    if (known?.origins.length === pin.origins.length && known.fingerprint === fingerprint) return;
+    const pin = { ...this.#pinFor(known, subject), fingerprint: fingerprint ?? known?.fingerprint };
+    if (known?.origins.length === pin.origins.length && known.fingerprint === pin.fingerprint) return;
     pins.set(id, pin);
     this.#changes += 1;
   }

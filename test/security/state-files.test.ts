@@ -359,17 +359,6 @@ t.test("a link that replaces the usage log while keybearer runs is not written t
   t.ok(lstatSync(file).isFile());
 });
 
-t.test("a line of any length is one damaged line", async (t) => {
-  const { home, state, token } = await ranBefore(t);
-  appendFileSync(
-    join(state, "usage", `${dayOf(clock.now())}.jsonl`),
-    `{"kind":"${"x".repeat(20_000_000)}"}\n`,
-  );
-  const under = await startUnderTest(t, null, { home, clock });
-  t.equal((await chat(under, token)).status, 200, "it serves");
-  t.equal((await under.daemon.status()).usage.state, "ok");
-});
-
 t.test("files of any size are neither read into memory nor a reason not to start", async (t) => {
   const { home, state, token } = await ranBefore(t);
   const files = ["token-uses.json", "log-end.json", "key-changes.json", "shared.json"];

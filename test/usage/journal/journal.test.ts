@@ -179,6 +179,21 @@ t.test("a file that another program made for the next day does not become the cu
   t.match(journal.state().incident, /2026-11-17\.jsonl was not made by keybearer, and was set aside as/);
 });
 
+t.test("a line that is longer than any text can be is skipped", async (t) => {
+  const { journal, folder } = startJournal(t);
+  const before = opening({ model: "before" });
+  await journal.open(before);
+  journal.close(before.id, closing());
+  journal.stop();
+  const file = join(folder, `${TODAY}.jsonl`);
+  // Without blocks on the disk.
+  truncateSync(file, 540_000_000);
+  appendFileSync(file, "\n");
+  const next = startJournal(t, { folder });
+  t.match(next.replayed.at(-1), { kind: "close", id: before.id });
+  t.equal(await next.journal.open(opening()), true, "it serves");
+});
+
 t.test("a start on a later day writes the carry lines after what it interrupts", async (t) => {
   const clock = setClock();
   const first = startJournal(t, { clock, carry: () => [CARRY] });
