@@ -284,11 +284,14 @@ export class Limiter {
   }
 
   #rename({ from, to }: Rename): void {
+    // Requests may still name the tool as it was called before the last rename.
+    for (const [older, name] of this.#renamed) if (name === from) this.#renamed.set(older, to);
+    this.#renamed.set(from, to);
+    this.#renamed.delete(to);
     const limiter = this.#tools.get(from);
     if (limiter === undefined) return;
     this.#tools.delete(from);
     this.#tools.set(to, limiter);
-    this.#renamed.set(from, to);
     limiter.share(this.#shared, to);
   }
 
@@ -307,6 +310,11 @@ export class Limiter {
     );
   }
 
+  /** The names that a new journal file repeats after the carry, for lines that still have the old ones. */
+  renames(): Rename[] {
+    return [...this.#renamed].map(([from, to]) => ({ from, to }));
+  }
+
   /** Forgets everything, because the journal is read from the beginning. */
   startReplay(): void {
     this.#tools.clear();
@@ -317,9 +325,15 @@ export class Limiter {
   /** Reads the next line of the newest journal file. At start, all of them are read before any request is served. */
   replay(line: JournalLine): void {
     if (line.kind === "rename") this.#rename(line);
-    // A new request under the old name is one of a new tool.
-    if (line.kind === "open" && line.tool !== null) this.#renamed.delete(line.tool);
+    // A new request under the old name is one of a new tool. One that the carry names is older than the rename.
+    if (line.kind === "open" && line.tool !== null && !this.#isCarried(line.tool, line.id))
+      this.#renamed.delete(line.tool);
     this.#replay?.read(line);
+  }
+
+  #isCarried(tool: string, id: string): boolean {
+    const counters = this.#tools.get(this.currentName(tool))?.counters;
+    return counters !== undefined && counters.find(id) !== null;
   }
 
   /** All lines were read. A request that is still in flight has lost its lines: what was held for it counts. */

@@ -343,6 +343,42 @@ t.test("a replay that begins again counts nothing twice, and forgets nothing", a
   t.strictSame(again.carry(), once);
 });
 
+t.test(
+  "a request of a tool that got two new names frees its capacity, also after a midnight and a restart",
+  async (t) => {
+    const named = (name: string) =>
+      configOf(
+        `gateway: https://gateway.example.com/v1\ntools: { ${name}: { limits: { concurrent: 1 } } }\n`,
+      );
+    const limiter = new Limiter(settableClock(), utc);
+    const { a } = named("a").tools;
+    const lease = a === undefined ? null : limiter.takeNow(a, { tokens: 0, spend: null });
+    if (lease === null) return void t.fail("the request was refused");
+    limiter.recorded(lease, "r1");
+    for (const [from, to] of [
+      ["a", "b"],
+      ["b", "c"],
+    ] as const) {
+      limiter.change(named(from));
+      limiter.expectRename({ from, to });
+      t.same(limiter.change(named(to)), { from, to });
+    }
+    const open = { id: "r1", tool: "a", started_at: START, admitted_at: START };
+    const midnight = [
+      ...carryLines(limiter.carry()),
+      ...limiter.renames().map((rename) => JSON.stringify({ kind: "rename", ...rename, at: START })),
+      JSON.stringify({ kind: "open", ...open }),
+    ];
+    const again = restored(midnight);
+    t.match(again.carry(), [{ tool: "c", open: [{ id: "r1" }] }], "it is in flight under the newest name");
+    again.replay(parsed(JSON.stringify({ kind: "close", ...open, end: "complete", counts: true })));
+    t.match(again.carry(), [{ tool: "c", open: [] }]);
+    limiter.settle(lease, { tokens: 0, spend: 0 });
+    const { c } = named("c").tools;
+    t.not(c === undefined ? null : limiter.takeNow(c, { tokens: 0, spend: null }), null, "its place is free");
+  },
+);
+
 t.test("what the console billed counts as spend", async (t) => {
   const open = { id: "r1", tool: "codex", started_at: START, admitted_at: START, held_microdollars: 50 };
   const close = { ...open, end: "complete", counted_microdollars: 20, billed_microdollars: 35 };

@@ -31,7 +31,7 @@ import { restoreFrom } from "./restore.ts";
 export interface JournalDeps extends CurrentFileDeps {
   readonly ticker: Ticker;
   /** Every file begins with what the limits know. When the journal is opened, they get the lines of the newest file. */
-  readonly limiter: Pick<Limiter, "carry" | "startReplay" | "replay" | "endReplay">;
+  readonly limiter: Pick<Limiter, "carry" | "renames" | "startReplay" | "replay" | "endReplay">;
 }
 
 export interface JournalState {
@@ -371,6 +371,8 @@ export class Journal {
     const lines = [lineOf("carry", { tools: carries.length })];
     for (const carry of carries)
       lines.push(lineOf("carry", { ...carry, last_use: this.#lastUses.get(carry.tool) ?? null }));
+    const at = this.#deps.clock.now();
+    for (const rename of this.#deps.limiter.renames()) lines.push(lineOf("rename", { ...rename, at }));
     for (const [id, { opening, head }] of this.#inFlight) {
       lines.push(lineOf("open", opening));
       if (head !== null) lines.push(lineOf("head", { id, ...head }));

@@ -87,6 +87,7 @@ export function startJournal(t: Test, options: Options = {}): JournalUnderTest {
     sync: options.sync ?? "normal",
     limiter: {
       carry: () => [...(options.carry?.() ?? [])],
+      renames: () => [],
       replay: (line) => void replayed.push(line as Line),
       startReplay: () => void replayed.splice(0),
       endReplay: () => {},
