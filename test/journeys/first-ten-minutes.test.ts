@@ -74,12 +74,15 @@ function filesOf({ home }: Walk): Record<string, string> {
   return Object.fromEntries(texts.map(([path, text]) => [relative(home, path), text]));
 }
 
-/** Lines of more than 80 columns, except commands, what is to be copied whole, and answers, which are drawn key by key. */
+/**
+ * Lines of more than 80 columns, except commands, what is to be copied whole, answers, which are drawn key by key, and a
+ * single word, such as a long path.
+ */
 function tooWide({ parts }: Walk): string[] {
   return Object.values(parts)
     .flatMap((text) => text.split("\n"))
     .filter((line) => !/^\[\d+\] \$ |^ *→ |kb_|: http:|[█▪]/.test(line))
-    .filter((line) => textWidth(line) > 80);
+    .filter((line) => textWidth(line) > 80 && /\S\s+\S/.test(line));
 }
 
 async function init(t: Test, walk: Walk): Promise<string> {

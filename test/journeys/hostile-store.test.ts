@@ -93,6 +93,8 @@ t.test("whoever writes to the store ends no alarm, unless they have the secret",
   await journey.idle();
   await until("it is connected", async () => (await journey.status()).shared?.state === "connected");
   await journey.ask();
+  // Console rows have whole seconds, and one from before the first second with the key is no theft.
+  pass(MINUTE);
   journey.elsewhere({ model: "stolen" });
   pass(MINUTE);
   await compares({ foreign_certain: 1, by_id: 1 }, "a thief is found");
