@@ -61,12 +61,18 @@ export class Agents {
     return agent;
   };
 
-  /** Forgets gateways that are no longer configured. Their requests in flight finish. */
+  /**
+   * Forgets gateways that are no longer configured, or are connected to in another way. Their requests in flight finish. The
+   * others keep their connections, although every save of config.yaml makes new objects for them.
+   */
   keepOnly(gateways: readonly Gateway[]): void {
-    for (const { gateway, agent } of this.#entries) {
-      if (!gateways.includes(gateway)) closeIdle(agent);
+    const kept: AgentEntry[] = [];
+    for (const entry of this.#entries) {
+      const gateway = gateways.find((one) => isConnectedAlike(one, entry.gateway));
+      if (gateway === undefined) closeIdle(entry.agent);
+      else kept.push({ ...entry, gateway });
     }
-    this.#entries = this.#entries.filter(({ gateway }) => gateways.includes(gateway));
+    this.#entries = kept;
   }
 
   close(): void {
@@ -89,6 +95,17 @@ export class Agents {
     const tls: TlsOptions = { rejectUnauthorized: true, secureContext };
     return new SecureAgent({ ...OPTIONS, ...tls }, gateway, tls);
   }
+}
+
+function isConnectedAlike(one: Gateway, other: Gateway): boolean {
+  return (
+    one.name === other.name &&
+    one.baseUrl === other.baseUrl &&
+    one.messagesUrl === other.messagesUrl &&
+    one.proxy === other.proxy &&
+    one.authority?.pem === other.authority?.pem &&
+    one.timeouts.connect === other.timeouts.connect
+  );
 }
 
 /** Closes the connections that no request uses. */
