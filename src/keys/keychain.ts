@@ -268,7 +268,7 @@ function explainFault(fault: string, operation: Operation): string {
 }
 
 function explainTimeout(limit: number, operation: Operation): string {
-  return `the keychain did not answer within ${limit / 1000} sand may be waiting for its password: unlock it, ${retryAfter(operation)}`;
+  return `the keychain did not answer within ${limit / 1000} s and may be waiting for its password: unlock it, ${retryAfter(operation)}`;
 }
 
 /** The daemon reads keys; commands change them. */
