@@ -1,5 +1,5 @@
 import type { Report } from "./problems.ts";
-import type { Config, Gateway, Named, Period, Tool } from "./schema.ts";
+import type { Config, Gateway, Named, Tool } from "./schema.ts";
 import { quoted, type Section } from "./section.ts";
 import { joinPath } from "./yaml.ts";
 
@@ -16,7 +16,6 @@ export function checkReferences(draft: Config, top: Section, report: Report): Co
   checkTokens(tools, top);
   checkProcesses(tools, top);
   checkSharedKeys(tools, top);
-  checkKeep(draft.usage.keep, tools, top);
   return Object.freeze({ ...draft, tools: Object.freeze(tools) });
 }
 
@@ -133,27 +132,5 @@ function checkSharedKeys(tools: Named<Tool>, top: Section): void {
       top.report.warn(offsetIn(top, tool.name, "key"), path, message, hint);
     }
     owners.set(identity, owner ?? tool.name);
-  }
-}
-
-/** At a start windows are counted from the records, so these must be kept as long as the longest window. */
-const MIN_KEPT = [
-  { per: "month", days: 32 },
-  { per: "day", days: 2 },
-  { per: "hour", days: 1 },
-] as const satisfies readonly { readonly per: Period; readonly days: number }[];
-
-function checkKeep(keep: number, tools: Named<Tool>, top: Section): void {
-  const usage = top.entries().get("usage")?.value;
-  const at = usage?.kind === "dict" ? usage.entries.get("keep")?.value.at : undefined;
-  for (const { per, days } of MIN_KEPT) {
-    if (keep >= days * 86_400_000) return;
-    const limited = Object.values(tools).find(({ limits: { requests, tokens, spend } }) =>
-      [...requests, ...tokens, ...spend].some((rate) => rate.per === per),
-    );
-    if (limited === undefined) continue;
-    const message = `must be at least ${days}d while ${joinPath("tools", limited.name)} has a limit per ${per}`;
-    top.report.error(at ?? -1, "usage.keep", message, `keep: ${days}d`);
-    return;
   }
 }
