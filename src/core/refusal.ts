@@ -19,7 +19,8 @@ export const REFUSALS = {
   "token-missing": { status: 401, retry: NEVER },
   "token-incomplete": { status: 401, retry: NEVER },
   "token-unknown": { status: 401, retry: NEVER },
-  "foreign-key": { status: 401, retry: NEVER },
+  // Claude Code hides the text of a 401 here.
+  "foreign-key": { status: 400, retry: NEVER },
   "tool-disabled": { status: 400, retry: NEVER },
   "tool-expired": { status: 400, retry: NEVER },
   "key-unavailable": { status: 400, retry: NEVER },

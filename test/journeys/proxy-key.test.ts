@@ -75,7 +75,7 @@ t.test("another key is refused, named by its header, and never forwarded", async
   const foreign = canaryKey();
   for (const slot of SLOTS) {
     const answer = await fetch(`${one.url}/v1/models`, { headers: slotted(slot, foreign) });
-    t.equal(answer.status, 401);
+    t.equal(answer.status, 400);
     t.equal(answer.headers.get("x-keybearer-refusal"), "foreign-key");
     t.equal(answer.headers.get("x-should-retry"), "false");
     const text = await answer.text();
@@ -97,7 +97,7 @@ t.test("a token beside a different credential is refused, and the refusal names 
   ] as const) {
     const headers = { ...slotted(tokenSlot, one.token), ...slotted(otherSlot, foreign) };
     const answer = await fetch(`${one.url}/v1/messages`, { method: "POST", headers, body: "{}" });
-    t.equal(answer.status, 401);
+    t.equal(answer.status, 400);
     t.equal(answer.headers.get("x-keybearer-refusal"), "foreign-key");
     const { type, error } = (await answer.json()) as { type: string; error: { message: string } };
     t.equal(type, "error", "in the shape of the messages protocol");

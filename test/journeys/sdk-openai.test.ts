@@ -90,7 +90,7 @@ t.test("a refusal is the package's own error with keybearer's message, and is no
   const refusals: [string, number, string, RegExp][] = [
     [freshToken().token, 401, "token-unknown", /keybearer: no tool has the token.*keybearer tools token/],
     ["kb_cut-off", 401, "token-incomplete", /keybearer: the token in authorization is incomplete/],
-    ["sk-proj-0123456789abcdef", 401, "foreign-key", /keybearer: the request carries a real key/],
+    ["sk-proj-0123456789abcdef", 400, "foreign-key", /keybearer: the request carries a real key/],
     [off, 400, "tool-disabled", /keybearer: .*idle/],
   ];
   for (const [apiKey, status, code, words] of refusals) {

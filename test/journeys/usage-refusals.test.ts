@@ -82,7 +82,7 @@ function cases({ host, tokens, key }: Scene): Record<string, Case> {
       endpoint,
     },
     "an unknown token": { bytes: chat(as(freshToken().token)), code: "token-unknown", status: 401, endpoint },
-    "a real key": { bytes: chat(as(key)), code: "foreign-key", status: 401, endpoint },
+    "a real key": { bytes: chat(as(key)), code: "foreign-key", status: 400, endpoint },
     "in the messages protocol": {
       bytes: chat(as(freshToken().token), "/v1/messages"),
       code: "token-unknown",
@@ -100,7 +100,7 @@ function cases({ host, tokens, key }: Scene): Record<string, Case> {
     "no version": { bytes: chat(good, "/chat/completions"), code: "wrong-base-url", status: 400 },
     "no such path": { bytes: chat(good, "/nothing/here"), code: "wrong-base-url", status: 400 },
     "a token in the path": { bytes: chat(good, `/v1/${tokens.codex}`), code: "bad-request", status: 400 },
-    "a key in the query": { bytes: chat(good, `/v1/models?key=${key}`), code: "foreign-key", status: 401 },
+    "a key in the query": { bytes: chat(good, `/v1/models?key=${key}`), code: "foreign-key", status: 400 },
     "a disabled tool": {
       bytes: chat(as(tokens.idle)),
       code: "tool-disabled",

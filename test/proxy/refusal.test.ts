@@ -2,8 +2,9 @@ import t from "tap";
 import { REFUSALS, type RefusalCode, refusalAnswer, refuse } from "../../src/core/refusal.ts";
 
 const NO_RETRY: Record<number, RefusalCode[]> = {
-  401: ["token-missing", "token-incomplete", "token-unknown", "foreign-key"],
+  401: ["token-missing", "token-incomplete", "token-unknown"],
   400: [
+    "foreign-key",
     "tool-disabled",
     "tool-expired",
     "key-unavailable",

@@ -116,7 +116,7 @@ t.test("AUTH-02 a value that differs from the token in one character is refused"
   const bodies = new Map<string, Set<string>>();
   for (const [what, authorization, code] of rows) {
     const bytes = Buffer.from(head("GET /v1/models", { Host: it.host, Authorization: authorization }));
-    const { body } = await refuses(t, it, what, bytes, { status: 401, code });
+    const { body } = await refuses(t, it, what, bytes, { status: code === "foreign-key" ? 400 : 401, code });
     bodies.set(code, (bodies.get(code) ?? new Set()).add(body));
   }
   const messages: Record<string, string> = {
@@ -218,7 +218,7 @@ t.test("AUTH-05 one tool's token never reaches another tool's key", async (t) =>
     ["another tool's token in the address", `/t/${it.b.token}/v1/models`, {}],
   ];
   for (const [what, path, more] of rows) {
-    const expected = { status: 401, code: "foreign-key" } as const;
+    const expected = { status: 400, code: "foreign-key" } as const;
     const { body } = await refuses(t, it, what, head(`GET ${path}`, { ...own, ...more }), expected);
     t.match(body, "two different credentials", what);
   }
@@ -328,7 +328,7 @@ t.test(
           it,
           `${key.slice(0, 8)} in ${slot}`,
           head("GET /v1/models", { Host: it.host, [slot]: value }),
-          { status: 401, code: "foreign-key" },
+          { status: 400, code: "foreign-key" },
         );
         t.match(heard.body, `a real key in ${slot}`);
       }
@@ -338,7 +338,7 @@ t.test(
       ["x-api-key", "authorization"],
     ] as const) {
       const beside = head("GET /v1/models", { Host: it.host, [tokenSlot]: it.token, [slot]: keys[0] ?? "" });
-      const heard = await refuses(t, it, "beside the token", beside, { status: 401, code: "foreign-key" });
+      const heard = await refuses(t, it, "beside the token", beside, { status: 400, code: "foreign-key" });
       t.match(heard.body, `the one in ${slot} is not the token`);
     }
     await stillHealthy(t, it.under, [...it.secrets, random]);
