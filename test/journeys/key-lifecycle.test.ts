@@ -71,6 +71,23 @@ t.test("a key that the console creates is shown and logged nowhere", async (t) =
   );
 });
 
+t.test("a key with settings that no console takes is not asked for, and adds no tool", async (t) => {
+  const { gateway, home } = await setUp(t);
+  await startUnderTest(t, null, { home });
+  const before = readFileSync(join(home, "config.yaml"), "utf8");
+  const live = liveKeys(gateway).length;
+  for (const [option, value, says] of [
+    ["--quota", "0", /--quota: .* → --quota 20/],
+    ["--rate", "0/5h", /--rate takes dollars per 5h, 1d or 7d, more than 0/],
+    ["--expires", "2001-01-01", /--expires: this is in the past/],
+  ] as const) {
+    const args = ["tools", "add", "zed", "--create", "--store", "file", option, value, "--yes"];
+    t.match(await command(t, home, args), { code: 2, stderr: says }, option);
+  }
+  t.equal(readFileSync(join(home, "config.yaml"), "utf8"), before);
+  t.equal(liveKeys(gateway).length, live);
+});
+
 t.test("a key that cannot be created leaves nothing behind", async (t) => {
   const { gateway, home } = await setUp(t);
   await serveIn(t, home);

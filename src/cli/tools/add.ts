@@ -86,7 +86,7 @@ function createConflict({ create, account, rate, from, keyStdin, probe }: AddOpt
   return null;
 }
 
-const RATE_HELP = "--rate takes dollars per 5h, 1d or 7d, such as 5/5h,20/1d";
+const RATE_HELP = "--rate takes dollars per 5h, 1d or 7d, more than 0, such as 5/5h,20/1d";
 
 /** null: it cannot be understood. */
 function keyWindows(text: string): KeySettings["windows"] | null {
@@ -100,10 +100,12 @@ function keyWindows(text: string): KeySettings["windows"] | null {
 function keySettings({ quota, expires, rate, group }: AddOptions): KeySettings | string {
   const money = quota === undefined ? null : dollars(quota.startsWith("$") ? quota : `$${quota}`);
   if (money !== null && "fault" in money) return `--quota: ${money.fault} → ${money.hint}`;
+  if (money?.value === 0) return "--quota: a key that may spend nothing is of no use → --quota 20";
   const end = expires === undefined ? null : moment(expires);
   if (end !== null && "fault" in end) return `--expires: ${end.fault} → ${end.hint}`;
+  if (end !== null && end.value <= Date.now()) return "--expires: this is in the past → --expires 90d";
   const windows = rate === undefined ? [] : keyWindows(rate);
-  if (windows === null) return RATE_HELP;
+  if (windows === null || windows.some(({ most }) => most === 0)) return RATE_HELP;
   return { group: group ?? null, quota: money?.value ?? null, windows, expires_at: end?.value ?? null };
 }
 
