@@ -147,8 +147,8 @@ function usedTokens(call: Call, { observed, status, end }: Outcome): UsedTokens 
     const output = Math.max(reported?.output ?? 0, estimated.output);
     return { tokens: { ...(reported ?? estimated), output }, from: "estimated", outputIsKnown: true };
   }
-  // A client that left has its input reported. A stream that the gateway cut may be billed in any way, or not at all.
-  if (reported === null || end === "gateway-failed") return NOT_KNOWN;
+  // Of a stream that was cut, by either side, the input may be reported. What a gateway refuses inside a stream costs nothing.
+  if (reported === null || reading.refused) return NOT_KNOWN;
   return { tokens: reported, from: "reported", outputIsKnown: false };
 }
 

@@ -204,6 +204,17 @@ const BEGUN: Readonly<Record<string, string>> = {
     event({ type: "response.output_text.delta", delta: "word " }),
 };
 
+/** What is known of them before they are cut. */
+const REPORTED: Readonly<Record<string, Partial<UsageRecord>>> = {
+  "/v1/messages": { input_tokens: 25, cache_read_tokens: 7, cache_write_tokens: 0, tokens_from: "reported" },
+  "/v1/chat/completions": {
+    input_tokens: 25,
+    cache_read_tokens: 0,
+    cache_write_tokens: 0,
+    tokens_from: "reported",
+  },
+};
+
 const CUTS: Readonly<Record<string, (call: GatewayCall) => void>> = {
   "by a reset": (call) => void call.socket.resetAndDestroy(),
   "in a chunk": (call) => void call.socket.end("50\r\ndata: "),
@@ -212,7 +223,7 @@ const CUTS: Readonly<Record<string, (call: GatewayCall) => void>> = {
 };
 
 t.test(
-  "of a stream that the gateway cuts no tokens are known, and the limits keep what was reserved",
+  "a stream that the gateway cuts keeps the input that it reported, and the limits keep what was reserved",
   async (t) => {
     const calls: GatewayCall[] = [];
     const journey = await start(t, (call) => {
@@ -234,11 +245,8 @@ t.test(
         if (call !== undefined) cut(call);
         const record = await nextRecord(journey, requests);
         client.socket.destroy();
-        t.match(
-          record,
-          { status: 200, stream: true, end: "gateway-failed", refusal: null, ...UNKNOWN },
-          what,
-        );
+        const known = { ...UNKNOWN, ...REPORTED[path] };
+        t.match(record, { status: 200, stream: true, end: "gateway-failed", refusal: null, ...known }, what);
         t.ok(
           (record.held_tokens ?? 0) > 10 && (record.held_microdollars ?? 0) > 10,
           `${what}: it was reserved`,
