@@ -428,14 +428,21 @@ function pick<T>(from: readonly T[], below: (below: number) => number): T {
   return from[below(from.length)] as T;
 }
 
+/** Without the refusals that share a record. Those stay on their machine. */
 function ownRecords(machine: Machine): UsageRecord[] {
-  return recordsIn(machine.paths.usage).filter((record) => record.machine === null);
+  return recordsIn(machine.paths.usage).filter(
+    (record) => record.machine === null && record.last_id === null,
+  );
 }
 
+/** Without them, too. */
 function indexed(machine: Machine): UsageRecord[] {
   const { db, close } = openIndexForReading(machine.paths.index);
   try {
-    const rows = db.prepare(`SELECT ${COLUMN_NAMES} FROM usage.records ORDER BY id`).raw().all();
+    const rows = db
+      .prepare(`SELECT ${COLUMN_NAMES} FROM usage.records WHERE last_id IS NULL ORDER BY id`)
+      .raw()
+      .all();
     return rows.map(recordOfRow);
   } finally {
     close();
