@@ -52,7 +52,7 @@ t.test(
       "200",
       "a placeholder is no credential",
     );
-    t.equal(await curl(under.url, "-H", "x-api-key: sk-abcdefghijklmnop1234567890"), "401", "a real key is");
+    t.equal(await curl(under.url, "-H", "x-api-key: sk-abcdefghijklmnop1234567890"), "400", "a real key is");
     const reached = under.sandbox.requests().length;
     const other = await fetch(`${under.url}/v1/models`);
     t.equal(other.status, 401);
