@@ -306,20 +306,22 @@ export class Steps {
     const isShared = () => this.#hasOtherHolder(intent, old, run.oldKey);
     if (run.oldKey !== null && !isShared()) await this.#waitUntilUnused(intent, run.oldKey);
     if (isShared()) run.kept();
-    else {
-      if (run.isResumed) await this.#requireOldKey(intent, old);
+    else if (!run.isResumed || (await this.#listsOldKey(intent, old)))
       await this.#deleteOldKey(intent, old, run.oldKey);
-    }
     if (old.place !== null && !(await storage.isNamed(old.place)))
       await this.#removeKey(old.place, old.digest);
     return this.#finish(intent);
   }
 
-  /** The ref comes from a file. What the console lists under it must be the old key. Throws Refused otherwise. */
-  async #requireOldKey({ gateway }: Intent, { ref, fingerprint }: OldKey): Promise<void> {
+  /**
+   * The ref comes from a file. What the console lists under it must be the old key: throws Refused otherwise. False: it lists
+   * nothing there, so the key is deleted, or the ref is another spelling of another key's.
+   */
+  async #listsOldKey({ gateway }: Intent, { ref, fingerprint }: OldKey): Promise<boolean> {
     const keys = await this.#deps.consoles.listKeys(gateway);
     const listed = keys.find((key) => key.ref === ref);
-    if (listed === undefined || listed.key === fingerprint) return;
+    if (listed === undefined) return false;
+    if (listed.key === fingerprint) return true;
     throw new Refused(
       `the console of ${gateway} lists ${listed.key === null ? "a key that it does not show" : `key ${listed.key}`} where ${fingerprint} was: nothing was deleted`,
       `delete key ${fingerprint} in the console`,

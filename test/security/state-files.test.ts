@@ -176,6 +176,35 @@ t.test("an unfinished deletion deletes no key but the old one", async (t) => {
   t.equal((await chat(under, token)).status, 200);
 });
 
+t.test(
+  "an unfinished deletion deletes no key that the console lists under another spelling of its number",
+  async (t) => {
+    const { gateway, home, state, token, first } = await ranBefore(t);
+    const digest = pinnedDigest(state);
+    const { key: victim } = gateway.account.createKey({ name: "someone", group: "default" });
+    const { text: next } = gateway.account.createKey({ name: "next", group: "default" });
+    await saveConfig(home, readConfig(home).replaceAll(first, next));
+    const intent = {
+      id: `keybearer-${"d".repeat(32)}`,
+      // A tool that was removed: nothing but the console can say what its key was.
+      tool: "removed",
+      gateway: "main",
+      account: null,
+      reason: "asked",
+      started_at: clock.now(),
+      successor: null,
+      old: { ref: `id:0${victim.id}`, fingerprint: `…${first.slice(-4)}`, digest, place: null },
+      step: "retire",
+    };
+    const file = join(state, "key-changes.json");
+    writeFileSync(file, JSON.stringify({ version: 1, intents: [intent], leaks: {} }), { mode: 0o600 });
+    const under = await startUnderTest(t, null, { home, clock });
+    await until("it has ended", () => !readFileSync(file, "utf8").includes(intent.id));
+    t.ok(liveKeys(gateway).includes("someone"), "the other key is still there");
+    t.equal((await chat(under, token)).status, 200);
+  },
+);
+
 t.test("a change that names known keys sends, creates and deletes none of them", async (t) => {
   const gateway = await startSandbox(t);
   const evil = await startSandbox(t);
