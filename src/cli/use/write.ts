@@ -243,7 +243,8 @@ export async function undoSettings(
   const done = await replaceSettings(file, text, file.found?.mode ?? record.mode);
   if (!done.ok) return fail(done.reason, EXIT.failed);
   const kept = storedKeys({ ...record.change, fields: left });
-  await store.remove(record, kept);
+  // A key that could not be read may still be there, and may be the only copy.
+  await store.remove(record, [...kept, ...storedKeys({ ...record.change, fields: lost })]);
   for (const { place } of kept)
     printText(`the key that was there before is kept as ${escapeControlChars(sourceText(place, paths))}`);
   const result = text === null ? "is removed, as it was not there before" : backAgain(left.length);
