@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { closeSync, constants, readSync, statSync } from "node:fs";
+import { errorMessage } from "../../core/errors.ts";
 import { openOwnFile } from "../../core/own-file.ts";
 import { dollars, exact } from "../../core/units.ts";
 import { CHUNK_BYTES, type JournalFile, journalFiles, readLines } from "../journal/files.ts";
@@ -66,7 +67,8 @@ export function findChange(index: string, folder: string, timeoutMs: number): st
   } catch (error) {
     // An index that is missing, damaged or locked knows nothing.
     if (indexFault(error) instanceof IndexFault) return null;
-    throw error;
+    // The index and the journal are input. Whatever is in them must not prevent the start.
+    return `it is not known whether the usage log was changed while keybearer did not run (${errorMessage(error)}) → keybearer usage rebuild`;
   } finally {
     connection?.close();
   }
@@ -78,7 +80,6 @@ function changeSince({ db }: Connection, folder: string): string | null {
   const digest = JSON.parse(meta.get("digest") ?? "null") as JournalDigest | null;
   // The limits do not read a day that was passed.
   if (position === null || digest === null || position.passed) return null;
-  if (meta.get("folder") !== folderIdentity(folder)) return null;
   const file = journalFiles(folder).find(({ day }) => day === position.day);
   if (file !== undefined && (file.gzipped || isSame(file, digest, position))) return null;
 
