@@ -14,6 +14,8 @@ const BASE64_RUN = 20;
 /** A part with fewer different characters is padding, or a line of dashes. */
 const MIN_DISTINCT = 5;
 const MIN_ENCODED = 8;
+/** No key is longer. Of a larger file, the parts would take seconds and 100 MB. */
+const MAX_ENCODED = 4096;
 /** A part this long, where a chunk ends, is held back. */
 const MIN_HELD = 8;
 const MAX_SAMPLE = 4;
@@ -210,7 +212,8 @@ function runAround(text: string | Buffer, at: number, form: Form, formAt: number
 /** Parts of a key count if its body is long enough. Of a shorter one, only the whole. */
 function formsOf(key: string, spellings: readonly string[]): Form[] {
   // A short password. Encoded, it would be found in ordinary texts.
-  if (key.length < MIN_ENCODED) return spellings.map((text) => ({ text, body: 0, run: text.length }));
+  if (key.length < MIN_ENCODED || key.length > MAX_ENCODED)
+    return spellings.map((text) => ({ text, body: 0, run: text.length }));
   const bodyLength = keyBody(key).length;
   const hasParts = bodyLength >= RUN;
   const body = hasParts ? key.length - bodyLength : 0;

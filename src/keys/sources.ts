@@ -345,7 +345,7 @@ function commandResult(child: Child, program: string, stdout: string, stderr: st
 function firstLine(stderr: string, stdout: string): string {
   const line = stripVTControlCharacters(stderr.trimStart()).split(/[\r\n]/, 1)[0] ?? "";
   const printed = stdout.split(/\s+/).filter((word) => word.length >= 8);
-  const withoutOutput = printed.reduce((text, word) => new Secret(word).redactFrom(text), line);
+  const withoutOutput = printed.reduce((text, word) => text.replaceAll(word, "[redacted]"), line);
   // Redacted before it is cut: half a secret no longer has the shape of one.
   const shown = escapeControlChars(redactCredentials(withoutOutput)).trim();
   return shown.length > MAX_SHOWN ? `${shown.slice(0, MAX_SHOWN)}…` : shown;
