@@ -48,8 +48,8 @@ export class StateLock {
       const found = lstatSync(this.#file, { throwIfNoEntry: false });
       if (found === undefined) return `${this.#file} was deleted`;
       return identityOf(found) === this.#identity ? null : `${this.#file} was replaced`;
-    } catch {
-      return null;
+    } catch (error) {
+      return hasCode(error, "ENOTDIR") ? `the folder of ${this.#file} was replaced` : null;
     }
   }
 
