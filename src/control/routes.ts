@@ -148,9 +148,10 @@ export const ROUTES: Readonly<Record<string, Route>> = {
     if (!isHeldTools(body)) throw new HttpError(400, HELD_BODY);
     return trust(controls, name, body, peer);
   },
-  "POST /claim/:name": async (controls, { name, body }) => {
+  "POST /claim/:name": async (controls, { name, body, peer }) => {
     if (!isClaimRequest(body)) throw new HttpError(400, CLAIM_BODY);
     await controls.claim(name, body);
+    controls.log.warn({ tool: name, peer }, `a key was stored for tool ${name}`);
     return {};
   },
   "POST /lift/:name": (controls, { name, body, peer }) => {
