@@ -62,6 +62,7 @@ export class IndexWriter {
   readonly #write: Database.Statement;
   readonly #readRollup: Database.Statement;
   readonly #writeRollup: Database.Statement;
+  readonly #dropRollup: Database.Statement;
   readonly #readEarlyAmend: Database.Statement;
   readonly #writeEarlyAmend: Database.Statement;
   readonly #dropEarlyAmend: Database.Statement;
@@ -90,6 +91,9 @@ export class IndexWriter {
     this.#writeRollup = db.prepare(
       `INSERT OR REPLACE INTO usage.rollups (quarter, ${series.join(", ")}, ${SUMS.join(", ")}, first_bytes)
        VALUES (${marks(1 + SERIES.length + SUMS.length + 1)})`,
+    );
+    this.#dropRollup = db.prepare(
+      `DELETE FROM usage.rollups WHERE quarter = ? AND ${series.map((name) => `${name} = ?`).join(" AND ")}`,
     );
     this.#readEarlyAmend = db
       .prepare("SELECT line FROM usage.early_amends WHERE id = ? AND machine_id = ?")
@@ -267,6 +271,11 @@ export class IndexWriter {
     const place = [added.quarter, ...SERIES.map((name) => added[name])];
     const row = this.#readRollup.get(place) as unknown[] | undefined;
     const sums = SUMS.map((name, at) => Number(row?.[at] ?? 0) + added.sums[name]);
+    // Its last record was replaced by one of another series.
+    if (sums[SUMS.indexOf("requests")] === 0) {
+      this.#dropRollup.run(place);
+      return;
+    }
     const histogram = parseHistogram(String(row?.[SUMS.length] ?? ""));
     for (const [bucket, count] of added.firstBytes) addToBucket(histogram, bucket, count);
     this.#writeRollup.run([...place, ...sums, histogramText(histogram)]);
