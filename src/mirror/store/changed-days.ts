@@ -76,7 +76,7 @@ export function planDays(db: Database.Database, gateway: string, { now, skew, si
   }
   for (const day of daysSinceChange(db, gateway, skew)) addAround(day * DAY_MS, (day + 1) * DAY_MS - 1);
   for (const at of newRecords(db, gateway, now)) addAround(at, at);
-  for (const change of siblingChanges(db, gateway, siblings)) {
+  for (const change of siblingChanges(db, gateway, siblings, now)) {
     for (const at of siblingRecords(db, gateway, change)) addAround(at, at);
     for (const at of doubtfulRows(db, gateway, change.from + skew)) addAround(at - skew, at - skew);
   }
@@ -164,11 +164,18 @@ interface SiblingChange {
 /** The clocks of the machines and of the console may have been set or compared again since. */
 const CLOCK_CHANGE_MS = 10 * 60_000;
 
+/**
+ * A machine that begins to sign publishes this much again (KEEP_DAYS in shared/records.ts). What is older stays unsigned, and
+ * its rows keep their verdicts.
+ */
+const SIGNED_AGAIN_MS = 31 * 86_400_000;
+
 /** A sibling that stays behind is no change: however long it is away, it costs nothing. */
 function siblingChanges(
   db: Database.Database,
   gateway: string,
   siblings: readonly Sibling[],
+  now: number,
 ): SiblingChange[] {
   const before = readSiblings(db, gateway);
   const changes: SiblingChange[] = [];
@@ -180,7 +187,8 @@ function siblingChanges(
     // Any record of a machine that is new, or signs since then, may have come since the last comparison.
     const isNew = next.length > known.length || countVerified(next) > countVerified(known);
     const seenUntil = isNew ? 0 : Math.min(...[...known, ...next].map((one) => one.seenUntil));
-    changes.push({ name, from: seenUntil - CLOCK_CHANGE_MS });
+    const oldest = countVerified(next) > 0 ? now - SIGNED_AGAIN_MS : 0;
+    changes.push({ name, from: Math.max(seenUntil, oldest) - CLOCK_CHANGE_MS });
   }
   return changes;
 }
