@@ -312,7 +312,7 @@ export function wantedKeys(config: Config, paths: Paths): WantedKey[] {
   return [...tools, ...consoles, ...wantedSharedSecrets(config, common)];
 }
 
-/** Both are for one store. The secret is never sent; but whoever sees a signature may try to guess what signed it. */
+/** Both are for one store. The secret is never sent; but a program that sees a signature may try to guess what signed it. */
 function wantedSharedSecrets(
   { shared }: Config,
   common: Pick<WantedKey, "home" | "notKeys" | "withhold">,

@@ -1,7 +1,8 @@
-import { closeSync, lstatSync, openSync, type Stats } from "node:fs";
+import { closeSync, lstatSync, openSync } from "node:fs";
 import Database from "libsql";
 import { errorCode, hasCode } from "../core/errors.ts";
 import { ForeignFile, foreignProblem } from "../core/own-file.ts";
+import { identityOf } from "../usage/journal/files.ts";
 
 const BUSY_TIMEOUT_MS = 250;
 
@@ -59,10 +60,6 @@ export class StateLock {
     this.#db.exec("ROLLBACK");
     this.#db.close();
   }
-}
-
-function identityOf({ dev, ino }: Stats): string {
-  return `${dev}:${ino}`;
 }
 
 function createPrivate(file: string): void {
