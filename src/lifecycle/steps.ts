@@ -128,7 +128,7 @@ export class Steps {
   }
 
   /**
-   * Why a change that was read from a file must not go on, for people; null: it may. Whoever can write that file can read
+   * Why a change that was read from a file must not go on, for people; null: it may. A program that can write that file can read
    * trust.json, so digests alone prove nothing: the tool must have the key that the change says, and the console must list
    * it. Throws if that cannot be seen now.
    */

@@ -178,7 +178,7 @@ export class Counters {
   readonly #calendar: Calendar;
   readonly #windows: WindowCounts;
   /**
-   * The same counts by this machine's own clock, while machines share the limits; null: they do not. Whoever moves the
+   * The same counts by this machine's own clock, while machines share the limits; null: they do not. A program that moves the
    * store's clock could otherwise begin a new window with every request.
    */
   #ownWindows: WindowCounts | null = null;

@@ -22,7 +22,7 @@ export class Signer {
     this.id = this.sign("id", "", "").slice(0, 16);
   }
 
-  /** null: the secret is so short that whoever sees a signature could guess it. */
+  /** null: the secret is so short that it could be guessed from a signature. */
   static of(secret: Secret, prefix: string): Signer | null {
     const bytes = Buffer.from(secret.reveal());
     return bytes.length < MIN_SECRET ? null : new Signer(createSecretKey(bytes), prefix);

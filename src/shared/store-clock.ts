@@ -19,7 +19,7 @@ const MAX_DRIFT = 1e-4;
  * now() is never behind the store's clock: a grant must not be spent after its window. The time since the last answer is the
  * longer one of two clocks, because one stops while a machine sleeps and the other may be set.
  *
- * Between two answers it advances no faster than that, because the store may be hostile: whoever sets its clock ahead must not
+ * Between two answers it advances no faster than that, because the store may be hostile: a clock that is set ahead must not
  * bring the next window. Only towards this machine's own clock it may, as when a wrong clock of the store is corrected.
  */
 export class StoreClock {

@@ -17,7 +17,7 @@ import { linesIn } from "../usage/journal/journal-under-test.ts";
 
 const skip = missingStore() ?? false;
 
-t.test("whoever writes to the store ends no alarm, unless they have the secret", { skip }, async (t) => {
+t.test("a program that writes to the store ends no alarm, unless it has the secret", { skip }, async (t) => {
   const clock = movableClock();
   // It begins at noon, so that no day ends during the test.
   clock.pass((36 * 60 * MINUTE - (clock.now() % (24 * 60 * MINUTE))) % (24 * 60 * MINUTE));

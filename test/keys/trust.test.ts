@@ -206,7 +206,7 @@ t.test("a key at a place that no tool used before is held, unless keybearer stor
   }
 });
 
-t.test("what keybearer stores anew at a place goes no longer where its last key went", async (t) => {
+t.test("what keybearer stores again at a place goes no longer where its last key went", async (t) => {
   for (const place of PLACES) {
     const trust = await startedWith(t, [{ ...use(place, A), name: "old" }, ONE]);
     trust.claim({ ...use(place, B), name: "new" });

@@ -219,7 +219,7 @@ t.test("a change that names known keys sends, creates and deletes none of them",
   const before = await startUnderTest(t, null, { home });
   t.equal((await chat(before, token)).status, 200);
   await before.daemon.stop(0);
-  // Whoever writes these files can read them: this digest is right, and so is that of a key which the attacker has.
+  // A program that writes these files can read them: this digest is right, and so is that of a key which the attacker has.
   const digest = pinnedDigest(state);
   const { salt } = JSON.parse(readFileSync(join(state, "trust.json"), "utf8"));
   const { text: theirs } = gateway.account.createKey({ name: "theirs", group: "default" });

@@ -144,7 +144,7 @@ export function storeNamedKey(
 }
 
 /**
- * The daemon holds a key at a place that no tool used before, unless keybearer stored it there. So it is told, or reads it at
+ * The daemon holds a key at a place that no tool used before, unless keybearer stored it there. So it gets a message, or reads it at
  * its next start. If neither succeeds, the key waits for `keybearer trust`.
  */
 async function claimPlace(paths: Paths, { tool, place, origins }: NewKey): Promise<void> {

@@ -289,7 +289,7 @@ async function planUndo(
   );
   const left = force ? [] : changed;
   const keys = storedKeys({ ...change, fields: taken });
-  // Whoever changed the address would get the key.
+  // The program that changed the address would get the key.
   const address = left.find(({ path }) => fieldKind(settings, path) === "address");
   if (keys.length > 0 && address !== undefined)
     return refuse(

@@ -10,7 +10,7 @@ export interface Sibling {
   readonly isStopped: boolean;
   /** Fingerprints of the keys it holds. */
   readonly keys: readonly string[];
-  /** It signed this with the secret that the machines share. Otherwise whoever controls the store may have invented it. */
+  /** It signed this with the secret that the machines share. Otherwise the store may have invented it. */
   readonly isVerified: boolean;
 }
 

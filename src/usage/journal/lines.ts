@@ -41,7 +41,7 @@ export interface SiblingLine extends UsageRecord {
   readonly kind: "sibling";
   readonly machine: string;
   readonly machine_id: string;
-  /** Its signature was checked. Without one, whoever controls the store may have invented it. */
+  /** Its signature was checked. Without one, the store may have invented it. */
   readonly verified: boolean;
 }
 
