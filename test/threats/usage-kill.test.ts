@@ -40,6 +40,8 @@ async function scene(t: Test, baseUrl: string): Promise<Scene> {
 /** The record says which request it is by its model, or where there is none by its path. */
 const markerOf = ({ model, endpoint }: UsageRecord): string => model ?? endpoint.split("/").at(-1) ?? "";
 
+const isMarker = (text: string): boolean => text.startsWith(`m-${SEED}-`);
+
 type Ask = (marker: string) => { readonly path: string; readonly body: object | null };
 
 /** As large as what agents send. */
@@ -96,8 +98,14 @@ function holds(
   state: "dead" | "dead at the start" | "alive" | "ended" = "dead",
 ): UsageRecord[] {
   const records = recordsIn(folder);
-  // Of a client that was gone before it was looked up nothing is known, and nothing was sent.
-  const known = records.filter(({ tool }) => tool !== null);
+  // A client that left before its body was read named no request, and nothing was sent for it.
+  const known = records.filter((record) => isMarker(markerOf(record)));
+  t.ok(
+    records.every(
+      (record) => isMarker(markerOf(record)) || (record.status === null && record.bytes_in === 0),
+    ),
+    "what names no request was not sent",
+  );
   const byMarker = grouped(known);
   const wrong = arrivals.filter(({ marker }) => byMarker.get(marker)?.length !== 1);
   t.strictSame(wrong, [], `each of the ${arrivals.length} requests at the gateway has one record`);
