@@ -149,10 +149,6 @@ export type ToolRemoved =
 export function removeTool(text: string, tool: string): ToolRemoved {
   const found = findTool(text, tool);
   if (!found.ok) return found;
-  if (found.names.length === 1) {
-    const reason = `${tool} is the only tool, and config.yaml must have one`;
-    return { ok: false, reason: `${reason}: disable it instead → keybearer tools disable ${tool}` };
-  }
   const removed = removeValue(text, ["tools", tool]);
   return removed.ok ? { ...removed, commentAbove: hasCommentAbove(text, ["tools", tool]) } : removed;
 }
@@ -175,8 +171,6 @@ export function addGroup(text: string, gateway: string, group: string): EditResu
 interface FoundTool {
   readonly ok: true;
   readonly settings: YamlMap;
-  /** Of all tools. */
-  readonly names: readonly string[];
 }
 
 function findTool(text: string, tool: string): FoundTool | { readonly ok: false; readonly reason: string } {
@@ -190,7 +184,7 @@ function findTool(text: string, tool: string): FoundTool | { readonly ok: false;
     const reason = `there is no tool ${tool} in config.yaml; its tools are ${names.join(", ")}`;
     return { ok: false, reason };
   }
-  return { ok: true, settings: mapIn(mapIn(tools)[tool]), names };
+  return { ok: true, settings: mapIn(mapIn(tools)[tool]) };
 }
 
 function mapIn(value: YamlValue | undefined): YamlMap {

@@ -31,7 +31,12 @@ function checkPresence({ gateways, tools }: Config, top: Section, report: Report
   const isToolsMisspelled = top.has("tools") && !top.entries().has("tools");
   if (Object.keys(tools).length === 0 && !hasError("tools") && !isToolsMisspelled) {
     const at = top.entries().has("tools") ? top.offsetOf("tools") : -1;
-    report.error(at, "tools", "there is no tool", "tools: { codex: {} }");
+    report.warn(
+      at,
+      "tools",
+      "there is no tool yet, so every request is refused",
+      "keybearer tools add codex",
+    );
   }
 }
 

@@ -73,6 +73,31 @@ async function codexOf(under: DaemonUnderTest): Promise<ToolStatus | undefined> 
   return (await under.daemon.status()).tools.find(({ name }) => name === "codex");
 }
 
+t.test("without a tool keybearer serves, says what to do next, and takes the first tool", async (t) => {
+  const gateway = await startGateway(t);
+  const under = await startUnderTest(t, `gateway: ${gateway.baseUrl}\n`);
+  const asked = await fetch(`${under.url}/v1/models`, {
+    headers: { authorization: `Bearer ${freshToken().token}` },
+  });
+  t.equal(asked.headers.get("x-keybearer-refusal"), "token-unknown");
+  await asked.text();
+  const status = await command(t, under.home, ["status"]);
+  t.equal(status.code, 0, status.stderr);
+  t.match(status.stdout, /there is no tool yet.*\n.*keybearer tools add codex/);
+  const added = await command(t, under.home, ["tools", "add", "codex", "--key-stdin"], { input: `${key}\n` });
+  t.equal(added.code, 0, added.stderr);
+  const [token = ""] = /kb_\w+/.exec(added.stdout) ?? [];
+  await until("the first tool is served", async () => {
+    const answer = await fetch(`${under.url}/v1/models`, { headers: { authorization: `Bearer ${token}` } });
+    await answer.text();
+    return answer.status === 200;
+  });
+  t.notMatch((await command(t, under.home, ["status"])).stdout, /there is no tool/);
+  const removed = await command(t, under.home, ["tools", "remove", "codex", "--yes"]);
+  t.equal(removed.code, 0, `${removed.stdout}${removed.stderr}`);
+  t.equal((await command(t, under.home, ["check"])).code, 0, "the last tool can be removed");
+});
+
 t.test(
   "a disabled tool's next request is refused and the one in flight finishes, until it is enabled",
   async (t) => {
