@@ -31,9 +31,12 @@ export function problemInLine({ message, hint }: Problem): string {
 export function formatProblems(file: string, problems: readonly Problem[]): string {
   const lines: string[] = [];
   for (const { severity, path, line, column, message, hint, excerpt } of problems) {
-    const place = line > 0 ? `${file}:${line}:${column}` : file;
     const kind = severity === "warning" ? "warning: " : "";
-    lines.push(`${place}: ${kind}${path === "" ? "" : `${path}: `}${message}`);
+    const setting = path === "" ? "" : `${path}: `;
+    const place = line > 0 ? `${file}:${line}:${column}: ` : `${file}: `;
+    // A warning without a setting and a place is about keybearer's own files.
+    const isAboutFile = line > 0 || setting !== "" || kind === "";
+    lines.push(`${isAboutFile ? place : ""}${kind}${setting}${message}`);
     if (excerpt !== null) lines.push(...excerpt.split("\n").map((part) => `    ${part}`));
     if (hint !== null) lines.push(`    → ${hint}`);
   }

@@ -362,6 +362,8 @@ t.test("what is not a file of keybearer's own is set aside and named in status",
     const found = await problems(under);
     for (const name of files)
       t.match(found, new RegExp(`${name} .*: it was set aside as `), `${what}: ${name}`);
+    const { stdout } = await command(t, home, ["status"]);
+    t.match(stdout, /^warning: .*token-uses\.json/m, "config.yaml is not blamed");
     t.equal((await chat(under, token)).status, 200, `${what}: it serves`);
     await until("the index is read", async () => (await under.daemon.status()).usage.state === "ok");
     await under.daemon.stop(0);
