@@ -94,7 +94,7 @@ function usedInWords(kind: Kind, shortage: Shortage & { readonly estimated?: num
   // Another machine may also hold some for its next requests.
   const holders = elsewhere > 0 ? "requests in flight and other machines" : "requests in flight";
   if (reserved !== null) parts.push(`${reserved} reserved for ${holders}`);
-  if (kind !== "requests") parts.push(`this request may use ${need}`);
+  if (kind !== "requests" && need !== null) parts.push(`this request may use ${need}`);
   return parts.join(", ") + elsewhereInWords(kind, shortage);
 }
 

@@ -63,6 +63,7 @@ export async function arrives(
   await show(page, "now");
   await page.getByText("No request is running.").waitFor();
   const gateway = page.locator("table.gateways tbody tr", { hasText: "paced" });
+  await gateway.getByText("no request yet").waitFor();
   t.match(await gateway.innerText(), /^paced\s+http:\S+\s+no request yet$/);
   const stream = await sdk.writer.chat.completions.create({
     model: "priced",
