@@ -93,6 +93,8 @@ const PURE = [
   "mirror/reconcile/",
   "mirror/report/messages.ts",
   "core/refusal.ts",
+  "core/units.ts",
+  "control/gateway-state.ts",
 ];
 
 /** The files that send a secret or write it to a key store. */
@@ -119,6 +121,22 @@ interface Source {
   /** Below src/, with forward slashes. */
   readonly path: string;
   readonly text: string;
+}
+
+/** A dollar sign before a value, where nothing is formatted: what a person typed, and the store's protocol. */
+const MAY_WRITE_DOLLAR_SIGNS = [
+  "core/units.ts",
+  "cli/tools/add.ts",
+  "cli/tools/lift.ts",
+  "cli/tools/new-tool.ts",
+  "cli/tools/set.ts",
+  "shared/connection.ts",
+];
+
+function moneyFaults(files: readonly Source[]): string[] {
+  return files
+    .filter(({ path, text }) => text.includes("$${") && !MAY_WRITE_DOLLAR_SIGNS.includes(path))
+    .map(({ path }) => `${path} formats money: use core/units.ts`);
 }
 
 function readSources(): Source[] {
@@ -311,6 +329,15 @@ t.test("I/O or a clock in a pure file is noticed", async (t) => {
     t.equal(faults(text).length, 1, text);
   }
   t.same(faults("// reads Date.now() elsewhere"), [], "a comment is not code");
+});
+
+t.test("amounts of money become text in one file", async (t) => {
+  t.same(moneyFaults(sources), []);
+  t.equal(
+    moneyFaults([{ path: "cli/x.ts", text: "`$${value.toFixed(2)}`" }]).length,
+    1,
+    "anywhere else is noticed",
+  );
 });
 
 t.test("no module keeps state", async (t) => {

@@ -138,7 +138,8 @@ export function reportEffect(effect: Effect, printLine: (line: string) => void =
     fail(`but ${effect.reason}`, EXIT.failed);
     return false;
   }
-  if (effect.state === "in force" && effect.tool?.why)
+  // Without advice it works again by itself, such as a limit per minute.
+  if (effect.state === "in force" && effect.tool?.why && effect.tool.next !== null)
     printLine(`but ${effect.tool.why} → ${effect.tool.next}`);
   return true;
 }

@@ -1,8 +1,10 @@
 import { Command } from "commander";
 import { askDaemon, CONSOLE_TIMEOUT_MS } from "../control/client.ts";
 import { EXIT } from "../core/errors.ts";
+import { dollars, exactDollars } from "../core/units.ts";
 import { wholeMinute } from "../doctor/key-messages.ts";
 import type { KeyAction } from "../lifecycle/lifecycle.ts";
+import { limitFigures } from "../limits/format.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import { dayName } from "../usage/reports/calendar.ts";
 import type { ChangeOptions } from "./keys-change.ts";
@@ -12,7 +14,7 @@ import { commandPaths, setExitCode, stdio } from "./ui/stdio.ts";
 import { type Column, layoutTable } from "./ui/table.ts";
 import { type Screen, stdoutScreen } from "./ui/terminal.ts";
 import { printable, wrap } from "./ui/text.ts";
-import { ago, formatFactor, joinNames, money, timeOfDay } from "./ui/units.ts";
+import { ago, formatFactor, joinNames, timeOfDay } from "./ui/units.ts";
 
 export function keysCommand(): Command {
   const keys = new Command("keys").description("list the console's keys, or change one that no tool uses");
@@ -114,10 +116,9 @@ function keyFacts(key: KeyReport, now: number, newest: number): string[] {
 }
 
 function formatQuota({ quota, unlimited, quota_used: used }: KeyReport): string {
-  if (quota !== null)
-    return used === null ? `quota ${money(quota)}` : `${money(used)} of ${money(quota)} used`;
+  if (quota !== null) return used === null ? `quota ${exactDollars(quota)}` : `${usedOf(used, quota)} used`;
   const limit = unlimited ? "quota unlimited" : "quota unknown";
-  return used === null ? limit : `${money(used)} used, ${limit}`;
+  return used === null ? limit : `${dollars(used)} used, ${limit}`;
 }
 
 type ConsoleFacts = Pick<KeyReport, "windows" | "group" | "multiplier" | "expires_at"> & {
@@ -125,7 +126,13 @@ type ConsoleFacts = Pick<KeyReport, "windows" | "group" | "multiplier" | "expire
   readonly multiplier_here?: number | null;
 };
 
-/** 5h $1.20/$5, group coding ×1.5, expires 2027-03-31 */
+/** $1.20 of $5.00, by the console. */
+export function usedOf(used: number, quota: number, between = " of "): string {
+  const figures = limitFigures("quota", { used, held: 0, most: quota });
+  return `${figures.used}${between}${figures.most}`;
+}
+
+/** 5h $1.20/$5.00, group coding ×1.5, expires 2027-03-31 */
 export function consoleFacts(key: ConsoleFacts, now: number): string[] {
   const { group, multiplier, multiplier_here: here = null, expires_at: expires } = key;
   const facts = key.windows.map((window) => formatWindow(window, now));
@@ -138,11 +145,11 @@ export function consoleFacts(key: ConsoleFacts, now: number): string[] {
   return facts;
 }
 
-/** 5h $1.20/$5; if nothing is left: 5h $5/$5 until 17:00 */
+/** 5h $1.20/$5.00; if nothing is left: 5h $5.00/$5.00 until 17:00 */
 function formatWindow({ window, used, most, resets_at }: KeyReport["windows"][number], now: number): string {
   const isUsedUp = used >= most && resets_at !== null;
   const until = isUsedUp ? ` until ${timeOfDay(wholeMinute(resets_at), now)}` : "";
-  return `${window} ${money(used)}/${money(most)}${until}`;
+  return `${window} ${usedOf(used, most, "/")}${until}`;
 }
 
 function ageLines(keys: readonly KeyReport[], now: number, width: number): string[] {

@@ -1,6 +1,7 @@
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import { EXIT } from "../core/errors.ts";
+import { exactDollars } from "../core/units.ts";
 import type { FailingName, ListedModel, ToolModels } from "../doctor/models.ts";
 import { count } from "../usage/reports/format.ts";
 import { fail, formatNote, type Note } from "./ui/messages.ts";
@@ -8,7 +9,7 @@ import { commandPaths, setExitCode, stdio } from "./ui/stdio.ts";
 import { type Column, renderTable } from "./ui/table.ts";
 import { type Screen, stdoutScreen } from "./ui/terminal.ts";
 import { printable, wrap } from "./ui/text.ts";
-import { formatFactor, joinNames, money } from "./ui/units.ts";
+import { formatFactor, joinNames } from "./ui/units.ts";
 
 /** The daemon takes up to 16 s for all gateways together. */
 const TIMEOUT_MS = 20_000;
@@ -64,7 +65,7 @@ function formatGroup(same: readonly ToolModels[], width: number): string {
 }
 
 function modelTable(models: readonly ListedModel[], multiplier: number, width: number): string {
-  const price = (amount: number | null) => (amount === null ? "-" : money(amount * multiplier));
+  const price = (amount: number | null) => (amount === null ? "-" : exactDollars(amount * multiplier));
   const columns: Column[] = [
     { head: "model", cells: models.map(({ id }) => id), dropOrder: 0 },
     {

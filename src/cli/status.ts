@@ -1,6 +1,7 @@
 import { Command } from "commander";
 import { formatProblems } from "../config/problems.ts";
 import { askDaemon } from "../control/client.ts";
+import { type ShownGatewayState, shownGatewayState } from "../control/gateway-state.ts";
 import type {
   Action,
   DashboardStatus,
@@ -11,6 +12,7 @@ import type {
 } from "../control/status.ts";
 import type { ToolStatus } from "../control/tool-status.ts";
 import { EXIT } from "../core/errors.ts";
+import { exact } from "../core/units.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import type { SharedStatus } from "../shared/status.ts";
 import { count } from "../usage/reports/format.ts";
@@ -55,7 +57,7 @@ export function formatStatus(status: Status, now: number, width: number): string
       ? wrap(`the sandbox answers; ${config.path} takes over when you create it`, width)
       : wrap(`${config.path}, revision ${config.revision}, loaded ${ago(now - config.loaded_at)} ago`, width),
     "",
-    ...withNote(gatewayTable(gateways, width)),
+    ...withNote(gatewayTable(gateways, now - status.uptime_s * 1000, width)),
     "",
     ...withNote(toolTable(tools, now, width)),
     ...gateways.flatMap((gateway) => gatewayProblem(gateway, now, width)),
@@ -74,7 +76,7 @@ export function formatStatus(status: Status, now: number, width: number): string
   return `${printableLines(lines.join("\n"))}\n`;
 }
 
-function gatewayTable(gateways: readonly GatewayStatus[], width: number): Table {
+function gatewayTable(gateways: readonly GatewayStatus[], startedAt: number, width: number): Table {
   const column = (head: string, dropOrder: number, cell: (gateway: GatewayStatus) => string): Column => ({
     head,
     cells: gateways.map(cell),
@@ -82,12 +84,28 @@ function gatewayTable(gateways: readonly GatewayStatus[], width: number): Table 
   });
   const columns = [
     column("gateway", 0, ({ name }) => name),
-    // A daemon from before an update sends no state.
-    column("state", 0, ({ state = "unknown" }) => (state === "unknown" ? "no request yet" : state)),
+    column("state", 0, (gateway) => gatewayState(gateway, startedAt)),
     column("tools", 1, ({ tools }) => String(tools)),
     column("address", 0, ({ base_url }) => base_url),
   ];
   return layoutTable(columns, width);
+}
+
+const GATEWAY_STATES: Readonly<Record<ShownGatewayState, string>> = {
+  unknown: "no answer yet",
+  reachable: "reachable",
+  failing: "failing",
+  "no-request": "no request yet",
+  "no-request-today": "no request today",
+  "requests-today": "{requests} today",
+  "none-since-start": "{n} today, none since start",
+};
+
+/** A daemon from before an update sends no state, or nothing of the usage log. */
+function gatewayState({ state = "unknown", before = null }: GatewayStatus, startedAt: number): string {
+  const text = GATEWAY_STATES[shownGatewayState({ state, before }, startedAt)];
+  const today = before?.requests_today ?? 0;
+  return text.replace("{n}", exact(today)).replace("{requests}", count(today, "request"));
 }
 
 function gatewayProblem(gateway: GatewayStatus, now: number, width: number): string[] {

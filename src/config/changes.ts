@@ -1,3 +1,4 @@
+import { exactDollars } from "../core/units.ts";
 import {
   type Config,
   describeSource,
@@ -199,7 +200,7 @@ function show(value: unknown): string {
 }
 
 function money(microdollars: number | null): string | null {
-  return microdollars === null ? null : `$${microdollars / 1_000_000}`;
+  return microdollars === null ? null : exactDollars(microdollars);
 }
 
 function day(time: number | null): string | null {

@@ -15,6 +15,7 @@ import type { KeyPlace } from "../keys/store.ts";
 import type { CreateOptions, KeyAction, KeyLifecycle, RotateOptions } from "../lifecycle/lifecycle.ts";
 import { Refused } from "../lifecycle/refused.ts";
 import type { Kind } from "../limits/counters.ts";
+import { amountInWords } from "../limits/format.ts";
 import { ConsoleFault, type KeySettings } from "../mirror/consoles/console.ts";
 import type { LoginRequest } from "../mirror/login.ts";
 import type { Mirror, ShownAlarm } from "../mirror/mirror.ts";
@@ -159,11 +160,10 @@ export const ROUTES: Readonly<Record<string, Route>> = {
     const answer = controls.allow(name, body, peer);
     if (answer === null) return NOT_FOUND;
     if (answer.problem === null) {
-      const amount = body.kind === "spend" ? `$${body.amount / 1e6}` : `${body.amount} ${body.kind}`;
       controls.actions.add(
         body.amount === 0
           ? `took back the extra allowances of ${body.kind} from tool ${name}`
-          : `gave tool ${name} an extra allowance of ${amount}`,
+          : `gave tool ${name} an extra allowance of ${amountInWords(body.kind, body.amount)}`,
       );
     }
     return answer;

@@ -10,6 +10,7 @@ import type { GatewayCondition, GatewayHealth, KeyHealth } from "../proxy/health
 import type { KeyBreaker } from "../proxy/key-breaker.ts";
 import type { SharedStatus } from "../shared/status.ts";
 import type { IndexState } from "../usage/index/indexer.ts";
+import { type GatewayUse, readGatewayUse } from "../usage/reports/gateways.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { type ToolStatus, toolStatus } from "./tool-status.ts";
 
@@ -75,6 +76,8 @@ export interface GatewayStatus extends GatewayCondition {
   readonly groups: readonly string[];
   /** What to type next; null: nothing is needed. */
   readonly next: string | null;
+  /** null: its state is known since the start, or the usage log cannot be read. */
+  readonly before: GatewayUse | null;
 }
 
 export interface UsageStatus {
@@ -158,7 +161,7 @@ export interface StatusDeps {
   readonly keyBreaker: Pick<KeyBreaker, "of">;
   readonly gatewayHealth: GatewayHealth;
   readonly limiter: Pick<Limiter, "levels">;
-  readonly usage: Pick<UsageLog, "state">;
+  readonly usage: Pick<UsageLog, "state" | "readNow">;
   readonly mirror: Pick<Mirror, "status" | "factsOf">;
   /** What the connection to the shared store knows; null: there is none. */
   readonly shared: () => SharedStatus | null;
@@ -190,9 +193,7 @@ export async function statusOf(deps: StatusDeps): Promise<Status> {
     config: { path: deps.configPath, revision: snapshot.revision, loaded_at: loadedAt },
     problems: [...problems, ...snapshot.warnings],
     tools: tools.map((tool) => toolStatus(tool, snapshot.keyOf(tool), toolDeps)),
-    gateways: Object.values(snapshot.config.gateways).map((gateway) =>
-      gatewayStatus(gateway, tools, deps.gatewayHealth.of(gateway)),
-    ),
+    gateways: gatewayStatuses(Object.values(snapshot.config.gateways), tools, deps),
     usage: usageStatus(deps),
     consoles: await deps.mirror.status(),
     shared: deps.shared(),
@@ -203,10 +204,29 @@ export async function statusOf(deps: StatusDeps): Promise<Status> {
   };
 }
 
+/** The log is read only for a gateway that has no known state since the start. */
+function gatewayStatuses(
+  gateways: readonly Gateway[],
+  tools: readonly Tool[],
+  { gatewayHealth, usage, clock }: Pick<StatusDeps, "gatewayHealth" | "usage" | "clock">,
+): GatewayStatus[] {
+  const unknown = gateways.filter((gateway) => gatewayHealth.of(gateway).state === "unknown");
+  const uses =
+    unknown.length === 0
+      ? null
+      : usage.readNow(
+          (db) => new Map(unknown.map(({ name }) => [name, readGatewayUse(db, name, clock.now())])),
+        );
+  return gateways.map((gateway) =>
+    gatewayStatus(gateway, tools, gatewayHealth.of(gateway), uses?.get(gateway.name) ?? null),
+  );
+}
+
 function gatewayStatus(
   gateway: Gateway,
   tools: readonly Tool[],
   { state, since, failures, why }: GatewayCondition,
+  before: GatewayUse | null,
 ): GatewayStatus {
   return {
     name: gateway.name,
@@ -219,6 +239,7 @@ function gatewayStatus(
     failures,
     why,
     next: state === "failing" ? "keybearer doctor" : null,
+    before,
   };
 }
 

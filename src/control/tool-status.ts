@@ -8,8 +8,9 @@ import {
   toolProblems,
 } from "../doctor/key-messages.ts";
 import type { Kind, Level, MachinePart } from "../limits/counters.ts";
-import { durationInWords } from "../limits/format.ts";
+import { durationInWords, isUsedUp, limitFigures, limitName, momentInWords } from "../limits/format.ts";
 import type { Limiter, ToolLevels } from "../limits/limiter.ts";
+import { systemCalendar } from "../limits/windows.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
 import type { KeyHealth, KeyRefusal } from "../proxy/health.ts";
@@ -24,6 +25,8 @@ export type ToolState =
   | "key-unavailable"
   | "needs-trust"
   | "key-refused"
+  /** A limit or the quota is used up. */
+  | "at-limit"
   /** No daemon runs, so the key was not read. */
   | "not-running";
 
@@ -62,6 +65,8 @@ export interface LimitStatus {
   readonly per: Period | null;
   /** null: unknown, because no daemon runs. */
   readonly used: number | null;
+  /** How much of `used` is estimated, because the gateway did not report it. Absent: nothing. */
+  readonly estimated?: number;
   /** Reserved for calls in flight, which may return a part. null: unknown, because no daemon runs. */
   readonly held: number | null;
   /** The total that can be used, `extra` included. */
@@ -87,6 +92,7 @@ export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): Too
   const { keyHealth, keyBreaker, limiter, mirror, config, now } = deps;
   const { name } = tool;
   const levels = limiter.levels(tool);
+  const limits = limitStatuses(levels);
   const paused = key.state === "ready" ? keyBreaker.of(name, key.key) : null;
   const console = mirror.factsOf(tool);
   const accepted = key.state === "ready" ? keyHealth.accepted(name, key.key) : null;
@@ -96,7 +102,7 @@ export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): Too
   const refused = isOfThisKey ? refusalWithConsole(lastRefusal, console, now) : null;
   return {
     name,
-    ...stateOf(tool, key, { name, refused, accepted, console }, paused, config, now),
+    ...stateOf(tool, key, { name, refused, accepted, console }, paused, limits, config, now),
     refused,
     console,
     last_use: keyHealth.lastUse(name),
@@ -105,7 +111,7 @@ export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): Too
     key: key.state === "ready" ? key.key.fingerprint : null,
     tokens: tool.tokens.length,
     paused,
-    limits: limitStatuses(levels),
+    limits,
     running: levels.inFlight,
     waiting: levels.waiting,
     expires: tool.expires,
@@ -141,6 +147,7 @@ function stateOf(
   key: KeyState,
   known: KeyKnowledge,
   paused: KeyPause | null,
+  limits: readonly LimitStatus[],
   config: Pick<Config, "gateways">,
   now: number,
 ): Pick<ToolStatus, "state" | "why" | "next"> {
@@ -159,6 +166,11 @@ function stateOf(
   }
   const [noToken] = problems;
   if (noToken !== undefined) return { state: noToken.code, why: noToken.what, next: noToken.next };
+  const full = usedUpLimit({ name: tool.name, limits }, now);
+  if (full !== null) {
+    const why = trouble === null ? full.what : `${full.what}; ${trouble.what}`;
+    return { state: "at-limit", why, next: full.next ?? trouble?.next ?? null };
+  }
   // It may still work: the console's state is some minutes old, and a subscription may pay.
   return { state: "active", why: trouble?.what ?? null, next: trouble?.next ?? null };
 }
@@ -169,12 +181,49 @@ function pauseText({ until, refused, probing }: KeyPause, now: number): string {
   return `requests are refused here ${wait}, ${refused} so far`;
 }
 
+export interface UsedUpLimit {
+  readonly what: string;
+  /** null: it has room again before a person has read this. */
+  readonly next: string | null;
+  /** It stays used up until the owner changes it. */
+  readonly isFinal: boolean;
+}
+
+/** A shorter limit has room again before a person has read that it is used up. */
+const WORTH_ADVICE_MS = 120_000;
+
+/**
+ * The used-up limit that has room again last; null: none is used up. Requests at once do not count: one that ends makes room.
+ */
+export function usedUpLimit(
+  { name, limits }: Pick<ToolStatus, "name" | "limits">,
+  now: number,
+): UsedUpLimit | null {
+  // $0/day is a limit too: its windows never have room.
+  const endOf = ({ resets_at, most, extra }: LimitStatus) =>
+    resets_at === null || most === extra ? Number.POSITIVE_INFINITY : resets_at;
+  const [last] = limits
+    .filter((limit) => limit.limit !== "concurrent" && isUsedUp(limit))
+    .toSorted((a, b) => endOf(b) - endOf(a));
+  if (last === undefined) return null;
+  const end = endOf(last);
+  const isFinal = end === Number.POSITIVE_INFINITY;
+  const { used, most } = limitFigures(last.limit, last);
+  const resets = isFinal ? "" : `, resets ${momentInWords(end, now, systemCalendar)}`;
+  const what = `${limitName(last)} is used up: ${used} of ${most}${resets}`;
+  if (last.limit === "quota") return { what, next: `raise tools.${name}.quota`, isFinal };
+  if (isFinal) return { what, next: `raise tools.${name}.limits.${last.limit}`, isFinal };
+  const next = end - now <= WORTH_ADVICE_MS ? null : `keybearer tools lift ${name} --${last.limit} …`;
+  return { what, next, isFinal };
+}
+
 /** Every limit of a tool and how full it is, in the order of the configuration reference. */
 export function limitStatuses({ levels }: ToolLevels): LimitStatus[] {
   return levels.map(limitStatus);
 }
 
-function limitStatus({ limit, window, share, used, held, max, extra }: Level): LimitStatus {
+function limitStatus(level: Level & Pick<LimitStatus, "estimated">): LimitStatus {
+  const { limit, window, share, used, estimated = 0, held, max, extra } = level;
   const { othersUsed, othersGranted } = share ?? { othersUsed: 0, othersGranted: 0 };
   const unspent = Math.max(0, (share?.granted ?? 0) - used - held);
   const own = share && { name: share.machine, used, granted: Math.max(share.granted, used + held) };
@@ -182,6 +231,7 @@ function limitStatus({ limit, window, share, used, held, max, extra }: Level): L
     limit: limit.kind,
     per: "per" in limit ? limit.per : null,
     used: used + othersUsed,
+    ...(estimated > 0 ? { estimated } : {}),
     held: held + unspent + Math.max(0, othersGranted - othersUsed),
     most: max,
     extra,

@@ -1,13 +1,41 @@
 /* Money, numbers and times as people read them. */
 
-/** $1,234.56, $0.12, $0.0081: below a dollar two significant digits, and never $0.00 for an amount above 0. */
-export function dollars(microdollars: number): string {
-  const sign = microdollars < 0 ? "-" : "";
+/**
+ * $1,234.56, $0.12, $0.0081: cents, and below a dollar two digits that count. Only nothing is $0.
+ * @param least so many decimals at least, for an amount that is compared with another
+ */
+export function dollars(microdollars: number, least = 2): string {
+  return written(shownDollars(microdollars, least));
+}
+
+/** $5.00, $0.0125: every digit of an amount that somebody set, such as a limit or a price. */
+export function exactDollars(microdollars: number): string {
+  return written(Math.round(microdollars));
+}
+
+/** $2.47, $? for an unknown amount, and $2.47 + ? for a sum that lacks unknown amounts. */
+export function costInWords(microdollars: number | null, unknown = 0): string {
+  if (microdollars === null || (microdollars === 0 && unknown > 0)) return "$?";
+  return unknown > 0 ? `${dollars(microdollars)} + ?` : dollars(microdollars);
+}
+
+/** What dollars() shows, in micro-dollars. */
+export function shownDollars(microdollars: number, least = 2): number {
   const value = Math.abs(microdollars) / 1_000_000;
-  if (value === 0) return "$0";
-  // Rounding first, because it may carry: 0.000999 is $0.0010.
-  const digits = value >= 0.995 ? 2 : Math.min(6, 1 - Math.floor(Math.log10(Number(value.toPrecision(2)))));
-  return `${sign}$${grouped(value.toFixed(digits))}`;
+  let decimals = least;
+  // Rounding first, because it may carry: 0.000999 is $0.001.
+  if (value > 0 && value < 0.995)
+    decimals = Math.min(6, Math.max(least, 1 - Math.floor(Math.log10(Number(value.toPrecision(2))))));
+  // On whole micro-dollars: as a float, 1.005 is less than that.
+  const step = 10 ** (6 - decimals);
+  return Math.sign(microdollars) * Math.round(Math.abs(microdollars) / step) * step;
+}
+
+/** At least cents, and no zeros at the end after them. */
+function written(microdollars: number): string {
+  if (microdollars === 0) return "$0";
+  const digits = (Math.abs(microdollars) / 1_000_000).toFixed(6).replace(/0{1,4}$/, "");
+  return `${microdollars < 0 ? "-" : ""}$${grouped(digits)}`;
 }
 
 /** 1,234,567 */

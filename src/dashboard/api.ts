@@ -242,6 +242,8 @@ export interface UsageSeries {
   readonly cache_write_tokens: readonly number[];
   readonly output_tokens: readonly number[];
   readonly cost_microdollars: readonly number[];
+  /** Requests of unknown cost, which the sums lack. */
+  readonly unknown_cost: readonly number[];
 }
 
 export interface UsageSums {

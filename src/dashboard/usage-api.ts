@@ -13,7 +13,13 @@ import {
   SELECTED_NAMES,
   type Selection,
 } from "../usage/reports/records.ts";
-import { cacheShare, combinedParts, type UsageRow as Row, tokensOf } from "../usage/reports/sums.ts";
+import {
+  cacheShare,
+  combinedParts,
+  type UsageRow as Row,
+  tokensOf,
+  unknownCost,
+} from "../usage/reports/sums.ts";
 import { QUARTER_MS, type Sums } from "../usage/rollups.ts";
 import type {
   Bin,
@@ -232,6 +238,7 @@ function seriesOf(name: string | null, parts: ReadonlyMap<number, Sums>, length:
     cache_write_tokens: list((sums) => sums.cache_write_tokens),
     output_tokens: list((sums) => sums.output_tokens),
     cost_microdollars: list((sums) => sums.cost_microdollars),
+    unknown_cost: list(unknownCost),
   };
 }
 

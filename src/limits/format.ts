@@ -1,21 +1,116 @@
+import type { Period } from "../config/schema.ts";
+import { dollars, exact, exactDollars, shownDollars } from "../core/units.ts";
 import type { Kind } from "./counters.ts";
 import type { Calendar, LocalTime } from "./windows.ts";
 
 /* Amounts, durations and times as people read them. */
 
-/** 400,000 tokens, 60 requests, $5.00. The unit may be left out; money has none. */
-export function amountInWords(kind: Kind, amount: number, unit = true): string {
-  if (kind === "spend") return dollars(amount);
-  const grouped = String(amount).replace(/\B(?=(?:\d{3})+$)/g, ",");
-  if (!unit) return grouped;
-  return `${grouped} ${amount === 1 ? kind.slice(0, -1) : kind}`;
+/*
+ * How full a limit is, in the same figures everywhere: `tools`, `status`, `doctor`, refusals, the dashboard.
+ *
+ * - A limit has all the digits that somebody wrote: $5.00, $0.0125. Requests and tokens are never rounded.
+ * - Money that was counted is rounded as all money is (core/units.ts): $4.10, $0.017.
+ * - Rounding never moves an amount across its limit. It gets more digits instead: $4.998 of $5.00 while there is room, and
+ *   $5.00 of $5.00 only at the limit. The same holds for used and reserved together, and in a refusal for these and what the
+ *   request may use: by the figures shown, too, they are above the limit.
+ * - `used` is what requests cost, or an estimate of it where that is unknown. What is reserved for requests in flight is not
+ *   part of it. Both are named: $1.44 of $5.00 used, incl. $0.10 estimated, $0.48 reserved for requests in flight.
+ * - A sum that lacks unknown amounts says so wherever it is shown: $2.47 + ? (costInWords in core/units.ts). A limit has
+ *   none: what is unknown counts as estimated or as reserved.
+ */
+
+export type LimitKind = Kind | "concurrent" | "quota";
+
+/** What counts under a limit. */
+export interface LimitUse {
+  /** null: unknown. */
+  readonly used: number | null;
+  /** How much of it is estimated. */
+  readonly estimated?: number;
+  /** Reserved for requests in flight; null: unknown. */
+  readonly held: number | null;
+  /** `extra` included. */
+  readonly most: number;
+  /** How much of `most` is an extra allowance. */
+  readonly extra?: number;
+  /** What one more request may use. */
+  readonly need?: number;
 }
 
-/** In cents; below a cent with all its digits, or a small amount would read as nothing. */
-function dollars(microdollars: number): string {
-  const value = microdollars / 1_000_000;
-  const isBelowCent = microdollars > 0 && microdollars < 10_000;
-  return `$${isBelowCent ? value.toFixed(6).replace(/0{1,4}$/, "") : value.toFixed(2)}`;
+/** As text, without a unit. null: there is none, or it is unknown. */
+export interface LimitFigures {
+  readonly used: string | null;
+  readonly estimated: string | null;
+  readonly reserved: string | null;
+  readonly most: string;
+  /** `most` without `extra`. */
+  readonly base: string;
+  readonly extra: string | null;
+  readonly need: string | null;
+}
+
+export function limitFigures(limit: LimitKind, use: LimitUse): LimitFigures {
+  const { used, estimated = 0, held, most, extra = 0, need = 0 } = use;
+  const decimals = isMoney(limit) ? decimalsFor(used ?? 0, held ?? 0, need, most) : 0;
+  const counted = (amount: number) => (isMoney(limit) ? dollars(amount, decimals) : exact(amount));
+  const set = (amount: number) => (isMoney(limit) ? exactDollars(amount) : exact(amount));
+  return {
+    used: used === null ? null : counted(used),
+    estimated: estimated > 0 ? counted(estimated) : null,
+    reserved: held ? counted(held) : null,
+    most: set(most),
+    base: set(most - extra),
+    extra: extra > 0 ? set(extra) : null,
+    need: need > 0 ? counted(need) : null,
+  };
+}
+
+/** The least number of decimals with which no sum crosses the limit. With six nothing is rounded. */
+function decimalsFor(used: number, held: number, need: number, most: number): number {
+  const taken = used + held;
+  for (let decimals = 2; decimals < 6; decimals += 1) {
+    const shownUsed = shownDollars(used, decimals);
+    const shownTaken = shownUsed + shownDollars(held, decimals);
+    const shownAll = shownTaken + shownDollars(need, decimals);
+    const isTrue =
+      shownUsed >= most === used >= most &&
+      shownTaken >= most === taken >= most &&
+      (need === 0 || shownAll > most === taken + need > most);
+    if (isTrue) return decimals;
+  }
+  return 6;
+}
+
+function isMoney(limit: LimitKind): boolean {
+  return limit === "spend" || limit === "quota";
+}
+
+/** requests/minute, concurrent, quota: as in config.yaml. */
+export function limitName({
+  limit,
+  per,
+}: {
+  readonly limit: LimitKind;
+  readonly per: Period | null;
+}): string {
+  return per === null ? limit : `${limit}/${per}`;
+}
+
+/** Nothing is left of a limit until its window ends. Requests in flight may return what is reserved for them. */
+export function isUsedUp({ used, most }: { readonly used: number | null; readonly most: number }): boolean {
+  return used !== null && used >= most;
+}
+
+/** 400,000 tokens, 60 requests, $5.00: an amount that somebody set. Money and calls at once have no unit. */
+export function amountInWords(limit: LimitKind, amount: number): string {
+  if (isMoney(limit)) return exactDollars(amount);
+  if (limit === "concurrent") return exact(amount);
+  return `${exact(amount)} ${amount === 1 ? limit.slice(0, -1) : limit}`;
+}
+
+/** 400,000, $4.10: an amount that was counted. */
+export function countInWords(limit: LimitKind, amount: number): string {
+  return isMoney(limit) ? dollars(amount) : exact(amount);
 }
 
 /** Rounded up: a retry after that time finds capacity. */

@@ -1,7 +1,14 @@
 import type { Period } from "../config/schema.ts";
 import { type Refusal, type RefusalCode, refuse } from "../core/refusal.ts";
 import { type Kind, type Level, remaining, type Shortage } from "./counters.ts";
-import { amountInWords, durationInWords, momentInWords, printableModel } from "./format.ts";
+import {
+  amountInWords,
+  countInWords,
+  durationInWords,
+  limitFigures,
+  momentInWords,
+  printableModel,
+} from "./format.ts";
 import type { Calendar } from "./windows.ts";
 
 /** A client that waits longer than this without a message is worse than one that shows the refusal. */
@@ -78,18 +85,21 @@ function retryAfterMs({ capacityAt, mayEndSooner }: Shortage, per: Period, now: 
   return Math.min(untilEnd, untilReset ?? untilEnd);
 }
 
-function usedInWords(kind: Kind, shortage: Shortage): string {
-  const { used, held, max, elsewhere, need } = shortage;
-  const parts = [`${amountInWords(kind, used, false)} of ${amountInWords(kind, max, false)} used`];
+/** @param shortage `estimated`: how much of `used` is estimated */
+function usedInWords(kind: Kind, shortage: Shortage & { readonly estimated?: number }): string {
+  const { elsewhere } = shortage;
+  const { used, estimated, reserved, most, need } = limitFigures(kind, { ...shortage, most: shortage.max });
+  const parts = [`${used} of ${most} used`];
+  if (estimated !== null) parts.push(`incl. ${estimated} estimated`);
   // Another machine may also hold some for its next requests.
   const holders = elsewhere > 0 ? "requests in flight and other machines" : "requests in flight";
-  if (held > 0) parts.push(`${amountInWords(kind, held, false)} held for ${holders}`);
-  if (kind !== "requests") parts.push(`this request may use ${amountInWords(kind, need, false)}`);
+  if (reserved !== null) parts.push(`${reserved} reserved for ${holders}`);
+  if (kind !== "requests" && need !== null) parts.push(`this request may use ${need}`);
   return parts.join(", ") + elsewhereInWords(kind, shortage);
 }
 
 function elsewhereInWords(kind: Kind, { elsewhere }: Shortage): string {
-  return elsewhere > 0 ? ` (${amountInWords(kind, elsewhere, false)} on other machines)` : "";
+  return elsewhere > 0 ? ` (${countInWords(kind, elsewhere)} on other machines)` : "";
 }
 
 function waitedInWords({ waited }: RefusalContext): string {

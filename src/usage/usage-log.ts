@@ -84,6 +84,11 @@ export class UsageLog {
   /** Queries the index, once it is up to date. null: it cannot be read now. */
   async read<T>(query: (db: Database.Database) => T): Promise<T | null> {
     await this.catchUp();
+    return this.readNow(query);
+  }
+
+  /** Queries the index as it is. null: it cannot be read now. */
+  readNow<T>(query: (db: Database.Database) => T): T | null {
     let connection: Connection | null = null;
     try {
       connection = openIndexForReading(this.#deps.index, READ_TIMEOUT_MS);

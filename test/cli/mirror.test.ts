@@ -53,14 +53,28 @@ t.test("a gateway without problems has its headline, lag, counts and money", asy
         ours_microdollars: 31_200_000,
         theirs_microdollars: 31_200_000,
         foreign: 0,
+        ours_unknown: 0,
+        theirs_unknown: 0,
         foreign_microdollars: 0,
       },
       {
         tool: "codex",
         requests: 104,
-        ours_microdollars: null,
+        ours_microdollars: 2_470_000,
         theirs_microdollars: 6_110_000,
         foreign: 0,
+        ours_unknown: 3,
+        theirs_unknown: 0,
+        foreign_microdollars: 0,
+      },
+      {
+        tool: "free",
+        requests: 1,
+        ours_microdollars: null,
+        theirs_microdollars: 10_000,
+        foreign: 0,
+        ours_unknown: 1,
+        theirs_unknown: 0,
         foreign_microdollars: 0,
       },
     ],
@@ -73,9 +87,10 @@ t.test("a gateway without problems has its headline, lag, counts and money", asy
 last sync 12 s ago, newest row 40 s old
 ours: 1,204 matched, 2 pending, 0 missing
 
-tool         requests    ours  theirs  difference
-claude-code     1,100  $31.20  $31.20          $0
-codex             104       ?   $6.11           ?
+tool         requests       ours  theirs  difference
+claude-code     1,100     $31.20  $31.20          $0
+codex             104  $2.47 + ?   $6.11          $?
+free                1         $?   $0.01          $?
 
 balance $8.10
 the alarm cannot see:
@@ -334,10 +349,10 @@ t.test("a row that differs shows our numbers above theirs, with the reason", asy
     diffLines([both, foreign, missing], NOW, 110).join("\n"),
     `verdict          time      tool   model              input  cache  output     cost
 differs  ours    14:10:57  codex  gpt-5.1            1,200    800     342  $0.0081
-         theirs  14:11:00  …a1b2  gpt-5.1            1,200    800     400  $0.0090
+         theirs  14:11:00  …a1b2  gpt-5.1            1,200    800     400   $0.009
   output tokens: 342 here, 400 there → keybearer mirror show id:901
 foreign  ours                     did not pass here
-         theirs  14:11:00  …a1b2  gpt-5.1            1,200    800     400  $0.0090
+         theirs  14:11:00  …a1b2  gpt-5.1            1,200    800     400   $0.009
   no record of ours has its id → keybearer mirror show '2026|it'\\''s'
 missing  ours    14:10:57  codex  gpt-5.1            1,200    800     342  $0.0081
          theirs                   not listed
@@ -389,10 +404,10 @@ cache read     800                             800
 cache written  0                               0
 output         342                             400
 tokens from    reported                        -
-list price     -                               $0.0060
+list price     -                               $0.006
 multiplier     -                               ×1.5
 cost           $0.0081                         -
-billed         $0.0090                         $0.0090
+billed         $0.009                          $0.009
 from           -                               198.51.100.4
 `;
 

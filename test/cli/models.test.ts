@@ -93,7 +93,7 @@ t.test("tools with the same models are shown together", async (t) => {
     formatModels([listOf({}), listOf({ tool: "chat", key: "…c3d4" })], SCREEN),
     `codex (key …a1b2) and chat (key …c3d4): gateway main
 model      input/M  output/M
-gpt-5.1      $1.25       $10
+gpt-5.1      $1.25    $10.00
 own-model        -         -
 `,
   );
@@ -114,7 +114,7 @@ t.test("multiplier, group, failing names and problems are shown within 80 column
     SCREEN,
   );
   t.match(shown, /^codex \(key …a1b2\): gateway main, group coding, prices ×1\.5\n/);
-  t.match(shown, /gpt-5\.1 +\$1\.8[78] +\$15\n/);
+  t.match(shown, /gpt-5\.1 +\$1\.875 +\$15\.00\n/);
   t.match(shown, /own-model .* not in group: refused here\n/);
   t.match(
     shown,

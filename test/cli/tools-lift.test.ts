@@ -115,14 +115,14 @@ t.test("at a terminal lift shows the limits, asks, gives, and takes back for goo
   };
   const no = await answer(["--spend", "5"], /give codex \$5\.00 more\? \[y\/N\]/, "\r");
   t.equal(no.code, 1);
-  t.match(no.stdout, /spend\/day .*\$0\.00\/\$5\.00/);
+  t.match(no.stdout, /spend\/day .*\$0\/\$5\.00/);
   t.match(no.stdout, /not given; nothing changed/);
   t.notMatch(no.stdout, /requests\/minute/, "only the limit in question");
   t.equal(await extras(), "requests 0, spend 0, spend 0");
 
   const yes = await answer(["--spend", "5"], /\[y\/N\]/, "y\r");
   t.equal(yes.code, 0);
-  t.match(yes.stdout, /codex has \$5\.00 more\n {4}spend\/day .*\$0\.00\/\$5\.00\+\$5\.00/);
+  t.match(yes.stdout, /codex has \$5\.00 more\n {4}spend\/day .*\$0\/\$5\.00\+\$5\.00/);
   t.match(yes.stdout, /to take it back: keybearer tools lift codex --take-back/);
   t.equal(await extras(), "requests 0, spend 5000000, spend 5000000");
 
@@ -135,7 +135,7 @@ t.test("at a terminal lift shows the limits, asks, gives, and takes back for goo
   t.equal(await extras(), "requests 0, spend 5000000, spend 5000000");
   const back = await atScreen(t, home, ["tools", "lift", "codex", "--take-back", "--yes"]).ended;
   t.equal(back.code, 0);
-  t.match(back.stdout, /codex has its limits of config\.yaml again\n {4}spend\/day .*\$0\.00\/\$5\.00 /);
+  t.match(back.stdout, /codex has its limits of config\.yaml again\n {4}spend\/day .*\$0\/\$5\.00 /);
   t.equal(await extras(), "requests 0, spend 0, spend 0");
   const none = await atScreen(t, home, ["tools", "lift", "codex", "--take-back"]).ended;
   t.match(none, { code: 0, stdout: /codex has no extra allowance/ });

@@ -107,6 +107,7 @@ const ALL: readonly LimitStatus[] = [
     limit: "spend",
     per: "month",
     used: 59_000_000,
+    estimated: 100_000,
     held: 120_000,
     most: 60_000_000,
     resets_at: Date.UTC(2026, 11, 1),
@@ -116,34 +117,39 @@ const ALL: readonly LimitStatus[] = [
 ];
 
 t.test(
-  "limits are shown in columns: used of the maximum, when they reset, what is extra and what is held",
+  "limits are shown in columns: used of the maximum, when they reset, what is extra, estimated and reserved",
   async (t) => {
-    t.strictSame(limitLines(ALL, NOW, { width: 100, utf8: false }, UTC), [
+    t.strictSame(limitLines(ALL, NOW, { width: 80, utf8: false }, UTC).flat(), [
       "    requests/minute  [##......]              12/60  resets in 60 s",
-      "    tokens/minute    [#.......]           41k/400k  resets in 60 s         8,000 held",
+      "    tokens/minute    [#.......]     41,000/400,000  resets in 60 s",
+      "      8,000 reserved for requests in flight",
       "    spend/day        [###.....]  $4.10/$5.00+$5.00  resets tomorrow 00:00",
-      "    spend/month      [#######.]      $59.00/$60.00  resets 2026-12-01      $0.12 held",
+      "    spend/month      [#######.]      $59.00/$60.00  resets 2026-12-01",
+      "      incl. $0.10 estimated, $0.12 reserved for requests in flight",
       "    concurrent       [####....]                2/4",
       "    quota            [#.......]     $31.20/$200.00",
     ]);
-    const narrow = limitLines(ALL, NOW, { width: 80, utf8: false }, UTC);
-    t.match(narrow[2], /resets tomorrow 00:00$/, "what is held goes first");
-    t.notMatch(narrow.join(""), /held/);
-    t.match(limitLines(ALL, NOW, { width: 50, utf8: false }, UTC)[0], /^ {4}requests\/minute +12\/60$/);
+    const narrow = limitLines(ALL, NOW, { width: 50, utf8: false }, UTC).flat();
+    t.match(narrow[0], /^ {4}requests\/minute +12\/60$/);
+    t.match(narrow[5], /^ {6}incl\. \$0\.10 estimated, \$0\.12 reserved /, "amounts are named at any width");
   },
 );
 
 t.test("nearly used up does not read as used up", async (t) => {
   const tokens = (used: number) =>
-    limitLines([limit({ limit: "tokens", used, most: 1_500_000 })], NOW, { width: 80, utf8: false }, UTC)[0];
-  t.match(tokens(1_499_999), " 1.4M/1.5M ");
-  t.match(tokens(9999), " 9,999/1.5M ");
-  t.match(tokens(999_999), " 999.9k/1.5M ");
+    limitLines(
+      [limit({ limit: "tokens", used, most: 1_500_000 })],
+      NOW,
+      { width: 80, utf8: false },
+      UTC,
+    ).join();
+  t.match(tokens(1_499_999), " 1,499,999/1,500,000 ");
+  t.match(tokens(9999), " 9,999/1,500,000 ");
 });
 
 t.test("an unknown use is shown as a dash, without a gauge", async (t) => {
   const unknown = limit({ used: null, held: null, resets_at: null });
-  t.strictSame(limitLines([unknown], NOW, { width: 80, utf8: true }, UTC), ["    requests/minute  -/60"]);
+  t.strictSame(limitLines([unknown], NOW, { width: 80, utf8: true }, UTC), [["    requests/minute  -/60"]]);
   t.strictSame(limitLines([], NOW, { width: 80, utf8: true }, UTC), []);
 });
 
@@ -160,16 +166,22 @@ t.test("each tool has its line, and its own limits below it, within 80 columns",
   ];
   for (const utf8 of [true, false]) {
     const lines = listInWords(tools, NOW, { width: 80, utf8 }).trimEnd().split("\n");
-    t.match(lines.splice(1 + 3 + 7), [/not shown: tokens/], "what does not fit is said below");
+    t.match(lines.splice(1 + 3 + 7 + 2), [/not shown: tokens/], "what does not fit is said below");
     t.match(lines[0], /^tool +state +gateway +key +running +last use$/);
     t.match(lines[1], /^claude-code +active +main\/coding +…a1b2 +2, 1 waits +3 min ago$/);
-    for (const [at, words] of [/requests/, /tokens/, /day/, /month/, /concurrent/, /quota/].entries()) {
-      t.match(lines[2 + at], /^ {4}\S/);
-      t.match(lines[2 + at], words);
-    }
-    t.match(lines[8], /^plain /);
-    t.match(lines[9], /^scripts-with/);
-    t.match(lines[10], /^ {4}requests\/minute .* 60\/60/);
+    t.match(lines.slice(2, 10), [
+      /^ {4}requests/,
+      /^ {4}tokens/,
+      /^ {6}8,000 reserved/,
+      /^ {4}spend\/day/,
+      /^ {4}spend\/month/,
+      /^ {6}incl/,
+      /^ {4}concurrent/,
+      /^ {4}quota/,
+    ]);
+    t.match(lines[10], /^plain /);
+    t.match(lines[11], /^scripts-with/);
+    t.match(lines[12], /^ {4}requests\/minute .* 60\/60/);
     for (const line of lines) t.ok(textWidth(line) <= 80, line);
     const drawn = lines.filter((line) => line.startsWith("    ")).join("");
     t[utf8 ? "match" : "notMatch"](drawn, /[^\x20-\x7e]/);
@@ -197,12 +209,12 @@ t.test("below the list are only notes that a person can act on", async (t) => {
   const full = { limit: "spend", per: "day", used: 5, most: 5 } as const;
   t.match(
     notes({ limits: [limit({ ...full, resets_at: NOW + 90 * MINUTE })] }),
-    /^codex: spend\/day is used up, resets in 90 min → keybearer tools lift codex --spend …$/,
+    /^codex: spend\/day is used up: \$0\.000005 of \$0\.000005, resets .* → keybearer tools lift codex --spend …$/,
   );
   t.equal(
     notes({ limits: [limit({ ...full, used: 4, held: 1, resets_at: NOW + 90 * MINUTE })] }),
     "",
-    "held may come back",
+    "what is reserved may come back",
   );
   t.equal(notes({ limits: [limit({ used: 60 })] }), "", "a minute is over before it is read");
   t.equal(
@@ -211,7 +223,7 @@ t.test("below the list are only notes that a person can act on", async (t) => {
   );
   t.match(
     notes({ limits: [limit({ limit: "quota", per: null, used: 7, most: 5, resets_at: null })] }),
-    /^codex: quota is used up → raise tools\.codex\.quota$/,
+    /^codex: quota is used up: \$0\.000007 of \$0\.000005 → raise tools\.codex\.quota$/,
   );
 });
 

@@ -98,7 +98,7 @@ t.test("a note explains why something is unknown or failed, and what to do", asy
     [{ status: 401, cause: "unknown", cause_detail: "something-new", ...NO_USAGE }, /for an unknown reason/],
     [{ status: 418, cause: "something-new", ...NO_USAGE }, /the gateway's refusal: something-new/],
     [{ waited_ms: 1500 }, /waited +1\.5 s for a limit/],
-    [{ billed_microdollars: 9000 }, /billed +\$0\.0090, according to the console/],
+    [{ billed_microdollars: 9000 }, /billed +\$0\.009, according to the console/],
   ];
   for (const [given, text] of cases) t.match(formatRecord(record(1, given), null, 200), text, text.source);
   for (const code of Object.keys(REFUSALS)) {

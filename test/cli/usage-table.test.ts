@@ -84,14 +84,14 @@ t.test("a week by tool fits 80 columns", async (t) => {
     format(reportOf(t, week(), ["tool"]), 80),
     `usage since Mon 2026-11-09 00:00, by tool
 
-tool         requests  input  cache  output    cost  unknown   today  by day
-claude-code         7    84k    88%     28k  $8.75         0   $1.25  ███████
-codex              32    35k    40%    9.9k  $0.23+        3  $0.057  ▂▃▄▅▆▇█
------------  --------  -----  -----  ------  ------  -------  ------  -------
-sum                39   119k    84%     38k  $8.98+        3   $1.31  ███████
+tool         requests  input  cache  output       cost  unknown   today  by day
+claude-code         7    84k    88%     28k  $8.75            0   $1.25  ███████
+codex              32    35k    40%    9.9k  $0.23 + ?        3  $0.057  ▂▃▄▅▆▇█
+-----------  --------  -----  -----  ------  ---------  -------  ------  -------
+sum                39   119k    84%     38k  $8.98 + ?        3   $1.31  ███████
 (not shown: cached, first byte, p95 and 5 more; --json has everything)
 
-39 requests, at least $8.98
+39 requests, $8.98 + ?
 796k tokens: 119k input, 639k read from cache, 38k output
 3 requests cost an unknown amount: 2 reported no usage, or ended before they
   could, 1 without a known price
@@ -106,14 +106,14 @@ t.test("a week by tool has more columns at a width of 100", async (t) => {
     format(reportOf(t, week(), ["tool"]), 100),
     `usage since Mon 2026-11-09 00:00, by tool
 
-tool         requests  input  cached  cache  output    cost  unknown  first byte   today  by day
-claude-code         7    84k    616k    88%     28k  $8.75         0      878 ms   $1.25  ███████
-codex              32    35k     23k    40%    9.9k  $0.23+        3      878 ms  $0.057  ▂▃▄▅▆▇█
------------  --------  -----  ------  -----  ------  ------  -------  ----------  ------  -------
-sum                39   119k    639k    84%     38k  $8.98+        3      878 ms   $1.31  ███████
+tool         requests  input  cached  cache  output       cost  unknown  first byte   today  by day
+claude-code         7    84k    616k    88%     28k  $8.75            0      878 ms   $1.25  ███████
+codex              32    35k     23k    40%    9.9k  $0.23 + ?        3      878 ms  $0.057  ▂▃▄▅▆▇█
+-----------  --------  -----  ------  -----  ------  ---------  -------  ----------  ------  -------
+sum                39   119k    639k    84%     38k  $8.98 + ?        3      878 ms   $1.31  ███████
 (not shown: p95, refused, failed and 3 more; --json has everything)
 
-39 requests, at least $8.98
+39 requests, $8.98 + ?
 796k tokens: 119k input, 639k read from cache, 38k output
 3 requests cost an unknown amount: 2 reported no usage, or ended before they could, 1 without a
   known price
@@ -129,15 +129,15 @@ t.test("a week by tool has only the most important columns at a width of 40", as
     `usage since Mon 2026-11-09 00:00, by
   tool
 
-tool         requests  output    cost
+tool         requests  output       cost
 claude-code         7     28k  $8.75
-codex              32    9.9k  $0.23+
------------  --------  ------  ------
-sum                39     38k  $8.98+
+codex              32    9.9k  $0.23 + ?
+-----------  --------  ------  ---------
+sum                39     38k  $8.98 + ?
 (not shown: input, unknown, cache and 10
   more; --json has everything)
 
-39 requests, at least $8.98
+39 requests, $8.98 + ?
 796k tokens: 119k input, 639k read from
   cache, 38k output
 3 requests cost an unknown amount: 2
@@ -161,8 +161,8 @@ t.test("days have bars, in ASCII where the terminal has no UTF-8", async (t) => 
   const report = reportOf(t, week(), ["day"]);
   t.match(
     format(report, 80),
-    `day         requests  input  cache  output    cost  unknown
-2026-11-09         2    13k    87%    4.3k  $1.26         0  ███████████▌
+    `day         requests  input  cache  output       cost  unknown
+2026-11-09         2    13k    87%    4.3k  $1.26            0  ███████████▌
 `,
   );
   const plain = format(report, 80, false);
@@ -193,7 +193,7 @@ t.test("the hour that occurs twice is marked, and no other", async (t) => {
 t.test("a cost that is entirely unknown is not shown as zero", async (t) => {
   const shown = format(reportOf(t, [record(1, { started_at: NOW - 1000, ...NO_USAGE })], ["tool"]), 80);
   t.match(shown, /^codex .* \$\? +1 /m);
-  t.match(shown, /1 request, at least \$0\n1 request cost an unknown amount: 1 reported no usage\n/);
+  t.match(shown, /1 request, \$\?\n1 request cost an unknown amount: 1 reported no usage\n/);
 });
 
 t.test(
@@ -205,7 +205,7 @@ t.test(
     ];
     const shown = format(reportOf(t, billed, ["tool"]), 80);
     t.match(shown, /cost +billed/);
-    t.match(shown, /^codex .* \$0\.0081 +\$0\.0090 /m);
+    t.match(shown, /^codex .* \$0\.0081 +\$0\.009 /m);
     t.match(shown, /^chat .* \$0\.0081 +- /m);
     t.notMatch(format(reportOf(t, week(), ["tool"]), 300), /billed/);
   },

@@ -102,11 +102,11 @@ const CHANGES: readonly (readonly [before: string, after: string, ...expectedCha
   [
     tool("limits: { spend: $5/day }"),
     tool("limits: { spend: $0.5/day }"),
-    "tool codex: spend $5/day → $0.5/day",
+    "tool codex: spend $5.00/day → $0.50/day",
   ],
   [tool(""), tool("limits: { concurrent: 2 }"), "tool codex: concurrent none → 2"],
   [tool(""), tool("limits: { wait: 2s }"), "tool codex: wait 0 → 2000"],
-  [tool(""), tool("quota: $2"), "tool codex: quota none → $2"],
+  [tool(""), tool("quota: $2"), "tool codex: quota none → $2.00"],
   [tool(""), tool("expires: 2027-03-31T18:00:00Z"), "tool codex: expires none → 2027-03-31T18:00:00.000Z"],
   [tool(""), tool("ask_usage: true"), "tool codex: ask_usage false → true"],
   [tool(""), tool("estimate: true"), "tool codex: estimate false → true"],

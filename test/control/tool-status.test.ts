@@ -108,6 +108,60 @@ t.test("every limit, also of concurrent requests, shows what is used, held and i
   ]);
 });
 
+t.test(
+  "a tool is at its limit when a limit or its quota is used up, and says which lasts longest",
+  async (t) => {
+    const day = (used: number, held = 0, max = 5_000_000): Level => ({
+      ...level({ kind: "spend", per: "day" }, used, held, max),
+      window: { start: NOW, end: NOW + 8 * 3_600_000 },
+    });
+    const minute = level({ kind: "requests", per: "minute" }, 60, 0, 60);
+    const quota = level({ kind: "quota" }, 200_000_000, 0, 200_000_000);
+    const at = (...given: Level[]) => {
+      const limiter = { levels: () => ({ levels: given, inFlight: 0, waiting: 0 }) };
+      return toolStatus(toolOf(`token: ${HASH}`), ready, deps({ limiter }));
+    };
+    t.match(at(day(4_999_999)), { state: "active", why: null, next: null });
+    t.match(at(day(4_000_000, 1_000_000)), { state: "active" }, "what is reserved may come back");
+    t.match(at(level({ kind: "concurrent" }, 4, 0, 4)), { state: "active" }, "one of them ends soon");
+    t.match(at(minute), {
+      state: "at-limit",
+      why: /^requests\/minute is used up: 60 of 60, resets at /,
+      next: null,
+    });
+    const lift = "keybearer tools lift codex --spend …";
+    t.match(at(day(5_004_000), minute), {
+      state: "at-limit",
+      why: /^spend\/day is used up: \$5\.00 of \$5\.00, resets /,
+      next: lift,
+    });
+    t.match(at(day(5_000_000), quota, minute), {
+      why: "quota is used up: $200.00 of $200.00",
+      next: "raise tools.codex.quota",
+    });
+    t.match(at(day(0, 0, 0)), {
+      why: "spend/day is used up: $0 of $0",
+      next: "raise tools.codex.limits.spend",
+    });
+    const off = toolStatus(
+      toolOf("enabled: false"),
+      ready,
+      deps({ limiter: { levels: () => ({ levels: [quota], inFlight: 0, waiting: 0 }) } }),
+    );
+    t.equal(off.state, "disabled", "the first thing that a request would meet");
+  },
+);
+
+t.test("an estimated part of what is used is shown, and is left out where there is none", async (t) => {
+  const estimated: Level & { readonly estimated: number } = {
+    ...level({ kind: "quota" }, 4, 2, 200),
+    estimated: 3,
+  };
+  t.match(limitStatuses({ levels: [estimated], inFlight: 0, waiting: 0 }), [
+    { used: 4, estimated: 3, held: 2 },
+  ]);
+});
+
 t.test("a tool without limits shows none, however many requests are in flight", async (t) => {
   const idle = { levels: [], inFlight: 9, waiting: 0 };
   t.strictSame(limitStatuses(idle), []);

@@ -63,6 +63,7 @@ export async function arrives(
   await show(page, "now");
   await page.getByText("No request is running.").waitFor();
   const gateway = page.locator("table.gateways tbody tr", { hasText: "paced" });
+  await gateway.getByText("no request yet").waitFor();
   t.match(await gateway.innerText(), /^paced\s+http:\S+\s+no request yet$/);
   const stream = await sdk.writer.chat.completions.create({
     model: "priced",
@@ -197,7 +198,7 @@ export async function mirrors(t: Test, page: Page): Promise<void> {
   await show(page, "mirror");
   const first = page.locator("tbody[data-verdict]").first();
   const text = await first.innerText();
-  for (const part of ["foreign, certain", "did not pass here", STOLEN, "$0.020"])
+  for (const part of ["foreign, certain", "did not pass here", STOLEN, "$0.02"])
     t.ok(text.includes(part), text);
   const banner = page.locator(".banner", { hasText: "A key was used outside keybearer" });
   t.ok(await banner.isVisible());
@@ -209,6 +210,6 @@ export async function mirrors(t: Test, page: Page): Promise<void> {
   await page.locator("table.running, .refusals").first().waitFor();
   t.equal(await page.getByRole("link", { name: "what happened, and what to do" }).count(), 0);
   const words = await banner.innerText();
-  for (const part of ["codex", "1 request, $0.020", "203.0.113.9", "keybearer tools rotate codex"])
+  for (const part of ["codex", "1 request, $0.02", "203.0.113.9", "keybearer tools rotate codex"])
     t.ok(words.includes(part), words);
 }

@@ -104,7 +104,7 @@ t.test(
     const refusal = held("day");
     t.match(
       refusal.message,
-      "100 of 1,000 used, 800 held for requests in flight, this request may use 200. " +
+      "100 of 1,000 used, 800 reserved for requests in flight, this request may use 200. " +
         "capacity may return when one of them ends, at the latest in 12 h, tomorrow at 00:00",
     );
   },
@@ -212,13 +212,13 @@ t.test("the conventional headers say what is left of the limit nearest to its en
 
 t.test("amounts, durations and moments in words", async (t) => {
   const money: [number, string][] = [
-    [0, "$0.00"],
+    [0, "$0"],
     [1, "$0.000001"],
     [2500, "$0.0025"],
     [9990, "$0.00999"],
     [10_000, "$0.01"],
     [4_990_000, "$4.99"],
-    [1_234_567_890_000, "$1234567.89"],
+    [1_234_567_890_000, "$1,234,567.89"],
   ];
   for (const [amount, words] of money) t.equal(amountInWords("spend", amount), words);
   t.equal(amountInWords("tokens", 1_234_567), "1,234,567 tokens");

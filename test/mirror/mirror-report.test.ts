@@ -104,6 +104,23 @@ t.test("an alarm shows that its key was replaced", async (t) => {
   t.match(readAlarms(db, "main", SKEW, NO_KEYS), [{ key: "…a1b2", tools: ["codex"], replaced: true }]);
 });
 
+t.test("a sum that lacks requests of unknown cost says how many", async (t) => {
+  const mirror = mirrorFile(t, [
+    record(1),
+    { ...record(2), list_microdollars: null, cost_microdollars: null },
+  ]);
+  page(mirror.db, [row(1, { created_at: AT + 2333 + SKEW }), row(2, { created_at: AT + 2333 + SKEW })]);
+  compareAll(mirror, { skew: SKEW });
+  const { tools } = readReport(mirror.db, "main", {
+    now: AT + HOUR,
+    skew: SKEW,
+    elsewhere: [],
+    multipliers: {},
+    siblings: [],
+  });
+  t.match(tools, [{ requests: 2, ours_microdollars: 8130, ours_unknown: 1, theirs_unknown: 0 }]);
+});
+
 t.test("the report counts verdicts, money by tool and factors by model", async (t) => {
   const { db } = comparedMirror(t);
   coverFrom(db, "main", AT - 20 * HOUR, AT + 48 * HOUR);
@@ -139,6 +156,8 @@ t.test("the report counts verdicts, money by tool and factors by model", async (
       requests: 3,
       ours_microdollars: 8130 + 8130 + 3084,
       theirs_microdollars: 27_000,
+      ours_unknown: 0,
+      theirs_unknown: 0,
       foreign: 2,
       foreign_microdollars: 100,
     },

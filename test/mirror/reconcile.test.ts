@@ -668,7 +668,7 @@ t.test("a difference is reported with the numbers of both sides", (t) => {
   );
   t.equal(
     rows[0]?.reason,
-    "the same request id; output tokens are 342 here and 1,343 in the console; list price $0.005420 × 1.5 is $0.008130, and $0.009000 was billed",
+    "the same request id; output tokens are 342 here and 1,343 in the console; list price $0.00542 × 1.5 is $0.00813, and $0.009 was billed",
   );
   t.end();
 });

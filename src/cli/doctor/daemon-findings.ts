@@ -3,7 +3,7 @@ import { connect } from "node:net";
 import type { Listen } from "../../config/schema.ts";
 import type { Asked } from "../../control/client.ts";
 import type { GatewayStatus, KeyChangeStatus, Status, UsageStatus } from "../../control/status.ts";
-import type { LimitStatus, ToolStatus } from "../../control/tool-status.ts";
+import { type ToolStatus, usedUpLimit } from "../../control/tool-status.ts";
 import type { Paths } from "../../core/paths.ts";
 import { portOwner } from "../../core/process-lookup.ts";
 import { version } from "../../core/version.ts";
@@ -21,7 +21,6 @@ import {
 import type { ServiceContext } from "../service/context.ts";
 import { examineService } from "../service/status.ts";
 import { describeFailure } from "../status.ts";
-import { nameOf, whenInWords } from "../tools/limit-lines.ts";
 import { ago, fileSize } from "../ui/units.ts";
 
 /* Findings about the daemon, the service, and what only the running daemon knows. */
@@ -144,7 +143,7 @@ export function statusFindings(status: Status, now: number): Finding[] {
   const { gateways, tools, usage, consoles = [], key_changes: keyChanges = [] } = status;
   return [
     ...gateways.flatMap((gateway) => failingGateway(gateway, now)),
-    ...tools.flatMap((tool) => usedUpLimits(tool, now)),
+    ...tools.flatMap((tool) => limitFindings(tool, now)),
     ...keyChanges.map(unfinishedChange),
     ...usageFindings(usage),
     ...consoles.flatMap((console) => consoleFindings(console, now)),
@@ -166,25 +165,12 @@ function failingGateway(gateway: GatewayStatus, now: number): Finding[] {
   return [{ id: "gateway", level: "warning", about: `gateway ${gateway.name}`, what, next: null }];
 }
 
-function usedUpLimits({ name, limits }: ToolStatus, now: number): Finding[] {
-  return limits.filter(isUsedUp).map((limit) => {
-    const { resets_at: resetsAt } = limit;
-    const resets = resetsAt === null ? "" : `, resets ${whenInWords(resetsAt, now)}`;
-    const isQuota = limit.limit === "quota";
-    return {
-      id: "limit",
-      // A limit that fills up does its job; a quota stays full until the owner acts.
-      level: isQuota ? "problem" : "warning",
-      about: aboutTool(name),
-      what: `${nameOf(limit)} is used up${resets}`,
-      next: isQuota ? `raise tools.${name}.quota` : `keybearer tools lift ${name} --${limit.limit} …`,
-    };
-  });
-}
-
-/** The limit of concurrent requests is free again in a moment. */
-function isUsedUp({ limit, used, most }: LimitStatus): boolean {
-  return limit !== "concurrent" && used !== null && used >= most;
+function limitFindings(tool: ToolStatus, now: number): Finding[] {
+  const full = usedUpLimit(tool, now);
+  if (full === null) return [];
+  const { what, next, isFinal } = full;
+  // A limit that fills up does its job; a quota stays full until the owner acts.
+  return [{ id: "limit", level: isFinal ? "problem" : "warning", about: aboutTool(tool.name), what, next }];
 }
 
 function usageFindings(usage: UsageStatus): Finding[] {

@@ -1,14 +1,14 @@
 import { askDaemon } from "../../control/client.ts";
 import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
-import { dollars, duration, exact } from "../../core/units.ts";
+import { costInWords, dollars, duration, exact } from "../../core/units.ts";
 import type { ComparedRecord, ComparedRow } from "../../mirror/report/shape.ts";
 import { fail, formatNote, indentedNote } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { type Column, layoutTable } from "../ui/table.ts";
 import { outputWidth, stdoutScreen } from "../ui/terminal.ts";
 import { printable, textWidth, wrap } from "../ui/text.ts";
-import { exactTime, formatFactor, moneyOrUnknown, timeOfDay } from "../ui/units.ts";
+import { exactTime, formatFactor, timeOfDay } from "../ui/units.ts";
 import { readConsoles } from "./consoles.ts";
 import { consoleProblem } from "./messages.ts";
 
@@ -117,7 +117,7 @@ function oursOf({ record, verdict }: ComparedRow, now: number): Side {
     tool: record.tool ?? "-",
     model: record.model ?? "-",
     ...tokensOf(record),
-    cost: moneyOrUnknown(record.cost_microdollars),
+    cost: costInWords(record.cost_microdollars),
   };
 }
 
@@ -130,7 +130,7 @@ function theirsOf({ row }: ComparedRow, now: number): Side {
     tool: row.key ?? row.key_ref ?? "-",
     model: row.model ?? "-",
     ...tokensOf(row),
-    cost: moneyOrUnknown(row.billed_microdollars),
+    cost: costInWords(row.billed_microdollars),
   };
 }
 

@@ -1,4 +1,4 @@
-import { exact } from "../../core/units.ts";
+import { dollars, exact } from "../../core/units.ts";
 import { alarmClaim, alarmRemedy } from "../../mirror/report/messages.ts";
 import type { Alarm, ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
@@ -6,7 +6,7 @@ import { whenInWords } from "../tools/limit-lines.ts";
 import { indentedNote, type Note } from "../ui/messages.ts";
 import { color } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
-import { ago, joinNames, money, shortDate, timeOfDay } from "../ui/units.ts";
+import { ago, joinNames, shortDate, timeOfDay } from "../ui/units.ts";
 
 /* Consoles and alarms as `mirror`, `status` and `doctor` describe them. */
 
@@ -40,7 +40,7 @@ export function alarmSentence(alarm: Alarm, now: number): string {
   const last = timeOfDay(alarm.last_at, now);
   const facts = [
     count(alarm.count, "request"),
-    money(alarm.billed_microdollars),
+    dollars(alarm.billed_microdollars),
     ...(models.length === 0 ? [] : [`${models.length === 1 ? "model" : "models"} ${joinNames(models)}`]),
     first === last ? `at ${first}` : `first ${first}, last ${last}`,
     ...(ips.length === 0 ? [] : [`from ${joinNames(ips)}`]),

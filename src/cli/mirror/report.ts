@@ -1,5 +1,5 @@
 import { EXIT } from "../../core/errors.ts";
-import { dollars, duration, exact } from "../../core/units.ts";
+import { costInWords, dollars, duration, exact } from "../../core/units.ts";
 import type { ElsewhereUse, MirrorReport, ModelFactor, ToolMoney } from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
 import { formatNote, indentedNote, type Note, printText } from "../ui/messages.ts";
@@ -7,7 +7,7 @@ import { commandPaths, setExitCode, stdio } from "../ui/stdio.ts";
 import { type Column, renderTable } from "../ui/table.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
-import { ago, formatFactor, money, moneyOrUnknown } from "../ui/units.ts";
+import { ago, formatFactor } from "../ui/units.ts";
 import { NO_CONSOLE, readAllConsoles } from "./consoles.ts";
 import {
   alarmLines,
@@ -109,8 +109,8 @@ function moneyTable(tools: readonly ToolMoney[], width: number): string[] {
   const columns = [
     column("tool", 0, ({ tool }) => tool, false),
     column("requests", 2, ({ requests }) => exact(requests)),
-    column("ours", 0, ({ ours_microdollars: ours }) => moneyOrUnknown(ours)),
-    column("theirs", 0, ({ theirs_microdollars: theirs }) => moneyOrUnknown(theirs)),
+    column("ours", 0, (tool) => costInWords(tool.ours_microdollars, tool.ours_unknown)),
+    column("theirs", 0, (tool) => costInWords(tool.theirs_microdollars, tool.theirs_unknown)),
     column("difference", 1, differenceOf),
     ...(hasForeign
       ? [
@@ -122,8 +122,10 @@ function moneyTable(tools: readonly ToolMoney[], width: number): string[] {
   return ["", renderTable(columns, width), ""];
 }
 
-function differenceOf({ ours_microdollars: ours, theirs_microdollars: theirs }: ToolMoney): string {
-  if (ours === null || theirs === null) return "?";
+function differenceOf(tool: ToolMoney): string {
+  const { ours_microdollars: ours, theirs_microdollars: theirs } = tool;
+  if (ours === null || theirs === null || tool.ours_unknown + tool.theirs_unknown > 0)
+    return costInWords(null);
   const more = theirs - ours;
   return more > 0 ? `+${dollars(more)}` : dollars(more);
 }
@@ -159,7 +161,7 @@ function multiplierNotes(models: readonly ModelFactor[], gateway: string): Note[
 }
 
 function balanceLines({ account }: MirrorReport): string[] {
-  return account === null || account.balance === null ? [] : [`balance ${money(account.balance)}`];
+  return account === null || account.balance === null ? [] : [`balance ${dollars(account.balance)}`];
 }
 
 function formatElsewhere(use: ElsewhereUse): string {
@@ -167,8 +169,8 @@ function formatElsewhere(use: ElsewhereUse): string {
   const above = day >= MIN_UNUSUAL && day > usual * UNUSUAL_FACTOR ? ": FAR ABOVE ITS USUAL LEVEL" : "";
   const perDay = usual < MIN_UNUSUAL ? Math.round(usual * 10) / 10 : Math.round(usual);
   return (
-    `${use.tool}, key ${use.key}, elsewhere on purpose: ${count(day, "request")}, ${money(use.day_microdollars)} ` +
-    `in the last day; usually ${exact(perDay)} a day, ${money(Math.round(use.usual_microdollars))}${above}`
+    `${use.tool}, key ${use.key}, elsewhere on purpose: ${count(day, "request")}, ${dollars(use.day_microdollars)} ` +
+    `in the last day; usually ${exact(perDay)} a day, ${dollars(use.usual_microdollars)}${above}`
   );
 }
 

@@ -7,13 +7,13 @@ import type { LimitStatus } from "../../control/tool-status.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Kind } from "../../limits/counters.ts";
-import { endInWords } from "../../limits/format.ts";
+import { amountInWords, endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
 import { fail, failNull, print, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { commandPaths } from "../ui/stdio.ts";
 import { isInteractive, stdoutScreen } from "../ui/terminal.ts";
-import { amountOf, limitLines } from "./limit-lines.ts";
+import { limitLines } from "./limit-lines.ts";
 
 interface LiftOptions {
   readonly requests?: string;
@@ -71,11 +71,11 @@ async function give(
   const current = limits.filter(({ limit }) => limit === kind);
   if (current.length === 0) return fail(`tool ${name} has no limit on ${kind}`, EXIT.failed);
   const now = Date.now();
-  if (!yes) print(...limitLines(current, now, stdoutScreen()));
+  if (!yes) print(...limitLines(current, now, stdoutScreen()).flat());
   const granted = Math.max(...current.map((limit) => limit.extra));
-  if (granted > 0) printText(`${name} was already given ${amountOf(kind, granted)} more`);
+  if (granted > 0) printText(`${name} was already given ${amountInWords(kind, granted)} more`);
   const windows = until === null ? "" : ` ${eachWindow(current)} until ${endInWords(until, systemCalendar)}`;
-  const what = `${amountOf(kind, extra)} more${windows}`;
+  const what = `${amountInWords(kind, extra)} more${windows}`;
   if (!yes && !(await confirm(`give ${name} ${what}?`)))
     return fail("not given; nothing changed", EXIT.failed);
   const answer = await sendAllowance(paths, name, request);
@@ -86,7 +86,7 @@ async function give(
       answer.filter(({ limit }) => limit === kind),
       now,
       stdoutScreen(),
-    ),
+    ).flat(),
   );
   print(`to take it back: keybearer tools lift ${name} --take-back`);
 }
@@ -100,7 +100,7 @@ async function takeBack(
   const given = limits.filter(({ extra }) => extra > 0);
   if (given.length === 0) return print(`${name} has no extra allowance`);
   const now = Date.now();
-  print(...limitLines(given, now, stdoutScreen()));
+  print(...limitLines(given, now, stdoutScreen()).flat());
   if (!yes && !(await confirm(`take back the extra allowances of ${name}?`)))
     return fail("not taken back; nothing changed", EXIT.failed);
   let levels: readonly LimitStatus[] = [];
@@ -113,7 +113,7 @@ async function takeBack(
   const changed = levels.filter(({ limit, per }) =>
     given.some((old) => old.limit === limit && old.per === per),
   );
-  print(`${name} has its limits of config.yaml again`, ...limitLines(changed, now, stdoutScreen()));
+  print(`${name} has its limits of config.yaml again`, ...limitLines(changed, now, stdoutScreen()).flat());
 }
 
 async function release(paths: Paths, name: string, machine: string, yes: boolean): Promise<void> {
@@ -125,7 +125,7 @@ async function release(paths: Paths, name: string, machine: string, yes: boolean
   const { levels, problem } = answer.value;
   if (problem !== null) return fail(problem, EXIT.failed);
   print(`what machine ${machine} held of the limits of ${name} was released`);
-  print(...limitLines(levels, Date.now(), stdoutScreen()));
+  print(...limitLines(levels, Date.now(), stdoutScreen()).flat());
 }
 
 /** The limits as they are now; null: a message has said why nothing changed. */

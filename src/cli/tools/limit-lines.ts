@@ -1,5 +1,5 @@
 import type { LimitStatus } from "../../control/tool-status.ts";
-import { amountInWords, durationInWords } from "../../limits/format.ts";
+import { countInWords, durationInWords, limitFigures, limitName } from "../../limits/format.ts";
 import { type Calendar, systemCalendar } from "../../limits/windows.ts";
 import { type Column, layoutTable } from "../ui/table.ts";
 import type { Screen } from "../ui/terminal.ts";
@@ -10,13 +10,16 @@ const GAUGE_WIDTH = 8;
 /** Longer than this, a time of day says more than a number of minutes. */
 const BY_DURATION_MS = 2 * 3_600_000;
 
-/** One line a limit, in columns. What there is no room for goes, the least important first. */
+/**
+ * One line a limit, in columns, and below it what is estimated and reserved. What there is no room for goes, the least
+ * important first.
+ */
 export function limitLines(
   limits: readonly LimitStatus[],
   now: number,
   { width, utf8 }: Screen,
   calendar: Calendar = systemCalendar,
-): string[] {
+): string[][] {
   if (limits.length === 0) return [];
   const column = (dropOrder: number, cell: (limit: LimitStatus) => string, right = false): Column => ({
     head: "",
@@ -25,58 +28,39 @@ export function limitLines(
     dropOrder,
   });
   const columns = [
-    column(0, nameOf),
+    column(0, limitName),
     column(2, ({ used, held, most }) => (used === null ? "" : gauge(used, held ?? 0, most, utf8))),
     column(0, usedOfMost, true),
     column(1, ({ resets_at }) =>
       resets_at === null ? "" : `resets ${whenInWords(resets_at, now, calendar)}`,
     ),
-    column(3, ({ limit, held }) => (held ? `${short(limit, held)} held` : "")),
   ].filter(({ cells }) => cells.some((cell) => cell !== ""));
   const { lines } = layoutTable(columns, width - INDENT.length);
-  return lines.slice(1).map((line) => `${INDENT}${line}`);
+  return limits.map((limit, at) => [`${INDENT}${lines[at + 1] ?? ""}`, ...detailsOf(limit, width)]);
 }
 
-/** laptop 12, desktop 8 and 4 held: each machine's part of a shared limit. null: only this machine counts. */
-export function machinesLine({ limit, machines = [] }: LimitStatus, width: number): string | null {
-  if (machines.length === 0) return null;
+/**
+ * incl. $0.10 estimated, $0.48 reserved for requests in flight. Of a shared limit each machine's part: laptop 12, desktop 8
+ * and 4 reserved. None: there is nothing to add.
+ */
+function detailsOf(status: LimitStatus, width: number): string[] {
+  // A daemon from before an update sends no machines.
+  const { limit, machines = [] } = status;
+  const { estimated, reserved } = limitFigures(limit, status);
   const parts = machines.map(({ name, used, granted }) => {
-    const held = granted > used ? ` and ${short(limit, granted - used)} held` : "";
-    return `${name} ${short(limit, used)}${held}`;
+    const more = granted > used ? ` and ${countInWords(limit, granted - used)} reserved` : "";
+    return `${name} ${countInWords(limit, used)}${more}`;
   });
-  return `${INDENT}  ${truncate(printable(parts.join(", ")), width - INDENT.length - 2)}`;
-}
-
-/** requests/minute, concurrent, quota: as in config.yaml. */
-export function nameOf({ limit, per }: Pick<LimitStatus, "limit" | "per">): string {
-  return per === null ? limit : `${limit}/${per}`;
-}
-
-/** 60 requests, 400,000 tokens, $5.00; calls at once have no unit. */
-export function amountOf(limit: LimitStatus["limit"], amount: number, unit = true): string {
-  switch (limit) {
-    case "quota":
-      return amountInWords("spend", amount);
-    case "concurrent":
-      return String(amount);
-    case "requests":
-    case "tokens":
-    case "spend":
-      return amountInWords(limit, amount, unit);
-  }
+  if (estimated !== null) parts.unshift(`incl. ${estimated} estimated`);
+  if (reserved !== null && machines.length === 0) parts.push(`${reserved} reserved for requests in flight`);
+  if (parts.length === 0) return [];
+  return [`${INDENT}  ${truncate(printable(parts.join(", ")), width - INDENT.length - 2)}`];
 }
 
 /** $4.10/$5.00, and with an extra allowance $4.10/$5.00+$2.00. */
-function usedOfMost({ limit, used, most, extra }: LimitStatus): string {
-  const more = extra > 0 ? `+${short(limit, extra)}` : "";
-  return `${used === null ? "-" : short(limit, used)}/${short(limit, most - extra)}${more}`;
-}
-
-/** Many tokens in thousands or millions, rounded down: what is almost used up must not read as used up. */
-function short(limit: LimitStatus["limit"], amount: number): string {
-  if (limit !== "tokens" || amount < 10_000) return amountOf(limit, amount, false);
-  const [unit, sign] = amount < 1_000_000 ? [1000, "k"] : [1_000_000, "M"];
-  return `${Math.floor((amount / unit) * 10) / 10}${sign}`;
+function usedOfMost(status: LimitStatus): string {
+  const { used, base, extra } = limitFigures(status.limit, status);
+  return `${used ?? "-"}/${base}${extra === null ? "" : `+${extra}`}`;
 }
 
 /**

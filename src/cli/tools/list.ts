@@ -1,25 +1,24 @@
 import { formatProblems } from "../../config/problems.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
-import { type LimitStatus, type ToolStatus, toolStatusOffline } from "../../control/tool-status.ts";
+import { type ToolStatus, toolStatusOffline, usedUpLimit } from "../../control/tool-status.ts";
 import { EXIT } from "../../core/errors.ts";
+import { dollars, exactDollars } from "../../core/units.ts";
 import { endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
 import type { ToolConsoleFacts } from "../../mirror/report/shape.ts";
-import { consoleFacts } from "../keys.ts";
+import { consoleFacts, usedOf } from "../keys.ts";
 import { fail, formatNote, type Note } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { type Column, layoutTable, type Table } from "../ui/table.ts";
 import { type Screen, stdoutScreen } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
-import { ago, money } from "../ui/units.ts";
-import { limitLines, machinesLine, nameOf, whenInWords } from "./limit-lines.ts";
+import { ago } from "../ui/units.ts";
+import { limitLines, whenInWords } from "./limit-lines.ts";
 
 const DAY_MS = 86_400_000;
 /** Before this, that a tool will expire is no news. */
 const EXPIRES_SOON_MS = 7 * DAY_MS;
-/** A shorter limit has room again before a person has read that it is used up. */
-const WORTH_A_WORD_MS = 120_000;
 
 export async function list(options: { json?: boolean }): Promise<void> {
   const paths = commandPaths();
@@ -52,11 +51,7 @@ export function listInWords(tools: readonly ToolStatus[], now: number, screen: S
   for (const [at, tool] of tools.entries())
     lines.push(
       rows[at] ?? "",
-      ...tool.limits.flatMap((limit) => {
-        const machines = machinesLine(limit, screen.width);
-        const line = limits.shift() ?? "";
-        return machines === null ? [line] : [line, machines];
-      }),
+      ...tool.limits.flatMap(() => limits.shift() ?? []),
       // A daemon that was started before an update does not report it.
       ...consoleLines(tool.console ?? null, now, screen.width),
     );
@@ -67,7 +62,7 @@ export function listInWords(tools: readonly ToolStatus[], now: number, screen: S
 }
 
 function notesOf(tool: ToolStatus, now: number): Note[] {
-  const { name, why, next, expires, limits } = tool;
+  const { name, state, why, next, expires } = tool;
   const notes: Note[] = [];
   if (next !== null) notes.push({ what: `${name}: ${why}`, next });
   if (expires !== null && expires > now && expires - now <= EXPIRES_SOON_MS)
@@ -75,22 +70,15 @@ function notesOf(tool: ToolStatus, now: number): Note[] {
       what: `${name}: expires ${expiryInWords(expires, now)}`,
       next: `change tools.${name}.expires`,
     });
-  return [...notes, ...limits.flatMap((limit) => usedUp(name, limit, now))];
+  // A tool that does not work for another reason may be at a limit, too.
+  const full = state === "at-limit" ? null : usedUpLimit(tool, now);
+  if (full !== null && full.next !== null) notes.push({ what: `${name}: ${full.what}`, next: full.next });
+  return notes;
 }
 
 /** The day after would be taken for the last one, except where it is said to be tomorrow at midnight. */
 function expiryInWords(expires: number, now: number): string {
   return expires - now <= DAY_MS ? whenInWords(expires, now) : `at ${endInWords(expires, systemCalendar)}`;
-}
-
-function usedUp(name: string, limit: LimitStatus, now: number): Note[] {
-  const { used, most, resets_at } = limit;
-  if (used === null || used < most || limit.limit === "concurrent") return [];
-  const what = `${name}: ${nameOf(limit)} is used up`;
-  if (limit.limit === "quota") return [{ what, next: `raise tools.${name}.quota` }];
-  if (resets_at === null || resets_at - now <= WORTH_A_WORD_MS) return [];
-  const next = `keybearer tools lift ${name} --${limit.limit} …`;
-  return [{ what: `${what}, resets ${whenInWords(resets_at, now)}`, next }];
 }
 
 /** One line per tool. */
@@ -122,14 +110,14 @@ const INDENT = "    ";
 /** Older than this, what the console said may no longer hold. */
 const STALE_MS = 3_600_000;
 
-/** console: $12.40 of $50 used, 5h $1.20/$5, group coding ×1.5, expires 2027-03-31, balance $8.10 */
+/** console: $12.40 of $50.00 used, 5h $1.20/$5.00, group coding ×1.5, expires 2027-03-31, balance $8.10 */
 export function consoleLines(facts: ToolConsoleFacts | null, now: number, width: number): string[] {
   if (facts === null) return [];
   const parts = [
     ...(facts.state === "active" || facts.state === "unknown" ? [] : [`key ${facts.state}`]),
     ...quotaOf(facts),
     ...consoleFacts(facts, now),
-    ...(facts.balance === null ? [] : [`balance ${money(facts.balance)}`]),
+    ...(facts.balance === null ? [] : [`balance ${dollars(facts.balance)}`]),
   ];
   if (parts.length === 0) return [];
   const age = now - facts.as_of;
@@ -140,6 +128,6 @@ export function consoleLines(facts: ToolConsoleFacts | null, now: number, width:
 }
 
 function quotaOf({ quota, quota_used: used }: ToolConsoleFacts): string[] {
-  if (quota === null) return used === null || used === 0 ? [] : [`${money(used)} used`];
-  return used === null ? [`quota ${money(quota)}`] : [`${money(used)} of ${money(quota)} used`];
+  if (quota === null) return used === null || used === 0 ? [] : [`${dollars(used)} used`];
+  return used === null ? [`quota ${exactDollars(quota)}`] : [`${usedOf(used, quota)} used`];
 }

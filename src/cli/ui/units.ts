@@ -1,14 +1,4 @@
-import { dollars } from "../../core/units.ts";
 import { localTime, offsetName } from "../../usage/reports/calendar.ts";
-
-/** $8.10, and $50 without its cents where there are none. */
-export function money(microdollars: number): string {
-  return dollars(microdollars).replace(/\.00$/, "");
-}
-
-export function moneyOrUnknown(microdollars: number | null): string {
-  return microdollars === null ? "?" : dollars(microdollars);
-}
 
 /** ×1.5; rounded to four digits, because a float may be 1.2000000001. */
 export function formatFactor(value: number): string {

@@ -1,4 +1,4 @@
-import { dollars, duration, exact } from "../../core/units.ts";
+import { costInWords, duration, exact } from "../../core/units.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import { localTime } from "../../usage/reports/calendar.ts";
 import { short } from "../../usage/reports/format.ts";
@@ -107,8 +107,8 @@ function amount(tokens: number | null): string {
 
 /** The reports count the same records as unknown. */
 function costOf(record: UsageRecord): string {
-  if (record.cost_microdollars !== null) return dollars(record.cost_microdollars);
-  return unknownCost(rollupOf(record).sums) === 0 ? "" : "$?";
+  const { cost_microdollars: cost } = record;
+  return cost === null && unknownCost(rollupOf(record).sums) === 0 ? "" : costInWords(cost);
 }
 
 function totalTime({ started_at, ended_at }: UsageRecord): string {

@@ -1,4 +1,4 @@
-import { dollars, duration, exact } from "../../core/units.ts";
+import { costInWords, dollars, duration, exact } from "../../core/units.ts";
 import { dayName } from "../../usage/reports/calendar.ts";
 import { percent, short } from "../../usage/reports/format.ts";
 import { type Dimension, isTime, type Report } from "../../usage/reports/report.ts";
@@ -97,7 +97,7 @@ function amountColumns(report: Report, rows: readonly UsageRow[]): Column[] {
       ? [amount("reasoning", 16, ({ sums }) => short(sums.reasoning_tokens))]
       : []),
     ...(all.list_microdollars !== all.cost_microdollars
-      ? [amount("list", 17, ({ sums }) => dollars(sums.list_microdollars))]
+      ? [amount("list", 17, ({ sums }) => costOf(sums, unknown, sums.list_microdollars))]
       : []),
     amount("cost", 1, ({ sums }) => costOf(sums, unknown)),
     ...(unknown ? [amount("unknown", 5, ({ sums }) => exact(unknownCost(sums)))] : []),
@@ -118,11 +118,12 @@ function writtenDropOrder({ input_tokens: input, cache_write_tokens: written }: 
   return written * 10 >= input ? 4 : 15;
 }
 
-/** A sum that is not complete ends in "+". `isAligned`: other rows have that sign, so this one ends in a space. */
-function costOf(sums: UsageRow["sums"], isAligned: boolean): string {
-  const known = dollars(sums.cost_microdollars);
-  if (unknownCost(sums) === 0) return isAligned ? `${known} ` : known;
-  return sums.cost_microdollars === 0 ? "$? " : `${known}+`;
+const UNKNOWN_PART = " + ?";
+
+/** `isAligned`: other rows end in "+ ?", so this one ends in spaces. */
+function costOf(sums: UsageRow["sums"], isAligned: boolean, cost = sums.cost_microdollars): string {
+  const text = costInWords(cost, unknownCost(sums));
+  return isAligned && !text.endsWith(UNKNOWN_PART) ? text + " ".repeat(UNKNOWN_PART.length) : text;
 }
 
 /** How requests ended that did not complete, if there are any. */

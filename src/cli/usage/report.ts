@@ -1,7 +1,7 @@
 import { isDaemonListening } from "../../control/client.ts";
 import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
-import { dollars, exact } from "../../core/units.ts";
+import { costInWords, exact } from "../../core/units.ts";
 import { dayName, offsetName } from "../../usage/reports/calendar.ts";
 import { count, jsonText, short } from "../../usage/reports/format.ts";
 import {
@@ -141,7 +141,7 @@ function emptyNote({ lastRecord }: Report): string {
 function totalNotes(found: Report): string[] {
   const { sums } = found.total;
   const unknown = unknownCost(sums);
-  const cost = dollars(sums.cost_microdollars);
+  const cost = costInWords(sums.cost_microdollars, unknown);
   const requests = count(sums.requests, "request");
   if (unknown === 0) return [`${requests}, ${cost}`, ...tokenNotes(sums)];
   const reasons = [
@@ -149,7 +149,7 @@ function totalNotes(found: Report): string[] {
     ...(sums.unpriced > 0 ? [`${exact(sums.unpriced)} without a known price`] : []),
   ];
   return [
-    `${requests}, at least ${cost}`,
+    `${requests}, ${cost}`,
     ...tokenNotes(sums),
     `${count(unknown, "request")} cost an unknown amount: ${reasons.join(", ")}`,
     ...unmeteredAdvice(found),

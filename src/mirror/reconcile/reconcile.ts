@@ -1,4 +1,4 @@
-import { exact } from "../../core/units.ts";
+import { exact, exactDollars } from "../../core/units.ts";
 import type { JudgedRecord, JudgedRow, RowVerdict, Theirs } from "../verdict.ts";
 import { groupedBy, Timeline, without } from "./candidates.ts";
 import {
@@ -181,11 +181,9 @@ function moneyDifferences(row: TheirRow): string[] {
   if (list === null || multiplier === null || billed === null || row.kind !== "use") return [];
   const due = list * multiplier;
   if (Math.abs(due - billed) <= Math.max(SAME_MICRODOLLARS, due * SAME_SHARE)) return [];
-  return [`list price ${money(list)} × ${multiplier} is ${money(due)}, and ${money(billed)} was billed`];
-}
-
-function money(microdollars: number): string {
-  return `$${(microdollars / 1_000_000).toFixed(6)}`;
+  return [
+    `list price ${exactDollars(list)} × ${multiplier} is ${exactDollars(due)}, and ${exactDollars(billed)} was billed`,
+  ];
 }
 
 /** The money of all rows. The tokens of the main row, but of a WebSocket those of all rows. Always in the same order. */

@@ -191,7 +191,9 @@ function readRecordSums(db: Database.Database, gateway: string): RecordSum[] {
   return queryAll(
     db,
     `SELECT verdict, ${prices}, count(*) AS requests,
-       sum(cost_microdollars) AS ours, sum(their_billed_microdollars) AS theirs
+       sum(cost_microdollars) AS ours, sum(their_billed_microdollars) AS theirs,
+       sum(cost_microdollars IS NULL AND their_billed_microdollars > 0) AS ours_unknown,
+       sum(their_billed_microdollars IS NULL AND cost_microdollars > 0) AS theirs_unknown
      FROM mirror.verdicts WHERE gateway = ? GROUP BY verdict, ${prices}`,
     gateway,
   );
@@ -213,6 +215,8 @@ function moneyByTool(sums: readonly RecordSum[], foreign: ReadonlyMap<string, Fo
       requests: totalOf(own.map(({ requests }) => requests)) ?? 0,
       ours_microdollars: totalOf(own.map(({ ours }) => ours)),
       theirs_microdollars: totalOf(own.map(({ theirs }) => theirs)),
+      ours_unknown: totalOf(own.map(({ ours_unknown: unknown }) => unknown)) ?? 0,
+      theirs_unknown: totalOf(own.map(({ theirs_unknown: unknown }) => unknown)) ?? 0,
       foreign: foreign.get(tool)?.count ?? 0,
       foreign_microdollars: foreign.get(tool)?.billed ?? 0,
     };
@@ -333,6 +337,8 @@ interface RecordSum {
   /** Our cost and their bill; null: known of none. */
   readonly ours: number | null;
   readonly theirs: number | null;
+  readonly ours_unknown: number;
+  readonly theirs_unknown: number;
 }
 
 /** At least this many rows must agree, and this share of all rows with a value. */

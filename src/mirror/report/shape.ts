@@ -109,6 +109,9 @@ export interface ToolMoney {
   /** Our cost for them; null: known of none. */
   readonly ours_microdollars: number | null;
   readonly theirs_microdollars: number | null;
+  /** Requests that only one side has an amount for. The other side's sum lacks them. */
+  readonly ours_unknown: number;
+  readonly theirs_unknown: number;
   /** Foreign rows of its key. */
   readonly foreign: number;
   readonly foreign_microdollars: number;

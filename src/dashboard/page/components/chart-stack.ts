@@ -3,6 +3,8 @@ export interface Line {
   /** null: it has none, such as the requests of unknown callers. */
   readonly name: string | null;
   readonly values: readonly number[];
+  /** How many requests each value lacks, because their cost is unknown. */
+  readonly unknown?: readonly number[];
 }
 
 /** One colour of the stack. */
@@ -38,7 +40,8 @@ export function layersOf(lines: readonly Line[], colours: Colours): Layer[] {
   }));
   if (rest.length === 0) return layers;
   const values = added(rest);
-  return [...layers, { name: null, values, total: sum(values), colour: OTHER_COLOUR, folded: rest }];
+  const unknown = addedUnknown(rest);
+  return [...layers, { name: null, values, unknown, total: sum(values), colour: OTHER_COLOUR, folded: rest }];
 }
 
 /** Who is shown keeps their colour, who is new takes the first free one, and who is gone makes room where there is none. */
@@ -99,6 +102,10 @@ export function layerAt(heights: readonly (readonly number[])[], bin: number, va
 export function added(lines: readonly Line[]): number[] {
   const length = Math.max(0, ...lines.map(({ values }) => values.length));
   return Array.from({ length }, (_, at) => sum(lines.map(({ values }) => values[at] ?? 0)));
+}
+
+export function addedUnknown(lines: readonly Line[]): number[] {
+  return added(lines.map(({ name, unknown = [] }) => ({ name, values: unknown })));
 }
 
 export function sum(values: readonly number[]): number {

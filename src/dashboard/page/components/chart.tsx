@@ -11,6 +11,8 @@ export interface ChartProps {
   readonly count: number;
   /** The largest first. */
   readonly layers: readonly Layer[];
+  /** What each bar lacks, see Line. Default nothing. */
+  readonly unknown?: readonly number[];
   /** The bar that was chosen. */
   readonly chosen: number | null;
   /** What it shows and how to use it, for those who do not see it. */
@@ -18,7 +20,7 @@ export interface ChartProps {
   /** Below a bar, and where there is room to say it all. */
   readonly tick: (bar: number) => string;
   readonly title: (bar: number) => string;
-  readonly amount: (value: number) => string;
+  readonly amount: (value: number, unknown?: number) => string;
   readonly nameOf: (layer: Layer) => string;
   /** The CSS variable of its colour. */
   readonly paint?: (layer: Layer) => string;
@@ -99,6 +101,7 @@ export function Chart(props: ChartProps) {
           bar={shown}
           count={count}
           layers={layers}
+          unknown={props.unknown?.[shown]}
           place={place}
           words={{ title: title(shown), total, amount, nameOf, paint }}
         />
@@ -129,8 +132,8 @@ function CurrentBar({ id, bar, chart }: CurrentProps) {
       aria-posinset={bar + 1}
     >
       {[
-        `${title(bar)}: ${amount(all)}`,
-        ...parts.map((layer) => `${nameOf(layer)} ${amount(layer.values[bar] ?? 0)}`),
+        `${title(bar)}: ${amount(all, chart.unknown?.[bar])}`,
+        ...parts.map((layer) => `${nameOf(layer)} ${amount(layer.values[bar] ?? 0, layer.unknown?.[bar])}`),
       ].join("; ")}
     </div>
   );
@@ -201,18 +204,19 @@ interface BubbleProps {
   readonly bar: number;
   readonly count: number;
   readonly layers: readonly Layer[];
+  readonly unknown: number | undefined;
   readonly place: Place;
   readonly words: {
     readonly title: string;
     readonly total: string;
-    readonly amount: (value: number) => string;
+    readonly amount: (value: number, unknown?: number) => string;
     readonly nameOf: (layer: Layer) => string;
     readonly paint: (layer: Layer) => string;
   };
 }
 
 /** The layers of one bar, from top to bottom. Hidden from screen readers, because the table says the same. */
-function ChartBubble({ bar, count, layers, place, words }: BubbleProps) {
+function ChartBubble({ bar, count, layers, unknown, place, words }: BubbleProps) {
   const parts = layers.filter(({ values }) => (values[bar] ?? 0) > 0).toReversed();
   const middle = place.left + ((bar + 0.5) / count) * place.width;
   const isRight = bar * 2 >= count;
@@ -230,12 +234,12 @@ function ChartBubble({ bar, count, layers, place, words }: BubbleProps) {
               <td>
                 <Swatch paint={words.paint(layer)} /> {words.nameOf(layer)}
               </td>
-              <td class="num">{words.amount(layer.values[bar] ?? 0)}</td>
+              <td class="num">{words.amount(layer.values[bar] ?? 0, layer.unknown?.[bar])}</td>
             </tr>
           ))}
           <tr class="total">
             <td>{words.total}</td>
-            <td class="num">{words.amount(all)}</td>
+            <td class="num">{words.amount(all, unknown)}</td>
           </tr>
         </tbody>
       </table>
@@ -302,7 +306,7 @@ function chartOptions(drawing: Drawing): uPlot.Options {
         grid: { stroke: line, width: 1 },
         ticks: { show: false },
         space: 44,
-        values: (_plot, values) => values.map(amount),
+        values: (_plot, values) => values.map((value) => amount(value)),
       },
     ],
     series: [

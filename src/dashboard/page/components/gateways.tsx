@@ -1,3 +1,4 @@
+import { shownGatewayState } from "../../../control/gateway-state.ts";
 import type { GatewayStatus } from "../../../control/status.ts";
 import { exact } from "../../../core/units.ts";
 import type { Now } from "../../api.ts";
@@ -8,7 +9,7 @@ import type { Translate } from "../messages/messages.ts";
 /** Whether each gateway can be reached, by the last requests to it. */
 export function Gateways({ now }: { readonly now: Now }) {
   const { t } = useFrame();
-  const { gateways } = now.status;
+  const { gateways, uptime_s: uptime } = now.status;
   if (gateways.length === 0) return null;
   return (
     <section class="panel" aria-labelledby="gateways">
@@ -26,7 +27,7 @@ export function Gateways({ now }: { readonly now: Now }) {
           </thead>
           <tbody>
             {gateways.map((gateway) => (
-              <Row key={gateway.name} gateway={gateway} at={now.at} />
+              <Row key={gateway.name} gateway={gateway} at={now.at} startedAt={now.at - uptime * 1000} />
             ))}
           </tbody>
         </table>
@@ -35,9 +36,16 @@ export function Gateways({ now }: { readonly now: Now }) {
   );
 }
 
-function Row({ gateway, at }: { readonly gateway: GatewayStatus; readonly at: number }) {
+interface RowProps {
+  readonly gateway: GatewayStatus;
+  readonly at: number;
+  readonly startedAt: number;
+}
+
+function Row({ gateway, at, startedAt }: RowProps) {
   const { t } = useFrame();
-  const { name, base_url: address, state, next } = gateway;
+  const { name, base_url: address, state, before, next } = gateway;
+  const shown = shownGatewayState(gateway, startedAt);
   return (
     <tr>
       <th scope="row">{name}</th>
@@ -45,7 +53,7 @@ function Row({ gateway, at }: { readonly gateway: GatewayStatus; readonly at: nu
       <td>
         <span class="row">
           <span class="state" data-state={state}>
-            {t(`gateway.${state}`)}
+            {t(`gateway.${shown}`, { n: exact(before?.requests_today ?? 0) })}
           </span>
           {details(gateway, at, t)}
         </span>

@@ -1,24 +1,24 @@
 import type { LimitStatus } from "../../../control/tool-status.ts";
+import { limitFigures } from "../../../limits/format.ts";
 import { whenInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
-import { fullnessOf, limitAmount, limitName } from "../limit-amount.ts";
+import { fullnessOf, limitName } from "../limit-amount.ts";
 
 /** How full one limit is: in words for screen readers too, and as a bar. */
 export function Gauge({ status, time }: { readonly status: LimitStatus; readonly time: number }) {
   const { t } = useFrame();
-  const { limit, used, held, most, extra, resets_at: resets } = status;
-  const amount = (number: number) => limitAmount(limit, number);
+  const { resets_at: resets } = status;
+  const { used, estimated, reserved, most, extra } = limitFigures(status.limit, status);
   const notes = [
-    ...(extra > 0 ? [t("limit.extra", { extra: amount(extra) })] : []),
-    ...(held ? [t("limit.held", { held: amount(held) })] : []),
+    ...(estimated === null ? [] : [t("limit.estimated", { estimated })]),
+    ...(reserved === null ? [] : [t("limit.held", { held: reserved })]),
+    ...(extra === null ? [] : [t("limit.extra", { extra })]),
     ...(resets === null ? [] : [t("limit.resets", { when: whenInWords(resets, time, t) })]),
   ];
   return (
     <li class="limit">
       <span class="limit-name">{limitName(status, t)}</span>
-      <span class="limit-amount">
-        {t("limit.of", { used: used === null ? "–" : amount(used), most: amount(most) })}
-      </span>
+      <span class="limit-amount">{t("limit.of", { used: used ?? "–", most })}</span>
       <Bar status={status} />
       {notes.length === 0 ? null : <span class="limit-notes">{notes.join(t("frame.comma"))}</span>}
     </li>

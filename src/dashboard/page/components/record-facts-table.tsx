@@ -1,4 +1,4 @@
-import { dollars, duration, exact } from "../../../core/units.ts";
+import { costInWords, dollars, duration, exact } from "../../../core/units.ts";
 import type { ComparedRow } from "../../../mirror/report/shape.ts";
 import { momentInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
@@ -53,7 +53,7 @@ function FactLine({ fact, compared }: { readonly fact: Fact; readonly compared: 
 
 /** Unknown is not zero. */
 export function valueInWords(value: FactValue, kind: FactKind, t: Translate, language: Language): string {
-  if (value === null) return "?";
+  if (value === null) return kind === "money" ? costInWords(null) : "?";
   if (typeof value === "boolean") return t(value ? "record.yes" : "record.no");
   if (typeof value === "string") return value;
   switch (kind) {

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
-import { dollars, duration, exact } from "../../../core/units.ts";
+import { costInWords, duration, exact } from "../../../core/units.ts";
 import type { RecordAnswer, RefusalAdvice, ShownRecord } from "../../api.ts";
 import { momentInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
@@ -174,7 +174,8 @@ function RecordDetails({ record }: { readonly record: ShownRecord }) {
   // Unknown is not zero, and where nothing is billed there is nothing to know.
   const none = record.end === "refused" || isFree(record.method, record.endpoint) ? "–" : "?";
   const tokens = (count: number | null) => (count === null ? none : exact(count));
-  const money = (microdollars: number | null) => (microdollars === null ? none : dollars(microdollars));
+  const money = (microdollars: number | null) =>
+    microdollars === null && none === "–" ? none : costInWords(microdollars);
   const some = (name: string, value: string | number | null): Pair[] =>
     value === null || value === "" ? [] : [[name, value]];
   const yesNo = (value: boolean | null) => (value === null ? null : t(value ? "record.yes" : "record.no"));

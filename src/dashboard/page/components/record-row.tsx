@@ -1,5 +1,5 @@
 import { useMemo } from "preact/hooks";
-import { dollars, duration, exact } from "../../../core/units.ts";
+import { costInWords, duration, exact } from "../../../core/units.ts";
 import { isBilledLater, meteringOf } from "../../../metering/protocols.ts";
 import { short } from "../../../usage/reports/format.ts";
 import type { ShownRecord } from "../../api.ts";
@@ -116,8 +116,8 @@ function textOf(record: ShownRecord, name: ColumnName, t: Translate): string {
 
 /** A refused or free request, such as for the list of models, costs nothing. The cost of anything else is unknown. */
 function costOf({ cost_microdollars: cost, end, method, endpoint }: ShownRecord): string {
-  if (cost !== null) return dollars(cost);
-  return end === "refused" || isFree(method, endpoint) ? "–" : "?";
+  if (cost === null && (end === "refused" || isFree(method, endpoint))) return "–";
+  return costInWords(cost);
 }
 
 export function isFree(method: string, endpoint: string): boolean {

@@ -1,4 +1,4 @@
-import { dollars, exact } from "../../../core/units.ts";
+import { costInWords, dollars, exact } from "../../../core/units.ts";
 import { short } from "../../../usage/reports/format.ts";
 import type { DaySums, Now } from "../../api.ts";
 import { timeInWords } from "../format.ts";
@@ -24,7 +24,7 @@ export function TodayFigures({ now }: { readonly now: Now }) {
           ].join(t("frame.comma"))}
         </dt>
         <dd>
-          {dollars(total.cost_microdollars)}{" "}
+          {costInWords(total.cost_microdollars, total.unknown_cost)}{" "}
           {billed === null ? null : <small>{t("now.money.billed", { money: dollars(billed) })}</small>}
         </dd>
       </div>
@@ -103,7 +103,7 @@ function Rows({ day: { name, status, sums } }: { readonly day: ToolDay }) {
             )}
           </span>
         </th>
-        <td class="num">{known((day) => dollars(day.cost_microdollars))}</td>
+        <td class="num">{known((day) => costInWords(day.cost_microdollars, day.unknown_cost))}</td>
         <td class="num">{known((day) => short(day.tokens))}</td>
         <td class="num">{known((day) => exact(day.requests))}</td>
         <td class="num">{known((day) => exact(day.refused))}</td>

@@ -1,10 +1,10 @@
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { dollars } from "../../../core/units.ts";
+import { limitFigures } from "../../../limits/format.ts";
 import type { ToolConsoleFacts } from "../../../mirror/report/shape.ts";
 import type { ToolSettings, ToolsAnswer } from "../../api.ts";
 import { agoInWords, dayOf, momentInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
-import { limitAmount } from "../limit-amount.ts";
 import { Failed, wordsOf } from "../live/failed.ts";
 import type { Translate } from "../messages/messages.ts";
 import { useTime } from "../use-time.ts";
@@ -114,11 +114,13 @@ function Quota({ tool }: { readonly tool: ToolSettings }) {
   const { t } = useFrame();
   const quota = tool.limits.find(({ limit }) => limit === "quota");
   if (quota === undefined) return <>{t("tools.quota.none")}</>;
-  const used = quota.used === null ? "–" : limitAmount("quota", quota.used);
+  const { used, estimated, reserved, most } = limitFigures("quota", quota);
   return (
     <>
-      <div>{t("limit.of", { used, most: limitAmount("quota", quota.most) })}</div>
+      <div>{t("limit.of", { used: used ?? "–", most })}</div>
       <Bar status={quota} />
+      {estimated === null ? null : <div class="muted small">{t("limit.estimated", { estimated })}</div>}
+      {reserved === null ? null : <div class="muted small">{t("limit.held", { held: reserved })}</div>}
     </>
   );
 }
@@ -161,9 +163,10 @@ function consoleFacts(facts: ToolConsoleFacts | null, now: number, t: Translate)
   const texts = [
     ...(state === "active" || state === "unknown" ? [] : [t(`tools.console.state.${state}`)]),
     ...quotaFacts(facts, t),
-    ...facts.windows.map(({ window, used, most }) =>
-      t("tools.console.window", { window, used: dollars(used), most: dollars(most) }),
-    ),
+    ...facts.windows.map(({ window, used: counted, most: limit }) => {
+      const { used, most } = limitFigures("quota", { used: counted, held: 0, most: limit });
+      return t("tools.console.window", { window, used: used ?? "–", most });
+    }),
     ...groupFacts(facts, t),
     ...(expires === null ? [] : [t("tools.console.expires", { day: dayOf(expires) })]),
     ...(balance === null ? [] : [t("tools.console.balance", { money: dollars(balance) })]),
@@ -175,8 +178,9 @@ function consoleFacts(facts: ToolConsoleFacts | null, now: number, t: Translate)
 function quotaFacts({ quota, quota_used: used }: ToolConsoleFacts, t: Translate): string[] {
   if (quota === null)
     return used === null || used === 0 ? [] : [t("tools.console.used", { used: dollars(used) })];
-  if (used === null) return [t("tools.console.quota", { quota: dollars(quota) })];
-  return [t("tools.console.used-of", { used: dollars(used), quota: dollars(quota) })];
+  const figures = limitFigures("quota", { used, held: 0, most: quota });
+  if (figures.used === null) return [t("tools.console.quota", { quota: figures.most })];
+  return [t("tools.console.used-of", { used: figures.used, quota: figures.most })];
 }
 
 function groupFacts({ group, multiplier, multiplier_here: here }: ToolConsoleFacts, t: Translate): string[] {

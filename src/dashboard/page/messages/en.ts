@@ -140,11 +140,17 @@ export const EN = {
   "limit.month": "month",
   "limit.of": "{used} of {most}",
   "limit.extra": "including {extra} extra",
+  "limit.estimated": "including {estimated} estimated",
   "limit.held": "{held} reserved for requests in flight",
   "limit.resets": "resets {when}",
   "when.today": "today {clock}",
   "when.tomorrow": "tomorrow {clock}",
-  "gateway.unknown": "no request yet",
+  "gateway.unknown": "no answer yet",
+  "gateway.no-request": "no request yet",
+  "gateway.no-request-today": "no request today",
+  "gateway.requests-today": "{n} request today|{n} requests today",
+  "gateway.none-since-start":
+    "{n} request today, none since the start|{n} requests today, none since the start",
   "gateway.reachable": "reachable",
   "gateway.failing": "failing",
   "state.active": "active",
@@ -155,6 +161,7 @@ export const EN = {
   "state.key-unavailable": "key unavailable",
   "state.needs-trust": "needs trust",
   "state.key-refused": "key refused",
+  "state.at-limit": "at its limit",
   "state.not-running": "not running",
 
   // Refusals

@@ -1,4 +1,4 @@
-import { dollars, exact } from "../../../../core/units.ts";
+import { costInWords, exact } from "../../../../core/units.ts";
 import type { ComparedRecord, ComparedRow } from "../../../../mirror/report/shape.ts";
 import { clockInWords, dayOf } from "../../format.ts";
 
@@ -26,7 +26,7 @@ export function cellsOf(
             who: record.tool ?? "–",
             model: record.model ?? "–",
             ...tokensOf(record),
-            money: moneyOf(record.cost_microdollars),
+            money: costInWords(record.cost_microdollars),
           },
     theirs:
       row === null
@@ -36,7 +36,7 @@ export function cellsOf(
             who: row.key ?? row.key_ref ?? "–",
             model: row.model ?? "–",
             ...tokensOf(row),
-            money: moneyOf(row.billed_microdollars),
+            money: costInWords(row.billed_microdollars),
           },
   };
 }
@@ -60,10 +60,6 @@ function tokensOf(tokens: Tokens): Pick<DiffCells, "input" | "cache" | "output">
 /** Unknown is not zero. */
 function number(tokens: number | null): string {
   return tokens === null ? "?" : exact(tokens);
-}
-
-function moneyOf(microdollars: number | null): string {
-  return microdollars === null ? "?" : dollars(microdollars);
 }
 
 function timeOf(at: number, now: number): string {

@@ -1,4 +1,5 @@
 import { dollars } from "../../../../core/units.ts";
+import { limitFigures } from "../../../../limits/format.ts";
 import type { KeyReport } from "../../../../mirror/report/shape.ts";
 import type { KeysProblem } from "../../../api.ts";
 import { factorInWords } from "../../components/record-facts-table.tsx";
@@ -92,7 +93,10 @@ function KeyLine({ each, several, now }: LineProps) {
       <td class="num">{quotaOf(each, t)}</td>
       <td>
         {each.windows
-          .map(({ window, used, most }) => `${window} ${dollars(used)}/${dollars(most)}`)
+          .map(({ window, used, most }) => {
+            const figures = limitFigures("quota", { used, held: 0, most });
+            return `${window} ${figures.used}/${figures.most}`;
+          })
           .join(", ") || "–"}
       </td>
       <td>{each.expires_at === null ? "–" : dayOf(each.expires_at)}</td>
@@ -103,7 +107,10 @@ function KeyLine({ each, several, now }: LineProps) {
 }
 
 function quotaOf({ quota, unlimited, quota_used: used }: KeyReport, t: Translate): string {
-  const without = t(unlimited ? "mirror.keys.unlimited" : "mirror.keys.state.unknown");
-  const most = quota === null ? without : dollars(quota);
-  return used === null ? most : `${dollars(used)} / ${most}`;
+  if (quota === null) {
+    const without = t(unlimited ? "mirror.keys.unlimited" : "mirror.keys.state.unknown");
+    return used === null ? without : `${dollars(used)} / ${without}`;
+  }
+  const figures = limitFigures("quota", { used, held: 0, most: quota });
+  return used === null ? figures.most : `${figures.used} / ${figures.most}`;
 }

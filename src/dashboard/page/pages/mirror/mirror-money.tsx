@@ -1,4 +1,4 @@
-import { dollars, exact } from "../../../../core/units.ts";
+import { costInWords, dollars, exact } from "../../../../core/units.ts";
 import type { MirrorReport, ModelFactor, ToolMoney } from "../../../../mirror/report/shape.ts";
 import { factorInWords } from "../../components/record-facts-table.tsx";
 import { TableWrap } from "../../components/table-wrap.tsx";
@@ -55,8 +55,8 @@ function Tools({ tools, several }: { readonly tools: readonly Of<ToolMoney>[]; r
               <th scope="row">{tool.tool}</th>
               {several ? <td>{tool.gateway}</td> : null}
               <td class="num">{exact(tool.requests)}</td>
-              <td class="num">{money(tool.ours_microdollars)}</td>
-              <td class="num">{money(tool.theirs_microdollars)}</td>
+              <td class="num">{costInWords(tool.ours_microdollars, tool.ours_unknown)}</td>
+              <td class="num">{costInWords(tool.theirs_microdollars, tool.theirs_unknown)}</td>
               <td class="num">{differenceOf(tool)}</td>
               <td class="num">{factorOf(tool)}</td>
               {foreign ? <Foreign tool={tool} /> : null}
@@ -90,17 +90,20 @@ function Foreign({ tool }: { readonly tool: ToolMoney }) {
   );
 }
 
-function money(microdollars: number | null): string {
-  return microdollars === null ? "?" : dollars(microdollars);
-}
-
-function differenceOf({ ours_microdollars: ours, theirs_microdollars: theirs }: ToolMoney): string {
-  if (ours === null || theirs === null) return "?";
+function differenceOf(tool: ToolMoney): string {
+  const { ours_microdollars: ours, theirs_microdollars: theirs } = tool;
+  if (ours === null || theirs === null || hasUnknown(tool)) return costInWords(null);
   return theirs > ours ? `+${dollars(theirs - ours)}` : dollars(theirs - ours);
 }
 
-function factorOf({ ours_microdollars: ours, theirs_microdollars: theirs }: ToolMoney): string {
-  return ours === null || theirs === null || ours === 0 ? "–" : factorInWords(theirs / ours);
+function factorOf(tool: ToolMoney): string {
+  const { ours_microdollars: ours, theirs_microdollars: theirs } = tool;
+  if (ours === null || theirs === null || ours === 0 || hasUnknown(tool)) return "–";
+  return factorInWords(theirs / ours);
+}
+
+function hasUnknown({ ours_unknown: ours, theirs_unknown: theirs }: ToolMoney): boolean {
+  return ours + theirs > 0;
 }
 
 function Models({

@@ -1,10 +1,11 @@
 import { useMemo, useRef, useState } from "preact/hooks";
-import { dollars, duration, exact } from "../../../../core/units.ts";
+import { costInWords, dollars, duration, exact } from "../../../../core/units.ts";
 import { percent, short } from "../../../../usage/reports/format.ts";
 import type { UsageChart, UsageRow, UsageSums } from "../../../api.ts";
 import { Chart } from "../../components/chart.tsx";
 import { framed, spread } from "../../components/chart-calendar.ts";
 import {
+  addedUnknown,
   type Colours,
   coloursFor,
   type Layer,
@@ -33,7 +34,7 @@ export function UsageChartPanel({ chart, view, onView }: UsageChartProps) {
   // While something else is asked for, what is shown is what was: not the old numbers under new names.
   const { by, bin } = chart;
   const span = spanOfChart(chart);
-  const { bins, layers, colours } = useStack(chart, view);
+  const { bins, layers, colours, unknown } = useStack(chart, view);
   const words = useMemo(() => binWords(bins, bin, language, chart.zone), [bins, bin, language, chart.zone]);
   const chosen = view.at === null ? -1 : bins.indexOf(view.at);
   const nameOf = (layer: Layer) =>
@@ -57,6 +58,7 @@ export function UsageChartPanel({ chart, view, onView }: UsageChartProps) {
           <Chart
             count={bins.length}
             layers={layers}
+            unknown={unknown}
             chosen={chosen === -1 ? null : chosen}
             label={`${label}. ${t("usage.chart.hint")}`}
             tick={words.tick}
@@ -80,6 +82,7 @@ export function UsageChartPanel({ chart, view, onView }: UsageChartProps) {
       {layers.length === 0 ? null : (
         <UsageNumbers
           layers={layers}
+          unknown={unknown}
           count={bins.length}
           title={words.title}
           amount={amount}
@@ -99,6 +102,7 @@ function useStack(chart: UsageChart, { measure }: View) {
     const lines = chart.series.map((series) => ({
       name: series.name,
       values: spread(valuesIn(series, measure), frame),
+      ...(measure === "money" ? { unknown: spread(series.unknown_cost, frame) } : {}),
     }));
     const names = lines.toSorted((a, b) => sum(b.values) - sum(a.values)).map(({ name }) => name);
     before.current = coloursFor(names, before.current);
@@ -106,7 +110,7 @@ function useStack(chart: UsageChart, { measure }: View) {
     const colours = new Map(
       layers.filter(({ folded }) => folded.length === 0).map(({ name, colour }) => [name, colour]),
     );
-    return { bins: frame.bins, layers, colours };
+    return { bins: frame.bins, layers, colours, unknown: addedUnknown(lines) };
   }, [chart, measure]);
 }
 
@@ -150,7 +154,7 @@ function UsageFigures({ total }: { readonly total: UsageSums }) {
       <div>
         <dt>{t("usage.figure.cost")}</dt>
         <dd>
-          {dollars(total.cost_microdollars)}{" "}
+          {costOf(total)}{" "}
           {billed === null ? null : <small>{t("usage.figure.billed", { money: dollars(billed) })}</small>}
         </dd>
       </div>
@@ -327,9 +331,6 @@ function timeOf(ms: number | null): string {
   return ms === null ? "–" : duration(ms);
 }
 
-/** Nothing of it has a price: then its sum is no zero. */
-function costOf(sums: UsageSums): string {
-  const unknown = sums.unpriced + sums.unmetered;
-  if (sums.cost_microdollars === 0 && unknown > 0) return "?";
-  return `${dollars(sums.cost_microdollars)}${unknown > 0 ? " + ?" : ""}`;
+function costOf({ cost_microdollars: cost, unpriced, unmetered }: UsageSums): string {
+  return costInWords(cost, unpriced + unmetered);
 }

@@ -1,4 +1,4 @@
-import { dollars, exact } from "../../../../core/units.ts";
+import { costInWords, exact } from "../../../../core/units.ts";
 import { short } from "../../../../usage/reports/format.ts";
 import type { UsageSeries } from "../../../api.ts";
 import type { Language, Translate } from "../../messages/messages.ts";
@@ -9,8 +9,9 @@ export function nameInWords(name: string | null, by: Dimension, t: Translate): s
   return name === null || name === "" ? t(`usage.nameless.${by}`) : name;
 }
 
-export function amountIn(measure: Measure): (value: number) => string {
-  return measure === "money" ? dollars : measure === "tokens" ? short : exact;
+/** The second number is how many requests the value lacks, because their cost is unknown. */
+export function amountIn(measure: Measure): (value: number, unknown?: number) => string {
+  return measure === "money" ? costInWords : measure === "tokens" ? short : exact;
 }
 
 export function valuesIn(series: UsageSeries, measure: Measure): readonly number[] {

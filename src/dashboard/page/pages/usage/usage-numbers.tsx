@@ -5,9 +5,11 @@ import { useFrame } from "../../frame.tsx";
 
 interface NumbersProps {
   readonly layers: readonly Layer[];
+  /** What each bar lacks, see Line. Default nothing. */
+  readonly unknown?: readonly number[];
   readonly count: number;
   readonly title: (bar: number) => string;
-  readonly amount: (value: number) => string;
+  readonly amount: (value: number, unknown?: number) => string;
   readonly nameOf: (layer: Layer) => string;
 }
 
@@ -23,10 +25,12 @@ export function UsageNumbers(props: NumbersProps) {
   );
 }
 
-function Numbers({ layers, count, title, amount, nameOf }: NumbersProps) {
+function Numbers({ layers, unknown = [], count, title, amount, nameOf }: NumbersProps) {
   const { t } = useFrame();
   const sums = tops(layers).at(-1) ?? [];
-  const bars = Array.from({ length: count }, (_, at) => at).filter((bar) => (sums[bar] ?? 0) > 0);
+  const bars = Array.from({ length: count }, (_, at) => at).filter(
+    (bar) => (sums[bar] ?? 0) + (unknown[bar] ?? 0) > 0,
+  );
   return (
     <TableWrap>
       <table class="data">
@@ -49,14 +53,18 @@ function Numbers({ layers, count, title, amount, nameOf }: NumbersProps) {
               <th scope="row">{title(bar)}</th>
               {layers.map((layer) => (
                 <td key={`${layer.colour} ${layer.name}`} class="num">
-                  {(layer.values[bar] ?? 0) === 0 ? "–" : amount(layer.values[bar] ?? 0)}
+                  {hasNone(layer, bar) ? "–" : amount(layer.values[bar] ?? 0, layer.unknown?.[bar])}
                 </td>
               ))}
-              <td class="num">{amount(sums[bar] ?? 0)}</td>
+              <td class="num">{amount(sums[bar] ?? 0, unknown[bar])}</td>
             </tr>
           ))}
         </tbody>
       </table>
     </TableWrap>
   );
+}
+
+function hasNone({ values, unknown }: Layer, bar: number): boolean {
+  return (values[bar] ?? 0) + (unknown?.[bar] ?? 0) === 0;
 }
