@@ -79,8 +79,9 @@ function retryAfterMs({ capacityAt, mayEndSooner }: Shortage, per: Period, now: 
 }
 
 function usedInWords(kind: Kind, shortage: Shortage): string {
-  const { used, held, max, elsewhere, need } = shortage;
-  const parts = [`${amountInWords(kind, used, false)} of ${amountInWords(kind, max, false)} used`];
+  const { used, estimated, held, max, elsewhere, need } = shortage;
+  const unsure = estimated > 0 ? ` (${amountInWords(kind, estimated, false)} of it estimated)` : "";
+  const parts = [`${amountInWords(kind, used, false)} of ${amountInWords(kind, max, false)} used${unsure}`];
   // Another machine may also hold some for its next requests.
   const holders = elsewhere > 0 ? "requests in flight and other machines" : "requests in flight";
   if (held > 0) parts.push(`${amountInWords(kind, held, false)} held for ${holders}`);
