@@ -31,7 +31,10 @@ export function limitLines(
     column(1, ({ resets_at }) =>
       resets_at === null ? "" : `resets ${whenInWords(resets_at, now, calendar)}`,
     ),
-    column(3, ({ limit, held }) => (held ? `${short(limit, held)} held` : "")),
+    // What machines hold is more than what is in flight.
+    column(3, ({ limit, held, machines = [] }) =>
+      held && machines.length > 0 ? `${short(limit, held)} held` : "",
+    ),
   ].filter(({ cells }) => cells.some((cell) => cell !== ""));
   const { lines } = layoutTable(columns, width - INDENT.length);
   return lines.slice(1).map((line) => `${INDENT}${line}`);
@@ -45,6 +48,15 @@ export function machinesLine({ limit, machines = [] }: LimitStatus, width: numbe
     return `${name} ${short(limit, used)}${held}`;
   });
   return `${INDENT}  ${truncate(printable(parts.join(", ")), width - INDENT.length - 2)}`;
+}
+
+/** $0.48 in flight, $1.44 estimated: what may still become less or more. null: nothing of it may. */
+export function unsureLine({ limit, held, estimated, machines = [] }: LimitStatus): string | null {
+  const parts: string[] = [];
+  if (held && machines.length === 0) parts.push(`${short(limit, held)} in flight`);
+  // A daemon that was started before an update does not report it.
+  if (estimated) parts.push(`${short(limit, estimated)} estimated`);
+  return parts.length === 0 ? null : `${INDENT}  ${parts.join(", ")}`;
 }
 
 /** requests/minute, concurrent, quota: as in config.yaml. */

@@ -13,7 +13,7 @@ import { type Column, layoutTable, type Table } from "../ui/table.ts";
 import { type Screen, stdoutScreen } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
 import { ago, money } from "../ui/units.ts";
-import { limitLines, machinesLine, nameOf, whenInWords } from "./limit-lines.ts";
+import { limitLines, machinesLine, nameOf, unsureLine, whenInWords } from "./limit-lines.ts";
 
 const DAY_MS = 86_400_000;
 /** Before this, that a tool will expire is no news. */
@@ -53,9 +53,8 @@ export function listInWords(tools: readonly ToolStatus[], now: number, screen: S
     lines.push(
       rows[at] ?? "",
       ...tool.limits.flatMap((limit) => {
-        const machines = machinesLine(limit, screen.width);
-        const line = limits.shift() ?? "";
-        return machines === null ? [line] : [line, machines];
+        const below = [machinesLine(limit, screen.width), unsureLine(limit)];
+        return [limits.shift() ?? "", ...below.filter((line) => line !== null)];
       }),
       // A daemon that was started before an update does not report it.
       ...consoleLines(tool.console ?? null, now, screen.width),

@@ -6,10 +6,11 @@ import { fullnessOf, limitAmount, limitName } from "../limit-amount.ts";
 /** How full one limit is: in words for screen readers too, and as a bar. */
 export function Gauge({ status, time }: { readonly status: LimitStatus; readonly time: number }) {
   const { t } = useFrame();
-  const { limit, used, held, most, extra, resets_at: resets } = status;
+  const { limit, used, estimated, held, most, extra, resets_at: resets } = status;
   const amount = (number: number) => limitAmount(limit, number);
   const notes = [
     ...(extra > 0 ? [t("limit.extra", { extra: amount(extra) })] : []),
+    ...(estimated ? [t("limit.estimated", { estimated: amount(estimated) })] : []),
     ...(held ? [t("limit.held", { held: amount(held) })] : []),
     ...(resets === null ? [] : [t("limit.resets", { when: whenInWords(resets, time, t) })]),
   ];

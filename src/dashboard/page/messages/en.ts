@@ -140,6 +140,7 @@ export const EN = {
   "limit.month": "month",
   "limit.of": "{used} of {most}",
   "limit.extra": "including {extra} extra",
+  "limit.estimated": "{estimated} of it estimated",
   "limit.held": "{held} reserved for requests in flight",
   "limit.resets": "resets {when}",
   "when.today": "today {clock}",

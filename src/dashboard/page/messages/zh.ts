@@ -132,6 +132,7 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "limit.month": "月",
   "limit.of": "{used} / {most}",
   "limit.extra": "其中 {extra} 为临时增加",
+  "limit.estimated": "其中 {estimated} 为估算",
   "limit.held": "{held} 为进行中的请求预留",
   "limit.resets": "{when}重置",
   "when.today": "今天 {clock} ",
