@@ -1,4 +1,5 @@
 import { expectedTokens, namedMaximum } from "../limits/estimate.ts";
+import type { Tokens } from "../metering/usage.ts";
 import { CLIENT_LEFT } from "../usage/journal/lines.ts";
 import type { Call } from "./call.ts";
 import { highestCost } from "./capacity.ts";
@@ -21,7 +22,7 @@ export function countUse(call: Call, outcome: Outcome, usage: CallUsage | null, 
   const unknown = isRefusedByGateway ? 0 : null;
   const tokens = usage?.outputIsKnown ? usage.tokens : null;
   return {
-    tokens: tokens ? tokens.input + tokens.cacheRead + tokens.cacheWrite + tokens.output : unknown,
+    tokens: tokens ? inputOf(tokens) + tokens.output : unknown,
     microdollars: usage?.costMicrodollars ?? unknown,
     seenTokens: null,
   };
@@ -36,7 +37,9 @@ function countAborted(call: Call, outcome: Outcome, deps: CountDeps): CountedUse
   const { lease, metering, gateway, fields } = call;
   if (lease === null) return RESERVATION;
   const { reading, stream } = outcome.observed;
-  const reported = reading?.tokens ?? null;
+  const tokens = reading?.tokens ?? null;
+  // Gateways that translate from another protocol begin with zeroes.
+  const reported = tokens !== null && inputOf(tokens) > 0 ? tokens : null;
   const sizing = { named: null, bodyBytes: call.bytesIn, hasOutput: metering !== "embeddings" };
   const expected = expectedTokens(sizing, deps.limiter.recentMedian(lease.tool));
   const seen = call.observer?.seenTokens() ?? 0;
@@ -44,16 +47,19 @@ function countAborted(call: Call, outcome: Outcome, deps: CountDeps): CountedUse
   // The gateway enforces the request's own maximum.
   const usual = Math.min(expected.output, namedMaximum(fields.lengths) ?? Infinity);
   const output = isBilledAsSeen ? seen : Math.max(seen, usual);
-  const input =
-    reported === null ? expected.input : reported.input + reported.cacheRead + reported.cacheWrite;
+  const input = reported === null ? expected.input : inputOf(reported);
   const cost =
     reported === null
       ? highestCost({ input, output }, call, deps.prices)
       : costOf(call, outcome, { ...reported, output }, deps.prices).costMicrodollars;
-  const { tokens, spend } = lease.reservation;
+  const held = lease.reservation;
   return {
-    tokens: Math.min(input + output, tokens),
-    microdollars: cost === null || spend === null ? null : Math.min(cost, spend),
+    tokens: Math.min(input + output, held.tokens),
+    microdollars: cost === null || held.spend === null ? null : Math.min(cost, held.spend),
     seenTokens: seen,
   };
+}
+
+function inputOf({ input, cacheRead, cacheWrite }: Tokens): number {
+  return input + cacheRead + cacheWrite;
 }
