@@ -65,8 +65,8 @@ export interface LimitStatus {
   readonly per: Period | null;
   /** null: unknown, because no daemon runs. */
   readonly used: number | null;
-  /** How much of `used` is estimated, because the gateway did not report it. Absent: nothing. */
-  readonly estimated?: number;
+  /** How much of `used` neither the gateway nor its console reported. null: unknown, because no daemon runs. */
+  readonly estimated: number | null;
   /** Reserved for calls in flight, which may return a part. null: unknown, because no daemon runs. */
   readonly held: number | null;
   /** The total that can be used, `extra` included. */
@@ -222,8 +222,8 @@ export function limitStatuses({ levels }: ToolLevels): LimitStatus[] {
   return levels.map(limitStatus);
 }
 
-function limitStatus(level: Level & Pick<LimitStatus, "estimated">): LimitStatus {
-  const { limit, window, share, used, estimated = 0, held, max, extra } = level;
+function limitStatus(level: Level): LimitStatus {
+  const { limit, window, share, used, estimated, held, max, extra } = level;
   const { othersUsed, othersGranted } = share ?? { othersUsed: 0, othersGranted: 0 };
   const unspent = Math.max(0, (share?.granted ?? 0) - used - held);
   const own = share && { name: share.machine, used, granted: Math.max(share.granted, used + held) };
@@ -231,7 +231,7 @@ function limitStatus(level: Level & Pick<LimitStatus, "estimated">): LimitStatus
     limit: limit.kind,
     per: "per" in limit ? limit.per : null,
     used: used + othersUsed,
-    ...(estimated > 0 ? { estimated } : {}),
+    estimated,
     held: held + unspent + Math.max(0, othersGranted - othersUsed),
     most: max,
     extra,
@@ -241,7 +241,7 @@ function limitStatus(level: Level & Pick<LimitStatus, "estimated">): LimitStatus
 }
 
 function limitStatusesOffline({ limits, quota }: Tool): LimitStatus[] {
-  const unknown = { used: null, held: null, extra: 0, resets_at: null, machines: [] };
+  const unknown = { used: null, estimated: null, held: null, extra: 0, resets_at: null, machines: [] };
   const rates = (["requests", "tokens", "spend"] as const).flatMap((limit) =>
     limits[limit].map(({ max, per }) => ({ limit, per, most: max, ...unknown })),
   );

@@ -442,6 +442,7 @@ function servePort(
     hosts: hostsOf(port.port),
     isFollowed: () => tail.isFollowed(),
     notify: (record) => tail.notify(record),
+    billsAsStreamed: (gateway) => services.mirror.billsAsStreamed(gateway),
     rereadKey: (tool) => background(rereadKey(tool), log, `reading the key of ${tool} again`),
     checkKey: (tool, gateway, key) =>
       background(checkKey(tool, gateway, key), log, `asking about the key of ${tool}`),

@@ -1,6 +1,7 @@
 import type { Period, Rate, Tool } from "../config/schema.ts";
 import {
   type Calendar,
+  type Counted,
   type CountedWindow,
   contains,
   type Window,
@@ -64,6 +65,8 @@ export interface Level {
   readonly share: Share | null;
   /** Used for good. */
   readonly used: number;
+  /** How much of `used` neither the gateway nor its console reported. */
+  readonly estimated: number;
   /** Held for requests in flight, which may give some of it back. */
   readonly held: number;
   /** What can be used in total, extra included. */
@@ -77,6 +80,8 @@ export interface Shortage {
   readonly limit: LimitName;
   /** Used, held and possible on all machines that share the limit. */
   readonly used: number;
+  /** How much of `used` this machine estimated. */
+  readonly estimated: number;
   readonly held: number;
   readonly max: number;
   /** How much of `used` and `held` is the other machines'. */
@@ -101,18 +106,19 @@ export interface Ask {
   readonly spend: number | null;
 }
 
-/** What a request really used; null: not reported. */
+/** What a request used; null: not known, and what was held counts. */
 export interface Used {
   readonly tokens: number | null;
   readonly spend: number | null;
+  /** true: neither the gateway nor its console reported it. */
+  readonly areTokensEstimated?: boolean;
+  readonly isSpendEstimated?: boolean;
 }
 
 /** How much more a finished request used than was counted; negative if it was less. */
-export interface Correction {
+export interface Correction extends Counted {
   /** When the request was admitted. */
   readonly at: number;
-  readonly tokens: number;
-  readonly spend: number;
 }
 
 /** What is held for one request in flight, until it is settled or canceled. */
@@ -150,8 +156,9 @@ export interface CarriedRequest {
 
 /** Everything that is known of one tool, as the usage journal carries it from one file to the next. */
 export interface Carry {
-  /** Micro-dollars, ever. */
+  /** Micro-dollars, ever; and how much of it is estimated. */
   readonly total: number;
+  readonly estimated_total: number;
   /** Of each period the window that was counted in last comes last. */
   readonly windows: readonly Readonly<CountedWindow>[];
   readonly allowances: readonly Allowance[];
@@ -184,6 +191,7 @@ export class Counters {
   #ownWindows: WindowCounts | null = null;
   /** What the quota counts: micro-dollars, ever. */
   #total = 0;
+  #estimatedTotal = 0;
   #allowances: readonly Allowance[] = [];
   readonly #inFlight = new Set<Reservation>();
   #terms = UNLIMITED;
@@ -240,13 +248,18 @@ export class Counters {
     this.#countRequest(reservation);
   }
 
-  /** The request has ended. What was not reported counts as held. false: it was settled or canceled before. */
+  /** The request has ended. What is not known counts as held. false: it was settled or canceled before. */
   settle(reservation: Reservation, used: Used): boolean {
     if (!this.#inFlight.delete(reservation)) return false;
     if (reservation.id === null) this.#countRequest(reservation);
     const tokens = wholeAmount(used.tokens) ?? reservation.tokens;
     const spend = wholeAmount(used.spend) ?? reservation.spend ?? 0;
-    this.#add(reservation, tokens, spend);
+    this.#add(reservation, {
+      tokens,
+      spend,
+      estimated_tokens: used.tokens === null || used.areTokensEstimated ? tokens : 0,
+      estimated_spend: used.spend === null || used.isSpendEstimated ? spend : 0,
+    });
     return true;
   }
 
@@ -265,14 +278,16 @@ export class Counters {
   }
 
   /** Counts a difference wherever the request counts. */
-  correct({ at, tokens, spend }: Correction): void {
-    this.#add({ at, ownAt: at }, tokens, spend);
+  correct(correction: Correction): void {
+    const { at } = correction;
+    this.#add({ at, ownAt: at }, correction);
   }
 
-  #add({ at, ownAt }: Pick<Reservation, "at" | "ownAt">, tokens: number, spend: number): void {
-    this.#windows.add(at, tokens, spend);
-    this.#ownWindows?.add(ownAt, tokens, spend);
-    this.#total = Math.max(0, this.#total + spend);
+  #add({ at, ownAt }: Pick<Reservation, "at" | "ownAt">, counted: Counted): void {
+    this.#windows.add(at, counted);
+    this.#ownWindows?.add(ownAt, counted);
+    this.#total = Math.max(0, this.#total + counted.spend);
+    this.#estimatedTotal = Math.max(0, this.#estimatedTotal + counted.estimated_spend);
   }
 
   /** The same allowance given twice counts once. An amount of 0 takes back everything given for this limit. */
@@ -294,12 +309,19 @@ export class Counters {
     const open: CarriedRequest[] = [];
     for (const { id, at, tokens, spend } of this.#inFlight)
       if (id !== null) open.push({ id, admitted_at: at, tokens, spend: spend ?? 0 });
-    return { total: this.#total, windows: this.#windows.list(), allowances: this.#allowances, open };
+    return {
+      total: this.#total,
+      estimated_total: this.#estimatedTotal,
+      windows: this.#windows.list(),
+      allowances: this.#allowances,
+      open,
+    };
   }
 
   /** Replaces everything that is known. */
-  restore({ total, windows, allowances, open }: Carry): void {
+  restore({ total, estimated_total, windows, allowances, open }: Carry): void {
     this.#total = total;
+    this.#estimatedTotal = estimated_total;
     this.#allowances = [...allowances];
     this.#windows.restore(windows);
     this.#ownWindows?.restore(windows);
@@ -322,18 +344,19 @@ export class Counters {
       for (const rate of limits[kind]) levels.push(this.#level(kind, rate, now));
     }
     if (limits.concurrent !== null)
-      levels.push(this.#timeless({ kind: "concurrent" }, this.inFlight, 0, limits.concurrent));
+      levels.push(this.#timeless({ kind: "concurrent" }, this.inFlight, 0, 0, limits.concurrent));
     if (quota !== null) {
       let held = 0;
       for (const { spend } of this.#inFlight) held += spend ?? 0;
-      levels.push(this.#timeless({ kind: "quota" }, this.#total, held, quota));
+      const estimated = Math.min(this.#total, this.#estimatedTotal);
+      levels.push(this.#timeless({ kind: "quota" }, this.#total, estimated, held, quota));
     }
     return levels;
   }
 
-  #timeless(limit: CountedLimit, used: number, held: number, max: number): Level {
+  #timeless(limit: CountedLimit, used: number, estimated: number, held: number, max: number): Level {
     const share = this.#shared?.shareOf(limit, null) ?? null;
-    return { limit, window: null, share, used, held, max, extra: 0 };
+    return { limit, window: null, share, used, estimated, held, max, extra: 0 };
   }
 
   /** What this machine's requests used and hold of a limit, in one window. @param window null: the limit has none */
@@ -397,11 +420,15 @@ export class Counters {
     per: Period,
     windows: WindowCounts,
     now: number,
-  ): Pick<Level, "window" | "used" | "held"> {
+  ): Pick<Level, "window" | "used" | "estimated" | "held"> {
     const { window, counted, setBackFrom } = windows.applyingAt(per, now);
     let used = 0;
+    let estimated = 0;
     let held = 0;
-    for (const one of counted) used += one[kind];
+    for (const one of counted) {
+      used += one[kind];
+      if (kind !== "requests") estimated += one[`estimated_${kind}`];
+    }
     for (const reservation of this.#inFlight) {
       const at = windows === this.#ownWindows ? reservation.ownAt : reservation.at;
       const isIn = contains(window, at) || (setBackFrom !== null && contains(setBackFrom, at));
@@ -410,7 +437,7 @@ export class Counters {
       // The counts include the requests that have a record.
       else if (reservation.id === null) used += 1;
     }
-    return { window, used, held };
+    return { window, used, estimated: Math.min(used, estimated), held };
   }
 
   #countRequest({ at, ownAt }: Reservation): void {
@@ -503,7 +530,8 @@ export function remaining({ max, used, held, share }: Level): number {
   return Math.max(0, max - used - held - (share?.othersGranted ?? 0));
 }
 
-function shortageOf({ limit, window, share, used, held, max, extra }: Level, need: number): Shortage | null {
+function shortageOf(level: Level, need: number): Shortage | null {
+  const { limit, window, share, used, estimated, held, max, extra } = level;
   // After the limit was lowered, the store must be asked again.
   const granted = share !== null && share.limit <= max ? share.granted : 0;
   const possible = share === null ? max : Math.min(max, granted);
@@ -513,6 +541,7 @@ function shortageOf({ limit, window, share, used, held, max, extra }: Level, nee
   return {
     limit,
     used: used + othersUsed,
+    estimated,
     held: held + Math.max(0, othersGranted - othersUsed),
     max,
     need,
@@ -526,7 +555,7 @@ function shortageOf({ limit, window, share, used, held, max, extra }: Level, nee
 
 function priceUnknown(): Shortage {
   const limit = { kind: "price" } as const;
-  const nothing = { used: 0, held: 0, max: 0, need: 0, elsewhere: 0 };
+  const nothing = { used: 0, estimated: 0, held: 0, max: 0, need: 0, elsewhere: 0 };
   return { limit, ...nothing, capacityAt: null, mayEndSooner: false, isUngranted: false };
 }
 

@@ -25,8 +25,8 @@ export type LimitKind = Kind | "concurrent" | "quota";
 export interface LimitUse {
   /** null: unknown. */
   readonly used: number | null;
-  /** How much of it is estimated. */
-  readonly estimated?: number;
+  /** How much of it is estimated; null: unknown. */
+  readonly estimated?: number | null;
   /** Reserved for requests in flight; null: unknown. */
   readonly held: number | null;
   /** `extra` included. */
@@ -50,13 +50,13 @@ export interface LimitFigures {
 }
 
 export function limitFigures(limit: LimitKind, use: LimitUse): LimitFigures {
-  const { used, estimated = 0, held, most, extra = 0, need = 0 } = use;
+  const { used, estimated, held, most, extra = 0, need = 0 } = use;
   const decimals = isMoney(limit) ? decimalsFor(used ?? 0, held ?? 0, need, most) : 0;
   const counted = (amount: number) => (isMoney(limit) ? dollars(amount, decimals) : exact(amount));
   const set = (amount: number) => (isMoney(limit) ? exactDollars(amount) : exact(amount));
   return {
     used: used === null ? null : counted(used),
-    estimated: estimated > 0 ? counted(estimated) : null,
+    estimated: estimated ? counted(estimated) : null,
     reserved: held ? counted(held) : null,
     most: set(most),
     base: set(most - extra),

@@ -197,7 +197,7 @@ export class Limiter {
     if (lease !== null) this.#toolLimiter(lease.tool).counters.recorded(lease.reservation, id);
   }
 
-  /** The request has ended. What was not reported counts as held. */
+  /** The request has ended. What is not known counts as held. */
   settle({ tool, reservation }: Lease, used: Used): void {
     const limiter = this.#toolLimiter(tool);
     limiter.counters.settle(reservation, used);

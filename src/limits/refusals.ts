@@ -85,8 +85,7 @@ function retryAfterMs({ capacityAt, mayEndSooner }: Shortage, per: Period, now: 
   return Math.min(untilEnd, untilReset ?? untilEnd);
 }
 
-/** @param shortage `estimated`: how much of `used` is estimated */
-function usedInWords(kind: Kind, shortage: Shortage & { readonly estimated?: number }): string {
+function usedInWords(kind: Kind, shortage: Shortage): string {
   const { elsewhere } = shortage;
   const { used, estimated, reserved, most, need } = limitFigures(kind, { ...shortage, most: shortage.max });
   const parts = [`${used} of ${most} used`];

@@ -1,15 +1,19 @@
-import type { Allowance, Carry, Counters } from "./counters.ts";
+import type { Allowance, Carry, Counters, Used } from "./counters.ts";
+import type { Counted } from "./windows.ts";
 
 /** Everything the limits know of one tool. A new journal file begins with these, so that a start reads only that file. */
 export interface ToolCarry extends Carry {
   readonly tool: string;
 }
 
-/** What one request takes from its tool's limits. */
-export interface Counted {
-  readonly tokens: number;
-  /** Micro-dollars. */
-  readonly spend: number;
+/** How much more `after` is than `before`. */
+export function difference(before: Counted, after: Counted): Counted {
+  return {
+    tokens: after.tokens - before.tokens,
+    spend: after.spend - before.spend,
+    estimated_tokens: after.estimated_tokens - before.estimated_tokens,
+    estimated_spend: after.estimated_spend - before.estimated_spend,
+  };
 }
 
 /** What a correction of a finished request changes. */
@@ -30,16 +34,24 @@ interface OpenLine {
   readonly admitted_at: number | null;
 }
 
-interface CloseLine {
+/** The fields of a finished request's record that say what it takes from its tool's limits. */
+export interface CountedFields {
+  readonly tokens_from: string;
+  readonly output_tokens: number | null;
+  readonly cost_microdollars: number | null;
+  /** null: what was held. */
+  readonly counted_tokens: number | null;
+  readonly counted_microdollars: number | null;
+  /** What the console charged; null: not known. A record that was just closed has none. */
+  readonly billed_microdollars?: number | null;
+}
+
+interface CloseLine extends CountedFields {
   readonly kind: "close";
   readonly id: string;
   readonly tool: string | null;
   /** false: nothing of the request reached the gateway. */
   readonly counts: boolean | null;
-  /** null: what was held. */
-  readonly counted_tokens: number | null;
-  readonly counted_microdollars: number | null;
-  readonly billed_microdollars: number | null;
 }
 
 interface LiftLine extends Allowance {
@@ -60,6 +72,19 @@ export type JournalLine =
   | { readonly kind: "carry"; readonly tools: number }
   | { readonly kind: "rename"; readonly from: string; readonly to: string }
   | { readonly kind: "head" | "refusals" | "ack" | "key-held" | "sibling" | "sibling-amend" };
+
+/** A record without its output has no complete report, so what it counts is an estimate. */
+export function usedOf(record: CountedFields): Used {
+  const { tokens_from, output_tokens, cost_microdollars } = record;
+  const billed = record.billed_microdollars ?? null;
+  const isText = tokens_from === "estimated";
+  return {
+    tokens: record.counted_tokens,
+    spend: billed ?? record.counted_microdollars,
+    areTokensEstimated: isText || output_tokens === null,
+    isSpendEstimated: billed === null && (isText || cost_microdollars === null),
+  };
+}
 
 /** Restores the counters at start from the lines of the newest journal file. A line that is read twice counts once. */
 export class Replay {
@@ -102,19 +127,14 @@ export class Replay {
       counters.cancel(reservation);
       return;
     }
-    const spend = line.billed_microdollars ?? line.counted_microdollars;
-    counters.settle(reservation, { tokens: line.counted_tokens, spend });
+    counters.settle(reservation, usedOf(line));
   }
 
   #amend(id: string, limits: AmendedLimits): void {
     const { tool, admitted_at, after } = limits;
     const before = this.#amended.get(id) ?? limits.before;
     this.#amended.set(id, after);
-    this.#countersOf(tool).correct({
-      at: admitted_at,
-      tokens: after.tokens - before.tokens,
-      spend: after.spend - before.spend,
-    });
+    this.#countersOf(tool).correct({ at: admitted_at, ...difference(before, after) });
   }
 
   #allow(line: LiftLine): void {

@@ -88,13 +88,27 @@ function calendarWindow(time: number, startOf: (step: number) => number): Window
   return { start: startOf(step), end: startOf(step + 1) };
 }
 
+/** What requests take from limits. */
+export interface Counted {
+  readonly tokens: number;
+  /** Micro-dollars. */
+  readonly spend: number;
+  /** How much of each neither the gateway nor its console reported. */
+  readonly estimated_tokens: number;
+  readonly estimated_spend: number;
+}
+
+const NOTHING_COUNTED: Counted = { tokens: 0, spend: 0, estimated_tokens: 0, estimated_spend: 0 };
+const AMOUNTS = ["tokens", "spend", "estimated_tokens", "estimated_spend"] as const;
+
 /** A window with what was used in it by the requests that have a record. */
 export interface CountedWindow extends Window {
   readonly per: Period;
   requests: number;
   tokens: number;
-  /** Micro-dollars. */
   spend: number;
+  estimated_tokens: number;
+  estimated_spend: number;
   /** When its last request was admitted. In another calendar, its counts belong to the window that contains this moment. */
   last: number;
 }
@@ -161,12 +175,11 @@ export class WindowCounts {
    * Adds tokens and spend of a request, or a correction, which may be negative. A sum that would go below zero does not
    * include the request: its window was dropped and begun again meanwhile.
    */
-  add(at: number, tokens: number, spend: number): void {
+  add(at: number, counted: Counted): void {
     for (const per of PERIODS) {
       const window = this.#windowWith(per, at);
       if (window === undefined) continue;
-      window.tokens = Math.max(0, window.tokens + tokens);
-      window.spend = Math.max(0, window.spend + spend);
+      for (const name of AMOUNTS) window[name] = Math.max(0, window[name] + counted[name]);
     }
   }
 
@@ -202,12 +215,11 @@ export class WindowCounts {
     const { start, end } = windowOf(per, at, this.#calendar);
     let window = windows.find((other) => other.start === start && other.end === end);
     if (window === undefined) {
-      window = { per, start, end, requests: 0, tokens: 0, spend: 0, last: at };
+      window = { per, start, end, requests: 0, ...NOTHING_COUNTED, last: at };
       const isSetBack = last !== undefined && at < last.start;
       if (isSetBack) {
         window.requests = last.requests;
-        window.tokens = last.tokens;
-        window.spend = last.spend;
+        for (const name of AMOUNTS) window[name] = last[name];
       }
     }
     window.last = Math.max(window.last, at);

@@ -38,6 +38,32 @@ export class ResponseText {
   }
 }
 
+/** Reading every piece of a stream takes 4 µs a piece, which doubles what the meter needs. */
+const SAMPLED = 8;
+
+/** How many tokens a model wrote, about: by the share that text has in every eighth piece of the stream. */
+export class SampledText {
+  readonly #text = new ResponseText();
+  #pieces = 0;
+  #bytes = 0;
+  #sampledBytes = 0;
+
+  /** @param data in latin1 */
+  add(data: string, parse: (json: string) => unknown): void {
+    this.#bytes += data.length;
+    if (this.#pieces % SAMPLED === 0) {
+      this.#sampledBytes += data.length;
+      this.#text.add(parse(data));
+    }
+    this.#pieces += 1;
+  }
+
+  get tokens(): number {
+    if (this.#sampledBytes === 0) return 0;
+    return Math.ceil((tokensIn(this.#text.bytes) * this.#bytes) / this.#sampledBytes);
+  }
+}
+
 /** A longer string of nothing but base64 is not text, but an image, a file or a signature. */
 const MAX_WORD = 256;
 const MIN_IMAGE = 4096;

@@ -1,5 +1,5 @@
 import { Decoder } from "./decode.ts";
-import { ResponseText, type TextBytes } from "./estimate.ts";
+import { ResponseText, SampledText, type TextBytes } from "./estimate.ts";
 import { contentKind, type Metering } from "./protocols.ts";
 import { BoundedText, EventReader, MAX_HEAD, MAX_TAIL, type StreamEvent } from "./sse.ts";
 import { isDelta, isOnlyText, mayMatter, ResponseEnd, repeatsText } from "./stream.ts";
@@ -14,6 +14,8 @@ export interface ResponseHead {
   readonly contentEncoding: string | undefined;
   /** Whether to count the text, for an estimate. */
   readonly countText: boolean;
+  /** Whether to know roughly what a stream has written so far. */
+  readonly sampleText?: boolean;
 }
 
 /** What was read from a response. */
@@ -52,6 +54,8 @@ interface SoFar {
   readonly deltas: number;
   /** Output tokens that the response reported so far; null: none. Some streams begin with a placeholder. */
   readonly reported: number | null;
+  /** Output tokens by a sample of the text; 0: none was taken. */
+  readonly written: number;
 }
 
 const NO_TEXT: TextBytes = Object.freeze({ ascii: 0, other: 0 });
@@ -66,6 +70,7 @@ export class Meter {
   readonly #facts: ResponseFacts;
   readonly #end: ResponseEnd;
   readonly #text: ResponseText | null;
+  readonly #sample: SampledText | null;
   /** Gateways state wrong content types, so the first byte decides. */
   #format: "unknown" | "json" | "events" | "other" = "unknown";
   readonly #json = new BoundedText();
@@ -82,6 +87,7 @@ export class Meter {
     this.#facts = new ResponseFacts(head.metering);
     this.#end = new ResponseEnd(head.metering !== null);
     this.#text = head.countText && head.status < 400 ? new ResponseText() : null;
+    this.#sample = head.sampleText === true && head.status < 400 ? new SampledText() : null;
     if (contentKind(head.contentType) === "media") this.#format = "other";
   }
 
@@ -90,7 +96,8 @@ export class Meter {
   }
 
   soFar(): SoFar {
-    return { deltas: this.#deltas, reported: this.#facts.tokens?.output ?? null };
+    const { tokens } = this.#facts;
+    return { deltas: this.#deltas, reported: tokens?.output ?? null, written: this.#sample?.tokens ?? 0 };
   }
 
   /** Waits until the last byte is decoded. To be called once. */
@@ -177,7 +184,10 @@ export class Meter {
 
   #seeEvent(event: StreamEvent): void {
     const { name, data, shortened } = event;
-    if (isDelta(name)) this.#deltas += 1;
+    if (isDelta(name)) {
+      this.#deltas += 1;
+      this.#sample?.add(data, (json) => this.#parse(json));
+    }
     const lacksNames = this.#facts.id === null || this.#facts.model === null;
     if (!lacksNames && this.#text === null && isOnlyText(name)) {
       this.#end.seeText();
@@ -202,7 +212,8 @@ export class Meter {
   /** undefined: this is not JSON. */
   #parse(json: string): unknown {
     // The text is latin1 here. Only counting it needs the real characters.
-    const needsUtf8 = this.#text !== null && /[\x80-\xff]/.test(json);
+    const countsText = this.#text !== null || this.#sample !== null;
+    const needsUtf8 = countsText && /[\x80-\xff]/.test(json);
     try {
       return JSON.parse(needsUtf8 ? Buffer.from(json, "latin1").toString("utf8") : json);
     } catch {

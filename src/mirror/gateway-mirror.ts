@@ -33,6 +33,7 @@ import type {
   MirrorReport,
   ToolConsoleFacts,
 } from "./report/shape.ts";
+import { billsAsStreamed } from "./store/aborted-bills.ts";
 import type { Correction } from "./store/amendments.ts";
 import { type UnreadKey, writeUnreadKeys } from "./store/coverage-gaps.ts";
 import type { MirrorDatabase } from "./store/database.ts";
@@ -112,6 +113,7 @@ export class GatewayMirror {
   #isSynced = false;
   /** The last complete sync, also of an earlier run. */
   #lastSync: number | null;
+  #billsAsStreamed = false;
   #progress: ConsoleStatus["progress"] = null;
   #recompareTimer: NodeJS.Timeout | undefined;
   /** The rows that waited for records of siblings when the last comparison ended. */
@@ -125,6 +127,7 @@ export class GatewayMirror {
     this.#heldKeys = heldKeys;
     this.#kind = gateway.console.kind;
     this.#lastSync = database.ask((db) => readTime(db, gateway.name, "last_sync"));
+    this.#readBillsAsStreamed();
     this.#schedule = new SyncSchedule(
       clock,
       () => background(this.sync(), log, "reading the console"),
@@ -154,6 +157,16 @@ export class GatewayMirror {
   /** How far the console's clock is ahead of ours. */
   get skew(): number {
     return this.#skew.known ?? 0;
+  }
+
+  /** Streams that a client ended were billed by what had been sent, see aborted-bills.ts. */
+  get billsAsStreamed(): boolean {
+    return this.#billsAsStreamed;
+  }
+
+  #readBillsAsStreamed(): void {
+    const { database } = this.#deps;
+    this.#billsAsStreamed = database.ask((db) => billsAsStreamed(db, this.#gateway.name)) ?? false;
   }
 
   /** Fingerprints of keys that are used elsewhere on purpose. If several keys share one, all of them must be. */
@@ -311,6 +324,7 @@ export class GatewayMirror {
     const origins = `${new URL(baseUrl).origin} ${new URL(console.url).origin}`;
     const held = database.ask((db) => claimConsole(db, name, origins, clock.now()));
     if (held === null) return;
+    this.#billsAsStreamed = false;
     for (const line of held) usage.append(line);
     log.warn({ gateway: name }, "the gateway or its console changed: its rows are read from the beginning");
   }
@@ -402,6 +416,7 @@ export class GatewayMirror {
     const { name } = this.#gateway;
     const due = await this.#comparer.compare(adapter, this.skew);
     if (this.#stop.signal.aborted) return;
+    this.#readBillsAsStreamed();
     this.#blind = await reader.ask("whyBlind", name, clock.now());
     this.#waitingRows =
       siblings().length === 0 ? [] : ((await reader.ask("waitingRows", name, this.skew)) ?? []);

@@ -147,6 +147,11 @@ export class Mirror {
     return mirror;
   }
 
+  /** Whether a gateway bills a stream that the client ended by what it had sent. false: it does not, or it is not known. */
+  billsAsStreamed(gateway: string): boolean {
+    return this.#mirrors.get(gateway)?.billsAsStreamed ?? false;
+  }
+
   factsOf(tool: Tool): ToolConsoleFacts | null {
     return this.#mirrors.get(tool.gateway)?.toolFacts(tool.name) ?? null;
   }

@@ -103,11 +103,16 @@ export class Call {
     return models === undefined || models.includes("*") ? null : models;
   }
 
-  /** Whether the tool's limits depend on the body: on its model, or on how much it asks for. */
-  get limitsNeedBody(): boolean {
+  /** Whether the tool has a limit on tokens or money. */
+  get limitsUse(): boolean {
     const { tool } = this;
     if (tool === null) return false;
     const { tokens, spend } = tool.limits;
-    return tokens.length > 0 || spend.length > 0 || tool.quota !== null || this.allowedModels !== null;
+    return tokens.length > 0 || spend.length > 0 || tool.quota !== null;
+  }
+
+  /** Whether the tool's limits depend on the body: on its model, or on how much it asks for. */
+  get limitsNeedBody(): boolean {
+    return this.limitsUse || this.allowedModels !== null;
   }
 }

@@ -99,7 +99,7 @@ function askOf(call: Call, tool: Tool, { limiter, prices }: ProxyDeps): Ask {
  * The most that the call can cost, with the group's multiplier: all of the input may be written to a cache, and a gateway
  * may ignore the service tier that was asked for. null: there is no price.
  */
-function highestCost({ input, output }: CallTokens, call: Call, prices: Prices): number | null {
+export function highestCost({ input, output }: CallTokens, call: Call, prices: Prices): number | null {
   const { model, startedAt, snapshot, fields } = call;
   const plain: Tokens = { ...NO_TOKENS, input, output };
   const cached: Tokens = { ...NO_TOKENS, cacheWrite: input, output };

@@ -42,6 +42,8 @@ export interface ProxyDeps {
   /** Whether the log is followed live. */
   readonly isFollowed: () => boolean;
   readonly notify: (record: UsageRecord) => void;
+  /** Its console showed that it bills a stream that the client ended by what had been sent. */
+  readonly billsAsStreamed: (gateway: string) => boolean;
   /** After the gateway's 401: the key may have been rotated in its source. */
   readonly rereadKey: (tool: string) => void;
   /** After an error that does not say what is wrong with the key. Asks the gateway about it. */

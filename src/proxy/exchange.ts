@@ -72,7 +72,7 @@ export function ownHeaders(call: Call, { isSandbox, limiter }: ProxyDeps): strin
 /** Starts to read a response whose head arrived, and records the head. */
 export function observe(call: Call, response: IncomingMessage, deps: ProxyDeps): ResponseObserver {
   const { clock, journal } = deps;
-  const observer = new ResponseObserver(response, call.metering, call.text !== null, clock.elapsed());
+  const observer = new ResponseObserver(response, call, clock.elapsed());
   call.observer = observer;
   const status = response.statusCode ?? 0;
   journal.head(call.id, headOf(call, status, observer.headIds(), clock.elapsed()), observer.isStream);

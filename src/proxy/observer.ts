@@ -37,6 +37,13 @@ export const NOTHING_OBSERVED: Observed = Object.freeze({
   reading: null,
 });
 
+/** What decides how a call's response is read; see Call. */
+interface ObservedCall {
+  readonly metering: Metering | null;
+  readonly text: object | null;
+  readonly limitsUse: boolean;
+}
+
 /** Reads a response while it passes. It changes no byte, and a failure in here does not harm the call. */
 export class ResponseObserver {
   readonly #rawHeaders: readonly string[];
@@ -47,14 +54,9 @@ export class ResponseObserver {
   #error: ErrorResponse | null = null;
   #bytesOut = 0;
 
-  /**
-   * @param metering what is billed at the endpoint.
-   * @param countText for a tool with `estimate`.
-   */
   constructor(
     response: IncomingMessage,
-    metering: Metering | null,
-    countText: boolean,
+    { metering, text, limitsUse }: ObservedCall,
     firstByteElapsed: number,
   ) {
     const { statusCode: status = 0, headers, rawHeaders } = response;
@@ -70,7 +72,9 @@ export class ResponseObserver {
       status,
       contentType,
       contentEncoding: headers["content-encoding"],
-      countText,
+      countText: text !== null,
+      // If the client leaves, its limits count what it got.
+      sampleText: limitsUse,
     });
   }
 
@@ -117,6 +121,12 @@ export class ResponseObserver {
       outputTokens: isReported ? reported : counted,
       tokensBy: isReported ? "reported" : counted === null ? null : "pieces",
     };
+  }
+
+  /** Output tokens of which the response has reported, or sent, at least so many, about. */
+  seenTokens(): number {
+    const { deltas, reported, written } = this.#meter.soFar();
+    return Math.max(deltas, reported ?? 0, written);
   }
 
   /** Waits until the last bytes of a compressed response are decoded. */

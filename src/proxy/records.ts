@@ -60,36 +60,49 @@ export interface CallUsage {
 }
 
 export function usageOf(call: Call, outcome: Outcome, prices: Prices): CallUsage {
-  const { tokens, from, outputIsKnown } = usedTokens(call, outcome);
-  const { reading } = outcome.observed;
+  const used = usedTokens(call, outcome);
+  return { ...used, ...costOf(call, outcome, used.outputIsKnown ? used.tokens : null, prices) };
+}
+
+/** What these tokens of a call cost. */
+export function costOf(
+  call: Call,
+  outcome: Outcome,
+  tokens: Tokens | null,
+  prices: Prices,
+): Pick<CallUsage, "listMicrodollars" | "costMicrodollars"> {
   const names = { asked: call.model, answered: modelAnswered(call, outcome) };
-  const tier = reading?.serviceTier ?? call.fields.serviceTier;
+  const tier = outcome.observed.reading?.serviceTier ?? call.fields.serviceTier;
   const price =
-    tokens === null || !outputIsKnown
-      ? null
-      : prices.priceOf(names, tokens, call.startedAt, call.snapshot.config.prices, tier);
+    tokens === null ? null : prices.priceOf(names, tokens, call.startedAt, call.snapshot.config.prices, tier);
   return {
-    tokens,
-    from,
-    outputIsKnown,
     listMicrodollars: price === null ? null : microdollars(price),
     costMicrodollars: price === null ? null : microdollars(price, call.multiplier),
   };
 }
 
-/** The second half of a record. @param usage null: it could not be determined, and what was reserved counts. */
-export function closingOf(call: Call, outcome: Outcome, endedAt: number, usage: CallUsage | null): Closing {
+/** What a call takes from its tool's limits. */
+export interface CountedUse {
+  /** null: what was reserved. */
+  readonly tokens: number | null;
+  readonly microdollars: number | null;
+  /** Output tokens that arrived before the client left, about; null: it did not leave. */
+  readonly seenTokens: number | null;
+}
+
+/** The second half of a record. @param usage null: it could not be determined. */
+export function closingOf(
+  call: Call,
+  outcome: Outcome,
+  endedAt: number,
+  usage: CallUsage | null,
+  counted: CountedUse,
+): Closing {
   const { observed, end, status, refusal } = outcome;
   const { firstByteElapsed } = observed;
   const firstByteAt = firstByteElapsed === null ? null : wallTime(call, firstByteElapsed);
   const tokens = usage?.tokens ?? null;
   const output = usage?.outputIsKnown ? (tokens?.output ?? null) : null;
-  const cost = usage?.costMicrodollars ?? null;
-  const total =
-    tokens === null || output === null ? null : tokens.input + tokens.cacheRead + tokens.cacheWrite + output;
-  // A call that the gateway refused, by its status or inside a stream, counts nothing. null: what was reserved counts.
-  const isRefusedByGateway = refusal === null && ((status ?? 0) >= 400 || observed.reading?.refused === true);
-  const uncounted = isRefusedByGateway ? 0 : null;
   return {
     first_byte_at: firstByteAt,
     // The wall clock may have been set back meanwhile.
@@ -110,12 +123,13 @@ export function closingOf(call: Call, outcome: Outcome, endedAt: number, usage: 
     reasoning_tokens: usage?.outputIsKnown ? (tokens?.reasoning ?? null) : null,
     tokens_from: usage?.from ?? "none",
     list_microdollars: usage?.listMicrodollars ?? null,
-    cost_microdollars: cost,
+    cost_microdollars: usage?.costMicrodollars ?? null,
     bytes_in: call.bytesIn,
     bytes_out: observed.bytesOut,
     counts: outcome.wasConnected,
-    counted_tokens: total ?? uncounted,
-    counted_microdollars: cost ?? uncounted,
+    counted_tokens: counted.tokens,
+    counted_microdollars: counted.microdollars,
+    seen_tokens: counted.seenTokens,
     gateway_ids: loggableIds(call, observed.gatewayIds),
   };
 }

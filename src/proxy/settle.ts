@@ -1,10 +1,12 @@
 import type { Limiter } from "../limits/limiter.ts";
+import { usedOf } from "../limits/replay.ts";
 import { CLIENT_LEFT } from "../usage/journal/lines.ts";
 import { type Closing, OWN_REQUEST, wholeRecord } from "../usage/record.ts";
 import type { Call } from "./call.ts";
+import { countUse, RESERVATION } from "./counted.ts";
 import type { ProxyDeps } from "./deps.ts";
 import type { Outcome } from "./outcome.ts";
-import { type CallUsage, closingOf, openingOf, reportedCall, usageOf } from "./records.ts";
+import { type CallUsage, type CountedUse, closingOf, openingOf, reportedCall, usageOf } from "./records.ts";
 
 /**
  * Ends a call, however it went: record, limits, log line, event. It does so once, and a bug in one step does not keep the
@@ -26,7 +28,11 @@ export function settle(call: Call, ended: Outcome, deps: ProxyDeps): void {
   attempt("its tokens and cost are unknown", () => {
     usage = usageOf(call, outcome, deps.prices);
   });
-  const closing = closingOf(call, outcome, endedAt, usage);
+  let counted: CountedUse = RESERVATION;
+  attempt("what was reserved for it counts", () => {
+    counted = countUse(call, outcome, usage, deps);
+  });
+  const closing = closingOf(call, outcome, endedAt, usage, counted);
   attempt("it is still listed as in flight", () => deps.inFlight.remove(call));
   attempt("the memory of its body is still taken", () => deps.bodies.release(call));
   attempt("its key may stay paused", () => settleBreaker(call, outcome, deps));
@@ -77,8 +83,7 @@ function completeRecord(call: Call, closing: Closing, deps: ProxyDeps): void {
 
 function settleLimits({ lease }: Call, closing: Closing, limiter: Limiter): void {
   if (lease === null) return;
-  if (closing.counts)
-    limiter.settle(lease, { tokens: closing.counted_tokens, spend: closing.counted_microdollars });
+  if (closing.counts) limiter.settle(lease, usedOf(closing));
   else limiter.cancel(lease);
   const used = reportedCall(closing);
   if (used !== null) limiter.noteTokens(lease.tool, used);

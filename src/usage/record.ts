@@ -99,6 +99,8 @@ export interface Closing {
   /** What it takes from the limits; null: what was held for it. Not exported. */
   readonly counted_tokens: number | null;
   readonly counted_microdollars: number | null;
+  /** Output tokens that arrived before the client left, about; null: it did not leave. Not exported. */
+  readonly seen_tokens: number | null;
   /** Every id the gateway gave the request: by header name, `body` for the body's own, `error` for an error text's. */
   readonly gateway_ids: Readonly<Record<string, string>>;
 }
@@ -128,6 +130,7 @@ export const NOT_CLOSED: Closing = Object.freeze({
   counts: null,
   counted_tokens: null,
   counted_microdollars: null,
+  seen_tokens: null,
   gateway_ids: Object.freeze({}),
 });
 
@@ -176,6 +179,7 @@ export function wholeRecord(opening: Opening, closing: Closing): OwnRecord {
     counts: closing.counts,
     counted_tokens: closing.counted_tokens,
     counted_microdollars: closing.counted_microdollars,
+    seen_tokens: closing.seen_tokens,
     gateway_ids: closing.gateway_ids,
   };
 }
@@ -272,6 +276,7 @@ export const COLUMNS: readonly Column[] = [
   internal("counts", "boolean"),
   internal("counted_tokens", "integer"),
   internal("counted_microdollars", "integer"),
+  internal("seen_tokens", "integer"),
   internal("machine_id", "text"),
   internal("verified", "boolean"),
 ];

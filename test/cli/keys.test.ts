@@ -165,7 +165,17 @@ t.test("tools shows the console's facts below the tool's limits, wrapped to the 
     },
     ...{ why: null, next: null, refused: null, paused: null, running: 0, waiting: 0, expires: null },
     limits: [
-      { limit: "concurrent", per: null, used: 0, held: 0, most: 4, extra: 0, resets_at: null, machines: [] },
+      {
+        limit: "concurrent",
+        per: null,
+        used: 0,
+        estimated: 0,
+        held: 0,
+        most: 4,
+        extra: 0,
+        resets_at: null,
+        machines: [],
+      },
     ],
     console: FACTS,
   };

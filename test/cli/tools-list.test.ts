@@ -17,6 +17,7 @@ function limit(more: Partial<LimitStatus>): LimitStatus {
     limit: "requests",
     per: "minute",
     used: 0,
+    estimated: 0,
     held: 0,
     most: 60,
     extra: 0,
@@ -94,7 +95,7 @@ t.test("a gauge has at least one cell for any use, and is full only at the limit
 
 const ALL: readonly LimitStatus[] = [
   limit({ used: 12 }),
-  limit({ limit: "tokens", used: 41_000, held: 8000, most: 400_000 }),
+  limit({ limit: "tokens", used: 41_000, estimated: 12_400, held: 8000, most: 400_000 }),
   limit({
     limit: "spend",
     per: "day",
@@ -257,6 +258,7 @@ t.test("without a daemon the limits are listed from the file, and used is a dash
     per: "day",
     most: 5_000_000,
     used: null,
+    estimated: null,
     held: null,
     extra: 0,
     resets_at: null,

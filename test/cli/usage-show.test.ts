@@ -53,6 +53,21 @@ ids         x-client-request-id: id-7
   );
 });
 
+t.test("a request with unknown usage shows what its tool's limits count for it", async (t) => {
+  const counted = (given: Partial<UsageRecord>) =>
+    /^counted +(.*)$/m.exec(formatRecord(record(1, given), null, 200))?.[1] ?? null;
+  const held = { held_tokens: 33_000, held_microdollars: 483_848 };
+  const left = { ...CUT, ...held, end: "client-left", counts: true } as const;
+  t.match(
+    counted({ ...left, counted_tokens: 5200, counted_microdollars: 60_000 }),
+    /^5,200 tokens and \$0\.060? under the tool's limits, estimated$/,
+  );
+  t.match(counted(left), /^33,000 tokens and \$0\.48 /, "what was reserved");
+  t.equal(counted({ ...left, counts: false }), null);
+  t.equal(counted({ ...left, end: null }), null, "it still runs");
+  t.equal(counted({ ...held, counted_tokens: 2342, counted_microdollars: 8130 }), null, "it was reported");
+});
+
 t.test("a note explains why something is unknown or failed, and what to do", async (t) => {
   const cases: [Partial<UsageRecord>, RegExp][] = [
     [

@@ -23,6 +23,7 @@ async function start(t: Test) {
         limit: "spend",
         per: "day",
         used: 1,
+        estimated: 0,
         held: 0,
         most: 10,
         extra: 5,

@@ -22,7 +22,7 @@ const WINDOW = { start: NOW, end: RESET };
 /** A limit that only this machine counts. */
 function level(limit: Level["limit"], used: number, held: number, max: number, extra = 0): Level {
   const window = "per" in limit ? WINDOW : null;
-  return { limit, window, share: null, used, held, max, extra };
+  return { limit, window, share: null, used, estimated: 0, held, max, extra };
 }
 
 const levels: readonly Level[] = [
@@ -58,6 +58,7 @@ t.test("every limit, also of concurrent requests, shows what is used, held and i
       limit: "requests",
       per: "minute",
       used: 12,
+      estimated: 0,
       held: 0,
       most: 60,
       extra: 0,
@@ -68,6 +69,7 @@ t.test("every limit, also of concurrent requests, shows what is used, held and i
       limit: "tokens",
       per: "minute",
       used: 7,
+      estimated: 0,
       held: 9,
       most: 400_000,
       extra: 0,
@@ -78,6 +80,7 @@ t.test("every limit, also of concurrent requests, shows what is used, held and i
       limit: "spend",
       per: "day",
       used: 1,
+      estimated: 0,
       held: 2,
       most: 10_000_000,
       extra: 5_000_000,
@@ -88,17 +91,29 @@ t.test("every limit, also of concurrent requests, shows what is used, held and i
       limit: "spend",
       per: "month",
       used: 3,
+      estimated: 0,
       held: 2,
       most: 60_000_000,
       extra: 0,
       resets_at: RESET,
       machines: [],
     },
-    { limit: "concurrent", per: null, used: 3, held: 0, most: 4, extra: 0, resets_at: null, machines: [] },
+    {
+      limit: "concurrent",
+      per: null,
+      used: 3,
+      estimated: 0,
+      held: 0,
+      most: 4,
+      extra: 0,
+      resets_at: null,
+      machines: [],
+    },
     {
       limit: "quota",
       per: null,
       used: 4,
+      estimated: 0,
       held: 2,
       most: 200_000_000,
       extra: 0,

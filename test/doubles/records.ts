@@ -44,6 +44,7 @@ export function record(number: number, given: Partial<UsageRecord> = {}): UsageR
     counts: null,
     counted_tokens: null,
     counted_microdollars: null,
+    seen_tokens: null,
     process: null,
     gateway_ids: { "x-client-request-id": `id-${number}` },
     machine: null,

@@ -267,7 +267,7 @@ t.test(
 );
 
 t.test(
-  "of a stream that the client leaves the input is known, and the limits keep what was reserved",
+  "of a stream that the client leaves the input is known, and the limits count no more than was reserved",
   async (t) => {
     const journey = await start(t, (call) => call.send(SSE + chunk(START + WORD)));
     let tokens = 0;

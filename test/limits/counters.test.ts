@@ -1,5 +1,5 @@
 import t, { type Test } from "tap";
-import type { Counters, Reservation, Shortage } from "../../src/limits/counters.ts";
+import type { Correction, Counters, Reservation, Shortage } from "../../src/limits/counters.ts";
 import {
   at,
   counters,
@@ -380,6 +380,47 @@ t.test(
   },
 );
 
+/** Of amounts that the gateway reported. */
+function correction(at: number, tokens: number, spend: number): Correction {
+  return { at, tokens, spend, estimated_tokens: 0, estimated_spend: 0 };
+}
+
+t.test("what the gateway did not report is estimated, until it is corrected", async (t) => {
+  const limits = counters("requests: 9/hour, tokens: 1000/hour, spend: $1/hour", "$20");
+  const estimated = () => limits.levels(NOW).map(({ used, estimated }) => [used, estimated]);
+  limits.settle(taken(t, limits, { tokens: 100, spend: 500 }), { tokens: 40, spend: 300 });
+  t.strictSame(estimated(), [
+    [1, 0],
+    [40, 0],
+    [300, 0],
+    [300, 0],
+  ]);
+  limits.settle(taken(t, limits, { tokens: 100, spend: 500 }), { tokens: null, spend: null });
+  limits.settle(taken(t, limits, { tokens: 100, spend: 500 }), {
+    tokens: 60,
+    spend: 200,
+    areTokensEstimated: true,
+    isSpendEstimated: true,
+  });
+  t.strictSame(estimated(), [
+    [3, 0],
+    [200, 160],
+    [1000, 700],
+    [1000, 700],
+  ]);
+  t.match(limits.check({ tokens: 900, spend: 0 }, NOW), { used: 200, estimated: 160 });
+  limits.correct({ at: NOW, tokens: -90, spend: 100, estimated_tokens: -100, estimated_spend: -500 });
+  t.strictSame(estimated(), [
+    [3, 0],
+    [110, 60],
+    [1100, 200],
+    [1100, 200],
+  ]);
+  const again = counters("tokens: 1000/hour", "$20");
+  again.restore(limits.carry());
+  t.match(again.levels(NOW), [{ estimated: 60 }, { estimated: 200 }]);
+});
+
 const CORRECTED = "tokens: 1000/hour, spend: [$1/hour, $10/month]";
 
 t.test("a correction counts where its request does", async (t) => {
@@ -387,14 +428,14 @@ t.test("a correction counts where its request does", async (t) => {
   const earlier = NOW - HOUR;
   limits.settle(taken(t, limits, { tokens: 100, spend: 5000 }, earlier), { tokens: null, spend: null });
   limits.settle(taken(t, limits, { tokens: 10, spend: 500 }), { tokens: null, spend: null });
-  limits.correct({ at: earlier, tokens: -40, spend: 2000 });
+  limits.correct(correction(earlier, -40, 2000));
   t.strictSame(
     fill(limits).map(([used]) => used),
     [10, 500, 7500, 7500],
     "its hour is over, its month is not",
   );
-  limits.correct({ at: earlier, tokens: 40, spend: -2000 });
-  limits.correct({ at: NOW, tokens: -4, spend: 100 });
+  limits.correct(correction(earlier, 40, -2000));
+  limits.correct(correction(NOW, -4, 100));
   t.strictSame(
     fill(limits).map(([used]) => used),
     [6, 600, 5600, 5600],
@@ -404,7 +445,7 @@ t.test("a correction counts where its request does", async (t) => {
 t.test("no correction frees more capacity than the limit", async (t) => {
   const limits = counters(CORRECTED);
   limits.settle(taken(t, limits, { tokens: 10, spend: 500 }), { tokens: null, spend: null });
-  limits.correct({ at: NOW, tokens: -500, spend: -500_000 });
+  limits.correct(correction(NOW, -500, -500_000));
   taken(t, limits, { tokens: 1000, spend: 1_000_000 });
   t.match(limits.check({ tokens: 1, spend: 0 }, NOW), { limit: { kind: "tokens" }, used: 0, held: 1000 });
   t.match(limits.check({ tokens: 0, spend: 1 }, NOW), { limit: { kind: "spend" }, used: 0, held: 1_000_000 });

@@ -1,7 +1,8 @@
 import fc from "fast-check";
 import t from "tap";
 import { type Lease, Limiter } from "../../src/limits/limiter.ts";
-import type { ToolCarry } from "../../src/limits/replay.ts";
+import { difference, type ToolCarry, usedOf } from "../../src/limits/replay.ts";
+import type { Counted } from "../../src/limits/windows.ts";
 import { type Line, parseLine } from "../../src/usage/journal/lines.ts";
 import { repeats } from "../doubles/effort.ts";
 import { configOf } from "../doubles/parsed-config.ts";
@@ -22,11 +23,15 @@ function settableClock() {
   return clock;
 }
 
+function reported(tokens: number, spend: number): Counted {
+  return { tokens, spend, estimated_tokens: 0, estimated_spend: 0 };
+}
+
 /** A request with its record, or before it has one. */
 interface Call {
   readonly id: string;
   readonly lease: Lease;
-  counted: { readonly tokens: number; readonly spend: number };
+  counted: Counted;
 }
 
 /** A limiter, and the journal that is written as the daemon writes it. */
@@ -44,7 +49,7 @@ class JournaledLimiter {
     const lease = tool === undefined ? null : this.limiter.takeNow(tool, { tokens, spend });
     if (lease === null) return null;
     this.#requests += 1;
-    const call = { id: `r${this.#requests}`, lease, counted: { tokens: 0, spend: 0 } };
+    const call = { id: `r${this.#requests}`, lease, counted: reported(0, 0) };
     this.pending.push(call);
     return call;
   }
@@ -80,20 +85,31 @@ class JournaledLimiter {
   settle(call: Call, tokens: number | null, spend: number | null): void {
     const { reservation } = call.lease;
     move(call, this.open, this.closed);
-    call.counted = { tokens: tokens ?? reservation.tokens, spend: spend ?? reservation.spend ?? 0 };
-    this.limiter.settle(call.lease, { tokens, spend });
-    this.#close(call, { end: "complete", counts: true, counted_tokens: tokens, counted_microdollars: spend });
+    // An even number of tokens was estimated.
+    const isEstimated = tokens !== null && tokens % 2 === 0;
+    const fields = {
+      tokens_from: isEstimated ? "estimated" : "reported",
+      output_tokens: tokens,
+      cost_microdollars: spend,
+      billed_microdollars: null,
+      counted_tokens: tokens,
+      counted_microdollars: spend,
+    };
+    const counted = { tokens: tokens ?? reservation.tokens, spend: spend ?? reservation.spend ?? 0 };
+    call.counted = {
+      ...counted,
+      estimated_tokens: tokens === null || isEstimated ? counted.tokens : 0,
+      estimated_spend: spend === null || isEstimated ? counted.spend : 0,
+    };
+    this.limiter.settle(call.lease, usedOf(fields));
+    this.#close(call, { end: "complete", counts: true, ...fields });
   }
 
   amend(call: Call, after: Call["counted"]): void {
     const { tool, reservation } = call.lease;
     const before = call.counted;
     call.counted = after;
-    this.limiter.correct(tool, {
-      at: reservation.at,
-      tokens: after.tokens - before.tokens,
-      spend: after.spend - before.spend,
-    });
+    this.limiter.correct(tool, { at: reservation.at, ...difference(before, after) });
     this.#write({ kind: "amend", id: call.id, limits: { tool, admitted_at: reservation.at, before, after } });
   }
 
@@ -229,7 +245,7 @@ function perform(journaled: JournaledLimiter, step: Operation): void {
     }
     case "amend": {
       const call = pick(journaled.closed, step.which);
-      if (call !== undefined) journaled.amend(call, { tokens: step.tokens, spend: step.spend });
+      if (call !== undefined) journaled.amend(call, reported(step.tokens, step.spend));
       return;
     }
     case "allow":
@@ -405,7 +421,7 @@ t.test("a carry replaces everything that was known of its tool", async (t) => {
   if (call === null) return void t.fail("the request was refused");
   journaled.record(call);
   journaled.allow("codex", 2, null);
-  const empty = { tool: "codex", total: 7, windows: [], allowances: [], open: [] };
+  const empty = { tool: "codex", total: 7, estimated_total: 3, windows: [], allowances: [], open: [] };
   const again = restored([...journaled.lines, ...carryLines([empty])]);
   t.strictSame(again.carry(), [empty]);
 });

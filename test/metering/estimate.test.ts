@@ -1,9 +1,15 @@
 import { randomBytes } from "node:crypto";
 import fc from "fast-check";
 import t from "tap";
-import { estimateTokens, ResponseText, requestText, type TextBytes } from "../../src/metering/estimate.ts";
+import {
+  estimateTokens,
+  ResponseText,
+  requestText,
+  SampledText,
+  type TextBytes,
+} from "../../src/metering/estimate.ts";
 import { NO_TOKENS } from "../../src/metering/usage.ts";
-import { runs } from "../doubles/random.ts";
+import { random, runs } from "../doubles/random.ts";
 
 const NOTHING = { ascii: 0, other: 0 };
 
@@ -141,4 +147,29 @@ t.test("keys, and strings in other fields, are not what a model wrote", async (t
 t.test("an answer that is nested too deep is not counted to its end", async (t) => {
   const deep = JSON.parse(`${'{"content":['.repeat(100_000)}"abc"${"]}".repeat(100_000)}`);
   t.strictSame(writtenIn(deep), NOTHING);
+});
+
+t.test("an eighth of a stream's pieces shows how much text all of them have", async (t) => {
+  const below = random(7);
+  const words = ["a ", "longer ", "function sum(", '\n  "quoted": ', "网关会记录每一次请求"];
+  for (const count of [1, 7, 60, 900]) {
+    const all = new ResponseText();
+    const sample = new SampledText();
+    for (let n = 0; n < count; n += 1) {
+      const delta = Array.from({ length: 1 + below(6) }, () => words[below(words.length)]).join("");
+      // OpenAI pads its pieces with text that nobody wrote.
+      const piece = { type: "response.output_text.delta", delta, obfuscation: "x".repeat(below(16)) };
+      all.add(piece);
+      sample.add(Buffer.from(JSON.stringify(piece)).toString("latin1"), (json) =>
+        JSON.parse(Buffer.from(json, "latin1").toString()),
+      );
+    }
+    const { output } = estimateTokens(NOTHING, all.bytes);
+    const isNear = Math.abs(sample.tokens / output - 1) < (count < 100 ? 0.6 : 0.15);
+    t.ok(isNear, `${count} pieces: ${sample.tokens} for ${output}`);
+  }
+  const none = new SampledText();
+  t.equal(none.tokens, 0);
+  none.add("[DONE]", () => undefined);
+  t.equal(none.tokens, 0);
 });

@@ -72,7 +72,7 @@ t.test("a request is settled once, however often that is asked for", async (t) =
   settle(call, ANSWERED, deps);
   t.match(closings, [{ end: "complete", status: 200, input_tokens: 7, output_tokens: 5 }]);
   t.equal(closings.length, 1);
-  t.same(settled, [{ tokens: 12, spend: null }]);
+  t.match(settled, [{ tokens: 12, spend: null }]);
 });
 
 t.test("a request whose cost cannot be worked out is settled all the same, as held", async (t) => {
@@ -81,7 +81,7 @@ t.test("a request whose cost cannot be worked out is settled all the same, as he
   t.match(closings, [
     { end: "complete", status: 200, input_tokens: null, tokens_from: "none", counts: true },
   ]);
-  t.same(settled, [{ tokens: null, spend: null }]);
+  t.match(settled, [{ tokens: null, spend: null }]);
   t.match(lines.join(""), /injected.*could not be settled: its tokens and cost are unknown/);
   t.match(lines.at(-1), /"end":"complete"/, "its own log line is there, too");
 });

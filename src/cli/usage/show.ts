@@ -1,6 +1,7 @@
 import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
 import { dollars, duration, exact } from "../../core/units.ts";
+import { usedOf } from "../../limits/replay.ts";
 import { meteringOf } from "../../metering/protocols.ts";
 import type { CauseDetail, CauseName } from "../../proxy/cause.ts";
 import { OWN_RECORDS } from "../../usage/journal/refusal-runs.ts";
@@ -115,6 +116,7 @@ function fieldsOf(record: UsageRecord, machine: string | null): [name: string, v
     ["tokens", tokensOf(record)],
     ["cost", costOf(record)],
     ["billed", billed === null ? null : `${dollars(billed)}, according to the console`],
+    ["counted", countedOf(record)],
     ["bytes", `${exact(record.bytes_in)} from the tool, ${exact(record.bytes_out)} back`],
     ...ids.map((id, at): [string, string] => [at === 0 ? "ids" : "", id]),
   ];
@@ -127,6 +129,19 @@ function elapsed(from: number, to: number): string {
 function modelOf({ model, model_answered: answered }: UsageRecord): string | null {
   if (model === null || answered === null || model === answered) return model ?? answered;
   return `${model}, answered by ${answered}`;
+}
+
+/** What the tool's limits count for a request whose use is not known; null: what it used, or nothing. */
+function countedOf(record: UsageRecord): string | null {
+  const { tool, counts, end, machine, held_tokens, held_microdollars } = record;
+  if (tool === null || counts === false || end === null || machine !== null) return null;
+  const used = usedOf(record);
+  const parts: string[] = [];
+  const tokens = used.tokens ?? held_tokens ?? 0;
+  const spend = used.spend ?? held_microdollars ?? 0;
+  if (used.areTokensEstimated && tokens > 0) parts.push(`${exact(tokens)} tokens`);
+  if (used.isSpendEstimated && spend > 0) parts.push(dollars(spend));
+  return parts.length === 0 ? null : `${parts.join(" and ")} under the tool's limits, estimated`;
 }
 
 const SOURCES: Readonly<Record<TokensFrom, string>> = {

@@ -1,5 +1,6 @@
 import { pick } from "../../core/pick.ts";
-import type { Counted } from "../../limits/replay.ts";
+import { difference, usedOf } from "../../limits/replay.ts";
+import type { Counted } from "../../limits/windows.ts";
 import { NO_TOKENS, type Tokens } from "../../metering/usage.ts";
 import {
   AMENDED,
@@ -82,28 +83,28 @@ export function amendmentOf(before: UsageRecord, after: UsageRecord): Amendment 
 
 /** What a record takes from its tool's limits: the console's numbers, else ours, else what was reserved. */
 function countedOf(record: UsageRecord): Counted {
-  const { billed_microdollars, counted_microdollars, held_microdollars } = record;
+  const used = usedOf(record);
+  const tokens = used.tokens ?? record.held_tokens ?? 0;
+  const spend = used.spend ?? record.held_microdollars ?? 0;
   return {
-    tokens: record.counted_tokens ?? record.held_tokens ?? 0,
-    spend: billed_microdollars ?? counted_microdollars ?? held_microdollars ?? 0,
+    tokens,
+    spend,
+    estimated_tokens: used.areTokensEstimated ? tokens : 0,
+    estimated_spend: used.isSpendEstimated ? spend : 0,
   };
 }
 
 /** How much more a record takes from its tool's limits than before. Negative: less. */
-export interface Correction {
+export interface Correction extends Counted {
   readonly tool: string;
   /** When the limits admitted it. */
   readonly at: number;
-  readonly tokens: number;
-  /** Micro-dollars. */
-  readonly spend: number;
 }
 
 /** null: nothing changes for the limits. */
 export function correctionOf(line: Amendment): Correction | null {
   if (line.kind === "sibling-amend" || line.limits === null) return null;
   const { tool, admitted_at, before, after } = line.limits;
-  const tokens = after.tokens - before.tokens;
-  const spend = after.spend - before.spend;
-  return tokens === 0 && spend === 0 ? null : { tool, at: admitted_at, tokens, spend };
+  const change = difference(before, after);
+  return Object.values(change).every((one) => one === 0) ? null : { tool, at: admitted_at, ...change };
 }

@@ -4,6 +4,7 @@ import { MISSING_AFTER_MS, type OurRequest } from "../reconcile/context.ts";
 import { learnStartFit, UNKNOWN_START } from "../reconcile/fit.ts";
 import { reconcile, unlistedCancelsIn } from "../reconcile/reconcile.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
+import { type AbortedBill, abortedBillOf, latestBills } from "./aborted-bills.ts";
 import { DAY_MS } from "./changed-days.ts";
 import { keptFrom, readConsoleGaps, readUnreadKeys, type UnreadKey } from "./coverage-gaps.ts";
 import { readFact, readTime } from "./facts.ts";
@@ -19,7 +20,7 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
   const matches = matchesById(loaded);
   const ownIds: OwnIds = JSON.parse(readFact(db, gateway, "own_ids") ?? "{}");
   const learned = learnFrom(matches, ownIds, keyLinks(db, gateway));
-  if (learned !== null) return { learned, rows: [], records: [], elsewhere: [], start: null };
+  if (learned !== null) return { learned, rows: [], records: [], elsewhere: [], start: null, aborted: [] };
 
   const newStart = learnStartFit(startOffsets(matches));
   const storedStart = readFact(db, gateway, "start_fit");
@@ -56,7 +57,21 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
     records: changedRecords.changed,
     elsewhere: [...changedRows.elsewhere, ...changedRecords.elsewhere],
     start: newStart,
+    aborted: findAbortedBills(loaded, records, isInside),
   };
+}
+
+function findAbortedBills(
+  loaded: LoadedDay,
+  verdicts: readonly JudgedRecord[],
+  isInside: (time: number) => boolean,
+): AbortedBill[] {
+  const bills = verdicts.flatMap((judged) => {
+    const one = loaded.records.get(judged.record);
+    const isOfDay = one !== undefined && isInside(one.at);
+    return (isOfDay && abortedBillOf(one.own, judged)) || [];
+  });
+  return latestBills(bills);
 }
 
 /** A record of this machine, or one that another machine signed. Others may be invented, so they prove nothing. */

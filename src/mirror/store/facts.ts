@@ -30,6 +30,8 @@ const STORED_NAMES = {
   own_ids: "own_ids",
   /** See StartFit. */
   start_fit: "start_fit",
+  /** See aborted-bills.ts. */
+  aborted_bills: "aborted_bills",
   /** See logAlarms. */
   logged_alarms: "told",
 } as const;

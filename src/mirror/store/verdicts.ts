@@ -4,6 +4,7 @@ import { transact } from "../../usage/index/database.ts";
 import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../usage/record.ts";
 import { FOREIGN_AFTER_MS, type StartFit } from "../reconcile/context.ts";
 import type { How, JudgedRecord, JudgedRow, RecordVerdict, Theirs } from "../verdict.ts";
+import { type AbortedBill, noteAbortedBills } from "./aborted-bills.ts";
 import { type Amendment, amendmentOf, type PriceOf, TAKEN, withoutTheirs, withTheirs } from "./amendments.ts";
 import { touchFrom, touchRows } from "./changed-days.ts";
 import { writeFact } from "./facts.ts";
@@ -23,6 +24,8 @@ export interface DayChanges {
   readonly elsewhere: readonly number[];
   /** null: nothing new was learned about it. */
   readonly start: StartFit | null;
+  /** What the day's rows show about streams that the client ended. */
+  readonly aborted: readonly AbortedBill[];
 }
 
 /**
@@ -69,11 +72,11 @@ export interface ApplyOptions {
 }
 
 /** What the comparison of a day found beside verdicts. */
-export type DaySummary = Pick<DayChanges, "learned" | "elsewhere" | "start">;
+export type DaySummary = Pick<DayChanges, "learned" | "elsewhere" | "start" | "aborted">;
 
 export function applySummary(
   db: Database.Database,
-  { learned, elsewhere, start }: DaySummary,
+  { learned, elsewhere, start, aborted }: DaySummary,
   { gateway, skew }: Pick<ApplyOptions, "gateway" | "skew">,
 ): void {
   transact(db, () => {
@@ -86,6 +89,7 @@ export function applySummary(
       return;
     }
     if (start !== null) writeFact(db, gateway, "start_fit", JSON.stringify(start));
+    noteAbortedBills(db, gateway, aborted);
     const times = elsewhere.map((at) => at + skew);
     touchRows(db, gateway, times);
   });

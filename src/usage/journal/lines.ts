@@ -1,8 +1,8 @@
 import type { Period } from "../../config/schema.ts";
 import { pick } from "../../core/pick.ts";
 import type { Allowance, CarriedRequest } from "../../limits/counters.ts";
-import type { AmendedLimits, Counted, ToolCarry } from "../../limits/replay.ts";
-import { type CountedWindow, PERIODS } from "../../limits/windows.ts";
+import type { AmendedLimits, ToolCarry } from "../../limits/replay.ts";
+import { type Counted, type CountedWindow, PERIODS } from "../../limits/windows.ts";
 import {
   type Opening,
   openingOfFields,
@@ -283,8 +283,13 @@ function limitsOf({ tool, admitted_at, before, after }: Fields): AmendedLimits |
   return { tool, admitted_at, before: countedOf(objectOf(before)), after: countedOf(objectOf(after)) };
 }
 
-function countedOf({ tokens, spend }: Fields): Counted {
-  return { tokens: amountOf(tokens), spend: amountOf(spend) };
+function countedOf({ tokens, spend, estimated_tokens, estimated_spend }: Fields): Counted {
+  return {
+    tokens: amountOf(tokens),
+    spend: amountOf(spend),
+    estimated_tokens: amountOf(estimated_tokens),
+    estimated_spend: amountOf(estimated_spend),
+  };
 }
 
 function liftLine(fields: Fields): LiftLine | null {
@@ -316,6 +321,7 @@ function carryLine(fields: Fields): CarryLine | ToolCarryLine | null {
     kind: "carry",
     tool,
     total: amountOf(fields.total),
+    estimated_total: amountOf(fields.estimated_total),
     windows: objectsIn(fields.windows).flatMap(windowOf),
     allowances: objectsIn(fields.allowances).flatMap(allowanceOf),
     open: objectsIn(fields.open).flatMap(carriedRequest),
@@ -325,9 +331,10 @@ function carryLine(fields: Fields): CarryLine | ToolCarryLine | null {
 
 /* The items of a carry line; empty: the item is damaged. */
 
-function windowOf({ per, start, end, requests, tokens, spend, last }: Fields): CountedWindow[] {
+function windowOf(fields: Fields): CountedWindow[] {
+  const { per, start, end, last } = fields;
   if (!PERIODS.includes(per as Period) || typeof start !== "number" || typeof end !== "number") return [];
-  const counts = { requests: amountOf(requests), tokens: amountOf(tokens), spend: amountOf(spend) };
+  const counts = { requests: amountOf(fields.requests), ...countedOf(fields) };
   const isInside = typeof last === "number" && last >= start && last < end;
   return [{ per: per as Period, start, end, ...counts, last: isInside ? last : (start + end) / 2 }];
 }

@@ -118,6 +118,7 @@ export type ExportedRecord = Omit<
   | "counts"
   | "counted_tokens"
   | "counted_microdollars"
+  | "seen_tokens"
   | "machine_id"
   | "verified"
 >;

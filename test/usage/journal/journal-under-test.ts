@@ -173,6 +173,7 @@ export function closing(given: Partial<Closing> = {}): Closing {
     counts: true,
     counted_tokens: 2342,
     counted_microdollars: 8130,
+    seen_tokens: null,
     bytes_out: 18_231,
     gateway_ids: { "x-client-request-id": "0123" },
     ...given,

@@ -40,6 +40,7 @@ const TODAY = "2026-11-16";
 const CARRY: ToolCarry = {
   tool: "codex",
   total: 123_456,
+  estimated_total: 56,
   windows: [
     {
       per: "day",
@@ -48,6 +49,8 @@ const CARRY: ToolCarry = {
       requests: 3,
       tokens: 400,
       spend: 5,
+      estimated_tokens: 40,
+      estimated_spend: 2,
       last: NOON,
     },
   ],

@@ -1,0 +1,65 @@
+import { expectedTokens, namedMaximum } from "../limits/estimate.ts";
+import type { Tokens } from "../metering/usage.ts";
+import { CLIENT_LEFT } from "../usage/journal/lines.ts";
+import type { Call } from "./call.ts";
+import { highestCost } from "./capacity.ts";
+import type { ProxyDeps } from "./deps.ts";
+import type { Outcome } from "./outcome.ts";
+import { type CallUsage, type CountedUse, costOf } from "./records.ts";
+
+export const RESERVATION: CountedUse = { tokens: null, microdollars: null, seenTokens: null };
+
+type CountDeps = Pick<ProxyDeps, "limiter" | "prices" | "billsAsStreamed">;
+
+/** @param usage null: it could not be determined. */
+export function countUse(call: Call, outcome: Outcome, usage: CallUsage | null, deps: CountDeps): CountedUse {
+  const { observed, status, refusal, end, wasConnected } = outcome;
+  const isReported = usage?.from === "reported" && usage.outputIsKnown;
+  // A call that the gateway refused, by its status or inside a stream, counts nothing.
+  const isRefusedByGateway = refusal === null && ((status ?? 0) >= 400 || observed.reading?.refused === true);
+  const hasLeft = end === CLIENT_LEFT && wasConnected && call.metering !== null;
+  if (hasLeft && !isReported && !isRefusedByGateway) return countAborted(call, outcome, deps);
+  const unknown = isRefusedByGateway ? 0 : null;
+  const tokens = usage?.outputIsKnown ? usage.tokens : null;
+  return {
+    tokens: tokens ? inputOf(tokens) + tokens.output : unknown,
+    microdollars: usage?.costMicrodollars ?? unknown,
+    seenTokens: null,
+  };
+}
+
+/**
+ * A client that leaves, such as Claude Code at Esc, gets no report of its output. The gateway may stop with it or go on to
+ * the end, so as much counts as the tool's requests usually have, or what was seen if that is more. The reservation would be
+ * far too much: an agent names the model's maximum. Where the console showed that this gateway stops, what was seen counts.
+ */
+function countAborted(call: Call, outcome: Outcome, deps: CountDeps): CountedUse {
+  const { lease, metering, gateway, fields } = call;
+  if (lease === null) return RESERVATION;
+  const { reading, stream } = outcome.observed;
+  const tokens = reading?.tokens ?? null;
+  // Gateways that translate from another protocol begin with zeroes.
+  const reported = tokens !== null && inputOf(tokens) > 0 ? tokens : null;
+  const sizing = { named: null, bodyBytes: call.bytesIn, hasOutput: metering !== "embeddings" };
+  const expected = expectedTokens(sizing, deps.limiter.recentMedian(lease.tool));
+  const seen = call.observer?.seenTokens() ?? 0;
+  const isBilledAsSeen = stream === true && gateway !== null && deps.billsAsStreamed(gateway.name);
+  // The gateway enforces the request's own maximum.
+  const usual = Math.min(expected.output, namedMaximum(fields.lengths) ?? Infinity);
+  const output = isBilledAsSeen ? seen : Math.max(seen, usual);
+  const input = reported === null ? expected.input : inputOf(reported);
+  const cost =
+    reported === null
+      ? highestCost({ input, output }, call, deps.prices)
+      : costOf(call, outcome, { ...reported, output }, deps.prices).costMicrodollars;
+  const held = lease.reservation;
+  return {
+    tokens: Math.min(input + output, held.tokens),
+    microdollars: cost === null || held.spend === null ? null : Math.min(cost, held.spend),
+    seenTokens: seen,
+  };
+}
+
+function inputOf({ input, cacheRead, cacheWrite }: Tokens): number {
+  return input + cacheRead + cacheWrite;
+}
