@@ -55,6 +55,26 @@ t.test("requests at the same time share one limit", { skip }, async (t) => {
   await until("the place is free again", async () => (await desktop.send()) === "go");
 });
 
+t.test("a place that another machine holds is the reason, not a limit that has room", { skip }, async (t) => {
+  const { laptop, desktop } = await twoMachines(t, "limits: { concurrent: 1, requests: 50/day }");
+  const first = await laptop.take();
+  t.ok(first.ok);
+  t.match(await desktop.take(), {
+    ok: false,
+    refusal: {
+      code: "too-many-at-once",
+      retryAfter: 5,
+      message: /limit of 1 at once: 1 of 1 requests in flight \(1 on other machines\)/,
+    },
+  });
+  // A request that waits for the place is no reason for another one either.
+  desktop.configure("limits: { concurrent: 1, requests: 50/day, wait: 1m }");
+  const waits = desktop.take();
+  await until("it waits", () => desktop.limiter.isWaiting("codex"));
+  if (first.ok) laptop.end(first.lease);
+  t.match(await waits, { ok: true });
+});
+
 t.test("a window of a second holds for both machines", { skip }, async (t) => {
   const { laptop, desktop } = await twoMachines(t, "limits: { requests: 3/second }");
   const second = () => Math.floor(Date.now() / 1000);
