@@ -17,10 +17,12 @@ import { StoreError } from "./connection.ts";
 import { SharedLimiter } from "./limits.ts";
 import { RecordPublisher } from "./records-publisher.ts";
 import { type PublishingMachine, RecordSubscriber } from "./records-subscriber.ts";
+import { HEARTBEAT_TIMEOUT_MS } from "./scripts.ts";
 import { Signer } from "./signature.ts";
 import { type KnownSibling, StateFile } from "./state-file.ts";
 import {
   SHORT_SECRET,
+  type SharedMachine,
   type SharedStatus,
   UNKNOWN_TIMEZONE,
   type Unusable,
@@ -323,7 +325,8 @@ class Session {
   }
 
   status(): SharedStatus {
-    const { state, problem, facts, clock, machines } = this.#store;
+    const { state, problem, facts, clock, machines, isSettled } = this.#store;
+    const tools = Object.values(this.#deps.snapshot().config.tools).filter(({ shared }) => shared);
     return {
       state,
       problem,
@@ -335,15 +338,26 @@ class Session {
       eviction_policy: facts?.evictionPolicy ?? null,
       clock_offset_ms: Math.round(clock.exactOffset()),
       signs: this.#signer !== null,
+      settled: isSettled,
       recovering: machines.filter(({ isUnreported }) => isUnreported).map(({ name }) => name),
-      machines: machines
-        .filter(({ isLost }) => !isLost)
-        .map(({ id, name, lastContact, signature }) => ({
-          name,
-          last_contact: Math.round(lastContact - clock.exactOffset()),
-          self: id === this.#file.id,
-          signature,
-        })),
+      tools: tools.map(({ name }) => name),
+      machines: machines.map((machine) => this.#machineStatus(machine)).filter(isListed),
+    };
+  }
+
+  #machineStatus({ id, name, lastContact, signature, isStopped, isLost }: Machine): SharedMachine {
+    const { clock, generation } = this.#store;
+    const silentFor = (clock.now() ?? lastContact) - lastContact;
+    return {
+      name,
+      last_contact: Math.round(lastContact - clock.exactOffset()),
+      self: id === this.#file.id,
+      signature,
+      stopped: isStopped,
+      // Without a connection, this machine hears of none.
+      silent: generation !== null && !isStopped && silentFor > HEARTBEAT_TIMEOUT_MS,
+      lost: isLost,
+      holds: this.limits.holdsOf(id),
     };
   }
 
@@ -381,6 +395,11 @@ class Session {
     await this.#store.stop();
     await this.#file.flush();
   }
+}
+
+/** A machine of which the owner said that it is lost is listed while it holds something. */
+function isListed({ lost, holds }: SharedMachine): boolean {
+  return !lost || holds.length > 0;
 }
 
 /** The fingerprints of the keys that this machine uses. */

@@ -76,7 +76,7 @@ export interface GrantAnswer {
 }
 
 /** What one machine has of a limit. */
-interface Part {
+export interface Part {
   /** Its id. */
   readonly machine: string;
   readonly granted: number;
