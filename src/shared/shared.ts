@@ -19,7 +19,7 @@ import { RecordPublisher } from "./records-publisher.ts";
 import { type PublishingMachine, RecordSubscriber } from "./records-subscriber.ts";
 import { HEARTBEAT_TIMEOUT_MS } from "./scripts.ts";
 import { Signer } from "./signature.ts";
-import { type KnownSibling, StateFile } from "./state-file.ts";
+import { type KnownSibling, type RotatedKey, StateFile } from "./state-file.ts";
 import {
   SHORT_SECRET,
   type SharedMachine,
@@ -96,6 +96,23 @@ export class Shared {
     return this.#session?.siblings() ?? [];
   }
 
+  /** The names of the other machines that use the key with this fingerprint. */
+  usersOf(key: string): string[] {
+    const users = this.siblings().filter(({ keys }) => keys.includes(key));
+    return [...new Set(users.map(({ name }) => name))];
+  }
+
+  /** Tells the other machines that a key which they use was rotated here, and is deleted. */
+  async noteRotated(rotated: RotatedKey): Promise<void> {
+    await this.#file.noteRotated(rotated, this.#deps.clock.now());
+    await this.refresh();
+  }
+
+  /** The keys that other machines rotated and deleted, by their signed word. */
+  rotatedElsewhere(): readonly RotatedElsewhere[] {
+    return this.#session?.rotatedElsewhere() ?? NONE;
+  }
+
   /** Brings what is known of the other machines up to date, if the store answers. */
   async refresh(): Promise<void> {
     await this.#session?.limits.refresh();
@@ -114,6 +131,13 @@ export class Shared {
     await this.#session?.stop(true);
   }
 }
+
+interface RotatedElsewhere extends RotatedKey {
+  /** The name of the machine that says so. */
+  readonly machine: string;
+}
+
+const NONE: readonly RotatedElsewhere[] = [];
 
 export type ReleaseResult = "released" | "unknown" | "present" | "unreachable" | "not shared";
 
@@ -220,7 +244,11 @@ class Session {
       address: config.store.url,
       machine: { id: () => file.id, name: machine },
       whenUnreachable: config.whenUnreachable,
-      presence: () => ({ published: this.#published(), keys: keysOf(snapshot()) }),
+      presence: () => ({
+        published: this.#published(),
+        keys: keysOf(snapshot()),
+        rotated: file.rotated(clock.now()),
+      }),
       onAnswer: () => {
         this.#file.noteAnswer();
         // At once: if the store loses its data, this machine must name the others.
@@ -307,6 +335,10 @@ class Session {
     return this.#others()
       .filter(({ isLost }) => !isLost)
       .map((machine) => this.#siblingOf(machine));
+  }
+
+  rotatedElsewhere(): readonly RotatedElsewhere[] {
+    return this.#others().flatMap(({ name, rotated }) => rotated.map((one) => ({ ...one, machine: name })));
   }
 
   #siblingOf({ id, name, keys, isStopped, isUnreported, signature }: Machine): KnownSibling {
