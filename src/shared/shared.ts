@@ -110,7 +110,7 @@ export class Shared {
 
   /** The keys that other machines rotated and deleted, by their signed word. */
   rotatedElsewhere(): readonly RotatedElsewhere[] {
-    return this.#session?.rotatedElsewhere() ?? NONE;
+    return this.#session?.rotatedElsewhere() ?? [];
   }
 
   /** Brings what is known of the other machines up to date, if the store answers. */
@@ -136,8 +136,6 @@ interface RotatedElsewhere extends RotatedKey {
   /** The name of the machine that says so. */
   readonly machine: string;
 }
-
-const NONE: readonly RotatedElsewhere[] = [];
 
 export type ReleaseResult = "released" | "unknown" | "present" | "unreachable" | "not shared";
 
