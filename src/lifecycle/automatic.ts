@@ -120,7 +120,8 @@ export class AutomaticRotation {
       const snapshot = this.#deps.snapshot();
       for (const tool of Object.values(snapshot.config.tools)) {
         const state = snapshot.keyOf(tool);
-        if (!tool.enabled || state.state !== "ready" || state.key.fingerprint !== rotated.key) continue;
+        if (!tool.enabled || tool.watchOnly) continue;
+        if (state.state !== "ready" || state.key.fingerprint !== rotated.key) continue;
         if (this.#mayReplace(tool.name) && !this.#accepted.has(nameOf(tool, rotated)))
           await this.#replace(tool, state.key, rotated);
       }

@@ -139,7 +139,8 @@ function startOrRelease(machine: string, tools: readonly string[]): string {
 }
 
 function releaseCommands(machine: string, tools: readonly string[]): string {
-  return tools.map((tool) => `keybearer tools lift ${tool} --machine ${machine}`).join("; ");
+  const named = tools.length === 0 ? ["<tool>"] : tools;
+  return named.map((tool) => `keybearer tools lift ${tool} --machine ${machine}`).join("; ");
 }
 
 /** Why this machine cannot take part in what is shared, and what to do. */
