@@ -14,7 +14,7 @@ import type { ToolStatus } from "../control/tool-status.ts";
 import { EXIT } from "../core/errors.ts";
 import { exact } from "../core/units.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
-import type { SharedStatus } from "../shared/status.ts";
+import { holdsInWords, type SharedMachine, type SharedStatus, sharedProblems } from "../shared/status.ts";
 import { count } from "../usage/reports/format.ts";
 import { alarmLines, certainFirst, consoleProblem, formatKind, formatLastSync } from "./mirror/messages.ts";
 import { toolTable } from "./tools/list.ts";
@@ -65,7 +65,7 @@ export function formatStatus(status: Status, now: number, width: number): string
     ...keyChanges.flatMap((change) => ["", keyChange(change, width)]),
   ];
   if (consoles.length > 0) lines.push("", ...consoles.map((console) => formatConsole(console, now, width)));
-  if (shared !== null) lines.push("", formatShared(shared, width));
+  if (shared !== null) lines.push("", ...formatShared(shared, now, width));
   lines.push("", ...usageLines(status.usage, now, width), ...dashboardLines(status.dashboard, width));
   lines.push(...actionLines(status.actions, now, width));
   if (problems.length > 0) {
@@ -144,15 +144,37 @@ function formatConsole(console: ConsoleStatus, now: number, width: number): stri
   return formatNote({ what: `${name}${problem.what}`, next: problem.next }, width);
 }
 
-/** shared: rediss://valkey.example.net:6379, connected, 3 machines */
-function formatShared({ address, state, problem, next, machines }: SharedStatus, width: number): string {
+/** shared: rediss://valkey.example.net:6379, connected, 3 machines. Then each machine, and what is wrong. */
+function formatShared(shared: SharedStatus, now: number, width: number): string[] {
+  const { address, state, problem, next, machines } = shared;
   const why = problem === null ? "" : `: ${problem}`;
   const known = state === "connected" ? `, ${count(machines.length, "machine")}` : "";
   const unsigned = machines.filter(({ signature }) => signature === "missing" || signature === "wrong");
   const names = unsigned.map(({ name }) => name).join(", ");
   const signing = names === "" ? "" : `, without a valid signature: ${names}`;
   const remedy = next ?? (names === "" ? null : "keybearer doctor");
-  return formatNote({ what: `shared: ${address}, ${state}${known}${signing}${why}`, next: remedy }, width);
+  const lines = [
+    formatNote({ what: `shared: ${address}, ${state}${known}${signing}${why}`, next: remedy }, width),
+  ];
+  if (state === "connected") lines.push(...machines.map((machine) => machineLine(machine, now, width)));
+  for (const found of sharedProblems(shared, now))
+    lines.push(formatNote({ what: `  ${found.problem}`, next: found.next }, width));
+  return lines;
+}
+
+/** desktop: last contact 4 s ago, holds codex requests/day 12. A daemon from before an update sends no holds. */
+function machineLine(
+  { name, self, stopped, lost, last_contact, holds = [] }: SharedMachine,
+  now: number,
+  width: number,
+): string {
+  const contact = `${stopped ? "stopped" : "last contact"} ${ago(Math.max(0, now - last_contact))} ago`;
+  const parts = [
+    self ? "this machine" : contact,
+    lost ? "lost" : null,
+    holds.length === 0 ? "holds nothing" : `holds ${holdsInWords(holds)}`,
+  ];
+  return wrap(`  ${name}: ${parts.filter((part) => part !== null).join(", ")}`, width);
 }
 
 /** undefined: from a daemon before an update. */

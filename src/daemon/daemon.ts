@@ -21,6 +21,7 @@ import type { Secret } from "../core/secret.ts";
 import { createTicker } from "../core/ticker.ts";
 import { version } from "../core/version.ts";
 import { Dashboard } from "../dashboard/dashboard.ts";
+import { readWorked, workedName } from "../doctor/history.ts";
 import { KeyCheck } from "../doctor/key-check.ts";
 import { Prober } from "../doctor/tool-probes.ts";
 import { Keyring } from "../keys/keyring.ts";
@@ -30,6 +31,7 @@ import { systemCalendar } from "../limits/windows.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Mirror } from "../mirror/mirror.ts";
 import { Vault } from "../mirror/vault.ts";
+import type { Cause } from "../proxy/cause.ts";
 import type { ProxyDeps } from "../proxy/deps.ts";
 import { GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import { KeyBreaker } from "../proxy/key-breaker.ts";
@@ -353,6 +355,7 @@ function createServices(
     trust,
     reload,
     mirror,
+    shared,
     keyCheck,
     agentFor,
     actions,
@@ -422,14 +425,18 @@ function servePort(
   { port, peers, processLookup }: State,
   deps: Pick<ProxyDeps, "clock" | "log" | "isStopping"> & { readonly keyring: Keyring },
 ): void {
-  const { keyHealth, keyCheck, reload, tail } = services;
+  const { keyHealth, keyCheck, reload, tail, usage } = services;
   const { log, keyring } = deps;
   const rereadKey = async (tool: string) => {
     if (await keyring.reread(tool)) await reload.takeKeys();
   };
-  const checkKey = async (tool: string, gateway: Gateway, key: Secret) => {
+  const checkKey = async (tool: string, gateway: Gateway, key: Secret, cause: Cause) => {
     if (keyHealth.wasAsked(tool, key)) return;
-    keyHealth.learn(tool, key, await keyCheck.check(gateway, key));
+    if (cause.isAmbiguous) return keyHealth.learn(tool, key, await keyCheck.check(gateway, key));
+    // A gateway does not know it, although requests of an earlier run succeeded with it.
+    const worked = await usage.read(readWorked);
+    const isDeleted = worked?.has(workedName(tool, key.fingerprint)) === true;
+    keyHealth.learn(tool, key, isDeleted ? "key-deleted" : null);
   };
   services.journal.onRefusals((record) => {
     if (tail.isFollowed()) tail.notify(record);
@@ -444,8 +451,8 @@ function servePort(
     notify: (record) => tail.notify(record),
     billsAsStreamed: (gateway) => services.mirror.billsAsStreamed(gateway),
     rereadKey: (tool) => background(rereadKey(tool), log, `reading the key of ${tool} again`),
-    checkKey: (tool, gateway, key) =>
-      background(checkKey(tool, gateway, key), log, `asking about the key of ${tool}`),
+    checkKey: (tool, gateway, key, cause) =>
+      background(checkKey(tool, gateway, key, cause), log, `asking about the key of ${tool}`),
   });
 }
 

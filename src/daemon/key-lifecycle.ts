@@ -20,6 +20,7 @@ import type { KeyTrust, LifecycleDeps, Probed } from "../lifecycle/steps.ts";
 import { ConfigStorage, type KeyStorage } from "../lifecycle/storage.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { InFlight } from "../proxy/in-flight.ts";
+import type { Shared } from "../shared/shared.ts";
 import { gatewayDestinations, type Reload, wantedKeys } from "./reload.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
 import type { Shutdown } from "./shutdown.ts";
@@ -34,6 +35,7 @@ interface Deps {
   readonly trust: Trust;
   readonly reload: Reload;
   readonly mirror: Mirror;
+  readonly shared: Pick<Shared, "usersOf" | "noteRotated" | "rotatedElsewhere">;
   readonly keyCheck: KeyCheck;
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
   readonly inFlight: InFlight;
@@ -44,6 +46,8 @@ interface Deps {
 
 /** Unfinished changes of keys are taken up again this often, in seconds. */
 const RESUME_SECONDS = 60;
+/** How often it is checked whether another machine rotated a key that is used here, in seconds. */
+const SIBLINGS_SECONDS = 5;
 
 /** What creates, rotates and deletes keys through the consoles, by command and by itself. */
 export function createLifecycle(deps: Deps) {
@@ -62,6 +66,7 @@ export function createLifecycle(deps: Deps) {
     storage: () => (inSandbox !== null && session?.serving() ? inSandbox : inConfig),
     trust: () => (session?.serving() ? SANDBOX_TRUST : keyTrust),
     consoles: mirror,
+    siblings: deps.shared,
     report: (problems) => {
       for (const text of problems) log.error(text);
       background(reload.addStartWarnings(problems), log, "showing what was found in state files");
@@ -78,6 +83,8 @@ export function createLifecycle(deps: Deps) {
     consoles: mirror,
     intents,
     lifecycle,
+    rotatedElsewhere: () => deps.shared.rotatedElsewhere(),
+    probe: lifecycleDeps.probe,
     onRotated: (what) => actions.add(what),
   });
   /** Returns what `status` shows until the next start. */
@@ -95,6 +102,12 @@ export function createLifecycle(deps: Deps) {
     shutdown.add(
       "stop to resume changes of keys",
       ticker.every(RESUME_SECONDS, () => lifecycle.resume()),
+    );
+    shutdown.add(
+      "stop following the rotations of other machines",
+      ticker.every(SIBLINGS_SECONDS, () =>
+        background(automaticRotation.checkSiblings(), log, "following the rotations of other machines"),
+      ),
     );
     shutdown.add("stop rotating keys", async () => {
       await automaticRotation.stop();

@@ -17,8 +17,7 @@ import {
   wholeAt,
 } from "../mirror/consoles/json.ts";
 import type { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
-import { causeOf, type KeyFault } from "../proxy/cause.ts";
-import type { KeyProof } from "../proxy/health.ts";
+import { causeOf, type KeyFault, type Tested } from "../proxy/cause.ts";
 import type { UsedUpWindow } from "./key-messages.ts";
 
 /*
@@ -125,8 +124,8 @@ export interface Sub2apiUsage {
   /** null: none. */
   readonly fault: KeyFault | null;
   readonly window: UsedUpWindow | null;
-  /** What the answer shows if there is no fault. */
-  readonly proof: KeyProof;
+  /** What the answer tested, if there is no fault. */
+  readonly tested: readonly Tested[];
 }
 
 /** The plan name of an account that pays from its balance. */
@@ -138,13 +137,12 @@ export function readSub2apiUsage(text: string): Sub2apiUsage | null {
   if (usage === null || flagAt(usage, "isValid") === null) return null;
   const limits = listAt(usage, "rate_limits") ?? [];
   const window = usedUpWindow(limits);
-  const hasWindows = limits.length > 0 || objectAt(usage, "subscription") !== null;
-  return {
-    fault: window === null ? faultInUsage(usage) : "window-used-up",
-    window,
-    // It lists models only to keys whose quota and balance suffice (0.1.135).
-    proof: hasWindows ? "usable" : "funded",
-  };
+  // It lists models only to keys whose quota and balance suffice (0.1.135).
+  const tested: Tested[] = ["key", "money"];
+  if (limits.length > 0) tested.push("key-windows");
+  // Of a key with a quota or windows of its own, it does not report the plan.
+  if (objectAt(usage, "subscription") !== null) tested.push("plan");
+  return { fault: window === null ? faultInUsage(usage) : "window-used-up", window, tested };
 }
 
 function faultInUsage(usage: JsonObject): KeyFault | null {

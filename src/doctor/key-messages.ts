@@ -104,6 +104,10 @@ const TEXT_BY_DETAIL: Readonly<Record<CauseDetail, string>> = {
   "account-disabled": "disabled account",
   "ip-not-allowed": "IP address not allowed",
   "window-used-up": "balance or quota: a window of the quota is used up",
+  "group-deleted": "group unavailable: the key's group was deleted",
+  "group-disabled": "group unavailable: the key's group is disabled",
+  "group-not-allowed": "group unavailable: the account may not use the key's group",
+  "no-group": "group unavailable: the key has no group",
   "no-capacity": "no capacity at the gateway",
 };
 
@@ -223,7 +227,8 @@ export function refusalWithConsole(
   now: number,
 ): KeyRefusal | null {
   if (console === null) return refused;
-  const isUnclear = refused.cause === "incomplete-key" && refused.detail === null;
+  const isUnclear =
+    refused.detail === null && (refused.cause === "incomplete-key" || refused.cause === "unknown");
   const isNewer = console.as_of > refused.at;
   if (!isUnclear && !SHOWN_BY_CONSOLE.includes(refused.detail)) return refused;
   const fault = BY_CONSOLE_STATE[console.state];

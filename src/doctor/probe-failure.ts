@@ -5,7 +5,14 @@ import { momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import { cleanText, objectAt, parseObject, textAt } from "../mirror/consoles/json.ts";
 import { OutboundProxyError } from "../proxy/agents.ts";
-import { type Cause, type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "../proxy/cause.ts";
+import {
+  type Cause,
+  type CauseDetail,
+  type CauseName,
+  causeOfFault,
+  type KeyFault,
+  PLAN_USED_UP,
+} from "../proxy/cause.ts";
 import { isTlsError, whyUnreachable } from "../proxy/failure.ts";
 import { causeText, type UsedUpWindow, windowText } from "./key-messages.ts";
 
@@ -168,7 +175,8 @@ export function faultyKey(
   now: number,
 ): FailureText {
   const source = refusal === null ? ", according to the gateway" : quoted(refusal);
-  const text = byCause(causeOfFault(fault), source, refusal?.message ?? null);
+  const isPlan = fault === "window-used-up" && window === null;
+  const text = byCause(isPlan ? PLAN_USED_UP : causeOfFault(fault), source, refusal?.message ?? null);
   return window === null ? text : { ...text, why: `${windowText(window, now)}${source}` };
 }
 

@@ -11,9 +11,8 @@ import { type Clock, systemClock } from "../core/clock.ts";
 import { keyFault, type Secret } from "../core/secret.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Agents } from "../proxy/agents.ts";
-import { causeOf } from "../proxy/cause.ts";
+import { causeOf, type Tested } from "../proxy/cause.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
-import type { KeyProof } from "../proxy/health.ts";
 import { KeyCheck, readSub2apiUsage, type Sub2apiUsage } from "./key-check.ts";
 import type { MissingKey } from "./key-messages.ts";
 import type { FailureText, ProbeFailure } from "./probe-failure.ts";
@@ -53,7 +52,8 @@ export type ProbeResult =
       readonly status: number;
       /** The names in the gateway's list, as it spells them. */
       readonly models: readonly string[];
-      readonly proof: KeyProof;
+      /** What the gateway's answers tested. */
+      readonly tested: readonly Tested[];
       /** How far the gateway's clock is ahead of ours, in milliseconds; null: it sent no date. */
       readonly skew: number | null;
     }
@@ -105,8 +105,8 @@ export async function probeKey(
   }
   const { status, skew } = reply;
   const found = await explain(reply, { deps, gateway, key, worked, brief, get });
-  if ("proof" in found)
-    return { ok: true, status, models: modelsIn(reply.text, key) ?? [], proof: found.proof, skew };
+  if ("tested" in found)
+    return { ok: true, status, models: modelsIn(reply.text, key) ?? [], tested: found.tested, skew };
   const failure = found;
   const isAddress = failure.cause === "html" || failure.cause === "wrong-base-url";
   const better = isAddress ? await usualAddress(gateway, get) : null;
@@ -129,7 +129,7 @@ interface ProbeContext {
 async function explain(
   response: Response,
   context: ProbeContext,
-): Promise<FailureText | { readonly proof: KeyProof }> {
+): Promise<FailureText | { readonly tested: readonly Tested[] }> {
   const { deps, gateway, key, worked, brief, get } = context;
   const { status, headers, text } = response;
   if (status >= 300 && status < 400) return failures.redirected(gateway, status);
@@ -141,8 +141,10 @@ async function explain(
   if (cause === null) {
     if (modelsIn(text, key) === null) return failures.notAModelList(gateway, status);
     const usage = kind === "sub2api" && !brief ? await askSub2api(gateway, get) : null;
-    if (usage === null) return { proof: "valid" };
-    return usage.fault === null ? usage : failures.faultyKey(usage.fault, usage.window, null, now);
+    if (usage === null) return { tested: ["key"] };
+    return usage.fault === null
+      ? { tested: usage.tested }
+      : failures.faultyKey(usage.fault, usage.window, null, now);
   }
   if (isWebPage(response)) return failures.webPage(gateway, status);
   const message = failures.gatewayMessage(text, key);

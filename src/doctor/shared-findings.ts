@@ -1,5 +1,5 @@
 import { durationInWords } from "../limits/format.ts";
-import { MAKE_SECRET, type SharedStatus } from "../shared/status.ts";
+import { MAKE_SECRET, type SharedStatus, sharedProblems } from "../shared/status.ts";
 import type { Finding, FindingLevel } from "./findings.ts";
 
 const ABOUT = "the shared store";
@@ -12,14 +12,14 @@ const CLOCK_NOTE_MS = 2000;
 const CLOCK_WARNING_MS = 60_000;
 
 /** Whether several machines can rely on the store that they share. */
-export function sharedFindings(shared: SharedStatus | null): Finding[] {
+export function sharedFindings(shared: SharedStatus | null, now: number): Finding[] {
   if (shared === null) return [];
   return [
     connectionFinding(shared),
     ...versionFindings(shared),
     ...persistenceFindings(shared),
     ...clockFindings(shared),
-    ...recoveryFindings(shared),
+    ...sharedProblems(shared, now).map(({ level, problem, next }) => finding(level, problem, next)),
     ...signatureFindings(shared),
   ];
 }
@@ -95,13 +95,6 @@ function clockFindings({ clock_offset_ms: offset }: SharedStatus): Finding[] {
   if (difference <= CLOCK_WARNING_MS) return [finding("ok", what, null)];
   const next = "set the clocks of both by the network: timedatectl set-ntp true; on macOS in Date & Time";
   return [finding("warning", what, next)];
-}
-
-function recoveryFindings({ recovering }: SharedStatus): Finding[] {
-  if (recovering.length === 0) return [];
-  const names = recovering.join(", ");
-  const what = `it lost its data, and grants nothing for running limits until these machines have reported: ${names}`;
-  return [finding("warning", what, "start keybearer there, or wait until the windows of the limits end")];
 }
 
 function signatureFindings({ signs, machines }: SharedStatus): Finding[] {

@@ -145,7 +145,7 @@ export class Prober {
   #remember(tool: string, key: Secret, probed: ProbeResult): void {
     const { keyHealth, keyBreaker } = this.#deps;
     if (probed.ok) {
-      keyHealth.accept(tool, key, probed.proof);
+      keyHealth.accept(tool, key, probed.tested);
       keyBreaker.accept(tool, key);
     } else if (probed.refused !== null) {
       // Where it lists its models, it reported the fault when it was asked.

@@ -5,10 +5,11 @@ import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
+import type { Secret } from "../core/secret.ts";
 import type { Alarm } from "../mirror/report/shape.ts";
 import type { IntentFile, Reason } from "./intents.ts";
 import type { KeyLifecycle } from "./lifecycle.ts";
-import type { Consoles } from "./steps.ts";
+import type { Consoles, LifecycleDeps } from "./steps.ts";
 
 export interface AutomaticDeps {
   readonly clock: Clock;
@@ -16,9 +17,20 @@ export interface AutomaticDeps {
   readonly snapshot: () => Snapshot;
   readonly consoles: Pick<Consoles, "listKeys">;
   readonly intents: Pick<IntentFile, "lastLeak" | "noteLeak">;
-  readonly lifecycle: Pick<KeyLifecycle, "rotate">;
+  readonly lifecycle: Pick<KeyLifecycle, "rotate" | "replace">;
+  /** The keys that other machines rotated and deleted, by their signed word. */
+  readonly rotatedElsewhere: () => readonly RotatedElsewhere[];
+  readonly probe: LifecycleDeps["probe"];
   /** Called after each rotation, with a sentence for `status`. */
   readonly onRotated: (what: string) => void;
+}
+
+interface RotatedElsewhere {
+  readonly machine: string;
+  /** Fingerprint of the key that was deleted. */
+  readonly key: string;
+  /** How the console names the new one. */
+  readonly successor: string;
 }
 
 const DAY_MS = 86_400_000;
@@ -27,7 +39,10 @@ const RETRY_LEAK_MS = 10 * 60_000;
 /** The ages of keys are checked once an hour, not on the hour, when everyone's programs call. */
 const SCHEDULE = "23 * * * *";
 
-/** Rotates keys without a person: when they are old (`rotate_every`), and when they leaked (`on_leak: rotate`). */
+/**
+ * Rotates keys without a person: when they are old (`rotate_every`), when they leaked (`on_leak: rotate`), and when another
+ * machine did that with a key which this one uses, too.
+ */
 export class AutomaticRotation {
   readonly #deps: AutomaticDeps;
   #task: ScheduledTask | null = null;
@@ -37,6 +52,8 @@ export class AutomaticRotation {
   readonly #failed = new Map<string, number>();
   /** When a key was last rotated because of its age, by tool. */
   readonly #rotated = new Map<string, number>();
+  /** Tools and keys that the gateway accepts, although another machine says that it deleted such a key. */
+  readonly #accepted = new Set<string>();
 
   constructor(deps: AutomaticDeps) {
     this.#deps = deps;
@@ -85,19 +102,64 @@ export class AutomaticRotation {
     }
   }
 
-  /** At most once a day: a thief who can read one key here can read the next one. */
   async #rotateLeaked(tool: string): Promise<void> {
     const { intents, clock } = this.#deps;
-    const last = intents.lastLeak(tool);
     const now = clock.now();
-    const isTooSoon = last !== null && Math.abs(now - last) < DAY_MS;
-    if (isTooSoon || this.#busy.has(tool) || this.#isWithin(this.#failed, tool, RETRY_LEAK_MS)) return;
+    if (!this.#mayReplace(tool)) return;
     this.#busy.add(tool);
     try {
       if (await this.#rotate(tool, "leak")) await intents.noteLeak(tool, now);
     } finally {
       this.#busy.delete(tool);
     }
+  }
+
+  /** Replaces the keys that other machines rotated and deleted, one after the other. Called every few seconds. */
+  async checkSiblings(): Promise<void> {
+    for (const rotated of this.#deps.rotatedElsewhere()) {
+      const snapshot = this.#deps.snapshot();
+      for (const tool of Object.values(snapshot.config.tools)) {
+        const state = snapshot.keyOf(tool);
+        if (!tool.enabled || tool.watchOnly) continue;
+        if (state.state !== "ready" || state.key.fingerprint !== rotated.key) continue;
+        if (this.#mayReplace(tool.name) && !this.#accepted.has(nameOf(tool, rotated)))
+          await this.#replace(tool, state.key, rotated);
+      }
+    }
+  }
+
+  /** A signed word is not enough: it may be old, and fingerprints are short. Only a key that the gateway refuses is replaced. */
+  async #replace(tool: Tool, key: Secret, rotated: RotatedElsewhere): Promise<void> {
+    const { lifecycle, intents, probe, snapshot, log, clock, onRotated } = this.#deps;
+    const { name } = tool;
+    this.#busy.add(name);
+    try {
+      const probed = await probe(snapshot().gatewayOf(tool), key, true);
+      if (probed.state === "accepted") this.#accepted.add(nameOf(tool, rotated));
+      if (probed.state === "unclear") this.#failed.set(name, clock.now());
+      if (probed.state !== "refused") return;
+      const change = await lifecycle.replace(name, rotated.successor);
+      await intents.noteLeak(name, clock.now());
+      const what = `gave ${name} a key of its own, because machine ${rotated.machine} deleted the one that both used`;
+      log.warn({ tool: name, old: change.old, new: change.new }, what);
+      onRotated(what);
+    } catch (error) {
+      this.#failed.set(name, clock.now());
+      log.error(
+        { tool: name },
+        `machine ${rotated.machine} deleted the key, and ${name} got no key of its own: ${errorMessage(error)} → keybearer tools rotate ${name}`,
+      );
+    } finally {
+      this.#busy.delete(name);
+    }
+  }
+
+  /** At most once a day: a thief who can read one key here can read the next one. */
+  #mayReplace(tool: string): boolean {
+    const { intents, clock } = this.#deps;
+    const last = intents.lastLeak(tool);
+    const isTooSoon = last !== null && Math.abs(clock.now() - last) < DAY_MS;
+    return !isTooSoon && !this.#busy.has(tool) && !this.#isWithin(this.#failed, tool, RETRY_LEAK_MS);
   }
 
   async #isOld({ name, gateway, rotateEvery }: Tool): Promise<boolean> {
@@ -142,4 +204,8 @@ export class AutomaticRotation {
       return false;
     }
   }
+}
+
+function nameOf({ name }: Tool, { key, successor }: RotatedElsewhere): string {
+  return `${name} ${key} ${successor}`;
 }

@@ -34,8 +34,8 @@ export interface Intent {
   readonly step: Step;
 }
 
-/** Why: a person asked, `rotate_every`, or `on_leak`. */
-export type Reason = "asked" | "age" | "leak";
+/** Why: a person asked, `rotate_every`, `on_leak`, or another machine rotated the key that this one used, too. */
+export type Reason = "asked" | "age" | "leak" | "sibling";
 
 /**
  * - create: the new key is made and stored
@@ -57,8 +57,8 @@ export interface Successor {
 }
 
 export interface OldKey {
-  /** At the console. */
-  readonly ref: string;
+  /** At the console; null: another machine deleted it there. */
+  readonly ref: string | null;
   readonly fingerprint: string;
   /** How trust.json names it. */
   readonly digest: string;
@@ -75,7 +75,7 @@ const VERSION = 1;
 /** A change takes one kilobyte, and there is at most one for each tool. */
 const MAX_BYTES = 1024 * 1024;
 
-/** The intents on disk, and when each tool's key was last rotated because of a leak. */
+/** The intents on disk, and when each tool's key was last replaced because of a leak, here or on another machine. */
 export class IntentFile {
   readonly #file: string;
   #content: Content = { intents: [], leaks: {} };
@@ -197,7 +197,7 @@ function parseFile(text: string): Content | null {
   return { intents: whole, leaks };
 }
 
-const REASONS: readonly Reason[] = ["asked", "age", "leak"];
+const REASONS: readonly Reason[] = ["asked", "age", "leak", "sibling"];
 const STEPS: readonly Step[] = ["create", "switch", "retire", "undo"];
 
 function parseIntent(fields: JsonObject): Intent | null {
@@ -251,7 +251,8 @@ function parseOldKey(fields: JsonObject): OldKey | undefined {
   const fingerprint = textAt(fields, "fingerprint");
   const stored = objectAt(fields, "place");
   const place = stored === null ? null : parsePlace(stored);
-  if (ref === null || fingerprint === null || (stored !== null && place === null)) return undefined;
+  const hasRef = ref !== null || fields.ref === null;
+  if (!hasRef || fingerprint === null || (stored !== null && place === null)) return undefined;
   // Without a digest it fits no key, and the change is set aside.
   return { ref, fingerprint, digest: textAt(fields, "digest") ?? "", place };
 }

@@ -99,20 +99,37 @@ export class KeyLifecycle {
   }
 
   /** The console's key that a rotation would replace. Throws Refused if there can be no rotation. */
-  async rotatable(name: string, options: Pick<RotateOptions, "store" | "force">): Promise<KeyReport> {
-    const { tool } = findTool(this.#deps.snapshot(), name);
-    if (tool.watchOnly) throw new Refused(`${name} is watch_only: another program holds its key`);
+  async rotatable(
+    name: string,
+    options: Pick<RotateOptions, "store" | "force"> & Partial<Pick<RotateOptions, "reason">>,
+  ): Promise<KeyReport> {
+    const { tool, key } = findTool(this.#deps.snapshot(), name);
     if (tool.keysElsewhere && !options.force)
       throw new Refused(
         `the key of ${name} is also used on other machines (keys_elsewhere), and would stop working there`,
         `keybearer tools rotate ${name} --force`,
       );
-    if (this.#storage.placeOf(tool) === null && options.store === null && tool.key.kind !== "literal")
+    // A thief spends as long as the key exists, so a leaked one is rotated all the same.
+    const isAllowed = options.force || options.reason === "leak";
+    const users = key === null || isAllowed ? [] : this.#deps.siblings.usersOf(key.fingerprint);
+    if (users.length > 0)
       throw new Refused(
-        `the key of ${name} comes from ${describeSource(tool.key)}, which keybearer cannot change`,
+        `the key of ${name} is also used on ${users.join(", ")}, and would stop working there: each machine needs its own key`,
+        `keybearer tools rotate ${name} --force`,
+      );
+    this.#requireStorable(tool, options.store);
+    return this.#consoleKey(tool);
+  }
+
+  /** Throws Refused if keybearer cannot give the tool another key. */
+  #requireStorable(tool: Tool, store: Store | null): void {
+    const { name, key, watchOnly } = tool;
+    if (watchOnly) throw new Refused(`${name} is watch_only: another program holds its key`);
+    if (this.#storage.placeOf(tool) === null && store === null && key.kind !== "literal")
+      throw new Refused(
+        `the key of ${name} comes from ${describeSource(key)}, which keybearer cannot change`,
         `keybearer tools rotate ${name} --store keychain (or file)`,
       );
-    return this.#consoleKey(tool);
   }
 
   async rotate(name: string, options: RotateOptions): Promise<KeyChange> {
@@ -143,6 +160,48 @@ export class KeyLifecycle {
       },
       key,
     );
+  }
+
+  /**
+   * Another machine rotated the key that this tool has, too, and the gateway refuses it. The tool gets a key of its own.
+   * @param like how the console names the other machine's new key, whose settings it gets
+   */
+  async replace(name: string, like: string): Promise<KeyChange> {
+    const { clock, consoles } = this.#deps;
+    const storage = this.#storage;
+    const { tool, key } = findTool(this.#deps.snapshot(), name);
+    this.#requireStorable(tool, null);
+    if (key === null) throw unreadable(name);
+    const { gateway } = tool;
+    const keys = await consoles.listKeys(gateway);
+    if (keys.some(({ tools, state }) => tools.includes(name) && state !== "deleted"))
+      throw new Refused(`the console of ${gateway} still lists the key of ${name}`, "keybearer keys");
+    const model = keys.find((one) => one.name === like && one.state === "active");
+    if (model === undefined)
+      throw new Refused(
+        `the console of ${gateway} lists no active key ${like}, whose settings the new key would get`,
+        `keybearer tools rotate ${name}`,
+      );
+    const place = storage.placeOf(tool);
+    const successor = {
+      ...nameFor(name),
+      place: await storage.nextPlace(tool, place?.kind ?? "file"),
+      settings: { like: model.ref },
+      source_before: describeSource(tool.key),
+      digest: null,
+    };
+    const intent: Intent = {
+      id: newId(),
+      tool: name,
+      gateway,
+      account: model.account ?? null,
+      reason: "sibling",
+      started_at: clock.now(),
+      successor,
+      old: this.#oldKey(null, key, place),
+      step: "create",
+    };
+    return this.#begin(intent, key);
   }
 
   /** Gives a tool of config.yaml its first key, at the place that config.yaml names. */
@@ -233,8 +292,14 @@ export class KeyLifecycle {
     consoles.startSync(listed.gateway);
   }
 
-  #oldKey({ ref }: KeyReport, key: Secret, place: KeyPlace | null): OldKey {
-    return { ref, fingerprint: key.fingerprint, digest: this.#deps.trust().digestOf(key), place };
+  /** @param listed null: the console does not list it any more */
+  #oldKey(listed: KeyReport | null, key: Secret, place: KeyPlace | null): OldKey {
+    return {
+      ref: listed?.ref ?? null,
+      fingerprint: key.fingerprint,
+      digest: this.#deps.trust().digestOf(key),
+      place,
+    };
   }
 
   /** Writes the intent down and takes its steps. Returns when the tool has its new key, and soon after at the latest. */
@@ -444,7 +509,8 @@ export function intentProblem(
   const random = successor.name.slice(-RANDOM_LENGTH);
   if (!/^[0-9a-z]{7}$/.test(random) || successor.name !== nameWith(intent.tool, random))
     return "the new key's name is not one of keybearer's";
-  const isCopy = "like" in successor.settings && successor.settings.like === old?.ref;
+  // Without a ref, the settings are another machine's, and after a restart nothing is created with them.
+  const isCopy = "like" in successor.settings && [null, successor.settings.like].includes(old?.ref ?? null);
   if (old === null ? "like" in successor.settings : !isCopy)
     return "the new key would not have the settings of the old one";
   return null;

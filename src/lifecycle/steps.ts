@@ -29,6 +29,7 @@ export interface LifecycleDeps {
   readonly trust: () => KeyTrust;
   readonly snapshot: () => Snapshot;
   readonly consoles: Consoles;
+  readonly siblings: KeySiblings;
   /** Shows a person what was found in a state file, in the log and in `status`. */
   readonly report: (problems: readonly string[]) => void;
   /** @param brief only whether it is accepted; a refusal is not explained */
@@ -37,6 +38,14 @@ export interface LifecycleDeps {
   readonly whenUnused: (key: Secret, signal: AbortSignal) => Promise<void>;
   /** Rejects when the signal is aborted. */
   readonly pause: (milliseconds: number, signal: AbortSignal) => Promise<void>;
+}
+
+/** The other machines that may use the same keys. */
+export interface KeySiblings {
+  /** The names of those that use the key with this fingerprint. */
+  usersOf(key: string): readonly string[];
+  /** Tells them that a key is deleted, and how the console names its successor. Throws if that cannot be written down. */
+  noteRotated(rotated: { readonly key: string; readonly successor: string }): Promise<void>;
 }
 
 /** What is known of where keys may go. */
@@ -146,6 +155,8 @@ export class Steps {
     const digest = this.#deps.trust().digestOf(key);
     const hasOld = digest === old?.digest;
     const hasNew = successor !== null && digest === successor.digest;
+    // What was deleted cannot be listed. #createKey creates nothing after a restart.
+    if (step === "create" && old?.ref === null) return hasOld ? null : "the old key is not the tool's";
     if (step === "create") {
       const keys = await this.#deps.consoles.listKeys(intent.gateway);
       const listed = keys.find(
@@ -204,15 +215,16 @@ export class Steps {
   async #createKey(begun: Intent, { isResumed }: Run): Promise<Intent> {
     const { name, settings } = successorOf(begun);
     const actions = await this.#deps.consoles.keyActions(begun.gateway, begun.account);
-    // The settings of a tool's first key are only in the file, so after a restart nothing is created with them.
-    if (isResumed && begun.old === null) {
+    // Which settings it gets is only in the file, for a tool's first key and for one like another machine's. So after a restart
+    // nothing is created with them.
+    if (isResumed && (begun.old === null || begun.old.ref === null)) {
       const stored = await this.#readSuccessor(begun);
       if (stored !== null && (await this.#findListed(begun, stored)) !== null)
         return this.#goOn(begun, "switch");
       if (stored !== null || actions.takesOwnKeys || (await actions.find(name)) === null)
         throw new Refused(
-          `the first key of ${begun.tool} was not created`,
-          `keybearer tools add ${begun.tool} --create`,
+          `the new key of ${begun.tool} was not created`,
+          `keybearer tools ${begun.old === null ? `add ${begun.tool} --create` : `rotate ${begun.tool}`}`,
         );
     }
     // Stored first where the console takes it: from the moment the console knows the key, it is never lost.
@@ -305,9 +317,13 @@ export class Steps {
     // Asked now, not at the beginning: two tools with one key may be rotated at the same time, and the last one deletes it.
     const isShared = () => this.#hasOtherHolder(intent, old, run.oldKey);
     if (run.oldKey !== null && !isShared()) await this.#waitUntilUnused(intent, run.oldKey);
+    const { ref } = old;
     if (isShared()) run.kept();
-    else if (!run.isResumed || (await this.#listsOldKey(intent, old)))
-      await this.#deleteOldKey(intent, old, run.oldKey);
+    else if (ref !== null) {
+      if (!run.isResumed || (await this.#listsOldKey(intent, ref, old)))
+        await this.#deleteOldKey(intent, ref, old, run.oldKey);
+      await this.#tellSiblings(intent, old);
+    }
     if (old.place !== null && !(await storage.isNamed(old.place)))
       await this.#removeKey(old.place, old.digest);
     return this.#finish(intent);
@@ -317,7 +333,7 @@ export class Steps {
    * The ref comes from a file. What the console lists under it must be the old key: throws Refused otherwise. False: it lists
    * nothing there, so the key is deleted, or the ref is another spelling of another key's.
    */
-  async #listsOldKey({ gateway }: Intent, { ref, fingerprint }: OldKey): Promise<boolean> {
+  async #listsOldKey({ gateway }: Intent, ref: string, { fingerprint }: OldKey): Promise<boolean> {
     const keys = await this.#deps.consoles.listKeys(gateway);
     const listed = keys.find((key) => key.ref === ref);
     if (listed === undefined) return false;
@@ -334,7 +350,22 @@ export class Steps {
     if (key !== null && this.#deps.trust().digestOf(key) === digest) await this.#storage.remove(place);
   }
 
-  async #deleteOldKey(intent: Intent, { ref, fingerprint }: OldKey, key: Secret | null): Promise<void> {
+  /** Only now: the others ask the gateway about the key, and it must refuse it. */
+  async #tellSiblings({ tool, successor }: Intent, { fingerprint }: OldKey): Promise<void> {
+    const { siblings, log } = this.#deps;
+    const users = siblings.usersOf(fingerprint);
+    // The owner of a key without a successor wants nobody to use it.
+    if (successor === null || users.length === 0) return;
+    log.warn({ tool, key: fingerprint, machines: users }, "other machines used the key that was deleted");
+    await siblings.noteRotated({ key: fingerprint, successor: successor.name });
+  }
+
+  async #deleteOldKey(
+    intent: Intent,
+    ref: string,
+    { fingerprint }: OldKey,
+    key: Secret | null,
+  ): Promise<void> {
     const { consoles, log } = this.#deps;
     const actions = await consoles.keyActions(intent.gateway, intent.account);
     try {

@@ -559,11 +559,22 @@ function priceUnknown(): Shortage {
   return { limit, ...nothing, capacityAt: null, mayEndSooner: false, isUngranted: false };
 }
 
-/** The shortage that lasts longest: a retry before its end would be refused again. */
+/**
+ * The shortage that lasts longest: a retry before its end would be refused again. A store grants a tool everything or
+ * nothing, so a limit with room on all machines lacks its grant only because of another one, which is the one to name.
+ */
 function longestLasting(shortages: readonly Shortage[]): Shortage | null {
   const [first, ...others] = shortages;
   if (first === undefined) return null;
-  return others.reduce((worst, next) => (endOf(next) > endOf(worst) ? next : worst), first);
+  return others.reduce((worst, next) => {
+    if (hasRoom(next) !== hasRoom(worst)) return hasRoom(next) ? worst : next;
+    return endOf(next) > endOf(worst) ? next : worst;
+  }, first);
+}
+
+/** By what all machines used and hold. */
+export function hasRoom({ used, held, need, max }: Shortage): boolean {
+  return used + held + need <= max;
 }
 
 function endOf({ capacityAt, mayEndSooner }: Shortage): number {

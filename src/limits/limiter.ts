@@ -7,6 +7,7 @@ import {
   type Correction,
   type CountedLimit,
   Counters,
+  hasRoom,
   type Level,
   type Reservation,
   type SharedLimits,
@@ -488,10 +489,8 @@ class ToolLimiter {
     for (let asks = 0; asks < MAX_ASKS; asks += 1) {
       const shortage = this.counters.check(ask, this.now());
       if (this.isWaiting || shortage === null || !shortage.isUngranted) break;
-      const { used, held, need, max } = shortage;
       // The first time, what is known of the other machines may be old.
-      const hasRoom = used + held + need <= max;
-      if (asks > 0 && !hasRoom) break;
+      if (asks > 0 && !hasRoom(shortage)) break;
       const reservation = await this.#askStore(ask, shared);
       if (reservation !== null) return { state: "admitted", reservation };
     }

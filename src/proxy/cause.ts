@@ -1,8 +1,8 @@
 import { contentKind } from "../metering/protocols.ts";
 
 /**
- * Why a gateway refused a request. `x-keybearer-cause` carries it. incomplete-key: the gateway does not know the key, because
- * it was not copied whole or was deleted since; most gateways give both the same answer.
+ * Why a gateway refused a request. `x-keybearer-cause` carries it. incomplete-key: the gateway does not know the key, and it is
+ * not known that it ever did. Most gateways answer the same to a deleted key; one that worked before is `key-deleted`.
  */
 export type CauseName =
   | "incomplete-key"
@@ -22,7 +22,18 @@ export type CauseDetail =
   | "account-disabled"
   | "ip-not-allowed"
   | "window-used-up"
+  | "group-deleted"
+  | "group-disabled"
+  | "group-not-allowed"
+  | "no-group"
   | "no-capacity";
+
+/**
+ * What an accepted answer has tested. key: the key exists, is enabled, and so is its group; every gateway lists its models only
+ * to such keys. money: balance and quota. key-windows: the windows of the key's own quota. plan: those of a subscription.
+ * request: everything, in a request that was paid for.
+ */
+export type Tested = "key" | "money" | "key-windows" | "plan" | "request";
 
 export interface Cause {
   readonly name: CauseName;
@@ -36,6 +47,8 @@ export interface Cause {
   readonly canRetry: boolean;
   /** The gateway answers the same to several states of a key. Asking it about the key may distinguish them. */
   readonly isAmbiguous: boolean;
+  /** Only an accepted answer that tested this shows that the refusal is over. */
+  readonly endsWith: Tested;
   /** What the owner can do about it. */
   readonly advice: string;
 }
@@ -59,9 +72,9 @@ interface Rule {
 }
 
 /** The owner must change something about the key or its account. */
-const FOR_THE_OWNER = { concernsKey: true, canRetry: false, isAmbiguous: false } as const;
+const FOR_THE_OWNER = { concernsKey: true, canRetry: false, isAmbiguous: false, endsWith: "key" } as const;
 /** Only this request is refused, and may succeed later. */
-const FOR_NOW = { concernsKey: false, canRetry: true, isAmbiguous: false } as const;
+const FOR_NOW = { concernsKey: false, canRetry: true, isAmbiguous: false, endsWith: "key" } as const;
 
 const KEY_UNKNOWN: Cause = {
   ...FOR_THE_OWNER,
@@ -75,10 +88,17 @@ const KEY_NOT_VALID: Cause = {
   advice:
     "the key is not valid: deleted, disabled, expired or used up. look at it in the console; if it is active there, copy it whole again",
 };
+/** Of a key that worked before, so it is complete. */
+const KEY_ENDED: Cause = {
+  ...KEY_NOT_VALID,
+  name: "unknown",
+  advice: "the key is not valid any more: deleted, disabled, expired or used up. look at it in the console",
+};
 const KEY_DELETED: Cause = {
-  ...KEY_UNKNOWN,
+  ...FOR_THE_OWNER,
+  name: "unknown",
   detail: "key-deleted",
-  advice: "the key was deleted, or was not copied whole: create a new one in the console",
+  advice: "the key was deleted: create a new one in the console",
 };
 const KEY_DISABLED: Cause = {
   ...FOR_THE_OWNER,
@@ -96,12 +116,14 @@ const KEY_QUOTA: Cause = {
   ...FOR_THE_OWNER,
   name: "balance-or-quota",
   detail: "key-quota",
+  endsWith: "money",
   advice: "the key's own quota is used up: raise it in the console, or create a new key",
 };
 const BALANCE: Cause = {
   ...FOR_THE_OWNER,
   name: "balance-or-quota",
   detail: null,
+  endsWith: "money",
   advice: "the balance, the subscription or the key's own quota is used up: check them in the console",
 };
 const ACCOUNT_BALANCE: Cause = {
@@ -117,9 +139,18 @@ const SUBSCRIPTION: Cause = {
 const WINDOW: Cause = {
   ...BALANCE,
   detail: "window-used-up",
+  endsWith: "key-windows",
   advice:
     "the quota of this window (5 hours, day, week or month) is used up and returns by itself: wait, or raise it in the console",
 };
+const PLAN: Cause = {
+  ...WINDOW,
+  endsWith: "plan",
+  advice:
+    "the day, week or month of the subscription is used up and returns by itself: wait, or choose another group for the key in the console",
+};
+/** No gateway shows how much of it is left. */
+const PLATFORM: Cause = { ...WINDOW, endsWith: "request" };
 const ACCOUNT_DISABLED: Cause = {
   ...FOR_THE_OWNER,
   name: "unknown",
@@ -135,18 +166,38 @@ const IP_NOT_ALLOWED: Cause = {
     "the key does not allow this machine's IP address: add the address to the key's list in the console, or set gateways.<name>.proxy to an outbound proxy whose address is on it",
 };
 const MODEL: Cause = {
+  ...FOR_NOW,
   name: "group-unavailable",
   detail: null,
-  concernsKey: false,
   canRetry: false,
-  isAmbiguous: false,
   advice: "the key's group lacks this model: check group and model in the console",
 };
 const GROUP: Cause = {
   ...FOR_THE_OWNER,
   name: "group-unavailable",
   detail: null,
-  advice: "the key's group is not enabled: choose another group for the key in the console",
+  advice: "the key's group has no models for it: choose another group for the key in the console",
+};
+const GROUP_DELETED: Cause = {
+  ...GROUP,
+  detail: "group-deleted",
+  advice: "the key's group was deleted: choose another group for the key in the console",
+};
+const GROUP_DISABLED: Cause = {
+  ...GROUP,
+  detail: "group-disabled",
+  advice: "the key's group is disabled: choose another group for the key in the console",
+};
+const GROUP_NOT_ALLOWED: Cause = {
+  ...GROUP,
+  detail: "group-not-allowed",
+  advice:
+    "the account may not use the key's group: choose another group for the key in the console, or ask the gateway's operator",
+};
+const NO_GROUP: Cause = {
+  ...GROUP,
+  detail: "no-group",
+  advice: "the key has no group: choose one for it in the console",
 };
 const NO_ACCOUNTS: Cause = {
   ...FOR_NOW,
@@ -169,11 +220,10 @@ const CONCURRENCY: Cause = {
     "too many requests of this account run at once: wait, or set limits.concurrent of the tool to what the account allows",
 };
 const BASE_URL: Cause = {
+  ...FOR_NOW,
   name: "wrong-base-url",
   detail: null,
-  concernsKey: false,
   canRetry: false,
-  isAmbiguous: false,
   advice: "nothing of the gateway's answers at this address: check base_url in config.yaml",
 };
 const RATE: Cause = {
@@ -204,11 +254,10 @@ const DENIALS = [401, 402, 403];
  * several gateways answer 429 to both. An expired or disabled key comes before an unknown one.
  */
 const RULES: readonly Rule[] = [
-  // Windows. sub2api 0.1.135: a key's own, a subscription's (0.1.27 too), a platform's.
-  {
-    when: /(?:5小时|日|7天)限额已用完|usage_limit_exceeded|(?:daily|weekly|monthly) (?:usage )?limit exceeded|usage quota exhausted/i,
-    cause: WINDOW,
-  },
+  // Windows. sub2api 0.1.135: a key's own; a subscription's (0.1.27 too, 429 or 403), a platform's.
+  { when: /(?:5小时|日|7天)限额已用完/, cause: WINDOW },
+  { when: /usage_limit_exceeded|(?:daily|weekly|monthly) (?:usage )?limit exceeded/i, cause: PLAN },
+  { when: /usage quota exhausted/i, cause: PLATFORM },
   // Subscriptions. sub2api 0.1.27 and 0.1.135; new-api 2d8e50bf (订阅额度不足或未配置订阅).
   {
     when: /subscription_(?:not_found|invalid|expired|suspended)|no active subscription/i,
@@ -258,9 +307,16 @@ const RULES: readonly Rule[] = [
     statuses: [403],
     cause: IP_NOT_ALLOWED,
   },
-  // A group. sub2api 0.1.135; new-api 0.13.2 and 2d8e50bf.
+  // A group. sub2api 0.1.135; new-api 0.13.2 and 2d8e50bf (弃用: its operator removed it).
+  { when: /group_deleted|分组.{0,40}(?:弃用|删除)/i, cause: GROUP_DELETED },
+  { when: /group_disabled|分组.{0,40}停用/i, cause: GROUP_DISABLED },
   {
-    when: /group_(?:deleted|disabled|not_allowed)|not assigned to any group|no access to any models|no permission to access this group|无权(?:访问|使用)(?:任何模型|[^模]{0,40}分组)|無權(?:存取|使用)(?:任何模型|[^模]{0,40}分組)|分组.{0,40}(?:弃用|停用|删除)/i,
+    when: /group_not_allowed|no permission to access this group|无权(?:访问|使用)[^模]{0,40}分组|無權(?:存取|使用)[^模]{0,40}分組/i,
+    cause: GROUP_NOT_ALLOWED,
+  },
+  { when: /not assigned to any group/i, cause: NO_GROUP },
+  {
+    when: /no access to any models|无权(?:访问|使用)任何模型|無權(?:存取|使用)任何模型/i,
     cause: GROUP,
   },
   // No account can serve now. sub2api 0.1.135 gives this the status of the last provider that failed, even 401.
@@ -352,7 +408,14 @@ function isFromProvider({ body, isNewApi = false, requestId }: GatewayAnswer): b
 }
 
 /** What may be wrong with a key or its account, as a gateway or its console reports it. */
-export type KeyFault = Exclude<CauseDetail, "ip-not-allowed" | "no-capacity">;
+export type KeyFault =
+  | "key-disabled"
+  | "key-expired"
+  | "key-deleted"
+  | "key-quota"
+  | "account-balance"
+  | "account-disabled"
+  | "window-used-up";
 
 const KEY_FAULTS: Readonly<Record<KeyFault, Cause>> = {
   "key-disabled": KEY_DISABLED,
@@ -371,4 +434,17 @@ export function isKeyFault(detail: CauseDetail | null): detail is KeyFault {
 /** The cause of an ambiguous answer, once it is known what is wrong with the key. */
 export function causeOfFault(fault: KeyFault): Cause {
   return KEY_FAULTS[fault];
+}
+
+/** The gateway reports that the window of a subscription is used up. */
+export const PLAN_USED_UP: Cause = PLAN;
+
+/** The gateway does not know the key, or says no more than that it is not valid. Whether it worked before says more. */
+export function isUnexplained({ name, detail, isAmbiguous }: Cause): boolean {
+  return isAmbiguous || (name === "incomplete-key" && detail === null);
+}
+
+/** The cause of such an answer to a key that worked before. A gateway that does not know it has deleted it. */
+export function causeOfEndedKey({ isAmbiguous }: Cause): Cause {
+  return isAmbiguous ? KEY_ENDED : KEY_DELETED;
 }

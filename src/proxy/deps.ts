@@ -10,6 +10,7 @@ import type { Prices } from "../metering/prices.ts";
 import type { Journal } from "../usage/journal/journal.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import type { BodyBudget } from "./body.ts";
+import type { Cause } from "./cause.ts";
 import type { GatewayHealth, KeyHealth } from "./health.ts";
 import type { InFlight } from "./in-flight.ts";
 import type { KeyBreaker } from "./key-breaker.ts";
@@ -46,6 +47,6 @@ export interface ProxyDeps {
   readonly billsAsStreamed: (gateway: string) => boolean;
   /** After the gateway's 401: the key may have been rotated in its source. */
   readonly rereadKey: (tool: string) => void;
-  /** After an error that does not say what is wrong with the key. Asks the gateway about it. */
-  readonly checkKey: (tool: string, gateway: Gateway, key: Secret) => void;
+  /** After an error that does not say what is wrong with the key. Asks the gateway about it, or the usage log. */
+  readonly checkKey: (tool: string, gateway: Gateway, key: Secret, cause: Cause) => void;
 }

@@ -1,7 +1,16 @@
 import type { Gateway } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Secret } from "../core/secret.ts";
-import { type Cause, type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "./cause.ts";
+import {
+  type Cause,
+  type CauseDetail,
+  type CauseName,
+  causeOfEndedKey,
+  causeOfFault,
+  isUnexplained,
+  type KeyFault,
+  type Tested,
+} from "./cause.ts";
 import type { Outcome } from "./outcome.ts";
 
 /* What the tools' own requests show about gateways and keys. Nothing here sends a request. */
@@ -109,10 +118,10 @@ interface Learned {
 const MAX_AGE_MS = 10 * 60_000;
 
 /**
- * What an accepted request shows. valid: the key exists and is enabled; every gateway lists its models only to such keys.
- * funded: its balance and quota suffice, too. usable: so do the windows of its quota, as in a request that was paid for.
+ * sub2api 0.1.135 checks requests against one cache of a plan, of five minutes, and reports it from another, of ten seconds. So
+ * it lists models and reports that something is left while it refuses every request with 403.
  */
-export type KeyProof = "valid" | "funded" | "usable";
+const STALE_PLAN_MS = 5 * 60_000;
 
 /** When the gateway accepted a tool's key, since keybearer started. */
 export interface KeyAcceptance {
@@ -126,6 +135,8 @@ export class KeyHealth {
   readonly #clock: Clock;
   readonly #usedBefore: (tool: string) => number | null;
   readonly #refusals = new Map<string, KeyRefusal>();
+  /** By tool: what must be tested before its refusal is over. */
+  readonly #endsWith = new Map<string, Tested>();
   readonly #learned = new Map<string, Learned>();
   /** By tool: the key that was last accepted. */
   readonly #accepted = new Map<string, KeyAcceptance & { readonly key: Secret }>();
@@ -145,17 +156,18 @@ export class KeyHealth {
     if (cause !== null) {
       this.refuse(tool, key, { cause, status, message: errorText });
     } else if (status < 400) {
-      this.accept(tool, key, isFree ? "valid" : "usable");
+      this.accept(tool, key, isFree ? ["key"] : ["request"]);
     }
   }
 
-  /** The gateway accepted the key: in a request of the tool, or in a probe. */
-  accept(tool: string, key: Secret, proof: KeyProof): void {
+  /** The gateway accepted the key: in a request of the tool, or in a probe. @param tested what that answer tested */
+  accept(tool: string, key: Secret, tested: readonly Tested[]): void {
     const at = this.#clock.now();
-    const fundedAt = proof === "valid" ? (this.accepted(tool, key)?.fundedAt ?? null) : at;
+    const isFunded = tested.includes("money") || tested.includes("request");
+    const fundedAt = isFunded ? at : (this.accepted(tool, key)?.fundedAt ?? null);
     this.#accepted.set(tool, { key, at, fundedAt });
     this.#learned.delete(tool);
-    if (!this.#isStillRefused(tool, key, proof)) this.#refusals.delete(tool);
+    if (!this.#isStillRefused(tool, key, tested)) this.#refusals.delete(tool);
   }
 
   /** The gateway refused a request of the tool, or a probe. */
@@ -176,6 +188,7 @@ export class KeyHealth {
     const now = this.#clock.now();
     const before = this.#refusals.get(tool);
     const isSame = before !== undefined && before.key === key.fingerprint;
+    this.#endsWith.set(tool, cause.endsWith);
     this.#refusals.set(tool, {
       cause: cause.name,
       detail: cause.detail,
@@ -193,11 +206,13 @@ export class KeyHealth {
    * Gateways list their models to a key without balance (new-api v0.13.2, 2d8e50bf) or in a used-up window (sub2api 0.1.135).
    * A key that got a 401 is not listed any, so a list shows that it is accepted again.
    */
-  #isStillRefused(tool: string, key: Secret, proof: KeyProof): boolean {
+  #isStillRefused(tool: string, key: Secret, tested: readonly Tested[]): boolean {
     const refusal = this.#refusals.get(tool);
-    if (refusal === undefined || refusal.key !== key.fingerprint || proof === "usable") return false;
-    if (refusal.cause !== "balance-or-quota" || refusal.status === 401) return false;
-    return proof === "valid" || refusal.detail === "window-used-up";
+    if (refusal === undefined || refusal.key !== key.fingerprint) return false;
+    if (tested.includes("request") || refusal.status === 401) return false;
+    const needed = this.#endsWith.get(tool) ?? "request";
+    const isStale = needed === "plan" && this.#clock.now() - refusal.at < STALE_PLAN_MS;
+    return isStale || !tested.includes(needed);
   }
 
   /** The gateway was asked what is wrong with a key that it refuses. @param fault null: it did not say */
@@ -206,8 +221,10 @@ export class KeyHealth {
     // Meanwhile it may have been accepted, or replaced.
     if (refusal === undefined || refusal.key !== key.fingerprint) return;
     this.#learned.set(tool, { key, fault, at: this.#clock.now() });
-    if (fault === null) return;
-    const { name, detail, advice } = causeOfFault(fault);
+    // The refusal may know more than the fault: which window it is.
+    if (fault === null || fault === refusal.detail) return;
+    const { name, detail, advice, endsWith } = causeOfFault(fault);
+    this.#endsWith.set(tool, endsWith);
     this.#refusals.set(tool, { ...refusal, cause: name, detail, advice });
   }
 
@@ -222,13 +239,10 @@ export class KeyHealth {
     // retries only delay the gateway's words: Claude Code's by 17 s.
     if (cause.concernsKey && cause.canRetry && this.#refusals.get(tool)?.key === key.fingerprint)
       return { ...cause, canRetry: false };
-    if (cause.isAmbiguous) {
-      const fault = this.#learnedOf(tool, key)?.fault ?? null;
-      return fault === null ? cause : causeOfFault(fault);
-    }
-    // A gateway that does not know a key which it accepted before has deleted it.
-    const isUnknown = cause.name === "incomplete-key" && cause.detail === null;
-    return isUnknown && this.#accepted.get(tool)?.key.equals(key) ? causeOfFault("key-deleted") : cause;
+    if (!isUnexplained(cause)) return cause;
+    const fault = this.#learnedOf(tool, key)?.fault ?? null;
+    if (fault !== null) return causeOfFault(fault);
+    return this.#accepted.get(tool)?.key.equals(key) ? causeOfEndedKey(cause) : cause;
   }
 
   #learnedOf(tool: string, key: Secret): Learned | null {

@@ -3,6 +3,7 @@ import { usedOf } from "../limits/replay.ts";
 import { CLIENT_LEFT } from "../usage/journal/lines.ts";
 import { type Closing, OWN_REQUEST, wholeRecord } from "../usage/record.ts";
 import type { Call } from "./call.ts";
+import { isUnexplained } from "./cause.ts";
 import { countUse, RESERVATION } from "./counted.ts";
 import type { ProxyDeps } from "./deps.ts";
 import type { Outcome } from "./outcome.ts";
@@ -70,7 +71,9 @@ function noteHealth({ tool, key, gateway, metering }: Call, outcome: Outcome, de
   if (tool === null || key === null || outcome.end === "refused") return;
   deps.keyHealth.note(tool.name, key, outcome, metering === null);
   if (outcome.status === 401) deps.rereadKey(tool.name);
-  if (gateway !== null && outcome.observed.cause?.isAmbiguous) deps.checkKey(tool.name, gateway, key);
+  const { cause } = outcome.observed;
+  if (gateway !== null && cause !== null && isUnexplained(cause))
+    deps.checkKey(tool.name, gateway, key, cause);
 }
 
 function completeRecord(call: Call, closing: Closing, deps: ProxyDeps): void {

@@ -8,7 +8,8 @@ import type { Demand, Limiter, SharedTool, SharedTools } from "../limits/limiter
 import { type Calendar, contains, type Window } from "../limits/windows.ts";
 import { StoreError } from "./connection.ts";
 import { HEARTBEAT_TIMEOUT_MS } from "./scripts.ts";
-import type { GrantAnswer, GrantAsk, Presence, Store } from "./store.ts";
+import type { SharedHold } from "./status.ts";
+import type { GrantAnswer, GrantAsk, Part, Presence, Store } from "./store.ts";
 import type { Mark } from "./store-clock.ts";
 
 interface SharedLimiterDeps {
@@ -46,6 +47,8 @@ interface Grant {
   others: readonly MachinePart[];
   othersGranted: number;
   othersUsed: number;
+  /** Of all machines, as of the store's last answer. */
+  parts: readonly Part[];
   /** When a request last took from it, on the clock that only goes forward. */
   takenAt: number;
 }
@@ -193,6 +196,20 @@ export class SharedLimiter implements SharedTools {
     return this.#deps.limiter
       .demands(tool, this.#now())
       .map(({ limit, window }) => this.#keyOf(tool.name, limit, window));
+  }
+
+  /** What a machine holds of running limits, as of the store's last answer. */
+  holdsOf(machineId: string): SharedHold[] {
+    const holds: SharedHold[] = [];
+    for (const { tool, limit, window, parts } of this.#grants.values()) {
+      const part = parts.find(({ machine }) => machine === machineId);
+      if (part === undefined || (window !== null && !contains(window, this.#now()))) continue;
+      // Of `concurrent`, what is used are requests in flight.
+      const amount = limit.kind === "concurrent" ? part.granted : part.granted - part.used;
+      const per = "per" in limit ? limit.per : null;
+      if (amount > 0) holds.push({ tool, limit: limit.kind, per, amount });
+    }
+    return holds;
   }
 
   /** Never behind the store's clock. Without any contact, nothing is granted, and the time does not matter. */
@@ -443,6 +460,7 @@ export class SharedLimiter implements SharedTools {
     if (answer.granted > ask.keep) grant.step = answer.granted - ask.keep;
     grant.granted = answer.granted;
     grant.max = ask.limit;
+    grant.parts = answer.parts;
     const others = answer.parts.filter((part) => part.machine !== machine.id());
     grant.others = others.map(({ machine: id, granted, used }) => ({
       name: names.get(id) ?? "a machine that is gone",
@@ -469,6 +487,7 @@ export class SharedLimiter implements SharedTools {
         others: [],
         othersGranted: 0,
         othersUsed: 0,
+        parts: [],
         takenAt: this.#deps.clock.elapsed(),
       };
       this.#grants.set(key, grant);

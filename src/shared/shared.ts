@@ -17,10 +17,12 @@ import { StoreError } from "./connection.ts";
 import { SharedLimiter } from "./limits.ts";
 import { RecordPublisher } from "./records-publisher.ts";
 import { type PublishingMachine, RecordSubscriber } from "./records-subscriber.ts";
+import { HEARTBEAT_TIMEOUT_MS } from "./scripts.ts";
 import { Signer } from "./signature.ts";
-import { type KnownSibling, StateFile } from "./state-file.ts";
+import { type KnownSibling, type RotatedKey, StateFile } from "./state-file.ts";
 import {
   SHORT_SECRET,
+  type SharedMachine,
   type SharedStatus,
   UNKNOWN_TIMEZONE,
   type Unusable,
@@ -94,6 +96,23 @@ export class Shared {
     return this.#session?.siblings() ?? [];
   }
 
+  /** The names of the other machines that use the key with this fingerprint. */
+  usersOf(key: string): string[] {
+    const users = this.siblings().filter(({ keys }) => keys.includes(key));
+    return [...new Set(users.map(({ name }) => name))];
+  }
+
+  /** Tells the other machines that a key which they use was rotated here, and is deleted. */
+  async noteRotated(rotated: RotatedKey): Promise<void> {
+    await this.#file.noteRotated(rotated, this.#deps.clock.now());
+    await this.refresh();
+  }
+
+  /** The keys that other machines rotated and deleted, by their signed word. */
+  rotatedElsewhere(): readonly RotatedElsewhere[] {
+    return this.#session?.rotatedElsewhere() ?? [];
+  }
+
   /** Brings what is known of the other machines up to date, if the store answers. */
   async refresh(): Promise<void> {
     await this.#session?.limits.refresh();
@@ -111,6 +130,11 @@ export class Shared {
     await this.#lastChange;
     await this.#session?.stop(true);
   }
+}
+
+interface RotatedElsewhere extends RotatedKey {
+  /** The name of the machine that says so. */
+  readonly machine: string;
 }
 
 export type ReleaseResult = "released" | "unknown" | "present" | "unreachable" | "not shared";
@@ -218,7 +242,11 @@ class Session {
       address: config.store.url,
       machine: { id: () => file.id, name: machine },
       whenUnreachable: config.whenUnreachable,
-      presence: () => ({ published: this.#published(), keys: keysOf(snapshot()) }),
+      presence: () => ({
+        published: this.#published(),
+        keys: keysOf(snapshot()),
+        rotated: file.rotated(clock.now()),
+      }),
       onAnswer: () => {
         this.#file.noteAnswer();
         // At once: if the store loses its data, this machine must name the others.
@@ -307,6 +335,10 @@ class Session {
       .map((machine) => this.#siblingOf(machine));
   }
 
+  rotatedElsewhere(): readonly RotatedElsewhere[] {
+    return this.#others().flatMap(({ name, rotated }) => rotated.map((one) => ({ ...one, machine: name })));
+  }
+
   #siblingOf({ id, name, keys, isStopped, isUnreported, signature }: Machine): KnownSibling {
     const isVerified = signature === "valid";
     const before = this.#file.known.find((one) => one.id === id && one.isVerified === isVerified);
@@ -323,7 +355,8 @@ class Session {
   }
 
   status(): SharedStatus {
-    const { state, problem, facts, clock, machines } = this.#store;
+    const { state, problem, facts, clock, machines, isSettled } = this.#store;
+    const tools = Object.values(this.#deps.snapshot().config.tools).filter(({ shared }) => shared);
     return {
       state,
       problem,
@@ -335,15 +368,26 @@ class Session {
       eviction_policy: facts?.evictionPolicy ?? null,
       clock_offset_ms: Math.round(clock.exactOffset()),
       signs: this.#signer !== null,
+      settled: isSettled,
       recovering: machines.filter(({ isUnreported }) => isUnreported).map(({ name }) => name),
-      machines: machines
-        .filter(({ isLost }) => !isLost)
-        .map(({ id, name, lastContact, signature }) => ({
-          name,
-          last_contact: Math.round(lastContact - clock.exactOffset()),
-          self: id === this.#file.id,
-          signature,
-        })),
+      tools: tools.map(({ name }) => name),
+      machines: machines.map((machine) => this.#machineStatus(machine)).filter(isListed),
+    };
+  }
+
+  #machineStatus({ id, name, lastContact, signature, isStopped, isLost }: Machine): SharedMachine {
+    const { clock, generation } = this.#store;
+    const silentFor = (clock.now() ?? lastContact) - lastContact;
+    return {
+      name,
+      last_contact: Math.round(lastContact - clock.exactOffset()),
+      self: id === this.#file.id,
+      signature,
+      stopped: isStopped,
+      // Without a connection, this machine hears of none.
+      silent: generation !== null && !isStopped && silentFor > HEARTBEAT_TIMEOUT_MS,
+      lost: isLost,
+      holds: this.limits.holdsOf(id),
     };
   }
 
@@ -381,6 +425,11 @@ class Session {
     await this.#store.stop();
     await this.#file.flush();
   }
+}
+
+/** A machine of which the owner said that it is lost is listed while it holds something. */
+function isListed({ lost, holds }: SharedMachine): boolean {
+  return !lost || holds.length > 0;
 }
 
 /** The fingerprints of the keys that this machine uses. */

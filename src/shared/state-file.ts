@@ -23,6 +23,14 @@ export interface KnownSibling extends KnownMachine {
   readonly isVerified: boolean;
 }
 
+/** A key that this machine rotated while other machines used it. */
+export interface RotatedKey {
+  /** The fingerprint of the key that was deleted. */
+  readonly key: string;
+  /** How the console names the new one. Other machines that make themselves a key copy its settings. */
+  readonly successor: string;
+}
+
 interface State {
   readonly id: string;
   /** The names of the last connections to the store, the newest last. */
@@ -32,7 +40,13 @@ interface State {
   readonly positions: Readonly<Record<string, string>>;
   /** Identifies the secret with which the others' entries were checked; null: there was none. */
   readonly signerId: string | null;
+  /** The newest last, with when it was, by this machine's clock. */
+  readonly rotated: readonly (RotatedKey & { readonly at: number })[];
 }
+
+/** A machine that was off for longer needs a key by hand. */
+const KEEP_ROTATED_MS = 31 * 86_400_000;
+const MAX_ROTATED = 20;
 
 /** How far records were read changes each second. It is written down at most this often. */
 const SAVE_SEEN_MS = 60_000;
@@ -57,7 +71,8 @@ export class StateFile {
     this.#path = path;
     const found = readState(path);
     this.#isNew = found === null;
-    this.#state = found ?? { id: newId(), connections: [], known: [], positions: {}, signerId: null };
+    const nothing = { connections: [], known: [], positions: {}, signerId: null, rotated: [] };
+    this.#state = found ?? { id: newId(), ...nothing };
   }
 
   /** Random, made once for each state folder. */
@@ -135,6 +150,19 @@ export class StateFile {
     if (isChanged) await this.#save({ ...this.#state, known: siblings });
   }
 
+  /** What the other machines are told, also after a restart. */
+  rotated(now: number): RotatedKey[] {
+    return this.#state.rotated
+      .filter(({ at }) => Math.abs(now - at) < KEEP_ROTATED_MS)
+      .map((one) => pick(one, ["key", "successor"]));
+  }
+
+  async noteRotated({ key, successor }: RotatedKey, at: number): Promise<void> {
+    const others = this.#state.rotated.filter((one) => one.key !== key);
+    const rotated = [...others, { key, successor, at }].slice(-MAX_ROTATED);
+    await this.#save({ ...this.#state, rotated });
+  }
+
   /** Waits for the last write. */
   async flush(): Promise<void> {
     // The caller of that write got the error.
@@ -171,7 +199,7 @@ export class StateFile {
  * until its windows end.
  */
 function readState(path: string): State | null {
-  const { id, connections, known, positions, signerId } = objectOf(readJson(path));
+  const { id, connections, known, positions, signerId, rotated } = objectOf(readJson(path));
   if (typeof id !== "string" || !/^[0-9a-f]{16}$/.test(id)) return null;
   return {
     id,
@@ -179,7 +207,23 @@ function readState(path: string): State | null {
     known: listOf(known).flatMap(siblingOf),
     positions: textsOf(objectOf(positions)),
     signerId: typeof signerId === "string" ? signerId : null,
+    rotated: listOf(rotated).flatMap((one) => {
+      const at = Number(objectOf(one).at) || 0;
+      return rotatedKeysOf([one]).map((key) => ({ ...key, at }));
+    }),
   };
+}
+
+/** The values that are fingerprints and names as keybearer makes them. */
+export function rotatedKeysOf(value: unknown): RotatedKey[] {
+  return listOf(value)
+    .slice(0, MAX_ROTATED)
+    .flatMap((one) => {
+      const { key, successor } = objectOf(one);
+      if (typeof key !== "string" || !/^….{1,4}$/u.test(key)) return [];
+      if (typeof successor !== "string" || !/^[a-z0-9-]{1,30}$/.test(successor)) return [];
+      return [{ key, successor }];
+    });
 }
 
 const MAX_BYTES = 16 * 1024 * 1024;

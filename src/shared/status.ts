@@ -1,4 +1,7 @@
+import type { Period } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
+import type { CountedLimit } from "../limits/counters.ts";
+import { amountInWords, durationInWords } from "../limits/format.ts";
 import { MIN_SECRET } from "./signature.ts";
 import type { Signature, StoreState } from "./store.ts";
 
@@ -22,18 +25,122 @@ export interface SharedStatus {
   readonly clock_offset_ms: number;
   /** This machine signs its records, because config.yaml has shared.secret. */
   readonly signs: boolean;
-  /** After a restart or a loss of data, the store grants nothing in running windows until these machines have reported. */
+  /** false: after a restart or a loss of data, the store grants nothing in running windows yet. */
+  readonly settled: boolean;
+  /** The machines that must report before it does. */
   readonly recovering: readonly string[];
+  /** The tools of this machine that share their limits. */
+  readonly tools: readonly string[];
   readonly machines: readonly SharedMachine[];
 }
 
-interface SharedMachine {
+export interface SharedMachine {
   readonly name: string;
   readonly last_contact: number;
   /** It is this machine. */
   readonly self: boolean;
   /** Of what it says of itself. null: this machine has no secret to check it with. */
   readonly signature: Signature | null;
+  /** It stopped, and had published everything. */
+  readonly stopped: boolean;
+  /** It did not stop, and was not heard of for a minute. */
+  readonly silent: boolean;
+  /** The owner said that it is lost. */
+  readonly lost: boolean;
+  /** What it was granted of the running limits of this machine's tools, and did not use. */
+  readonly holds: readonly SharedHold[];
+}
+
+/** Requests, tokens, micro-dollars or places. */
+export interface SharedHold {
+  readonly tool: string;
+  readonly limit: CountedLimit["kind"];
+  /** null: it has no period. */
+  readonly per: Period | null;
+  readonly amount: number;
+}
+
+/** codex requests/day 12, spend/day $1.20; scripts concurrent 1 */
+export function holdsInWords(holds: readonly SharedHold[]): string {
+  return toolsOf(holds)
+    .map((tool) => {
+      const own = holds.filter((hold) => hold.tool === tool);
+      const parts = own.map(({ limit, per, amount }) => {
+        const name = per === null ? limit : `${limit}/${per}`;
+        const kind = limit === "quota" ? "spend" : limit === "concurrent" ? "requests" : limit;
+        return `${name} ${amountInWords(kind, amount, false)}`;
+      });
+      return `${tool} ${parts.join(", ")}`;
+    })
+    .join("; ");
+}
+
+function toolsOf(holds: readonly SharedHold[]): string[] {
+  return [...new Set(holds.map(({ tool }) => tool))];
+}
+
+/** Something about the other machines, or about what they wait for. */
+export interface SharedProblem {
+  readonly level: "problem" | "warning";
+  readonly problem: string;
+  readonly next: string;
+}
+
+/** For `status` and `doctor`. Only of a store that is connected: what is known of the machines may be old otherwise. */
+export function sharedProblems(shared: SharedStatus, now: number): SharedProblem[] {
+  if (shared.state !== "connected") return [];
+  const problems = [...sameNames(shared, now), ...recovery(shared)];
+  for (const machine of shared.machines) {
+    const { name, silent, last_contact: contact, holds = [] } = machine;
+    if (!silent || holds.length === 0 || shared.recovering.includes(name)) continue;
+    const problem = `machine ${name} is silent since its last contact ${durationInWords(now - contact)} ago, and keeps what it holds: ${holdsInWords(holds)}`;
+    problems.push({ level: "warning", problem, next: startOrRelease(name, toolsOf(holds)) });
+  }
+  return problems;
+}
+
+function sameNames({ machines, tools = [] }: SharedStatus, now: number): SharedProblem[] {
+  const present = machines.filter(({ lost }) => !lost);
+  const names = [...new Set(present.map(({ name }) => name))];
+  return names.flatMap((name) => {
+    const same = present.filter((machine) => machine.name === name);
+    if (same.length < 2) return [];
+    const problem = `${same.length} machines have the name ${name}, so what they hold and send cannot be told apart`;
+    const away = same.find(({ silent, stopped }) => silent || stopped);
+    const rename = "set shared.machine to another name on one of them";
+    if (away === undefined) return [{ level: "problem" as const, problem, next: rename }];
+    const contact = durationInWords(now - away.last_contact);
+    return [
+      {
+        level: "problem" as const,
+        problem: `${problem}. the last contact of one was ${contact} ago`,
+        next: `if it was set up again: ${releaseCommands(name, tools.slice(0, 1))}; otherwise ${rename}`,
+      },
+    ];
+  });
+}
+
+/** undefined: from a daemon before an update. */
+function recovery({ settled = true, recovering, tools = [] }: SharedStatus): SharedProblem[] {
+  if (settled && recovering.length === 0) return [];
+  const what =
+    "the store was restarted or lost its data, and grants nothing for running limits (store-unavailable)";
+  const [first] = recovering;
+  if (first === undefined) {
+    const problem = `${what} for some seconds, in which the machines join again`;
+    return [{ level: "warning", problem, next: "wait 15 seconds" }];
+  }
+  const problem = `${what} until these machines have reported: ${recovering.join(", ")}`;
+  return [{ level: "problem", problem, next: startOrRelease(first, tools.slice(0, 1)) }];
+}
+
+function startOrRelease(machine: string, tools: readonly string[]): string {
+  return `start keybearer there; if ${machine} is lost: ${releaseCommands(machine, tools)}`;
+}
+
+function releaseCommands(machine: string, tools: readonly string[]): string {
+  const named = tools.length === 0 ? ["<tool>"] : tools;
+  return named.map((tool) => `keybearer tools lift ${tool} --machine ${machine}`).join("; ");
 }
 
 /** Why this machine cannot take part in what is shared, and what to do. */

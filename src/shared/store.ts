@@ -21,7 +21,7 @@ import {
 import { ENTRY_ID, KEEP_DAYS, type RecordStore, type StreamEntry } from "./records.ts";
 import { GRANT, JOIN, PUBLISH, RELEASE } from "./scripts.ts";
 import type { Signer } from "./signature.ts";
-import type { KnownMachine, StateFile } from "./state-file.ts";
+import { type KnownMachine, type RotatedKey, rotatedKeysOf, type StateFile } from "./state-file.ts";
 import { StoreClock } from "./store-clock.ts";
 
 /** A machine, as the store lists it. */
@@ -43,6 +43,8 @@ export interface Machine extends KnownMachine {
   readonly isUnreported: boolean;
   /** Whether name, keys and published are the machine's own words. null: this machine has no secret to check it with. */
   readonly signature: Signature | null;
+  /** The keys that it rotated while others used them. Empty, unless it signed that. */
+  readonly rotated: readonly RotatedKey[];
 }
 
 /** wrong: made with another secret, or of something else. */
@@ -76,7 +78,7 @@ export interface GrantAnswer {
 }
 
 /** What one machine has of a limit. */
-interface Part {
+export interface Part {
   /** Its id. */
   readonly machine: string;
   readonly granted: number;
@@ -97,6 +99,8 @@ export const STOPPED = 1e15;
 export interface Presence {
   readonly published: number | null;
   readonly keys: readonly string[];
+  /** Only told to machines that can check the signature. */
+  readonly rotated: readonly RotatedKey[];
 }
 
 export type StoreState = "connecting" | "connected" | "unreachable" | "refused";
@@ -298,10 +302,13 @@ export class Store implements RecordStore {
   }
 
   /** What this machine says of itself, as the others believe it. */
-  #signed({ published, keys }: Presence): { readonly statement?: string; readonly signature?: string } {
+  #signed({ published, keys, rotated }: Presence): {
+    readonly statement?: string;
+    readonly signature?: string;
+  } {
     const { signer, machine, file } = this.#deps;
     if (signer === null) return {};
-    const statement = JSON.stringify({ name: machine, published, keys: keys.slice(0, MAX_KEYS) });
+    const statement = JSON.stringify({ name: machine, published, keys: keys.slice(0, MAX_KEYS), rotated });
     return { statement, signature: signer.sign("presence", file.id, statement) };
   }
 
@@ -492,7 +499,7 @@ function machineOf(value: unknown, signer: Signer | null): Machine[] {
   const { id, seen, entry, gone, unreported, ...rest } = objectOf(value);
   if (typeof id !== "string" || !/^[0-9a-f]{1,32}$/.test(id)) return [];
   const signature = signer === null ? null : signatureOf(id, rest, signer);
-  const { name, published, keys } = signature === "valid" ? statementIn(rest) : rest;
+  const { name, published, keys, rotated } = signature === "valid" ? statementIn(rest) : rest;
   const isStopped = typeof published === "number" && published >= STOPPED;
   const machine = {
     id,
@@ -506,6 +513,7 @@ function machineOf(value: unknown, signer: Signer | null): Machine[] {
     isLost: gone === true,
     isUnreported: unreported === true,
     signature,
+    rotated: signature === "valid" ? rotatedKeysOf(rotated) : [],
   };
   return [machine];
 }

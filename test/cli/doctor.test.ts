@@ -95,7 +95,7 @@ t.test("without a daemon, each tool's key is checked, and each problem has its o
   problem("quota", /^balance or quota: the key's own quota/, /console/);
   problem("disabled", /^disabled key \(401: /, /enable it in the console/);
   problem("expired", /^expired key \(403: /, /expiry in the console/);
-  problem("closed", /^group unavailable \(403: /, /the key's group is not enabled: choose another group/);
+  problem("closed", /^group unavailable: the key's group is disabled \(403: /, /choose another group/);
   problem(
     "group",
     /^group unavailable: the key's list lacks model sandbox-small/,

@@ -5,7 +5,7 @@ import type { SharedStatus } from "../../src/shared/status.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, serveIn, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { get, startSandbox } from "../doubles/sandbox.ts";
-import { CONNECTED } from "../doubles/shared-status.ts";
+import { CONNECTED, LAST_CONTACT, machine } from "../doubles/shared-status.ts";
 import { until } from "../doubles/until.ts";
 
 async function start(t: Test) {
@@ -149,19 +149,38 @@ t.test("status has a line about the store that machines share", async (t) => {
   const { shared: _, ...fromOlderDaemon } = status;
   t.notMatch(formatStatus(fromOlderDaemon as Status, Date.now(), 200), /shared/);
 
-  const machine = { name: "laptop", last_contact: Date.now(), self: true, signature: "valid" } as const;
-  const machines = [machine, { ...machine, name: "desktop", self: false }];
-  const shared: SharedStatus = { ...CONNECTED, machines };
+  const now = LAST_CONTACT + 5000;
+  const laptop = machine("laptop", { self: true });
   const shown = (change: Partial<SharedStatus>) =>
-    formatStatus({ ...status, shared: { ...shared, ...change } }, Date.now(), 200);
+    formatStatus({ ...status, shared: { ...CONNECTED, ...change } }, now, 200);
   t.match(shown({}), /^shared: rediss:\/\/valkey\.example\.net:6379, connected, 2 machines$/m);
-  t.match(shown({ machines: [machine] }), /connected, 1 machine$/m);
+  t.match(shown({ machines: [laptop] }), /connected, 1 machine$/m);
   t.match(
-    shown({ machines: [machine, { ...machine, name: "desktop", self: false, signature: "missing" }] }),
+    shown({ machines: [laptop, machine("desktop", { signature: "missing" })] }),
     /connected, 2 machines, without a valid signature: desktop → keybearer doctor$/m,
   );
   t.match(
     shown({ state: "unreachable", problem: "connection refused", next: "keybearer doctor" }),
     /^shared: .*:6379, unreachable: connection refused → keybearer doctor$/m,
   );
+
+  const hold = { tool: "codex", limit: "requests", per: "day", amount: 12 } as const;
+  const desktop = machine("desktop", { silent: true, last_contact: now - 7_200_000, holds: [hold] });
+  const stopped = machine("laptop", { stopped: true });
+  const all = shown({ settled: false, recovering: ["server"], machines: [laptop, desktop, stopped] });
+  const lines = all.slice(all.indexOf("shared:")).split("\n");
+  t.strictSame(lines.slice(1, 4), [
+    "  laptop: this machine, holds nothing",
+    "  desktop: last contact 2 h ago, holds codex requests/day 12",
+    "  laptop: stopped 5 s ago, holds nothing",
+  ]);
+  t.match(
+    all,
+    /^ {2}2 machines have the name laptop.*\n {4}→ if it was set up again: keybearer tools lift codex/m,
+  );
+  t.match(
+    all,
+    /^ {2}the store .* reported: server\n {4}→ start .* keybearer tools lift codex --machine server$/m,
+  );
+  t.match(all, /^ {2}machine desktop is silent .* → start .* keybearer tools lift codex --machine desktop$/m);
 });

@@ -103,7 +103,7 @@ t.test("the causes of a refused key are distinguished", async (t) => {
   t.match(await failed(retired.key), {
     cause: "group-unavailable",
     status: 403,
-    why: /^group unavailable \(/,
+    why: /^group unavailable: the key's group is disabled \(/,
   });
 
   const poor = newKey();

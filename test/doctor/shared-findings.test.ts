@@ -1,8 +1,10 @@
 import t from "tap";
 import type { FindingLevel } from "../../src/doctor/findings.ts";
 import { sharedFindings } from "../../src/doctor/shared-findings.ts";
-import type { SharedStatus } from "../../src/shared/status.ts";
-import { CONNECTED } from "../doubles/shared-status.ts";
+import type { SharedMachine, SharedStatus } from "../../src/shared/status.ts";
+import { CONNECTED, LAST_CONTACT, machine } from "../doubles/shared-status.ts";
+
+const NOW = LAST_CONTACT + 7_200_000;
 
 const GOOD: SharedStatus = { ...CONNECTED, clock_offset_ms: -1900 };
 
@@ -16,11 +18,11 @@ const UNANSWERED: Partial<SharedStatus> = {
 };
 
 t.test("a store that is not configured has no finding", async (t) => {
-  t.same(sharedFindings(null), []);
+  t.same(sharedFindings(null, NOW), []);
 });
 
 t.test("a good store is one line", async (t) => {
-  t.same(sharedFindings(GOOD), [
+  t.same(sharedFindings(GOOD, NOW), [
     {
       id: "shared",
       level: "ok",
@@ -58,7 +60,7 @@ const CASES: readonly (readonly [Partial<SharedStatus>, FindingLevel, RegExp])[]
 
 t.test("a store that cannot be used is one line with what to do", async (t) => {
   for (const [change, level, words] of CASES) {
-    const findings = sharedFindings({ ...GOOD, ...change });
+    const findings = sharedFindings({ ...GOOD, ...change }, NOW);
     t.equal(findings.length, 1);
     t.equal(findings[0]?.level, level);
     t.match(`${findings[0]?.what} → ${findings[0]?.next}`, words);
@@ -68,6 +70,12 @@ t.test("a store that cannot be used is one line with what to do", async (t) => {
 function signedBy(signature: "missing" | "wrong" | null): SharedStatus["machines"] {
   return CONNECTED.machines.map((machine) => (machine.self ? machine : { ...machine, signature }));
 }
+
+const HOLDS: SharedMachine["holds"] = [
+  { tool: "codex", limit: "requests", per: "day", amount: 12 },
+  { tool: "codex", limit: "spend", per: "day", amount: 1_200_000 },
+  { tool: "zed", limit: "concurrent", per: null, amount: 1 },
+];
 
 const MORE: readonly (readonly [Partial<SharedStatus>, FindingLevel, RegExp])[] = [
   [{ server: "redis", version: "6.2.14" }, "problem", /Redis 6\.2\.14 is too old → update it to Redis 7\.0/],
@@ -83,8 +91,24 @@ const MORE: readonly (readonly [Partial<SharedStatus>, FindingLevel, RegExp])[] 
   [{ clock_offset_ms: 300_000 }, "warning", /clock is 5 min behind the store's.* → set the clocks/],
   [
     { recovering: ["desktop", "server"] },
+    "problem",
+    /lost its data.*\(store-unavailable\) until these machines have reported: desktop, server → start keybearer there; if desktop is lost: keybearer tools lift codex --machine desktop$/,
+  ],
+  [{ settled: false }, "warning", /lost its data.* for some seconds, .* join again → wait 15 seconds/],
+  [
+    { machines: [...CONNECTED.machines, machine("laptop")] },
+    "problem",
+    /^2 machines have the name laptop, .* → set shared\.machine to another name on one of them$/,
+  ],
+  [
+    { machines: [...CONNECTED.machines, machine("laptop", { stopped: true })] },
+    "problem",
+    /^2 machines have .* contact of one was 2 h ago → if it was set up again: keybearer tools lift codex --machine laptop; otherwise set shared\.machine/,
+  ],
+  [
+    { machines: [...CONNECTED.machines, machine("server", { silent: true, holds: HOLDS })] },
     "warning",
-    /lost its data.*have reported: desktop, server → start keybearer there/,
+    /^machine server is silent since its last contact 2 h ago, and keeps what it holds: codex requests\/day 12, spend\/day \$1\.20; zed concurrent 1 → start keybearer there; if server is lost: keybearer tools lift codex --machine server; keybearer tools lift zed --machine server$/,
   ],
   [
     { signs: false, machines: signedBy(null) },
@@ -105,7 +129,7 @@ const MORE: readonly (readonly [Partial<SharedStatus>, FindingLevel, RegExp])[] 
 
 t.test("each problem of a connected store has its own line", async (t) => {
   for (const [change, level, words] of MORE) {
-    const [first, second, ...others] = sharedFindings({ ...GOOD, ...change });
+    const [first, second, ...others] = sharedFindings({ ...GOOD, ...change }, NOW);
     t.match(first, { level: "ok", what: /used by laptop, desktop/ });
     t.equal(second?.level, level);
     t.match(`${second?.what} → ${second?.next}`, words);
@@ -122,5 +146,5 @@ t.test("a version that is new enough has no finding of its own", async (t) => {
     ["valkey", "7.2.5"],
     ["valkey", "8.0.0"],
   ] as const)
-    t.equal(sharedFindings({ ...GOOD, server, version }).length, 1, `${server} ${version}`);
+    t.equal(sharedFindings({ ...GOOD, server, version }, NOW).length, 1, `${server} ${version}`);
 });

@@ -95,7 +95,7 @@ t.test("a wrong clock is reported with how much and which way", async (t) => {
   const { main } = config.gateways;
   if (main === undefined) return t.fail("there is no gateway main");
   const found = (skew: number) => {
-    const probed = { ok: true, status: 200, models: ["m"], proof: "valid", skew } as const;
+    const probed = { ok: true, status: 200, models: ["m"], tested: ["key"], skew } as const;
     return gatewayFindings(main, [{ tool: "a", gateway: "main", key: "…a1b2", missing: null, probed }])[1];
   };
   t.equal(found(3000), undefined);

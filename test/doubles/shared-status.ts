@@ -1,4 +1,12 @@
-import type { SharedStatus } from "../../src/shared/status.ts";
+import type { SharedMachine, SharedStatus } from "../../src/shared/status.ts";
+
+export const LAST_CONTACT = 1_800_000_000_000;
+
+/** A machine that signs, was in contact, and holds nothing. */
+export function machine(name: string, more: Partial<SharedMachine> = {}): SharedMachine {
+  const flags = { self: false, stopped: false, silent: false, lost: false };
+  return { name, last_contact: LAST_CONTACT, signature: "valid", ...flags, holds: [], ...more };
+}
 
 /** What a machine reports that is connected to a store as it should be. */
 export const CONNECTED: SharedStatus = {
@@ -12,9 +20,8 @@ export const CONNECTED: SharedStatus = {
   eviction_policy: "noeviction",
   clock_offset_ms: 0,
   signs: true,
+  settled: true,
   recovering: [],
-  machines: [
-    { name: "laptop", last_contact: 1_800_000_000_000, self: true, signature: "valid" },
-    { name: "desktop", last_contact: 1_800_000_000_000, self: false, signature: "valid" },
-  ],
+  tools: ["codex"],
+  machines: [machine("laptop", { self: true }), machine("desktop")],
 };

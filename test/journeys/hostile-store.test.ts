@@ -116,7 +116,9 @@ t.test("a program that writes to the store ends no alarm, unless it has the secr
     { certain: true },
     { certain: false, reason: /not signed \(shared\.secret\): cellar has this key/ },
   ]);
-  const doubts = sharedFindings((await journey.status()).shared).filter(({ level }) => level === "warning");
+  const doubts = sharedFindings((await journey.status()).shared, clock.now()).filter(
+    ({ level }) => level === "warning",
+  );
   t.match(doubts.at(-1), {
     what: /do not sign .* stays a suspicion/,
     next: /shared\.secret .* openssl rand -hex 32/,
@@ -127,7 +129,7 @@ t.test("a program that writes to the store ends no alarm, unless it has the secr
   const signer = Signer.of(new Secret(secret), "keybearer");
   if (signer === null) throw new Error("the secret is too short");
   await compares({ foreign_certain: 1, foreign_suspected: 1, by_id: 1 }, "a secret alone changes nothing");
-  const named = sharedFindings((await journey.status()).shared).map(({ what }) => what);
+  const named = sharedFindings((await journey.status()).shared, clock.now()).map(({ what }) => what);
   t.match(named.join("\n"), /do not sign their records: (attic, cellar|cellar, attic)\./);
 
   // The signature of another machine's record, or of another text, is none.

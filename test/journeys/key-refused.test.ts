@@ -8,6 +8,9 @@ import { freshToken, startUnderTest, startWithOneTool } from "../doubles/daemon-
 import { examineHome } from "../doubles/doctor.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { listen } from "../doubles/listen.ts";
+import { movableClock } from "../doubles/movable-clock.ts";
+import { startRawGateway } from "../doubles/raw-gateway.ts";
+import { hello, newKey, post, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 import { gatewayAnswers } from "../proxy/gateway-answers.ts";
 
@@ -59,7 +62,7 @@ const STATES: [string, (scene: Scene) => void, string, string][] = [
   ["disabled", ({ key }) => (key.disabled = true), "unknown", "key-disabled"],
   ["expired", ({ key, clock }) => (key.expiresAt = clock.now() - 5000), "unknown", "key-expired"],
   ["used up", ({ key }) => (key.usedDollars = 10), "balance-or-quota", "key-quota"],
-  ["deleted", ({ double }) => double.keys.splice(0), "incomplete-key", "key-deleted"],
+  ["deleted", ({ double }) => double.keys.splice(0), "unknown", "key-deleted"],
 ];
 for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const)
   for (const [what, spoil, cause, detail] of STATES)
@@ -71,7 +74,7 @@ for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const)
         t.equal((await chat()).status, 200);
         spoil(scene);
         const first = await chat();
-        t.match(first, { status: 401, cause: "incomplete-key", detail: null });
+        t.match(first, { status: 401, detail: null });
         await until("the gateway was asked", async () => (await status()).refused?.detail !== null);
         t.match(await status(), { state: "key-refused", refused: { cause, detail, times: 1 } });
         t.match(await chat(), { status: 401, cause, detail, text: /Invalid token/ });
@@ -96,7 +99,7 @@ for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const)
     double.keys.splice(0);
     t.match(await chat(), { status: 401, detail: null });
     await until("the gateway was asked", async () => (await status()).refused?.detail === "key-deleted");
-    t.match(await chat(), { status: 401, cause: "incomplete-key", detail: "key-deleted" });
+    t.match(await chat(), { status: 401, cause: "unknown", detail: "key-deleted" });
     t.match(await findings(), [{ level: "problem", what: /^deleted key/, next: /tools rotate codex/ }]);
   });
 
@@ -282,3 +285,65 @@ t.test(
     );
   },
 );
+
+/** What sub2api 0.1.135 answers while its cache for requests knows that a plan is used up, and its other cache does not. */
+const LISTED = { "Content-Type": "application/json", "X-Client-Request-ID": "x" };
+const plan = (remaining: number) =>
+  `{"isValid":true,"mode":"unrestricted","planName":"Pro","remaining":${remaining},"subscription":{"daily_limit_usd":0.001,"daily_usage_usd":0},"unit":"USD"}`;
+
+t.test("a plan that is used up stays refused, whatever a list of models or an old report says", async (t) => {
+  const clock = movableClock();
+  let remaining = 0.001;
+  const gateway = await startRawGateway(t, (call) => {
+    if (call.target === "/v1/models") return call.answer("200 OK", LISTED, '{"data":[{"id":"m"}]}');
+    if (call.target === "/v1/usage") return call.ok(plan(remaining));
+    const body = '{"error":{"message":"daily usage limit exceeded","type":"billing_error"}}';
+    return call.answer("403 Forbidden", LISTED, body);
+  });
+  const under = await startWithOneTool(t, gateway.origin, { clock });
+  const codex = async () => (await under.daemon.status()).tools[0];
+  const findings = async () =>
+    (await examineHome(under.paths, {}, clock.now())).filter(
+      ({ id, about }) => id === "key" && about === "tool codex",
+    );
+  const response = await fetch(`${under.url}/v1/chat/completions`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${under.token}`, "content-type": "application/json" },
+    body: JSON.stringify({ model: "m", messages: [] }),
+  });
+  t.equal(response.headers.get("x-keybearer-cause-detail"), "window-used-up");
+  await until("it is settled", async () => (await codex())?.state === "key-refused");
+  const used = [{ level: "problem", what: /^balance or quota: a window of the quota is used up/ }];
+  t.match(await findings(), used);
+  t.equal((await codex())?.state, "key-refused");
+  clock.pass(5 * 60_000);
+  remaining = 0;
+  t.match(await findings(), used, "now the gateway reports it, too");
+  t.equal((await codex())?.state, "key-refused");
+  clock.pass(5 * 60_000);
+  remaining = 0.001;
+  t.match(await findings(), [{ level: "ok" }]);
+  t.equal((await codex())?.state, "active");
+});
+
+t.test("a key that worked before a restart is deleted, not incomplete", async (t) => {
+  const sandbox = await startSandbox(t);
+  const { id, text } = newKey(sandbox);
+  const { token, hash } = freshToken();
+  const config = `gateways: { main: { base_url: "${sandbox.baseUrl}" } }\ntools: { codex: { key: ${text}, token: "${hash}" } }\n`;
+  const first = await startUnderTest(t, config);
+  t.equal((await post(`${first.url}/v1/chat/completions`, token, hello())).status, 200);
+  await first.daemon.stop(0);
+  sandbox.deleteKey(id);
+  const { url, daemon } = await startUnderTest(t, config, { home: first.home });
+  await post(`${url}/v1/chat/completions`, token, hello());
+  await until(
+    "the usage log was read",
+    async () => (await daemon.status()).tools[0]?.refused?.detail === "key-deleted",
+  );
+  const { headers } = await fetch(`${url}/v1/models`, { headers: { authorization: `Bearer ${token}` } });
+  t.strictSame(
+    [headers.get("x-keybearer-cause"), headers.get("x-keybearer-cause-detail")],
+    ["unknown", "key-deleted"],
+  );
+});

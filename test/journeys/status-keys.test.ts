@@ -119,7 +119,7 @@ t.test(
     t.equal((await chat()).status, 200);
     await until("it is settled", async () => (await status())?.last_use !== null);
     sandbox.deleteKey(keyId);
-    t.strictSame(await causeOf(), ["incomplete-key", "key-deleted"]);
+    t.strictSame(await causeOf(), ["unknown", "key-deleted"]);
     await until("it is settled", async () => (await status())?.state === "key-refused");
     t.match(await status(), { refused: { detail: "key-deleted" }, next: /create a new one/ });
 

@@ -1,9 +1,11 @@
 import t from "tap";
+import { type KeyState, Snapshot } from "../../src/config/snapshot.ts";
+import { Secret } from "../../src/core/secret.ts";
 import { AutomaticRotation } from "../../src/lifecycle/automatic.ts";
 import { Refused } from "../../src/lifecycle/refused.ts";
 import type { KeyReport } from "../../src/mirror/report/shape.ts";
 import { heldClock } from "../doubles/held-clock.ts";
-import { snapshotOf } from "../doubles/parsed-config.ts";
+import { configOf } from "../doubles/parsed-config.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 
 const DAY = 86_400_000;
@@ -23,30 +25,51 @@ function keyOf(tool: string, created_at: number | null): KeyReport {
   };
 }
 
-function setUp(ages: Readonly<Record<string, number | null>>) {
+function setUp(ages: Readonly<Record<string, number | null>>, zedKey: string | null = null) {
   const clock = heldClock();
+  const keyStates = new Map<string, KeyState>();
+  if (zedKey !== null) keyStates.set("zed", { state: "ready", key: new Secret(zedKey) });
   const keys = Object.entries(ages).map(([tool, age]) =>
     keyOf(tool, age === null ? null : clock.now() - age),
   );
   const rotated: string[] = [];
   const lines: string[] = [];
-  const found = { fault: null as Refused | null };
+  const probes: string[] = [];
+  const leaks = new Map<string, number>();
+  const found = {
+    fault: null as Refused | null,
+    elsewhere: [] as { machine: string; key: string; successor: string }[],
+    verdict: "accepted" as "accepted" | "refused" | "unclear",
+  };
   const automatic = new AutomaticRotation({
     clock,
     log: quietLog(lines),
-    snapshot: () => snapshotOf(CONFIG),
+    snapshot: () => new Snapshot(1, configOf(CONFIG), keyStates, []),
     consoles: { listKeys: async () => keys },
-    intents: { lastLeak: () => null, noteLeak: async () => {} },
+    intents: {
+      lastLeak: (tool) => leaks.get(tool) ?? null,
+      noteLeak: async (tool, at) => void leaks.set(tool, at),
+    },
     lifecycle: {
+      replace: async (tool, like) => {
+        rotated.push(`${tool} like ${like}`);
+        if (found.fault !== null) throw found.fault;
+        return { tool, old: "…old1", new: "…new1", state: "done", why: null };
+      },
       rotate: async (tool, { reason }) => {
         rotated.push(`${tool} ${reason}`);
         if (found.fault !== null) throw found.fault;
         return { tool, old: "…old1", new: "…new1", state: "done", why: null };
       },
     },
+    rotatedElsewhere: () => found.elsewhere,
+    probe: async () => {
+      probes.push(found.verdict);
+      return { state: found.verdict, why: "", next: "" };
+    },
     onRotated: () => {},
   });
-  return { clock, automatic, rotated, lines, found };
+  return { clock, automatic, rotated, lines, found, probes };
 }
 
 t.test("only keys that are older than their tool allows are rotated", async (t) => {
@@ -82,4 +105,64 @@ t.test("with a clock that is far ahead a key is rotated once a day, not every ho
   clock.pass(DAY / 24);
   await automatic.checkAges();
   t.strictSame(rotated, ["codex age"]);
+});
+
+const KEY = "sk-shared-0123456789abcdef";
+const MINUTE = 60_000;
+
+/** Another machine says that it rotated the key of the tool `zed`. */
+function besideMachine() {
+  const world = setUp({}, KEY);
+  world.found.elsewhere = [{ machine: "laptop", key: "…cdef", successor: "codex-abc1234" }];
+  return { ...world, check: () => world.automatic.checkSiblings() };
+}
+
+t.test(
+  "a key that another machine deleted is replaced once the gateway refuses it, once a day",
+  async (t) => {
+    const { check, clock, found, rotated, probes, lines } = besideMachine();
+    found.verdict = "unclear";
+    await check();
+    await check();
+    t.strictSame([probes, rotated], [["unclear"], []], "a gateway that does not answer says nothing");
+    clock.pass(10 * MINUTE);
+    found.verdict = "refused";
+    await check();
+    t.strictSame(rotated, ["zed like codex-abc1234"]);
+    t.match(
+      lines.join(""),
+      /gave zed a key of its own, because machine laptop deleted the one that both used/,
+    );
+    clock.pass(DAY - MINUTE);
+    await check();
+    t.equal(rotated.length, 1, "not on the same day");
+    clock.pass(2 * MINUTE);
+    await check();
+    t.equal(rotated.length, 2);
+  },
+);
+
+t.test("a key that works, or that nobody says to be rotated, is not replaced", async (t) => {
+  const { check, clock, found, rotated, probes } = besideMachine();
+  await check();
+  clock.pass(DAY);
+  await check();
+  t.strictSame([probes, rotated], [["accepted"], []], "one question is enough");
+  found.verdict = "refused";
+  found.elsewhere = [{ machine: "laptop", key: "…0000", successor: "codex-abc1234" }];
+  await check();
+  t.strictSame([probes.length, rotated], [1, []], "a refusal alone is no reason");
+});
+
+t.test("a replacement that fails is reported, and tried again ten minutes later", async (t) => {
+  const { check, clock, found, rotated, lines } = besideMachine();
+  found.verdict = "refused";
+  found.fault = new Refused("the console of main needs a login");
+  await check();
+  await check();
+  t.equal(rotated.length, 1);
+  t.match(lines.join(""), /zed got no key of its own: .*needs a login → keybearer tools rotate zed/);
+  clock.pass(10 * MINUTE);
+  await check();
+  t.equal(rotated.length, 2);
 });

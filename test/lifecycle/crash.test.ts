@@ -95,6 +95,76 @@ t.test(
   },
 );
 
+t.test(
+  "a key of its own after another machine's rotation, killed at any point: the other machine's key stays",
+  async (t) => {
+    for (const takesOwnKeys of [true, false]) {
+      let finished = false;
+      for (let effects = 0; effects < MOST_EFFECTS && !finished; effects += 1) {
+        const at = `killed at effect ${effects}`;
+        const world = new World(takesOwnKeys, true);
+        const old = world.usedKey();
+        world.live.splice(0);
+        const other = world.addKey("codex-abc1234");
+        const daemon = await world.start(effects);
+        await daemon.lifecycle.replace("codex", other.name).catch(() => {});
+        finished = !daemon.fuse.isBurnt;
+        await finishLater(world);
+        const [kept, ...own] = world.live;
+        t.equal(kept, other, at);
+        const used = world.usedKey();
+        if (own.length === 0)
+          t.ok(old !== null && used?.equals(old), `${at}: nothing has begun, or it was undone`);
+        else
+          t.ok(own.length === 1 && own[0] !== undefined && used?.equals(own[0].key), `${at}: it has one key`);
+        t.strictSame((await world.start()).intents.all(), [], `${at}: nothing is unfinished`);
+        t.strictSame(world.told, [], "this machine deleted nothing");
+        world.clean();
+      }
+      t.ok(finished, "a change that is not killed finishes");
+    }
+  },
+);
+
+t.test("a key that other machines use is rotated by force or after a leak, and they are told", async (t) => {
+  const sentence = {
+    message:
+      "the key of codex is also used on desktop, server, and would stop working there: each machine needs its own key",
+    next: "keybearer tools rotate codex --force",
+  };
+  for (const [options, isRotated] of [
+    [ROTATE, false],
+    [{ ...ROTATE, reason: "age" }, false],
+    [{ ...ROTATE, force: true }, true],
+    [{ ...ROTATE, reason: "leak" }, true],
+  ] as const) {
+    const world = new World(true, true);
+    world.users = ["desktop", "server"];
+    const old = world.usedKey()?.fingerprint ?? "";
+    const daemon = await world.start();
+    if (!isRotated) {
+      await t.rejects(daemon.lifecycle.rotate("codex", options), sentence);
+      await t.rejects(daemon.lifecycle.rotatable("codex", options), sentence);
+    } else await daemon.lifecycle.rotate("codex", options);
+    checkOneKey(t, world, JSON.stringify(options));
+    const successor = world.live[0]?.name;
+    t.strictSame(world.told, isRotated ? [{ key: old, successor }] : []);
+    world.clean();
+  }
+});
+
+t.test("no key is made like one that the console does not list, or while it lists the old one", async (t) => {
+  const world = new World(true, true);
+  const daemon = await world.start();
+  await t.rejects(daemon.lifecycle.replace("codex", "first"), { message: /still lists the key of codex/ });
+  world.live.splice(0);
+  await t.rejects(daemon.lifecycle.replace("codex", "codex-abc1234"), {
+    message: /lists no active key codex-abc1234, whose settings/,
+  });
+  t.strictSame(world.live, []);
+  world.clean();
+});
+
 t.test("the intent names no key", async (t) => {
   const world = new World(true, true);
   const old = world.usedKey();

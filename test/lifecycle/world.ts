@@ -62,6 +62,10 @@ export class World {
   keepsKeys = false;
   /** What the gateway says about a key that exists. */
   verdict: Probed = { state: "accepted" };
+  /** The other machines that use the tool's key. */
+  users: string[] = [];
+  /** What they were told. */
+  readonly told: { readonly key: string; readonly successor: string }[] = [];
   /** Happens during the next pause. */
   onPause: () => void = () => {};
 
@@ -112,6 +116,10 @@ export class World {
         keyActions: async () => this.#actions(fuse),
         listKeys: async () => this.live.map((key) => this.report(key)),
         startSync: () => {},
+      },
+      siblings: {
+        usersOf: () => this.users,
+        noteRotated: async ({ key, successor }) => void this.told.push({ key, successor }),
       },
       report: () => {},
       probe: async (_gateway, key) => {

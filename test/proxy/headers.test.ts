@@ -256,6 +256,7 @@ t.test("a cause has a header, and causes that only the owner can fix say not to 
     canRetry,
     concernsKey: false,
     isAmbiguous: false,
+    endsWith: "key",
     advice: "",
   });
   const withCause = (headers: string[], given: Cause | null) => {

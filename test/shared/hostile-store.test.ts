@@ -1,7 +1,10 @@
+import { randomBytes } from "node:crypto";
 import { createServer, type Socket } from "node:net";
 import t, { type Test } from "tap";
 import type { Clock } from "../../src/core/clock.ts";
+import { Secret } from "../../src/core/secret.ts";
 import { ReplyReader } from "../../src/shared/connection.ts";
+import { Signer } from "../../src/shared/signature.ts";
 import { listen } from "../doubles/listen.ts";
 import { until } from "../doubles/until.ts";
 import { LimiterMachine } from "./limiter-machine.ts";
@@ -10,6 +13,45 @@ import { emptyStore, missingStore } from "./redis.ts";
 /* What someone can do who has taken over the store. */
 
 const skip = missingStore() ?? false;
+
+t.test("only a signed word says that a key was rotated elsewhere", { skip }, async (t) => {
+  const store = await emptyStore();
+  const secret = randomBytes(32).toString("hex");
+  const settings = "limits: { requests: 40/day }";
+  const laptop = new LimiterMachine(t, store, "laptop", { settings, secret });
+  const desktop = new LimiterMachine(t, store, "desktop", { settings, secret });
+  await laptop.connected();
+  await desktop.connected();
+  const rotated = { key: "…abcd", successor: "codex-abc1234" };
+  const generation = await store.admin(["HGET", "keybearer:generation", "id"]);
+  const invent = (id: string, more: object) => {
+    const machine = { name: id, connection: "one", seen: Date.now(), generation, keys: [], ...more };
+    return store.admin(["HSET", "keybearer:machines", id, JSON.stringify(machine)]);
+  };
+  const signer = Signer.of(new Secret(randomBytes(32).toString("hex")), "keybearer");
+  const statement = JSON.stringify({ name: "bbbb", published: null, keys: [], rotated: [rotated] });
+  await invent("aaaa", { rotated: [rotated] });
+  await invent("bbbb", { statement, signature: signer?.sign("presence", "bbbb", statement) });
+  await invent("cccc", { statement, signature: "" });
+  await desktop.shared.refresh();
+  t.equal(desktop.shared.status()?.machines.length, 5);
+  t.strictSame(desktop.shared.rotatedElsewhere(), []);
+
+  await laptop.shared.noteRotated(rotated);
+  await desktop.shared.refresh();
+  t.strictSame(desktop.shared.rotatedElsewhere(), [{ ...rotated, machine: "laptop" }]);
+  t.strictSame(laptop.shared.rotatedElsewhere(), [], "nothing is told to the one that says so");
+  await laptop.shared.stop();
+  const again = new LimiterMachine(t, store, "laptop", { settings, secret, folder: laptop.folder });
+  await again.connected();
+  await again.shared.refresh();
+  await desktop.shared.refresh();
+  t.strictSame(
+    desktop.shared.rotatedElsewhere(),
+    [{ ...rotated, machine: "laptop" }],
+    "also after a restart",
+  );
+});
 const MB = 1024 * 1024;
 
 /** Answers with `first`, and then with `more` as long as anything takes it, up to a bound. */

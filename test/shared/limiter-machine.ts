@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import type { Test } from "tap";
 import type { Tool } from "../../src/config/schema.ts";
-import { SHARED_PASSWORD, Snapshot } from "../../src/config/snapshot.ts";
+import { type KeyState, SHARED_PASSWORD, SHARED_SECRET, Snapshot } from "../../src/config/snapshot.ts";
 import { type Clock, systemClock } from "../../src/core/clock.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { createTicker } from "../../src/core/ticker.ts";
@@ -28,6 +28,8 @@ interface MachineOptions {
   readonly clock?: Clock;
   readonly port?: number;
   readonly whenUnreachable?: "grant" | "refuse";
+  /** With which it signs. Default none. */
+  readonly secret?: string;
   /** Default zoneAtNoon(). null: config.yaml has none. */
   readonly timezone?: string | null;
   /** The state folder. Default a new one. */
@@ -47,7 +49,7 @@ export class LimiterMachine {
 
   constructor(t: Test, store: StoreServer, name: string, options: MachineOptions) {
     const { settings, clock = systemClock, port = store.port, whenUnreachable = "grant" } = options;
-    const { timezone = zoneAtNoon(), folder = newFolder(t) } = options;
+    const { timezone = zoneAtNoon(), folder = newFolder(t), secret } = options;
     this.#snapshotWith = (tool, settings, machine = name) => {
       const config = configOf(
         [
@@ -58,10 +60,13 @@ export class LimiterMachine {
           `  machine: ${machine}`,
           ...(timezone === null ? [] : [`  timezone: ${timezone}`]),
           `  when_unreachable: ${whenUnreachable}`,
+          ...(secret === undefined ? [] : [`  secret: ${secret}`]),
         ].join("\n"),
       );
       const password = { state: "ready", key: new Secret(store.password) } as const;
-      return new Snapshot(1, config, new Map([[SHARED_PASSWORD, password]]), []);
+      const keys = new Map<string, KeyState>([[SHARED_PASSWORD, password]]);
+      if (secret !== undefined) keys.set(SHARED_SECRET, { state: "ready", key: new Secret(secret) });
+      return new Snapshot(1, config, keys, []);
     };
     this.#settings = settings;
     this.#snapshot = this.#snapshotWith("codex", settings);

@@ -2,6 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { type Clock, systemClock } from "../../src/core/clock.ts";
+import { sharedProblems } from "../../src/shared/status.ts";
 import { movableClock } from "../doubles/movable-clock.ts";
 import { until } from "../doubles/until.ts";
 import { newFolder } from "../usage/journal/journal-under-test.ts";
@@ -53,6 +54,56 @@ t.test("requests at the same time share one limit", { skip }, async (t) => {
   t.equal(await desktop.send(), "too-many-at-once");
   if (first.ok) laptop.end(first.lease);
   await until("the place is free again", async () => (await desktop.send()) === "go");
+});
+
+t.test("a place that another machine holds is the reason, not a limit that has room", { skip }, async (t) => {
+  const { laptop, desktop } = await twoMachines(t, "limits: { concurrent: 1, requests: 50/day }");
+  const first = await laptop.take();
+  t.ok(first.ok);
+  t.match(await desktop.take(), {
+    ok: false,
+    refusal: {
+      code: "too-many-at-once",
+      retryAfter: 5,
+      message: /limit of 1 at once: 1 of 1 requests in flight \(1 on other machines\)/,
+    },
+  });
+  // A request that waits for the place is no reason for another one either.
+  desktop.configure("limits: { concurrent: 1, requests: 50/day, wait: 1m }");
+  const waits = desktop.take();
+  await until("it waits", () => desktop.limiter.isWaiting("codex"));
+  if (first.ok) laptop.end(first.lease);
+  t.match(await waits, { ok: true });
+});
+
+t.test("status says what each machine holds, and finds two with one name", { skip }, async (t) => {
+  const { laptop, desktop } = await twoMachines(t, "limits: { requests: 80/day, concurrent: 4 }");
+  const first = await laptop.take();
+  t.ok(first.ok);
+  await desktop.shared.refresh();
+  const found = () => desktop.shared.status()?.machines.find(({ self }) => !self);
+  t.match(found(), {
+    name: "laptop",
+    silent: false,
+    stopped: false,
+    holds: [
+      { tool: "codex", limit: "requests", per: "day", amount: Number },
+      { tool: "codex", limit: "concurrent", per: null, amount: 1 },
+    ],
+  });
+  if (first.ok) laptop.end(first.lease);
+  desktop.callMachine("laptop");
+  await until("the store knows the new name", async () => {
+    await desktop.shared.refresh();
+    const shared = desktop.shared.status();
+    return shared !== null && sharedProblems(shared, Date.now()).some(({ level }) => level === "problem");
+  });
+  await laptop.shared.stop();
+  await until("the other one stopped", async () => {
+    await desktop.shared.refresh();
+    return found()?.stopped === true;
+  });
+  t.match(found(), { holds: [] });
 });
 
 t.test("a window of a second holds for both machines", { skip }, async (t) => {
@@ -134,7 +185,7 @@ t.test("a store that lost its data grants nothing until every machine has report
     const taken = await desktop.take();
     return !taken.ok && taken.refusal?.message.includes("until these machines have reported: laptop.");
   });
-  t.match(desktop.shared.status(), { recovering: ["laptop"] });
+  t.match(desktop.shared.status(), { recovering: ["laptop"], settled: false });
   t.equal(await desktop.shared.release(desktop.tool, "nobody"), "unknown");
   t.equal(await desktop.shared.release(desktop.tool, "laptop"), "released");
   t.equal(await desktop.send(), "store-unavailable", "the machines have some seconds to join again");

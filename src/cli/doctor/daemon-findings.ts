@@ -148,7 +148,7 @@ export function statusFindings(status: Status, now: number): Finding[] {
     ...usageFindings(usage),
     ...consoles.flatMap((console) => consoleFindings(console, now)),
     // A daemon from before an update sends nothing about it.
-    ...sharedFindings(status.shared ?? null),
+    ...sharedFindings(status.shared ?? null, now),
   ];
 }
 

@@ -220,7 +220,7 @@ function isUnsent({ status, bytes_in: sent, bytes_out: received }: UsageRecord):
 const CAUSES: Readonly<Record<CauseName, string>> = {
   "incomplete-key":
     "the gateway does not know the key, or it is not valid: not complete, deleted, disabled, expired or used up",
-  "group-unavailable": "the key's group is not enabled, or does not have this model",
+  "group-unavailable": "the key's group cannot be used, or does not have this model",
   "balance-or-quota": "the balance, the subscription or the key's quota is used up",
   "wrong-base-url": "the gateway has no API at this address: see base_url in config.yaml",
   "rate-limit": "the gateway limits how many requests come at once",
@@ -237,6 +237,10 @@ const CAUSE_DETAILS: Readonly<Record<CauseDetail, string>> = {
   "account-disabled": "the account was disabled, banned or deleted at the gateway",
   "ip-not-allowed": "the key did not allow this machine's IP address",
   "window-used-up": "the quota of a window (5 hours, day, week or month) was used up; it returns by itself",
+  "group-deleted": "the key's group was deleted at the gateway",
+  "group-disabled": "the key's group was disabled at the gateway",
+  "group-not-allowed": "the account could not use the key's group",
+  "no-group": "the key had no group at the gateway",
   "no-capacity": "the gateway, or the provider behind it, had no capacity for the request",
 };
 
