@@ -1,7 +1,7 @@
 import type { Period } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
 import type { CountedLimit } from "../limits/counters.ts";
-import { amountInWords, durationInWords } from "../limits/format.ts";
+import { countInWords, durationInWords, limitName } from "../limits/format.ts";
 import { MIN_SECRET } from "./signature.ts";
 import type { Signature, StoreState } from "./store.ts";
 
@@ -65,11 +65,7 @@ export function holdsInWords(holds: readonly SharedHold[]): string {
   return toolsOf(holds)
     .map((tool) => {
       const own = holds.filter((hold) => hold.tool === tool);
-      const parts = own.map(({ limit, per, amount }) => {
-        const name = per === null ? limit : `${limit}/${per}`;
-        const kind = limit === "quota" ? "spend" : limit === "concurrent" ? "requests" : limit;
-        return `${name} ${amountInWords(kind, amount, false)}`;
-      });
+      const parts = own.map((hold) => `${limitName(hold)} ${countInWords(hold.limit, hold.amount)}`);
       return `${tool} ${parts.join(", ")}`;
     })
     .join("; ");

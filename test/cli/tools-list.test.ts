@@ -123,7 +123,7 @@ t.test(
     t.strictSame(limitLines(ALL, NOW, { width: 80, utf8: false }, UTC).flat(), [
       "    requests/minute  [##......]              12/60  resets in 60 s",
       "    tokens/minute    [#.......]     41,000/400,000  resets in 60 s",
-      "      8,000 reserved for requests in flight",
+      "      incl. 12,400 estimated, 8,000 reserved for requests in flight",
       "    spend/day        [###.....]  $4.10/$5.00+$5.00  resets tomorrow 00:00",
       "    spend/month      [#######.]      $59.00/$60.00  resets 2026-12-01",
       "      incl. $0.10 estimated, $0.12 reserved for requests in flight",
@@ -173,7 +173,7 @@ t.test("each tool has its line, and its own limits below it, within 80 columns",
     t.match(lines.slice(2, 10), [
       /^ {4}requests/,
       /^ {4}tokens/,
-      /^ {6}8,000 reserved/,
+      /^ {6}incl\. 12,400 estimated, 8,000 reserved/,
       /^ {4}spend\/day/,
       /^ {4}spend\/month/,
       /^ {6}incl/,

@@ -144,7 +144,7 @@ t.test(
       t.strictSame(await used(journey), taken(n, n * (INPUT + 4000), n * each));
     }
     const shown = await command(t, journey.home, ["tools"]);
-    t.match(shown.stdout, / spend\/day .*\n +\$0\.18\d* estimated\n/);
+    t.match(shown.stdout, / spend\/day .*\n +incl\. \$0\.18\d* estimated\n/);
 
     const leave = await journey.begin(START + WORD, "word ");
     const crashed = await startAfterCrash(t, journey);
@@ -171,7 +171,7 @@ t.test(
     const refused = await again.call({ path: "/v1/messages", body: body(32_000) });
     t.match(
       refused.text,
-      /\$0\.2[45]\d* of \$0\.30 used \(\$0\.2[45]\d* of it estimated\), this request may use/,
+      /\$0\.2[45]\d* of \$0\.30 used, incl\. \$0\.2[45]\d* estimated, this request may use/,
     );
   },
 );
