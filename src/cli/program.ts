@@ -11,6 +11,7 @@ import { modelsCommand } from "./models.ts";
 import { openCommand } from "./open.ts";
 import { runCommand } from "./run.ts";
 import { logsCommand, serviceCommand } from "./service/command.ts";
+import type { start } from "./start.ts";
 import { statusCommand } from "./status.ts";
 import { stopCommand } from "./stop.ts";
 import { toolsCommand } from "./tools/command.ts";
@@ -22,6 +23,7 @@ export function createProgram(): Command {
   const commands = [
     initCommand(),
     runCommand(),
+    startCommand(),
     stopCommand(),
     checkCommand(),
     configCommand(),
@@ -41,6 +43,13 @@ export function createProgram(): Command {
     completionCommand(),
   ];
   return programWith(commands, [completeCommand()]);
+}
+
+function startCommand(): Command {
+  return new Command("start")
+    .description("start the installed service, else in the background; returns once it serves")
+    .option("-c, --config <file>", "use this config.yaml instead of your own")
+    .action(async (...given: Parameters<typeof start>) => (await import("./start.ts")).start(...given));
 }
 
 const INIT_AFTER = `

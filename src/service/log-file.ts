@@ -3,17 +3,36 @@ import { copyFile, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { openOwnFile } from "../core/own-file.ts";
 import type { Paths } from "../core/paths.ts";
+import { firstLine, type LogRequest, type Result, type RunCommand } from "./service.ts";
 
-/** The file that launchd opens for the daemon's output. launchd never rotates it. systemd has the journal. */
+/** The file that launchd and `keybearer start` open for the daemon's output. systemd has the journal. */
 export function logFileIn({ state }: Pick<Paths, "state">): string {
   return join(state, "keybearer.log");
 }
 
 /** One older file of this size is kept beside it. */
-const MAX_BYTES = 10 * 1024 * 1024;
-const { O_APPEND, O_WRONLY, COPYFILE_EXCL, COPYFILE_FICLONE } = constants;
+export const MAX_LOG_BYTES = 10 * 1024 * 1024;
+const { O_APPEND, O_CREAT, O_WRONLY, COPYFILE_EXCL, COPYFILE_FICLONE } = constants;
 
-/** The log file of the service, which the daemon keeps small itself. */
+/** For the output of a daemon that is started now. Throws ForeignFile, or the system's error. */
+export function openLogFile(file: string): number {
+  return openOwnFile(file, O_WRONLY | O_APPEND | O_CREAT);
+}
+
+/** Prints the last lines of a log file, and with `follow` what is added. */
+export async function readLogFile(
+  run: RunCommand,
+  file: string,
+  { follow, lines, onLine, signal }: LogRequest,
+): Promise<Result> {
+  // -F and not -f: it follows the name when the file is replaced.
+  const argv = ["tail", "-n", String(lines), ...(follow ? ["-F"] : []), file];
+  const result = await run(argv, { timeoutMs: follow ? 0 : 10_000, onLine, signal });
+  if (result.code === 0 || signal?.aborted) return { ok: true };
+  return { ok: false, why: `the log ${file} cannot be read: ${firstLine(result.stderr)}`, next: null };
+}
+
+/** The log file of a daemon without a terminal, which the daemon keeps small itself. */
 export class ServiceLog {
   readonly descriptor: number;
   readonly #file: string;
@@ -41,7 +60,7 @@ export class ServiceLog {
    */
   async keepSmall(): Promise<void> {
     try {
-      if (fstatSync(this.descriptor).size <= MAX_BYTES) return;
+      if (fstatSync(this.descriptor).size <= MAX_LOG_BYTES) return;
       await this.#keepCopy();
       ftruncateSync(this.descriptor, 0);
     } catch {
