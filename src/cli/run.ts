@@ -14,7 +14,8 @@ import { Notify } from "../service/notify.ts";
 import { isSafeStart } from "./safe-start.ts";
 import { fail } from "./ui/messages.ts";
 import { commandPaths } from "./ui/stdio.ts";
-import { printableLines } from "./ui/text.ts";
+import { outputWidth, screenOf } from "./ui/terminal.ts";
+import { printableLines, wrap } from "./ui/text.ts";
 import { joinNames } from "./ui/units.ts";
 
 /** A failed start that does not end by itself is ended after this time. */
@@ -79,7 +80,7 @@ async function run(options: { config?: string; port?: number }): Promise<void> {
     daemon = await startDaemon({
       paths,
       env: process.env,
-      logTo,
+      logTo: onTerminal ? wrapped(logTo) : logTo,
       logForPeople: onTerminal,
       warnings,
       ...port,
@@ -103,6 +104,12 @@ async function run(options: { config?: string; port?: number }): Promise<void> {
   process.exit(exitCode);
 }
 
+/** Between words, not where the terminal's line ends. */
+function wrapped(log: LogStream): Pick<LogStream, "write"> {
+  const width = () => screenOf(process.env, process.stderr.columns).width;
+  return { write: (line) => log.write(`${wrap(line.trimEnd(), width())}\n`) };
+}
+
 function greeting(daemon: Daemon, config: string): string {
   const base = `http://localhost:${daemon.port}`;
   const first = `keybearer ${version()} serves ${base}\n`;
@@ -111,8 +118,9 @@ function greeting(daemon: Daemon, config: string): string {
   const { token, model, gatewayKey, sandbox } = daemon.sandboxSession;
   const wanted = daemon.snapshot().config.listen.port;
   const isOther = wanted !== 0 && wanted !== daemon.port;
+  // In two lines: one would be too wide for 80 columns.
   const body = (stream: string) =>
-    `'{"model":"${model}",${stream}"messages":[{"role":"user","content":"hello"}]}'`;
+    `'{"model":"${model}",${stream}\n      "messages":[{"role":"user","content":"hello"}]}'`;
   return typeable(
     [
       first,
@@ -126,7 +134,10 @@ function greeting(daemon: Daemon, config: string): string {
       "Half a minute later, keybearer mirror shows the alarm:\n",
       `${curlChat(sandbox.baseUrl, gatewayKey, body(""))}\n`,
       "Your own gateway: keybearer init",
-      `  or write ${config}, see config.example.yaml; it takes over as soon as it is saved`,
+      wrap(
+        `  or write ${printableLines(config)}, see config.example.yaml; it takes over as soon as it is saved`,
+        outputWidth(),
+      ),
       "",
     ].join("\n"),
   );
