@@ -118,21 +118,22 @@ function greeting(daemon: Daemon, config: string): string {
   const { token, model, gatewayKey, sandbox } = daemon.sandboxSession;
   const wanted = daemon.snapshot().config.listen.port;
   const isOther = wanted !== 0 && wanted !== daemon.port;
-  // In two lines: one would be too wide for 80 columns.
-  const body = (stream: string) =>
-    `'{"model":"${model}",${stream}\n      "messages":[{"role":"user","content":"hello"}]}'`;
+  const message = '"messages":[{"role":"user","content":"hello"}]';
+  // Two lines: one would be too wide for 80 columns.
+  const streamed = `'{"model":"${model}","stream":true,\n      ${message}}'`;
+  const plain = `'{"model":"${model}",${message}}'`;
   return typeable(
     [
       first,
       ...(isOther ? [`port ${wanted} is taken, so the sandbox uses another one.\n`] : []),
       "There is no config.yaml yet, so the sandbox answers. It needs no account. Try:\n",
       `curl ${base}/v1/models \\\n  -H "Authorization: Bearer ${token}"\n`,
-      `${curlChat(`${base}/v1`, token, body(""))}\n`,
-      `${curlChat(`-N ${base}/v1`, token, body('"stream":true,'))}\n`,
+      `${curlChat(`${base}/v1`, token, plain)}\n`,
+      `${curlChat(`-N ${base}/v1`, token, streamed)}\n`,
       "Then see what it cost: keybearer usage\n",
       "A thief who has the key goes straight to the gateway, past keybearer.",
       "Half a minute later, keybearer mirror shows the alarm:\n",
-      `${curlChat(sandbox.baseUrl, gatewayKey, body(""))}\n`,
+      `${curlChat(sandbox.baseUrl, gatewayKey, plain)}\n`,
       "Your own gateway: keybearer init",
       wrap(
         `  or write ${printableLines(config)}, see config.example.yaml; it takes over as soon as it is saved`,
