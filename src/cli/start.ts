@@ -13,6 +13,7 @@ import { logFileIn, MAX_LOG_BYTES, openLogFile } from "../service/log-file.ts";
 import { isSameFile } from "./config-change.ts";
 import { isSafeStart, noteIneffective } from "./safe-start.ts";
 import {
+  answeringManager,
   type ContextOptions,
   installedContext,
   type ServiceManager,
@@ -44,8 +45,8 @@ export async function start(options: { config?: string }, overrides: ContextOpti
     );
   if (!isSafeStart()) return;
   noteIneffective();
-  const isService = context.manager !== null && (await context.manager.available()).ok;
-  await startInBackground(paths, isService ? "keybearer service install" : "keybearer start");
+  const canBeService = (await answeringManager(context)) !== null;
+  await startInBackground(paths, canBeService ? "keybearer service install" : "keybearer start");
 }
 
 /** Another daemon than this command's, so nothing was started. */

@@ -4,7 +4,6 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { errorMessage } from "../core/errors.ts";
 import { type StagedFile, stageFile } from "../core/private-file.ts";
 import { packageFolder } from "../core/version.ts";
-import { readLogFile } from "./log-file.ts";
 import { readPlist, renderPlist } from "./plist.ts";
 import {
   type Availability,
@@ -19,6 +18,7 @@ import {
   type Plan,
   type Result,
   type RunCommand,
+  readLogFile,
   removeServiceFile,
   type ServiceFile,
   type ServiceState,

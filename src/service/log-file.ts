@@ -3,7 +3,6 @@ import { copyFile, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { openOwnFile } from "../core/own-file.ts";
 import type { Paths } from "../core/paths.ts";
-import { firstLine, type LogRequest, type Result, type RunCommand } from "./service.ts";
 
 /** The file that launchd and `keybearer start` open for the daemon's output. systemd has the journal. */
 export function logFileIn({ state }: Pick<Paths, "state">): string {
@@ -17,19 +16,6 @@ const { O_APPEND, O_CREAT, O_WRONLY, COPYFILE_EXCL, COPYFILE_FICLONE } = constan
 /** For the output of a daemon that is started now. Throws ForeignFile, or the system's error. */
 export function openLogFile(file: string): number {
   return openOwnFile(file, O_WRONLY | O_APPEND | O_CREAT);
-}
-
-/** Prints the last lines of a log file, and with `follow` what is added. */
-export async function readLogFile(
-  run: RunCommand,
-  file: string,
-  { follow, lines, onLine, signal }: LogRequest,
-): Promise<Result> {
-  // -F and not -f: it follows the name when the file is replaced.
-  const argv = ["tail", "-n", String(lines), ...(follow ? ["-F"] : []), file];
-  const result = await run(argv, { timeoutMs: follow ? 0 : 10_000, onLine, signal });
-  if (result.code === 0 || signal?.aborted) return { ok: true };
-  return { ok: false, why: `the log ${file} cannot be read: ${firstLine(result.stderr)}`, next: null };
 }
 
 /** The log file of a daemon without a terminal, which the daemon keeps small itself. */

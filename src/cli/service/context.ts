@@ -72,17 +72,20 @@ export async function installedContext(options: ContextOptions = {}): Promise<Se
   return file?.kind === "ours" ? { ...context, paths: installedPaths(file.service, context) } : context;
 }
 
-/** The manager of the installed service, if it answers; null: there is none. */
-export async function installedManager({ manager }: ServiceContext): Promise<ServiceManager | null> {
-  if (manager === null || (await manager.found()).kind === "none") return null;
-  return (await manager.available()).ok ? manager : null;
+/** null: there is no manager, or it does not answer. */
+export async function answeringManager({ manager }: ServiceContext): Promise<ServiceManager | null> {
+  return manager !== null && (await manager.available()).ok ? manager : null;
 }
 
-/** The same, if the service is for the files of this shell. Another KEYBEARER_HOME or --config is another keybearer. */
+/**
+ * The manager of the service that is installed for the files of this shell, if it answers. Another KEYBEARER_HOME or --config
+ * is another keybearer.
+ */
 export async function serviceHere(context: ServiceContext): Promise<ServiceManager | null> {
-  const { paths, shellPaths } = context;
+  const { paths, shellPaths, manager } = context;
+  if (manager === null || (await manager.found()).kind === "none") return null;
   const isOther = shellPaths.explicit && paths.config !== shellPaths.config;
-  return isOther || paths.state !== shellPaths.state ? null : installedManager(context);
+  return isOther || paths.state !== shellPaths.state ? null : answeringManager(context);
 }
 
 /** Where the installed service has its files. */

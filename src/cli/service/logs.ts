@@ -1,14 +1,15 @@
 import { existsSync } from "node:fs";
 import { EXIT } from "../../core/errors.ts";
 import { readableLine } from "../../core/log.ts";
-import { logFileIn, readLogFile } from "../../service/log-file.ts";
+import { logFileIn } from "../../service/log-file.ts";
+import { readLogFile } from "../../service/service.ts";
 import { exitOnClosedOutput, fail } from "../ui/messages.ts";
 import { stdio } from "../ui/stdio.ts";
 import { printable } from "../ui/text.ts";
 import {
+  answeringManager,
   type ContextOptions,
   installedContext,
-  installedManager,
   type ServiceManager,
   serviceHere,
 } from "./context.ts";
@@ -25,7 +26,8 @@ export async function logs(options: LogsOptions, overrides: ContextOptions = {})
   const context = await installedContext(overrides);
   const file = logFileIn(context.shellPaths);
   const hasFile = existsSync(file);
-  const service = (await serviceHere(context)) ?? (hasFile ? null : await installedManager(context));
+  // Without the file the manager's log may have lines of a service that is gone.
+  const service = (await serviceHere(context)) ?? (hasFile ? null : await answeringManager(context));
   if (service === null && !hasFile)
     return fail(
       `there is no log: the service is not installed, and ${file} is not there. keybearer start writes it; keybearer run prints its log in its terminal`,
