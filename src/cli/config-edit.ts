@@ -57,7 +57,7 @@ async function editCopy(paths: Paths, copy: string, before: string): Promise<boo
     if (problems.length > 0) notice(formatProblems(paths.config, problems));
     if (config !== null && text !== null) return apply(paths, before, text);
     const errors = problems.filter(({ severity }) => severity === "error").length;
-    if (await confirm(`${count(errors, "problem")}. open the editor again?`)) continue;
+    if (await confirm(`${count(errors, "problem")}. open the editor again?`, "yes")) continue;
     fail("not applied; nothing was changed", EXIT.badConfig);
     return false;
   }

@@ -11,6 +11,7 @@ import type { Status } from "../control/status.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { type Store, sourceText } from "../keys/places.ts";
+import { askBudget, BUDGET_HELP, type Budget, readBudget } from "./budget.ts";
 import { editConfig, waitUntilActive } from "./config-change.ts";
 import { isSafeStart, noteIneffective } from "./safe-start.ts";
 import { offerService } from "./service/offer.ts";
@@ -31,6 +32,7 @@ export interface InitOptions {
   readonly tool?: string;
   readonly keyStdin?: boolean;
   readonly store?: string;
+  readonly budget?: string;
   readonly yes?: boolean;
   readonly probe?: boolean;
   readonly config?: string;
@@ -40,6 +42,8 @@ export interface InitOptions {
 export async function init(options: InitOptions): Promise<void> {
   if (!isSafeStart()) return;
   noteIneffective();
+  if (options.budget !== undefined && readBudget(options.budget) === null)
+    return fail(`--budget: ${BUDGET_HELP}`, EXIT.usage);
   const paths = commandPaths(options.config);
   const { found } = await readText(paths.config);
   if (found) return completeConfig(paths, options);
@@ -65,9 +69,12 @@ async function makeConfig(paths: Paths, options: InitOptions, inputs: Inputs): P
   const first = await askFirstTool(paths, options, inputs);
   if (first === null) return;
   const { name, gateway, taken } = first;
+  const { models } = taken;
+  const budget = await askBudget({ tool: name, models, prompter: inputs.prompter }, options);
+  if (budget === null) return;
   const source = sourceText(taken.place, paths);
   const token = newToken(name);
-  const text = newConfig({ baseUrl: gateway.baseUrl, tool: name, key: source, token: token.entry });
+  const text = newConfig({ baseUrl: gateway.baseUrl, tool: name, key: source, token: token.entry, budget });
   const isSaved = await storeNamedKey(paths, taken, async () => {
     const made = await createConfig(paths.config, text);
     if (!made.ok) fail(made.reason, EXIT.failed);
@@ -77,7 +84,8 @@ async function makeConfig(paths: Paths, options: InitOptions, inputs: Inputs): P
   notice(`${paths.config} is written; the key of ${name} is ${source}`);
   stdio().stdout.write(`${token.made}\n`);
   notice("the line above is its token, shown this once; config.yaml holds its hash");
-  if (isInteractive()) {
+  // With --yes nothing is asked, and nothing else is changed: the same as without a terminal.
+  if (isInteractive() && !options.yes) {
     await setUpClients(paths, name, token.made);
     await offerService(paths);
   }
@@ -131,6 +139,8 @@ async function completeConfig(paths: Paths, options: InitOptions): Promise<void>
     );
   if (options.tool !== undefined && config.tools[options.tool] === undefined) return addTool(options);
   const tools = Object.values(config.tools).filter(({ name }) => (options.tool ?? name) === name);
+  if (options.budget !== undefined)
+    notice(`--budget changes no tool that is there already → keybearer tools set <tool> limits.spend=…/day`);
   for (const tool of tools) if (!(await completeTool(paths, config, tool, options))) return;
   const [first] = tools;
   if (first === undefined) return;
@@ -145,11 +155,12 @@ function hasGateway({ gateways }: Config, address: string): boolean {
   return Object.values(gateways).some((gateway) => gateway.baseUrl === bare);
 }
 
-async function addTool({ gateway: _address, tool, ...options }: InitOptions): Promise<void> {
+async function addTool({ gateway: _address, tool, budget, ...options }: InitOptions): Promise<void> {
   const none = { key: false, token: false };
   const inputs = tool === undefined && stdio().stdin.isTTY === true ? await readInputs(none, none, "") : null;
   const name = await askTool(tool, inputs?.prompter ?? null);
-  if (name !== null) await add(name, options);
+  const spend = budget === undefined ? null : readBudget(budget);
+  if (name !== null) await add(name, spend === null || spend === "none" ? options : { ...options, spend });
 }
 
 /** Gives a tool the key or token it lacks. False: it could not, and the reason was printed. */
@@ -182,7 +193,7 @@ async function giveKey(paths: Paths, config: Config, tool: Tool, options: InitOp
   const next = `keybearer tools rotate ${tool.name} --key-stdin`;
   const inputs = await readInputs({ key: true, token: false }, flags, next);
   if (inputs === null || gateway === undefined) return false;
-  const { config: _file, gateway: _address, tool: _tool, ...rest } = options;
+  const { config: _file, gateway: _address, tool: _tool, budget: _budget, ...rest } = options;
   try {
     return await rotateKey({ paths, config, tool, gateway, options: rest }, inputs);
   } finally {
@@ -252,8 +263,8 @@ export async function printNextSteps(paths: Paths, tool: string): Promise<void> 
     const port = config?.listen.port ?? 5397;
     notice(
       "next:",
-      `  keybearer run${file}`,
-      `    serves http://localhost:${port} until Ctrl-C; go on in another terminal`,
+      `  keybearer start${file}`,
+      `    serves http://localhost:${port} in the background; in this terminal: keybearer run${file}`,
     );
   } else {
     const effect = await waitUntilActive(paths, tool, (found) => found !== undefined);
@@ -278,10 +289,19 @@ interface FirstTool {
   /** The key's source as config.yaml has it. */
   readonly key: string;
   readonly token: NewToken;
+  readonly budget: Budget;
 }
 
 /** A first config.yaml: short, with the settings that people need next as comments. */
-export function newConfig({ baseUrl, tool, key, token }: FirstTool): string {
+export function newConfig({ baseUrl, tool, key, token, budget: { limits, prices } }: FirstTool): string {
+  const limitLine =
+    limits === null
+      ? "#limits: { requests: 60/minute, spend: [$5/day, $60/month], concurrent: 4 }"
+      : `# Others: requests: 60/minute, spend: [$5/day, $60/month], concurrent: 4\n    limits: ${limits}`;
+  const priceLines =
+    prices.length === 0
+      ? ""
+      : `\n# Dollars per million tokens.\nprices:\n${prices.map((line) => `  ${line}\n`).join("")}`;
   return `# keybearer's configuration. Every save counts at once; a file with a mistake in it
 # changes nothing, and \`keybearer check\` names the mistake.
 # What has a # right in front of it is switched off.
@@ -303,9 +323,9 @@ tools:
     key: ${formatScalar(key)}
     token: [{ name: ${formatScalar(token.name)}, hash: ${token.hash}, created: ${token.created} }]
     #group: coding
-    #limits: { requests: 60/minute, spend: [$5/day, $60/month], concurrent: 4 }
+    ${limitLine}
     #quota: $200
     #expires: 2027-03-31
     #model: claude-sonnet-4-5
-`;
+${priceLines}`;
 }

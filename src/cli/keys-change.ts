@@ -28,7 +28,7 @@ export async function changeKey(action: KeyAction, asked: string, options: Chang
       EXIT.failed,
     );
   const question = `delete key ${describeKey(found)} at the console of ${gateway} for good?`;
-  if (action === "delete" && !options.yes && !(await confirm(question)))
+  if (action === "delete" && !options.yes && !(await confirm(question, "no")))
     return fail("nothing was changed", EXIT.failed);
   const changed = await ask<KeyReport>(paths, "/changekey", { gateway, ref, action });
   if (!changed.ok)

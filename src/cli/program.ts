@@ -11,6 +11,7 @@ import { modelsCommand } from "./models.ts";
 import { openCommand } from "./open.ts";
 import { runCommand } from "./run.ts";
 import { logsCommand, serviceCommand } from "./service/command.ts";
+import type { start } from "./start.ts";
 import { statusCommand } from "./status.ts";
 import { stopCommand } from "./stop.ts";
 import { toolsCommand } from "./tools/command.ts";
@@ -22,6 +23,7 @@ export function createProgram(): Command {
   const commands = [
     initCommand(),
     runCommand(),
+    startCommand(),
     stopCommand(),
     checkCommand(),
     configCommand(),
@@ -43,10 +45,17 @@ export function createProgram(): Command {
   return programWith(commands, [completeCommand()]);
 }
 
+function startCommand(): Command {
+  return new Command("start")
+    .description("start the installed service, else in the background; returns once it serves")
+    .option("-c, --config <file>", "use this config.yaml instead of your own")
+    .action(async (...given: Parameters<typeof start>) => (await import("./start.ts")).start(...given));
+}
+
 const INIT_AFTER = `
 without a terminal, everything is named, and the key is piped in:
   keybearer init --gateway https://gateway.example.com/v1 --tool codex \\
-    --key-stdin < key.txt
+    --budget 10 --key-stdin < key.txt
 it never overwrites a config.yaml: run again, it continues where it stopped`;
 
 function initCommand(): Command {
@@ -57,7 +66,8 @@ function initCommand(): Command {
     .option("--tool <name>", "the first tool's name")
     .option("--key-stdin", "read the key from stdin instead of asking for it")
     .option("--store <place>", "keychain or file; default: keychain, if there is one")
-    .option("-y, --yes", "use defaults instead of asking")
+    .option("--budget <dollars>", "dollars that the tool may spend in a day, or none")
+    .option("-y, --yes", "use defaults instead of asking, and set up nothing else")
     .option("--no-probe", "do not try the key at the gateway")
     .option("-c, --config <file>", "use this config.yaml instead of your own")
     .addHelpText("after", INIT_AFTER)

@@ -14,7 +14,8 @@ import { Notify } from "../service/notify.ts";
 import { isSafeStart } from "./safe-start.ts";
 import { fail } from "./ui/messages.ts";
 import { commandPaths } from "./ui/stdio.ts";
-import { printableLines } from "./ui/text.ts";
+import { outputWidth, screenOf } from "./ui/terminal.ts";
+import { printableLines, wrap } from "./ui/text.ts";
 import { joinNames } from "./ui/units.ts";
 
 /** A failed start that does not end by itself is ended after this time. */
@@ -79,7 +80,7 @@ async function run(options: { config?: string; port?: number }): Promise<void> {
     daemon = await startDaemon({
       paths,
       env: process.env,
-      logTo,
+      logTo: onTerminal ? wrapped(logTo) : logTo,
       logForPeople: onTerminal,
       warnings,
       ...port,
@@ -103,6 +104,12 @@ async function run(options: { config?: string; port?: number }): Promise<void> {
   process.exit(exitCode);
 }
 
+/** Between words, not where the terminal's line ends. */
+function wrapped(log: LogStream): Pick<LogStream, "write"> {
+  const width = () => screenOf(process.env, process.stderr.columns).width;
+  return { write: (line) => log.write(`${wrap(line.trimEnd(), width())}\n`) };
+}
+
 function greeting(daemon: Daemon, config: string): string {
   const base = `http://localhost:${daemon.port}`;
   const first = `keybearer ${version()} serves ${base}\n`;
@@ -111,22 +118,27 @@ function greeting(daemon: Daemon, config: string): string {
   const { token, model, gatewayKey, sandbox } = daemon.sandboxSession;
   const wanted = daemon.snapshot().config.listen.port;
   const isOther = wanted !== 0 && wanted !== daemon.port;
-  const body = (stream: string) =>
-    `'{"model":"${model}",${stream}"messages":[{"role":"user","content":"hello"}]}'`;
+  const message = '"messages":[{"role":"user","content":"hello"}]';
+  // Two lines: one would be too wide for 80 columns.
+  const streamed = `'{"model":"${model}","stream":true,\n      ${message}}'`;
+  const plain = `'{"model":"${model}",${message}}'`;
   return typeable(
     [
       first,
       ...(isOther ? [`port ${wanted} is taken, so the sandbox uses another one.\n`] : []),
       "There is no config.yaml yet, so the sandbox answers. It needs no account. Try:\n",
       `curl ${base}/v1/models \\\n  -H "Authorization: Bearer ${token}"\n`,
-      `${curlChat(`${base}/v1`, token, body(""))}\n`,
-      `${curlChat(`-N ${base}/v1`, token, body('"stream":true,'))}\n`,
+      `${curlChat(`${base}/v1`, token, plain)}\n`,
+      `${curlChat(`-N ${base}/v1`, token, streamed)}\n`,
       "Then see what it cost: keybearer usage\n",
       "A thief who has the key goes straight to the gateway, past keybearer.",
       "Half a minute later, keybearer mirror shows the alarm:\n",
-      `${curlChat(sandbox.baseUrl, gatewayKey, body(""))}\n`,
+      `${curlChat(sandbox.baseUrl, gatewayKey, plain)}\n`,
       "Your own gateway: keybearer init",
-      `  or write ${config}, see config.example.yaml; it takes over as soon as it is saved`,
+      wrap(
+        `  or write ${printableLines(config)}, see config.example.yaml; it takes over as soon as it is saved`,
+        outputWidth(),
+      ),
       "",
     ].join("\n"),
   );

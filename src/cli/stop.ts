@@ -30,7 +30,7 @@ export async function stop({ socket }: Paths): Promise<boolean> {
   if (!result.ok) return failed(result.why);
   printText(
     isService
-      ? "the service is stopped until your next login → keybearer service restart"
+      ? "the service is stopped until your next login → keybearer start"
       : `keybearer is stopped, it was pid ${pid}`,
   );
   return true;

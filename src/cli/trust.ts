@@ -37,7 +37,7 @@ async function trust(name: string | undefined, options: { all?: boolean }): Prom
     return print(name === undefined ? "nothing is held" : `nothing of ${name} is held`);
   for (const { tool, what, from, to } of held.value)
     print(tool === SHARED_PASSWORD ? what : `tool ${tool}: ${what}`, `  was  ${from}`, `  now  ${to}`);
-  if (!(await confirm("trust this?"))) return fail("not trusted; nothing changed", EXIT.failed);
+  if (!(await confirm("trust this?", "no"))) return fail("not trusted; nothing changed", EXIT.failed);
   const done = await askDaemon<TrustAnswer>(socket, "POST", `/trust${path}`, held.value);
   if (!done.ok) return fail(done.reason, EXIT.failed);
   for (const granted of done.value.granted) print(`trusted ${granted}`);

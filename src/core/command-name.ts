@@ -15,7 +15,7 @@ export function commandName(program = process.argv[1] ?? "", folder: string | nu
 }
 
 const COMMANDS =
-  "init|run|stop|logs|check|config|status|doctor|tools|gateways|trust|use|models|keys|usage|mirror|service|open|completion|help";
+  "init|run|start|stop|logs|check|config|status|doctor|tools|gateways|trust|use|models|keys|usage|mirror|service|open|completion|help";
 /** Not in a path, an address, or another name. */
 const COMMAND = new RegExp(`(?<![\\w./@-])keybearer (?=(?:${COMMANDS})\\b)`, "g");
 

@@ -1,4 +1,5 @@
 import { type DestinationStream, type Logger as PinoLogger, pino } from "pino";
+import { typeable } from "./command-name.ts";
 import { Secret } from "./secret.ts";
 import { dollars, duration } from "./units.ts";
 
@@ -108,7 +109,7 @@ export function readableLine(line: string): string {
   } catch {
     return line;
   }
-  const time = String(entry.time ?? "").slice(11, 19);
+  const time = localTime(String(entry.time ?? "")).slice(-8);
   const rest = Object.entries(entry)
     .filter(([name, value]) => !HEADING.includes(name) && value !== null)
     .map(([name, value]) => readableField(name, value))
@@ -116,14 +117,25 @@ export function readableLine(line: string): string {
   const level = entry.level === "info" ? "" : `${String(entry.level)}: `;
   // A decoded text may hold an escape sequence for the terminal.
   const text = `${level}${String(entry.msg ?? "")}${rest === "" ? "" : `  ${rest}`}`.replace(/\p{Cc}/gu, "?");
-  return `${time} ${text}\n`;
+  // Not as it can be typed here: that depends on the working folder, which may be gone, and then Node throws.
+  return `${time} ${typeable(text, "anywhere")}\n`;
 }
 
-/** cost=$0.0053 instead of cost_microdollars=5252, took=1.2 s instead of ms=1204. */
+/** 2026-11-15 14:10:57, as the person's clock shows it; empty for a text that is no time. */
+function localTime(at: string | number): string {
+  const date = new Date(at);
+  if (Number.isNaN(date.getTime())) return "";
+  const two = (number: number) => String(number).padStart(2, "0");
+  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+  return `${day} ${date.toTimeString().slice(0, 8)}`;
+}
+
+/** cost=$0.0053 instead of cost_microdollars=5252, took=1.2 s instead of ms=1204, a time instead of first_at=1794984847142. */
 function readableField(name: string, value: unknown): string {
   if (typeof value === "number" && name === "ms") return `took=${duration(value)}`;
   if (typeof value === "number" && name.endsWith("_ms")) return `${name.slice(0, -3)}=${duration(value)}`;
   if (typeof value === "number" && name.endsWith("_microdollars"))
     return `${name.slice(0, -"_microdollars".length)}=${dollars(value)}`;
+  if (typeof value === "number" && /(?:^until|_at)$/.test(name)) return `${name}=${localTime(value)}`;
   return `${name}=${typeof value === "object" ? JSON.stringify(value) : String(value)}`;
 }

@@ -11,7 +11,6 @@ import {
   type CommandResult,
   failure,
   findServiceFile,
-  firstLine,
   homebrewFile,
   type LastExit,
   type LogRequest,
@@ -19,6 +18,7 @@ import {
   type Plan,
   type Result,
   type RunCommand,
+  readLogFile,
   removeServiceFile,
   type ServiceFile,
   type ServiceState,
@@ -183,15 +183,11 @@ export class Launchd {
     return ready.ok ? this.#start() : ready;
   }
 
-  async logs({ follow, lines, onLine, signal }: LogRequest): Promise<Result> {
+  async logs(request: LogRequest): Promise<Result> {
     const file = await this.found();
     const logFile = file.kind === "ours" ? file.service.logFile : null;
     if (logFile === null) return { ok: false, why: "the service is not installed", next: null };
-    // -F and not -f: it follows the name when the file is replaced.
-    const argv = ["tail", "-n", String(lines), ...(follow ? ["-F"] : []), logFile];
-    const result = await this.#run(argv, { timeoutMs: follow ? 0 : 10_000, onLine, signal });
-    if (result.code === 0 || signal?.aborted) return { ok: true };
-    return { ok: false, why: `the log ${logFile} cannot be read: ${firstLine(result.stderr)}`, next: null };
+    return readLogFile(this.#run, logFile, request);
   }
 
   /** An agent does not see the shell's variables, only those set with `launchctl setenv`. Never print them. */

@@ -4,16 +4,21 @@ import { join } from "node:path";
 import { openOwnFile } from "../core/own-file.ts";
 import type { Paths } from "../core/paths.ts";
 
-/** The file that launchd opens for the daemon's output. launchd never rotates it. systemd has the journal. */
+/** The file that launchd and `keybearer start` open for the daemon's output. systemd has the journal. */
 export function logFileIn({ state }: Pick<Paths, "state">): string {
   return join(state, "keybearer.log");
 }
 
 /** One older file of this size is kept beside it. */
-const MAX_BYTES = 10 * 1024 * 1024;
-const { O_APPEND, O_WRONLY, COPYFILE_EXCL, COPYFILE_FICLONE } = constants;
+export const MAX_LOG_BYTES = 10 * 1024 * 1024;
+const { O_APPEND, O_CREAT, O_WRONLY, COPYFILE_EXCL, COPYFILE_FICLONE } = constants;
 
-/** The log file of the service, which the daemon keeps small itself. */
+/** For the output of a daemon that is started now. Throws ForeignFile, or the system's error. */
+export function openLogFile(file: string): number {
+  return openOwnFile(file, O_WRONLY | O_APPEND | O_CREAT);
+}
+
+/** The log file of a daemon without a terminal, which the daemon keeps small itself. */
 export class ServiceLog {
   readonly descriptor: number;
   readonly #file: string;
@@ -41,7 +46,7 @@ export class ServiceLog {
    */
   async keepSmall(): Promise<void> {
     try {
-      if (fstatSync(this.descriptor).size <= MAX_BYTES) return;
+      if (fstatSync(this.descriptor).size <= MAX_LOG_BYTES) return;
       await this.#keepCopy();
       ftruncateSync(this.descriptor, 0);
     } catch {

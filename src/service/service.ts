@@ -248,3 +248,16 @@ export function commandRunner(env: NodeJS.ProcessEnv): RunCommand {
       child.once("close", (code) => resolve({ code, stdout, stderr, missing }));
     });
 }
+
+/** Prints the last lines of a log file, and with `follow` what is added. */
+export async function readLogFile(
+  run: RunCommand,
+  file: string,
+  { follow, lines, onLine, signal }: LogRequest,
+): Promise<Result> {
+  // -F and not -f: it follows the name when the file is replaced.
+  const argv = ["tail", "-n", String(lines), ...(follow ? ["-F"] : []), file];
+  const result = await run(argv, { timeoutMs: follow ? 0 : 10_000, onLine, signal });
+  if (result.code === 0 || signal?.aborted) return { ok: true };
+  return { ok: false, why: `the log ${file} cannot be read: ${firstLine(result.stderr)}`, next: null };
+}

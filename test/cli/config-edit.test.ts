@@ -73,7 +73,7 @@ t.test("problems are shown, and the editor opens again with the same text", asyn
   const script = `if [ -e ${home}/again ]; then grep -q tolls "$1" && cp ${home}/better.yaml "$1"
 else touch ${home}/again; cp ${home}/worse.yaml "$1"; fi`;
   const person = editWith(t, home, script);
-  await person.says(/1 problem\. open the editor again\? \[y\/N\]/);
+  await person.says(/1 problem\. open the editor again\? \[Y\/n\]/);
   t.match(person.stdout(), /config\.yaml:3:1: tolls: "tolls" is not a setting here/);
   t.match(person.stdout(), /did you mean tools\?/);
   t.equal(readFileSync(file, "utf8"), CONFIG);

@@ -120,7 +120,7 @@ t.test("wrong usage names the right form and where to read on", async (t) => {
     ["tools token", [/→ keybearer help tools token$/m]],
     ["usage --jsn", [/unknown option '--jsn'/, /Did you mean --json\?/, /usage: keybearer usage/]],
     ["serve", [/unknown command 'serve'/, /→ keybearer run$/m]],
-    ["start", [/unknown command 'start'/, /→ keybearer run$/m]],
+    ["serve", [/unknown command 'serve'/, /→ keybearer run$/m]],
     ["rotate", [/unknown command 'rotate'/, /→ keybearer tools rotate$/m]],
     ["add codex", [/unknown command 'add'/, /→ keybearer tools add$/m]],
     ["dashboard", [/unknown command 'dashboard'/, /→ keybearer open$/m]],

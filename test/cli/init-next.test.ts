@@ -13,7 +13,7 @@ t.test("the next steps contain --config if it was given", async (t) => {
   await printNextSteps(findPaths({ env, home }), "codex");
   const own = said().flatMap(({ args }) => args);
   said.restore();
-  for (const next of ["run", "use codex", "tools add <tool>"]) {
+  for (const next of ["start", "use codex", "tools add <tool>"]) {
     t.match(named.join(""), `  keybearer ${next} --config ${file}\n`);
     t.match(own.join(""), `  keybearer ${next}\n`);
   }

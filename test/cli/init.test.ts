@@ -172,6 +172,10 @@ t.test("at a terminal init asks again after a wrong address or key, and shows no
   type("k\r");
   await person.says(/\[k\]:\s[\s\S]*\(not shown\): /);
   type(`${key}\r`);
+  await person.says(/daily budget of codex in dollars, or none \[10\]: /);
+  type("none\r");
+  await person.says(/start keybearer now, in the background\? \[Y\/n\]/);
+  type("n\r");
   const { code, stdout } = await person.ended;
   t.equal(code, 0, stdout);
   t.match(stdout, /kb_[\w-]{40,}\r?\n/);
@@ -197,6 +201,8 @@ async function initWithCodex(t: Test, home: string, path: string) {
   type("codex\r");
   await person.says(/\(not shown\): /);
   type(`${key}\r`);
+  await person.says(/daily budget of codex in dollars, or none \[10\]: /);
+  type("none\r");
   await person.says(/set up Codex now\? \[Y\/n\]/);
   return { ...person, sandbox };
 }
@@ -206,8 +212,8 @@ t.test("at a terminal init also sets up a client, and sends a request through ke
   await serveIn(t, home);
   const person = await initWithCodex(t, home, "/usr/bin:/bin");
   person.type("\r");
-  await person.says(/write this to .*config\.toml\? \[y\/N\]/);
-  person.type("y\r");
+  await person.says(/write this to .*config\.toml\? \[Y\/n\]/);
+  person.type("\r");
   const { code, stdout } = await person.ended;
   t.equal(code, 0, stdout);
   t.match(stdout, /it works: a request went through keybearer to the gateway/);
@@ -227,11 +233,11 @@ t.test("without a daemon init runs one for the request, and then offers the serv
   const file = join(home, "config.yaml");
   writeFileSync(file, `listen: localhost:${port}\n${readFileSync(file, "utf8")}`);
   person.type("\r");
-  await person.says(/write this to .*config\.toml\? \[y\/N\]/);
+  await person.says(/write this to .*config\.toml\? \[Y\/n\]/);
   const settings = person.stdout();
   t.match(settings, `http://localhost:${port}/v1`);
   t.match(settings, /model = "sandbox-/, "the gateway was asked for its models");
-  person.type("y\r");
+  person.type("\r");
   await person.says(
     /it works: a request went through[\s\S]*start keybearer now and at every login, as a service\? \[Y\/n\]/,
   );
@@ -273,10 +279,69 @@ t.test("if no daemon can start for the request, init says why and sets up no cli
   const file = join(home, "config.yaml");
   writeFileSync(file, `listen: localhost:${port}\n${readFileSync(file, "utf8")}`);
   person.type("\r");
+  await person.says(/start keybearer now, in the background\? \[Y\/n\]/);
+  person.type("\r");
   const { code, stdout } = await person.ended;
-  t.equal(code, 0, stdout);
+  t.equal(code, 69, stdout);
   t.match(stdout, new RegExp(`no client was set up:[\\s\\S]*${port}`));
   t.notOk(existsSync(join(home, ".codex")));
+});
+
+t.test("init asks for a daily budget, and for the price of a model that has none", async (t) => {
+  const models = JSON.stringify({ data: [{ id: "gpt-5.1" }, { id: "house-model" }] });
+  const gateway = await startRawGateway(t, (call) => call.ok(models));
+  const home = await newHome(t);
+  const args = ["init", "--store", "file", "--gateway", gateway.baseUrl, "--tool", "codex"];
+  const person = atScreen(t, home, args, { env: { PATH: "/usr/bin:/bin" } });
+  await person.says(/\(not shown\): /);
+  person.type("sk-0123456789abcdef\r");
+  await person.says(/lists 2 models[\s\S]*daily budget of codex in dollars, or none \[10\]: /);
+  person.type("a lot\r");
+  await person.says(/such as 10 or 2\.50, or none\n[\s\S]*\[10\]: /);
+  person.type("\r");
+  await person.says(/no price is known for house-model: [\s\S]*requests for it are refused\n[\s\S]*\[k\]: /);
+  person.type("p\r");
+  await person.says(/dollars per million tokens[\s\S]*house-model, input and output, such as 3 15: /);
+  person.type("3 15\r");
+  await person.says(/start keybearer now, in the background\? \[Y\/n\]/);
+  const file = join(home, "config.yaml");
+  const text = readFileSync(file, "utf8");
+  t.match(text, "\n    limits: { spend: $10/day }\n");
+  t.match(text, "\nprices:\n  house-model: { input: 3, output: 15 }\n");
+  // The usual port may be another program's.
+  writeFileSync(file, `listen: localhost:0\n${text}`);
+  t.teardown(() => command(t, home, ["stop"]));
+  person.type("\r");
+  const { code, stdout } = await person.ended;
+  t.equal(code, 0, stdout);
+  t.match(
+    stdout,
+    /runs in the background as pid \d+[\s\S]*it will not come back[\s\S]*the running keybearer uses it/,
+  );
+  t.match(await command(t, home, ["stop"]), { code: 0 });
+});
+
+t.test("without a terminal the budget is an option, and defaults are used only with --yes", async (t) => {
+  const sandbox = await startSandbox(t);
+  const { text: key } = newKey(sandbox);
+  const right = ["--gateway", sandbox.baseUrl, "--tool", "codex"];
+  const cases: [string[], RegExp, RegExp][] = [
+    [["--budget", "2.50"], /no price is known for sandbox-/, /\n {4}limits: \{ spend: \$2\.50\/day \}\n/],
+    [["--budget", "none"], /codex is file:/, /\n {4}#limits: /],
+    [["--yes"], /codex may send 500 requests per day\n/, /\n {4}limits: \{ requests: 500\/day \}\n/],
+    [[], /codex has no budget → keybearer tools set codex limits\.spend=10\/day\n/, /\n {4}#limits: /],
+  ];
+  for (const [args, said, written] of cases) {
+    const home = await newHome(t);
+    const made = await piped(t, home, key, ...right, ...args);
+    t.equal(made.code, 0, made.stderr);
+    t.match(made.stderr, said);
+    t.match(readFileSync(join(home, "config.yaml"), "utf8"), written);
+  }
+  const asked = sandbox.requests().length;
+  const wrong = await piped(t, await newHome(t), key, ...right, "--budget", "0");
+  t.match(wrong, { code: 2, stderr: /--budget: a budget is dollars for one day/ });
+  t.equal(sandbox.requests().length, asked, "before the key is sent");
 });
 
 t.test("Ctrl-C and Ctrl-D leave nothing behind", async (t) => {

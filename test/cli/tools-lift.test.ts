@@ -94,7 +94,7 @@ async function startLimited(t: Test) {
 t.test("without a terminal no allowance is given, with any input", async (t) => {
   const { home, extras } = await startLimited(t);
   for (const input of ["yes\n", ""]) {
-    const args = ["tools", "lift", "codex", "--spend", "5", "--yes"];
+    const args = ["tools", "lift", "codex", "--spend", "5"];
     const { code, stdout, stderr } = await command(t, home, args, { input });
     t.strictSame({ code, stdout }, { code: 2, stdout: "" });
     t.match(stderr, /needs a person at a terminal\. open one and type: keybearer tools lift codex/);
@@ -130,10 +130,10 @@ t.test("at a terminal lift shows the limits, asks, gives, and takes back for goo
   t.match(again.stdout, /codex was already given \$5\.00 more\n/);
   t.match(again.stdout, /\$1\.00 more in each day and each\s+month until the end of\s+2099-12-31\?/);
 
-  const kept = await answer(["--take-back"], /take back the extra allowances of codex\? \[y\/N\]/, "\r");
+  const kept = await answer(["--take-back"], /take back the extra allowances of codex\? \[Y\/n\]/, "n\r");
   t.equal(kept.code, 1);
   t.equal(await extras(), "requests 0, spend 5000000, spend 5000000");
-  const back = await atScreen(t, home, ["tools", "lift", "codex", "--take-back", "--yes"]).ended;
+  const back = await answer(["--take-back"], /\[Y\/n\]/, "\r");
   t.equal(back.code, 0);
   t.match(back.stdout, /codex has its limits of config\.yaml again\n {4}spend\/day .*\$0\/\$5\.00 /);
   t.equal(await extras(), "requests 0, spend 0, spend 0");

@@ -175,20 +175,23 @@ t.test("the next --write deletes what a killed one left beside the file, and not
   t.same(names, [atWork, ".settings.json.mine.tmp", "settings.json", "settings.json.bak"]);
 });
 
-t.test("without a yes nothing changes, and without a terminal it needs --yes", async (t) => {
-  const { put, use, useAtTerminal, config, home } = await prepare(t);
-  const file = put(".claude/settings.json", OLD);
-  const alone = await use("claude-code", "--write");
-  t.match(alone, { code: 2, stdout: /^--- /, stderr: /use claude-code --for claude-code --write --yes/ });
-  const { code, text } = await useAtTerminal("claude-code", "--write", [[/write this to/, ""]]);
-  t.equal(code, 1);
-  t.match(text, /not written; nothing changed/);
-  t.equal(read(file), OLD);
-  t.equal(read(config), CONFIG, "no token was made");
-  t.same(readdirSync(home).toSorted(), [".claude", "config.yaml"]);
-  t.equal((await use("claude-code", "--write", "--yes")).code, 0);
-  t.not(read(file), OLD);
-});
+t.test(
+  "Enter writes what was asked for, no changes nothing, and without a terminal it needs --yes",
+  async (t) => {
+    const { put, use, useAtTerminal, config, home } = await prepare(t);
+    const file = put(".claude/settings.json", OLD);
+    const alone = await use("claude-code", "--write");
+    t.match(alone, { code: 2, stdout: /^--- /, stderr: /use claude-code --for claude-code --write --yes/ });
+    const { code, text } = await useAtTerminal("claude-code", "--write", [[/write this to/, "n"]]);
+    t.equal(code, 1);
+    t.match(text, /not written; nothing changed/);
+    t.equal(read(file), OLD);
+    t.equal(read(config), CONFIG, "no token was made");
+    t.same(readdirSync(home).toSorted(), [".claude", "config.yaml"]);
+    t.equal((await useAtTerminal("claude-code", "--write", [[/write this to .*\[Y\/n\]/s, ""]])).code, 0);
+    t.not(read(file), OLD);
+  },
+);
 
 t.test("files that do not exist are made with their folders, and removed again", async (t) => {
   const { use, path } = await prepare(t);

@@ -7,6 +7,7 @@ const FIRST = newConfig({
   tool: "codex",
   key: "keychain:keybearer/codex",
   token: { name: "codex", hash: `sha256:${"a".repeat(64)}`, created: "2026-11-16" },
+  budget: { limits: null, prices: [] },
 });
 
 /** A problem with this message at this offset of a config.yaml. */

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import t from "tap";
-import { createLogger } from "../../src/core/log.ts";
+import { createLogger, readableLine } from "../../src/core/log.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import { runs } from "../doubles/random.ts";
@@ -160,4 +160,26 @@ t.test("a line that is given as JSON looks like any other, and is left out where
     log.writeLine("info", { status: 200 }, words);
     t.equal(lines.length, 2);
   }
+});
+
+t.test("a line for people has local times, and commands as they can be typed", async (t) => {
+  const [, before = ""] = process.argv;
+  t.teardown(() => {
+    process.argv[1] = before;
+  });
+  process.argv[1] = "/home/ann/kb/dist/cli/main.js";
+  const at = new Date(2026, 10, 15, 14, 10, 57);
+  const entry = {
+    ...{
+      level: "warn",
+      time: at.toISOString(),
+      msg: "look → keybearer mirror; then keybearer mirror ack main",
+    },
+    ...{ first_at: at.getTime(), until: at.getTime(), wait_ms: 1204 },
+  };
+  const command = "node /home/ann/kb/dist/cli/main.js mirror";
+  t.equal(
+    readableLine(JSON.stringify(entry)),
+    `14:10:57 warn: look → ${command}; then ${command} ack main  first_at=2026-11-15 14:10:57 until=2026-11-15 14:10:57 wait=1.2 s\n`,
+  );
 });

@@ -106,9 +106,19 @@ async function init(t: Test, walk: Walk): Promise<string> {
   shell.enter("");
   await shell.says(HIDDEN);
   shell.enter(keys.first.text);
+  await shell.says(
+    /accepts the key and lists \d+ models[\s\S]*daily budget of codex in dollars, or none \[10\]:\s/,
+  );
+  shell.enter("");
+  await shell.says(/no price is known for [\s\S]*sandbox-small[\s\S]* are\s+refused\n[\s\S]*\[r\]:\s/);
+  shell.enter("");
+  await shell.says(/requests per day of codex \[500\]:\s/);
+  shell.enter("1000");
+  await shell.says(/start keybearer now, in the background\? \[Y\/n\]\s/);
+  shell.enter("n");
   const { code, text } = await shell.done();
   t.equal(code, 0, text);
-  t.match(text, /accepts the key and lists \d+ models[\s\S]*keybearer run\n[\s\S]*keybearer use codex\n/);
+  t.match(text, /keybearer start\n[\s\S]*keybearer use codex\n/);
   return TOKEN.exec(walk.part("init"))?.[0] ?? "none";
 }
 

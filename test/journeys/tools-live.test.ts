@@ -217,6 +217,14 @@ t.test("the list shows what is used of each limit, what is held, and what runs",
   t.equal(await call.ended, 200);
 });
 
+/** As a person at a terminal does it. */
+async function giveMore(t: Test, home: string, requests: string) {
+  const person = atScreen(t, home, ["tools", "lift", "codex", "--requests", requests]);
+  await person.says(/\[y\/N\]/);
+  person.type("y\r");
+  return person.ended;
+}
+
 t.test("a limit is lifted once at a terminal, and the log has it", async (t) => {
   const { under, list, tools } = await start(t, "    limits: { requests: 2/month }\n");
   t.strictSame([await list(), await list(), await list()], [200, 200, "rate-limited"]);
@@ -224,14 +232,14 @@ t.test("a limit is lifted once at a terminal, and the log has it", async (t) => 
     (await tools()).stdout,
     /^codex: requests\/month is used up: 2 of 2, resets .*\s+→ keybearer tools lift codex --requests …$/m,
   );
-  const lifted = await atScreen(t, under.home, ["tools", "lift", "codex", "--requests", "1", "--yes"]).ended;
+  const lifted = await giveMore(t, under.home, "1");
   t.equal(lifted.code, 0);
   t.match(lifted.stdout, /codex has 1 request more\n {4}requests\/month +\S+ +2\/2\+1 +resets /);
   t.strictSame([await list(), await list()], [200, "rate-limited"]);
   t.ok(
     under.log().some(({ msg, peer }) => /extra allowance/.test(String(msg)) && /^pid \d+/.test(String(peer))),
   );
-  const none = await atScreen(t, under.home, ["tools", "lift", "codex", "--spend", "5", "--yes"]).ended;
+  const none = await atScreen(t, under.home, ["tools", "lift", "codex", "--spend", "5"]).ended;
   t.equal(none.code, 1);
   t.match(none.stdout, /codex has no limit on spend/);
 });
@@ -261,7 +269,7 @@ t.test("after a restart the list has what was used, what was lifted and the last
   const answer = await fetch(`${first.url}/v1/models`, { headers: { authorization: `Bearer ${token}` } });
   await answer.text();
   t.equal(answer.status, 200);
-  t.equal((await atScreen(t, home, ["tools", "lift", "codex", "--requests", "3", "--yes"]).ended).code, 0);
+  t.equal((await giveMore(t, home, "3")).code, 0);
   const before = await codexOf(first);
   await first.daemon.stop(0);
   const second = await startUnderTest(t, text, { home });

@@ -14,6 +14,10 @@ export const EXAMPLES: Readonly<Record<string, CommandExamples>> = {
     summary: "serve in the foreground; without config.yaml: the sandbox",
     examples: ["keybearer run", "keybearer run --config ./config.yaml"],
   },
+  start: {
+    summary: "start the installed service, else in the background",
+    examples: ["keybearer start", "keybearer start --config ./config.yaml"],
+  },
   stop: { examples: ["keybearer stop"] },
   logs: { examples: ["keybearer logs -f", "keybearer logs -n 200 --json"] },
   check: { examples: ["keybearer check", "keybearer check ./new.yaml --json"] },

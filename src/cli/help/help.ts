@@ -99,7 +99,6 @@ function usageError(text: string, command: Command): string {
 
 /** Words that other programs use, and the command here. */
 const OTHER_WORDS: Readonly<Record<string, string>> = {
-  start: "run",
   serve: "run",
   up: "run",
   down: "stop",

@@ -130,7 +130,8 @@ export async function ack(gateway: string | undefined): Promise<void> {
   for (const alarm of alarms)
     if (alarm.certain && !alarm.replaced)
       printText(`${alarm.key} still works for others: ${formatRemedy(alarm, now)}`);
-  if (!(await confirm("acknowledge this?"))) return fail("not acknowledged; nothing changed", EXIT.failed);
+  if (!(await confirm("acknowledge this?", "no")))
+    return fail("not acknowledged; nothing changed", EXIT.failed);
   let acknowledged = 0;
   // The daemon acknowledges only the rows that were shown here; rows that came since keep their alarm.
   for (const alarm of alarms) {

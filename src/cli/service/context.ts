@@ -23,6 +23,8 @@ export interface ServiceContext {
   readonly platform: NodeJS.Platform;
   /** null: this system has neither systemd nor launchd. */
   readonly manager: ServiceManager | null;
+  /** Runs the manager's programs. */
+  readonly run: RunCommand;
   /** Of this process: process.execPath, and the program's main file. */
   readonly node: string;
   readonly main: string;
@@ -48,6 +50,7 @@ export async function createContext(options: ContextOptions = {}): Promise<Servi
     shellPaths: paths,
     env,
     platform,
+    run,
     manager: await findManager(platform, { run, home: paths.home, env, uid: process.getuid?.() ?? -1 }),
     node: process.execPath,
     main: fileURLToPath(new URL(main, packageFolder())),
@@ -67,6 +70,22 @@ export async function installedContext(options: ContextOptions = {}): Promise<Se
   const context = await createContext(options);
   const file = await context.manager?.found();
   return file?.kind === "ours" ? { ...context, paths: installedPaths(file.service, context) } : context;
+}
+
+/** null: there is no manager, or it does not answer. */
+export async function answeringManager({ manager }: ServiceContext): Promise<ServiceManager | null> {
+  return manager !== null && (await manager.available()).ok ? manager : null;
+}
+
+/**
+ * The manager of the service that is installed for the files of this shell, if it answers. Another KEYBEARER_HOME or --config
+ * is another keybearer.
+ */
+export async function serviceHere(context: ServiceContext): Promise<ServiceManager | null> {
+  const { paths, shellPaths, manager } = context;
+  if (manager === null || (await manager.found()).kind === "none") return null;
+  const isOther = shellPaths.explicit && paths.config !== shellPaths.config;
+  return isOther || paths.state !== shellPaths.state ? null : answeringManager(context);
 }
 
 /** Where the installed service has its files. */

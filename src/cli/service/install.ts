@@ -216,7 +216,7 @@ async function confirmWithoutKeys(): Promise<boolean> {
     );
     return false;
   }
-  if (await confirm("no tool would have a key. install it anyway?")) return true;
+  if (await confirm("no tool would have a key. install it anyway?", "yes")) return true;
   fail(`not installed; ${UNCHANGED}`, EXIT.failed);
   return false;
 }

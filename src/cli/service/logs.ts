@@ -1,9 +1,18 @@
+import { existsSync } from "node:fs";
 import { EXIT } from "../../core/errors.ts";
 import { readableLine } from "../../core/log.ts";
+import { logFileIn } from "../../service/log-file.ts";
+import { readLogFile } from "../../service/service.ts";
 import { exitOnClosedOutput, fail } from "../ui/messages.ts";
 import { stdio } from "../ui/stdio.ts";
 import { printable } from "../ui/text.ts";
-import { type ContextOptions, installedContext, reachManager, type ServiceManager } from "./context.ts";
+import {
+  answeringManager,
+  type ContextOptions,
+  installedContext,
+  type ServiceManager,
+  serviceHere,
+} from "./context.ts";
 
 export interface LogsOptions {
   readonly follow?: boolean;
@@ -14,20 +23,31 @@ export interface LogsOptions {
 export async function logs(options: LogsOptions, overrides: ContextOptions = {}): Promise<void> {
   if (!/^\d{1,6}$/.test(options.lines))
     return fail(`-n takes a whole number, not "${options.lines}"`, EXIT.usage);
-  const manager = await reachManager(await installedContext(overrides));
-  if (manager === null) return;
+  const context = await installedContext(overrides);
+  const file = logFileIn(context.shellPaths);
+  const hasFile = existsSync(file);
+  // Without the file the manager's log may have lines of a service that is gone.
+  const service = (await serviceHere(context)) ?? (hasFile ? null : await answeringManager(context));
+  if (service === null && !hasFile)
+    return fail(
+      `there is no log: the service is not installed, and ${file} is not there. keybearer start writes it; keybearer run prints its log in its terminal`,
+      EXIT.failed,
+    );
   exitOnClosedOutput();
   const interrupt = new AbortController();
   const onSignal = () => interrupt.abort();
   process.once("SIGINT", onSignal).once("SIGTERM", onSignal);
-  const result = await manager.logs({
+  const request = {
     follow: options.follow ?? false,
     lines: Number(options.lines),
-    onLine: (line) => {
-      stdio().stdout.write(`${options.json ? jsonLine(line, manager.kind) : readable(line)}\n`);
+    onLine: (line: string) => {
+      const from = service?.kind ?? "keybearer";
+      stdio().stdout.write(`${options.json ? jsonLine(line, from) : readable(line)}\n`);
     },
     signal: interrupt.signal,
-  });
+  };
+  const result =
+    service === null ? await readLogFile(context.run, file, request) : await service.logs(request);
   process.off("SIGINT", onSignal).off("SIGTERM", onSignal);
   if (!result.ok) fail(`${result.why}\n→ keybearer service status`, EXIT.failed);
 }
@@ -46,13 +66,13 @@ export async function lastLines(manager: ServiceManager, count: number): Promise
   return result.ok ? [] : [result.why];
 }
 
-/** A line that is not JSON comes from the service manager. */
+/** A line that is not JSON comes from the service manager, or was written before the log was open. */
 function readable(line: string): string {
   return printable(line.startsWith("{") ? readableLine(line).trimEnd() : line);
 }
 
 /** For programs, every line is JSON. */
-function jsonLine(line: string, from: ServiceManager["kind"]): string {
+function jsonLine(line: string, from: string): string {
   return isJsonObject(line) ? line : JSON.stringify({ from, msg: line });
 }
 

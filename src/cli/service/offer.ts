@@ -1,16 +1,20 @@
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import type { Paths } from "../../core/paths.ts";
+import { start } from "../start.ts";
 import { stop } from "../stop.ts";
 import { confirm } from "../ui/prompts.ts";
 import { createContext } from "./context.ts";
 import { install } from "./install.ts";
 
-/** Asks whether to do what `keybearer service install` does, if that can be done here and is not done yet. */
+/**
+ * Asks whether to do what `keybearer service install` does, or `keybearer start` where there is no service manager, unless
+ * that is done already.
+ */
 export async function offerService(paths: Paths): Promise<void> {
   const options = paths.explicit ? { config: paths.config } : {};
   const { manager } = await createContext(options);
-  if (manager === null || !(await manager.available()).ok) return;
+  if (manager === null || !(await manager.available()).ok) return offerStart(paths, options);
   const { file, active } = await manager.state();
   if (file.kind === "foreign" || active === "running") return;
   const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
@@ -18,4 +22,10 @@ export async function offerService(paths: Paths): Promise<void> {
   if (!(await confirm(`start keybearer now and at every login, as a service${replaced}?`, "yes"))) return;
   if (asked.ok && !(await stop(paths))) return;
   await install(options);
+}
+
+async function offerStart({ socket }: Paths, options: { config?: string }): Promise<void> {
+  const asked = await askDaemon<Status>(socket, "GET", "/status");
+  if (asked.ok || asked.running) return;
+  if (await confirm("start keybearer now, in the background?", "yes")) await start(options);
 }

@@ -128,7 +128,7 @@ export async function startConflict(
   if (asked.ok ? pid !== state.pid : asked.running && state.pid === null) {
     const who =
       pid === null ? "keybearer is already running here" : `keybearer is already running here, as pid ${pid}`;
-    const how = pid === null ? "stop it" : `stop it where it was started (Ctrl-C, or kill ${pid})`;
+    const how = pid === null ? "stop it" : "keybearer stop";
     const message = `${who}, and not as the service → ${how}, then try again`;
     return { message, exitCode: EXIT.alreadyRunning };
   }

@@ -46,7 +46,7 @@ export async function uninstall(options: UninstallOptions, overrides: ContextOpt
   if (options.dryRun) return printDryRun(manager, purge);
   if (asks && purge !== null) {
     printPurge(purge, "to be removed:");
-    if (!(await confirm("remove the service and all of this, for good?")))
+    if (!(await confirm("remove the service and all of this, for good?", "no")))
       return fail(`not removed; ${UNCHANGED}`, EXIT.failed);
   }
   if (manager !== null && !(await removeService(context, manager))) return;

@@ -81,7 +81,6 @@ export function toolsCommand(): Command {
     .option("--until <time>", "in every window until then, not only in the current ones")
     .option("--take-back", "take back everything that was given")
     .option("--machine <name>", "release what this lost machine holds of shared limits")
-    .option("-y, --yes", "do not ask")
     .addHelpText("after", LIFT_AFTER)
     .action(async (...given: Parameters<typeof lift>) => (await import("./lift.ts")).lift(...given));
   return tools;

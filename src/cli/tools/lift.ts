@@ -22,7 +22,6 @@ interface LiftOptions {
   readonly until?: string;
   readonly takeBack?: boolean;
   readonly machine?: string;
-  readonly yes?: boolean;
 }
 
 /** Gives a tool an extra allowance, takes back what it was given, or releases what a lost machine holds. */
@@ -44,9 +43,9 @@ export async function lift(name: string, options: LiftOptions): Promise<void> {
   const paths = commandPaths();
   const limits = await currentLimits(paths, name);
   if (limits === null) return;
-  if (machine !== undefined) await release(paths, name, machine, options.yes ?? false);
-  else if (request === null) await takeBack(paths, name, limits, options.yes ?? false);
-  else await give(paths, name, limits, request, options.yes ?? false);
+  if (machine !== undefined) await release(paths, name, machine);
+  else if (request === null) await takeBack(paths, name, limits);
+  else await give(paths, name, limits, request);
 }
 
 /** null: a message has said why they are unknown. */
@@ -65,19 +64,17 @@ async function give(
   name: string,
   limits: readonly LimitStatus[],
   request: AllowanceRequest,
-  yes: boolean,
 ): Promise<void> {
   const { kind, amount: extra, until } = request;
   const current = limits.filter(({ limit }) => limit === kind);
   if (current.length === 0) return fail(`tool ${name} has no limit on ${kind}`, EXIT.failed);
   const now = Date.now();
-  if (!yes) print(...limitLines(current, now, stdoutScreen()).flat());
+  print(...limitLines(current, now, stdoutScreen()).flat());
   const granted = Math.max(...current.map((limit) => limit.extra));
   if (granted > 0) printText(`${name} was already given ${amountInWords(kind, granted)} more`);
   const windows = until === null ? "" : ` ${eachWindow(current)} until ${endInWords(until, systemCalendar)}`;
   const what = `${amountInWords(kind, extra)} more${windows}`;
-  if (!yes && !(await confirm(`give ${name} ${what}?`)))
-    return fail("not given; nothing changed", EXIT.failed);
+  if (!(await confirm(`give ${name} ${what}?`, "no"))) return fail("not given; nothing changed", EXIT.failed);
   const answer = await sendAllowance(paths, name, request);
   if (answer === null) return;
   print(`${name} has ${what}`);
@@ -91,17 +88,12 @@ async function give(
   print(`to take it back: keybearer tools lift ${name} --take-back`);
 }
 
-async function takeBack(
-  paths: Paths,
-  name: string,
-  limits: readonly LimitStatus[],
-  yes: boolean,
-): Promise<void> {
+async function takeBack(paths: Paths, name: string, limits: readonly LimitStatus[]): Promise<void> {
   const given = limits.filter(({ extra }) => extra > 0);
   if (given.length === 0) return print(`${name} has no extra allowance`);
   const now = Date.now();
   print(...limitLines(given, now, stdoutScreen()).flat());
-  if (!yes && !(await confirm(`take back the extra allowances of ${name}?`)))
+  if (!(await confirm(`take back the extra allowances of ${name}?`, "yes")))
     return fail("not taken back; nothing changed", EXIT.failed);
   let levels: readonly LimitStatus[] = [];
   for (const kind of ["requests", "tokens", "spend"] as const) {
@@ -116,9 +108,9 @@ async function takeBack(
   print(`${name} has its limits of config.yaml again`, ...limitLines(changed, now, stdoutScreen()).flat());
 }
 
-async function release(paths: Paths, name: string, machine: string, yes: boolean): Promise<void> {
+async function release(paths: Paths, name: string, machine: string): Promise<void> {
   const question = `is machine ${machine} lost, so that what it holds of the limits of ${name} can be used?`;
-  if (!yes && !(await confirm(question))) return fail("not released; nothing changed", EXIT.failed);
+  if (!(await confirm(question, "no"))) return fail("not released; nothing changed", EXIT.failed);
   const path = `/release/${encodeURIComponent(name)}`;
   const answer = await askDaemon<ReleaseAnswer>(paths.socket, "POST", path, { machine });
   if (!answer.ok) return fail(answer.reason, EXIT.failed);

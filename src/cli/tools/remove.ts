@@ -58,7 +58,7 @@ function confirmation(
 }
 
 async function confirmRemoval(name: string, file: string): Promise<boolean> {
-  if (await confirm(`remove ${name} from ${file}?`)) return true;
+  if (await confirm(`remove ${name} from ${file}?`, "no")) return true;
   fail("not removed; nothing changed", EXIT.failed);
   return false;
 }
@@ -92,7 +92,7 @@ function storedPlace(config: Config | null, name: string, paths: Paths): KeyPlac
 /** False: the person keeps it. */
 async function confirmDeletion(place: KeyPlace): Promise<boolean> {
   const where = describeSource(place);
-  if (await confirm(`delete its key from ${where}, too?`)) return true;
+  if (await confirm(`delete its key from ${where}, too?`, "no")) return true;
   printText(`its key stays in ${where}: delete it in the gateway's console`);
   return false;
 }

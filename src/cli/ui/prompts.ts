@@ -2,10 +2,13 @@ import { createInterface } from "node:readline";
 import { Writable } from "node:stream";
 import { stdio } from "./stdio.ts";
 import { screenOf } from "./terminal.ts";
-import { printable } from "./text.ts";
+import { printable, textWidth, wrap } from "./text.ts";
 
-/** Asks a question with a yes or no answer: y, yes, n, no, or Enter for the default. Ctrl-C and Ctrl-D are no. */
-export async function confirm(question: string, byDefault: "yes" | "no" = "no"): Promise<boolean> {
+/**
+ * Asks a question with a yes or no answer: y, yes, n, no, or Enter for the default. Ctrl-C and Ctrl-D are no.
+ * @param byDefault yes for what the person asked for; no for what deletes, and for what moves keys or money.
+ */
+export async function confirm(question: string, byDefault: "yes" | "no"): Promise<boolean> {
   const answer = await askText(`${question} ${byDefault === "yes" ? "[Y/n]" : "[y/N]"}`, (text) =>
     /^(y|yes|n|no|)$/i.test(text.trim()) ? undefined : "type y or n",
   );
@@ -64,7 +67,20 @@ async function askSecret(question: string): Promise<string | null> {
 }
 
 function promptOptions(question: string) {
-  return { message: printable(question), input: stdio().stdin, output: new PromptOutput(), withGuide: false };
+  const output = new PromptOutput();
+  return { message: fitted(question, output), input: stdio().stdin, output, withGuide: false };
+}
+
+/** What clack draws in front of a question. */
+const MARK_WIDTH = 3;
+
+/** The question in lines that clack leaves as they are. It would break a long path anywhere, so such a line is printed before. */
+function fitted(question: string, output: PromptOutput): string {
+  const width = output.columns - MARK_WIDTH;
+  const lines = wrap(printable(question), width).split("\n");
+  const shown = lines.findLastIndex((line) => textWidth(line) > width) + 1;
+  for (const line of lines.slice(0, shown)) output.write(`${line}\n`);
+  return lines.slice(shown).join("\n").trimStart();
 }
 
 /**

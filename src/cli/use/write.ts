@@ -58,7 +58,7 @@ export async function writeSettings(
   const removed = settingsOf(client.id).removed(file.found?.text ?? "", merged.text);
   if (removed.length > 0) printText(`removed: ${removed.join(", ")}`);
   const command = `keybearer use ${tool.name} --for ${client.id}`;
-  if (!yes && !(await agrees(`write this to ${file.path}?`, "written", `${command} --write --yes`)))
+  if (!yes && !(await agrees(`write this to ${file.path}?`, "yes", "written", `${command} --write --yes`)))
     return false;
   const fault = await writeAll(paths, tool, client.id, file, merged);
   if (fault !== null) return failed(fault);
@@ -144,7 +144,7 @@ async function removeConflicts(text: string, settings: ClientSettings, yes: bool
   let result: Edited = { ok: true, text };
   for (const conflict of settings.conflicts(text)) {
     printNote({ what: `${conflict.name} is in it: ${conflict.reason}`, next: null });
-    const isRemoved = yes || !isInteractive() || (await confirm(`remove ${conflict.name} as well?`));
+    const isRemoved = yes || !isInteractive() || (await confirm(`remove ${conflict.name} as well?`, "no"));
     if (isRemoved && result.ok) result = conflict.remove(result.text);
   }
   return result;
@@ -237,9 +237,13 @@ export async function undoSettings(
     printNote({ what: `${path.join(".")} was changed since, and stays as it is`, next: null });
   for (const { path } of lost)
     printNote({ what: `${path.join(".")}: the key that was there is not stored any more`, next: null });
-  const question = text === null ? `remove ${file.path}?` : `put ${file.path} back?`;
   const repeat = `${command}${force ? " --force" : ""} --yes`;
-  if (!yes && !(await agrees(question, "undone", repeat))) return;
+  const isAgreed =
+    yes ||
+    (text === null
+      ? await agrees(`remove ${file.path}?`, "no", "undone", repeat)
+      : await agrees(`put ${file.path} back?`, "yes", "undone", repeat));
+  if (!isAgreed) return;
   const done = await replaceSettings(file, text, file.found?.mode ?? record.mode);
   if (!done.ok) return fail(done.reason, EXIT.failed);
   const kept = storedKeys({ ...record.change, fields: left });
@@ -329,12 +333,17 @@ async function endToken(paths: Paths, { tool, tokenHash }: UndoRecord): Promise<
 }
 
 /** false: the person does not want it or cannot be asked, and the reason was printed. */
-async function agrees(question: string, done: string, repeat: string): Promise<boolean> {
+async function agrees(
+  question: string,
+  byDefault: "yes" | "no",
+  done: string,
+  repeat: string,
+): Promise<boolean> {
   if (!isInteractive()) {
     fail(`there is no terminal to ask on; nothing changed. if you are sure: ${repeat}`, EXIT.usage);
     return false;
   }
-  if (await confirm(question)) return true;
+  if (await confirm(question, byDefault)) return true;
   fail(`not ${done}; nothing changed`, EXIT.failed);
   return false;
 }

@@ -1,0 +1,164 @@
+import { formatScalar } from "../config/edit-layout.ts";
+import { parseConfig } from "../config/parse.ts";
+import { dollars, price } from "../config/values.ts";
+import { systemClock } from "../core/clock.ts";
+import { Prices, readPriceTable } from "../metering/prices.ts";
+import { NO_TOKENS } from "../metering/usage.ts";
+import { canceled, notice } from "./ui/messages.ts";
+import type { Prompter } from "./ui/prompts.ts";
+import { joinNames } from "./ui/units.ts";
+
+/* The daily budget of the first tool, which `init` asks for. */
+
+/** What is written for it, as lines of config.yaml. */
+export interface Budget {
+  /** Of the tool; null: none. */
+  readonly limits: string | null;
+  /** Below `prices:`. */
+  readonly prices: readonly string[];
+}
+
+export interface BudgetOptions {
+  readonly budget?: string;
+  readonly yes?: boolean;
+}
+
+interface BudgetRequest {
+  readonly tool: string;
+  /** Of the gateway's list; null: it was not read. */
+  readonly models: readonly string[] | null;
+  readonly prompter: Prompter | null;
+}
+
+const NONE: Budget = { limits: null, prices: [] };
+const DEFAULT_DOLLARS = "10";
+/** About as many as an agent sends in a long day. */
+const DEFAULT_REQUESTS = "500";
+/** A gateway may list hundreds of models. */
+const MAX_ASKED = 10;
+const MAX_NAMED = 8;
+
+/** A daily amount as it is typed: 10, $10, 2.50, none. null: it is not one. Otherwise as config.yaml has it. */
+export function readBudget(text: string): string | null {
+  const bare = text.trim().replace(/^\$\s?|\/day$/g, "");
+  if (bare === "none") return bare;
+  const read = dollars(`$${bare}`);
+  return "value" in read && read.value > 0 ? `$${bare}/day` : null;
+}
+
+export const BUDGET_HELP = "a budget is dollars for one day, such as 10 or 2.50, or none";
+
+/** null: the person stopped, and that was printed. */
+export async function askBudget(
+  { tool, models, prompter }: BudgetRequest,
+  { budget, yes = false }: BudgetOptions,
+): Promise<Budget | null> {
+  const asked = yes || prompter?.interactive !== true ? null : prompter;
+  const unpriced = withoutPrice(models ?? []);
+  const isEvery = unpriced.length > 0 && unpriced.length === models?.length;
+  if (asked === null && !yes && budget === undefined) {
+    notice(`${tool} has no budget → keybearer tools set ${tool} limits.spend=${DEFAULT_DOLLARS}/day`);
+    return NONE;
+  }
+  const question = `daily budget of ${tool} in dollars, or none [${DEFAULT_DOLLARS}]: `;
+  const given = budget ?? (asked === null ? DEFAULT_DOLLARS : null);
+  const read = (text: string) => readBudget(text || DEFAULT_DOLLARS);
+  const spend = given !== null ? readBudget(given) : await askUntil(asked, question, read, BUDGET_HELP);
+  if (spend === null) return null;
+  if (spend === "none") return NONE;
+  const kept = { limits: `{ spend: ${spend} }`, prices: [] };
+  if (unpriced.length === 0) return kept;
+  notice(
+    `no price is known for ${joinNames(unpriced, MAX_NAMED)}: with a budget, requests for ${unpriced.length === 1 ? "it" : "them"} are refused`,
+  );
+  // What was named is not replaced by something else.
+  const usual = isEvery && budget === undefined ? "r" : "k";
+  if (asked === null) return usual === "r" ? requestsPerDay(tool, DEFAULT_REQUESTS) : noteUnpriced(kept);
+  const choice = await askUntil(
+    asked,
+    `p: type prices, r: limit requests per day instead, k: keep the budget [${usual}]: `,
+    (text) => (/^[prk]?$/i.test(text) ? text.toLowerCase() || usual : null),
+    "type p, r or k",
+  );
+  if (choice === null) return null;
+  if (choice === "k") return noteUnpriced(kept);
+  if (choice === "p") return askPrices(asked, unpriced, kept);
+  const count = await askUntil(
+    asked,
+    `requests per day of ${tool} [${DEFAULT_REQUESTS}]: `,
+    (text) => (/^[1-9]\d{0,8}$/.test(text || DEFAULT_REQUESTS) ? text || DEFAULT_REQUESTS : null),
+    "type a whole number above zero",
+  );
+  return count === null ? null : requestsPerDay(tool, count);
+}
+
+function requestsPerDay(tool: string, count: string): Budget {
+  notice(`${tool} may send ${count} requests per day`);
+  return { limits: `{ requests: ${count}/day }`, prices: [] };
+}
+
+function noteUnpriced(budget: Budget): Budget {
+  notice("their prices can be written later: below prices: in config.yaml → keybearer config edit");
+  return budget;
+}
+
+async function askPrices(
+  prompter: Prompter,
+  unpriced: readonly string[],
+  { limits }: Budget,
+): Promise<Budget | null> {
+  notice("prices are in dollars per million tokens. Enter leaves a model out");
+  const prices: string[] = [];
+  for (const model of unpriced.filter(canBeWritten).slice(0, MAX_ASKED)) {
+    const answer = await askUntil(
+      prompter,
+      `${model}, input and output, such as 3 15: `,
+      readPrices,
+      "type two prices, such as 3 15",
+    );
+    if (answer === null) return null;
+    if (answer !== "") prices.push(`${formatScalar(model)}: ${answer}`);
+  }
+  const budget = { limits, prices };
+  return prices.length < unpriced.length ? noteUnpriced(budget) : budget;
+}
+
+/** As config.yaml has them; empty: none. null: these are no two prices. */
+function readPrices(text: string): string | null {
+  if (text === "") return "";
+  const [input = "", output = "", ...more] = text.split(/[\s,;/]+/).map((each) => each.replace("$", ""));
+  const isRead = more.length === 0 && "value" in price(input) && "value" in price(output);
+  return isRead ? `{ input: ${input}, output: ${output} }` : null;
+}
+
+/** Names are the gateway's own words, and config.yaml does not take each of them. */
+function canBeWritten(model: string): boolean {
+  const trial = `gateway: https://gateway.example.com/v1\ntools: { x: {} }\nprices:\n  ${formatScalar(model)}: { input: 1, output: 1 }\n`;
+  return parseConfig(trial, "/").problems.every(({ severity }) => severity !== "error");
+}
+
+/** The models whose requests a limit on money refuses. */
+function withoutPrice(models: readonly string[]): string[] {
+  if (models.length === 0) return [];
+  const prices = new Prices(readPriceTable());
+  const isPriced = (model: string) =>
+    prices.priceOf({ asked: model, answered: null }, { ...NO_TOKENS, input: 1 }, systemClock.now(), {}) !==
+    null;
+  return models.filter((model) => !isPriced(model));
+}
+
+/** Asks until `read` understands the answer. null: the person stopped, and that was printed. */
+async function askUntil(
+  prompter: Prompter | null,
+  question: string,
+  read: (text: string) => string | null,
+  help: string,
+): Promise<string | null> {
+  for (;;) {
+    const answer = (await prompter?.text(question)) ?? null;
+    if (answer === null) return canceled();
+    const understood = read(answer.trim());
+    if (understood !== null) return understood;
+    notice(help);
+  }
+}

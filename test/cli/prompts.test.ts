@@ -1,0 +1,95 @@
+import { mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { stripVTControlCharacters } from "node:util";
+import type { Command } from "commander";
+import t from "tap";
+import { createProgram } from "../../src/cli/program.ts";
+import { newHome, saveConfig } from "../doubles/command.ts";
+import { ROOT } from "../doubles/paths.ts";
+import { atScreen } from "../doubles/screen.ts";
+
+/** Commands that a program must not answer for a person, and one that is a dialog. */
+const WITHOUT_YES = ["trust", "tools lift", "mirror ack", "config edit"];
+
+/**
+ * Every question with a yes or no answer: its file in src/cli, its default, and the commands that ask it. What the person asked
+ * for defaults to yes. What deletes, moves a key or gives away money defaults to no.
+ */
+const CONFIRMATIONS: readonly (readonly [string, string, string, readonly string[]])[] = [
+  ["config-edit.ts", '{count(errors, "problem")}. open the editor again?', "yes", ["config edit"]],
+  ["console-keys.ts", "question", 'action === "delete" ? "no" : "yes"', ["tools disable", "tools enable"]],
+  ["init.ts", "{result.fault}. use {result.suggestion}?", "yes", ["init"]],
+  ["keys-change.ts", "question", "no", ["keys delete"]],
+  ["mirror/sync.ts", "acknowledge this?", "no", ["mirror ack"]],
+  ["service/install.ts", "no tool would have a key. install it anyway?", "yes", ["service install"]],
+  ["service/offer.ts", "start keybearer now, in the background?", "yes", ["init"]],
+  ["service/offer.ts", "start keybearer now and at every login, as a service{replaced}?", "yes", ["init"]],
+  ["service/uninstall.ts", "remove the service and all of this, for good?", "no", ["service uninstall"]],
+  ["tools/at-console.ts", "rotate them now?", "yes", ["tools rotate"]],
+  ["tools/at-console.ts", "rotate the key of {name} now?", "yes", ["tools rotate"]],
+  ["tools/lift.ts", "give {name} {what}?", "no", ["tools lift"]],
+  ["tools/lift.ts", "take back the extra allowances of {name}?", "yes", ["tools lift"]],
+  ["tools/lift.ts", "question", "no", ["tools lift"]],
+  ["tools/remove.ts", "delete its key from {where}, too?", "no", ["tools remove"]],
+  ["tools/remove.ts", "remove {name} from {file}?", "no", ["tools remove"]],
+  ["trust.ts", "trust this?", "no", ["trust"]],
+  ["use/set-up.ts", "set up {client.name} now?", "yes", ["init"]],
+  ["use/write.ts", "put {file.path} back?", "yes", ["use"]],
+  ["use/write.ts", "remove {conflict.name} as well?", "no", ["use"]],
+  ["use/write.ts", "remove {file.path}?", "no", ["use"]],
+  ["use/write.ts", "write this to {file.path}?", "yes", ["use"]],
+  ["use/write.ts", "question", "byDefault", ["use"]],
+];
+
+const CALL = /\b(?:confirm|agrees)\(\s*(`[^`]*`|"[^"]*"|question),\s*(action[^)]*|[^,)]+)/g;
+
+/** A string or a template of the source, without its quotes and dollar signs. */
+function bare(source: string): string {
+  return source.replace(/^["`](.*)["`]$/, "$1").replaceAll("$" + "{", "{");
+}
+
+function findConfirmations(): string[][] {
+  const folder = join(ROOT, "src", "cli");
+  return readdirSync(folder, { recursive: true, encoding: "utf8" })
+    .filter((name) => name.endsWith(".ts"))
+    .flatMap((name) =>
+      [...readFileSync(join(folder, name), "utf8").matchAll(CALL)].map(
+        ([, question = "", byDefault = ""]) => [name, bare(question), bare(byDefault.trim())],
+      ),
+    )
+    .sort();
+}
+
+t.test(
+  "every question is on the list, with its default and with -y, or a person has to answer it",
+  async (t) => {
+    t.same(
+      findConfirmations(),
+      CONFIRMATIONS.map(([file, question, byDefault]) => [file, question, byDefault]).sort(),
+    );
+    const program = createProgram();
+    const find = (path: string) =>
+      path
+        .split(" ")
+        .reduce<Command | undefined>((at, word) => at?.commands.find((c) => c.name() === word), program);
+    const commands = new Set(CONFIRMATIONS.flatMap(([, , , names]) => names));
+    for (const name of commands) {
+      const hasYes = find(name)?.options.some(({ long, short }) => long === "--yes" && short === "-y");
+      t.equal(hasYes, !WITHOUT_YES.includes(name), name);
+    }
+    const asksNothing = WITHOUT_YES.filter((name) => !commands.has(name));
+    t.same(asksNothing, [], "the list of exceptions is as short as possible");
+  },
+);
+
+t.test("a question is broken between words, and a long path stays whole", async (t) => {
+  const home = join(await newHome(t), "a-folder-with-a-rather-long-name".repeat(3));
+  mkdirSync(home, { mode: 0o700 });
+  const file = await saveConfig(home, "gateway: http://127.0.0.1:9/v1\ntools: { codex: {}, zed: {} }\n");
+  const person = atScreen(t, home, ["tools", "remove", "codex"]);
+  await person.says(/\[y\/N\]/);
+  person.type("\r");
+  const { code, stdout } = await person.ended;
+  t.equal(code, 1);
+  t.match(stripVTControlCharacters(stdout), `remove codex from\n  ${file}?\n`);
+});
