@@ -10,6 +10,7 @@ import type {
   UsageStatus,
 } from "../control/status.ts";
 import type { ToolStatus } from "../control/tool-status.ts";
+import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import type { SharedStatus } from "../shared/status.ts";
@@ -133,7 +134,7 @@ function formatShared({ address, state, problem, next, machines }: SharedStatus,
   const unsigned = machines.filter(({ signature }) => signature === "missing" || signature === "wrong");
   const names = unsigned.map(({ name }) => name).join(", ");
   const signing = names === "" ? "" : `, without a valid signature: ${names}`;
-  const remedy = next ?? (names === "" ? null : "keybearer doctor");
+  const remedy = next ?? (names === "" ? null : advice.doctor());
   return formatNote({ what: `shared: ${address}, ${state}${known}${signing}${why}`, next: remedy }, width);
 }
 
@@ -149,7 +150,7 @@ function dashboardLines(dashboard: DashboardStatus | undefined, width: number): 
   const { address = null, why = null } = dashboard ?? {};
   if (why !== null) return [wrap(`dashboard: not open; keybearer tries again soon. ${why}`, width)];
   if (address === null) return [];
-  return [formatNote({ what: `dashboard: open on ${address}`, next: "keybearer open" }, width)];
+  return [formatNote({ what: `dashboard: open on ${address}`, next: advice.open() }, width)];
 }
 
 function usageLines(usage: UsageStatus, now: number, width: number): string[] {

@@ -1,3 +1,4 @@
+import { advice } from "../core/advice.ts";
 /** The shells `use` can write environment variables for. */
 export type Shell = "sh" | "fish" | "powershell" | "cmd";
 
@@ -506,7 +507,7 @@ model add 'keybearer/{model}'`,
     where: "Settings > API Provider: OpenAI Compatible",
     tokenField: "API Key",
     modelField: "Model ID",
-    notes: ["for its command line: keybearer use <tool> --for cline-cli"],
+    notes: [`for its command line: ${advice.use("<tool>", "cline-cli")}`],
   },
   {
     id: "roo-code",

@@ -1,3 +1,4 @@
+import { advice } from "../core/advice.ts";
 import {
   appendItem,
   type EditResult,
@@ -41,7 +42,7 @@ export function setToken(
   const { name, created } = token;
   if (old.some((each) => nameOf(each) === name)) {
     const reason = `${tool} already has a token called ${name}: choose another name, or revoke that one first`;
-    return { ok: false, reason: `${reason} → keybearer tools revoke ${tool} ${name}` };
+    return { ok: false, reason: `${reason} → ${advice.revoke(tool, name)}` };
   }
   const entry: YamlMap = { name, hash, created };
   // A single map cannot be appended to, and a list is what the next token needs.
@@ -135,7 +136,7 @@ export function addTool(text: string, tool: string, settings: YamlMap): EditResu
   const { tools = {} } = source.value;
   if (typeof tools !== "string" && Object.hasOwn(tools, tool)) {
     const reason = `config.yaml already has a tool ${tool}`;
-    return { ok: false, reason: `${reason}. a new key for it: keybearer tools rotate ${tool}` };
+    return { ok: false, reason: `${reason}. a new key for it: ${advice.rotate(tool)}` };
   }
   return setValue(text, ["tools", tool], settings);
 }
@@ -151,7 +152,7 @@ export function removeTool(text: string, tool: string): ToolRemoved {
   if (!found.ok) return found;
   if (found.names.length === 1) {
     const reason = `${tool} is the only tool, and config.yaml must have one`;
-    return { ok: false, reason: `${reason}: disable it instead → keybearer tools disable ${tool}` };
+    return { ok: false, reason: `${reason}: disable it instead → ${advice.disable(tool)}` };
   }
   const removed = removeValue(text, ["tools", tool]);
   return removed.ok ? { ...removed, commentAbove: hasCommentAbove(text, ["tools", tool]) } : removed;
@@ -184,7 +185,7 @@ function findTool(text: string, tool: string): FoundTool | { readonly ok: false;
   if (!source.ok) return source;
   const { tools } = source.value;
   if (tools === undefined || typeof tools === "string" || Array.isArray(tools))
-    return { ok: false, reason: "config.yaml has no map of tools: run `keybearer check`" };
+    return { ok: false, reason: `config.yaml has no map of tools: run \`${advice.check()}\`` };
   const names = Object.keys(tools);
   if (!names.includes(tool)) {
     const reason = `there is no tool ${tool} in config.yaml; its tools are ${names.join(", ")}`;

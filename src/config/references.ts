@@ -1,3 +1,4 @@
+import { advice } from "../core/advice.ts";
 import type { Report } from "./problems.ts";
 import type { Config, Gateway, Named, Tool } from "./schema.ts";
 import { quoted, type Section } from "./section.ts";
@@ -94,7 +95,7 @@ function checkTokens(tools: Named<Tool>, top: Section): void {
       const owner = owners.get(hash);
       if (owner !== undefined && owner !== tool.name) {
         const path = `${joinPath("tools", tool.name)}.token`;
-        const hint = `make a new one: keybearer tools token ${tool.name}`;
+        const hint = `make a new one: ${advice.newToken(tool.name)}`;
         top.report.error(offsetIn(top, tool.name, "token"), path, `tool ${owner} has the same token`, hint);
       }
       owners.set(hash, tool.name);
@@ -110,7 +111,7 @@ function checkProcesses(tools: Named<Tool>, top: Section): void {
     const owner = owners.get(tool.process);
     if (owner !== undefined) {
       const path = `${joinPath("tools", tool.name)}.process`;
-      const hint = `give one of them a token: keybearer tools token ${tool.name}`;
+      const hint = `give one of them a token: ${advice.newToken(tool.name)}`;
       const message = `tool ${owner} has the same process`;
       top.report.error(offsetIn(top, tool.name, "process"), path, message, hint);
     }

@@ -9,6 +9,7 @@ import { isDaemonListening } from "../control/client.ts";
 import { ControlServer } from "../control/server.ts";
 import { ActionLog, FreeMemory, type Status, statusOf } from "../control/status.ts";
 import { Tail } from "../control/tail.ts";
+import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { EXIT, errorMessage, StartFailure } from "../core/errors.ts";
@@ -186,7 +187,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     shutdown.add("stop watching the lock", ticker.every(1, check));
   }).then(async (problem) => {
     log.error(
-      `${problem} while keybearer ran, so another one could use the same state folder: this one refuses new requests, lets those in flight finish and exits. find out what changed the folder, then start again → keybearer run`,
+      `${problem} while keybearer ran, so another one could use the same state folder: this one refuses new requests, lets those in flight finish and exits. find out what changed the folder, then start again → ${advice.run()}`,
     );
     // What is trusted may have vanished with the lock, and without it the next start would trust any config.yaml. This also
     // makes the folder again, so that the requests in flight are recorded.
@@ -476,7 +477,7 @@ async function waitForLock(paths: Paths): Promise<StateLock | null> {
   }
 }
 
-const ALREADY_RUNNING = "keybearer is already running here, or still stopping → keybearer status";
+const ALREADY_RUNNING = `keybearer is already running here, or still stopping → ${advice.status()}`;
 
 /** Imported only here: with a config.yaml, nothing of the sandbox is loaded. */
 async function startSandbox(options: DaemonOptions, clock: Clock, log: Logger): Promise<SandboxSession> {

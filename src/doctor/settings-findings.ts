@@ -1,5 +1,6 @@
 import { WRITABLE } from "../clients/settings-files.ts";
 import { findClient, guessClients } from "../clients/table.ts";
+import { advice } from "../core/advice.ts";
 import { count } from "../usage/reports/format.ts";
 import type { Finding } from "./findings.ts";
 import type { KnownSetting } from "./known-settings.ts";
@@ -64,7 +65,7 @@ function exposedKeyFinding({ name, path, line, client }: ExposedKey, { home, too
   const id = "own-key";
   if (name !== null) {
     const what = `${name} in the environment is a key that keybearer holds: every program gets it`;
-    const next = `remove it where it is set, and use a token: keybearer use ${toolFor(null, tools)}`;
+    const next = `remove it where it is set, and use a token: ${advice.use(toolFor(null, tools))}`;
     return { id, level: "problem", about: ABOUT, what, next };
   }
   const what = `a key that keybearer holds is also in ${shortPath(path ?? "", home)}:${line}`;
@@ -179,7 +180,7 @@ function toolFor(client: string | null, tools: readonly string[]): string {
 /** The command that prints this client's settings, or writes them where it can. */
 function useCommand(client: string | null, tools: readonly string[]): string {
   const tool = toolFor(client, tools);
-  if (client === null) return `keybearer use ${tool}`;
+  if (client === null) return advice.use(tool);
   const guessed = guessClients(tool);
   const isGuessed = guessed.length === 1 && guessed[0]?.id === client;
   const write = WRITABLE.some((id) => id === client) ? " --write" : "";

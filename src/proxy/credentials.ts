@@ -1,5 +1,6 @@
 import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import { advice } from "../core/advice.ts";
 import { looksLikeCredential } from "../core/redact.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import { hashToken, tokenShape } from "../core/token.ts";
@@ -58,7 +59,7 @@ export type Identified =
 export function identifyByToken(snapshot: Snapshot, credentials: readonly Credential[]): Identified {
   const [first] = credentials;
   if (first === undefined) {
-    const message = "the request carries no token. make one for this client: keybearer tools token <tool>";
+    const message = `the request carries no token. make one for this client: ${advice.newToken("<tool>")}`;
     return refused("token-missing", message, true);
   }
   const other = credentials.find(({ value }) => value !== first.value);
@@ -69,7 +70,7 @@ export function identifyByToken(snapshot: Snapshot, credentials: readonly Creden
     case "incomplete":
       return refused(
         "token-incomplete",
-        `the token in ${first.slot} is incomplete. copy it again, or make another one: keybearer tools token <tool>`,
+        `the token in ${first.slot} is incomplete. copy it again, or make another one: ${advice.newToken("<tool>")}`,
       );
     case "other":
       return looksLikeCredential(first.value) ? realKey(first) : unknownToken(first, true);
@@ -104,12 +105,12 @@ function realKey({ slot }: Credential): Identified {
   return refused(
     "foreign-key",
     `the request carries a real key in ${slot}, not a keybearer token. it was not forwarded. ` +
-      `use a token of the tool instead: keybearer tools token <tool>`,
+      `use a token of the tool instead: ${advice.newToken("<tool>")}`,
   );
 }
 
 function unknownToken({ slot }: Credential, anonymous = false): Identified {
-  const message = `no tool has the token in ${slot}. make one for this client: keybearer tools token <tool>`;
+  const message = `no tool has the token in ${slot}. make one for this client: ${advice.newToken("<tool>")}`;
   return refused("token-unknown", message, anonymous);
 }
 

@@ -4,6 +4,7 @@ import type { Config, Tool } from "../../config/schema.ts";
 import { DEFAULT_LISTEN } from "../../config/schema.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { advice } from "../../core/advice.ts";
 import { errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { ineffectiveStart } from "../../daemon/unsafe-start.ts";
@@ -112,7 +113,7 @@ async function gatewaysAndTools(
     findings.push({ id: "key", level: "warning", about: `tool ${name}`, what: message, next: null });
   if (history.problem !== null) {
     const what = `the usage log cannot be read: ${history.problem}`;
-    findings.push({ id: "usage", level: "warning", about: "the usage log", what, next: "keybearer status" });
+    findings.push({ id: "usage", level: "warning", about: "the usage log", what, next: advice.status() });
   }
   return findings;
 }

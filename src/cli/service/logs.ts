@@ -1,3 +1,4 @@
+import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import { readableLine } from "../../core/log.ts";
 import { exitOnClosedOutput, fail } from "../ui/messages.ts";
@@ -29,7 +30,7 @@ export async function logs(options: LogsOptions, overrides: ContextOptions = {})
     signal: interrupt.signal,
   });
   process.off("SIGINT", onSignal).off("SIGTERM", onSignal);
-  if (!result.ok) fail(`${result.why}\n→ keybearer service status`, EXIT.failed);
+  if (!result.ok) fail(`${result.why}\n→ ${advice.serviceStatus()}`, EXIT.failed);
 }
 
 /** The last lines of the log, to print below an error; or why there are none. */

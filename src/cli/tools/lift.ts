@@ -4,6 +4,7 @@ import { askDaemon } from "../../control/client.ts";
 import type { AllowanceAnswer, AllowanceRequest, ReleaseAnswer } from "../../control/routes.ts";
 import type { Status } from "../../control/status.ts";
 import type { LimitStatus } from "../../control/tool-status.ts";
+import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Kind } from "../../limits/counters.ts";
@@ -88,7 +89,7 @@ async function give(
       stdoutScreen(),
     ),
   );
-  print(`to take it back: keybearer tools lift ${name} --take-back`);
+  print(`to take it back: ${advice.takeBackLift(name)}`);
 }
 
 async function takeBack(

@@ -1,4 +1,5 @@
 import { freeTokenName, type NewToken, removeToken, setToken } from "../../config/edit-tools.ts";
+import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
@@ -122,7 +123,7 @@ export async function tokens(
     last_use: uses[hash] ?? null,
   }));
   if (options.json) stdio().stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
-  else if (rows.length === 0) printText(`${tool} has no token → keybearer tools token ${tool}`);
+  else if (rows.length === 0) printText(`${tool} has no token → ${advice.newToken(tool)}`);
   else {
     const now = systemClock.now();
     const columns = [
@@ -153,7 +154,7 @@ export async function revoke(
   });
   if (edited === null) return;
   printText(`token ${name} of ${tool} has ended`);
-  if (isLast) printText(`${tool} has no token now → keybearer tools token ${tool}`);
+  if (isLast) printText(`${tool} has no token now → ${advice.newToken(tool)}`);
   const effect = await waitUntilActive(paths, tool, (_tool, revision) => revision > before);
   if (effect.state === "not in force") fail(`but ${effect.reason}`, EXIT.failed);
 }

@@ -7,6 +7,7 @@ import {
   type Target,
 } from "../../clients/snippets.ts";
 import { CLIENTS, type Client, guessClients, type Shell } from "../../clients/table.ts";
+import { advice } from "../../core/advice.ts";
 import { formatNote, type Note } from "../ui/messages.ts";
 import { renderTable } from "../ui/table.ts";
 import { printable, printableLines, textWidth, wrap } from "../ui/text.ts";
@@ -43,7 +44,7 @@ const HISTORY_NOTE: Note = {
 
 const GATEWAY_401_NOTE: Note = {
   what: 'a 401 whose text does not begin with "keybearer:" comes from the gateway',
-  next: "keybearer status",
+  next: advice.status(),
 };
 
 function fieldLines(settings: Settings, width: number): string[] {
@@ -93,7 +94,7 @@ function missingNotes({ tool, client, target, noModel }: Settings): Note[] {
   if (target.token === null)
     notes.push(
       tool.isSandbox
-        ? { what: "<token> is the one that `keybearer run` printed; each run has a new one", next: null }
+        ? { what: `<token> is the one that \`${advice.run()}\` printed; each run has a new one`, next: null }
         : {
             what:
               tool.tokens.length === 0
@@ -115,7 +116,7 @@ function missingNotes({ tool, client, target, noModel }: Settings): Note[] {
 export function formatUnusable({ tool, client }: Settings, width: number): string {
   const lines = [
     `${client.name} cannot be pointed at keybearer: ${client.unusable}.`,
-    `it needs a key of its own, in its own settings. with watch_only: true for ${tool.name} in config.yaml, keybearer still shows what that key uses, from the gateway's console (keybearer mirror).`,
+    `it needs a key of its own, in its own settings. with watch_only: true for ${tool.name} in config.yaml, keybearer still shows what that key uses, from the gateway's console (${advice.mirror()}).`,
   ];
   return `${lines.map((line) => wrap(printable(line), width)).join("\n")}\n`;
 }
@@ -131,7 +132,7 @@ export function formatClients(tool: string | null, choice: readonly Client[], wi
     ],
     width,
   );
-  const next = `keybearer use ${tool ?? "<tool>"} --for <client>`;
+  const next = advice.use(tool ?? "<tool>", "<client>");
   return `${formatNote({ what: why, next }, width)}\n\n${table}\n`;
 }
 
