@@ -68,6 +68,8 @@ export interface LimitStatus {
   readonly most: number;
   /** How much of it is an extra allowance, by `keybearer tools lift`. */
   readonly extra: number;
+  /** The extra allowance with which the last refused request is admitted; null: unknown, or it cannot be lifted. */
+  readonly lift?: number | null;
   /** When its window ends; null: it has none. */
   readonly resets_at: number | null;
   /** What each machine used of it, and what it was granted; this machine first. Empty: the limit is not shared. */
@@ -170,11 +172,14 @@ function pauseText({ until, refused, probing }: KeyPause, now: number): string {
 }
 
 /** Every limit of a tool and how full it is, in the order of the configuration reference. */
-export function limitStatuses({ levels }: ToolLevels): LimitStatus[] {
-  return levels.map(limitStatus);
+export function limitStatuses({ levels, lifts }: ToolLevels): LimitStatus[] {
+  return levels.map((level) => limitStatus(level, lifts[level.limit.kind] ?? null));
 }
 
-function limitStatus({ limit, window, share, used, held, max, extra }: Level): LimitStatus {
+function limitStatus(
+  { limit, window, share, used, held, max, extra }: Level,
+  lift: number | null,
+): LimitStatus {
   const { othersUsed, othersGranted } = share ?? { othersUsed: 0, othersGranted: 0 };
   const unspent = Math.max(0, (share?.granted ?? 0) - used - held);
   const own = share && { name: share.machine, used, granted: Math.max(share.granted, used + held) };
@@ -185,6 +190,7 @@ function limitStatus({ limit, window, share, used, held, max, extra }: Level): L
     held: held + unspent + Math.max(0, othersGranted - othersUsed),
     most: max,
     extra,
+    lift,
     resets_at: window?.end ?? null,
     machines: own ? [own, ...share.others] : [],
   };

@@ -32,8 +32,9 @@ export const advice = {
   rotateInto: (tool: string, store: "keychain" | "file") => `keybearer tools rotate ${tool} --store ${store}`,
   rotateAnyway: (tool: string) => `keybearer tools rotate ${tool} --force`,
   rotateWithKey: (tool: string) => `keybearer tools rotate ${tool} --key-stdin`,
-  lift: (tool: string, kind: "requests" | "tokens" | "spend", amount: number | string) =>
-    `keybearer tools lift ${tool} --${kind} ${amount}`,
+  /** amount null: as much as the last refused request needs. */
+  lift: (tool: string, kind: string, amount: string | null = null) =>
+    `keybearer tools lift ${tool} --${kind}${amount === null ? "" : ` ${amount}`}`,
   takeBackLift: (tool: string) => `keybearer tools lift ${tool} --take-back`,
   releaseMachine: (tool: string, machine: string) => `keybearer tools lift ${tool} --machine ${machine}`,
   trust: (name: string) => `keybearer trust ${name}`,

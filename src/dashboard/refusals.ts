@@ -45,9 +45,9 @@ const NEXT: Readonly<Partial<Record<RefusalCode, Advice>>> = {
   "price-unknown": ({ record }) =>
     `write the price of ${record.model ?? "the model"} under prices: in config.yaml`,
   "quota-exhausted": ({ tool }) => `change tools.${tool}.quota in config.yaml`,
-  "rate-limited": ({ tool }) => advice.lift(tool, "requests", "<number>"),
-  "tokens-limited": ({ tool }) => advice.lift(tool, "tokens", "<number>"),
-  "spend-limited": ({ tool }) => advice.lift(tool, "spend", "<dollars>"),
+  "rate-limited": ({ tool }) => advice.lift(tool, "requests"),
+  "tokens-limited": ({ tool }) => advice.lift(tool, "tokens"),
+  "spend-limited": ({ tool }) => advice.lift(tool, "spend"),
   "too-many-at-once": ({ tool }) => `change tools.${tool}.limits.concurrent in config.yaml`,
   "wrong-base-url": ({ tool }) => advice.use(tool),
   loop: doctor,

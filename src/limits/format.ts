@@ -11,6 +11,11 @@ export function amountInWords(kind: Kind, amount: number, unit = true): string {
   return `${grouped} ${amount === 1 ? kind.slice(0, -1) : kind}`;
 }
 
+/** An amount as an option of a command: 60, or dollars without the sign, rounded up to a cent. */
+export function amountToType(kind: Kind, amount: number): string {
+  return String(kind === "spend" ? Math.ceil(amount / 10_000) / 100 : amount);
+}
+
 /** In cents; below a cent with all its digits, or a small amount would read as nothing. */
 function dollars(microdollars: number): string {
   const value = microdollars / 1_000_000;

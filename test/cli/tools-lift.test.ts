@@ -62,6 +62,7 @@ t.test("an impossible allowance is refused with what to type instead", async (t)
     [{ requests: "1e3" }, /above zero/],
     [{ tokens: "$5" }, /above zero/],
     [{ tokens: "" }, /above zero/],
+    [{ spend: true, yes: true }, /with --yes, write how much/],
     [{ spend: "5", until: "2026-11-14" }, /has passed already/],
     [{ spend: "5", until: "2026-11-01T10:00Z" }, /has passed already/],
     [{ spend: "5", until: "25:00" }, /18:00, 2026-11-16/],
@@ -100,6 +101,8 @@ t.test("without a terminal no allowance is given, with any input", async (t) => 
     t.match(stderr, /needs a person at a terminal\. open one and type: keybearer tools lift codex/);
   }
   t.equal((await command(t, home, ["tools", "lift", "codex", "--take-back"])).code, 2);
+  const typed = await command(t, home, ["tools", "lift", "codex", "--tokens", "5k", "--until", "18:00"]);
+  t.match(typed.stderr, /type: keybearer tools lift codex --tokens 5k --until 18:00$/m);
   t.equal((await command(t, home, ["tools", "lift", "codex"])).code, 2);
   t.equal((await command(t, home, ["tools", "lift"])).code, 2);
   t.equal(await extras(), "requests 0, spend 0, spend 0");

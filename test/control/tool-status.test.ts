@@ -42,7 +42,7 @@ function deps(more: Partial<ToolStatusDeps> = {}): ToolStatusDeps {
   return {
     keyHealth: { of: () => null, accepted: () => null, lastUse: () => NOW - 5000 },
     keyBreaker: { of: () => null },
-    limiter: { levels: () => ({ levels, inFlight: 3, waiting: 2 }) },
+    limiter: { levels: () => ({ levels, lifts: { requests: 60 }, inFlight: 3, waiting: 2 }) },
     mirror: NO_MIRROR,
     config,
     now: NOW,
@@ -61,6 +61,7 @@ t.test("every limit, also of concurrent requests, shows what is used, held and i
       held: 0,
       most: 60,
       extra: 0,
+      lift: 60,
       resets_at: RESET,
       machines: [],
     },
@@ -71,6 +72,7 @@ t.test("every limit, also of concurrent requests, shows what is used, held and i
       held: 9,
       most: 400_000,
       extra: 0,
+      lift: null,
       resets_at: RESET,
       machines: [],
     },
@@ -81,6 +83,7 @@ t.test("every limit, also of concurrent requests, shows what is used, held and i
       held: 2,
       most: 10_000_000,
       extra: 5_000_000,
+      lift: null,
       resets_at: RESET,
       machines: [],
     },
@@ -91,10 +94,21 @@ t.test("every limit, also of concurrent requests, shows what is used, held and i
       held: 2,
       most: 60_000_000,
       extra: 0,
+      lift: null,
       resets_at: RESET,
       machines: [],
     },
-    { limit: "concurrent", per: null, used: 3, held: 0, most: 4, extra: 0, resets_at: null, machines: [] },
+    {
+      limit: "concurrent",
+      per: null,
+      used: 3,
+      held: 0,
+      most: 4,
+      extra: 0,
+      lift: null,
+      resets_at: null,
+      machines: [],
+    },
     {
       limit: "quota",
       per: null,
@@ -102,6 +116,7 @@ t.test("every limit, also of concurrent requests, shows what is used, held and i
       held: 2,
       most: 200_000_000,
       extra: 0,
+      lift: null,
       resets_at: null,
       machines: [],
     },
@@ -109,7 +124,7 @@ t.test("every limit, also of concurrent requests, shows what is used, held and i
 });
 
 t.test("a tool without limits shows none, however many requests are in flight", async (t) => {
-  const idle = { levels: [], inFlight: 9, waiting: 0 };
+  const idle = { levels: [], lifts: {}, inFlight: 9, waiting: 0 };
   t.strictSame(limitStatuses(idle), []);
 });
 
@@ -117,7 +132,7 @@ t.test("a shared limit shows the sum of all machines, and each machine's part", 
   const others = [{ name: "desktop", granted: 12, used: 8 }];
   const share = { machine: "laptop", granted: 10, limit: 60, othersGranted: 12, othersUsed: 8, others };
   const shared = { ...level({ kind: "requests", per: "day" }, 5, 1, 60), share };
-  const [status] = limitStatuses({ levels: [shared], inFlight: 1, waiting: 0 });
+  const [status] = limitStatuses({ levels: [shared], lifts: {}, inFlight: 1, waiting: 0 });
   t.match(status, { used: 13, held: 9, most: 60 });
   t.strictSame(status?.machines, [{ name: "laptop", used: 5, granted: 10 }, ...others]);
 });

@@ -197,7 +197,7 @@ t.test("a limit is lifted once at a terminal, and the log has it", async (t) => 
   t.strictSame([await list(), await list(), await list()], [200, 200, "rate-limited"]);
   t.match(
     (await tools()).stdout,
-    /^codex: requests\/month is used up, resets .*\s+→ keybearer tools lift codex --requests …$/m,
+    /^codex: requests\/month is used up, resets .*\s+→ keybearer tools lift codex --requests$/m,
   );
   const lifted = await atScreen(t, under.home, ["tools", "lift", "codex", "--requests", "1", "--yes"]).ended;
   t.equal(lifted.code, 0);

@@ -178,7 +178,7 @@ function usedUpLimits({ name, limits }: ToolStatus, now: number): Finding[] {
       level: isQuota ? "problem" : "warning",
       about: aboutTool(name),
       what: `${nameOf(limit)} is used up${resets}`,
-      next: isQuota ? `raise tools.${name}.quota` : `keybearer tools lift ${name} --${limit.limit} …`,
+      next: isQuota ? `raise tools.${name}.quota` : advice.lift(name, limit.limit),
     };
   });
 }

@@ -8,7 +8,7 @@ import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Kind } from "../../limits/counters.ts";
-import { endInWords } from "../../limits/format.ts";
+import { amountToType, endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
 import { fail, failNull, print, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
@@ -17,9 +17,10 @@ import { isInteractive, stdoutScreen } from "../ui/terminal.ts";
 import { amountOf, limitLines } from "./limit-lines.ts";
 
 interface LiftOptions {
-  readonly requests?: string;
-  readonly tokens?: string;
-  readonly spend?: string;
+  /** true: as much as the last refused request needs. */
+  readonly requests?: string | true;
+  readonly tokens?: string | true;
+  readonly spend?: string | true;
   readonly until?: string;
   readonly takeBack?: boolean;
   readonly machine?: string;
@@ -37,17 +38,25 @@ export async function lift(name: string, options: LiftOptions): Promise<void> {
   if (machine !== undefined && (hasAmount || options.takeBack))
     return fail("--machine releases everything that the machine holds: leave the rest out", EXIT.usage);
   // A limit that stops a program must not be raised by that program, so a person at a terminal has to.
-  if (!isInteractive())
-    return fail(
-      `lift needs a person at a terminal. open one and type: keybearer tools lift ${name} …`,
-      EXIT.usage,
-    );
+  if (!isInteractive()) {
+    const typed = commandAsTyped(name, options, request);
+    return fail(`lift needs a person at a terminal. open one and type: ${typed}`, EXIT.usage);
+  }
   const paths = commandPaths();
   const limits = await currentLimits(paths, name);
   if (limits === null) return;
   if (machine !== undefined) await release(paths, name, machine, options.yes ?? false);
   else if (request === null) await takeBack(paths, name, limits, options.yes ?? false);
   else await give(paths, name, limits, request, options.yes ?? false);
+}
+
+function commandAsTyped(name: string, options: LiftOptions, request: Lift | null): string {
+  if (options.machine !== undefined) return advice.releaseMachine(name, options.machine);
+  if (request === null) return advice.takeBackLift(name);
+  const { kind } = request;
+  const amount = options[kind];
+  const until = options.until === undefined ? "" : ` --until ${options.until}`;
+  return `${advice.lift(name, kind, typeof amount === "string" ? amount : null)}${until}`;
 }
 
 /** null: a message has said why they are unknown. */
@@ -65,12 +74,12 @@ async function give(
   paths: Paths,
   name: string,
   limits: readonly LimitStatus[],
-  request: AllowanceRequest,
+  { kind, amount, until }: Lift,
   yes: boolean,
 ): Promise<void> {
-  const { kind, amount: extra, until } = request;
   const current = limits.filter(({ limit }) => limit === kind);
   if (current.length === 0) return fail(`tool ${name} has no limit on ${kind}`, EXIT.failed);
+  const extra = amount ?? enoughFor(kind, current);
   const now = Date.now();
   if (!yes) print(...limitLines(current, now, stdoutScreen()));
   const granted = Math.max(...current.map((limit) => limit.extra));
@@ -79,7 +88,7 @@ async function give(
   const what = `${amountOf(kind, extra)} more${windows}`;
   if (!yes && !(await confirm(`give ${name} ${what}?`)))
     return fail("not given; nothing changed", EXIT.failed);
-  const answer = await sendAllowance(paths, name, request);
+  const answer = await sendAllowance(paths, name, { kind, amount: extra, until });
   if (answer === null) return;
   print(`${name} has ${what}`);
   print(
@@ -147,7 +156,17 @@ function eachWindow(limits: readonly LimitStatus[]): string {
   return `in ${limits.map(({ per }) => `each ${per}`).join(" and ")}`;
 }
 
-type Lifting = AllowanceRequest | { readonly fault: string };
+/** An allowance that was asked for; amount null: as much as the last refused request needs. */
+type Lift = Omit<AllowanceRequest, "amount"> & { readonly amount: number | null };
+type Lifting = Lift | { readonly fault: string };
+
+/** As a message would tell to type it, so that both are the same. */
+function enoughFor(kind: Kind, limits: readonly LimitStatus[]): number {
+  // A daemon that was started before an update does not report it.
+  const lift = Math.max(...limits.map((limit) => limit.lift ?? limit.most));
+  const typed = readAmount(kind, amountToType(kind, lift));
+  return "value" in typed ? typed.value : lift;
+}
 
 /** What the options ask for, or what is wrong with them. */
 export function readLift(options: LiftOptions, now: number): Lifting {
@@ -158,7 +177,10 @@ export function readLift(options: LiftOptions, now: number): Lifting {
   const [only] = given;
   if (only === undefined || given.length > 1)
     return { fault: "say what to lift with one of --requests 50, --tokens 200k or --spend 5" };
-  const extra = readAmount(only.kind, only.text);
+  // Without quotes a shell reads $5 as a variable, and nothing of it arrives: another amount must not be given unasked.
+  if (only.text === true && options.yes)
+    return { fault: `--${only.kind}: with --yes, write how much; dollars without the sign` };
+  const extra = only.text === true ? { value: null } : readAmount(only.kind, only.text);
   if ("fault" in extra) return extra;
   const until = options.until === undefined ? { value: null } : readUntil(options.until, now);
   if ("fault" in until) return until;

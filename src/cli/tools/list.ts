@@ -2,6 +2,7 @@ import { formatProblems } from "../../config/problems.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { type LimitStatus, type ToolStatus, toolStatusOffline } from "../../control/tool-status.ts";
+import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import { endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
@@ -89,7 +90,7 @@ function usedUp(name: string, limit: LimitStatus, now: number): Note[] {
   const what = `${name}: ${nameOf(limit)} is used up`;
   if (limit.limit === "quota") return [{ what, next: `raise tools.${name}.quota` }];
   if (resets_at === null || resets_at - now <= WORTH_A_WORD_MS) return [];
-  const next = `keybearer tools lift ${name} --${limit.limit} …`;
+  const next = advice.lift(name, limit.limit);
   return [{ what: `${what}, resets ${whenInWords(resets_at, now)}`, next }];
 }
 
