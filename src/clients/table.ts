@@ -879,3 +879,8 @@ curl -N {base}/chat/completions \\
 
 /** All known clients, in the order in which they are listed. */
 export const CLIENTS: readonly Client[] = ENTRIES.map((entry) => ({ ...DEFAULTS, ...entry }));
+
+/** How to get a token for a tool: with the client's settings around it, where the tool's name says which client it is. */
+export function tokenAdvice(tool: string): string {
+  return guessClients(tool).length === 1 ? advice.useNewToken(tool, null) : advice.newToken(tool);
+}

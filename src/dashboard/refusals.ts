@@ -1,4 +1,5 @@
 import type { Database } from "libsql";
+import { tokenAdvice } from "../clients/table.ts";
 import { advice } from "../core/advice.ts";
 import type { RefusalCode } from "../core/refusal.ts";
 import type { UsageRecord } from "../usage/record.ts";
@@ -26,7 +27,7 @@ export function* lastRefusals(db: Database): Generator<unknown, RefusedRecord[]>
 
 type Advice = (names: { readonly tool: string; readonly record: ShownRecord }) => string;
 
-const newToken: Advice = ({ tool }) => `keybearer use ${tool} --new-token`;
+const newToken: Advice = ({ tool }) => tokenAdvice(tool);
 const doctor: Advice = () => advice.doctor();
 
 /** What to type or change. The other refusals are the caller's mistake, or end by themselves. */

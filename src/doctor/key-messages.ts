@@ -1,3 +1,4 @@
+import { tokenAdvice } from "../clients/table.ts";
 import type { Config, Tool } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
@@ -40,7 +41,7 @@ export function toolProblems(
   }
   // A tool that is known by its program, or never calls here, needs no token.
   if (tool.tokens.length === 0 && tool.process === null && !tool.watchOnly)
-    found.push({ code: "no-token", what: "no token yet", next: `keybearer use ${name} --new-token` });
+    found.push({ code: "no-token", what: "no token yet", next: tokenAdvice(name) });
   return found;
 }
 

@@ -177,7 +177,7 @@ tools:
     t.match(before.wrong("tool codex"), [
       { level: "warning", what: /lacks model gpt-nowhere \(1 request, none answered\)/ },
     ]);
-    t.match(before.wrong("tool chat"), [{ id: "token", next: "keybearer use chat --new-token" }]);
+    t.match(before.wrong("tool chat"), [{ id: "token", next: "keybearer tools token chat" }]);
     t.match(
       before.findings.filter(({ about }) => about === "the daemon" || about === "the usage log"),
       [{ level: "ok", what: /running as pid/ }, { id: "node" }, { level: "ok", id: "usage" }],

@@ -88,8 +88,8 @@ function heading({ kind, path, way, format }: Snippet, before: Snippet | undefin
 /** What is missing, and how to get it. */
 function missingNotes({ tool, client, target, noModel }: Settings): Note[] {
   const guessed = guessClients(tool.name);
-  const option = guessed.length === 1 && guessed[0] === client ? "" : ` --for ${client.id}`;
-  const command = `keybearer use ${tool.name}${option} --new-token`;
+  const isGuessed = guessed.length === 1 && guessed[0] === client;
+  const command = advice.useNewToken(tool.name, isGuessed ? null : client.id);
   const notes: Note[] = [];
   if (target.token === null)
     notes.push(
@@ -122,7 +122,12 @@ export function formatUnusable({ tool, client }: Settings, width: number): strin
 }
 
 /** The list to choose from if the tool's name fits no client, or several; null: no tool was named. */
-export function formatClients(tool: string | null, choice: readonly Client[], width: number): string {
+export function formatClients(
+  tool: string | null,
+  choice: readonly Client[],
+  width: number,
+  newToken = false,
+): string {
   const why = whyListed(tool, choice);
   const table = renderTable(
     [
@@ -132,7 +137,7 @@ export function formatClients(tool: string | null, choice: readonly Client[], wi
     ],
     width,
   );
-  const next = advice.use(tool ?? "<tool>", "<client>");
+  const next = (newToken ? advice.useNewToken : advice.use)(tool ?? "<tool>", "<client>");
   return `${formatNote({ what: why, next }, width)}\n\n${table}\n`;
 }
 

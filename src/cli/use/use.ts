@@ -63,7 +63,7 @@ function namedClients(id: string): readonly Client[] {
 }
 
 function listClients(name: string | null, clients: readonly Client[], options: UseOptions): void {
-  const text = formatClients(name, clients, stdoutScreen().width);
+  const text = formatClients(name, clients, stdoutScreen().width, options.newToken);
   // Without a client there is no place to put a token in.
   if (makesChanges(options)) fail(text.trimEnd(), EXIT.usage);
   else if (options.json) printJson(clientsJson(name, clients));

@@ -81,19 +81,24 @@ export function alarmClaim({ key, tools, certain }: Alarm): string {
   return `key ${key}${whose} ${certain ? "was" : "may have been"} used outside keybearer`;
 }
 
+/** After a rotation deleted the key there is nothing left to delete. */
+const UNLISTED = "the console does not list this key any more: there is nothing left to delete";
+
 /** What to do about an alarm. */
 export function alarmRemedy(alarm: Alarm, formatTime: (at: number) => string): string {
   const { tools, replaced, key } = alarm;
   // Every tool that has the key needs a new one. With a login, rotate deletes the old one at the console.
   const rotate = tools.map((tool) => advice.rotate(tool)).join(" and ");
-  const remove = advice.deleteKey(key);
+  const remove = alarm.unlisted ? UNLISTED : advice.deleteKey(key);
   if (!alarm.certain) {
     const first = formatTime(alarm.first_at);
     const last = formatTime(alarm.last_at);
     const when = first === last ? `at ${first}` : `between ${first} and ${last}`;
     const otherwise = replaced || rotate === "" ? remove : rotate;
-    return `check whether you used this key elsewhere ${when}; if not: ${otherwise}`;
+    const ending = otherwise === UNLISTED ? otherwise : `if not: ${otherwise}`;
+    return `check whether you used this key elsewhere ${when}; ${ending}`;
   }
+  if (alarm.unlisted && (replaced || rotate === "")) return UNLISTED;
   if (replaced) return `the tool has another key since; if the console still lists this one: ${remove}`;
   if (rotate === "") return `delete it now: ${remove}`;
   return `rotate it now: ${rotate}`;
