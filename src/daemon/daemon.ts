@@ -1,4 +1,4 @@
-import type { Dirent } from "node:fs";
+import { type Dirent, statSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import type { DestinationStream } from "pino";
 import { type Loaded, loadConfig } from "../config/load.ts";
@@ -366,7 +366,10 @@ function createServices(
     clock,
     log,
     isKnown: (hash) => snapshot().toolByToken(hash) !== null,
+    configChangedAt: () => statSync(paths.config, { throwIfNoEntry: false })?.mtimeMs ?? null,
   });
+  // The sandbox has no config.yaml that could have lost a token.
+  if (sandboxSession === null) tokenUses.followStart();
   shutdown.add("write when tokens were last used", () => tokenUses.stop());
   return {
     ...usageServices,
@@ -394,6 +397,7 @@ function createServices(
 function followChanges(services: Services, state: State, dashboard: Dashboard, log: DaemonLogger): void {
   const { reload, keyBreaker, upstream, gatewayHealth, limiter, journal, mirror, shared, isSandbox } =
     services;
+  const { tokenUses } = services;
   const { sandboxSession, processLookup } = state;
   reload.onChange((from, to) => {
     log.level = to.config.log.level;
@@ -403,6 +407,9 @@ function followChanges(services: Services, state: State, dashboard: Dashboard, l
     upstream.agents.keepOnly(gateways);
     gatewayHealth.keepOnly(gateways);
     shared.change(to);
+    const tools = Object.values(from.config.tools);
+    if (from.config !== to.config)
+      tokenUses.follow(tools.flatMap(({ tokens }) => tokens.map(({ hash }) => hash)));
     const renamed = limiter.change(to.config);
     if (renamed !== null && !journal.rename(renamed))
       log.error(
