@@ -35,6 +35,7 @@ export const advice = {
   /** amount null: as much as the last refused request needs. */
   lift: (tool: string, kind: string, amount: string | null = null) =>
     `keybearer tools lift ${tool} --${kind}${amount === null ? "" : ` ${amount}`}`,
+  limitSpend: (tool: string) => `keybearer tools set ${tool} limits.spend=10/day`,
   takeBackLift: (tool: string) => `keybearer tools lift ${tool} --take-back`,
   releaseMachine: (tool: string, machine: string) => `keybearer tools lift ${tool} --machine ${machine}`,
   trust: (name: string) => `keybearer trust ${name}`,

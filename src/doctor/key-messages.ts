@@ -79,14 +79,16 @@ function unreadableKeyStep(
 ): string {
   const rotate = advice.rotate(name);
   if (next !== undefined) return next;
-  if (absent) return rotate;
+  // keybearer writes no key to a place of the person's own.
+  const isOwn = key.kind === "keychain" || key.kind === "literal";
+  if (absent) return isOwn ? rotate : advice.rotateInto(name, "file");
   switch (key.kind) {
     case "literal":
       return rotate;
     case "keychain":
       return `unlock the keychain or log in to the desktop, ${SAVE_AGAIN}; the key in it stays as it is`;
     case "env":
-      return `set ${key.name} where keybearer is started, and start it again; or: ${rotate} --store file`;
+      return `set ${key.name} where keybearer is started, and start it again; or: ${advice.rotateInto(name, "file")}`;
     case "file":
       return `check the file: ls -l ${escapeControlChars(quoteForShell(key.path))}`;
     case "command":
