@@ -85,7 +85,10 @@ t.test("without a daemon, each tool's key is checked, and each problem has its o
     idle: `key: ${newKey().key.reveal()}, enabled: false`,
   });
   const { findings, wrong } = await examined(home, { SPACED: "sk-abc def0123456789" });
-  t.same(wrong("config.yaml"), []);
+  t.match(wrong("config.yaml"), [
+    { level: "warning", what: /^tools: the keys of good, cut, .* are written into config\.yaml/ },
+    { level: "warning", what: /^tools: no limit for good, cut, / },
+  ]);
   t.same(wrong("tool good"), []);
   t.same(wrong("tool idle"), []);
   const problem = (name: string, what: RegExp, next: RegExp) =>

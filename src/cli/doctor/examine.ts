@@ -1,5 +1,7 @@
 import { setTimeout as wait } from "node:timers/promises";
+import { configCautions } from "../../config/cautions.ts";
 import { loadConfig } from "../../config/load.ts";
+import type { Problem } from "../../config/problems.ts";
 import type { Config, Tool } from "../../config/schema.ts";
 import { DEFAULT_LISTEN } from "../../config/schema.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
@@ -45,7 +47,15 @@ export async function examine(
       withTimeout(scan(config, keys, asked, paths, env)),
     ]);
     return [
-      ...configFindings({ file: paths.config, found, usable: config !== null, problems }, isSandbox),
+      ...configFindings(
+        {
+          file: paths.config,
+          found,
+          usable: config !== null,
+          problems: [...problems, ...(config === null ? [] : cautionsOf(config, keys))],
+        },
+        isSandbox,
+      ),
       ...shellFindings(env),
       ...daemon,
       ...serviceState,
@@ -56,6 +66,13 @@ export async function examine(
   } finally {
     keys?.close();
   }
+}
+
+function cautionsOf(config: Config, keys: KeysHere | null): Problem[] {
+  return configCautions(config, (tool) => {
+    const known = keys?.keyOf(tool);
+    return known?.state === "ready" ? known.key : null;
+  });
 }
 
 /** What this shell would do to a keybearer that is started in it. */
@@ -158,6 +175,7 @@ function scan(
     platform: process.platform,
     keys: () => keys?.secrets() ?? [],
     ports: [...ports].filter((port) => port > 0),
+    gateways: Object.values(config?.gateways ?? {}).map(({ baseUrl }) => new URL(baseUrl).origin),
     tools: tools.map(({ name }) => name),
     sources: tools.flatMap(({ key }) => (key.kind === "env" ? [key.name] : [])),
   });

@@ -18,6 +18,8 @@ import { escapeControlChars } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";
+import { variablePlaces } from "../../doctor/settings-findings.ts";
+import { secondCredentials } from "../../doctor/settings-scan.ts";
 import { sourceText } from "../../keys/places.ts";
 import { tokenEntry } from "../tools/token.ts";
 import { fail, formatNote, type Note, print, printDiff, printText } from "../ui/messages.ts";
@@ -50,6 +52,7 @@ export async function writeSettings(
   const { file } = read;
   const merged = await mergeSettings(paths, tool, client, target, file, yes);
   if (!merged.ok) return failed(merged.reason);
+  await warnOfCredentials(client);
   if (merged.text === file.found?.text) {
     print(`${file.path} points ${client.name} at keybearer already; nothing changed`);
     return true;
@@ -67,6 +70,17 @@ export async function writeSettings(
   if (((file.found?.mode ?? 0) & 0o077) !== 0)
     printNote({ what: `others may read ${file.path}, which holds a token`, next: `chmod 600 ${file.path}` });
   return true;
+}
+
+/** A second credential wins over the token, or is sent beside it. Names and places only, never a value. */
+async function warnOfCredentials({ id }: WritableClient): Promise<void> {
+  const settings = settingsOf(id);
+  const where = { env: stdio().env, home: homeFolder(), cwd: process.cwd(), platform: process.platform };
+  const found = await secondCredentials(id, settings.tokenVariable, where);
+  for (const { name, where: places, isInFile } of variablePlaces(found, where.home)) {
+    const next = isInFile ? `remove it there, then: unset ${name}` : `unset ${name}`;
+    printNote({ what: `${places}: ${settings.withVariable(name)}`, next });
+  }
 }
 
 function failed(reason: string): false {
