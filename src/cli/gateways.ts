@@ -43,7 +43,7 @@ export async function add(name: string, url: string, options: { readonly config?
   const revision = await activeRevision(paths);
   const isChanged = await editChecked(paths, (text) => addGateway(text, name, reading.value));
   if (isChanged === null) return;
-  print(`gateway ${name} is added. next: ${advice.addToolAt(name)}`);
+  print(`gateway ${name} is added. next: ${advice.addTool("<tool>", name)}`);
   reportEffect(await waitUntilActive(paths, "", (_tool, current) => current > revision));
 }
 

@@ -62,5 +62,7 @@ function unlimitedTools(tools: readonly Tool[]): Problem[] {
   const [first] = names;
   if (first === undefined) return [];
   const message = `no limit for ${names.join(", ")}: a program in a loop can spend the whole balance`;
-  return [warning("tools", message, advice.limitSpend(first))];
+  // With a limit on money, a model whose price is not known is refused.
+  const hint = `${advice.limitSpend(first)}; or for models without a known price: limits.requests=1000/day`;
+  return [warning("tools", message, hint)];
 }

@@ -59,6 +59,12 @@ export function freeTokenName(text: string, tool: string, name: string): string 
   return free;
 }
 
+/** How many tokens a tool has; 0 if there is no such tool. */
+export function countTokens(text: string, tool: string): number {
+  const found = findTool(text, tool);
+  return found.ok ? tokensOf(found.settings).length : 0;
+}
+
 export type TokenRemoved =
   /** isLast: the tool has no other token. */
   | { readonly ok: true; readonly text: string; readonly isLast: boolean }

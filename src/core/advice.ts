@@ -15,9 +15,9 @@ export const advice = {
 
   // Tools, their keys and tokens.
   tools: () => "keybearer tools",
-  addTool: (tool: string) => `keybearer tools add ${tool}`,
-  addToolAt: (gateway: string) => `keybearer tools add <tool> --gateway ${gateway}`,
-  addToolWithKey: (tool: string) => `keybearer tools add ${tool} --key-stdin`,
+  addTool: (tool: string, gateway: string | null = null) =>
+    `keybearer tools add ${tool}${gateway === null ? "" : ` --gateway ${gateway}`}`,
+  addToolWithKey: (tool: string, gateway: string | null) => `${advice.addTool(tool, gateway)} --key-stdin`,
   createKey: (tool: string) => `keybearer tools add ${tool} --create`,
   enable: (tool: string) => `keybearer tools enable ${tool}`,
   disable: (tool: string) => `keybearer tools disable ${tool}`,

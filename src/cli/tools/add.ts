@@ -49,7 +49,7 @@ export async function add(name: string, given: AddOptions): Promise<void> {
   const plan = await readPlan(paths, name, options);
   if (plan === null) return;
   const flags = { key: options.keyStdin ?? false, token: options.tokenStdin ?? false };
-  const next = `${advice.addToolWithKey(name)}, or name its source: --from env:NAME`;
+  const next = `${advice.addToolWithKey(name, options.gateway ?? null)}, or name its source: --from env:NAME`;
   const inputs = await readInputs({ key: options.from === undefined, token: flags.token }, flags, next);
   if (inputs === null) return;
   try {

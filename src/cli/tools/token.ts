@@ -1,4 +1,5 @@
-import { freeTokenName, type NewToken, removeToken, setToken } from "../../config/edit-tools.ts";
+import { countTokens, freeTokenName, type NewToken, removeToken, setToken } from "../../config/edit-tools.ts";
+import type { ToolStatus } from "../../control/tool-status.ts";
 import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
@@ -56,14 +57,23 @@ async function issueToken(paths: Paths, tool: string, issue: Issue): Promise<str
   const before = await activeRevision(paths);
   const made = makeToken();
   let { name } = issue;
+  let count = 0;
   const edited = await editConfig(paths.config, (text) => {
     if (mode === "add" && !isNameFixed) name = freeTokenName(text, tool, issue.name);
-    return setToken(text, tool, tokenEntry(name, made), mode);
+    const added = setToken(text, tool, tokenEntry(name, made), mode);
+    if (added.ok) count = countTokens(added.text, tool);
+    return added;
   });
   if (edited === null) return null;
   const others = mode === "add" ? "its other tokens keep working" : "all its other tokens have ended";
   notice(`token ${name} of ${tool}: shown only now; ${paths.config} holds its hash, and ${others}`);
-  const effect = await waitUntilActive(paths, tool, (_tool, revision) => revision > before);
+  // The daemon may still be reading an edit from before.
+  const isRead = (status: ToolStatus | undefined) => status?.tokens === count;
+  const effect = await waitUntilActive(
+    paths,
+    tool,
+    (status, revision) => revision > before && isRead(status),
+  );
   if (effect.state === "not in force") notice(`but ${effect.reason}`);
   return made;
 }

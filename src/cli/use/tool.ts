@@ -45,7 +45,8 @@ export async function findTool(paths: Paths, name: string): Promise<FoundTool | 
   if (tool === undefined) {
     const known = Object.keys(config.tools).join(", ");
     const reason = `there is no tool ${name} in ${paths.config}; its tools are ${known}`;
-    return failNull(`${reason} → ${advice.addTool(name)}`, EXIT.failed);
+    const gateway = Object.keys(config.gateways).length > 1 ? "<gateway>" : null;
+    return failNull(`${reason} → ${advice.addTool(name, gateway)}`, EXIT.failed);
   }
   const isServed = status !== null && (await isSameFile(status.config.path, paths.config));
   if (!isServed && config.listen.port === 0)
