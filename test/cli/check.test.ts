@@ -107,7 +107,10 @@ tools:
 
 t.test("a port and a path are no secret, and a setting is listed once", async (t) => {
   const home = await newHome(t);
-  await saveConfig(home, "gateway: http://localhost:8080/v1/chat/completions\nx: 1\ntools: { codex: {} }\n");
+  await saveConfig(
+    home,
+    "gateway: http://localhost:8080/v1/chat/completions\ndashboard: false\nx: 1\ntools: { codex: {} }\n",
+  );
   const { stderr } = await command(t, home, ["check"]);
   t.match(stderr, "http://localhost:8080/v1");
   t.notMatch(stderr, "[hidden]");

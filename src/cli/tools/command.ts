@@ -77,10 +77,7 @@ export function toolsCommand(): Command {
     .argument("<tool>", "name of the tool")
     .option("--requests [count]", "this many more requests")
     .option("--tokens [count]", "this many more tokens")
-    .option(
-      "--spend [dollars]",
-      "this much more money; without an amount: what the last refused request needs",
-    )
+    .option("--spend [dollars]", "this much more money; default: what is needed")
     .option("--until <time>", "in every window until then, not only in the current ones")
     .option("--take-back", "take back everything that was given")
     .option("--machine <name>", "release what this lost machine holds of shared limits")
