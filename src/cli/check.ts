@@ -1,7 +1,9 @@
 import { Command } from "commander";
-import { formatProblems } from "../config/problems.ts";
-import type { Config } from "../config/schema.ts";
+import { formatProblems, type Problem, warning } from "../config/problems.ts";
+import type { Config, Tool } from "../config/schema.ts";
 import { EXIT } from "../core/errors.ts";
+import type { Paths } from "../core/paths.ts";
+import type { Secret } from "../core/secret.ts";
 import { count } from "../usage/reports/format.ts";
 import { commandPaths, setExitCode, stdio } from "./ui/stdio.ts";
 import { printableLines } from "./ui/text.ts";
@@ -28,7 +30,8 @@ async function check(file: string | undefined, options: { json?: boolean }): Pro
   // Loaded on demand: the YAML parser would slow down the start of every other command.
   const { loadConfig } = await import("../config/load.ts");
   const paths = commandPaths(file);
-  const { config, problems } = await loadConfig(paths.config, { home: paths.home, strict: true });
+  const { config, problems: faults } = await loadConfig(paths.config, { home: paths.home, strict: true });
+  const problems = config === null ? faults : [...faults, ...(await cautions(config, paths))];
   setExitCode(config === null ? EXIT.badConfig : EXIT.ok);
   if (options.json) {
     stdio().stdout.write(`${JSON.stringify({ ok: config !== null, problems }, null, 2)}\n`);
@@ -41,6 +44,26 @@ async function check(file: string | undefined, options: { json?: boolean }): Pro
     const errors = problems.filter(({ severity }) => severity === "error").length;
     stdio().stderr.write(`\n${count(errors, "problem")}\n`);
   }
+}
+
+/** Only what a file holds: a keychain or a program may ask the person, and a variable is set where keybearer is started. */
+async function cautions(config: Config, paths: Paths): Promise<Problem[]> {
+  const { readKey } = await import("../keys/sources.ts");
+  const { configCautions } = await import("../config/cautions.ts");
+  const { missingKey } = await import("../doctor/key-messages.ts");
+  const keys = new Map<Tool, Secret>();
+  const missing: Problem[] = [];
+  for (const tool of Object.values(config.tools)) {
+    const { name, key } = tool;
+    if (key.kind !== "file" && key.kind !== "literal") continue;
+    const read = await readKey(key, { env: stdio().env, home: paths.own, notKeys: paths.notKeys });
+    if (read.ok) keys.set(tool, read.key);
+    else {
+      const next = missingKey(tool, { state: "unavailable", ...read })?.next ?? null;
+      missing.push(warning(`tools.${name}.key`, read.reason, next));
+    }
+  }
+  return [...missing, ...configCautions(config, (tool) => keys.get(tool) ?? null)];
 }
 
 const MAX_TOOLS = 50;

@@ -11,6 +11,7 @@ import { askDaemon } from "../control/client.ts";
 import type { CutAnswer } from "../control/routes.ts";
 import type { Status } from "../control/status.ts";
 import type { ToolStatus } from "../control/tool-status.ts";
+import { advice } from "../core/advice.ts";
 import { systemClock } from "../core/clock.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
@@ -23,7 +24,7 @@ import { fail, failNull, print, printDiff, printText } from "./ui/messages.ts";
 export async function readConfig(paths: Paths): Promise<Config | null> {
   const { found, config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
   if (config !== null) return config;
-  if (!found) return failNull(`there is no ${paths.config} → keybearer init`, EXIT.badConfig);
+  if (!found) return failNull(`there is no ${paths.config} → ${advice.init()}`, EXIT.badConfig);
   return failNull(formatProblems(paths.config, problems), EXIT.badConfig);
 }
 
@@ -62,7 +63,7 @@ export async function editChecked(
     const result = edit(text);
     if (!result.ok) return result;
     if (parseConfig(text, home).config === null)
-      return { ok: false, reason: "config.yaml has problems, so nothing was changed → keybearer check" };
+      return { ok: false, reason: `config.yaml has problems, so nothing was changed → ${advice.check()}` };
     const errors = parseConfig(result.text, home).problems.filter(({ severity }) => severity === "error");
     return errors.length === 0
       ? result
@@ -119,8 +120,8 @@ export async function activeRevision({ socket }: Paths): Promise<number> {
 async function whyNotActive({ config: file, home }: Paths): Promise<string> {
   const { config } = await loadConfig(file, { home, strict: true });
   return config === null
-    ? `${file} has problems, so the running keybearer keeps using the last valid version → keybearer check`
-    : "the running keybearer has not reloaded it within 5 s → keybearer status";
+    ? `${file} has problems, so the running keybearer keeps using the last valid version → ${advice.check()}`
+    : `the running keybearer has not reloaded it within 5 s → ${advice.status()}`;
 }
 
 export async function isSameFile(one: string, other: string): Promise<boolean> {

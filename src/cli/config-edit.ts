@@ -5,6 +5,7 @@ import { dirname, join } from "node:path";
 import { writeConfig } from "../config/edit-file.ts";
 import { loadConfig, readText } from "../config/load.ts";
 import { formatProblems } from "../config/problems.ts";
+import { advice } from "../core/advice.ts";
 import { EXIT, errorMessage } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { createPrivateFile } from "../core/private-file.ts";
@@ -21,12 +22,12 @@ export async function edit(options: { readonly config?: string }): Promise<void>
   const paths = commandPaths(options.config);
   if (!isInteractive())
     return fail(
-      `config edit needs a person at a terminal. a script can edit ${paths.config} itself → keybearer check`,
+      `config edit needs a person at a terminal. a script can edit ${paths.config} itself → ${advice.check()}`,
       EXIT.usage,
     );
   const read = await readText(paths.config);
   if (read.text === null)
-    return fail(read.found ? read.fault : `${read.fault} → keybearer init`, EXIT.failed);
+    return fail(read.found ? read.fault : `${read.fault} → ${advice.init()}`, EXIT.failed);
   // Beside config.yaml, in a folder that is private. It ends in .yaml, so that editors know its syntax.
   const copy = join(dirname(paths.config), `.config.edit.${randomBytes(12).toString("hex")}.yaml`);
   try {

@@ -1,5 +1,6 @@
 import { loadConfig } from "../config/load.ts";
 import type { Changed } from "../control/routes.ts";
+import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import type { KeyAction } from "../lifecycle/lifecycle.ts";
@@ -37,8 +38,7 @@ export async function confirmAtConsole(
 ): Promise<KeyReport | null> {
   const found = await findConsoleKey(paths, tool, action);
   if (!found.ok) {
-    const isRemoval = action === "delete";
-    const command = `keybearer tools ${isRemoval ? "remove" : action} ${tool}`;
+    const command = action === "delete" ? advice.remove(tool) : advice[action](tool);
     return failNull(
       `the key of ${tool} cannot be ${PAST[action]} at the gateway: ${withNext(found)}\n` +
         `nothing was changed. by hand: ${action} the key in the gateway's console, and type ${command}`,

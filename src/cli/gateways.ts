@@ -1,6 +1,7 @@
 import { type EditResult, readForEdit, renameKey, setValue } from "../config/edit.ts";
 import type { YamlMap } from "../config/edit-layout.ts";
 import { baseUrl } from "../config/values.ts";
+import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
 import { activeRevision, editChecked, readConfig, reportEffect, waitUntilActive } from "./config-change.ts";
 import { fail, print } from "./ui/messages.ts";
@@ -42,7 +43,7 @@ export async function add(name: string, url: string, options: { readonly config?
   const revision = await activeRevision(paths);
   const isChanged = await editChecked(paths, (text) => addGateway(text, name, reading.value));
   if (isChanged === null) return;
-  print(`gateway ${name} is added. next: keybearer tools add <tool> --gateway ${name}`);
+  print(`gateway ${name} is added. next: ${advice.addTool("<tool>", name)}`);
   reportEffect(await waitUntilActive(paths, "", (_tool, current) => current > revision));
 }
 

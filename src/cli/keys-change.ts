@@ -1,4 +1,5 @@
 import { askDaemon, CONSOLE_TIMEOUT_MS } from "../control/client.ts";
+import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
 import { heldKeyRemedy, type KeyAction } from "../lifecycle/lifecycle.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
@@ -16,7 +17,7 @@ export interface ChangeOptions {
 
 /** `keybearer keys disable`, `enable` and `delete`: for a key that no tool holds. */
 export async function changeKey(action: KeyAction, asked: string, options: ChangeOptions): Promise<void> {
-  if (action === "delete" && !canConfirm(`keybearer keys delete ${asked}`, options)) return;
+  if (action === "delete" && !canConfirm(advice.deleteKey(asked), options)) return;
   const paths = commandPaths();
   const found = await findKey(paths.socket, asked, options.gateway);
   if (found === null) return;
@@ -54,7 +55,7 @@ async function findKey(
       EXIT.failed,
     );
   const unread = problems.map((problem) => `\n${problem.gateway}: its keys cannot be listed: ${problem.why}`);
-  return failNull(`no console lists a key ${asked} → keybearer keys${unread.join("")}`, EXIT.failed);
+  return failNull(`no console lists a key ${asked} → ${advice.keys()}${unread.join("")}`, EXIT.failed);
 }
 
 /** The dots of a fingerprint are hard to type, so they may be left out. */

@@ -1,5 +1,6 @@
 import { Command } from "commander";
 import { askDaemon, CONSOLE_TIMEOUT_MS } from "../control/client.ts";
+import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
 import { dollars, exactDollars } from "../core/units.ts";
 import { wholeMinute } from "../doctor/key-messages.ts";
@@ -70,9 +71,9 @@ export function formatKeys({ keys, problems }: KeysAnswer, now: number, { width 
 }
 
 const ACTIONS = [
-  { what: "create a key", next: "keybearer tools add <tool> --create" },
-  { what: "rotate a tool's key", next: "keybearer tools rotate <tool>" },
-  { what: "delete one that no tool holds", next: "keybearer keys delete <key>" },
+  { what: "create a key", next: advice.createKey("<tool>") },
+  { what: "rotate a tool's key", next: advice.rotate("<tool>") },
+  { what: "delete one that no tool holds", next: advice.deleteKey("<key>") },
 ];
 
 function keyLines(keys: readonly KeyReport[], now: number, width: number): string[] {

@@ -1,5 +1,6 @@
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
+import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
 import { exactDollars } from "../core/units.ts";
 import type { FailingName, ListedModel, ToolModels } from "../doctor/models.ts";
@@ -34,7 +35,7 @@ async function models(options: { tool?: string; json?: boolean }): Promise<void>
 
 /** Tools that see the same models share one list: it may have a hundred lines. */
 export function formatModels(tools: readonly ToolModels[], { width }: Screen): string {
-  if (tools.length === 0) return "no tool is enabled → keybearer tools\n";
+  if (tools.length === 0) return `no tool is enabled → ${advice.tools()}\n`;
   const groups = new Map<string, ToolModels[]>();
   for (const tool of tools) {
     const { gateway, group, models, problem, failing } = tool;

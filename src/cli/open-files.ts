@@ -1,4 +1,5 @@
 import { closeSync, openSync } from "node:fs";
+import { advice } from "../core/advice.ts";
 import { hasCode } from "../core/errors.ts";
 
 /** An idle daemon has 32 files open and each request two more; 64 are too few to load its modules. */
@@ -14,7 +15,7 @@ export function openFilesProblem(command: string | undefined): string | null {
   const needed = command === "run" ? FOR_RUN : FOR_COMMANDS;
   const limit = findLimit(needed);
   if (limit === null) return null;
-  const name = command === "run" ? "keybearer run" : "keybearer";
+  const name = command === "run" ? advice.run() : "keybearer";
   return `the limit of open files is ${limit} (ulimit -Hn), and ${name} needs ${needed} → start it where the limit is at least 1024: in a new shell, with LimitNOFILE=1024 in a systemd unit, or with docker run --ulimit nofile=1024`;
 }
 

@@ -1,6 +1,7 @@
 import { closeSync, existsSync, openSync } from "node:fs";
 import { Command, InvalidArgumentError } from "commander";
 import { DEFAULT_LISTEN } from "../config/schema.ts";
+import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { typeable } from "../core/command-name.ts";
 import { EXIT, StartFailure } from "../core/errors.ts";
@@ -130,11 +131,11 @@ function greeting(daemon: Daemon, config: string): string {
       `curl ${base}/v1/models \\\n  -H "Authorization: Bearer ${token}"\n`,
       `${curlChat(`${base}/v1`, token, plain)}\n`,
       `${curlChat(`-N ${base}/v1`, token, streamed)}\n`,
-      "Then see what it cost: keybearer usage\n",
+      `Then see what it cost: ${advice.usage()}\n`,
       "A thief who has the key goes straight to the gateway, past keybearer.",
-      "Half a minute later, keybearer mirror shows the alarm:\n",
+      `Half a minute later, ${advice.mirror()} shows the alarm:\n`,
       `${curlChat(sandbox.baseUrl, gatewayKey, plain)}\n`,
-      "Your own gateway: keybearer init",
+      `Your own gateway: ${advice.init()}`,
       wrap(
         `  or write ${printableLines(config)}, see config.example.yaml; it takes over as soon as it is saved`,
         outputWidth(),
@@ -161,8 +162,8 @@ function describeConfig(daemon: Daemon, file: string): string {
   return [
     `  config   ${file}`,
     ...Object.values(config.gateways).map(({ name, baseUrl }) => `  gateway  ${name}  ${baseUrl}`),
-    `  tools    ${tools.length === 0 ? "none → keybearer tools add <tool>" : joinNames(tools, 10)}`,
-    "  next     keybearer status, keybearer use <tool>, keybearer open",
+    `  tools    ${tools.length === 0 ? `none → ${advice.addTool("<tool>")}` : joinNames(tools, 10)}`,
+    `  next     ${advice.status()}, ${advice.use("<tool>")}, ${advice.open()}`,
   ].join("\n");
 }
 

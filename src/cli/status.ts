@@ -11,6 +11,7 @@ import type {
   UsageStatus,
 } from "../control/status.ts";
 import type { ToolStatus } from "../control/tool-status.ts";
+import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
 import { exact } from "../core/units.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
@@ -152,7 +153,7 @@ function formatShared(shared: SharedStatus, now: number, width: number): string[
   const unsigned = machines.filter(({ signature }) => signature === "missing" || signature === "wrong");
   const names = unsigned.map(({ name }) => name).join(", ");
   const signing = names === "" ? "" : `, without a valid signature: ${names}`;
-  const remedy = next ?? (names === "" ? null : "keybearer doctor");
+  const remedy = next ?? (names === "" ? null : advice.doctor());
   const lines = [
     formatNote({ what: `shared: ${address}, ${state}${known}${signing}${why}`, next: remedy }, width),
   ];
@@ -189,7 +190,7 @@ function dashboardLines(dashboard: DashboardStatus | undefined, width: number): 
   const { address = null, why = null } = dashboard ?? {};
   if (why !== null) return [wrap(`dashboard: not open; keybearer tries again soon. ${why}`, width)];
   if (address === null) return [];
-  return [formatNote({ what: `dashboard: open on ${address}`, next: "keybearer open" }, width)];
+  return [formatNote({ what: `dashboard: open on ${address}`, next: advice.open() }, width)];
 }
 
 function usageLines(usage: UsageStatus, now: number, width: number): string[] {

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import type { Status } from "../control/status.ts";
+import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Result } from "../service/service.ts";
@@ -30,7 +31,7 @@ export async function stop({ socket }: Paths): Promise<boolean> {
   if (!result.ok) return failed(result.why);
   printText(
     isService
-      ? "the service is stopped until your next login → keybearer start"
+      ? `the service is stopped until your next login → ${advice.start()}`
       : `keybearer is stopped, it was pid ${pid}`,
   );
   return true;

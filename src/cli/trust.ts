@@ -2,6 +2,7 @@ import { Command } from "commander";
 import { SHARED_PASSWORD } from "../config/snapshot.ts";
 import { askDaemon } from "../control/client.ts";
 import type { HeldTool, TrustAnswer } from "../control/routes.ts";
+import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
 import { fail, print } from "./ui/messages.ts";
 import { confirm } from "./ui/prompts.ts";
@@ -22,11 +23,11 @@ export function trustCommand(): Command {
 
 async function trust(name: string | undefined, options: { all?: boolean }): Promise<void> {
   if ((name === undefined) === (options.all !== true))
-    return fail("name a tool or a gateway, or use --all → keybearer status", EXIT.usage);
+    return fail(`name a tool or a gateway, or use --all → ${advice.status()}`, EXIT.usage);
   // There is no --yes: a program that can edit files must not be able to move keys.
   if (!isInteractive())
     return fail(
-      `trust needs a person at a terminal. open one and type: keybearer trust ${name ?? "--all"}`,
+      `trust needs a person at a terminal. open one and type: ${advice.trust(name ?? "--all")}`,
       EXIT.usage,
     );
   const { socket } = commandPaths();

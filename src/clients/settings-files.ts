@@ -64,6 +64,8 @@ export interface ClientSettings {
   conflicts(text: string): readonly Conflict[];
   /** The settings of the old text that are gone from the new one. */
   removed(before: string, after: string): readonly string[];
+  /** What the client does with a credential that it finds in a variable beside the token in its settings. */
+  withVariable(name: string): string;
   /** What else in the file overrides the settings. */
   notes(text: string): readonly string[];
 }
@@ -162,6 +164,8 @@ const CLAUDE_CODE: ClientSettings = {
       ({ path }) =>
         jsonAt(before, path, "strict") !== undefined && jsonAt(after, path, "strict") === undefined,
     ).map(({ path }) => path.join(".")),
+  withVariable: (name) =>
+    name === "ANTHROPIC_API_KEY" ? SENT_TOO : "a Claude Code that reads other settings uses it",
   notes: () => [],
 };
 
@@ -203,6 +207,7 @@ const OPENCODE: ClientSettings = {
   },
   conflicts: () => [],
   removed: () => [],
+  withVariable: () => "opencode offers the models of that provider as well, past keybearer",
   notes(text) {
     const disabled = jsonAt(text, ["disabled_providers"], "comments");
     const enabled = jsonAt(text, ["enabled_providers"], "comments");
@@ -265,6 +270,7 @@ const CODEX: ClientSettings = {
       const path = [...CODEX_PROVIDER, name];
       return tomlAt(before, path) !== undefined && tomlAt(after, path) === undefined;
     }).map((name) => [...CODEX_PROVIDER, name].join(".")),
+  withVariable: () => "Codex uses it for every provider but keybearer",
   notes(text) {
     const profile = stringOrNull(tomlAt(text, ["profile"]));
     const provider =

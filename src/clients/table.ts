@@ -1,3 +1,4 @@
+import { advice } from "../core/advice.ts";
 /** The shells `use` can write environment variables for. */
 export type Shell = "sh" | "fish" | "powershell" | "cmd";
 
@@ -506,7 +507,7 @@ model add 'keybearer/{model}'`,
     where: "Settings > API Provider: OpenAI Compatible",
     tokenField: "API Key",
     modelField: "Model ID",
-    notes: ["for its command line: keybearer use <tool> --for cline-cli"],
+    notes: [`for its command line: ${advice.use("<tool>", "cline-cli")}`],
   },
   {
     id: "roo-code",
@@ -878,3 +879,8 @@ curl -N {base}/chat/completions \\
 
 /** All known clients, in the order in which they are listed. */
 export const CLIENTS: readonly Client[] = ENTRIES.map((entry) => ({ ...DEFAULTS, ...entry }));
+
+/** How to get a token for a tool: with the client's settings around it, where the tool's name says which client it is. */
+export function tokenAdvice(tool: string): string {
+  return guessClients(tool).length === 1 ? advice.useNewToken(tool, null) : advice.newToken(tool);
+}

@@ -11,6 +11,7 @@ import {
 import { stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
+import { advice } from "../core/advice.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { errorCode, errorMessage, hasCode } from "../core/errors.ts";
 import { createPrivateFile, type StagedFile, stageFile, syncFolder } from "../core/private-file.ts";
@@ -77,7 +78,7 @@ export async function editFileIfConfirmed<Result extends NewText>(
 async function prepareEdit<Result extends NewText>(file: string, edit: Edit<Result>) {
   const read = await readText(file);
   if (read.text === null) {
-    const next = read.found ? "nothing was changed" : "write one first → keybearer init";
+    const next = read.found ? "nothing was changed" : `write one first → ${advice.init()}`;
     return { ok: false, reason: `${read.fault}. ${next}` } as const;
   }
   const result = edit(read.text);

@@ -1,3 +1,4 @@
+import { advice } from "../core/advice.ts";
 import {
   appendItem,
   type EditResult,
@@ -41,7 +42,7 @@ export function setToken(
   const { name, created } = token;
   if (old.some((each) => nameOf(each) === name)) {
     const reason = `${tool} already has a token called ${name}: choose another name, or revoke that one first`;
-    return { ok: false, reason: `${reason} → keybearer tools revoke ${tool} ${name}` };
+    return { ok: false, reason: `${reason} → ${advice.revoke(tool, name)}` };
   }
   const entry: YamlMap = { name, hash, created };
   // A single map cannot be appended to, and a list is what the next token needs.
@@ -56,6 +57,12 @@ export function freeTokenName(text: string, tool: string, name: string): string 
   let free = name;
   for (let number = 2; taken.includes(free); number += 1) free = `${name}-${number}`;
   return free;
+}
+
+/** How many tokens a tool has; 0 if there is no such tool. */
+export function countTokens(text: string, tool: string): number {
+  const found = findTool(text, tool);
+  return found.ok ? tokensOf(found.settings).length : 0;
 }
 
 export type TokenRemoved =
@@ -135,7 +142,7 @@ export function addTool(text: string, tool: string, settings: YamlMap): EditResu
   const { tools = {} } = source.value;
   if (typeof tools !== "string" && Object.hasOwn(tools, tool)) {
     const reason = `config.yaml already has a tool ${tool}`;
-    return { ok: false, reason: `${reason}. a new key for it: keybearer tools rotate ${tool}` };
+    return { ok: false, reason: `${reason}. a new key for it: ${advice.rotate(tool)}` };
   }
   return setValue(text, ["tools", tool], settings);
 }
@@ -178,7 +185,7 @@ function findTool(text: string, tool: string): FoundTool | { readonly ok: false;
   if (!source.ok) return source;
   const { tools } = source.value;
   if (tools === undefined || typeof tools === "string" || Array.isArray(tools))
-    return { ok: false, reason: "config.yaml has no map of tools: run `keybearer check`" };
+    return { ok: false, reason: `config.yaml has no map of tools: run \`${advice.check()}\`` };
   const names = Object.keys(tools);
   if (!names.includes(tool)) {
     const reason = `there is no tool ${tool} in config.yaml; its tools are ${names.join(", ")}`;

@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import { isAlias, isMap, isPair, isScalar, isSeq, type ParsedNode, parseDocument, type YAMLMap } from "yaml";
+import { advice } from "../core/advice.ts";
 import { redactCredentials } from "../core/redact.ts";
 import {
   appendEntry,
@@ -113,7 +114,7 @@ type Names = readonly (string | number)[];
 /** Parses config.yaml's text, and refuses it where an edit by ranges could not be trusted. */
 export function readForEdit(text: string): Source | Refusal {
   if (!lexInBounds(text).ok)
-    return editFailure("config.yaml cannot be edited because it has problems: run `keybearer check`");
+    return editFailure(`config.yaml cannot be edited because it has problems: run \`${advice.check()}\``);
   const document = parseDocument(text, {
     // Every scalar is its own text, so that `no` and `1.0` are names like others.
     schema: "failsafe",
@@ -125,7 +126,7 @@ export function readForEdit(text: string): Source | Refusal {
   });
   const root = document.contents;
   if (document.errors.length > 0 || !isMap(root))
-    return editFailure("config.yaml cannot be edited because it has problems: run `keybearer check`");
+    return editFailure(`config.yaml cannot be edited because it has problems: run \`${advice.check()}\``);
   const faults: string[] = [];
   const value = plainMap(root, faults, "");
   const [fault] = faults;
@@ -137,7 +138,7 @@ function plainValue(node: ParsedNode | null, faults: string[], path = ""): YamlV
   if (isAlias(node) || node.anchor !== undefined || node.tag !== undefined) {
     const what = node.tag === undefined ? "an anchor or an alias" : "a tag";
     faults.push(
-      `config.yaml has ${what} at ${path}, which keybearer does not support: run \`keybearer check\``,
+      `config.yaml has ${what} at ${path}, which keybearer does not support: run \`${advice.check()}\``,
     );
     return "";
   }

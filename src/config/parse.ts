@@ -1,4 +1,5 @@
 import { validate as isSchedule } from "node-cron";
+import { advice } from "../core/advice.ts";
 import { type Problem, Report } from "./problems.ts";
 import { checkReferences } from "./references.ts";
 import {
@@ -491,7 +492,7 @@ function readTokens(section: Section, tool: string): readonly Token[] {
 function readToken(tree: Tree, path: string, tool: string, report: Report): Token | null {
   // Other names in a map are not repeated: in `{the-token-itself}` the token is one.
   if (tree.kind === "dict" && !tree.entries.has("hash")) {
-    const hint = `remove it, then run keybearer tools token ${tool}`;
+    const hint = `remove it, then run ${advice.newToken(tool)}`;
     report.error(tree.at, path, "a token in a map needs a hash", hint);
     return null;
   }
@@ -520,7 +521,7 @@ function tokenHash(tool: string): Reader<string> {
     const fault = text.startsWith("kb_")
       ? "this is the token itself; config.yaml may contain only its hash"
       : "this is not the hash of a token";
-    return { fault, hint: `remove it, then run keybearer tools token ${tool}` };
+    return { fault, hint: `remove it, then run ${advice.newToken(tool)}` };
   };
 }
 

@@ -1,3 +1,4 @@
+import { advice } from "../core/advice.ts";
 import type { Report } from "./problems.ts";
 import type { Config, Gateway, Named, Tool } from "./schema.ts";
 import { quoted, type Section } from "./section.ts";
@@ -31,12 +32,7 @@ function checkPresence({ gateways, tools }: Config, top: Section, report: Report
   const isToolsMisspelled = top.has("tools") && !top.entries().has("tools");
   if (Object.keys(tools).length === 0 && !hasError("tools") && !isToolsMisspelled) {
     const at = top.entries().has("tools") ? top.offsetOf("tools") : -1;
-    report.warn(
-      at,
-      "tools",
-      "there is no tool yet, so every request is refused",
-      "keybearer tools add codex",
-    );
+    report.warn(at, "tools", "there is no tool yet, so every request is refused", advice.addTool("codex"));
   }
 }
 
@@ -99,7 +95,7 @@ function checkTokens(tools: Named<Tool>, top: Section): void {
       const owner = owners.get(hash);
       if (owner !== undefined && owner !== tool.name) {
         const path = `${joinPath("tools", tool.name)}.token`;
-        const hint = `make a new one: keybearer tools token ${tool.name}`;
+        const hint = `make a new one: ${advice.newToken(tool.name)}`;
         top.report.error(offsetIn(top, tool.name, "token"), path, `tool ${owner} has the same token`, hint);
       }
       owners.set(hash, tool.name);
@@ -115,7 +111,7 @@ function checkProcesses(tools: Named<Tool>, top: Section): void {
     const owner = owners.get(tool.process);
     if (owner !== undefined) {
       const path = `${joinPath("tools", tool.name)}.process`;
-      const hint = `give one of them a token: keybearer tools token ${tool.name}`;
+      const hint = `give one of them a token: ${advice.newToken(tool.name)}`;
       const message = `tool ${owner} has the same process`;
       top.report.error(offsetIn(top, tool.name, "process"), path, message, hint);
     }

@@ -102,7 +102,9 @@ export class Section {
     for (const [name, entry] of this.#entries) {
       if (this.#known.includes(name)) continue;
       const near = nearest(name, this.#known);
-      let hint = near ? `did you mean ${near}?` : `known here: ${this.#known.toSorted().join(", ")}`;
+      let hint = near
+        ? `did you mean ${near}?`
+        : `known here: ${[...new Set(this.#known)].toSorted().join(", ")}`;
       // In brackets a comma ends the value: `{ multiplier: 1,5 }`.
       if (/^\d+$/.test(name)) hint = "a number is written with a dot, such as 1.5";
       this.report.error(entry.at, this.pathOf(name), `${quoted(name)} is not a setting here`, hint);

@@ -1,4 +1,5 @@
 import type { ErrorCode } from "yaml";
+import { advice } from "../core/advice.ts";
 import { redactCredentials } from "../core/redact.ts";
 
 /** A syntax error as the yaml package reports it. */
@@ -125,7 +126,7 @@ function explainLine({ at, code, message }: SyntaxFault, text: string): Explaine
       hint: SAME_COLUMN,
     };
   const words = message.slice(0, 1).toLowerCase() + message.slice(1);
-  return { at, message: redactCredentials(words), hint: "keybearer help check, or see config.example.yaml" };
+  return { at, message: redactCredentials(words), hint: `${advice.checkHelp()}, or see config.example.yaml` };
 }
 
 const SAME_COLUMN = "settings of the same block begin in the same column";

@@ -2,6 +2,7 @@ import { once } from "node:events";
 import { request as httpRequest, type IncomingMessage, type RequestOptions } from "node:http";
 import { connect } from "node:net";
 import { text } from "node:stream/consumers";
+import { advice } from "../core/advice.ts";
 import { errorMessage, hasCode } from "../core/errors.ts";
 import type { TailLine } from "./tail.ts";
 
@@ -33,7 +34,7 @@ export async function askDaemon<T>(
     answer = await text(response);
   } catch (error) {
     if (isAbsent(error))
-      return { ok: false, running: false, reason: "keybearer is not running → keybearer run" };
+      return { ok: false, running: false, reason: `keybearer is not running → ${advice.run()}` };
     const late = `the daemon did not answer within ${timeout / 1000} s`;
     return { ok: false, running: true, reason: signal.aborted ? late : errorMessage(error) };
   }

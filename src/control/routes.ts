@@ -7,6 +7,7 @@ import {
   SHARED_SECRET,
   type Snapshot,
 } from "../config/snapshot.ts";
+import { advice } from "../core/advice.ts";
 import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
@@ -271,8 +272,7 @@ export const ROUTES: Readonly<Record<string, Route>> = {
     const { gateway, ref, action } = keyAction(body);
     return changed(gateway, async () => {
       const key = (await mirror.listKeys(gateway)).find((one) => one.ref === ref);
-      if (key === undefined)
-        throw new Refused("the console does not list this key any more", "keybearer keys");
+      if (key === undefined) throw new Refused("the console does not list this key any more", advice.keys());
       await lifecycle.changeUnheld(key, action);
       actions.add(`${PAST[action]} key ${key.name} at the console of ${gateway}`);
       return key;
@@ -380,7 +380,7 @@ async function trust(
     actions.add(`trusted ${tool}: ${answer.granted}`);
     if (answer.problem !== null) problems.push(answer.problem);
     if (answer.state.state === "needs-trust")
-      problems.push(`${tool} needs another confirmation → keybearer trust ${name}`);
+      problems.push(`${tool} needs another confirmation → ${advice.trust(name)}`);
   }
   return { granted, problems };
 }
@@ -403,7 +403,7 @@ async function trustAll(
   }
   const problems = answer.problem === null ? [] : [answer.problem];
   for (const { name } of keyring.held())
-    problems.push(`${name} needs another confirmation → keybearer trust --all`);
+    problems.push(`${name} needs another confirmation → ${advice.trustAll()}`);
   return { granted, problems };
 }
 

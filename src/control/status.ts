@@ -2,6 +2,7 @@ import { freemem } from "node:os";
 import type { Problem } from "../config/problems.ts";
 import type { Gateway, Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import type { Mirror } from "../mirror/mirror.ts";
@@ -238,7 +239,7 @@ function gatewayStatus(
     since,
     failures,
     why,
-    next: state === "failing" ? "keybearer doctor" : null,
+    next: state === "failing" ? advice.doctor() : null,
     before,
   };
 }

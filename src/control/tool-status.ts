@@ -1,5 +1,6 @@
 import type { Config, Period, Tool } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
+import { advice } from "../core/advice.ts";
 import {
   type KeyKnowledge,
   keyTrouble,
@@ -73,6 +74,8 @@ export interface LimitStatus {
   readonly most: number;
   /** How much of it is an extra allowance, by `keybearer tools lift`. */
   readonly extra: number;
+  /** The extra allowance with which the last refused request is admitted; null: unknown, or it cannot be lifted. */
+  readonly lift?: number | null;
   /** When its window ends; null: it has none. */
   readonly resets_at: number | null;
   /** What each machine used of it, and what it was granted; this machine first. Empty: the limit is not shared. */
@@ -213,16 +216,16 @@ export function usedUpLimit(
   const what = `${limitName(last)} is used up: ${used} of ${most}${resets}`;
   if (last.limit === "quota") return { what, next: `raise tools.${name}.quota`, isFinal };
   if (isFinal) return { what, next: `raise tools.${name}.limits.${last.limit}`, isFinal };
-  const next = end - now <= WORTH_ADVICE_MS ? null : `keybearer tools lift ${name} --${last.limit} …`;
+  const next = end - now <= WORTH_ADVICE_MS ? null : advice.lift(name, last.limit);
   return { what, next, isFinal };
 }
 
 /** Every limit of a tool and how full it is, in the order of the configuration reference. */
-export function limitStatuses({ levels }: ToolLevels): LimitStatus[] {
-  return levels.map(limitStatus);
+export function limitStatuses({ levels, lifts }: ToolLevels): LimitStatus[] {
+  return levels.map((level) => limitStatus(level, lifts[level.limit.kind] ?? null));
 }
 
-function limitStatus(level: Level): LimitStatus {
+function limitStatus(level: Level, lift: number | null): LimitStatus {
   const { limit, window, share, used, estimated, held, max, extra } = level;
   const { othersUsed, othersGranted } = share ?? { othersUsed: 0, othersGranted: 0 };
   const unspent = Math.max(0, (share?.granted ?? 0) - used - held);
@@ -235,6 +238,7 @@ function limitStatus(level: Level): LimitStatus {
     held: held + unspent + Math.max(0, othersGranted - othersUsed),
     most: max,
     extra,
+    lift,
     resets_at: window?.end ?? null,
     machines: own ? [own, ...share.others] : [],
   };

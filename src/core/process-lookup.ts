@@ -2,6 +2,7 @@ import { execFile } from "node:child_process";
 import { readlink, stat } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { promisify } from "node:util";
+import { advice } from "./advice.ts";
 import { errorMessage } from "./errors.ts";
 import type { Logger } from "./log.ts";
 
@@ -55,7 +56,7 @@ export class ProcessLookup {
       await this.#load();
     } catch (error) {
       this.#log.error(
-        `keybearer cannot identify programs (${errorMessage(error)}). reinstall it, then: keybearer service restart`,
+        `keybearer cannot identify programs (${errorMessage(error)}). reinstall it, then: ${advice.serviceRestart()}`,
       );
     }
   }

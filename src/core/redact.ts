@@ -16,8 +16,12 @@ const CREDENTIAL_SHAPE =
   /\b(?:sk|pk|rk|gsk|xai|ghp|gho|github_pat|hf|AIza|AKIA|ya29|pplx|nvapi|r8|kb)[-_][A-Za-z0-9._-]{6,}|\bAIza[A-Za-z0-9_-]{10,}|\beyJ[A-Za-z0-9._-]{20,}/g;
 const LONG_RUN = /[A-Za-z0-9_+/=-]{24,}/g;
 
+/** A port and a path in an address: 8080/v1/chat/completions. */
+const PLAIN_PATH = /^(?:(?:\d{1,5}|v\d[a-z0-9]{0,7}|[a-z]{1,15}(?:-[a-z]{1,15})*)?(?:\/|$))+$/;
+
 /** Model names are long runs too, but of short words: claude-sonnet-4-5-20250929 is not a secret. */
 function looksRandom(run: string): boolean {
+  if (run.includes("/") && PLAIN_PATH.test(run)) return false;
   if (/[a-z]/.test(run) && /[A-Z]/.test(run) && /[0-9]/.test(run)) return true;
   return run.split(/[-_]/).some((part) => part.length >= 16 && /[0-9]/.test(part));
 }

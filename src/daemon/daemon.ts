@@ -1,4 +1,4 @@
-import type { Dirent } from "node:fs";
+import { type Dirent, statSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import type { DestinationStream } from "pino";
 import { type Loaded, loadConfig } from "../config/load.ts";
@@ -9,6 +9,7 @@ import { isDaemonListening } from "../control/client.ts";
 import { ControlServer } from "../control/server.ts";
 import { ActionLog, FreeMemory, type Status, statusOf } from "../control/status.ts";
 import { Tail } from "../control/tail.ts";
+import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { EXIT, errorMessage, StartFailure } from "../core/errors.ts";
@@ -188,7 +189,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     shutdown.add("stop watching the lock", ticker.every(1, check));
   }).then(async (problem) => {
     log.error(
-      `${problem} while keybearer ran, so another one could use the same state folder: this one refuses new requests, lets those in flight finish and exits. find out what changed the folder, then start again → keybearer run`,
+      `${problem} while keybearer ran, so another one could use the same state folder: this one refuses new requests, lets those in flight finish and exits. find out what changed the folder, then start again → ${advice.run()}`,
     );
     // What is trusted may have vanished with the lock, and without it the next start would trust any config.yaml. This also
     // makes the folder again, so that the requests in flight are recorded.
@@ -368,7 +369,10 @@ function createServices(
     clock,
     log,
     isKnown: (hash) => snapshot().toolByToken(hash) !== null,
+    configChangedAt: () => statSync(paths.config, { throwIfNoEntry: false })?.mtimeMs ?? null,
   });
+  // The sandbox has no config.yaml that could have lost a token.
+  if (sandboxSession === null) tokenUses.followStart();
   shutdown.add("write when tokens were last used", () => tokenUses.stop());
   return {
     ...usageServices,
@@ -396,6 +400,7 @@ function createServices(
 function followChanges(services: Services, state: State, dashboard: Dashboard, log: DaemonLogger): void {
   const { reload, keyBreaker, upstream, gatewayHealth, limiter, journal, mirror, shared, isSandbox } =
     services;
+  const { tokenUses } = services;
   const { sandboxSession, processLookup } = state;
   reload.onChange((from, to) => {
     log.level = to.config.log.level;
@@ -405,6 +410,9 @@ function followChanges(services: Services, state: State, dashboard: Dashboard, l
     upstream.agents.keepOnly(gateways);
     gatewayHealth.keepOnly(gateways);
     shared.change(to);
+    const tools = Object.values(from.config.tools);
+    if (from.config !== to.config)
+      tokenUses.follow(tools.flatMap(({ tokens }) => tokens.map(({ hash }) => hash)));
     const renamed = limiter.change(to.config);
     if (renamed !== null && !journal.rename(renamed))
       log.error(
@@ -484,7 +492,7 @@ async function waitForLock(paths: Paths): Promise<StateLock | null> {
   }
 }
 
-const ALREADY_RUNNING = "keybearer is already running here, or still stopping → keybearer status";
+const ALREADY_RUNNING = `keybearer is already running here, or still stopping → ${advice.status()}`;
 
 /** Imported only here: with a config.yaml, nothing of the sandbox is loaded. */
 async function startSandbox(options: DaemonOptions, clock: Clock, log: Logger): Promise<SandboxSession> {

@@ -15,6 +15,7 @@ import {
 } from "../config/snapshot.ts";
 import { FileWatch } from "../config/watch.ts";
 import { joinPath } from "../config/yaml.ts";
+import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
@@ -262,7 +263,7 @@ function isQuieter(log: Logger, from: string, to: string): boolean {
 
 function reportProblems(problems: readonly Problem[], { log, paths }: ReloadDeps): void {
   const count = problems.filter((problem) => problem.severity === "error").length;
-  const check = paths.explicit ? `keybearer check ${paths.config}` : "keybearer check";
+  const check = paths.explicit ? advice.check(paths.config) : advice.check();
   log.error(
     `config.yaml has ${count} problem${count === 1 ? "" : "s"}; keybearer keeps using the last valid version → ${check}`,
   );

@@ -1,3 +1,5 @@
+import { advice } from "../core/advice.ts";
+
 /**
  * Options of Node that can neither show nor redirect a key. Everything else is refused, options of later versions too:
  * among them are those that open a debugger (--inspect), load other code (--require, --import), write memory, keys of TLS
@@ -90,7 +92,7 @@ export function unsafeStart({ env, execArgv, inspected }: StartedWith): string |
     return `NODE_OPTIONS holds ${nameOf(inVariable)}, which ${dangerOf(inVariable)}. ${startWithout("NODE_OPTIONS")}`;
   const inArguments = execArgv.find(isUnsafe);
   if (inArguments !== undefined)
-    return `node was started with ${nameOf(inArguments)}, which ${dangerOf(inArguments)}. start without it: keybearer run`;
+    return `node was started with ${nameOf(inArguments)}, which ${dangerOf(inArguments)}. start without it: ${advice.run()}`;
   if (inspected)
     return "a debugger is open, and any program that connects to it can read every key. start keybearer without it";
   return null;
@@ -103,7 +105,7 @@ function dangerOf(option: string): string {
 }
 
 function startWithout(variable: string): string {
-  return `start without it: env -u ${variable} keybearer run`;
+  return `start without it: ${advice.runWithout(variable)}`;
 }
 
 /** An empty variable does nothing; the launchd agent sets some so. These do something with one value only. */

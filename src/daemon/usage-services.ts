@@ -3,6 +3,7 @@ import { uptime } from "node:os";
 import type { Config } from "../config/schema.ts";
 import type { Controls } from "../control/routes.ts";
 import { limitStatuses } from "../control/tool-status.ts";
+import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
@@ -136,7 +137,7 @@ export function createAllowances(
       const allowance = { limit: kind, amount, given_at: limiter.now(tool), until };
       // Written first: it must not be forgotten at the next start.
       if (!journal.append({ kind: "lift", tool: name, ...allowance, given_by: peer }))
-        return answer("the usage log cannot be written → keybearer status");
+        return answer(`the usage log cannot be written → ${advice.status()}`);
       limiter.allow(name, allowance);
       const what =
         amount === 0 ? `the extra allowances of ${kind} were taken back` : `one extra allowance of ${kind}`;
@@ -172,8 +173,8 @@ export function createAllowances(
 const RELEASE_PROBLEMS: Readonly<
   Record<Exclude<ReleaseResult, "released">, (tool: string, machine: string) => string>
 > = {
-  unknown: (_, machine) => `there is no machine ${machine} at the shared store → keybearer status`,
+  unknown: (_, machine) => `there is no machine ${machine} at the shared store → ${advice.status()}`,
   present: (_, machine) => `machine ${machine} is connected to the shared store, so nothing of it is lost`,
-  unreachable: () => "the shared store is not reachable → keybearer doctor",
+  unreachable: () => `the shared store is not reachable → ${advice.doctor()}`,
   "not shared": (tool) => `tool ${tool} shares its limits with no other machine`,
 };

@@ -1,6 +1,7 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { DashboardStatus } from "../control/status.ts";
+import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { errorMessage, HttpError } from "../core/errors.ts";
 import { REDIRECT_MS, removeRedirects } from "./redirect-file.ts";
@@ -72,7 +73,7 @@ export class Dashboard {
       if (this.#settings().when === "never") {
         throw new HttpError(
           400,
-          "the dashboard is switched off in config.yaml → write dashboard: { when: asked }, then keybearer open",
+          `the dashboard is switched off in config.yaml → write dashboard: { when: asked }, then ${advice.open()}`,
         );
       }
       const { url } = await this.#openServer().catch((error) => {

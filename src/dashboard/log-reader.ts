@@ -1,4 +1,5 @@
 import type { Database } from "libsql";
+import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
 import { HttpError } from "../core/errors.ts";
 import { type Connection, IndexFault, indexFault } from "../usage/index/database.ts";
@@ -97,7 +98,7 @@ export class LogReader {
     } catch (error) {
       const fault = indexFault(error);
       if (!(fault instanceof IndexFault)) throw error;
-      throw new HttpError(503, `the usage index cannot be read: ${fault.message} → keybearer status`);
+      throw new HttpError(503, `the usage index cannot be read: ${fault.message} → ${advice.status()}`);
     } finally {
       connection?.close();
     }

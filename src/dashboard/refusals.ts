@@ -1,4 +1,6 @@
 import type { Database } from "libsql";
+import { tokenAdvice } from "../clients/table.ts";
+import { advice } from "../core/advice.ts";
 import type { RefusalCode } from "../core/refusal.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import { everythingIn } from "../usage/reports/chart.ts";
@@ -25,36 +27,36 @@ export function* lastRefusals(db: Database): Generator<unknown, RefusedRecord[]>
 
 type Advice = (names: { readonly tool: string; readonly record: ShownRecord }) => string;
 
-const newToken: Advice = ({ tool }) => `keybearer use ${tool} --new-token`;
-const doctor: Advice = () => "keybearer doctor";
+const newToken: Advice = ({ tool }) => tokenAdvice(tool);
+const doctor: Advice = () => advice.doctor();
 
 /** What to type or change. The other refusals are the caller's mistake, or end by themselves. */
 const NEXT: Readonly<Partial<Record<RefusalCode, Advice>>> = {
   "token-missing": newToken,
   "token-incomplete": newToken,
   "token-unknown": newToken,
-  "foreign-key": ({ tool }) => `keybearer use ${tool}`,
-  "tool-disabled": ({ tool }) => `keybearer tools enable ${tool}`,
+  "foreign-key": ({ tool }) => advice.use(tool),
+  "tool-disabled": ({ tool }) => advice.enable(tool),
   "tool-expired": ({ tool }) => `change tools.${tool}.expires in config.yaml`,
   "key-unavailable": doctor,
-  "needs-trust": ({ tool }) => `keybearer trust ${tool}`,
+  "needs-trust": ({ tool }) => advice.trust(tool),
   "group-disabled": ({ record }) =>
     `change gateways.${record.gateway ?? "…"}.groups.${record.group ?? "…"}.enabled in config.yaml`,
-  "model-not-in-group": ({ tool }) => `keybearer models --tool ${tool}`,
+  "model-not-in-group": ({ tool }) => advice.models(tool),
   "price-unknown": ({ record }) =>
     `write the price of ${record.model ?? "the model"} under prices: in config.yaml`,
   "quota-exhausted": ({ tool }) => `change tools.${tool}.quota in config.yaml`,
-  "rate-limited": ({ tool }) => `keybearer tools lift ${tool} --requests <number>`,
-  "tokens-limited": ({ tool }) => `keybearer tools lift ${tool} --tokens <number>`,
-  "spend-limited": ({ tool }) => `keybearer tools lift ${tool} --spend <dollars>`,
+  "rate-limited": ({ tool }) => advice.lift(tool, "requests"),
+  "tokens-limited": ({ tool }) => advice.lift(tool, "tokens"),
+  "spend-limited": ({ tool }) => advice.lift(tool, "spend"),
   "too-many-at-once": ({ tool }) => `change tools.${tool}.limits.concurrent in config.yaml`,
-  "wrong-base-url": ({ tool }) => `keybearer use ${tool}`,
+  "wrong-base-url": ({ tool }) => advice.use(tool),
   loop: doctor,
   "websockets-off": ({ record }) => `change gateways.${record.gateway ?? "…"}.websockets in config.yaml`,
   "gateway-unreachable": doctor,
   "gateway-timeout": doctor,
   "gateway-broken": doctor,
-  "log-unavailable": () => "keybearer status",
+  "log-unavailable": () => advice.status(),
   "store-unavailable": doctor,
 };
 
@@ -70,6 +72,6 @@ export function adviceFor(record: ShownRecord): RefusalAdvice | null {
 }
 
 export function withAdvice(record: ShownRecord): RefusedRecord | null {
-  const advice = adviceFor(record);
-  return advice === null ? null : { ...record, ...advice };
+  const found = adviceFor(record);
+  return found === null ? null : { ...record, ...found };
 }

@@ -5,6 +5,7 @@ import { describeSource } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Status } from "../control/status.ts";
 import type { Tail } from "../control/tail.ts";
+import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
 import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
@@ -130,7 +131,7 @@ export class Api {
     if (request.route === "POST /api/session") return this.#startSession(req);
     const end = this.#sessions.begin(bearerToken(req) ?? "");
     if (end === null)
-      throw new HttpError(401, "this page has no session, or its session has ended → keybearer open");
+      throw new HttpError(401, `this page has no session, or its session has ended → ${advice.open()}`);
     // The client may be gone by now.
     if (request.signal.aborted) end();
     else res.once("close", end);
@@ -175,8 +176,8 @@ export class Api {
     if (exchanged.ok) return { token: exchanged.token, version: version() };
     this.#logWrongCode();
     throw exchanged.reason === "too-many"
-      ? new HttpError(429, "too many wrong codes. wait a minute → keybearer open")
-      : new HttpError(401, "this code was used before, or is older than a minute → keybearer open");
+      ? new HttpError(429, `too many wrong codes. wait a minute → ${advice.open()}`)
+      : new HttpError(401, `this code was used before, or is older than a minute → ${advice.open()}`);
   }
 
   async #record(id: string, signal: AbortSignal): Promise<RecordAnswer> {
@@ -234,7 +235,7 @@ export class Api {
     if (isSandbox()) {
       throw new HttpError(
         409,
-        "the sandbox's tool is not in a file. write a config.yaml first → keybearer init",
+        `the sandbox's tool is not in a file. write a config.yaml first → ${advice.init()}`,
       );
     }
     const edited = await editFile(paths.config, (text) => setEnabled(text, name, enabled), clock);

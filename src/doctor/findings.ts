@@ -1,5 +1,6 @@
 import type { Problem } from "../config/problems.ts";
 import type { Config, Gateway, Tool } from "../config/schema.ts";
+import { advice } from "../core/advice.ts";
 import { durationInWords } from "../limits/format.ts";
 import type { CauseDetail } from "../proxy/cause.ts";
 import { count } from "../usage/reports/format.ts";
@@ -40,7 +41,7 @@ export function configFindings(
   if (!found) {
     const effect = isSandbox ? "the sandbox answers" : "only the sandbox can be served";
     const what = `there is no ${file} yet, so ${effect}`;
-    return [{ id: "config", level: "warning", about, what, next: "keybearer init" }];
+    return [{ id: "config", level: "warning", about, what, next: advice.init() }];
   }
   const findings = problems.map((problem) => configProblem(problem, file));
   if (!usable) return findings;
@@ -56,7 +57,7 @@ function configProblem({ severity, path, line, message, hint }: Problem, file: s
     level: severity === "error" ? "problem" : "warning",
     about: "config.yaml",
     what: `${where}${isAddress ? "wrong base url: " : ""}${message}`,
-    next: hint ?? (severity === "error" ? `correct ${file}, then: keybearer check` : null),
+    next: hint ?? (severity === "error" ? `correct ${file}, then: ${advice.check()}` : null),
   };
 }
 
@@ -169,7 +170,7 @@ function keyFindings(tool: Tool, { probe, known }: ToolFindingDeps): Finding[] {
     return [{ id: "key", level: "problem", about, what: known.why, next: known.next }];
   if (probed === null) {
     const what = `key ${key} was not checked: there was no time left`;
-    return [{ id: "key", level: "warning", about, what, next: "keybearer doctor" }];
+    return [{ id: "key", level: "warning", about, what, next: advice.doctor() }];
   }
   if (!probed.ok) return [refusalFinding(tool, key, probed)];
   if (probed.models.length === 0) {
@@ -212,7 +213,7 @@ function modelFindings(tool: Tool, deps: ToolFindingDeps): Finding[] {
   const { model, name, group } = tool;
   if (model !== null && !isAllowed(model, tool, config)) {
     const what = `group unavailable: group ${group} in config.yaml does not have model ${model} of this tool`;
-    const next = `change tools.${name}.model or .group; see: keybearer models --tool ${name}`;
+    const next = `change tools.${name}.model or .group; see: ${advice.models(name)}`;
     found.push({ id: "model", level: "problem", about: aboutTool(name), what, next });
   }
   if (probe?.probed?.ok !== true || probe.probed.models.length === 0) return found;
@@ -256,6 +257,6 @@ function missingModel({ name, in_config, requests, instead }: FailingName, tool:
     level: in_config ? "problem" : "warning",
     about: aboutTool(tool.name),
     what: `group unavailable: the key's list lacks model ${name} (${source})${similar}`,
-    next: `keybearer models --tool ${tool.name}`,
+    next: advice.models(tool.name),
   };
 }

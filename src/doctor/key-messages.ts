@@ -1,5 +1,7 @@
+import { tokenAdvice } from "../clients/table.ts";
 import type { Config, Tool } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
+import { advice } from "../core/advice.ts";
 import { describeCommand, escapeControlChars, quoteForShell } from "../core/display.ts";
 import { durationInWords, endInWords, momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
@@ -27,8 +29,7 @@ export function toolProblems(
 ): (Explanation & { readonly code: ToolProblemCode })[] {
   const { name, group, expires } = tool;
   const found: (Explanation & { readonly code: ToolProblemCode })[] = [];
-  if (!tool.enabled)
-    found.push({ code: "disabled", what: "enabled: false", next: `keybearer tools enable ${name}` });
+  if (!tool.enabled) found.push({ code: "disabled", what: "enabled: false", next: advice.enable(name) });
   if (expires !== null && now >= expires) {
     const what = `expired at ${endInWords(expires, systemCalendar)}`;
     found.push({ code: "expired", what, next: `change tools.${name}.expires in config.yaml` });
@@ -40,7 +41,7 @@ export function toolProblems(
   }
   // A tool that is known by its program, or never calls here, needs no token.
   if (tool.tokens.length === 0 && tool.process === null && !tool.watchOnly)
-    found.push({ code: "no-token", what: "no token yet", next: `keybearer use ${name} --new-token` });
+    found.push({ code: "no-token", what: "no token yet", next: tokenAdvice(name) });
   return found;
 }
 
@@ -61,7 +62,7 @@ export function missingKey(tool: Pick<Tool, "name" | "key">, key: KeyState): Mis
       return { state: key.state, why: key.reason, next: unreadableKeyStep(tool, key) };
     case "needs-trust": {
       const why = `${key.what}: ${key.from} → ${key.to}`;
-      return { state: key.state, why, next: `keybearer trust ${tool.name}` };
+      return { state: key.state, why, next: advice.trust(tool.name) };
     }
   }
 }
@@ -76,16 +77,18 @@ function unreadableKeyStep(
   { name, key }: Pick<Tool, "name" | "key">,
   { absent = false, next }: Extract<KeyState, { state: "unavailable" }>,
 ): string {
-  const rotate = `keybearer tools rotate ${name}`;
+  const rotate = advice.rotate(name);
   if (next !== undefined) return next;
-  if (absent) return rotate;
+  // keybearer writes no key to a place of the person's own.
+  const isOwn = key.kind === "keychain" || key.kind === "literal";
+  if (absent) return isOwn ? rotate : advice.rotateInto(name, "file");
   switch (key.kind) {
     case "literal":
       return rotate;
     case "keychain":
       return `unlock the keychain or log in to the desktop, ${SAVE_AGAIN}; the key in it stays as it is`;
     case "env":
-      return `set ${key.name} where keybearer is started, and start it again; or: ${rotate} --store file`;
+      return `set ${key.name} where keybearer is started, and start it again; or: ${advice.rotateInto(name, "file")}`;
     case "file":
       return `check the file: ls -l ${escapeControlChars(quoteForShell(key.path))}`;
     case "command":
@@ -156,12 +159,12 @@ const NEW_KEY_HELPS: readonly CauseDetail[] = ["key-disabled", "key-expired", "k
 
 /** Adds the command that replaces the key where a new key may help. */
 export function withRotate(
-  advice: string,
+  next: string,
   { cause, detail }: { readonly cause: string; readonly detail: CauseDetail | null },
   tool: string,
 ): string {
   const helps = cause === "incomplete-key" || (detail !== null && NEW_KEY_HELPS.includes(detail));
-  return helps ? `${advice}; then: keybearer tools rotate ${tool}` : advice;
+  return helps ? `${next}; then: ${advice.rotate(tool)}` : next;
 }
 
 /** What the daemon knows about a tool's key without asking the gateway. */
@@ -201,11 +204,11 @@ function refusalTrouble(
   console: ToolConsoleFacts | null,
   now: number,
 ): Explanation {
-  const { cause, detail, advice, status, key } = refused;
+  const { cause, detail, status, key } = refused;
   const window = detail === "window-used-up" && console !== null ? usedUpWindow(console, now) : null;
   const what = window === null ? causeText({ name: cause, detail }) : windowText(window, now);
   const source = status === null ? ", according to the gateway" : ` (${status})`;
-  return { what: `${what}${source}; key ${key}`, next: withRotate(advice, refused, tool) };
+  return { what: `${what}${source}; key ${key}`, next: withRotate(refused.advice, refused, tool) };
 }
 
 /** These the console shows as the state of the key, or as the account's balance. */
@@ -234,8 +237,8 @@ export function refusalWithConsole(
   const fault = BY_CONSOLE_STATE[console.state];
   if (fault !== undefined) {
     if (!isUnclear && !isNewer) return refused;
-    const { name: cause, detail, advice } = causeOfFault(fault);
-    return { ...refused, cause, detail, advice };
+    const { name: cause, ...found } = causeOfFault(fault);
+    return { ...refused, cause, detail: found.detail, advice: found.advice };
   }
   const isGood = console.state === "active" && consoleFault(console, now) === null;
   // Of a subscription the balance says nothing, and so it is not known here.

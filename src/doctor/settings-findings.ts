@@ -1,11 +1,12 @@
 import { WRITABLE } from "../clients/settings-files.ts";
 import { findClient, guessClients } from "../clients/table.ts";
+import { advice } from "../core/advice.ts";
 import { count } from "../usage/reports/format.ts";
 import type { Finding } from "./findings.ts";
 import type { KnownSetting } from "./known-settings.ts";
 
-/** All that is kept of a value. `keybearer`: its address. `other`: another address, or a key of another account. */
-export type SettingValue = "keybearer" | "token" | "incomplete-token" | "other";
+/** All that is kept of a value. `keybearer`, `gateway`: their addresses. `other`: another address, or a key not held here. */
+export type SettingValue = "keybearer" | "gateway" | "token" | "incomplete-token" | "other";
 
 interface Place {
   /** null: the environment. */
@@ -60,15 +61,18 @@ export function settingsFindings(scan: ScanResult): Finding[] {
   return findings;
 }
 
-function exposedKeyFinding({ name, path, line, client }: ExposedKey, { home, tools }: ScanResult): Finding {
+function exposedKeyFinding({ name, path, line, client }: ExposedKey, scan: ScanResult): Finding {
+  const { home, tools } = scan;
   const id = "own-key";
   if (name !== null) {
     const what = `${name} in the environment is a key that keybearer holds: every program gets it`;
-    const next = `remove it where it is set, and use a token: keybearer use ${toolFor(null, tools)}`;
+    const next = `remove it where it is set, and use a token: ${advice.use(toolFor(null, tools))}`;
     return { id, level: "problem", about: ABOUT, what, next };
   }
   const what = `a key that keybearer holds is also in ${shortPath(path ?? "", home)}:${line}`;
-  const next = `remove it there, and use a token instead: ${useCommand(client, tools)}`;
+  // `use --write` leaves other providers alone, so it does not take the key away.
+  const remove = path?.endsWith("/.codex/auth.json") ? "codex logout" : "delete the key there";
+  const next = isPointedHere(client, scan) ? remove : `${useCommand(client, tools)}; then: ${remove}`;
   return { id, level: "problem", about: ABOUT, what, next };
 }
 
@@ -88,8 +92,14 @@ function grouped(found: readonly FoundSetting[]): Group[] {
   return [...groups.values()];
 }
 
+/** Whether the client's own settings have keybearer's address already. */
+function isPointedHere(client: string | null, { found }: ScanResult): boolean {
+  return client !== null && found.some((each) => each.client === client && each.value === "keybearer");
+}
+
 /** null: it is harmless. */
-function settingFinding(group: Group, { found, home, tools }: ScanResult): Finding | null {
+function settingFinding(group: Group, scan: ScanResult): Finding | null {
+  const { found, home, tools } = scan;
   const [first] = group;
   const { setting, value, client, path } = first;
   const where = placesText(group, home);
@@ -105,6 +115,12 @@ function settingFinding(group: Group, { found, home, tools }: ScanResult): Findi
       next: use,
     };
   if (setting.role === "address" || setting.role === "cloud") {
+    // Beside keybearer's own address: another provider in the same file, which `use --write` leaves alone.
+    if (isPointedHere(client, scan)) {
+      const what = `${where} leads past keybearer, if ${readers} is told to use that provider`;
+      const next = "delete it there if you do not need it";
+      return { id: "other-provider", level: "warning", about: ABOUT, what, next };
+    }
     const level = usedClients.length > 0 && client === null ? "problem" : "warning";
     const what = `${where} sends ${readers} past keybearer`;
     return { id: "other-provider", level, about: ABOUT, what, next: `the right settings: ${use}` };
@@ -120,9 +136,21 @@ function settingFinding(group: Group, { found, home, tools }: ScanResult): Findi
     const what = `${where} is not a token, and ${readers} sends it to keybearer, beside a token or instead of one: refused`;
     return { id: "two-credentials", level: "problem", about: ABOUT, what, next: remove };
   }
-  const what = `${where} is a key of another account: programs without other settings spend it, past keybearer`;
-  const next = `${remove} if that is not intended; the settings instead: ${use}`;
+  const whose = isOfGateway(first, found) ? "a key of your gateway that" : "a key that";
+  const what = `${where} is ${whose} keybearer does not hold: programs without other settings spend it, past keybearer`;
+  const instead = isPointedHere(client, scan) ? "" : `; the settings instead: ${use}`;
+  const next = `${remove} if that is not intended${instead}`;
   return { id: "other-provider", level: "warning", about: ABOUT, what, next };
+}
+
+/** Whether the settings that belong to this key have a gateway's own address. */
+function isOfGateway({ setting, client }: FoundSetting, found: readonly FoundSetting[]): boolean {
+  return found.some(
+    (other) =>
+      other.value === "gateway" &&
+      other.client === client &&
+      (client !== null || other.setting.family === setting.family),
+  );
 }
 
 /**
@@ -134,6 +162,19 @@ function isSentToKeybearer({ setting, client, path }: FoundSetting, found: reado
   const here = found.filter((other) => other.value === "keybearer" && other.setting.family === family);
   if (client === null || setting.role === "helper") return here.length > 0;
   return family !== client && here.some((other) => other.path === path);
+}
+
+/** Each variable once, with all its places. They are the environment's and start-up files'. */
+export function variablePlaces(
+  found: readonly FoundSetting[],
+  home: string,
+): { readonly name: string; readonly where: string; readonly isInFile: boolean }[] {
+  return [...new Set(found.map(({ setting }) => setting.name))].map((name) => {
+    const group = found.filter(({ setting }) => setting.name === name);
+    const [first, ...others] = group;
+    const where = first === undefined ? name : placesText([first, ...others], home);
+    return { name, where, isInFile: group.some(({ path }) => path !== null) };
+  });
 }
 
 /** OPENAI_API_KEY in the environment and ~/.bashrc:3; apiKey (line 4) and baseURL (line 5) of ~/x.json */
@@ -179,11 +220,10 @@ function toolFor(client: string | null, tools: readonly string[]): string {
 /** The command that prints this client's settings, or writes them where it can. */
 function useCommand(client: string | null, tools: readonly string[]): string {
   const tool = toolFor(client, tools);
-  if (client === null) return `keybearer use ${tool}`;
+  if (client === null) return advice.use(tool);
   const guessed = guessClients(tool);
-  const isGuessed = guessed.length === 1 && guessed[0]?.id === client;
-  const write = WRITABLE.some((id) => id === client) ? " --write" : "";
-  return `keybearer use ${tool}${isGuessed ? "" : ` --for ${client}`}${write}`;
+  const named = guessed.length === 1 && guessed[0]?.id === client ? null : client;
+  return WRITABLE.some((id) => id === client) ? advice.useWrite(tool, named) : advice.use(tool, named);
 }
 
 function shortPath(path: string, home: string): string {

@@ -25,6 +25,8 @@ export interface ScanDeps {
   readonly keys: () => Iterable<Secret>;
   /** The ports on which it listens. */
   readonly ports: readonly number[];
+  /** The origins of its gateways: https://gateway.example.com */
+  readonly gateways: readonly string[];
   /** The names of the tools in config.yaml. */
   readonly tools: readonly string[];
   /** Variables from which config.yaml takes keys, so a key belongs there. */
@@ -37,11 +39,11 @@ export interface ScanDeps {
  * and never rejects: a file that cannot be read is a finding, too.
  */
 export async function scanSettings(deps: ScanDeps): Promise<Finding[]> {
-  const { env, ports, home, tools } = deps;
+  const { env, home, tools } = deps;
   const keys = [...deps.keys()];
   const variables = knownVariables();
   const exposed = exposedInEnvironment(deps, keys, variables);
-  const found = settingsInEnvironment(env, variables, ports).filter(
+  const found = settingsInEnvironment(variables, deps).filter(
     ({ setting }) => setting.role !== "key" || !isExposed(env[setting.name], keys),
   );
   const unread: UnreadFile[] = [];
@@ -58,7 +60,7 @@ export async function scanSettings(deps: ScanDeps): Promise<Finding[]> {
     const known = client === null ? variables : knownFields(client, variables);
     const keyLines = linesWithKey(file.text, keys);
     exposed.push(...keyLines.map((line) => ({ name: null, path, line, client })));
-    for (const { setting, value, line } of settingsIn(file.text, known, ports, client === null)) {
+    for (const { setting, value, line } of settingsIn(file.text, known, deps, client === null)) {
       // A key of ours is reported as exposed, not as another key.
       if (setting.role === "key" && keyLines.includes(line)) continue;
       found.push({ setting, value, path, line, client });
@@ -67,15 +69,41 @@ export async function scanSettings(deps: ScanDeps): Promise<Finding[]> {
   return settingsFindings({ found, exposed, unread, read, home, tools });
 }
 
+/** What tells the address of keybearer and of its gateways. */
+type Addresses = Pick<ScanDeps, "ports" | "gateways">;
+
+/**
+ * Credentials in the environment and in start-up files that this client reads, and that are not the token in `tokenVariable`:
+ * for `use --write`, which does not change them.
+ */
+export async function secondCredentials(
+  client: string,
+  tokenVariable: string | null,
+  deps: Pick<ScanDeps, "env" | "home" | "cwd" | "platform">,
+): Promise<FoundSetting[]> {
+  const variables = knownVariables().filter(
+    ({ role, clients }) => role === "key" && clients.includes(client),
+  );
+  const addresses: Addresses = { ports: [], gateways: [] };
+  const found = settingsInEnvironment(variables, { ...addresses, env: deps.env });
+  for (const { path, client: owner } of await filesToScan(deps)) {
+    const file = owner === null ? await readSettingsFile(path) : null;
+    if (!file?.ok) continue;
+    const inFile = settingsIn(file.text, variables, addresses, true);
+    found.push(...inFile.map((each) => ({ ...each, path, client: null })));
+  }
+  return found.filter(({ setting, value }) => value !== "token" || setting.name !== tokenVariable);
+}
+
 function settingsInEnvironment(
-  env: ScanDeps["env"],
   variables: readonly KnownSetting[],
-  ports: readonly number[],
+  deps: Addresses & Pick<ScanDeps, "env">,
 ): FoundSetting[] {
+  const { env } = deps;
   const found: FoundSetting[] = [];
   for (const setting of variables) {
     const text = env[setting.name]?.trim() ?? "";
-    const value = text === "" ? null : settingValue(text, setting, ports, true);
+    const value = text === "" ? null : settingValue(text, setting, deps, true);
     if (value !== null) found.push({ setting, value, path: null, line: null, client: null });
   }
   return found;
@@ -172,7 +200,9 @@ interface SettingsFile {
   readonly client: string | null;
 }
 
-async function filesToScan(deps: ScanDeps): Promise<SettingsFile[]> {
+async function filesToScan(
+  deps: Pick<ScanDeps, "env" | "home" | "cwd" | "platform">,
+): Promise<SettingsFile[]> {
   const { env, home, cwd, platform } = deps;
   const configHome = env.XDG_CONFIG_HOME;
   const inHome = (path: string) =>
@@ -258,7 +288,7 @@ const GAP = String.raw`[ \t]{0,20}`;
 function settingsIn(
   text: string,
   known: readonly KnownSetting[],
-  ports: readonly number[],
+  addresses: Addresses,
   isShell: boolean,
 ): { readonly setting: KnownSetting; readonly value: SettingValue; readonly line: number }[] {
   const byName = new Map(known.map((setting) => [setting.name, setting]));
@@ -283,7 +313,7 @@ function settingsIn(
     }
     const setting = byName.get(match[2] ?? "");
     if (setting === undefined || isComment(text.slice(lineStart, lineStart + 100))) continue;
-    const value = settingValue(unquoted(match[3] ?? ""), setting, ports, isShell);
+    const value = settingValue(unquoted(match[3] ?? ""), setting, addresses, isShell);
     if (value !== null) found.push({ setting, value, line });
   }
   return found;
@@ -301,12 +331,12 @@ function unquoted(text: string): string {
 function settingValue(
   text: string,
   { role }: KnownSetting,
-  ports: readonly number[],
+  addresses: Addresses,
   isShell: boolean,
 ): SettingValue | null {
   if (role === "cloud") return /^(?:0|false|no|)$/i.test(text) ? null : "other";
   if (role === "helper") return text === "" ? null : "other";
-  if (role === "address") return addressValue(text, ports);
+  if (role === "address") return addressValue(text, addresses);
   const shape = tokenShape(text);
   if (shape === "complete") return "token";
   if (shape === "incomplete") return keyFault(text) === null ? "incomplete-token" : null;
@@ -317,9 +347,10 @@ function settingValue(
 }
 
 /** Another server on this machine, such as a local model, has no account that could be the wrong one. */
-function addressValue(text: string, ports: readonly number[]): SettingValue | null {
+function addressValue(text: string, { ports, gateways }: Addresses): SettingValue | null {
   const url = URL.canParse(text) ? new URL(text) : null;
   if (url === null || !/^https?:$/.test(url.protocol)) return null;
+  if (gateways.includes(url.origin)) return "gateway";
   if (!/^(?:localhost|127(?:\.\d+){3}|\[::1\])$/.test(url.hostname)) return "other";
   const port = url.port === "" ? (url.protocol === "http:" ? 80 : 443) : Number(url.port);
   return ports.includes(port) ? "keybearer" : null;

@@ -1,3 +1,4 @@
+import { advice } from "../core/advice.ts";
 import { durationInWords } from "../limits/format.ts";
 import { MAKE_SECRET, type SharedStatus, sharedProblems } from "../shared/status.ts";
 import type { Finding, FindingLevel } from "./findings.ts";
@@ -45,7 +46,7 @@ function connectionFinding({
       return finding("ok", `${address}${program}, used by ${names}`, null);
     }
     case "connecting":
-      return finding("warning", `${address} is not connected yet${why}`, next ?? "keybearer status");
+      return finding("warning", `${address} is not connected yet${why}`, next ?? advice.status());
     case "unreachable": {
       const reach =
         "check that the server runs and that this machine can reach it; keybearer tries again by itself";

@@ -5,6 +5,7 @@ import { isAbsolute, relative, resolve, sep } from "node:path";
 import type { Readable } from "node:stream";
 import { stripVTControlCharacters } from "node:util";
 import { describeSource, type KeySource } from "../config/schema.ts";
+import { advice } from "../core/advice.ts";
 import { escapeControlChars, quoteForShell } from "../core/display.ts";
 import { errorCode, hasCode } from "../core/errors.ts";
 import { redactCredentials } from "../core/redact.ts";
@@ -108,7 +109,7 @@ async function readKeychain(
   const answer = await askKeychain(entry, { operation: "read" }, { env, signal, limit });
   if (!answer.ok) return answer;
   if (answer.found !== null) return { ok: true, text: answer.found, warning: null };
-  const reason = `the keychain has no entry ${entryName(entry)}: \`keybearer tools rotate <tool>\` puts a tool's key there`;
+  const reason = `the keychain has no entry ${entryName(entry)}: \`${advice.rotate("<tool>")}\` puts a tool's key there`;
   return { ok: false, reason, absent: true };
 }
 

@@ -1,5 +1,6 @@
 import { resolve } from "node:path";
 import { describeSource, type KeySource } from "../config/schema.ts";
+import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
 import { describeCommand, escapeControlChars } from "../core/display.ts";
 import { errorCode } from "../core/errors.ts";
@@ -107,7 +108,7 @@ export class Trust {
   /** What a person has to confirm before keys are used again; null: nothing is lost. */
   problem(): string | null {
     if (!this.#pins.lost) return null;
-    return `the list of trusted addresses is lost (${this.#lostBecause}), so every key is held: check config.yaml → keybearer trust --all`;
+    return `the list of trusted addresses is lost (${this.#lostBecause}), so every key is held: check config.yaml → ${advice.trustAll()}`;
   }
 
   /** A person has confirmed where every key goes. From now on a new key needs no confirmation again. */

@@ -1,6 +1,7 @@
 import { type ScheduledTask, schedule } from "node-cron";
 import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
@@ -199,7 +200,7 @@ export class AutomaticRotation {
       this.#failed.set(tool, clock.now());
       log.error(
         { tool },
-        `the key could not be rotated ${why}: ${errorMessage(error)} → keybearer tools rotate ${tool}`,
+        `the key could not be rotated ${why}: ${errorMessage(error)} → ${advice.rotate(tool)}`,
       );
       return false;
     }

@@ -1,3 +1,4 @@
+import { advice } from "../core/advice.ts";
 import { escapeControlChars } from "../core/display.ts";
 import { errorMessage } from "../core/errors.ts";
 import { asideName, ForeignFile, readOwnFile, setAside } from "../core/own-file.ts";
@@ -102,7 +103,7 @@ export class IntentFile {
     }
     const kept = setAside(this.#file, now);
     return {
-      problem: `${this.#file} is damaged, and was set aside as ${kept}. a change of a key may be unfinished → keybearer keys`,
+      problem: `${this.#file} is damaged, and was set aside as ${kept}. a change of a key may be unfinished → ${advice.keys()}`,
     };
   }
 
@@ -122,7 +123,7 @@ export class IntentFile {
     return checked.flatMap(({ intent, problem }) =>
       problem === null
         ? []
-        : `a change of the key of ${escapeControlChars(intent.tool)} was not executed, because keybearer did not write it: ${problem}. it is in ${kept} → keybearer keys`,
+        : `a change of the key of ${escapeControlChars(intent.tool)} was not executed, because keybearer did not write it: ${problem}. it is in ${kept} → ${advice.keys()}`,
     );
   }
 

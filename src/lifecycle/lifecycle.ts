@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
 import { describeSource, type Tool } from "../config/schema.ts";
+import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { isFreeOfKeyShapes } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
@@ -107,7 +108,7 @@ export class KeyLifecycle {
     if (tool.keysElsewhere && !options.force)
       throw new Refused(
         `the key of ${name} is also used on other machines (keys_elsewhere), and would stop working there`,
-        `keybearer tools rotate ${name} --force`,
+        advice.rotateAnyway(name),
       );
     // A thief spends as long as the key exists, so a leaked one is rotated all the same.
     const isAllowed = options.force || options.reason === "leak";
@@ -115,7 +116,7 @@ export class KeyLifecycle {
     if (users.length > 0)
       throw new Refused(
         `the key of ${name} is also used on ${users.join(", ")}, and would stop working there: each machine needs its own key`,
-        `keybearer tools rotate ${name} --force`,
+        advice.rotateAnyway(name),
       );
     this.#requireStorable(tool, options.store);
     return this.#consoleKey(tool);
@@ -128,7 +129,7 @@ export class KeyLifecycle {
     if (this.#storage.placeOf(tool) === null && store === null && key.kind !== "literal")
       throw new Refused(
         `the key of ${name} comes from ${describeSource(key)}, which keybearer cannot change`,
-        `keybearer tools rotate ${name} --store keychain (or file)`,
+        `${advice.rotateInto(name, "keychain")} (or file)`,
       );
   }
 
@@ -218,7 +219,7 @@ export class KeyLifecycle {
     await checkGroup(actions, settings.group);
     // Last, so that a second command cannot begin in between.
     if ((await storage.read(place)) !== null)
-      throw new Refused(`${name} has a key already`, `keybearer tools rotate ${name}`);
+      throw new Refused(`${name} has a key already`, advice.rotate(name));
     const source_before = describeSource(tool.key);
     const successor = { ...nameFor(name), place, settings, source_before, digest: null };
     const intent: Intent = {
@@ -306,7 +307,7 @@ export class KeyLifecycle {
   async #begin(intent: Intent, oldKey: Secret | null): Promise<KeyChange> {
     const { tool } = intent;
     if (this.#running.has(tool) || this.#deps.intents.of(tool) !== null)
-      throw new Refused(`another change of the key of ${tool} is not finished`, "keybearer status");
+      throw new Refused(`another change of the key of ${tool} is not finished`, advice.status());
     if (this.#stop.signal.aborted) throw new Refused("keybearer is stopping");
     this.#begunHere.add(intent.id);
     let switched = (_new: string | null): void => {};
@@ -396,12 +397,12 @@ export class KeyLifecycle {
     if (listed === undefined)
       throw new Refused(
         `the console of ${gateway} does not list the key of ${name}: it may belong to another account`,
-        "keybearer keys",
+        advice.keys(),
       );
     if (held.length > 1)
       throw new Refused(
         `the console of ${gateway} lists ${held.length} keys that may be the one of ${name}`,
-        "keybearer keys",
+        advice.keys(),
       );
     return listed;
   }
@@ -419,10 +420,7 @@ export class KeyLifecycle {
       if (tool.gateway !== gateway || state.state === "ready") continue;
       const isAbsent = state.state === "unavailable" && state.absent === true;
       if (!isAbsent)
-        throw new Refused(
-          `the key of ${tool.name} cannot be read now, and may be this one`,
-          "keybearer status",
-        );
+        throw new Refused(`the key of ${tool.name} cannot be read now, and may be this one`, advice.status());
     }
   }
 
@@ -432,7 +430,7 @@ export class KeyLifecycle {
       .all()
       .find((one) => one.gateway === gateway && (one.successor?.name === name || one.old?.ref === ref));
     if (intent !== undefined)
-      throw new Refused(`the change of the key of ${intent.tool} is not finished`, "keybearer status");
+      throw new Refused(`the change of the key of ${intent.tool} is not finished`, advice.status());
   }
 
   get #storage(): KeyStorage {
@@ -443,14 +441,14 @@ export class KeyLifecycle {
 function unreadable(tool: string): Refused {
   return new Refused(
     `the key of ${tool} cannot be read, so it is not known which of the console's keys it is`,
-    "keybearer status",
+    advice.status(),
   );
 }
 
 /** What to type for a key that a tool has. */
 export function heldKeyRemedy(tool: string, action: KeyAction): string {
-  if (action !== "delete") return `keybearer tools ${action} ${tool} --at-gateway`;
-  return `keybearer tools rotate ${tool}, or keybearer tools remove ${tool} --at-gateway`;
+  if (action !== "delete") return advice.changeAtGateway(action, tool);
+  return `${advice.rotate(tool)}, or ${advice.changeAtGateway("remove", tool)}`;
 }
 
 async function checkGroup(actions: KeyActions, group: string | null): Promise<void> {

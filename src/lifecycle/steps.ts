@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { describeSource, type Gateway, type Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
@@ -151,7 +152,7 @@ export class Steps {
     if (step === "retire" && old?.place != null && isSameSource(tool.key, old.place))
       return "the tool still has the old key";
     const { key } = findTool(snapshot, intent.tool);
-    if (key === null) throw new Refused(`the key of ${intent.tool} cannot be read now`, "keybearer status");
+    if (key === null) throw new Refused(`the key of ${intent.tool} cannot be read now`, advice.status());
     const digest = this.#deps.trust().digestOf(key);
     const hasOld = digest === old?.digest;
     const hasNew = successor !== null && digest === successor.digest;
@@ -224,7 +225,7 @@ export class Steps {
       if (stored !== null || actions.takesOwnKeys || (await actions.find(name)) === null)
         throw new Refused(
           `the new key of ${begun.tool} was not created`,
-          `keybearer tools ${begun.old === null ? `add ${begun.tool} --create` : `rotate ${begun.tool}`}`,
+          begun.old === null ? advice.createKey(begun.tool) : advice.rotate(begun.tool),
         );
     }
     // Stored first where the console takes it: from the moment the console knows the key, it is never lost.
@@ -264,7 +265,7 @@ export class Steps {
     const { place, digest } = successorOf(intent);
     const key = await this.#storage.read(place);
     if (key === null || this.#deps.trust().digestOf(key) === digest) return key;
-    throw new Refused(`there is another key in ${describeSource(place)}: it was not used`, "keybearer keys");
+    throw new Refused(`there is another key in ${describeSource(place)}: it was not used`, advice.keys());
   }
 
   /** The gateway accepts the new key, and config.yaml names it. */
@@ -277,7 +278,7 @@ export class Steps {
     // Again, because what is trusted may have been lost since then.
     await this.#deps.trust().claim(tool, place);
     const problem = await this.#deps.trust().admit(tool, key);
-    if (problem !== null) throw new Refused(problem, `keybearer trust ${intent.tool}`);
+    if (problem !== null) throw new Refused(problem, advice.trust(intent.tool));
     let probed = await this.#deps.probe(gateway, key, false);
     for (const wait of PROBE_PAUSES_MS) {
       if (probed.state !== "unclear") break;
@@ -297,7 +298,7 @@ export class Steps {
     if (key === null || used === null || !used.equals(key))
       throw new Refused(
         `config.yaml names the new key of ${intent.tool}, but it is not in force`,
-        "keybearer check",
+        advice.check(),
       );
     const { tool, old, reason } = intent;
     this.#deps.log.info(
@@ -475,7 +476,7 @@ export class Steps {
     const left = isResumed ? await actions.find(name) : null;
     if (left !== null)
       this.#deps.report([
-        `the console of ${intent.gateway} has a key ${name}, which may be an unfinished one of ${intent.tool}: it was not deleted → keybearer keys`,
+        `the console of ${intent.gateway} has a key ${name}, which may be an unfinished one of ${intent.tool}: it was not deleted → ${advice.keys()}`,
       ]);
     // config.yaml may name the place already, for a tool that was to get its first key. Then the tool has none.
     if (key !== null && (!isResumed || undone > 0 || (await this.#isDead(intent, key))))
@@ -487,7 +488,7 @@ export class Steps {
   async #isDead(intent: Intent, key: Secret): Promise<boolean> {
     const { tool, gateway } = findTool(this.#deps.snapshot(), intent.tool);
     const problem = await this.#deps.trust().admit(tool, key);
-    if (problem !== null) throw new Refused(problem, `keybearer trust ${intent.tool}`);
+    if (problem !== null) throw new Refused(problem, advice.trust(intent.tool));
     const probed = await this.#deps.probe(gateway, key, true);
     if (probed.state === "unclear") throw new Refused(probed.why, probed.next);
     return probed.state === "refused";
@@ -541,9 +542,9 @@ export function findTool(
   name: string,
 ): { readonly tool: Tool; readonly gateway: Gateway; readonly key: Secret | null } {
   const tool = snapshot.config.tools[name];
-  if (tool === undefined) throw new Refused(`there is no tool ${name} in config.yaml`, "keybearer tools");
+  if (tool === undefined) throw new Refused(`there is no tool ${name} in config.yaml`, advice.tools());
   const key = snapshot.keyOf(tool);
   if (key.state === "needs-trust")
-    throw new Refused(`the key of ${name} waits for your confirmation`, `keybearer trust ${name}`);
+    throw new Refused(`the key of ${name} waits for your confirmation`, advice.trust(name));
   return { tool, gateway: snapshot.gatewayOf(tool), key: key.state === "ready" ? key.key : null };
 }

@@ -1,5 +1,6 @@
 import type { Gateway, Tool } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
+import { advice } from "../core/advice.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import type { Secret } from "../core/secret.ts";
 import { endInWords, printableModel } from "./format.ts";
@@ -13,10 +14,7 @@ export type Admitted =
 export function admit(tool: Tool, gateway: Gateway, key: KeyState, now: number): Admitted {
   const { name } = tool;
   if (!tool.enabled)
-    return refused(
-      "tool-disabled",
-      `tool ${name} is disabled. the owner can type: keybearer tools enable ${name}`,
-    );
+    return refused("tool-disabled", `tool ${name} is disabled. the owner can type: ${advice.enable(name)}`);
   if (tool.expires !== null && now >= tool.expires)
     return refused(
       "tool-expired",
@@ -38,7 +36,7 @@ export function admit(tool: Tool, gateway: Gateway, key: KeyState, now: number):
       return refused(
         "needs-trust",
         `tool ${name} is held: ${key.what} changed from ${key.from} to ${key.to}. ` +
-          `if you did that, type: keybearer trust ${name}`,
+          `if you did that, type: ${advice.trust(name)}`,
       );
   }
 }

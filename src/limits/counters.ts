@@ -194,6 +194,8 @@ export class Counters {
   #estimatedTotal = 0;
   #allowances: readonly Allowance[] = [];
   readonly #inFlight = new Set<Reservation>();
+  /** The last request that found no capacity. */
+  #lastShort: Ask | null = null;
   #terms = UNLIMITED;
   #shared: SharedLimits | null = null;
 
@@ -493,7 +495,23 @@ export class Counters {
     }
     if (this.#shared !== null && this.#ownWindows !== null)
       shortages.push(...this.#ownShortages(need, now, this.#ownWindows, this.#shared.ownNow()));
+    if (shortages.length > 0) this.#lastShort = ask;
     return longestLasting(shortages);
+  }
+
+  /**
+   * The extra allowance with which the last request that found no capacity is admitted. It counts in every window of its
+   * kind, and what a request has to hold grows with it (#needOf), so it covers the whole request in each of them. It is at
+   * least the smallest limit once more: with less, the next request would be refused again.
+   */
+  liftFor(kind: Kind, now: number): number {
+    const whole = kind === "requests" ? 1 : (wholeAmount(this.#lastShort?.[kind] ?? null) ?? 1);
+    const levels = this.levels(now).filter(({ limit }) => limit.kind === kind);
+    const missing = levels.map(({ max, used, held, share }) => {
+      const elsewhere = Math.max(share?.othersGranted ?? 0, share?.othersUsed ?? 0);
+      return used + held + elsewhere + whole - max;
+    });
+    return Math.max(Math.min(...levels.map(({ max, extra }) => max - extra)), ...missing);
   }
 
   /** What this machine lacks by its own clock, whatever the store grants. */

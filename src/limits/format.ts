@@ -108,6 +108,11 @@ export function amountInWords(limit: LimitKind, amount: number): string {
   return `${exact(amount)} ${amount === 1 ? limit.slice(0, -1) : limit}`;
 }
 
+/** An amount as an option of a command: 60, or dollars without the sign, rounded up to a cent. */
+export function amountToType(kind: Kind, amount: number): string {
+  return String(kind === "spend" ? Math.ceil(amount / 10_000) / 100 : amount);
+}
+
 /** 400,000, $4.10: an amount that was counted. */
 export function countInWords(limit: LimitKind, amount: number): string {
   return isMoney(limit) ? dollars(amount) : exact(amount);

@@ -46,6 +46,8 @@ export interface CapacityRequest {
 /** How full a tool's limits are. */
 export interface ToolLevels {
   readonly levels: readonly Level[];
+  /** By the kind of the limits that can be lifted: what Counters.liftFor says. */
+  readonly lifts: Readonly<Partial<Record<Level["limit"]["kind"], number>>>;
   readonly inFlight: number;
   readonly waiting: number;
 }
@@ -173,8 +175,9 @@ export class Limiter {
       case "left":
         return { ok: false, refusal: null };
       case "short": {
+        const limited = this.#limited(tool);
         const { isUngranted } = admission.shortage;
-        const notGranted = isUngranted ? this.#limited(tool).notGranted() : null;
+        const notGranted = isUngranted ? limited.notGranted() : null;
         if (notGranted) return { ok: false, refusal: notGranted };
         const refusal = limitRefusal(admission.shortage, {
           tool: tool.name,
@@ -182,8 +185,9 @@ export class Limiter {
           lacksModel,
           // On a busy machine some time passes even for a request that is refused at once.
           waited: hasWaited ? Math.round(this.#clock.elapsed() - since) : 0,
-          now: this.#limited(tool).now(),
+          now: limited.now(),
           calendar: this.#calendar,
+          liftFor: (kind) => limited.counters.liftFor(kind, limited.now()),
         });
         return { ok: false, refusal };
       }
@@ -441,8 +445,12 @@ class ToolLimiter {
   }
 
   levels(): ToolLevels {
-    const levels = this.counters.levels(this.now());
-    return { levels, inFlight: this.counters.inFlight, waiting: this.#queue.length };
+    const now = this.now();
+    const levels = this.counters.levels(now);
+    const lifts: Partial<Record<Level["limit"]["kind"], number>> = {};
+    for (const { limit } of levels)
+      if ("per" in limit) lifts[limit.kind] = this.counters.liftFor(limit.kind, now);
+    return { levels, lifts, inFlight: this.counters.inFlight, waiting: this.#queue.length };
   }
 
   demands(now: number): Demand[] {

@@ -1,8 +1,10 @@
 import type { Period } from "../config/schema.ts";
+import { advice } from "../core/advice.ts";
 import { type Refusal, type RefusalCode, refuse } from "../core/refusal.ts";
 import { type Kind, type Level, remaining, type Shortage } from "./counters.ts";
 import {
   amountInWords,
+  amountToType,
   countInWords,
   durationInWords,
   limitFigures,
@@ -34,6 +36,8 @@ export interface RefusalContext {
   readonly waited: number;
   readonly now: number;
   readonly calendar: Calendar;
+  /** The extra allowance with which the request would be admitted. */
+  readonly liftFor: (kind: Kind) => number;
 }
 
 /** With retryAfter it becomes a 429. Without, capacity returns too late for a silent retry, so it becomes a 400. */
@@ -72,7 +76,7 @@ function rateRefusal(kind: Kind, per: Period, shortage: Shortage, context: Refus
   const message =
     `tool ${tool} is at its limit of ${amountInWords(kind, shortage.max)} per ${per}: ` +
     `${usedInWords(kind, shortage)}. ${waitedInWords(context)}${capacityInWords(shortage, context)}` +
-    (isSoon ? "" : `. ${whatToType(kind, shortage, tool)}`);
+    (isSoon ? "" : `. ${whatToType(kind, shortage, context)}`);
   return refuse(RATE_CODES[kind], message, isSoon ? Math.max(1, Math.ceil(retryIn / 1000)) : undefined);
 }
 
@@ -115,21 +119,21 @@ function capacityInWords({ capacityAt, mayEndSooner }: Shortage, { now, calendar
   return when === null ? "capacity never returns by itself" : `capacity returns ${when}`;
 }
 
-function whatToType(kind: Kind, { max, capacityAt }: Shortage, tool: string): string {
+function whatToType(kind: Kind, { capacityAt }: Shortage, { tool, liftFor }: RefusalContext): string {
   const raise = `the owner can raise tools.${tool}.limits.${kind} in config.yaml`;
   if (capacityAt === null) return raise;
-  const amount = kind === "spend" ? max / 1_000_000 : max;
-  return `${raise}, or give one more allowance: keybearer tools lift ${tool} --${kind} ${amount}`;
+  const lift = advice.lift(tool, kind, amountToType(kind, liftFor(kind)));
+  return `${raise}, or give one more allowance: ${lift}`;
 }
 
 function priceRefusal({ tool, model, lacksModel }: RefusalContext): Refusal {
   const which = model === null ? "this request" : `model ${printableModel(model)}`;
-  const advice = lacksModel
+  const next = lacksModel
     ? "the request names no model: name one"
     : "the owner can add it under prices: in config.yaml";
   return refuse(
     "price-unknown",
-    `tool ${tool} has a limit on money, and the price of ${which} is not known. ${advice}`,
+    `tool ${tool} has a limit on money, and the price of ${which} is not known. ${next}`,
   );
 }
 

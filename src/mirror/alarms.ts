@@ -1,4 +1,5 @@
 import type Database from "libsql";
+import { advice } from "../core/advice.ts";
 import type { Logger } from "../core/log.ts";
 import { localTime } from "../usage/reports/calendar.ts";
 import { alarmClaim, alarmRemedy } from "./report/messages.ts";
@@ -141,5 +142,5 @@ function logMessage(alarm: Alarm): string {
   const { count, reason, certain, gateway } = alarm;
   const why = certain || reason === null ? "" : ` (${reason})`;
   const what = `${alarmClaim(alarm)}: ${count} request${count === 1 ? "" : "s"}${why}`;
-  return `${what}. ${alarmRemedy(alarm, localTime)} → keybearer mirror; then keybearer mirror ack ${gateway}`;
+  return `${what}. ${alarmRemedy(alarm, localTime)} → ${advice.mirror()}; then ${advice.mirrorAck(gateway)}`;
 }

@@ -15,6 +15,7 @@ import {
   type HeldKeys,
   type Holder,
   holdersOf,
+  isUnlisted,
   keyReports,
   keysWithoutAccount,
   linksOf,
@@ -38,7 +39,7 @@ import type { Correction } from "./store/amendments.ts";
 import { type UnreadKey, writeUnreadKeys } from "./store/coverage-gaps.ts";
 import type { MirrorDatabase } from "./store/database.ts";
 import { coverFrom, readTime, writeFact } from "./store/facts.ts";
-import { linkKeys } from "./store/keys.ts";
+import { keyLinks, linkKeys } from "./store/keys.ts";
 import { queryNumber } from "./store/query.ts";
 import {
   claimConsole,
@@ -607,7 +608,17 @@ export class GatewayMirror {
     const { database, reader } = this.#deps;
     const { name } = this.#gateway;
     if (database.ask((db) => hasAlarms(db, name)) !== true) return [];
-    return (await reader.ask("alarms", name, this.skew, this.quietKeys)) ?? [];
+    const alarms = (await reader.ask("alarms", name, this.skew, this.quietKeys)) ?? [];
+    return alarms.map((alarm) => (this.#isUnlisted(alarm.key) ? { ...alarm, unlisted: true } : alarm));
+  }
+
+  /** Whether the console listed this key once, and does not any more. A login that lists no other keys cannot know that. */
+  #isUnlisted(fingerprint: string): boolean {
+    const { database } = this.#deps;
+    const isComplete = this.#adapter?.keyActions !== undefined && (this.#adapter.fault?.() ?? null) === null;
+    if (this.#facts === null || !isComplete || !isUnlisted(fingerprint, this.#facts.keys)) return false;
+    const links = database.ask((db) => keyLinks(db, this.#gateway.name));
+    return links !== null && [...links.keys.values()].includes(fingerprint);
   }
 
   async #logAlarms(): Promise<void> {

@@ -126,6 +126,14 @@ function stateAt(
 }
 
 /** What may be printed of a key that a console lists. */
+/** Whether the console lists no key with this fingerprint. false if it hides keys. */
+export function isUnlisted(fingerprint: string, keys: readonly ConsoleKey[]): boolean {
+  return keys.every(
+    ({ shown, state }) =>
+      state === "deleted" || (shown.how !== "hidden" && fingerprintOf(shown) !== fingerprint),
+  );
+}
+
 function fingerprintOf(shown: ShownKey): string | null {
   if (shown.how === "hidden") return null;
   return shown.how === "whole" ? shown.key.fingerprint : `…${shown.tail.slice(-4)}`;

@@ -1,4 +1,5 @@
 import type { ConsoleKind } from "../config/schema.ts";
+import { advice } from "../core/advice.ts";
 import { errorMessage } from "../core/errors.ts";
 import { Secret } from "../core/secret.ts";
 import { ConsoleFault } from "./consoles/console.ts";
@@ -151,7 +152,7 @@ function noAccount({ name, console }: ConsoleGateway, account: string | null): s
   const names = console.logins.flatMap((login) => (login.name === null ? [] : [login.name]));
   if (names.length === 0)
     return `config.yaml has no account ${account}: write gateways.${name}.console.login as a list, each with a name`;
-  const known = names.map((one) => `keybearer mirror login ${name} --account ${one}`).join(", ");
+  const known = names.map((one) => advice.mirrorLogin(name, one)).join(", ");
   return account === null
     ? `there are several accounts. Choose one: ${known}`
     : `config.yaml has no account ${account} for ${name}. It has: ${known}`;

@@ -1,3 +1,4 @@
+import { advice } from "../core/advice.ts";
 import { contentKind } from "../metering/protocols.ts";
 
 /**
@@ -234,8 +235,7 @@ const RATE: Cause = {
 };
 const TOO_MANY_BAD_KEYS: Cause = {
   ...RATE,
-  advice:
-    "the gateway blocks this address for a while, because too many requests came with a key that is not valid: correct that key first (keybearer status)",
+  advice: `the gateway blocks this address for a while, because too many requests came with a key that is not valid: correct that key first (${advice.status()})`,
 };
 const UNKNOWN: Cause = { ...FOR_NOW, name: "unknown", detail: null, advice: "see the gateway's own words" };
 const KEY_REFUSED: Cause = { ...UNKNOWN, concernsKey: true };

@@ -1,8 +1,11 @@
 import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import { advice } from "../core/advice.ts";
 import { looksLikeCredential } from "../core/redact.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import { hashToken, tokenShape } from "../core/token.ts";
+import { localTime } from "../usage/reports/calendar.ts";
+import type { TokenUses } from "./token-uses.ts";
 
 /** The headers in which clients send a credential. The protocol does not determine which one a client uses. */
 export const CREDENTIAL_HEADERS = ["authorization", "x-api-key", "api-key", "x-goog-api-key"] as const;
@@ -54,33 +57,44 @@ export type Identified =
       readonly anonymous: boolean;
     };
 
-/** Finds the tool by its token. Reads the snapshot only. */
-export function identifyByToken(snapshot: Snapshot, credentials: readonly Credential[]): Identified {
+/** Finds the tool by its token. Reads the snapshot only, and for a token that no tool has, when it was revoked. */
+export function identifyByToken(
+  snapshot: Snapshot,
+  credentials: readonly Credential[],
+  tokenUses: Pick<TokenUses, "revokedAt">,
+): Identified {
   const [first] = credentials;
   if (first === undefined) {
-    const message = "the request carries no token. make one for this client: keybearer tools token <tool>";
+    const message = `the request carries no token. make one for this client: ${advice.newToken("<tool>")}`;
     return refused("token-missing", message, true);
   }
   const other = credentials.find(({ value }) => value !== first.value);
   if (other !== undefined) return twoCredentials(first, other);
   switch (tokenShape(first.value)) {
     case "complete":
-      return toolOfToken(snapshot, first);
+      return toolOfToken(snapshot, first, tokenUses);
     case "incomplete":
       return refused(
         "token-incomplete",
-        `the token in ${first.slot} is incomplete. copy it again, or make another one: keybearer tools token <tool>`,
+        `the token in ${first.slot} is incomplete. copy it again, or make another one: ${advice.newToken("<tool>")}`,
       );
     case "other":
       return looksLikeCredential(first.value) ? realKey(first) : unknownToken(first, true);
   }
 }
 
-function toolOfToken(snapshot: Snapshot, credential: Credential): Identified {
+function toolOfToken(
+  snapshot: Snapshot,
+  credential: Credential,
+  tokenUses: Pick<TokenUses, "revokedAt">,
+): Identified {
   const hash = hashToken(credential.value);
   const tool = snapshot.toolByToken(hash);
   // The lookup compares SHA-256 digests. A caller cannot choose them, so its timing says nothing about a token.
-  if (tool === null) return unknownToken(credential);
+  if (tool === null) {
+    const revokedAt = tokenUses.revokedAt(hash);
+    return revokedAt === null ? unknownToken(credential) : revokedToken(credential, revokedAt);
+  }
   if (credential.slot === "the address" && !tool.tokenInUrl) {
     return refused(
       "token-unknown",
@@ -104,13 +118,21 @@ function realKey({ slot }: Credential): Identified {
   return refused(
     "foreign-key",
     `the request carries a real key in ${slot}, not a keybearer token. it was not forwarded. ` +
-      `use a token of the tool instead: keybearer tools token <tool>`,
+      `use a token of the tool instead: ${advice.newToken("<tool>")}`,
   );
 }
 
 function unknownToken({ slot }: Credential, anonymous = false): Identified {
-  const message = `no tool has the token in ${slot}. make one for this client: keybearer tools token <tool>`;
+  const message = `no tool has the token in ${slot}. make one for this client: ${advice.newToken("<tool>")}`;
   return refused("token-unknown", message, anonymous);
+}
+
+function revokedToken({ slot }: Credential, at: number): Identified {
+  const when = localTime(at).slice(0, 16);
+  return refused(
+    "token-unknown",
+    `the token in ${slot} was revoked, ${when}. make another one for this client: ${advice.newToken("<tool>")}`,
+  );
 }
 
 function refused(code: Refusal["code"], message: string, anonymous = false): Identified {

@@ -26,7 +26,7 @@ export interface ProxyDeps {
   /** Every `host:port` under which tools may call. */
   readonly hosts: readonly string[];
   readonly peers: PeerLookup;
-  readonly tokenUses: Pick<TokenUses, "note">;
+  readonly tokenUses: Pick<TokenUses, "note" | "revokedAt">;
   readonly processLookup: Pick<ProcessLookup, "of">;
   readonly limiter: Limiter;
   readonly prices: Prices;

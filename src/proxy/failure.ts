@@ -1,3 +1,4 @@
+import { advice } from "../core/advice.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import { contentKind } from "../metering/protocols.ts";
 import type { JournalState } from "../usage/journal/journal.ts";
@@ -33,7 +34,7 @@ export function gatewayFailure(
   const where = `gateway ${gateway} (${origin})`;
   const broken = howItBroke(error, connected, false);
   if (broken !== null)
-    return refuse("gateway-broken", `${where}: ${broken}. try again; see: keybearer status`);
+    return refuse("gateway-broken", `${where}: ${broken}. try again; see: ${advice.status()}`);
   if (error.code === "EMFILE" || error.code === "ENFILE") {
     const next = "send fewer requests at once, or raise the limit of open files (ulimit -n)";
     return refuse("overloaded", `${whyUnreachable(error)}. nothing was sent to the gateway. ${next}`, 2);
@@ -117,7 +118,7 @@ export function uploadStopped(ms: number): Refusal {
 /** What cannot be recorded is not sent: it could not be compared with the bill. */
 export function logUnavailable({ trouble }: Pick<JournalState, "trouble">): Refusal {
   const why = trouble === null ? "" : `: ${trouble.message}`;
-  const message = `the usage log cannot be written${why}. nothing was sent to the gateway. see: keybearer status`;
+  const message = `the usage log cannot be written${why}. nothing was sent to the gateway. see: ${advice.status()}`;
   return refuse("log-unavailable", message, 5);
 }
 

@@ -37,10 +37,10 @@ export async function checkUser(req: IncomingMessage, { peers }: ProxyDeps): Pro
 export async function findCaller(
   call: Call,
   req: IncomingMessage,
-  { processLookup }: ProxyDeps,
+  { processLookup, tokenUses }: ProxyDeps,
 ): Promise<Identified> {
   const { snapshot } = call;
-  const byToken = identifyByToken(snapshot, readCredentials(req.headers, call.tokenInPath));
+  const byToken = identifyByToken(snapshot, readCredentials(req.headers, call.tokenInPath), tokenUses);
   if (byToken.ok) {
     const { process, name } = byToken.tool;
     if (process === null) return byToken;

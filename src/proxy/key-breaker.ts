@@ -1,3 +1,4 @@
+import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import type { Secret } from "../core/secret.ts";
@@ -59,7 +60,7 @@ export class KeyBreaker {
       wait > 0
         ? `the next request is sent in ${durationInWords(wait)}`
         : "another request is trying the key right now";
-    const rotate = row.newKeyHelps ? `. with a new key it works at once: keybearer tools rotate ${tool}` : "";
+    const rotate = row.newKeyHelps ? `. with a new key it works at once: ${advice.rotate(tool)}` : "";
     return refuse(
       "key-unavailable",
       `the gateway refused the key of tool ${tool} ${row.refusals} times in a row: ${row.answer}. ` +
@@ -131,6 +132,6 @@ function verdictOf({ status, refusal, end, observed }: Outcome): "accepted" | "r
 
 function answerInWords({ status, observed }: Outcome): string {
   const said = observed.errorText === null ? "" : ` "${observed.errorText}"`;
-  const advice = observed.cause?.advice;
-  return `${status}${said}${advice === undefined ? "" : `. ${advice}`}`;
+  const next = observed.cause?.advice;
+  return `${status}${said}${next === undefined ? "" : `. ${next}`}`;
 }

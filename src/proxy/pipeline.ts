@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
+import { advice } from "../core/advice.ts";
 import type { Refusal, RefusalCode } from "../core/refusal.ts";
 import { readBody } from "./body.ts";
 import { Call, type Stop } from "./call.ts";
@@ -94,8 +95,8 @@ const PAGE = `<!doctype html>
 <title>keybearer</title>
 <h1>keybearer</h1>
 <p>This address is for programs: a tool sends its requests here, and keybearer passes them on to your model gateway.</p>
-<p>To see your usage in the browser, type in a terminal: <code>keybearer open</code></p>
-<p>To see the settings for a tool, type: <code>keybearer use</code></p>
+<p>To see your usage in the browser, type in a terminal: <code>${advice.open()}</code></p>
+<p>To see the settings for a tool, type: <code>${advice.use("&lt;tool&gt;")}</code></p>
 </html>
 `;
 

@@ -11,21 +11,67 @@ export interface TokenUsesDeps {
   readonly file: string;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Whether some tool has a token with this hash. The others are forgotten. */
+  /** Whether some tool has a token with this hash. */
   readonly isKnown: (hash: string) => boolean;
+  /** When config.yaml was last changed, in case a token was revoked while keybearer was stopped; null: unknown. */
+  readonly configChangedAt: () => number | null;
 }
 
-/** When each token was last used, by its hash. Kept in a file, so that it survives restarts. */
+/** So many revoked tokens are remembered, the last ones. */
+const MAX_REVOKED = 200;
+
+/** When each token was last used or was revoked, by its hash. Kept in a file, so that it survives restarts. */
 export class TokenUses {
   readonly #deps: TokenUsesDeps;
   readonly #uses: Map<string, number>;
+  /** The last ones at the end. */
+  readonly #revoked: Map<string, number>;
   #writtenAt = Number.NEGATIVE_INFINITY;
   #isWritten = true;
   #writing: Promise<unknown> = Promise.resolve();
 
   constructor(deps: TokenUsesDeps) {
     this.#deps = deps;
-    this.#uses = new Map(Object.entries(readTokenUses(deps.file)));
+    const { uses, revoked } = readFile(deps.file);
+    this.#uses = new Map(Object.entries(uses));
+    this.#revoked = new Map(Object.entries(revoked));
+  }
+
+  /** When this token was revoked; null: it was not, or that was too long ago. */
+  revokedAt(hash: string): number | null {
+    return this.#revoked.get(hash) ?? null;
+  }
+
+  /** Other tokens may have been written into config.yaml since. @param before hashes that were known until now */
+  follow(before: Iterable<string>): void {
+    const { isKnown, clock, log } = this.#deps;
+    const revoked = [...before].filter((hash) => !isKnown(hash));
+    const returned = [...this.#revoked.keys()].filter(isKnown);
+    if (revoked.length + returned.length === 0) return;
+    for (const hash of revoked) this.#revoke(hash, clock.now());
+    for (const hash of returned) this.#revoked.delete(hash);
+    background(this.#write(), log, "writing which tokens were revoked");
+  }
+
+  /** The same at a start, for the tokens that were used before. */
+  followStart(): void {
+    const { isKnown, clock, configChangedAt } = this.#deps;
+    const now = clock.now();
+    for (const [hash, usedAt] of this.#uses) {
+      if (isKnown(hash)) continue;
+      const changedAt = configChangedAt() ?? now;
+      this.#revoke(hash, changedAt > usedAt && changedAt < now ? changedAt : now);
+      this.#isWritten = false;
+    }
+    for (const hash of [...this.#revoked.keys()].filter(isKnown)) this.#revoked.delete(hash);
+  }
+
+  #revoke(hash: string, at: number): void {
+    this.#uses.delete(hash);
+    this.#revoked.delete(hash);
+    this.#revoked.set(hash, at);
+    const [oldest] = this.#revoked.keys();
+    if (this.#revoked.size > MAX_REVOKED && oldest !== undefined) this.#revoked.delete(oldest);
   }
 
   note(hash: string, now: number): void {
@@ -42,12 +88,12 @@ export class TokenUses {
   }
 
   #write(): Promise<unknown> {
-    const { file, clock, isKnown } = this.#deps;
+    const { file, clock } = this.#deps;
     // Also after a failure: a full disk must not cost every request an attempt.
     this.#writtenAt = clock.elapsed();
     this.#isWritten = true;
-    for (const hash of this.#uses.keys()) if (!isKnown(hash)) this.#uses.delete(hash);
-    const text = `${JSON.stringify(Object.fromEntries(this.#uses), null, 2)}\n`;
+    const revoked = [...this.#revoked].map(([hash, at]) => [hash, { revoked_at: at }] as const);
+    const text = `${JSON.stringify(Object.fromEntries([...this.#uses, ...revoked]), null, 2)}\n`;
     // One after the other, so that an older text does not replace a newer one.
     const written = this.#writing.catch(() => {}).then(() => writePrivateFile(file, text));
     this.#writing = written.catch(() => {});
@@ -57,14 +103,27 @@ export class TokenUses {
 
 const MAX_BYTES = 16 * 1024 * 1024;
 
-/** The times by hash. A missing or damaged file means that nothing is known. */
+/** The times of the last uses by hash. */
 export function readTokenUses(file: string): Record<string, number> {
+  return readFile(file).uses;
+}
+
+/** A missing or damaged file means that nothing is known. */
+function readFile(file: string): {
+  readonly uses: Record<string, number>;
+  readonly revoked: Record<string, number>;
+} {
+  const uses: Record<string, number> = {};
+  const revoked: Record<string, number> = {};
   try {
-    const uses: unknown = JSON.parse(readOwnFile(file, MAX_BYTES) ?? "{}");
-    const entries = Object.entries(uses ?? {});
-    return Object.fromEntries(entries.filter(([, time]) => typeof time === "number"));
+    const found: unknown = JSON.parse(readOwnFile(file, MAX_BYTES) ?? "{}");
+    for (const [hash, entry] of Object.entries(found ?? {})) {
+      const revokedAt: unknown = entry?.revoked_at;
+      if (typeof entry === "number") uses[hash] = entry;
+      else if (typeof revokedAt === "number") revoked[hash] = revokedAt;
+    }
   } catch {
-    // A last use is only shown, so it is not worth a failed start.
-    return {};
+    // These times are only shown, so they are not worth a failed start.
   }
+  return { uses, revoked };
 }

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { advice } from "../core/advice.ts";
 import { errorMessage } from "../core/errors.ts";
 import { type StagedFile, stageFile } from "../core/private-file.ts";
 import { packageFolder } from "../core/version.ts";
@@ -36,8 +37,7 @@ const NOW_IN_PROGRESS = 36;
 const ALREADY_IN_PROGRESS = 37;
 const NOT_FOUND = 113;
 
-const BY_HAND =
-  "without it, log in at the Mac itself and try again there, or start keybearer run in a terminal: it stays in the foreground, reloads on SIGHUP and stops cleanly on SIGTERM";
+const BY_HAND = `without it, log in at the Mac itself and try again there, or start ${advice.run()} in a terminal: it stays in the foreground, reloads on SIGHUP and stops cleanly on SIGTERM`;
 
 export interface LaunchdOptions {
   readonly run: RunCommand;

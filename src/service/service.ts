@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { lstat, readFile, readlink, rm } from "node:fs/promises";
 import { createInterface } from "node:readline";
+import { advice } from "../core/advice.ts";
 import { errorCode, errorMessage, hasCode } from "../core/errors.ts";
 import type { InstalledService } from "./spec.ts";
 
@@ -100,8 +101,7 @@ export interface OtherFile {
 
 /** What `brew services start keybearer` writes, and `brew services stop keybearer` removes. */
 export function homebrewFile(path: string): OtherFile {
-  const next =
-    "brew services restart keybearer; to have keybearer manage it: brew services stop keybearer, then keybearer service install";
+  const next = `brew services restart keybearer; to have keybearer manage it: brew services stop keybearer, then ${advice.serviceInstall()}`;
   return { path, managedBy: "Homebrew", next };
 }
 
@@ -150,7 +150,7 @@ function foreign(file: string, why: string): ServiceFile {
     path: file,
     managedBy: null,
     why: `${file} is left alone: ${why}`,
-    next: `move it away (mv ${file} ${file}.mine), then keybearer service install`,
+    next: `move it away (mv ${file} ${file}.mine), then ${advice.serviceInstall()}`,
   };
 }
 
@@ -158,7 +158,7 @@ export function notWritten(file: string, why: string): Result {
   return {
     ok: false,
     why: `${file} cannot be written: ${why}`,
-    next: "fix that, then keybearer service install",
+    next: `fix that, then ${advice.serviceInstall()}`,
   };
 }
 

@@ -1,4 +1,5 @@
 import { dirname, isAbsolute, join } from "node:path";
+import { advice } from "../core/advice.ts";
 import type { Paths } from "../core/paths.ts";
 import { logFileIn } from "./log-file.ts";
 
@@ -193,7 +194,7 @@ export function stableNode(execPath: string, realpath: Realpath): StablePath {
   const stable = [...current, ...SYSTEM_NODES].find((path) => realpath(path) === real);
   if (stable !== undefined) return { path: stable, warning: null };
   if (manager !== undefined) {
-    const warning = `this node belongs to one version of ${manager.name}: ${real}. the service stops working when you remove that version; after you change versions: keybearer service install`;
+    const warning = `this node belongs to one version of ${manager.name}: ${real}. the service stops working when you remove that version; after you change versions: ${advice.serviceInstall()}`;
     return { path: real, warning };
   }
   // A path that no manager owns stays as it was typed, links included: the owner moves the link at an upgrade.
@@ -223,14 +224,12 @@ const PACKAGES: readonly PackageManager[] = [
     version: /^(.*)\/\.pnpm\/keybearer@[^/]+\/node_modules(\/keybearer\/.*)$/,
     // .pnpm is beside node_modules for global packages, and inside it for all others.
     current: ([, root, rest]) => [`${root}/node_modules${rest}`, `${root}${rest}`],
-    warning:
-      "pnpm keeps each version of keybearer in a folder of its own. after an upgrade of keybearer: keybearer service install",
+    warning: `pnpm keeps each version of keybearer in a folder of its own. after an upgrade of keybearer: ${advice.serviceInstall()}`,
   },
   {
     version: /^(.*)\/Cellar\/keybearer\/[^/]+(\/.*)$/,
     current: ([, prefix, rest]) => [`${prefix}/opt/keybearer${rest}`],
-    warning:
-      "Homebrew keeps each version of keybearer in a folder of its own. after an upgrade of keybearer: keybearer service install",
+    warning: `Homebrew keeps each version of keybearer in a folder of its own. after an upgrade of keybearer: ${advice.serviceInstall()}`,
   },
 ];
 
@@ -251,5 +250,5 @@ function oneNodeOnly(main: string): string | null {
   const root = /^(.*)\/lib\/node_modules\/keybearer\//.exec(main)?.[1];
   const manager = root === undefined ? undefined : versionManagerOf(`${root}/bin/node`);
   if (manager === undefined) return null;
-  return `this keybearer was installed for one version of node that ${manager.name} keeps. after you change versions: npm install -g keybearer, then keybearer service install`;
+  return `this keybearer was installed for one version of node that ${manager.name} keeps. after you change versions: npm install -g keybearer, then ${advice.serviceInstall()}`;
 }

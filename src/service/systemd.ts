@@ -1,6 +1,7 @@
 import { readFileSync, realpathSync } from "node:fs";
 import { constants } from "node:os";
 import { join } from "node:path";
+import { advice } from "../core/advice.ts";
 import { errorMessage } from "../core/errors.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 import { packageFolder } from "../core/version.ts";
@@ -45,8 +46,7 @@ const CHANGE_MS = 70_000;
 const NAMESPACE_TRIAL_MS = 15_000;
 
 const OWN_HOME = "log in as the user the service is for, with that user's HOME, and try again";
-const BY_HAND =
-  "without it, start keybearer run from your shell's startup file or a supervisor: it stays in the foreground, reloads on SIGHUP and stops cleanly on SIGTERM";
+const BY_HAND = `without it, start ${advice.run()} from your shell's startup file or a supervisor: it stays in the foreground, reloads on SIGHUP and stops cleanly on SIGTERM`;
 
 export interface SystemdOptions {
   readonly run: RunCommand;

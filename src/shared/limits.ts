@@ -1,4 +1,5 @@
 import type { Config, Period, Tool } from "../config/schema.ts";
+import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
@@ -257,11 +258,12 @@ export class SharedLimiter implements SharedTools {
       return this.#unavailable(tool, ". what this machine was granted is used up");
     if (store.isSettled) return null;
     const names = store.machines.filter(({ isUnreported }) => isUnreported).map(({ name }) => name);
+    const [first] = names;
     const until =
-      names.length === 0
+      first === undefined
         ? "for some seconds, in which the machines join again"
         : `until these machines have reported: ${names.join(", ")}. if one of them is lost, the owner can type: ` +
-          `keybearer tools lift ${tool} --machine ${names[0]}`;
+          advice.releaseMachine(tool, first);
     return refuse(
       "store-unavailable",
       `tool ${tool} shares its limits through ${this.#deps.address}, which may have lost data. it grants nothing in ` +

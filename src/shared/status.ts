@@ -1,5 +1,6 @@
 import type { Period } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
+import { advice } from "../core/advice.ts";
 import type { CountedLimit } from "../limits/counters.ts";
 import { countInWords, durationInWords, limitName } from "../limits/format.ts";
 import { MIN_SECRET } from "./signature.ts";
@@ -136,7 +137,7 @@ function startOrRelease(machine: string, tools: readonly string[]): string {
 
 function releaseCommands(machine: string, tools: readonly string[]): string {
   const named = tools.length === 0 ? ["<tool>"] : tools;
-  return named.map((tool) => `keybearer tools lift ${tool} --machine ${machine}`).join("; ");
+  return named.map((tool) => advice.releaseMachine(tool, machine)).join("; ");
 }
 
 /** Why this machine cannot take part in what is shared, and what to do. */
@@ -168,7 +169,7 @@ export function unusableSecret(
   if (secret.state === "needs-trust") {
     const { what, from, to } = secret;
     const problem = `${what} waits for your confirmation: ${from} → ${to}`;
-    return { problem, next: "keybearer trust shared" };
+    return { problem, next: advice.trust("shared") };
   }
   const next = secret.next ?? `correct ${setting} in config.yaml`;
   return { problem: `its ${name} cannot be read: ${secret.reason}`, next };

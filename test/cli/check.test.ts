@@ -80,3 +80,39 @@ t.test("nothing in a file can control the terminal", async (t) => {
     t.notMatch(`${stdout}${stderr}`, /(?!\n)[\p{Cc}\p{Bidi_Control}]/u);
   }
 });
+
+t.test("check mentions written keys, missing key files, shared keys and tools without a limit", async (t) => {
+  const home = await newHome(t);
+  const keyFile = join(home, "shared-key");
+  writeFileSync(keyFile, "sk-shared-0123456789\n", { mode: 0o600 });
+  await saveConfig(
+    home,
+    `gateway: https://gateway.example.com/v1
+tools:
+  codex: { key: sk-shared-0123456789 }
+  scripts: { key: "file:${keyFile}", limits: { spend: $5/day } }
+  zed: { key: "file:${home}/none", quota: $5 }
+`,
+  );
+  const { code, stderr } = await command(t, home, ["check"]);
+  t.equal(code, 0);
+  t.match(stderr, /warning: tools\.zed\.key: .*\/none.*\n {4}→ keybearer tools rotate zed --store file\n/);
+  t.match(stderr, /tools: the key of codex is written into config\.yaml.*\n {4}→ .* codex --store keychain/);
+  t.match(stderr, /tools\.scripts\.key: tools codex and scripts share one key, …6789\n/);
+  t.match(stderr, /tools: no limit for codex: .*\n {4}→ keybearer tools set codex limits\.spend=10\/day;/);
+  t.notMatch(stderr, "sk-shared");
+  t.equal((await command(t, home, ["tools", "set", "codex", "limits.spend=10/day"])).code, 0);
+  t.notMatch((await command(t, home, ["check"])).stderr, "no limit");
+});
+
+t.test("a port and a path are no secret, and a setting is listed once", async (t) => {
+  const home = await newHome(t);
+  await saveConfig(
+    home,
+    "gateway: http://localhost:8080/v1/chat/completions\ndashboard: false\nx: 1\ntools: { codex: {} }\n",
+  );
+  const { stderr } = await command(t, home, ["check"]);
+  t.match(stderr, "http://localhost:8080/v1");
+  t.notMatch(stderr, "[hidden]");
+  t.match(stderr, /known here: dashboard, drain, /);
+});

@@ -85,7 +85,10 @@ t.test("without a daemon, each tool's key is checked, and each problem has its o
     idle: `key: ${newKey().key.reveal()}, enabled: false`,
   });
   const { findings, wrong } = await examined(home, { SPACED: "sk-abc def0123456789" });
-  t.same(wrong("config.yaml"), []);
+  t.match(wrong("config.yaml"), [
+    { level: "warning", what: /^tools: the keys of good, cut, .* are written into config\.yaml/ },
+    { level: "warning", what: /^tools: no limit for good, cut, / },
+  ]);
   t.same(wrong("tool good"), []);
   t.same(wrong("tool idle"), []);
   const problem = (name: string, what: RegExp, next: RegExp) =>
@@ -177,7 +180,7 @@ tools:
     t.match(before.wrong("tool codex"), [
       { level: "warning", what: /lacks model gpt-nowhere \(1 request, none answered\)/ },
     ]);
-    t.match(before.wrong("tool chat"), [{ id: "token", next: "keybearer use chat --new-token" }]);
+    t.match(before.wrong("tool chat"), [{ id: "token", next: "keybearer tools token chat" }]);
     t.match(
       before.findings.filter(({ about }) => about === "the daemon" || about === "the usage log"),
       [{ level: "ok", what: /running as pid/ }, { id: "node" }, { level: "ok", id: "usage" }],

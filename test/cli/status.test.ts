@@ -49,7 +49,7 @@ t.test("tools lists the states without a daemon, in words and as JSON", async (t
   t.equal(words.code, 0);
   t.match(words.stdout, /^tool +state +gateway +key +tokens +last use\n/);
   t.match(words.stdout, /^codex +not-running +main\/coding /m);
-  t.match(words.stdout, /fresh: no token yet → keybearer use fresh --new-token/);
+  t.match(words.stdout, /fresh: no token yet → keybearer tools token fresh/);
   const json = await command(t, home, ["tools", "list", "--json"]);
   t.match(statesOf(JSON.parse(json.stdout)), { ...STATES, codex: "not-running" });
   t.notOk(`${words.stdout}${json.stdout}`.includes(key));

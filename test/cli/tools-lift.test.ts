@@ -100,6 +100,8 @@ t.test("without a terminal no allowance is given, with any input", async (t) => 
     t.match(stderr, /needs a person at a terminal\. open one and type: keybearer tools lift codex/);
   }
   t.equal((await command(t, home, ["tools", "lift", "codex", "--take-back"])).code, 2);
+  const typed = await command(t, home, ["tools", "lift", "codex", "--tokens", "5k", "--until", "18:00"]);
+  t.match(typed.stderr, /type: keybearer tools lift codex --tokens 5k --until 18:00$/m);
   t.equal((await command(t, home, ["tools", "lift", "codex"])).code, 2);
   t.equal((await command(t, home, ["tools", "lift"])).code, 2);
   t.equal(await extras(), "requests 0, spend 0, spend 0");

@@ -210,7 +210,7 @@ t.test("below the list are only notes that a person can act on", async (t) => {
   const full = { limit: "spend", per: "day", used: 5, most: 5 } as const;
   t.match(
     notes({ limits: [limit({ ...full, resets_at: NOW + 90 * MINUTE })] }),
-    /^codex: spend\/day is used up: \$0\.000005 of \$0\.000005, resets .* → keybearer tools lift codex --spend …$/,
+    /^codex: spend\/day is used up: \$0\.000005 of \$0\.000005, resets .* → keybearer tools lift codex --spend$/,
   );
   t.equal(
     notes({ limits: [limit({ ...full, used: 4, held: 1, resets_at: NOW + 90 * MINUTE })] }),

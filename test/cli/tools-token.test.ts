@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import t from "tap";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
@@ -158,10 +159,19 @@ t.test("a running daemon accepts a new token at once, and the old ones until the
   await until("both uses are written", async () => (await listed()).every((row: unknown[]) => row[1]));
   t.equal((await command(t, home, ["tools", "revoke", "codex", id])).code, 0);
   t.strictSame([await status(made), await status(token)], [200, 401]);
+  const revoked =
+    /was revoked, \d{4}-\d\d-\d\d \d\d:\d\d\. make another one for this client: keybearer tools token/;
+  t.match(JSON.stringify(await get(`${url}/v1/models`, token)), revoked);
   await daemon.stop();
   t.strictSame(await listed(), [["laptop", true]], "and it is known after the daemon has ended");
   const again = (await command(t, home, ["tools", "token", "codex", "--replace"])).stdout.trim();
   const next = await serveIn(t, home);
   t.equal((await get(`${next.url}/v1/models`, again)).status, 200);
   t.equal((await get(`${next.url}/v1/models`, made)).status, 401);
+  t.match(JSON.stringify(await get(`${next.url}/v1/models`, token)), revoked, "after a restart, too");
+  t.match(JSON.stringify(await get(`${next.url}/v1/models`, made)), revoked, "revoked while it was stopped");
+  await next.daemon.stop();
+  const kept = readFileSync(join(home, "state/token-uses.json"), "utf8");
+  for (const each of [token, made, again]) t.notOk(kept.includes(each), "only hashes are kept");
+  t.equal(kept.match(/revoked_at/g)?.length, 2);
 });

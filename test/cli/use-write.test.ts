@@ -227,6 +227,24 @@ t.test("a key beside the token is removed only if the person agrees", async (t) 
   t.equal(JSON.parse(read(file)).env.ANTHROPIC_API_KEY, undefined);
 });
 
+t.test(
+  "--write names a second credential in the environment and in shell files, never its value",
+  async (t) => {
+    const key = "sk-ant-Zq81LmW0Trc5Vx92";
+    const { put, use } = await prepare(t, { ANTHROPIC_API_KEY: key, OPENAI_API_KEY: key });
+    put(".zshrc", `\nexport ANTHROPIC_API_KEY=${key}\n`);
+    const claude = await use("claude-code", "--write", "--yes");
+    t.match(
+      claude.stdout,
+      /ANTHROPIC_API_KEY in the environment and ~\/\.zshrc:2: Claude Code sends it beside the token.* → remove it there, then: unset ANTHROPIC_API_KEY\n/,
+    );
+    const codex = await use("codex", "--write", "--yes");
+    t.match(codex.stdout, /OPENAI_API_KEY in the environment: Codex .* → unset OPENAI_API_KEY\n/);
+    t.notMatch(codex.stdout, "ANTHROPIC_API_KEY", "Codex does not read it");
+    for (const { stdout, stderr } of [claude, codex]) t.notMatch(stdout + stderr, /Zq81|Vx92/);
+  },
+);
+
 t.test("a link to the file stays a link, and its target is written", async (t) => {
   const { put, use, path } = await prepare(t);
   const real = put("dotfiles/config.toml", "# mine\nmodel = 'x' # y\n", 0o640);

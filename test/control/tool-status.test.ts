@@ -42,7 +42,7 @@ function deps(more: Partial<ToolStatusDeps> = {}): ToolStatusDeps {
   return {
     keyHealth: { of: () => null, accepted: () => null, lastUse: () => NOW - 5000 },
     keyBreaker: { of: () => null },
-    limiter: { levels: () => ({ levels, inFlight: 3, waiting: 2 }) },
+    limiter: { levels: () => ({ levels, lifts: { requests: 60 }, inFlight: 3, waiting: 2 }) },
     mirror: NO_MIRROR,
     config,
     now: NOW,
@@ -62,6 +62,7 @@ t.test("every limit, also of concurrent requests, shows what is used, held and i
       held: 0,
       most: 60,
       extra: 0,
+      lift: 60,
       resets_at: RESET,
       machines: [],
     },
@@ -73,6 +74,7 @@ t.test("every limit, also of concurrent requests, shows what is used, held and i
       held: 9,
       most: 400_000,
       extra: 0,
+      lift: null,
       resets_at: RESET,
       machines: [],
     },
@@ -84,6 +86,7 @@ t.test("every limit, also of concurrent requests, shows what is used, held and i
       held: 2,
       most: 10_000_000,
       extra: 5_000_000,
+      lift: null,
       resets_at: RESET,
       machines: [],
     },
@@ -95,6 +98,7 @@ t.test("every limit, also of concurrent requests, shows what is used, held and i
       held: 2,
       most: 60_000_000,
       extra: 0,
+      lift: null,
       resets_at: RESET,
       machines: [],
     },
@@ -117,6 +121,7 @@ t.test("every limit, also of concurrent requests, shows what is used, held and i
       held: 2,
       most: 200_000_000,
       extra: 0,
+      lift: null,
       resets_at: null,
       machines: [],
     },
@@ -133,7 +138,7 @@ t.test(
     const minute = level({ kind: "requests", per: "minute" }, 60, 0, 60);
     const quota = level({ kind: "quota" }, 200_000_000, 0, 200_000_000);
     const at = (...given: Level[]) => {
-      const limiter = { levels: () => ({ levels: given, inFlight: 0, waiting: 0 }) };
+      const limiter = { levels: () => ({ levels: given, lifts: {}, inFlight: 0, waiting: 0 }) };
       return toolStatus(toolOf(`token: ${HASH}`), ready, deps({ limiter }));
     };
     t.match(at(day(4_999_999)), { state: "active", why: null, next: null });
@@ -144,7 +149,7 @@ t.test(
       why: /^requests\/minute is used up: 60 of 60, resets at /,
       next: null,
     });
-    const lift = "keybearer tools lift codex --spend …";
+    const lift = "keybearer tools lift codex --spend";
     t.match(at(day(5_004_000), minute), {
       state: "at-limit",
       why: /^spend\/day is used up: \$5\.00 of \$5\.00, resets /,
@@ -161,7 +166,7 @@ t.test(
     const off = toolStatus(
       toolOf("enabled: false"),
       ready,
-      deps({ limiter: { levels: () => ({ levels: [quota], inFlight: 0, waiting: 0 }) } }),
+      deps({ limiter: { levels: () => ({ levels: [quota], lifts: {}, inFlight: 0, waiting: 0 }) } }),
     );
     t.equal(off.state, "disabled", "the first thing that a request would meet");
   },
@@ -172,13 +177,13 @@ t.test("an estimated part of what is used is shown, and is left out where there 
     ...level({ kind: "quota" }, 4, 2, 200),
     estimated: 3,
   };
-  t.match(limitStatuses({ levels: [estimated], inFlight: 0, waiting: 0 }), [
+  t.match(limitStatuses({ levels: [estimated], lifts: {}, inFlight: 0, waiting: 0 }), [
     { used: 4, estimated: 3, held: 2 },
   ]);
 });
 
 t.test("a tool without limits shows none, however many requests are in flight", async (t) => {
-  const idle = { levels: [], inFlight: 9, waiting: 0 };
+  const idle = { levels: [], lifts: {}, inFlight: 9, waiting: 0 };
   t.strictSame(limitStatuses(idle), []);
 });
 
@@ -186,7 +191,7 @@ t.test("a shared limit shows the sum of all machines, and each machine's part", 
   const others = [{ name: "desktop", granted: 12, used: 8 }];
   const share = { machine: "laptop", granted: 10, limit: 60, othersGranted: 12, othersUsed: 8, others };
   const shared = { ...level({ kind: "requests", per: "day" }, 5, 1, 60), share };
-  const [status] = limitStatuses({ levels: [shared], inFlight: 1, waiting: 0 });
+  const [status] = limitStatuses({ levels: [shared], lifts: {}, inFlight: 1, waiting: 0 });
   t.match(status, { used: 13, held: 9, most: 60 });
   t.strictSame(status?.machines, [{ name: "laptop", used: 5, granted: 10 }, ...others]);
 });

@@ -76,7 +76,7 @@ t.test("every refusal has a text, and a next step where the owner can do somethi
     t.notMatch(advice?.next ?? "", /undefined|null|<tool>/);
   }
   t.equal(adviceFor(record(1)), null);
-  t.match(adviceFor(record(1, { refusal: "token-missing", tool: null }))?.next, /use <tool> --new-token/);
+  t.match(adviceFor(record(1, { refusal: "token-missing", tool: null }))?.next, /tools token <tool>/);
   t.end();
 });
 

@@ -98,7 +98,7 @@ t.test("every refusal has a text, and its next step names the tool", (t) => {
       t.notMatch(en(advice.next, advice.values), /\{/, `${refusal}: nothing is left to fill in`);
   }
   const spend = refusalAdvice({ refusal: "spend-limited", tool: "codex", model: null });
-  t.match(spend?.next && en(spend.next, spend.values), "keybearer tools lift codex --spend 5");
+  t.match(spend?.next && en(spend.next, spend.values), "keybearer tools lift codex --spend");
   t.equal(refusalAdvice({ refusal: "from-a-newer-daemon", tool: null, model: null }), null);
   t.equal(refusalAdvice({ refusal: "constructor", tool: null, model: null }), null);
   t.end();

@@ -263,7 +263,7 @@ t.test("a request is shown while it runs, and its record when it ends", async (t
     { tool: "codex", requests: 1, tokens: 15, cost_microdollars: 18 },
     { tool: null, refused: 1 },
   ]);
-  t.match(now.refusals[0], { tool: null, next: "keybearer use <tool> --new-token" });
+  t.match(now.refusals[0], { tool: null, next: "keybearer tools token <tool>" });
   t.equal(now.status.tools[0]?.name, "codex");
   followed.end();
 });

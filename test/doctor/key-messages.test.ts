@@ -43,8 +43,13 @@ t.test("the next step for a key that cannot be read just now is not a rotation",
 
 t.test("the next step for a missing or incomplete key is a rotation", async (t) => {
   const home = await newHome(t);
-  t.equal(await stepFor({ kind: "file", path: `${home}/none` }), ROTATE);
-  t.equal(await stepFor({ kind: "env", name: "CODEX_KEY" }, { CODEX_KEY: "sk-abc def0123456789" }), ROTATE);
+  const moved = `${ROTATE} --store file`;
+  t.equal(
+    await stepFor({ kind: "file", path: `${home}/none` }),
+    moved,
+    "keybearer writes to no file of the person",
+  );
+  t.equal(await stepFor({ kind: "env", name: "CODEX_KEY" }, { CODEX_KEY: "sk-abc def0123456789" }), moved);
   t.equal(step(KEYCHAIN, { absent: true }), ROTATE);
 });
 

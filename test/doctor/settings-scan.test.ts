@@ -32,6 +32,7 @@ async function scan(t: Test, home: string, more: Partial<ScanDeps> = {}): Promis
     platform: "linux",
     keys: () => [new Secret(OURS)],
     ports: [5397],
+    gateways: ["https://gateway.example.com"],
     tools: ["claude-code", "codex"],
     sources: [],
     ...more,
@@ -75,29 +76,32 @@ t.test("an address of another provider is reported with every place, and what to
   t.equal(findings[0]?.next, "the right settings: keybearer use claude-code --write");
 });
 
-t.test("another account's key is a warning, and a problem if it would be sent beside a token", async (t) => {
-  const home = await machine(t, { ".profile": `\nOPENAI_API_KEY=${OFFICIAL}; export OPENAI_API_KEY\n` });
-  const alone = await scan(t, home, { env: { ANTHROPIC_API_KEY: OFFICIAL } });
-  t.same(
-    alone.map(({ level, id }) => [level, id]),
-    [
-      ["warning", "other-provider"],
-      ["warning", "other-provider"],
-    ],
-  );
-  t.match(alone[0]?.next, /^unset ANTHROPIC_API_KEY if that is not intended/);
-  t.match(alone[1]?.what, /^OPENAI_API_KEY in ~\/\.profile:2 is a key of another account/);
+t.test(
+  "a key that keybearer does not hold is a warning, and a problem if it would be sent beside a token",
+  async (t) => {
+    const home = await machine(t, { ".profile": `\nOPENAI_API_KEY=${OFFICIAL}; export OPENAI_API_KEY\n` });
+    const alone = await scan(t, home, { env: { ANTHROPIC_API_KEY: OFFICIAL } });
+    t.same(
+      alone.map(({ level, id }) => [level, id]),
+      [
+        ["warning", "other-provider"],
+        ["warning", "other-provider"],
+      ],
+    );
+    t.match(alone[0]?.next, /^unset ANTHROPIC_API_KEY if that is not intended/);
+    t.match(alone[1]?.what, /^OPENAI_API_KEY in ~\/\.profile:2 is a key that keybearer does not hold/);
 
-  await mkdir(join(home, ".claude"));
-  await writeFile(
-    join(home, ".claude/settings.json"),
-    `{ "apiKeyHelper": "/bin/my-key", "env": {\n "ANTHROPIC_BASE_URL": "http://localhost:5397",\n "ANTHROPIC_AUTH_TOKEN": "${TOKEN}" } }`,
-  );
-  const both = await scan(t, home, { env: { ANTHROPIC_API_KEY: OFFICIAL } });
-  t.match(both[0], { level: "problem", id: "two-credentials", next: "unset ANTHROPIC_API_KEY" });
-  t.match(both[0]?.what, /ANTHROPIC_API_KEY in the environment is not a token/);
-  t.match(lines(both).join("\n"), /warning: apiKeyHelper in ~\/\.claude\/settings\.json:1 runs a program/);
-});
+    await mkdir(join(home, ".claude"));
+    await writeFile(
+      join(home, ".claude/settings.json"),
+      `{ "apiKeyHelper": "/bin/my-key", "env": {\n "ANTHROPIC_BASE_URL": "http://localhost:5397",\n "ANTHROPIC_AUTH_TOKEN": "${TOKEN}" } }`,
+    );
+    const both = await scan(t, home, { env: { ANTHROPIC_API_KEY: OFFICIAL } });
+    t.match(both[0], { level: "problem", id: "two-credentials", next: "unset ANTHROPIC_API_KEY" });
+    t.match(both[0]?.what, /ANTHROPIC_API_KEY in the environment is not a token/);
+    t.match(lines(both).join("\n"), /warning: apiKeyHelper in ~\/\.claude\/settings\.json:1 runs a program/);
+  },
+);
 
 t.test("a key in a client's file is a problem only beside keybearer's own address", async (t) => {
   const settings = (base: string) =>
@@ -108,7 +112,7 @@ t.test("a key in a client's file is a problem only beside keybearer's own addres
   });
   t.match(lines(await scan(t, home)), [
     /^problem: ANTHROPIC_AUTH_TOKEN in ~\/\.claude\/settings\.json:3 is not a token/,
-    /^warning: apiKey in ~\/\.config\/opencode\/opencode\.json:2 is a key of another account/,
+    /^warning: apiKey in ~\/\.config\/opencode\/opencode\.json:2 is a key that keybearer does not hold/,
   ]);
 });
 
@@ -134,8 +138,36 @@ t.test("a key that keybearer holds is a problem wherever else it is found", asyn
       ["problem", "own-key", "a key that keybearer holds is also in ~/project/.env:1"],
     ],
   );
-  t.equal(findings[3]?.next, "remove it there, and use a token instead: keybearer use codex --write");
-  t.equal(findings[2]?.next, "remove it there, and use a token instead: keybearer use <tool> --for aider");
+  t.equal(findings[3]?.next, "keybearer use codex --write; then: codex logout");
+  t.equal(findings[2]?.next, "keybearer use <tool> --for aider; then: delete the key there");
+});
+
+t.test("after use --write, what it leaves in the client's files is to be deleted there", async (t) => {
+  const home = await machine(t, {
+    ".codex/auth.json": `{ "OPENAI_API_KEY": "${OURS}" }\n`,
+    ".codex/config.toml":
+      '[model_providers.keybearer]\nbase_url = "http://localhost:5397/v1"\n' +
+      `[model_providers.old]\nbase_url = "https://gateway.example.com/v1"\nexperimental_bearer_token = "${OURS}"\n`,
+  });
+  const findings = await scan(t, home);
+  t.match(
+    findings.map(({ what, next }) => `${what} → ${next}`),
+    [
+      /config\.toml:5 → delete the key there$/,
+      /auth\.json:1 → codex logout$/,
+      /^base_url in ~\/\.codex\/config\.toml:4 leads past keybearer, if Codex is told to use that provider → delete it there/,
+    ],
+  );
+});
+
+t.test("a key beside the address of a gateway is that gateway's, whoever holds it", async (t) => {
+  const home = await machine(t, {
+    ".zshrc": `export OPENAI_BASE_URL=https://gateway.example.com/v1\nexport OPENAI_API_KEY=${OFFICIAL}\n`,
+  });
+  t.match(lines(await scan(t, home)), [
+    /OPENAI_BASE_URL in ~\/\.zshrc:1 sends/,
+    /^warning: OPENAI_API_KEY in ~\/\.zshrc:2 is a key of your gateway that keybearer does not hold:/,
+  ]);
 });
 
 t.test("settings of clients are found in each format, and an incomplete token is reported", async (t) => {

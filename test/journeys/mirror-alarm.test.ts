@@ -1,4 +1,5 @@
 import t from "tap";
+import { alarmRemedy } from "../../src/mirror/report/messages.ts";
 import { EVERY_CONSOLE, FEW_CONSOLES } from "../doubles/consoles/start-console.ts";
 import { LONG } from "../doubles/effort.ts";
 import { consoleKey, DAY, fingerprint, HOUR, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
@@ -182,6 +183,16 @@ for (const name of ["sub2api", "new-api v1.0.0-rc.25"] as const) {
     t.match(journey.logged(OUTSIDE), [
       { msg: /if the console still lists this one: keybearer keys delete …/ },
     ]);
+    const { console } = journey;
+    const old = console.keys.find(({ key }) => key === journey.codex.key);
+    if (old === undefined) throw new Error("the old key is not in the account");
+    console.deleteKey(old);
+    journey.clock.pass(MINUTE);
+    await journey.sync();
+    const [alarm] = (await journey.mirror()).alarms;
+    if (alarm === undefined) throw new Error("there is no alarm");
+    t.equal(alarm.unlisted, true);
+    t.match(alarmRemedy(alarm, String), /^the console does not list this key any more/);
   });
 }
 

@@ -230,7 +230,7 @@ t.test("a limit is lifted once at a terminal, and the log has it", async (t) => 
   t.strictSame([await list(), await list(), await list()], [200, 200, "rate-limited"]);
   t.match(
     (await tools()).stdout,
-    /^codex: requests\/month is used up: 2 of 2, resets .*\s+→ keybearer tools lift codex --requests …$/m,
+    /^codex: requests\/month is used up: 2 of 2, resets .*\s+→ keybearer tools lift codex --requests$/m,
   );
   const lifted = await giveMore(t, under.home, "1");
   t.equal(lifted.code, 0);

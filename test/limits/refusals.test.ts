@@ -18,6 +18,7 @@ function refused(limits: Counters, ask: { tokens: number; spend: number | null }
     waited,
     now: NOW,
     calendar: utc,
+    liftFor: (kind) => limits.liftFor(kind, NOW),
   });
 }
 
@@ -83,7 +84,7 @@ t.test("the border between the two is at sixty seconds", async (t) => {
   const inMs = (ms: number) =>
     limitRefusal(
       { ...shortage, capacityAt: NOW + ms },
-      { tool: "codex", model: null, lacksModel: false, waited: 0, now: NOW, calendar: utc },
+      { tool: "codex", model: null, lacksModel: false, waited: 0, now: NOW, calendar: utc, liftFor: () => 1 },
     ).retryAfter;
   t.strictSame([inMs(-5), inMs(0), inMs(1), inMs(1000), inMs(1001)], [1, 1, 1, 1, 2]);
   t.strictSame([inMs(59_001), inMs(60_000), inMs(60_001), inMs(DAY)], [60, 60, undefined, undefined]);
@@ -154,7 +155,7 @@ t.test("a quota, a limit of nothing and an unknown price are the owner's to chan
 t.test("a price that is unknown because the body hides its model is the sender's to change", async (t) => {
   const shortage = counters("spend: $1/day").check({ tokens: 5, spend: null }, NOW);
   if (shortage === null) return void t.fail();
-  const context = { tool: "codex", waited: 0, now: NOW, calendar: utc };
+  const context = { tool: "codex", waited: 0, now: NOW, calendar: utc, liftFor: () => 1 };
   t.strictSame(limitRefusal(shortage, { ...context, model: null, lacksModel: true }), {
     code: "price-unknown",
     message:
@@ -162,6 +163,24 @@ t.test("a price that is unknown because the body hides its model is the sender's
   });
   const known = limitRefusal(shortage, { ...context, model: "gpt-5.1", lacksModel: false });
   t.match(known.message, "the owner can add it under prices:", "seen in the end, it has no price");
+});
+
+t.test("the allowance that a refusal names admits the request", async (t) => {
+  const cases: [string, number, number, string][] = [
+    ["spend: $0.001/day", 0.0017, 0.02, "0.03"],
+    ["spend: $0.01/day", 0.017, 0.5, "0.51"],
+    ["spend: [$5/day, $60/month]", 5, 0.2, "5"],
+    ["spend: [$60/month, $5/day]", 59.5, 30, "84.5"],
+  ];
+  for (const [text, used, ask, amount] of cases) {
+    const limits = filled(text, { tokens: 0, spend: used * DOLLAR });
+    const request = { tokens: 0, spend: ask * DOLLAR };
+    const [, typed] = /tools lift codex --spend (\S+)$/.exec(refused(limits, request).message) ?? [];
+    t.equal(typed, amount, text);
+    const given = Math.round(Number(typed) * DOLLAR);
+    limits.allow({ limit: "spend", amount: given, given_at: NOW, until: null });
+    t.equal(limits.check(request, NOW), null, `${text}: admitted`);
+  }
 });
 
 t.test("a model that is not in the group is named with what the group has, fit for a terminal", async (t) => {

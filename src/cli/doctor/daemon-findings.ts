@@ -4,6 +4,7 @@ import type { Listen } from "../../config/schema.ts";
 import type { Asked } from "../../control/client.ts";
 import type { GatewayStatus, KeyChangeStatus, Status, UsageStatus } from "../../control/status.ts";
 import { type ToolStatus, usedUpLimit } from "../../control/tool-status.ts";
+import { advice } from "../../core/advice.ts";
 import type { Paths } from "../../core/paths.ts";
 import { portOwner } from "../../core/process-lookup.ts";
 import { version } from "../../core/version.ts";
@@ -34,14 +35,14 @@ export async function daemonFindings(
 ): Promise<Finding[]> {
   // A daemon that is started by hand would take the port from the service.
   const isService = (await service.manager?.found())?.kind === "ours";
-  const restart = isService ? "keybearer service restart" : "stop it, and start it again: keybearer run";
+  const restart = isService ? advice.serviceRestart() : `stop it, and start it again: ${advice.run()}`;
   const findings: Finding[] = [];
   if (asked.ok) findings.push(...runningFindings(asked.value, paths, listen, restart));
   else if (asked.running) {
     const what = `keybearer is running, but does not answer as it should: ${asked.reason}`;
     findings.push(aboutDaemon("problem", "daemon", what, restart));
   } else {
-    const start = isService ? restart : "keybearer run";
+    const start = isService ? restart : advice.run();
     findings.push(aboutDaemon("problem", "daemon", "keybearer is not running", start));
     findings.push(...(await startFindings(paths, listen)));
   }
@@ -64,7 +65,7 @@ function runningFindings(status: Status, paths: Paths, listen: Listen | null, re
   }
   if (config.path !== paths.config) {
     const what = `it uses another file, ${config.path}`;
-    findings.push(aboutDaemon("warning", "config", what, `keybearer check ${config.path}`));
+    findings.push(aboutDaemon("warning", "config", what, advice.check(config.path)));
   }
   // Port 0 is any port, and without a config.yaml the sandbox is served on the default one.
   const port = status.sandbox ? 0 : (listen?.port ?? 0);
@@ -120,7 +121,7 @@ export async function serviceFindings(service: ServiceContext): Promise<Finding[
   const about = "the service";
   const found = await manager.found();
   if (found.kind === "none") {
-    const what = "not installed: you have to start keybearer yourself (keybearer service install)";
+    const what = `not installed: you have to start keybearer yourself (${advice.serviceInstall()})`;
     return [{ id: "service", level: "ok", about, what, next: null }];
   }
   if (found.kind === "foreign" && found.managedBy !== null)
@@ -128,7 +129,7 @@ export async function serviceFindings(service: ServiceContext): Promise<Finding[
   const answer = await manager.available();
   if (!answer.ok) {
     const what = `${manager.file} exists, but ${answer.why}`;
-    return [{ id: "service", level: "warning", about, what, next: "keybearer service status" }];
+    return [{ id: "service", level: "warning", about, what, next: advice.serviceStatus() }];
   }
   const { notes, state } = await examineService(service, manager);
   if (notes.length === 0)
@@ -213,6 +214,6 @@ function alarmFinding(alarm: Alarm, about: string, now: number): Finding {
     level: certain ? "problem" : "warning",
     about,
     what: `${alarmTitle(alarm)} ${alarmSentence(alarm, now)}${why}`,
-    next: `${formatRemedy(alarm, now)}; then keybearer mirror ack ${gateway}`,
+    next: `${formatRemedy(alarm, now)}; then ${advice.mirrorAck(gateway)}`,
   };
 }

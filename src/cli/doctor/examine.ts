@@ -1,9 +1,12 @@
 import { setTimeout as wait } from "node:timers/promises";
+import { configCautions } from "../../config/cautions.ts";
 import { loadConfig } from "../../config/load.ts";
+import type { Problem } from "../../config/problems.ts";
 import type { Config, Tool } from "../../config/schema.ts";
 import { DEFAULT_LISTEN } from "../../config/schema.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { advice } from "../../core/advice.ts";
 import { errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { ineffectiveStart } from "../../daemon/unsafe-start.ts";
@@ -44,7 +47,15 @@ export async function examine(
       withTimeout(scan(config, keys, asked, paths, env)),
     ]);
     return [
-      ...configFindings({ file: paths.config, found, usable: config !== null, problems }, isSandbox),
+      ...configFindings(
+        {
+          file: paths.config,
+          found,
+          usable: config !== null,
+          problems: [...problems, ...(config === null ? [] : cautionsOf(config, keys))],
+        },
+        isSandbox,
+      ),
       ...shellFindings(env),
       ...daemon,
       ...serviceState,
@@ -55,6 +66,13 @@ export async function examine(
   } finally {
     keys?.close();
   }
+}
+
+function cautionsOf(config: Config, keys: KeysHere | null): Problem[] {
+  return configCautions(config, (tool) => {
+    const known = keys?.keyOf(tool);
+    return known?.state === "ready" ? known.key : null;
+  });
 }
 
 /** What this shell would do to a keybearer that is started in it. */
@@ -112,7 +130,7 @@ async function gatewaysAndTools(
     findings.push({ id: "key", level: "warning", about: `tool ${name}`, what: message, next: null });
   if (history.problem !== null) {
     const what = `the usage log cannot be read: ${history.problem}`;
-    findings.push({ id: "usage", level: "warning", about: "the usage log", what, next: "keybearer status" });
+    findings.push({ id: "usage", level: "warning", about: "the usage log", what, next: advice.status() });
   }
   return findings;
 }
@@ -157,6 +175,7 @@ function scan(
     platform: process.platform,
     keys: () => keys?.secrets() ?? [],
     ports: [...ports].filter((port) => port > 0),
+    gateways: Object.values(config?.gateways ?? {}).map(({ baseUrl }) => new URL(baseUrl).origin),
     tools: tools.map(({ name }) => name),
     sources: tools.flatMap(({ key }) => (key.kind === "env" ? [key.name] : [])),
   });

@@ -1,6 +1,7 @@
 import { existsSync } from "node:fs";
 import type { Config, Tool } from "../../config/schema.ts";
 import type { KeyState } from "../../config/snapshot.ts";
+import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
@@ -32,7 +33,7 @@ const TIMEOUT_MS = 3000;
 const NOT_READ: KeyState = {
   state: "unavailable",
   reason: "the running keybearer has read it, but does not answer",
-  next: "keybearer status",
+  next: advice.status(),
 };
 
 /** Reads the tools' keys as the daemon would, under the same trust: doctor sends no key to a new place either. */

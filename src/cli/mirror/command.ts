@@ -1,4 +1,5 @@
 import { Command } from "commander";
+import { advice } from "../../core/advice.ts";
 import type { diff, show } from "./diff.ts";
 import type { login } from "./login.ts";
 import type { report } from "./report.ts";
@@ -6,7 +7,7 @@ import type { ack, sync } from "./sync.ts";
 
 const AFTER = `
 exit code 1 while an alarm is not acknowledged: a key is used elsewhere, and
-needs a new one: keybearer tools rotate <tool>. a suspicion is listed first as
+needs a new one: ${advice.rotate("<tool>")}. a suspicion is listed first as
 well, but exits 0`;
 
 const LOGIN_AFTER = `

@@ -1,5 +1,6 @@
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { MirrorReport } from "../../mirror/report/shape.ts";
 import { failNull } from "../ui/messages.ts";
@@ -13,7 +14,7 @@ gateways:
     base_url: https://gateway.example.com/v1
     console: { kind: sub2api, login: { email: me@example.com } }
 
-then: keybearer mirror login. new-api needs no login: console: { kind: new-api }`;
+then: ${advice.mirrorLogin()}. new-api needs no login: console: { kind: new-api }`;
 
 /** The report of every console. null: it failed, and the reason was printed. */
 export async function readAllConsoles(socket: string): Promise<readonly MirrorReport[] | null> {
@@ -23,7 +24,10 @@ export async function readAllConsoles(socket: string): Promise<readonly MirrorRe
   // An empty report may also come from a usage log that cannot be read.
   const status = await askDaemon<Status>(socket, "GET", "/status");
   if (!status.ok || status.value.consoles.length === 0) return [];
-  return failNull("the usage log cannot be read, so nothing can be compared → keybearer status", EXIT.failed);
+  return failNull(
+    `the usage log cannot be read, so nothing can be compared → ${advice.status()}`,
+    EXIT.failed,
+  );
 }
 
 /** The console of this gateway, or all of them. null: there is none, and the reason was printed. */

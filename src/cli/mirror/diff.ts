@@ -1,4 +1,5 @@
 import { askDaemon } from "../../control/client.ts";
+import { advice } from "../../core/advice.ts";
 import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
 import { costInWords, dollars, duration, exact } from "../../core/units.ts";
@@ -43,14 +44,14 @@ const MAX_LISTED = 10;
 /** `keybearer mirror show` */
 export async function show(text: string, options: { json?: boolean }): Promise<void> {
   const name = text.trim();
-  if (name === "") return fail("name a row: keybearer mirror diff lists them", EXIT.usage);
+  if (name === "") return fail(`name a row: ${advice.mirrorDiff()} lists them`, EXIT.usage);
   const asked = await askDaemon<ComparedRow[]>(commandPaths().socket, "POST", "/compared", { what: name });
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   const found = asked.value;
   const [first] = found;
   if (first === undefined)
     return fail(
-      `there is no row or record ${name} → keybearer mirror diff, or keybearer usage tail`,
+      `there is no row or record ${name} → ${advice.mirrorDiff()}, or ${advice.usageTail()}`,
       EXIT.failed,
     );
   if (options.json) return void stdio().stdout.write(`${JSON.stringify(found, null, 2)}\n`);
@@ -100,9 +101,7 @@ export function diffLines(rows: readonly ComparedRow[], now: number, width: numb
   const lines = [head];
   for (const [at, row] of rows.entries()) {
     lines.push(...sideLines.slice(at * 2, at * 2 + 2));
-    lines.push(
-      ...indentedNote({ what: row.reason, next: `keybearer mirror show ${quotedName(row)}` }, width),
-    );
+    lines.push(...indentedNote({ what: row.reason, next: advice.mirrorShow(quotedName(row)) }, width));
   }
   if (table.note !== null) lines.push(wrap(table.note, width));
   return lines;

@@ -3,6 +3,7 @@ import { loadConfig } from "../../config/load.ts";
 import type { ConsoleLogin } from "../../config/schema.ts";
 import { askDaemon, CONSOLE_TIMEOUT_MS } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { LoginAnswer, LoginRequest } from "../../mirror/login.ts";
@@ -41,9 +42,7 @@ export async function login(gateway: string | undefined, options: LoginOptions):
     const account = options.account === undefined ? "" : ` as ${options.account}`;
     const kept =
       console.kind === "sub2api" ? "a refresh token is kept, no password" : "the access token is kept";
-    printText(
-      `logged in to ${console.gateway}${account}. ${kept} → keybearer mirror sync ${console.gateway}`,
-    );
+    printText(`logged in to ${console.gateway}${account}. ${kept} → ${advice.mirrorSync(console.gateway)}`);
   } finally {
     prompter.close();
   }
@@ -55,7 +54,7 @@ async function findConsole(socket: string, gateway: string | undefined): Promise
   if (reports === null) return null;
   const [report] = reports;
   if (report === undefined || reports.length > 1) {
-    const commands = reports.map((each) => `keybearer mirror login ${each.gateway}`);
+    const commands = reports.map((each) => advice.mirrorLogin(each.gateway));
     return failNull(`there are several consoles. choose one:\n${commands.join("\n")}`, EXIT.usage);
   }
   return report.kind === null ? await detectKind(socket, report) : report;
@@ -90,7 +89,7 @@ export function cannotLogIn(
     return `the kind of ${gateway}'s console is not known yet${cause} → ${advice}`;
   }
   if (options.refreshToken && kind !== "sub2api")
-    return `--refresh-token is only for sub2api, and ${gateway} has ${kind} → keybearer mirror login ${gateway}`;
+    return `--refresh-token is only for sub2api, and ${gateway} has ${kind} → ${advice.mirrorLogin(gateway)}`;
   return null;
 }
 
@@ -107,7 +106,7 @@ function noSuchAccount(gateway: string, typed: string | undefined, logins: reado
   if (names.length === 0)
     return `config.yaml names no accounts → below gateways.${gateway}.console: login: [{ name: ${typed} }, …]`;
   const what = typed === undefined ? "there are several accounts" : `config.yaml has no account ${typed}`;
-  const commands = names.map((name) => `keybearer mirror login ${gateway} --account ${name}`);
+  const commands = names.map((name) => advice.mirrorLogin(gateway, name));
   return `${what}. choose one:\n${commands.join("\n")}`;
 }
 
@@ -137,7 +136,7 @@ export async function askCredentials(
   const user = configured.user ?? trimmed(await prompter.text("user id, a number: "));
   if (user === null) return missing("access token, user id");
   if (!/^\d{1,18}$/.test(user)) {
-    const next = `keybearer mirror login ${gateway}`;
+    const next = advice.mirrorLogin(gateway);
     return { reason: `the user id is a number, shown in the console's personal settings → ${next}` };
   }
   return { credentials: { access_token: token, user } };

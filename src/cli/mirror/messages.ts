@@ -1,3 +1,4 @@
+import { advice } from "../../core/advice.ts";
 import { dollars, exact } from "../../core/units.ts";
 import { alarmClaim, alarmRemedy } from "../../mirror/report/messages.ts";
 import type { Alarm, ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
@@ -16,9 +17,7 @@ export function alarmLines(alarm: Alarm, now: number, width: number): string[] {
   const lines = [wrap(printable(`${alarmTitle(alarm)}  ${alarmSentence(alarm, now)}`), width)];
   if (!certain && reason !== null) lines.push(...indentedNote({ what: `why: ${reason}`, next: null }, width));
   lines.push(...indentedNote({ what: formatRemedy(alarm, now), next: null }, width));
-  lines.push(
-    ...indentedNote({ what: "once you have handled it", next: `keybearer mirror ack ${gateway}` }, width),
-  );
+  lines.push(...indentedNote({ what: "once you have handled it", next: advice.mirrorAck(gateway) }, width));
   return lines;
 }
 

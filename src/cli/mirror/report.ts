@@ -1,3 +1,4 @@
+import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import { costInWords, dollars, duration, exact } from "../../core/units.ts";
 import type { ElsewhereUse, MirrorReport, ModelFactor, ToolMoney } from "../../mirror/report/shape.ts";
@@ -88,7 +89,7 @@ function formatRecords({ records, rows, state }: MirrorReport): string {
     `${exact(pending)} pending`,
     `${exact(missing)} missing`,
   ];
-  const next = missing + differs + rows.differs > 0 && state !== "syncing" ? " → keybearer mirror diff" : "";
+  const next = missing + differs + rows.differs > 0 && state !== "syncing" ? ` → ${advice.mirrorDiff()}` : "";
   return `ours: ${parts.join(", ")}${next}`;
 }
 

@@ -1,5 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { askDaemon } from "../../control/client.ts";
+import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
@@ -36,7 +37,7 @@ async function syncOne(socket: string, gateway: string): Promise<void> {
   const progress = new SyncProgress(gateway);
   const onInterrupt = () => {
     progress.clear();
-    print("the sync continues in the background → keybearer mirror");
+    print(`the sync continues in the background → ${advice.mirror()}`);
     process.exit(EXIT.failed);
   };
   process.once("SIGINT", onInterrupt);
@@ -114,11 +115,8 @@ function progressBar(done: number, total: number, utf8: boolean): string {
 export async function ack(gateway: string | undefined): Promise<void> {
   // A program on this machine that uses a stolen key must not be able to silence the alarm.
   if (!isInteractive()) {
-    const typed = gateway === undefined ? "" : ` ${gateway}`;
-    return fail(
-      `ack needs a person at a terminal. open one and type: keybearer mirror ack${typed}`,
-      EXIT.usage,
-    );
+    const typed = advice.mirrorAck(gateway ?? null);
+    return fail(`ack needs a person at a terminal. open one and type: ${typed}`, EXIT.usage);
   }
   const { socket } = commandPaths();
   const reports = await readConsoles(socket, gateway);
@@ -140,7 +138,7 @@ export async function ack(gateway: string | undefined): Promise<void> {
     const done = await askDaemon<{ acknowledged: number | null }>(socket, "POST", "/ack", shown);
     if (!done.ok) return fail(done.reason, EXIT.failed);
     if (done.value.acknowledged === null)
-      return fail(`more rows arrived in the meantime → keybearer mirror ack ${gateway}`, EXIT.failed);
+      return fail(`more rows arrived in the meantime → ${advice.mirrorAck(gateway)}`, EXIT.failed);
     acknowledged += done.value.acknowledged;
   }
   print(`acknowledged ${count(acknowledged, "row")}; the next one raises the alarm again`);

@@ -1,6 +1,7 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { fileURLToPath } from "node:url";
+import { advice } from "../../core/advice.ts";
 import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
@@ -143,14 +144,14 @@ function differences(shell: Paths, service: Paths): string[] {
 
 function missingMessage(config: string, usual: string): string {
   const other = usual !== config && existsSync(usual) ? quoteForShell(usual) : "<file>";
-  return `the installed service uses ${config}, which no longer exists → put it back, or name another: keybearer service install --config ${other}`;
+  return `the installed service uses ${config}, which no longer exists → put it back, or name another: ${advice.serviceInstall(other)}`;
 }
 
 /** The manager, if it answers. null: the reason was printed. */
 export async function reachManager({ manager, platform }: ServiceContext): Promise<ServiceManager | null> {
   if (manager === null)
     return failNull(
-      `keybearer can be a service of systemd or launchd, and ${platform} has neither\nstart it by hand or with a supervisor: keybearer run`,
+      `keybearer can be a service of systemd or launchd, and ${platform} has neither\nstart it by hand or with a supervisor: ${advice.run()}`,
       EXIT.failed,
     );
   const answer = await manager.available();

@@ -1,5 +1,6 @@
 import { existsSync, realpathSync } from "node:fs";
 import type { Config } from "../../config/schema.ts";
+import { advice } from "../../core/advice.ts";
 import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { prepareFolders } from "../../core/paths.ts";
@@ -211,7 +212,7 @@ function printLines(lines: readonly string[]): void {
 async function confirmWithoutKeys(): Promise<boolean> {
   if (!isInteractive()) {
     fail(
-      `no tool would have a key. to install it anyway: keybearer service install --yes\n${UNCHANGED}`,
+      `no tool would have a key. to install it anyway: ${advice.serviceInstallAnyway()}\n${UNCHANGED}`,
       EXIT.usage,
     );
     return false;
@@ -232,7 +233,7 @@ function printServing({ status, state }: Start & { ok: true }): void {
   printText(`it runs as pid ${state.pid}, and answers on ${status.listen.join(" and ")}`);
   if (status.version !== version())
     notice(
-      `the daemon is keybearer ${status.version}, this command is keybearer ${version()} → keybearer service restart`,
+      `the daemon is keybearer ${status.version}, this command is keybearer ${version()} → ${advice.serviceRestart()}`,
     );
 }
 

@@ -1,5 +1,6 @@
 import { type Config, describeSource, type KeySource, type Tool } from "../../config/schema.ts";
 import { consoleSources, type KeyState } from "../../config/snapshot.ts";
+import { advice } from "../../core/advice.ts";
 import { quoteForShell } from "../../core/display.ts";
 import type { CommandAs } from "../../keys/sources.ts";
 import type { ServiceSpec } from "../../service/spec.ts";
@@ -75,7 +76,7 @@ interface SecretVariable {
 function consoleVariablesOf({ gateways }: Config): SecretVariable[] {
   return Object.values(gateways).flatMap((gateway) => {
     const whose = `the console of ${gateway.name}`;
-    const next = "keybearer mirror login";
+    const next = advice.mirrorLogin();
     return consoleSources(gateway).flatMap(({ source }) =>
       source.kind === "env" ? [{ whose, name: source.name, next }] : [],
     );
@@ -133,10 +134,10 @@ interface About {
 /** null: nothing to say about this tool's key. */
 function noteOn({ name, key: source }: Tool, state: KeyState, about: About): SourceNote | null {
   const whose = `tool ${name}`;
-  const rotate = `keybearer tools rotate ${quoteForShell(name)}`;
+  const rotate = advice.rotate(quoteForShell(name));
   if (state.state === "needs-trust") {
     const what = `${state.what} waits for your confirmation: ${state.from} → ${state.to}`;
-    return { whose, what, next: `keybearer trust ${quoteForShell(name)}`, missing: true };
+    return { whose, what, next: advice.trust(quoteForShell(name)), missing: true };
   }
   if (source.kind === "env") return variableNote(whose, source.name, rotate, state, about);
   if (state.state === "ready") return null;
@@ -205,9 +206,9 @@ export function startedNotes(tools: readonly StartedTool[], kind: ServiceManager
 function restrictionFix(reason: string, kind: ServiceManager["kind"]): string | null {
   if (kind !== "systemd") return null;
   if (/SSH_AUTH_SOCK|authentication agent/i.test(reason))
-    return "systemctl --user import-environment SSH_AUTH_SOCK at your login, then keybearer service restart";
+    return `systemctl --user import-environment SSH_AUTH_SOCK at your login, then ${advice.serviceRestart()}`;
   if (!/read-only file system|\bEROFS\b/i.test(reason)) return null;
   const file = /(\/[^\s'"`’:]+)['"`’]?: read-only/i.exec(reason)?.[1];
   const folder = file === undefined ? "the folder it writes to" : file.slice(0, file.lastIndexOf("/"));
-  return `let it write there: systemctl --user edit keybearer, with the lines [Service] and ReadWritePaths=${folder}, then keybearer service restart`;
+  return `let it write there: systemctl --user edit keybearer, with the lines [Service] and ReadWritePaths=${folder}, then ${advice.serviceRestart()}`;
 }

@@ -1,4 +1,5 @@
 import { existsSync } from "node:fs";
+import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import { readableLine } from "../../core/log.ts";
 import { logFileIn } from "../../service/log-file.ts";
@@ -49,7 +50,7 @@ export async function logs(options: LogsOptions, overrides: ContextOptions = {})
   const result =
     service === null ? await readLogFile(context.run, file, request) : await service.logs(request);
   process.off("SIGINT", onSignal).off("SIGTERM", onSignal);
-  if (!result.ok) fail(`${result.why}\n→ keybearer service status`, EXIT.failed);
+  if (!result.ok) fail(`${result.why}\n→ ${advice.serviceStatus()}`, EXIT.failed);
 }
 
 /** The last lines of the log, to print below an error; or why there are none. */

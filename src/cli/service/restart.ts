@@ -5,6 +5,7 @@ import { formatProblems } from "../../config/problems.ts";
 import type { Config } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
 import { type Paths, prepareFolders } from "../../core/paths.ts";
@@ -29,7 +30,7 @@ export async function restart(overrides: ContextOptions = {}): Promise<void> {
   const before = await manager.state();
   const { file } = before;
   if (file.kind === "none")
-    return fail("the service is not installed → keybearer service install", EXIT.failed);
+    return fail(`the service is not installed → ${advice.serviceInstall()}`, EXIT.failed);
   if (file.kind === "foreign") return fail(`${file.why}\n→ ${file.next}`, EXIT.failed);
   const wasRunning = before.active === "running";
   const kept = wasRunning ? "the service was not restarted and still runs" : "the service was not started";
@@ -101,14 +102,14 @@ async function startableConfig(
 ): Promise<Config | null> {
   const missing = [node, main].find((path) => !existsSync(path));
   if (missing === undefined) return usableConfig(paths, kept);
-  return failNull(`${missing} no longer exists → keybearer service install\n${kept}`, EXIT.failed);
+  return failNull(`${missing} no longer exists → ${advice.serviceInstall()}\n${kept}`, EXIT.failed);
 }
 
 /** null: its problems were printed, and `kept` after them. */
 export async function usableConfig({ config: file, home }: Paths, kept: string): Promise<Config | null> {
   const { found, config, problems } = await loadConfig(file, { home, strict: true });
   if (config !== null) return config;
-  const message = found ? formatProblems(file, problems) : `there is no ${file} → keybearer init`;
+  const message = found ? formatProblems(file, problems) : `there is no ${file} → ${advice.init()}`;
   return failNull(`${message}\n${kept}`, EXIT.badConfig);
 }
 
@@ -193,7 +194,7 @@ export async function failNotServing(
     `the service does not serve: ${why}`,
     exit === null ? state.description : `${state.description}; ${exit.what}`,
     ...(await lastLines(manager, 12)),
-    `→ ${exit?.next ?? "keybearer service status"}`,
+    `→ ${exit?.next ?? advice.serviceStatus()}`,
   ];
   fail(lines.join("\n"), last?.code != null && PASSED_ON.includes(last.code) ? last.code : EXIT.failed);
 }

@@ -3,6 +3,7 @@ import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/schema.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { advice } from "../../core/advice.ts";
 import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
@@ -24,9 +25,9 @@ import {
   type ServiceManager,
 } from "./context.ts";
 
-const INSTALL = "keybearer service install";
-const RESTART = "keybearer service restart";
-const LOGS = "keybearer service logs";
+const INSTALL = advice.serviceInstall();
+const RESTART = advice.serviceRestart();
+const LOGS = advice.serviceLogs();
 
 export interface ServiceNote extends Note {
   /** A stable name for programs. */
@@ -186,7 +187,7 @@ function runNotes(report: Omit<ServiceReport, "notes">, check: string): ServiceN
     return [note("failing", true, `it does not come up: it failed ${times} already`, LOGS)];
   }
   if (active !== "running")
-    return [note(active, false, `it is ${active}`, "keybearer service status, in a moment")];
+    return [note(active, false, `it is ${active}`, `${advice.serviceStatus()}, in a moment`)];
   if (!asked.ok || !answers) return [note("silent", true, "it runs, but does not answer", LOGS)];
   if (asked.value.version === version()) return [];
   const what = `the daemon is keybearer ${asked.value.version}, this command is keybearer ${version()}`;
@@ -200,7 +201,7 @@ export function usualConfig({ env, paths }: ServiceContext): string {
 
 /** The command that shows the problems of the service's config.yaml. */
 export function checkCommand(config: string, usual: string): string {
-  return config === usual ? "keybearer check" : `keybearer check ${quoteForShell(config)}`;
+  return config === usual ? advice.check() : advice.check(quoteForShell(config));
 }
 
 const NO_NAMESPACES = "the system does not let users create namespaces";
@@ -208,9 +209,9 @@ const NO_NAMESPACES = "the system does not let users create namespaces";
 /** Our own exit codes, and those with which systemd ends before the program starts: systemd.exec(5). */
 const EXITS: Readonly<Record<number, { readonly what: string; readonly next: string }>> = {
   [EXIT.usage]: { what: "its command line is not valid", next: INSTALL },
-  [EXIT.portTaken]: { what: "its port is taken by another program", next: "keybearer doctor" },
-  [EXIT.alreadyRunning]: { what: "another keybearer ran here already", next: "keybearer status" },
-  [EXIT.badConfig]: { what: "config.yaml cannot be used", next: "keybearer check" },
+  [EXIT.portTaken]: { what: "its port is taken by another program", next: advice.doctor() },
+  [EXIT.alreadyRunning]: { what: "another keybearer ran here already", next: advice.status() },
+  [EXIT.badConfig]: { what: "config.yaml cannot be used", next: advice.check() },
   200: { what: "its working folder does not exist", next: INSTALL },
   203: { what: "its node could not be started", next: INSTALL },
   217: { what: NO_NAMESPACES, next: INSTALL },
@@ -247,7 +248,7 @@ export function describeExit(
 }
 
 function nextFor(code: number, reason: string, check: string): string {
-  if (code === EXIT.portTaken) return "keybearer doctor";
+  if (code === EXIT.portTaken) return advice.doctor();
   // The unit's view of the file system does not let the daemon create it. `restart` does.
   return reason.startsWith("cannot make the folder") ? RESTART : check;
 }

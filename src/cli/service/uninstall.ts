@@ -6,6 +6,7 @@ import { loadConfig } from "../../config/load.ts";
 import { type Config, describeSource } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { advice } from "../../core/advice.ts";
 import { quoteForShell } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
@@ -37,7 +38,7 @@ export async function uninstall(options: UninstallOptions, overrides: ContextOpt
   const asks = options.purge === true && !options.yes && !options.dryRun;
   if (asks && !isInteractive())
     return fail(
-      `there is no terminal to ask at. if you are sure: keybearer service uninstall --purge --yes\n${UNCHANGED}`,
+      `there is no terminal to ask at. if you are sure: ${advice.servicePurgeAnyway()}\n${UNCHANGED}`,
       EXIT.usage,
     );
   const purge = options.purge ? await planPurge(context) : null;
@@ -77,7 +78,7 @@ async function removeService(context: ServiceContext, manager: ServiceManager): 
   const { pid } = await manager.state();
   const result = await withDrainProgress(manager.apply(plan.steps), context.paths.socket, pid);
   if (!result.ok) {
-    fail(`${result.why}\n→ ${result.next ?? "keybearer service status"}`, EXIT.failed);
+    fail(`${result.why}\n→ ${result.next ?? advice.serviceStatus()}`, EXIT.failed);
     return false;
   }
   printText(`the service is stopped, and ${manager.file} is removed`);
@@ -127,11 +128,11 @@ function otherFiles(paths: Paths, shell: Paths): string | null {
   const sameConfig = paths.config === shell.config || !existsSync(shell.config);
   if (sameData && sameConfig) return null;
   if (sameData)
-    return `the service has ${paths.config}, and this shell ${shell.config}\n→ keybearer service uninstall, then remove by hand what you no longer want`;
+    return `the service has ${paths.config}, and this shell ${shell.config}\n→ ${advice.serviceUninstall()}, then remove by hand what you no longer want`;
   const home = configFolder(paths);
   const variable =
     paths.state === join(home, "state") ? `KEYBEARER_HOME=${quoteForShell(home)}` : "env -u KEYBEARER_HOME";
-  return `the service has ${paths.config} and ${paths.state}, and this shell ${shell.config} and ${shell.state}\n→ ${variable} keybearer service uninstall --purge, for the service's files`;
+  return `the service has ${paths.config} and ${paths.state}, and this shell ${shell.config} and ${shell.state}\n→ ${variable} ${advice.servicePurge()}, for the service's files`;
 }
 
 /** Why nothing below this folder may be removed; null: it may. */

@@ -1,6 +1,7 @@
 import { removeTool } from "../../config/edit-tools.ts";
 import { readText } from "../../config/load.ts";
 import { dollars, moment } from "../../config/values.ts";
+import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { freePlace, sourceText } from "../../keys/places.ts";
@@ -48,7 +49,7 @@ export async function add(name: string, given: AddOptions): Promise<void> {
   const plan = await readPlan(paths, name, options);
   if (plan === null) return;
   const flags = { key: options.keyStdin ?? false, token: options.tokenStdin ?? false };
-  const next = `keybearer tools add ${name} --key-stdin, or name its source: --from env:NAME`;
+  const next = `${advice.addToolWithKey(name, options.gateway ?? null)}, or name its source: --from env:NAME`;
   const inputs = await readInputs({ key: options.from === undefined, token: flags.token }, flags, next);
   if (inputs === null) return;
   try {
@@ -61,7 +62,7 @@ export async function add(name: string, given: AddOptions): Promise<void> {
 async function readPlan(paths: Paths, name: string, options: AddOptions): Promise<NewTool | null> {
   const read = await readText(paths.config);
   if (read.text === null)
-    return failNull(read.found ? read.fault : `${read.fault} → keybearer init`, EXIT.failed);
+    return failNull(read.found ? read.fault : `${read.fault} → ${advice.init()}`, EXIT.failed);
   const plan = planTool(read.text, paths.home, name, options);
   if (plan.ok) return plan;
   return failNull(plan.reason, plan.bad === "options" ? EXIT.usage : EXIT.failed);
@@ -146,7 +147,7 @@ async function addCreated(paths: Paths, name: string, options: AddOptions): Prom
   if (!created.ok && created.isLost) {
     // The key may exist already: without its tool nothing would name it.
     if (token.made !== null) stdio().stdout.write(`${token.made}\n`);
-    const again = `if ${name} has no key then: keybearer tools remove ${name}, and add it again`;
+    const again = `if ${name} has no key then: ${advice.remove(name)}, and add it again`;
     return fail(`${name} is added. ${withNext(created)}\n${again}`, EXIT.failed);
   }
   if (!created.ok) {
@@ -241,7 +242,7 @@ async function addFrom(
   const hold = await holdOf(paths, { tool: name, source, origins: originsFor(config, name, paths) }, key);
   if (hold !== null) {
     // The tool may be saved: the daemon holds its key as well, until a person trusts it.
-    notice(`not tried: ${describeHold(hold)} → keybearer trust ${name}`);
+    notice(`not tried: ${describeHold(hold)} → ${advice.trust(name)}`);
     return (await save(from)) ? { source: from, key: key.fingerprint, models: null } : null;
   }
   const tried = await tryKey({ gateway, inputs, probe, paths }, key, false);
@@ -273,5 +274,5 @@ async function report(
   if (token !== null) notice("its token is the line above, shown this once; config.yaml holds its hash");
   const effect = await waitUntilActive(paths, name, (status) => status !== undefined);
   if (reportEffect(effect, notice))
-    notice(`next: keybearer use ${name}${effect.state === "not running" ? ", and keybearer run" : ""}`);
+    notice(`next: ${advice.use(name)}${effect.state === "not running" ? `, and ${advice.run()}` : ""}`);
 }

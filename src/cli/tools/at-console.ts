@@ -4,6 +4,7 @@ import { duration } from "../../config/values.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Changed } from "../../control/routes.ts";
 import type { Status } from "../../control/status.ts";
+import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
@@ -105,8 +106,7 @@ function chooseTools(
 
 const OLD_KEY: Readonly<Record<KeyChange["state"], string>> = {
   done: "the old key is deleted at the console, and the gateway refuses it",
-  retiring:
-    "the tool uses the new key. the old one is deleted when its last request has ended → keybearer status",
+  retiring: `the tool uses the new key. the old one is deleted when its last request has ended → ${advice.status()}`,
   kept: "the old key stays at the console: another tool has it, too",
 };
 
@@ -124,7 +124,7 @@ async function send(paths: Paths, name: string, { store, force, json }: ConsoleR
   notice(
     why === null
       ? OLD_KEY[state]
-      : `the tool uses the new key. the old one is not deleted yet: ${why} → keybearer status`,
+      : `the tool uses the new key. the old one is not deleted yet: ${why} → ${advice.status()}`,
   );
   return true;
 }
@@ -132,7 +132,7 @@ async function send(paths: Paths, name: string, { store, force, json }: ConsoleR
 /** Why the daemon cannot make a change at the console; null: it can be asked. @param name null: of any tool */
 export async function whyNotHere(paths: Paths, name: string | null): Promise<"no-console" | string | null> {
   const { config, found } = await loadConfig(paths.config, { home: paths.home, strict: false });
-  if (found && config === null) return `${paths.config} has problems → keybearer check`;
+  if (found && config === null) return `${paths.config} has problems → ${advice.check()}`;
   if (config !== null) {
     const tools = name === null ? Object.values(config.tools) : [config.tools[name]];
     const known = tools.filter((tool) => tool !== undefined);
@@ -143,7 +143,11 @@ export async function whyNotHere(paths: Paths, name: string | null): Promise<"no
   const status = await askDaemon<Status>(paths.socket, "GET", "/status");
   // Without a file only the sandbox could be there.
   if (!status.ok)
-    return status.running ? status.reason : found ? "keybearer is not running → keybearer run" : "no-console";
+    return status.running
+      ? status.reason
+      : found
+        ? `keybearer is not running → ${advice.run()}`
+        : "no-console";
   const { path } = status.value.config;
   return (await isSameFile(path, paths.config)) ? null : `the running keybearer uses another file, ${path}`;
 }
@@ -164,7 +168,7 @@ export async function ask<Value>(paths: Paths, path: string, body: object): Prom
   if (asked.ok) return asked.value.ok ? asked.value : { ...asked.value, isLost: false };
   if (!asked.running) return { ok: false, problem: asked.reason, next: null, isLost: false };
   const problem = `the daemon's answer was lost (${asked.reason}). what has begun, its next start finishes`;
-  return { ok: false, problem, next: "keybearer status", isLost: true };
+  return { ok: false, problem, next: advice.status(), isLost: true };
 }
 
 export function withNext({

@@ -4,10 +4,11 @@ import { askDaemon } from "../../control/client.ts";
 import type { AllowanceAnswer, AllowanceRequest, ReleaseAnswer } from "../../control/routes.ts";
 import type { Status } from "../../control/status.ts";
 import type { LimitStatus } from "../../control/tool-status.ts";
+import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Kind } from "../../limits/counters.ts";
-import { amountInWords, endInWords } from "../../limits/format.ts";
+import { amountInWords, amountToType, endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
 import { fail, failNull, print, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
@@ -16,9 +17,10 @@ import { isInteractive, stdoutScreen } from "../ui/terminal.ts";
 import { limitLines } from "./limit-lines.ts";
 
 interface LiftOptions {
-  readonly requests?: string;
-  readonly tokens?: string;
-  readonly spend?: string;
+  /** true: as much as the last refused request needs. */
+  readonly requests?: string | true;
+  readonly tokens?: string | true;
+  readonly spend?: string | true;
   readonly until?: string;
   readonly takeBack?: boolean;
   readonly machine?: string;
@@ -35,17 +37,25 @@ export async function lift(name: string, options: LiftOptions): Promise<void> {
   if (machine !== undefined && (hasAmount || options.takeBack))
     return fail("--machine releases everything that the machine holds: leave the rest out", EXIT.usage);
   // A limit that stops a program must not be raised by that program, so a person at a terminal has to.
-  if (!isInteractive())
-    return fail(
-      `lift needs a person at a terminal. open one and type: keybearer tools lift ${name} …`,
-      EXIT.usage,
-    );
+  if (!isInteractive()) {
+    const typed = commandAsTyped(name, options, request);
+    return fail(`lift needs a person at a terminal. open one and type: ${typed}`, EXIT.usage);
+  }
   const paths = commandPaths();
   const limits = await currentLimits(paths, name);
   if (limits === null) return;
   if (machine !== undefined) await release(paths, name, machine);
   else if (request === null) await takeBack(paths, name, limits);
   else await give(paths, name, limits, request);
+}
+
+function commandAsTyped(name: string, options: LiftOptions, request: Lift | null): string {
+  if (options.machine !== undefined) return advice.releaseMachine(name, options.machine);
+  if (request === null) return advice.takeBackLift(name);
+  const { kind } = request;
+  const amount = options[kind];
+  const until = options.until === undefined ? "" : ` --until ${options.until}`;
+  return `${advice.lift(name, kind, typeof amount === "string" ? amount : null)}${until}`;
 }
 
 /** null: a message has said why they are unknown. */
@@ -63,11 +73,11 @@ async function give(
   paths: Paths,
   name: string,
   limits: readonly LimitStatus[],
-  request: AllowanceRequest,
+  { kind, amount, until }: Lift,
 ): Promise<void> {
-  const { kind, amount: extra, until } = request;
   const current = limits.filter(({ limit }) => limit === kind);
   if (current.length === 0) return fail(`tool ${name} has no limit on ${kind}`, EXIT.failed);
+  const extra = amount ?? enoughFor(kind, current);
   const now = Date.now();
   print(...limitLines(current, now, stdoutScreen()).flat());
   const granted = Math.max(...current.map((limit) => limit.extra));
@@ -75,7 +85,7 @@ async function give(
   const windows = until === null ? "" : ` ${eachWindow(current)} until ${endInWords(until, systemCalendar)}`;
   const what = `${amountInWords(kind, extra)} more${windows}`;
   if (!(await confirm(`give ${name} ${what}?`, "no"))) return fail("not given; nothing changed", EXIT.failed);
-  const answer = await sendAllowance(paths, name, request);
+  const answer = await sendAllowance(paths, name, { kind, amount: extra, until });
   if (answer === null) return;
   print(`${name} has ${what}`);
   print(
@@ -85,7 +95,7 @@ async function give(
       stdoutScreen(),
     ).flat(),
   );
-  print(`to take it back: keybearer tools lift ${name} --take-back`);
+  print(`to take it back: ${advice.takeBackLift(name)}`);
 }
 
 async function takeBack(paths: Paths, name: string, limits: readonly LimitStatus[]): Promise<void> {
@@ -138,7 +148,17 @@ function eachWindow(limits: readonly LimitStatus[]): string {
   return `in ${limits.map(({ per }) => `each ${per}`).join(" and ")}`;
 }
 
-type Lifting = AllowanceRequest | { readonly fault: string };
+/** An allowance that was asked for; amount null: as much as the last refused request needs. */
+type Lift = Omit<AllowanceRequest, "amount"> & { readonly amount: number | null };
+type Lifting = Lift | { readonly fault: string };
+
+/** As a message would tell to type it, so that both are the same. */
+function enoughFor(kind: Kind, limits: readonly LimitStatus[]): number {
+  // A daemon that was started before an update does not report it.
+  const lift = Math.max(...limits.map((limit) => limit.lift ?? limit.most));
+  const typed = readAmount(kind, amountToType(kind, lift));
+  return "value" in typed ? typed.value : lift;
+}
 
 /** What the options ask for, or what is wrong with them. */
 export function readLift(options: LiftOptions, now: number): Lifting {
@@ -149,7 +169,7 @@ export function readLift(options: LiftOptions, now: number): Lifting {
   const [only] = given;
   if (only === undefined || given.length > 1)
     return { fault: "say what to lift with one of --requests 50, --tokens 200k or --spend 5" };
-  const extra = readAmount(only.kind, only.text);
+  const extra = only.text === true ? { value: null } : readAmount(only.kind, only.text);
   if ("fault" in extra) return extra;
   const until = options.until === undefined ? { value: null } : readUntil(options.until, now);
   if ("fault" in until) return until;

@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
 import type { Config, Gateway, KeySource } from "../../config/schema.ts";
+import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
@@ -110,7 +111,7 @@ export async function newKey(request: KeyRequest, canMove = false): Promise<NewK
         return { tool, origins, key, place: free, models: tried.models };
       }
       if (!hold.known) {
-        notice(`not tried: ${describeHold(hold)} → keybearer trust ${tool}`);
+        notice(`not tried: ${describeHold(hold)} → ${advice.trust(tool)}`);
         return { tool, origins, key, place, models: null };
       }
       fault = foreignKey(hold);
@@ -222,7 +223,7 @@ export async function movedTool(
     if (held !== null)
       return (
         `${needed.name} was used at ${held.from} before, and config.yaml sends it to ${held.to} now. ` +
-        `confirm that before it gets a key → keybearer trust ${needed.name}, or put base_url back\nnothing was changed`
+        `confirm that before it gets a key → ${advice.trust(needed.name)}, or put base_url back\nnothing was changed`
       );
   }
   return null;

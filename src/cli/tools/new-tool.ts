@@ -4,6 +4,7 @@ import { addGroup, addTool, type NewToken } from "../../config/edit-tools.ts";
 import { parseConfig } from "../../config/parse.ts";
 import type { Config, Gateway, Tool } from "../../config/schema.ts";
 import { joinPath } from "../../config/yaml.ts";
+import { advice } from "../../core/advice.ts";
 import { describeProblems } from "../config-change.ts";
 
 /** The settings of a new tool as the command line takes them: as in config.yaml, with or without the dollar sign. */
@@ -66,7 +67,7 @@ export function planTool(text: string, home: string, name: string, options: Tool
   const toolPath = joinPath("tools", name);
   const isOfTool = errors.every(({ path }) => path === toolPath || path.startsWith(`${toolPath}.`));
   if (isOfTool) return { ok: false, reason: describeProblems(errors), bad: "options" };
-  const reason = "config.yaml has problems, so nothing can be added → keybearer check";
+  const reason = `config.yaml has problems, so nothing can be added → ${advice.check()}`;
   return { ok: false, reason, bad: "file" };
 }
 

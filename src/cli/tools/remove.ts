@@ -1,6 +1,7 @@
 import { removeTool } from "../../config/edit-tools.ts";
 import { loadConfig } from "../../config/load.ts";
 import { type Config, describeSource, type KeySource } from "../../config/schema.ts";
+import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { isSameSource, ownPlace } from "../../keys/places.ts";
@@ -26,7 +27,7 @@ export async function remove(name: string, options: RemoveOptions): Promise<void
   const paths = commandPaths(options.config);
   const { config: file, home } = paths;
   const { atGateway = false, yes = false } = options;
-  if (!canConfirm(`keybearer tools remove ${name}${atGateway ? " --at-gateway" : ""}`, options)) return;
+  if (!canConfirm(`${advice.remove(name)}${atGateway ? " --at-gateway" : ""}`, options)) return;
   // Read before the edit, and only for the key: a tool can also be removed from a file with problems.
   const { config } = await loadConfig(file, { home, strict: false });
   const edited = await editConfig(file, (text) => removeTool(text, name), confirmation(paths, name, options));
@@ -77,7 +78,7 @@ async function deleteAtConsole(paths: Paths, name: string, key: KeyReport): Prom
   printText(
     state === "done"
       ? `key ${describeKey(key)} is deleted at the console of ${key.gateway}`
-      : `key ${describeKey(key)} is not deleted yet: ${why ?? "the gateway still accepts it"}. keybearer tries again every minute → keybearer status`,
+      : `key ${describeKey(key)} is not deleted yet: ${why ?? "the gateway still accepts it"}. keybearer tries again every minute → ${advice.status()}`,
   );
   return true;
 }
@@ -110,8 +111,7 @@ function otherUser(config: Config, name: string, key: KeySource): string | null 
   return other?.name ?? null;
 }
 
-const AT_CONSOLE =
-  "from here: keybearer keys delete <key>, as keybearer keys lists it; --at-gateway does both at once";
+const AT_CONSOLE = `from here: ${advice.deleteKey("<key>")}, as ${advice.keys()} lists it; --at-gateway does both at once`;
 
 /** The key was the tool's alone, and its gateway has a console. */
 function hasOwnConsoleKey(config: Config, name: string): boolean {

@@ -1,5 +1,6 @@
 import { type EditResult, readForEdit, removeValue, setValue } from "../../config/edit.ts";
 import type { YamlValue } from "../../config/edit-layout.ts";
+import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import { activeRevision, editChecked, noSuchTool, reportEffect, waitUntilActive } from "../config-change.ts";
 import { fail, print } from "../ui/messages.ts";
@@ -59,8 +60,8 @@ function readAssignment(tool: string, text: string): Assignment | { readonly fau
     return { fault: "write each setting as name=value, such as limits.spend=5/day or enabled=false" };
   const [, name = "", value = ""] = match;
   // A secret must not be an argument: every user of the machine can list those.
-  if (/^key(\.|$)/.test(name)) return { fault: `a key is changed with: keybearer tools rotate ${tool}` };
-  if (/^token(\.|$)/.test(name)) return { fault: `a token is added with: keybearer tools token ${tool}` };
+  if (/^key(\.|$)/.test(name)) return { fault: `a key is changed with: ${advice.rotate(tool)}` };
+  if (/^token(\.|$)/.test(name)) return { fault: `a token is added with: ${advice.newToken(tool)}` };
   const path = name.split(".");
   if (value === "") return { path, value: null };
   const parts = (LISTS.includes(name) ? value.split(",") : [value]).map((part) =>

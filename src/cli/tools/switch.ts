@@ -1,4 +1,5 @@
 import { setEnabled } from "../../config/edit-tools.ts";
+import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { KeyReport } from "../../mirror/report/shape.ts";
@@ -18,7 +19,7 @@ interface SwitchOptions {
 /** `keybearer tools disable` */
 export async function disable(name: string, options: SwitchOptions): Promise<void> {
   const paths = commandPaths(options.config);
-  if (options.atGateway && !canConfirm(`keybearer tools disable ${name} --at-gateway`, options)) return;
+  if (options.atGateway && !canConfirm(advice.changeAtGateway("disable", name), options)) return;
   const confirmed = async () => (await confirmAtConsole(paths, name, "disable", options)) !== null;
   const edited = await editConfig(
     paths.config,
@@ -28,7 +29,7 @@ export async function disable(name: string, options: SwitchOptions): Promise<voi
   if (edited === null) return;
   print(edited.changed ? `${name} is disabled` : `${name} is disabled already`);
   const effect = await waitUntilActive(paths, name, (tool) => tool?.state === "disabled");
-  const cutLater = `keybearer tools disable ${name} --now`;
+  const cutLater = advice.disableNow(name);
   await endInFlight(paths, name, effect, { now: options.now ?? false, cutLater });
   // Last: the tool's next request gets keybearer's own refusal, not the gateway's.
   if (options.atGateway) await switchKey(paths, name, "disable");
@@ -37,7 +38,7 @@ export async function disable(name: string, options: SwitchOptions): Promise<voi
 /** `keybearer tools enable` */
 export async function enable(name: string, options: SwitchOptions): Promise<void> {
   const paths = commandPaths(options.config);
-  if (options.atGateway && !canConfirm(`keybearer tools enable ${name} --at-gateway`, options)) return;
+  if (options.atGateway && !canConfirm(advice.changeAtGateway("enable", name), options)) return;
   const confirmed = async () => {
     const key = await confirmAtConsole(paths, name, "enable", options);
     return key !== null && (await switchKey(paths, name, "enable"));

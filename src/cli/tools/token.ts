@@ -1,4 +1,6 @@
-import { freeTokenName, type NewToken, removeToken, setToken } from "../../config/edit-tools.ts";
+import { countTokens, freeTokenName, type NewToken, removeToken, setToken } from "../../config/edit-tools.ts";
+import type { ToolStatus } from "../../control/tool-status.ts";
+import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
@@ -55,14 +57,23 @@ async function issueToken(paths: Paths, tool: string, issue: Issue): Promise<str
   const before = await activeRevision(paths);
   const made = makeToken();
   let { name } = issue;
+  let count = 0;
   const edited = await editConfig(paths.config, (text) => {
     if (mode === "add" && !isNameFixed) name = freeTokenName(text, tool, issue.name);
-    return setToken(text, tool, tokenEntry(name, made), mode);
+    const added = setToken(text, tool, tokenEntry(name, made), mode);
+    if (added.ok) count = countTokens(added.text, tool);
+    return added;
   });
   if (edited === null) return null;
   const others = mode === "add" ? "its other tokens keep working" : "all its other tokens have ended";
   notice(`token ${name} of ${tool}: shown only now; ${paths.config} holds its hash, and ${others}`);
-  const effect = await waitUntilActive(paths, tool, (_tool, revision) => revision > before);
+  // The daemon may still be reading an edit from before.
+  const isRead = (status: ToolStatus | undefined) => status?.tokens === count;
+  const effect = await waitUntilActive(
+    paths,
+    tool,
+    (status, revision) => revision > before && isRead(status),
+  );
   if (effect.state === "not in force") notice(`but ${effect.reason}`);
   return made;
 }
@@ -122,7 +133,7 @@ export async function tokens(
     last_use: uses[hash] ?? null,
   }));
   if (options.json) stdio().stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
-  else if (rows.length === 0) printText(`${tool} has no token → keybearer tools token ${tool}`);
+  else if (rows.length === 0) printText(`${tool} has no token → ${advice.newToken(tool)}`);
   else {
     const now = systemClock.now();
     const columns = [
@@ -153,7 +164,7 @@ export async function revoke(
   });
   if (edited === null) return;
   printText(`token ${name} of ${tool} has ended`);
-  if (isLast) printText(`${tool} has no token now → keybearer tools token ${tool}`);
+  if (isLast) printText(`${tool} has no token now → ${advice.newToken(tool)}`);
   const effect = await waitUntilActive(paths, tool, (_tool, revision) => revision > before);
   if (effect.state === "not in force") fail(`but ${effect.reason}`, EXIT.failed);
 }

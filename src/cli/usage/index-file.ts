@@ -1,6 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { askDaemon } from "../../control/client.ts";
 import type { UsageIndexStatus } from "../../control/status.ts";
+import { advice } from "../../core/advice.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { StateLock } from "../../daemon/state-lock.ts";
@@ -21,7 +22,7 @@ export function hasUsageLog({ usage }: Paths): boolean {
 }
 
 export function noUsageLog({ usage }: Paths): string {
-  return `there is no usage log yet in ${usage}; it begins with the first request → keybearer run`;
+  return `there is no usage log yet in ${usage}; it begins with the first request → ${advice.run()}`;
 }
 
 /** Brings the index up to date and reads it. An index that cannot be read fails the command. */
@@ -33,7 +34,7 @@ export async function withIndex(
   if (behind !== null) notice(behind);
   const fault = await readIndex(paths, read);
   if (fault === null) return;
-  const next = fault.kind === "busy" ? "close the program that has it open" : "keybearer usage rebuild";
+  const next = fault.kind === "busy" ? "close the program that has it open" : advice.usageRebuild();
   fail(`the usage index ${paths.index} cannot be read: ${fault.message} → ${next}`, EXIT.failed);
 }
 

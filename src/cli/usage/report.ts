@@ -1,4 +1,5 @@
 import { isDaemonListening } from "../../control/client.ts";
+import { advice } from "../../core/advice.ts";
 import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
 import { costInWords, exact } from "../../core/units.ts";
@@ -217,7 +218,7 @@ function priceNotes({ unpriced }: Report, { width }: Screen): string[] {
         ({ model, requests }) =>
           `  ${yamlKey(model)}: { input: …, output: … }  # ${count(requests, "request")}`,
       ),
-    ...(rest > 0 ? [`  # and ${rest} more: keybearer usage --by model`] : []),
+    ...(rest > 0 ? [`  # and ${rest} more: ${advice.usageByModel()}`] : []),
   ];
   return [lines.join("\n")];
 }

@@ -1,3 +1,4 @@
+import { advice } from "../../core/advice.ts";
 import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
 import { dollars, duration, exact } from "../../core/units.ts";
@@ -47,8 +48,8 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
 
 function notFound(id: string, db: IndexDatabase): string {
   return findRecords(db, "last", 1).length === 0
-    ? "nothing was recorded yet, so there is no record to show → keybearer run, and send a request"
-    : `there is no record ${id}. Requests that were refused beyond the first ${OWN_RECORDS} of a kind in a minute share a record → keybearer usage tail shows the last ones`;
+    ? `nothing was recorded yet, so there is no record to show → ${advice.run()}, and send a request`
+    : `there is no record ${id}. Requests that were refused beyond the first ${OWN_RECORDS} of a kind in a minute share a record → ${advice.usageTail()} shows the last ones`;
 }
 
 function severalFound(id: string, found: readonly UsageRecord[]): string {

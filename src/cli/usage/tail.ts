@@ -2,6 +2,7 @@ import { once } from "node:events";
 import { setTimeout as pause } from "node:timers/promises";
 import { followTail, type TailEnd } from "../../control/client.ts";
 import type { TailLine } from "../../control/tail.ts";
+import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { exact } from "../../core/units.ts";
@@ -98,7 +99,7 @@ class RecordPrinter {
     const { records, more } = endedSince(db, mark, MAX_MISSED, this.#printed);
     if (more !== null) {
       const since = new Date(more.since).toISOString();
-      notice(`${exact(more.count)} more were missed: keybearer usage export --since ${since}`);
+      notice(`${exact(more.count)} more were missed: ${advice.usageExport(since)}`);
     }
     return records;
   }

@@ -7,6 +7,7 @@ import {
   type Target,
 } from "../../clients/snippets.ts";
 import { CLIENTS, type Client, guessClients, type Shell } from "../../clients/table.ts";
+import { advice } from "../../core/advice.ts";
 import { formatNote, type Note } from "../ui/messages.ts";
 import { renderTable } from "../ui/table.ts";
 import { printable, printableLines, textWidth, wrap } from "../ui/text.ts";
@@ -43,7 +44,7 @@ const HISTORY_NOTE: Note = {
 
 const GATEWAY_401_NOTE: Note = {
   what: 'a 401 whose text does not begin with "keybearer:" comes from the gateway',
-  next: "keybearer status",
+  next: advice.status(),
 };
 
 function fieldLines(settings: Settings, width: number): string[] {
@@ -87,13 +88,13 @@ function heading({ kind, path, way, format }: Snippet, before: Snippet | undefin
 /** What is missing, and how to get it. */
 function missingNotes({ tool, client, target, noModel }: Settings): Note[] {
   const guessed = guessClients(tool.name);
-  const option = guessed.length === 1 && guessed[0] === client ? "" : ` --for ${client.id}`;
-  const command = `keybearer use ${tool.name}${option} --new-token`;
+  const isGuessed = guessed.length === 1 && guessed[0] === client;
+  const command = advice.useNewToken(tool.name, isGuessed ? null : client.id);
   const notes: Note[] = [];
   if (target.token === null)
     notes.push(
       tool.isSandbox
-        ? { what: "<token> is the one that `keybearer run` printed; each run has a new one", next: null }
+        ? { what: `<token> is the one that \`${advice.run()}\` printed; each run has a new one`, next: null }
         : {
             what:
               tool.tokens.length === 0
@@ -115,13 +116,18 @@ function missingNotes({ tool, client, target, noModel }: Settings): Note[] {
 export function formatUnusable({ tool, client }: Settings, width: number): string {
   const lines = [
     `${client.name} cannot be pointed at keybearer: ${client.unusable}.`,
-    `it needs a key of its own, in its own settings. with watch_only: true for ${tool.name} in config.yaml, keybearer still shows what that key uses, from the gateway's console (keybearer mirror).`,
+    `it needs a key of its own, in its own settings. with watch_only: true for ${tool.name} in config.yaml, keybearer still shows what that key uses, from the gateway's console (${advice.mirror()}).`,
   ];
   return `${lines.map((line) => wrap(printable(line), width)).join("\n")}\n`;
 }
 
 /** The list to choose from if the tool's name fits no client, or several; null: no tool was named. */
-export function formatClients(tool: string | null, choice: readonly Client[], width: number): string {
+export function formatClients(
+  tool: string | null,
+  choice: readonly Client[],
+  width: number,
+  newToken = false,
+): string {
   const why = whyListed(tool, choice);
   const table = renderTable(
     [
@@ -131,7 +137,7 @@ export function formatClients(tool: string | null, choice: readonly Client[], wi
     ],
     width,
   );
-  const next = `keybearer use ${tool ?? "<tool>"} --for <client>`;
+  const next = (newToken ? advice.useNewToken : advice.use)(tool ?? "<tool>", "<client>");
   return `${formatNote({ what: why, next }, width)}\n\n${table}\n`;
 }
 

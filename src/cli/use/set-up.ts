@@ -5,6 +5,7 @@ import { delimiter, join } from "node:path";
 import { WRITABLE, type Writable } from "../../clients/settings-files.ts";
 import { CLIENTS, guessClients } from "../../clients/table.ts";
 import { askDaemon } from "../../control/client.ts";
+import { advice } from "../../core/advice.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { waitUntilActive } from "../config-change.ts";
@@ -130,8 +131,8 @@ async function tryIt(origin: string, token: string): Promise<void> {
     });
     await response.arrayBuffer();
     if (response.ok) printText("it works: a request went through keybearer to the gateway");
-    else notice(`a request through keybearer got ${response.status} → keybearer doctor`);
+    else notice(`a request through keybearer got ${response.status} → ${advice.doctor()}`);
   } catch (error) {
-    notice(`a request to keybearer failed: ${errorMessage(error)} → keybearer doctor`);
+    notice(`a request to keybearer failed: ${errorMessage(error)} → ${advice.doctor()}`);
   }
 }

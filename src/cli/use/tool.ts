@@ -6,6 +6,7 @@ import { formatProblems } from "../../config/problems.ts";
 import type { Listen, Token } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { ToolModels } from "../../doctor/models.ts";
@@ -37,19 +38,20 @@ export async function findTool(paths: Paths, name: string): Promise<FoundTool | 
     if (!found && status?.sandbox === true && !paths.explicit) return sandboxTool(status, name);
     const reason = found
       ? formatProblems(paths.config, problems)
-      : `there is no ${paths.config} → keybearer init`;
+      : `there is no ${paths.config} → ${advice.init()}`;
     return failNull(reason, EXIT.badConfig);
   }
   const tool = config.tools[name];
   if (tool === undefined) {
     const known = Object.keys(config.tools).join(", ");
     const reason = `there is no tool ${name} in ${paths.config}; its tools are ${known}`;
-    return failNull(`${reason} → keybearer tools add ${name}`, EXIT.failed);
+    const gateway = Object.keys(config.gateways).length > 1 ? "<gateway>" : null;
+    return failNull(`${reason} → ${advice.addTool(name, gateway)}`, EXIT.failed);
   }
   const isServed = status !== null && (await isSameFile(status.config.path, paths.config));
   if (!isServed && config.listen.port === 0)
     return failNull(
-      "listen: has port 0, a new one at each start. start it first → keybearer run",
+      `listen: has port 0, a new one at each start. start it first → ${advice.run()}`,
       EXIT.failed,
     );
   const { model, tokens, tokenInUrl } = tool;
@@ -62,7 +64,7 @@ function sandboxTool(status: Status, name: string): FoundTool | null {
   const names = status.tools.map((tool) => tool.name);
   if (!names.includes(name))
     return failNull(
-      `there is no config.yaml yet → keybearer init. the sandbox's tool is ${names.join(", ")}`,
+      `there is no config.yaml yet → ${advice.init()}. the sandbox's tool is ${names.join(", ")}`,
       EXIT.failed,
     );
   const origin = originOf({ host: "localhost", port: 5397 }, portOf(status));
@@ -122,11 +124,11 @@ interface Listed {
 async function listModels(paths: Paths, { name, isServed }: FoundTool): Promise<Listed> {
   if (!isServed) {
     const what = "keybearer does not run, so the gateway cannot be asked";
-    return { models: [], problem: { what, next: "keybearer run" } };
+    return { models: [], problem: { what, next: advice.run() } };
   }
   const path = `/models/${encodeURIComponent(name)}`;
   const asked = await askDaemon<readonly ToolModels[]>(paths.socket, "GET", path, undefined, TIMEOUT_MS);
-  const next = `keybearer models --tool ${name}`;
+  const next = advice.models(name);
   if (!asked.ok) return { models: [], problem: { what: asked.reason, next } };
   const failed = asked.value.find(({ problem }) => problem !== null)?.problem ?? null;
   const models = asked.value.flatMap((each) => each.models.filter((model) => model.in_group));

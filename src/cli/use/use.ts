@@ -3,6 +3,7 @@ import { switchLink } from "../../clients/snippets.ts";
 import { CLIENTS, type Client, findClient, guessClients, type Shell } from "../../clients/table.ts";
 import { editFile } from "../../config/edit-file.ts";
 import { setAskUsage } from "../../config/edit-tools.ts";
+import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { addToken } from "../tools/token.ts";
@@ -38,7 +39,7 @@ export async function use(name: string | undefined, options: UseOptions): Promis
   if (options.for === "list" && !makesChanges(options)) return listClients(null, CLIENTS, options);
   if (name === undefined)
     return fail(
-      "which tool? keybearer use <tool>. your tools: keybearer tools. all clients: keybearer use --for list",
+      `which tool? ${advice.use("<tool>")}. your tools: ${advice.tools()}. all clients: ${advice.clients()}`,
       EXIT.usage,
     );
   const paths = commandPaths(options.config);
@@ -49,7 +50,7 @@ export async function use(name: string | undefined, options: UseOptions): Promis
   const tool = await findTool(paths, name);
   if (tool === null) return;
   if (options.for !== undefined && candidates.length === 0)
-    return fail(`there is no client ${options.for}. all of them: keybearer use --for list`, EXIT.usage);
+    return fail(`there is no client ${options.for}. all of them: ${advice.clients()}`, EXIT.usage);
   if (client === undefined) return listClients(name, candidates.length === 0 ? CLIENTS : candidates, options);
   const { target, noModel } = await targetFor(paths, tool, client);
   await show(paths, { tool, client, target, noModel }, options);
@@ -62,7 +63,7 @@ function namedClients(id: string): readonly Client[] {
 }
 
 function listClients(name: string | null, clients: readonly Client[], options: UseOptions): void {
-  const text = formatClients(name, clients, stdoutScreen().width);
+  const text = formatClients(name, clients, stdoutScreen().width, options.newToken);
   // Without a client there is no place to put a token in.
   if (makesChanges(options)) fail(text.trimEnd(), EXIT.usage);
   else if (options.json) printJson(clientsJson(name, clients));
@@ -109,7 +110,7 @@ function showUnusable(settings: Settings, options: UseOptions): void {
 async function write(paths: Paths, { tool, client, target }: Settings, options: UseOptions): Promise<void> {
   const id = writableId(client);
   if (id === null) {
-    const next = `keybearer use ${tool.name} --for ${client.id} --new-token`;
+    const next = advice.useNewToken(tool.name, client.id);
     return fail(`${notWritable(client)}. to paste them: ${next}`, EXIT.usage);
   }
   await writeSettings(paths, tool, { id, name: client.name }, target, options.yes ?? false);

@@ -10,14 +10,16 @@ import type { Target } from "../../clients/snippets.ts";
 import type { Edited } from "../../clients/text-edit.ts";
 import { describeChange, isEmpty, stateOf, takeBack } from "../../clients/undo.ts";
 import { type StoredKey, storedKeys, type UndoRecord, UndoStore } from "../../clients/undo-store.ts";
-
 import { editFile, writeConfig } from "../../config/edit-file.ts";
 import { freeTokenName, removeToken, setToken } from "../../config/edit-tools.ts";
 import { loadConfig, readText } from "../../config/load.ts";
+import { advice } from "../../core/advice.ts";
 import { escapeControlChars } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";
+import { variablePlaces } from "../../doctor/settings-findings.ts";
+import { secondCredentials } from "../../doctor/settings-scan.ts";
 import { sourceText } from "../../keys/places.ts";
 import { tokenEntry } from "../tools/token.ts";
 import { fail, formatNote, type Note, print, printDiff, printText } from "../ui/messages.ts";
@@ -50,6 +52,7 @@ export async function writeSettings(
   const { file } = read;
   const merged = await mergeSettings(paths, tool, client, target, file, yes);
   if (!merged.ok) return failed(merged.reason);
+  await warnOfCredentials(client);
   if (merged.text === file.found?.text) {
     print(`${file.path} points ${client.name} at keybearer already; nothing changed`);
     return true;
@@ -57,7 +60,7 @@ export async function writeSettings(
   printDiff(redactedDiff(file.path, file.found?.text ?? null, merged.text));
   const removed = settingsOf(client.id).removed(file.found?.text ?? "", merged.text);
   if (removed.length > 0) printText(`removed: ${removed.join(", ")}`);
-  const command = `keybearer use ${tool.name} --for ${client.id}`;
+  const command = advice.use(tool.name, client.id);
   if (!yes && !(await agrees(`write this to ${file.path}?`, "yes", "written", `${command} --write --yes`)))
     return false;
   const fault = await writeAll(paths, tool, client.id, file, merged);
@@ -67,6 +70,17 @@ export async function writeSettings(
   if (((file.found?.mode ?? 0) & 0o077) !== 0)
     printNote({ what: `others may read ${file.path}, which holds a token`, next: `chmod 600 ${file.path}` });
   return true;
+}
+
+/** A second credential wins over the token, or is sent beside it. Names and places only, never a value. */
+async function warnOfCredentials({ id }: WritableClient): Promise<void> {
+  const settings = settingsOf(id);
+  const where = { env: stdio().env, home: homeFolder(), cwd: process.cwd(), platform: process.platform };
+  const found = await secondCredentials(id, settings.tokenVariable, where);
+  for (const { name, where: places, isInFile } of variablePlaces(found, where.home)) {
+    const next = isInFile ? `remove it there, then: unset ${name}` : `unset ${name}`;
+    printNote({ what: `${places}: ${settings.withVariable(name)}`, next });
+  }
 }
 
 function failed(reason: string): false {
@@ -134,7 +148,7 @@ async function mergeSettings(
   if (model === null)
     printNote({
       what: `no model is written, because none is known: ${client.name} uses its own. for another, write model: below tools: ${tool.name}: in config.yaml and run this again; the key's models:`,
-      next: `keybearer models --tool ${tool.name}`,
+      next: advice.models(tool.name),
     });
   return { ok: true, text: edited.text, newToken };
 }
@@ -195,7 +209,7 @@ async function addToken(config: string, tool: string, client: Writable, token: s
 /** config.yaml with one more token of the tool, named after the client. Other clients keep theirs. */
 async function configWithToken(config: string, tool: string, client: Writable, token: string) {
   const read = await readText(config);
-  if (read.text === null) return { ok: false, reason: `${read.fault} → keybearer init` } as const;
+  if (read.text === null) return { ok: false, reason: `${read.fault} → ${advice.init()}` } as const;
   const name = freeTokenName(read.text, tool, client);
   const edited = setToken(read.text, tool, tokenEntry(name, token), "add");
   return edited.ok ? { ...edited, before: read.text } : edited;
@@ -223,7 +237,7 @@ export async function undoSettings(
   const read = await readSettings(path);
   if (!read.ok) return fail(read.reason, EXIT.failed);
   const { file } = read;
-  const command = `keybearer use ${tool} --for ${client.id} --undo`;
+  const command = advice.useUndo(tool, client.id);
   const planned = await planUndo(store, record, file.found?.text ?? null, force);
   if (!planned.ok) return fail(`${file.path} ${planned.reason}: ${command} --force`, EXIT.failed);
   const { text, left, lost } = planned;
@@ -322,14 +336,13 @@ function refuse(reason: string): { readonly ok: false; readonly reason: string }
 
 /** Ends the token that --write made. Returns what became of it. */
 async function endToken(paths: Paths, { tool, tokenHash }: UndoRecord): Promise<string> {
-  if (tokenHash === null)
-    return `its token was there before, and still works: keybearer tools tokens ${tool}`;
+  if (tokenHash === null) return `its token was there before, and still works: ${advice.tokens(tool)}`;
   const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
   const made = config?.tools[tool]?.tokens.find(({ hash }) => hash === tokenHash);
   if (made === undefined) return "the token that was made for it had ended already";
   const edited = await editFile(paths.config, (text) => removeToken(text, tool, made.name));
   if (edited.ok) return `the token that was made for it (${made.name}) has ended`;
-  return `its token still works: ${edited.reason} → keybearer tools revoke ${tool} ${made.name}`;
+  return `its token still works: ${edited.reason} → ${advice.revoke(tool, made.name)}`;
 }
 
 /** false: the person does not want it or cannot be asked, and the reason was printed. */

@@ -37,11 +37,11 @@ const NEXT: Readonly<Record<RefusalCode, MessageId | null>> = {
   "shutting-down": null,
 };
 
-/** The limit and a first amount for `keybearer tools lift`. */
+/** The limit for `keybearer tools lift`, which finds out how much is needed. */
 const LIFT: Readonly<Partial<Record<string, string>>> = {
-  "rate-limited": "--requests 50",
-  "tokens-limited": "--tokens 200k",
-  "spend-limited": "--spend 5",
+  "rate-limited": "--requests",
+  "tokens-limited": "--tokens",
+  "spend-limited": "--spend",
 };
 
 export interface Advice {

@@ -1,3 +1,4 @@
+import { advice } from "../../core/advice.ts";
 import { errorCode } from "../../core/errors.ts";
 import { Secret } from "../../core/secret.ts";
 import { ConsoleFault } from "./console.ts";
@@ -69,7 +70,7 @@ function refusedLogin(response: ConsoleResponse): ConsoleFault {
   if (/turnstile|captcha/i.test(`${bodyErrorCode(response)} ${said}`)) {
     return new ConsoleFault(
       "login-refused",
-      "needs a captcha, which only a browser can solve: log in there and give its refresh token (keybearer mirror login <gateway> --refresh-token)",
+      `needs a captcha, which only a browser can solve: log in there and give its refresh token (${advice.mirrorRefreshToken("<gateway>")})`,
     );
   }
   const why = response.status === 401 ? "does not accept this email and password" : "refused the login";

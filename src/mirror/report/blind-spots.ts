@@ -1,5 +1,6 @@
 import type Database from "libsql";
 import type { ConsoleKind } from "../../config/schema.ts";
+import { advice } from "../../core/advice.ts";
 import { localTime } from "../../usage/reports/calendar.ts";
 import type { ConsoleGap } from "../consoles/console.ts";
 import {
@@ -55,12 +56,12 @@ function keyGap({ from, to, why }: ConsoleGap, tools: string, gateway: string): 
   const span = `${tools} ${localTime(from)}–${localTime(to)}`;
   return why === "refused"
     ? `${span}: the console does not accept its key, which is disabled or deleted there`
-    : `${span}, more than 1,000 calls between syncs → log in with an access token: keybearer mirror login ${gateway}`;
+    : `${span}, more than 1,000 calls between syncs → log in with an access token: ${advice.mirrorLogin(gateway)}`;
 }
 
 function unreadKey({ until, why }: UnreadKey, tools: string, gateway: string): string {
   if (why === "no-account")
-    return `${tools}: no account logged in here lists its key. a deleted key → keybearer tools rotate <tool>; one of another account → keybearer mirror login ${gateway} --account <name>`;
+    return `${tools}: no account logged in here lists its key. a deleted key → ${advice.rotate("<tool>")}; one of another account → ${advice.mirrorLogin(gateway, "<name>")}`;
   const since = until === null ? "was never read" : `was last read ${localTime(until)}`;
   return `${tools}: its key ${since}, the console allows 20 key lookups in 20 minutes`;
 }

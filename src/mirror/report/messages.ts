@@ -1,3 +1,4 @@
+import { advice } from "../../core/advice.ts";
 import { localTime } from "../../usage/reports/calendar.ts";
 import type { ConsoleFault } from "../consoles/console.ts";
 import { CANNOT_SEE } from "../reconcile/siblings.ts";
@@ -20,7 +21,7 @@ export function stateMessages(gateway: string, { isSyncing, fault, isSynced, bli
   if (isSyncing) return { state: "syncing", why: null, next: null };
   if (fault !== null)
     return { state: fault.kind, why: `the console ${fault.message}`, next: consoleRemedy(fault, gateway) };
-  if (!isSynced) return { state: "waiting", why: null, next: `keybearer mirror sync ${gateway}` };
+  if (!isSynced) return { state: "waiting", why: null, next: advice.mirrorSync(gateway) };
   if (blind !== null)
     return { state: "cannot-see", why: `the console ${blind}`, next: `check gateways.${gateway}.console` };
   return { state: "ok", why: null, next: null };
@@ -31,9 +32,9 @@ export function consoleRemedy({ kind, account }: ConsoleFault, gateway: string):
   switch (kind) {
     case "login-needed":
     case "login-refused":
-      return `keybearer mirror login ${gateway}${account === null ? "" : ` --account ${account}`}`;
+      return advice.mirrorLogin(gateway, account);
     case "needs-trust":
-      return `keybearer trust ${gateway}`;
+      return advice.trust(gateway);
     case "not-a-console":
       return `check gateways.${gateway}.console.url`;
     case "other-shape":
@@ -53,7 +54,7 @@ export function consoleRemedy({ kind, account }: ConsoleFault, gateway: string):
 export const UNREADABLE: State = {
   state: "failing",
   why: "the usage log cannot be read, so nothing can be compared",
-  next: "keybearer status",
+  next: advice.status(),
 };
 
 /** A gateway whose console was removed from config.yaml while it has open alarms. */
@@ -65,7 +66,7 @@ export function removedConsole(gateway: string, alarms: readonly Alarm[]): Conso
     url: "",
     state: "cannot-see",
     why: "config.yaml has no console for this gateway any more",
-    next: `put gateways.${gateway}.console back, or keybearer mirror ack ${gateway}`,
+    next: `put gateways.${gateway}.console back, or ${advice.mirrorAck(gateway)}`,
     last_sync: null,
     next_sync: null,
     progress: null,
@@ -80,19 +81,24 @@ export function alarmClaim({ key, tools, certain }: Alarm): string {
   return `key ${key}${whose} ${certain ? "was" : "may have been"} used outside keybearer`;
 }
 
+/** After a rotation deleted the key there is nothing left to delete. */
+const UNLISTED = "the console does not list this key any more: there is nothing left to delete";
+
 /** What to do about an alarm. */
 export function alarmRemedy(alarm: Alarm, formatTime: (at: number) => string): string {
   const { tools, replaced, key } = alarm;
   // Every tool that has the key needs a new one. With a login, rotate deletes the old one at the console.
-  const rotate = tools.map((tool) => `keybearer tools rotate ${tool}`).join(" and ");
-  const remove = `keybearer keys delete ${key}`;
+  const rotate = tools.map((tool) => advice.rotate(tool)).join(" and ");
+  const remove = alarm.unlisted ? UNLISTED : advice.deleteKey(key);
   if (!alarm.certain) {
     const first = formatTime(alarm.first_at);
     const last = formatTime(alarm.last_at);
     const when = first === last ? `at ${first}` : `between ${first} and ${last}`;
     const otherwise = replaced || rotate === "" ? remove : rotate;
-    return `check whether you used this key elsewhere ${when}; if not: ${otherwise}`;
+    const ending = otherwise === UNLISTED ? otherwise : `if not: ${otherwise}`;
+    return `check whether you used this key elsewhere ${when}; ${ending}`;
   }
+  if (alarm.unlisted && (replaced || rotate === "")) return UNLISTED;
   if (replaced) return `the tool has another key since; if the console still lists this one: ${remove}`;
   if (rotate === "") return `delete it now: ${remove}`;
   return `rotate it now: ${rotate}`;

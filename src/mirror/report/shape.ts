@@ -53,8 +53,10 @@ export interface Alarm {
   readonly first_at: number;
   readonly last_at: number;
   readonly ips: readonly string[];
-  /** No tool has the key now: it was rotated here, but still works at the gateway. */
+  /** No tool has the key now: it was rotated here, but may still work at the gateway. */
   readonly replaced: boolean;
+  /** The console does not list the key any more. Absent: it does, or that is not known. */
+  readonly unlisted?: true;
 }
 
 /** What `keybearer mirror` prints of one gateway. */

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { closeSync, constants, readSync, statSync } from "node:fs";
+import { advice } from "../../core/advice.ts";
 import { errorMessage } from "../../core/errors.ts";
 import { openOwnFile } from "../../core/own-file.ts";
 import { dollars, exact } from "../../core/units.ts";
@@ -68,7 +69,7 @@ export function findChange(index: string, folder: string, timeoutMs: number): st
     // An index that is missing, damaged or locked knows nothing.
     if (indexFault(error) instanceof IndexFault) return null;
     // The index and the journal are input. Whatever is in them must not prevent the start.
-    return `it is not known whether the usage log was changed while keybearer did not run (${errorMessage(error)}) → keybearer usage rebuild`;
+    return `it is not known whether the usage log was changed while keybearer did not run (${errorMessage(error)}) → ${advice.usageRebuild()}`;
   } finally {
     connection?.close();
   }

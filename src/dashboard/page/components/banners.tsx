@@ -154,13 +154,19 @@ function AlarmBanner({ alarm }: { readonly alarm: Alarm }) {
 }
 
 /** Every tool that has the key needs a new one. */
-function Remedy({ alarm: { certain, replaced, tools, key } }: { readonly alarm: Alarm }) {
+function Remedy({ alarm: { certain, replaced, unlisted, tools, key } }: { readonly alarm: Alarm }) {
   const level = certain ? "alarm" : "suspected";
   if (replaced || tools.length === 0)
     return (
       <p>
         <Text
-          id={certain && replaced ? "banner.alarm.replaced" : `banner.${level}.delete`}
+          id={
+            unlisted
+              ? "banner.alarm.unlisted"
+              : certain && replaced
+                ? "banner.alarm.replaced"
+                : `banner.${level}.delete`
+          }
           values={{ key }}
         />
       </p>

@@ -60,6 +60,7 @@ export const EN = {
   "banner.alarm.ips": "from {ips}",
   "banner.alarm.rotate": "Rotate it now: `keybearer tools rotate {tool}`",
   "banner.alarm.delete": "Delete it now: `keybearer keys delete {key}`",
+  "banner.alarm.unlisted": "The console does not list this key any more: there is nothing left to delete.",
   "banner.alarm.replaced":
     "The tool has another key since. If the console still lists this one: `keybearer keys delete {key}`",
   "banner.suspected.title": "A key may have been used outside keybearer",
@@ -200,7 +201,7 @@ export const EN = {
   "refusal.shutting-down": "keybearer was stopping",
   "refusal.none": "unknown reason",
   "refusal-next.token": "Give the program its token: `keybearer use <tool>`",
-  "refusal-next.token-lost": "Copy the whole token, or make a new one: `keybearer use <tool> --new-token`",
+  "refusal-next.token-lost": "Copy the whole token, or make a new one: `keybearer tools token <tool>`",
   "refusal-next.foreign-key":
     "Leave only the keybearer token in the program's settings: `keybearer use <tool>`",
   "refusal-next.enable": "`keybearer tools enable {tool}`",
@@ -280,7 +281,7 @@ export const EN = {
   "use.token.help":
     "Paste the tool's token to fill it in below. It stays in this page until you close it, and is not sent or stored.",
   "use.token.lost":
-    "keybearer keeps only its hash. If you lost it, or need one for another client: `keybearer use {tool} --new-token`",
+    "keybearer keeps only its hash. If you lost it, or need one for another client: `keybearer tools token {tool}`",
   "use.token.sandbox": "`keybearer run` printed it; each run has a new one.",
   "use.token.other":
     "This is not a keybearer token: a token begins with kb_. Do not enter a gateway's key here.",

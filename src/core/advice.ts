@@ -1,0 +1,88 @@
+/**
+ * The commands that messages tell people to type. Every message takes its command from here, so that test/advice.test.ts can
+ * execute each of them in the situation that prints it. A function that is added here needs a case there.
+ */
+export const advice = {
+  // The program, config.yaml and the daemon.
+  run: () => "keybearer run",
+  start: () => "keybearer start",
+  runWithout: (variable: string) => `env -u ${variable} keybearer run`,
+  init: () => "keybearer init",
+  check: (file: string | null = null) => `keybearer check${file === null ? "" : ` ${file}`}`,
+  checkHelp: () => "keybearer help check",
+  status: () => "keybearer status",
+  doctor: () => "keybearer doctor",
+  open: () => "keybearer open",
+
+  // Tools, their keys and tokens.
+  tools: () => "keybearer tools",
+  addTool: (tool: string, gateway: string | null = null) =>
+    `keybearer tools add ${tool}${gateway === null ? "" : ` --gateway ${gateway}`}`,
+  addToolWithKey: (tool: string, gateway: string | null) => `${advice.addTool(tool, gateway)} --key-stdin`,
+  createKey: (tool: string) => `keybearer tools add ${tool} --create`,
+  enable: (tool: string) => `keybearer tools enable ${tool}`,
+  disable: (tool: string) => `keybearer tools disable ${tool}`,
+  disableNow: (tool: string) => `keybearer tools disable ${tool} --now`,
+  remove: (tool: string) => `keybearer tools remove ${tool}`,
+  changeAtGateway: (action: "disable" | "enable" | "remove", tool: string) =>
+    `keybearer tools ${action} ${tool} --at-gateway`,
+  newToken: (tool: string) => `keybearer tools token ${tool}`,
+  tokens: (tool: string) => `keybearer tools tokens ${tool}`,
+  revoke: (tool: string, token: string) => `keybearer tools revoke ${tool} ${token}`,
+  rotate: (tool: string) => `keybearer tools rotate ${tool}`,
+  rotateInto: (tool: string, store: "keychain" | "file") => `keybearer tools rotate ${tool} --store ${store}`,
+  rotateAnyway: (tool: string) => `keybearer tools rotate ${tool} --force`,
+  rotateWithKey: (tool: string) => `keybearer tools rotate ${tool} --key-stdin`,
+  /** amount null: as much as the last refused request needs. */
+  lift: (tool: string, kind: string, amount: string | null = null) =>
+    `keybearer tools lift ${tool} --${kind}${amount === null ? "" : ` ${amount}`}`,
+  limitSpend: (tool: string) => `keybearer tools set ${tool} limits.spend=10/day`,
+  takeBackLift: (tool: string) => `keybearer tools lift ${tool} --take-back`,
+  releaseMachine: (tool: string, machine: string) => `keybearer tools lift ${tool} --machine ${machine}`,
+  trust: (name: string) => `keybearer trust ${name}`,
+  trustAll: () => "keybearer trust --all",
+  models: (tool: string) => `keybearer models --tool ${tool}`,
+
+  // Clients.
+  clients: () => "keybearer use --for list",
+  use: (tool: string, client: string | null = null) => `keybearer use ${tool}${forClient(client)}`,
+  useNewToken: (tool: string, client: string | null) =>
+    `keybearer use ${tool}${forClient(client)} --new-token`,
+  useWrite: (tool: string, client: string | null) => `keybearer use ${tool}${forClient(client)} --write`,
+  useUndo: (tool: string, client: string) => `keybearer use ${tool}${forClient(client)} --undo`,
+
+  // Usage.
+  usage: () => "keybearer usage",
+  usageByModel: () => "keybearer usage --by model",
+  usageTail: () => "keybearer usage tail",
+  usageExport: (since: string) => `keybearer usage export --since ${since}`,
+  usageRebuild: () => "keybearer usage rebuild",
+
+  // The console.
+  keys: () => "keybearer keys",
+  deleteKey: (key: string) => `keybearer keys delete ${key}`,
+  mirror: () => "keybearer mirror",
+  mirrorDiff: () => "keybearer mirror diff",
+  mirrorShow: (row: string) => `keybearer mirror show ${row}`,
+  mirrorSync: (gateway: string) => `keybearer mirror sync ${gateway}`,
+  mirrorAck: (gateway: string | null) => `keybearer mirror ack${gateway === null ? "" : ` ${gateway}`}`,
+  mirrorLogin: (gateway: string | null = null, account: string | null = null) =>
+    `keybearer mirror login${gateway === null ? "" : ` ${gateway}`}${account === null ? "" : ` --account ${account}`}`,
+  mirrorRefreshToken: (gateway: string) => `keybearer mirror login ${gateway} --refresh-token`,
+
+  // The service.
+  serviceInstall: (config: string | null = null) =>
+    `keybearer service install${config === null ? "" : ` --config ${config}`}`,
+  serviceInstallAnyway: () => "keybearer service install --yes",
+  serviceRestart: () => "keybearer service restart",
+  serviceStatus: () => "keybearer service status",
+  serviceLogs: () => "keybearer service logs",
+  serviceUninstall: () => "keybearer service uninstall",
+  servicePurge: () => "keybearer service uninstall --purge",
+  servicePurgeAnyway: () => "keybearer service uninstall --purge --yes",
+} as const;
+
+/** null: the tool's name says which client it is. */
+function forClient(client: string | null): string {
+  return client === null ? "" : ` --for ${client}`;
+}
