@@ -98,6 +98,9 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
     has: '"start"',
     because: "it leaves a daemon in the background",
   },
+  editConfig: { test: "cli/config-edit.test.ts", has: '"edit"', because: "it opens an editor" },
+  stop: { test: "cli/start.test.ts", has: '"stop"', because: "the same" },
+  logs: { test: "cli/start.test.ts", has: '"logs"', because: "the same" },
   runWithout: { test: "advice.test.ts", has: "env -u", because: "the same" },
   init: {
     test: "cli/init.test.ts",
@@ -201,15 +204,10 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
     after: async ({ t, chat }) => t.equal((await chat("asleep")).status, 200),
   },
   disable: {
-    printed: advice.disable("only"),
-    async situation({ t }) {
-      const alone = await newHome(t);
-      await saveConfig(alone, "gateway: http://127.0.0.1:9/v1\ntools: { only: {} }\n");
-      return flat((await command(t, alone, ["tools", "remove", "only", "--yes"])).stderr);
-    },
-    typed: () => advice.disable("stays"),
-    tools: { stays: "" },
-    after: async ({ t, chat }) => t.match((await chat("stays")).text, /is disabled/),
+    tools: { consoleless: "gateway: bare" },
+    printed: advice.disable("consoleless"),
+    situation: ({ said }) => said("tools", "disable", "consoleless", "--at-gateway", "--yes"),
+    after: async ({ t, chat }) => t.match((await chat("consoleless")).text, /is disabled/),
   },
   disableNow: {
     tools: { busy: "" },

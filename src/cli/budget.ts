@@ -1,6 +1,7 @@
 import { formatScalar } from "../config/edit-layout.ts";
 import { parseConfig } from "../config/parse.ts";
 import { dollars, price } from "../config/values.ts";
+import { advice } from "../core/advice.ts";
 import { systemClock } from "../core/clock.ts";
 import { Prices, readPriceTable } from "../metering/prices.ts";
 import { NO_TOKENS } from "../metering/usage.ts";
@@ -57,7 +58,7 @@ export async function askBudget(
   const unpriced = withoutPrice(models ?? []);
   const isEvery = unpriced.length > 0 && unpriced.length === models?.length;
   if (asked === null && !yes && budget === undefined) {
-    notice(`${tool} has no budget → keybearer tools set ${tool} limits.spend=${DEFAULT_DOLLARS}/day`);
+    notice(`${tool} has no budget → ${advice.limitSpend(tool)}`);
     return NONE;
   }
   const question = `daily budget of ${tool} in dollars, or none [${DEFAULT_DOLLARS}]: `;
@@ -98,7 +99,7 @@ function requestsPerDay(tool: string, count: string): Budget {
 }
 
 function noteUnpriced(budget: Budget): Budget {
-  notice("their prices can be written later: below prices: in config.yaml → keybearer config edit");
+  notice(`their prices can be written later: below prices: in config.yaml → ${advice.editConfig()}`);
   return budget;
 }
 

@@ -5,6 +5,7 @@ import { resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { askDaemon } from "../control/client.ts";
 import type { Status } from "../control/status.ts";
+import { advice } from "../core/advice.ts";
 import { systemClock } from "../core/clock.ts";
 import { EXIT, errorMessage } from "../core/errors.ts";
 import { readOwnFile } from "../core/own-file.ts";
@@ -40,13 +41,13 @@ export async function start(options: { config?: string }, overrides: ContextOpti
   if (service !== null) return startService(service, paths, given);
   if (!existsSync(paths.config))
     return fail(
-      `there is no ${paths.config} → keybearer init. to try the sandbox: keybearer run`,
+      `there is no ${paths.config} → ${advice.init()}. to try the sandbox: ${advice.run()}`,
       EXIT.badConfig,
     );
   if (!isSafeStart()) return;
   noteIneffective();
   const canBeService = (await answeringManager(context)) !== null;
-  await startInBackground(paths, canBeService ? "keybearer service install" : "keybearer start");
+  await startInBackground(paths, canBeService ? advice.serviceInstall() : advice.start());
 }
 
 /** Another daemon than this command's, so nothing was started. */
@@ -54,9 +55,9 @@ async function reportRunning(paths: Paths, { pid, config, listen, drain_left_s }
   const who = `keybearer runs already, as pid ${pid}`;
   // The status of an older daemon does not have it.
   if ((drain_left_s ?? null) !== null)
-    return fail(`${who}, and is stopping. once it has ended → keybearer start`, EXIT.alreadyRunning);
+    return fail(`${who}, and is stopping. once it has ended → ${advice.start()}`, EXIT.alreadyRunning);
   if (paths.explicit && !(await isSameFile(config.path, paths.config)))
-    return fail(`${who}, with ${config.path} → keybearer stop`, EXIT.alreadyRunning);
+    return fail(`${who}, with ${config.path} → ${advice.stop()}`, EXIT.alreadyRunning);
   printText(`${who}, and answers on ${listen.join(" and ")}`);
 }
 
@@ -101,14 +102,14 @@ async function startInBackground(paths: Paths, next: string): Promise<void> {
   if (status !== null)
     return printText(
       `keybearer runs in the background as pid ${child.pid}, and answers on ${status.listen.join(" and ")}`,
-      `its log is ${file} → keybearer logs`,
+      `its log is ${file} → ${advice.logs()}`,
       `it will not come back after a crash or a reboot → ${next}`,
     );
   if (!hasEnded(child))
-    return fail(`keybearer is still starting, as pid ${child.pid} → keybearer logs`, EXIT.failed);
+    return fail(`keybearer is still starting, as pid ${child.pid} → ${advice.logs()}`, EXIT.failed);
   const messages = messagesIn(file, before);
   const how = child.exitCode === null ? child.signalCode : `exit code ${child.exitCode}`;
-  if (messages.length === 0) messages.push(`keybearer ended with ${how} → keybearer logs`);
+  if (messages.length === 0) messages.push(`keybearer ended with ${how} → ${advice.logs()}`);
   fail(messages.join("\n"), child.exitCode ?? EXIT.failed);
 }
 

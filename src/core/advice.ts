@@ -6,6 +6,8 @@ export const advice = {
   // The program, config.yaml and the daemon.
   run: () => "keybearer run",
   start: () => "keybearer start",
+  stop: () => "keybearer stop",
+  logs: () => "keybearer logs",
   runWithout: (variable: string) => `env -u ${variable} keybearer run`,
   init: () => "keybearer init",
   check: (file: string | null = null) => `keybearer check${file === null ? "" : ` ${file}`}`,
@@ -13,6 +15,7 @@ export const advice = {
   status: () => "keybearer status",
   doctor: () => "keybearer doctor",
   open: () => "keybearer open",
+  editConfig: () => "keybearer config edit",
 
   // Tools, their keys and tokens.
   tools: () => "keybearer tools",

@@ -148,7 +148,7 @@ export class AutomaticRotation {
       this.#failed.set(name, clock.now());
       log.error(
         { tool: name },
-        `machine ${rotated.machine} deleted the key, and ${name} got no key of its own: ${errorMessage(error)} → keybearer tools rotate ${name}`,
+        `machine ${rotated.machine} deleted the key, and ${name} got no key of its own: ${errorMessage(error)} → ${advice.rotate(name)}`,
       );
     } finally {
       this.#busy.delete(name);

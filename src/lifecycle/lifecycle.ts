@@ -176,12 +176,12 @@ export class KeyLifecycle {
     const { gateway } = tool;
     const keys = await consoles.listKeys(gateway);
     if (keys.some(({ tools, state }) => tools.includes(name) && state !== "deleted"))
-      throw new Refused(`the console of ${gateway} still lists the key of ${name}`, "keybearer keys");
+      throw new Refused(`the console of ${gateway} still lists the key of ${name}`, advice.keys());
     const model = keys.find((one) => one.name === like && one.state === "active");
     if (model === undefined)
       throw new Refused(
         `the console of ${gateway} lists no active key ${like}, whose settings the new key would get`,
-        `keybearer tools rotate ${name}`,
+        advice.rotate(name),
       );
     const place = storage.placeOf(tool);
     const successor = {

@@ -278,7 +278,7 @@ export class SharedLimiter implements SharedTools {
     return refuse(
       "store-unavailable",
       `tool ${tool} shares its limits with other machines through ${address}, which cannot be used now${why}${more}. ` +
-        "the owner can type: keybearer doctor",
+        `the owner can type: ${advice.doctor()}`,
       RETRY_AFTER_SECONDS,
     );
   }

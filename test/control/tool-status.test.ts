@@ -110,6 +110,7 @@ t.test("every limit, also of concurrent requests, shows what is used, held and i
       held: 0,
       most: 4,
       extra: 0,
+      lift: null,
       resets_at: null,
       machines: [],
     },

@@ -44,7 +44,7 @@ export function serviceCommand(): Command {
 /** `service logs`, and `logs` for short. */
 export function logsCommand(): Command {
   return new Command("logs")
-    .description("show the log of the service, or of what keybearer start started")
+    .description("show the log of the service, or of a daemon in the background")
     .option("-f, --follow", "keep printing new lines")
     .option("-n, --lines <count>", "how many lines to begin with", "50")
     .option("--json", "print the lines as JSON")

@@ -31,7 +31,7 @@ export async function logs(options: LogsOptions, overrides: ContextOptions = {})
   const service = (await serviceHere(context)) ?? (hasFile ? null : await answeringManager(context));
   if (service === null && !hasFile)
     return fail(
-      `there is no log: the service is not installed, and ${file} is not there. keybearer start writes it; keybearer run prints its log in its terminal`,
+      `there is no log: the service is not installed, and ${file} is not there. ${advice.start()} writes it; ${advice.run()} prints its log in its terminal`,
       EXIT.failed,
     );
   exitOnClosedOutput();

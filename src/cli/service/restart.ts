@@ -129,7 +129,7 @@ export async function startConflict(
   if (asked.ok ? pid !== state.pid : asked.running && state.pid === null) {
     const who =
       pid === null ? "keybearer is already running here" : `keybearer is already running here, as pid ${pid}`;
-    const how = pid === null ? "stop it" : "keybearer stop";
+    const how = pid === null ? "stop it" : advice.stop();
     const message = `${who}, and not as the service → ${how}, then try again`;
     return { message, exitCode: EXIT.alreadyRunning };
   }
