@@ -1,15 +1,17 @@
 import { existsSync, readdirSync } from "node:fs";
 import { SANDBOX } from "../config/schema.ts";
 import type { Paths } from "../core/paths.ts";
+import { hasChangesBeside } from "../lifecycle/intents.ts";
 import { type Connection, IndexFault, indexFault, openIndexForReading } from "../usage/index/database.ts";
 import { hasRequestsBeside } from "../usage/journal/files.ts";
 
 /**
- * Whether a config.yaml was served here before, judged by everything but trust.json. The sandbox leaves a usage log, too, and
- * `doctor` an empty index.
+ * Whether a config.yaml was served here before, judged by everything but trust.json. The sandbox leaves a usage log and changes
+ * of keys, too, and `doctor` an empty index.
  */
 export function servedBefore({ state, usage, oldUsage, consoles, keyChanges, index }: Paths): boolean {
-  if ([oldUsage, consoles, keyChanges].some((file) => existsSync(file))) return true;
+  if ([oldUsage, consoles].some((file) => existsSync(file)) || hasChangesBeside(SANDBOX, keyChanges))
+    return true;
   if (existsSync(state) && readdirSync(state).some((name) => name.includes(".set-aside-"))) return true;
   return hasRequestsBeside(SANDBOX, usage) || hasIndexedRequests(index);
 }
@@ -18,7 +20,7 @@ export function servedBefore({ state, usage, oldUsage, consoles, keyChanges, ind
 function hasIndexedRequests(index: string): boolean {
   let connection: Connection | null = null;
   try {
-    connection = openIndexForReading(index, 0);
+    connection = openIndexForReading(index);
     const query = "SELECT 1 FROM usage.records WHERE gateway IS NOT NULL AND gateway <> ? LIMIT 1";
     return connection.db.prepare(query).raw().get(SANDBOX) !== undefined;
   } catch (error) {

@@ -180,6 +180,20 @@ export class IntentFile {
   }
 }
 
+/** Whether a change of a key is unfinished here, or a leak noted, beside those of this gateway. A damaged file counts. */
+export function hasChangesBeside(gateway: string, file: string): boolean {
+  try {
+    const text = readOwnFile(file, MAX_BYTES);
+    if (text === null) return false;
+    const found = parseFile(text);
+    if (found === null || Object.keys(found.leaks).length > 0) return true;
+    return found.intents.some((intent) => intent.gateway !== gateway);
+  } catch (error) {
+    if (!(error instanceof ForeignFile)) throw error;
+    return true;
+  }
+}
+
 function fileText(content: Content): string {
   return `${JSON.stringify({ version: VERSION, ...content }, null, 1)}\n`;
 }

@@ -194,6 +194,20 @@ t.test(
   },
 );
 
+t.test("what the sandbox leaves, a rotated key too, holds no key of the first config.yaml", async (t) => {
+  const first = await startUnderTest(t, null);
+  const rotated = await command(t, first.home, ["tools", "rotate", "try-me", "--yes"]);
+  t.equal(rotated.code, 0, rotated.stderr);
+  await first.daemon.stop(0);
+  const gateway = await startSandbox(t);
+  const key = newKey(gateway);
+  const { token, hash } = freshToken();
+  const config = configOf(gateway.baseUrl, key.text, hash);
+  const under = await startUnderTest(t, config, { home: first.home });
+  t.equal(await warnings(under), "");
+  t.equal((await ask(under, token)).status, 200);
+});
+
 async function warnings(under: DaemonUnderTest): Promise<string> {
   return (await under.daemon.status()).problems.map(({ message }) => message).join("\n");
 }

@@ -1,4 +1,4 @@
-import { chmodSync, closeSync, fchmodSync, lstatSync, openSync, rmSync, statSync } from "node:fs";
+import { chmodSync, closeSync, fchmodSync, lstatSync, openSync, renameSync, rmSync, statSync } from "node:fs";
 import Database from "libsql";
 import { errorMessage } from "../../core/errors.ts";
 import { foreignProblem } from "../../core/own-file.ts";
@@ -94,24 +94,25 @@ export function openIndexForReading(file: string, timeoutMs = 1000): Connection 
   }
 }
 
-/** Replaces whatever is there by an empty index. */
+/** Replaces whatever is there by an empty index. It gets its name when it is complete. */
 export function createIndex(file: string): Connection {
+  const draft = `${file}.new`;
   try {
-    for (const suffix of DATABASE_SUFFIXES) rmSync(file + suffix, { force: true, recursive: true });
-    createPrivateFile(file);
+    for (const name of [draft, file])
+      for (const suffix of DATABASE_SUFFIXES) rmSync(name + suffix, { force: true, recursive: true });
+    createPrivateFile(draft);
+    const { db, close } = attach(draft, "rw", 0);
+    try {
+      db.exec("PRAGMA usage.journal_mode = wal");
+      db.exec(`BEGIN IMMEDIATE; ${SCHEMA} COMMIT`);
+    } finally {
+      close();
+    }
+    renameSync(draft, file);
   } catch (error) {
     throw indexFault(error);
   }
-  const connection = attach(file, "rw", 0);
-  try {
-    connection.db.exec("PRAGMA usage.journal_mode = wal");
-    connection.db.exec(`BEGIN IMMEDIATE; ${SCHEMA} COMMIT`);
-    connection.db.exec("PRAGMA usage.synchronous = normal; PRAGMA usage.journal_size_limit = 20000000");
-    return connection;
-  } catch (error) {
-    connection.close();
-    throw indexFault(error);
-  }
+  return openIndex(file);
 }
 
 /** The files of one database: itself, and those that SQLite puts beside it. */
