@@ -33,8 +33,8 @@ t.test(
         400,
         /group coding of tool codex is disabled on gateway main/,
       ],
-      [text("model: x"), "token-unknown", 401, /no tool has the token/],
-      [text("model: x", "enabled: true", "other"), "token-unknown", 401, /no tool has the token/],
+      [text("model: x"), "token-unknown", 401, /was revoked, /],
+      [text("model: x", "enabled: true", "other"), "token-unknown", 401, /was revoked, /],
     ];
     for (const [edit, refusal, status, words] of stages) {
       await under.save(edit);
