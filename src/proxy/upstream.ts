@@ -100,7 +100,6 @@ export class Upstream {
 interface PassthroughEvents {
   /** The request has a socket, which may still connect. */
   onSocket(request: ClientRequest, socket: Socket): void;
-  onResponse(response: IncomingMessage): void;
   onError(error: Error): void;
 }
 
@@ -122,14 +121,14 @@ export class Passthrough {
     toProxy: true,
     secure: true,
   });
-  readonly #requests = new WeakMap<IncomingMessage, PassthroughEvents>();
+  /** By the headers of each attempt: a request may be sent twice. */
+  readonly #requests = new WeakMap<object, PassthroughEvents>();
   readonly #upgrades = new WeakMap<IncomingMessage, UpgradeEvents>();
 
   constructor() {
-    this.#proxy.on("proxyReq", (request, req, _res, _options, socket) =>
-      this.#requests.get(req)?.onSocket(request, socket),
+    this.#proxy.on("proxyReq", (request, _req, _res, { headers = {} }, socket) =>
+      this.#requests.get(headers)?.onSocket(request, socket),
     );
-    this.#proxy.on("proxyRes", (response, req) => this.#requests.get(req)?.onResponse(response));
     this.#proxy.on("proxyReqWs", (request: ClientRequest, req: IncomingMessage) =>
       this.#upgrades.get(req)?.onRequest(request),
     );
@@ -138,11 +137,12 @@ export class Passthrough {
   }
 
   send(req: IncomingMessage, res: ServerResponse, request: UpstreamRequest, events: PassthroughEvents): void {
-    this.#requests.set(req, events);
+    const headers = byName(request.headers);
+    this.#requests.set(headers, events);
     // It sends req.headers with ours on top, so those of the client are removed first.
     req.headers = {};
     req.url = request.address.path;
-    const options = { ...targetOf(request), headers: byName(request.headers) };
+    const options = { ...targetOf(request), headers };
     this.#proxy.web(req, res, options, (error) => events.onError(error));
   }
 
