@@ -8,7 +8,13 @@ import {
 import { Agent as HttpsAgent } from "node:https";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { createSecureContext, rootCertificates, type SecureContext, connect as tlsConnect } from "node:tls";
+import {
+  createSecureContext,
+  rootCertificates,
+  type SecureContext,
+  TLSSocket,
+  connect as tlsConnect,
+} from "node:tls";
 import type { Gateway } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
 import { SleepDetector } from "../core/sleep-detector.ts";
@@ -113,6 +119,14 @@ export function closeIdle(agent: HttpAgent): void {
   for (const sockets of Object.values(agent.freeSockets)) {
     for (const socket of sockets ?? []) socket.destroy();
   }
+}
+
+/** Calls back once the request's socket is connected, which a reused one is already. */
+export function whenConnected(request: ClientRequest, socket: Socket, then: () => void): void {
+  const isSecure = socket instanceof TLSSocket;
+  const isConnected = !socket.connecting && (!isSecure || socket.getProtocol() !== null);
+  if (request.reusedSocket || isConnected) then();
+  else socket.once(isSecure ? "secureConnect" : "connect", then);
 }
 
 interface TlsOptions {

@@ -6,10 +6,9 @@ import {
 } from "node:http";
 import { request as httpsRequest } from "node:https";
 import type { Socket } from "node:net";
-import { TLSSocket } from "node:tls";
 import type { Refusal } from "../core/refusal.ts";
 import type { RecordEnd } from "../usage/record.ts";
-import { closeIdle } from "./agents.ts";
+import { closeIdle, whenConnected } from "./agents.ts";
 import { askForUsage, UsageFilter } from "./ask-usage.ts";
 import type { Call } from "./call.ts";
 import type { Cause } from "./cause.ts";
@@ -401,14 +400,6 @@ function endOf({ reading }: Observed, hasAll: boolean): RecordEnd {
   if (reading?.failed || (hasAll && reading?.reached === false)) return "gateway-failed";
   // Some clients hang up after the terminator, before the connection ends.
   return hasAll || reading?.reached ? "complete" : "client-left";
-}
-
-/** Calls back once the request's socket is connected, which a reused one is already. */
-export function whenConnected(request: ClientRequest, socket: Socket, then: () => void): void {
-  const isSecure = socket instanceof TLSSocket;
-  const isConnected = !socket.connecting && (!isSecure || socket.getProtocol() !== null);
-  if (request.reusedSocket || isConnected) then();
-  else socket.once(isSecure ? "secureConnect" : "connect", then);
 }
 
 function closedEarly(): Error {

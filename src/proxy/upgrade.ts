@@ -2,12 +2,13 @@ import type { ClientRequest, IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import type { RecordEnd } from "../usage/record.ts";
+import { whenConnected } from "./agents.ts";
 import { Call, type Stop } from "./call.ts";
 import { takeCapacity } from "./capacity.ts";
 import type { Cause } from "./cause.ts";
 import { Deadline, type Phase } from "./deadline.ts";
 import type { ProxyDeps } from "./deps.ts";
-import { observe, ownHeaders, whenConnected } from "./exchange.ts";
+import { observe, ownHeaders } from "./exchange.ts";
 import {
   describeFailure,
   describeTimeout,
