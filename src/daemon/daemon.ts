@@ -114,6 +114,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     mirror,
     inFlight,
     limiter,
+    upstream,
     usage,
     tail,
     prober,
@@ -152,6 +153,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   shutdown.add("finish the requests in flight", () => drain.finish(), NO_LIMIT);
   shutdown.add("stop watching the configuration", () => reload.close());
   shutdown.add("stop the dashboard", () => dashboard.stop());
+  shutdown.add("refuse the requests that wait for a gateway", () => upstream.outages.stop());
   shutdown.add("refuse the requests that wait", () => limiter.stop());
   shutdown.add("end the commands that fetch keys", () => keyring.close());
   servePort(services, state, { clock, log, keyring, isStopping: () => drain.leftSeconds() !== null });

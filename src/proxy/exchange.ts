@@ -15,13 +15,17 @@ import type { Cause } from "./cause.ts";
 import { Deadline, type Phase } from "./deadline.ts";
 import type { ProxyDeps } from "./deps.ts";
 import {
+  ConnectTimeout,
   describeFailure,
   describeTimeout,
   frontProxyFailure,
-  gatewayFailure,
+  gatewayBroken,
   gatewayTimeout,
+  gatewayUnreachable,
+  isOutage,
   uploadStopped,
 } from "./failure.ts";
+import { GatewayWait } from "./gateway-wait.ts";
 import { NOTHING_OBSERVED, type Observed, ResponseObserver } from "./observer.ts";
 import type { Outcome } from "./outcome.ts";
 import { headOf } from "./records.ts";
@@ -80,7 +84,7 @@ export function observe(call: Call, response: IncomingMessage, deps: ProxyDeps):
   return observer;
 }
 
-/** One attempt to send the request. A request on a dead kept connection gets a second one. */
+/** One attempt to send the request. There are more after a dead kept connection, or where no connection could be made. */
 interface Attempt {
   /** null: http-proxy-3 makes it, and shows it together with its socket. */
   request: ClientRequest | null;
@@ -92,6 +96,12 @@ interface Attempt {
 interface Connecting {
   readonly name: "connecting";
   readonly attempt: Attempt;
+}
+
+/** No connection could be made. */
+interface Waiting {
+  readonly name: "waiting";
+  readonly wait: GatewayWait;
 }
 
 /** There is a connection, and no response yet. */
@@ -113,7 +123,7 @@ interface Done {
   readonly name: "done";
 }
 
-type ExchangePhase = Connecting | Sent | Streaming | Done;
+type ExchangePhase = Connecting | Waiting | Sent | Streaming | Done;
 
 const DONE: Done = { name: "done" };
 
@@ -134,7 +144,12 @@ class Exchange {
   #end: RecordEnd | null = null;
   #failure: string | null = null;
   #wasConnected = false;
+  /** It was sent a second time, because a kept connection was dead. */
   #isRetried = false;
+  /** When the first attempt began. */
+  readonly #since = performance.now();
+  /** null: no attempt to connect failed. */
+  #wait: GatewayWait | null = null;
 
   constructor(
     call: Call,
@@ -162,19 +177,13 @@ class Exchange {
     this.#req.socket.on("close", this.#onClientClosed);
     // Without a listener, a client that leaves in the middle of its upload would end the process.
     this.#req.on("error", ignore);
-    if (this.#body === null) {
-      this.#req.on("data", (chunk: Buffer) => {
-        this.#call.bytesIn += chunk.length;
-        this.#deadline.touch("first_byte");
-      });
-    }
     this.#connect();
   }
 
   #connect(): void {
     const attempt: Attempt = { request: null, isDeadSocket: false };
     this.#phase = { name: "connecting", attempt };
-    this.#deadline.start("connect", this.#upstream.gateway.timeouts.connect);
+    this.#deadline.start("connect", this.#wait?.connectMs ?? this.#upstream.gateway.timeouts.connect);
     try {
       if (this.#body !== null) this.#sendBody(attempt, this.#body);
       else this.#pass(attempt);
@@ -200,7 +209,8 @@ class Exchange {
   }
 
   #pass(attempt: Attempt): void {
-    this.#deps.upstream.passthrough.send(this.#req, this.#res, this.#upstream, {
+    const { passesUnread } = this.#call;
+    this.#deps.upstream.passthrough.send(this.#req, this.#res, passesUnread, this.#upstream, {
       onSocket: (request, socket) => this.#onSocket(attempt, request, socket),
       onError: (error) => this.#onRequestError(attempt, error),
     });
@@ -227,6 +237,16 @@ class Exchange {
     this.#wasConnected = true;
     this.#phase = { name: "sent", attempt, request };
     this.#deadline.start("first_byte", this.#upstream.gateway.timeouts.firstByte);
+    if (this.#call.passesUnread) this.#passBody(request);
+  }
+
+  /** Only now: what is read before there is a connection could not be sent again. */
+  #passBody(request: ClientRequest): void {
+    this.#req.on("data", (chunk: Buffer) => {
+      this.#call.bytesIn += chunk.length;
+      this.#deadline.touch("first_byte");
+    });
+    this.#req.pipe(request);
   }
 
   #onResponse(attempt: Attempt, request: ClientRequest, response: IncomingMessage): void {
@@ -285,15 +305,40 @@ class Exchange {
       return;
     }
     if (!this.#isCurrent(attempt)) return;
-    if (this.#isRetried || !this.#mayRetry(attempt, error)) {
-      this.#onBroken(error);
+    if (!this.#isRetried && this.#mayRetry(attempt, error)) {
+      this.#isRetried = true;
+      this.#wasConnected = false;
+      // If one kept connection is dead, the others may be too.
+      closeIdle(this.#upstream.agent);
+      this.#connect();
+    } else if (phase.name === "connecting" && isOutage(error)) this.#onUnreachable(error);
+    else this.#onBroken(error);
+  }
+
+  /** No connection was made, so nothing was sent: the request can wait. */
+  #onUnreachable(error: Error): void {
+    // A bug in there ends the exchange like any other.
+    this.#waitForGateway(error).catch((bug) => this.#resolve(Promise.reject(bug)));
+  }
+
+  async #waitForGateway(error: Error): Promise<void> {
+    this.#wait ??= new GatewayWait(this.#call, this.#upstream, this.#since, this.#deps);
+    const waiting: Waiting = { name: "waiting", wait: this.#wait };
+    this.#phase = waiting;
+    this.#deadline.stop();
+    // http-proxy-3 adds listeners with each attempt.
+    this.#req.setMaxListeners(0);
+    this.#res.setMaxListeners(0);
+    const failed = await waiting.wait.next(error);
+    // Meanwhile the client may have left.
+    if (this.#phase !== waiting) return;
+    if (failed === null) {
+      this.#connect();
       return;
     }
-    this.#isRetried = true;
-    this.#wasConnected = false;
-    // If one kept connection is dead, the others may be too.
-    closeIdle(this.#upstream.agent);
-    this.#connect();
+    this.#end = failed.end;
+    this.#failure = failed.failure;
+    this.#finish(failed.refusal);
   }
 
   /** False: it is over, or another one was made since. */
@@ -307,7 +352,7 @@ class Exchange {
    * (RFC 9110 section 9.2.2): a chat might be paid twice. If the socket was dead before, nothing of the request was sent.
    */
   #mayRetry({ request, isDeadSocket }: Attempt, error: NodeJS.ErrnoException): boolean {
-    if (isDeadSocket && this.#body !== null) return true;
+    if (isDeadSocket) return true;
     const isStale = request?.reusedSocket === true && /^(?:ECONNRESET|EPIPE)$/.test(error.code ?? "");
     const isSafe = /^(?:GET|HEAD|OPTIONS)$/.test(this.#upstream.method);
     return isStale && isSafe && this.#req.complete && this.#call.bytesIn === 0;
@@ -320,11 +365,20 @@ class Exchange {
     this.#end ??= "gateway-failed";
     this.#failure = describeFailure(error, { connected, answered: this.#phase.name === "streaming" });
     const { gateway, address } = this.#upstream;
-    this.#stop(() => gatewayFailure(error, gateway.name, address.origin, connected));
+    this.#stop(() =>
+      connected
+        ? gatewayBroken(error, gateway.name, address.origin)
+        : gatewayUnreachable(error, gateway.name, address.origin, 0),
+    );
   }
 
   #onTimeout(timeout: Phase, ms: number): void {
     const phase = this.#phase;
+    if (timeout === "connect") {
+      this.#onUnreachable(new ConnectTimeout(ms));
+      requestOf(phase)?.destroy();
+      return;
+    }
     const hasWholeResponse = phase.name === "streaming" && phase.response.complete;
     // A response behind another one on the same connection waits for its turn.
     if (hasWholeResponse && this.#res.socket === null) {
@@ -352,6 +406,7 @@ class Exchange {
   readonly #onClientClosed = (): void => {
     const phase = this.#phase;
     const hasAll = this.#res.writableFinished && phase.name === "streaming" && !phase.writer.isTruncated;
+    if (phase.name === "waiting") phase.wait.leave();
     if (!hasAll || !this.#req.complete) requestOf(phase)?.destroy();
     if (hasAll) discardBody(this.#req);
     this.#finish(null);
@@ -390,6 +445,7 @@ function requestOf(phase: ExchangePhase): ClientRequest | null {
     case "sent":
     case "streaming":
       return phase.request;
+    case "waiting":
     case "done":
       return null;
   }

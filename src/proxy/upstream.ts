@@ -1,6 +1,6 @@
 import type { Agent, ClientRequest, IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
-import type { Duplex } from "node:stream";
+import { type Duplex, Stream } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
 import type { Gateway } from "../config/schema.ts";
 import { withoutVersion } from "../config/values.ts";
@@ -9,6 +9,7 @@ import type { Secret } from "../core/secret.ts";
 import { decodes } from "../metering/decode.ts";
 import { Agents } from "./agents.ts";
 import type { Call } from "./call.ts";
+import { Outages } from "./gateway-wait.ts";
 import { byName, keyHeaderFor, requestHeaders } from "./headers.ts";
 
 /** Where a request goes, in the parts that a connection needs. */
@@ -63,6 +64,7 @@ export interface UpstreamRequest {
 export class Upstream {
   readonly agents: Agents;
   readonly passthrough = new Passthrough();
+  readonly outages = new Outages();
 
   constructor(clock: Clock) {
     this.agents = new Agents(clock);
@@ -103,10 +105,11 @@ interface PassthroughEvents {
   onError(error: Error): void;
 }
 
-interface UpgradeEvents {
-  /** The request is made, and nothing of it is sent. */
-  onRequest(request: ClientRequest): void;
-  onError(error: Error): void;
+/** http-proxy-3 pipes this in place of a body that the caller pipes itself, once there is a connection to send it on. */
+class NoBody extends Stream {
+  override pipe<Target extends NodeJS.WritableStream>(target: Target): Target {
+    return target;
+  }
 }
 
 /**
@@ -123,43 +126,53 @@ export class Passthrough {
   });
   /** By the headers of each attempt: a request may be sent twice. */
   readonly #requests = new WeakMap<object, PassthroughEvents>();
-  readonly #upgrades = new WeakMap<IncomingMessage, UpgradeEvents>();
+  readonly #noBody = new NoBody();
 
   constructor() {
     this.#proxy.on("proxyReq", (request, _req, _res, { headers = {} }, socket) =>
       this.#requests.get(headers)?.onSocket(request, socket),
     );
-    this.#proxy.on("proxyReqWs", (request: ClientRequest, req: IncomingMessage) =>
-      this.#upgrades.get(req)?.onRequest(request),
-    );
     // It throws errors that have no listener. These are of clients that left, which their connections' `close` reports.
     this.#proxy.on("error", () => {});
   }
 
-  send(req: IncomingMessage, res: ServerResponse, request: UpstreamRequest, events: PassthroughEvents): void {
+  /** @param hasBody the caller pipes the body to the request that onSocket gets. */
+  send(
+    req: IncomingMessage,
+    res: ServerResponse,
+    hasBody: boolean,
+    request: UpstreamRequest,
+    events: PassthroughEvents,
+  ): void {
     const headers = byName(request.headers);
     this.#requests.set(headers, events);
     // It sends req.headers with ours on top, so those of the client are removed first.
     req.headers = {};
     req.url = request.address.path;
-    const options = { ...targetOf(request), headers };
+    const options = { ...targetOf(request), headers, ...(hasBody ? { buffer: this.#noBody } : {}) };
     this.#proxy.web(req, res, options, (error) => events.onError(error));
   }
 
-  upgrade(
-    req: IncomingMessage,
-    socket: Duplex,
-    head: Buffer,
-    request: UpstreamRequest,
-    events: UpgradeEvents,
-  ): void {
-    this.#upgrades.set(req, events);
+  /** Makes a request for a WebSocket. Nothing of it is sent before the next turn of the event loop. */
+  upgrade(req: IncomingMessage, socket: Duplex, head: Buffer, request: UpstreamRequest): ClientRequest {
     // It checks these two before it does anything.
     req.headers = { upgrade: "websocket", connection: "upgrade" };
     req.url = request.address.path;
     const headers = { ...byName(request.headers), connection: "Upgrade", upgrade: "websocket" };
     const options = { ...targetOf(request), headers };
-    this.#proxy.ws(req, socket as Socket, head, options, (error) => events.onError(error));
+    const made: ClientRequest[] = [];
+    const onRequest = (one: ClientRequest) => void made.push(one);
+    this.#proxy.on("proxyReqWs", onRequest);
+    try {
+      // Errors of the WebSocket: the ends of both connections report them.
+      this.#proxy.ws(req, socket as Socket, head, options, () => {});
+    } finally {
+      this.#proxy.off("proxyReqWs", onRequest);
+    }
+    const [only] = made;
+    if (only === undefined) throw new Error("http-proxy-3 made no request");
+    // http-proxy-3 would pass a plain response with the key in it, and close the client's connection after an error.
+    return only.removeAllListeners("response").removeAllListeners("error");
   }
 }
 
