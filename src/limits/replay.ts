@@ -59,7 +59,7 @@ export type JournalLine =
   | ({ readonly kind: "carry" } & ToolCarry)
   | { readonly kind: "carry"; readonly tools: number }
   | { readonly kind: "rename"; readonly from: string; readonly to: string }
-  | { readonly kind: "head" | "refusals" | "ack" | "key-held" | "sibling" | "sibling-amend" };
+  | { readonly kind: "sent" | "head" | "refusals" | "ack" | "key-held" | "sibling" | "sibling-amend" };
 
 /** Restores the counters at start from the lines of the newest journal file. A line that is read twice counts once. */
 export class Replay {

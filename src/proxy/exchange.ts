@@ -28,7 +28,7 @@ import {
 import { GatewayWait } from "./gateway-wait.ts";
 import { NOTHING_OBSERVED, type Observed, ResponseObserver } from "./observer.ts";
 import type { Outcome } from "./outcome.ts";
-import { headOf } from "./records.ts";
+import { headOf, wallTime } from "./records.ts";
 import { type ClientSide, ResponseWriter } from "./response.ts";
 import type { UpstreamRequest } from "./upstream.ts";
 import { discardBody } from "./write-refusal.ts";
@@ -143,7 +143,6 @@ class Exchange {
   /** Who ended it first, the client or the gateway; null: neither yet. */
   #end: RecordEnd | null = null;
   #failure: string | null = null;
-  #wasConnected = false;
   /** It was sent a second time, because a kept connection was dead. */
   #isRetried = false;
   /** When the first attempt began. */
@@ -234,7 +233,7 @@ class Exchange {
 
   #onConnected(attempt: Attempt, request: ClientRequest): void {
     if (!this.#isCurrent(attempt)) return;
-    this.#wasConnected = true;
+    this.#call.sentAt = wallTime(this.#call, this.#deps.clock.elapsed());
     this.#phase = { name: "sent", attempt, request };
     this.#deadline.start("first_byte", this.#upstream.gateway.timeouts.firstByte);
     if (this.#call.passesUnread) this.#passBody(request);
@@ -307,7 +306,7 @@ class Exchange {
     if (!this.#isCurrent(attempt)) return;
     if (!this.#isRetried && this.#mayRetry(attempt, error)) {
       this.#isRetried = true;
-      this.#wasConnected = false;
+      this.#call.sentAt = null;
       // If one kept connection is dead, the others may be too.
       closeIdle(this.#upstream.agent);
       this.#connect();
@@ -361,7 +360,7 @@ class Exchange {
   /** There will be no whole response. */
   #onBroken(error: Error): void {
     if (this.#phase.name === "done") return;
-    const connected = this.#wasConnected;
+    const connected = this.#call.sentAt !== null;
     this.#end ??= "gateway-failed";
     this.#failure = describeFailure(error, { connected, answered: this.#phase.name === "streaming" });
     const { gateway, address } = this.#upstream;
@@ -431,7 +430,6 @@ class Exchange {
       status,
       refusal,
       failure: this.#failure,
-      wasConnected: this.#wasConnected,
       observed,
     };
   }

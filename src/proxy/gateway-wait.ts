@@ -1,10 +1,18 @@
 import { type ClientRequest, request as httpRequest } from "node:http";
 import { request as httpsRequest } from "node:https";
+import type { Refusal } from "../core/refusal.ts";
 import { closeIdle, whenConnected } from "./agents.ts";
 import type { Call } from "./call.ts";
 import { checkStillAllowed } from "./capacity.ts";
 import type { ProxyDeps } from "./deps.ts";
-import { ConnectTimeout, describeFailure, gatewayUnreachable, isOutage, shuttingDown } from "./failure.ts";
+import {
+  ConnectTimeout,
+  describeFailure,
+  gatewayUnreachable,
+  isOutage,
+  logUnavailable,
+  shuttingDown,
+} from "./failure.ts";
 import type { Outcome } from "./outcome.ts";
 import type { UpstreamRequest } from "./upstream.ts";
 
@@ -50,21 +58,24 @@ export class GatewayWait {
 
   /** Waits after an attempt that failed. Resolves to null when the request may be tried again. */
   async next(error: Error): Promise<Failed | null> {
-    const { upstream, gatewayHealth, snapshot, clock, isStopping } = this.#deps;
+    const { upstream, gatewayHealth, journal, snapshot, clock, isStopping } = this.#deps;
     const { gateway } = this.#upstream;
-    if (isStopping()) return { end: "refused", refusal: shuttingDown(), failure: null };
+    const { id, tool } = this.#call;
+    if (isStopping()) return refused(shuttingDown());
     const leftMs = this.#leftMs;
     if (leftMs <= 0) return this.#unreachable(error);
+    await journal.sent(id, null);
     gatewayHealth.noteWait(gateway, whyNotConnected(error));
     const outage = upstream.outages.of(this.#upstream, error, this.#times);
     this.#times += 1;
     this.#call.isWaiting = true;
     const end = await this.#untilBack(outage, leftMs);
     this.#call.isWaiting = false;
-    if (end === "stopped") return { end: "refused", refusal: shuttingDown(), failure: null };
+    if (end === "stopped") return refused(shuttingDown());
     if (end !== "back") return this.#unreachable(outage.error);
-    const refusal = checkStillAllowed(this.#call.tool?.name ?? "", snapshot(), clock.now());
-    return refusal === null ? null : { end: "refused", refusal, failure: null };
+    const refusal = checkStillAllowed(tool?.name ?? "", snapshot(), clock.now());
+    if (refusal !== null) return refused(refusal);
+    return (await journal.sent(id, clock.now())) ? null : refused(logUnavailable(journal.state()));
   }
 
   #unreachable(error: Error): Failed {
@@ -89,6 +100,10 @@ export class GatewayWait {
     outage.leave(this.#end);
     return end;
   }
+}
+
+function refused(refusal: Refusal): Failed {
+  return { end: "refused", refusal, failure: null };
 }
 
 function whyNotConnected(error: Error): string {

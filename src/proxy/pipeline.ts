@@ -31,10 +31,7 @@ export async function serve(req: IncomingMessage, res: ServerResponse, deps: Pro
       checkClient(req);
     if (stop === "answered") outcome = null;
     else if (stop !== null) outcome = stoppedBy(stop);
-    else {
-      outcome = { ...outcome, wasConnected: true };
-      outcome = await forward(call, req, res, deps);
-    }
+    else outcome = await forward(call, req, res, deps);
     if (outcome !== null && outcome.refusal !== null)
       outcome = { ...outcome, status: writeRefusal(req, res, outcome.refusal, call.protocol, call.id) };
   } finally {

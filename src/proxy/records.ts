@@ -35,6 +35,7 @@ export function openingOf(call: Call): Opening {
     held_tokens: reservation?.tokens ?? null,
     held_microdollars: reservation?.spend ?? null,
     admitted_at: reservation?.at ?? null,
+    sent_at: reservation?.at ?? call.startedAt + call.waitedMs,
   };
 }
 
@@ -91,13 +92,14 @@ export function closingOf(call: Call, outcome: Outcome, endedAt: number, usage: 
   const isRefusedByGateway = refusal === null && ((status ?? 0) >= 400 || observed.reading?.refused === true);
   const uncounted = isRefusedByGateway ? 0 : null;
   return {
+    sent_at: call.sentAt,
     first_byte_at: firstByteAt,
     // The wall clock may have been set back meanwhile.
     ended_at: Math.max(endedAt, firstByteAt ?? call.startedAt),
     model: call.model,
     model_answered: modelAnswered(call, outcome),
     // Without an answer, what was asked for.
-    stream: observed.stream ?? (outcome.wasConnected ? call.fields.stream : null),
+    stream: observed.stream ?? (call.sentAt === null ? null : call.fields.stream),
     status,
     end,
     cause: observed.cause?.name ?? null,
@@ -113,7 +115,7 @@ export function closingOf(call: Call, outcome: Outcome, endedAt: number, usage: 
     cost_microdollars: cost,
     bytes_in: call.bytesIn,
     bytes_out: observed.bytesOut,
-    counts: outcome.wasConnected,
+    counts: call.sentAt !== null,
     counted_tokens: total ?? uncounted,
     counted_microdollars: cost ?? uncounted,
     gateway_ids: loggableIds(call, observed.gatewayIds),
@@ -160,7 +162,7 @@ export function modelForLog(name: string | null, snapshot: Snapshot): string | n
   return name === null ? null : sanitizeForLog(name, snapshot, MAX_MODEL);
 }
 
-function wallTime({ startedAt, startedElapsed }: Call, elapsed: number): number {
+export function wallTime({ startedAt, startedElapsed }: Call, elapsed: number): number {
   return Math.round(startedAt + elapsed - startedElapsed);
 }
 

@@ -25,6 +25,7 @@ import { acceptCaller, checkUser, findCaller } from "./identify.ts";
 import { NOTHING_OBSERVED, type ResponseObserver } from "./observer.ts";
 import { NOTHING_SENT, type Outcome } from "./outcome.ts";
 import { checkRequest, openRecord, stoppedBy } from "./pipeline.ts";
+import { wallTime } from "./records.ts";
 import { type ClientSide, ResponseWriter } from "./response.ts";
 import { route } from "./routes.ts";
 import { settle } from "./settle.ts";
@@ -53,10 +54,8 @@ export async function serveUpgrade(
       (await waitForCapacity(call, req, socket, deps)) ??
       (await openRecord(call, deps)) ??
       (socket.destroyed ? "client-left" : null);
-    if (stop === null) {
-      outcome = { ...outcome, wasConnected: true };
-      outcome = await forward(call, req, socket, head, deps);
-    } else {
+    if (stop === null) outcome = await forward(call, req, socket, head, deps);
+    else {
       outcome = stoppedBy(stop);
       const { refusal } = outcome;
       if (refusal !== null)
@@ -131,7 +130,6 @@ class Upgrade {
   #status: number | null = null;
   #end: RecordEnd | null = null;
   #failure: string | null = null;
-  #isConnected = false;
   #isFinished = false;
 
   constructor(
@@ -176,21 +174,22 @@ class Upgrade {
 
   #onConnected(request: ClientRequest): void {
     if (this.#request !== request || this.#isFinished) return;
-    this.#isConnected = true;
+    this.#call.sentAt = wallTime(this.#call, this.#deps.clock.elapsed());
     this.#deadline.start("first_byte", this.#upstream.gateway.timeouts.firstByte);
   }
 
   #onError(request: ClientRequest, error: Error): void {
     if (this.#status !== null || this.#socket.destroyed || this.#request !== request) return;
-    if (!this.#isConnected && isOutage(error)) {
+    const connected = this.#call.sentAt !== null;
+    if (!connected && isOutage(error)) {
       this.#onUnreachable(error);
       return;
     }
     const { gateway, address } = this.#upstream;
     this.#end ??= "gateway-failed";
-    this.#failure = describeFailure(error, { connected: this.#isConnected, answered: false });
+    this.#failure = describeFailure(error, { connected, answered: false });
     this.#finish(
-      this.#isConnected
+      connected
         ? gatewayBroken(error, gateway.name, address.origin)
         : gatewayUnreachable(error, gateway.name, address.origin, 0),
     );
@@ -331,7 +330,6 @@ class Upgrade {
       status,
       refusal,
       failure: this.#failure,
-      wasConnected: this.#isConnected,
       observed: this.#observer === null ? NOTHING_OBSERVED : await this.#observer.finish(),
     };
   }

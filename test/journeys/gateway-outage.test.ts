@@ -1,9 +1,10 @@
 import { readFile } from "node:fs/promises";
 import { createServer as createSecureServer } from "node:https";
 import { connect, createServer } from "node:net";
+import { join } from "node:path";
 import t, { type Test } from "tap";
 import { makeCertificates } from "../doubles/certificates.ts";
-import { command } from "../doubles/command.ts";
+import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import {
   canaryKey,
   freshToken,
@@ -77,6 +78,7 @@ t.test("an outage is invisible to requests that come during it, however they are
     /failing since .* \(requests wait\): nothing listens\s+there/,
   );
 
+  const backAt = Date.now();
   const gateway = await it.startGateway(async (call) => {
     await call.whole;
     if (call.target === "/v1/realtime") {
@@ -108,6 +110,8 @@ t.test("an outage is invisible to requests that come during it, however they are
     recordsIn(it.paths.usage).every(({ end }) => end === "complete"),
   );
   t.equal(recordsIn(it.paths.usage).length, 5);
+  for (const { sent_at } of recordsIn(it.paths.usage))
+    t.ok((sent_at ?? 0) >= backAt, "sent when it was back");
   t.strictSame(faultsIn(it.paths.usage), []);
   t.match(await it.gateway(), { state: "reachable", failures: 0 });
   await stillHealthy(t, it, it.secrets);
@@ -166,7 +170,13 @@ t.test("after its own time a request is refused for good, says why, and counts n
   const records = recordsIn(under.paths.usage);
   t.equal(records.length, rows.length);
   for (const record of records) {
-    t.match(record, { end: "gateway-failed", status: 400, refusal: "gateway-unreachable", counts: false });
+    t.match(record, {
+      end: "gateway-failed",
+      status: 400,
+      refusal: "gateway-unreachable",
+      counts: false,
+      sent_at: null,
+    });
   }
   for (const { name, limits } of (await under.daemon.status()).tools)
     if (name !== "idle") t.strictSame([limits[0]?.used, limits[0]?.held], [0, 0], name);
@@ -218,7 +228,7 @@ t.test("a stop refuses the requests that wait at once", async (t) => {
   t.match(parsed(socket.text()), { status: 503, headers: { "x-keybearer-refusal": "shutting-down" } });
   await stopped;
   for (const record of recordsIn(it.paths.usage))
-    t.match(record, { end: "refused", refusal: "shutting-down", counts: false });
+    t.match(record, { end: "refused", refusal: "shutting-down", counts: false, sent_at: null });
 });
 
 t.test("one probe serves all that wait, through the outbound proxy too", async (t) => {
@@ -324,3 +334,57 @@ t.test(
     }
   },
 );
+
+t.test("after kill -9 only what was sent has a record that may have been sent, and counts", async (t) => {
+  const home = await newHome(t);
+  const folder = join(home, "state", "usage");
+  const hung = await startRawGateway(t, () => {});
+  const tokens = { down: freshToken(), hung: freshToken() };
+  const limits = "limits: { requests: 5/day }";
+  // The outbound proxy of one of them comes back.
+  let isDown = true;
+  const { origin } = await listen(
+    t,
+    createServer((socket) => {
+      socket.on("error", () => {});
+      socket.once("data", () => {
+        if (isDown) return void socket.end("HTTP/1.1 503 Unavailable\r\n\r\n");
+        const onward = connect(hung.port, "127.0.0.1");
+        onward.on("error", () => {});
+        socket.write("HTTP/1.1 200 OK\r\n\r\n");
+        socket.pipe(onward).pipe(socket);
+      });
+    }),
+  );
+  await saveConfig(
+    home,
+    `listen: localhost:0
+gateways:
+  down: { base_url: "http://127.0.0.1:${CLOSED_PORT}/v1" }
+  hung: { base_url: "${hung.baseUrl}", proxy: "${origin}" }
+tools:
+  down: { gateway: down, key: ${canaryKey()}, token: "${tokens.down.hash}", ${limits} }
+  hung: { gateway: hung, key: ${canaryKey()}, token: "${tokens.hung.hash}", ${limits} }
+`,
+  );
+  const running = await startServing(t, home);
+  for (const { token } of Object.values(tokens)) {
+    fetch(`${running.url}/v1/chat/completions`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+      body: "{}",
+    }).catch(() => {});
+  }
+  await until("both wait", () => recordsIn(folder).filter(({ sent_at }) => sent_at === null).length === 2);
+  isDown = false;
+  await until("one was sent", () => hung.calls.length === 1);
+  running.child.kill("SIGKILL");
+  await running.ended;
+
+  const again = await startUnderTest(t, null, { home });
+  const records = new Map(recordsIn(folder).map((record) => [record.tool, record]));
+  t.match(records.get("down"), { end: "interrupted", sent_at: null, counts: false });
+  t.match(records.get("hung"), { end: "interrupted", sent_at: Number, counts: null });
+  for (const { name, limits } of (await again.daemon.status()).tools)
+    t.equal(limits[0]?.used, name === "down" ? 0 : 1, name);
+});

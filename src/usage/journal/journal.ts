@@ -52,7 +52,7 @@ export type ResponseHead = Omit<HeadLine, "kind" | "id">;
 type AppendedLine = AmendLine | LiftLine | AckLine | KeyHeldLine | SiblingLine | SiblingAmendLine;
 
 interface InFlight {
-  readonly opening: Opening;
+  opening: Opening;
   head: ResponseHead | null;
 }
 
@@ -102,6 +102,23 @@ export class Journal {
     this.#inFlight.set(opening.id, { opening, head: null });
     this.#noteUse(opening);
     return this.#deps.sync === "normal" || (await this.#synced(opening.id));
+  }
+
+  /**
+   * Notes whether something of a request that waits for its gateway may have been sent. After a kill -9 its record must match
+   * a row of the console if it was sent, and must not take one if it was not. So the journal says "sent" before each attempt
+   * to connect, and takes that back when the attempt failed: the open line is the first such note, null is written before
+   * the wait, and the time before the next attempt. Most requests are connected at once, and need no line. Their close line
+   * has the exact time.
+   *
+   * False: it is not on the disk, so the request must not be sent.
+   */
+  async sent(id: string, sentAt: number | null): Promise<boolean> {
+    const request = this.#inFlight.get(id);
+    if (request === undefined || !this.available()) return false;
+    if (!this.#append(lineOf("sent", { id, sent_at: sentAt }))) return false;
+    request.opening = { ...request.opening, sent_at: sentAt };
+    return sentAt === null || this.#deps.sync === "normal" || (await this.flush());
   }
 
   /**
@@ -406,7 +423,10 @@ function textOf(line: AppendedLine | RefusalsLine): string {
 /** The record of a request that was in flight when the daemon was killed. */
 function interruptedRecord({ opening, head }: InFlight): OwnRecord {
   const { first_byte_at, status, gateway_ids } = head ?? NOT_CLOSED;
-  return wholeRecord(opening, { ...NOT_CLOSED, end: "interrupted", first_byte_at, status, gateway_ids });
+  const { sent_at } = opening;
+  const counts = sent_at === null ? false : NOT_CLOSED.counts;
+  const rest = { sent_at, counts, first_byte_at, status, gateway_ids };
+  return wholeRecord(opening, { ...NOT_CLOSED, end: "interrupted", ...rest });
 }
 
 function diskMessage(error: unknown, folder: string): string {
