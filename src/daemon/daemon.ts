@@ -33,6 +33,7 @@ import { Vault } from "../mirror/vault.ts";
 import type { ProxyDeps } from "../proxy/deps.ts";
 import { GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import { KeyBreaker } from "../proxy/key-breaker.ts";
+import { Outages } from "../proxy/outages.ts";
 import { hostsOf } from "../proxy/server.ts";
 import { TokenUses } from "../proxy/token-uses.ts";
 import { Upstream } from "../proxy/upstream.ts";
@@ -114,7 +115,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     mirror,
     inFlight,
     limiter,
-    upstream,
+    outages,
     usage,
     tail,
     prober,
@@ -153,7 +154,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   shutdown.add("finish the requests in flight", () => drain.finish(), NO_LIMIT);
   shutdown.add("stop watching the configuration", () => reload.close());
   shutdown.add("stop the dashboard", () => dashboard.stop());
-  shutdown.add("refuse the requests that wait for a gateway", () => upstream.outages.stop());
+  shutdown.add("refuse the requests that wait for a gateway", () => outages.stop());
   shutdown.add("refuse the requests that wait", () => limiter.stop());
   shutdown.add("end the commands that fetch keys", () => keyring.close());
   servePort(services, state, { clock, log, keyring, isStopping: () => drain.leftSeconds() !== null });
@@ -373,6 +374,7 @@ function createServices(
     ...usageServices,
     ticker,
     upstream,
+    outages: new Outages(),
     gatewayHealth,
     keyBreaker,
     keyCheck,

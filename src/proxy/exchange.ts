@@ -201,6 +201,8 @@ class Exchange {
     request.once("socket", (socket) => this.#onSocket(attempt, request, socket));
     request.on("error", (error) => this.#onRequestError(attempt, error));
     request.once("finish", () => {
+      // A request that is destroyed before it is connected emits this too, and may be sent again.
+      if (this.#call.sentAt === null) return;
       this.#body = null;
       this.#deps.bodies.release(this.#call);
     });

@@ -9,7 +9,6 @@ import type { Secret } from "../core/secret.ts";
 import { decodes } from "../metering/decode.ts";
 import { Agents } from "./agents.ts";
 import type { Call } from "./call.ts";
-import { Outages } from "./gateway-wait.ts";
 import { byName, keyHeaderFor, requestHeaders } from "./headers.ts";
 
 /** Where a request goes, in the parts that a connection needs. */
@@ -64,7 +63,6 @@ export interface UpstreamRequest {
 export class Upstream {
   readonly agents: Agents;
   readonly passthrough = new Passthrough();
-  readonly outages = new Outages();
 
   constructor(clock: Clock) {
     this.agents = new Agents(clock);

@@ -99,7 +99,7 @@ t.test("a note explains why something is unknown or failed, and what to do", asy
     [{ status: 418, cause: "something-new", ...NO_USAGE }, /the gateway's refusal: something-new/],
     [{ waited_ms: 1500 }, /waited +1\.5 s for a limit/],
     [
-      { sent_at: record(1).started_at + 8200 },
+      { admitted_at: record(1).started_at, sent_at: record(1).started_at + 8200 },
       /sent +.*, after 8\.2 s: before, there was no connection to the\s+gateway/,
     ],
     [{ billed_microdollars: 9000 }, /billed +\$0\.0090, according to the console/],

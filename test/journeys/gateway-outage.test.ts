@@ -105,6 +105,7 @@ t.test("an outage is invisible to requests that come during it, however they are
       .toString(),
     upload,
   );
+  t.equal(gateway.received().split("early").length, 2, "what came right behind the head, once");
   socket.socket.destroy();
   await until("all are settled", async () =>
     recordsIn(it.paths.usage).every(({ end }) => end === "complete"),
@@ -210,6 +211,47 @@ t.test("a client that leaves gives back what its request holds", async (t) => {
   t.equal((await next).status, 200, "it takes the place");
   t.equal(gateway.calls.length, 1, "nothing of the others was sent");
   await stillHealthy(t, it, it.secrets);
+});
+
+t.test("a request whose first attempts got no answer to the connection arrives whole", async (t) => {
+  const made = makeCertificates(t);
+  if (made === null) return;
+  const bodies: string[] = [];
+  const secure = createSecureServer(made.good, (req, res) => {
+    let body = "";
+    req.on("data", (chunk) => {
+      body += chunk;
+    });
+    req.on("end", () => {
+      bodies.push(body);
+      res.end("{}");
+    });
+  });
+  let attempts = 0;
+  // It accepts connections, and the first ones get no TLS.
+  const server = createServer((socket) => {
+    attempts += 1;
+    if (attempts > 3) secure.emit("connection", socket);
+  });
+  const { port } = await listen(t, server);
+  const one = await startWithOneTool(t, `https://127.0.0.1:${port}`, {
+    gateway: [`ca_file: ${made.authority}`, "timeouts: { connect: 1s, retry_connect: 10m }"],
+  });
+  const auth = { Host: one.host, Authorization: `Bearer ${one.token}` };
+  const body = JSON.stringify({ model: "penny", input: "x".repeat(300_000) });
+  const json = post("POST /v1/responses", { ...auth, "Content-Type": "application/json" }, body);
+  const file = post(
+    "POST /v1/files",
+    { ...auth, "Content-Type": "application/octet-stream" },
+    "f".repeat(300_000),
+  );
+  const answers = await Promise.all([say(t, one.port, json), say(t, one.port, file)]);
+  t.strictSame(
+    answers.map(({ status }) => status),
+    [200, 200],
+  );
+  t.strictSame(bodies.sort(), ["f".repeat(300_000), body]);
+  await stillHealthy(t, one, [one.key, one.token]);
 });
 
 t.test("a stop refuses the requests that wait at once", async (t) => {

@@ -88,7 +88,7 @@ function fieldsOf(record: UsageRecord, machine: string | null): [name: string, v
       ["last id", record.last_id],
       ["requests", exact(record.requests)],
       ["minute", exactTime(began)],
-        ["tool", record.tool ?? "unknown"],
+      ["tool", record.tool ?? "unknown"],
       ["gateway", record.gateway],
       ["end", record.end],
       ["refusal", record.refusal],
@@ -121,9 +121,9 @@ function fieldsOf(record: UsageRecord, machine: string | null): [name: string, v
   ];
 }
 
-/** When it had to wait for its gateway, or took long to connect. */
-function sentLate({ started_at: began, waited_ms: waited, sent_at: sent }: UsageRecord): string | null {
-  if (sent === null || sent - began - waited < 1000) return null;
+/** Of a request that had to wait for its gateway, or took long to connect. */
+function sentLate({ started_at: began, admitted_at: admitted, sent_at: sent }: UsageRecord): string | null {
+  if (sent === null || admitted === null || sent - admitted < 1000) return null;
   return `${exactTime(sent)}, after ${elapsed(began, sent)}: before, there was no connection to the gateway`;
 }
 

@@ -105,20 +105,29 @@ export class Journal {
   }
 
   /**
-   * Notes whether something of a request that waits for its gateway may have been sent. After a kill -9 its record must match
-   * a row of the console if it was sent, and must not take one if it was not. So the journal says "sent" before each attempt
-   * to connect, and takes that back when the attempt failed: the open line is the first such note, null is written before
-   * the wait, and the time before the next attempt. Most requests are connected at once, and need no line. Their close line
-   * has the exact time.
+   * A request that waited for its gateway is tried again, so it may be sent from now on. After a kill -9 its record must match
+   * a row of the console if it was sent, and must not take one if it was not. So the journal says that it may be sent before
+   * each attempt to connect, and takes that back when the attempt failed (unsent). The open line says so for the first
+   * attempt. Most requests are connected by that one, and need no other line. The close line has the exact time.
    *
    * False: it is not on the disk, so the request must not be sent.
    */
-  async sent(id: string, sentAt: number | null): Promise<boolean> {
+  async sending(id: string, now: number): Promise<boolean> {
+    if (!this.#setSentAt(id, now)) return false;
+    return this.#deps.sync === "normal" || (await this.flush());
+  }
+
+  /** No connection was made, and the request waits: nothing of it was sent. */
+  unsent(id: string): void {
+    this.#setSentAt(id, null);
+  }
+
+  #setSentAt(id: string, sentAt: number | null): boolean {
     const request = this.#inFlight.get(id);
     if (request === undefined || !this.available()) return false;
     if (!this.#append(lineOf("sent", { id, sent_at: sentAt }))) return false;
     request.opening = { ...request.opening, sent_at: sentAt };
-    return sentAt === null || this.#deps.sync === "normal" || (await this.flush());
+    return true;
   }
 
   /**
