@@ -49,8 +49,9 @@ export class GatewayWait {
     const { gateway } = this.#upstream;
     const { id, tool } = this.#call;
     if (isStopping()) return refused(shuttingDown());
+    if (outages.wasJustRefused(tool?.name ?? "")) return this.#unreachable(error, 0);
     const leftMs = this.#leftMs;
-    if (leftMs <= 0) return this.#unreachable(error);
+    if (leftMs <= 0) return this.#unreachable(error, gateway.timeouts.retryConnect);
     journal.unsent(id);
     gatewayHealth.noteWait(gateway, whyNotConnected(error));
     const outage = outages.of(this.#upstream, error, this.#times);
@@ -58,16 +59,18 @@ export class GatewayWait {
     this.#call.isWaiting = true;
     const end = await this.#untilBack(outage, leftMs);
     this.#call.isWaiting = false;
+    if (end === "client-left") return { end, refusal: null, failure: null };
     if (end === "stopped") return refused(shuttingDown());
-    if (end !== "back") return this.#unreachable(outage.error);
+    if (end === "expired") return this.#unreachable(outage.error, gateway.timeouts.retryConnect);
     const refusal = checkStillAllowed(tool?.name ?? "", snapshot(), clock.now());
     if (refusal !== null) return refused(refusal);
     return (await journal.sending(id, clock.now())) ? null : refused(logUnavailable(journal.state()));
   }
 
-  #unreachable(error: Error): Failed {
+  #unreachable(error: Error, triedMs: number): Failed {
     const { gateway, address } = this.#upstream;
-    const refusal = gatewayUnreachable(error, gateway.name, address.origin, gateway.timeouts.retryConnect);
+    this.#deps.outages.noteRefusal(this.#call.tool?.name ?? "");
+    const refusal = gatewayUnreachable(error, gateway.name, address.origin, triedMs);
     return { end: "gateway-failed", refusal, failure: whyNotConnected(error) };
   }
 

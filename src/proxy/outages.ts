@@ -12,6 +12,8 @@ export type Waiter = (end: WaitEnd) => void;
 /** The gateways that cannot be connected to while requests wait for them. */
 export class Outages {
   readonly #outages = new Map<string, Outage>();
+  /** By tool: when its last request was refused because its gateway cannot be reached, by performance.now(). */
+  readonly #refusedAt = new Map<string, number>();
 
   /** @param times how often the request waited before. A gateway that accepts only the probe is tried less and less often. */
   of(request: UpstreamRequest, error: Error, times: number): Outage {
@@ -25,12 +27,23 @@ export class Outages {
     return outage;
   }
 
+  noteRefusal(tool: string): void {
+    this.#refusedAt.set(tool, performance.now());
+  }
+
+  /** Then its next request is tried, but does not wait again: Claude Code sends a refused request six times before it shows it. */
+  wasJustRefused(tool: string): boolean {
+    return performance.now() - (this.#refusedAt.get(tool) ?? -Infinity) < AGAIN_MS;
+  }
+
   /** Ends every wait, because keybearer stops. */
   stop(): void {
     for (const outage of [...this.#outages.values()]) outage.end("stopped");
   }
 }
 
+/** A client that sends a refused request again by itself does so within this time. */
+const AGAIN_MS = 5000;
 const FIRST_PAUSE_MS = 100;
 const MAX_PAUSE_MS = 2000;
 

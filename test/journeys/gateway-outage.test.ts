@@ -155,21 +155,25 @@ t.test("after its own time a request is refused for good, says why, and counts n
     t,
     `gateways:\n${gateways.join("")}tools:\n${tools.join("")}  idle: { gateway: plain, key: ${key}, token: "${hash}" }\n`,
   );
+  const ask = (name: string) =>
+    fetch(`${under.url}/v1/models`, { headers: { authorization: `Bearer ${tokens.get(name)?.token}` } });
   await Promise.all(
     rows.map(async ([name, , isTried, problem]) => {
-      const answer = await fetch(`${under.url}/v1/models`, {
-        headers: { authorization: `Bearer ${tokens.get(name)?.token}` },
-      });
+      const answer = await ask(name);
       const text = await answer.text();
       t.equal(answer.status, 400, name);
       t.equal(answer.headers.get("x-keybearer-refusal"), "gateway-unreachable", name);
       t.equal(answer.headers.get("x-should-retry"), "false", name);
       t.match(text, problem, name);
       t.equal(text.includes("(tried for 0.5 s)"), isTried, `${name}: ${text}`);
+      if (name !== "refused") return;
+      const again = await ask(name);
+      t.equal(again.status, 400);
+      t.match(await again.text(), "cannot be reached: nothing", "sent again at once, it does not wait again");
     }),
   );
   const records = recordsIn(under.paths.usage);
-  t.equal(records.length, rows.length);
+  t.equal(records.length, rows.length + 1);
   for (const record of records) {
     t.match(record, {
       end: "gateway-failed",
