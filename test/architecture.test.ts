@@ -127,6 +127,7 @@ interface Source {
 const MAY_WRITE_DOLLAR_SIGNS = [
   "core/units.ts",
   "cli/tools/add.ts",
+  "cli/budget.ts",
   "cli/tools/lift.ts",
   "cli/tools/new-tool.ts",
   "cli/tools/set.ts",

@@ -115,10 +115,11 @@ function gatewayProblem(gateway: GatewayStatus, now: number, width: number): str
   return ["", formatNote({ what: `gateway ${gateway.name}: ${failure}`, next: gateway.next }, width)];
 }
 
-/** failing since 14:02 (180 requests): connection refused (ECONNREFUSED). null: it does not fail. */
+/** failing since 14:02 (180 requests): nothing listens there (ECONNREFUSED). null: it does not fail. */
 export function describeFailure({ state, since, failures, why }: GatewayStatus, now: number): string | null {
   if (state !== "failing") return null;
-  return `failing since ${timeOfDay(since ?? now, now)} (${count(failures, "request")}): ${why}`;
+  const which = failures === 0 ? "requests wait" : count(failures, "request");
+  return `failing since ${timeOfDay(since ?? now, now)} (${which}): ${why}`;
 }
 
 function toolProblem(tool: ToolStatus, now: number, width: number): string[] {

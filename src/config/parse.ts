@@ -318,14 +318,24 @@ const timeout: Reader<number> = (text) => {
   const reading = duration(text);
   if ("fault" in reading) return reading;
   if (reading.value === 0) return { fault: "a timeout of zero would end every call" };
-  if (reading.value > MAX_TIMEOUT) return { fault: "a timeout is at most 24h" };
-  return reading;
+  return atMostADay(reading.value);
 };
+
+/** 0 switches it off. */
+const timeoutOrZero: Reader<number> = (text) => {
+  const reading = duration(text);
+  return "fault" in reading ? reading : atMostADay(reading.value);
+};
+
+function atMostADay(value: number): ReturnType<Reader<number>> {
+  return value > MAX_TIMEOUT ? { fault: "a timeout is at most 24h" } : { value };
+}
 
 function readTimeouts(section: Section | null): Timeouts {
   if (section === null) return DEFAULT_TIMEOUTS;
   const timeouts = {
     connect: section.scalar("connect", timeout, DEFAULT_TIMEOUTS.connect),
+    retryConnect: section.scalar("retry_connect", timeoutOrZero, DEFAULT_TIMEOUTS.retryConnect),
     firstByte: section.scalar("first_byte", timeout, DEFAULT_TIMEOUTS.firstByte),
     idle: section.scalar("idle", timeout, DEFAULT_TIMEOUTS.idle),
   };

@@ -134,7 +134,7 @@ const MIN_BEGINNING = 12;
 
 /** Names of settings, which a broken quote can draw into a secret's place. */
 const SETTING_NAME =
-  /^(?:command|commands|gateways?|messages_url|base_url|key_header|websockets|timeouts|first_byte|multiplier|enabled|schedule|token_in_url|allow_origins|requests|concurrent|ask_usage|estimate|keys_elsewhere|watch_only|rotate_every|on_leak|dashboard|cache_read|cache_write|password|access_token|refresh_token|username|timezone|when_unreachable):?$/;
+  /^(?:command|commands|gateways?|messages_url|base_url|key_header|websockets|timeouts|retry_connect|first_byte|multiplier|enabled|schedule|token_in_url|allow_origins|requests|concurrent|ask_usage|estimate|keys_elsewhere|watch_only|rotate_every|on_leak|dashboard|cache_read|cache_write|password|access_token|refresh_token|username|timezone|when_unreachable):?$/;
 
 /** The secrets of one config.yaml. */
 class FileSecrets {

@@ -77,6 +77,8 @@ export interface CertificateAuthority {
 export interface Timeouts {
   /** Name lookup, connection and TLS together. Default 10s. */
   readonly connect: number;
+  /** How long a request is tried in all while no connection can be made. 0: it is tried once. Default 20s. */
+  readonly retryConnect: number;
   /** From the last byte sent to the first byte of the response. Default 10m. */
   readonly firstByte: number;
   /** The longest silence within a response. Default 5m. */
@@ -277,6 +279,7 @@ export const DEFAULT_DASHBOARD: Dashboard = Object.freeze({
 
 export const DEFAULT_TIMEOUTS: Timeouts = Object.freeze({
   connect: 10_000,
+  retryConnect: 20_000,
   firstByte: 600_000,
   idle: 300_000,
 });

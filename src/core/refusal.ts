@@ -44,7 +44,8 @@ export const REFUSALS = {
   loop: { status: 508, retry: NEVER },
   /** The status from which real clients fall back to plain requests at once. */
   "websockets-off": { status: 426, retry: NEVER },
-  "gateway-unreachable": { status: 502, retry: MAY },
+  // keybearer has tried for a while (timeouts.retry_connect). Most clients retry a 502 for one to three minutes without a word.
+  "gateway-unreachable": { status: 400, retry: NEVER },
   "gateway-timeout": { status: 504, retry: MAY },
   "gateway-broken": { status: 502, retry: MAY },
   "log-unavailable": { status: 503, retry: MAY },
@@ -61,8 +62,6 @@ export interface Refusal {
   readonly message: string;
   /** Whole seconds until another attempt makes sense. */
   readonly retryAfter?: number;
-  /** The client must not try again by itself, even where another request might pass. */
-  readonly isFinal?: boolean;
 }
 
 export function refuse(code: RefusalCode, message: string, retryAfter?: number): Refusal {
@@ -75,17 +74,13 @@ export interface RefusalAnswer {
   readonly body: string;
 }
 
-/** For a limit whose window does not end soon, and a gateway that stays down. */
+/** For a limit whose window does not end soon. */
 const NO_RETRY: Rule = { status: 400, retry: NEVER };
 
-/**
- * Without retry-after a client would wait out a 429 silently, so such a limit answers 400. Most clients retry a 502 for one
- * to three minutes without a word, whatever x-should-retry says, so a final refusal answers 400, too.
- */
-function ruleOf({ code, retryAfter, isFinal }: Refusal): Rule {
+/** Without retry-after a client would wait out a 429 silently, so such a limit answers 400. */
+function ruleOf({ code, retryAfter }: Refusal): Rule {
   const rule: Rule = REFUSALS[code];
-  const isLongWait = rule.status === 429 && retryAfter === undefined;
-  return isFinal || isLongWait ? NO_RETRY : rule;
+  return rule.status === 429 && retryAfter === undefined ? NO_RETRY : rule;
 }
 
 export function refusalAnswer(refusal: Refusal, protocol: Protocol, requestId: string): RefusalAnswer {

@@ -36,6 +36,7 @@ import type { Cause } from "../proxy/cause.ts";
 import type { ProxyDeps } from "../proxy/deps.ts";
 import { GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import { KeyBreaker } from "../proxy/key-breaker.ts";
+import { Outages } from "../proxy/outages.ts";
 import { hostsOf } from "../proxy/server.ts";
 import { TokenUses } from "../proxy/token-uses.ts";
 import { Upstream } from "../proxy/upstream.ts";
@@ -117,6 +118,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     mirror,
     inFlight,
     limiter,
+    outages,
     usage,
     tail,
     prober,
@@ -155,6 +157,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   shutdown.add("finish the requests in flight", () => drain.finish(), NO_LIMIT);
   shutdown.add("stop watching the configuration", () => reload.close());
   shutdown.add("stop the dashboard", () => dashboard.stop());
+  shutdown.add("refuse the requests that wait for a gateway", () => outages.stop());
   shutdown.add("refuse the requests that wait", () => limiter.stop());
   shutdown.add("end the commands that fetch keys", () => keyring.close());
   servePort(services, state, { clock, log, keyring, isStopping: () => drain.leftSeconds() !== null });
@@ -378,6 +381,7 @@ function createServices(
     ...usageServices,
     ticker,
     upstream,
+    outages: new Outages(),
     gatewayHealth,
     keyBreaker,
     keyCheck,

@@ -71,7 +71,7 @@ export type JournalLine =
   | ({ readonly kind: "carry" } & ToolCarry)
   | { readonly kind: "carry"; readonly tools: number }
   | { readonly kind: "rename"; readonly from: string; readonly to: string }
-  | { readonly kind: "head" | "refusals" | "ack" | "key-held" | "sibling" | "sibling-amend" };
+  | { readonly kind: "sent" | "head" | "refusals" | "ack" | "key-held" | "sibling" | "sibling-amend" };
 
 /** A record without its output has no complete report, so what it counts is an estimate. */
 export function usedOf(record: CountedFields): Used {

@@ -8,7 +8,13 @@ import {
 import { Agent as HttpsAgent } from "node:https";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { createSecureContext, rootCertificates, type SecureContext, connect as tlsConnect } from "node:tls";
+import {
+  createSecureContext,
+  rootCertificates,
+  type SecureContext,
+  TLSSocket,
+  connect as tlsConnect,
+} from "node:tls";
 import type { Gateway } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
 import { SleepDetector } from "../core/sleep-detector.ts";
@@ -115,6 +121,14 @@ export function closeIdle(agent: HttpAgent): void {
   }
 }
 
+/** Calls back once the request's socket is connected, which a reused one is already. */
+export function whenConnected(request: ClientRequest, socket: Socket, then: () => void): void {
+  const isSecure = socket instanceof TLSSocket;
+  const isConnected = !socket.connecting && (!isSecure || socket.getProtocol() !== null);
+  if (request.reusedSocket || isConnected) then();
+  else socket.once(isSecure ? "secureConnect" : "connect", then);
+}
+
 interface TlsOptions {
   readonly rejectUnauthorized: true;
   readonly secureContext: SecureContext;
@@ -173,7 +187,20 @@ function closeOnLateBytes(this: Duplex): void {
 }
 
 /** The outbound proxy failed, not the gateway behind it. */
-export class OutboundProxyError extends Error {}
+export class OutboundProxyError extends Error {
+  /** It, or what is behind it, may be back soon. */
+  readonly isOutage: boolean;
+
+  constructor(message: string, isOutage: boolean) {
+    super(message);
+    this.isOutage = isOutage;
+  }
+}
+
+/** Whether the system, or DNS, says why there is no connection. What a server sent, such as a wrong certificate, is not that. */
+export function isNetworkError(code: string): boolean {
+  return /^E(?!RR_|MFILE$|NFILE$|PROTO$)/.test(code);
+}
 
 type OnTunnel = (error: Error | null, socket?: Socket) => void;
 
@@ -213,16 +240,19 @@ function connectThrough(
     }
     done(error, socket);
   };
-  const fail = (what: string) => finish(new OutboundProxyError(`the outbound proxy ${proxy} ${what}`));
-  const timer = setTimeout(() => fail("did not answer"), connectMs + AFTER_CONNECT_TIMEOUT_MS);
-  connecting.on("error", (error: NodeJS.ErrnoException) =>
-    fail(`cannot be reached (${error.code ?? error.message})`),
+  const fail = (what: string, isOutage: boolean) =>
+    finish(new OutboundProxyError(`the outbound proxy ${proxy} ${what}`, isOutage));
+  const timer = setTimeout(() => fail("did not answer", true), connectMs + AFTER_CONNECT_TIMEOUT_MS);
+  connecting.on("error", ({ code = "", message }: NodeJS.ErrnoException) =>
+    fail(`cannot be reached (${code || message})`, isNetworkError(code)),
   );
   connecting.once("connect", (answer, socket, head) => {
     connection = socket;
     if (isDone) socket.destroy();
     // Bytes right behind the proxy's answer would be taken for the gateway's.
-    else if (answer.statusCode !== 200 || head.length > 0) fail(`answered ${answer.statusCode} to CONNECT`);
+    else if (answer.statusCode !== 200 || head.length > 0)
+      // 502 to 504: it cannot reach the gateway. Others, such as 407, stay until the configuration changes.
+      fail(`answered ${answer.statusCode} to CONNECT`, (answer.statusCode ?? 0) > 500);
     else if (tls === null) finish(null, socket);
     else startTls(socket, target, tls, finish);
   });

@@ -64,6 +64,8 @@ export class Call {
 
   /** The first half of its record, once it is written. */
   opening: Opening | null = null;
+  /** When there was a connection to the gateway; null: nothing can have been sent. */
+  sentAt: number | null = null;
   /** Reads the gateway's response, once there is one. */
   observer: ResponseObserver | null = null;
   /** The owner canceled it, or the daemon stopped. */

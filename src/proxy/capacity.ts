@@ -52,7 +52,7 @@ async function waitForCapacity(
 }
 
 /** A call that waited keeps its configuration, but does not pass where a new call would be refused. */
-function checkStillAllowed(name: string, snapshot: Snapshot, now: number): Refusal | null {
+export function checkStillAllowed(name: string, snapshot: Snapshot, now: number): Refusal | null {
   const tool = snapshot.config.tools[name];
   if (tool === undefined)
     return refuse("token-unknown", `tool ${name} was removed while this request waited`);

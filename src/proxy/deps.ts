@@ -14,6 +14,7 @@ import type { Cause } from "./cause.ts";
 import type { GatewayHealth, KeyHealth } from "./health.ts";
 import type { InFlight } from "./in-flight.ts";
 import type { KeyBreaker } from "./key-breaker.ts";
+import type { Outages } from "./outages.ts";
 import type { TokenUses } from "./token-uses.ts";
 import type { Upstream } from "./upstream.ts";
 
@@ -32,6 +33,7 @@ export interface ProxyDeps {
   readonly prices: Prices;
   readonly bodies: BodyBudget;
   readonly upstream: Upstream;
+  readonly outages: Outages;
   readonly inFlight: InFlight;
   readonly journal: Journal;
   readonly keyHealth: KeyHealth;

@@ -6,26 +6,29 @@ import {
 } from "node:http";
 import { request as httpsRequest } from "node:https";
 import type { Socket } from "node:net";
-import { TLSSocket } from "node:tls";
 import type { Refusal } from "../core/refusal.ts";
 import type { RecordEnd } from "../usage/record.ts";
-import { closeIdle } from "./agents.ts";
+import { closeIdle, whenConnected } from "./agents.ts";
 import { askForUsage, UsageFilter } from "./ask-usage.ts";
 import type { Call } from "./call.ts";
 import type { Cause } from "./cause.ts";
 import { Deadline, type Phase } from "./deadline.ts";
 import type { ProxyDeps } from "./deps.ts";
 import {
+  ConnectTimeout,
   describeFailure,
   describeTimeout,
   frontProxyFailure,
-  gatewayFailure,
+  gatewayBroken,
   gatewayTimeout,
+  gatewayUnreachable,
+  isOutage,
   uploadStopped,
 } from "./failure.ts";
+import { GatewayWait } from "./gateway-wait.ts";
 import { NOTHING_OBSERVED, type Observed, ResponseObserver } from "./observer.ts";
 import type { Outcome } from "./outcome.ts";
-import { headOf } from "./records.ts";
+import { headOf, wallTime } from "./records.ts";
 import { type ClientSide, ResponseWriter } from "./response.ts";
 import type { UpstreamRequest } from "./upstream.ts";
 import { discardBody } from "./write-refusal.ts";
@@ -52,7 +55,7 @@ export function forward(
       res.writeHead(status, reason, headers);
     },
   };
-  return new Promise((resolve) => new Exchange(call, req, res, request, client, deps, resolve).start(body));
+  return new Promise((resolve) => new Exchange(call, req, res, body, request, client, deps, resolve).start());
 }
 
 /** The body that also asks for the usage of a stream; null: the client's own is sent. */
@@ -81,6 +84,50 @@ export function observe(call: Call, response: IncomingMessage, deps: ProxyDeps):
   return observer;
 }
 
+/** One attempt to send the request. There are more after a dead kept connection, or where no connection could be made. */
+interface Attempt {
+  /** null: http-proxy-3 makes it, and shows it together with its socket. */
+  request: ClientRequest | null;
+  /** The agent handed out a kept socket that was just destroyed. */
+  isDeadSocket: boolean;
+}
+
+/** There is no connection yet, so nothing was sent. */
+interface Connecting {
+  readonly name: "connecting";
+  readonly attempt: Attempt;
+}
+
+/** No connection could be made. */
+interface Waiting {
+  readonly name: "waiting";
+  readonly wait: GatewayWait;
+}
+
+/** There is a connection, and no response yet. */
+interface Sent {
+  readonly name: "sent";
+  readonly attempt: Attempt;
+  readonly request: ClientRequest;
+}
+
+interface Streaming {
+  readonly name: "streaming";
+  readonly request: ClientRequest;
+  readonly response: IncomingMessage;
+  readonly writer: ResponseWriter;
+}
+
+/** How it ended is decided, and what still happens changes nothing. */
+interface Done {
+  readonly name: "done";
+}
+
+type ExchangePhase = Connecting | Waiting | Sent | Streaming | Done;
+
+const DONE: Done = { name: "done" };
+
+/** A request on its way to the gateway and its response on the way back, phase by phase. */
 class Exchange {
   readonly #call: Call;
   readonly #req: IncomingMessage;
@@ -91,23 +138,23 @@ class Exchange {
   readonly #resolve: (outcome: Promise<Outcome>) => void;
   readonly #deadline = new Deadline((phase, ms) => this.#onTimeout(phase, ms));
   /** The body that was read, until it is sent; null: it passes unread, or there is none. */
-  #body: Buffer | null = null;
-  #request: ClientRequest | null = null;
-  #response: IncomingMessage | null = null;
-  #observer: ResponseObserver | null = null;
-  #writer: ResponseWriter | null = null;
+  #body: Buffer | null;
+  #phase: ExchangePhase = DONE;
   /** Who ended it first, the client or the gateway; null: neither yet. */
   #end: RecordEnd | null = null;
   #failure: string | null = null;
-  #isConnected = false;
-  #isDeadSocket = false;
+  /** It was sent a second time, because a kept connection was dead. */
   #isRetried = false;
-  #isFinished = false;
+  /** When the first attempt began. */
+  readonly #since = performance.now();
+  /** null: no attempt to connect failed. */
+  #wait: GatewayWait | null = null;
 
   constructor(
     call: Call,
     req: IncomingMessage,
     res: ServerResponse,
+    body: Buffer | null,
     upstream: UpstreamRequest,
     client: ClientSide,
     deps: ProxyDeps,
@@ -116,124 +163,131 @@ class Exchange {
     this.#call = call;
     this.#req = req;
     this.#res = res;
+    this.#body = body;
     this.#upstream = upstream;
     this.#client = client;
     this.#deps = deps;
     this.#resolve = resolve;
   }
 
-  start(body: Buffer | null): void {
-    this.#body = body;
+  start(): void {
     this.#res.on("close", this.#onClientClosed);
     // The response to a pipelined request does not always emit `close` when its connection ends.
     this.#req.socket.on("close", this.#onClientClosed);
     // Without a listener, a client that leaves in the middle of its upload would end the process.
     this.#req.on("error", ignore);
-    if (body === null) {
-      this.#req.on("data", (chunk: Buffer) => {
-        this.#call.bytesIn += chunk.length;
-        this.#deadline.touch("first_byte");
-      });
-    }
-    this.#send();
+    this.#connect();
   }
 
-  #send(): void {
-    this.#deadline.start("connect", this.#upstream.gateway.timeouts.connect);
+  #connect(): void {
+    const attempt: Attempt = { request: null, isDeadSocket: false };
+    this.#phase = { name: "connecting", attempt };
+    this.#deadline.start("connect", this.#wait?.connectMs ?? this.#upstream.gateway.timeouts.connect);
     try {
-      if (this.#body !== null) this.#sendBody(this.#body);
-      else this.#pass();
+      if (this.#body !== null) this.#sendBody(attempt, this.#body);
+      else this.#pass(attempt);
     } catch (error) {
-      this.#onRequestError(error instanceof Error ? error : new Error(String(error)));
+      this.#onRequestError(attempt, error instanceof Error ? error : new Error(String(error)));
     }
   }
 
-  #sendBody(body: Buffer): void {
+  #sendBody(attempt: Attempt, body: Buffer): void {
     const { address, agent, method, headers } = this.#upstream;
     const { hostname, port, path, secure } = address;
     const send = secure ? httpsRequest : httpRequest;
     // Headers in a list keep their case and order.
     const request = send({ hostname, port, agent, method, path, headers });
-    this.#request = request;
-    request.once("socket", (socket) => this.#onSocket(request, socket));
-    request.once("response", (response) => this.#onResponse(response));
-    request.on("error", (error) => this.#onRequestError(error));
+    attempt.request = request;
+    request.once("socket", (socket) => this.#onSocket(attempt, request, socket));
+    request.on("error", (error) => this.#onRequestError(attempt, error));
     request.once("finish", () => {
+      // A request that is destroyed before it is connected emits this too, and may be sent again.
+      if (this.#call.sentAt === null) return;
       this.#body = null;
       this.#deps.bodies.release(this.#call);
     });
     request.end(body);
   }
 
-  #pass(): void {
-    this.#deps.upstream.passthrough.send(this.#req, this.#res, this.#upstream, {
-      onSocket: (request, socket) => this.#onSocket(request, socket),
-      onResponse: (response) => this.#onResponse(response),
-      onError: (error) => this.#onRequestError(error),
+  #pass(attempt: Attempt): void {
+    const { passesUnread } = this.#call;
+    this.#deps.upstream.passthrough.send(this.#req, this.#res, passesUnread, this.#upstream, {
+      onSocket: (request, socket) => this.#onSocket(attempt, request, socket),
+      onError: (error) => this.#onRequestError(attempt, error),
     });
   }
 
-  #onSocket(request: ClientRequest, socket: Socket): void {
-    this.#request = request;
+  #onSocket(attempt: Attempt, request: ClientRequest, socket: Socket): void {
+    attempt.request = request;
     // The client left, or was answered, while the connection was made: nothing more may be sent.
-    if (this.#isFinished) {
+    if (!this.#isCurrent(attempt)) {
       request.destroy();
       return;
     }
+    request.once("response", (response) => this.#onResponse(attempt, request, response));
     // Node reports some endings by `close` alone, such as a 101 that was not asked for.
     request.once("close", () => {
-      if (this.#request === request && this.#response === null) this.#onRequestError(closedEarly());
+      if (this.#isCurrent(attempt)) this.#onRequestError(attempt, closedEarly());
     });
-    // The agent may hand out a kept socket that was just destroyed.
-    this.#isDeadSocket = socket.destroyed;
-    if (!socket.destroyed) whenConnected(request, socket, () => this.#onConnected());
+    attempt.isDeadSocket = socket.destroyed;
+    if (!socket.destroyed) whenConnected(request, socket, () => this.#onConnected(attempt, request));
   }
 
-  #onConnected(): void {
-    this.#isConnected = true;
-    if (this.#response === null && !this.#isFinished)
-      this.#deadline.start("first_byte", this.#upstream.gateway.timeouts.firstByte);
+  #onConnected(attempt: Attempt, request: ClientRequest): void {
+    if (!this.#isCurrent(attempt)) return;
+    this.#call.sentAt = wallTime(this.#call, this.#deps.clock.elapsed());
+    this.#phase = { name: "sent", attempt, request };
+    this.#deadline.start("first_byte", this.#upstream.gateway.timeouts.firstByte);
+    if (this.#call.passesUnread) this.#passBody(request);
   }
 
-  #onResponse(response: IncomingMessage): void {
-    if (this.#isFinished) {
-      this.#request?.destroy();
+  /** Only now: what is read before there is a connection could not be sent again. */
+  #passBody(request: ClientRequest): void {
+    this.#req.on("data", (chunk: Buffer) => {
+      this.#call.bytesIn += chunk.length;
+      this.#deadline.touch("first_byte");
+    });
+    this.#req.pipe(request);
+  }
+
+  #onResponse(attempt: Attempt, request: ClientRequest, response: IncomingMessage): void {
+    if (!this.#isCurrent(attempt)) {
+      request.destroy();
       return;
     }
-    this.#response = response;
     this.#deadline.start("idle", this.#upstream.gateway.timeouts.idle);
     this.#failure = frontProxyFailure(response.statusCode ?? 0, response.headers["content-type"] ?? "");
     response.on("error", (error) => this.#onBroken(error));
     response.on("close", () => {
       if (!response.complete) this.#onBroken(closedEarly());
     });
-    this.#guarded(() => {
-      const observer = observe(this.#call, response, this.#deps);
+    this.#guarded(request, () => {
       const { key } = this.#upstream;
       const tool = this.#call.tool?.name ?? "";
       const refine = (cause: Cause) => this.#deps.keyHealth.refine(tool, key, cause);
+      const observer = observe(this.#call, response, this.#deps);
       const writer = new ResponseWriter(response, this.#client, observer, key, refine);
-      this.#observer = observer;
-      this.#writer = writer;
+      const streaming: Streaming = { name: "streaming", request, response, writer };
+      this.#phase = streaming;
       writer.start();
       response.on("data", (chunk: Buffer) => {
         this.#deadline.touch("idle");
-        if (!this.#isFinished) this.#guarded(() => writer.write(chunk));
+        if (this.#phase === streaming) this.#guarded(request, () => writer.write(chunk));
       });
       response.on("end", () => {
         // A gateway that responds early may never read the rest of the request.
-        if (this.#request?.writableFinished === false) this.#request.destroy();
-        if (!this.#isFinished) this.#guarded(() => writer.end());
+        if (!request.writableFinished) request.destroy();
+        if (this.#phase === streaming) this.#guarded(request, () => writer.end());
       });
     });
   }
 
   /** Node's parser accepts heads that Node does not write, such as status 000. */
-  #guarded(write: () => void): void {
+  #guarded(request: ClientRequest, write: () => void): void {
     try {
       write();
     } catch (error) {
-      this.#request?.destroy();
+      request.destroy();
       const message = error instanceof Error ? error.message : String(error);
       // Named like the errors of Node's parser, so that it is reported like them.
       this.#onBroken(Object.assign(new Error(message), { code: "HPE_UNUSABLE_HEAD" }));
@@ -241,67 +295,107 @@ class Exchange {
   }
 
   /** The request could not be sent, or not to its end. */
-  #onRequestError(error: NodeJS.ErrnoException): void {
+  #onRequestError(attempt: Attempt, error: NodeJS.ErrnoException): void {
     // A client that left is settled by the `close` of its connection.
-    if (this.#req.socket.destroyed || this.#isFinished) return;
-    if (this.#response !== null) {
+    if (this.#req.socket.destroyed) return;
+    const phase = this.#phase;
+    if (phase.name === "streaming") {
       // The events of the response decide. But a reset ends a response without a length as if it were whole.
-      if (error.syscall === "read" && !this.#response.complete) this.#onBroken(error);
+      const isReset = error.syscall === "read" && !phase.response.complete;
+      if (isReset && phase.request === attempt.request) this.#onBroken(error);
       return;
     }
-    if (this.#isRetried || !this.#mayRetry(error)) {
-      this.#onBroken(error);
+    if (!this.#isCurrent(attempt)) return;
+    if (!this.#isRetried && this.#mayRetry(attempt, error)) {
+      this.#isRetried = true;
+      this.#call.sentAt = null;
+      // If one kept connection is dead, the others may be too.
+      closeIdle(this.#upstream.agent);
+      this.#connect();
+    } else if (phase.name === "connecting" && isOutage(error)) this.#onUnreachable(error);
+    else this.#onBroken(error);
+  }
+
+  /** No connection was made, so nothing was sent: the request can wait. */
+  #onUnreachable(error: Error): void {
+    // A bug in there ends the exchange like any other.
+    this.#waitForGateway(error).catch((bug) => this.#resolve(Promise.reject(bug)));
+  }
+
+  async #waitForGateway(error: Error): Promise<void> {
+    this.#wait ??= new GatewayWait(this.#call, this.#upstream, this.#since, this.#deps);
+    const waiting: Waiting = { name: "waiting", wait: this.#wait };
+    this.#phase = waiting;
+    this.#deadline.stop();
+    // http-proxy-3 adds listeners with each attempt.
+    this.#req.setMaxListeners(0);
+    this.#res.setMaxListeners(0);
+    const failed = await waiting.wait.next(error);
+    // Meanwhile the client may have left.
+    if (this.#phase !== waiting) return;
+    if (failed === null) {
+      this.#connect();
       return;
     }
-    this.#isRetried = true;
-    this.#isConnected = false;
-    this.#request = null;
-    // If one kept connection is dead, the others may be too.
-    closeIdle(this.#upstream.agent);
-    this.#send();
+    this.#end = failed.end;
+    this.#failure = failed.failure;
+    this.#finish(failed.refusal);
+  }
+
+  /** False: it is over, or another one was made since. */
+  #isCurrent(attempt: Attempt): boolean {
+    const phase = this.#phase;
+    return (phase.name === "connecting" || phase.name === "sent") && phase.attempt === attempt;
   }
 
   /**
    * The gateway may close a kept connection at the moment it is used again. Only what is safe to do twice is sent again
    * (RFC 9110 section 9.2.2): a chat might be paid twice. If the socket was dead before, nothing of the request was sent.
    */
-  #mayRetry(error: NodeJS.ErrnoException): boolean {
-    if (this.#isDeadSocket && this.#body !== null) return true;
-    const isStale = this.#request?.reusedSocket === true && /^(?:ECONNRESET|EPIPE)$/.test(error.code ?? "");
+  #mayRetry({ request, isDeadSocket }: Attempt, error: NodeJS.ErrnoException): boolean {
+    if (isDeadSocket) return true;
+    const isStale = request?.reusedSocket === true && /^(?:ECONNRESET|EPIPE)$/.test(error.code ?? "");
     const isSafe = /^(?:GET|HEAD|OPTIONS)$/.test(this.#upstream.method);
     return isStale && isSafe && this.#req.complete && this.#call.bytesIn === 0;
   }
 
   /** There will be no whole response. */
   #onBroken(error: Error): void {
-    if (this.#isFinished) return;
+    if (this.#phase.name === "done") return;
+    const connected = this.#call.sentAt !== null;
     this.#end ??= "gateway-failed";
-    this.#failure = describeFailure(error, {
-      connected: this.#isConnected,
-      answered: this.#response !== null,
-    });
+    this.#failure = describeFailure(error, { connected, answered: this.#phase.name === "streaming" });
     const { gateway, address } = this.#upstream;
-    this.#stop(() => gatewayFailure(error, gateway.name, address.origin, this.#isConnected));
+    this.#stop(() =>
+      connected
+        ? gatewayBroken(error, gateway.name, address.origin)
+        : gatewayUnreachable(error, gateway.name, address.origin, 0),
+    );
   }
 
-  #onTimeout(phase: Phase, ms: number): void {
-    const hasWholeResponse = this.#response?.complete === true;
+  #onTimeout(timeout: Phase, ms: number): void {
+    const phase = this.#phase;
+    if (timeout === "connect") {
+      this.#onUnreachable(new ConnectTimeout(ms));
+      requestOf(phase)?.destroy();
+      return;
+    }
+    const hasWholeResponse = phase.name === "streaming" && phase.response.complete;
     // A response behind another one on the same connection waits for its turn.
     if (hasWholeResponse && this.#res.socket === null) {
-      this.#deadline.start(phase, ms);
+      this.#deadline.start(timeout, ms);
       return;
     }
     // The gateway cannot respond to an upload that stopped, nor send to a client that does not read.
-    const hasUploadStopped =
-      phase === "first_byte" && !this.#req.complete && this.#request?.writableNeedDrain === false;
+    const hasUploadStopped = phase.name === "sent" && !this.#req.complete && !phase.request.writableNeedDrain;
     const isClientsFault = hasUploadStopped || hasWholeResponse || this.#res.writableNeedDrain;
     this.#end ??= isClientsFault ? "client-left" : "gateway-failed";
-    if (!isClientsFault) this.#failure = describeTimeout(phase, ms);
+    if (!isClientsFault) this.#failure = describeTimeout(timeout, ms);
     const { gateway, address } = this.#upstream;
     this.#stop(() =>
-      hasUploadStopped ? uploadStopped(ms) : gatewayTimeout(phase, ms, gateway.name, address.origin),
+      hasUploadStopped ? uploadStopped(ms) : gatewayTimeout(timeout, ms, gateway.name, address.origin),
     );
-    this.#request?.destroy();
+    requestOf(phase)?.destroy();
   }
 
   /** After the first byte the connection is cut: an ending of ours would look like the gateway's. */
@@ -311,15 +405,17 @@ class Exchange {
   }
 
   readonly #onClientClosed = (): void => {
-    const hasAll = this.#res.writableFinished && this.#writer?.isTruncated === false;
-    if (!hasAll || !this.#req.complete) this.#request?.destroy();
+    const phase = this.#phase;
+    const hasAll = this.#res.writableFinished && phase.name === "streaming" && !phase.writer.isTruncated;
+    if (phase.name === "waiting") phase.wait.leave();
+    if (!hasAll || !this.#req.complete) requestOf(phase)?.destroy();
     if (hasAll) discardBody(this.#req);
     this.#finish(null);
   };
 
   #finish(refusal: Refusal | null): void {
-    if (this.#isFinished) return;
-    this.#isFinished = true;
+    if (this.#phase.name === "done") return;
+    this.#phase = DONE;
     this.#deadline.stop();
     this.#res.off("close", this.#onClientClosed);
     this.#req.socket.off("close", this.#onClientClosed);
@@ -327,17 +423,31 @@ class Exchange {
   }
 
   async #outcome(refusal: Refusal | null): Promise<Outcome> {
+    const { observer } = this.#call;
     const status = this.#res.headersSent ? this.#res.statusCode : null;
     const hasAll = this.#res.writableFinished;
-    const observed = this.#observer === null ? NOTHING_OBSERVED : await this.#observer.finish();
+    const observed = observer === null ? NOTHING_OBSERVED : await observer.finish();
     return {
       end: this.#end ?? endOf(observed, hasAll),
       status,
       refusal,
       failure: this.#failure,
-      wasConnected: this.#isConnected,
       observed,
     };
+  }
+}
+
+/** null: there is none, or http-proxy-3 has not shown it yet. */
+function requestOf(phase: ExchangePhase): ClientRequest | null {
+  switch (phase.name) {
+    case "connecting":
+      return phase.attempt.request;
+    case "sent":
+    case "streaming":
+      return phase.request;
+    case "waiting":
+    case "done":
+      return null;
   }
 }
 
@@ -346,14 +456,6 @@ function endOf({ reading }: Observed, hasAll: boolean): RecordEnd {
   if (reading?.failed || (hasAll && reading?.reached === false)) return "gateway-failed";
   // Some clients hang up after the terminator, before the connection ends.
   return hasAll || reading?.reached ? "complete" : "client-left";
-}
-
-/** Calls back once the request's socket is connected, which a reused one is already. */
-export function whenConnected(request: ClientRequest, socket: Socket, then: () => void): void {
-  const isSecure = socket instanceof TLSSocket;
-  const isConnected = !socket.connecting && (!isSecure || socket.getProtocol() !== null);
-  if (request.reusedSocket || isConnected) then();
-  else socket.once(isSecure ? "secureConnect" : "connect", then);
 }
 
 function closedEarly(): Error {

@@ -2,6 +2,7 @@ import { advice } from "../core/advice.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import { contentKind } from "../metering/protocols.ts";
 import type { JournalState } from "../usage/journal/journal.ts";
+import { isNetworkError, OutboundProxyError } from "./agents.ts";
 import type { Phase } from "./deadline.ts";
 
 /* What went wrong between keybearer and the gateway: as a refusal for the client, and in a few words for `status`. */
@@ -15,6 +16,7 @@ const UNREACHABLE: Readonly<Record<string, string>> = {
   EMFILE: "keybearer has no file descriptor left",
   ENFILE: "this machine has no file descriptor left",
   ETIMEDOUT: "it did not answer the connection",
+  ECONNRESET: "it closed the connection before it was made",
   CERT_NOT_YET_VALID: "its certificate is not valid yet",
   CERT_HAS_EXPIRED: "its certificate has expired",
   DEPTH_ZERO_SELF_SIGNED_CERT: "its certificate is self-signed",
@@ -24,22 +26,41 @@ const UNREACHABLE: Readonly<Record<string, string>> = {
   ERR_TLS_CERT_ALTNAME_INVALID: "its certificate is for another name",
 };
 
-/** @param connected the gateway may have begun to work on the request. */
-export function gatewayFailure(
+/** No connection was made within `timeouts.connect`. */
+export class ConnectTimeout extends Error {
+  constructor(ms: number) {
+    super(describeTimeout("connect", ms));
+  }
+}
+
+/** Whether no connection can be made for now, as while the gateway restarts. A wrong certificate does not pass by itself. */
+export function isOutage(error: NodeJS.ErrnoException): boolean {
+  if (error instanceof OutboundProxyError) return error.isOutage;
+  return error instanceof ConnectTimeout || isNetworkError(error.code ?? "");
+}
+
+/** There was a connection, so the gateway may have begun to work on the request. */
+export function gatewayBroken(error: NodeJS.ErrnoException, gateway: string, origin: string): Refusal {
+  const broken = howItBroke(error, false);
+  return refuse(
+    "gateway-broken",
+    `gateway ${gateway} (${origin}): ${broken}. try again; see: ${advice.status()}`,
+  );
+}
+
+/** No connection was made. @param triedMs 0: it was tried once. */
+export function gatewayUnreachable(
   error: NodeJS.ErrnoException,
   gateway: string,
   origin: string,
-  connected: boolean,
+  triedMs: number,
 ): Refusal {
-  const where = `gateway ${gateway} (${origin})`;
-  const broken = howItBroke(error, connected, false);
-  if (broken !== null)
-    return refuse("gateway-broken", `${where}: ${broken}. try again; see: ${advice.status()}`);
   if (error.code === "EMFILE" || error.code === "ENFILE") {
     const next = "send fewer requests at once, or raise the limit of open files (ulimit -n)";
     return refuse("overloaded", `${whyUnreachable(error)}. nothing was sent to the gateway. ${next}`, 2);
   }
-  const message = `${where} cannot be reached: ${whyUnreachable(error)}. check base_url and the network`;
+  const tried = triedMs === 0 ? "" : ` (tried for ${inSeconds(triedMs)})`;
+  const message = `gateway ${gateway} (${origin}) cannot be reached${tried}: ${whyUnreachable(error)}. check base_url and the network`;
   return refuse("gateway-unreachable", message);
 }
 
@@ -49,21 +70,21 @@ export function describeFailure(
   { connected, answered }: { readonly connected: boolean; readonly answered: boolean },
 ): string {
   const code = error.code ?? "";
-  const what = (howItBroke(error, connected, answered) ?? whyUnreachable(error)).slice(0, MAX_DESCRIPTION);
+  const problem = connected ? howItBroke(error, answered) : whyUnreachable(error);
+  const what = problem.slice(0, MAX_DESCRIPTION);
   return code === "" || what.includes(code) ? what : `${what} (${code})`;
 }
 
 const MAX_DESCRIPTION = 160;
 
-/** null: no connection was made. */
-function howItBroke(error: NodeJS.ErrnoException, connected: boolean, answered: boolean): string | null {
+function howItBroke(error: NodeJS.ErrnoException, answered: boolean): string {
   const code = error.code ?? "";
   if (code.startsWith("HPE_")) return "its answer is not HTTP";
   if (answered) return "its answer was cut off";
   if (/^(?:ECONNRESET|EPIPE|ERR_STREAM_PREMATURE_CLOSE)$/.test(code)) {
     return "it closed the connection without an answer";
   }
-  return connected ? "the connection was lost before it answered" : null;
+  return "the connection was lost before it answered";
 }
 
 /** Why no connection could be made. */
@@ -80,7 +101,12 @@ export function isTlsError(code: string): boolean {
   return /^ERR_SSL|^ERR_TLS|^EPROTO$|CERT|SIGNATURE/.test(code);
 }
 
-export function gatewayTimeout(phase: Phase, ms: number, gateway: string, origin: string): Refusal {
+export function gatewayTimeout(
+  phase: Exclude<Phase, "connect">,
+  ms: number,
+  gateway: string,
+  origin: string,
+): Refusal {
   const setting = `gateways.${gateway}.timeouts.${phase}`;
   const message = `gateway ${gateway} (${origin}): ${describeTimeout(phase, ms)} (${setting})`;
   return refuse("gateway-timeout", message);

@@ -20,16 +20,13 @@ export interface GatewayCondition {
   readonly state: "unknown" | "reachable" | "failing";
   /** When the state began. */
   readonly since: number | null;
-  /** Requests that failed in a row. */
+  /** Requests that failed in a row. 0 while it is failing: they wait for it. */
   readonly failures: number;
   /** Why the last one failed, in a few words. */
   readonly why: string | null;
 }
 
 const UNKNOWN: GatewayCondition = { state: "unknown", since: null, failures: 0, why: null };
-
-/** A second failure within this time means that the gateway is down. */
-const DOWN_MS = 30_000;
 
 /**
  * Whether each gateway can be reached. Any whole response shows that it can, even a 401, a 500, or a stream that ends with
@@ -39,7 +36,6 @@ const DOWN_MS = 30_000;
 export class GatewayHealth {
   readonly #clock: Clock;
   readonly #conditions = new Map<string, GatewayCondition>();
-  readonly #lastFailures = new Map<string, number>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -53,18 +49,22 @@ export class GatewayHealth {
       const since = before.state === "failing" ? before.since : this.#clock.now();
       const failures = before.failures + 1;
       this.#conditions.set(id, { state: "failing", since, failures, why: failure });
-      this.#lastFailures.set(id, this.#clock.elapsed());
     } else if (observed.firstByteElapsed !== null && before.state !== "reachable") {
       this.#conditions.set(id, { state: "reachable", since: this.#clock.now(), failures: 0, why: null });
     }
   }
 
-  /** Whether the last request failed, and not long ago. */
-  failedLately(gateway: Gateway): boolean {
+  /** A request waits for the gateway. It did not fail yet, so it does not count. */
+  noteWait(gateway: Gateway, why: string): void {
     const id = identityOf(gateway);
-    const failedAt = this.#lastFailures.get(id);
-    if (failedAt === undefined || this.#conditions.get(id)?.state !== "failing") return false;
-    return this.#clock.elapsed() - failedAt < DOWN_MS;
+    const { state, since, failures } = this.#conditions.get(id) ?? UNKNOWN;
+    const isKnown = state === "failing";
+    this.#conditions.set(id, {
+      state: "failing",
+      since: isKnown ? since : this.#clock.now(),
+      failures: isKnown ? failures : 0,
+      why,
+    });
   }
 
   of(gateway: Gateway): GatewayCondition {
@@ -74,11 +74,7 @@ export class GatewayHealth {
   /** Forgets gateways that are no longer configured, or have another address. */
   keepOnly(gateways: readonly Gateway[]): void {
     const kept = new Set(gateways.map(identityOf));
-    for (const id of this.#conditions.keys()) {
-      if (kept.has(id)) continue;
-      this.#conditions.delete(id);
-      this.#lastFailures.delete(id);
-    }
+    for (const id of this.#conditions.keys()) if (!kept.has(id)) this.#conditions.delete(id);
   }
 }
 

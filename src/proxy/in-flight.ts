@@ -11,7 +11,7 @@ export interface InFlightCall {
   readonly endpoint: string;
   readonly startedAt: number;
   readonly waitedMs: number;
-  /** It waits for capacity under its tool's limits. */
+  /** It waits for capacity under its tool's limits, or for its gateway. */
   readonly waiting: boolean;
   readonly firstByteAt: number | null;
   /** null: there is no response yet. */

@@ -10,8 +10,6 @@ export interface Outcome {
   readonly refusal: Refusal | null;
   /** Why there was no whole response of the gateway's, in a few words; null: there was one, or it is not its fault. */
   readonly failure: string | null;
-  /** There was a connection, so the gateway may have got some of the request. */
-  readonly wasConnected: boolean;
   readonly observed: Observed;
 }
 
@@ -21,6 +19,5 @@ export const NOTHING_SENT: Outcome = Object.freeze({
   status: null,
   refusal: null,
   failure: null,
-  wasConnected: false,
   observed: NOTHING_OBSERVED,
 });

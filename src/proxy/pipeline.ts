@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { advice } from "../core/advice.ts";
-import type { Refusal, RefusalCode } from "../core/refusal.ts";
+import type { Refusal } from "../core/refusal.ts";
 import { readBody } from "./body.ts";
 import { Call, type Stop } from "./call.ts";
 import { takeCapacity } from "./capacity.ts";
@@ -32,32 +32,13 @@ export async function serve(req: IncomingMessage, res: ServerResponse, deps: Pro
       checkClient(req);
     if (stop === "answered") outcome = null;
     else if (stop !== null) outcome = stoppedBy(stop);
-    else {
-      outcome = { ...outcome, wasConnected: true };
-      outcome = await forward(call, req, res, deps);
-    }
-    const refusal = withoutRetry(outcome?.refusal ?? null, call, deps);
-    if (outcome !== null && refusal !== null)
-      outcome = { ...outcome, status: writeRefusal(req, res, refusal, call.protocol, call.id) };
+    else outcome = await forward(call, req, res, deps);
+    if (outcome !== null && outcome.refusal !== null)
+      outcome = { ...outcome, status: writeRefusal(req, res, outcome.refusal, call.protocol, call.id) };
   } finally {
     if (outcome !== null) settle(call, outcome, deps);
   }
 }
-
-/**
- * After the first failure a client may try again. If the gateway fails again soon, it is down: the client shows that at once
- * instead of retrying for minutes. Every request is tried, so the first one after the outage passes.
- */
-function withoutRetry(
-  refusal: Refusal | null,
-  { gateway }: Call,
-  { gatewayHealth }: ProxyDeps,
-): Refusal | null {
-  const isGateways = refusal !== null && gateway !== null && GATEWAY_FAILURES.includes(refusal.code);
-  return isGateways && gatewayHealth.failedLately(gateway) ? { ...refusal, isFinal: true } : refusal;
-}
-
-const GATEWAY_FAILURES: readonly RefusalCode[] = ["gateway-unreachable", "gateway-timeout", "gateway-broken"];
 
 export function checkRequest(call: Call, req: IncomingMessage, deps: ProxyDeps): Refusal | null {
   const { method = "", url: target = "", rawHeaders } = req;

@@ -35,6 +35,7 @@ export function openingOf(call: Call): Opening {
     held_tokens: reservation?.tokens ?? null,
     held_microdollars: reservation?.spend ?? null,
     admitted_at: reservation?.at ?? null,
+    sent_at: reservation?.at ?? call.startedAt + call.waitedMs,
   };
 }
 
@@ -104,13 +105,14 @@ export function closingOf(
   const tokens = usage?.tokens ?? null;
   const output = usage?.outputIsKnown ? (tokens?.output ?? null) : null;
   return {
+    sent_at: call.sentAt,
     first_byte_at: firstByteAt,
     // The wall clock may have been set back meanwhile.
     ended_at: Math.max(endedAt, firstByteAt ?? call.startedAt),
     model: call.model,
     model_answered: modelAnswered(call, outcome),
     // Without an answer, what was asked for.
-    stream: observed.stream ?? (outcome.wasConnected ? call.fields.stream : null),
+    stream: observed.stream ?? (call.sentAt === null ? null : call.fields.stream),
     status,
     end,
     cause: observed.cause?.name ?? null,
@@ -126,7 +128,7 @@ export function closingOf(
     cost_microdollars: usage?.costMicrodollars ?? null,
     bytes_in: call.bytesIn,
     bytes_out: observed.bytesOut,
-    counts: outcome.wasConnected,
+    counts: call.sentAt !== null,
     counted_tokens: counted.tokens,
     counted_microdollars: counted.microdollars,
     seen_tokens: counted.seenTokens,
@@ -174,7 +176,7 @@ export function modelForLog(name: string | null, snapshot: Snapshot): string | n
   return name === null ? null : sanitizeForLog(name, snapshot, MAX_MODEL);
 }
 
-function wallTime({ startedAt, startedElapsed }: Call, elapsed: number): number {
+export function wallTime({ startedAt, startedElapsed }: Call, elapsed: number): number {
   return Math.round(startedAt + elapsed - startedElapsed);
 }
 

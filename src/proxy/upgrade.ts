@@ -2,24 +2,30 @@ import type { ClientRequest, IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import type { RecordEnd } from "../usage/record.ts";
+import { whenConnected } from "./agents.ts";
 import { Call, type Stop } from "./call.ts";
 import { takeCapacity } from "./capacity.ts";
 import type { Cause } from "./cause.ts";
 import { Deadline, type Phase } from "./deadline.ts";
 import type { ProxyDeps } from "./deps.ts";
-import { observe, ownHeaders, whenConnected } from "./exchange.ts";
+import { observe, ownHeaders } from "./exchange.ts";
 import {
+  ConnectTimeout,
   describeFailure,
   describeTimeout,
   frontProxyFailure,
-  gatewayFailure,
+  gatewayBroken,
   gatewayTimeout,
+  gatewayUnreachable,
+  isOutage,
 } from "./failure.ts";
+import { GatewayWait } from "./gateway-wait.ts";
 import { addOwn, byName, responseHeaders } from "./headers.ts";
 import { acceptCaller, checkUser, findCaller } from "./identify.ts";
 import { NOTHING_OBSERVED, type ResponseObserver } from "./observer.ts";
 import { NOTHING_SENT, type Outcome } from "./outcome.ts";
 import { checkRequest, openRecord, stoppedBy } from "./pipeline.ts";
+import { wallTime } from "./records.ts";
 import { type ClientSide, ResponseWriter } from "./response.ts";
 import { route } from "./routes.ts";
 import { settle } from "./settle.ts";
@@ -48,10 +54,8 @@ export async function serveUpgrade(
       (await waitForCapacity(call, req, socket, deps)) ??
       (await openRecord(call, deps)) ??
       (socket.destroyed ? "client-left" : null);
-    if (stop === null) {
-      outcome = { ...outcome, wasConnected: true };
-      outcome = await forward(call, req, socket, head, deps);
-    } else {
+    if (stop === null) outcome = await forward(call, req, socket, head, deps);
+    else {
       outcome = stoppedBy(stop);
       const { refusal } = outcome;
       if (refusal !== null)
@@ -105,76 +109,121 @@ function forward(
   deps: ProxyDeps,
 ): Promise<Outcome> {
   const upstream = deps.upstream.request(call, req, null, false);
-  return new Promise((resolve) => new Upgrade(call, socket, upstream, deps, resolve).start(req, head));
+  return new Promise((resolve) => new Upgrade(call, req, socket, upstream, deps, resolve).start(head));
 }
 
 /** A request that becomes a WebSocket: bytes both ways until one side closes. */
 class Upgrade {
   readonly #call: Call;
+  readonly #req: IncomingMessage;
   readonly #socket: Duplex;
   readonly #upstream: UpstreamRequest;
   readonly #deps: ProxyDeps;
   readonly #resolve: (outcome: Promise<Outcome>) => void;
   readonly #deadline = new Deadline((phase, ms) => this.#onTimeout(phase, ms));
+  /** When the first attempt began. */
+  readonly #since = performance.now();
+  /** null: no attempt to connect failed. */
+  #wait: GatewayWait | null = null;
   #request: ClientRequest | null = null;
   #observer: ResponseObserver | null = null;
   #status: number | null = null;
   #end: RecordEnd | null = null;
   #failure: string | null = null;
-  #isConnected = false;
   #isFinished = false;
 
   constructor(
     call: Call,
+    req: IncomingMessage,
     socket: Duplex,
     upstream: UpstreamRequest,
     deps: ProxyDeps,
     resolve: (outcome: Promise<Outcome>) => void,
   ) {
     this.#call = call;
+    this.#req = req;
     this.#socket = socket;
     this.#upstream = upstream;
     this.#deps = deps;
     this.#resolve = resolve;
   }
 
-  start(req: IncomingMessage, head: Buffer): void {
-    this.#deadline.start("connect", this.#upstream.gateway.timeouts.connect);
+  start(head: Buffer): void {
     this.#socket.once("close", () => this.#onClientClosed());
     // A client that leaves ends only its side. Without a WebSocket there is nothing left to do.
     this.#socket.once("end", () => {
       if (this.#status === null) this.#socket.destroy();
     });
-    this.#deps.upstream.passthrough.upgrade(req, this.#socket, head, this.#upstream, {
-      onRequest: (request) => this.#onRequest(request),
-      onError: (error) => this.#onError(error),
-    });
+    this.#connect(head);
   }
 
-  #onRequest(request: ClientRequest): void {
+  #connect(head: Buffer): void {
+    this.#deadline.start("connect", this.#wait?.connectMs ?? this.#upstream.gateway.timeouts.connect);
+    const request = this.#deps.upstream.passthrough.upgrade(this.#req, this.#socket, head, this.#upstream);
     this.#request = request;
+    request.on("error", (error) => this.#onError(request, error));
+    request.once("response", (response) => this.#onResponse(response));
     // Before http-proxy-3's own listener, which writes the head of the response to the client.
     request.prependOnceListener("upgrade", (response, socket) => this.#onUpgrade(response, socket));
     request.once("socket", (socket) => {
-      // http-proxy-3 would pass a plain response with the key in it. It added its listener after #onRequest.
-      request.removeAllListeners("response");
-      request.once("response", (response) => this.#onResponse(response));
-      whenConnected(request, socket, () => {
-        this.#isConnected = true;
-        if (!this.#isFinished) this.#deadline.start("first_byte", this.#upstream.gateway.timeouts.firstByte);
-      });
+      // The client left, or was answered, while the connection was made: nothing may be sent.
+      if (this.#request !== request || this.#isFinished) request.destroy();
+      else whenConnected(request, socket, () => this.#onConnected(request));
     });
   }
 
-  #onError(error: Error): void {
-    if (this.#status !== null || this.#socket.destroyed) return;
+  #onConnected(request: ClientRequest): void {
+    if (this.#request !== request || this.#isFinished) return;
+    this.#call.sentAt = wallTime(this.#call, this.#deps.clock.elapsed());
+    this.#deadline.start("first_byte", this.#upstream.gateway.timeouts.firstByte);
+  }
+
+  #onError(request: ClientRequest, error: Error): void {
+    if (this.#status !== null || this.#socket.destroyed || this.#request !== request) return;
+    const connected = this.#call.sentAt !== null;
+    if (!connected && isOutage(error)) {
+      this.#onUnreachable(error);
+      return;
+    }
     const { gateway, address } = this.#upstream;
     this.#end ??= "gateway-failed";
-    this.#failure = describeFailure(error, { connected: this.#isConnected, answered: false });
-    this.#finish(gatewayFailure(error, gateway.name, address.origin, this.#isConnected));
+    this.#failure = describeFailure(error, { connected, answered: false });
+    this.#finish(
+      connected
+        ? gatewayBroken(error, gateway.name, address.origin)
+        : gatewayUnreachable(error, gateway.name, address.origin, 0),
+    );
+  }
+
+  /** No connection was made, so nothing was sent: the request can wait. */
+  #onUnreachable(error: Error): void {
+    // A bug in there ends the request like any other.
+    this.#waitForGateway(error).catch((bug) => this.#resolve(Promise.reject(bug)));
+  }
+
+  async #waitForGateway(error: Error): Promise<void> {
+    this.#wait ??= new GatewayWait(this.#call, this.#upstream, this.#since, this.#deps);
+    this.#deadline.stop();
+    this.#request?.destroy();
+    this.#request = null;
+    const failed = await this.#wait.next(error);
+    // Meanwhile the client may have left.
+    if (this.#isFinished) return;
+    if (failed === null) {
+      // The first bytes behind the head are in the socket's buffer since the first attempt.
+      this.#connect(Buffer.alloc(0));
+      return;
+    }
+    this.#end = failed.end;
+    this.#failure = failed.failure;
+    this.#finish(failed.refusal);
   }
 
   #onTimeout(phase: Phase, ms: number): void {
+    if (phase === "connect") {
+      this.#onUnreachable(new ConnectTimeout(ms));
+      return;
+    }
     const { gateway, address } = this.#upstream;
     const isClientsFault = this.#socket.writableNeedDrain;
     this.#end ??= isClientsFault ? "client-left" : "gateway-failed";
@@ -261,6 +310,7 @@ class Upgrade {
   #onClientClosed(): void {
     const isAnswered = this.#status === 101 || (this.#status !== null && this.#socket.writableFinished);
     this.#end ??= isAnswered ? "complete" : "client-left";
+    this.#wait?.leave();
     this.#request?.destroy();
     this.#finish(null);
   }
@@ -270,7 +320,6 @@ class Upgrade {
     this.#isFinished = true;
     this.#deadline.stop();
     const { protocol, id } = this.#call;
-    // At once: http-proxy-3 closes the connection right after it reports an error.
     const status = refusal === null ? this.#status : writeSocketRefusal(this.#socket, refusal, protocol, id);
     this.#resolve(this.#outcome(refusal, status));
   }
@@ -281,7 +330,6 @@ class Upgrade {
       status,
       refusal,
       failure: this.#failure,
-      wasConnected: this.#isConnected,
       observed: this.#observer === null ? NOTHING_OBSERVED : await this.#observer.finish(),
     };
   }

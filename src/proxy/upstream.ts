@@ -1,6 +1,6 @@
 import type { Agent, ClientRequest, IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
-import type { Duplex } from "node:stream";
+import { type Duplex, Stream } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
 import type { Gateway } from "../config/schema.ts";
 import { withoutVersion } from "../config/values.ts";
@@ -100,14 +100,14 @@ export class Upstream {
 interface PassthroughEvents {
   /** The request has a socket, which may still connect. */
   onSocket(request: ClientRequest, socket: Socket): void;
-  onResponse(response: IncomingMessage): void;
   onError(error: Error): void;
 }
 
-interface UpgradeEvents {
-  /** The request is made, and nothing of it is sent. */
-  onRequest(request: ClientRequest): void;
-  onError(error: Error): void;
+/** http-proxy-3 pipes this in place of a body that the caller pipes itself, once there is a connection to send it on. */
+class NoBody extends Stream {
+  override pipe<Target extends NodeJS.WritableStream>(target: Target): Target {
+    return target;
+  }
 }
 
 /**
@@ -122,44 +122,55 @@ export class Passthrough {
     toProxy: true,
     secure: true,
   });
-  readonly #requests = new WeakMap<IncomingMessage, PassthroughEvents>();
-  readonly #upgrades = new WeakMap<IncomingMessage, UpgradeEvents>();
+  /** By the headers of each attempt: a request may be sent twice. */
+  readonly #requests = new WeakMap<object, PassthroughEvents>();
+  readonly #noBody = new NoBody();
 
   constructor() {
-    this.#proxy.on("proxyReq", (request, req, _res, _options, socket) =>
-      this.#requests.get(req)?.onSocket(request, socket),
-    );
-    this.#proxy.on("proxyRes", (response, req) => this.#requests.get(req)?.onResponse(response));
-    this.#proxy.on("proxyReqWs", (request: ClientRequest, req: IncomingMessage) =>
-      this.#upgrades.get(req)?.onRequest(request),
+    this.#proxy.on("proxyReq", (request, _req, _res, { headers = {} }, socket) =>
+      this.#requests.get(headers)?.onSocket(request, socket),
     );
     // It throws errors that have no listener. These are of clients that left, which their connections' `close` reports.
     this.#proxy.on("error", () => {});
   }
 
-  send(req: IncomingMessage, res: ServerResponse, request: UpstreamRequest, events: PassthroughEvents): void {
-    this.#requests.set(req, events);
+  /** @param hasBody the caller pipes the body to the request that onSocket gets. */
+  send(
+    req: IncomingMessage,
+    res: ServerResponse,
+    hasBody: boolean,
+    request: UpstreamRequest,
+    events: PassthroughEvents,
+  ): void {
+    const headers = byName(request.headers);
+    this.#requests.set(headers, events);
     // It sends req.headers with ours on top, so those of the client are removed first.
     req.headers = {};
     req.url = request.address.path;
-    const options = { ...targetOf(request), headers: byName(request.headers) };
+    const options = { ...targetOf(request), headers, ...(hasBody ? { buffer: this.#noBody } : {}) };
     this.#proxy.web(req, res, options, (error) => events.onError(error));
   }
 
-  upgrade(
-    req: IncomingMessage,
-    socket: Duplex,
-    head: Buffer,
-    request: UpstreamRequest,
-    events: UpgradeEvents,
-  ): void {
-    this.#upgrades.set(req, events);
+  /** Makes a request for a WebSocket. Nothing of it is sent before the next turn of the event loop. */
+  upgrade(req: IncomingMessage, socket: Duplex, head: Buffer, request: UpstreamRequest): ClientRequest {
     // It checks these two before it does anything.
     req.headers = { upgrade: "websocket", connection: "upgrade" };
     req.url = request.address.path;
     const headers = { ...byName(request.headers), connection: "Upgrade", upgrade: "websocket" };
     const options = { ...targetOf(request), headers };
-    this.#proxy.ws(req, socket as Socket, head, options, (error) => events.onError(error));
+    const made: ClientRequest[] = [];
+    const onRequest = (one: ClientRequest) => void made.push(one);
+    this.#proxy.on("proxyReqWs", onRequest);
+    try {
+      // Errors of the WebSocket: the ends of both connections report them.
+      this.#proxy.ws(req, socket as Socket, head, options, () => {});
+    } finally {
+      this.#proxy.off("proxyReqWs", onRequest);
+    }
+    const [only] = made;
+    if (only === undefined) throw new Error("http-proxy-3 made no request");
+    // http-proxy-3 would pass a plain response with the key in it, and close the client's connection after an error.
+    return only.removeAllListeners("response").removeAllListeners("error");
   }
 }
 

@@ -60,7 +60,7 @@ export const ENTRY_ID = /^(\d{1,16})-(\d{1,16})$/;
 /** The fields of an entry. */
 const PUBLISHED: readonly (keyof UsageRecord)[] = EXPORTED.filter((name) => name !== "machine");
 const PUBLISHED_AMENDED = AMENDED.filter((name) => PUBLISHED.includes(name));
-const TIMES = ["started_at", "first_byte_at", "ended_at"] as const;
+const TIMES = ["started_at", "sent_at", "first_byte_at", "ended_at"] as const;
 const TEXTS = COLUMNS.filter(({ name, type }) => type === "text" && PUBLISHED.includes(name)).map(
   ({ name }) => name,
 );

@@ -61,10 +61,14 @@ export interface Opening {
   readonly held_microdollars: number | null;
   /** When the limits admitted it. Not exported. */
   readonly admitted_at: number | null;
+  /** When it may be sent at the earliest; null: it waits for its gateway, and nothing of it was sent. See Journal.sending(). */
+  readonly sent_at: number | null;
 }
 
 /** What completes a record, exactly once. */
 export interface Closing {
+  /** When there was a connection to the gateway; null: there was none, so nothing was sent. */
+  readonly sent_at: number | null;
   readonly first_byte_at: number | null;
   /** null: in flight, or interrupted by a crash. */
   readonly ended_at: number | null;
@@ -107,6 +111,7 @@ export interface Closing {
 
 /** The second half of a record that is not closed yet. */
 export const NOT_CLOSED: Closing = Object.freeze({
+  sent_at: null,
   first_byte_at: null,
   ended_at: null,
   model: null,
@@ -156,6 +161,7 @@ export function wholeRecord(opening: Opening, closing: Closing): OwnRecord {
     held_tokens: opening.held_tokens,
     held_microdollars: opening.held_microdollars,
     admitted_at: opening.admitted_at,
+    sent_at: closing.end === null ? opening.sent_at : closing.sent_at,
     first_byte_at: closing.first_byte_at,
     ended_at: closing.ended_at,
     model_answered: closing.model_answered,
@@ -189,12 +195,9 @@ export type TokensFrom = "reported" | "console" | "estimated" | "none";
 
 /** Whether it asked for something that is billed, and may have reached a gateway. */
 export function mayHaveArrived(record: Costing): boolean {
-  const { status, end, refusal } = record;
   // 101: a WebSocket, whose contents are not read.
-  const billable = meteringOf(record.method, record.endpoint) !== null || status === 101;
-  if (!billable || end === "refused" || refusal === "gateway-unreachable") return false;
-  // The client left before anything was sent.
-  return end !== "client-left" || record.bytes_in > 0 || record.first_byte_at !== null;
+  const billable = meteringOf(record.method, record.endpoint) !== null || record.status === 101;
+  return billable && record.sent_at !== null;
 }
 
 /** Whether it may have reached a gateway that did not refuse it. */
@@ -205,10 +208,7 @@ export function mayCost(record: Costing): boolean {
 }
 
 /** The fields that decide whether a request may have cost something. */
-type Costing = Pick<
-  UsageRecord,
-  "method" | "endpoint" | "status" | "end" | "refusal" | "bytes_in" | "first_byte_at"
->;
+type Costing = Pick<UsageRecord, "method" | "endpoint" | "status" | "refusal" | "sent_at">;
 
 /** How a field is stored: its SQL type, and what stands for a value that is missing or of the wrong type. */
 interface Column {
@@ -266,6 +266,7 @@ export const COLUMNS: readonly Column[] = [
   column("bytes_out", "integer", 0),
   column("waited_ms", "integer", 0),
   column("process", "text"),
+  column("sent_at", "integer"),
   column("gateway_ids", "json", "{}"),
   column("machine", "text"),
   column("requests", "integer", 1),
@@ -284,7 +285,9 @@ export const COLUMNS: readonly Column[] = [
 /** The fields of an `open` line. */
 const OPENING_COLUMNS: readonly Column[] = COLUMNS.filter(
   ({ name }) =>
-    name === "model" || !(name in NOT_CLOSED || name in OWN_REQUEST || name === "billed_microdollars"),
+    name === "model" ||
+    name === "sent_at" ||
+    !(name in NOT_CLOSED || name in OWN_REQUEST || name === "billed_microdollars"),
 );
 
 const SQL_TYPES = {
@@ -345,11 +348,29 @@ function parseTexts(json: string): Record<string, string> {
  * become whole and not negative, texts lose their NULs (libsql would cut them there), and what is missing gets its fallback.
  */
 export function recordOfFields(fields: Readonly<Record<string, unknown>>): UsageRecord {
-  return Object.assign(valuesOf(COLUMNS, fields), OWN_REQUEST) as UsageRecord;
+  const record = Object.assign(valuesOf(COLUMNS, fields), OWN_REQUEST) as UsageRecord;
+  return fields.sent_at === undefined ? Object.assign(record, { sent_at: sentAtOf(record) }) : record;
 }
 
 export function openingOfFields(fields: Readonly<Record<string, unknown>>): Opening {
-  return valuesOf(OPENING_COLUMNS, fields) as Opening;
+  const opening = valuesOf(OPENING_COLUMNS, fields) as Opening;
+  return fields.sent_at === undefined ? Object.assign(opening, { sent_at: atOnce(opening) }) : opening;
+}
+
+/** For lines of older versions, and records of other machines that have one: what could have been sent was sent at once. */
+function sentAtOf(record: UsageRecord): number | null {
+  const { end, refusal } = record;
+  const hasLeft = end === "client-left" && record.bytes_in === 0 && record.first_byte_at === null;
+  return hasLeft || end === "refused" || refusal === "gateway-unreachable" ? null : atOnce(record);
+}
+
+/** As soon as the limits admitted it. */
+export function atOnce({
+  admitted_at,
+  started_at,
+  waited_ms,
+}: Pick<Opening, "admitted_at" | "started_at" | "waited_ms">): number {
+  return admitted_at ?? started_at + waited_ms;
 }
 
 function valuesOf(columns: readonly Column[], fields: Readonly<Record<string, unknown>>): object {

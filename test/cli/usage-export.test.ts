@@ -37,7 +37,7 @@ async function homeWith(t: Test, records: Iterable<UsageRecord>): Promise<string
 const NAMES =
   "id started_at first_byte_at ended_at tool gateway group multiplier key protocol method endpoint model model_answered " +
   "stream status end cause cause_detail refusal input_tokens cache_read_tokens cache_write_tokens output_tokens reasoning_tokens " +
-  "tokens_from list_microdollars cost_microdollars billed_microdollars bytes_in bytes_out waited_ms process gateway_ids machine requests last_id";
+  "tokens_from list_microdollars cost_microdollars billed_microdollars bytes_in bytes_out waited_ms process sent_at gateway_ids machine requests last_id";
 
 t.test("every record is exported with all its fields, in their order", async (t) => {
   const records = [
@@ -73,7 +73,10 @@ t.test("every record is exported with all its fields, in their order", async (t)
     first,
     `${record(1, { started_at: AT }).id},${AT},${AT + 878},${AT + 2333},codex,main,coding,1.5,…a1b2,`,
   );
-  t.match(first, /,true,200,complete,,,,1200,800,0,342,128,reported,5420,8130,,40192,18231,0,,"\{""x-client/);
+  t.match(
+    first,
+    /,true,200,complete,,,,1200,800,0,342,128,reported,5420,8130,,40192,18231,0,,1793491200000,"\{""x-client/,
+  );
   t.match(
     first,
     /,2026-11-01T00:00:00\.000Z,2026-11-01T00:00:00\.878Z,2026-11-01T00:00:02\.333Z,0\.00542,0\.00813,$/,

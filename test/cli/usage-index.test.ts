@@ -54,6 +54,7 @@ async function serve(t: Test, home: string) {
   const { daemon, url, token } = await startWithOneTool(t, origin, {
     home,
     clock: movableClock(AT + 4 * DAY),
+    gateway: ["timeouts: { retry_connect: 0s }"],
   });
   const fail = async () => {
     const answer = await fetch(`${url}/v1/models`, { headers: { authorization: `Bearer ${token}` } });
@@ -136,7 +137,7 @@ t.test("a running daemon rebuilds a damaged index, and usage asks the daemon", a
       return stderr === "";
     });
   }
-  t.equal(await daemon.fail(), 502);
+  t.equal(await daemon.fail(), 400);
   t.equal((await exported(t, home)).count, 301, "what was just recorded is in it");
   await daemon.stop();
   t.same(indexFaults(index), []);
@@ -226,7 +227,7 @@ t.test("while another program has the index locked, usage shows what is in it an
   t.same([served.code, served.count], [0, 30]);
   t.match(served.stderr, behind, "a daemon says the same");
   t.ok(Number(behind.exec(served.stderr)?.[1]) >= 45);
-  t.equal(await daemon.fail(), 502, "and requests do not wait for it");
+  t.equal(await daemon.fail(), 400, "and requests do not wait for it");
   const status = JSON.parse((await command(t, home, ["status", "--json"])).stdout);
   t.match(status.usage, {
     state: "ok",
@@ -273,7 +274,7 @@ t.test("usage rebuild reads the whole journal again, with and without a daemon",
   t.same(indexFaults(index), []);
 
   const daemon = await serve(t, home);
-  t.equal(await daemon.fail(), 502);
+  t.equal(await daemon.fail(), 400);
   rmSync(join(journal, "2026-11-01.jsonl.gz"));
   t.equal((await exported(t, home)).count, 21, "a day that is deleted leaves the reports");
   renameSync(backup, join(journal, "2026-11-01.jsonl"));

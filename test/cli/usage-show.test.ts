@@ -12,7 +12,7 @@ import { NO_USAGE, record } from "../doubles/records.ts";
 
 process.env.TZ = "UTC";
 
-const LEFT = { end: "client-left", status: null, bytes_in: 0, bytes_out: 0 } as const;
+const LEFT = { end: "client-left", status: null, first_byte_at: null } as const;
 
 /** A stream of messages that ended before it counted its output. */
 const CUT = {
@@ -85,7 +85,7 @@ t.test("a note explains why something is unknown or failed, and what to do", asy
       /refused it and sent nothing.*limit of requests/,
     ],
     [{ end: "client-left", ...NO_USAGE }, /canceled it before the answer was complete; the gateway may bill/],
-    [{ ...LEFT, ...NO_USAGE }, /canceled it before anything was sent$/m],
+    [{ ...LEFT, ...NO_USAGE, sent_at: null }, /canceled it before anything was sent$/m],
     [{ ...LEFT, ...NO_USAGE, method: "GET", endpoint: "/v1/models" }, /canceled it before an answer came$/m],
     [
       { ...NO_USAGE, method: "GET", status: 101, stream: null },
@@ -113,6 +113,10 @@ t.test("a note explains why something is unknown or failed, and what to do", asy
     [{ status: 401, cause: "unknown", cause_detail: "something-new", ...NO_USAGE }, /for an unknown reason/],
     [{ status: 418, cause: "something-new", ...NO_USAGE }, /the gateway's refusal: something-new/],
     [{ waited_ms: 1500 }, /waited +1\.5 s for a limit/],
+    [
+      { admitted_at: record(1).started_at, sent_at: record(1).started_at + 8200 },
+      /sent +.*, after 8\.2 s: before, there was no connection to the\s+gateway/,
+    ],
     [{ billed_microdollars: 9000 }, /billed +\$0\.009, according to the console/],
   ];
   for (const [given, text] of cases) t.match(formatRecord(record(1, given), null, 200), text, text.source);

@@ -20,10 +20,13 @@ export class GatewayDouble {
   #held = null;
   #server = createServer((req, res) => this.#serve(req, res));
 
-  /** Returns the address of the version segment. */
+  #port = 0;
+
+  /** Returns the address of the version segment, which is the same after a stop. */
   async start() {
-    await new Promise((resolve) => this.#server.listen(0, "127.0.0.1", resolve));
-    return `http://127.0.0.1:${this.#server.address().port}/v1`;
+    await new Promise((resolve) => this.#server.listen(this.#port, "127.0.0.1", resolve));
+    this.#port = this.#server.address().port;
+    return `http://127.0.0.1:${this.#port}/v1`;
   }
 
   stop() {

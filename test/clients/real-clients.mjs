@@ -7,7 +7,15 @@
  * Each step has a new home folder, a new keybearer on port 5397 and a new gateway double.
  */
 import { spawn, spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -85,6 +93,15 @@ const STEPS = {
     text: new RegExp(GATEWAY_401),
     before(around) {
       around.gateway.isRefusing = true;
+    },
+  },
+  "gateway down 10 s": {
+    text: null,
+    before: (around) => around.gateway.stop(),
+    async during(around) {
+      while (!around.journal().includes('"kind":"sent"')) await sleep(50);
+      await sleep(10_000);
+      await around.gateway.start();
     },
   },
   "gateway down": { text: /keybearer: .{0,120}cannot be reached/, before: (around) => around.gateway.stop() },
@@ -211,6 +228,14 @@ export class Surroundings {
   #log() {
     const lines = readFileSync(join(this.folder, "kb.log"), "utf8").split("\n");
     return lines.filter((line) => line.startsWith("{") && line.endsWith("}")).map((line) => JSON.parse(line));
+  }
+
+  /** The usage log. */
+  journal() {
+    const folder = join(this.folder, "kb/state/usage");
+    return readdirSync(folder)
+      .map((name) => readFileSync(join(folder, name), "latin1"))
+      .join("");
   }
 
   /** The requests that reached keybearer, without the list of models. */

@@ -51,7 +51,7 @@ const CHANGES: readonly (readonly [before: string, after: string, ...expectedCha
   [
     gateway("timeouts: {}"),
     gateway("timeouts: { idle: 1m }"),
-    'gateway main: timeouts {"connect":10000,"firstByte":600000,"idle":300000} → {"connect":10000,"firstByte":600000,"idle":60000}',
+    'gateway main: timeouts {"connect":10000,"retryConnect":20000,"firstByte":600000,"idle":300000} → {"connect":10000,"retryConnect":20000,"firstByte":600000,"idle":60000}',
   ],
   [
     gateway("messages_url: https://a.example.com"),

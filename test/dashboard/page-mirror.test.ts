@@ -265,6 +265,7 @@ function shown(id: string, more: Partial<ShownRecord> = {}): ShownRecord {
   return {
     ...ours,
     id,
+    sent_at: ours.started_at,
     first_byte_at: null,
     gateway: "main",
     group: null,

@@ -11,8 +11,8 @@ export interface Listening {
   readonly sockets: ReadonlySet<Socket>;
 }
 
-/** Starts a TCP or HTTP server on a free port. It stops, and cuts its connections, when the test ends. */
-export async function listen(t: Test, server: Server): Promise<Listening> {
+/** Starts a TCP or HTTP server. It stops, and cuts its connections, when the test ends. @param at 0: a free one. */
+export async function listen(t: Test, server: Server, at = 0): Promise<Listening> {
   const sockets = new Set<Socket>();
   server.on("connection", (socket: Socket) => {
     sockets.add(socket);
@@ -20,7 +20,7 @@ export async function listen(t: Test, server: Server): Promise<Listening> {
     // Tests cut connections on purpose.
     socket.on("error", () => {});
   });
-  server.listen(0, "127.0.0.1");
+  server.listen(at, "127.0.0.1");
   await once(server, "listening");
   t.teardown(() => {
     for (const socket of sockets) socket.destroy();

@@ -106,6 +106,8 @@ export interface RawGateway {
 }
 
 export interface RawGatewayOptions {
+  /** Default: a free one. */
+  readonly port?: number;
   /** false: bodies are counted, not kept. */
   readonly keepBodies?: boolean;
   readonly onConnection?: (socket: Socket) => void;
@@ -158,7 +160,7 @@ export async function startRawGateway(
       reader.read(chunk);
     });
   });
-  const { port, origin, sockets } = await listen(t, server);
+  const { port, origin, sockets } = await listen(t, server, options.port);
   return {
     port,
     origin,

@@ -41,6 +41,7 @@ export function record(number: number, given: Partial<UsageRecord> = {}): UsageR
     held_tokens: null,
     held_microdollars: null,
     admitted_at: null,
+    sent_at: isUnsent(given) ? null : startedAt + (given.waited_ms ?? 0),
     counts: null,
     counted_tokens: null,
     counted_microdollars: null,
@@ -54,6 +55,11 @@ export function record(number: number, given: Partial<UsageRecord> = {}): UsageR
     verified: given.machine == null ? null : true,
     ...given,
   };
+}
+
+function isUnsent({ end, refusal, bytes_in, first_byte_at }: Partial<UsageRecord>): boolean {
+  const hasLeft = end === "client-left" && bytes_in === 0 && first_byte_at === null;
+  return hasLeft || end === "refused" || refusal === "gateway-unreachable";
 }
 
 const TOOLS = ["claude-code", "codex", "opencode", "scripts", "chat"];

@@ -24,7 +24,7 @@ export function recordsIn(folder: string): UsageRecord[] {
         const known = records.get(line.id);
         const { kind, ...fields } = line;
         if (kind === "open" && known === undefined) records.set(line.id, recordOfFields({ ...line }));
-        if (kind === "head" && known?.end === null)
+        if ((kind === "head" || kind === "sent") && known?.end === null)
           records.set(line.id, { ...known, ...fields } as UsageRecord);
         if (kind === "close" && known?.end == null) records.set(line.id, fields as UsageRecord);
         if (kind === "sibling" && known === undefined) records.set(line.id, fields as UsageRecord);
@@ -47,9 +47,8 @@ const SERIES = `coalesce(tool, '') AS tool, coalesce(gateway, '') AS gateway, co
 /** Of the endpoints that tests call. */
 const FREE = `endpoint LIKE '%/count_tokens' OR endpoint LIKE '%:countTokens' OR endpoint LIKE '/v1/files%'
   OR endpoint LIKE '/v1/moderations%' OR endpoint LIKE '/v1/batches%' OR endpoint LIKE '/v1/uploads%'`;
-const MAY_COST = `((method = 'POST' AND NOT (${FREE})) OR status IS 101) AND "end" <> 'refused'
-  AND refusal IS NOT 'gateway-unreachable' AND (refusal IS NOT NULL OR coalesce(status, 0) < 400)
-  AND NOT ("end" = 'client-left' AND bytes_in = 0 AND first_byte_at IS NULL)`;
+const MAY_COST = `((method = 'POST' AND NOT (${FREE})) OR status IS 101) AND sent_at IS NOT NULL
+  AND (refusal IS NOT NULL OR coalesce(status, 0) < 400)`;
 const METERED = "(input_tokens IS NOT NULL AND output_tokens IS NOT NULL)";
 
 /** The rollups again, from the records alone and in the database's own words. */

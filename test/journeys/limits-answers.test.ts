@@ -235,6 +235,7 @@ t.test("a request to a gateway that cannot be reached counts nothing", async (t)
   };
   const { call, level, quiet } = await startLimited(t, "limits: { requests: 2/month, tokens: 1k/month }", {
     gateway,
+    gatewayLines: "timeouts: { retry_connect: 0s }",
   });
   for (let again = 0; again < 4; again += 1) t.equal((await call()).refusal, "gateway-unreachable");
   await quiet();

@@ -88,7 +88,7 @@ t.test("a request never uses a connection whose certificate was not checked", as
     t.match(body, "its certificate is self-signed");
   }
   const { status } = await say(t, one.port, head("GET /v1/responses", { ...auth, ...upgrade }));
-  t.equal(status, 502, "nor does a WebSocket");
+  t.equal(status, 400, "nor does a WebSocket");
   t.strictSame(received, []);
   await stillHealthy(t, one, [one.key, one.token]);
 });

@@ -106,7 +106,7 @@ function tools(baseUrl: string, home: string, keys: () => string, keychain: bool
   };
   const lines = [
     "listen: localhost:0",
-    `gateways: { main: { base_url: "${baseUrl}", groups: { coding: { models: ["sandbox-*"] }, closed: { enabled: false } } }, gone: { base_url: "http://127.0.0.1:1/v1" } }`,
+    `gateways: { main: { base_url: "${baseUrl}", groups: { coding: { models: ["sandbox-*"] }, closed: { enabled: false } } }, gone: { base_url: "http://127.0.0.1:1/v1", timeouts: { retry_connect: 0s } } }`,
     "prices: { sandbox-small: { input: 1, output: 2 } }",
     "tools:",
     tool("codex", "gateway: main, group: coding", `file:${join(home, "codex.key")}`),

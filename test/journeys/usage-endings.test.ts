@@ -190,10 +190,9 @@ t.test("a gateway that fails has a record that says so", async (t) => {
     ["short", { end: "gateway-failed", status: 200, refusal: null, stream: true }],
     ["error-event", { end: "gateway-failed", status: 200, refusal: null, stream: true }],
     ["gone", { end: "gateway-failed", status: 502, refusal: "gateway-broken", stream: null }],
-    // It failed a moment ago, so these are final.
-    ["garbage", { end: "gateway-failed", status: 400, refusal: "gateway-broken", stream: null }],
-    ["000", { end: "gateway-failed", status: 400, refusal: "gateway-broken" }],
-    ["never", { end: "gateway-failed", status: 400, refusal: "gateway-timeout", stream: null }],
+    ["garbage", { end: "gateway-failed", status: 502, refusal: "gateway-broken", stream: null }],
+    ["000", { end: "gateway-failed", status: 502, refusal: "gateway-broken" }],
+    ["never", { end: "gateway-failed", status: 504, refusal: "gateway-timeout", stream: null }],
   ];
   for (const [name, expected] of cases) {
     const answer = await fetch(`${it.url}/v1/chat/completions/${name}`, {
@@ -212,13 +211,16 @@ t.test("a gateway that fails has a record that says so", async (t) => {
 });
 
 t.test("a gateway that cannot be reached has a record without a first byte", async (t) => {
-  const it = await scene(t, (call) => call.ok(), { baseUrl: "http://127.0.0.1:9/v1" });
+  const it = await scene(t, (call) => call.ok(), {
+    baseUrl: "http://127.0.0.1:9/v1",
+    gateway: ["timeouts: { retry_connect: 0s }"],
+  });
   const answer = await chat(it);
-  t.equal(answer.status, 502);
+  t.equal(answer.status, 400);
   await answer.text();
   await ended(t, it, await finished(it.paths.usage, answer.headers.get("x-keybearer-request-id")), {
     end: "gateway-failed",
-    status: 502,
+    status: 400,
     refusal: "gateway-unreachable",
     first_byte_at: null,
     gateway_ids: {},

@@ -250,6 +250,48 @@ t.test("a match by id shows which key a row's reference means, also for other ro
   ]);
 });
 
+t.test(
+  "a record that was never connected takes no row, also after a crash; a late one is near its row",
+  async (t) => {
+    const unsent = { end: "interrupted", ended_at: null, first_byte_at: null, sent_at: null } as const;
+    const sentAt = AT + 19_000;
+    const late = {
+      gateway_ids: {},
+      model: "other",
+      model_answered: "other",
+      sent_at: sentAt,
+      ended_at: sentAt + 900,
+    };
+    const mirror = mirrorFile(t, [
+      unmetered(1, { ...unsent, gateway_ids: {} }),
+      unmetered(2, {
+        end: null,
+        ended_at: null,
+        first_byte_at: null,
+        sent_at: null,
+        gateway_ids: {},
+        model: "third",
+      }),
+      unmetered(3, late),
+    ]);
+    const { db } = mirror;
+    page(db, [
+      row(1, { request_id: "stolen" }),
+      row(2, { request_id: "stolen-too", model: "third" }),
+      row(3, { request_id: "ours", model: "other", created_at: sentAt + 900, duration_ms: 900 }),
+    ]);
+    compareAll(mirror);
+    t.same(
+      verdicts(db).map(([identity, verdict]) => [identity, verdict]),
+      [
+        ["row-1", "foreign"],
+        ["row-2", "foreign"],
+        ["row-3", "matched"],
+      ],
+    );
+  },
+);
+
 t.test("rows of a console whose clock is ahead are compared by our clock", async (t) => {
   const skew = 26 * HOUR;
   const mirror = mirrorFile(t, [unmetered(1, { gateway_ids: {} }), record(2)]);

@@ -14,7 +14,7 @@ function answered(status: number, text = "Invalid API key"): Outcome {
   const body = JSON.stringify({ code: "INVALID_API_KEY", message: text });
   const cause = causeOf({ status, contentType: "application/json", body });
   const observed = { ...NOTHING_OBSERVED, cause, errorText: status < 400 ? null : text };
-  return { ...NOTHING_SENT, end: "complete", status, wasConnected: true, observed };
+  return { ...NOTHING_SENT, end: "complete", status, observed };
 }
 
 /** A breaker, and requests of the tool codex through it. */

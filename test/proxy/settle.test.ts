@@ -18,7 +18,6 @@ const ANSWERED: Outcome = {
   ...NOTHING_SENT,
   end: "complete",
   status: 200,
-  wasConnected: true,
   observed: {
     ...NOTHING_OBSERVED,
     reading: {
@@ -35,6 +34,7 @@ function scene(deps: Partial<Record<"prices" | "inFlight", object>> = {}) {
   call.tool = SNAPSHOT.config.tools.codex ?? null;
   call.lease = { tool: "codex", reservation: { tokens: 10, spend: 10, at: 1 } } as unknown as Lease;
   call.opening = openingOf(call);
+  call.sentAt = call.startedAt;
   const closings: Closing[] = [];
   const settled: unknown[] = [];
   const lines: string[] = [];

@@ -125,7 +125,7 @@ function configOf(home: string, origins: { live: string; dead: string }, { keys,
     "gateways:",
     `  main: { base_url: "${origins.live}/v1", websockets: true }`,
     `  mute: { base_url: "${origins.live}/v1", timeouts: { first_byte: 1s } }`,
-    `  dead: { base_url: "${origins.dead}/v1" }`,
+    `  dead: { base_url: "${origins.dead}/v1", timeouts: { retry_connect: 0s } }`,
     "tools:",
     ...TOOLS.map(
       (name) =>

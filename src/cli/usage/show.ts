@@ -101,6 +101,7 @@ function fieldsOf(record: UsageRecord, machine: string | null): [name: string, v
     ["first byte", first === null ? null : `${exactTime(first)}, after ${elapsed(began, first)}`],
     ["ended", ended === null ? null : `${exactTime(ended)}, after ${elapsed(began, ended)}`],
     ["waited", record.waited_ms === 0 ? null : `${duration(record.waited_ms)} for a limit`],
+    ["sent", sentLate(record)],
     ["tool", record.tool ?? "unknown"],
     ["process", record.process],
     ["machine", record.machine ?? machine],
@@ -121,6 +122,12 @@ function fieldsOf(record: UsageRecord, machine: string | null): [name: string, v
     ["bytes", `${exact(record.bytes_in)} from the tool, ${exact(record.bytes_out)} back`],
     ...ids.map((id, at): [string, string] => [at === 0 ? "ids" : "", id]),
   ];
+}
+
+/** Of a request that had to wait for its gateway, or took long to connect. */
+function sentLate({ started_at: began, admitted_at: admitted, sent_at: sent }: UsageRecord): string | null {
+  if (sent === null || admitted === null || sent - admitted < 1000) return null;
+  return `${exactTime(sent)}, after ${elapsed(began, sent)}: before, there was no connection to the gateway`;
 }
 
 function elapsed(from: number, to: number): string {
@@ -206,16 +213,11 @@ function endNote(record: UsageRecord): string | null {
 }
 
 function canceledNote(record: UsageRecord): string {
-  if (!isUnsent(record))
-    return "the tool canceled it before the answer was complete; the gateway may bill what it had produced";
-  // A request without a body does not show whether it was sent.
-  return record.method === "GET"
+  if (record.sent_at === null) return "the tool canceled it before anything was sent";
+  // What a GET asks for is not billed.
+  return record.method === "GET" && record.first_byte_at === null
     ? "the tool canceled it before an answer came"
-    : "the tool canceled it before anything was sent";
-}
-
-function isUnsent({ status, bytes_in: sent, bytes_out: received }: UsageRecord): boolean {
-  return status === null && sent === 0 && received === 0;
+    : "the tool canceled it before the answer was complete; the gateway may bill what it had produced";
 }
 
 const CAUSES: Readonly<Record<CauseName, string>> = {
@@ -258,7 +260,7 @@ const UNKNOWN = "tokens and cost are unknown, which is not zero";
 function usageNote(record: UsageRecord): string | null {
   const { end, tokens_from: source } = record;
   if (end === null || end === "refused" || end === "interrupted") return null;
-  if (end === "client-left" && isUnsent(record)) return null;
+  if (end === "client-left" && record.sent_at === null) return null;
   if (source === "none") return noTokensNote(record);
   if (record.output_tokens === null)
     return "it ended before its output was counted, so the output and the cost are not known";

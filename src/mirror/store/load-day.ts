@@ -1,6 +1,6 @@
 import type Database from "libsql";
 import { meteringOf } from "../../metering/protocols.ts";
-import { mayHaveArrived, type UsageRecord } from "../../usage/record.ts";
+import { atOnce, mayHaveArrived, type UsageRecord } from "../../usage/record.ts";
 import { FARTHEST_MS, type OurRequest, type OurTokens, type TheirRow } from "../reconcile/context.ts";
 import { SIBLING_CLOCK_MS, type Sibling } from "../reconcile/siblings.ts";
 import { DAY_MS, readSiblings } from "./changed-days.ts";
@@ -238,8 +238,8 @@ function requestOf(record: UsageRecord, idNames: readonly string[]): OurRequest 
   return {
     id: record.id,
     started_at: record.started_at,
-    // After its body was read. A refusal has no admission.
-    sent_at: record.admitted_at ?? record.started_at + record.waited_ms,
+    // What was never sent takes no row, whatever its time is.
+    sent_at: record.sent_at ?? atOnce(record),
     ended_at: record.ended_at,
     clock_error: record.machine === null ? 0 : SIBLING_CLOCK_MS,
     running: end === null,

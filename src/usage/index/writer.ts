@@ -194,6 +194,12 @@ export class IndexWriter {
         else if (entry.record.end === null) entry.day = day;
         return;
       }
+      case "sent": {
+        const entry = batch.get(line.id);
+        if (entry !== undefined && entry.record.end === null)
+          entry.record = { ...entry.record, sent_at: line.sent_at };
+        return;
+      }
       case "head": {
         const entry = batch.get(line.id);
         if (entry === undefined || entry.record.end !== null || entry.record.status !== null) return;
@@ -304,7 +310,7 @@ class Rollups {
   }
 }
 
-const BEFORE_CLOSE = /^\{"kind":"(?:open|head)","id":"(\w+)"/;
+const BEFORE_CLOSE = /^\{"kind":"(?:open|sent|head)","id":"(\w+)"/;
 
 /**
  * A `close` line repeats the whole record, so earlier lines of the same request in a batch need not be parsed. Parsing them

@@ -52,7 +52,7 @@ export type ResponseHead = Omit<HeadLine, "kind" | "id">;
 type AppendedLine = AmendLine | LiftLine | AckLine | KeyHeldLine | SiblingLine | SiblingAmendLine;
 
 interface InFlight {
-  readonly opening: Opening;
+  opening: Opening;
   head: ResponseHead | null;
 }
 
@@ -102,6 +102,32 @@ export class Journal {
     this.#inFlight.set(opening.id, { opening, head: null });
     this.#noteUse(opening);
     return this.#deps.sync === "normal" || (await this.#synced(opening.id));
+  }
+
+  /**
+   * A request that waited for its gateway is tried again, so it may be sent from now on. After a kill -9 its record must match
+   * a row of the console if it was sent, and must not take one if it was not. So the journal says that it may be sent before
+   * each attempt to connect, and takes that back when the attempt failed (unsent). The open line says so for the first
+   * attempt. Most requests are connected by that one, and need no other line. The close line has the exact time.
+   *
+   * False: it is not on the disk, so the request must not be sent.
+   */
+  async sending(id: string, now: number): Promise<boolean> {
+    if (!this.#setSentAt(id, now)) return false;
+    return this.#deps.sync === "normal" || (await this.flush());
+  }
+
+  /** No connection was made, and the request waits: nothing of it was sent. */
+  unsent(id: string): void {
+    this.#setSentAt(id, null);
+  }
+
+  #setSentAt(id: string, sentAt: number | null): boolean {
+    const request = this.#inFlight.get(id);
+    if (request === undefined || !this.available()) return false;
+    if (!this.#append(lineOf("sent", { id, sent_at: sentAt }))) return false;
+    request.opening = { ...request.opening, sent_at: sentAt };
+    return true;
   }
 
   /**
@@ -406,7 +432,10 @@ function textOf(line: AppendedLine | RefusalsLine): string {
 /** The record of a request that was in flight when the daemon was killed. */
 function interruptedRecord({ opening, head }: InFlight): OwnRecord {
   const { first_byte_at, status, gateway_ids } = head ?? NOT_CLOSED;
-  return wholeRecord(opening, { ...NOT_CLOSED, end: "interrupted", first_byte_at, status, gateway_ids });
+  const { sent_at } = opening;
+  const counts = sent_at === null ? false : NOT_CLOSED.counts;
+  const rest = { sent_at, counts, first_byte_at, status, gateway_ids };
+  return wholeRecord(opening, { ...NOT_CLOSED, end: "interrupted", ...rest });
 }
 
 function diskMessage(error: unknown, folder: string): string {

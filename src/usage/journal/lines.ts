@@ -22,6 +22,11 @@ export interface OpenLine extends Opening {
   readonly kind: "open";
 }
 
+/** Only of a request that had to wait for its gateway: whether something of it may have been sent. See Journal.sending(). */
+export interface SentLine extends Pick<Opening, "id" | "sent_at"> {
+  readonly kind: "sent";
+}
+
 /** Written when the head of the gateway's response arrives. So after a crash, the gateway's ids are known. */
 export interface HeadLine {
   readonly kind: "head";
@@ -152,6 +157,7 @@ export interface ToolCarryLine extends ToolCarry {
 
 export type Line =
   | OpenLine
+  | SentLine
   | HeadLine
   | CloseLine
   | RefusalsLine
@@ -188,6 +194,8 @@ export function parseLine(text: string): Line | null {
       return refusalsLine(fields);
     case "sibling":
       return siblingLine(fields);
+    case "sent":
+      return sentLine(fields);
     case "head":
       return headLine(fields);
     case "amend":
@@ -251,6 +259,11 @@ function machineOf(fields: Fields): Pick<SiblingLine, "machine" | "machine_id" |
 /** Of a machine's name, and of its id. */
 export function isMachineName(value: unknown): value is string {
   return typeof value === "string" && MACHINE_NAME.test(value);
+}
+
+function sentLine({ id, sent_at }: Fields): SentLine | null {
+  if (typeof id !== "string" || id === "") return null;
+  return { kind: "sent", id, sent_at: wholeNumber(sent_at) };
 }
 
 function headLine(fields: Fields): HeadLine | null {

@@ -22,10 +22,11 @@ export function restoreFrom(folder: string, onLine: (line: Line) => void): Resto
       onLine(line);
       if (line.kind === "open") inFlight.set(line.id, { opening: line, head: null });
       if (line.kind === "close") inFlight.delete(line.id);
-      if (line.kind === "head") {
-        const request = inFlight.get(line.id);
-        if (request !== undefined) request.head = line;
-      }
+      if (line.kind !== "head" && line.kind !== "sent") continue;
+      const request = inFlight.get(line.id);
+      if (request === undefined) continue;
+      if (line.kind === "head") request.head = line;
+      else request.opening = { ...request.opening, sent_at: line.sent_at };
     }
   }
   return { inFlight: [...inFlight.values()], carryIsWhole: whole >= files.length - 1 };

@@ -145,12 +145,14 @@ export function opening(given: Partial<Opening> = {}): Opening {
     held_tokens: null,
     held_microdollars: null,
     admitted_at: startedAt,
+    sent_at: startedAt,
     ...given,
   };
 }
 
 export function closing(given: Partial<Closing> = {}): Closing {
   return {
+    sent_at: NOON,
     first_byte_at: null,
     ended_at: NOON + 1000,
     model: null,

@@ -107,7 +107,7 @@ export const EN = {
   "now.model": "model",
   "now.model.unknown": "not known yet",
   "now.waited": "waited",
-  "now.waits": "waiting for capacity",
+  "now.waits": "waiting",
   "now.first-byte": "first byte",
   "now.first-byte.none": "not yet",
   "now.tokens-so-far": "tokens so far",

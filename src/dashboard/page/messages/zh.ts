@@ -99,7 +99,7 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "now.model": "模型",
   "now.model.unknown": "尚未得知",
   "now.waited": "等待",
-  "now.waits": "正在排队",
+  "now.waits": "等待中",
   "now.first-byte": "首字节",
   "now.first-byte.none": "还没有",
   "now.tokens-so-far": "目前 token",

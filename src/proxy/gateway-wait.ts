@@ -1,0 +1,101 @@
+import type { Refusal } from "../core/refusal.ts";
+import type { Call } from "./call.ts";
+import { checkStillAllowed } from "./capacity.ts";
+import type { ProxyDeps } from "./deps.ts";
+import { describeFailure, gatewayUnreachable, logUnavailable, shuttingDown } from "./failure.ts";
+import type { Outage, WaitEnd, Waiter } from "./outages.ts";
+import type { Outcome } from "./outcome.ts";
+import type { UpstreamRequest } from "./upstream.ts";
+
+/* While no connection to a gateway can be made, its requests wait. Nothing of them was sent, so they can be tried again. */
+
+/** How a request ended that was never connected. */
+type Failed = Pick<Outcome, "end" | "refusal" | "failure">;
+
+/**
+ * What one request waits. Meanwhile it keeps its place under the limits, and its body. It waits until a connection can be
+ * made, it was tried for `timeouts.retry_connect` in all, keybearer stops, or the client leaves.
+ */
+export class GatewayWait {
+  readonly #call: Call;
+  readonly #upstream: UpstreamRequest;
+  readonly #deps: ProxyDeps;
+  /** By performance.now(). */
+  readonly #until: number;
+  /** How often it waited. */
+  #times = 0;
+  #end: Waiter = () => {};
+
+  /** @param since when its first attempt began, by performance.now() */
+  constructor(call: Call, upstream: UpstreamRequest, since: number, deps: ProxyDeps) {
+    this.#call = call;
+    this.#upstream = upstream;
+    this.#deps = deps;
+    this.#until = since + upstream.gateway.timeouts.retryConnect;
+  }
+
+  /** How long the next attempt may take. */
+  get connectMs(): number {
+    return Math.max(1, Math.min(this.#upstream.gateway.timeouts.connect, this.#leftMs));
+  }
+
+  get #leftMs(): number {
+    return this.#until - performance.now();
+  }
+
+  /** Waits after an attempt that failed. Resolves to null when the request may be tried again. */
+  async next(error: Error): Promise<Failed | null> {
+    const { outages, gatewayHealth, journal, snapshot, clock, isStopping } = this.#deps;
+    const { gateway } = this.#upstream;
+    const { id, tool } = this.#call;
+    if (isStopping()) return refused(shuttingDown());
+    if (outages.wasJustRefused(tool?.name ?? "")) return this.#unreachable(error, 0);
+    const leftMs = this.#leftMs;
+    if (leftMs <= 0) return this.#unreachable(error, gateway.timeouts.retryConnect);
+    journal.unsent(id);
+    gatewayHealth.noteWait(gateway, whyNotConnected(error));
+    const outage = outages.of(this.#upstream, error, this.#times);
+    this.#times += 1;
+    this.#call.isWaiting = true;
+    const end = await this.#untilBack(outage, leftMs);
+    this.#call.isWaiting = false;
+    if (end === "client-left") return { end, refusal: null, failure: null };
+    if (end === "stopped") return refused(shuttingDown());
+    if (end === "expired") return this.#unreachable(outage.error, gateway.timeouts.retryConnect);
+    const refusal = checkStillAllowed(tool?.name ?? "", snapshot(), clock.now());
+    if (refusal !== null) return refused(refusal);
+    return (await journal.sending(id, clock.now())) ? null : refused(logUnavailable(journal.state()));
+  }
+
+  #unreachable(error: Error, triedMs: number): Failed {
+    const { gateway, address } = this.#upstream;
+    this.#deps.outages.noteRefusal(this.#call.tool?.name ?? "");
+    const refusal = gatewayUnreachable(error, gateway.name, address.origin, triedMs);
+    return { end: "gateway-failed", refusal, failure: whyNotConnected(error) };
+  }
+
+  /** The client left. */
+  leave(): void {
+    this.#end("client-left");
+  }
+
+  async #untilBack(outage: Outage, ms: number): Promise<WaitEnd> {
+    let timer: NodeJS.Timeout | undefined;
+    const end = await new Promise<WaitEnd>((resolve) => {
+      this.#end = resolve;
+      timer = setTimeout(resolve, ms, "expired");
+      outage.join(resolve);
+    });
+    clearTimeout(timer);
+    outage.leave(this.#end);
+    return end;
+  }
+}
+
+function refused(refusal: Refusal): Failed {
+  return { end: "refused", refusal, failure: null };
+}
+
+function whyNotConnected(error: Error): string {
+  return describeFailure(error, { connected: false, answered: false });
+}
