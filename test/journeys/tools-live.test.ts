@@ -86,7 +86,7 @@ t.test("without a tool keybearer serves, says what to do next, and takes the fir
   t.match(status.stdout, /there is no tool yet.*\n.*keybearer tools add codex/);
   const added = await command(t, under.home, ["tools", "add", "codex", "--key-stdin"], { input: `${key}\n` });
   t.equal(added.code, 0, added.stderr);
-  const [token = ""] = /kb_\w+/.exec(added.stdout) ?? [];
+  const [token = ""] = /kb_[\w-]+/.exec(added.stdout) ?? [];
   await until("the first tool is served", async () => {
     const answer = await fetch(`${under.url}/v1/models`, { headers: { authorization: `Bearer ${token}` } });
     await answer.text();

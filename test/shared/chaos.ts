@@ -450,7 +450,7 @@ function indexed(machine: Machine): UsageRecord[] {
 }
 
 /** By another clock on every machine. */
-const TIMES: readonly string[] = ["started_at", "first_byte_at", "ended_at"];
+const TIMES: readonly string[] = ["started_at", "sent_at", "first_byte_at", "ended_at"];
 
 /** What is the same on every machine. */
 function comparable(record: UsageRecord, machine: string): string {
