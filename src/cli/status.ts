@@ -118,7 +118,7 @@ function gatewayProblem(gateway: GatewayStatus, now: number, width: number): str
 /** failing since 14:02 (180 requests): nothing listens there (ECONNREFUSED). null: it does not fail. */
 export function describeFailure({ state, since, failures, why }: GatewayStatus, now: number): string | null {
   if (state !== "failing") return null;
-  const which = failures === 0 ? "requests wait" : count(failures, "request");
+  const which = failures === 0 ? "no request has failed yet" : count(failures, "request");
   return `failing since ${timeOfDay(since ?? now, now)} (${which}): ${why}`;
 }
 

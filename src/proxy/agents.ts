@@ -197,7 +197,7 @@ export class OutboundProxyError extends Error {
   }
 }
 
-/** Whether the system, or DNS, says why there is no connection. What a server sent, such as a wrong certificate, is not that. */
+/** Whether it is an error of the network or of DNS. Not: TLS, HTTP, and no file descriptor left. */
 export function isNetworkError(code: string): boolean {
   return /^E(?!RR_|MFILE$|NFILE$|PROTO$)/.test(code);
 }
@@ -251,8 +251,8 @@ function connectThrough(
     if (isDone) socket.destroy();
     // Bytes right behind the proxy's answer would be taken for the gateway's.
     else if (answer.statusCode !== 200 || head.length > 0)
-      // 502 to 504: it cannot reach the gateway. Others, such as 407, stay until the configuration changes.
-      fail(`answered ${answer.statusCode} to CONNECT`, (answer.statusCode ?? 0) > 500);
+      // 502 to 504: it cannot reach the gateway now. Others, such as 407, last until the configuration changes.
+      fail(`answered ${answer.statusCode} to CONNECT`, [502, 503, 504].includes(answer.statusCode ?? 0));
     else if (tls === null) finish(null, socket);
     else startTls(socket, target, tls, finish);
   });

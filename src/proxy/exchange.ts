@@ -140,7 +140,7 @@ class Exchange {
   /** The body that was read, until it is sent; null: it passes unread, or there is none. */
   #body: Buffer | null;
   #phase: ExchangePhase = DONE;
-  /** Who ended it first, the client or the gateway; null: neither yet. */
+  /** How it ended, where that was decided before the last byte; null: see endOf(). */
   #end: RecordEnd | null = null;
   #failure: string | null = null;
   /** It was sent a second time, because a kept connection was dead. */

@@ -13,13 +13,14 @@ import type { UpstreamRequest } from "./upstream.ts";
 type Failed = Pick<Outcome, "end" | "refusal" | "failure">;
 
 /**
- * What one request waits. Meanwhile it keeps its place under the limits, and its body. It waits until a connection can be
- * made, it was tried for `timeouts.retry_connect` in all, keybearer stops, or the client leaves.
+ * The wait of one request for its gateway. It keeps its place under the limits and its body. The wait ends when a connection
+ * can be made, when the request was tried for `timeouts.retry_connect` in all, when keybearer stops, or when the client leaves.
  */
 export class GatewayWait {
   readonly #call: Call;
   readonly #upstream: UpstreamRequest;
   readonly #deps: ProxyDeps;
+  readonly #tool: string;
   /** By performance.now(). */
   readonly #until: number;
   /** How often it waited. */
@@ -29,6 +30,7 @@ export class GatewayWait {
   /** @param since when its first attempt began, by performance.now() */
   constructor(call: Call, upstream: UpstreamRequest, since: number, deps: ProxyDeps) {
     this.#call = call;
+    this.#tool = call.tool?.name ?? "";
     this.#upstream = upstream;
     this.#deps = deps;
     this.#until = since + upstream.gateway.timeouts.retryConnect;
@@ -47,29 +49,32 @@ export class GatewayWait {
   async next(error: Error): Promise<Failed | null> {
     const { outages, gatewayHealth, journal, snapshot, clock, isStopping } = this.#deps;
     const { gateway } = this.#upstream;
-    const { id, tool } = this.#call;
+    const { id } = this.#call;
+    const name = this.#tool;
     if (isStopping()) return refused(shuttingDown());
-    if (outages.wasJustRefused(tool?.name ?? "")) return this.#unreachable(error, 0);
+    // One that waits already keeps its time.
+    if (this.#times === 0 && outages.wasJustRefused(name)) return this.#unreachable(error, 0);
     const leftMs = this.#leftMs;
     if (leftMs <= 0) return this.#unreachable(error, gateway.timeouts.retryConnect);
     journal.unsent(id);
     gatewayHealth.noteWait(gateway, whyNotConnected(error));
-    const outage = outages.of(this.#upstream, error, this.#times);
+    const outage = outages.findOrStart(this.#upstream, error, this.#times);
     this.#times += 1;
     this.#call.isWaiting = true;
     const end = await this.#untilBack(outage, leftMs);
     this.#call.isWaiting = false;
+    // The exchange has finished already.
     if (end === "client-left") return { end, refusal: null, failure: null };
     if (end === "stopped") return refused(shuttingDown());
     if (end === "expired") return this.#unreachable(outage.error, gateway.timeouts.retryConnect);
-    const refusal = checkStillAllowed(tool?.name ?? "", snapshot(), clock.now());
+    const refusal = checkStillAllowed(name, snapshot(), clock.now());
     if (refusal !== null) return refused(refusal);
     return (await journal.sending(id, clock.now())) ? null : refused(logUnavailable(journal.state()));
   }
 
   #unreachable(error: Error, triedMs: number): Failed {
     const { gateway, address } = this.#upstream;
-    this.#deps.outages.noteRefusal(this.#call.tool?.name ?? "");
+    this.#deps.outages.noteRefusal(this.#tool);
     const refusal = gatewayUnreachable(error, gateway.name, address.origin, triedMs);
     return { end: "gateway-failed", refusal, failure: whyNotConnected(error) };
   }

@@ -20,7 +20,7 @@ export interface GatewayCondition {
   readonly state: "unknown" | "reachable" | "failing";
   /** When the state began. */
   readonly since: number | null;
-  /** Requests that failed in a row. 0 while it is failing: they wait for it. */
+  /** Requests that failed in a row; 0 while it is failing: requests waited for it, and none has failed yet. */
   readonly failures: number;
   /** Why the last one failed, in a few words. */
   readonly why: string | null;

@@ -15,8 +15,8 @@ export class Outages {
   /** By tool: when its last request was refused because its gateway cannot be reached, by performance.now(). */
   readonly #refusedAt = new Map<string, number>();
 
-  /** @param times how often the request waited before. A gateway that accepts only the probe is tried less and less often. */
-  of(request: UpstreamRequest, error: Error, times: number): Outage {
+  /** @param times how often this request has waited. Each time doubles the first pause, for a gateway that accepts only the probe */
+  findOrStart(request: UpstreamRequest, error: Error, times: number): Outage {
     const { gateway, address } = request;
     // Requests of an older configuration wait for their own address, outbound proxy and certificate authority.
     const id = JSON.stringify([gateway.name, address.origin, gateway.proxy, gateway.authority?.pem]);
@@ -31,7 +31,10 @@ export class Outages {
     this.#refusedAt.set(tool, performance.now());
   }
 
-  /** Then its next request is tried, but does not wait again: Claude Code sends a refused request six times before it shows it. */
+  /**
+   * Whether the tool got gateway-unreachable a moment ago. Its next request is then tried once and does not wait: Claude Code
+   * sends a refused request five more times before it shows the refusal.
+   */
   wasJustRefused(tool: string): boolean {
     return performance.now() - (this.#refusedAt.get(tool) ?? -Infinity) < AGAIN_MS;
   }
@@ -42,7 +45,7 @@ export class Outages {
   }
 }
 
-/** A client that sends a refused request again by itself does so within this time. */
+/** Clients that resend a refused request by themselves do so within this time. */
 const AGAIN_MS = 5000;
 const FIRST_PAUSE_MS = 100;
 const MAX_PAUSE_MS = 2000;
@@ -71,17 +74,21 @@ export class Outage {
   }
 
   leave(waiter: Waiter): void {
-    if (this.#waiters.delete(waiter) && this.#waiters.size === 0) this.end("expired");
+    if (this.#waiters.delete(waiter) && this.#waiters.size === 0) this.#close();
   }
 
   end(how: WaitEnd): void {
+    this.#close();
+    const waiters = [...this.#waiters];
+    this.#waiters.clear();
+    for (const waiter of waiters) waiter(how);
+  }
+
+  #close(): void {
     this.#onEnd();
     clearTimeout(this.#timer);
     this.#probe?.destroy();
     this.#probe = null;
-    const waiters = [...this.#waiters];
-    this.#waiters.clear();
-    for (const waiter of waiters) waiter(how);
   }
 
   #try(): void {

@@ -35,7 +35,8 @@ export function openingOf(call: Call): Opening {
     held_tokens: reservation?.tokens ?? null,
     held_microdollars: reservation?.spend ?? null,
     admitted_at: reservation?.at ?? null,
-    sent_at: reservation?.at ?? call.startedAt + call.waitedMs,
+    // By this clock: `admitted_at` is the store's time where machines share limits.
+    sent_at: reservation?.ownAt ?? call.startedAt + call.waitedMs,
   };
 }
 

@@ -75,7 +75,7 @@ t.test("an outage is invisible to requests that come during it, however they are
   t.match(await it.gateway(), { failures: 0, why: "nothing listens there (ECONNREFUSED)" });
   t.match(
     (await command(t, it.home, ["status"])).stdout,
-    /failing since .* \(requests wait\): nothing listens\s+there/,
+    /failing since .* \(no request has failed\s+yet\): nothing listens\s+there/,
   );
 
   const backAt = Date.now();

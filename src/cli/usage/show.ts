@@ -125,8 +125,10 @@ function fieldsOf(record: UsageRecord, machine: string | null): [name: string, v
 }
 
 /** Of a request that had to wait for its gateway, or took long to connect. */
-function sentLate({ started_at: began, admitted_at: admitted, sent_at: sent }: UsageRecord): string | null {
-  if (sent === null || admitted === null || sent - admitted < 1000) return null;
+function sentLate({ started_at: began, waited_ms, admitted_at, sent_at: sent }: UsageRecord): string | null {
+  if (sent === null || admitted_at === null) return null;
+  // `admitted_at` may be the store's time, and before it the body was read: both must say that it was late.
+  if (Math.min(sent - admitted_at, sent - began - waited_ms) < 1000) return null;
   return `${exactTime(sent)}, after ${elapsed(began, sent)}: before, there was no connection to the gateway`;
 }
 
