@@ -14,6 +14,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+import Database from "libsql";
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
 import { dayOf } from "../../src/usage/journal/files.ts";
@@ -329,6 +330,32 @@ t.test("a change that names known keys sends, creates and deletes none of them",
     t.notOk(JSON.stringify(evil.requests()).includes(first), `${what}: no key was sent`);
     rmSync(join(state, "key-changes.json"), { force: true });
   }
+});
+
+t.test("whatever the index says of the usage log, keybearer starts, serves and counts", async (t) => {
+  const { home, state, token } = await ranBefore(t);
+  let served = 1;
+  for (const [name, value] of [
+    ["digest", "["],
+    ["digest", '"x"'],
+    ["digest", '{"offset":-5,"value":3}'],
+    ["digest", '{"offset":1e300,"value":"x"}'],
+    ["position", '{"day":"../../../etc","offset":"x","passed":false}'],
+  ] as const) {
+    const under = await startUnderTest(t, null, { home, clock });
+    t.equal((await chat(under, token)).status, 200, value);
+    served += 1;
+    await until("it is in the index", async () => {
+      const { stdout } = await command(t, home, ["usage", "--json"]);
+      return JSON.parse(stdout).total?.requests === served;
+    });
+    await under.daemon.stop(0);
+    const index = new Database(join(state, "index.db"));
+    index.prepare("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)").run(name, value);
+    index.close();
+  }
+  const last = await startUnderTest(t, null, { home, clock });
+  t.equal((await chat(last, token)).status, 200);
 });
 
 t.test("what is not a file of keybearer's own is set aside and named in status", async (t) => {

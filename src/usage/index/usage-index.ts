@@ -175,6 +175,8 @@ export class UsageIndex {
     const writer = new IndexWriter(connection.db);
     this.#writer = writer;
     this.#position = writer.position();
+    // Checked here, where a wrong one causes a rebuild.
+    writer.digest();
     this.#damagedLines = Number(writer.meta("damaged_lines") ?? 0);
     this.#rebuilding = false;
     return writer;

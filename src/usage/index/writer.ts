@@ -30,6 +30,7 @@ import {
   SERIES,
   SUMS,
 } from "../rollups.ts";
+import { IndexFault } from "./database.ts";
 import type { JournalDigest } from "./journal-digest.ts";
 
 /**
@@ -155,8 +156,7 @@ export class IndexWriter {
   }
 
   position(): Position | null {
-    const text = this.meta("position");
-    return text === null ? null : JSON.parse(text);
+    return this.#place<Position>("position");
   }
 
   setPosition(position: Position): void {
@@ -164,12 +164,21 @@ export class IndexWriter {
   }
 
   digest(): JournalDigest | null {
-    const text = this.meta("digest");
-    return text === null ? null : JSON.parse(text);
+    return this.#place<JournalDigest>("digest");
   }
 
   setDigest(digest: JournalDigest): void {
     this.setMeta("digest", JSON.stringify(digest));
+  }
+
+  /** Throws an IndexFault if keybearer did not write it. */
+  #place<T extends { readonly day: string; readonly offset: number }>(name: MetaName): T | null {
+    const text = this.meta(name);
+    const found = text === null ? null : storedJson<T>(text);
+    if (found === null) return null;
+    if (typeof found.day === "string" && Number.isSafeInteger(found.offset) && found.offset >= 0)
+      return found;
+    throw notOurs();
   }
 
   meta(name: MetaName): string | null {
@@ -260,7 +269,7 @@ export class IndexWriter {
   /** @param machineId null: this machine. */
   #keepEarlyAmend(line: AmendLine | SiblingAmendLine, machineId: string | null): void {
     const before = this.#hasEarlyAmends ? this.#readEarlyAmend.get(line.id, machineId ?? "") : undefined;
-    if (before !== undefined && !mayAmend(line, JSON.parse((before as [string])[0]))) return;
+    if (before !== undefined && !mayAmend(line, storedJson((before as [string])[0]))) return;
     this.#hasEarlyAmends = true;
     this.#writeEarlyAmend.run(line.id, machineId ?? "", JSON.stringify(line));
   }
@@ -270,7 +279,7 @@ export class IndexWriter {
     const row = this.#readEarlyAmend.get(id, machineId ?? "") as [string] | undefined;
     if (row === undefined) return null;
     this.#dropEarlyAmend.run(id, machineId ?? "");
-    return JSON.parse(row[0]);
+    return storedJson(row[0]);
   }
 
   #addRollup(added: Rollup): void {
@@ -347,4 +356,17 @@ function amended(record: UsageRecord, line: AmendedFields): UsageRecord {
 
 function marks(count: number): string {
   return Array(count).fill("?").join(", ");
+}
+
+/** Throws an IndexFault if it is not JSON: the index is rebuilt then. */
+function storedJson<T>(text: string): T {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw notOurs();
+  }
+}
+
+function notOurs(): IndexFault {
+  return new IndexFault("corrupt", "its contents are not ours");
 }
