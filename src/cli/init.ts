@@ -256,7 +256,7 @@ async function ask(
 
 /** What to type next, and whether a running daemon uses the file. */
 export async function printNextSteps(paths: Paths, tool: string): Promise<void> {
-  const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
+  const asked = await askDaemon<Status>(paths, "GET", "/status");
   const file = paths.explicit ? ` --config ${paths.config}` : "";
   if (!asked.ok && !asked.running) {
     const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });

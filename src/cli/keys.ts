@@ -44,10 +44,10 @@ function addChange(keys: Command, action: KeyAction, description: string): void 
 }
 
 async function list(options: { refresh?: boolean; json?: boolean }): Promise<void> {
-  const { socket } = commandPaths();
+  const paths = commandPaths();
   const asked = options.refresh
-    ? await askDaemon<KeysAnswer>(socket, "POST", "/refreshkeys", {}, CONSOLE_TIMEOUT_MS)
-    : await askDaemon<KeysAnswer>(socket, "GET", "/keys");
+    ? await askDaemon<KeysAnswer>(paths, "POST", "/refreshkeys", {}, CONSOLE_TIMEOUT_MS)
+    : await askDaemon<KeysAnswer>(paths, "GET", "/keys");
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   stdio().stdout.write(
     options.json

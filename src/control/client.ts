@@ -4,6 +4,7 @@ import { connect } from "node:net";
 import { text } from "node:stream/consumers";
 import { advice } from "../core/advice.ts";
 import { errorMessage, hasCode } from "../core/errors.ts";
+import type { Paths } from "../core/paths.ts";
 import type { TailLine } from "./tail.ts";
 
 /** The caller's process id. Node cannot ask a socket who is at its other end, so the log quotes what the caller claims. */
@@ -13,13 +14,16 @@ export type Asked<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly running: boolean; readonly reason: string };
 
+/** Where the daemon listens, and the file with which it would be started. */
+export type DaemonPaths = Pick<Paths, "socket" | "config" | "explicit">;
+
 const TIMEOUT_MS = 15_000;
 /** For requests in which the daemon itself waits up to 30 s for each answer of a console. */
 export const CONSOLE_TIMEOUT_MS = 75_000;
 
 /** Asks the running daemon. Only the same user can open its socket. Never rejects. */
 export async function askDaemon<T>(
-  socket: string,
+  { socket }: DaemonPaths,
   method: "GET" | "POST",
   path: string,
   body?: unknown,

@@ -176,16 +176,12 @@ t.test(
     t.equal(gateway.requests().length, before, "no key was sent");
 
     const last = await startUnderTest(t, null, { home: under.home });
-    const held = await askDaemon<HeldTool[]>(last.paths.socket, "GET", "/held");
+    const held = await askDaemon<HeldTool[]>(last.paths, "GET", "/held");
     if (!held.ok) return t.fail(held.reason);
     t.match(held.value, [{ tool: "codex", from: /is lost/, to: gateway.origin }]);
     const other = [{ ...held.value[0], to: "https://evil.example" }];
-    t.match(
-      await askDaemon(last.paths.socket, "POST", "/trust", other),
-      { ok: false },
-      "only what was shown",
-    );
-    t.match(await askDaemon(last.paths.socket, "POST", "/trust", held.value), { ok: true });
+    t.match(await askDaemon(last.paths, "POST", "/trust", other), { ok: false }, "only what was shown");
+    t.match(await askDaemon(last.paths, "POST", "/trust", held.value), { ok: true });
     t.equal((await ask(last, token)).status, 200, "the key is used again");
     t.notMatch(await warnings(last), /is lost/);
     await last.daemon.stop(0);
@@ -232,8 +228,8 @@ tools:
   t.equal((await ask(under, mine.token)).status, 200);
   t.strictSame(elsewhere.requests(), []);
 
-  const held = await askDaemon<HeldTool[]>(under.paths.socket, "GET", "/held/spare");
-  t.match(await askDaemon(under.paths.socket, "POST", "/trust/spare", held.ok && held.value), { ok: true });
+  const held = await askDaemon<HeldTool[]>(under.paths, "GET", "/held/spare");
+  t.match(await askDaemon(under.paths, "POST", "/trust/spare", held.ok && held.value), { ok: true });
   t.equal((await ask(under, thief.token)).status, 200);
   const rotated = newKey(elsewhere);
   await writeFile(file, rotated.text);

@@ -31,7 +31,7 @@ const TIMEOUT_MS = 3000;
 
 /** null: there is no such tool, and the reason was printed. */
 export async function findTool(paths: Paths, name: string): Promise<FoundTool | null> {
-  const asked = await askDaemon<Status>(paths.socket, "GET", "/status", undefined, TIMEOUT_MS);
+  const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, TIMEOUT_MS);
   const status = asked.ok ? asked.value : null;
   const { found, config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
   if (config === null) {
@@ -127,7 +127,7 @@ async function listModels(paths: Paths, { name, isServed }: FoundTool): Promise<
     return { models: [], problem: { what, next: advice.run() } };
   }
   const path = `/models/${encodeURIComponent(name)}`;
-  const asked = await askDaemon<readonly ToolModels[]>(paths.socket, "GET", path, undefined, TIMEOUT_MS);
+  const asked = await askDaemon<readonly ToolModels[]>(paths, "GET", path, undefined, TIMEOUT_MS);
   const next = advice.models(name);
   if (!asked.ok) return { models: [], problem: { what: asked.reason, next } };
   const failed = asked.value.find(({ problem }) => problem !== null)?.problem ?? null;
