@@ -142,12 +142,7 @@ export async function whyNotHere(paths: Paths, name: string | null): Promise<"no
   }
   const status = await askDaemon<Status>(paths, "GET", "/status");
   // Without a file only the sandbox could be there.
-  if (!status.ok)
-    return status.running
-      ? status.reason
-      : found
-        ? `keybearer is not running → ${advice.run()}`
-        : "no-console";
+  if (!status.ok) return status.running || found ? status.reason : "no-console";
   const { path } = status.value.config;
   return (await isSameFile(path, paths.config)) ? null : `the running keybearer uses another file, ${path}`;
 }

@@ -1,6 +1,7 @@
 import { setKey } from "../../config/edit-tools.ts";
 import { parseConfig } from "../../config/parse.ts";
 import { type Config, describeSource, type Gateway, type KeySource, type Tool } from "../../config/schema.ts";
+import { advice } from "../../core/advice.ts";
 import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
@@ -85,7 +86,7 @@ async function rotateByHand(name: string, options: RotateOptions): Promise<void>
   const rotation = await readRotation(name, options);
   if (rotation === null) return;
   const flags = { key: options.keyStdin ?? false, token: false };
-  const next = `keybearer tools rotate ${name} --key-stdin, or name its source: --from env:NAME`;
+  const next = `${advice.rotateWithKey(name)}, or name its source: --from env:NAME`;
   const inputs = await readInputs({ key: options.from === undefined, token: false }, flags, next);
   if (inputs === null) return;
   try {
@@ -111,7 +112,7 @@ async function readRotation(name: string, options: RotateOptions): Promise<Rotat
 /** Where the person changes a key that keybearer did not store; null: keybearer stored it. */
 function whereToChange({ name, key }: Tool, paths: Paths): string | null {
   if (key.kind === "literal" || ownPlace(key, paths) !== null) return null;
-  const instead = `or let keybearer keep it from now on: keybearer tools rotate ${name} --store keychain (or file)`;
+  const instead = `or let keybearer keep it from now on: ${advice.rotateInto(name, "keychain")} (or file)`;
   const source = describeSource(key);
   switch (key.kind) {
     case "env":
@@ -193,7 +194,7 @@ async function takeKeyFrom(
   const hold = await holdOf(paths, { tool: tool.name, source, origins }, key);
   if (hold?.known) return failUnchanged(foreignKey(hold));
   if (hold !== null) {
-    notice(`not tried: ${describeHold(hold)} → keybearer trust ${tool.name}`);
+    notice(`not tried: ${describeHold(hold)} → ${advice.trust(tool.name)}`);
     return { ...taken, accepted: false };
   }
   const tried = await tryKey({ gateway, inputs, probe: options.probe ?? true, paths }, key, false);

@@ -1,5 +1,5 @@
 import { setTimeout as pause } from "node:timers/promises";
-import { askDaemon } from "../../control/client.ts";
+import { askDaemon, startCommand } from "../../control/client.ts";
 import type { UsageIndexStatus } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
@@ -21,8 +21,8 @@ export function hasUsageLog({ usage }: Paths): boolean {
   return journalFiles(usage).length > 0;
 }
 
-export function noUsageLog({ usage }: Paths): string {
-  return `there is no usage log yet in ${usage}; it begins with the first request → ${advice.run()}`;
+export function noUsageLog(paths: Paths): string {
+  return `there is no usage log yet in ${paths.usage}; it begins with the first request → ${startCommand(paths)}`;
 }
 
 /** Brings the index up to date and reads it. An index that cannot be read fails the command. */
