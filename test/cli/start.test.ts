@@ -132,6 +132,8 @@ t.test("an installed service is started, unless it is for other files", onLinux,
   t.teardown(() => typed(["stop"], { KEYBEARER_HOME: other }));
   const elsewhere = await typed(["start"], { KEYBEARER_HOME: other });
   t.match(elsewhere, { code: 0, stdout: /in the background[\s\S]*a reboot → keybearer service install/ });
-  t.match(await typed(["logs"], { KEYBEARER_HOME: other }), { code: 0, stdout: /serves http/ });
+  await until("its greeting is in its log", async () =>
+    /serves http/.test((await typed(["logs"], { KEYBEARER_HOME: other })).stdout),
+  );
   t.same(systemctl.changes(), []);
 });
