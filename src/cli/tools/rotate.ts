@@ -1,6 +1,8 @@
 import { setKey } from "../../config/edit-tools.ts";
 import { parseConfig } from "../../config/parse.ts";
 import { type Config, describeSource, type Gateway, type KeySource, type Tool } from "../../config/schema.ts";
+import { askDaemon } from "../../control/client.ts";
+import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
 import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
@@ -11,6 +13,7 @@ import { forgetKey } from "../../keys/store.ts";
 import { type Effect, editConfig, findTool, readConfig, waitUntilActive } from "../config-change.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
+import { joinNames } from "../ui/units.ts";
 import { type ConsoleRotation, rotateAtConsole, rotateSeveral } from "./at-console.ts";
 import {
   chooseStore,
@@ -254,9 +257,25 @@ async function settleOldKey(
   await deleteOldKey(rotation, doubt);
   if (doubt !== null || taken.key.equals(old)) return;
   const alarm = rotation.gateway.console === null ? "" : ", and the mirror raises an alarm when it is used";
+  const users = await otherUsers(rotation.paths, old);
+  const first =
+    users.length === 0
+      ? "now delete"
+      : `also used on ${joinNames(users)}: give each of these machines a key of its own first, then delete`;
   notice(
-    `now delete the old key ${old.fingerprint} in the gateway's console: until then anyone who has it can spend${alarm}`,
+    `${first} the old key ${old.fingerprint} in the gateway's console: until then anyone who has it can spend${alarm}`,
   );
+}
+
+/** The other machines that use the key, as far as they share limits or records with this one. */
+async function otherUsers(paths: Paths, key: Secret): Promise<string[]> {
+  const asked = await askDaemon<Status>(paths, "GET", "/status");
+  const machines = asked.ok ? (asked.value.shared?.machines ?? []) : [];
+  // The status of an older daemon has no keys.
+  const users = machines.filter(
+    ({ self, lost, keys = [] }) => !self && !lost && keys.includes(key.fingerprint),
+  );
+  return users.map(({ name }) => name);
 }
 
 /** Why the new key may not work yet; null: the gateway accepts it, and the daemon has it or will find it. */
