@@ -99,7 +99,7 @@ export async function waitUntilActive(
 ): Promise<Effect> {
   const deadline = systemClock.elapsed() + MAX_WAIT_MS;
   for (;;) {
-    const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
+    const asked = await askDaemon<Status>(paths, "GET", "/status");
     if (!asked.ok) return asked.running ? notInForce(asked.reason) : { state: "not running" };
     const { tools, config } = asked.value;
     if (!(await isSameFile(config.path, paths.config)))
@@ -112,8 +112,8 @@ export async function waitUntilActive(
 }
 
 /** The revision that the daemon uses; 0 without a daemon, which is before every revision. */
-export async function activeRevision({ socket }: Paths): Promise<number> {
-  const asked = await askDaemon<Status>(socket, "GET", "/status");
+export async function activeRevision(paths: Paths): Promise<number> {
+  const asked = await askDaemon<Status>(paths, "GET", "/status");
   return asked.ok ? asked.value.config.revision : 0;
 }
 
@@ -173,7 +173,7 @@ export async function endInFlight(
     return;
   }
   const path = `/cut/${encodeURIComponent(name)}`;
-  const asked = await askDaemon<CutAnswer>(paths.socket, "POST", path, {});
+  const asked = await askDaemon<CutAnswer>(paths, "POST", path, {});
   if (!asked.ok) return fail(`requests in flight were not cut: ${asked.reason}`, EXIT.failed);
   const { cut } = asked.value;
   if (cut === 0) print("no request was in flight");

@@ -8,6 +8,7 @@ import { type Config, describeSource, type Gateway, type Tool } from "../config/
 import { baseUrl } from "../config/values.ts";
 import { askDaemon } from "../control/client.ts";
 import type { Status } from "../control/status.ts";
+import { advice, withConfig } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { type Store, sourceText } from "../keys/places.ts";
@@ -48,13 +49,11 @@ export async function init(options: InitOptions): Promise<void> {
   const { found } = await readText(paths.config);
   if (found) return completeConfig(paths, options);
   const isComplete = options.gateway !== undefined && options.tool !== undefined && options.keyStdin;
-  if (stdio().stdin.isTTY !== true && !isComplete) {
-    const flags = "--gateway https://gateway.example.com/v1 --tool codex --key-stdin";
+  if (stdio().stdin.isTTY !== true && !isComplete)
     return fail(
-      `there is no terminal to ask at. name everything, and pipe the key in: keybearer init ${flags}`,
+      `there is no terminal to ask at. name everything, and pipe the key in: ${advice.initWithKey()}`,
       EXIT.usage,
     );
-  }
   const inputs = await readInputs({ key: true, token: false }, { key: true, token: false }, "");
   if (inputs === null) return;
   try {
@@ -134,13 +133,13 @@ async function completeConfig(paths: Paths, options: InitOptions): Promise<void>
   }
   if (options.gateway !== undefined && !hasGateway(config, options.gateway))
     return fail(
-      "config.yaml names another gateway. change base_url there, or add a second one: keybearer gateways add",
+      `config.yaml names another gateway. change base_url there, or add a second one: ${advice.addGateway()}`,
       EXIT.usage,
     );
   if (options.tool !== undefined && config.tools[options.tool] === undefined) return addTool(options);
   const tools = Object.values(config.tools).filter(({ name }) => (options.tool ?? name) === name);
   if (options.budget !== undefined)
-    notice(`--budget changes no tool that is there already → keybearer tools set <tool> limits.spend=…/day`);
+    notice(`--budget changes no tool that is there already → ${advice.limitSpend("<tool>", "<dollars>")}`);
   for (const tool of tools) if (!(await completeTool(paths, config, tool, options))) return;
   const [first] = tools;
   if (first === undefined) return;
@@ -190,7 +189,7 @@ async function completeTool(
 async function giveKey(paths: Paths, config: Config, tool: Tool, options: InitOptions): Promise<boolean> {
   const gateway = config.gateways[tool.gateway];
   const flags = { key: options.keyStdin ?? false, token: false };
-  const next = `keybearer tools rotate ${tool.name} --key-stdin`;
+  const next = advice.rotateWithKey(tool.name);
   const inputs = await readInputs({ key: true, token: false }, flags, next);
   if (inputs === null || gateway === undefined) return false;
   const { config: _file, gateway: _address, tool: _tool, budget: _budget, ...rest } = options;
@@ -256,15 +255,14 @@ async function ask(
 
 /** What to type next, and whether a running daemon uses the file. */
 export async function printNextSteps(paths: Paths, tool: string): Promise<void> {
-  const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
-  const file = paths.explicit ? ` --config ${paths.config}` : "";
+  const asked = await askDaemon<Status>(paths, "GET", "/status");
   if (!asked.ok && !asked.running) {
     const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
     const port = config?.listen.port ?? 5397;
     notice(
       "next:",
-      `  keybearer start${file}`,
-      `    serves http://localhost:${port} in the background; in this terminal: keybearer run${file}`,
+      `  ${withConfig(advice.start(), paths)}`,
+      `    serves http://localhost:${port} in the background; in this terminal: ${withConfig(advice.run(), paths)}`,
     );
   } else {
     const effect = await waitUntilActive(paths, tool, (found) => found !== undefined);
@@ -276,9 +274,9 @@ export async function printNextSteps(paths: Paths, tool: string): Promise<void> 
       notice(`  ${effect.tool.next}`, `    because ${effect.tool.why}`);
   }
   notice(
-    `  keybearer use ${tool}${file}`,
+    `  ${withConfig(advice.use(tool), paths)}`,
     "    the settings to paste into it",
-    `  keybearer tools add <tool>${file}`,
+    `  ${withConfig(advice.addTool("<tool>"), paths)}`,
     "    another one",
   );
 }
@@ -303,7 +301,7 @@ export function newConfig({ baseUrl, tool, key, token, budget: { limits, prices 
       ? ""
       : `\n# Dollars per million tokens.\nprices:\n${prices.map((line) => `  ${line}\n`).join("")}`;
   return `# keybearer's configuration. Every save counts at once; a file with a mistake in it
-# changes nothing, and \`keybearer check\` names the mistake.
+# changes nothing, and \`${advice.check()}\` names the mistake.
 # What has a # right in front of it is switched off.
 
 gateways:
@@ -313,11 +311,11 @@ gateways:
     # Plan groups as the console shows them: the factor on the price, the models.
     #groups:
     #  coding: { multiplier: 1.5, models: ["claude-*", "gpt-5*"] }
-    # Compare the console's usage log with ours; then: keybearer mirror login
+    # Compare the console's usage log with ours; then: ${advice.mirrorLogin()}
     #console: { url: ${formatScalar(new URL(baseUrl).origin)} }
 
 # One for each program that calls, each with a key of its own, so that a leak
-# harms one tool and usage is counted for each. Another one: keybearer tools add <tool>
+# harms one tool and usage is counted for each. Another one: ${advice.addTool("<tool>")}
 tools:
   ${formatScalar(tool)}:
     key: ${formatScalar(key)}

@@ -1,6 +1,7 @@
 import { askDaemon, CONSOLE_TIMEOUT_MS } from "../control/client.ts";
 import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
+import type { Paths } from "../core/paths.ts";
 import { heldKeyRemedy, type KeyAction } from "../lifecycle/lifecycle.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import { canConfirm, describeKey, PAST } from "./console-keys.ts";
@@ -19,7 +20,7 @@ export interface ChangeOptions {
 export async function changeKey(action: KeyAction, asked: string, options: ChangeOptions): Promise<void> {
   if (action === "delete" && !canConfirm(advice.deleteKey(asked), options)) return;
   const paths = commandPaths();
-  const found = await findKey(paths.socket, asked, options.gateway);
+  const found = await findKey(paths, asked, options.gateway);
   if (found === null) return;
   const { gateway, ref } = found;
   const [tool] = found.tools;
@@ -38,12 +39,8 @@ export async function changeKey(action: KeyAction, asked: string, options: Chang
 }
 
 /** null: there is no such key or several, and that was printed. */
-async function findKey(
-  socket: string,
-  asked: string,
-  gateway: string | undefined,
-): Promise<KeyReport | null> {
-  const answer = await askDaemon<KeysAnswer>(socket, "POST", "/refreshkeys", {}, CONSOLE_TIMEOUT_MS);
+async function findKey(paths: Paths, asked: string, gateway: string | undefined): Promise<KeyReport | null> {
+  const answer = await askDaemon<KeysAnswer>(paths, "POST", "/refreshkeys", {}, CONSOLE_TIMEOUT_MS);
   if (!answer.ok) return failNull(answer.reason, EXIT.failed);
   const { keys, problems } = answer.value;
   const matches = keys.filter((key) => isNamed(key, asked) && (gateway ?? key.gateway) === key.gateway);

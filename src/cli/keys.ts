@@ -10,7 +10,7 @@ import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import { dayName } from "../usage/reports/calendar.ts";
 import type { ChangeOptions } from "./keys-change.ts";
 import { NO_CONSOLE } from "./mirror/consoles.ts";
-import { fail, formatNote, indentedNote } from "./ui/messages.ts";
+import { fail, formatNote, indentedNote, type Note } from "./ui/messages.ts";
 import { commandPaths, setExitCode, stdio } from "./ui/stdio.ts";
 import { type Column, layoutTable } from "./ui/table.ts";
 import { type Screen, stdoutScreen } from "./ui/terminal.ts";
@@ -44,10 +44,10 @@ function addChange(keys: Command, action: KeyAction, description: string): void 
 }
 
 async function list(options: { refresh?: boolean; json?: boolean }): Promise<void> {
-  const { socket } = commandPaths();
+  const paths = commandPaths();
   const asked = options.refresh
-    ? await askDaemon<KeysAnswer>(socket, "POST", "/refreshkeys", {}, CONSOLE_TIMEOUT_MS)
-    : await askDaemon<KeysAnswer>(socket, "GET", "/keys");
+    ? await askDaemon<KeysAnswer>(paths, "POST", "/refreshkeys", {}, CONSOLE_TIMEOUT_MS)
+    : await askDaemon<KeysAnswer>(paths, "GET", "/keys");
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   stdio().stdout.write(
     options.json
@@ -66,15 +66,20 @@ export function formatKeys({ keys, problems }: KeysAnswer, now: number, { width 
   const lines = keys.length === 0 ? [] : [...keyLines(keys, now, width), ...ageLines(keys, now, width)];
   for (const { gateway, why, next } of problems)
     lines.push(formatNote({ what: `${gateway}: its keys cannot be listed: ${why}`, next }, width));
-  if (keys.length > 0) lines.push(...ACTIONS.map((note) => formatNote(note, width)));
+  if (keys.length > 0) lines.push(...actionsFor(keys).map((note) => formatNote(note, width)));
   return `${lines.join("\n")}\n`;
 }
 
-const ACTIONS = [
-  { what: "create a key", next: advice.createKey("<tool>") },
-  { what: "rotate a tool's key", next: advice.rotate("<tool>") },
-  { what: "delete one that no tool holds", next: advice.deleteKey("<key>") },
-];
+function actionsFor(keys: readonly KeyReport[]): Note[] {
+  const [gateway = "", ...others] = gatewaysOf(keys);
+  const group = keys.some((key) => key.group !== null) ? "<group>" : null;
+  const create = advice.createKey("<tool>", others.length === 0 ? gateway : "<gateway>", group);
+  return [
+    { what: "create a key", next: create },
+    { what: "rotate a tool's key", next: advice.rotate("<tool>") },
+    { what: "delete one that no tool holds", next: advice.deleteKey("<key>") },
+  ];
+}
 
 function keyLines(keys: readonly KeyReport[], now: number, width: number): string[] {
   const column = (head: string, cell: (key: KeyReport) => string): Column => ({

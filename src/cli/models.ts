@@ -25,7 +25,7 @@ export function modelsCommand(): Command {
 
 async function models(options: { tool?: string; json?: boolean }): Promise<void> {
   const path = options.tool === undefined ? "/models" : `/models/${encodeURIComponent(options.tool)}`;
-  const asked = await askDaemon<ToolModels[]>(commandPaths().socket, "GET", path, undefined, TIMEOUT_MS);
+  const asked = await askDaemon<ToolModels[]>(commandPaths(), "GET", path, undefined, TIMEOUT_MS);
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   stdio().stdout.write(
     options.json ? `${JSON.stringify(asked.value, null, 2)}\n` : formatModels(asked.value, stdoutScreen()),

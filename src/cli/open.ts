@@ -17,8 +17,8 @@ export function openCommand(): Command {
 
 async function open(options: { print?: boolean; json?: boolean }): Promise<void> {
   if (options.print && options.json) return fail("--print or --json, not both", EXIT.usage);
-  const { socket, run } = commandPaths();
-  const asked = await askDaemon<OpenAnswer>(socket, "POST", "/open", {});
+  const paths = commandPaths();
+  const asked = await askDaemon<OpenAnswer>(paths, "POST", "/open", {});
   if (!asked.ok) return fail(explain(asked.reason), EXIT.failed);
   const { url, code, expires_in } = asked.value;
   // Browsers neither send the part behind the # nor put it into a Referer.
@@ -28,7 +28,7 @@ async function open(options: { print?: boolean; json?: boolean }): Promise<void>
   const browser = browserFor(process.platform, stdio().env);
   if (browser !== null) {
     try {
-      const target = needsFile(process.platform) ? await writeRedirect(run, address) : address;
+      const target = needsFile(process.platform) ? await writeRedirect(paths.run, address) : address;
       if (await startBrowser(browser, target, stdio().env))
         return print(`the dashboard opens in your browser: ${url}`);
     } catch (error) {

@@ -36,7 +36,7 @@ export async function start(options: { config?: string }, overrides: ContextOpti
   const context = await installedContext(given);
   const service = await serviceHere(context);
   const paths = service === null ? context.shellPaths : context.paths;
-  const asked = await askDaemon<Status>(paths.socket, "GET", "/status", undefined, ANSWER_MS);
+  const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, ANSWER_MS);
   if (asked.ok) return reportRunning(paths, asked.value);
   if (service !== null) return startService(service, paths, given);
   if (!existsSync(paths.config))
@@ -65,7 +65,7 @@ async function startService(manager: ServiceManager, paths: Paths, given: Contex
   const { active } = await manager.state();
   // A restart would stop one that is about to serve.
   if (active !== "running" && active !== "starting") return restart(given);
-  const started = await untilServing(manager, paths.socket);
+  const started = await untilServing(manager, paths);
   if (!started.ok) return failNotServing(manager, started, checkCommand(paths.config, paths.config));
   printText(`the service runs as pid ${started.state.pid}`);
 }
@@ -95,7 +95,7 @@ async function startInBackground(paths: Paths, next: string): Promise<void> {
     process.exit(EXIT.failed);
   };
   process.once("SIGINT", cancel).once("SIGTERM", cancel);
-  const status = await untilServed(child, paths.socket);
+  const status = await untilServed(child, paths);
   process.off("SIGINT", cancel).off("SIGTERM", cancel);
   child.unref();
   if (status !== null && status.pid !== child.pid) return reportRunning(paths, status);
@@ -127,12 +127,12 @@ function spawnRun(paths: Paths, log: number): ChildProcess {
 }
 
 /** The status of the daemon that serves; null: this one has ended, or takes too long. */
-async function untilServed(child: ChildProcess, socket: string): Promise<Status | null> {
+async function untilServed(child: ChildProcess, paths: Paths): Promise<Status | null> {
   const deadline = systemClock.elapsed() + START_MS;
   for (;;) {
     // If another start was quicker, its daemon answers soon.
     const isOver = hasEnded(child) && child.exitCode !== EXIT.alreadyRunning;
-    const asked = await askDaemon<Status>(socket, "GET", "/status", undefined, ANSWER_MS);
+    const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, ANSWER_MS);
     if (asked.ok) return asked.value;
     if (isOver || systemClock.elapsed() >= deadline) return null;
     await sleep(POLL_MS);

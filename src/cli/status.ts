@@ -34,7 +34,7 @@ export function statusCommand(): Command {
 }
 
 async function status(options: { json?: boolean }): Promise<void> {
-  const asked = await askDaemon<Status>(commandPaths().socket, "GET", "/status");
+  const asked = await askDaemon<Status>(commandPaths(), "GET", "/status");
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   stdio().stdout.write(
     options.json

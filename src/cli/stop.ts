@@ -16,8 +16,8 @@ export function stopCommand(): Command {
 }
 
 /** false: it still runs, and the reason was printed. */
-export async function stop({ socket }: Paths): Promise<boolean> {
-  const asked = await askDaemon<Status>(socket, "GET", "/status");
+export async function stop(paths: Paths): Promise<boolean> {
+  const asked = await askDaemon<Status>(paths, "GET", "/status");
   if (!asked.ok) return failed(asked.reason);
   const { pid } = asked.value;
   // Loaded on demand: other commands need no service manager.
@@ -26,8 +26,8 @@ export async function stop({ socket }: Paths): Promise<boolean> {
   const { manager } = await createContext();
   // A service manager may restart a process that stops without it.
   const isService = manager !== null && (await manager.state()).pid === pid;
-  const change = isService ? manager.stop() : stopProcess(socket, pid);
-  const result = await withDrainProgress(change, socket, pid);
+  const change = isService ? manager.stop() : stopProcess(paths, pid);
+  const result = await withDrainProgress(change, paths, pid);
   if (!result.ok) return failed(result.why);
   printText(
     isService
@@ -45,11 +45,11 @@ function failed(reason: string): false {
 const POLL_MS = 100;
 
 /** By the control socket and not by a signal: in a container the process may have another pid. */
-async function stopProcess(socket: string, pid: number): Promise<Result> {
-  const asked = await askDaemon(socket, "POST", "/stop", {});
+async function stopProcess(paths: Paths, pid: number): Promise<Result> {
+  const asked = await askDaemon(paths, "POST", "/stop", {});
   if (!asked.ok) return { ok: false, why: asked.reason, next: null };
   for (;;) {
-    const status = await askDaemon<Status>(socket, "GET", "/status");
+    const status = await askDaemon<Status>(paths, "GET", "/status");
     // Another pid is a new daemon.
     const isGone = status.ok ? status.value.pid !== pid : !status.running;
     if (isGone) return { ok: true };

@@ -1,9 +1,11 @@
 import { once } from "node:events";
+import { existsSync } from "node:fs";
 import { request as httpRequest, type IncomingMessage, type RequestOptions } from "node:http";
 import { connect } from "node:net";
 import { text } from "node:stream/consumers";
-import { advice } from "../core/advice.ts";
+import { advice, withConfig } from "../core/advice.ts";
 import { errorMessage, hasCode } from "../core/errors.ts";
+import type { Paths } from "../core/paths.ts";
 import type { TailLine } from "./tail.ts";
 
 /** The caller's process id. Node cannot ask a socket who is at its other end, so the log quotes what the caller claims. */
@@ -13,13 +15,16 @@ export type Asked<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly running: boolean; readonly reason: string };
 
+/** Where the daemon listens, and the file with which it would be started. */
+export type DaemonPaths = Pick<Paths, "socket" | "config" | "explicit">;
+
 const TIMEOUT_MS = 15_000;
 /** For requests in which the daemon itself waits up to 30 s for each answer of a console. */
 export const CONSOLE_TIMEOUT_MS = 75_000;
 
 /** Asks the running daemon. Only the same user can open its socket. Never rejects. */
 export async function askDaemon<T>(
-  socket: string,
+  paths: DaemonPaths,
   method: "GET" | "POST",
   path: string,
   body?: unknown,
@@ -29,12 +34,12 @@ export async function askDaemon<T>(
   let status: number | undefined;
   let answer: string;
   try {
-    const response = await send(socket, method, path, body, signal);
+    const response = await send(paths.socket, method, path, body, signal);
     status = response.statusCode;
     answer = await text(response);
   } catch (error) {
     if (isAbsent(error))
-      return { ok: false, running: false, reason: `keybearer is not running → ${advice.run()}` };
+      return { ok: false, running: false, reason: `keybearer is not running → ${startCommand(paths)}` };
     const late = `the daemon did not answer within ${timeout / 1000} s`;
     return { ok: false, running: true, reason: signal.aborted ? late : errorMessage(error) };
   }
@@ -45,6 +50,11 @@ export async function askDaemon<T>(
   } catch {
     return { ok: false, running: true, reason: "the daemon's answer is not JSON" };
   }
+}
+
+/** Without a config.yaml, only `run` starts: the sandbox. */
+export function startCommand(paths: Omit<DaemonPaths, "socket">): string {
+  return paths.explicit || existsSync(paths.config) ? withConfig(advice.start(), paths) : advice.run();
 }
 
 /** Why following ended. `final`: another attempt would not help. */

@@ -1,3 +1,6 @@
+import { quoteForShell } from "./display.ts";
+import type { Paths } from "./paths.ts";
+
 /**
  * The commands that messages tell people to type. Every message takes its command from here, so that test/advice.test.ts can
  * execute each of them in the situation that prints it. A function that is added here needs a case there.
@@ -10,19 +13,23 @@ export const advice = {
   logs: () => "keybearer logs",
   runWithout: (variable: string) => `env -u ${variable} keybearer run`,
   init: () => "keybearer init",
+  initWithKey: () => "keybearer init --gateway https://gateway.example.com/v1 --tool codex --key-stdin",
   check: (file: string | null = null) => `keybearer check${file === null ? "" : ` ${file}`}`,
   checkHelp: () => "keybearer help check",
   status: () => "keybearer status",
   doctor: () => "keybearer doctor",
   open: () => "keybearer open",
   editConfig: () => "keybearer config edit",
+  addGateway: () => "keybearer gateways add <name> <url>",
 
   // Tools, their keys and tokens.
   tools: () => "keybearer tools",
   addTool: (tool: string, gateway: string | null = null) =>
     `keybearer tools add ${tool}${gateway === null ? "" : ` --gateway ${gateway}`}`,
   addToolWithKey: (tool: string, gateway: string | null) => `${advice.addTool(tool, gateway)} --key-stdin`,
-  createKey: (tool: string) => `keybearer tools add ${tool} --create`,
+  /** group null: the console has none. */
+  createKey: (tool: string, gateway: string, group: string | null) =>
+    `${advice.addTool(tool, gateway)} --create${group === null ? "" : ` --group ${group}`}`,
   enable: (tool: string) => `keybearer tools enable ${tool}`,
   disable: (tool: string) => `keybearer tools disable ${tool}`,
   disableNow: (tool: string) => `keybearer tools disable ${tool} --now`,
@@ -39,7 +46,7 @@ export const advice = {
   /** amount null: as much as the last refused request needs. */
   lift: (tool: string, kind: string, amount: string | null = null) =>
     `keybearer tools lift ${tool} --${kind}${amount === null ? "" : ` ${amount}`}`,
-  limitSpend: (tool: string) => `keybearer tools set ${tool} limits.spend=10/day`,
+  limitSpend: (tool: string, amount = "10") => `keybearer tools set ${tool} limits.spend=${amount}/day`,
   takeBackLift: (tool: string) => `keybearer tools lift ${tool} --take-back`,
   releaseMachine: (tool: string, machine: string) => `keybearer tools lift ${tool} --machine ${machine}`,
   trust: (name: string) => `keybearer trust ${name}`,
@@ -84,6 +91,14 @@ export const advice = {
   servicePurge: () => "keybearer service uninstall --purge",
   servicePurgeAnyway: () => "keybearer service uninstall --purge --yes",
 } as const;
+
+/** The same for a config.yaml that was named with --config. */
+export function withConfig(
+  command: string,
+  { explicit, config }: Pick<Paths, "explicit" | "config">,
+): string {
+  return explicit ? `${command} --config ${quoteForShell(config)}` : command;
+}
 
 /** null: the tool's name says which client it is. */
 function forClient(client: string | null): string {

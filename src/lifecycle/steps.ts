@@ -225,7 +225,7 @@ export class Steps {
       if (stored !== null || actions.takesOwnKeys || (await actions.find(name)) === null)
         throw new Refused(
           `the new key of ${begun.tool} was not created`,
-          begun.old === null ? advice.createKey(begun.tool) : advice.rotate(begun.tool),
+          begun.old === null ? `${advice.remove(begun.tool)}, and add it again` : advice.rotate(begun.tool),
         );
     }
     // Stored first where the console takes it: from the moment the console knows the key, it is never lost.

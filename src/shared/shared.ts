@@ -375,7 +375,7 @@ class Session {
     };
   }
 
-  #machineStatus({ id, name, lastContact, signature, isStopped, isLost }: Machine): SharedMachine {
+  #machineStatus({ id, name, keys, lastContact, signature, isStopped, isLost }: Machine): SharedMachine {
     const { clock, generation } = this.#store;
     const silentFor = (clock.now() ?? lastContact) - lastContact;
     return {
@@ -387,6 +387,7 @@ class Session {
       // Without a connection, this machine hears of none.
       silent: generation !== null && !isStopped && silentFor > HEARTBEAT_TIMEOUT_MS,
       lost: isLost,
+      keys,
       holds: this.limits.holdsOf(id),
     };
   }

@@ -48,6 +48,8 @@ export interface SharedMachine {
   readonly silent: boolean;
   /** The owner said that it is lost. */
   readonly lost: boolean;
+  /** The fingerprints of the keys that it uses. */
+  readonly keys: readonly string[];
   /** What it was granted of the running limits of this machine's tools, and did not use. */
   readonly holds: readonly SharedHold[];
 }

@@ -156,7 +156,7 @@ t.test("keys at a console are listed, disabled, enabled and deleted by commands"
     t.match(stdout, /\nphone /);
     t.match(
       stdout,
-      /\ncreate a key → keybearer tools add <tool> --create\nrotate a tool's key → keybearer tools rotate <tool>\n/,
+      /\ncreate a key\n {2}→ keybearer tools add <tool> --gateway main --create --group <group>\nrotate a tool's key → keybearer tools rotate <tool>\n/,
     );
   });
 
@@ -267,7 +267,7 @@ t.test(
         home: stopped.home,
         config: stopped.config,
         text: stopped.text,
-        why: /keybearer is not running → keybearer run/,
+        why: /keybearer is not running → keybearer start/,
       },
       {
         home: bare,

@@ -106,7 +106,7 @@ t.test("without a daemon, each tool's key is checked, and each problem has its o
   );
   t.match(
     findings.find(({ id }) => id === "daemon"),
-    { level: "problem", next: "keybearer run" },
+    { level: "problem", next: "keybearer start" },
   );
   const shown = formatFindings(findings, 80) + JSON.stringify(findings);
   for (const text of [good.key, quota.key, disabled.key, coding.key])

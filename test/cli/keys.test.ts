@@ -47,13 +47,16 @@ codex       …a1b2  active    codex
 old laptop  -      disabled  not held here
   id:12, quota unknown, last use unknown
 as the console said 12 s ago
-create a key → keybearer tools add <tool> --create
+create a key → keybearer tools add <tool> --gateway main --create --group <group>
 rotate a tool's key → keybearer tools rotate <tool>
 delete one that no tool holds → keybearer keys delete <key>
 `;
   t.equal(shownAt(120), shown);
   t.equal(shownAt(160), shown);
-  t.equal(shownAt(80), shown.replace(" 2027-03-31,", "\n    2027-03-31,"), "wrapped, with the same words");
+  const narrow = shown
+    .replace(" 2027-03-31,", "\n    2027-03-31,")
+    .replace("create a key →", "create a key\n  →");
+  t.equal(shownAt(80), narrow, "wrapped, with the same words");
 });
 
 t.test("on a narrow screen names are shortened, which a line explains, and facts are wrapped", async (t) => {
@@ -68,7 +71,8 @@ t.test("on a narrow screen names are shortened, which a line explains, and facts
     "5h $1.20/$5.00, group coding ×1.5, expires 2027-03-31, last use 3 min ago",
   );
   t.match(shown, /… marks shortened texts/);
-  t.ok(shown.split("\n").every((line) => line.length <= 40));
+  const isCommand = (line: string) => line.trimStart().startsWith("→");
+  t.ok(shown.split("\n").every((line) => line.length <= 40 || isCommand(line)));
 });
 
 t.test("only a key that the console calls unlimited is unlimited", async (t) => {

@@ -37,7 +37,7 @@ tools:
 `,
   );
   await fetch(`${under.url}/v1/models`, { headers: { authorization: `Bearer ${token}` } });
-  const asked = await askDaemon<ToolModels[]>(under.paths.socket, "GET", "/models");
+  const asked = await askDaemon<ToolModels[]>(under.paths, "GET", "/models");
   t.match(asked, {
     ok: true,
     value: [
@@ -60,9 +60,9 @@ tools:
     ],
   });
   t.notOk(key.isIn(JSON.stringify(asked)));
-  const one = await askDaemon<ToolModels[]>(under.paths.socket, "GET", "/models/idle");
+  const one = await askDaemon<ToolModels[]>(under.paths, "GET", "/models/idle");
   t.match(one, { ok: true, value: [{ tool: "idle" }] }, "a tool that is named is asked for, enabled or not");
-  t.match(await askDaemon(under.paths.socket, "GET", "/models/nobody"), {
+  t.match(await askDaemon(under.paths, "GET", "/models/nobody"), {
     ok: false,
     reason: "there is no tool nobody",
   });

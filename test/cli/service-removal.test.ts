@@ -8,11 +8,12 @@ import { restart } from "../../src/cli/service/restart.ts";
 import { checkCommand, describeExit } from "../../src/cli/service/status.ts";
 import { uninstall } from "../../src/cli/service/uninstall.ts";
 import { withStdio } from "../../src/cli/ui/stdio.ts";
+import { advice } from "../../src/core/advice.ts";
 import { findPaths } from "../../src/core/paths.ts";
 import { renderPlist } from "../../src/service/plist.ts";
 import { createSpec } from "../../src/service/spec.ts";
 import { renderUnit } from "../../src/service/unit.ts";
-import { newHome } from "../doubles/command.ts";
+import { advised, command, newHome } from "../doubles/command.ts";
 import { LaunchctlRecorder } from "../doubles/launchctl-recorder.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { createSystemctl } from "../doubles/systemctl-script.ts";
@@ -73,7 +74,9 @@ async function prepare(t: Test) {
     put(dirname(unit), "keybearer.service");
     writeFileSync(unit, renderUnit(readFileSync(join(ROOT, "service/keybearer.service"), "utf8"), spec));
   };
-  return { folder, home, own, systemctl, deps, unit, installed };
+  const typed = (args: readonly string[], env: NodeJS.ProcessEnv) =>
+    command(t, own, args, { env: { ...shell, ...env } });
+  return { folder, home, own, systemctl, deps, unit, installed, typed };
 }
 
 t.test(
@@ -165,7 +168,7 @@ t.test("a purge leaves no empty folder, and refuses a home folder and a link", o
 });
 
 t.test("a purge removes the service's files, and nothing if this shell has others", onLinux, async (t) => {
-  const { own, home, deps, installed, unit, systemctl } = await prepare(t);
+  const { own, home, deps, installed, unit, systemctl, typed } = await prepare(t);
   installed();
   const usual = join(home, ".config/keybearer");
   put(usual, "config.yaml");
@@ -190,8 +193,14 @@ t.test("a purge removes the service's files, and nothing if this shell has other
   installed({}, join(home, "named.yaml"));
   const named = await printed(() => uninstall({ purge: true, yes: true }, plain));
   t.match(named, { code: 1, stderr: `the service has ${join(home, "named.yaml")}, and this shell ${usual}` });
+  const plainly = await typed(advised(t, named.stderr, advice.serviceUninstall()), { KEYBEARER_HOME: "" });
+  t.equal(plainly.code, 0, plainly.stderr);
+  t.notOk(existsSync(unit));
   installed();
-  t.equal((await printed(() => uninstall({ purge: true, yes: true }, deps()))).code, 0);
+  const first = await printed(() => uninstall({ purge: true, yes: true }, plain));
+  const asked = await typed(advised(t, first.stderr, advice.servicePurge()), { KEYBEARER_HOME: own });
+  const purged = await typed(advised(t, asked.stderr, advice.servicePurgeAnyway()), { KEYBEARER_HOME: own });
+  t.equal(purged.code, 0, purged.stderr);
   t.notOk(existsSync(own));
   t.ok(existsSync(join(usual, "config.yaml")), "another installation is not touched");
   t.ok(existsSync(join(home, ".local/state/keybearer/usage/2026-11-15.jsonl")));

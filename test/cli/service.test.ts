@@ -3,7 +3,8 @@ import { mkdir } from "node:fs/promises";
 import { createServer } from "node:net";
 import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
-import { command, newHome, saveConfig } from "../doubles/command.ts";
+import { advice } from "../../src/core/advice.ts";
+import { advised, command, newHome, saveConfig } from "../doubles/command.ts";
 import { serveIn, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { createSystemctl } from "../doubles/systemctl-script.ts";
 
@@ -252,13 +253,50 @@ t.test(
       systemctl.failStarts();
       systemctl.state({ ActiveState: "failed", SubState: "failed", ExecMainCode: 1, ExecMainStatus: 1 });
     }
-    const [yes, visible] = await Promise.all([none.service("install --yes"), given.service("install")]);
+    const anyway = advised(t, refused.stderr, advice.serviceInstallAnyway());
+    const [yes, visible] = await Promise.all([none.typed(anyway), given.service("install")]);
     t.match(yes.stderr, /env:CODEX_KEY is not set for a service → keybearer tools rotate codex/);
     t.ok(existsSync(none.unit), "with --yes it goes on");
     t.match(visible.stderr, /is set in the user manager now, and may be gone after the next login/);
     t.ok(existsSync(given.unit));
   },
 );
+
+t.test("each command that the service commands advise works where it is printed", onLinux, async (t) => {
+  const { systemctl, typed, service, unit, keybearer } = await prepare(t);
+  // The daemon under test, which is this process, plays the one that the manager starts.
+  const { daemon } = await startUnderTest(t, CONFIG, { home: keybearer });
+  const running = { ...RUNNING, MainPID: process.pid };
+  systemctl.state(running);
+  const missing = await service("restart");
+  const installed = await typed(advised(t, missing.stderr, advice.serviceInstall()));
+  t.equal(installed.code, 0, installed.stderr);
+  t.ok(existsSync(unit));
+
+  systemctl.state({ ActiveState: "inactive", SubState: "dead", UnitFileState: "enabled" });
+  const stopped = await service("status");
+  systemctl.state(running);
+  systemctl.changes();
+  t.match(await typed(advised(t, stopped.stdout, advice.serviceRestart())), {
+    code: 0,
+    stdout: /runs as pid/,
+  });
+  t.same(systemctl.changes(), ["systemctl --user restart keybearer.service"]);
+
+  systemctl.state({ ...running, ActiveState: "activating", SubState: "start" });
+  const starting = await service("status");
+  systemctl.state(running);
+  t.match(await typed(advised(t, starting.stdout, advice.serviceStatus())), { code: 0, stdout: /running/ });
+
+  await daemon.stop(0);
+  systemctl.state({ ActiveState: "failed", SubState: "failed", ExecMainCode: 2, ExecMainStatus: 9 });
+  systemctl.journal("Main process exited, status=9/KILL\n");
+  const killed = await service("status");
+  t.match(await typed(advised(t, killed.stdout, advice.serviceLogs())), {
+    code: 0,
+    stdout: /status=9\/KILL/,
+  });
+});
 
 const FAILED = { ActiveState: "failed", SubState: "failed", ExecMainCode: 1, ExecMainStatus: 1 };
 

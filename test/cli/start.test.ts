@@ -3,7 +3,8 @@ import { mkdir } from "node:fs/promises";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { command, newHome, saveConfig } from "../doubles/command.ts";
+import { advice } from "../../src/core/advice.ts";
+import { advised, command, newHome, saveConfig } from "../doubles/command.ts";
 import { serveIn } from "../doubles/daemon-under-test.ts";
 import { freePort, listen } from "../doubles/listen.ts";
 import { createSystemctl } from "../doubles/systemctl-script.ts";
@@ -32,7 +33,8 @@ t.test("start runs it in the background; status, logs and stop work for it", asy
   const log = join(home, "state", "keybearer.log");
   await mkdir(join(home, "state"), { mode: 0o700 });
   writeFileSync(log, `${"x".repeat(99)}\n`.repeat(110_000), { mode: 0o600 });
-  const started = await typed("start");
+  const stopped = await typed("status");
+  const started = await typed(...advised(t, stopped.stderr, advice.start()));
   t.match(started, { code: 0, stdout: /^keybearer runs in the background as pid \d+, and answers on 127/ });
   t.match(started.stdout, `its log is ${log} → keybearer logs\n`);
   t.match(started.stdout, "it will not come back after a crash or a reboot → keybearer start\n");
@@ -62,10 +64,12 @@ t.test("start runs it in the background; status, logs and stop work for it", asy
   const other = await typed("start", "--config", join(home, "other.yaml"));
   t.match(other, { code: 75, stderr: `pid ${pid}, with ${join(home, "config.yaml")} → keybearer stop` });
   t.match(await typed("status"), { code: 0, stdout: new RegExp(`pid ${pid}, `) });
-  t.match(await typed("logs"), { code: 0, stdout: /serves http:[\s\S]*configuration loaded/ });
+  const logs = await typed(...advised(t, started.stdout, advice.logs()));
+  t.match(logs, { code: 0, stdout: /serves http:[\s\S]*configuration loaded/ });
   const lines = (await typed("logs", "--json", "-n", "200")).stdout.trim().split("\n");
   t.ok(lines.map((line) => JSON.parse(line)).some(({ from }) => from === "keybearer"));
-  t.match(await typed("stop"), { code: 0, stdout: `keybearer is stopped, it was pid ${pid}` });
+  const ended = await typed(...advised(t, other.stderr, advice.stop()));
+  t.match(ended, { code: 0, stdout: `keybearer is stopped, it was pid ${pid}` });
   t.match(await typed("status"), { code: 1 });
 });
 

@@ -60,6 +60,6 @@ t.test("without a daemon nothing is renamed, because its counters would be lost"
   const text = "gateway: http://127.0.0.1:9/v1\ntools: { codex: {} }\n";
   const file = await saveConfig(home, text);
   const ended = await command(t, home, ["tools", "rename", "codex", "work"]);
-  t.match(ended, { code: 1, stderr: /keybearer is not running → keybearer run\n.*moves the counters/ });
+  t.match(ended, { code: 1, stderr: /keybearer is not running → keybearer start\n.*moves the counters/ });
   t.equal(readFileSync(file, "utf8"), text);
 });

@@ -35,7 +35,7 @@ t.test("without a daemon, use prints config.yaml's address, and a placeholder fo
   t.match(codex.stdout, 'base_url = "http://127.0.0.1:7777/v1"\n');
   t.match(codex.stdout, "set -gx KEYBEARER_TOKEN '<token>'\n");
   t.notMatch(codex.stdout, /<model>|^model =/m, "no model is made up");
-  t.match(codex.stdout, /no model is filled in: keybearer does not run[\s\S]*→ keybearer run\n/);
+  t.match(codex.stdout, /no model is filled in: keybearer does not run[\s\S]*→ keybearer start\n/);
   for (const { stdout } of [claude, codex])
     t.match(
       stdout.replace(/\s+/g, " "),
@@ -154,7 +154,7 @@ t.test(
     const early = await command(t, home, ["use", "codex"]);
     t.match(
       early,
-      { code: 1, stdout: "", stderr: /port 0.*keybearer run/ },
+      { code: 1, stdout: "", stderr: /port 0.*keybearer start/ },
       "rather no address than a wrong one",
     );
     const { port } = await serveIn(t, home);

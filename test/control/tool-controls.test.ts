@@ -1,8 +1,8 @@
 import { request } from "node:http";
-import { join } from "node:path";
 import t, { type Test } from "tap";
 import { askDaemon } from "../../src/control/client.ts";
 import type { AllowanceAnswer, AllowanceRequest, Controls } from "../../src/control/routes.ts";
+import { findPaths } from "../../src/core/paths.ts";
 import { newHome } from "../doubles/command.ts";
 import { serveControls } from "../doubles/idle-control.ts";
 
@@ -46,7 +46,8 @@ async function start(t: Test) {
   const home = await newHome(t);
   const lines: string[] = [];
   await serveControls(t, home, controls, lines);
-  return { socket: join(home, "run", "control.sock"), calls, answer, lines };
+  const paths = findPaths({ env: { KEYBEARER_HOME: home }, home });
+  return { paths, socket: paths.socket, calls, answer, lines };
 }
 
 function post(socketPath: string, path: string, body: string): Promise<{ status: number; text: string }> {
@@ -66,7 +67,7 @@ function post(socketPath: string, path: string, body: string): Promise<{ status:
 const LIFT: AllowanceRequest = { kind: "spend", amount: 5_000_000, until: null };
 
 t.test("a lift reaches the daemon unchanged, with the caller's pid, and is answered", async (t) => {
-  const { socket, calls, answer } = await start(t);
+  const { paths, calls, answer } = await start(t);
   const lifts: AllowanceRequest[] = [
     LIFT,
     { kind: "requests", amount: 1, until: 1_763_164_800_000 },
@@ -74,7 +75,7 @@ t.test("a lift reaches the daemon unchanged, with the caller's pid, and is answe
     { kind: "spend", amount: 0, until: null },
   ];
   for (const lift of lifts)
-    t.strictSame(await askDaemon(socket, "POST", "/lift/codex", lift), { ok: true, value: answer });
+    t.strictSame(await askDaemon(paths, "POST", "/lift/codex", lift), { ok: true, value: answer });
   t.strictSame(
     calls.map(({ name, lift }) => ({ name, lift })),
     lifts.map((lift) => ({ name: "codex", lift })),
@@ -83,9 +84,9 @@ t.test("a lift reaches the daemon unchanged, with the caller's pid, and is answe
 });
 
 t.test("a lift for a tool that does not exist says so, whatever its name", async (t) => {
-  const { socket, calls } = await start(t);
+  const { paths, calls } = await start(t);
   for (const name of ["nobody", "__proto__", "../status", "a b"]) {
-    const asked = await askDaemon(socket, "POST", `/lift/${encodeURIComponent(name)}`, LIFT);
+    const asked = await askDaemon(paths, "POST", `/lift/${encodeURIComponent(name)}`, LIFT);
     t.match(asked, { ok: false, running: true, reason: `there is no tool ${name}` });
     t.equal(calls.at(-1)?.name, name);
   }
@@ -137,9 +138,9 @@ t.test("a failure inside the daemon is a 500 and is logged", async (t) => {
 });
 
 t.test("a cut answers how many requests were in flight, and 0 for a tool that is gone", async (t) => {
-  const { socket, calls } = await start(t);
-  t.strictSame(await askDaemon(socket, "POST", "/cut/codex", {}), { ok: true, value: { cut: 3 } });
-  t.strictSame(await askDaemon(socket, "POST", "/cut/gone", {}), { ok: true, value: { cut: 0 } });
+  const { paths, socket, calls } = await start(t);
+  t.strictSame(await askDaemon(paths, "POST", "/cut/codex", {}), { ok: true, value: { cut: 3 } });
+  t.strictSame(await askDaemon(paths, "POST", "/cut/gone", {}), { ok: true, value: { cut: 0 } });
   for (const text of ["", "null", "[]", "1", '{"tool":"codex"}', '{"now":true}']) {
     t.equal((await post(socket, "/cut/codex", text)).status, 400, text);
   }
@@ -148,10 +149,10 @@ t.test("a cut answers how many requests were in flight, and 0 for a tool that is
 });
 
 t.test("lift and cut accept only POST with the name of a tool", async (t) => {
-  const { socket, calls } = await start(t);
+  const { paths, socket, calls } = await start(t);
   for (const path of ["/lift", "/lift/", "/cut", "/cut/", "/cut/codex/now", "/lift/codex?kind=spend"])
     t.equal((await post(socket, path, JSON.stringify(LIFT))).status, 404, path);
   for (const path of ["/lift/codex", "/cut/codex"])
-    t.match(await askDaemon(socket, "GET", path), { ok: false, reason: "no such control" });
+    t.match(await askDaemon(paths, "GET", path), { ok: false, reason: "no such control" });
   t.strictSame(calls, []);
 });

@@ -5,6 +5,7 @@ import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable, Writable } from "node:stream";
+import { stripVTControlCharacters } from "node:util";
 import type { Test } from "tap";
 import { runCommandLine } from "../../src/cli/command-line.ts";
 import { createProgram } from "../../src/cli/program.ts";
@@ -125,6 +126,20 @@ export async function startServing(
   const running = start(t, home, ["run", ...(options.args ?? [])], options);
   const [, port] = await running.says(/serves http:\/\/localhost:(\d+)/);
   return { ...running, port: Number(port), url: `http://127.0.0.1:${port}` };
+}
+
+/** On one line, without colors. Lines are broken where the screen ends. */
+export function flat(text: string): string {
+  return stripVTControlCharacters(text).replaceAll(/\s+/g, " ");
+}
+
+/**
+ * The arguments of a command that a message advises, to be typed. Fails if the message does not have it.
+ * @param typed the command with its placeholders filled in
+ */
+export function advised(t: Test, message: string, command: string, typed: string = command): string[] {
+  t.match(flat(message), command, "the message has the command");
+  return typed.split(" ").slice(1);
 }
 
 /** Every record in the usage log, as `keybearer usage export` prints them. */

@@ -48,7 +48,7 @@ async function begin(
 
 /** Opens the dashboard as `keybearer open` does. */
 export async function openDashboard(socket: string): Promise<OpenAnswer> {
-  const asked = await askDaemon<OpenAnswer>(socket, "POST", "/open", {});
+  const asked = await askDaemon<OpenAnswer>({ socket, config: "", explicit: false }, "POST", "/open", {});
   if (!asked.ok) throw new Error(asked.reason);
   return asked.value;
 }

@@ -245,7 +245,7 @@ export async function startLimited(
       return [found.used, found.held, found.most];
     },
     async control<T>(method: "GET" | "POST", path: string, body?: unknown) {
-      const asked = await askDaemon<T>(under.paths.socket, method, path, body);
+      const asked = await askDaemon<T>(under.paths, method, path, body);
       if (!asked.ok) throw new Error(asked.reason);
       return asked.value;
     },

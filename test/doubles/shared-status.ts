@@ -5,7 +5,7 @@ export const LAST_CONTACT = 1_800_000_000_000;
 /** A machine that signs, was in contact, and holds nothing. */
 export function machine(name: string, more: Partial<SharedMachine> = {}): SharedMachine {
   const flags = { self: false, stopped: false, silent: false, lost: false };
-  return { name, last_contact: LAST_CONTACT, signature: "valid", ...flags, holds: [], ...more };
+  return { name, last_contact: LAST_CONTACT, signature: "valid", ...flags, keys: [], holds: [], ...more };
 }
 
 /** What a machine reports that is connected to a store as it should be. */

@@ -3,10 +3,12 @@ import { join } from "node:path";
 import t from "tap";
 import { askDaemon } from "../../src/control/client.ts";
 import type { HeldTool } from "../../src/control/routes.ts";
-import { command, newHome } from "../doubles/command.ts";
+import { advice } from "../../src/core/advice.ts";
+import { advised, command, newHome } from "../doubles/command.ts";
 import { ask, holdsNone, lastKey, messages, toolState } from "../doubles/config-journey.ts";
 import { type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { newKey, startSandbox } from "../doubles/sandbox.ts";
+import { atScreen } from "../doubles/screen.ts";
 import { until } from "../doubles/until.ts";
 
 function configOf(baseUrl: string, key: string, hash: string): string {
@@ -176,16 +178,15 @@ t.test(
     t.equal(gateway.requests().length, before, "no key was sent");
 
     const last = await startUnderTest(t, null, { home: under.home });
-    const held = await askDaemon<HeldTool[]>(last.paths.socket, "GET", "/held");
+    const held = await askDaemon<HeldTool[]>(last.paths, "GET", "/held");
     if (!held.ok) return t.fail(held.reason);
     t.match(held.value, [{ tool: "codex", from: /is lost/, to: gateway.origin }]);
     const other = [{ ...held.value[0], to: "https://evil.example" }];
-    t.match(
-      await askDaemon(last.paths.socket, "POST", "/trust", other),
-      { ok: false },
-      "only what was shown",
-    );
-    t.match(await askDaemon(last.paths.socket, "POST", "/trust", held.value), { ok: true });
+    t.match(await askDaemon(last.paths, "POST", "/trust", other), { ok: false }, "only what was shown");
+    const person = atScreen(t, under.home, advised(t, await warnings(last), advice.trustAll()));
+    await person.says(/trust this\? \[y\/N\]/);
+    person.type("y\r");
+    t.equal((await person.ended).code, 0);
     t.equal((await ask(last, token)).status, 200, "the key is used again");
     t.notMatch(await warnings(last), /is lost/);
     await last.daemon.stop(0);
@@ -232,8 +233,8 @@ tools:
   t.equal((await ask(under, mine.token)).status, 200);
   t.strictSame(elsewhere.requests(), []);
 
-  const held = await askDaemon<HeldTool[]>(under.paths.socket, "GET", "/held/spare");
-  t.match(await askDaemon(under.paths.socket, "POST", "/trust/spare", held.ok && held.value), { ok: true });
+  const held = await askDaemon<HeldTool[]>(under.paths, "GET", "/held/spare");
+  t.match(await askDaemon(under.paths, "POST", "/trust/spare", held.ok && held.value), { ok: true });
   t.equal((await ask(under, thief.token)).status, 200);
   const rotated = newKey(elsewhere);
   await writeFile(file, rotated.text);

@@ -45,7 +45,8 @@ async function startMachine(t: Test, name: string, { store, sandbox, secret, key
   };
 }
 
-t.test("a key that two machines use is not rotated without a word", { skip }, async (t) => {
+/** Two machines that use one key, and the first knows it. */
+async function startBoth(t: Test) {
   const store = await emptyStore();
   const sandbox = await startSandbox(t);
   const { text: key, fingerprint } = newKey(sandbox);
@@ -62,6 +63,26 @@ t.test("a key that two machines use is not rotated without a word", { skip }, as
   await until("the laptop knows whose key it is", async () =>
     /also used on desktop/.test((await laptop.rotate()).stderr),
   );
+  return { store, sandbox, key, fingerprint, laptop, desktop };
+}
+
+t.test(
+  "after a rotation by hand, the other machines need a key before the old one is deleted",
+  { skip },
+  async (t) => {
+    const { sandbox, fingerprint, laptop, desktop } = await startBoth(t);
+    const typed = ["tools", "rotate", "codex", "--key-stdin", "--store", "file"];
+    const { code, stderr } = await command(t, laptop.home, typed, { input: newKey(sandbox).text });
+    t.equal(code, 0, stderr);
+    const words =
+      "also used on desktop: give each of these machines a key of its own first, then delete the old key";
+    t.match(stderr, `${words} ${fingerprint} in the gateway's console`);
+    t.strictSame([await laptop.ask(), await desktop.ask()], [200, 200]);
+  },
+);
+
+t.test("a key that two machines use is not rotated without a word", { skip }, async (t) => {
+  const { store, sandbox, key, fingerprint, laptop, desktop } = await startBoth(t);
   const refused = await laptop.rotate();
   t.match(
     refused.stderr,

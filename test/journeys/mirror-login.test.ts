@@ -1,7 +1,8 @@
 import { readFileSync, statSync } from "node:fs";
 import t from "tap";
+import { advice } from "../../src/core/advice.ts";
 import type { LoginAnswer } from "../../src/mirror/login.ts";
-import { command } from "../doubles/command.ts";
+import { advised, command } from "../doubles/command.ts";
 import { startConnectProxy } from "../doubles/connect-proxy.ts";
 import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";
 import { startConsole } from "../doubles/consoles/start-console.ts";
@@ -22,7 +23,8 @@ t.test("a login with a second factor lasts over a restart, for the same address 
   const { email, password, code } = double.login;
   const journey = await startBeside(t, double, clock, { console: bare(double) });
   const waiting = await journey.idle();
-  t.match(waiting, { state: "login-needed", next: "keybearer mirror login main" }, waiting.why ?? "");
+  t.match(waiting, { state: "login-needed" }, waiting.why ?? "");
+  const advisedLogin = advised(t, waiting.next ?? "", advice.mirrorLogin("main"));
   const login = (asked: object) => journey.control<LoginAnswer>("POST", "/login/main", asked);
   t.match(await login({ code }), { state: "failed", problem: /start again with the password/ });
   const wrong = await command(t, journey.home, ["mirror", "login"], { input: `${WRONG}\n` });
@@ -30,7 +32,7 @@ t.test("a login with a second factor lasts over a restart, for the same address 
   t.notOk((wrong.stdout + wrong.stderr).includes(WRONG), "a wrong password is not printed");
   t.match(await login({ email, password }), { state: "second-factor", problem: null });
   t.match(await login({ code: "000000" }), { state: "failed" });
-  const typed = await command(t, journey.home, ["mirror", "login"], { input: `${password}\n${code}\n` });
+  const typed = await command(t, journey.home, advisedLogin, { input: `${password}\n${code}\n` });
   t.match(typed, { code: 0, stdout: /logged in to main/ }, typed.stderr);
   t.notOk((typed.stdout + typed.stderr).includes(password), "the password is not printed");
   t.equal((await journey.idle()).state, "ok");
@@ -67,12 +69,23 @@ t.test("a login that needs a captcha says so, and a refresh token works instead"
   const double = await startSub2api(t, { now: clock.now, captcha: true });
   const journey = await startBeside(t, double, clock, { console: bare(double) });
   await journey.idle();
-  const { email, password } = double.login;
-  const answer = await journey.control<LoginAnswer>("POST", "/login/main", { email, password });
-  t.match(answer, { state: "failed", problem: /captcha/i });
+  const { password } = double.login;
+  const refused = await command(t, journey.home, ["mirror", "login"], { input: `${password}\n` });
+  t.match(refused, { code: 1, stderr: /captcha/i });
+  const instead = advised(
+    t,
+    refused.stderr,
+    advice.mirrorRefreshToken("<gateway>"),
+    advice.mirrorRefreshToken("main"),
+  );
   const token = double.refreshToken();
-  t.match(await journey.control("POST", "/login/main", { refresh_token: token }), { state: "done" });
+  const typed = await command(t, journey.home, instead, { input: `${token}\n` });
+  t.equal(typed.code, 0, typed.stderr);
   t.equal((await journey.idle()).state, "ok", "a refresh token from the browser does");
+  await journey.ask();
+  t.equal((await journey.mirror()).rows.total, 0);
+  const synced = await command(t, journey.home, advised(t, typed.stdout, advice.mirrorSync("main")));
+  t.match(synced, { code: 0, stdout: /main: 1 row/ });
 });
 
 t.test("a login replaces a dead token of config.yaml", async (t) => {

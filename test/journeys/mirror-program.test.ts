@@ -1,8 +1,9 @@
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { advice } from "../../src/core/advice.ts";
 import type { MirrorReport } from "../../src/mirror/report/shape.ts";
 import { openMirrorForReading } from "../../src/mirror/store/database.ts";
-import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { advised, command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";
 import { startConsole } from "../doubles/consoles/start-console.ts";
 import { serveIn } from "../doubles/daemon-under-test.ts";
@@ -16,6 +17,7 @@ import {
   MINUTE,
   startJourney,
 } from "../doubles/mirror-journey.ts";
+import { atScreen } from "../doubles/screen.ts";
 import { until } from "../doubles/until.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
 
@@ -34,8 +36,11 @@ t.test(
     t.equal(calm.code, 0, calm.stderr);
     t.match(calm.stdout, /2 rows: 1 by id/);
     t.match(calm.stdout, /0 foreign/);
-    const diff = await run("mirror", "diff");
+    const diff = await run(...advised(t, calm.stdout, advice.mirrorDiff()));
     t.match(diff.stdout, /differs/);
+    const [, row = ""] = /mirror show (\S+)/.exec(diff.stdout) ?? [];
+    const one = await run(...advised(t, diff.stdout, advice.mirrorShow(row)));
+    t.match(one, { code: 0, stdout: /^main: differs[\s\S]*\noutput +\d+ +50\n/ });
 
     journey.elsewhere({ model: "stolen-model", dollars: 0.25 });
     journey.clock.pass(MINUTE);
@@ -54,7 +59,10 @@ t.test(
     const ack = await run("mirror", "ack");
     t.not(ack.code, 0, "it needs a terminal");
     t.equal((await run("mirror")).code, 1);
-    t.equal(await journey.ack(), 1);
+    const person = atScreen(t, journey.home, advised(t, alarmed.stdout, advice.mirrorAck("main")));
+    await person.says(/\[y\/N\]/);
+    person.type("y\r");
+    t.match(await person.ended, { code: 0, stdout: /acknowledged 1 row/ });
     t.equal((await run("mirror")).code, 0);
     const keys = await run("keys");
     t.match(keys.stdout, /codex/);

@@ -245,7 +245,7 @@ t.test("a real keychain keeps keys", { skip: missing ?? false }, async (t) => {
     t.same(await store("claude-2", second.text), { ok: true, made: true });
     // As `keybearer tools rotate` does.
     const claim = { place: entry("claude-2"), origins: [gateway.origin] };
-    t.match(await askDaemon(under.paths.socket, "POST", "/claim/claude", claim), { ok: true });
+    t.match(await askDaemon(under.paths, "POST", "/claim/claude", claim), { ok: true });
     await under.save(config("claude-2"));
     const inForce = async () => (await toolState(under, "claude"))?.key === second.fingerprint;
     await until("the second key is in force", inForce);

@@ -131,9 +131,9 @@ t.test("a trust decision over the control socket is in the log and in status", a
   const under = await startUnderTest(t, config(here.baseUrl));
   await under.save(config(there.baseUrl));
   await until("it is held", async () => (await ask(under, token)).refusal === "needs-trust");
-  const seen = await askDaemon<object[]>(under.paths.socket, "GET", "/held/codex");
+  const seen = await askDaemon<object[]>(under.paths, "GET", "/held/codex");
   t.ok(seen.ok);
-  await askDaemon(under.paths.socket, "POST", "/trust/codex", seen.ok ? seen.value : []);
+  await askDaemon(under.paths, "POST", "/trust/codex", seen.ok ? seen.value : []);
   const [action] = (await under.daemon.status()).actions;
   t.match(action, { at: Number, what: /^trusted .*→/ });
   t.ok(

@@ -1,10 +1,16 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { advice } from "../../src/core/advice.ts";
 import { type Clock, systemClock } from "../../src/core/clock.ts";
 import { sharedProblems } from "../../src/shared/status.ts";
+import { advised } from "../doubles/command.ts";
+import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { movableClock } from "../doubles/movable-clock.ts";
+import { hello, newKey, post, startSandbox } from "../doubles/sandbox.ts";
+import { atScreen } from "../doubles/screen.ts";
 import { until } from "../doubles/until.ts";
+import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
 import { newFolder } from "../usage/journal/journal-under-test.ts";
 import { LimiterMachine, ONE } from "./limiter-machine.ts";
 import { Partition } from "./partition.ts";
@@ -192,6 +198,48 @@ t.test("a store that lost its data grants nothing until every machine has report
   await passSettling(store);
   t.equal(await desktop.send(), "go");
 });
+
+t.test(
+  "the owner of a refused tool can type the command that releases a lost machine",
+  { skip },
+  async (t) => {
+    const store = await emptyStore();
+    const settings = "limits: { requests: 20/day }";
+    const laptop = new LimiterMachine(t, store, "laptop", { settings });
+    await laptop.connected();
+    t.equal(await laptop.send(), "go");
+    const gateway = await startSandbox(t);
+    const { token, hash } = freshToken();
+    const desktop = await startUnderTest(
+      t,
+      `gateway: ${gateway.baseUrl}
+tools: { codex: { key: ${newKey(gateway).text}, token: "${hash}", ${settings} } }
+shared:
+  store: { url: "redis://127.0.0.1:${store.port}", username: ${store.username}, password: "${store.password}" }
+  machine: desktop
+  timezone: ${zoneAtNoon()}
+`,
+    );
+    const status = async () => (await desktop.daemon.status()).shared;
+    await until("it knows the laptop", async () => /laptop/.test(JSON.stringify((await status())?.machines)));
+    await laptop.shared.stop();
+    await store.admin(["FLUSHALL"]);
+    const chat = () => post(`${desktop.url}/v1/chat/completions`, token, hello());
+    let refused = "";
+    await until("it waits for the laptop", async () => {
+      refused = (await chat()).text;
+      return refused.includes("--machine laptop");
+    });
+    const args = advised(t, JSON.parse(refused).error.message, advice.releaseMachine("codex", "laptop"));
+    const person = atScreen(t, desktop.home, args);
+    await person.says(/\[y\/N\]/);
+    person.type("y\r");
+    t.match(await person.ended, { code: 0, stdout: /what machine laptop held .* was released/ });
+    t.match(await status(), { recovering: [] });
+    await passSettling(store);
+    t.equal((await chat()).status, 200);
+  },
+);
 
 t.test(
   "after a loss of data, a machine that does not know the others waits until they have joined again",

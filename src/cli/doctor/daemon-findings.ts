@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { connect } from "node:net";
 import type { Listen } from "../../config/schema.ts";
-import type { Asked } from "../../control/client.ts";
+import { type Asked, startCommand } from "../../control/client.ts";
 import type { GatewayStatus, KeyChangeStatus, Status, UsageStatus } from "../../control/status.ts";
 import { type ToolStatus, usedUpLimit } from "../../control/tool-status.ts";
 import { advice } from "../../core/advice.ts";
@@ -35,14 +35,14 @@ export async function daemonFindings(
 ): Promise<Finding[]> {
   // A daemon that is started by hand would take the port from the service.
   const isService = (await service.manager?.found())?.kind === "ours";
-  const restart = isService ? advice.serviceRestart() : `stop it, and start it again: ${advice.run()}`;
+  const restart = isService ? advice.serviceRestart() : `stop it, and start it again: ${startCommand(paths)}`;
   const findings: Finding[] = [];
   if (asked.ok) findings.push(...runningFindings(asked.value, paths, listen, restart));
   else if (asked.running) {
     const what = `keybearer is running, but does not answer as it should: ${asked.reason}`;
     findings.push(aboutDaemon("problem", "daemon", what, restart));
   } else {
-    const start = isService ? restart : advice.run();
+    const start = isService ? restart : startCommand(paths);
     findings.push(aboutDaemon("problem", "daemon", "keybearer is not running", start));
     findings.push(...(await startFindings(paths, listen)));
   }

@@ -88,8 +88,8 @@ function shellFindings(env: NodeJS.ProcessEnv): Finding[] {
   ];
 }
 
-function askStatus({ socket }: Paths): Promise<Asked<Status>> {
-  return askDaemon<Status>(socket, "GET", "/status", undefined, STATUS_TIMEOUT_MS);
+function askStatus(paths: Paths): Promise<Asked<Status>> {
+  return askDaemon<Status>(paths, "GET", "/status", undefined, STATUS_TIMEOUT_MS);
 }
 
 async function gatewaysAndTools(
@@ -139,8 +139,8 @@ async function gatewaysAndTools(
 const PROBES_TIMEOUT_MS = 17_000;
 
 /** The daemon has all keys, also those of env: and command:. null: it cannot be asked, for example an older one. */
-async function askProbes({ socket }: Paths): Promise<readonly ToolProbe[] | null> {
-  const asked = await askDaemon<ToolProbe[]>(socket, "GET", "/probes", undefined, PROBES_TIMEOUT_MS);
+async function askProbes(paths: Paths): Promise<readonly ToolProbe[] | null> {
+  const asked = await askDaemon<ToolProbe[]>(paths, "GET", "/probes", undefined, PROBES_TIMEOUT_MS);
   return asked.ok ? asked.value : null;
 }
 

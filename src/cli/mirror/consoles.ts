@@ -2,6 +2,7 @@ import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
+import type { Paths } from "../../core/paths.ts";
 import type { MirrorReport } from "../../mirror/report/shape.ts";
 import { failNull } from "../ui/messages.ts";
 import { joinNames } from "../ui/units.ts";
@@ -17,12 +18,12 @@ gateways:
 then: ${advice.mirrorLogin()}. new-api needs no login: console: { kind: new-api }`;
 
 /** The report of every console. null: it failed, and the reason was printed. */
-export async function readAllConsoles(socket: string): Promise<readonly MirrorReport[] | null> {
-  const asked = await askDaemon<MirrorReport[]>(socket, "GET", "/mirror");
+export async function readAllConsoles(paths: Paths): Promise<readonly MirrorReport[] | null> {
+  const asked = await askDaemon<MirrorReport[]>(paths, "GET", "/mirror");
   if (!asked.ok) return failNull(asked.reason, EXIT.failed);
   if (asked.value.length > 0) return asked.value;
   // An empty report may also come from a usage log that cannot be read.
-  const status = await askDaemon<Status>(socket, "GET", "/status");
+  const status = await askDaemon<Status>(paths, "GET", "/status");
   if (!status.ok || status.value.consoles.length === 0) return [];
   return failNull(
     `the usage log cannot be read, so nothing can be compared → ${advice.status()}`,
@@ -32,10 +33,10 @@ export async function readAllConsoles(socket: string): Promise<readonly MirrorRe
 
 /** The console of this gateway, or all of them. null: there is none, and the reason was printed. */
 export async function readConsoles(
-  socket: string,
+  paths: Paths,
   gateway: string | undefined,
 ): Promise<readonly MirrorReport[] | null> {
-  const reports = await readAllConsoles(socket);
+  const reports = await readAllConsoles(paths);
   if (reports === null) return null;
   if (reports.length === 0) return failNull(NO_CONSOLE, EXIT.failed);
   if (gateway === undefined) return reports;

@@ -18,10 +18,10 @@ const MAX_ROWS = 500;
 
 /** `keybearer mirror diff` */
 export async function diff(gateway: string | undefined, options: { json?: boolean }): Promise<void> {
-  const { socket } = commandPaths();
-  const reports = await readConsoles(socket, gateway);
+  const paths = commandPaths();
+  const reports = await readConsoles(paths, gateway);
   if (reports === null) return;
-  const asked = await askDaemon<ComparedRow[]>(socket, "GET", "/mirrordiff");
+  const asked = await askDaemon<ComparedRow[]>(paths, "GET", "/mirrordiff");
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   const rows = asked.value.filter((row) => gateway === undefined || row.gateway === gateway);
   if (options.json) return void stdio().stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
@@ -45,7 +45,7 @@ const MAX_LISTED = 10;
 export async function show(text: string, options: { json?: boolean }): Promise<void> {
   const name = text.trim();
   if (name === "") return fail(`name a row: ${advice.mirrorDiff()} lists them`, EXIT.usage);
-  const asked = await askDaemon<ComparedRow[]>(commandPaths().socket, "POST", "/compared", { what: name });
+  const asked = await askDaemon<ComparedRow[]>(commandPaths(), "POST", "/compared", { what: name });
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   const found = asked.value;
   const [first] = found;

@@ -23,7 +23,7 @@ export interface LoginOptions {
 /** `keybearer mirror login` */
 export async function login(gateway: string | undefined, options: LoginOptions): Promise<void> {
   const paths = commandPaths();
-  const console = await findConsole(paths.socket, gateway);
+  const console = await findConsole(paths, gateway);
   if (console === null) return;
   const reason = cannotLogIn(console, options);
   if (reason !== null) return fail(reason, EXIT.failed);
@@ -37,7 +37,7 @@ export async function login(gateway: string | undefined, options: LoginOptions):
     if (prompter.interactive) print(`${console.gateway}: ${formatKind(console)} at ${console.url}`);
     const given = await askCredentials(console, options, configured ?? {}, prompter);
     if ("reason" in given) return fail(given.reason, EXIT.usage);
-    const problem = await send(paths.socket, console.gateway, options.account, given.credentials, prompter);
+    const problem = await send(paths, console.gateway, options.account, given.credentials, prompter);
     if (problem !== null) return fail(`not logged in: ${problem}`, EXIT.failed);
     const account = options.account === undefined ? "" : ` as ${options.account}`;
     const kept =
@@ -49,27 +49,27 @@ export async function login(gateway: string | undefined, options: LoginOptions):
 }
 
 /** null: the reason was printed. The name may be left out if there is only one console. */
-async function findConsole(socket: string, gateway: string | undefined): Promise<MirrorReport | null> {
-  const reports = await readConsoles(socket, gateway);
+async function findConsole(paths: Paths, gateway: string | undefined): Promise<MirrorReport | null> {
+  const reports = await readConsoles(paths, gateway);
   if (reports === null) return null;
   const [report] = reports;
   if (report === undefined || reports.length > 1) {
     const commands = reports.map((each) => advice.mirrorLogin(each.gateway));
     return failNull(`there are several consoles. choose one:\n${commands.join("\n")}`, EXIT.usage);
   }
-  return report.kind === null ? await detectKind(socket, report) : report;
+  return report.kind === null ? await detectKind(paths, report) : report;
 }
 
 const POLL_MS = 200;
 
 /** Has the daemon detect the kind now, because it may wait an hour before it tries again by itself. */
-async function detectKind(socket: string, before: MirrorReport): Promise<MirrorReport> {
+async function detectKind(paths: Paths, before: MirrorReport): Promise<MirrorReport> {
   const path = `/sync/${encodeURIComponent(before.gateway)}`;
-  const begun = await askDaemon<ConsoleStatus>(socket, "POST", path, {});
+  const begun = await askDaemon<ConsoleStatus>(paths, "POST", path, {});
   const deadline = Date.now() + CONSOLE_TIMEOUT_MS;
   let report = before;
   while (begun.ok && Date.now() < deadline) {
-    const asked = await askDaemon<MirrorReport[]>(socket, "GET", "/mirror");
+    const asked = await askDaemon<MirrorReport[]>(paths, "GET", "/mirror");
     if (!asked.ok) break;
     report = asked.value.find(({ gateway }) => gateway === before.gateway) ?? before;
     if (report.kind !== null || report.state !== "syncing") break;
@@ -94,10 +94,10 @@ export function cannotLogIn(
 }
 
 /** The logins in the config.yaml that the daemon uses. */
-async function configuredLogins({ socket, home }: Paths, gateway: string): Promise<readonly ConsoleLogin[]> {
-  const asked = await askDaemon<Status>(socket, "GET", "/status");
+async function configuredLogins(paths: Paths, gateway: string): Promise<readonly ConsoleLogin[]> {
+  const asked = await askDaemon<Status>(paths, "GET", "/status");
   if (!asked.ok) return [];
-  const { config } = await loadConfig(asked.value.config.path, { home, strict: false });
+  const { config } = await loadConfig(asked.value.config.path, { home: paths.home, strict: false });
   return config?.gateways[gateway]?.console?.logins ?? [];
 }
 
@@ -157,7 +157,7 @@ const MAX_CODE_TRIES = 3;
 
 /** Sends secrets over the daemon's own socket and nowhere else. Returns what went wrong, or null. */
 async function send(
-  socket: string,
+  paths: Paths,
   gateway: string,
   account: string | undefined,
   credentials: LoginRequest,
@@ -165,7 +165,7 @@ async function send(
 ): Promise<string | null> {
   const post = (request: LoginRequest) =>
     askDaemon<LoginAnswer>(
-      socket,
+      paths,
       "POST",
       `/login/${encodeURIComponent(gateway)}`,
       account === undefined ? request : { ...request, account },

@@ -23,7 +23,7 @@ import {
 
 /** `keybearer mirror` */
 export async function report(options: { json?: boolean }): Promise<void> {
-  const reports = await readAllConsoles(commandPaths().socket);
+  const reports = await readAllConsoles(commandPaths());
   if (reports === null) return;
   if (options.json) stdio().stdout.write(`${JSON.stringify(reports, null, 2)}\n`);
   else if (reports.length === 0) printText(NO_CONSOLE);

@@ -2,6 +2,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { askDaemon } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
+import type { Paths } from "../../core/paths.ts";
 import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
 import { bar } from "../ui/chart.ts";
@@ -25,14 +26,14 @@ const POLL_MS = 300;
 
 /** `keybearer mirror sync` */
 export async function sync(gateway: string | undefined): Promise<void> {
-  const { socket } = commandPaths();
-  const reports = await readConsoles(socket, gateway);
+  const paths = commandPaths();
+  const reports = await readConsoles(paths, gateway);
   if (reports === null) return;
-  for (const report of reports) await syncOne(socket, report.gateway);
+  for (const report of reports) await syncOne(paths, report.gateway);
 }
 
-async function syncOne(socket: string, gateway: string): Promise<void> {
-  const begun = await askDaemon<ConsoleStatus>(socket, "POST", `/sync/${encodeURIComponent(gateway)}`, {});
+async function syncOne(paths: Paths, gateway: string): Promise<void> {
+  const begun = await askDaemon<ConsoleStatus>(paths, "POST", `/sync/${encodeURIComponent(gateway)}`, {});
   if (!begun.ok) return fail(`${gateway}: ${begun.reason}`, EXIT.failed);
   const progress = new SyncProgress(gateway);
   const onInterrupt = () => {
@@ -41,7 +42,7 @@ async function syncOne(socket: string, gateway: string): Promise<void> {
     process.exit(EXIT.failed);
   };
   process.once("SIGINT", onInterrupt);
-  const report = await waitForSync(socket, gateway, progress);
+  const report = await waitForSync(paths, gateway, progress);
   process.off("SIGINT", onInterrupt);
   progress.clear();
   if (report !== null) printResult(report);
@@ -49,12 +50,12 @@ async function syncOne(socket: string, gateway: string): Promise<void> {
 
 /** null: it can no longer be read, and the reason was printed. */
 async function waitForSync(
-  socket: string,
+  paths: Paths,
   gateway: string,
   progress: SyncProgress,
 ): Promise<MirrorReport | null> {
   for (;;) {
-    const reports = await readConsoles(socket, gateway);
+    const reports = await readConsoles(paths, gateway);
     const report = reports?.[0] ?? null;
     if (report === null || report.state !== "syncing") return report;
     progress.show(report.progress);
@@ -118,8 +119,8 @@ export async function ack(gateway: string | undefined): Promise<void> {
     const typed = advice.mirrorAck(gateway ?? null);
     return fail(`ack needs a person at a terminal. open one and type: ${typed}`, EXIT.usage);
   }
-  const { socket } = commandPaths();
-  const reports = await readConsoles(socket, gateway);
+  const paths = commandPaths();
+  const reports = await readConsoles(paths, gateway);
   if (reports === null) return;
   const alarms = reports.flatMap((report) => report.alarms);
   if (alarms.length === 0) return print("there is no alarm to acknowledge");
@@ -135,7 +136,7 @@ export async function ack(gateway: string | undefined): Promise<void> {
   for (const alarm of alarms) {
     const { gateway, key, certain, last_at } = alarm;
     const shown = { gateway, key, certain, last_at, count: alarm.count };
-    const done = await askDaemon<{ acknowledged: number | null }>(socket, "POST", "/ack", shown);
+    const done = await askDaemon<{ acknowledged: number | null }>(paths, "POST", "/ack", shown);
     if (!done.ok) return fail(done.reason, EXIT.failed);
     if (done.value.acknowledged === null)
       return fail(`more rows arrived in the meantime → ${advice.mirrorAck(gateway)}`, EXIT.failed);

@@ -120,12 +120,12 @@ async function performInstall(
   if (sources.none && !yes && !(await confirmWithoutKeys())) return;
   const plan = await manager.planInstall(spec);
   if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
-  const result = await withDrainProgress(manager.apply(plan.steps), paths.socket, before.pid);
+  const result = await withDrainProgress(manager.apply(plan.steps), paths, before.pid);
   if (!result.ok && result.next !== null) return fail(`${result.why}\n→ ${result.next}`, EXIT.failed);
   if (result.ok) printWritten(plan, manager.file);
   if (result.ok && before.file.kind === "ours" && before.file.service.config !== paths.config)
     printText(`it used ${before.file.service.config} before, and uses ${paths.config} now`);
-  const start = result.ok ? await untilServing(manager, paths.socket) : await notStarted(manager, result.why);
+  const start = result.ok ? await untilServing(manager, paths) : await notStarted(manager, result.why);
   if (!start.ok) return failNotServing(manager, start, checkCommand(paths.config, usualConfig(context)));
   printServing(start);
   printUnreadKeys(startedNotes(start.status.tools, manager.kind), sources.notes, usedTools(config).length);

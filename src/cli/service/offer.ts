@@ -17,15 +17,15 @@ export async function offerService(paths: Paths): Promise<void> {
   if (manager === null || !(await manager.available()).ok) return offerStart(paths, options);
   const { file, active } = await manager.state();
   if (file.kind === "foreign" || active === "running") return;
-  const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
+  const asked = await askDaemon<Status>(paths, "GET", "/status");
   const replaced = asked.ok ? `, in place of the one that runs now as pid ${asked.value.pid}` : "";
   if (!(await confirm(`start keybearer now and at every login, as a service${replaced}?`, "yes"))) return;
   if (asked.ok && !(await stop(paths))) return;
   await install(options);
 }
 
-async function offerStart({ socket }: Paths, options: { config?: string }): Promise<void> {
-  const asked = await askDaemon<Status>(socket, "GET", "/status");
+async function offerStart(paths: Paths, options: { config?: string }): Promise<void> {
+  const asked = await askDaemon<Status>(paths, "GET", "/status");
   if (asked.ok || asked.running) return;
   if (await confirm("start keybearer now, in the background?", "yes")) await start(options);
 }

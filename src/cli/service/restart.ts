@@ -43,8 +43,8 @@ export async function restart(overrides: ContextOptions = {}): Promise<void> {
   // The unit's view of the file system does not let the daemon create them.
   const faults = prepareFolders(paths);
   if (faults.length > 0) return fail(faults.join("\n"), EXIT.badConfig);
-  const result = await withDrainProgress(manager.restart(), paths.socket, before.pid);
-  const start = result.ok ? await untilServing(manager, paths.socket) : await notStarted(manager, result.why);
+  const result = await withDrainProgress(manager.restart(), paths, before.pid);
+  const start = result.ok ? await untilServing(manager, paths) : await notStarted(manager, result.why);
   if (!start.ok) return failNotServing(manager, start, checkCommand(paths.config, shellPaths.config));
   const { version, listen } = start.status;
   const first = wasRunning ? "restarted after its requests finished: it" : "it";
@@ -60,7 +60,7 @@ const PROGRESS_MS = 10_000;
 /** Waits for a change that stops the service, and prints how many requests its process still waits for. */
 export async function withDrainProgress(
   change: Promise<Result>,
-  socket: string,
+  paths: Paths,
   pid: number | null,
 ): Promise<Result> {
   let settled = false;
@@ -71,7 +71,7 @@ export async function withDrainProgress(
   let printed = 0;
   let printedAt = 0;
   while (!settled && pid !== null) {
-    const asked = await askDaemon<Status>(socket, "GET", "/status", undefined, ANSWER_MS);
+    const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, ANSWER_MS);
     // Another pid is the new process, which has requests of its own.
     const left = asked.ok && asked.value.pid === pid ? drainLeft(asked.value) : null;
     const now = systemClock.elapsed();
@@ -124,7 +124,7 @@ export async function startConflict(
   config: Config,
   state: ServiceState,
 ): Promise<Conflict | null> {
-  const asked = await askDaemon<Status>(paths.socket, "GET", "/status", undefined, 3000);
+  const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, 3000);
   const pid = asked.ok ? asked.value.pid : null;
   if (asked.ok ? pid !== state.pid : asked.running && state.pid === null) {
     const who =
@@ -153,18 +153,18 @@ const POLL_MS = 200;
 const ANSWER_MS = 2000;
 
 /** Waits until the service's own process answers on its port and its socket, or has failed. */
-export async function untilServing(manager: ServiceManager, socket: string): Promise<Start> {
+export async function untilServing(manager: ServiceManager, paths: Paths): Promise<Start> {
   const deadline = systemClock.elapsed() + START_MS;
   for (;;) {
-    const start = await checkServing(manager, socket);
+    const start = await checkServing(manager, paths);
     if (start.ok || start.state.active === "failed" || systemClock.elapsed() >= deadline) return start;
     await sleep(POLL_MS);
   }
 }
 
-async function checkServing(manager: ServiceManager, socket: string): Promise<Start> {
+async function checkServing(manager: ServiceManager, paths: Paths): Promise<Start> {
   const state = await manager.state();
-  const asked = await askDaemon<Status>(socket, "GET", "/status", undefined, ANSWER_MS);
+  const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, ANSWER_MS);
   const failed = (why: string): Start => ({ ok: false, why, state });
   if (state.active === "failed") return failed("it ended with a failure");
   if (!asked.ok) return failed(asked.running ? asked.reason : "it does not answer on its socket yet");

@@ -63,8 +63,8 @@ export async function examineService(
 ): Promise<ServiceReport> {
   const state = await manager.state();
   const installed = state.file.kind === "ours" ? state.file.service : null;
-  const { socket } = installed === null ? context.paths : installedPaths(installed, context);
-  const asked = await askDaemon<Status>(socket, "GET", "/status", undefined, ANSWER_MS);
+  const paths = installed === null ? context.paths : installedPaths(installed, context);
+  const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, ANSWER_MS);
   const own = asked.ok && asked.value.pid === state.pid;
   const answers = asked.ok && (await isHealthy(asked.value.listen.slice(0, 1), ANSWER_MS));
   const report: Omit<ServiceReport, "notes"> = {

@@ -76,7 +76,7 @@ async function removeService(context: ServiceContext, manager: ServiceManager): 
   }
   if ((await reachManager(context)) === null) return false;
   const { pid } = await manager.state();
-  const result = await withDrainProgress(manager.apply(plan.steps), context.paths.socket, pid);
+  const result = await withDrainProgress(manager.apply(plan.steps), context.paths, pid);
   if (!result.ok) {
     fail(`${result.why}\n→ ${result.next ?? advice.serviceStatus()}`, EXIT.failed);
     return false;
@@ -237,7 +237,7 @@ function keychainEntries(config: Config | null): string[] {
 }
 
 async function runPurge({ paths }: ServiceContext, purge: Purge): Promise<void> {
-  const asked = await askDaemon<Status>(paths.socket, "GET", "/status", undefined, 3000);
+  const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, 3000);
   if (asked.ok || asked.running) {
     const pid = asked.ok ? `, as pid ${asked.value.pid}` : "";
     const message = `keybearer still runs here${pid} → stop it, then try again`;

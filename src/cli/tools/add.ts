@@ -1,6 +1,7 @@
 import { removeTool } from "../../config/edit-tools.ts";
 import { readText } from "../../config/load.ts";
 import { dollars, moment } from "../../config/values.ts";
+import { startCommand } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
@@ -274,5 +275,7 @@ async function report(
   if (token !== null) notice("its token is the line above, shown this once; config.yaml holds its hash");
   const effect = await waitUntilActive(paths, name, (status) => status !== undefined);
   if (reportEffect(effect, notice))
-    notice(`next: ${advice.use(name)}${effect.state === "not running" ? `, and ${advice.run()}` : ""}`);
+    notice(
+      `next: ${advice.use(name)}${effect.state === "not running" ? `, and ${startCommand(paths)}` : ""}`,
+    );
 }

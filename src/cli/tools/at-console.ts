@@ -73,7 +73,7 @@ export async function rotateSeveral(
   if ("fault" in age) return fail(`--older-than: ${age.fault} → ${age.hint}`, EXIT.usage);
   const why = await whyNotHere(paths, null);
   if (why !== null) return fail(why === "no-console" ? "no gateway has a console" : why, EXIT.failed);
-  const asked = await askDaemon<KeysAnswer>(paths.socket, "GET", "/keys", undefined, CHANGE_TIMEOUT_MS);
+  const asked = await askDaemon<KeysAnswer>(paths, "GET", "/keys", undefined, CHANGE_TIMEOUT_MS);
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   for (const { gateway, why: problem } of asked.value.problems) notice(`${gateway}: ${problem}`);
   const chosen = chooseTools(asked.value.keys, config, age.value, rotation.force);
@@ -140,14 +140,9 @@ export async function whyNotHere(paths: Paths, name: string | null): Promise<"no
     const hasConsole = known.some((tool) => config.gateways[tool.gateway]?.console != null);
     if (!hasConsole) return "no-console";
   }
-  const status = await askDaemon<Status>(paths.socket, "GET", "/status");
+  const status = await askDaemon<Status>(paths, "GET", "/status");
   // Without a file only the sandbox could be there.
-  if (!status.ok)
-    return status.running
-      ? status.reason
-      : found
-        ? `keybearer is not running → ${advice.run()}`
-        : "no-console";
+  if (!status.ok) return status.running || found ? status.reason : "no-console";
   const { path } = status.value.config;
   return (await isSameFile(path, paths.config)) ? null : `the running keybearer uses another file, ${path}`;
 }
@@ -164,7 +159,7 @@ export type Answer<Value> =
 
 /** Asks the daemon for a change. It answers when the change is made, or says why it is not. */
 export async function ask<Value>(paths: Paths, path: string, body: object): Promise<Answer<Value>> {
-  const asked: Asked<Changed<Value>> = await askDaemon(paths.socket, "POST", path, body, CHANGE_TIMEOUT_MS);
+  const asked: Asked<Changed<Value>> = await askDaemon(paths, "POST", path, body, CHANGE_TIMEOUT_MS);
   if (asked.ok) return asked.value.ok ? asked.value : { ...asked.value, isLost: false };
   if (!asked.running) return { ok: false, problem: asked.reason, next: null, isLost: false };
   const problem = `the daemon's answer was lost (${asked.reason}). what has begun, its next start finishes`;

@@ -149,7 +149,7 @@ export function storeNamedKey(
  */
 async function claimPlace(paths: Paths, { tool, place, origins }: NewKey): Promise<void> {
   const path = `/claim/${encodeURIComponent(tool)}`;
-  const asked = await askDaemon(paths.socket, "POST", path, { place, origins });
+  const asked = await askDaemon(paths, "POST", path, { place, origins });
   // Without the file, the next start is the first one, or holds every key.
   if (asked.ok || asked.running || !existsSync(paths.trust)) return;
   let lock: StateLock | null = null;

@@ -60,7 +60,7 @@ function commandAsTyped(name: string, options: LiftOptions, request: Lift | null
 
 /** null: a message has said why they are unknown. */
 async function currentLimits(paths: Paths, name: string): Promise<readonly LimitStatus[] | null> {
-  const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
+  const asked = await askDaemon<Status>(paths, "GET", "/status");
   if (!asked.ok) return failNull(asked.reason, EXIT.failed);
   const { tools } = asked.value;
   const tool = tools.find((each) => each.name === name);
@@ -122,7 +122,7 @@ async function release(paths: Paths, name: string, machine: string): Promise<voi
   const question = `is machine ${machine} lost, so that what it holds of the limits of ${name} can be used?`;
   if (!(await confirm(question, "no"))) return fail("not released; nothing changed", EXIT.failed);
   const path = `/release/${encodeURIComponent(name)}`;
-  const answer = await askDaemon<ReleaseAnswer>(paths.socket, "POST", path, { machine });
+  const answer = await askDaemon<ReleaseAnswer>(paths, "POST", path, { machine });
   if (!answer.ok) return fail(answer.reason, EXIT.failed);
   const { levels, problem } = answer.value;
   if (problem !== null) return fail(problem, EXIT.failed);
@@ -137,7 +137,7 @@ async function sendAllowance(
   request: AllowanceRequest,
 ): Promise<readonly LimitStatus[] | null> {
   const path = `/lift/${encodeURIComponent(name)}`;
-  const answer = await askDaemon<AllowanceAnswer>(paths.socket, "POST", path, request);
+  const answer = await askDaemon<AllowanceAnswer>(paths, "POST", path, request);
   if (!answer.ok) return failNull(answer.reason, EXIT.failed);
   const { levels, problem } = answer.value;
   return problem === null ? levels : failNull(problem, EXIT.failed);

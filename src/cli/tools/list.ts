@@ -23,7 +23,7 @@ const EXPIRES_SOON_MS = 7 * DAY_MS;
 export async function list(options: { json?: boolean }): Promise<void> {
   const paths = commandPaths();
   const now = Date.now();
-  const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
+  const asked = await askDaemon<Status>(paths, "GET", "/status");
   let tools: readonly ToolStatus[];
   if (asked.ok) tools = asked.value.tools;
   else {

@@ -9,7 +9,7 @@ import { commandPaths } from "../ui/stdio.ts";
 export async function rename(tool: string, name: string, options: { config?: string }): Promise<void> {
   const paths = commandPaths(options.config);
   const path = `/rename/${encodeURIComponent(tool)}`;
-  const asked = await askDaemon(paths.socket, "POST", path, { to: name });
+  const asked = await askDaemon(paths, "POST", path, { to: name });
   if (!asked.ok) {
     const why = "the daemon moves the counters of the limits, so it must run for a rename";
     return fail(asked.running ? asked.reason : `${asked.reason}\n${why}`, EXIT.failed);

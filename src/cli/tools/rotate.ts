@@ -1,6 +1,9 @@
 import { setKey } from "../../config/edit-tools.ts";
 import { parseConfig } from "../../config/parse.ts";
 import { type Config, describeSource, type Gateway, type KeySource, type Tool } from "../../config/schema.ts";
+import { askDaemon } from "../../control/client.ts";
+import type { Status } from "../../control/status.ts";
+import { advice } from "../../core/advice.ts";
 import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
@@ -10,6 +13,7 @@ import { forgetKey } from "../../keys/store.ts";
 import { type Effect, editConfig, findTool, readConfig, waitUntilActive } from "../config-change.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
+import { joinNames } from "../ui/units.ts";
 import { type ConsoleRotation, rotateAtConsole, rotateSeveral } from "./at-console.ts";
 import {
   chooseStore,
@@ -85,7 +89,7 @@ async function rotateByHand(name: string, options: RotateOptions): Promise<void>
   const rotation = await readRotation(name, options);
   if (rotation === null) return;
   const flags = { key: options.keyStdin ?? false, token: false };
-  const next = `keybearer tools rotate ${name} --key-stdin, or name its source: --from env:NAME`;
+  const next = `${advice.rotateWithKey(name)}, or name its source: --from env:NAME`;
   const inputs = await readInputs({ key: options.from === undefined, token: false }, flags, next);
   if (inputs === null) return;
   try {
@@ -111,7 +115,7 @@ async function readRotation(name: string, options: RotateOptions): Promise<Rotat
 /** Where the person changes a key that keybearer did not store; null: keybearer stored it. */
 function whereToChange({ name, key }: Tool, paths: Paths): string | null {
   if (key.kind === "literal" || ownPlace(key, paths) !== null) return null;
-  const instead = `or let keybearer keep it from now on: keybearer tools rotate ${name} --store keychain (or file)`;
+  const instead = `or let keybearer keep it from now on: ${advice.rotateInto(name, "keychain")} (or file)`;
   const source = describeSource(key);
   switch (key.kind) {
     case "env":
@@ -193,7 +197,7 @@ async function takeKeyFrom(
   const hold = await holdOf(paths, { tool: tool.name, source, origins }, key);
   if (hold?.known) return failUnchanged(foreignKey(hold));
   if (hold !== null) {
-    notice(`not tried: ${describeHold(hold)} → keybearer trust ${tool.name}`);
+    notice(`not tried: ${describeHold(hold)} → ${advice.trust(tool.name)}`);
     return { ...taken, accepted: false };
   }
   const tried = await tryKey({ gateway, inputs, probe: options.probe ?? true, paths }, key, false);
@@ -253,9 +257,25 @@ async function settleOldKey(
   await deleteOldKey(rotation, doubt);
   if (doubt !== null || taken.key.equals(old)) return;
   const alarm = rotation.gateway.console === null ? "" : ", and the mirror raises an alarm when it is used";
+  const users = await otherUsers(rotation.paths, old);
+  const first =
+    users.length === 0
+      ? "now delete"
+      : `also used on ${joinNames(users)}: give each of these machines a key of its own first, then delete`;
   notice(
-    `now delete the old key ${old.fingerprint} in the gateway's console: until then anyone who has it can spend${alarm}`,
+    `${first} the old key ${old.fingerprint} in the gateway's console: until then anyone who has it can spend${alarm}`,
   );
+}
+
+/** The other machines that use the key, as far as they share limits or records with this one. */
+async function otherUsers(paths: Paths, key: Secret): Promise<string[]> {
+  const asked = await askDaemon<Status>(paths, "GET", "/status");
+  const machines = asked.ok ? (asked.value.shared?.machines ?? []) : [];
+  // The status of an older daemon has no keys.
+  const users = machines.filter(
+    ({ self, lost, keys = [] }) => !self && !lost && keys.includes(key.fingerprint),
+  );
+  return users.map(({ name }) => name);
 }
 
 /** Why the new key may not work yet; null: the gateway accepts it, and the daemon has it or will find it. */

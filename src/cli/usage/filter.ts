@@ -109,7 +109,7 @@ function matchesAny(pattern: string, names: ReadonlySet<string>): boolean {
 /** null: config.yaml cannot be used, so its tools are not known. */
 async function configuredTools(paths: Paths): Promise<readonly string[] | null> {
   // A running daemon may have another config.yaml, or serve the sandbox.
-  const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
+  const asked = await askDaemon<Status>(paths, "GET", "/status");
   if (asked.ok) return asked.value.tools.map(({ name }) => name);
   const { loadConfig } = await import("../../config/load.ts");
   const { found, config } = await loadConfig(paths.config, { home: paths.home, strict: false });

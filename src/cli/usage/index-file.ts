@@ -1,5 +1,5 @@
 import { setTimeout as pause } from "node:timers/promises";
-import { askDaemon } from "../../control/client.ts";
+import { askDaemon, startCommand } from "../../control/client.ts";
 import type { UsageIndexStatus } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
@@ -21,8 +21,8 @@ export function hasUsageLog({ usage }: Paths): boolean {
   return journalFiles(usage).length > 0;
 }
 
-export function noUsageLog({ usage }: Paths): string {
-  return `there is no usage log yet in ${usage}; it begins with the first request → ${advice.run()}`;
+export function noUsageLog(paths: Paths): string {
+  return `there is no usage log yet in ${paths.usage}; it begins with the first request → ${startCommand(paths)}`;
 }
 
 /** Brings the index up to date and reads it. An index that cannot be read fails the command. */
@@ -59,7 +59,7 @@ export async function readIndex(
 
 /** Returns what is missing in the index, as a message, or null. */
 export async function catchUpIndex(paths: Paths): Promise<string | null> {
-  const asked = await askDaemon<UsageIndexStatus>(paths.socket, "POST", "/index", {});
+  const asked = await askDaemon<UsageIndexStatus>(paths, "POST", "/index", {});
   if (asked.ok) return behindMessage(asked.value);
   if (asked.running) return `the index may be behind: ${asked.reason}`;
   const index = openIndex(paths);
@@ -77,7 +77,7 @@ export async function rebuild(): Promise<void> {
 }
 
 async function rebuildIndex(paths: Paths): Promise<string | null> {
-  const asked = await askDaemon<UsageIndexStatus>(paths.socket, "POST", "/rebuild", {});
+  const asked = await askDaemon<UsageIndexStatus>(paths, "POST", "/rebuild", {});
   if (asked.ok) return await followDaemon(paths);
   if (asked.running) return asked.reason;
   const index = openIndex(paths);
@@ -88,7 +88,7 @@ async function followDaemon(paths: Paths): Promise<string | null> {
   const progress = new ProgressLine();
   try {
     for (;;) {
-      const asked = await askDaemon<UsageIndexStatus>(paths.socket, "POST", "/index", {});
+      const asked = await askDaemon<UsageIndexStatus>(paths, "POST", "/index", {});
       if (!asked.ok) return asked.reason;
       if (asked.value.current) return null;
       if (asked.value.waiting_for !== null) return behindMessage(asked.value);

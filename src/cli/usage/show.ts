@@ -1,6 +1,8 @@
+import { startCommand } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
 import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
+import type { Paths } from "../../core/paths.ts";
 import { dollars, duration, exact } from "../../core/units.ts";
 import { usedOf } from "../../limits/replay.ts";
 import { meteringOf } from "../../metering/protocols.ts";
@@ -37,7 +39,7 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
     const own = findRecords(db, id, MAX_LISTED + 1);
     const found = own.length > 0 ? own : findRuns(db, id.toUpperCase(), MAX_LISTED + 1);
     const [record] = found;
-    if (record === undefined) return fail(notFound(id, db), EXIT.failed);
+    if (record === undefined) return fail(notFound(id, db, paths), EXIT.failed);
     if (found.length > 1) return fail(severalFound(id, found), EXIT.failed);
     if (own.length === 0 && record.last_id !== id.toUpperCase())
       notice(`${id} has no record of its own: it may be one of these ${exact(record.requests)} requests`);
@@ -46,9 +48,9 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
   });
 }
 
-function notFound(id: string, db: IndexDatabase): string {
+function notFound(id: string, db: IndexDatabase, paths: Paths): string {
   return findRecords(db, "last", 1).length === 0
-    ? `nothing was recorded yet, so there is no record to show → ${advice.run()}, and send a request`
+    ? `nothing was recorded yet, so there is no record to show → ${startCommand(paths)}, and send a request`
     : `there is no record ${id}. Requests that were refused beyond the first ${OWN_RECORDS} of a kind in a minute share a record → ${advice.usageTail()} shows the last ones`;
 }
 

@@ -70,7 +70,7 @@ const STOP_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /** The daemon that runs already, otherwise one for as long as this command needs it. null: the reason was printed. */
 async function findOrStartDaemon(paths: Paths): Promise<RunningDaemon | null> {
-  const asked = await askDaemon(paths.socket, "GET", "/status");
+  const asked = await askDaemon(paths, "GET", "/status");
   if (asked.ok || asked.running) return { stop: async () => {} };
   const args = [process.argv[1] ?? "", "run", ...(paths.explicit ? ["--config", paths.config] : [])];
   const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "pipe"], env: stdio().env });

@@ -4,7 +4,7 @@ import type { Client } from "../../clients/table.ts";
 import { loadConfig } from "../../config/load.ts";
 import { formatProblems } from "../../config/problems.ts";
 import type { Listen, Token } from "../../config/schema.ts";
-import { askDaemon } from "../../control/client.ts";
+import { askDaemon, startCommand } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
@@ -31,7 +31,7 @@ const TIMEOUT_MS = 3000;
 
 /** null: there is no such tool, and the reason was printed. */
 export async function findTool(paths: Paths, name: string): Promise<FoundTool | null> {
-  const asked = await askDaemon<Status>(paths.socket, "GET", "/status", undefined, TIMEOUT_MS);
+  const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, TIMEOUT_MS);
   const status = asked.ok ? asked.value : null;
   const { found, config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
   if (config === null) {
@@ -51,7 +51,7 @@ export async function findTool(paths: Paths, name: string): Promise<FoundTool | 
   const isServed = status !== null && (await isSameFile(status.config.path, paths.config));
   if (!isServed && config.listen.port === 0)
     return failNull(
-      `listen: has port 0, a new one at each start. start it first → ${advice.run()}`,
+      `listen: has port 0, a new one at each start. start it first → ${startCommand(paths)}`,
       EXIT.failed,
     );
   const { model, tokens, tokenInUrl } = tool;
@@ -124,10 +124,10 @@ interface Listed {
 async function listModels(paths: Paths, { name, isServed }: FoundTool): Promise<Listed> {
   if (!isServed) {
     const what = "keybearer does not run, so the gateway cannot be asked";
-    return { models: [], problem: { what, next: advice.run() } };
+    return { models: [], problem: { what, next: startCommand(paths) } };
   }
   const path = `/models/${encodeURIComponent(name)}`;
-  const asked = await askDaemon<readonly ToolModels[]>(paths.socket, "GET", path, undefined, TIMEOUT_MS);
+  const asked = await askDaemon<readonly ToolModels[]>(paths, "GET", path, undefined, TIMEOUT_MS);
   const next = advice.models(name);
   if (!asked.ok) return { models: [], problem: { what: asked.reason, next } };
   const failed = asked.value.find(({ problem }) => problem !== null)?.problem ?? null;
