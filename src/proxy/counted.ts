@@ -13,10 +13,11 @@ type CountDeps = Pick<ProxyDeps, "limiter" | "prices" | "billsAsStreamed">;
 
 /** @param usage null: it could not be determined. */
 export function countUse(call: Call, outcome: Outcome, usage: CallUsage | null, deps: CountDeps): CountedUse {
-  const { observed, status, refusal, end } = outcome;
+  const { observed, refusal, end } = outcome;
   const isReported = usage?.from === "reported" && usage.outputIsKnown;
   // A call that the gateway refused, by its status or inside a stream, counts nothing.
-  const isRefusedByGateway = refusal === null && ((status ?? 0) >= 400 || observed.reading?.refused === true);
+  const status = call.observer?.status ?? outcome.status ?? 0;
+  const isRefusedByGateway = refusal === null && (status >= 400 || observed.reading?.refused === true);
   const hasLeft = end === CLIENT_LEFT && call.sentAt !== null && call.metering !== null;
   if (hasLeft && !isReported && !isRefusedByGateway) return countAborted(call, outcome, deps);
   const unknown = isRefusedByGateway ? 0 : null;

@@ -127,6 +127,11 @@ type ExchangePhase = Connecting | Waiting | Sent | Streaming | Done;
 
 const DONE: Done = { name: "done" };
 
+/** What a client sends and does not see read fits into the system's buffers, which are smaller than this. */
+const MAX_AHEAD = 8 * 1024 * 1024;
+/** Each time, as much is read as comes at once: 64 KB. */
+const READ_AHEAD_MS = 20;
+
 /** A request on its way to the gateway and its response on the way back, phase by phase. */
 class Exchange {
   readonly #call: Call;
@@ -323,14 +328,16 @@ class Exchange {
   }
 
   async #waitForGateway(error: Error): Promise<void> {
-    this.#wait ??= new GatewayWait(this.#call, this.#upstream, this.#since, this.#deps);
+    this.#wait ??= new GatewayWait(this.#call, this.#upstream, this.#body, this.#since, this.#deps);
     const waiting: Waiting = { name: "waiting", wait: this.#wait };
     this.#phase = waiting;
     this.#deadline.stop();
     // http-proxy-3 adds listeners with each attempt.
     this.#req.setMaxListeners(0);
     this.#res.setMaxListeners(0);
+    const stopReading = this.#call.passesUnread ? this.#readAhead() : null;
     const failed = await waiting.wait.next(error);
+    stopReading?.();
     // Meanwhile the client may have left.
     if (this.#phase !== waiting) return;
     if (failed === null) {
@@ -340,6 +347,20 @@ class Exchange {
     this.#end = failed.end;
     this.#failure = failed.failure;
     this.#finish(failed.refusal);
+  }
+
+  /**
+   * A connection that is not read does not report that its client left. So a part of the body is read while it waits, into the
+   * buffer of the request: a client that sent no more than this is noticed. Returns what ends it.
+   */
+  #readAhead(): () => void {
+    const { bodies } = this.#deps;
+    const reading = setInterval(() => {
+      const { readableLength, socket } = this.#req;
+      const isNew = readableLength - this.#call.bufferedBytes;
+      if (readableLength < MAX_AHEAD && bodies.take(this.#call, Math.max(0, isNew))) socket.resume();
+    }, READ_AHEAD_MS);
+    return () => clearInterval(reading);
   }
 
   /** False: it is over, or another one was made since. */

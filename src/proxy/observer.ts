@@ -54,12 +54,16 @@ export class ResponseObserver {
   #error: ErrorResponse | null = null;
   #bytesOut = 0;
 
+  /** Of the gateway's response. */
+  readonly status: number;
+
   constructor(
     response: IncomingMessage,
     { metering, text, limitsUse }: ObservedCall,
     firstByteElapsed: number,
   ) {
     const { statusCode: status = 0, headers, rawHeaders } = response;
+    this.status = status;
     const contentType = headers["content-type"] ?? "";
     const kind = contentKind(contentType);
     this.#rawHeaders = rawHeaders;

@@ -12,7 +12,7 @@ export type Waiter = (end: WaitEnd) => void;
 /** The gateways that cannot be connected to while requests wait for them. */
 export class Outages {
   readonly #outages = new Map<string, Outage>();
-  /** By tool: when its last request was refused because its gateway cannot be reached, by performance.now(). */
+  /** By the digest of a request that waited and was refused: when, by performance.now(). */
   readonly #refusedAt = new Map<string, number>();
 
   /** @param times how often this request has waited. Each time doubles the first pause, for a gateway that accepts only the probe */
@@ -27,16 +27,19 @@ export class Outages {
     return outage;
   }
 
-  noteRefusal(tool: string): void {
-    this.#refusedAt.set(tool, performance.now());
+  /** A request waited, and its gateway did not come back. */
+  noteRefusal(digest: string): void {
+    this.#refusedAt.set(digest, performance.now());
   }
 
   /**
-   * Whether the tool got gateway-unreachable a moment ago. Its next request is then tried once and does not wait: Claude Code
-   * sends a refused request five more times before it shows the refusal.
+   * Whether the same request was refused a moment ago. It is then tried once and does not wait again: Claude Code sends a
+   * refused request five more times before it shows the refusal.
    */
-  wasJustRefused(tool: string): boolean {
-    return performance.now() - (this.#refusedAt.get(tool) ?? -Infinity) < AGAIN_MS;
+  wasJustRefused(digest: () => string): boolean {
+    const oldest = performance.now() - AGAIN_MS;
+    for (const [known, at] of this.#refusedAt) if (at < oldest) this.#refusedAt.delete(known);
+    return this.#refusedAt.size > 0 && this.#refusedAt.has(digest());
   }
 
   /** Ends every wait, because keybearer stops. */

@@ -155,8 +155,8 @@ t.test("after its own time a request is refused for good, says why, and counts n
     t,
     `gateways:\n${gateways.join("")}tools:\n${tools.join("")}  idle: { gateway: plain, key: ${key}, token: "${hash}" }\n`,
   );
-  const ask = (name: string) =>
-    fetch(`${under.url}/v1/models`, { headers: { authorization: `Bearer ${tokens.get(name)?.token}` } });
+  const ask = (name: string, path = "/v1/models") =>
+    fetch(`${under.url}${path}`, { headers: { authorization: `Bearer ${tokens.get(name)?.token}` } });
   await Promise.all(
     rows.map(async ([name, , isTried, problem]) => {
       const answer = await ask(name);
@@ -170,10 +170,12 @@ t.test("after its own time a request is refused for good, says why, and counts n
       const again = await ask(name);
       t.equal(again.status, 400);
       t.match(await again.text(), "cannot be reached: nothing", "sent again at once, it does not wait again");
+      const other = await ask(name, "/v1/models?another");
+      t.match(await other.text(), "(tried for 0.5 s)", "another request of the tool waits");
     }),
   );
   const records = recordsIn(under.paths.usage);
-  t.equal(records.length, rows.length + 1);
+  t.equal(records.length, rows.length + 2);
   for (const record of records) {
     t.match(record, {
       end: "gateway-failed",
@@ -214,6 +216,40 @@ t.test("a client that leaves gives back what its request holds", async (t) => {
   const gateway = await it.startGateway((call) => call.ok());
   t.equal((await next).status, 200, "it takes the place");
   t.equal(gateway.calls.length, 1, "nothing of the others was sent");
+  await stillHealthy(t, it, it.secrets);
+});
+
+t.test("a client that leaves is noticed behind a body that passes unread, too", async (t) => {
+  const it = await scene(t);
+  const upload = async (size: number) => {
+    const client = await openRaw(t, it.port);
+    const type = { "Content-Type": "application/octet-stream", "Content-Length": String(size) };
+    client.send(head("POST /v1/files", { ...it.auth, ...type }));
+    client.send(Buffer.alloc(size, "x"));
+    return client;
+  };
+  for (const size of [1000, 100_000, 1_000_000]) {
+    const client = await upload(size);
+    await it.waiting(1);
+    client.socket.destroy();
+    await it.waiting(0);
+  }
+  const staying = await upload(1_000_000);
+  await it.waiting(1);
+  const gateway = await it.startGateway(async (call) => {
+    await call.whole;
+    call.ok();
+  });
+  await staying.until("200 OK");
+  t.strictSame(
+    gateway.calls.map((call) => call.body().length),
+    [1_000_000],
+    "only what has a client was sent",
+  );
+  t.match(
+    recordsIn(it.paths.usage).map(({ end, sent_at }) => ({ end, isSent: sent_at !== null })),
+    [...Array(3).fill({ end: "client-left", isSent: false }), { end: "complete", isSent: true }],
+  );
   await stillHealthy(t, it, it.secrets);
 });
 

@@ -220,6 +220,17 @@ t.test(
   },
 );
 
+t.test("a client that leaves while the gateway refuses its request counts nothing", async (t) => {
+  const journey = await start(t);
+  const refusal = "HTTP/1.1 429 Slow Down\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n{";
+  const leave = await journey.begin("", "");
+  journey.calls.at(-1)?.send(refusal);
+  await until("its head was read", () => recordsIn(journey.paths.usage).some(({ status }) => status === 429));
+  leave();
+  await journey.quiet();
+  t.match(await used(journey), { tokens: [0, 0], spend: [0, 0], quota: [0, 0] });
+});
+
 t.test("with `estimate` the record has the output that was seen, and the usual one counts", async (t) => {
   const journey = await start(t, `estimate: true, ${SETTINGS}`);
   const record = await journey.abort(START + WORD, "word ");
