@@ -50,8 +50,9 @@ export interface ToolStatus {
   /** Requests are refused here because the gateway keeps refusing the key; null: they are sent. */
   readonly paused: KeyPause | null;
   readonly limits: readonly LimitStatus[];
-  /** Calls in flight, and requests that wait for capacity. */
+  /** Calls in flight, those that wait for their gateway included. */
   readonly running: number;
+  /** Requests that wait for capacity. */
   readonly waiting: number;
   /** When it expires; null: never. */
   readonly expires: number | null;

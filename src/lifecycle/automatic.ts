@@ -19,7 +19,7 @@ export interface AutomaticDeps {
   readonly consoles: Pick<Consoles, "listKeys">;
   readonly intents: Pick<IntentFile, "lastLeak" | "noteLeak">;
   readonly lifecycle: Pick<KeyLifecycle, "rotate" | "replace">;
-  /** The keys that other machines rotated and deleted, by their signed word. */
+  /** The keys that other machines rotated and deleted, by their signed message. */
   readonly rotatedElsewhere: () => readonly RotatedElsewhere[];
   readonly probe: LifecycleDeps["probe"];
   /** Called after each rotation, with a sentence for `status`. */
@@ -129,7 +129,7 @@ export class AutomaticRotation {
     }
   }
 
-  /** A signed word is not enough: it may be old, and fingerprints are short. Only a key that the gateway refuses is replaced. */
+  /** A signed message is not enough: it may be old, and fingerprints are short. Only a key that the gateway refuses is replaced. */
   async #replace(tool: Tool, key: Secret, rotated: RotatedElsewhere): Promise<void> {
     const { lifecycle, intents, probe, snapshot, log, clock, onRotated } = this.#deps;
     const { name } = tool;

@@ -110,7 +110,7 @@ export class KeyLifecycle {
         `the key of ${name} is also used on other machines (keys_elsewhere), and would stop working there`,
         advice.rotateAnyway(name),
       );
-    // A thief spends as long as the key exists, so a leaked one is rotated all the same.
+    // A leaked key is rotated anyway: a thief can spend as long as it exists.
     const isAllowed = options.force || options.reason === "leak";
     const users = key === null || isAllowed ? [] : this.#deps.siblings.usersOf(key.fingerprint);
     if (users.length > 0)

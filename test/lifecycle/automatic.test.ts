@@ -142,7 +142,7 @@ t.test(
   },
 );
 
-t.test("a key that works, or that nobody says to be rotated, is not replaced", async (t) => {
+t.test("a key that works, or that no machine reports as rotated, is not replaced", async (t) => {
   const { check, clock, found, rotated, probes } = besideMachine();
   await check();
   clock.pass(DAY);

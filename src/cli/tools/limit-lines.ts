@@ -64,7 +64,7 @@ function usedOfMost(status: LimitStatus): string {
 }
 
 /**
- * How full it is, and behind that what is held for calls under way. Something is never drawn as nothing, and full is
+ * How full it is, and behind that what is held for calls in flight. Something is never drawn as nothing, and full is
  * drawn only when it is.
  */
 export function gauge(used: number, held: number, most: number, utf8: boolean): string {
