@@ -4,8 +4,7 @@ import { type Problem, warning } from "./problems.ts";
 import type { Config, Tool } from "./schema.ts";
 
 /**
- * What works, and is still worth changing: for `check` and `doctor`, which somebody reads. The log of every reload would
- * repeat it.
+ * Settings that work but should be changed. Only for `check` and `doctor`: the log would repeat them at every reload.
  * @param keyOf null: the key is not known
  */
 export function configCautions(config: Config, keyOf: (tool: Tool) => Secret | null): Problem[] {
@@ -18,8 +17,10 @@ function writtenKeys(tools: readonly Tool[]): Problem[] {
   const names = tools.filter(({ key }) => key.kind === "literal").map(({ name }) => name);
   const [first] = names;
   if (first === undefined) return [];
-  const keys = names.length === 1 ? `the key of ${first} is` : `the keys of ${names.join(", ")} are`;
-  const message = `${keys} written into config.yaml, and every copy of the file has them`;
+  const message =
+    names.length === 1
+      ? `the key of ${first} is written into config.yaml, and every copy of the file has it`
+      : `the keys of ${names.join(", ")} are written into config.yaml, and every copy of the file has them`;
   return [warning("tools", message, `${advice.rotateInto(first, "keychain")} (or file)`)];
 }
 
