@@ -1,11 +1,11 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
-import { describeSource, type Tool } from "../config/schema.ts";
+import { describeSource, isSameSource, type Tool } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { isFreeOfKeyShapes } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
-import { isSameSource, type Store } from "../keys/places.ts";
+import type { Store } from "../keys/places.ts";
 import type { KeyPlace } from "../keys/store.ts";
 import { ConsoleFault, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";

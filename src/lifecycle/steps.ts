@@ -1,12 +1,11 @@
 import { randomBytes } from "node:crypto";
-import { describeSource, type Gateway, type Tool } from "../config/schema.ts";
+import { describeSource, type Gateway, isSameSource, type Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { Secret } from "../core/secret.ts";
-import { isSameSource } from "../keys/places.ts";
 import type { KeyPlace } from "../keys/store.ts";
 import { ConsoleFault, type FaultKind, type KeyActions } from "../mirror/consoles/console.ts";
 import { consoleRemedy } from "../mirror/report/messages.ts";
