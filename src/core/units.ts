@@ -48,6 +48,22 @@ function grouped(digits: string): string {
   return [whole.replace(/\B(?=(?:\d{3})+$)/g, ","), ...fraction].join(".");
 }
 
+/** 2026-11-01 02:03:04, in local time. */
+export function localTime(at: number): string {
+  const date = new Date(at);
+  return `${dayName(at)} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+}
+
+/** 2026-11-01, in local time. */
+export function dayName(at: number): string {
+  const date = new Date(at);
+  return `${String(date.getFullYear()).padStart(4, "0")}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+}
+
+function two(number: number): string {
+  return String(number).padStart(2, "0");
+}
+
 /** 878 ms, 2.3 s, 75 s, 12 min */
 export function duration(ms: number): string {
   if (ms < 999.5) return `${Math.round(ms)} ms`;
