@@ -8,7 +8,7 @@ import {
   refusalWithConsole,
   toolProblems,
 } from "../doctor/key-messages.ts";
-import type { Kind, Level, MachinePart } from "../limits/counters.ts";
+import type { Level, LimitKind, MachinePart } from "../limits/counters.ts";
 import { durationInWords, isUsedUp, limitFigures, limitName, momentInWords } from "../limits/format.ts";
 import type { Limiter, ToolLevels } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
@@ -62,7 +62,7 @@ export interface ToolStatus {
 
 /** How full a limit is, in requests, tokens, micro-dollars or calls at once. */
 export interface LimitStatus {
-  readonly limit: Kind | "concurrent" | "quota";
+  readonly limit: LimitKind;
   /** null: it has no period. */
   readonly per: Period | null;
   /** null: unknown, because no daemon runs. */

@@ -1,6 +1,6 @@
 import type { Period } from "../config/schema.ts";
 import { dollars, exact, exactDollars, shownDollars } from "../core/units.ts";
-import type { Kind } from "./counters.ts";
+import type { Kind, LimitKind } from "./counters.ts";
 import type { Calendar, LocalTime } from "./windows.ts";
 
 /* Amounts, durations and times as people read them. */
@@ -18,8 +18,6 @@ import type { Calendar, LocalTime } from "./windows.ts";
  * - A sum that lacks unknown amounts says so wherever it is shown: $2.47 + ? (costInWords in core/units.ts). A limit has
  *   none: what is unknown counts as estimated or as reserved.
  */
-
-export type LimitKind = Kind | "concurrent" | "quota";
 
 /** What counts under a limit. */
 export interface LimitUse {

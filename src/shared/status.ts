@@ -1,7 +1,7 @@
 import type { Period } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
-import type { CountedLimit } from "../limits/counters.ts";
+import type { LimitKind } from "../limits/counters.ts";
 import { countInWords, durationInWords, limitName } from "../limits/format.ts";
 import { MIN_SECRET } from "./signature.ts";
 import type { Signature, StoreState } from "./store.ts";
@@ -55,7 +55,7 @@ export interface SharedMachine {
 /** Requests, tokens, micro-dollars or places. */
 export interface SharedHold {
   readonly tool: string;
-  readonly limit: CountedLimit["kind"];
+  readonly limit: LimitKind;
   /** null: it has no period. */
   readonly per: Period | null;
   readonly amount: number;
