@@ -5,7 +5,7 @@ import { EXIT } from "../core/errors.ts";
 import { dayName, dollars, exactDollars } from "../core/units.ts";
 import { wholeMinute } from "../doctor/key-messages.ts";
 import type { KeyAction } from "../lifecycle/lifecycle.ts";
-import { limitFigures } from "../limits/format.ts";
+import { consoleFigures } from "../limits/format.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import type { ChangeOptions } from "./keys-change.ts";
 import { NO_CONSOLE } from "./mirror/consoles.ts";
@@ -128,8 +128,8 @@ type ConsoleFacts = Pick<KeyReport, "windows" | "group" | "multiplier" | "expire
 
 /** $1.20 of $5.00, by the console. */
 export function usedOf(used: number, quota: number, between = " of "): string {
-  const figures = limitFigures("quota", { used, held: 0, most: quota });
-  return `${figures.used}${between}${figures.most}`;
+  const figures = consoleFigures(used, quota);
+  return `${figures.used}${between}${figures.max}`;
 }
 
 /** 5h $1.20/$5.00, group coding ×1.5, expires 2027-03-31 */

@@ -9,7 +9,7 @@ import {
   toolProblems,
 } from "../doctor/key-messages.ts";
 import type { Level, LimitKind, MachinePart } from "../limits/counters.ts";
-import { durationInWords, isUsedUp, limitFigures, limitName, momentInWords } from "../limits/format.ts";
+import { durationInWords, isUsedUp, limitName, momentInWords, statusFigures } from "../limits/format.ts";
 import type { Limiter, ToolLevels } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import type { Mirror } from "../mirror/mirror.ts";
@@ -212,9 +212,9 @@ export function usedUpLimit(
   if (last === undefined) return null;
   const end = endOf(last);
   const isFinal = end === Number.POSITIVE_INFINITY;
-  const { used, most } = limitFigures(last.limit, last);
+  const { used, max } = statusFigures(last);
   const resets = isFinal ? "" : `, resets ${momentInWords(end, now, systemCalendar)}`;
-  const what = `${limitName(last)} is used up: ${used} of ${most}${resets}`;
+  const what = `${limitName(last)} is used up: ${used} of ${max}${resets}`;
   if (last.limit === "quota") return { what, next: `raise tools.${name}.quota`, isFinal };
   if (isFinal) return { what, next: `raise tools.${name}.limits.${last.limit}`, isFinal };
   const next = end - now <= WORTH_ADVICE_MS ? null : advice.lift(name, last.limit);

@@ -1,5 +1,5 @@
 import type { LimitStatus } from "../../control/tool-status.ts";
-import { countInWords, durationInWords, limitFigures, limitName } from "../../limits/format.ts";
+import { countInWords, durationInWords, limitName, statusFigures } from "../../limits/format.ts";
 import { type Calendar, systemCalendar } from "../../limits/windows.ts";
 import { type Column, layoutTable } from "../ui/table.ts";
 import type { Screen } from "../ui/terminal.ts";
@@ -46,20 +46,20 @@ export function limitLines(
 function detailsOf(status: LimitStatus, width: number): string[] {
   // A daemon from before an update sends no machines.
   const { limit, machines = [] } = status;
-  const { estimated, reserved } = limitFigures(limit, status);
+  const { estimated, held } = statusFigures(status);
   const parts = machines.map(({ name, used, granted }) => {
     const more = granted > used ? ` and ${countInWords(limit, granted - used)} reserved` : "";
     return `${name} ${countInWords(limit, used)}${more}`;
   });
   if (estimated !== null) parts.unshift(`incl. ${estimated} estimated`);
-  if (reserved !== null && machines.length === 0) parts.push(`${reserved} reserved for requests in flight`);
+  if (held !== null && machines.length === 0) parts.push(`${held} reserved for requests in flight`);
   if (parts.length === 0) return [];
   return [`${INDENT}  ${truncate(printable(parts.join(", ")), width - INDENT.length - 2)}`];
 }
 
 /** $4.10/$5.00, and with an extra allowance $4.10/$5.00+$2.00. */
 function usedOfMost(status: LimitStatus): string {
-  const { used, base, extra } = limitFigures(status.limit, status);
+  const { used, base, extra } = statusFigures(status);
   return `${used ?? "-"}/${base}${extra === null ? "" : `+${extra}`}`;
 }
 
