@@ -139,7 +139,7 @@ export function durationInWords(ms: number): string {
   return `${Math.ceil(hours / 24)} days`;
 }
 
-/** In local time, as short as possible: at 14:05, tomorrow at 00:00, on 2026-12-01 at 00:00. */
+/** In local time, as short as possible: at 14:05, tomorrow at 00:00, on 2026-12-01 at 14:05, on 2026-12-01 for its start. */
 export function momentInWords(time: number, now: number, calendar: Calendar): string {
   const then = calendar.at(time);
   const today = calendar.at(now);
@@ -147,7 +147,8 @@ export function momentInWords(time: number, now: number, calendar: Calendar): st
   if (sameDay(then, today)) return clock;
   const tomorrow = calendar.at(calendar.dayStart(today.year, today.month, today.day + 1));
   if (sameDay(then, tomorrow)) return `tomorrow ${clock}`;
-  return `on ${dateInWords(then)} ${clock}`;
+  const isStart = calendar.dayStart(then.year, then.month, then.day) === time;
+  return `on ${dateInWords(then)}${isStart ? "" : ` ${clock}`}`;
 }
 
 /**

@@ -1,5 +1,5 @@
 import type { LimitStatus } from "../../control/tool-status.ts";
-import { countInWords, durationInWords, limitName, statusFigures } from "../../limits/format.ts";
+import { countInWords, durationInWords, limitName, momentInWords, statusFigures } from "../../limits/format.ts";
 import { type Calendar, systemCalendar } from "../../limits/windows.ts";
 import { type Column, layoutTable } from "../ui/table.ts";
 import type { Screen } from "../ui/terminal.ts";
@@ -79,21 +79,9 @@ export function gauge(used: number, held: number, most: number, utf8: boolean): 
   return `${left}${full.repeat(solid)}${kept.repeat(taken - solid)}${free.repeat(GAUGE_WIDTH - taken)}${right}`;
 }
 
-/** in 12 min, today 23:00, tomorrow 00:00, 2026-12-01; local time, and the hour where it is not the day's first. */
+/** in 12 min, at 23:00, tomorrow at 00:00, on 2026-12-01. */
 export function whenInWords(time: number, now: number, calendar: Calendar = systemCalendar): string {
   if (time <= now) return "now";
   if (time - now <= BY_DURATION_MS) return `in ${durationInWords(time - now)}`;
-  const then = calendar.at(time);
-  const today = calendar.at(now);
-  const two = (n: number) => String(n).padStart(2, "0");
-  const clock = `${two(then.hour)}:${two(then.minute)}`;
-  const days = [0, 1].map((step) =>
-    calendar.at(calendar.dayStart(today.year, today.month, today.day + step)),
-  );
-  const near = days.findIndex(
-    ({ year, month, day }) => year === then.year && month === then.month && day === then.day,
-  );
-  if (near !== -1) return `${near === 0 ? "today" : "tomorrow"} ${clock}`;
-  const date = `${then.year}-${two(then.month)}-${two(then.day)}`;
-  return clock === "00:00" ? date : `${date} ${clock}`;
+  return momentInWords(time, now, calendar);
 }
