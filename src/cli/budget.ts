@@ -19,7 +19,7 @@ export interface Budget {
   readonly prices: readonly string[];
 }
 
-export interface BudgetOptions {
+interface BudgetOptions {
   readonly budget?: string;
   readonly yes?: boolean;
 }

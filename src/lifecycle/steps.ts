@@ -41,7 +41,7 @@ export interface LifecycleDeps {
 }
 
 /** The other machines that may use the same keys. */
-export interface KeySiblings {
+interface KeySiblings {
   /** The names of those that use the key with this fingerprint. */
   usersOf(key: string): readonly string[];
   /** Notifies them that a key is deleted, and how the console names its successor. Throws if that cannot be written down. */

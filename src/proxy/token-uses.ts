@@ -32,7 +32,7 @@ export class TokenUses {
 
   constructor(deps: TokenUsesDeps) {
     this.#deps = deps;
-    const { uses, revoked } = readFile(deps.file);
+    const { uses, revoked } = readTimes(deps.file);
     this.#uses = new Map(Object.entries(uses));
     this.#revoked = new Map(Object.entries(revoked));
   }
@@ -105,11 +105,11 @@ const MAX_BYTES = 16 * 1024 * 1024;
 
 /** The times of the last uses by hash. */
 export function readTokenUses(file: string): Record<string, number> {
-  return readFile(file).uses;
+  return readTimes(file).uses;
 }
 
 /** A missing or damaged file means that nothing is known. */
-function readFile(file: string): {
+function readTimes(file: string): {
   readonly uses: Record<string, number>;
   readonly revoked: Record<string, number>;
 } {

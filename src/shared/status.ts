@@ -77,7 +77,7 @@ function toolsOf(holds: readonly SharedHold[]): string[] {
 }
 
 /** Something about the other machines, or about what they wait for. */
-export interface SharedProblem {
+interface SharedProblem {
   readonly level: "problem" | "warning";
   readonly problem: string;
   readonly next: string;

@@ -23,7 +23,7 @@ export interface OpenLine extends Opening {
 }
 
 /** Only of a request that had to wait for its gateway: whether something of it may have been sent. See Journal.markSending(). */
-export interface SentLine extends Pick<Opening, "id" | "sent_at"> {
+interface SentLine extends Pick<Opening, "id" | "sent_at"> {
   readonly kind: "sent";
 }
 
