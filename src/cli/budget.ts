@@ -13,20 +13,20 @@ import { joinNames } from "./ui/units.ts";
 
 /** What is written for it, as lines of config.yaml. */
 export interface Budget {
-  /** Of the tool; null: none. */
+  /** Value of tools.<tool>.limits; null: no limits. */
   readonly limits: string | null;
   /** Below `prices:`. */
   readonly prices: readonly string[];
 }
 
-export interface BudgetOptions {
+interface BudgetOptions {
   readonly budget?: string;
   readonly yes?: boolean;
 }
 
 interface BudgetRequest {
   readonly tool: string;
-  /** Of the gateway's list; null: it was not read. */
+  /** The models that the gateway lists; null: the list was not read. */
   readonly models: readonly string[] | null;
   readonly prompter: Prompter | null;
 }
@@ -55,30 +55,56 @@ export async function askBudget(
   { budget, yes = false }: BudgetOptions,
 ): Promise<Budget | null> {
   const asked = yes || prompter?.interactive !== true ? null : prompter;
-  const unpriced = withoutPrice(models ?? []);
-  const isEvery = unpriced.length > 0 && unpriced.length === models?.length;
   if (asked === null && !yes && budget === undefined) {
     notice(`${tool} has no budget → ${advice.limitSpend(tool)}`);
     return NONE;
   }
-  const question = `daily budget of ${tool} in dollars, or none [${DEFAULT_DOLLARS}]: `;
-  const given = budget ?? (asked === null ? DEFAULT_DOLLARS : null);
-  const read = (text: string) => readBudget(text || DEFAULT_DOLLARS);
-  const spend = given !== null ? readBudget(given) : await askUntil(asked, question, read, BUDGET_HELP);
+  const spend = await chooseSpend(tool, budget, asked);
   if (spend === null) return null;
   if (spend === "none") return NONE;
-  const kept = { limits: `{ spend: ${spend} }`, prices: [] };
-  if (unpriced.length === 0) return kept;
+  const unpriced = withoutPrice(models ?? []);
+  if (unpriced.length === 0) return budgetOf(spend);
+  const noneHasPrice = unpriced.length === models?.length;
+  // What was named is not replaced by something else.
+  const byDefault = noneHasPrice && budget === undefined ? "r" : "k";
+  return chooseForUnpriced({ tool, spend, unpriced, byDefault }, asked);
+}
+
+/** The amount of --budget, else the default or what the person types. null: the person stopped, and that was printed. */
+async function chooseSpend(
+  tool: string,
+  option: string | undefined,
+  asked: Prompter | null,
+): Promise<string | null> {
+  if (option !== undefined || asked === null) return readBudget(option ?? DEFAULT_DOLLARS);
+  const question = `daily budget of ${tool} in dollars, or none [${DEFAULT_DOLLARS}]: `;
+  return askUntil(asked, question, (text) => readBudget(text || DEFAULT_DOLLARS), BUDGET_HELP);
+}
+
+interface UnpricedChoice {
+  readonly tool: string;
+  /** As config.yaml has it. */
+  readonly spend: string;
+  /** The models without a known price. */
+  readonly unpriced: readonly string[];
+  /** r: requests per day instead of money. k: keep the budget. */
+  readonly byDefault: "r" | "k";
+}
+
+/** With a budget, requests for models without a known price are refused. null: the person stopped, and that was printed. */
+async function chooseForUnpriced(
+  { tool, spend, unpriced, byDefault }: UnpricedChoice,
+  asked: Prompter | null,
+): Promise<Budget | null> {
   notice(
     `no price is known for ${joinNames(unpriced, MAX_NAMED)}: with a budget, requests for ${unpriced.length === 1 ? "it" : "them"} are refused`,
   );
-  // What was named is not replaced by something else.
-  const usual = isEvery && budget === undefined ? "r" : "k";
-  if (asked === null) return usual === "r" ? requestsPerDay(tool, DEFAULT_REQUESTS) : noteUnpriced(kept);
+  const kept = budgetOf(spend);
+  if (asked === null) return byDefault === "r" ? requestsPerDay(tool, DEFAULT_REQUESTS) : noteUnpriced(kept);
   const choice = await askUntil(
     asked,
-    `p: type prices, r: limit requests per day instead, k: keep the budget [${usual}]: `,
-    (text) => (/^[prk]?$/i.test(text) ? text.toLowerCase() || usual : null),
+    `p: type prices, r: limit requests per day instead, k: keep the budget [${byDefault}]: `,
+    (text) => (/^[prk]?$/i.test(text) ? text.toLowerCase() || byDefault : null),
     "type p, r or k",
   );
   if (choice === null) return null;
@@ -91,6 +117,10 @@ export async function askBudget(
     "type a whole number above zero",
   );
   return count === null ? null : requestsPerDay(tool, count);
+}
+
+function budgetOf(spend: string): Budget {
+  return { limits: `{ spend: ${spend} }`, prices: [] };
 }
 
 function requestsPerDay(tool: string, count: string): Budget {
@@ -150,13 +180,13 @@ function withoutPrice(models: readonly string[]): string[] {
 
 /** Asks until `read` understands the answer. null: the person stopped, and that was printed. */
 async function askUntil(
-  prompter: Prompter | null,
+  prompter: Prompter,
   question: string,
   read: (text: string) => string | null,
   help: string,
 ): Promise<string | null> {
   for (;;) {
-    const answer = (await prompter?.text(question)) ?? null;
+    const answer = await prompter.text(question);
     if (answer === null) return canceled();
     const understood = read(answer.trim());
     if (understood !== null) return understood;

@@ -2,12 +2,11 @@ import { Command } from "commander";
 import { askDaemon, CONSOLE_TIMEOUT_MS } from "../control/client.ts";
 import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
-import { dollars, exactDollars } from "../core/units.ts";
+import { dayName, dollars, exactDollars } from "../core/units.ts";
 import { wholeMinute } from "../doctor/key-messages.ts";
 import type { KeyAction } from "../lifecycle/lifecycle.ts";
-import { limitFigures } from "../limits/format.ts";
+import { consoleFigures } from "../limits/format.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
-import { dayName } from "../usage/reports/calendar.ts";
 import type { ChangeOptions } from "./keys-change.ts";
 import { NO_CONSOLE } from "./mirror/consoles.ts";
 import { fail, formatNote, indentedNote, type Note } from "./ui/messages.ts";
@@ -134,8 +133,8 @@ type ConsoleFacts = Pick<KeyReport, "windows" | "group" | "multiplier" | "expire
 
 /** $1.20 of $5.00, by the console. */
 export function usedOf(used: number, quota: number, between = " of "): string {
-  const figures = limitFigures("quota", { used, held: 0, most: quota });
-  return `${figures.used}${between}${figures.most}`;
+  const figures = consoleFigures(used, quota);
+  return `${figures.used}${between}${figures.max}`;
 }
 
 /** 5h $1.20/$5.00, group coding ×1.5, expires 2027-03-31 */

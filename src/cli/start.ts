@@ -50,7 +50,7 @@ export async function start(options: { config?: string }, overrides: ContextOpti
   await startInBackground(paths, canBeService ? advice.serviceInstall() : advice.start());
 }
 
-/** Another daemon than this command's, so nothing was started. */
+/** A daemon that this command did not start answers already. */
 async function reportRunning(paths: Paths, { pid, config, listen, drain_left_s }: Status): Promise<void> {
   const who = `keybearer runs already, as pid ${pid}`;
   // The status of an older daemon does not have it.
@@ -116,7 +116,8 @@ async function startInBackground(paths: Paths, next: string): Promise<void> {
 /** `keybearer run` in a session of its own: it has no terminal, so the end of this one does not reach it. */
 function spawnRun(paths: Paths, log: number): ChildProcess {
   const { env } = stdio();
-  // The other folder is not busy for as long as it runs. This variable may be relative.
+  // It runs in the state folder, so that it does not keep this terminal's folder busy. A relative KEYBEARER_HOME must become
+  // absolute for that.
   const home = env.KEYBEARER_HOME ? { KEYBEARER_HOME: resolve(env.KEYBEARER_HOME) } : {};
   return spawn(process.execPath, [process.argv[1] ?? "", "run", "--config", paths.config], {
     cwd: paths.state,

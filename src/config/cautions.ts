@@ -1,11 +1,10 @@
 import { advice } from "../core/advice.ts";
 import type { Secret } from "../core/secret.ts";
 import { type Problem, warning } from "./problems.ts";
-import type { Config, Tool } from "./schema.ts";
+import { type Config, isSameSource, type Tool } from "./schema.ts";
 
 /**
- * What works, and is still worth changing: for `check` and `doctor`, which somebody reads. The log of every reload would
- * repeat it.
+ * Settings that work but should be changed. Only for `check` and `doctor`: the log would repeat them at every reload.
  * @param keyOf null: the key is not known
  */
 export function configCautions(config: Config, keyOf: (tool: Tool) => Secret | null): Problem[] {
@@ -18,8 +17,10 @@ function writtenKeys(tools: readonly Tool[]): Problem[] {
   const names = tools.filter(({ key }) => key.kind === "literal").map(({ name }) => name);
   const [first] = names;
   if (first === undefined) return [];
-  const keys = names.length === 1 ? `the key of ${first} is` : `the keys of ${names.join(", ")} are`;
-  const message = `${keys} written into config.yaml, and every copy of the file has them`;
+  const message =
+    names.length === 1
+      ? `the key of ${first} is written into config.yaml, and every copy of the file has it`
+      : `the keys of ${names.join(", ")} are written into config.yaml, and every copy of the file has them`;
   return [warning("tools", message, `${advice.rotateInto(first, "keychain")} (or file)`)];
 }
 
@@ -32,8 +33,7 @@ function sharedKeys(tools: readonly Tool[], keyOf: (tool: Tool) => Secret | null
     if (key === null) continue;
     const digest = key.digest("shared key");
     const owner = owners.get(digest);
-    const isReported = owner !== undefined && (isLiteral(tool, owner) || isSameSource(tool, owner));
-    if (owner !== undefined && !isReported) {
+    if (owner !== undefined && !isSameSource(tool.key, owner.key)) {
       const message = `tools ${owner.name} and ${tool.name} share one key, ${key.fingerprint}`;
       const hint = "create a separate key for each in the gateway's console";
       found.push(warning(`tools.${tool.name}.key`, message, hint));
@@ -41,14 +41,6 @@ function sharedKeys(tools: readonly Tool[], keyOf: (tool: Tool) => Secret | null
     owners.set(digest, owner ?? tool);
   }
   return found;
-}
-
-function isLiteral(...tools: readonly Tool[]): boolean {
-  return tools.every(({ key }) => key.kind === "literal");
-}
-
-function isSameSource(one: Tool, other: Tool): boolean {
-  return JSON.stringify(one.key) === JSON.stringify(other.key);
 }
 
 /** A tool whose requests do not pass here cannot be limited here. */

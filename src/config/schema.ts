@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import type { Secret } from "../core/secret.ts";
 
 /**
@@ -251,6 +252,11 @@ export type KeySource =
   | { readonly kind: "file"; readonly path: string }
   | { readonly kind: "command"; readonly argv: readonly [string, ...string[]] }
   | { readonly kind: "keychain"; readonly service: string; readonly account: string };
+
+export function isSameSource(one: KeySource, other: KeySource): boolean {
+  if (one.kind === "literal" && other.kind === "literal") return one.secret.equals(other.secret);
+  return one.kind !== "literal" && isDeepStrictEqual(one, other);
+}
 
 /** A source for messages, never with the secret. */
 export function describeSource(source: KeySource): string {

@@ -8,8 +8,8 @@ import {
   refusalWithConsole,
   toolProblems,
 } from "../doctor/key-messages.ts";
-import type { Kind, Level, MachinePart } from "../limits/counters.ts";
-import { durationInWords, isUsedUp, limitFigures, limitName, momentInWords } from "../limits/format.ts";
+import type { Level, LimitKind, MachinePart } from "../limits/counters.ts";
+import { durationInWords, isUsedUp, limitName, momentInWords, statusFigures } from "../limits/format.ts";
 import type { Limiter, ToolLevels } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import type { Mirror } from "../mirror/mirror.ts";
@@ -50,8 +50,9 @@ export interface ToolStatus {
   /** Requests are refused here because the gateway keeps refusing the key; null: they are sent. */
   readonly paused: KeyPause | null;
   readonly limits: readonly LimitStatus[];
-  /** Calls in flight, and requests that wait for capacity. */
+  /** Calls in flight, those that wait for their gateway included. */
   readonly running: number;
+  /** Requests that wait for capacity. */
   readonly waiting: number;
   /** When it expires; null: never. */
   readonly expires: number | null;
@@ -61,7 +62,7 @@ export interface ToolStatus {
 
 /** How full a limit is, in requests, tokens, micro-dollars or calls at once. */
 export interface LimitStatus {
-  readonly limit: Kind | "concurrent" | "quota";
+  readonly limit: LimitKind;
   /** null: it has no period. */
   readonly per: Period | null;
   /** null: unknown, because no daemon runs. */
@@ -92,7 +93,7 @@ export interface ToolStatusDeps {
 }
 
 export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): ToolStatus {
-  const { keyHealth, keyBreaker, limiter, mirror, config, now } = deps;
+  const { keyHealth, keyBreaker, limiter, mirror, now } = deps;
   const { name } = tool;
   const levels = limiter.levels(tool);
   const limits = limitStatuses(levels);
@@ -105,7 +106,7 @@ export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): Too
   const refused = isOfThisKey ? refusalWithConsole(lastRefusal, console, now) : null;
   return {
     name,
-    ...stateOf(tool, key, { name, refused, accepted, console }, paused, limits, config, now),
+    ...stateOf(tool, { key, known: { name, refused, accepted, console }, paused, limits }, deps),
     refused,
     console,
     last_use: keyHealth.lastUse(name),
@@ -144,15 +145,16 @@ export function toolStatusOffline(tool: Tool, config: Config, now: number): Tool
   };
 }
 
+interface ToolFacts extends Pick<ToolStatus, "paused" | "limits"> {
+  readonly key: KeyState;
+  readonly known: KeyKnowledge;
+}
+
 /** In the order in which the tool's requests would meet it. */
 function stateOf(
   tool: Tool,
-  key: KeyState,
-  known: KeyKnowledge,
-  paused: KeyPause | null,
-  limits: readonly LimitStatus[],
-  config: Pick<Config, "gateways">,
-  now: number,
+  { key, known, paused, limits }: ToolFacts,
+  { config, now }: Pick<ToolStatusDeps, "config" | "now">,
 ): Pick<ToolStatus, "state" | "why" | "next"> {
   const problems = toolProblems(tool, config, now);
   const first = problems.find(({ code }) => code !== "no-token");
@@ -171,7 +173,7 @@ function stateOf(
   if (noToken !== undefined) return { state: noToken.code, why: noToken.what, next: noToken.next };
   const full = usedUpLimit({ name: tool.name, limits }, now);
   if (full !== null) {
-    const why = trouble === null ? full.what : `${full.what}; ${trouble.what}`;
+    const why = trouble === null ? full.problem : `${full.problem}; ${trouble.what}`;
     return { state: "at-limit", why, next: full.next ?? trouble?.next ?? null };
   }
   // It may still work: the console's state is some minutes old, and a subscription may pay.
@@ -184,8 +186,8 @@ function pauseText({ until, refused, probing }: KeyPause, now: number): string {
   return `requests are refused here ${wait}, ${refused} so far`;
 }
 
-export interface UsedUpLimit {
-  readonly what: string;
+interface UsedUpLimit {
+  readonly problem: string;
   /** null: it has room again before a person has read this. */
   readonly next: string | null;
   /** It stays used up until the owner changes it. */
@@ -211,13 +213,13 @@ export function usedUpLimit(
   if (last === undefined) return null;
   const end = endOf(last);
   const isFinal = end === Number.POSITIVE_INFINITY;
-  const { used, most } = limitFigures(last.limit, last);
+  const { used, max } = statusFigures(last);
   const resets = isFinal ? "" : `, resets ${momentInWords(end, now, systemCalendar)}`;
-  const what = `${limitName(last)} is used up: ${used} of ${most}${resets}`;
-  if (last.limit === "quota") return { what, next: `raise tools.${name}.quota`, isFinal };
-  if (isFinal) return { what, next: `raise tools.${name}.limits.${last.limit}`, isFinal };
+  const problem = `${limitName(last)} is used up: ${used} of ${max}${resets}`;
+  if (last.limit === "quota") return { problem, next: `raise tools.${name}.quota`, isFinal };
+  if (isFinal) return { problem, next: `raise tools.${name}.limits.${last.limit}`, isFinal };
   const next = end - now <= WORTH_ADVICE_MS ? null : advice.lift(name, last.limit);
-  return { what, next, isFinal };
+  return { problem, next, isFinal };
 }
 
 /** Every limit of a tool and how full it is, in the order of the configuration reference. */

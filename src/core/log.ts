@@ -1,7 +1,7 @@
 import { type DestinationStream, type Logger as PinoLogger, pino } from "pino";
 import { typeable } from "./command-name.ts";
 import { Secret } from "./secret.ts";
-import { dollars, duration } from "./units.ts";
+import { dollars, duration, localTime } from "./units.ts";
 
 export type Logger = PinoLogger;
 
@@ -109,7 +109,8 @@ export function readableLine(line: string): string {
   } catch {
     return line;
   }
-  const time = localTime(String(entry.time ?? "")).slice(-8);
+  const at = Date.parse(String(entry.time));
+  const time = Number.isNaN(at) ? "" : localTime(at).slice(-8);
   const rest = Object.entries(entry)
     .filter(([name, value]) => !HEADING.includes(name) && value !== null)
     .map(([name, value]) => readableField(name, value))
@@ -119,15 +120,6 @@ export function readableLine(line: string): string {
   const text = `${level}${String(entry.msg ?? "")}${rest === "" ? "" : `  ${rest}`}`.replace(/\p{Cc}/gu, "?");
   // Not as it can be typed here: that depends on the working folder, which may be gone, and then Node throws.
   return `${time} ${typeable(text, "anywhere")}\n`;
-}
-
-/** 2026-11-15 14:10:57, as the person's clock shows it; empty for a text that is no time. */
-function localTime(at: string | number): string {
-  const date = new Date(at);
-  if (Number.isNaN(date.getTime())) return "";
-  const two = (number: number) => String(number).padStart(2, "0");
-  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
-  return `${day} ${date.toTimeString().slice(0, 8)}`;
 }
 
 /** cost=$0.0053 instead of cost_microdollars=5252, took=1.2 s instead of ms=1204, a time instead of first_at=1794984847142. */

@@ -44,7 +44,7 @@ export const REFUSALS = {
   loop: { status: 508, retry: NEVER },
   /** The status from which real clients fall back to plain requests at once. */
   "websockets-off": { status: 426, retry: NEVER },
-  // keybearer has tried for a while (timeouts.retry_connect). Most clients retry a 502 for one to three minutes without a word.
+  // keybearer has tried for a while (timeouts.retry_connect). Most clients silently retry a 502 for one to three minutes.
   "gateway-unreachable": { status: 400, retry: NEVER },
   "gateway-timeout": { status: 504, retry: MAY },
   "gateway-broken": { status: 502, retry: MAY },

@@ -1,16 +1,16 @@
 /* Money, numbers and times as people read them. */
 
 /**
- * $1,234.56, $0.12, $0.0081: cents, and below a dollar two digits that count. Only nothing is $0.
- * @param least so many decimals at least, for an amount that is compared with another
+ * $1,234.56, $0.12, $0.0081: cents; below one dollar, two significant digits. Only zero is $0.
+ * @param least minimum number of decimals, for an amount that is compared with another
  */
 export function dollars(microdollars: number, least = 2): string {
-  return written(shownDollars(microdollars, least));
+  return formatExact(roundedDollars(microdollars, least));
 }
 
-/** $5.00, $0.0125: every digit of an amount that somebody set, such as a limit or a price. */
+/** $5.00, $0.0125: every digit of an amount from config.yaml or a command, such as a limit or a price. */
 export function exactDollars(microdollars: number): string {
-  return written(Math.round(microdollars));
+  return formatExact(Math.round(microdollars));
 }
 
 /** $2.47, $? for an unknown amount, and $2.47 + ? for a sum that lacks unknown amounts. */
@@ -20,7 +20,7 @@ export function costInWords(microdollars: number | null, unknown = 0): string {
 }
 
 /** What dollars() shows, in micro-dollars. */
-export function shownDollars(microdollars: number, least = 2): number {
+export function roundedDollars(microdollars: number, least = 2): number {
   const value = Math.abs(microdollars) / 1_000_000;
   let decimals = least;
   // Rounding first, because it may carry: 0.000999 is $0.001.
@@ -32,7 +32,7 @@ export function shownDollars(microdollars: number, least = 2): number {
 }
 
 /** At least cents, and no zeros at the end after them. */
-function written(microdollars: number): string {
+function formatExact(microdollars: number): string {
   if (microdollars === 0) return "$0";
   const digits = (Math.abs(microdollars) / 1_000_000).toFixed(6).replace(/0{1,4}$/, "");
   return `${microdollars < 0 ? "-" : ""}$${grouped(digits)}`;
@@ -46,6 +46,22 @@ export function exact(number: number): string {
 function grouped(digits: string): string {
   const [whole = "", ...fraction] = digits.split(".");
   return [whole.replace(/\B(?=(?:\d{3})+$)/g, ","), ...fraction].join(".");
+}
+
+/** 2026-11-01 02:03:04, in local time. */
+export function localTime(at: number): string {
+  const date = new Date(at);
+  return `${dayName(at)} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+}
+
+/** 2026-11-01, in local time. */
+export function dayName(at: number): string {
+  const date = new Date(at);
+  return `${String(date.getFullYear()).padStart(4, "0")}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+}
+
+function two(number: number): string {
+  return String(number).padStart(2, "0");
 }
 
 /** 878 ms, 2.3 s, 75 s, 12 min */

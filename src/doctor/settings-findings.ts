@@ -117,7 +117,7 @@ function settingFinding(group: Group, scan: ScanResult): Finding | null {
   if (setting.role === "address" || setting.role === "cloud") {
     // Beside keybearer's own address: another provider in the same file, which `use --write` leaves alone.
     if (isPointedHere(client, scan)) {
-      const what = `${where} leads past keybearer, if ${readers} is told to use that provider`;
+      const what = `${where} leads past keybearer, if ${readers} is set to use that provider`;
       const next = "delete it there if you do not need it";
       return { id: "other-provider", level: "warning", about: ABOUT, what, next };
     }

@@ -1,6 +1,6 @@
 import { setMaxListeners } from "node:events";
 import { isDeepStrictEqual } from "node:util";
-import { describeSource, type KeySource } from "../config/schema.ts";
+import { describeSource, isSameSource, type KeySource } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
 import { escapeControlChars } from "../core/display.ts";
@@ -332,12 +332,6 @@ function isSameState(one: KeyState, other: KeyState): boolean {
 
 function isSameChange(one: UntrustedChange, other: UntrustedChange): boolean {
   return one.what === other.what && one.from === other.from && one.to === other.to;
-}
-
-function isSameSource(one: KeySource, other: KeySource): boolean {
-  if (one.kind === "literal") return other.kind === "literal" && one.secret.equals(other.secret);
-  // Not for literals: in JSON a secret is only its fingerprint.
-  return other.kind !== "literal" && JSON.stringify(one) === JSON.stringify(other);
 }
 
 /** Waits for the work, but no longer than this. */

@@ -1,13 +1,14 @@
 import { existsSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { isDeepStrictEqual } from "node:util";
 import { loadConfig } from "../config/load.ts";
-import type { Config, KeySource, Tool } from "../config/schema.ts";
+import { type Config, isSameSource, type KeySource, type Tool } from "../config/schema.ts";
 import { secretSources } from "../config/snapshot.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Secret } from "../core/secret.ts";
 import { isInside, readKey } from "./sources.ts";
 import type { KeyPlace } from "./store.ts";
+
+export { isSameSource };
 
 /* Where keybearer keeps the keys that it stores: in the keychain, or in files of its own. */
 
@@ -79,11 +80,6 @@ function isInKeyFolder(path: string, paths: Paths): boolean {
 export function sourceText(place: KeyPlace, { home }: Paths): string {
   if (place.kind === "keychain") return `keychain:${place.service}/${place.account}`;
   return `file:${isInside(place.path, [home]) ? `~${place.path.slice(home.length)}` : place.path}`;
-}
-
-export function isSameSource(one: KeySource, other: KeySource): boolean {
-  if (one.kind === "literal" && other.kind === "literal") return one.secret.equals(other.secret);
-  return one.kind !== "literal" && isDeepStrictEqual(one, other);
 }
 
 /** Whether config.yaml has a key or another secret there. A file with problems may name it, too. */

@@ -17,9 +17,9 @@ export interface AutomaticDeps {
   readonly log: Logger;
   readonly snapshot: () => Snapshot;
   readonly consoles: Pick<Consoles, "listKeys">;
-  readonly intents: Pick<IntentFile, "lastLeak" | "noteLeak">;
+  readonly intents: Pick<IntentFile, "lastReplaced" | "noteReplaced">;
   readonly lifecycle: Pick<KeyLifecycle, "rotate" | "replace">;
-  /** The keys that other machines rotated and deleted, by their signed word. */
+  /** The keys that other machines rotated and deleted, by their signed message. */
   readonly rotatedElsewhere: () => readonly RotatedElsewhere[];
   readonly probe: LifecycleDeps["probe"];
   /** Called after each rotation, with a sentence for `status`. */
@@ -109,7 +109,7 @@ export class AutomaticRotation {
     if (!this.#mayReplace(tool)) return;
     this.#busy.add(tool);
     try {
-      if (await this.#rotate(tool, "leak")) await intents.noteLeak(tool, now);
+      if (await this.#rotate(tool, "leak")) await intents.noteReplaced(tool, now);
     } finally {
       this.#busy.delete(tool);
     }
@@ -129,7 +129,7 @@ export class AutomaticRotation {
     }
   }
 
-  /** A signed word is not enough: it may be old, and fingerprints are short. Only a key that the gateway refuses is replaced. */
+  /** A signed message is not enough: it may be old, and fingerprints are short. Only a key that the gateway refuses is replaced. */
   async #replace(tool: Tool, key: Secret, rotated: RotatedElsewhere): Promise<void> {
     const { lifecycle, intents, probe, snapshot, log, clock, onRotated } = this.#deps;
     const { name } = tool;
@@ -140,7 +140,7 @@ export class AutomaticRotation {
       if (probed.state === "unclear") this.#failed.set(name, clock.now());
       if (probed.state !== "refused") return;
       const change = await lifecycle.replace(name, rotated.successor);
-      await intents.noteLeak(name, clock.now());
+      await intents.noteReplaced(name, clock.now());
       const what = `gave ${name} a key of its own, because machine ${rotated.machine} deleted the one that both used`;
       log.warn({ tool: name, old: change.old, new: change.new }, what);
       onRotated(what);
@@ -158,7 +158,7 @@ export class AutomaticRotation {
   /** At most once a day: a thief who can read one key here can read the next one. */
   #mayReplace(tool: string): boolean {
     const { intents, clock } = this.#deps;
-    const last = intents.lastLeak(tool);
+    const last = intents.lastReplaced(tool);
     const isTooSoon = last !== null && Math.abs(clock.now() - last) < DAY_MS;
     return !isTooSoon && !this.#busy.has(tool) && !this.#isWithin(this.#failed, tool, RETRY_LEAK_MS);
   }

@@ -69,6 +69,7 @@ export interface OldKey {
 
 interface Content {
   readonly intents: readonly Intent[];
+  /** By tool, see lastReplaced. */
   readonly leaks: Readonly<Record<string, number>>;
 }
 
@@ -76,7 +77,7 @@ const VERSION = 1;
 /** A change takes one kilobyte, and there is at most one for each tool. */
 const MAX_BYTES = 1024 * 1024;
 
-/** The intents on disk, and when each tool's key was last replaced because of a leak, here or on another machine. */
+/** The intents on disk, and when each tool's key was last replaced (lastReplaced). */
 export class IntentFile {
   readonly #file: string;
   #content: Content = { intents: [], leaks: {} };
@@ -135,8 +136,8 @@ export class IntentFile {
     return this.#content.intents.find((intent) => intent.tool === tool) ?? null;
   }
 
-  /** When a tool's key was last rotated because of a leak; null: never. */
-  lastLeak(tool: string): number | null {
+  /** When a tool's key was last replaced because of a leak, or because another machine deleted it; null: never. */
+  lastReplaced(tool: string): number | null {
     return this.#content.leaks[tool] ?? null;
   }
 
@@ -155,7 +156,7 @@ export class IntentFile {
     }));
   }
 
-  noteLeak(tool: string, at: number): Promise<void> {
+  noteReplaced(tool: string, at: number): Promise<void> {
     return this.#change(({ intents, leaks }) => ({ intents, leaks: { ...leaks, [tool]: at } }));
   }
 

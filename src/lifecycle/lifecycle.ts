@@ -1,11 +1,11 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
-import { describeSource, type Tool } from "../config/schema.ts";
+import { describeSource, isSameSource, type Tool } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { isFreeOfKeyShapes } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
-import { isSameSource, type Store } from "../keys/places.ts";
+import type { Store } from "../keys/places.ts";
 import type { KeyPlace } from "../keys/store.ts";
 import { ConsoleFault, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
@@ -110,7 +110,7 @@ export class KeyLifecycle {
         `the key of ${name} is also used on other machines (keys_elsewhere), and would stop working there`,
         advice.rotateAnyway(name),
       );
-    // A thief spends as long as the key exists, so a leaked one is rotated all the same.
+    // A leaked key is rotated anyway: a thief can spend as long as it exists.
     const isAllowed = options.force || options.reason === "leak";
     const users = key === null || isAllowed ? [] : this.#deps.siblings.usersOf(key.fingerprint);
     if (users.length > 0)

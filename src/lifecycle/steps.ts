@@ -1,12 +1,11 @@
 import { randomBytes } from "node:crypto";
-import { describeSource, type Gateway, type Tool } from "../config/schema.ts";
+import { describeSource, type Gateway, isSameSource, type Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
 import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { Secret } from "../core/secret.ts";
-import { isSameSource } from "../keys/places.ts";
 import type { KeyPlace } from "../keys/store.ts";
 import { ConsoleFault, type FaultKind, type KeyActions } from "../mirror/consoles/console.ts";
 import { consoleRemedy } from "../mirror/report/messages.ts";
@@ -42,10 +41,10 @@ export interface LifecycleDeps {
 }
 
 /** The other machines that may use the same keys. */
-export interface KeySiblings {
+interface KeySiblings {
   /** The names of those that use the key with this fingerprint. */
   usersOf(key: string): readonly string[];
-  /** Tells them that a key is deleted, and how the console names its successor. Throws if that cannot be written down. */
+  /** Notifies them that a key is deleted, and how the console names its successor. Throws if that cannot be written down. */
   noteRotated(rotated: { readonly key: string; readonly successor: string }): Promise<void>;
 }
 
@@ -323,7 +322,7 @@ export class Steps {
     else if (ref !== null) {
       if (!run.isResumed || (await this.#listsOldKey(intent, ref, old)))
         await this.#deleteOldKey(intent, ref, old, run.oldKey);
-      await this.#tellSiblings(intent, old);
+      await this.#notifySiblings(intent, old);
     }
     if (old.place !== null && !(await storage.isNamed(old.place)))
       await this.#removeKey(old.place, old.digest);
@@ -352,10 +351,10 @@ export class Steps {
   }
 
   /** Only now: the others ask the gateway about the key, and it must refuse it. */
-  async #tellSiblings({ tool, successor }: Intent, { fingerprint }: OldKey): Promise<void> {
+  async #notifySiblings({ tool, successor }: Intent, { fingerprint }: OldKey): Promise<void> {
     const { siblings, log } = this.#deps;
     const users = siblings.usersOf(fingerprint);
-    // The owner of a key without a successor wants nobody to use it.
+    // A key that was deleted without a successor was removed on purpose: other machines must not replace it.
     if (successor === null || users.length === 0) return;
     log.warn({ tool, key: fingerprint, machines: users }, "other machines used the key that was deleted");
     await siblings.noteRotated({ key: fingerprint, successor: successor.name });
@@ -484,7 +483,7 @@ export class Steps {
     return this.#finish(intent);
   }
 
-  /** Whether the gateway refuses the key, so that nobody misses it. Throws Refused if the gateway does not say. */
+  /** Whether the gateway refuses the key, so that nothing depends on it. Throws Refused if the gateway does not say. */
   async #isDead(intent: Intent, key: Secret): Promise<boolean> {
     const { tool, gateway } = findTool(this.#deps.snapshot(), intent.tool);
     const problem = await this.#deps.trust().admit(tool, key);

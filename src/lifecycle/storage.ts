@@ -1,19 +1,11 @@
 import { editFile } from "../config/edit-file.ts";
 import { setKey } from "../config/edit-tools.ts";
 import { parseConfig } from "../config/parse.ts";
-import { describeSource, type Tool } from "../config/schema.ts";
+import { describeSource, isSameSource, type Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Secret } from "../core/secret.ts";
-import {
-  freePlace,
-  isNamed,
-  isPlaceFor,
-  isSameSource,
-  ownPlace,
-  type Store,
-  sourceText,
-} from "../keys/places.ts";
+import { freePlace, isNamed, isPlaceFor, ownPlace, type Store, sourceText } from "../keys/places.ts";
 import { readKey } from "../keys/sources.ts";
 import { forgetKey, type KeyPlace, storeKey } from "../keys/store.ts";
 import { Refused } from "./refused.ts";

@@ -21,6 +21,8 @@ export type CountedLimit =
   | { readonly kind: "concurrent" }
   | { readonly kind: "quota" };
 
+export type LimitKind = CountedLimit["kind"];
+
 type LimitName =
   | CountedLimit
   /** Money is limited, and the price of the request is unknown. */
@@ -254,14 +256,9 @@ export class Counters {
   settle(reservation: Reservation, used: Used): boolean {
     if (!this.#inFlight.delete(reservation)) return false;
     if (reservation.id === null) this.#countRequest(reservation);
-    const tokens = wholeAmount(used.tokens) ?? reservation.tokens;
-    const spend = wholeAmount(used.spend) ?? reservation.spend ?? 0;
-    this.#add(reservation, {
-      tokens,
-      spend,
-      estimated_tokens: used.tokens === null || used.areTokensEstimated ? tokens : 0,
-      estimated_spend: used.spend === null || used.isSpendEstimated ? spend : 0,
-    });
+    const tokens = wholeAmount(used.tokens);
+    const spend = wholeAmount(used.spend);
+    this.#add(reservation, countUsed({ ...used, tokens, spend }, reservation));
     return true;
   }
 
@@ -533,6 +530,18 @@ export class Counters {
 }
 
 /** null: not reported, or not an amount. */
+/** What is not known counts as held, and is an estimate. */
+export function countUsed(used: Used, held: Pick<Reservation, "tokens" | "spend">): Counted {
+  const tokens = used.tokens ?? held.tokens;
+  const spend = used.spend ?? held.spend ?? 0;
+  return {
+    tokens,
+    spend,
+    estimated_tokens: used.tokens === null || used.areTokensEstimated ? tokens : 0,
+    estimated_spend: used.spend === null || used.isSpendEstimated ? spend : 0,
+  };
+}
+
 function wholeAmount(amount: number | null): number | null {
   if (amount === null || !Number.isFinite(amount) || amount < 0) return null;
   return Math.min(Math.ceil(amount), MAX_AMOUNT);

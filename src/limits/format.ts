@@ -1,25 +1,9 @@
 import type { Period } from "../config/schema.ts";
-import { dollars, exact, exactDollars, shownDollars } from "../core/units.ts";
-import type { Kind } from "./counters.ts";
+import { dollars, exact, exactDollars, roundedDollars } from "../core/units.ts";
+import type { Kind, LimitKind } from "./counters.ts";
 import type { Calendar, LocalTime } from "./windows.ts";
 
 /* Amounts, durations and times as people read them. */
-
-/*
- * How full a limit is, in the same figures everywhere: `tools`, `status`, `doctor`, refusals, the dashboard.
- *
- * - A limit has all the digits that somebody wrote: $5.00, $0.0125. Requests and tokens are never rounded.
- * - Money that was counted is rounded as all money is (core/units.ts): $4.10, $0.017.
- * - Rounding never moves an amount across its limit. It gets more digits instead: $4.998 of $5.00 while there is room, and
- *   $5.00 of $5.00 only at the limit. The same holds for used and reserved together, and in a refusal for these and what the
- *   request may use: by the figures shown, too, they are above the limit.
- * - `used` is what requests cost, or an estimate of it where that is unknown. What is reserved for requests in flight is not
- *   part of it. Both are named: $1.44 of $5.00 used, incl. $0.10 estimated, $0.48 reserved for requests in flight.
- * - A sum that lacks unknown amounts says so wherever it is shown: $2.47 + ? (costInWords in core/units.ts). A limit has
- *   none: what is unknown counts as estimated or as reserved.
- */
-
-export type LimitKind = Kind | "concurrent" | "quota";
 
 /** What counts under a limit. */
 export interface LimitUse {
@@ -30,53 +14,79 @@ export interface LimitUse {
   /** Reserved for requests in flight; null: unknown. */
   readonly held: number | null;
   /** `extra` included. */
-  readonly most: number;
-  /** How much of `most` is an extra allowance. */
+  readonly max: number;
+  /** How much of `max` is an extra allowance. */
   readonly extra?: number;
   /** What one more request may use. */
   readonly need?: number;
 }
 
 /** As text, without a unit. null: there is none, or it is unknown. */
-export interface LimitFigures {
+interface LimitFigures {
   readonly used: string | null;
   readonly estimated: string | null;
-  readonly reserved: string | null;
-  readonly most: string;
-  /** `most` without `extra`. */
+  readonly held: string | null;
+  readonly max: string;
+  /** `max` without `extra`. */
   readonly base: string;
   readonly extra: string | null;
   readonly need: string | null;
 }
 
+/**
+ * How full a limit is, in the same figures everywhere: `tools`, `status`, `doctor`, refusals, the dashboard.
+ *
+ * - A limit has all its digits, as an amount from config.yaml or a command: $5.00, $0.0125. Requests and tokens are never
+ *   rounded.
+ * - Money that was counted is rounded as all money is (core/units.ts): $4.10, $0.017.
+ * - Rounding never moves an amount across its limit. It gets more digits instead: $4.998 of $5.00 while there is room, and
+ *   $5.00 of $5.00 only at the limit. The same holds for used and held together, and in a refusal for these and what the
+ *   request may use: by the figures shown, too, they are above the limit.
+ * - `used` is what requests cost, or an estimate of it where that is unknown. What is held for requests in flight is not
+ *   part of it. Both are named: $1.44 of $5.00 used, incl. $0.10 estimated, $0.48 reserved for requests in flight.
+ * - A sum that lacks unknown amounts says so wherever it is shown: $2.47 + ? (costInWords in core/units.ts). A limit has
+ *   none: what is unknown counts as estimated or as held.
+ */
 export function limitFigures(limit: LimitKind, use: LimitUse): LimitFigures {
-  const { used, estimated, held, most, extra = 0, need = 0 } = use;
-  const decimals = isMoney(limit) ? decimalsFor(used ?? 0, held ?? 0, need, most) : 0;
+  const { used, estimated, held, max, extra = 0, need = 0 } = use;
+  const decimals = isMoney(limit) ? decimalsFor(used ?? 0, held ?? 0, need, max) : 0;
   const counted = (amount: number) => (isMoney(limit) ? dollars(amount, decimals) : exact(amount));
   const set = (amount: number) => (isMoney(limit) ? exactDollars(amount) : exact(amount));
   return {
     used: used === null ? null : counted(used),
     estimated: estimated ? counted(estimated) : null,
-    reserved: held ? counted(held) : null,
-    most: set(most),
-    base: set(most - extra),
+    held: held ? counted(held) : null,
+    max: set(max),
+    base: set(max - extra),
     extra: extra > 0 ? set(extra) : null,
     need: need > 0 ? counted(need) : null,
   };
 }
 
-/** The least number of decimals with which no sum crosses the limit. With six nothing is rounded. */
-function decimalsFor(used: number, held: number, need: number, most: number): number {
+/** Of a limit in a tool's status, which calls its maximum `most`. */
+export function statusFigures(
+  status: Omit<LimitUse, "max"> & { readonly limit: LimitKind; readonly most: number },
+): LimitFigures {
+  return limitFigures(status.limit, { ...status, max: status.most });
+}
+
+/** Of a quota that the gateway's console reports. */
+export function consoleFigures(used: number | null, max: number): LimitFigures {
+  return limitFigures("quota", { used, held: 0, max });
+}
+
+/** The fewest decimals with which no amount shown crosses the limit. Six decimals are exact. */
+function decimalsFor(used: number, held: number, need: number, max: number): number {
   const taken = used + held;
   for (let decimals = 2; decimals < 6; decimals += 1) {
-    const shownUsed = shownDollars(used, decimals);
-    const shownTaken = shownUsed + shownDollars(held, decimals);
-    const shownAll = shownTaken + shownDollars(need, decimals);
-    const isTrue =
-      shownUsed >= most === used >= most &&
-      shownTaken >= most === taken >= most &&
-      (need === 0 || shownAll > most === taken + need > most);
-    if (isTrue) return decimals;
+    const shownUsed = roundedDollars(used, decimals);
+    const shownTaken = shownUsed + roundedDollars(held, decimals);
+    const shownAll = shownTaken + roundedDollars(need, decimals);
+    const keepsOrder =
+      shownUsed >= max === used >= max &&
+      shownTaken >= max === taken >= max &&
+      (need === 0 || shownAll > max === taken + need > max);
+    if (keepsOrder) return decimals;
   }
   return 6;
 }
@@ -101,7 +111,7 @@ export function isUsedUp({ used, most }: { readonly used: number | null; readonl
   return used !== null && used >= most;
 }
 
-/** 400,000 tokens, 60 requests, $5.00: an amount that somebody set. Money and calls at once have no unit. */
+/** 400,000 tokens, 60 requests, $5.00: an amount from config.yaml or a command. Money and calls at once have no unit. */
 export function amountInWords(limit: LimitKind, amount: number): string {
   if (isMoney(limit)) return exactDollars(amount);
   if (limit === "concurrent") return exact(amount);
@@ -129,7 +139,7 @@ export function durationInWords(ms: number): string {
   return `${Math.ceil(hours / 24)} days`;
 }
 
-/** In local time, as short as possible: at 14:05, tomorrow at 00:00, on 2026-12-01 at 00:00. */
+/** In local time, as short as possible: at 14:05, tomorrow at 00:00, on 2026-12-01 at 14:05, on 2026-12-01 for its start. */
 export function momentInWords(time: number, now: number, calendar: Calendar): string {
   const then = calendar.at(time);
   const today = calendar.at(now);
@@ -137,7 +147,8 @@ export function momentInWords(time: number, now: number, calendar: Calendar): st
   if (sameDay(then, today)) return clock;
   const tomorrow = calendar.at(calendar.dayStart(today.year, today.month, today.day + 1));
   if (sameDay(then, tomorrow)) return `tomorrow ${clock}`;
-  return `on ${dateInWords(then)} ${clock}`;
+  const isStart = calendar.dayStart(then.year, then.month, then.day) === time;
+  return `on ${dateInWords(then)}${isStart ? "" : ` ${clock}`}`;
 }
 
 /**

@@ -9,6 +9,7 @@ import {
   Counters,
   hasRoom,
   type Level,
+  type LimitKind,
   type Reservation,
   type SharedLimits,
   type Shortage,
@@ -47,7 +48,7 @@ export interface CapacityRequest {
 export interface ToolLevels {
   readonly levels: readonly Level[];
   /** By the kind of the limits that can be lifted: what Counters.liftFor says. */
-  readonly lifts: Readonly<Partial<Record<Level["limit"]["kind"], number>>>;
+  readonly lifts: Readonly<Partial<Record<LimitKind, number>>>;
   readonly inFlight: number;
   readonly waiting: number;
 }
@@ -447,7 +448,7 @@ class ToolLimiter {
   levels(): ToolLevels {
     const now = this.now();
     const levels = this.counters.levels(now);
-    const lifts: Partial<Record<Level["limit"]["kind"], number>> = {};
+    const lifts: Partial<Record<LimitKind, number>> = {};
     for (const { limit } of levels)
       if ("per" in limit) lifts[limit.kind] = this.counters.liftFor(limit.kind, now);
     return { levels, lifts, inFlight: this.counters.inFlight, waiting: this.#queue.length };

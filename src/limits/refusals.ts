@@ -91,12 +91,12 @@ function retryAfterMs({ capacityAt, mayEndSooner }: Shortage, per: Period, now: 
 
 function usedInWords(kind: Kind, shortage: Shortage): string {
   const { elsewhere } = shortage;
-  const { used, estimated, reserved, most, need } = limitFigures(kind, { ...shortage, most: shortage.max });
-  const parts = [`${used} of ${most} used`];
+  const { used, estimated, held, max, need } = limitFigures(kind, shortage);
+  const parts = [`${used} of ${max} used`];
   if (estimated !== null) parts.push(`incl. ${estimated} estimated`);
   // Another machine may also hold some for its next requests.
   const holders = elsewhere > 0 ? "requests in flight and other machines" : "requests in flight";
-  if (reserved !== null) parts.push(`${reserved} reserved for ${holders}`);
+  if (held !== null) parts.push(`${held} reserved for ${holders}`);
   if (kind !== "requests" && need !== null) parts.push(`this request may use ${need}`);
   return parts.join(", ") + elsewhereInWords(kind, shortage);
 }

@@ -1,4 +1,4 @@
-import type { Allowance, Carry, Counters, Used } from "./counters.ts";
+import { type Allowance, type Carry, type Counters, countUsed, type Used } from "./counters.ts";
 import type { Counted } from "./windows.ts";
 
 /** Everything the limits know of one tool. A new journal file begins with these, so that a start reads only that file. */
@@ -25,17 +25,21 @@ export interface AmendedLimits {
   readonly after: Counted;
 }
 
-interface OpenLine {
+/** What was reserved for a request; null: nothing. */
+interface HeldFields {
+  readonly held_tokens: number | null;
+  readonly held_microdollars: number | null;
+}
+
+interface OpenLine extends HeldFields {
   readonly kind: "open";
   readonly id: string;
   readonly tool: string | null;
-  readonly held_tokens: number | null;
-  readonly held_microdollars: number | null;
   readonly admitted_at: number | null;
 }
 
 /** The fields of a finished request's record that say what it takes from its tool's limits. */
-export interface CountedFields {
+interface CountedFields {
   readonly tokens_from: string;
   readonly output_tokens: number | null;
   readonly cost_microdollars: number | null;
@@ -84,6 +88,12 @@ export function usedOf(record: CountedFields): Used {
     areTokensEstimated: isText || output_tokens === null,
     isSpendEstimated: billed === null && (isText || cost_microdollars === null),
   };
+}
+
+/** What a record takes from its tool's limits: the console's numbers, else ours, else what was reserved. */
+export function countedOf(record: CountedFields & HeldFields): Counted {
+  const held = { tokens: record.held_tokens ?? 0, spend: record.held_microdollars };
+  return countUsed(usedOf(record), held);
 }
 
 /** Restores the counters at start from the lines of the newest journal file. A line that is read twice counts once. */

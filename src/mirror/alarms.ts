@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import { advice } from "../core/advice.ts";
 import type { Logger } from "../core/log.ts";
-import { localTime } from "../usage/reports/calendar.ts";
+import { localTime } from "../core/units.ts";
 import { alarmClaim, alarmRemedy } from "./report/messages.ts";
 import type { Alarm } from "./report/shape.ts";
 import type { MirrorDatabase } from "./store/database.ts";

@@ -125,7 +125,6 @@ function stateAt(
   return isExpired && (state === "active" || state === "unknown") ? "expired" : state;
 }
 
-/** What may be printed of a key that a console lists. */
 /** Whether the console lists no key with this fingerprint. false if it hides keys. */
 export function isUnlisted(fingerprint: string, keys: readonly ConsoleKey[]): boolean {
   return keys.every(
@@ -134,6 +133,7 @@ export function isUnlisted(fingerprint: string, keys: readonly ConsoleKey[]): bo
   );
 }
 
+/** What may be printed of a key that a console lists. */
 function fingerprintOf(shown: ShownKey): string | null {
   if (shown.how === "hidden") return null;
   return shown.how === "whole" ? shown.key.fingerprint : `…${shown.tail.slice(-4)}`;

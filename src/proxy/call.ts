@@ -59,7 +59,9 @@ export class Call {
 
   /** What the tool's limits hold for it. */
   lease: Lease | null = null;
+  /** How long it waited for capacity. */
   waitedMs = 0;
+  /** It waits now, for capacity or for its gateway. */
   isWaiting = false;
 
   /** The first half of its record, once it is written. */

@@ -11,7 +11,11 @@ export const RESERVATION: CountedUse = { tokens: null, microdollars: null, seenT
 
 type CountDeps = Pick<ProxyDeps, "limiter" | "prices" | "billsAsStreamed">;
 
-/** @param usage null: it could not be determined. */
+/**
+ * What a call takes from its tool's limits: what it used; an estimate if the client left (countAborted); nothing if the
+ * gateway refused it; otherwise its reservation.
+ * @param usage null: it could not be determined.
+ */
 export function countUse(call: Call, outcome: Outcome, usage: CallUsage | null, deps: CountDeps): CountedUse {
   const { observed, refusal, end } = outcome;
   const isReported = usage?.from === "reported" && usage.outputIsKnown;
@@ -30,16 +34,16 @@ export function countUse(call: Call, outcome: Outcome, usage: CallUsage | null, 
 }
 
 /**
- * A client that leaves, such as Claude Code at Esc, gets no report of its output. The gateway may stop with it or go on to
- * the end, so as much counts as the tool's requests usually have, or what was seen if that is more. The reservation would be
- * far too much: an agent names the model's maximum. Where the console showed that this gateway stops, what was seen counts.
+ * A client that leaves (Esc in Claude Code) cuts the report of its output. The gateway may stop too, or finish and bill
+ * everything. So the usual output of the tool's requests counts, or what was seen if that is more. The reservation would be
+ * far too much: agents name the model's maximum. If the console showed that this gateway stops, only what was seen counts.
  */
 function countAborted(call: Call, outcome: Outcome, deps: CountDeps): CountedUse {
   const { lease, metering, gateway, fields } = call;
   if (lease === null) return RESERVATION;
   const { reading, stream } = outcome.observed;
   const tokens = reading?.tokens ?? null;
-  // Gateways that translate from another protocol begin with zeroes.
+  // Gateways that translate from another protocol first report an input of zero.
   const reported = tokens !== null && inputOf(tokens) > 0 ? tokens : null;
   const sizing = { named: null, bodyBytes: call.bytesIn, hasOutput: metering !== "embeddings" };
   const expected = expectedTokens(sizing, deps.limiter.recentMedian(lease.tool));

@@ -4,7 +4,7 @@ import { advice } from "../core/advice.ts";
 import { looksLikeCredential } from "../core/redact.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import { hashToken, tokenShape } from "../core/token.ts";
-import { localTime } from "../usage/reports/calendar.ts";
+import { localTime } from "../core/units.ts";
 import type { TokenUses } from "./token-uses.ts";
 
 /** The headers in which clients send a credential. The protocol does not determine which one a client uses. */

@@ -60,7 +60,7 @@ export class GatewayWait {
     if (this.#times === 0 && outages.wasJustRefused(() => this.#digest())) return this.#unreachable(error, 0);
     const leftMs = this.#leftMs;
     if (leftMs <= 0) return this.#unreachable(error, gateway.timeouts.retryConnect);
-    journal.unsent(id);
+    journal.markUnsent(id);
     gatewayHealth.noteWait(gateway, whyNotConnected(error));
     const outage = outages.findOrStart(this.#upstream, error, this.#times);
     this.#times += 1;
@@ -73,7 +73,7 @@ export class GatewayWait {
     if (end === "expired") return this.#unreachable(outage.error, gateway.timeouts.retryConnect);
     const refusal = checkStillAllowed(name, snapshot(), clock.now());
     if (refusal !== null) return refused(refusal);
-    return (await journal.sending(id, clock.now())) ? null : refused(logUnavailable(journal.state()));
+    return (await journal.markSending(id, clock.now())) ? null : refused(logUnavailable(journal.state()));
   }
 
   #unreachable(error: Error, triedMs: number): Failed {

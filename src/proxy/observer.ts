@@ -127,7 +127,7 @@ export class ResponseObserver {
     };
   }
 
-  /** Output tokens of which the response has reported, or sent, at least so many, about. */
+  /** About how many output tokens the response has reported or sent so far. */
   seenTokens(): number {
     const { deltas, reported, written } = this.#meter.soFar();
     return Math.max(deltas, reported ?? 0, written);

@@ -17,7 +17,7 @@ export interface TokenUsesDeps {
   readonly configChangedAt: () => number | null;
 }
 
-/** So many revoked tokens are remembered, the last ones. */
+/** Only the newest revoked tokens are remembered. */
 const MAX_REVOKED = 200;
 
 /** When each token was last used or was revoked, by its hash. Kept in a file, so that it survives restarts. */
@@ -32,7 +32,7 @@ export class TokenUses {
 
   constructor(deps: TokenUsesDeps) {
     this.#deps = deps;
-    const { uses, revoked } = readFile(deps.file);
+    const { uses, revoked } = readTimes(deps.file);
     this.#uses = new Map(Object.entries(uses));
     this.#revoked = new Map(Object.entries(revoked));
   }
@@ -42,7 +42,7 @@ export class TokenUses {
     return this.#revoked.get(hash) ?? null;
   }
 
-  /** Other tokens may have been written into config.yaml since. @param before hashes that were known until now */
+  /** config.yaml changed: notes which tokens are gone, and which are back. @param before hashes that were known until now */
   follow(before: Iterable<string>): void {
     const { isKnown, clock, log } = this.#deps;
     const revoked = [...before].filter((hash) => !isKnown(hash));
@@ -53,7 +53,7 @@ export class TokenUses {
     background(this.#write(), log, "writing which tokens were revoked");
   }
 
-  /** The same at a start, for the tokens that were used before. */
+  /** At a start: tokens that were used before and are gone were revoked while keybearer was stopped. */
   followStart(): void {
     const { isKnown, clock, configChangedAt } = this.#deps;
     const now = clock.now();
@@ -105,11 +105,11 @@ const MAX_BYTES = 16 * 1024 * 1024;
 
 /** The times of the last uses by hash. */
 export function readTokenUses(file: string): Record<string, number> {
-  return readFile(file).uses;
+  return readTimes(file).uses;
 }
 
 /** A missing or damaged file means that nothing is known. */
-function readFile(file: string): {
+function readTimes(file: string): {
   readonly uses: Record<string, number>;
   readonly revoked: Record<string, number>;
 } {

@@ -158,6 +158,7 @@ export class Passthrough {
     req.url = request.address.path;
     const headers = { ...byName(request.headers), connection: "Upgrade", upgrade: "websocket" };
     const options = { ...targetOf(request), headers };
+    // http-proxy-3 hands out the request only in this event, which it emits before ws() returns.
     const made: ClientRequest[] = [];
     const onRequest = (one: ClientRequest) => void made.push(one);
     this.#proxy.on("proxyReqWs", onRequest);

@@ -328,7 +328,7 @@ export class SharedLimiter implements SharedTools {
     this.#call();
   }
 
-  /** Calls the store if something is due and no call is under way. After a call, it is checked again. */
+  /** Calls the store if something is due and no call is in flight. After a call, it is checked again. */
   #call(): void {
     const isDue = this.#due === null || this.#due.size > 0;
     if (this.#isCalling || !isDue || this.#deps.store.generation === null) return;

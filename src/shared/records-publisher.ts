@@ -64,7 +64,7 @@ export class RecordPublisher {
     if (!this.#isStopped) await this.#run();
   }
 
-  /** What is under way ends soon, and nothing more is published. */
+  /** What is in flight ends soon, and nothing more is published. */
   stop(): void {
     this.#isStopped = true;
   }

@@ -80,7 +80,7 @@ export class RecordSubscriber {
     return seen?.isVerified === isVerified ? seen.until : null;
   }
 
-  /** What is under way ends soon, and nothing more is read. */
+  /** What is in flight ends soon, and nothing more is read. */
   stop(): void {
     this.#isStopped = true;
   }

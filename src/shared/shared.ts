@@ -102,13 +102,13 @@ export class Shared {
     return [...new Set(users.map(({ name }) => name))];
   }
 
-  /** Tells the other machines that a key which they use was rotated here, and is deleted. */
+  /** Notifies the other machines that a key which they use was rotated here, and is deleted. */
   async noteRotated(rotated: RotatedKey): Promise<void> {
     await this.#file.noteRotated(rotated, this.#deps.clock.now());
     await this.refresh();
   }
 
-  /** The keys that other machines rotated and deleted, by their signed word. */
+  /** The keys that other machines rotated and deleted, by their signed message. */
   rotatedElsewhere(): readonly RotatedElsewhere[] {
     return this.#session?.rotatedElsewhere() ?? [];
   }
@@ -202,7 +202,7 @@ class Session {
   #waitsForJournal = false;
   /** The disk refused the identity of this machine. */
   #mustStartAgain = false;
-  /** null: no exchange of records is under way. */
+  /** null: no exchange of records is in flight. */
   #exchange: Promise<void> | null = null;
   /** This machine leaves, and has published everything. */
   #hasFinished = false;
@@ -384,7 +384,7 @@ class Session {
       self: id === this.#file.id,
       signature,
       stopped: isStopped,
-      // Without a connection, this machine hears of none.
+      // Without a connection, this machine knows nothing of the others.
       silent: generation !== null && !isStopped && silentFor > HEARTBEAT_TIMEOUT_MS,
       lost: isLost,
       keys,

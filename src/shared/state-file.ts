@@ -150,7 +150,7 @@ export class StateFile {
     if (isChanged) await this.#save({ ...this.#state, known: siblings });
   }
 
-  /** What the other machines are told, also after a restart. */
+  /** What the other machines are notified of, also after a restart. */
   rotated(now: number): RotatedKey[] {
     return this.#state.rotated
       .filter(({ at }) => Math.abs(now - at) < KEEP_ROTATED_MS)

@@ -1,7 +1,7 @@
 import type { Period } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
-import type { CountedLimit } from "../limits/counters.ts";
+import type { LimitKind } from "../limits/counters.ts";
 import { countInWords, durationInWords, limitName } from "../limits/format.ts";
 import { MIN_SECRET } from "./signature.ts";
 import type { Signature, StoreState } from "./store.ts";
@@ -44,7 +44,7 @@ export interface SharedMachine {
   readonly signature: Signature | null;
   /** It stopped, and had published everything. */
   readonly stopped: boolean;
-  /** It did not stop, and was not heard of for a minute. */
+  /** It did not stop, and has not contacted the store for a minute. */
   readonly silent: boolean;
   /** The owner said that it is lost. */
   readonly lost: boolean;
@@ -57,7 +57,7 @@ export interface SharedMachine {
 /** Requests, tokens, micro-dollars or places. */
 export interface SharedHold {
   readonly tool: string;
-  readonly limit: CountedLimit["kind"];
+  readonly limit: LimitKind;
   /** null: it has no period. */
   readonly per: Period | null;
   readonly amount: number;
@@ -79,7 +79,7 @@ function toolsOf(holds: readonly SharedHold[]): string[] {
 }
 
 /** Something about the other machines, or about what they wait for. */
-export interface SharedProblem {
+interface SharedProblem {
   readonly level: "problem" | "warning";
   readonly problem: string;
   readonly next: string;
@@ -92,7 +92,7 @@ export function sharedProblems(shared: SharedStatus, now: number): SharedProblem
   for (const machine of shared.machines) {
     const { name, silent, last_contact: contact, holds = [] } = machine;
     if (!silent || holds.length === 0 || shared.recovering.includes(name)) continue;
-    const problem = `machine ${name} is silent since its last contact ${durationInWords(now - contact)} ago, and keeps what it holds: ${holdsInWords(holds)}`;
+    const problem = `machine ${name} has been silent for ${durationInWords(now - contact)}, and keeps what it holds: ${holdsInWords(holds)}`;
     problems.push({ level: "warning", problem, next: startOrRelease(name, toolsOf(holds)) });
   }
   return problems;
@@ -104,7 +104,7 @@ function sameNames({ machines, tools = [] }: SharedStatus, now: number): SharedP
   return names.flatMap((name) => {
     const same = present.filter((machine) => machine.name === name);
     if (same.length < 2) return [];
-    const problem = `${same.length} machines have the name ${name}, so what they hold and send cannot be told apart`;
+    const problem = `${same.length} machines have the name ${name}, so keybearer cannot distinguish what they hold and send`;
     const away = same.find(({ silent, stopped }) => silent || stopped);
     const rename = "set shared.machine to another name on one of them";
     if (away === undefined) return [{ level: "problem" as const, problem, next: rename }];

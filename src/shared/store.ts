@@ -99,7 +99,7 @@ export const STOPPED = 1e15;
 export interface Presence {
   readonly published: number | null;
   readonly keys: readonly string[];
-  /** Only told to machines that can check the signature. */
+  /** Only for machines that can check the signature. */
   readonly rotated: readonly RotatedKey[];
 }
 

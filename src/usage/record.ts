@@ -61,7 +61,7 @@ export interface Opening {
   readonly held_microdollars: number | null;
   /** When the limits admitted it. Not exported. */
   readonly admitted_at: number | null;
-  /** When it may be sent at the earliest; null: it waits for its gateway, and nothing of it was sent. See Journal.sending(). */
+  /** When it may be sent at the earliest; null: it waits for its gateway, and nothing of it was sent. See Journal.markSending(). */
   readonly sent_at: number | null;
 }
 

@@ -182,5 +182,8 @@ t.test("status has a line about the store that machines share", async (t) => {
     all,
     /^ {2}the store .* reported: server\n {4}→ start .* keybearer tools lift codex --machine server$/m,
   );
-  t.match(all, /^ {2}machine desktop is silent .* → start .* keybearer tools lift codex --machine desktop$/m);
+  t.match(
+    all,
+    /^ {2}machine desktop has been silent .* → start .* keybearer tools lift codex --machine desktop$/m,
+  );
 });

@@ -57,17 +57,17 @@ t.test("a time is shown as briefly as it is clear", async (t) => {
     [NOW + 40_000, "in 40 s"],
     [NOW + 12 * MINUTE, "in 12 min"],
     [NOW + 120 * MINUTE, "in 2 h"],
-    [Date.UTC(2026, 10, 15, 23, 5), "today 23:05"],
-    [Date.UTC(2026, 10, 16), "tomorrow 00:00"],
-    [Date.UTC(2026, 10, 16, 23, 59), "tomorrow 23:59"],
-    [Date.UTC(2026, 10, 17), "2026-11-17"],
-    [Date.UTC(2026, 11, 1), "2026-12-01"],
-    [Date.UTC(2027, 0, 2, 9, 30), "2027-01-02 09:30"],
+    [Date.UTC(2026, 10, 15, 23, 5), "at 23:05"],
+    [Date.UTC(2026, 10, 16), "tomorrow at 00:00"],
+    [Date.UTC(2026, 10, 16, 23, 59), "tomorrow at 23:59"],
+    [Date.UTC(2026, 10, 17), "on 2026-11-17"],
+    [Date.UTC(2026, 11, 1), "on 2026-12-01"],
+    [Date.UTC(2027, 0, 2, 9, 30), "on 2027-01-02 at 09:30"],
   ];
   for (const [time, words] of moments) t.equal(whenInWords(time, NOW, UTC), words);
   t.equal(
     whenInWords(Date.UTC(2027, 0, 1), Date.UTC(2026, 11, 31, 1), UTC),
-    "tomorrow 00:00",
+    "tomorrow at 00:00",
     "over a year's end",
   );
 });
@@ -124,8 +124,8 @@ t.test(
       "    requests/minute  [##......]              12/60  resets in 60 s",
       "    tokens/minute    [#.......]     41,000/400,000  resets in 60 s",
       "      incl. 12,400 estimated, 8,000 reserved for requests in flight",
-      "    spend/day        [###.....]  $4.10/$5.00+$5.00  resets tomorrow 00:00",
-      "    spend/month      [#######.]      $59.00/$60.00  resets 2026-12-01",
+      "    spend/day        [###.....]  $4.10/$5.00+$5.00  resets tomorrow at 00:00",
+      "    spend/month      [#######.]      $59.00/$60.00  resets on 2026-12-01",
       "      incl. $0.10 estimated, $0.12 reserved for requests in flight",
       "    concurrent       [####....]                2/4",
       "    quota            [#.......]     $31.20/$200.00",

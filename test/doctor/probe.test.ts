@@ -298,7 +298,7 @@ const SUB2API_USAGE: readonly [why: string, body: string][] = [
     '{"isValid":true,"mode":"quota_limited","rate_limits":[{"limit":0.001,"remaining":0,"reset_at":"2026-11-18T00:00:00Z","used":0.30015,"window":"1d","window_start":"2026-11-17T00:00:00Z"}],"status":"active"}',
   ],
   [
-    "the 7d window is used up, and resets on 2026-11-24 at 00:00",
+    "the 7d window is used up, and resets on 2026-11-24",
     '{"isValid":true,"mode":"quota_limited","rate_limits":[{"limit":0.001,"remaining":0,"reset_at":"2026-11-24T00:00:00Z","used":0.30015,"window":"7d","window_start":"2026-11-17T00:00:00Z"}],"status":"active"}',
   ],
   [

@@ -155,12 +155,12 @@ t.test("after use --write, what it leaves in the client's files is to be deleted
     [
       /config\.toml:5 → delete the key there$/,
       /auth\.json:1 → codex logout$/,
-      /^base_url in ~\/\.codex\/config\.toml:4 leads past keybearer, if Codex is told to use that provider → delete it there/,
+      /^base_url in ~\/\.codex\/config\.toml:4 leads past keybearer, if Codex is set to use that provider → delete it there/,
     ],
   );
 });
 
-t.test("a key beside the address of a gateway is that gateway's, whoever holds it", async (t) => {
+t.test("a key beside a gateway's address belongs to it, even if keybearer does not hold it", async (t) => {
   const home = await machine(t, {
     ".zshrc": `export OPENAI_BASE_URL=https://gateway.example.com/v1\nexport OPENAI_API_KEY=${OFFICIAL}\n`,
   });

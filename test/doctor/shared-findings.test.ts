@@ -108,7 +108,7 @@ const MORE: readonly (readonly [Partial<SharedStatus>, FindingLevel, RegExp])[] 
   [
     { machines: [...CONNECTED.machines, machine("server", { silent: true, holds: HOLDS })] },
     "warning",
-    /^machine server is silent since its last contact 2 h ago, and keeps what it holds: codex requests\/day 12, spend\/day \$1\.20; zed concurrent 1 → start keybearer there; if server is lost: keybearer tools lift codex --machine server; keybearer tools lift zed --machine server$/,
+    /^machine server has been silent for 2 h, and keeps what it holds: codex requests\/day 12, spend\/day \$1\.20; zed concurrent 1 → start keybearer there; if server is lost: keybearer tools lift codex --machine server; keybearer tools lift zed --machine server$/,
   ],
   [
     { signs: false, machines: signedBy(null) },

@@ -1,10 +1,14 @@
 // A daemon with one limited tool, and a gateway that plays what each request asks for.
+import { cpSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import type { Test } from "tap";
 import { askDaemon } from "../../src/control/client.ts";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
 import type { Clock } from "../../src/core/clock.ts";
-
+import { findPaths } from "../../src/core/paths.ts";
 import {
   canaryKey,
   type DaemonUnderTest,
@@ -255,6 +259,17 @@ export async function startLimited(
         return running === 0 && waiting === 0;
       }),
   };
+}
+
+/** A start after kill -9: a second daemon on the journal as it is now, while the first still runs. */
+export async function startAfterCrash(t: Test, settings: string, first: Journey): Promise<Journey> {
+  const home = await mkdtemp(join(tmpdir(), "kb-"));
+  t.teardown(() => rm(home, { recursive: true, force: true }));
+  const { usage, trust } = findPaths({ env: { KEYBEARER_HOME: home }, home });
+  // The index is built from the journal. A process that reads its own databases as files loses its locks on them.
+  cpSync(first.paths.usage, usage, { recursive: true, filter: (path) => !/\.(?:db|tmp)/.test(path) });
+  cpSync(first.paths.trust, trust);
+  return startLimited(t, settings, { home, gateway: first.gateway, credentials: first });
 }
 
 /** How often each thing is there. */

@@ -1,7 +1,7 @@
 import t from "tap";
 import type { Now, UsageChart } from "../../src/dashboard/api.ts";
 import { amountIn } from "../../src/dashboard/page/pages/usage/usage-labels.ts";
-import { limitFigures } from "../../src/limits/format.ts";
+import { statusFigures } from "../../src/limits/format.ts";
 import { command } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { visit } from "../doubles/dashboard-visit.ts";
@@ -73,7 +73,7 @@ tools:
   const [shown] = now?.status.tools ?? [];
   t.match(shown, { state: "at-limit", limits: [{ limit: "spend", used: 17_000, most: 10_000 }] });
   const [limit] = shown?.limits ?? [];
-  if (limit !== undefined) t.match(limitFigures("spend", limit), { used: "$0.017", most: "$0.01" });
+  if (limit !== undefined) t.match(statusFigures(limit), { used: "$0.017", max: "$0.01" });
   const { series, total } = (await get("/api/usage?bin=day&by=tool")).json<UsageChart>();
   t.match(total, { cost_microdollars: 17_000, unpriced: 0, unmetered: 1 });
   const amount = amountIn("money");

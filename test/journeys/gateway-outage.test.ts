@@ -417,7 +417,7 @@ t.test(
   },
 );
 
-t.test("after kill -9 only what was sent has a record that may have been sent, and counts", async (t) => {
+t.test("after kill -9 only requests that may have been sent have a sent_at and count", async (t) => {
   const home = await newHome(t);
   const folder = join(home, "state", "usage");
   const hung = await startRawGateway(t, () => {});

@@ -81,7 +81,7 @@ t.test(
   },
 );
 
-t.test("a key that two machines use is not rotated without a word", { skip }, async (t) => {
+t.test("a key that two machines use is rotated only with --force", { skip }, async (t) => {
   const { store, sandbox, key, fingerprint, laptop, desktop } = await startBoth(t);
   const refused = await laptop.rotate();
   t.match(
@@ -110,5 +110,5 @@ t.test("a key that two machines use is not rotated without a word", { skip }, as
   // Both report.
   for (const { daemon } of [desktop, laptop]) await daemon.status();
   const alone = await laptop.rotate();
-  t.equal(alone.code, 0, `nobody else uses the laptop's key: ${alone.stderr}`);
+  t.equal(alone.code, 0, `no other machine uses the laptop's key: ${alone.stderr}`);
 });

@@ -1,9 +1,7 @@
-import { cpSync } from "node:fs";
 import t, { type Test } from "tap";
-import { findPaths } from "../../src/core/paths.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { command, newHome } from "../doubles/command.ts";
-import { type Journey, startLimited } from "../doubles/limited-journey.ts";
+import { command } from "../doubles/command.ts";
+import { type Journey, startAfterCrash, startLimited } from "../doubles/limited-journey.ts";
 import { openRaw } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { post } from "../doubles/stimulus.ts";
@@ -114,15 +112,6 @@ function taken(requests: number, tokens: number, spend: number) {
   };
 }
 
-/** A second daemon on the journal as it is now, while the first still runs: as after kill -9. */
-async function startAfterCrash(t: Test, first: Journey): Promise<Journey> {
-  const home = await newHome(t);
-  const { usage, trust } = findPaths({ env: { KEYBEARER_HOME: home }, home });
-  cpSync(first.paths.usage, usage, { recursive: true, filter: (path) => !/\.(?:db|tmp)/.test(path) });
-  cpSync(first.paths.trust, trust);
-  return startLimited(t, SETTINGS, { home, gateway: first.gateway, credentials: first });
-}
-
 t.test(
   "three streams that the client ends count their input and a usual output, also after a restart and kill -9",
   async (t) => {
@@ -147,7 +136,7 @@ t.test(
     t.match(shown.stdout, / spend\/day .*\n +incl\. \$0\.18\d* estimated\n/);
 
     const leave = await journey.begin(START + WORD, "word ");
-    const crashed = await startAfterCrash(t, journey);
+    const crashed = await startAfterCrash(t, SETTINGS, journey);
     const inFlight = recordsIn(crashed.paths.usage).find(({ end }) => end === "interrupted");
     const { held_tokens: tokens = 0, held_microdollars: money = 0 } = inFlight ?? {};
     t.strictSame(

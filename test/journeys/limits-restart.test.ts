@@ -1,6 +1,5 @@
-import { cpSync, rmSync, statSync } from "node:fs";
-import t, { type Test } from "tap";
-import { findPaths } from "../../src/core/paths.ts";
+import { rmSync, statSync } from "node:fs";
+import t from "tap";
 import { journalFiles } from "../../src/usage/journal/files.ts";
 import { newHome, saveConfig, startServing } from "../doubles/command.ts";
 import {
@@ -11,6 +10,7 @@ import {
   PENNY,
   PRICES,
   REPORTED,
+  startAfterCrash,
   startLimited,
   startPlayGateway,
   tally,
@@ -30,16 +30,6 @@ const SETTINGS =
 /** Each limit of the tool, with what is used and held of it. */
 async function used({ codex }: Journey) {
   return Object.fromEntries((await codex()).limits.map((one) => [one.limit, [one.used, one.held]]));
-}
-
-/** A start after kill -9: a second daemon on the journal as it is now, while the first still runs. */
-async function startAfterCrash(t: Test, first: Journey): Promise<Journey> {
-  const home = await newHome(t);
-  const { usage, trust } = findPaths({ env: { KEYBEARER_HOME: home }, home });
-  // The index is built from the journal. A process that reads its own databases as files loses its locks on them.
-  cpSync(first.paths.usage, usage, { recursive: true, filter: (path) => !/\.(?:db|tmp)/.test(path) });
-  cpSync(first.paths.trust, trust);
-  return startLimited(t, SETTINGS, { home, gateway: first.gateway, credentials: first });
 }
 
 t.test("after kill -9 requests in flight count what was reserved for them", async (t) => {
@@ -82,7 +72,7 @@ t.test("after kill -9 requests in flight count what was reserved for them", asyn
   t.strictSame([refused.status, refused.refusal], [400, "rate-limited"]);
   t.equal(gateway.arrivals.length, 5);
   // A second crash, after nothing but a refusal.
-  const third = await startAfterCrash(t, second);
+  const third = await startAfterCrash(t, SETTINGS, second);
   t.strictSame(await used(third), expected);
   t.equal((await third.call()).refusal, "rate-limited");
   t.equal(gateway.arrivals.length, 5);
@@ -122,7 +112,7 @@ t.test("a log that is deleted gives no allowance back, now or after a crash", as
   await until("there is a new one", () => journalFiles(usage).some(({ path }) => statSync(path).size > 0));
   t.strictSame(await used(first), spent);
   t.equal((await first.call()).refusal, "rate-limited");
-  const second = await startAfterCrash(t, first);
+  const second = await startAfterCrash(t, SETTINGS, first);
   t.strictSame(await used(second), spent);
   t.equal((await second.call()).refusal, "rate-limited");
   t.equal(first.gateway.arrivals.length, 5);

@@ -47,8 +47,8 @@ function setUp(ages: Readonly<Record<string, number | null>>, zedKey: string | n
     snapshot: () => new Snapshot(1, configOf(CONFIG), keyStates, []),
     consoles: { listKeys: async () => keys },
     intents: {
-      lastLeak: (tool) => leaks.get(tool) ?? null,
-      noteLeak: async (tool, at) => void leaks.set(tool, at),
+      lastReplaced: (tool) => leaks.get(tool) ?? null,
+      noteReplaced: async (tool, at) => void leaks.set(tool, at),
     },
     lifecycle: {
       replace: async (tool, like) => {
@@ -142,7 +142,7 @@ t.test(
   },
 );
 
-t.test("a key that works, or that nobody says to be rotated, is not replaced", async (t) => {
+t.test("a key that works, or that no machine reports as rotated, is not replaced", async (t) => {
   const { check, clock, found, rotated, probes } = besideMachine();
   await check();
   clock.pass(DAY);

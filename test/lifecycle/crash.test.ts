@@ -118,7 +118,7 @@ t.test(
         else
           t.ok(own.length === 1 && own[0] !== undefined && used?.equals(own[0].key), `${at}: it has one key`);
         t.strictSame((await world.start()).intents.all(), [], `${at}: nothing is unfinished`);
-        t.strictSame(world.told, [], "this machine deleted nothing");
+        t.strictSame(world.notified, [], "this machine deleted nothing");
         world.clean();
       }
       t.ok(finished, "a change that is not killed finishes");
@@ -126,7 +126,7 @@ t.test(
   },
 );
 
-t.test("a key that other machines use is rotated by force or after a leak, and they are told", async (t) => {
+t.test("a key that others use is rotated by force or after a leak, and they are notified", async (t) => {
   const sentence = {
     message:
       "the key of codex is also used on desktop, server, and would stop working there: each machine needs its own key",
@@ -148,7 +148,7 @@ t.test("a key that other machines use is rotated by force or after a leak, and t
     } else await daemon.lifecycle.rotate("codex", options);
     checkOneKey(t, world, JSON.stringify(options));
     const successor = world.live[0]?.name;
-    t.strictSame(world.told, isRotated ? [{ key: old, successor }] : []);
+    t.strictSame(world.notified, isRotated ? [{ key: old, successor }] : []);
     world.clean();
   }
 });

@@ -64,8 +64,8 @@ export class World {
   verdict: Probed = { state: "accepted" };
   /** The other machines that use the tool's key. */
   users: string[] = [];
-  /** What they were told. */
-  readonly told: { readonly key: string; readonly successor: string }[] = [];
+  /** What they were notified of. */
+  readonly notified: { readonly key: string; readonly successor: string }[] = [];
   /** Happens during the next pause. */
   onPause: () => void = () => {};
 
@@ -119,7 +119,7 @@ export class World {
       },
       siblings: {
         usersOf: () => this.users,
-        noteRotated: async ({ key, successor }) => void this.told.push({ key, successor }),
+        noteRotated: async ({ key, successor }) => void this.notified.push({ key, successor }),
       },
       report: () => {},
       probe: async (_gateway, key) => {

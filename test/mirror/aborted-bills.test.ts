@@ -44,7 +44,7 @@ t.test(
   },
 );
 
-t.test("five bills are enough, the latest twenty decide, and one in whole outweighs them", async (t) => {
+t.test("five bills are enough, the latest twenty count, and one billed in whole decides", async (t) => {
   const { db } = mirrorFile(t, []);
   const bill = (number: number, isAsStreamed = true) => ({ record: record(number).id, isAsStreamed });
   const note = (...found: Parameters<typeof noteAbortedBills>[2]) => noteAbortedBills(db, "main", found);

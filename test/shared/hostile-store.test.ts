@@ -14,7 +14,7 @@ import { emptyStore, missingStore } from "./redis.ts";
 
 const skip = missingStore() ?? false;
 
-t.test("only a signed word says that a key was rotated elsewhere", { skip }, async (t) => {
+t.test("only a signed message says that a key was rotated elsewhere", { skip }, async (t) => {
   const store = await emptyStore();
   const secret = randomBytes(32).toString("hex");
   const settings = "limits: { requests: 40/day }";
@@ -40,7 +40,7 @@ t.test("only a signed word says that a key was rotated elsewhere", { skip }, asy
   await laptop.shared.noteRotated(rotated);
   await desktop.shared.refresh();
   t.strictSame(desktop.shared.rotatedElsewhere(), [{ ...rotated, machine: "laptop" }]);
-  t.strictSame(laptop.shared.rotatedElsewhere(), [], "nothing is told to the one that says so");
+  t.strictSame(laptop.shared.rotatedElsewhere(), [], "the one that says so is not notified");
   await laptop.shared.stop();
   const again = new LimiterMachine(t, store, "laptop", { settings, secret, folder: laptop.folder });
   await again.connected();

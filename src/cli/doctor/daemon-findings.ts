@@ -169,7 +169,7 @@ function failingGateway(gateway: GatewayStatus, now: number): Finding[] {
 function limitFindings(tool: ToolStatus, now: number): Finding[] {
   const full = usedUpLimit(tool, now);
   if (full === null) return [];
-  const { what, next, isFinal } = full;
+  const { problem: what, next, isFinal } = full;
   // A limit that fills up does its job; a quota stays full until the owner acts.
   return [{ id: "limit", level: isFinal ? "problem" : "warning", about: aboutTool(tool.name), what, next }];
 }

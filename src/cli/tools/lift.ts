@@ -152,7 +152,7 @@ function eachWindow(limits: readonly LimitStatus[]): string {
 type Lift = Omit<AllowanceRequest, "amount"> & { readonly amount: number | null };
 type Lifting = Lift | { readonly fault: string };
 
-/** As a message would tell to type it, so that both are the same. */
+/** Rounded as the command in a refusal is, so that both give the same amount. */
 function enoughFor(kind: Kind, limits: readonly LimitStatus[]): number {
   // A daemon that was started before an update does not report it.
   const lift = Math.max(...limits.map((limit) => limit.lift ?? limit.most));

@@ -1,5 +1,11 @@
 import type { LimitStatus } from "../../control/tool-status.ts";
-import { countInWords, durationInWords, limitFigures, limitName } from "../../limits/format.ts";
+import {
+  countInWords,
+  durationInWords,
+  limitName,
+  momentInWords,
+  statusFigures,
+} from "../../limits/format.ts";
 import { type Calendar, systemCalendar } from "../../limits/windows.ts";
 import { type Column, layoutTable } from "../ui/table.ts";
 import type { Screen } from "../ui/terminal.ts";
@@ -46,25 +52,25 @@ export function limitLines(
 function detailsOf(status: LimitStatus, width: number): string[] {
   // A daemon from before an update sends no machines.
   const { limit, machines = [] } = status;
-  const { estimated, reserved } = limitFigures(limit, status);
+  const { estimated, held } = statusFigures(status);
   const parts = machines.map(({ name, used, granted }) => {
     const more = granted > used ? ` and ${countInWords(limit, granted - used)} reserved` : "";
     return `${name} ${countInWords(limit, used)}${more}`;
   });
   if (estimated !== null) parts.unshift(`incl. ${estimated} estimated`);
-  if (reserved !== null && machines.length === 0) parts.push(`${reserved} reserved for requests in flight`);
+  if (held !== null && machines.length === 0) parts.push(`${held} reserved for requests in flight`);
   if (parts.length === 0) return [];
   return [`${INDENT}  ${truncate(printable(parts.join(", ")), width - INDENT.length - 2)}`];
 }
 
 /** $4.10/$5.00, and with an extra allowance $4.10/$5.00+$2.00. */
 function usedOfMost(status: LimitStatus): string {
-  const { used, base, extra } = limitFigures(status.limit, status);
+  const { used, base, extra } = statusFigures(status);
   return `${used ?? "-"}/${base}${extra === null ? "" : `+${extra}`}`;
 }
 
 /**
- * How full it is, and behind that what is held for calls under way. Something is never drawn as nothing, and full is
+ * How full it is, and behind that what is held for calls in flight. Something is never drawn as nothing, and full is
  * drawn only when it is.
  */
 export function gauge(used: number, held: number, most: number, utf8: boolean): string {
@@ -79,21 +85,9 @@ export function gauge(used: number, held: number, most: number, utf8: boolean): 
   return `${left}${full.repeat(solid)}${kept.repeat(taken - solid)}${free.repeat(GAUGE_WIDTH - taken)}${right}`;
 }
 
-/** in 12 min, today 23:00, tomorrow 00:00, 2026-12-01; local time, and the hour where it is not the day's first. */
+/** in 12 min, at 23:00, tomorrow at 00:00, on 2026-12-01. */
 export function whenInWords(time: number, now: number, calendar: Calendar = systemCalendar): string {
   if (time <= now) return "now";
   if (time - now <= BY_DURATION_MS) return `in ${durationInWords(time - now)}`;
-  const then = calendar.at(time);
-  const today = calendar.at(now);
-  const two = (n: number) => String(n).padStart(2, "0");
-  const clock = `${two(then.hour)}:${two(then.minute)}`;
-  const days = [0, 1].map((step) =>
-    calendar.at(calendar.dayStart(today.year, today.month, today.day + step)),
-  );
-  const near = days.findIndex(
-    ({ year, month, day }) => year === then.year && month === then.month && day === then.day,
-  );
-  if (near !== -1) return `${near === 0 ? "today" : "tomorrow"} ${clock}`;
-  const date = `${then.year}-${two(then.month)}-${two(then.day)}`;
-  return clock === "00:00" ? date : `${date} ${clock}`;
+  return momentInWords(time, now, calendar);
 }

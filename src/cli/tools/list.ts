@@ -72,7 +72,7 @@ function notesOf(tool: ToolStatus, now: number): Note[] {
     });
   // A tool that does not work for another reason may be at a limit, too.
   const full = state === "at-limit" ? null : usedUpLimit(tool, now);
-  if (full !== null && full.next !== null) notes.push({ what: `${name}: ${full.what}`, next: full.next });
+  if (full !== null && full.next !== null) notes.push({ what: `${name}: ${full.problem}`, next: full.next });
   return notes;
 }
 

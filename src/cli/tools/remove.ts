@@ -1,10 +1,10 @@
 import { removeTool } from "../../config/edit-tools.ts";
 import { loadConfig } from "../../config/load.ts";
-import { type Config, describeSource, type KeySource } from "../../config/schema.ts";
+import { type Config, describeSource, isSameSource, type KeySource } from "../../config/schema.ts";
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
-import { isSameSource, ownPlace } from "../../keys/places.ts";
+import { ownPlace } from "../../keys/places.ts";
 import { forgetKey, type KeyPlace } from "../../keys/store.ts";
 import type { KeyChange } from "../../lifecycle/lifecycle.ts";
 import type { KeyReport } from "../../mirror/report/shape.ts";

@@ -1,4 +1,5 @@
-import { localTime, offsetName } from "../../usage/reports/calendar.ts";
+import { localTime } from "../../core/units.ts";
+import { offsetName } from "../../usage/reports/calendar.ts";
 
 /** ×1.5; rounded to four digits, because a float may be 1.2000000001. */
 export function formatFactor(value: number): string {

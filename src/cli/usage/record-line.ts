@@ -1,6 +1,5 @@
-import { costInWords, duration, exact } from "../../core/units.ts";
+import { costInWords, duration, exact, localTime } from "../../core/units.ts";
 import type { UsageRecord } from "../../usage/record.ts";
-import { localTime } from "../../usage/reports/calendar.ts";
 import { short } from "../../usage/reports/format.ts";
 import { unknownCost } from "../../usage/reports/sums.ts";
 import { rollupOf } from "../../usage/rollups.ts";

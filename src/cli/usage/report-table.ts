@@ -1,5 +1,4 @@
-import { costInWords, dollars, duration, exact } from "../../core/units.ts";
-import { dayName } from "../../usage/reports/calendar.ts";
+import { costInWords, dayName, dollars, duration, exact } from "../../core/units.ts";
 import { percent, short } from "../../usage/reports/format.ts";
 import { type Dimension, isTime, type Report } from "../../usage/reports/report.ts";
 import { cacheShare, tokensOf, type UsageRow, unknownCost } from "../../usage/reports/sums.ts";

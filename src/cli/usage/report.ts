@@ -2,8 +2,8 @@ import { isDaemonListening } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
 import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
-import { costInWords, exact } from "../../core/units.ts";
-import { dayName, offsetName } from "../../usage/reports/calendar.ts";
+import { costInWords, dayName, exact } from "../../core/units.ts";
+import { offsetName } from "../../usage/reports/calendar.ts";
 import { count, jsonText, short } from "../../usage/reports/format.ts";
 import {
   DIMENSIONS,

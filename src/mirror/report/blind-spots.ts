@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import type { ConsoleKind } from "../../config/schema.ts";
 import { advice } from "../../core/advice.ts";
-import { localTime } from "../../usage/reports/calendar.ts";
+import { localTime } from "../../core/units.ts";
 import type { ConsoleGap } from "../consoles/console.ts";
 import {
   type LogGap,

@@ -1,5 +1,5 @@
 import { advice } from "../../core/advice.ts";
-import { localTime } from "../../usage/reports/calendar.ts";
+import { localTime } from "../../core/units.ts";
 import type { ConsoleFault } from "../consoles/console.ts";
 import { CANNOT_SEE } from "../reconcile/siblings.ts";
 import type { Alarm, ConsoleStatus } from "./shape.ts";

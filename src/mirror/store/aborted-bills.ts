@@ -21,9 +21,9 @@ export interface AbortedBill {
 const MAX_FACTOR = 1.5;
 /** A stream with fewer tokens shows nothing: the rest of a short answer may be as small. */
 const MIN_SEEN = 100;
-/** The latest of them decide, and one that was billed in whole is enough to count carefully. */
+/** The latest ones decide. A single one billed in whole is enough to count the usual output again. */
 const REMEMBERED = 20;
-/** If the gateway read to the end, as many streams would all have been left in their last third: one time in 240. */
+/** If a gateway always billed the whole answer, five clients in a row would have to leave in its last third: one time in 243. */
 const ENOUGH = 5;
 
 /** null: it shows nothing. */

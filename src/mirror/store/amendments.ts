@@ -1,5 +1,5 @@
 import { pick } from "../../core/pick.ts";
-import { difference, usedOf } from "../../limits/replay.ts";
+import { countedOf, difference } from "../../limits/replay.ts";
 import type { Counted } from "../../limits/windows.ts";
 import { NO_TOKENS, type Tokens } from "../../metering/usage.ts";
 import {
@@ -79,19 +79,6 @@ export function amendmentOf(before: UsageRecord, after: UsageRecord): Amendment 
       ? null
       : { tool, admitted_at: admitted_at ?? started_at, before: countedOf(before), after: countedOf(after) };
   return { kind: "amend", id, ...pick(after, AMENDED), limits };
-}
-
-/** What a record takes from its tool's limits: the console's numbers, else ours, else what was reserved. */
-function countedOf(record: UsageRecord): Counted {
-  const used = usedOf(record);
-  const tokens = used.tokens ?? record.held_tokens ?? 0;
-  const spend = used.spend ?? record.held_microdollars ?? 0;
-  return {
-    tokens,
-    spend,
-    estimated_tokens: used.areTokensEstimated ? tokens : 0,
-    estimated_spend: used.isSpendEstimated ? spend : 0,
-  };
 }
 
 /** How much more a record takes from its tool's limits than before. Negative: less. */

@@ -105,20 +105,23 @@ export class Journal {
   }
 
   /**
-   * A request that waited for its gateway is tried again, so it may be sent from now on. After a kill -9 its record must match
-   * a row of the console if it was sent, and must not take one if it was not. So the journal says that it may be sent before
-   * each attempt to connect, and takes that back when the attempt failed (unsent). The open line says so for the first
-   * attempt. Most requests are connected by that one, and need no other line. The close line has the exact time.
+   * Says that a request may be sent from now on. Sequence of sent_at: the open line has a time (first attempt); `markUnsent`
+   * writes null when the attempt failed; `markSending` writes a time before the next one; the close line has the exact time. So
+   * after kill -9 a record matches a console row only if the request may have been sent. Most requests connect at once and need
+   * no such line.
    *
-   * False: it is not on the disk, so the request must not be sent.
+   * False: it is not on the disk, and the request must not be sent.
    */
-  async sending(id: string, now: number): Promise<boolean> {
+  async markSending(id: string, now: number): Promise<boolean> {
     if (!this.#setSentAt(id, now)) return false;
     return this.#deps.sync === "normal" || (await this.flush());
   }
 
-  /** No connection was made, and the request waits: nothing of it was sent. */
-  unsent(id: string): void {
+  /**
+   * No connection was made, and the request waits: nothing of it was sent. If this cannot be written, the record says that it
+   * may have been sent, which is the safe side.
+   */
+  markUnsent(id: string): void {
     this.#setSentAt(id, null);
   }
 

@@ -22,8 +22,8 @@ export interface OpenLine extends Opening {
   readonly kind: "open";
 }
 
-/** Only of a request that had to wait for its gateway: whether something of it may have been sent. See Journal.sending(). */
-export interface SentLine extends Pick<Opening, "id" | "sent_at"> {
+/** Only of a request that had to wait for its gateway: whether something of it may have been sent. See Journal.markSending(). */
+interface SentLine extends Pick<Opening, "id" | "sent_at"> {
   readonly kind: "sent";
 }
 

@@ -1,3 +1,4 @@
+import { dayName } from "../../core/units.ts";
 import { QUARTER_MS } from "../rollups.ts";
 
 /* Periods, and the hours, days and months of this machine's time zone. */
@@ -91,23 +92,11 @@ function nameOf(unit: Unit, at: number): string {
   return unit === "day" ? dayName(at) : dayName(at).slice(0, 7);
 }
 
-/** 2026-11-01 */
-export function dayName(at: number): string {
-  const date = new Date(at);
-  return `${String(date.getFullYear()).padStart(4, "0")}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
-}
-
 /** +01:00 */
 export function offsetName(at: number): string {
   const minutes = -new Date(at).getTimezoneOffset();
   const size = Math.abs(minutes);
   return `${minutes < 0 ? "-" : "+"}${two(Math.floor(size / 60))}:${two(size % 60)}`;
-}
-
-/** 2026-11-01 02:03:04, in local time. */
-export function localTime(at: number): string {
-  const date = new Date(at);
-  return `${dayName(at)} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
 /** The local midnight at or before this time. */

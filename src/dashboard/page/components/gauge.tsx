@@ -1,5 +1,5 @@
 import type { LimitStatus } from "../../../control/tool-status.ts";
-import { limitFigures } from "../../../limits/format.ts";
+import { statusFigures } from "../../../limits/format.ts";
 import { whenInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
 import { fullnessOf, limitName } from "../limit-amount.ts";
@@ -8,17 +8,17 @@ import { fullnessOf, limitName } from "../limit-amount.ts";
 export function Gauge({ status, time }: { readonly status: LimitStatus; readonly time: number }) {
   const { t } = useFrame();
   const { resets_at: resets } = status;
-  const { used, estimated, reserved, most, extra } = limitFigures(status.limit, status);
+  const { used, estimated, held, max, extra } = statusFigures(status);
   const notes = [
     ...(estimated === null ? [] : [t("limit.estimated", { estimated })]),
-    ...(reserved === null ? [] : [t("limit.held", { held: reserved })]),
+    ...(held === null ? [] : [t("limit.held", { held })]),
     ...(extra === null ? [] : [t("limit.extra", { extra })]),
     ...(resets === null ? [] : [t("limit.resets", { when: whenInWords(resets, time, t) })]),
   ];
   return (
     <li class="limit">
       <span class="limit-name">{limitName(status, t)}</span>
-      <span class="limit-amount">{t("limit.of", { used: used ?? "–", most })}</span>
+      <span class="limit-amount">{t("limit.of", { used: used ?? "–", most: max })}</span>
       <Bar status={status} />
       {notes.length === 0 ? null : <span class="limit-notes">{notes.join(t("frame.comma"))}</span>}
     </li>

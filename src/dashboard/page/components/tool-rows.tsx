@@ -1,6 +1,6 @@
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { dollars } from "../../../core/units.ts";
-import { limitFigures } from "../../../limits/format.ts";
+import { consoleFigures, statusFigures } from "../../../limits/format.ts";
 import type { ToolConsoleFacts } from "../../../mirror/report/shape.ts";
 import type { ToolSettings, ToolsAnswer } from "../../api.ts";
 import { agoInWords, dayOf, momentInWords } from "../format.ts";
@@ -114,13 +114,13 @@ function Quota({ tool }: { readonly tool: ToolSettings }) {
   const { t } = useFrame();
   const quota = tool.limits.find(({ limit }) => limit === "quota");
   if (quota === undefined) return <>{t("tools.quota.none")}</>;
-  const { used, estimated, reserved, most } = limitFigures("quota", quota);
+  const { used, estimated, held, max } = statusFigures(quota);
   return (
     <>
-      <div>{t("limit.of", { used: used ?? "–", most })}</div>
+      <div>{t("limit.of", { used: used ?? "–", most: max })}</div>
       <Bar status={quota} />
       {estimated === null ? null : <div class="muted small">{t("limit.estimated", { estimated })}</div>}
-      {reserved === null ? null : <div class="muted small">{t("limit.held", { held: reserved })}</div>}
+      {held === null ? null : <div class="muted small">{t("limit.held", { held })}</div>}
     </>
   );
 }
@@ -163,9 +163,9 @@ function consoleFacts(facts: ToolConsoleFacts | null, now: number, t: Translate)
   const texts = [
     ...(state === "active" || state === "unknown" ? [] : [t(`tools.console.state.${state}`)]),
     ...quotaFacts(facts, t),
-    ...facts.windows.map(({ window, used: counted, most: limit }) => {
-      const { used, most } = limitFigures("quota", { used: counted, held: 0, most: limit });
-      return t("tools.console.window", { window, used: used ?? "–", most });
+    ...facts.windows.map(({ window, used, most }) => {
+      const figures = consoleFigures(used, most);
+      return t("tools.console.window", { window, used: figures.used ?? "–", most: figures.max });
     }),
     ...groupFacts(facts, t),
     ...(expires === null ? [] : [t("tools.console.expires", { day: dayOf(expires) })]),
@@ -178,9 +178,9 @@ function consoleFacts(facts: ToolConsoleFacts | null, now: number, t: Translate)
 function quotaFacts({ quota, quota_used: used }: ToolConsoleFacts, t: Translate): string[] {
   if (quota === null)
     return used === null || used === 0 ? [] : [t("tools.console.used", { used: dollars(used) })];
-  const figures = limitFigures("quota", { used, held: 0, most: quota });
-  if (figures.used === null) return [t("tools.console.quota", { quota: figures.most })];
-  return [t("tools.console.used-of", { used: figures.used, quota: figures.most })];
+  const figures = consoleFigures(used, quota);
+  if (figures.used === null) return [t("tools.console.quota", { quota: figures.max })];
+  return [t("tools.console.used-of", { used: figures.used, quota: figures.max })];
 }
 
 function groupFacts({ group, multiplier, multiplier_here: here }: ToolConsoleFacts, t: Translate): string[] {

@@ -1,5 +1,5 @@
 import { dollars } from "../../../../core/units.ts";
-import { limitFigures } from "../../../../limits/format.ts";
+import { consoleFigures } from "../../../../limits/format.ts";
 import type { KeyReport } from "../../../../mirror/report/shape.ts";
 import type { KeysProblem } from "../../../api.ts";
 import { factorInWords } from "../../components/record-facts-table.tsx";
@@ -94,8 +94,8 @@ function KeyLine({ each, several, now }: LineProps) {
       <td>
         {each.windows
           .map(({ window, used, most }) => {
-            const figures = limitFigures("quota", { used, held: 0, most });
-            return `${window} ${figures.used}/${figures.most}`;
+            const figures = consoleFigures(used, most);
+            return `${window} ${figures.used}/${figures.max}`;
           })
           .join(", ") || "–"}
       </td>
@@ -111,6 +111,6 @@ function quotaOf({ quota, unlimited, quota_used: used }: KeyReport, t: Translate
     const without = t(unlimited ? "mirror.keys.unlimited" : "mirror.keys.state.unknown");
     return used === null ? without : `${dollars(used)} / ${without}`;
   }
-  const figures = limitFigures("quota", { used, held: 0, most: quota });
-  return used === null ? figures.most : `${figures.used} / ${figures.most}`;
+  const figures = consoleFigures(used, quota);
+  return used === null ? figures.max : `${figures.used} / ${figures.max}`;
 }
