@@ -328,7 +328,7 @@ class Exchange {
   }
 
   async #waitForGateway(error: Error): Promise<void> {
-    this.#wait ??= new GatewayWait(this.#call, this.#upstream, this.#body, this.#since, this.#deps);
+    this.#wait ??= new GatewayWait(this.#call, this.#upstream, this.#since, this.#deps);
     const waiting: Waiting = { name: "waiting", wait: this.#wait };
     this.#phase = waiting;
     this.#deadline.stop();

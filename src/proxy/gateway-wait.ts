@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import type { Refusal } from "../core/refusal.ts";
 import type { Call } from "./call.ts";
 import { checkStillAllowed } from "./capacity.ts";
@@ -21,8 +20,6 @@ export class GatewayWait {
   readonly #call: Call;
   readonly #upstream: UpstreamRequest;
   readonly #deps: ProxyDeps;
-  /** null: it passes unread, or there is none. */
-  readonly #body: Buffer | null;
   readonly #tool: string;
   /** By performance.now(). */
   readonly #until: number;
@@ -31,9 +28,8 @@ export class GatewayWait {
   #end: Waiter = () => {};
 
   /** @param since when its first attempt began, by performance.now() */
-  constructor(call: Call, upstream: UpstreamRequest, body: Buffer | null, since: number, deps: ProxyDeps) {
+  constructor(call: Call, upstream: UpstreamRequest, since: number, deps: ProxyDeps) {
     this.#call = call;
-    this.#body = body;
     this.#tool = call.tool?.name ?? "";
     this.#upstream = upstream;
     this.#deps = deps;
@@ -57,7 +53,7 @@ export class GatewayWait {
     const name = this.#tool;
     if (isStopping()) return refused(shuttingDown());
     // One that waits already keeps its time.
-    if (this.#times === 0 && outages.wasJustRefused(() => this.#digest())) return this.#unreachable(error, 0);
+    if (this.#times === 0 && outages.wasJustRefused(this.#kind)) return this.#unreachable(error, 0);
     const leftMs = this.#leftMs;
     if (leftMs <= 0) return this.#unreachable(error, gateway.timeouts.retryConnect);
     journal.markUnsent(id);
@@ -79,19 +75,15 @@ export class GatewayWait {
   #unreachable(error: Error, triedMs: number): Failed {
     const { gateway, address } = this.#upstream;
     // Not one that was sent again: it would never wait again.
-    if (triedMs > 0) this.#deps.outages.noteRefusal(this.#digest());
+    if (triedMs > 0) this.#deps.outages.noteRefusal(this.#kind);
     const refusal = gatewayUnreachable(error, gateway.name, address.origin, triedMs);
     return { end: "gateway-failed", refusal, failure: whyNotConnected(error) };
   }
 
-  /** The same for a request that the client sends again. */
-  #digest(): string {
+  /** The same for a request that the client sends again. Not by its body: Claude Code changes it each time. */
+  get #kind(): string {
     const { method, address } = this.#upstream;
-    const head = `${this.#tool} ${method} ${address.origin}${address.path}\n`;
-    return createHash("sha256")
-      .update(head)
-      .update(this.#body ?? "")
-      .digest("base64");
+    return `${this.#tool} ${method} ${address.origin}${address.path}`;
   }
 
   /** The client left. */

@@ -12,7 +12,7 @@ export type Waiter = (end: WaitEnd) => void;
 /** The gateways that cannot be connected to while requests wait for them. */
 export class Outages {
   readonly #outages = new Map<string, Outage>();
-  /** By the digest of a request that waited and was refused: when, by performance.now(). */
+  /** By tool, method and address of a request that waited and was refused: when, by performance.now(). */
   readonly #refusedAt = new Map<string, number>();
 
   /** @param times how often this request has waited. Each time doubles the first pause, for a gateway that accepts only the probe */
@@ -28,18 +28,18 @@ export class Outages {
   }
 
   /** A request waited, and its gateway did not come back. */
-  noteRefusal(digest: string): void {
-    this.#refusedAt.set(digest, performance.now());
+  noteRefusal(kind: string): void {
+    this.#refusedAt.set(kind, performance.now());
   }
 
   /**
-   * Whether the same request was refused a moment ago. It is then tried once and does not wait again: Claude Code sends a
-   * refused request five more times before it shows the refusal.
+   * Whether such a request was refused a moment ago. It is then tried once and does not wait again: Claude Code sends a refused
+   * request five more times before it shows the refusal.
    */
-  wasJustRefused(digest: () => string): boolean {
+  wasJustRefused(kind: string): boolean {
     const oldest = performance.now() - AGAIN_MS;
     for (const [known, at] of this.#refusedAt) if (at < oldest) this.#refusedAt.delete(known);
-    return this.#refusedAt.size > 0 && this.#refusedAt.has(digest());
+    return this.#refusedAt.has(kind);
   }
 
   /** Ends every wait, because keybearer stops. */

@@ -202,7 +202,7 @@ class Upgrade {
   }
 
   async #waitForGateway(error: Error): Promise<void> {
-    this.#wait ??= new GatewayWait(this.#call, this.#upstream, null, this.#since, this.#deps);
+    this.#wait ??= new GatewayWait(this.#call, this.#upstream, this.#since, this.#deps);
     this.#deadline.stop();
     this.#request?.destroy();
     this.#request = null;
