@@ -350,6 +350,7 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
       await said("tools", "token", "twice", "--name", "laptop");
       return said("tools", "token", "twice", "--name", "laptop");
     },
+    answers: YES,
     after: async ({ t, said }) =>
       t.match(await said("tools", "token", "twice", "--name", "laptop"), /token laptop of twice/),
   },

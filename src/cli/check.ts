@@ -5,6 +5,7 @@ import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Secret } from "../core/secret.ts";
 import { count } from "../usage/reports/format.ts";
+import { printLayout } from "./ui/messages.ts";
 import { commandPaths, setExitCode, stdio } from "./ui/stdio.ts";
 import { printableLines } from "./ui/text.ts";
 
@@ -38,7 +39,7 @@ async function check(file: string | undefined, options: { json?: boolean }): Pro
     return;
   }
   if (problems.length > 0)
-    stdio().stderr.write(`${printableLines(formatProblems(paths.config, problems))}\n`);
+    printLayout(`${printableLines(formatProblems(paths.config, problems))}\n`, stdio().stderr);
   if (config !== null) stdio().stdout.write(`${printableLines(summary(paths.config, config))}\n`);
   else {
     const errors = problems.filter(({ severity }) => severity === "error").length;

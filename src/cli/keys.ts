@@ -9,7 +9,7 @@ import { consoleFigures } from "../limits/format.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import type { ChangeOptions } from "./keys-change.ts";
 import { NO_CONSOLE } from "./mirror/consoles.ts";
-import { fail, formatNote, indentedNote, type Note } from "./ui/messages.ts";
+import { fail, formatNote, indentedNote, type Note, printLayout } from "./ui/messages.ts";
 import { commandPaths, setExitCode, stdio } from "./ui/stdio.ts";
 import { type Column, layoutTable } from "./ui/table.ts";
 import { type Screen, stdoutScreen } from "./ui/terminal.ts";
@@ -48,11 +48,8 @@ async function list(options: { refresh?: boolean; json?: boolean }): Promise<voi
     ? await askDaemon<KeysAnswer>(paths, "POST", "/refreshkeys", {}, CONSOLE_TIMEOUT_MS)
     : await askDaemon<KeysAnswer>(paths, "GET", "/keys");
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
-  stdio().stdout.write(
-    options.json
-      ? `${JSON.stringify(asked.value, null, 2)}\n`
-      : formatKeys(asked.value, Date.now(), stdoutScreen()),
-  );
+  if (options.json) stdio().stdout.write(`${JSON.stringify(asked.value, null, 2)}\n`);
+  else printLayout(formatKeys(asked.value, Date.now(), stdoutScreen()));
   if (asked.value.keys.length === 0 && asked.value.problems.length > 0) setExitCode(EXIT.failed);
 }
 

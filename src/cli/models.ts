@@ -5,7 +5,7 @@ import { EXIT } from "../core/errors.ts";
 import { exactDollars } from "../core/units.ts";
 import type { FailingName, ListedModel, ToolModels } from "../doctor/models.ts";
 import { count } from "../usage/reports/format.ts";
-import { fail, formatNote, type Note } from "./ui/messages.ts";
+import { fail, formatNote, type Note, printLayout } from "./ui/messages.ts";
 import { commandPaths, setExitCode, stdio } from "./ui/stdio.ts";
 import { type Column, renderTable } from "./ui/table.ts";
 import { type Screen, stdoutScreen } from "./ui/terminal.ts";
@@ -27,9 +27,8 @@ async function models(options: { tool?: string; json?: boolean }): Promise<void>
   const path = options.tool === undefined ? "/models" : `/models/${encodeURIComponent(options.tool)}`;
   const asked = await askDaemon<ToolModels[]>(commandPaths(), "GET", path, undefined, TIMEOUT_MS);
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
-  stdio().stdout.write(
-    options.json ? `${JSON.stringify(asked.value, null, 2)}\n` : formatModels(asked.value, stdoutScreen()),
-  );
+  if (options.json) stdio().stdout.write(`${JSON.stringify(asked.value, null, 2)}\n`);
+  else printLayout(formatModels(asked.value, stdoutScreen()));
   if (asked.value.every(({ problem }) => problem !== null)) setExitCode(EXIT.failed);
 }
 

@@ -155,7 +155,7 @@ function messagesIn(file: string, before: number): string[] {
       .split("\n")
       .filter((line) => line !== "" && !line.startsWith("{"));
   } catch {
-    // Something else is there now. `keybearer logs` says what.
+    // It is too long, or something else is there now. `keybearer logs` shows it, or says what is there.
     return [];
   }
 }

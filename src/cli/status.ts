@@ -19,7 +19,7 @@ import { holdsInWords, type SharedMachine, type SharedStatus, sharedProblems } f
 import { count } from "../usage/reports/format.ts";
 import { alarmLines, certainFirst, consoleProblem, formatKind, formatLastSync } from "./mirror/messages.ts";
 import { toolTable } from "./tools/list.ts";
-import { fail, formatNote } from "./ui/messages.ts";
+import { fail, formatNote, printLayout } from "./ui/messages.ts";
 import { commandPaths, stdio } from "./ui/stdio.ts";
 import { type Column, layoutTable, type Table, withNote } from "./ui/table.ts";
 import { stdoutScreen } from "./ui/terminal.ts";
@@ -36,11 +36,8 @@ export function statusCommand(): Command {
 async function status(options: { json?: boolean }): Promise<void> {
   const asked = await askDaemon<Status>(commandPaths(), "GET", "/status");
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
-  stdio().stdout.write(
-    options.json
-      ? `${JSON.stringify(asked.value, null, 2)}\n`
-      : formatStatus(asked.value, Date.now(), stdoutScreen().width),
-  );
+  if (options.json) stdio().stdout.write(`${JSON.stringify(asked.value, null, 2)}\n`);
+  else printLayout(formatStatus(asked.value, Date.now(), stdoutScreen().width));
 }
 
 export function formatStatus(status: Status, now: number, width: number): string {

@@ -1,9 +1,11 @@
 import { spawn } from "node:child_process";
-import { existsSync } from "node:fs";
+import { closeSync, constants, existsSync } from "node:fs";
 import { lstat, readFile, readlink, rm } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { advice } from "../core/advice.ts";
+import { quoteForShell } from "../core/display.ts";
 import { errorCode, errorMessage, hasCode } from "../core/errors.ts";
+import { ForeignFile, openOwnFile } from "../core/own-file.ts";
 import type { InstalledService } from "./spec.ts";
 
 /* What systemd.ts and launchd.ts have in common: how they run programs, find their file, and report. */
@@ -255,6 +257,16 @@ export async function readLogFile(
   file: string,
   { follow, lines, onLine, signal }: LogRequest,
 ): Promise<Result> {
+  try {
+    // tail would follow a link, and wait at a named pipe.
+    closeSync(openOwnFile(file, constants.O_RDONLY));
+  } catch (error) {
+    // tail says that a file is missing or cannot be read, and with -F it waits for one that comes later.
+    if (error instanceof ForeignFile) {
+      const next = `move it away: mv ${quoteForShell(file)} ${quoteForShell(`${file}.mine`)}`;
+      return { ok: false, why: `the log cannot be read: ${error.message}`, next };
+    }
+  }
   // -F and not -f: it follows the name when the file is replaced.
   const argv = ["tail", "-n", String(lines), ...(follow ? ["-F"] : []), file];
   const result = await run(argv, { timeoutMs: follow ? 0 : 10_000, onLine, signal });

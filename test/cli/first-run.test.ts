@@ -11,7 +11,7 @@ import {
   start,
   startProgram,
 } from "../doubles/command.ts";
-import { startUnderTest } from "../doubles/daemon-under-test.ts";
+import { serveIn, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { freePort } from "../doubles/listen.ts";
 import { ROOT } from "../doubles/paths.ts";
 
@@ -106,4 +106,21 @@ t.test("a refusal names the command as it can be typed in any folder", async (t)
   const [, port] = await running.says(/serves http:\/\/localhost:(\d+)/);
   const response = await fetch(`http://127.0.0.1:${port}/v1/models`);
   t.match(await response.text(), `${commandName(main, null)} tools token <tool>`);
+});
+
+t.test("check and status name commands as they can be typed in a clone", async (t) => {
+  const home = await newHome(t);
+  const key = join(home, "absent");
+  await saveConfig(
+    home,
+    `listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: { key: "file:${key}" } }\n`,
+  );
+  await serveIn(t, home);
+  const main = join(ROOT, "dist", "cli", "main.js");
+  for (const name of ["check", "status"]) {
+    const { stdout, stderr } = await startProgram(t, process.execPath, [main, name], bareEnv(home)).ended;
+    const shown = stdout + stderr;
+    t.match(shown, `→ ${commandName(main)} tools rotate codex --store file`);
+    t.notMatch(shown, /keybearer (?:tools|trust|doctor|usage|mirror|status)\b/, name);
+  }
 });

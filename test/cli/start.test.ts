@@ -1,4 +1,5 @@
-import { readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { existsSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { createServer } from "node:net";
 import { join } from "node:path";
@@ -88,6 +89,25 @@ t.test("a start that fails has the exit code and the sentence of run", async (t)
   rmSync(join(home, "state", "keybearer.log"));
   symlinkSync(join(home, "config.yaml"), join(home, "state", "keybearer.log"));
   t.match(await typed("start"), { code: 1, stderr: /keybearer\.log is a link/ });
+});
+
+t.test("logs opens only a log that keybearer wrote", async (t) => {
+  const { home, typed } = await prepare(t, 0);
+  const log = join(home, "state", "keybearer.log");
+  await mkdir(join(home, "state"), { mode: 0o700 });
+  const places: Readonly<Record<string, () => void>> = {
+    "is a link": () => symlinkSync(join(home, "config.yaml"), log),
+    "is a link ": () => symlinkSync(join(home, "nowhere"), log),
+    "is not a regular file": () => void execFileSync("mkfifo", [log]),
+  };
+  for (const [problem, put] of Object.entries(places)) {
+    put();
+    const shown = await typed("logs");
+    t.match(shown, { code: 1, stdout: "", stderr: `the log cannot be read: ${log} ${problem.trim()}\n` });
+    t.equal((await typed("logs", "--follow")).stderr, shown.stderr, "before it waits for more");
+    execFileSync("sh", ["-c", /mv .*$/m.exec(shown.stderr)?.[0] ?? "false"]);
+    t.notOk(existsSync(log));
+  }
 });
 
 t.test("two starts at once start one, which outlives the terminal", async (t) => {

@@ -5,6 +5,7 @@ import t from "tap";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { get, startSandbox } from "../doubles/sandbox.ts";
+import { atScreen } from "../doubles/screen.ts";
 import { until } from "../doubles/until.ts";
 
 function hashOf(token: string): string {
@@ -96,14 +97,14 @@ t.test("tokens are listed by name and ended one by one, older ones without a nam
     stdout: "",
     stderr: /already has a token called laptop.*keybearer tools revoke codex laptop/,
   });
-  const unknown = await command(t, home, ["tools", "revoke", "codex", "desk"]);
+  const unknown = await command(t, home, ["tools", "revoke", "codex", "desk", "--yes"]);
   t.match(unknown, { code: 1, stderr: `codex has no token called desk; it has ${id}, laptop` });
-  t.match(await command(t, home, ["tools", "revoke", "codex", id]), {
+  t.match(await command(t, home, ["tools", "revoke", "codex", id, "--yes"]), {
     code: 0,
     stdout: `token ${id} of codex has ended\n`,
   });
   t.notOk(readFileSync(file, "utf8").includes(old));
-  t.match(await command(t, home, ["tools", "revoke", "codex", "laptop"]), {
+  t.match(await command(t, home, ["tools", "revoke", "codex", "laptop", "--yes"]), {
     code: 0,
     stdout: /has ended\ncodex has no token now → keybearer tools token codex\n/,
   });
@@ -157,7 +158,7 @@ t.test("a running daemon accepts a new token at once, and the old ones until the
     );
   const id = hash.slice("sha256:".length, "sha256:".length + 8);
   await until("both uses are written", async () => (await listed()).every((row: unknown[]) => row[1]));
-  t.equal((await command(t, home, ["tools", "revoke", "codex", id])).code, 0);
+  t.equal((await command(t, home, ["tools", "revoke", "codex", id, "--yes"])).code, 0);
   t.strictSame([await status(made), await status(token)], [200, 401]);
   const revoked =
     /was revoked, \d{4}-\d\d-\d\d \d\d:\d\d\. make another one for this client: keybearer tools token/;
@@ -174,4 +175,27 @@ t.test("a running daemon accepts a new token at once, and the old ones until the
   const kept = readFileSync(join(home, "state/token-uses.json"), "utf8");
   for (const each of [token, made, again]) t.notOk(kept.includes(each), "only hashes are kept");
   t.equal(kept.match(/revoked_at/g)?.length, 2);
+});
+
+t.test("a token is revoked once the person agrees; without a terminal, only with --yes", async (t) => {
+  const home = await newHome(t);
+  const text = `gateway: http://127.0.0.1:9/v1\ntools:\n  codex:\n    token: "${hashOf("kb_x")}"\n`;
+  const file = await saveConfig(home, text);
+  const id = hashOf("kb_x").slice("sha256:".length, "sha256:".length + 8);
+  const revoke = ["tools", "revoke", "codex", id];
+  t.match(await command(t, home, revoke), {
+    code: 2,
+    stderr: `there is no terminal to ask at. if you are sure: keybearer ${revoke.join(" ")} --yes`,
+  });
+  t.equal(readFileSync(file, "utf8"), text);
+  const typed = async (text: string) => {
+    const person = atScreen(t, home, revoke);
+    await person.says(/revoke token \w+ of codex\? \[y\/N\]/);
+    person.type(text);
+    return person.ended;
+  };
+  t.match(await typed("\r"), { code: 1, stdout: /not revoked; nothing changed/ });
+  t.equal(readFileSync(file, "utf8"), text);
+  t.match(await typed("y\r"), { code: 0, stdout: `token ${id} of codex has ended` });
+  t.notOk(readFileSync(file, "utf8").includes("sha256:"));
 });

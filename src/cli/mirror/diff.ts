@@ -1,10 +1,9 @@
 import { askDaemon } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
-import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
 import { costInWords, dollars, duration, exact } from "../../core/units.ts";
 import type { ComparedRecord, ComparedRow } from "../../mirror/report/shape.ts";
-import { fail, formatNote, indentedNote } from "../ui/messages.ts";
+import { fail, formatNote, indentedNote, printLayout } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { type Column, layoutTable } from "../ui/table.ts";
 import { outputWidth, stdoutScreen } from "../ui/terminal.ts";
@@ -36,7 +35,7 @@ export async function diff(gateway: string | undefined, options: { json?: boolea
     if (problem !== null && report.state !== "ok")
       lines.push(formatNote({ ...problem, what: `${report.gateway}: ${problem.what}` }, width));
   }
-  stdio().stdout.write(`${lines.join("\n")}\n`);
+  printLayout(`${lines.join("\n")}\n`);
 }
 
 const MAX_LISTED = 10;
@@ -55,7 +54,7 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
       EXIT.failed,
     );
   if (options.json) return void stdio().stdout.write(`${JSON.stringify(found, null, 2)}\n`);
-  if (found.length === 1) return void stdio().stdout.write(typeable(formatCompared(first, outputWidth())));
+  if (found.length === 1) return printLayout(formatCompared(first, outputWidth()));
   const lines = found.slice(0, MAX_LISTED).map((row) => `${nameOf(row)}  ${row.verdict}, ${row.reason}`);
   const more = found.length > MAX_LISTED ? "\n…" : "";
   fail(`${name} fits several; write one of these:\n${lines.join("\n")}${more}`, EXIT.failed);

@@ -3,7 +3,7 @@ import { EXIT } from "../../core/errors.ts";
 import { costInWords, dollars, duration, exact } from "../../core/units.ts";
 import type { ElsewhereUse, MirrorReport, ModelFactor, ToolMoney } from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
-import { formatNote, indentedNote, type Note, printText } from "../ui/messages.ts";
+import { formatNote, indentedNote, type Note, printLayout, printText } from "../ui/messages.ts";
 import { commandPaths, setExitCode, stdio } from "../ui/stdio.ts";
 import { type Column, renderTable } from "../ui/table.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
@@ -27,7 +27,7 @@ export async function report(options: { json?: boolean }): Promise<void> {
   if (reports === null) return;
   if (options.json) stdio().stdout.write(`${JSON.stringify(reports, null, 2)}\n`);
   else if (reports.length === 0) printText(NO_CONSOLE);
-  else stdio().stdout.write(colorAlarms(formatMirror(reports, Date.now(), stdoutScreen().width)));
+  else printLayout(colorAlarms(formatMirror(reports, Date.now(), stdoutScreen().width)));
   // For scripts. A suspicion does not fail them, because it may be a request of ours.
   if (reports.some(({ alarms }) => alarms.some(({ certain }) => certain))) setExitCode(EXIT.failed);
 }

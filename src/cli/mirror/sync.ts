@@ -6,7 +6,7 @@ import type { Paths } from "../../core/paths.ts";
 import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
 import { bar } from "../ui/chart.ts";
-import { fail, formatNote, print, printText } from "../ui/messages.ts";
+import { fail, formatNote, print, printLayout, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { isInteractive, type Screen, stdoutScreen } from "../ui/terminal.ts";
@@ -67,7 +67,7 @@ function printResult(report: MirrorReport): void {
   const now = Date.now();
   const { width } = stdoutScreen();
   for (const alarm of report.alarms)
-    stdio().stdout.write(`${colorAlarms(alarmLines(alarm, now, width).join("\n"))}\n`);
+    printLayout(`${colorAlarms(alarmLines(alarm, now, width).join("\n"))}\n`);
   printText(`${report.gateway}: ${headline(report, now)}`);
   const problem = consoleProblem(report, now);
   if (problem === null) return;

@@ -1,4 +1,4 @@
-import { existsSync } from "node:fs";
+import { lstatSync } from "node:fs";
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import { readableLine } from "../../core/log.ts";
@@ -26,7 +26,8 @@ export async function logs(options: LogsOptions, overrides: ContextOptions = {})
     return fail(`-n takes a whole number, not "${options.lines}"`, EXIT.usage);
   const context = await installedContext(overrides);
   const file = logFileIn(context.shellPaths);
-  const hasFile = existsSync(file);
+  // A link that leads nowhere is there, too, and keeps `start` from writing.
+  const hasFile = lstatSync(file, { throwIfNoEntry: false }) !== undefined;
   // Without the file the manager's log may have lines of a service that is gone.
   const service = (await serviceHere(context)) ?? (hasFile ? null : await answeringManager(context));
   if (service === null && !hasFile)
@@ -50,7 +51,7 @@ export async function logs(options: LogsOptions, overrides: ContextOptions = {})
   const result =
     service === null ? await readLogFile(context.run, file, request) : await service.logs(request);
   process.off("SIGINT", onSignal).off("SIGTERM", onSignal);
-  if (!result.ok) fail(`${result.why}\n→ ${advice.serviceStatus()}`, EXIT.failed);
+  if (!result.ok) fail(`${result.why}\n→ ${result.next ?? advice.serviceStatus()}`, EXIT.failed);
 }
 
 /** The last lines of the log, to print below an error; or why there are none. */

@@ -11,7 +11,7 @@ import { version } from "../../core/version.ts";
 import { isHealthy } from "../../service/health.ts";
 import type { LastExit, ServiceState } from "../../service/service.ts";
 import { FORMAT, type InstalledService, stopSecondsFor } from "../../service/spec.ts";
-import { formatNote, type Note } from "../ui/messages.ts";
+import { formatNote, type Note, printLayout } from "../ui/messages.ts";
 import { setExitCode, stdio } from "../ui/stdio.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import { printable } from "../ui/text.ts";
@@ -263,11 +263,8 @@ export async function status(
   if (manager === null) return;
   const report = await examineService(context, manager);
   const { width } = stdoutScreen();
-  stdio().stdout.write(
-    options.json
-      ? `${JSON.stringify(jsonOf(report), null, 2)}\n`
-      : `${linesOf(report, width, Date.now()).join("\n")}\n`,
-  );
+  if (options.json) stdio().stdout.write(`${JSON.stringify(jsonOf(report), null, 2)}\n`);
+  else printLayout(`${linesOf(report, width, Date.now()).join("\n")}\n`);
   setExitCode(report.serving ? EXIT.ok : EXIT.failed);
 }
 

@@ -39,6 +39,7 @@ export function toolsCommand(): Command {
     .description("revoke one token of a tool; the others keep working")
     .argument("<tool>", "name of the tool")
     .argument("<name>", "the token's name, as `tools tokens` shows it")
+    .option("-y, --yes", "do not ask")
     .action(async (...given: Parameters<typeof revoke>) => (await import("./token.ts")).revoke(...given));
   onFile(tools.command("set"))
     .description("change settings of a tool in config.yaml, if they are valid, and show the difference")

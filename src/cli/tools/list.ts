@@ -8,7 +8,7 @@ import { endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
 import type { ToolConsoleFacts } from "../../mirror/report/shape.ts";
 import { consoleFacts, usedOf } from "../keys.ts";
-import { fail, formatNote, type Note } from "../ui/messages.ts";
+import { fail, formatNote, type Note, printLayout } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { type Column, layoutTable, type Table } from "../ui/table.ts";
 import { type Screen, stdoutScreen } from "../ui/terminal.ts";
@@ -34,7 +34,7 @@ export async function list(options: { json?: boolean }): Promise<void> {
     tools = Object.values(config.tools).map((tool) => toolStatusOffline(tool, config, now));
   }
   if (options.json) stdio().stdout.write(`${JSON.stringify(tools, null, 2)}\n`);
-  else stdio().stdout.write(listInWords(tools, now, stdoutScreen()));
+  else printLayout(listInWords(tools, now, stdoutScreen()));
 }
 
 /** Each tool on a line, its limits and its console's word below it, and at the end what needs the person. */

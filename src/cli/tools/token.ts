@@ -1,13 +1,15 @@
 import { countTokens, freeTokenName, type NewToken, removeToken, setToken } from "../../config/edit-tools.ts";
 import type { ToolStatus } from "../../control/tool-status.ts";
-import { advice } from "../../core/advice.ts";
+import { advice, withConfig } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken, tokenShape } from "../../core/token.ts";
 import { readTokenUses } from "../../proxy/token-uses.ts";
 import { activeRevision, editConfig, findTool, readConfig, waitUntilActive } from "../config-change.ts";
+import { canConfirm } from "../console-keys.ts";
 import { canceled, fail, failNull, notice, print, printText } from "../ui/messages.ts";
+import { confirm } from "../ui/prompts.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { renderTable } from "../ui/table.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
@@ -152,19 +154,30 @@ export async function tokens(
 export async function revoke(
   tool: string,
   name: string,
-  options: { readonly config?: string },
+  options: { readonly config?: string; readonly yes?: boolean },
 ): Promise<void> {
   const paths = commandPaths(options.config);
+  if (!canConfirm(withConfig(advice.revoke(tool, name), paths), options)) return;
   const before = await activeRevision(paths);
   let isLast = false;
-  const edited = await editConfig(paths.config, (text) => {
-    const removed = removeToken(text, tool, name);
-    isLast = removed.ok && removed.isLast;
-    return removed;
-  });
+  const edited = await editConfig(
+    paths.config,
+    (text) => {
+      const removed = removeToken(text, tool, name);
+      isLast = removed.ok && removed.isLast;
+      return removed;
+    },
+    options.yes ? undefined : () => confirmRevocation(tool, name),
+  );
   if (edited === null) return;
   printText(`token ${name} of ${tool} has ended`);
   if (isLast) printText(`${tool} has no token now → ${advice.newToken(tool)}`);
   const effect = await waitUntilActive(paths, tool, (_tool, revision) => revision > before);
   if (effect.state === "not in force") fail(`but ${effect.reason}`, EXIT.failed);
+}
+
+async function confirmRevocation(tool: string, name: string): Promise<boolean> {
+  if (await confirm(`revoke token ${name} of ${tool}?`, "no")) return true;
+  fail("not revoked; nothing changed", EXIT.failed);
+  return false;
 }

@@ -14,6 +14,11 @@ export function print(...lines: readonly string[]): void {
   for (const line of lines) stdio().stdout.write(`${printable(typeable(line))}\n`);
 }
 
+/** Prints a text that was laid out already: with tables, columns or colors. */
+export function printLayout(text: string, stream: Output = stdio().stdout): void {
+  stream.write(typeable(text));
+}
+
 /** Prints a diff to stdout, with the tabs that are in it. */
 export function printDiff(lines: readonly string[]): void {
   for (const line of lines) stdio().stdout.write(`${line.split("\t").map(printable).join("\t")}\n`);

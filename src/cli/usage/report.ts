@@ -1,6 +1,5 @@
 import { isDaemonListening } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
-import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
 import { costInWords, dayName, exact } from "../../core/units.ts";
 import { offsetName } from "../../usage/reports/calendar.ts";
@@ -18,7 +17,7 @@ import {
 } from "../../usage/reports/report.ts";
 import { tokensOf, unknownCost } from "../../usage/reports/sums.ts";
 import type { Sums } from "../../usage/rollups.ts";
-import { exitOnClosedOutput, fail, printText } from "../ui/messages.ts";
+import { exitOnClosedOutput, fail, printLayout, printText } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { type Screen, stdoutScreen } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
@@ -70,7 +69,7 @@ export async function report(options: ReportOptions): Promise<void> {
 function printReport(found: Report, options: ReportOptions, now: number, isServed: boolean): void {
   if (options.json) stdio().stdout.write(`${jsonText(reportJson(found, zoneName(now)), 2)}\n`);
   else if (options.csv) stdio().stdout.write(reportCsv(found));
-  else stdio().stdout.write(typeable(formatReport(found, now, stdoutScreen(), isServed)));
+  else printLayout(formatReport(found, now, stdoutScreen(), isServed));
 }
 
 type ParsedQuestion =

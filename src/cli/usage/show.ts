@@ -1,6 +1,5 @@
 import { startCommand } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
-import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { dollars, duration, exact } from "../../core/units.ts";
@@ -11,7 +10,7 @@ import { OWN_RECORDS } from "../../usage/journal/refusal-runs.ts";
 import { mayCost, type TokensFrom, type UsageRecord } from "../../usage/record.ts";
 import { jsonText, refusalInWords } from "../../usage/reports/format.ts";
 import { exportedRecord, findRecords, findRuns } from "../../usage/reports/records.ts";
-import { exitOnClosedOutput, fail, notice } from "../ui/messages.ts";
+import { exitOnClosedOutput, fail, notice, printLayout } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { outputWidth } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
@@ -44,7 +43,7 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
     if (own.length === 0 && record.last_id !== id.toUpperCase())
       notice(`${id} has no record of its own: it may be one of these ${exact(record.requests)} requests`);
     if (options.json) stdio().stdout.write(`${jsonText(exportedRecord(record), 2)}\n`);
-    else stdio().stdout.write(typeable(formatRecord(record, await thisMachine(paths), outputWidth())));
+    else printLayout(formatRecord(record, await thisMachine(paths), outputWidth()));
   });
 }
 

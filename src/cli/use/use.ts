@@ -7,7 +7,7 @@ import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { addToken } from "../tools/token.ts";
-import { fail, notice } from "../ui/messages.ts";
+import { fail, notice, printLayout } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import {
@@ -67,7 +67,7 @@ function listClients(name: string | null, clients: readonly Client[], options: U
   // Without a client there is no place to put a token in.
   if (makesChanges(options)) fail(text.trimEnd(), EXIT.usage);
   else if (options.json) printJson(clientsJson(name, clients));
-  else stdio().stdout.write(text);
+  else printLayout(text);
 }
 
 function makesChanges({ newToken, link, write, undo }: UseOptions): boolean {
@@ -104,7 +104,7 @@ function showUnusable(settings: Settings, options: UseOptions): void {
   const text = formatUnusable(settings, stdoutScreen().width);
   if (makesChanges(options)) fail(text.trimEnd(), EXIT.failed);
   else if (options.json) printJson(settingsJson(settings, null));
-  else stdio().stdout.write(text);
+  else printLayout(text);
 }
 
 async function write(paths: Paths, { tool, client, target }: Settings, options: UseOptions): Promise<void> {
