@@ -40,7 +40,7 @@ export interface SharedMachine {
   readonly last_contact: number;
   /** It is this machine. */
   readonly self: boolean;
-  /** Of what it says of itself. null: this machine has no secret to check it with. */
+  /** Of what it says of itself. null: this machine has no secret to check it with, or it must report again (`recovering`). */
   readonly signature: Signature | null;
   /** It stopped, and had published everything. */
   readonly stopped: boolean;

@@ -41,7 +41,10 @@ export interface Machine extends KnownMachine {
   readonly isLost: boolean;
   /** The store may have lost data, and waits until this machine reports what it holds. */
   readonly isUnreported: boolean;
-  /** Whether name, keys and published are the machine's own words. null: this machine has no secret to check it with. */
+  /**
+   * Whether name, keys and published are the machine's own words. null: this machine has no secret to check it with, or the
+   * store lost the data, and the machine has not reported since.
+   */
   readonly signature: Signature | null;
   /** The keys that it rotated while others used them. Empty, unless it signed that. */
   readonly rotated: readonly RotatedKey[];
@@ -496,7 +499,7 @@ function partOf(value: unknown): Part[] {
 }
 
 function machineOf(value: unknown, signer: Signer | null): Machine[] {
-  const { id, seen, entry, gone, unreported, ...rest } = objectOf(value);
+  const { id, seen, entry, gone, ...rest } = objectOf(value);
   if (typeof id !== "string" || !/^[0-9a-f]{1,32}$/.test(id)) return [];
   const signature = signer === null ? null : signatureOf(id, rest, signer);
   const { name, published, keys, rotated } = signature === "valid" ? statementIn(rest) : rest;
@@ -511,7 +514,7 @@ function machineOf(value: unknown, signer: Signer | null): Machine[] {
     lastEntry: typeof entry === "string" && ENTRY_ID.test(entry) ? entry : null,
     keys: listOf(keys).slice(0, MAX_KEYS).map(text),
     isLost: gone === true,
-    isUnreported: unreported === true,
+    isUnreported: rest.unreported === true,
     signature,
     rotated: signature === "valid" ? rotatedKeysOf(rotated) : [],
   };
@@ -520,7 +523,10 @@ function machineOf(value: unknown, signer: Signer | null): Machine[] {
 
 type Fields = Readonly<Record<string, unknown>>;
 
-function signatureOf(id: string, { statement, signature }: Fields, signer: Signer): Signature {
+/** null: another machine named this one to a store that lost its data, so its own words are not there yet. */
+function signatureOf(id: string, fields: Fields, signer: Signer): Signature | null {
+  const { statement, signature, unreported } = fields;
+  if (unreported === true && statement === undefined) return null;
   if (typeof statement !== "string" || typeof signature !== "string") return "missing";
   return signer.isSigned("presence", id, statement, signature) ? "valid" : "wrong";
 }
