@@ -8,7 +8,7 @@ import {
   refusalWithConsole,
   toolProblems,
 } from "../doctor/key-messages.ts";
-import type { Level, LimitKind, MachinePart } from "../limits/counters.ts";
+import { type Level, type LimitKind, type MachinePart, takenOnAll } from "../limits/counters.ts";
 import { durationInWords, isUsedUp, limitName, momentInWords, statusFigures } from "../limits/format.ts";
 import type { Limiter, ToolLevels } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
@@ -229,15 +229,15 @@ export function limitStatuses({ levels, lifts }: ToolLevels): LimitStatus[] {
 
 function limitStatus(level: Level, lift: number | null): LimitStatus {
   const { limit, window, share, used, estimated, held, max, extra } = level;
-  const { othersUsed, othersGranted } = share ?? { othersUsed: 0, othersGranted: 0 };
+  const taken = takenOnAll(level);
   const unspent = Math.max(0, (share?.granted ?? 0) - used - held);
   const own = share && { name: share.machine, used, granted: Math.max(share.granted, used + held) };
   return {
     limit: limit.kind,
     per: "per" in limit ? limit.per : null,
-    used: used + othersUsed,
+    used: taken.used,
     estimated,
-    held: held + unspent + Math.max(0, othersGranted - othersUsed),
+    held: taken.held + unspent,
     most: max,
     extra,
     lift,

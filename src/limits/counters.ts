@@ -504,9 +504,9 @@ export class Counters {
   liftFor(kind: Kind, now: number): number {
     const whole = kind === "requests" ? 1 : (wholeAmount(this.#lastShort?.[kind] ?? null) ?? 1);
     const levels = this.levels(now).filter(({ limit }) => limit.kind === kind);
-    const missing = levels.map(({ max, used, held, share }) => {
-      const elsewhere = Math.max(share?.othersGranted ?? 0, share?.othersUsed ?? 0);
-      return used + held + elsewhere + whole - max;
+    const missing = levels.map((level) => {
+      const { used, held } = takenOnAll(level);
+      return used + held + whole - level.max;
     });
     return Math.max(Math.min(...levels.map(({ max, extra }) => max - extra)), ...missing);
   }
@@ -557,6 +557,12 @@ export function remaining({ max, used, held, share }: Level): number {
   return Math.max(0, max - used - held - (share?.othersGranted ?? 0));
 }
 
+/** What all machines that share a limit used of it, and what is held: for requests in flight, and by the other machines. */
+export function takenOnAll({ used, held, share }: Level): { readonly used: number; readonly held: number } {
+  const { othersGranted, othersUsed } = share ?? { othersGranted: 0, othersUsed: 0 };
+  return { used: used + othersUsed, held: held + Math.max(0, othersGranted - othersUsed) };
+}
+
 function shortageOf(level: Level, need: number): Shortage | null {
   const { limit, window, share, used, estimated, held, max, extra } = level;
   // After the limit was lowered, the store must be asked again.
@@ -564,18 +570,17 @@ function shortageOf(level: Level, need: number): Shortage | null {
   const possible = share === null ? max : Math.min(max, granted);
   // A request that costs nothing, such as a list of models, passes a limit that is used up.
   if (need === 0 || used + held + need <= possible) return null;
-  const { othersGranted, othersUsed } = share ?? { othersGranted: 0, othersUsed: 0 };
+  const taken = takenOnAll(level);
   return {
     limit,
-    used: used + othersUsed,
+    ...taken,
     estimated,
-    held: held + Math.max(0, othersGranted - othersUsed),
     max,
     need,
-    elsewhere: Math.max(othersGranted, othersUsed),
+    elsewhere: taken.used + taken.held - used - held,
     // $0/day is a limit too: its windows never have capacity.
     capacityAt: max - extra > 0 ? (window?.end ?? null) : null,
-    mayEndSooner: limit.kind === "concurrent" || used + othersUsed + need <= max,
+    mayEndSooner: limit.kind === "concurrent" || taken.used + need <= max,
     isUngranted: used + held + need <= max,
   };
 }

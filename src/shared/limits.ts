@@ -463,7 +463,11 @@ export class SharedLimiter implements SharedTools {
     grant.granted = answer.granted;
     grant.max = ask.limit;
     grant.parts = answer.parts;
-    const others = answer.parts.filter((part) => part.machine !== machine.id());
+    // Of `concurrent` no machine takes in advance, so a place is granted for a request before it is reported in flight.
+    const isConcurrent = grant.limit.kind === "concurrent";
+    const others = answer.parts
+      .filter((part) => part.machine !== machine.id())
+      .map((part) => (isConcurrent ? { ...part, used: part.granted } : part));
     grant.others = others.map(({ machine: id, granted, used }) => ({
       name: names.get(id) ?? "a machine that is gone",
       granted,

@@ -2,6 +2,8 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import t, { type Test } from "tap";
+import { limitLines } from "../../src/cli/tools/limit-lines.ts";
+import { limitStatuses } from "../../src/control/tool-status.ts";
 import { advice } from "../../src/core/advice.ts";
 import { type Clock, systemClock } from "../../src/core/clock.ts";
 import { sharedFindings } from "../../src/doctor/shared-findings.ts";
@@ -62,6 +64,21 @@ t.test("requests at the same time share one limit", { skip }, async (t) => {
   t.equal(await desktop.send(), "too-many-at-once");
   if (first.ok) laptop.end(first.lease);
   await until("the place is free again", async () => (await desktop.send()) === "go");
+});
+
+t.test("a refusal and `tools` count the places of other machines alike", { skip }, async (t) => {
+  const { laptop, desktop } = await twoMachines(t, "limits: { concurrent: 1 }");
+  const first = await laptop.take();
+  t.ok(first.ok);
+  // The laptop's place was granted before its request was in flight, and no report has followed yet.
+  t.match(await desktop.take(), {
+    ok: false,
+    refusal: { message: /: 1 of 1 requests in flight \(1 on other machines\)/ },
+  });
+  const statuses = limitStatuses(desktop.limiter.levels(desktop.tool));
+  t.match(statuses, [{ limit: "concurrent", used: 1, held: 0, most: 1 }]);
+  const lines = limitLines(statuses, Date.now(), { width: 80, utf8: false }).flat();
+  t.match(lines.join("\n"), / 1\/1\n +desktop 0, laptop 1$/);
 });
 
 t.test("a place that another machine holds is the reason, not a limit that has room", { skip }, async (t) => {
