@@ -20,7 +20,8 @@ function writtenKeys(tools: readonly Tool[]): Problem[] {
   if (first === undefined) return [];
   const keys = names.length === 1 ? `the key of ${first} is` : `the keys of ${names.join(", ")} are`;
   const message = `${keys} written into config.yaml, and every copy of the file has them`;
-  return [warning("tools", message, `${advice.rotateInto(first, "keychain")} (or file)`)];
+  // It stores the new key in the keychain or in a file, never in config.yaml.
+  return [warning("tools", message, advice.rotate(first))];
 }
 
 /** Two sources can hold the same key. The parser reports two tools with the same source. */

@@ -97,7 +97,10 @@ tools:
   const { code, stderr } = await command(t, home, ["check"]);
   t.equal(code, 0);
   t.match(stderr, /warning: tools\.zed\.key: .*\/none.*\n {4}→ keybearer tools rotate zed --store file\n/);
-  t.match(stderr, /tools: the key of codex is written into config\.yaml.*\n {4}→ .* codex --store keychain/);
+  t.match(
+    stderr,
+    /tools: the key of codex is written into config\.yaml.*\n {4}→ keybearer tools rotate codex\n/,
+  );
   t.match(stderr, /tools\.scripts\.key: tools codex and scripts share one key, …6789\n/);
   t.match(stderr, /tools: no limit for codex: .*\n {4}→ keybearer tools set codex limits\.spend=10\/day;/);
   t.notMatch(stderr, "sk-shared");
