@@ -152,7 +152,7 @@ interface CutOptions {
   readonly cutLater: string | null;
 }
 
-/** After a tool was disabled or removed: cuts its requests in flight, or says that they may finish. */
+/** After a tool was disabled or removed: cuts its requests in flight, or says what becomes of them. */
 export async function endInFlight(
   paths: Paths,
   name: string,
@@ -169,7 +169,10 @@ export async function endInFlight(
   if (!now) {
     const running = effect.tool?.running ?? 0;
     const next = cutLater === null ? "" : ` → ${cutLater}`;
-    if (running > 0) print(`${count(running, "request")} in flight may finish${next}`);
+    if (running > 0)
+      print(
+        `${count(running, "request")} in flight: what was sent may finish, what waits for its gateway is refused${next}`,
+      );
     return;
   }
   const path = `/cut/${encodeURIComponent(name)}`;

@@ -21,7 +21,8 @@ function writtenKeys(tools: readonly Tool[]): Problem[] {
     names.length === 1
       ? `the key of ${first} is written into config.yaml, and every copy of the file has it`
       : `the keys of ${names.join(", ")} are written into config.yaml, and every copy of the file has them`;
-  return [warning("tools", message, `${advice.rotateInto(first, "keychain")} (or file)`)];
+  // It stores the new key in the keychain or in a file, never in config.yaml.
+  return [warning("tools", message, advice.rotate(first))];
 }
 
 /** Two sources can hold the same key. The parser reports two tools with the same source. */

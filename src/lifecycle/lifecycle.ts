@@ -129,7 +129,8 @@ export class KeyLifecycle {
     if (this.#storage.placeOf(tool) === null && store === null && key.kind !== "literal")
       throw new Refused(
         `the key of ${name} comes from ${describeSource(key)}, which keybearer cannot change`,
-        `${advice.rotateInto(name, "keychain")} (or file)`,
+        // A file can be written everywhere; a keychain may be missing or locked.
+        advice.rotateInto(name, "file"),
       );
   }
 

@@ -37,7 +37,7 @@ const NOW_IN_PROGRESS = 36;
 const ALREADY_IN_PROGRESS = 37;
 const NOT_FOUND = 113;
 
-const BY_HAND = `without it, log in at the Mac itself and try again there, or start ${advice.run()} in a terminal: it stays in the foreground, reloads on SIGHUP and stops cleanly on SIGTERM`;
+const BY_HAND = `without it, log in at the Mac itself and try again there, or run keybearer in the background: ${advice.start()}`;
 
 export interface LaunchdOptions {
   readonly run: RunCommand;

@@ -46,7 +46,7 @@ const CHANGE_MS = 70_000;
 const NAMESPACE_TRIAL_MS = 15_000;
 
 const OWN_HOME = "log in as the user the service is for, with that user's HOME, and try again";
-const BY_HAND = `without it, start ${advice.run()} from your shell's startup file or a supervisor: it stays in the foreground, reloads on SIGHUP and stops cleanly on SIGTERM`;
+const BY_HAND = `without it, ${advice.start()} runs keybearer in the background, and works in your shell's startup file, too`;
 
 export interface SystemdOptions {
   readonly run: RunCommand;

@@ -99,7 +99,7 @@ tools:
   t.match(stderr, /warning: tools\.zed\.key: .*\/none.*\n {4}→ keybearer tools rotate zed --store file\n/);
   t.match(
     stderr,
-    /the key of codex is written into config\.yaml, .* has it\n {4}→ .* codex --store keychain/,
+    /tools: the key of codex is written into config\.yaml.*\n {4}→ keybearer tools rotate codex\n/,
   );
   t.match(stderr, /tools\.scripts\.key: tools codex and scripts share one key, …6789\n/);
   t.match(stderr, /tools: no limit for codex: .*\n {4}→ keybearer tools set codex limits\.spend=10\/day;/);

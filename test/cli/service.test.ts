@@ -4,7 +4,7 @@ import { createServer } from "node:net";
 import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
 import { advice } from "../../src/core/advice.ts";
-import { advised, command, newHome, saveConfig } from "../doubles/command.ts";
+import { advised, command, flat, newHome, saveConfig } from "../doubles/command.ts";
 import { serveIn, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { createSystemctl } from "../doubles/systemctl-script.ts";
 
@@ -42,13 +42,16 @@ t.test(
   "without a user manager, install says why, names another way and writes nothing",
   onLinux,
   async (t) => {
-    const { systemctl, unit, service, keybearer } = await prepare(t);
+    const { systemctl, unit, service, keybearer, typed } = await prepare(t);
+    const yourself = (next: string) => `not installed: you have to start keybearer yourself (${next})`;
+    t.match(flat((await typed(["doctor"])).stdout), yourself(advice.serviceInstall()));
     systemctl.silence();
+    t.match(flat((await typed(["doctor"])).stdout), yourself(advice.start()));
     const [install, dry, status, gone] = await Promise.all(
       ["install", "install --dry-run", "status", "uninstall"].map((line) => service(line)),
     );
     t.match(install, { code: 1, stderr: /does not answer here: Failed to connect to bus: No medium found/ });
-    t.match(install?.stderr, /keybearer run/);
+    t.match(install?.stderr, `without it, ${advice.start()} runs keybearer in the background`);
     t.match(status, { code: 1, stderr: /does not answer/ });
     t.match(dry, { code: 0, stderr: /could not be installed now: / });
     t.match(dry?.stdout, `would write ${unit}:\n\n[Unit]\nDescription=`);

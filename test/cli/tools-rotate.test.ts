@@ -3,12 +3,14 @@ import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { advice } from "../../src/core/advice.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { storeKey } from "../../src/keys/store.ts";
-import { command, newHome, saveConfig, start } from "../doubles/command.ts";
+import { advised, command, newHome, saveConfig, start } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { get, newKey, post, startSandbox } from "../doubles/sandbox.ts";
+import { atScreen } from "../doubles/screen.ts";
 import { missingForSecrets, startSecretService } from "../doubles/secret-service.ts";
 import { until } from "../doubles/until.ts";
 
@@ -75,7 +77,12 @@ t.test("a key that does not work, or is the same, changes nothing", async (t) =>
   const cases: [string[], string, number, RegExp][] = [
     [["codex", "--key-stdin"], key.slice(0, -2), 1, /--no-probe\nnothing was changed/],
     [["codex", "--key-stdin"], key, 1, /the tool already has this key, …\w{4}\./],
-    [["b", "--key-stdin"], key, 1, /comes from env:B_KEY, which keybearer cannot change.*--from env:NAME/s],
+    [
+      ["b", "--key-stdin"],
+      key,
+      1,
+      /comes from env:B_KEY, which keybearer cannot change.*--from env:NAME.*--store (?:keychain|file)\n$/s,
+    ],
     [["b", "--from", "env:B_KEY"], "", 1, /comes from env:B_KEY already/],
     [["nobody", "--key-stdin"], key, 1, /there is no tool nobody in config\.yaml; its tools are codex, b, c/],
   ];
@@ -105,6 +112,24 @@ t.test(
     t.match(readFileSync(file, "utf8"), /codex: \{ key: env:TWO \}/);
   },
 );
+
+const withoutKeychain = { skip: process.platform === "linux" ? false : "a Mac always has a keychain" };
+
+t.test("the command that check advises takes a key out of config.yaml", withoutKeychain, async (t) => {
+  const sandbox = await startSandbox(t);
+  const old = newKey(sandbox).text;
+  const home = await newHome(t);
+  const file = await saveConfig(home, `gateway: ${sandbox.baseUrl}\ntools: { codex: { key: ${old} } }\n`);
+  const { stderr } = await command(t, home, ["check"]);
+  const next = advised(t, stderr, advice.rotate("codex"));
+  const person = atScreen(t, home, next);
+  await person.says(/\(not shown\)/);
+  person.type(`${newKey(sandbox).text}\r`);
+  const { code, stdout } = await person.ended;
+  t.equal(code, 0, stdout);
+  t.match(readFileSync(file, "utf8"), /key: ["']?file:/);
+  t.notMatch((await command(t, home, ["check"])).stderr, /written into config\.yaml/);
+});
 
 const OLD = "sk-old-0123456789abcdef";
 const NEW = "sk-new-0123456789fedcba";

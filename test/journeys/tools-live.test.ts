@@ -108,7 +108,7 @@ t.test(
     t.strictSame({ code: off.code, stderr: off.stderr }, { code: 0, stderr: "" });
     t.equal(
       off.stdout,
-      "codex is disabled\n1 request in flight may finish → keybearer tools disable codex --now\n",
+      "codex is disabled\n1 request in flight: what was sent may finish, what waits for its gateway is refused → keybearer tools disable codex --now\n",
     );
     t.equal(await list(), "tool-disabled", "once it has said so, it holds");
     gateway.release();

@@ -244,7 +244,7 @@ t.test("without a session of the user, install says why and names another way", 
   t.match(await manager.available(), {
     ok: false,
     why: /Could not find specified domain/,
-    otherwise: /keybearer run/,
+    otherwise: /keybearer start/,
   });
   launchctl.next.set("print", [{ code: null, missing: true }]);
   t.match(await manager.available(), { ok: false, why: /no launchctl/ });

@@ -19,7 +19,7 @@ import {
   formatLastSync,
   formatRemedy,
 } from "../mirror/messages.ts";
-import type { ServiceContext } from "../service/context.ts";
+import { answeringManager, type ServiceContext } from "../service/context.ts";
 import { examineService } from "../service/status.ts";
 import { describeFailure } from "../status.ts";
 import { ago, fileSize } from "../ui/units.ts";
@@ -114,14 +114,16 @@ function accepts(host: string, port: number): Promise<boolean> {
   });
 }
 
-/** Whether the service is installed, and whether it would still start. Without a service file, the manager is not asked. */
+/** Whether the service is installed, and whether it would still start. */
 export async function serviceFindings(service: ServiceContext): Promise<Finding[]> {
   const { manager } = service;
   if (manager === null) return [];
   const about = "the service";
   const found = await manager.found();
   if (found.kind === "none") {
-    const what = `not installed: you have to start keybearer yourself (${advice.serviceInstall()})`;
+    const canBeService = (await answeringManager(service)) !== null;
+    const next = canBeService ? advice.serviceInstall() : startCommand(service.shellPaths);
+    const what = `not installed: you have to start keybearer yourself (${next})`;
     return [{ id: "service", level: "ok", about, what, next: null }];
   }
   if (found.kind === "foreign" && found.managedBy !== null)

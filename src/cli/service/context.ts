@@ -151,7 +151,7 @@ function missingMessage(config: string, usual: string): string {
 export async function reachManager({ manager, platform }: ServiceContext): Promise<ServiceManager | null> {
   if (manager === null)
     return failNull(
-      `keybearer can be a service of systemd or launchd, and ${platform} has neither\nstart it by hand or with a supervisor: ${advice.run()}`,
+      `keybearer can be a service of systemd or launchd, and ${platform} has neither\nstart it in the background: ${advice.start()}`,
       EXIT.failed,
     );
   const answer = await manager.available();

@@ -9,7 +9,7 @@ import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { isNamed, isSameSource, ownPlace, type Store, sourceText } from "../../keys/places.ts";
-import { forgetKey } from "../../keys/store.ts";
+import { forgetKey, keychainThere } from "../../keys/store.ts";
 import { type Effect, editConfig, findTool, readConfig, waitUntilActive } from "../config-change.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
@@ -108,14 +108,15 @@ async function readRotation(name: string, options: RotateOptions): Promise<Rotat
   const gateway = config?.gateways[tool?.gateway ?? ""];
   if (config === null || tool === null || gateway === undefined) return null;
   const isMoved = options.from !== undefined || options.store !== undefined;
-  const instead = isMoved ? null : whereToChange(tool, paths);
+  const instead = isMoved ? null : await whereToChange(tool, paths);
   return instead === null ? { paths, config, tool, gateway, options } : failNull(instead, EXIT.failed);
 }
 
 /** Where the person changes a key that keybearer did not store; null: keybearer stored it. */
-function whereToChange({ name, key }: Tool, paths: Paths): string | null {
+async function whereToChange({ name, key }: Tool, paths: Paths): Promise<string | null> {
   if (key.kind === "literal" || ownPlace(key, paths) !== null) return null;
-  const instead = `or let keybearer keep it from now on: ${advice.rotateInto(name, "keychain")} (or file)`;
+  const { there } = await keychainThere({ env: stdio().env });
+  const instead = `or let keybearer keep it from now on: ${advice.rotateInto(name, there ? "keychain" : "file")}`;
   const source = describeSource(key);
   switch (key.kind) {
     case "env":
