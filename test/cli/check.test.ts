@@ -97,7 +97,7 @@ tools:
   const { code, stderr } = await command(t, home, ["check"]);
   t.equal(code, 0);
   t.match(stderr, /warning: tools\.zed\.key: .*\/none.*\n {4}→ keybearer tools rotate zed --store file\n/);
-  t.match(stderr, /the key of codex is written into config\.yaml, .* has it\n {4}→ .* codex --store keychain/);
+  t.match(stderr, /key of codex is written into config\.yaml, .* has it\n.*→ .* codex --store keychain/);
   t.match(stderr, /tools\.scripts\.key: tools codex and scripts share one key, …6789\n/);
   t.match(stderr, /tools: no limit for codex: .*\n {4}→ keybearer tools set codex limits\.spend=10\/day;/);
   t.notMatch(stderr, "sk-shared");

@@ -1,5 +1,11 @@
 import type { LimitStatus } from "../../control/tool-status.ts";
-import { countInWords, durationInWords, limitName, momentInWords, statusFigures } from "../../limits/format.ts";
+import {
+  countInWords,
+  durationInWords,
+  limitName,
+  momentInWords,
+  statusFigures,
+} from "../../limits/format.ts";
 import { type Calendar, systemCalendar } from "../../limits/windows.ts";
 import { type Column, layoutTable } from "../ui/table.ts";
 import type { Screen } from "../ui/terminal.ts";
