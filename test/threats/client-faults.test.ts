@@ -115,8 +115,8 @@ function slowNetstat(t: Test, pid: number | undefined) {
   const folder = t.testdir({});
   const program = `#!/bin/sh
 seen=$(${NETSTAT} "$@" | sed 's# ${process.pid}/# ${pid}/#')
-mktemp ${folder}/asked-XXXXXX > /dev/null
-while [ ! -e ${folder}/go ]; do sleep 0.02; done
+mktemp "${folder}/asked-XXXXXX" > /dev/null
+while [ ! -e "${folder}/go" ]; do sleep 0.02; done
 printf '%s\\n' "$seen"
 `;
   writeFileSync(join(folder, "netstat"), program, { mode: 0o755 });
