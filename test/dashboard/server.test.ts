@@ -127,7 +127,8 @@ t.test(
     for (const path of DATA) t.equal((await say(url, path)).status, 401, `${path} without any`);
     t.equal((await say(url, `/api/now?token=${session}`)).status, 401, "it counts in the header alone");
     const there = await fetch(`${data}/v1/models`, { headers: { authorization: `Bearer ${session}` } });
-    t.equal(there.status, 400);
+    // Whether it looks like a key depends on its random letters.
+    t.match(there.headers.get("x-keybearer-refusal"), /^(?:foreign-key|token-unknown)$/);
     for (const secret of [code, session]) t.notOk(logText().includes(secret), "none of them is in the log");
   },
 );
