@@ -651,6 +651,7 @@ function isTypedIn({ file, title }: ElsewhereCase, name: string): boolean {
 }
 
 t.test("every command that a message advises works in the situation that prints it", async (t) => {
+  t.same(new Set(Object.keys(CASES)), new Set(Object.keys(advice)), "each has a case");
   const world = await startWorld(t);
   for (const [name, one] of Object.entries(CASES)) {
     await t.test(name, async (t) => {
