@@ -69,7 +69,7 @@ export async function scanSettings(deps: ScanDeps): Promise<Finding[]> {
   return settingsFindings({ found, exposed, unread, read, home, tools });
 }
 
-/** What tells the address of keybearer and of its gateways. */
+/** Where the addresses of keybearer and of its gateways appear. */
 type Addresses = Pick<ScanDeps, "ports" | "gateways">;
 
 /**

@@ -33,7 +33,7 @@ export class ConnectTimeout extends Error {
   }
 }
 
-/** Whether no connection can be made for now, as while the gateway restarts. A wrong certificate does not pass by itself. */
+/** Whether a later attempt may connect, such as after a restart of the gateway. With a wrong certificate it would not. */
 export function isOutage(error: NodeJS.ErrnoException): boolean {
   if (error instanceof OutboundProxyError) return error.isOutage;
   return error instanceof ConnectTimeout || isNetworkError(error.code ?? "");
