@@ -10,6 +10,8 @@ import { createSystemctl } from "../doubles/systemctl-script.ts";
 
 /* What the commands print, ask and refuse. test/service shows what a real manager does with it. */
 
+// The times of log lines are shown as the clock on the wall shows them.
+process.env.TZ = "UTC";
 const onLinux = { skip: process.platform === "linux" ? false : "systemd is Linux's" };
 const CANARY = "sk-canary-service-0123456789abcdef";
 const TOOLS = `tools: { codex: { key: ${CANARY} } }\n`;

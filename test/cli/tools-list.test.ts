@@ -6,7 +6,8 @@ import type { LimitStatus, ToolStatus } from "../../src/control/tool-status.ts";
 import { zoneCalendar } from "../../src/shared/calendar.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 
-/** Everything here happens in UTC, wherever the test runs. */
+// Everything here happens in UTC, wherever the test runs.
+process.env.TZ = "UTC";
 const UTC = zoneCalendar("UTC");
 
 const NOW = Date.UTC(2026, 10, 15, 12);
