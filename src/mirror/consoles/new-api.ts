@@ -23,7 +23,15 @@ import {
   wholeAt,
 } from "./json.ts";
 import type { KeyCallBudget } from "./key-calls.ts";
-import { type Get, type LogSource, listPages, readAll, type UnnamedRow, walkLog } from "./log-walk.ts";
+import {
+  type Get,
+  ListedRows,
+  type LogSource,
+  listPages,
+  readAll,
+  type UnnamedRow,
+  walkLog,
+} from "./log-walk.ts";
 import { NewApiKeyActions } from "./new-api-key-actions.ts";
 import {
   getWithToken,
@@ -52,6 +60,7 @@ export class NewApi implements ConsoleAdapter {
   readonly #get: Get;
   readonly #now: () => number;
   readonly #keyActions: KeyActions;
+  readonly #listed = new ListedRows();
   #status: SiteStatus | null = null;
 
   constructor(deps: NewApiDeps) {
@@ -75,7 +84,7 @@ export class NewApi implements ConsoleAdapter {
         `/api/log/self?p=${page}&page_size=100&type=0&start_timestamp=${from}&end_timestamp=${to}`,
       readRow: (raw) => readNewApiRow(raw, quotaPerUnit),
     };
-    yield* walkLog(source, cursor, since + ahead, this.#now() + ahead);
+    yield* walkLog(source, cursor, since + ahead, this.#now() + ahead, this.#listed);
   }
 
   async keys(): Promise<ConsoleKey[]> {

@@ -2,7 +2,15 @@ import type { Secret } from "../../core/secret.ts";
 import type { AccountFacts, ConsoleAdapter, ConsoleKey, KeyActions, Page } from "./console.ts";
 import { type AdapterDeps, type CallLimit, type ConsoleClient, otherShape, pacedClient } from "./http.ts";
 import { asObject, cleanAt, countAt, flagAt, type JsonObject, textAt, wholeAt } from "./json.ts";
-import { type Get, type LogSource, listPages, readAll, type UnnamedRow, walkLog } from "./log-walk.ts";
+import {
+  type Get,
+  ListedRows,
+  type LogSource,
+  listPages,
+  readAll,
+  type UnnamedRow,
+  walkLog,
+} from "./log-walk.ts";
 import { NewApiKeyActions } from "./new-api-key-actions.ts";
 import {
   getWithToken,
@@ -26,6 +34,7 @@ export class OneApi implements ConsoleAdapter {
   readonly #get: Get;
   readonly #now: () => number;
   readonly #keyActions: KeyActions;
+  readonly #listed = new ListedRows();
 
   constructor(deps: AdapterDeps & { readonly accessToken: Secret }) {
     const { accessToken, now } = deps;
@@ -46,7 +55,7 @@ export class OneApi implements ConsoleAdapter {
         `/api/log/self?p=${page}&type=0&start_timestamp=${from}&end_timestamp=${to}`,
       readRow: (raw) => readRow(raw, quotaPerUnit),
     };
-    yield* walkLog(source, cursor, since + ahead, this.#now() + ahead);
+    yield* walkLog(source, cursor, since + ahead, this.#now() + ahead, this.#listed);
   }
 
   /** Two keys of one name are both listed, so that the report can say that their rows are ambiguous. */
