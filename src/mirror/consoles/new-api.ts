@@ -58,6 +58,8 @@ export class NewApi implements ConsoleAdapter {
   readonly socketRowsHaveIds = true;
   readonly #client: ConsoleClient;
   readonly #get: Get;
+  /** For the usage log. */
+  readonly #getRows: Get;
   readonly #now: () => number;
   readonly #keyActions: KeyActions;
   readonly #listed = new ListedRows();
@@ -66,11 +68,13 @@ export class NewApi implements ConsoleAdapter {
   constructor(deps: NewApiDeps) {
     const { accessToken, keyCalls, now } = deps;
     this.#now = now;
-    this.#client = pacedClient(deps, () => callLimit(this.#status?.version ?? null));
+    const limit = () => callLimit(this.#status?.version ?? null);
+    this.#client = pacedClient(deps, limit);
     const headers: Record<string, string> = {};
     // Required up to rc.21, ignored by later versions.
     if (deps.user !== null && /^[\x21-\x7e]+$/.test(deps.user)) headers["New-Api-User"] = deps.user;
     this.#get = getWithToken(this.#client, accessToken, headers);
+    this.#getRows = getWithToken(pacedClient(deps, limit, "rows"), accessToken, headers);
     this.#keyActions = new NewApiKeyActions({ client: this.#client, accessToken, headers, now, keyCalls });
   }
 
@@ -78,7 +82,7 @@ export class NewApi implements ConsoleAdapter {
     const { quotaPerUnit, time } = await this.#readStatus();
     const ahead = time === null ? 0 : time - this.#now();
     const source: LogSource = {
-      get: this.#get,
+      get: this.#getRows,
       numbers: { first: 1 },
       path: (page, { from, to }) =>
         `/api/log/self?p=${page}&page_size=100&type=0&start_timestamp=${from}&end_timestamp=${to}`,
@@ -114,7 +118,7 @@ export class NewApi implements ConsoleAdapter {
   }
 
   async account(): Promise<AccountFacts> {
-    return readAccount(this.#get, await this.#readStatus());
+    return readAccount(this.#get, this.#status ?? (await this.#readStatus()));
   }
 
   keyActions(): KeyActions {

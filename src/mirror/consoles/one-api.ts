@@ -32,6 +32,8 @@ export class OneApi implements ConsoleAdapter {
   readonly socketRowsHaveIds = false;
   readonly #client: ConsoleClient;
   readonly #get: Get;
+  /** For the usage log. */
+  readonly #getRows: Get;
   readonly #now: () => number;
   readonly #keyActions: KeyActions;
   readonly #listed = new ListedRows();
@@ -42,6 +44,10 @@ export class OneApi implements ConsoleAdapter {
     this.#now = now;
     this.#client = client;
     this.#get = getWithToken(client, accessToken);
+    this.#getRows = getWithToken(
+      pacedClient(deps, () => CALL_LIMIT, "rows"),
+      accessToken,
+    );
     this.#keyActions = new NewApiKeyActions({ client, accessToken, headers: {}, now, keyCalls: null });
   }
 
@@ -49,7 +55,7 @@ export class OneApi implements ConsoleAdapter {
     const { quotaPerUnit, time } = await readStatus(this.#client);
     const ahead = time === null ? 0 : time - this.#now();
     const source: LogSource = {
-      get: this.#get,
+      get: this.#getRows,
       numbers: { first: 0 },
       path: (page, { from, to }) =>
         `/api/log/self?p=${page}&type=0&start_timestamp=${from}&end_timestamp=${to}`,
