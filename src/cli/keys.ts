@@ -1,5 +1,5 @@
 import { Command } from "commander";
-import { askDaemon, CONSOLE_TIMEOUT_MS } from "../control/client.ts";
+import { askDaemon } from "../control/client.ts";
 import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
 import { dollars, exactDollars } from "../core/units.ts";
@@ -8,6 +8,7 @@ import type { KeyAction } from "../lifecycle/lifecycle.ts";
 import { limitFigures } from "../limits/format.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import { dayName } from "../usage/reports/calendar.ts";
+import { askConsoles } from "./console-wait.ts";
 import type { ChangeOptions } from "./keys-change.ts";
 import { NO_CONSOLE } from "./mirror/consoles.ts";
 import { fail, formatNote, indentedNote } from "./ui/messages.ts";
@@ -46,7 +47,7 @@ function addChange(keys: Command, action: KeyAction, description: string): void 
 async function list(options: { refresh?: boolean; json?: boolean }): Promise<void> {
   const { socket } = commandPaths();
   const asked = options.refresh
-    ? await askDaemon<KeysAnswer>(socket, "POST", "/refreshkeys", {}, CONSOLE_TIMEOUT_MS)
+    ? await askConsoles<KeysAnswer>(socket, "POST", "/refreshkeys", {})
     : await askDaemon<KeysAnswer>(socket, "GET", "/keys");
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   stdio().stdout.write(
