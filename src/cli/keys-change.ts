@@ -1,10 +1,10 @@
-import { askDaemon, CONSOLE_TIMEOUT_MS } from "../control/client.ts";
 import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { heldKeyRemedy, type KeyAction } from "../lifecycle/lifecycle.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import { canConfirm, describeKey, PAST } from "./console-keys.ts";
+import { askConsoles } from "./console-wait.ts";
 import { ask, withNext } from "./tools/at-console.ts";
 import { fail, failNull, printText } from "./ui/messages.ts";
 import { confirm } from "./ui/prompts.ts";
@@ -40,7 +40,7 @@ export async function changeKey(action: KeyAction, asked: string, options: Chang
 
 /** null: there is no such key or several, and that was printed. */
 async function findKey(paths: Paths, asked: string, gateway: string | undefined): Promise<KeyReport | null> {
-  const answer = await askDaemon<KeysAnswer>(paths, "POST", "/refreshkeys", {}, CONSOLE_TIMEOUT_MS);
+  const answer = await askConsoles<KeysAnswer>(paths, "POST", "/refreshkeys", {});
   if (!answer.ok) return failNull(answer.reason, EXIT.failed);
   const { keys, problems } = answer.value;
   const matches = keys.filter((key) => isNamed(key, asked) && (gateway ?? key.gateway) === key.gateway);

@@ -1,5 +1,5 @@
 import { Command } from "commander";
-import { askDaemon, CONSOLE_TIMEOUT_MS } from "../control/client.ts";
+import { askDaemon } from "../control/client.ts";
 import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
 import { dayName, dollars, exactDollars } from "../core/units.ts";
@@ -7,6 +7,7 @@ import { wholeMinute } from "../doctor/key-messages.ts";
 import type { KeyAction } from "../lifecycle/lifecycle.ts";
 import { consoleFigures } from "../limits/format.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
+import { askConsoles } from "./console-wait.ts";
 import type { ChangeOptions } from "./keys-change.ts";
 import { NO_CONSOLE } from "./mirror/consoles.ts";
 import { fail, formatNote, indentedNote, type Note, printLayout } from "./ui/messages.ts";
@@ -45,7 +46,7 @@ function addChange(keys: Command, action: KeyAction, description: string): void 
 async function list(options: { refresh?: boolean; json?: boolean }): Promise<void> {
   const paths = commandPaths();
   const asked = options.refresh
-    ? await askDaemon<KeysAnswer>(paths, "POST", "/refreshkeys", {}, CONSOLE_TIMEOUT_MS)
+    ? await askConsoles<KeysAnswer>(paths, "POST", "/refreshkeys", {})
     : await askDaemon<KeysAnswer>(paths, "GET", "/keys");
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   if (options.json) stdio().stdout.write(`${JSON.stringify(asked.value, null, 2)}\n`);

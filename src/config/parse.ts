@@ -14,7 +14,6 @@ import {
   DEFAULT_LISTEN,
   DEFAULT_LOG,
   DEFAULT_PREFIX,
-  DEFAULT_SCHEDULE,
   DEFAULT_TIMEOUTS,
   DEFAULT_USAGE,
   type Gateway,
@@ -377,7 +376,7 @@ function readConsole(section: Section | null, base: string, home: string): Conso
     kind: section.scalar("kind", consoleKind, null),
     url: url ?? (URL.canParse(base) ? new URL(base).origin : ""),
     logins: readLogins(section, home),
-    schedule: section.scalar("schedule", schedule, DEFAULT_SCHEDULE),
+    schedule: section.scalar("schedule", schedule, null),
   };
   section.finish();
   return Object.freeze(settings);

@@ -104,8 +104,8 @@ export interface Console {
   readonly url: string;
   /** The accounts, at least one. Secrets come from a key source, or from `keybearer mirror login`. */
   readonly logins: readonly ConsoleLogin[];
-  /** When to synchronize, in cron's five fields. Default every five minutes. */
-  readonly schedule: string;
+  /** When to synchronize, in cron's five fields. null: every minute while tools are active, otherwise every five. */
+  readonly schedule: string | null;
 }
 
 export interface ConsoleLogin {
@@ -289,8 +289,6 @@ export const DEFAULT_TIMEOUTS: Timeouts = Object.freeze({
   firstByte: 600_000,
   idle: 300_000,
 });
-
-export const DEFAULT_SCHEDULE = "*/5 * * * *";
 
 export const DEFAULT_LIMITS: Limits = Object.freeze({
   requests: Object.freeze([]),

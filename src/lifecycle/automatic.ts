@@ -7,7 +7,7 @@ import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Secret } from "../core/secret.ts";
-import type { Alarm } from "../mirror/report/shape.ts";
+import type { Alarm, KeyReport } from "../mirror/report/shape.ts";
 import type { IntentFile, Reason } from "./intents.ts";
 import type { KeyLifecycle } from "./lifecycle.ts";
 import type { Consoles, LifecycleDeps } from "./steps.ts";
@@ -16,7 +16,7 @@ export interface AutomaticDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly snapshot: () => Snapshot;
-  readonly consoles: Pick<Consoles, "listKeys">;
+  readonly consoles: Pick<Consoles, "listKeys" | "now">;
   readonly intents: Pick<IntentFile, "lastReplaced" | "noteReplaced">;
   readonly lifecycle: Pick<KeyLifecycle, "rotate" | "replace">;
   /** The keys that other machines rotated and deleted, by their signed message. */
@@ -37,8 +37,6 @@ interface RotatedElsewhere {
 const DAY_MS = 86_400_000;
 /** A thief spends: after a failure the next attempt comes soon. */
 const RETRY_LEAK_MS = 10 * 60_000;
-/** The ages of keys are checked once an hour, not on the hour, when everyone's programs call. */
-const SCHEDULE = "23 * * * *";
 
 /**
  * Rotates keys without a person: when they are old (`rotate_every`), when they leaked (`on_leak: rotate`), and when another
@@ -60,11 +58,15 @@ export class AutomaticRotation {
     this.#deps = deps;
   }
 
+  /** Checks the ages of keys now, and every hour from now on: at the minute of the start. */
   start(): void {
-    const check = () => background(this.checkAges(), this.#deps.log, "checking the age of keys");
-    this.#task = schedule(SCHEDULE, check, { unref: true, suppressMissedWarning: true });
+    const { clock, log } = this.#deps;
+    const check = () => background(this.checkAges(), log, "checking the age of keys");
+    const hourly = `${new Date(clock.now()).getMinutes()} * * * *`;
+    this.#task = schedule(hourly, check, { unref: true, suppressMissedWarning: true });
     // The machine slept.
     this.#task.on("execution:missed", check);
+    check();
   }
 
   async stop(): Promise<void> {
@@ -77,11 +79,13 @@ export class AutomaticRotation {
     const tools = Object.values(snapshot().config.tools).filter(
       ({ rotateEvery, enabled }) => rotateEvery !== null && enabled,
     );
+    const lists = new Map<string, readonly KeyReport[]>();
     for (const tool of tools) {
       const { name } = tool;
-      // With a clock that is far ahead, the console's newest key looks old, too: not every hour.
+      // A console that lists a wrong age for its newest key must not make us rotate it every hour.
       const isRecent = this.#isWithin(this.#rotated, name, DAY_MS);
-      if (isRecent || this.#isWithin(this.#failed, name, DAY_MS) || !(await this.#isOld(tool))) continue;
+      if (isRecent || this.#isWithin(this.#failed, name, DAY_MS) || !(await this.#isOld(tool, lists)))
+        continue;
       if (await this.#rotate(name, "age")) this.#rotated.set(name, this.#deps.clock.now());
     }
   }
@@ -163,14 +167,20 @@ export class AutomaticRotation {
     return !isTooSoon && !this.#busy.has(tool) && !this.#isWithin(this.#failed, tool, RETRY_LEAK_MS);
   }
 
-  async #isOld({ name, gateway, rotateEvery }: Tool): Promise<boolean> {
-    const { consoles, clock, log } = this.#deps;
+  /** @param lists the keys of the gateways that this check has asked already */
+  async #isOld(
+    { name, gateway, rotateEvery }: Tool,
+    lists: Map<string, readonly KeyReport[]>,
+  ): Promise<boolean> {
+    const { consoles, log } = this.#deps;
     try {
-      const keys = await consoles.listKeys(gateway);
+      const keys = lists.get(gateway) ?? (await consoles.listKeys(gateway));
+      lists.set(gateway, keys);
       // The successor of a disabled key would be active.
       const key = keys.find(({ tools, state }) => tools.includes(name) && state !== "disabled");
       const created = key?.created_at ?? null;
-      return rotateEvery !== null && created !== null && clock.now() - created >= rotateEvery;
+      // By the console's clock: with ours far ahead, every start would rotate the newest key.
+      return rotateEvery !== null && created !== null && consoles.now(gateway) - created >= rotateEvery;
     } catch (error) {
       // The mirror reports a console that cannot be read.
       log.debug({ tool: name }, `the age of the key is not known: ${errorMessage(error)}`);

@@ -67,6 +67,8 @@ export interface Consoles {
   keyActions(gateway: string, account: string | null): Promise<KeyActions>;
   /** The console's keys as they are now, each beside the tools that hold it. */
   listKeys(gateway: string): Promise<readonly KeyReport[]>;
+  /** By the console's clock, which its times are from. */
+  now(gateway: string): number;
   /** A key was changed: reads the console again. */
   startSync(gateway: string): void;
 }

@@ -79,6 +79,13 @@ const HISTORY_MS = 30 * DAY_MS;
 const ROWS_PER_WRITE = 100;
 /** A key is read early once its own requests reach this share of the rows that the console lists. Others may use it too. */
 const NEARLY_FULL = 0.6;
+/** How often the console is read by itself: while tools are active, and otherwise. */
+const ACTIVE_INTERVAL_MS = 60_000;
+const IDLE_INTERVAL_MS = 5 * 60_000;
+/** After a request, tools count as active for this long. */
+const ACTIVE_MS = 5 * 60_000;
+/** Syncs by themselves use at most one call in so many that the console allows. */
+const BUDGET_SHARE = 3;
 /** Facts about keys are read again after this. */
 const FACTS_FRESH_MS = 60_000;
 /** A caller waits no longer for them. */
@@ -116,6 +123,8 @@ export class GatewayMirror {
   #lastSync: number | null;
   #billsAsStreamed = false;
   #progress: ConsoleStatus["progress"] = null;
+  /** How many calls the last sync took. */
+  #syncCalls = 0;
   #recompareTimer: NodeJS.Timeout | undefined;
   /** The rows that waited for records of siblings when the last comparison ended. */
   #waitingRows: readonly WaitingRow[] = [];
@@ -132,6 +141,7 @@ export class GatewayMirror {
     this.#schedule = new SyncSchedule(
       clock,
       () => background(this.sync(), log, "reading the console"),
+      () => this.#interval(),
       () => {
         background(this.syncIfBusy(), log, "checking how busy the keys are");
         background(this.compareIfSeen(), log, "comparing with records of other machines");
@@ -268,13 +278,27 @@ export class GatewayMirror {
     }
   }
 
+  /** Milliseconds between two syncs. A sync that took many calls is followed by a longer pause. */
+  #interval(): number {
+    const { usage, clock } = this.#deps;
+    const last = usage.last()?.started_at ?? Number.NEGATIVE_INFINITY;
+    const isActive = Math.abs(clock.now() - last) < ACTIVE_MS;
+    const usual = isActive ? ACTIVE_INTERVAL_MS : IDLE_INTERVAL_MS;
+    const affordable = Math.min(IDLE_INTERVAL_MS, BUDGET_SHARE * this.#calls.timeFor(this.#syncCalls));
+    return Math.max(usual, affordable, this.#adapter?.leastInterval?.() ?? 0);
+  }
+
   async #runSync(): Promise<void> {
+    this.#schedule.began();
+    const sentBefore = this.#calls.sent;
     const generation = this.#generation;
     const isStale = () => this.#stop.signal.aborted || generation !== this.#generation;
     try {
       await this.#syncOnce(isStale);
     } catch (error) {
       if (!isStale()) await this.#fail(error);
+    } finally {
+      this.#syncCalls = this.#calls.sent - sentBefore;
     }
   }
 
@@ -292,7 +316,7 @@ export class GatewayMirror {
     this.#noteRead(adapter);
     await this.#compare(adapter);
     // The other accounts were read and compared; this one needs a person.
-    const fault = adapter.fault?.() ?? null;
+    const fault = adapter.fault?.("rows") ?? null;
     if (fault !== null) throw fault;
     if (this.#fault !== null) log.info({ gateway: this.#gateway.name }, "the console can be read again");
     this.#isSynced = true;
@@ -407,7 +431,7 @@ export class GatewayMirror {
     ];
     database.ask((db) => {
       // If an account could not be read, its requests must not become missing.
-      if ((adapter.fault?.() ?? null) === null) writeFact(db, name, "last_sync", String(clock.now()));
+      if ((adapter.fault?.("rows") ?? null) === null) writeFact(db, name, "last_sync", String(clock.now()));
       writeUnreadKeys(db, name, unreadKeys);
     });
   }
@@ -470,6 +494,8 @@ export class GatewayMirror {
       ...stateMessages(name, condition),
       last_sync: this.#lastSync,
       next_sync: this.#schedule.next,
+      interval: this.#schedule.interval,
+      limited_until: { rows: this.#calls.waitsUntil("rows"), keys: this.#calls.waitsUntil("keys") },
       progress: this.#progress,
       skew: this.#skew.known,
       alarms: await this.#alarms(),
@@ -518,7 +544,7 @@ export class GatewayMirror {
     let fault: ConsoleFault | null;
     try {
       await this.listKeys();
-      fault = this.#adapter?.fault?.() ?? null;
+      fault = this.#adapter?.fault?.("keys") ?? null;
     } catch (error) {
       if (!(error instanceof ConsoleFault)) throw error;
       fault = error;
@@ -530,11 +556,9 @@ export class GatewayMirror {
     return { keys, problems: [problem] };
   }
 
-  /** The console's keys as it lists them now. Throws a ConsoleFault. */
+  /** The console's keys as it lists them now, also during a sync, which may take minutes. Throws a ConsoleFault. */
   async listKeys(): Promise<KeyReport[]> {
     const { clock } = this.#deps;
-    // An adapter with several accounts is not asked twice at a time.
-    if (this.#running !== null) await this.#waitForSync();
     const adapter = await this.#connected();
     this.#facts = { keys: await adapter.keys(), account: await adapter.account(), asOf: clock.now() };
     return this.#keyReports();
@@ -615,7 +639,8 @@ export class GatewayMirror {
   /** Whether the console listed this key once, and does not any more. A login that lists no other keys cannot know that. */
   #isUnlisted(fingerprint: string): boolean {
     const { database } = this.#deps;
-    const isComplete = this.#adapter?.keyActions !== undefined && (this.#adapter.fault?.() ?? null) === null;
+    const isComplete =
+      this.#adapter?.keyActions !== undefined && (this.#adapter.fault?.("keys") ?? null) === null;
     if (this.#facts === null || !isComplete || !isUnlisted(fingerprint, this.#facts.keys)) return false;
     const links = database.ask((db) => keyLinks(db, this.#gateway.name));
     return links !== null && [...links.keys.values()].includes(fingerprint);

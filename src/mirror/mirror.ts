@@ -137,6 +137,11 @@ export class Mirror {
     return this.#mirrorOf(gateway).keyActions(account);
   }
 
+  /** By the console's clock. */
+  now(gateway: string): number {
+    return this.#deps.clock.now() + (this.#mirrors.get(gateway)?.skew ?? 0);
+  }
+
   startSync(gateway: string): void {
     this.#mirrors.get(gateway)?.startSync();
   }

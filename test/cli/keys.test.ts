@@ -4,7 +4,7 @@ import { consoleLines, listInWords } from "../../src/cli/tools/list.ts";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
 import type { KeyReport, KeysAnswer, ToolConsoleFacts } from "../../src/mirror/report/shape.ts";
 import { command } from "../doubles/command.ts";
-import { startMirrorControl } from "../doubles/mirror-control.ts";
+import { mirrorReport, startMirrorControl } from "../doubles/mirror-control.ts";
 
 process.env.TZ = "UTC";
 
@@ -188,4 +188,27 @@ t.test("tools shows the console's facts below the tool's limits, wrapped to the 
     shown,
     /\ncodex .*\n {4}concurrent .*\n {4}console: \$12\.40 of \$50\.00 used,.*\n {6}.*balance \$8\.10\nchat .*\n {4}concurrent [^\n]*\n$/,
   );
+});
+
+t.test("a command that waits for the console's limit says so, and how long", async (t) => {
+  const polls: (() => void)[] = [];
+  const limited_until = { rows: null, keys: Date.now() + 35_000 };
+  const { home } = await startMirrorControl(t, {
+    // Answered after the second poll.
+    "POST /refreshkeys": () =>
+      new Promise((resolve) => {
+        polls.push(
+          () => {},
+          () => resolve({ keys: [key({})], problems: [] }),
+        );
+      }),
+    "GET /status": () => {
+      polls.shift()?.();
+      return { consoles: [{ ...mirrorReport(Date.now()), limited_until }] };
+    },
+  });
+  const { code, stdout, stderr } = await command(t, home, ["keys", "list", "--refresh"]);
+  t.equal(code, 0, stderr);
+  t.match(stdout, /codex/);
+  t.equal(stderr, "main: waiting for the console's limit, about 40 s\n");
 });

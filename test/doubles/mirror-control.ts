@@ -13,7 +13,7 @@ interface Question {
   readonly body: unknown;
 }
 
-/** The answer to each route, by the body it received. An Error becomes status 400. */
+/** The answer to each route, or a promise of it, by the body it received. An Error becomes status 400. */
 export type Said = Readonly<Record<string, (body: unknown) => unknown>>;
 
 /** A control socket in a home of its own that gives these answers, and keeps what it was asked. */
@@ -27,7 +27,7 @@ export async function startMirrorControl(t: Test, said: Said) {
     const route = `${req.method} ${req.url}`;
     const body = chunks.length === 0 ? null : JSON.parse(Buffer.concat(chunks).toString("utf8"));
     asked.push({ route, body });
-    const answer = said[route]?.(body) ?? new Error("no such control");
+    const answer = (await said[route]?.(body)) ?? new Error("no such control");
     const failed = answer instanceof Error;
     res.writeHead(failed ? 400 : 200, { "content-type": "application/json" });
     res.end(JSON.stringify(failed ? { error: answer.message } : answer));

@@ -7,6 +7,7 @@ export const NO_MIRROR = {
   keys: async () => ({ keys: [], problems: [] }),
   refreshKeys: async () => ({ keys: [], problems: [] }),
   listKeys: async () => [],
+  now: () => 0,
   factsOf: () => null,
   sync: async () => null,
   diff: async () => [],

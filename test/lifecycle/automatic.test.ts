@@ -7,6 +7,7 @@ import type { KeyReport } from "../../src/mirror/report/shape.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
+import { until } from "../doubles/until.ts";
 
 const DAY = 86_400_000;
 const CONFIG = `
@@ -33,10 +34,13 @@ function setUp(ages: Readonly<Record<string, number | null>>, zedKey: string | n
     keyOf(tool, age === null ? null : clock.now() - age),
   );
   const rotated: string[] = [];
+  const listed: string[] = [];
   const lines: string[] = [];
   const probes: string[] = [];
   const leaks = new Map<string, number>();
   const found = {
+    /** How far our clock is ahead of the console's. */
+    ahead: 0,
     fault: null as Refused | null,
     elsewhere: [] as { machine: string; key: string; successor: string }[],
     verdict: "accepted" as "accepted" | "refused" | "unclear",
@@ -45,7 +49,13 @@ function setUp(ages: Readonly<Record<string, number | null>>, zedKey: string | n
     clock,
     log: quietLog(lines),
     snapshot: () => new Snapshot(1, configOf(CONFIG), keyStates, []),
-    consoles: { listKeys: async () => keys },
+    consoles: {
+      listKeys: async (gateway) => {
+        listed.push(gateway);
+        return keys;
+      },
+      now: () => clock.now() - found.ahead,
+    },
     intents: {
       lastReplaced: (tool) => leaks.get(tool) ?? null,
       noteReplaced: async (tool, at) => void leaks.set(tool, at),
@@ -69,7 +79,7 @@ function setUp(ages: Readonly<Record<string, number | null>>, zedKey: string | n
     },
     onRotated: () => {},
   });
-  return { clock, automatic, rotated, lines, found, probes };
+  return { clock, automatic, rotated, listed, lines, found, probes };
 }
 
 t.test("only keys that are older than their tool allows are rotated", async (t) => {
@@ -99,7 +109,23 @@ t.test("a rotation that fails is reported, and tried again a day later", async (
   t.strictSame(rotated, ["codex age", "codex age"]);
 });
 
-t.test("with a clock that is far ahead a key is rotated once a day, not every hour", async (t) => {
+t.test("ages are checked at the start, with one list of keys for all tools of a gateway", async (t) => {
+  const { automatic, rotated, listed } = setUp({ codex: 91 * DAY, zed: 31 * DAY });
+  automatic.start();
+  t.teardown(() => automatic.stop());
+  await until("both are rotated", () => rotated.length === 2);
+  t.strictSame(rotated, ["codex age", "zed age"]);
+  t.strictSame(listed, ["main"]);
+});
+
+t.test("a key's age is by the console's clock, however wrong ours is", async (t) => {
+  const { automatic, rotated, found } = setUp({ codex: 400 * DAY });
+  found.ahead = 399 * DAY;
+  await automatic.checkAges();
+  t.strictSame(rotated, []);
+});
+
+t.test("a key whose listed age stays too old is rotated once a day, not every hour", async (t) => {
   const { automatic, rotated, clock } = setUp({ codex: 400 * DAY });
   await automatic.checkAges();
   clock.pass(DAY / 24);

@@ -114,6 +114,7 @@ export class World {
       }),
       consoles: {
         keyActions: async () => this.#actions(fuse),
+        now: () => systemClock.now(),
         listKeys: async () => this.live.map((key) => this.report(key)),
         startSync: () => {},
       },

@@ -1,7 +1,7 @@
 import { Agent } from "node:http";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { Snapshot } from "../../src/config/snapshot.ts";
+import { type KeyState, Snapshot } from "../../src/config/snapshot.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { Prices } from "../../src/metering/prices.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
@@ -11,6 +11,7 @@ import type { Sibling } from "../../src/mirror/reconcile/siblings.ts";
 import { readTime } from "../../src/mirror/store/facts.ts";
 import { ConsoleAccount, hasConsole } from "../../src/mirror/sync/connect.ts";
 import { MirrorReader } from "../../src/mirror/sync/mirror-thread.ts";
+import type { LastRecord } from "../../src/mirror/usage.ts";
 import { Vault } from "../../src/mirror/vault.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
 import { heldClock } from "../doubles/held-clock.ts";
@@ -27,13 +28,22 @@ interface MirrorOptions {
   /** Without an access token, each key lists its own latest 1,000 rows. */
   readonly accessToken: boolean;
   readonly siblings?: () => readonly Sibling[];
+  /** The newest record in the journal. */
+  readonly last?: () => LastRecord | null;
+  /** How many tools have a key. Default 1. */
+  readonly keys?: number;
 }
 
 /** The mirror of a new-api console. */
-async function startMirror(t: Test, { requests, accessToken, siblings = () => [] }: MirrorOptions) {
+async function startMirror(
+  t: Test,
+  { requests, accessToken, siblings = () => [], last = () => null, keys = 1 }: MirrorOptions,
+) {
+  const tools = ["codex", ...Array.from({ length: keys - 1 }, (_, number) => `tool-${number}`)];
+  const keyOf = (tool: string) => (tool === "codex" ? KEY : KEY.replace("a1b2", tool.replace("-", "")));
   const clock = heldClock();
   const double = await startNewApi(t, { now: clock.now });
-  double.addKey({ name: "codex", key: KEY });
+  for (const name of tools) double.addKey({ name, key: keyOf(name) });
   const started = { started_at: clock.now() + 1000, ended_at: clock.now() + 2000 };
   const records = Array.from({ length: requests }, (_, number) => record(number, started));
   const file = mirrorFile(t, records);
@@ -41,10 +51,13 @@ async function startMirror(t: Test, { requests, accessToken, siblings = () => []
   const database = openMirror(state);
   const config = configOf(`gateways:
   main: { base_url: "${double.url}/v1", console: { kind: new-api, url: "${double.url}" } }
-tools: { codex: {} }
+tools: { ${tools.map((name) => `${name}: {}`).join(", ")} }
 `);
-  const key = { state: "ready", key: new Secret(KEY) } as const;
-  const snapshot = new Snapshot(1, config, new Map([["codex", key]]), []);
+  const states = tools.map((name): [string, KeyState] => [
+    name,
+    { state: "ready", key: new Secret(keyOf(name)) },
+  ]);
+  const snapshot = new Snapshot(1, config, new Map(states), []);
   const gateway = Object.values(config.gateways).find(hasConsole);
   if (gateway === undefined) throw new Error("main has no console");
   const vault = new Vault(join(state, "consoles.json"), clock);
@@ -69,7 +82,7 @@ tools: { codex: {} }
       catchUp: async () => {},
       amend: () => true,
       append: () => {},
-      last: () => null,
+      last,
       lostAt: () => null,
     },
     prices: new Prices({ models: [] }),
@@ -181,4 +194,28 @@ t.test("key actions and a sync at the same time share one login", async (t) => {
   await sync;
   t.equal(one, other);
   t.equal(await mirror.keyActions(null), one);
+});
+
+t.test("the console is read every minute while tools are active, and every five otherwise", async (t) => {
+  const active = { id: "record-1", started_at: 0 };
+  const { mirror, clock } = await startMirror(t, { requests: 0, accessToken: true, last: () => active });
+  await mirror.sync();
+  active.started_at = clock.now() - 2 * MINUTE;
+  t.match(await mirror.status(), { interval: MINUTE });
+  clock.pass(4 * MINUTE);
+  const idle = await mirror.status();
+  t.match(idle, { interval: 5 * MINUTE });
+  t.ok((idle.next_sync ?? 0) >= (idle.last_sync ?? 0) + 5 * MINUTE);
+});
+
+t.test("without a login, the interval is what the lookups of the keys allow", async (t) => {
+  for (const [keys, interval] of [
+    [1, 5 * MINUTE],
+    [5, 500_000],
+    [12, 20 * MINUTE],
+  ] as const) {
+    const { mirror } = await startMirror(t, { requests: 0, accessToken: false, keys });
+    await mirror.sync();
+    t.match(await mirror.status(), { state: "ok", interval });
+  }
 });

@@ -281,6 +281,23 @@ t.test("rows deleted during a walk hide no other", async (t) => {
   t.same(missing(seen, range(1, 4500)), []);
 });
 
+t.test("while the number of rows adds up, older rows are read again once a day", async (t) => {
+  const { url, log, asked } = await logServer(t, { mostSize: 100 });
+  for (const id of range(1, 3000)) log.push(item(id));
+  const time = { now: NOW };
+  const adapter = adapterFor(t, url, time);
+  let { cursor } = await walked(adapter, null);
+  const calls: number[] = [];
+  for (const hour of range(1, 25)) {
+    log.push(item(3000 + hour));
+    time.now += HOUR;
+    asked.length = 0;
+    ({ cursor } = await walked(adapter, cursor));
+    calls.push(asked.length);
+  }
+  t.same(calls, [...Array(23).fill(2), 16, 2]);
+});
+
 t.test("a late row is found by the hourly overlap, and by a walk after a pause", async (t) => {
   for (const pause of [HOUR, 72 * HOUR]) {
     const { url, log } = await logServer(t, { mostSize: 100 });

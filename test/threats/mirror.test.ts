@@ -124,6 +124,7 @@ t.test("a console that asks for a longer wait gets it, up to a day", async (t) =
   const schedule = new SyncSchedule(
     clock,
     () => {},
+    () => MINUTE,
     () => {},
   );
   t.teardown(() => schedule.stop());

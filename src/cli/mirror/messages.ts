@@ -104,9 +104,9 @@ export function unseenMachines({ unseen_machines: unseen }: MirrorReport, now: n
 
 /** What is wrong with a console; null: nothing. */
 export function consoleProblem(status: ConsoleStatus, now: number): Note | null {
-  const { state, why, next, last_sync: lastSyncAt, next_sync: nextSyncAt, progress } = status;
+  const { state, why, next, last_sync: lastSyncAt, next_sync: nextSyncAt } = status;
   if (state === "ok") return why === null ? null : { what: why, next };
-  if (state === "syncing") return { what: `syncing${formatProgress(progress)}`, next };
+  if (state === "syncing") return { what: `syncing${formatProgress(status, now)}`, next };
   const name = state === "cannot-see" ? "cannot see" : state;
   const parts = [why === null ? name : `${name}: ${why}`];
   if (nextSyncAt !== null) parts.push(`next try ${whenInWords(nextSyncAt, now)}`);
@@ -116,13 +116,37 @@ export function consoleProblem(status: ConsoleStatus, now: number): Note | null 
   return { what: parts.join("; "), next };
 }
 
-export function formatProgress(progress: ConsoleStatus["progress"]): string {
-  if (progress === null) return "";
-  const { done, total } = progress;
-  return total === null ? `: ${count(done, "row")}` : `: ${exact(done)} of ${count(total, "row")}`;
+export function formatProgress(
+  { progress, limited_until: limited }: Pick<ConsoleStatus, "progress" | "limited_until">,
+  now: number,
+): string {
+  const parts: string[] = [];
+  if (progress !== null) {
+    const { done, total } = progress;
+    parts.push(total === null ? count(done, "row") : `${exact(done)} of ${count(total, "row")}`);
+  }
+  const until = limited?.rows ?? null;
+  if (until !== null) parts.push(limitWait(until, now));
+  return parts.length === 0 ? "" : `: ${parts.join(", ")}`;
 }
 
-/** last sync 12 s ago */
-export function formatLastSync({ last_sync: at }: Pick<ConsoleStatus, "last_sync">, now: number): string {
-  return at === null ? "never synced" : `last sync ${ago(now - at)} ago`;
+/** waiting for the console's limit, about 40 s */
+export function limitWait(until: number, now: number): string {
+  const seconds = Math.max(1, Math.ceil((until - now) / 10_000)) * 10;
+  return `waiting for the console's limit, about ${seconds} s`;
+}
+
+/** The console is read less often than this only where its limit makes that necessary. */
+const USUAL_INTERVAL_MS = 5 * 60_000;
+
+/** last sync 12 s ago, every 60 s */
+export function formatLastSync(
+  { last_sync: at, interval = null }: Pick<ConsoleStatus, "last_sync" | "interval">,
+  now: number,
+): string {
+  if (at === null) return "never synced";
+  const last = `last sync ${ago(now - at)} ago`;
+  if (interval === null) return last;
+  const why = interval > USUAL_INTERVAL_MS ? ", as the console's limit allows without a login" : "";
+  return `${last}, every ${ago(interval)}${why}`;
 }

@@ -73,7 +73,7 @@ function gatewayLines(report: MirrorReport, now: number, width: number): string[
 function formatLag(report: MirrorReport, now: number): string {
   const { newest_row: newest, skew } = report;
   const parts = [
-    formatLastSync(report, now),
+    formatLastSync({ last_sync: report.last_sync }, now),
     newest === null ? "no row seen yet" : `newest row ${ago(now - newest)} old`,
   ];
   if (skew !== null && Math.abs(skew) >= MIN_SKEW_SHOWN_MS)

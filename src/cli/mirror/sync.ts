@@ -58,7 +58,7 @@ async function waitForSync(
     const reports = await readConsoles(paths, gateway);
     const report = reports?.[0] ?? null;
     if (report === null || report.state !== "syncing") return report;
-    progress.show(report.progress);
+    progress.show(report);
     await pause(POLL_MS);
   }
 }
@@ -89,8 +89,9 @@ class SyncProgress {
     this.#gateway = gateway;
   }
 
-  show(progress: ConsoleStatus["progress"]): void {
-    const text = printable(`${this.#gateway}: reading${formatProgress(progress)}`);
+  show(status: ConsoleStatus): void {
+    const { progress } = status;
+    const text = printable(`${this.#gateway}: reading${formatProgress(status, Date.now())}`);
     if (text === this.#shown) return;
     this.#shown = text;
     if (!this.#isTerminal) {

@@ -12,15 +12,13 @@ import type { Store } from "../../keys/places.ts";
 import type { KeyChange } from "../../lifecycle/lifecycle.ts";
 import type { KeyReport, KeysAnswer } from "../../mirror/report/shape.ts";
 import { isSameFile, noSuchTool } from "../config-change.ts";
+import { askConsoles } from "../console-wait.ts";
 import { fail, notice } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { stdio } from "../ui/stdio.ts";
 import { isInteractive } from "../ui/terminal.ts";
 
 /* Rotations that the running daemon makes through the gateway's console. The key is never typed or shown. */
-
-/** A console may be slow, and each step waits for it. */
-export const CHANGE_TIMEOUT_MS = 240_000;
 
 export interface ConsoleRotation {
   readonly store: Store | null;
@@ -73,7 +71,7 @@ export async function rotateSeveral(
   if ("fault" in age) return fail(`--older-than: ${age.fault} → ${age.hint}`, EXIT.usage);
   const why = await whyNotHere(paths, null);
   if (why !== null) return fail(why === "no-console" ? "no gateway has a console" : why, EXIT.failed);
-  const asked = await askDaemon<KeysAnswer>(paths, "GET", "/keys", undefined, CHANGE_TIMEOUT_MS);
+  const asked = await askConsoles<KeysAnswer>(paths, "GET", "/keys");
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   for (const { gateway, why: problem } of asked.value.problems) notice(`${gateway}: ${problem}`);
   const chosen = chooseTools(asked.value.keys, config, age.value, rotation.force);
@@ -159,7 +157,7 @@ export type Answer<Value> =
 
 /** Asks the daemon for a change. It answers when the change is made, or says why it is not. */
 export async function ask<Value>(paths: Paths, path: string, body: object): Promise<Answer<Value>> {
-  const asked: Asked<Changed<Value>> = await askDaemon(paths, "POST", path, body, CHANGE_TIMEOUT_MS);
+  const asked: Asked<Changed<Value>> = await askConsoles(paths, "POST", path, body);
   if (asked.ok) return asked.value.ok ? asked.value : { ...asked.value, isLost: false };
   if (!asked.running) return { ok: false, problem: asked.reason, next: null, isLost: false };
   const problem = `the daemon's answer was lost (${asked.reason}). what has begun, its next start finishes`;

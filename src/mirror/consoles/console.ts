@@ -2,7 +2,7 @@ import type { ConsoleKind } from "../../config/schema.ts";
 import type { Secret } from "../../core/secret.ts";
 import type { ConsoleRow } from "../console-row.ts";
 
-/** A gateway's console of any kind. Methods throw only ConsoleFault, and are never called concurrently. */
+/** A gateway's console of any kind. Methods throw only ConsoleFault. Keys may be listed during a walk, which is one at a time. */
 export interface ConsoleAdapter {
   readonly kind: ConsoleKind;
   /** The names in a record's gateway_ids that can hold this console's request ids. */
@@ -21,8 +21,10 @@ export interface ConsoleAdapter {
   account(): Promise<AccountFacts>;
   /** The keys that the last walk skipped. Absent: a walk reads everything. */
   skippedKeys?(): readonly SkippedKey[];
-  /** With several accounts: why one of them could not be read in the last walk. */
-  fault?(): ConsoleFault | null;
+  /** With several accounts: why one of them could not be read in the last walk, or in the last list of keys. */
+  fault?(of: "rows" | "keys"): ConsoleFault | null;
+  /** Milliseconds between two syncs that the console's limit allows, where that is more than a minute. */
+  leastInterval?(): number;
   /** Set where the console lists only this many rows per key, so that it must be read before there are more. */
   readonly rowsPerKey?: number;
   /**

@@ -177,7 +177,7 @@ export interface CallLimit {
 export interface AdapterDeps {
   readonly client: ConsoleClient;
   /** Waits to stay within the console's rate limit. Rejects when the mirror stops. */
-  readonly pause: (milliseconds: number) => Promise<void>;
+  readonly pause: (milliseconds: number, purpose?: CallPurpose) => Promise<void>;
   readonly now: () => number;
   /** Calls to this console so far, by all accounts: some consoles limit per address. */
   readonly calls: CallHistory;
@@ -186,33 +186,82 @@ export interface AdapterDeps {
 /** The longest time over which any console counts calls. */
 const LONGEST_LIMIT_MS = 180_000;
 
+/** What a call is for. rows: reading the usage log. keys: everything else. */
+export type CallPurpose = "rows" | "keys";
+
+/** Reading the usage log leaves this many calls to changes of keys: two rotations at once take about 50. */
+const KEPT_FOR_KEYS = 60;
+
 /**
  * The times of recent calls to one console. A call waits only once the limit is used up, so that a first walk is as fast
  * as the console answers: spreading the calls evenly made 300 pages of new-api take 212 s.
  */
 export class CallHistory {
   #times: number[] = [];
+  #msPerCall = 0;
+  #sent = 0;
+  readonly #waits = new Set<LimitWait>();
 
   /** Returns when the next call may be sent, and counts it. */
   async wait(
     { calls, milliseconds }: CallLimit,
     { now, pause }: Pick<AdapterDeps, "now" | "pause">,
+    purpose: CallPurpose,
   ): Promise<void> {
-    const time = now();
-    // Times in the future are from before the clock was set back: drop them.
-    this.#times = this.#times.filter((at) => at > time - LONGEST_LIMIT_MS && at <= time);
-    // The next call waits until this one no longer counts.
-    const oldest = this.#times.filter((at) => at > time - milliseconds).at(-calls);
-    if (oldest !== undefined) await pause(oldest + milliseconds - time);
+    if (purpose === "keys") this.#msPerCall = milliseconds / calls;
+    // Again after each pause: another call may have come first.
+    for (;;) {
+      const time = now();
+      // Times in the future are from before the clock was set back: drop them.
+      this.#times = this.#times.filter((at) => at > time - LONGEST_LIMIT_MS && at <= time);
+      // The next call waits until this one no longer counts.
+      const oldest = this.#times.filter((at) => at > time - milliseconds).at(-calls);
+      if (oldest === undefined) break;
+      await pause(oldest + milliseconds - time, purpose);
+    }
     this.#times.push(now());
+    this.#sent += 1;
+  }
+
+  /** Calls so far. */
+  get sent(): number {
+    return this.#sent;
+  }
+
+  /** How long the console's limit takes to allow so many calls. 0: it has none that is known. */
+  timeFor(calls: number): number {
+    return calls * this.#msPerCall;
+  }
+
+  /** A call waits for the console's limit. Returns what ends that. */
+  noteWait(wait: LimitWait): () => void {
+    this.#waits.add(wait);
+    return () => void this.#waits.delete(wait);
+  }
+
+  /** Until when a call of this purpose waits for the console's limit; null: none does. */
+  waitsUntil(purpose: CallPurpose): number | null {
+    const waits = [...this.#waits].filter((wait) => wait.purpose === purpose);
+    return waits.length === 0 ? null : Math.max(...waits.map(({ until }) => until));
   }
 }
 
+interface LimitWait {
+  readonly purpose: CallPurpose;
+  readonly until: number;
+}
+
 /** Stays within the console's rate limit. */
-export function pacedClient(deps: AdapterDeps, limit: () => CallLimit): ConsoleClient {
+export function pacedClient(
+  deps: AdapterDeps,
+  limit: () => CallLimit,
+  purpose: CallPurpose = "keys",
+): ConsoleClient {
   return {
     async send(request) {
-      await deps.calls.wait(limit(), deps);
+      const { calls, milliseconds } = limit();
+      const share = purpose === "rows" ? calls - KEPT_FOR_KEYS : calls;
+      await deps.calls.wait({ calls: share, milliseconds }, deps, purpose);
       return deps.client.send(request);
     },
   };

@@ -39,14 +39,23 @@ const FEW_PAGES = 25;
 const FIRST_SPAN_S = 6 * 3600;
 /** A walk begins no further span after this many pages; the next walk continues. */
 const MAX_WALK_PAGES = 2800;
+/** Of what was read long ago, a walk reads this many pages again: the rest of the console's budget is for new rows. */
+const AGAIN_PAGES = 20;
 
-interface Progress {
+/** One walk, as far as it has come. */
+interface Walk {
+  readonly source: LogSource;
+  readonly listed: ListedRows;
+  readonly end: number;
+  cursor: LogCursor;
   pages: number;
   rows: number;
 }
 
 /**
- * Walks forward in spans of time, each from its newest row to its oldest. The cursor moves on when a span is complete.
+ * Walks forward in spans of time, each from its newest row to its oldest. The cursor moves on when a span is complete: when
+ * its last page is read, or when the rows that were read, now and by earlier walks, are as many as the console counts. Then
+ * reads some of the older rows again, because consoles can write rows very late.
  * @param since where a first walk begins, in console time like `now`
  */
 export async function* walkLog(
@@ -54,59 +63,128 @@ export async function* walkLog(
   cursor: string | null,
   since: number,
   now: number,
+  listed: ListedRows,
 ): AsyncGenerator<Page, void> {
-  const plan = planWalk(readCursor(cursor), since, now);
-  const progress: Progress = { pages: 0, rows: 0 };
-  let width = plan.end - plan.from + 1;
-  let from = plan.from;
-  while (from <= plan.end && progress.pages < MAX_WALK_PAGES) {
-    const span = { from, to: Math.min(plan.end, from + width - 1) };
-    const pagesBefore = progress.pages;
-    const narrower = yield* walkSpan(source, span, plan, progress);
+  const stored = readCursor(cursor);
+  // Not what these rows were stored with: they may be missing there.
+  if (cursor === null || cursor !== listed.cursor) listed.clear();
+  const plan = planWalk(stored, since, now, listed.overlapFor(stored));
+  // The clock was set back.
+  if (plan.from < plan.cursor.until - OVERLAP_S) listed.clear();
+  const walk: Walk = { source, listed, end: plan.end, cursor: plan.cursor, pages: 0, rows: 0 };
+  const all: SpanLimits = { pages: MAX_WALK_PAGES, spanPages: MAX_SPAN_PAGES, width: Infinity };
+  yield* readSpans(walk, { from: plan.from, to: plan.end }, all, (read) => ({
+    ...walk.cursor,
+    until: Math.max(walk.cursor.until, read),
+  }));
+  if (walk.cursor.until < plan.end) return;
+  listed.noteComplete(plan, stored === null);
+  yield* readAgain(walk, plan);
+}
+
+/** Reads up to AGAIN_PAGES of the last day, or where nothing else shows a late row, of the last two hours. */
+async function* readAgain(walk: Walk, { end, again }: WalkPlan): AsyncGenerator<Page, void> {
+  const { listed } = walk;
+  const limits: SpanLimits = {
+    pages: walk.pages + AGAIN_PAGES,
+    spanPages: AGAIN_PAGES,
+    width: listed.againWidth,
+  };
+  if (again !== null) {
+    // What is younger is checked by every walk.
+    const to = end - OVERLAP_S;
+    yield* readSpans(walk, { from: again, to }, limits, (until) => {
+      if (until < to) return { ...walk.cursor, again: until + 1 };
+      // One bad day does not make every later walk longer.
+      return { ...walk.cursor, day: end, again: null, late: Math.floor(walk.cursor.late / 2) };
+    });
+  } else {
+    const span = listed.nextCheck(end);
+    if (span === null) return;
+    yield* readSpans(walk, span, limits, (until) => {
+      listed.noteChecked(until, end);
+      return walk.cursor;
+    });
+  }
+  listed.againWidth = limits.width;
+}
+
+interface SpanLimits {
+  /** No further span begins after this many pages of the walk. */
+  readonly pages: number;
+  readonly spanPages: number;
+  /** Of the next span, in seconds. */
+  width: number;
+}
+
+/** @param advance returns the cursor once everything up to a time is read */
+async function* readSpans(
+  walk: Walk,
+  { from: start, to: end }: Span,
+  limits: SpanLimits,
+  advance: (read: number) => LogCursor,
+): AsyncGenerator<Page, void> {
+  let from = start;
+  while (from <= end && walk.pages < limits.pages) {
+    const span = { from, to: Math.min(end, from + limits.width - 1) };
+    const pagesBefore = walk.pages;
+    const narrower = yield* walkSpan(walk, span, limits.spanPages, advance);
     if (narrower !== null) {
-      width = narrower;
+      limits.width = narrower;
       continue;
     }
-    width = span.to - span.from + 1;
-    if (progress.pages - pagesBefore <= FEW_PAGES) width *= 2;
+    limits.width = span.to - span.from + 1;
+    if (walk.pages - pagesBefore <= Math.min(FEW_PAGES, limits.spanPages / 2)) limits.width *= 2;
     from = span.to + 1;
   }
 }
 
 /** Returns the width to try again with, or null when the span is complete. */
 async function* walkSpan(
-  source: LogSource,
+  walk: Walk,
   span: Span,
-  plan: WalkPlan,
-  progress: Progress,
+  maxSpanPages: number,
+  advance: (read: number) => LogCursor,
 ): AsyncGenerator<Page, number | null> {
+  const { source, listed } = walk;
   const seconds = span.to - span.from + 1;
-  const maxPages = seconds > 1 ? MAX_SPAN_PAGES : MAX_SECOND_PAGES;
-  const cursorBefore = span.from === plan.from ? plan.cursor : cursorAt(plan, span.from - 1);
+  const maxPages = seconds > 1 ? maxSpanPages : MAX_SECOND_PAGES;
   const reader = new PageReader(source.readRow);
-  const rowsBefore = progress.rows;
+  const rowsBefore = walk.rows;
+  const isFirst = listed.size === 0;
   const path = (page: number) => source.path(page, span);
   let pages = 0;
-  for await (const listed of listPages(source.get, "its usage log", source.numbers, path)) {
+  for await (const page of listPages(source.get, "its usage log", source.numbers, path)) {
+    const { total } = page;
     pages += 1;
-    progress.pages += 1;
+    walk.pages += 1;
     if (pages === 1) {
-      const narrower = narrowerSpan(seconds, listed.total, progress.pages === 1);
+      listed.listsTotals = total !== null;
+      const narrower = narrowerSpan(seconds, page, walk.pages === 1, maxPages);
       if (narrower !== null) return narrower;
     }
-    const { rows, count } = reader.read(listed);
-    progress.rows += count;
-    const tooMany = !listed.last && pages >= maxPages;
-    const complete = listed.last || (tooMany && seconds === 1);
-    const isIncomplete = complete && seconds === 1 && (tooMany || (listed.total ?? 0) >= MAX_COUNTED);
-    const isLastSpan = span.to >= plan.end;
+    const { rows, count } = reader.read(page, span);
+    walk.rows += count;
+    const late = listed.latenessOf(reader.seen);
+    if (late > walk.cursor.late) walk.cursor = { ...walk.cursor, late };
+    const isKnown = total !== null && total < MAX_COUNTED && listed.countIn(span, reader.seen) === total;
+    const tooMany = !page.last && !isKnown && pages >= maxPages;
+    const complete = page.last || isKnown || (tooMany && seconds === 1);
+    const isIncomplete = complete && seconds === 1 && (tooMany || (total ?? 0) >= MAX_COUNTED);
+    if (complete) walk.cursor = advance(span.to);
+    const isLastSpan = span.to >= walk.end;
+    listed.cursor = JSON.stringify(walk.cursor);
     yield {
       rows,
-      cursor: JSON.stringify(complete ? cursorAt(plan, span.to) : cursorBefore),
-      done: progress.rows,
-      total: listed.total === null || !isLastSpan ? null : Math.max(rowsBefore + listed.total, progress.rows),
+      cursor: listed.cursor,
+      done: walk.rows,
+      // A later walk reads only some of them.
+      total: total === null || !isLastSpan || !isFirst ? null : Math.max(rowsBefore + total, walk.rows),
       gap: isIncomplete ? { from: span.from * 1000 - 1, to: span.to * 1000 + 999 } : null,
     };
+    // Only now they are stored.
+    if (page.last) listed.replace(span, reader.seen);
+    else listed.add(reader.seen);
     if (complete) return null;
     if (tooMany) return Math.ceil(seconds / 2);
   }
@@ -114,9 +192,17 @@ async function* walkSpan(
 }
 
 /** From the first page of a span: the width to try instead, or null if the span can be read whole. */
-function narrowerSpan(seconds: number, total: number | null, isFirstPage: boolean): number | null {
+function narrowerSpan(
+  seconds: number,
+  { total, rows }: ListPage,
+  isFirstPage: boolean,
+  maxPages: number,
+): number | null {
   if (total === null) return isFirstPage && seconds > FIRST_SPAN_S ? FIRST_SPAN_S : null;
-  return total >= MAX_COUNTED && seconds > 1 ? Math.ceil(seconds / 2) : null;
+  if (seconds === 1) return null;
+  if (total >= MAX_COUNTED) return Math.ceil(seconds / 2);
+  const pages = Math.ceil(total / Math.max(rows.length, SMALLEST_PAGE));
+  return pages > maxPages ? Math.max(1, Math.floor((seconds * maxPages) / pages)) : null;
 }
 
 /** How far the log was read, in seconds of the console's clock. */
@@ -125,8 +211,10 @@ export interface LogCursor {
   readonly until: number;
   /** When a whole day was last read again. */
   readonly day: number;
-  /** Where reading a day again was interrupted. */
+  /** Where reading a day again goes on. */
   readonly again: number | null;
+  /** How many seconds after its time a row was not listed yet, at most. 0: none was late. */
+  readonly late: number;
 }
 
 export interface WalkPlan {
@@ -134,35 +222,37 @@ export interface WalkPlan {
   /** Fixed for the whole walk: rows written meanwhile would shift the pages. The next walk reads them. */
   readonly end: number;
   readonly cursor: LogCursor;
-  /** This walk reads a whole day again. */
-  readonly wholeDay: boolean;
+  /** A day is due to be read again, from here. */
+  readonly again: number | null;
 }
 
-/** created_at is the end of a request, and rows are written late: read an hour again, and once a day a whole day. */
+/** created_at is the end of a request, and rows are written late: every walk checks an hour, and a day is read again daily. */
 const OVERLAP_S = 3600;
+const LEAST_OVERLAP_S = 60;
 const DAY_S = 24 * 3600;
 /** A clock set back by less than this is ignored. */
 const SET_BACK_S = 60;
 
-export function planWalk(cursor: LogCursor | null, since: number, now: number): WalkPlan {
+export function planWalk(
+  cursor: LogCursor | null,
+  since: number,
+  now: number,
+  overlap = OVERLAP_S,
+): WalkPlan {
   const end = Math.floor(now / 1000);
   if (cursor === null) {
     const from = Math.min(Math.max(0, Math.floor(since / 1000)), end);
-    return { from, end, cursor: { until: from, day: end, again: null }, wholeDay: false };
+    return { from, end, cursor: { until: from, day: end, again: null, late: 0 }, again: null };
   }
   const wasSetBack = cursor.until > end + SET_BACK_S || cursor.day > end + SET_BACK_S;
-  const wholeDay = wasSetBack || cursor.again !== null || end - cursor.day >= DAY_S;
   const until = Math.min(cursor.until, end);
-  const overlap = until - OVERLAP_S;
-  const from = wholeDay ? Math.min(cursor.again ?? until - DAY_S, overlap) : overlap;
-  return { from: Math.max(0, from), end, cursor: { ...cursor, until }, wholeDay };
-}
-
-/** The cursor once everything up to `read` was read. */
-function cursorAt({ cursor, end, wholeDay }: WalkPlan, read: number): LogCursor {
-  const until = Math.max(cursor.until, read);
-  if (!wholeDay) return { ...cursor, until };
-  return read >= end ? { until, day: end, again: null } : { ...cursor, until, again: read + 1 };
+  if (wasSetBack) {
+    const reset = { ...cursor, until, day: end, again: null };
+    return { from: Math.max(0, until - DAY_S), end, cursor: reset, again: null };
+  }
+  const isDue = end - cursor.day >= DAY_S;
+  const again = cursor.again ?? (isDue ? Math.max(0, until - DAY_S) : null);
+  return { from: Math.max(0, until - overlap), end, cursor: { ...cursor, until }, again };
 }
 
 /** null: none, or unreadable. Then the walk starts over, which stores nothing twice. */
@@ -170,7 +260,118 @@ export function readCursor(text: string | null): LogCursor | null {
   const object = parseObject(text ?? "") ?? {};
   const until = countAt(object, "until");
   const day = countAt(object, "day");
-  return until === null || day === null ? null : { until, day, again: countAt(object, "again") };
+  if (until === null || day === null) return null;
+  return { until, day, again: countAt(object, "again"), late: countAt(object, "late") ?? 0 };
+}
+
+/** How often a row was listed, and its time. By fingerprint. */
+type SeenRows = Map<string, { readonly second: number; count: number }>;
+
+/** About 8 MB. */
+const MAX_LISTED = 50_000;
+
+/**
+ * The rows of the last hour that walks have read. A walk need not read them again where the console counts its rows: late
+ * rows and deleted ones show in the total. Lost with the process, whose first walk reads the hour.
+ */
+export class ListedRows {
+  readonly #rows: SeenRows = new Map();
+  /** Rows from before this second are not remembered. */
+  #from = 0;
+  /** Up to here walks were complete; null: this process has completed none. */
+  #until: number | null = null;
+  /** Where lists have no totals: when the last two hours were last read again, and where that goes on. */
+  #checkedAt = 0;
+  #checkNext: number | null = null;
+  /** The width of the next span of rows that are read again, in seconds. */
+  againWidth = Infinity;
+  /** null: not known yet. */
+  listsTotals: boolean | null = null;
+  /** Of the last page, with which its rows were stored. */
+  cursor: string | null = null;
+
+  get size(): number {
+    return this.#rows.size;
+  }
+
+  clear(): void {
+    this.#rows.clear();
+    this.#from = 0;
+    this.#until = null;
+  }
+
+  /** How much of what was read the next walk checks, in seconds. */
+  overlapFor(cursor: LogCursor | null): number {
+    if (cursor === null || this.#until === null) return OVERLAP_S;
+    const remembered = cursor.until - this.#from;
+    const needed = this.listsTotals === false ? LEAST_OVERLAP_S + 2 * cursor.late : OVERLAP_S;
+    return Math.max(LEAST_OVERLAP_S, Math.min(needed, remembered, OVERLAP_S));
+  }
+
+  /** How many rows of a span are known, with those that were just seen. */
+  countIn({ from, to }: Span, seen: SeenRows): number {
+    let total = 0;
+    for (const { second, count } of this.#rows.values()) if (second >= from && second <= to) total += count;
+    for (const [fingerprint, { count }] of seen)
+      total += Math.max(0, count - (this.#rows.get(fingerprint)?.count ?? 0));
+    return total;
+  }
+
+  /** How many seconds after its time one of these rows was not listed yet; 0: none was late, as far as is known. */
+  latenessOf(seen: SeenRows): number {
+    let late = 0;
+    const until = this.#until ?? 0;
+    for (const [fingerprint, { second }] of seen)
+      if (second >= this.#from && !this.#rows.has(fingerprint)) late = Math.max(late, until - second);
+    return late;
+  }
+
+  add(seen: SeenRows): void {
+    for (const [fingerprint, { second, count }] of seen) {
+      if (second < this.#from) continue;
+      const known = this.#rows.get(fingerprint)?.count ?? 0;
+      this.#rows.set(fingerprint, { second, count: Math.max(count, known) });
+    }
+    if (this.#rows.size > MAX_LISTED) this.#forgetHalf();
+  }
+
+  /** All rows of a span were read: others that were known in it are deleted by now. */
+  replace({ from, to }: Span, seen: SeenRows): void {
+    for (const [fingerprint, { second }] of this.#rows)
+      if (second >= from && second <= to) this.#rows.delete(fingerprint);
+    this.add(seen);
+  }
+
+  /** @param isFirst everything was read */
+  noteComplete({ from, end }: WalkPlan, isFirst: boolean): void {
+    const kept = this.listsTotals === false ? 2 * OVERLAP_S : OVERLAP_S;
+    this.#forgetBefore(Math.max(this.#from, end - kept, this.#until === null ? from : 0));
+    this.#until = end;
+    if (isFirst) this.#checkedAt = end;
+  }
+
+  /** Where lists have no totals, once an hour the last two hours are due to be read again. */
+  nextCheck(end: number): Span | null {
+    const isDue = this.#checkNext !== null || Math.abs(end - this.#checkedAt) >= OVERLAP_S;
+    if (this.listsTotals !== false || !isDue) return null;
+    const from = Math.min(this.#checkNext ?? Math.max(0, end - 2 * OVERLAP_S), end);
+    return { from, to: end };
+  }
+
+  noteChecked(until: number, end: number): void {
+    this.#checkNext = until >= end ? null : until + 1;
+    if (until >= end) this.#checkedAt = end;
+  }
+
+  #forgetHalf(): void {
+    const seconds = [...this.#rows.values()].map(({ second }) => second).toSorted((a, b) => a - b);
+    this.#forgetBefore((seconds[Math.floor(seconds.length / 2)] ?? 0) + 1);
+  }
+
+  #forgetBefore(from: number): void {
+    this.#from = from;
+    for (const [fingerprint, { second }] of this.#rows) if (second < from) this.#rows.delete(fingerprint);
+  }
 }
 
 export interface ListPage {
@@ -239,9 +440,13 @@ function readList(data: unknown, about: string) {
   return { rows, total: required(countAt(object, "total"), "total", about) };
 }
 
+const ALWAYS: Span = { from: 0, to: Number.MAX_SAFE_INTEGER };
+
 /** Reads the consecutive pages of one span, and names their rows. */
 export class PageReader {
   readonly #readRow: RowReader;
+  /** All rows so far, also those that are not usage. */
+  readonly seen: SeenRows = new Map();
   /** How many rows without a request id had each fingerprint. */
   readonly #alike = new Map<string, number>();
   #before: readonly string[] = [];
@@ -251,8 +456,11 @@ export class PageReader {
     this.#readRow = readRow;
   }
 
-  /** `count` includes rows that are not usage, but not those that the page before already had. */
-  read({ rows: items, total }: Pick<ListPage, "rows" | "total">) {
+  /**
+   * `count` includes rows that are not usage, but not those that the page before already had.
+   * @param span what was asked for
+   */
+  read({ rows: items, total }: Pick<ListPage, "rows" | "total">, span: Span = ALWAYS) {
     const page = items.map((item) => {
       const raw = asObject(item) ?? {};
       return { raw, fingerprint: fingerprintOf(raw) };
@@ -266,6 +474,10 @@ export class PageReader {
     const rows: ConsoleRow[] = [];
     let unreadable = 0;
     for (const { raw, fingerprint } of fresh) {
+      const before = this.seen.get(fingerprint);
+      if (before === undefined)
+        this.seen.set(fingerprint, { second: countAt(raw, "created_at") ?? span.to, count: 1 });
+      else before.count += 1;
       const row = this.#readRow(raw);
       if (row === "unreadable") unreadable += 1;
       else if (row !== "other") rows.push({ identity: this.#identityOf(raw, fingerprint), ...row });

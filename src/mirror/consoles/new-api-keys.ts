@@ -21,7 +21,7 @@ import {
   parseObject,
   wholeAt,
 } from "./json.ts";
-import type { KeyCallBudget } from "./key-calls.ts";
+import { intervalFor, type KeyCallBudget } from "./key-calls.ts";
 import { PageReader } from "./log-walk.ts";
 import { readNewApiRow } from "./new-api.ts";
 import { ONE_API_ID_NAMES, quotaAt, readStatus, type SiteStatus } from "./one-api-protocol.ts";
@@ -66,6 +66,10 @@ export class NewApiByKeys implements ConsoleAdapter {
     this.#deps = deps;
     this.#heldKeys = deps.keys;
     this.#budget = deps.keyCalls;
+  }
+
+  leastInterval(): number {
+    return intervalFor(this.#distinctKeys().length);
   }
 
   skippedKeys(): readonly SkippedKey[] {

@@ -23,7 +23,15 @@ import {
   wholeAt,
 } from "./json.ts";
 import type { KeyCallBudget } from "./key-calls.ts";
-import { type Get, type LogSource, listPages, readAll, type UnnamedRow, walkLog } from "./log-walk.ts";
+import {
+  type Get,
+  ListedRows,
+  type LogSource,
+  listPages,
+  readAll,
+  type UnnamedRow,
+  walkLog,
+} from "./log-walk.ts";
 import { NewApiKeyActions } from "./new-api-key-actions.ts";
 import {
   getWithToken,
@@ -50,18 +58,23 @@ export class NewApi implements ConsoleAdapter {
   readonly socketRowsHaveIds = true;
   readonly #client: ConsoleClient;
   readonly #get: Get;
+  /** For the usage log. */
+  readonly #getRows: Get;
   readonly #now: () => number;
   readonly #keyActions: KeyActions;
+  readonly #listed = new ListedRows();
   #status: SiteStatus | null = null;
 
   constructor(deps: NewApiDeps) {
     const { accessToken, keyCalls, now } = deps;
     this.#now = now;
-    this.#client = pacedClient(deps, () => callLimit(this.#status?.version ?? null));
+    const limit = () => callLimit(this.#status?.version ?? null);
+    this.#client = pacedClient(deps, limit);
     const headers: Record<string, string> = {};
     // Required up to rc.21, ignored by later versions.
     if (deps.user !== null && /^[\x21-\x7e]+$/.test(deps.user)) headers["New-Api-User"] = deps.user;
     this.#get = getWithToken(this.#client, accessToken, headers);
+    this.#getRows = getWithToken(pacedClient(deps, limit, "rows"), accessToken, headers);
     this.#keyActions = new NewApiKeyActions({ client: this.#client, accessToken, headers, now, keyCalls });
   }
 
@@ -69,13 +82,13 @@ export class NewApi implements ConsoleAdapter {
     const { quotaPerUnit, time } = await this.#readStatus();
     const ahead = time === null ? 0 : time - this.#now();
     const source: LogSource = {
-      get: this.#get,
+      get: this.#getRows,
       numbers: { first: 1 },
       path: (page, { from, to }) =>
         `/api/log/self?p=${page}&page_size=100&type=0&start_timestamp=${from}&end_timestamp=${to}`,
       readRow: (raw) => readNewApiRow(raw, quotaPerUnit),
     };
-    yield* walkLog(source, cursor, since + ahead, this.#now() + ahead);
+    yield* walkLog(source, cursor, since + ahead, this.#now() + ahead, this.#listed);
   }
 
   async keys(): Promise<ConsoleKey[]> {
@@ -105,7 +118,7 @@ export class NewApi implements ConsoleAdapter {
   }
 
   async account(): Promise<AccountFacts> {
-    return readAccount(this.#get, await this.#readStatus());
+    return readAccount(this.#get, this.#status ?? (await this.#readStatus()));
   }
 
   keyActions(): KeyActions {

@@ -2,7 +2,15 @@ import type { Secret } from "../../core/secret.ts";
 import type { AccountFacts, ConsoleAdapter, ConsoleKey, KeyActions, Page } from "./console.ts";
 import { type AdapterDeps, type CallLimit, type ConsoleClient, otherShape, pacedClient } from "./http.ts";
 import { asObject, cleanAt, countAt, flagAt, type JsonObject, textAt, wholeAt } from "./json.ts";
-import { type Get, type LogSource, listPages, readAll, type UnnamedRow, walkLog } from "./log-walk.ts";
+import {
+  type Get,
+  ListedRows,
+  type LogSource,
+  listPages,
+  readAll,
+  type UnnamedRow,
+  walkLog,
+} from "./log-walk.ts";
 import { NewApiKeyActions } from "./new-api-key-actions.ts";
 import {
   getWithToken,
@@ -24,8 +32,11 @@ export class OneApi implements ConsoleAdapter {
   readonly socketRowsHaveIds = false;
   readonly #client: ConsoleClient;
   readonly #get: Get;
+  /** For the usage log. */
+  readonly #getRows: Get;
   readonly #now: () => number;
   readonly #keyActions: KeyActions;
+  readonly #listed = new ListedRows();
 
   constructor(deps: AdapterDeps & { readonly accessToken: Secret }) {
     const { accessToken, now } = deps;
@@ -33,6 +44,10 @@ export class OneApi implements ConsoleAdapter {
     this.#now = now;
     this.#client = client;
     this.#get = getWithToken(client, accessToken);
+    this.#getRows = getWithToken(
+      pacedClient(deps, () => CALL_LIMIT, "rows"),
+      accessToken,
+    );
     this.#keyActions = new NewApiKeyActions({ client, accessToken, headers: {}, now, keyCalls: null });
   }
 
@@ -40,13 +55,13 @@ export class OneApi implements ConsoleAdapter {
     const { quotaPerUnit, time } = await readStatus(this.#client);
     const ahead = time === null ? 0 : time - this.#now();
     const source: LogSource = {
-      get: this.#get,
+      get: this.#getRows,
       numbers: { first: 0 },
       path: (page, { from, to }) =>
         `/api/log/self?p=${page}&type=0&start_timestamp=${from}&end_timestamp=${to}`,
       readRow: (raw) => readRow(raw, quotaPerUnit),
     };
-    yield* walkLog(source, cursor, since + ahead, this.#now() + ahead);
+    yield* walkLog(source, cursor, since + ahead, this.#now() + ahead, this.#listed);
   }
 
   /** Two keys of one name are both listed, so that the report can say that their rows are ambiguous. */

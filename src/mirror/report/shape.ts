@@ -28,6 +28,10 @@ export interface ConsoleStatus {
   readonly last_sync: number | null;
   /** When keybearer reads it next. */
   readonly next_sync: number | null;
+  /** Milliseconds between two syncs at the moment; null: config.yaml has a schedule. A daemon from before an update says none. */
+  readonly interval?: number | null;
+  /** Until when keybearer waits for the console's limit, to read rows and to list or change keys; null: it does not. */
+  readonly limited_until?: { readonly rows: number | null; readonly keys: number | null };
   readonly progress: { readonly done: number; readonly total: number | null } | null;
   /** How far the console's clock is ahead, milliseconds. */
   readonly skew: number | null;

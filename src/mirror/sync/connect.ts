@@ -55,11 +55,14 @@ export function adapterDeps(gateway: ConsoleGateway, deps: ConnectDeps): Adapter
     client: new HttpClient({ url, agent, clock, signal, onSkew }),
     calls,
     now: () => clock.now(),
-    async pause(milliseconds) {
+    async pause(milliseconds, purpose) {
+      const end = purpose && calls.noteWait({ purpose, until: clock.now() + milliseconds });
       try {
         await pause(milliseconds, undefined, { signal, ref: false });
       } catch {
         throw new ConsoleFault("unreachable", "was not read: keybearer is stopping");
+      } finally {
+        end?.();
       }
     },
   };
@@ -211,6 +214,9 @@ export class ConsoleAccount {
   }
 }
 
+/** By account. */
+type Faults = Map<string, ConsoleFault>;
+
 interface NamedAdapter {
   readonly name: string;
   readonly adapter: ConsoleAdapter;
@@ -228,8 +234,9 @@ class SeveralAccounts implements ConsoleAdapter {
   readonly #opened: readonly NamedAdapter[];
   /** Why an account has no login, by account. */
   readonly #unopened: ReadonlyMap<string, ConsoleFault>;
-  /** Of the sync in progress, by account. */
-  readonly #faults = new Map<string, ConsoleFault>();
+  /** Of the last list of keys, and of the last walk, by account. Keys may be listed during a walk. */
+  #listFaults: Faults = new Map();
+  #walkFaults: Faults = new Map();
 
   /** Throws a ConsoleFault where none can be opened. */
   constructor(accounts: readonly ConsoleAccount[], open: (account: ConsoleAccount) => ConsoleAdapter) {
@@ -257,19 +264,20 @@ class SeveralAccounts implements ConsoleAdapter {
   }
 
   async keys(): Promise<readonly ConsoleKey[]> {
-    // A sync begins with the keys.
-    this.#faults.clear();
+    const faults: Faults = new Map();
     const keys: ConsoleKey[] = [];
-    await this.#each(async ({ name, adapter }) => {
+    await this.#each(faults, async ({ name, adapter }) => {
       for (const key of await adapter.keys()) keys.push({ ...key, account: name, ref: refOf(key.ref, name) });
     });
+    this.#listFaults = faults;
     return keys;
   }
 
   /** The balances together; null: one of them is unknown. */
   async account(): Promise<AccountFacts> {
+    const faults = this.#listFaults;
     const facts: AccountFacts[] = [];
-    await this.#each(async ({ adapter }) => {
+    await this.#each(faults, async ({ adapter }) => {
       facts.push(await adapter.account());
     });
     let balance: number | null = 0;
@@ -279,10 +287,12 @@ class SeveralAccounts implements ConsoleAdapter {
   }
 
   async *walk(cursor: string | null, since: number): AsyncGenerator<Page> {
+    const faults: Faults = new Map(this.#listFaults);
+    this.#walkFaults = faults;
     const cursors = cursorsIn(cursor);
     let before = 0;
     for (const { name, adapter } of this.#opened) {
-      if (this.#faults.has(name)) continue;
+      if (faults.has(name)) continue;
       let done = 0;
       try {
         for await (const page of adapter.walk(cursors.get(name) ?? null, since)) {
@@ -293,15 +303,16 @@ class SeveralAccounts implements ConsoleAdapter {
           yield { ...page, rows, cursor: cursorText, done: before + done, total: null };
         }
       } catch (error) {
-        this.#faults.set(name, faultOf(error, name));
+        faults.set(name, faultOf(error, name));
       }
       before += done;
     }
-    this.#throwIfAllFailed();
+    this.#throwIfAllFailed(faults);
   }
 
-  fault(): ConsoleFault | null {
-    return [...this.#faults.values(), ...this.#unopened.values()][0] ?? null;
+  fault(of: "rows" | "keys"): ConsoleFault | null {
+    const faults = of === "rows" ? this.#walkFaults : this.#listFaults;
+    return [...faults.values(), ...this.#unopened.values()][0] ?? null;
   }
 
   keyActions(account: string | null): KeyActions {
@@ -313,22 +324,22 @@ class SeveralAccounts implements ConsoleAdapter {
     throw fault ?? new ConsoleFault("refused", `has several accounts, so say which: ${names}`);
   }
 
-  /** Skips accounts that failed in this sync. Throws where all of them have. */
-  async #each(read: (account: NamedAdapter) => Promise<void>): Promise<void> {
+  /** Skips accounts that have failed. Throws where all of them have. */
+  async #each(faults: Faults, read: (account: NamedAdapter) => Promise<void>): Promise<void> {
     for (const account of this.#opened) {
-      if (this.#faults.has(account.name)) continue;
+      if (faults.has(account.name)) continue;
       try {
         await read(account);
       } catch (error) {
-        this.#faults.set(account.name, faultOf(error, account.name));
+        faults.set(account.name, faultOf(error, account.name));
       }
     }
-    this.#throwIfAllFailed();
+    this.#throwIfAllFailed(faults);
   }
 
-  #throwIfAllFailed(): void {
-    const [fault] = this.#faults.values();
-    if (fault !== undefined && this.#faults.size === this.#opened.length) throw fault;
+  #throwIfAllFailed(faults: Faults): void {
+    const [fault] = faults.values();
+    if (fault !== undefined && faults.size === this.#opened.length) throw fault;
   }
 }
 

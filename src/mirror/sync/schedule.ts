@@ -3,6 +3,8 @@ import type { Clock } from "../../core/clock.ts";
 import { SleepDetector } from "../../core/sleep-detector.ts";
 
 const CHECK_MS = 15_000;
+/** Without a schedule in config.yaml, this often it is asked whether a sync is due. */
+const TICK_MS = 60_000;
 /** More than this: the machine slept, or its clock was set. */
 const SLEPT_MS = 30_000;
 
@@ -12,8 +14,12 @@ const SLEPT_MS = 30_000;
 export class SyncSchedule {
   readonly #clock: Clock;
   readonly #sync: () => void;
-  readonly #interval: NodeJS.Timeout;
-  #expression = "";
+  readonly #checkTimer: NodeJS.Timeout;
+  readonly #interval: () => number;
+  /** null: as often as #interval says. undefined: not known yet. */
+  #expression: string | null | undefined;
+  /** When the last sync began. */
+  #begunAt: number | null = null;
   #task: ScheduledTask | null = null;
   #failures = 0;
   /** How long to wait after the last failure, and until when. */
@@ -22,18 +28,23 @@ export class SyncSchedule {
   #retryTimer: NodeJS.Timeout | undefined;
   readonly #sleepDetector: SleepDetector;
 
-  /** @param onCheck called every 15 s. */
-  constructor(clock: Clock, sync: () => void, onCheck: () => void) {
+  /**
+   * @param interval milliseconds between two syncs now, where config.yaml has no schedule. Asked once a minute.
+   * @param onCheck called every 15 s.
+   */
+  constructor(clock: Clock, sync: () => void, interval: () => number, onCheck: () => void) {
     this.#clock = clock;
     this.#sync = sync;
+    this.#interval = interval;
     this.#sleepDetector = new SleepDetector(clock);
-    this.#interval = setInterval(() => {
+    this.#checkTimer = setInterval(() => {
       onCheck();
       if (Math.abs(this.#sleepDetector.sleptMs()) >= SLEPT_MS) this.#onWake();
     }, CHECK_MS).unref();
   }
 
-  follow(expression: string): void {
+  /** @param expression null: config.yaml has none */
+  follow(expression: string | null): void {
     if (expression === this.#expression) return;
     this.#expression = expression;
     this.#start();
@@ -41,7 +52,20 @@ export class SyncSchedule {
 
   /** Milliseconds UTC; null: never. */
   get next(): number | null {
-    return this.#retryAt ?? this.#task?.getNextRun()?.getTime() ?? null;
+    if (this.#retryAt !== null) return this.#retryAt;
+    const run = this.#task?.getNextRun()?.getTime() ?? null;
+    if (run === null || this.#expression !== null || this.#begunAt === null) return run;
+    return Math.max(run, this.#begunAt + this.#interval());
+  }
+
+  /** Milliseconds between two syncs now; null: config.yaml has a schedule. */
+  get interval(): number | null {
+    return this.#expression === null ? this.#interval() : null;
+  }
+
+  /** A sync begins, whoever asked for it. */
+  began(): void {
+    this.#begunAt = this.#clock.now();
   }
 
   /** It failed a short while ago, and is not to be called yet. */
@@ -67,7 +91,7 @@ export class SyncSchedule {
   }
 
   stop(): void {
-    clearInterval(this.#interval);
+    clearInterval(this.#checkTimer);
     clearTimeout(this.#retryTimer);
     void this.#task?.destroy();
   }
@@ -78,9 +102,20 @@ export class SyncSchedule {
 
   #start(): void {
     void this.#task?.destroy();
-    const onTime = () => this.#syncUnlessWaiting();
-    this.#task = schedule(this.#expression, onTime, { unref: true, suppressMissedWarning: true });
+    const onTime = () => {
+      if (this.#isDue()) this.#syncUnlessWaiting();
+    };
+    // Not on the minute, when everyone's programs call.
+    const expression = this.#expression ?? `${new Date().getSeconds()} * * * * *`;
+    this.#task = schedule(expression, onTime, { unref: true, suppressMissedWarning: true });
     this.#task.on("execution:missed", onTime);
+  }
+
+  #isDue(): boolean {
+    const interval = this.interval;
+    if (interval === null || this.#begunAt === null) return true;
+    // A clock that was set looks like a long time.
+    return Math.abs(this.#clock.now() - this.#begunAt) >= interval - TICK_MS / 2;
   }
 
   #onWake(): void {
