@@ -8,7 +8,8 @@ import type { Calendar, LocalTime } from "./windows.ts";
 /*
  * How full a limit is, in the same figures everywhere: `tools`, `status`, `doctor`, refusals, the dashboard.
  *
- * - A limit has all the digits that somebody wrote: $5.00, $0.0125. Requests and tokens are never rounded.
+ * - A limit has all the digits that somebody wrote: $5.00, $0.0125. Requests and tokens are never rounded. An extra
+ *   allowance is named beside it: $5.00+$2.00.
  * - Money that was counted is rounded as all money is (core/units.ts): $4.10, $0.017.
  * - Rounding never moves an amount across its limit. It gets more digits instead: $4.998 of $5.00 while there is room, and
  *   $5.00 of $5.00 only at the limit. The same holds for used and reserved together, and in a refusal for these and what the
@@ -42,10 +43,8 @@ export interface LimitFigures {
   readonly used: string | null;
   readonly estimated: string | null;
   readonly reserved: string | null;
+  /** $5.00, and with an extra allowance $5.00+$2.00. */
   readonly most: string;
-  /** `most` without `extra`. */
-  readonly base: string;
-  readonly extra: string | null;
   readonly need: string | null;
 }
 
@@ -53,16 +52,18 @@ export function limitFigures(limit: LimitKind, use: LimitUse): LimitFigures {
   const { used, estimated, held, most, extra = 0, need = 0 } = use;
   const decimals = isMoney(limit) ? decimalsFor(used ?? 0, held ?? 0, need, most) : 0;
   const counted = (amount: number) => (isMoney(limit) ? dollars(amount, decimals) : exact(amount));
-  const set = (amount: number) => (isMoney(limit) ? exactDollars(amount) : exact(amount));
   return {
     used: used === null ? null : counted(used),
     estimated: estimated ? counted(estimated) : null,
     reserved: held ? counted(held) : null,
-    most: set(most),
-    base: set(most - extra),
-    extra: extra > 0 ? set(extra) : null,
+    most: mostInWords(limit, most, extra),
     need: need > 0 ? counted(need) : null,
   };
+}
+
+function mostInWords(limit: LimitKind, most: number, extra: number): string {
+  const set = isMoney(limit) ? exactDollars : exact;
+  return extra > 0 ? `${set(most - extra)}+${set(extra)}` : set(most);
 }
 
 /** The least number of decimals with which no sum crosses the limit. With six nothing is rounded. */
@@ -101,11 +102,14 @@ export function isUsedUp({ used, most }: { readonly used: number | null; readonl
   return used !== null && used >= most;
 }
 
-/** 400,000 tokens, 60 requests, $5.00: an amount that somebody set. Money and calls at once have no unit. */
-export function amountInWords(limit: LimitKind, amount: number): string {
-  if (isMoney(limit)) return exactDollars(amount);
-  if (limit === "concurrent") return exact(amount);
-  return `${exact(amount)} ${amount === 1 ? limit.slice(0, -1) : limit}`;
+/**
+ * 400,000 tokens, 60 requests, $5.00: an amount that somebody set. Money and calls at once have no unit.
+ * @param extra how much of it is an extra allowance
+ */
+export function amountInWords(limit: LimitKind, amount: number, extra = 0): string {
+  const text = mostInWords(limit, amount, extra);
+  if (isMoney(limit) || limit === "concurrent") return text;
+  return `${text} ${amount === 1 ? limit.slice(0, -1) : limit}`;
 }
 
 /** An amount as an option of a command: 60, or dollars without the sign, rounded up to a cent. */

@@ -31,14 +31,12 @@ t.test("estimated, reserved and extra amounts are named if there are any", async
   t.match(limitFigures("spend", use), {
     estimated: "$0.10",
     reserved: "$0.48",
-    most: "$7.00",
-    base: "$5.00",
-    extra: "$2.00",
+    most: "$5.00+$2.00",
   });
   t.match(limitFigures("spend", { used: 1, held: 0, most: 2 }), {
     estimated: null,
     reserved: null,
-    extra: null,
+    most: "$0.000002",
     need: null,
   });
 });

@@ -59,8 +59,8 @@ function detailsOf(status: LimitStatus, width: number): string[] {
 
 /** $4.10/$5.00, and with an extra allowance $4.10/$5.00+$2.00. */
 function usedOfMost(status: LimitStatus): string {
-  const { used, base, extra } = limitFigures(status.limit, status);
-  return `${used ?? "-"}/${base}${extra === null ? "" : `+${extra}`}`;
+  const { used, most } = limitFigures(status.limit, status);
+  return `${used ?? "-"}/${most}`;
 }
 
 /**

@@ -8,11 +8,10 @@ import { fullnessOf, limitName } from "../limit-amount.ts";
 export function Gauge({ status, time }: { readonly status: LimitStatus; readonly time: number }) {
   const { t } = useFrame();
   const { resets_at: resets } = status;
-  const { used, estimated, reserved, most, extra } = limitFigures(status.limit, status);
+  const { used, estimated, reserved, most } = limitFigures(status.limit, status);
   const notes = [
     ...(estimated === null ? [] : [t("limit.estimated", { estimated })]),
     ...(reserved === null ? [] : [t("limit.held", { held: reserved })]),
-    ...(extra === null ? [] : [t("limit.extra", { extra })]),
     ...(resets === null ? [] : [t("limit.resets", { when: whenInWords(resets, time, t) })]),
   ];
   return (
