@@ -1,4 +1,5 @@
 import type { Allowance, Carry, Counters, Used } from "./counters.ts";
+import type { CallTokens } from "./estimate.ts";
 import type { Counted } from "./windows.ts";
 
 /** Everything the limits know of one tool. A new journal file begins with these, so that a start reads only that file. */
@@ -46,6 +47,13 @@ export interface CountedFields {
   readonly billed_microdollars?: number | null;
 }
 
+/** The fields of a finished request's record that say what it used. */
+interface ReportedFields extends Pick<CountedFields, "tokens_from" | "output_tokens"> {
+  readonly input_tokens: number | null;
+  readonly cache_read_tokens: number | null;
+  readonly cache_write_tokens: number | null;
+}
+
 interface CloseLine extends CountedFields {
   readonly kind: "close";
   readonly id: string;
@@ -84,6 +92,14 @@ export function usedOf(record: CountedFields): Used {
     areTokensEstimated: isText || output_tokens === null,
     isSpendEstimated: billed === null && (isText || cost_microdollars === null),
   };
+}
+
+/** What a call used, as reported; null: not all of it is known. */
+export function reportedCall(record: ReportedFields): CallTokens | null {
+  const { tokens_from, input_tokens, cache_read_tokens, cache_write_tokens, output_tokens } = record;
+  if (tokens_from !== "reported" || input_tokens === null || output_tokens === null) return null;
+  const input = input_tokens + (cache_read_tokens ?? 0) + (cache_write_tokens ?? 0);
+  return { input, output: output_tokens };
 }
 
 /** Restores the counters at start from the lines of the newest journal file. A line that is read twice counts once. */
