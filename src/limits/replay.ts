@@ -54,7 +54,7 @@ interface ReportedFields extends Pick<CountedFields, "tokens_from" | "output_tok
   readonly cache_write_tokens: number | null;
 }
 
-interface CloseLine extends CountedFields {
+interface CloseLine extends CountedFields, ReportedFields {
   readonly kind: "close";
   readonly id: string;
   readonly tool: string | null;
@@ -102,9 +102,13 @@ export function reportedCall(record: ReportedFields): CallTokens | null {
   return { input, output: output_tokens };
 }
 
-/** Restores the counters at start from the lines of the newest journal file. A line that is read twice counts once. */
+/**
+ * Restores the counters and the usual sizes at start from the lines of the newest journal file. A line that is read twice
+ * counts once.
+ */
 export class Replay {
   readonly #countersOf: (tool: string) => Counters;
+  readonly #noteTokens: (tool: string, call: CallTokens) => void;
   /** The requests that were opened and closed, by id. */
   readonly #closed = new Set<string>();
   /** What counts of the requests that were amended, by id. */
@@ -112,8 +116,9 @@ export class Replay {
   /** The allowances that were given, as JSON. The counters forget them some time after they have ended. */
   readonly #allowances = new Set<string>();
 
-  constructor(countersOf: (tool: string) => Counters) {
+  constructor(countersOf: (tool: string) => Counters, noteTokens: (tool: string, call: CallTokens) => void) {
     this.#countersOf = countersOf;
+    this.#noteTokens = noteTokens;
   }
 
   read(line: JournalLine): void {
@@ -144,6 +149,8 @@ export class Replay {
       return;
     }
     counters.settle(reservation, usedOf(line));
+    const used = reportedCall(line);
+    if (used !== null) this.#noteTokens(line.tool, used);
   }
 
   #amend(id: string, limits: AmendedLimits): void {
