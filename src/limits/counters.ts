@@ -86,6 +86,8 @@ export interface Shortage {
   readonly estimated: number;
   readonly held: number;
   readonly max: number;
+  /** How much of max comes from allowances. */
+  readonly extra: number;
   /** How much of `used` and `held` is the other machines'. */
   readonly elsewhere: number;
   /** What the request would hold. */
@@ -576,6 +578,7 @@ function shortageOf(level: Level, need: number): Shortage | null {
     ...taken,
     estimated,
     max,
+    extra,
     need,
     elsewhere: taken.used + taken.held - used - held,
     // $0/day is a limit too: its windows never have capacity.
@@ -587,7 +590,7 @@ function shortageOf(level: Level, need: number): Shortage | null {
 
 function priceUnknown(): Shortage {
   const limit = { kind: "price" } as const;
-  const nothing = { used: 0, estimated: 0, held: 0, max: 0, need: 0, elsewhere: 0 };
+  const nothing = { used: 0, estimated: 0, held: 0, max: 0, extra: 0, need: 0, elsewhere: 0 };
   return { limit, ...nothing, capacityAt: null, mayEndSooner: false, isUngranted: false };
 }
 

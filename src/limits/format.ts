@@ -26,10 +26,8 @@ interface LimitFigures {
   readonly used: string | null;
   readonly estimated: string | null;
   readonly held: string | null;
+  /** $5.00, and with an extra allowance $5.00+$2.00. */
   readonly max: string;
-  /** `max` without `extra`. */
-  readonly base: string;
-  readonly extra: string | null;
   readonly need: string | null;
 }
 
@@ -37,7 +35,7 @@ interface LimitFigures {
  * How full a limit is, in the same figures everywhere: `tools`, `status`, `doctor`, refusals, the dashboard.
  *
  * - A limit has all its digits, as an amount from config.yaml or a command: $5.00, $0.0125. Requests and tokens are never
- *   rounded.
+ *   rounded. An extra allowance is named beside it: $5.00+$2.00.
  * - Money that was counted is rounded as all money is (core/units.ts): $4.10, $0.017.
  * - Rounding never moves an amount across its limit. It gets more digits instead: $4.998 of $5.00 while there is room, and
  *   $5.00 of $5.00 only at the limit. The same holds for used and held together, and in a refusal for these and what the
@@ -51,14 +49,11 @@ export function limitFigures(limit: LimitKind, use: LimitUse): LimitFigures {
   const { used, estimated, held, max, extra = 0, need = 0 } = use;
   const decimals = isMoney(limit) ? decimalsFor(used ?? 0, held ?? 0, need, max) : 0;
   const counted = (amount: number) => (isMoney(limit) ? dollars(amount, decimals) : exact(amount));
-  const set = (amount: number) => (isMoney(limit) ? exactDollars(amount) : exact(amount));
   return {
     used: used === null ? null : counted(used),
     estimated: estimated ? counted(estimated) : null,
     held: held ? counted(held) : null,
-    max: set(max),
-    base: set(max - extra),
-    extra: extra > 0 ? set(extra) : null,
+    max: maxInWords(limit, max, extra),
     need: need > 0 ? counted(need) : null,
   };
 }
@@ -73,6 +68,11 @@ export function statusFigures(
 /** Of a quota that the gateway's console reports. */
 export function consoleFigures(used: number | null, max: number): LimitFigures {
   return limitFigures("quota", { used, held: 0, max });
+}
+
+function maxInWords(limit: LimitKind, max: number, extra: number): string {
+  const set = isMoney(limit) ? exactDollars : exact;
+  return extra > 0 ? `${set(max - extra)}+${set(extra)}` : set(max);
 }
 
 /** The fewest decimals with which no amount shown crosses the limit. Six decimals are exact. */
@@ -111,11 +111,14 @@ export function isUsedUp({ used, most }: { readonly used: number | null; readonl
   return used !== null && used >= most;
 }
 
-/** 400,000 tokens, 60 requests, $5.00: an amount from config.yaml or a command. Money and calls at once have no unit. */
-export function amountInWords(limit: LimitKind, amount: number): string {
-  if (isMoney(limit)) return exactDollars(amount);
-  if (limit === "concurrent") return exact(amount);
-  return `${exact(amount)} ${amount === 1 ? limit.slice(0, -1) : limit}`;
+/**
+ * 400,000 tokens, 60 requests, $5.00: an amount from config.yaml or a command. Money and calls at once have no unit.
+ * @param extra how much of it is an extra allowance
+ */
+export function amountInWords(limit: LimitKind, amount: number, extra = 0): string {
+  const text = maxInWords(limit, amount, extra);
+  if (isMoney(limit) || limit === "concurrent") return text;
+  return `${text} ${amount === 1 ? limit.slice(0, -1) : limit}`;
 }
 
 /** An amount as an option of a command: 60, or dollars without the sign, rounded up to a cent. */

@@ -325,7 +325,10 @@ export class Limiter {
   startReplay(): void {
     this.#tools.clear();
     this.#renamed.clear();
-    this.#replay = new Replay((tool) => this.#toolLimiter(tool).counters);
+    this.#replay = new Replay(
+      (tool) => this.#toolLimiter(tool).counters,
+      (tool, call) => this.noteTokens(tool, call),
+    );
   }
 
   /** Reads the next line of the newest journal file. At start, all of them are read before any request is served. */

@@ -74,7 +74,7 @@ function rateRefusal(kind: Kind, per: Period, shortage: Shortage, context: Refus
   const retryIn = retryAfterMs(shortage, per, now);
   const isSoon = retryIn !== null && retryIn <= MAX_RETRY_AFTER_MS;
   const message =
-    `tool ${tool} is at its limit of ${amountInWords(kind, shortage.max)} per ${per}: ` +
+    `tool ${tool} is at its limit of ${amountInWords(kind, shortage.max, shortage.extra)} per ${per}: ` +
     `${usedInWords(kind, shortage)}. ${waitedInWords(context)}${capacityInWords(shortage, context)}` +
     (isSoon ? "" : `. ${whatToType(kind, shortage, context)}`);
   return refuse(RATE_CODES[kind], message, isSoon ? Math.max(1, Math.ceil(retryIn / 1000)) : undefined);

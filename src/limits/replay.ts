@@ -1,4 +1,5 @@
 import { type Allowance, type Carry, type Counters, countUsed, type Used } from "./counters.ts";
+import type { CallTokens } from "./estimate.ts";
 import type { Counted } from "./windows.ts";
 
 /** Everything the limits know of one tool. A new journal file begins with these, so that a start reads only that file. */
@@ -50,7 +51,14 @@ interface CountedFields {
   readonly billed_microdollars?: number | null;
 }
 
-interface CloseLine extends CountedFields {
+/** The fields of a finished request's record that say what it used. */
+interface ReportedFields extends Pick<CountedFields, "tokens_from" | "output_tokens"> {
+  readonly input_tokens: number | null;
+  readonly cache_read_tokens: number | null;
+  readonly cache_write_tokens: number | null;
+}
+
+interface CloseLine extends CountedFields, ReportedFields {
   readonly kind: "close";
   readonly id: string;
   readonly tool: string | null;
@@ -96,9 +104,21 @@ export function countedOf(record: CountedFields & HeldFields): Counted {
   return countUsed(usedOf(record), held);
 }
 
-/** Restores the counters at start from the lines of the newest journal file. A line that is read twice counts once. */
+/** What a call used, as reported; null: not all of it is known. */
+export function reportedCall(record: ReportedFields): CallTokens | null {
+  const { tokens_from, input_tokens, cache_read_tokens, cache_write_tokens, output_tokens } = record;
+  if (tokens_from !== "reported" || input_tokens === null || output_tokens === null) return null;
+  const input = input_tokens + (cache_read_tokens ?? 0) + (cache_write_tokens ?? 0);
+  return { input, output: output_tokens };
+}
+
+/**
+ * Restores the counters and the usual sizes at start from the lines of the newest journal file. A line that is read twice
+ * counts once.
+ */
 export class Replay {
   readonly #countersOf: (tool: string) => Counters;
+  readonly #noteTokens: (tool: string, call: CallTokens) => void;
   /** The requests that were opened and closed, by id. */
   readonly #closed = new Set<string>();
   /** What counts of the requests that were amended, by id. */
@@ -106,8 +126,9 @@ export class Replay {
   /** The allowances that were given, as JSON. The counters forget them some time after they have ended. */
   readonly #allowances = new Set<string>();
 
-  constructor(countersOf: (tool: string) => Counters) {
+  constructor(countersOf: (tool: string) => Counters, noteTokens: (tool: string, call: CallTokens) => void) {
     this.#countersOf = countersOf;
+    this.#noteTokens = noteTokens;
   }
 
   read(line: JournalLine): void {
@@ -138,6 +159,8 @@ export class Replay {
       return;
     }
     counters.settle(reservation, usedOf(line));
+    const used = reportedCall(line);
+    if (used !== null) this.#noteTokens(line.tool, used);
   }
 
   #amend(id: string, limits: AmendedLimits): void {

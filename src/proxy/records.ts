@@ -1,7 +1,6 @@
 import type { Snapshot } from "../config/snapshot.ts";
 import { isFreeOfKeyShapes, redactKeyShapes } from "../core/redact.ts";
 import { holdsToken, redactTokens } from "../core/token.ts";
-import type { CallTokens } from "../limits/estimate.ts";
 import { estimateTokens } from "../metering/estimate.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
@@ -135,14 +134,6 @@ export function closingOf(
     seen_tokens: counted.seenTokens,
     gateway_ids: loggableIds(call, observed.gatewayIds),
   };
-}
-
-/** What a call used, as reported; null: not all of it is known. */
-export function reportedCall(closing: Closing): CallTokens | null {
-  const { tokens_from, input_tokens, cache_read_tokens, cache_write_tokens, output_tokens } = closing;
-  if (tokens_from !== "reported" || input_tokens === null || output_tokens === null) return null;
-  const input = input_tokens + (cache_read_tokens ?? 0) + (cache_write_tokens ?? 0);
-  return { input, output: output_tokens };
 }
 
 type UsedTokens = Pick<CallUsage, "tokens" | "from" | "outputIsKnown">;

@@ -1,5 +1,5 @@
 import type { Limiter } from "../limits/limiter.ts";
-import { usedOf } from "../limits/replay.ts";
+import { reportedCall, usedOf } from "../limits/replay.ts";
 import { CLIENT_LEFT } from "../usage/journal/lines.ts";
 import { type Closing, OWN_REQUEST, wholeRecord } from "../usage/record.ts";
 import type { Call } from "./call.ts";
@@ -7,7 +7,7 @@ import { isUnexplained } from "./cause.ts";
 import { countUse, RESERVATION } from "./counted.ts";
 import type { ProxyDeps } from "./deps.ts";
 import type { Outcome } from "./outcome.ts";
-import { type CallUsage, type CountedUse, closingOf, openingOf, reportedCall, usageOf } from "./records.ts";
+import { type CallUsage, type CountedUse, closingOf, openingOf, usageOf } from "./records.ts";
 
 /**
  * Ends a call, however it went: record, limits, log line, event. It does so once, and a bug in one step does not keep the

@@ -59,6 +59,7 @@ interface Aborting extends Journey {
   /** The same without leaving. */
   begin(stream: string, mark: string, request?: string): Promise<() => void>;
   readonly calls: readonly GatewayCall[];
+  restart(): Promise<Aborting>;
 }
 
 async function start(t: Test, settings = SETTINGS): Promise<Aborting> {
@@ -70,31 +71,38 @@ async function start(t: Test, settings = SETTINGS): Promise<Aborting> {
     if (answer !== "") call.send(SSE + chunk(answer) + (answer.includes("message_stop") ? "0\r\n\r\n" : ""));
   });
   const raw = { origin, baseUrl, arrivals: [], running: () => 0, most: () => 0, release: () => {} };
-  const journey = await startLimited(t, settings, { gateway: raw });
-  const begin: Aborting["begin"] = async (stream, mark, request = body(32_000)) => {
-    answer = stream;
-    const before = calls.length;
-    const client = await openRaw(t, journey.daemon.port);
-    const auth = { Host: `127.0.0.1:${journey.daemon.port}`, Authorization: `Bearer ${journey.token}` };
-    client.send(post("POST /v1/messages", { ...auth, "Content-Type": "application/json" }, request));
-    if (mark === "") await until("the gateway has it", () => calls.length > before);
-    else await client.until(mark);
-    return () => void client.socket.destroy();
+  const over = (journey: Journey): Aborting => {
+    const begin: Aborting["begin"] = async (stream, mark, request = body(32_000)) => {
+      answer = stream;
+      const before = calls.length;
+      const client = await openRaw(t, journey.daemon.port);
+      const auth = { Host: `127.0.0.1:${journey.daemon.port}`, Authorization: `Bearer ${journey.token}` };
+      client.send(post("POST /v1/messages", { ...auth, "Content-Type": "application/json" }, request));
+      if (mark === "") await until("the gateway has it", () => calls.length > before);
+      else await client.until(mark);
+      return () => void client.socket.destroy();
+    };
+    return {
+      ...journey,
+      calls,
+      begin,
+      async abort(...asked) {
+        const known = new Set(recordsIn(journey.paths.usage).map(({ id }) => id));
+        const leave = await begin(...asked);
+        leave();
+        await journey.quiet();
+        const [record] = recordsIn(journey.paths.usage).filter(({ id }) => !known.has(id));
+        if (record === undefined) throw new Error("it has no record");
+        return record;
+      },
+      async restart() {
+        await journey.daemon.stop();
+        const { home } = journey;
+        return over(await startLimited(t, settings, { gateway: raw, home, credentials: journey }));
+      },
+    };
   };
-  return {
-    ...journey,
-    calls,
-    begin,
-    async abort(...asked) {
-      const known = new Set(recordsIn(journey.paths.usage).map(({ id }) => id));
-      const leave = await begin(...asked);
-      leave();
-      await journey.quiet();
-      const [record] = recordsIn(journey.paths.usage).filter(({ id }) => !known.has(id));
-      if (record === undefined) throw new Error("it has no record");
-      return record;
-    },
-  };
+  return over(await startLimited(t, settings, { gateway: raw }));
 }
 
 /** Used, and how much of it is estimated. */
@@ -206,6 +214,9 @@ t.test(
     const zeroes = START.replace("400", "0").replace("800", "0");
     await next("an input of zero is none", whole, [zeroes + WORD, "word ", request]);
     t.match((await used(journey)).requests, [8, 0]);
+    const again = await journey.restart();
+    const after = await again.abort(START + WORD, "word ");
+    t.equal(after.counted_microdollars, withOutput(1500), "a restart keeps the median");
   },
 );
 

@@ -1,5 +1,6 @@
 import t from "tap";
 import type { AllowanceAnswer } from "../../src/control/routes.ts";
+import { command } from "../doubles/command.ts";
 import { heldWall, startLimited } from "../doubles/limited-journey.ts";
 import { until } from "../doubles/until.ts";
 
@@ -20,7 +21,11 @@ t.test("an allowance counts once, survives a restart, and ends with its window",
     ],
   });
   for (let nth = 0; nth < 5; nth += 1) t.equal((await first.call()).status, 200);
-  t.equal((await first.call()).refusal, "rate-limited");
+  const refused = await first.call();
+  t.equal(refused.refusal, "rate-limited");
+  t.match(refused.text, "at its limit of 2+3 requests per minute: 5 of 2+3 used.");
+  t.match((await first.codex()).why, /^requests\/minute is used up: 5 of 2\+3, /);
+  t.match((await command(t, first.home, ["tools"])).stdout, / 5\/2\+3 /);
   t.ok(
     first
       .log()

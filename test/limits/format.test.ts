@@ -31,14 +31,12 @@ t.test("estimated, reserved and extra amounts are named if there are any", async
   t.match(limitFigures("spend", use), {
     estimated: "$0.10",
     held: "$0.48",
-    max: "$7.00",
-    base: "$5.00",
-    extra: "$2.00",
+    max: "$5.00+$2.00",
   });
   t.match(limitFigures("spend", { used: 1, held: 0, max: 2 }), {
     estimated: null,
     held: null,
-    extra: null,
+    max: "$0.000002",
     need: null,
   });
 });

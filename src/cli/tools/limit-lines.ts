@@ -65,8 +65,8 @@ function detailsOf(status: LimitStatus, width: number): string[] {
 
 /** $4.10/$5.00, and with an extra allowance $4.10/$5.00+$2.00. */
 function usedOfMost(status: LimitStatus): string {
-  const { used, base, extra } = statusFigures(status);
-  return `${used ?? "-"}/${base}${extra === null ? "" : `+${extra}`}`;
+  const { used, max } = statusFigures(status);
+  return `${used ?? "-"}/${max}`;
 }
 
 /**

@@ -8,11 +8,10 @@ import { fullnessOf, limitName } from "../limit-amount.ts";
 export function Gauge({ status, time }: { readonly status: LimitStatus; readonly time: number }) {
   const { t } = useFrame();
   const { resets_at: resets } = status;
-  const { used, estimated, held, max, extra } = statusFigures(status);
+  const { used, estimated, held, max } = statusFigures(status);
   const notes = [
     ...(estimated === null ? [] : [t("limit.estimated", { estimated })]),
     ...(held === null ? [] : [t("limit.held", { held })]),
-    ...(extra === null ? [] : [t("limit.extra", { extra })]),
     ...(resets === null ? [] : [t("limit.resets", { when: whenInWords(resets, time, t) })]),
   ];
   return (

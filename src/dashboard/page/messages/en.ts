@@ -140,7 +140,6 @@ export const EN = {
   "limit.day": "day",
   "limit.month": "month",
   "limit.of": "{used} of {most}",
-  "limit.extra": "including {extra} extra",
   "limit.estimated": "including {estimated} estimated",
   "limit.held": "{held} reserved for requests in flight",
   "limit.resets": "resets {when}",

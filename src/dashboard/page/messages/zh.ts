@@ -132,7 +132,6 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "limit.day": "天",
   "limit.month": "月",
   "limit.of": "{used} / {most}",
-  "limit.extra": "其中 {extra} 为临时增加",
   "limit.estimated": "其中 {estimated} 为估算",
   "limit.held": "{held} 为进行中的请求预留",
   "limit.resets": "{when}重置",
