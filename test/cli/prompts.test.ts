@@ -32,6 +32,7 @@ const CONFIRMATIONS: readonly (readonly [string, string, string, readonly string
   ["tools/lift.ts", "question", "no", ["tools lift"]],
   ["tools/remove.ts", "delete its key from {where}, too?", "no", ["tools remove"]],
   ["tools/remove.ts", "remove {name} from {file}?", "no", ["tools remove"]],
+  ["tools/token.ts", "revoke token {name} of {tool}?", "no", ["tools revoke"]],
   ["trust.ts", "trust this?", "no", ["trust"]],
   ["use/set-up.ts", "set up {client.name} now?", "yes", ["init"]],
   ["use/write.ts", "put {file.path} back?", "yes", ["use"]],
