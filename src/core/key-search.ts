@@ -29,6 +29,8 @@ interface Form {
   readonly body: number;
   /** How many consecutive characters of the body are taken for the key. */
   readonly run: number;
+  /** How many characters stand for one of the key: 2 in hex. */
+  readonly width: 1 | 2;
 }
 
 export class KeySearch {
@@ -202,30 +204,40 @@ function runAround(text: string | Buffer, at: number, form: Form, formAt: number
   while (from > 0 && near[from - 1] === form.text[offset + from - 1]) from -= 1;
   let to = at - start;
   while (to < near.length && near[to] === form.text[offset + to]) to += 1;
-  const body = near.slice(Math.max(from, form.body - offset), to);
-  if (body.length < form.run) return null;
+  const bodyFrom = Math.max(from, form.body - offset);
+  if (to - bodyFrom < form.run) return null;
   const isWhole = to - from === form.text.length;
-  if (!isWhole && new Set(body).size < MIN_DISTINCT) return null;
+  if (!isWhole && !isVaried(form, offset + bodyFrom, offset + to)) return null;
   return { from: start + from, to: start + to };
+}
+
+function isVaried({ text, width }: Form, from: number, to: number): boolean {
+  const different = new Set<string>();
+  for (let at = from + (from % width); at + width <= to; at += width) different.add(text.slice(at, at + width));
+  return different.size >= MIN_DISTINCT;
 }
 
 /** Parts of a key count if its body is long enough. Of a shorter one, only the whole. */
 function formsOf(key: string, spellings: readonly string[]): Form[] {
   // A short password. Encoded, it would be found in ordinary texts.
   if (key.length < MIN_ENCODED || key.length > MAX_ENCODED)
-    return spellings.map((text) => ({ text, body: 0, run: text.length }));
+    return spellings.map(wholeOnly);
   const bodyLength = keyBody(key).length;
   const hasParts = bodyLength >= RUN;
   const body = hasParts ? key.length - bodyLength : 0;
-  const form = (text: string, from: number, run: number): Form =>
-    hasParts ? { text, body: from, run } : { text, body: 0, run: text.length };
+  const form = (text: string, from: number, run: number, width: 1 | 2 = 1): Form =>
+    hasParts ? { text, body: from, run, width } : wholeOnly(text);
   const hex = Buffer.from(key, "latin1").toString("hex");
   return [
     ...spellings.map((text) => form(text, body, RUN)),
-    ...withUpperCase(hex).map((text) => form(text, 2 * body, 2 * RUN)),
+    ...withUpperCase(hex).map((text) => form(text, 2 * body, 2 * RUN, 2)),
     ...base64Of(key, body).map(({ text, from }) => form(text, from, BASE64_RUN)),
-    ...escapedForms(key).map((text) => ({ text, body: 0, run: text.length })),
+    ...escapedForms(key).map(wholeOnly),
   ];
+}
+
+function wholeOnly(text: string): Form {
+  return { text, body: 0, run: text.length, width: 1 };
 }
 
 /** As it is; in JSON as JavaScript, Go (which escapes &) and PHP (which escapes /) write it; and in a URL. */

@@ -25,6 +25,13 @@ t.test("16 consecutive characters of a key's body are found, plain, in hex and i
   t.same(missed.slice(0, 10), []);
 });
 
+t.test("a part in hex is found by the characters it stands for, however few digits it has", async (t) => {
+  const key = new Secret("sk-9f4164faccd1d3c4df02b7e85a6930");
+  const hex = Buffer.from("f4164faccd1d3c4d").toString("hex");
+  t.equal(new Set(hex).size, 4);
+  t.equal(key.maskIn(`<${hex}>`), `<${"*".repeat(hex.length)}>`);
+});
+
 t.test("the whole key is found in escapes, and all of it is replaced", async (t) => {
   for (const value of [...bodies.map((body) => `sk-${body}`), "sk-shortest", `sk-"\\/+=%&'${bodies[0]}`]) {
     const key = new Secret(value);
