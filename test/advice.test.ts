@@ -106,7 +106,7 @@ const BACKGROUND: ElsewhereCase = {
   title: "start runs it in the background; status, logs and stop work for it",
 };
 const ALARM: ElsewhereCase = {
-  file: "journeys/mirror-program.test.ts",
+  file: "journeys/mirror-program.long.test.ts",
   title: "mirror shows matched rows, and exits 1 in words and JSON until an alarm is acknowledged",
 };
 const CAPTCHA: ElsewhereCase = {

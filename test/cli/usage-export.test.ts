@@ -16,6 +16,7 @@ import { EXPORTED, NOT_CLOSED, type UsageRecord } from "../../src/usage/record.t
 import { exportedRecord } from "../../src/usage/reports/records.ts";
 import { command, newHome, runProgram, start } from "../doubles/command.ts";
 import { startWithOneTool } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { serveControls } from "../doubles/idle-control.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
 import { startRecordingGateway } from "../doubles/recording-gateway.ts";
@@ -193,42 +194,46 @@ t.test("a disk that fills up during an export is reported, and no file is left",
   }
 });
 
-t.test("an export needs little memory, ends when its reader leaves, and never holds a lock", async (t) => {
-  const count = 20_000;
-  const long = `/v1/${"x".repeat(1400)}`;
-  const records = [...plausible(count, AT, 30)].map((one) => ({ ...one, endpoint: long }));
-  const home = await homeWith(t, records);
-  // All of them together are more than this; a page is not.
-  const env = { NODE_OPTIONS: "--max-old-space-size=48" };
-  const out = join(home, "all.jsonl");
-  const whole = await runProgram(t, home, ["usage", "export", "--jsonl", "-o", out], { env });
-  t.same([whole.code, whole.stderr], [0, ""]);
-  t.ok(statSync(out).size > 40_000_000, "it would not have fitted");
-  let [lines, before, ordered] = [0, "", true];
-  for await (const line of createInterface({ input: createReadStream(out) })) {
-    const { id } = JSON.parse(line);
-    ordered &&= id > before;
-    before = id;
-    lines += 1;
-  }
-  t.same([lines, ordered], [count, true]);
+longTest(
+  t,
+  "an export needs little memory, ends when its reader leaves, and never holds a lock",
+  async (t) => {
+    const count = 20_000;
+    const long = `/v1/${"x".repeat(1400)}`;
+    const records = [...plausible(count, AT, 30)].map((one) => ({ ...one, endpoint: long }));
+    const home = await homeWith(t, records);
+    // All of them together are more than this; a page is not.
+    const env = { NODE_OPTIONS: "--max-old-space-size=48" };
+    const out = join(home, "all.jsonl");
+    const whole = await runProgram(t, home, ["usage", "export", "--jsonl", "-o", out], { env });
+    t.same([whole.code, whole.stderr], [0, ""]);
+    t.ok(statSync(out).size > 40_000_000, "it would not have fitted");
+    let [lines, before, ordered] = [0, "", true];
+    for await (const line of createInterface({ input: createReadStream(out) })) {
+      const { id } = JSON.parse(line);
+      ordered &&= id > before;
+      before = id;
+      lines += 1;
+    }
+    t.same([lines, ordered], [count, true]);
 
-  const piped = start(t, home, ["usage", "export"], { env });
-  await piped.says(/"tool":/);
-  piped.child.stdout?.destroy();
-  const { code, stderr } = await piped.ended;
-  t.same([code, stderr], [0, ""], "no word about a broken pipe");
+    const piped = start(t, home, ["usage", "export"], { env });
+    await piped.says(/"tool":/);
+    piped.child.stdout?.destroy();
+    const { code, stderr } = await piped.ended;
+    t.same([code, stderr], [0, ""], "no word about a broken pipe");
 
-  const stalled = start(t, home, ["usage", "export", "--jsonl"], { env });
-  stalled.child.stdout?.pause();
-  await until("it has begun", () => (stalled.child.stdout?.readableLength ?? 0) > 0);
-  const writer = openIndex(join(home, "state", "index.db"));
-  t.teardown(() => writer.close());
-  const [busy] = writer.db.prepare("PRAGMA usage.wal_checkpoint(TRUNCATE)").raw().get() as number[];
-  t.equal(
-    busy,
-    0,
-    "while its reader stands still, it holds nothing that keeps the WAL from being taken over",
-  );
-  stalled.child.kill("SIGKILL");
-});
+    const stalled = start(t, home, ["usage", "export", "--jsonl"], { env });
+    stalled.child.stdout?.pause();
+    await until("it has begun", () => (stalled.child.stdout?.readableLength ?? 0) > 0);
+    const writer = openIndex(join(home, "state", "index.db"));
+    t.teardown(() => writer.close());
+    const [busy] = writer.db.prepare("PRAGMA usage.wal_checkpoint(TRUNCATE)").raw().get() as number[];
+    t.equal(
+      busy,
+      0,
+      "while its reader stands still, it holds nothing that keeps the WAL from being taken over",
+    );
+    stalled.child.kill("SIGKILL");
+  },
+);

@@ -16,6 +16,7 @@ import { openIndex } from "../../src/usage/index/database.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { advised, command, type Ended, newHome } from "../doubles/command.ts";
 import { startWithOneTool } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { serveControls } from "../doubles/idle-control.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
 import { CLOSED_PORT } from "../doubles/listen.ts";
@@ -240,7 +241,7 @@ t.test("while another program has the index locked, usage shows what is in it an
   t.same([after.code, after.stderr, after.count], [0, "", 61], "it goes on by itself");
 });
 
-t.test("an index that another program keeps locked is reported as unreadable", async (t) => {
+longTest(t, "an index that another program keeps locked is reported as unreadable", async (t) => {
   const { home, state, index } = await homeWith(t, someDays(3));
   catchUp(state);
   const { db, close } = openIndex(index);

@@ -3,7 +3,7 @@ import fc from "fast-check";
 import t from "tap";
 import { editJson, type JsonDialect, type JsonValue, jsonAt } from "../../src/clients/json-edit.ts";
 import type { Edited } from "../../src/clients/text-edit.ts";
-import { runs } from "../doubles/random.ts";
+import { runs } from "../doubles/effort.ts";
 import { changedRange } from "../doubles/written-config.ts";
 
 function done(edited: Edited): string {

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import t from "tap";
 import type { Edited } from "../../src/clients/text-edit.ts";
 import { editToml, tomlAt } from "../../src/clients/toml-edit.ts";
-import { runs } from "../doubles/random.ts";
+import { runs } from "../doubles/effort.ts";
 import { changedRange } from "../doubles/written-config.ts";
 
 function done(edited: Edited): string {

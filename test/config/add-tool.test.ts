@@ -2,7 +2,7 @@ import fc from "fast-check";
 import t from "tap";
 import { addGroup, addTool } from "../../src/config/edit-tools.ts";
 import { parseConfig } from "../../src/config/parse.ts";
-import { runs } from "../doubles/random.ts";
+import { runs } from "../doubles/effort.ts";
 import { changedRange, written } from "../doubles/written-config.ts";
 
 const TOKEN = `sha256:${"c".repeat(64)}`;

@@ -21,6 +21,7 @@ import { createInterface } from "node:readline";
 import { setTimeout as wait } from "node:timers/promises";
 import t from "tap";
 import { editFile, editFileIfConfirmed, writeConfig } from "../../src/config/edit-file.ts";
+import { repeats } from "../doubles/effort.ts";
 import { asOrdinaryUser } from "../doubles/ordinary-user.ts";
 
 function modeOf(file: string): number {
@@ -181,7 +182,7 @@ function writerProgram(dir: string): string {
 }
 
 /** More of it: KEYBEARER_KILL_ROUNDS=200 npm run tap -- test/config/edit-file.test.ts */
-const ROUNDS = Number(process.env.KEYBEARER_KILL_ROUNDS ?? 16);
+const ROUNDS = repeats("KEYBEARER_KILL_ROUNDS", 3, 40);
 
 t.test("after kill -9 at any moment the file is the old one or the new one", async (t) => {
   const base = t.testdir({

@@ -3,7 +3,7 @@ import fc from "fast-check";
 import t from "tap";
 import { isMap, isNode, isScalar, parse, parseDocument } from "yaml";
 import { freeTokenName, removeToken, setEnabled, setToken } from "../../src/config/edit-tools.ts";
-import { runs } from "../doubles/random.ts";
+import { runs } from "../doubles/effort.ts";
 import { changedRange, written } from "../doubles/written-config.ts";
 
 const A = `sha256:${"a".repeat(64)}`;

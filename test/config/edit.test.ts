@@ -11,7 +11,7 @@ import {
   setValue,
 } from "../../src/config/edit.ts";
 import type { YamlValue } from "../../src/config/edit-layout.ts";
-import { runs } from "../doubles/random.ts";
+import { runs } from "../doubles/effort.ts";
 import { changedRange, written } from "../doubles/written-config.ts";
 
 function textOf(edited: EditResult): string {

@@ -7,8 +7,7 @@ import fc from "fast-check";
 import t from "tap";
 import { loadConfig } from "../../src/config/load.ts";
 import { parseConfig } from "../../src/config/parse.ts";
-import { repeats } from "../doubles/effort.ts";
-import { runs } from "../doubles/random.ts";
+import { repeats, runs } from "../doubles/effort.ts";
 import type { Outcome } from "./parse-hostile.ts";
 
 const GATEWAY = "gateway: https://gateway.example.com/v1\n";
@@ -16,7 +15,7 @@ const times = (count: number, make: (index: number) => string) =>
   Array.from({ length: count }, (_, i) => make(i));
 
 /** Of the files that are slow to read. */
-const SCALE = repeats("KEYBEARER_HOSTILE_SCALE", 1, 3);
+const SCALE = repeats("KEYBEARER_HOSTILE_SCALE", 0.3, 3);
 
 const HOSTILE: Readonly<Record<string, string>> = {
   "an alias bomb": `a: &a [x]\n${times(9, (i) => `b${i}: &b${i} [${times(10, () => (i === 0 ? "*a" : `*b${i - 1}`)).join(",")}]`).join("\n")}\n`,
@@ -39,12 +38,12 @@ const HOSTILE: Readonly<Record<string, string>> = {
   "500,000 dashes": "- ".repeat(499_999),
   "500,000 question marks": "? ".repeat(499_999),
   "100,000 deep in braces": "{a: ".repeat(100_000),
-  "100 KB of double quotes": '"'.repeat(100_000 * SCALE),
-  "100 KB of single quotes": "'".repeat(100_000 * SCALE),
+  "double quotes": '"'.repeat(100_000 * SCALE),
+  "single quotes": "'".repeat(100_000 * SCALE),
   "300 KB of tabs": "\t".repeat(300_000),
   "300 KB of tabs after a key": `key:${"\t".repeat(300_000)}x: y`,
   "300 KB of spaces after a key": `key${" ".repeat(300_000)}`,
-  "100 KB of quotes on lines": '"\n'.repeat(50_000 * SCALE),
+  "quotes on lines": '"\n'.repeat(50_000 * SCALE),
   "pairs of brackets": "[]{}".repeat(7000 * SCALE),
   "commas in a list": `[${",".repeat(30_000 * SCALE)}`,
   "wrong escapes": `a: "${"\\q".repeat(30_000 * SCALE)}"`,
@@ -284,5 +283,5 @@ t.test("no problem shows a secret that stands in its place, however broken the f
     ),
     { numRuns: runs(250) },
   );
-  t.ok(seen > 100, `${seen} files had a whole secret in them`);
+  t.ok(seen > runs(250) / 4, `${seen} files had a whole secret in them`);
 });

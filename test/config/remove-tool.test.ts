@@ -3,7 +3,7 @@ import fc from "fast-check";
 import t from "tap";
 import { parse } from "yaml";
 import { removeTool } from "../../src/config/edit-tools.ts";
-import { runs } from "../doubles/random.ts";
+import { runs } from "../doubles/effort.ts";
 import { changedRange, written } from "../doubles/written-config.ts";
 
 interface Case {

@@ -2,8 +2,8 @@ import fc from "fast-check";
 import t from "tap";
 import { createLogger, readableLine } from "../../src/core/log.ts";
 import { Secret } from "../../src/core/secret.ts";
+import { runs } from "../doubles/effort.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
-import { runs } from "../doubles/random.ts";
 
 const CANARY = [new Secret("sk-canary-0123456789")];
 

@@ -15,8 +15,3 @@ export function random(seed: number): (below: number) => number {
   const next = createRandom(seed);
   return (below) => Math.floor(next() * below);
 }
-
-/** How often a property is tried: a sample, unless the environment asks for more. */
-export function runs(sample: number): number {
-  return Number(process.env.KEYBEARER_PROPERTY_RUNS ?? sample);
-}

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { command } from "../doubles/command.ts";
 import { serveIn, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { LONG, longTest } from "../doubles/effort.ts";
 import { liveKeys, prepareHome, ROTATE, readConfig } from "../doubles/key-journey.ts";
 import { hello, post, startSandbox } from "../doubles/sandbox.ts";
 import { filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
@@ -107,29 +108,30 @@ t.test("a key that cannot be created leaves nothing behind", async (t) => {
 const missing = missingForSecrets();
 if (missing !== null) process.stderr.write(`!!! no ${missing}: a rotation in the keychain is not tested\n`);
 
-t.test("a rotation in the keychain leaves one entry", { skip: missing ?? false }, async (t) => {
-  const { gateway, home, token, first } = await setUp(t);
-  const { env } = await startSecretService(t);
-  const keychain = { env: { DBUS_SESSION_BUS_ADDRESS: env.DBUS_SESSION_BUS_ADDRESS } };
-  const daemon = await startUnderTest(t, null, { home, ...keychain });
-  for (const name of ["codex", "codex-2", "codex"]) {
-    const rotated = await command(
-      t,
-      home,
-      ["tools", "rotate", "codex", "--store", "keychain", "--yes"],
-      keychain,
+if (LONG)
+  t.test("a rotation in the keychain leaves one entry", { skip: missing ?? false }, async (t) => {
+    const { gateway, home, token, first } = await setUp(t);
+    const { env } = await startSecretService(t);
+    const keychain = { env: { DBUS_SESSION_BUS_ADDRESS: env.DBUS_SESSION_BUS_ADDRESS } };
+    const daemon = await startUnderTest(t, null, { home, ...keychain });
+    for (const name of ["codex", "codex-2", "codex"]) {
+      const rotated = await command(
+        t,
+        home,
+        ["tools", "rotate", "codex", "--store", "keychain", "--yes"],
+        keychain,
+      );
+      t.equal(rotated.code, 0, rotated.stderr);
+      t.match(readConfig(home), `key: keychain:keybearer/${name}\n`);
+      t.equal((await post(`${daemon.url}/v1/chat/completions`, token, hello())).status, 200, "it works");
+    }
+    t.equal(liveKeys(gateway).length, 1, "the console has one key");
+    t.equal(
+      (await post(`${gateway.baseUrl}/chat/completions`, first, hello())).status,
+      401,
+      "the first is dead",
     );
-    t.equal(rotated.code, 0, rotated.stderr);
-    t.match(readConfig(home), `key: keychain:keybearer/${name}\n`);
-    t.equal((await post(`${daemon.url}/v1/chat/completions`, token, hello())).status, 200, "it works");
-  }
-  t.equal(liveKeys(gateway).length, 1, "the console has one key");
-  t.equal(
-    (await post(`${gateway.baseUrl}/chat/completions`, first, hello())).status,
-    401,
-    "the first is dead",
-  );
-});
+  });
 
 t.test("a key that is used elsewhere is rotated only by force", async (t) => {
   const { gateway, home } = await setUp(t, "    keys_elsewhere: true");
@@ -142,7 +144,7 @@ t.test("a key that is used elsewhere is rotated only by force", async (t) => {
   t.equal(forced.code, 0, forced.stderr);
 });
 
-t.test("several keys are rotated by their age", async (t) => {
+longTest(t, "several keys are rotated by their age", async (t) => {
   const { gateway, home } = await setUp(t);
   await serveIn(t, home);
   const none = await command(t, home, ["tools", "rotate", "--older-than", "90d", "--store", "file", "--yes"]);

@@ -1,5 +1,6 @@
 import t from "tap";
-import { EVERY_CONSOLE } from "../doubles/consoles/start-console.ts";
+import { EVERY_CONSOLE, FEW_CONSOLES } from "../doubles/consoles/start-console.ts";
+import { LONG } from "../doubles/effort.ts";
 import { startJourney } from "../doubles/mirror-journey.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
 
@@ -10,7 +11,7 @@ const COUNTS = {
   "x-test-cache-write": "3",
 };
 
-for (const name of EVERY_CONSOLE) {
+for (const name of LONG ? EVERY_CONSOLE : FEW_CONSOLES) {
   t.test(`${name}: each request that passed is matched, and nothing else has a verdict`, async (t) => {
     const journey = await startJourney(t, name);
     await journey.idle();

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import t, { type Test } from "tap";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { type OneTool, startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
-import { runs } from "../doubles/random.ts";
+import { runs } from "../doubles/effort.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { type GatewayCall, type RawGateway, startRawGateway } from "../doubles/raw-gateway.ts";
 import { dechunked } from "../doubles/stimulus.ts";

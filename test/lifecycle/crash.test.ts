@@ -2,7 +2,7 @@ import { mkdirSync } from "node:fs";
 import t, { type Test } from "tap";
 import type { KeyChange } from "../../src/lifecycle/lifecycle.ts";
 import { ConsoleFault } from "../../src/mirror/consoles/console.ts";
-import { repeats } from "../doubles/effort.ts";
+import { LONG, repeats } from "../doubles/effort.ts";
 import { type Daemon, World } from "./world.ts";
 
 const SETTINGS = { group: "coding", quota: null, windows: [], expires_at: null };
@@ -16,7 +16,9 @@ const CHANGES: Readonly<Record<string, { hasKey: boolean; begin(daemon: Daemon):
   },
 };
 
-const SEEDS = repeats("KEYBEARER_CHANGE_SEEDS", 8, 40);
+/** Killed at every point, or at every third. */
+const STEP = LONG ? 1 : 3;
+const SEEDS = repeats("KEYBEARER_CHANGE_SEEDS", 3, 40);
 
 /** More than any change has: the last rounds are not killed. */
 const MOST_EFFECTS = 100;
@@ -29,7 +31,7 @@ for (const [what, { hasKey, begin }] of Object.entries(CHANGES)) {
       async (t) => {
         let killed = 0;
         let finished = false;
-        for (let effects = 0; effects < MOST_EFFECTS && !finished; effects += 1) {
+        for (let effects = 0; effects < MOST_EFFECTS && !finished; effects += STEP) {
           const world = new World(takesOwnKeys, hasKey);
           const first = world.usedKey();
           const daemon = await world.start(effects);
@@ -46,7 +48,7 @@ for (const [what, { hasKey, begin }] of Object.entries(CHANGES)) {
           world.clean();
         }
         t.ok(finished, "a change that is not killed finishes");
-        t.ok(killed > 20, `there were ${killed} points to be killed at`);
+        t.ok(killed > 20 / STEP, `there were ${killed} points to be killed at`);
       },
     );
   }
@@ -100,7 +102,7 @@ t.test(
   async (t) => {
     for (const takesOwnKeys of [true, false]) {
       let finished = false;
-      for (let effects = 0; effects < MOST_EFFECTS && !finished; effects += 1) {
+      for (let effects = 0; effects < MOST_EFFECTS && !finished; effects += STEP) {
         const at = `killed at effect ${effects}`;
         const world = new World(takesOwnKeys, true);
         const old = world.usedKey();
@@ -220,7 +222,7 @@ t.test("two rotations at once: the second is refused", async (t) => {
 
 t.test("a tool keeps its new key if the gateway cannot be reached after a crash", async (t) => {
   let finished = false;
-  for (let effects = 0; effects < MOST_EFFECTS && !finished; effects += 1) {
+  for (let effects = 0; effects < MOST_EFFECTS && !finished; effects += STEP) {
     const world = new World(true, true);
     const daemon = await world.start(effects);
     await daemon.lifecycle.rotate("codex", ROTATE).catch(() => {});

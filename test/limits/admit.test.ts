@@ -3,8 +3,8 @@ import t from "tap";
 import type { KeyState } from "../../src/config/snapshot.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { admit, isInGroup } from "../../src/limits/admit.ts";
+import { runs } from "../doubles/effort.ts";
 import { configOf, toolOf } from "../doubles/parsed-config.ts";
-import { runs } from "../doubles/random.ts";
 
 const { main } = configOf(
   `gateways: { main: { base_url: "https://gateway.example.com/v1", groups: { open: {}, shut: { enabled: false } } } }\ntools: { codex: {} }\n`,

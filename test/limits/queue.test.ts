@@ -2,7 +2,7 @@ import fc from "fast-check";
 import t, { type Test } from "tap";
 import type { Reservation } from "../../src/limits/counters.ts";
 import { type Joined, type Waiter, WaitingQueue } from "../../src/limits/queue.ts";
-import { runs } from "../doubles/random.ts";
+import { runs } from "../doubles/effort.ts";
 import {
   at,
   counters,

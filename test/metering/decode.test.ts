@@ -5,7 +5,7 @@ import zlib from "node:zlib";
 import fc from "fast-check";
 import t from "tap";
 import { Decoder, decodeSync, decodes } from "../../src/metering/decode.ts";
-import { runs } from "../doubles/random.ts";
+import { runs } from "../doubles/effort.ts";
 import { until } from "../doubles/until.ts";
 import { encodings } from "./captured.ts";
 import { cutAt } from "./cuts.ts";

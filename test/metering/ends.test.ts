@@ -2,7 +2,7 @@ import fc from "fast-check";
 import t from "tap";
 import type { Reading } from "../../src/metering/meter.ts";
 import type { Metering } from "../../src/metering/protocols.ts";
-import { runs } from "../doubles/random.ts";
+import { runs } from "../doubles/effort.ts";
 import { read } from "./captured.ts";
 import { cutAt } from "./cuts.ts";
 

@@ -9,7 +9,8 @@ import {
   type TextBytes,
 } from "../../src/metering/estimate.ts";
 import { NO_TOKENS } from "../../src/metering/usage.ts";
-import { random, runs } from "../doubles/random.ts";
+import { runs } from "../doubles/effort.ts";
+import { random } from "../doubles/random.ts";
 
 const NOTHING = { ascii: 0, other: 0 };
 

@@ -3,7 +3,7 @@ import { runInNewContext } from "node:vm";
 import fc from "fast-check";
 import t from "tap";
 import { Meter } from "../../src/metering/meter.ts";
-import { runs } from "../doubles/random.ts";
+import { runs } from "../doubles/effort.ts";
 import { until } from "../doubles/until.ts";
 import { captured, encodings, read } from "./captured.ts";
 import { cutAt, someCuts } from "./cuts.ts";

@@ -9,8 +9,8 @@ import type { Named, Price } from "../../src/config/schema.ts";
 import { tableOf } from "../../src/metering/price-table.ts";
 import { microdollars, Prices, readPriceTable } from "../../src/metering/prices.ts";
 import { NO_TOKENS, type Tokens } from "../../src/metering/usage.ts";
+import { runs } from "../doubles/effort.ts";
 import { ROOT } from "../doubles/paths.ts";
-import { runs } from "../doubles/random.ts";
 
 const library: typeof import("@pydantic/genai-prices") = createRequire(import.meta.url)(
   "@pydantic/genai-prices",
@@ -350,7 +350,7 @@ t.test("every model of every maker costs what the library itself says", (t) => {
     }),
     { numRuns: runs(150) },
   );
-  t.ok(priced > 100, `${priced} had a price`);
+  t.ok(priced > runs(150) / 2, `${priced} had a price`);
   t.end();
 });
 

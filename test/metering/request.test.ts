@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import t from "tap";
 import { modelInPath, type RequestFields, readRequest } from "../../src/metering/request.ts";
-import { runs } from "../doubles/random.ts";
+import { runs } from "../doubles/effort.ts";
 import { anyObject, space, written } from "./any-json.ts";
 
 function readJson(text: string): RequestFields {

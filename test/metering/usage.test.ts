@@ -2,7 +2,7 @@ import fc from "fast-check";
 import t from "tap";
 import type { Metering } from "../../src/metering/protocols.ts";
 import { ResponseFacts, type Tokens } from "../../src/metering/usage.ts";
-import { runs } from "../doubles/random.ts";
+import { runs } from "../doubles/effort.ts";
 
 function tokens(metering: Metering, ...usages: readonly unknown[]): Tokens | null {
   const facts = new ResponseFacts(metering);

@@ -8,6 +8,7 @@ import { keyLinks, linkKeys } from "../../src/mirror/store/keys.ts";
 import { forgetConsole, writePage } from "../../src/mirror/store/rows.ts";
 import { openIndex } from "../../src/usage/index/database.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
+import { longTest } from "../doubles/effort.ts";
 import { writeJournal } from "../doubles/journal.ts";
 import { makeDay } from "../doubles/mirror-day.ts";
 import { random } from "../doubles/random.ts";
@@ -404,7 +405,7 @@ function dayFile(test: Test, records: readonly UsageRecord[], keys: ReadonlyMap<
   return held;
 }
 
-t.test("of a day's rows exactly those that did not pass here are foreign", async (t) => {
+longTest(t, "of a day's rows exactly those that did not pass here are foreign", async (t) => {
   const day = makeDay({ ...DAY, requests: 700 });
   const mirror = dayFile(t, day.records, day.keys);
   const { db } = mirror;
@@ -430,7 +431,7 @@ t.test("of a day's rows exactly those that did not pass here are foreign", async
   );
 });
 
-t.test("if the program ends between two steps, the next comparison completes them", async (t) => {
+longTest(t, "if the program ends between two steps, the next comparison completes them", async (t) => {
   const day = makeDay({ ...DAY, requests: 150 });
   const idNames = ["x-client-request-id", "x-oneapi-request-id", "error"];
   const options = { now: day.to + HOUR, skew: DAY.skew, idNames };
@@ -457,7 +458,7 @@ t.test("if the program ends between two steps, the next comparison completes the
   t.same(content(broken.db), content(straight.db));
 });
 
-t.test("the same pages three times, in any order, leave the same content", async (t) => {
+longTest(t, "the same pages three times, in any order, leave the same content", async (t) => {
   const day = makeDay({ ...DAY, requests: 200 });
   const idNames = ["x-client-request-id", "x-oneapi-request-id", "error"];
   const options = { now: day.to + HOUR, skew: DAY.skew, idNames };

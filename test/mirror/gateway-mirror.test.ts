@@ -14,6 +14,7 @@ import { MirrorReader } from "../../src/mirror/sync/mirror-thread.ts";
 import type { LastRecord } from "../../src/mirror/usage.ts";
 import { Vault } from "../../src/mirror/vault.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
+import { longTest } from "../doubles/effort.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
@@ -103,28 +104,32 @@ tools: { ${tools.map((name) => `${name}: {}`).join(", ")} }
   return { mirror, double, clock, file };
 }
 
-t.test("a key is read early when its requests approach the number of rows that are listed", async (t) => {
-  for (const { requests, accessToken, early } of [
-    { requests: 500, accessToken: false, early: false },
-    { requests: 700, accessToken: false, early: true },
-    { requests: 1500, accessToken: true, early: false },
-  ]) {
-    const { mirror, double, clock } = await startMirror(t, { requests, accessToken });
-    await mirror.syncIfBusy();
-    t.equal(double.asked.length, 0, "not before the first sync");
-    await mirror.sync();
-    const first = await mirror.status();
-    t.match(first, { state: "ok", last_sync: clock.now() }, first.why ?? "");
-    clock.pass(MINUTE);
-    await mirror.syncIfBusy();
-    const isRead = (await mirror.status()).last_sync === clock.now();
-    t.equal(isRead, early, `${requests} requests, ${accessToken ? "with" : "without"} an access token`);
-    clock.pass(MINUTE);
-    const asked = double.asked.length;
-    await mirror.syncIfBusy();
-    t.equal(double.asked.length > asked, false, "and once is enough");
-  }
-});
+longTest(
+  t,
+  "a key is read early when its requests approach the number of rows that are listed",
+  async (t) => {
+    for (const { requests, accessToken, early } of [
+      { requests: 500, accessToken: false, early: false },
+      { requests: 700, accessToken: false, early: true },
+      { requests: 1500, accessToken: true, early: false },
+    ]) {
+      const { mirror, double, clock } = await startMirror(t, { requests, accessToken });
+      await mirror.syncIfBusy();
+      t.equal(double.asked.length, 0, "not before the first sync");
+      await mirror.sync();
+      const first = await mirror.status();
+      t.match(first, { state: "ok", last_sync: clock.now() }, first.why ?? "");
+      clock.pass(MINUTE);
+      await mirror.syncIfBusy();
+      const isRead = (await mirror.status()).last_sync === clock.now();
+      t.equal(isRead, early, `${requests} requests, ${accessToken ? "with" : "without"} an access token`);
+      clock.pass(MINUTE);
+      const asked = double.asked.length;
+      await mirror.syncIfBusy();
+      t.equal(double.asked.length > asked, false, "and once is enough");
+    }
+  },
+);
 
 t.test("a sync that is asked for while another one runs has the newest rows, too", async (t) => {
   const { mirror, double } = await startMirror(t, { requests: 0, accessToken: true });

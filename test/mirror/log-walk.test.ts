@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
 import { type Get, ListedRows, type LogSource, walkLog } from "../../src/mirror/consoles/log-walk.ts";
-import { runs } from "../doubles/random.ts";
+import { longTest, runs } from "../doubles/effort.ts";
 
 const NOON = Date.UTC(2026, 7, 21, 12) / 1000;
 const HOUR = 3600;
@@ -190,29 +190,33 @@ t.test(
   },
 );
 
-t.test("without counts, how far a walk goes back is learned from late rows, and remembered", async (t) => {
-  const log = new Log(false, "id");
-  const reader = new Reader(log);
-  let now = NOON;
-  async function callsOf(minutes: number): Promise<number> {
-    let calls = 0;
-    for (let minute = 0; minute < minutes; minute += 1) {
-      now += 60;
-      for (let row = 0; row < 20; row += 1) log.write(now - 1 - row);
-      calls = await reader.walk(now);
+longTest(
+  t,
+  "without counts, how far a walk goes back is learned from late rows, and remembered",
+  async (t) => {
+    const log = new Log(false, "id");
+    const reader = new Reader(log);
+    let now = NOON;
+    async function callsOf(minutes: number): Promise<number> {
+      let calls = 0;
+      for (let minute = 0; minute < minutes; minute += 1) {
+        now += 60;
+        for (let row = 0; row < 20; row += 1) log.write(now - 1 - row);
+        calls = await reader.walk(now);
+      }
+      return calls;
     }
-    return calls;
-  }
-  await reader.walk(now);
-  const usual = await callsOf(30);
-  log.write(now - 400);
-  await callsOf(60);
-  const { late } = JSON.parse(reader.cursor ?? "");
-  t.ok(late >= 400, `the cursor has ${late} s`);
-  const careful = await callsOf(40);
-  t.ok(careful > 3 * usual, `${careful} calls instead of ${usual}`);
-  await checkStored(log, reader, now);
-});
+    await reader.walk(now);
+    const usual = await callsOf(30);
+    log.write(now - 400);
+    await callsOf(60);
+    const { late } = JSON.parse(reader.cursor ?? "");
+    t.ok(late >= 400, `the cursor has ${late} s`);
+    const careful = await callsOf(40);
+    t.ok(careful > 3 * usual, `${careful} calls instead of ${usual}`);
+    await checkStored(log, reader, now);
+  },
+);
 
 t.test("a busy day is read again in parts, beside what is new", async (t) => {
   const log = new Log(true, "id");

@@ -15,6 +15,7 @@ import {
   walked,
 } from "../doubles/answering-console.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
+import { longTest } from "../doubles/effort.ts";
 
 const NOON = Date.UTC(2026, 7, 21, 12) / 1000;
 const ACCESS = "nA7access0token0of0nobody0at0all";
@@ -329,7 +330,7 @@ t.test("each version has its rate limit", (t) => {
   t.end();
 });
 
-t.test("a long walk stays below what the console allows", async (t) => {
+longTest(t, "a long walk stays below what the console allows", async (t) => {
   const rows = Array.from({ length: 20_000 }, (_, n) => row(n, { created_at: NOON - 60 * n }));
   // Read in common/init.go of each: so many calls in 180 s.
   const versions = [

@@ -9,8 +9,8 @@ import {
 } from "../../src/mirror/reconcile/context.ts";
 import { reconcile } from "../../src/mirror/reconcile/reconcile.ts";
 import type { JudgedRecord, JudgedRow } from "../../src/mirror/verdict.ts";
+import { runs } from "../doubles/effort.ts";
 import { contextOf, makeDay, theirsOf } from "../doubles/mirror-day.ts";
-import { runs } from "../doubles/random.ts";
 import { HOUR, left, MINUTE, matchContext, NOW, request, row, THEN } from "./reconcile-samples.ts";
 
 /** So few values of everything that they meet all the time. */

@@ -3,8 +3,8 @@ import t from "tap";
 import type { Context, OurRequest, TheirRow } from "../../src/mirror/reconcile/context.ts";
 import { reconcile } from "../../src/mirror/reconcile/reconcile.ts";
 import { SIBLING_CLOCK_MS, type Sibling } from "../../src/mirror/reconcile/siblings.ts";
+import { runs } from "../doubles/effort.ts";
 import { contextOf, type Day, makeDay, theirsOf } from "../doubles/mirror-day.ts";
-import { runs } from "../doubles/random.ts";
 import {
   left,
   MINUTE,

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import t from "tap";
 import { askForUsage, UsageFilter } from "../../src/proxy/ask-usage.ts";
-import { runs } from "../doubles/random.ts";
+import { runs } from "../doubles/effort.ts";
 
 function asked(text: string): string | null {
   return askForUsage(Buffer.from(text))?.toString("utf8") ?? null;

@@ -3,8 +3,8 @@ import t from "tap";
 import { guard } from "../../src/proxy/guard.ts";
 import { endpointOf, protocolOf, route } from "../../src/proxy/routes.ts";
 import { addressOf } from "../../src/proxy/upstream.ts";
+import { runs } from "../doubles/effort.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
-import { runs } from "../doubles/random.ts";
 
 const HOST = "localhost:5397";
 const TOKEN = "kb_0123456789012345678901234567890123456789012345678";

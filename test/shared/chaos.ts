@@ -16,7 +16,7 @@ import { Machine, type Outcome } from "./machine.ts";
 import { StoreServer } from "./redis.ts";
 
 const MACHINES = ["laptop", "desktop", "server", "attic", "train"];
-const STEPS = repeats("KEYBEARER_SHARED_STEPS", 15, 30);
+const STEPS = repeats("KEYBEARER_SHARED_STEPS", 8, 30);
 const MAX_PAUSE_MS = 150;
 const HOUR = 3_600_000;
 const MINUTE = 60_000;

@@ -12,7 +12,7 @@ import { keepConnection } from "./kept-connection.ts";
 const DESK = "vscode-webview://desk.example";
 const EVIL = "https://evil.test";
 
-/** One tool that allows one desktop client, and a gateway that would answer. browsers-live.test.ts has a real browser. */
+/** One tool that allows one desktop client, and a gateway that would answer. browsers-live.long.test.ts has a real browser. */
 async function scene(t: Test) {
   const gateway = await startRawGateway(t, (call) =>
     call.answer("200 OK", { "Set-Cookie": "a=1", "Access-Control-Allow-Origin": "*" }, "{}"),

@@ -15,6 +15,7 @@ import Database from "libsql";
 import t, { type Test } from "tap";
 import { command, newHome } from "../doubles/command.ts";
 import { startWithOneTool } from "../doubles/daemon-under-test.ts";
+import { LONG, oneOf } from "../doubles/effort.ts";
 import {
   chat,
   oneRecordEach,
@@ -67,7 +68,7 @@ t.test(
     if (small === null) return;
     const { disk, it } = small;
     await (await chat(it, "before")).text();
-    for (const round of ["first", "second"]) {
+    for (const round of oneOf(["first", "second"], "second")) {
       const streams = await startStreams(
         it,
         [1, 2, 3].map((n) => `${round}-stream-${n}`),
@@ -88,7 +89,7 @@ t.test(
       }
       await oneRecordEach(t, it);
     }
-    t.ok(recordsIn(it.file).filter(({ refusal }) => refusal === "log-unavailable").length >= 6);
+    t.ok(recordsIn(it.file).filter(({ refusal }) => refusal === "log-unavailable").length >= 3);
   },
 );
 
@@ -123,7 +124,7 @@ t.test(
       },
       "its folder is removed": (folder) => rmSync(folder, { recursive: true }),
     };
-    for (const [what, change] of Object.entries(changes)) {
+    for (const [what, change] of Object.entries(changes).slice(0, LONG ? 3 : 1)) {
       await t.test(what, async (t) => {
         const it = await startPacedDaemon(t);
         await (await chat(it, "before")).text();
@@ -203,7 +204,7 @@ t.test("LOG-13 no request waits for the index, even if another program locks or 
     await until("requests pass", () => number >= enough);
   };
   const readIndex = () => command(t, it.home, ["usage", "export", "--jsonl"]);
-  for (const [what, fault] of Object.entries(faults)) {
+  for (const [what, fault] of Object.entries(faults).slice(0, LONG ? 5 : 2)) {
     await t.test(what, async (t) => {
       let done = false;
       const lanes = Array.from({ length: 8 }, async () => {

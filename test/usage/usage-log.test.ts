@@ -5,6 +5,7 @@ import t, { type Test } from "tap";
 import { Limiter } from "../../src/limits/limiter.ts";
 import { systemCalendar } from "../../src/limits/windows.ts";
 import { UsageLog } from "../../src/usage/usage-log.ts";
+import { longTest } from "../doubles/effort.ts";
 import { toolOf } from "../doubles/parsed-config.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import { until } from "../doubles/until.ts";
@@ -137,7 +138,7 @@ t.test("what counts against a quota outlives the days it was spent on", async (t
   t.ok(readdirSync(it.folder).length < 8, "some of the days are gone");
 });
 
-t.test("a reader finds everything that was appended before it asked", async (t) => {
+longTest(t, "a reader finds everything that was appended before it asked", async (t) => {
   const it = startLog(t, newFolder(t), 400 * DAY, setClock());
   const { journal } = it.usage;
   for (let round = 0; round < 5; round += 1) {

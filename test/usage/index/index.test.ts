@@ -22,7 +22,7 @@ import { record } from "../../doubles/records.ts";
 import { faultsIn, indexFaults } from "../../doubles/usage-file.ts";
 import { newFolder } from "../journal/journal-under-test.ts";
 
-const RUNS = repeats("KEYBEARER_PROPERTY_RUNS", 12, 120);
+const RUNS = repeats("KEYBEARER_PROPERTY_RUNS", 6, 120);
 const DAYS = ["2026-11-14", "2026-11-15", "2026-11-16"];
 
 interface TestJournal {

@@ -13,8 +13,9 @@ import {
   readReport,
   withThisMachine,
 } from "../../../src/usage/reports/report.ts";
+import { longTest, runs } from "../../doubles/effort.ts";
 import { makeIndex } from "../../doubles/journal.ts";
-import { createRandom, runs } from "../../doubles/random.ts";
+import { createRandom } from "../../doubles/random.ts";
 import { plausible, record } from "../../doubles/records.ts";
 
 const DAY = 86_400_000;
@@ -295,7 +296,7 @@ t.test(
   },
 );
 
-t.test("above 20,000 records, percentiles come from the rollups and are within 5 %", async (t) => {
+longTest(t, "above 20,000 records, percentiles come from the rollups and are within 5 %", async (t) => {
   process.env.TZ = "UTC";
   const from = Date.UTC(2026, 9, 1);
   const records = [...plausible(21_000, from, 20)];

@@ -4,13 +4,10 @@ import type { LoginAnswer } from "../../src/mirror/login.ts";
 import { command } from "../doubles/command.ts";
 import { type ConsoleDouble, SECOND_LOGIN } from "../doubles/consoles/console-double.ts";
 import { type ConsoleName, startConsole } from "../doubles/consoles/start-console.ts";
-import { LONG } from "../doubles/effort.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { type ConfigOptions, HOUR, MINUTE, startBeside } from "../doubles/mirror-journey.ts";
 
-const CONSOLES: readonly ConsoleName[] = LONG
-  ? ["sub2api", "new-api v0.13.2", "one-api"]
-  : ["sub2api", "new-api v0.13.2"];
+const CONSOLES = ["sub2api", "new-api v0.13.2", "one-api"] as const;
 
 /** codex has a key of the first account, other one of the second. */
 async function start(t: Test, name: ConsoleName, options: (double: ConsoleDouble) => ConfigOptions) {

@@ -7,7 +7,6 @@ import { advised, command, newHome, saveConfig, startServing } from "../doubles/
 import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";
 import { startConsole } from "../doubles/consoles/start-console.ts";
 import { serveIn } from "../doubles/daemon-under-test.ts";
-import { LONG } from "../doubles/effort.ts";
 import {
   type Callers,
   configFor,
@@ -103,7 +102,7 @@ const PAGES = [
   ["one-api", 90, 9],
 ] as const;
 
-for (const [name, many, last] of LONG ? PAGES : PAGES.slice(0, 1)) {
+for (const [name, many, last] of PAGES) {
   t.test(`${name}: a daemon that is killed between two pages reads the rest, and no row twice`, async (t) => {
     const console = await startConsole(t, name, { balance: 1e6 });
     const { home, callers, report, settled, state } = await startHome(t, console);

@@ -1,8 +1,7 @@
 import t from "tap";
 import type { Fault } from "../doubles/consoles/console-double.ts";
-import { EVERY_CONSOLE, FEW_CONSOLES } from "../doubles/consoles/start-console.ts";
+import { EVERY_CONSOLE } from "../doubles/consoles/start-console.ts";
 import { startSub2api } from "../doubles/consoles/sub2api.ts";
-import { LONG } from "../doubles/effort.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { HOUR, MINUTE, startBeside, startJourney } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
@@ -22,7 +21,7 @@ const STATES: readonly (readonly [Fault, RegExp])[] = [
 /** Those that a person must end, and those that are tried again by themselves. */
 const BY_A_PERSON = /login|not-a-console|other-shape/;
 
-for (const name of LONG ? EVERY_CONSOLE : FEW_CONSOLES) {
+for (const name of EVERY_CONSOLE) {
   t.test(`${name}: each fault of the console has its state, and requests are served as before`, async (t) => {
     const journey = await startJourney(t, name);
     await journey.idle();

@@ -1,5 +1,4 @@
 import t from "tap";
-import { LONG } from "../doubles/effort.ts";
 import { HOUR, leave, MINUTE, type MirrorJourney, startJourney } from "../doubles/mirror-journey.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
 import { recordWhere } from "../doubles/usage-journey.ts";
@@ -17,7 +16,7 @@ async function levels(journey: MirrorJourney): Promise<Record<string, number | n
 
 const CONSOLES = ["sub2api", "new-api v1.0.0-rc.25", "one-api"] as const;
 
-for (const name of LONG ? CONSOLES : CONSOLES.slice(0, 2)) {
+for (const name of CONSOLES) {
   t.test(`${name}: limits and quota count what the console charges`, async (t) => {
     const journey = await startJourney(t, name, { tools: { codex: LIMITED }, more: PRICES });
     await journey.idle();

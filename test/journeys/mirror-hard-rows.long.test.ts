@@ -1,6 +1,5 @@
 import t from "tap";
-import { EVERY_CONSOLE, FEW_CONSOLES } from "../doubles/consoles/start-console.ts";
-import { LONG } from "../doubles/effort.ts";
+import { EVERY_CONSOLE } from "../doubles/consoles/start-console.ts";
 import { DAY, HOUR, leave, MINUTE, type MirrorJourney, startJourney } from "../doubles/mirror-journey.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
 import { recordFor, recordWhere } from "../doubles/usage-journey.ts";
@@ -11,7 +10,7 @@ async function nothingForeign(journey: MirrorJourney) {
   return [rows.foreign_certain, rows.foreign_suspected, alarms.length];
 }
 
-for (const [nth, name] of (LONG ? EVERY_CONSOLE : FEW_CONSOLES).entries()) {
+for (const [nth, name] of EVERY_CONSOLE.entries()) {
   const byId = name !== "sub2api without ids";
 
   t.test(`${name}: late rows and several rows of one request are matched`, async (t) => {
