@@ -213,15 +213,15 @@ function runAround(text: string | Buffer, at: number, form: Form, formAt: number
 
 function isVaried({ text, width }: Form, from: number, to: number): boolean {
   const different = new Set<string>();
-  for (let at = from + (from % width); at + width <= to; at += width) different.add(text.slice(at, at + width));
+  for (let at = from + (from % width); at + width <= to; at += width)
+    different.add(text.slice(at, at + width));
   return different.size >= MIN_DISTINCT;
 }
 
 /** Parts of a key count if its body is long enough. Of a shorter one, only the whole. */
 function formsOf(key: string, spellings: readonly string[]): Form[] {
   // A short password. Encoded, it would be found in ordinary texts.
-  if (key.length < MIN_ENCODED || key.length > MAX_ENCODED)
-    return spellings.map(wholeOnly);
+  if (key.length < MIN_ENCODED || key.length > MAX_ENCODED) return spellings.map(wholeOnly);
   const bodyLength = keyBody(key).length;
   const hasParts = bodyLength >= RUN;
   const body = hasParts ? key.length - bodyLength : 0;
