@@ -57,7 +57,7 @@ const CHANGES_ROOT_TEST =
 const ALONE = new Set([
   // Longer than the rest of their folders together.
   "test/dashboard/browser.test.ts",
-  "test/shared/chaos.test.ts",
+  "test/shared/chaos.long.test.ts",
 ]);
 
 /** Whether the file belongs to the suite that runs. */

@@ -2,7 +2,7 @@ import { quoteForShell } from "./display.ts";
 import type { Paths } from "./paths.ts";
 
 /**
- * The commands that messages advise. Every message takes its command from here, so that test/advice.test.ts can
+ * The commands that messages advise. Every message takes its command from here, so that test/advice.long.test.ts can
  * execute each of them in the situation that prints it. A function that is added here needs a case there.
  */
 export const advice = {

@@ -195,7 +195,8 @@ export class RecordMachine {
   #newSubscriber(): RecordSubscriber {
     const { usage, clock } = this;
     return new RecordSubscriber({
-      usage,
+      // One tick has to be enough, also on a slow machine. The product tries again each second.
+      usage: { read: (query) => usage.read(query), catchUp: () => usage.catchUp(60_000) },
       journal: usage.journal,
       store: this.#recordStore(),
       positions: {

@@ -98,7 +98,7 @@ const ok = ({ t }: World, { code, text }: Typed) => t.equal(code, 0, text);
 const BARE_PATH = { PATH: "/usr/bin:/bin" };
 
 const PROGRAM_START: ElsewhereCase = {
-  file: "advice.test.ts",
+  file: "advice.long.test.ts",
   title: "a start that is refused names a command that starts it, and the sandbox names what to try",
 };
 const BACKGROUND: ElsewhereCase = {
