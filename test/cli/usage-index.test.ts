@@ -200,46 +200,50 @@ t.test("usage only asks a daemon to bring the index up to date, and says how far
   t.equal(statSync(index).mtimeMs, before, "the command itself writes nothing while a daemon runs");
 });
 
-t.test("while another program has the index locked, usage shows what is in it and says so", async (t) => {
-  const { home, state, journal, index } = await homeWith(t, someDays(30));
-  catchUp(state);
-  const unlock = lockIndex(t, index);
-  const current = await exported(t, home);
-  t.same(
-    [current.code, current.stderr, current.count],
-    [0, "", 30],
-    "an index that has everything is enough",
-  );
-  writeJournal(
-    journal,
-    someDays(60)
-      .slice(30)
-      .map((one) => ({ ...one, started_at: AT + 2 * DAY })),
-  );
-  const behind =
-    /^the index is behind \((\d+) % of the usage log is in it\): another program has locked it\n$/;
-  const alone = await exported(t, home);
-  t.same([alone.code, alone.count], [0, 30]);
-  t.match(alone.stderr, behind);
-  const share = Number(behind.exec(alone.stderr)?.[1]);
-  t.ok(share >= 45 && share <= 55, `${share} %`);
+longTest(
+  t,
+  "while another program has the index locked, usage shows what is in it and says so",
+  async (t) => {
+    const { home, state, journal, index } = await homeWith(t, someDays(30));
+    catchUp(state);
+    const unlock = lockIndex(t, index);
+    const current = await exported(t, home);
+    t.same(
+      [current.code, current.stderr, current.count],
+      [0, "", 30],
+      "an index that has everything is enough",
+    );
+    writeJournal(
+      journal,
+      someDays(60)
+        .slice(30)
+        .map((one) => ({ ...one, started_at: AT + 2 * DAY })),
+    );
+    const behind =
+      /^the index is behind \((\d+) % of the usage log is in it\): another program has locked it\n$/;
+    const alone = await exported(t, home);
+    t.same([alone.code, alone.count], [0, 30]);
+    t.match(alone.stderr, behind);
+    const share = Number(behind.exec(alone.stderr)?.[1]);
+    t.ok(share >= 45 && share <= 55, `${share} %`);
 
-  const daemon = await serve(t, home);
-  const served = await exported(t, home);
-  t.same([served.code, served.count], [0, 30]);
-  t.match(served.stderr, behind, "a daemon says the same");
-  t.ok(Number(behind.exec(served.stderr)?.[1]) >= 45);
-  t.equal(await daemon.fail(), 400, "and requests do not wait for it");
-  const status = JSON.parse((await command(t, home, ["status", "--json"])).stdout);
-  t.match(status.usage, {
-    state: "ok",
-    folder: journal,
-    index: { current: false, rebuilding: false, waiting_for: "another program has locked it" },
-  });
-  unlock();
-  const after = await exported(t, home);
-  t.same([after.code, after.stderr, after.count], [0, "", 61], "it goes on by itself");
-});
+    const daemon = await serve(t, home);
+    const served = await exported(t, home);
+    t.same([served.code, served.count], [0, 30]);
+    t.match(served.stderr, behind, "a daemon says the same");
+    t.ok(Number(behind.exec(served.stderr)?.[1]) >= 45);
+    t.equal(await daemon.fail(), 400, "and requests do not wait for it");
+    const status = JSON.parse((await command(t, home, ["status", "--json"])).stdout);
+    t.match(status.usage, {
+      state: "ok",
+      folder: journal,
+      index: { current: false, rebuilding: false, waiting_for: "another program has locked it" },
+    });
+    unlock();
+    const after = await exported(t, home);
+    t.same([after.code, after.stderr, after.count], [0, "", 61], "it goes on by itself");
+  },
+);
 
 longTest(t, "an index that another program keeps locked is reported as unreadable", async (t) => {
   const { home, state, index } = await homeWith(t, someDays(3));

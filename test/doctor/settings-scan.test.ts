@@ -7,6 +7,7 @@ import { Secret } from "../../src/core/secret.ts";
 import { makeToken } from "../../src/core/token.ts";
 import type { Finding } from "../../src/doctor/findings.ts";
 import { type ScanDeps, scanSettings } from "../../src/doctor/settings-scan.ts";
+import { longTest } from "../doubles/effort.ts";
 
 const OFFICIAL = "sk-official0Vb7Qx93LmZr8TnKd";
 const OURS = "sk-ours5Hq2WcYt6PeJn1RsAf4Gz";
@@ -212,7 +213,7 @@ t.test("files that must not be read are skipped and reported", async (t) => {
 });
 
 // A pattern that backtracks would take hours for these.
-t.test("a hostile file is searched in bounded time", async (t) => {
+longTest(t, "a hostile file is searched in bounded time", async (t) => {
   const texts = ["set -".repeat(190_000), '"apiKey": "\\'.repeat(70_000), "apiKey = ".repeat(100_000)];
   for (const text of texts) {
     const home = await machine(t, { ".bashrc": text, ".codex/config.toml": text });

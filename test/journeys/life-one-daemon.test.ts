@@ -13,6 +13,7 @@ import {
   startServing,
 } from "../doubles/command.ts";
 import { startUnderTest } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { credentials, startLimited, startPlayGateway, tally } from "../doubles/limited-journey.ts";
 import { until } from "../doubles/until.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
@@ -160,7 +161,7 @@ t.test("while a stop waits for calls no other daemon starts, and finished calls 
   await next.stop(0);
 });
 
-t.test("an index that another program has locked does not delay a stop", async (t) => {
+longTest(t, "an index that another program has locked does not delay a stop", async (t) => {
   const { paths, call, control, daemon } = await startLimited(t, "");
   await call();
   await control("POST", "/index", {});

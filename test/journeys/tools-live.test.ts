@@ -5,6 +5,7 @@ import t, { type Test } from "tap";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { atScreen } from "../doubles/screen.ts";
 import { until } from "../doubles/until.ts";
 import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
@@ -158,7 +159,7 @@ t.test("remove --now cuts what is in flight, and the token is unknown", async (t
   t.notOk(gone.stdout.includes(key) || under.logText().includes(key));
 });
 
-t.test("a save that cannot take effect is reported, and nothing is cut", async (t) => {
+longTest(t, "a save that cannot take effect is reported, and nothing is cut", async (t) => {
   const { gateway, under, list, hang, tools, text } = await start(t);
   const call = await hang();
   await under.save(`${text}nonsense: 1\n`);

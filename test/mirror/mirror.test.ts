@@ -7,6 +7,7 @@ import { Mirror } from "../../src/mirror/mirror.ts";
 import { heldTimes } from "../../src/mirror/store/keys.ts";
 import type { MirrorUsage } from "../../src/mirror/usage.ts";
 import type { AckLine, KeyHeldLine } from "../../src/usage/journal/lines.ts";
+import { longTest } from "../doubles/effort.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
@@ -50,7 +51,7 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
   return { mirror, lines, snapshot };
 }
 
-t.test("held keys are written to the journal as soon as there is an index", async (t) => {
+longTest(t, "held keys are written to the journal as soon as there is an index", async (t) => {
   const { state, db } = mirrorFile(t);
   let isReady = false;
   const catchUp = async () => {

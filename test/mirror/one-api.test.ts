@@ -9,6 +9,7 @@ import {
   type ConsoleReply,
   walked,
 } from "../doubles/answering-console.ts";
+import { longTest } from "../doubles/effort.ts";
 
 const NOON = Date.UTC(2026, 7, 21, 12) / 1000;
 const OK = { success: true, message: "" };
@@ -143,7 +144,7 @@ t.test("a first walk over weeks goes range by range, and resumes after a break",
   t.equal(Number(first?.query.get("start_timestamp")), reached - 3600);
 });
 
-t.test("a time range with very many rows is split", async (t) => {
+longTest(t, "a time range with very many rows is split", async (t) => {
   const rows = Array.from({ length: 2500 }, (_, n) => row(n, { created_at: NOON - 60 - n }));
   const console = await siteOf(t, { rows });
   const pages = await walked(adapterOf(console), null, (NOON - 3600) * 1000);

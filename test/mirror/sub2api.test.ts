@@ -10,6 +10,7 @@ import { Sub2api } from "../../src/mirror/consoles/sub2api.ts";
 import { microdollars } from "../../src/mirror/consoles/sub2api-key.ts";
 import { Sub2apiSession } from "../../src/mirror/consoles/sub2api-session.ts";
 import { startClient } from "../doubles/answering-console.ts";
+import { longTest } from "../doubles/effort.ts";
 import { startSandbox } from "../doubles/sandbox.ts";
 
 const NOW = Date.parse("2026-11-15T12:00:00Z");
@@ -361,7 +362,7 @@ t.test("one unreadable row is skipped; if all are unreadable, the shape is unkno
   await t.rejects(walked(adapterFor(t, url), null), { kind: "other-shape", message: /created_at/ });
 });
 
-t.test("a long walk asks no more than 50 times in any minute, and is bounded", async (t) => {
+longTest(t, "a long walk asks no more than 50 times in any minute, and is bounded", async (t) => {
   const time = { now: NOW };
   const at: number[] = [];
   const onAsk = () => {
