@@ -531,7 +531,6 @@ export class Counters {
   }
 }
 
-/** null: not reported, or not an amount. */
 /** What is not known counts as held, and is an estimate. */
 export function countUsed(used: Used, held: Pick<Reservation, "tokens" | "spend">): Counted {
   const tokens = used.tokens ?? held.tokens;
@@ -544,6 +543,7 @@ export function countUsed(used: Used, held: Pick<Reservation, "tokens" | "spend"
   };
 }
 
+/** null: not reported, or not an amount. */
 function wholeAmount(amount: number | null): number | null {
   if (amount === null || !Number.isFinite(amount) || amount < 0) return null;
   return Math.min(Math.ceil(amount), MAX_AMOUNT);

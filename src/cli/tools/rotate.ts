@@ -206,7 +206,7 @@ async function takeKeyFrom(
   return tried === null ? null : { ...taken, accepted: tried.models !== null };
 }
 
-/** Ctrl-C has no effect from the save on: it must not leave an old key behind without a word about it. */
+/** Ctrl-C has no effect from the save on: an old key must not stay unmentioned. */
 function saveKey(rotation: Rotation, taken: TakenKey, old: Secret | null): Promise<boolean> {
   const { paths, tool, options } = rotation;
   const { key, text, stored } = taken;

@@ -50,7 +50,7 @@ export interface Live {
 
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 4000;
-/** Comment lines come every 15 s: this much silence is a connection that died without a word, as in a laptop's sleep. */
+/** Comment lines come every 15 s: after this much silence the connection is dead, as in a laptop's sleep. */
 const SILENCE_MS = 40_000;
 const CODE_MS = 60_000;
 /** Long enough for a short visit to another tab. */
