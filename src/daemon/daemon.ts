@@ -13,7 +13,7 @@ import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { EXIT, errorMessage, StartFailure } from "../core/errors.ts";
-import { createLogger, type DaemonLogger, type Logger } from "../core/log.ts";
+import { createLogger, type Logger } from "../core/log.ts";
 import { setAsideForeign } from "../core/own-file.ts";
 import { type Paths, prepareFolders } from "../core/paths.ts";
 import { PeerLookup } from "../core/peer-user.ts";
@@ -401,7 +401,7 @@ function createServices(
 }
 
 /** What a new configuration changes, beside the snapshot that every request takes. */
-function followChanges(services: Services, state: State, dashboard: Dashboard, log: DaemonLogger): void {
+function followChanges(services: Services, state: State, dashboard: Dashboard, log: Logger): void {
   const { reload, keyBreaker, upstream, gatewayHealth, limiter, journal, mirror, shared, isSandbox } =
     services;
   const { tokenUses } = services;
@@ -539,7 +539,7 @@ interface Keys {
   readonly trust: Trust;
   readonly keyring: Keyring;
   readonly vault: Vault;
-  readonly log: DaemonLogger;
+  readonly log: Logger;
   /** Calls back for every key that arrives late, and at once if one arrived before this call. */
   whenLate(notify: () => void): void;
 }

@@ -1,7 +1,7 @@
 import type { Gateway } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
-import type { DaemonLogger } from "../core/log.ts";
+import type { Logger } from "../core/log.ts";
 import type { PeerLookup } from "../core/peer-user.ts";
 import type { ProcessLookup } from "../core/process-lookup.ts";
 import type { Secret } from "../core/secret.ts";
@@ -21,7 +21,7 @@ import type { Upstream } from "./upstream.ts";
 /** What the request path needs. The daemon makes it. */
 export interface ProxyDeps {
   readonly clock: Clock;
-  readonly log: DaemonLogger;
+  readonly log: Logger;
   /** The configuration in force. */
   readonly snapshot: () => Snapshot;
   /** Every `host:port` under which tools may call. */

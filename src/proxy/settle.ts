@@ -92,9 +92,11 @@ function settleLimits({ lease }: Call, closing: Closing, limiter: Limiter): void
   if (used !== null) limiter.noteTokens(lease.tool, used);
 }
 
+/** The usage log has every request, so here the ones that went well are for debugging only. */
 function writeLogLine(call: Call, closing: Closing, outcome: Outcome, { log, clock }: ProxyDeps): void {
   const { refusal, observed } = outcome;
   const hasFailed = outcome.end === "gateway-failed" || refusal !== null || observed.cause !== null;
+  if (!hasFailed && !log.isLevelEnabled("debug")) return;
   const { id, tool, gateway, method, endpoint, model } = call.opening ?? openingOf(call);
   const fields = {
     id,
@@ -115,6 +117,6 @@ function writeLogLine(call: Call, closing: Closing, outcome: Outcome, { log, clo
     output_tokens: closing.output_tokens,
     cost_microdollars: closing.cost_microdollars,
   };
-  if (hasFailed) log.writeLine("warn", fields, refusal?.message ?? "request failed");
-  else log.writeLine("info", fields, "request");
+  if (hasFailed) log.warn(fields, refusal?.message ?? "request failed");
+  else log.debug(fields, "request");
 }

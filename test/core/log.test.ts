@@ -134,32 +134,12 @@ t.test("a secret that came, and one that changed, is redacted from the next line
   keys = [new Secret("sk-canary-0123456789")];
   log.info(words);
   others = [];
-  log.writeLine("info", { words }, words);
+  log.info({ words }, words);
   t.strictSame(
     lines.map(({ msg }) => msg),
     ["sk-canary-0123456789 [redacted]", "[redacted] [redacted]", "[redacted] sk-other-0123456789"],
   );
   t.equal(lines[2]?.words, "[redacted] sk-other-0123456789");
-});
-
-t.test("a line that is given as JSON looks like any other, and is left out where its level is", async (t) => {
-  const { now } = Date;
-  t.teardown(() => {
-    Date.now = now;
-  });
-  Date.now = () => 1763164801007;
-  for (const forPeople of [false, true]) {
-    const lines: string[] = [];
-    const destination = { write: (line: string) => void lines.push(line) };
-    const log = createLogger({ level: "info", destination, forPeople, secrets: [] });
-    const words = 'no "model" \u0007 é';
-    log.warn({ tool: "codex", status: 200, cause: null }, words);
-    log.writeLine("warn", { tool: "codex", status: 200, cause: null }, words);
-    t.equal(lines[0], lines[1]);
-    log.level = "warn";
-    log.writeLine("info", { status: 200 }, words);
-    t.equal(lines.length, 2);
-  }
 });
 
 t.test("a line for people has local times, and commands as they can be typed", async (t) => {

@@ -8,6 +8,8 @@ import { type Clock, systemClock } from "../../src/core/clock.ts";
 import { findPaths, type Paths } from "../../src/core/paths.ts";
 import { hashToken, makeToken } from "../../src/core/token.ts";
 import { type Daemon, startDaemon } from "../../src/daemon/daemon.ts";
+import type { UsageRecord } from "../../src/usage/record.ts";
+import { recordsIn } from "./usage-file.ts";
 
 /** A whole daemon on a free port in a folder of its own, stopped and removed when the test ends. */
 export interface DaemonUnderTest {
@@ -18,6 +20,8 @@ export interface DaemonUnderTest {
   readonly url: string;
   /** Every log line so far, parsed. */
   log(): Record<string, unknown>[];
+  /** The records of the requests that have ended. */
+  ended(): UsageRecord[];
   /** Everything written to the log, as text. */
   logText(): string;
   /** Replaces config.yaml in place. */
@@ -70,6 +74,7 @@ export async function startUnderTest(
     url: `http://127.0.0.1:${daemon.port}`,
     log,
     logText: () => lines.join(""),
+    ended: () => recordsIn(paths.usage).filter(({ end }) => end !== null),
     save,
   };
 }

@@ -101,18 +101,18 @@ function codeFor(protocol: string, code: RefusalCode, status: number): string {
   return types[status] ?? (status >= 500 ? "api_error" : "invalid_request_error");
 }
 
-/** The lines of one endpoint, once there are as many as expected. More of them fail, too. */
+/** The records of one endpoint, once as many as expected have ended. More of them fail, too. */
 export async function settledAs(
   t: Test,
   under: DaemonUnderTest,
   endpoint: string,
   expected: readonly Record<string, unknown>[],
 ): Promise<void> {
-  const lines = () => under.log().filter((line) => line.endpoint === endpoint);
-  await until(`${endpoint} is settled`, () => lines().length >= expected.length);
-  t.match(lines(), expected, `${endpoint}: how it ended`);
-  t.equal(lines().length, expected.length, `${endpoint}: one line for each request`);
-  t.equal(new Set(lines().map((line) => line.id)).size, expected.length, `${endpoint}: each its own`);
+  const records = () => under.ended().filter((record) => record.endpoint === endpoint);
+  await until(`${endpoint} is settled`, () => records().length >= expected.length);
+  t.match(records(), expected, `${endpoint}: how it ended`);
+  t.equal(records().length, expected.length, `${endpoint}: one record for each request`);
+  t.equal(new Set(records().map(({ id }) => id)).size, expected.length, `${endpoint}: each its own`);
 }
 
 /** The bytes of a chunked body, without its framing. Fails where they do not come to their end. */

@@ -190,6 +190,6 @@ t.test("a gateway that is keybearer itself does not cause endless requests", asy
   const answer = await fetch(`${under.url}/v1/models`, { headers: { authorization: `Bearer ${token}` } });
   t.equal(answer.status, 400, "its key is no token of its own");
   t.notOk((await answer.text()).includes(key));
-  t.equal(under.log().filter((line) => line.endpoint === "/v1/models").length, 2);
+  t.equal(under.ended().filter(({ endpoint }) => endpoint === "/v1/models").length, 2);
   await stillHealthy(t, under, [key, token]);
 });

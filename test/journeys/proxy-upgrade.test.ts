@@ -121,9 +121,9 @@ t.test("with websockets: true data passes both ways, and the gateway gets the ke
   client.socket.end();
   await until("the gateway sees the end", () => call?.isClosed);
   await client.closed();
-  await until("it is settled", () => one.log().some((line) => line.endpoint === "/v1/responses"));
+  await until("it is settled", () => one.ended().some((line) => line.endpoint === "/v1/responses"));
   t.match(
-    one.log().filter((line) => line.endpoint === "/v1/responses"),
+    one.ended().filter((line) => line.endpoint === "/v1/responses"),
     [{ end: "complete", status: 101 }],
   );
   await until("nothing is open", () => gateway.open() === 0);
@@ -137,9 +137,9 @@ t.test("data that comes with the gateway's 101 is not lost", async (t) => {
   client.send(upgrade(one));
   await client.until("\r\n\r\nfirst words");
   client.socket.destroy();
-  await until("it is settled", () => one.log().some((line) => line.endpoint === "/v1/responses"));
+  await until("it is settled", () => one.ended().some((line) => line.endpoint === "/v1/responses"));
   t.match(
-    one.log().find((line) => line.endpoint === "/v1/responses"),
+    one.ended().find((line) => line.endpoint === "/v1/responses"),
     { bytes_out: "first words".length },
   );
   await stillHealthy(t, one, [one.key, one.token]);
@@ -162,7 +162,7 @@ for (const [how, end] of endings) {
     if (call) end(call);
     await client.closed();
     if (how === "ends") t.ok(client.text().endsWith("bye"), "the last bytes came");
-    await until("it is settled", () => one.log().some((line) => line.endpoint === "/v1/responses"));
+    await until("it is settled", () => one.ended().some((line) => line.endpoint === "/v1/responses"));
     await until("nothing is open", () => gateway.open() === 0);
     await stillHealthy(t, one, [one.key, one.token]);
   });
@@ -191,7 +191,7 @@ for (const [how, leave] of leavings) {
       if (answered) await client.until("\r\n\r\n");
       leave(client.socket);
       await until("the gateway call is closed", () => gateway.calls.at(-1)?.isClosed);
-      const lines = () => one.log().filter((line) => line.endpoint === "/v1/responses");
+      const lines = () => one.ended().filter((line) => line.endpoint === "/v1/responses");
       await until("it is settled", () => lines().length === (answered ? 2 : 1));
       t.match(lines().at(-1), { end: answered ? "complete" : "client-left" });
     }
@@ -228,9 +228,9 @@ for (const [what, answer] of refusals) {
       t.equal(got.headers["x-should-retry"], "false");
       t.equal(got.headers.connection, "close");
       t.notOk(client.text().includes(one.key));
-      await until("it is settled", () => one.log().some((line) => line.endpoint === "/v1/responses"));
+      await until("it is settled", () => one.ended().some((line) => line.endpoint === "/v1/responses"));
       t.match(
-        one.log().filter((line) => line.endpoint === "/v1/responses"),
+        one.ended().filter((line) => line.endpoint === "/v1/responses"),
         [{ end: "complete", status: 401, cause: "incomplete-key" }],
       );
       await stillHealthy(t, one, [one.key, one.token]);
@@ -280,9 +280,9 @@ t.test("a client does not hang when the gateway fails in its refusal of an upgra
   const client = await openRaw(t, one.port);
   client.send(upgrade(one));
   await client.closed();
-  await until("it is settled", () => one.log().some((line) => line.endpoint === "/v1/responses"));
+  await until("it is settled", () => one.ended().some((line) => line.endpoint === "/v1/responses"));
   t.match(
-    one.log().filter((line) => line.endpoint === "/v1/responses"),
+    one.ended().filter((line) => line.endpoint === "/v1/responses"),
     [{ end: "gateway-failed" }],
   );
   await stillHealthy(t, one, [one.key, one.token]);

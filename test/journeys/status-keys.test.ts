@@ -32,7 +32,7 @@ tools: { codex: { key: ${key.reveal()}, token: "${hash}" } }
     chat: (model = "sandbox-small") => post(`${under.url}/v1/chat/completions`, token, hello(model)),
     path: (path: string) => get(`${under.url}${path}`, token),
     status: async () => (await under.daemon.status()).tools[0],
-    recorded: () => under.log().filter(({ endpoint }) => endpoint !== undefined),
+    recorded: () => under.ended(),
     async shownState() {
       const status = JSON.parse((await command(t, under.home, ["status", "--json"])).stdout);
       const tools = JSON.parse((await command(t, under.home, ["tools", "--json"])).stdout);

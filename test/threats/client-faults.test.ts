@@ -310,7 +310,7 @@ t.test("CL-09 a hundred streams that clients leave at once are each settled once
   await until("all are at the gateway", () => it.gateway.calls.length === 100);
   for (const client of clients) client.socket.resetAndDestroy();
   await until("nothing is open at the gateway", () => it.gateway.open() === 0);
-  const lines = () => it.under.log().filter((line) => /stream|silent/.test(String(line.endpoint)));
+  const lines = () => it.under.ended().filter(({ endpoint }) => /stream|silent/.test(endpoint));
   await until("all are settled", () => lines().length >= 100);
   t.equal(lines().length, 100);
   t.equal(new Set(lines().map((line) => line.id)).size, 100, "each once");
@@ -337,7 +337,7 @@ t.test(
       if (run % 2 === 0) client.socket.destroy();
       else client.socket.resetAndDestroy();
     }
-    const lines = () => it.under.log().filter((line) => /run/.test(String(line.endpoint)));
+    const lines = () => it.under.ended().filter(({ endpoint }) => /run/.test(endpoint));
     await until("all are settled", () => lines().length >= 30);
     t.equal(lines().length, 30, "none is missing");
     t.equal(new Set(lines().map((line) => line.id)).size, 30, "none is there twice");

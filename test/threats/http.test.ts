@@ -433,8 +433,8 @@ t.test("HTTP-21 a ring of daemons ends as a loop after at most four requests", a
   t.equal(answer.status, 508);
   t.equal(answer.headers.get("x-keybearer-refusal"), null, "the refusal is the other daemon's");
   t.match(await answer.json(), { error: { code: "loop" } });
-  await until("all are settled", () => a.log().some((line) => line.endpoint === "/v1/models"));
-  const lines = [...a.log(), ...b.log()].filter((line) => line.method === "GET");
+  await until("all are settled", () => a.ended().some(({ endpoint }) => endpoint === "/v1/models"));
+  const lines = [...a.ended(), ...b.ended()].filter(({ method }) => method === "GET");
   t.strictSame(
     lines.map((line) => [line.status, line.end, line.refusal]).toSorted(),
     [
@@ -589,7 +589,8 @@ t.test("time-outs end what stalls, and nothing else", { jobs: 4 }, async (t) => 
     for (const call of it.gateway.calls) t.notOk(call.text().endsWith("0\r\n\r\n"), "no end was made up");
     await until(
       "each is settled",
-      () => it.under.log().filter((l) => l.endpoint === "/v1/files").length >= it.gateway.calls.length,
+      () =>
+        it.under.ended().filter(({ endpoint }) => endpoint === "/v1/files").length >= it.gateway.calls.length,
     );
     // A client that keeps a refused connection open does not keep it for ever.
     const upgrade = head("GET /v1/x", { ...it.auth, Connection: "Upgrade", Upgrade: "websocket" });
