@@ -194,7 +194,7 @@ export function keyTrouble(
   const what = window === null ? causeText(cause) : windowText(window, now);
   return {
     what: `${what}, as the console said ${durationInWords(now - console.as_of)} ago`,
-    next: withRotate(cause.advice, { cause: cause.name, detail: fault }, name),
+    next: withRotate(cause.next, { cause: cause.name, detail: fault }, name),
   };
 }
 
@@ -208,7 +208,7 @@ function refusalTrouble(
   const window = detail === "window-used-up" && console !== null ? usedUpWindow(console, now) : null;
   const what = window === null ? causeText({ name: cause, detail }) : windowText(window, now);
   const source = status === null ? ", according to the gateway" : ` (${status})`;
-  return { what: `${what}${source}; key ${key}`, next: withRotate(refused.advice, refused, tool) };
+  return { what: `${what}${source}; key ${key}`, next: withRotate(refused.next, refused, tool) };
 }
 
 /** These the console shows as the state of the key, or as the account's balance. */
@@ -238,7 +238,7 @@ export function refusalWithConsole(
   if (fault !== undefined) {
     if (!isUnclear && !isNewer) return refused;
     const { name: cause, ...found } = causeOfFault(fault);
-    return { ...refused, cause, detail: found.detail, advice: found.advice };
+    return { ...refused, cause, detail: found.detail, next: found.next };
   }
   const isGood = console.state === "active" && consoleFault(console, now) === null;
   // Of a subscription the balance says nothing, and so it is not known here.

@@ -96,7 +96,7 @@ export interface KeyRefusal {
   readonly at: number;
   /** Refusals in a row. */
   readonly times: number;
-  readonly advice: string;
+  readonly next: string;
   /** What the gateway says about it. */
   readonly words: string | null;
   readonly key: string;
@@ -192,7 +192,7 @@ export class KeyHealth {
       since: isSame ? before.since : now,
       at: now,
       times: isSame ? before.times + 1 : 1,
-      advice: cause.advice,
+      next: cause.next,
       words: message,
       key: key.fingerprint,
     });
@@ -219,9 +219,9 @@ export class KeyHealth {
     this.#learned.set(tool, { key, fault, at: this.#clock.now() });
     // The refusal may know more than the fault: which window it is.
     if (fault === null || fault === refusal.detail) return;
-    const { name, detail, advice, endsWith } = causeOfFault(fault);
+    const { name, detail, next, endsWith } = causeOfFault(fault);
     this.#endsWith.set(tool, endsWith);
-    this.#refusals.set(tool, { ...refusal, cause: name, detail, advice });
+    this.#refusals.set(tool, { ...refusal, cause: name, detail, next });
   }
 
   /** Whether the gateway was asked about this key lately. Such questions are few, see KeyCallBudget. */

@@ -77,7 +77,7 @@ const REFUSED: KeyRefusal = {
   since: NOW - 60_000,
   at: NOW - 60_000,
   times: 3,
-  advice: "top it up in the console",
+  next: "top it up in the console",
   words: null,
   key: "…a1b2",
 };
