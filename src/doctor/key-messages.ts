@@ -5,6 +5,7 @@ import { advice } from "../core/advice.ts";
 import { describeCommand, escapeControlChars, quoteForShell } from "../core/display.ts";
 import { durationInWords, endInWords, momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
+import { FAULT_BY_STATE } from "../mirror/consoles/console.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
 import { type Cause, type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "../proxy/cause.ts";
 import type { KeyAcceptance, KeyRefusal } from "../proxy/health.ts";
@@ -234,7 +235,7 @@ export function refusalWithConsole(
     refused.detail === null && (refused.cause === "incomplete-key" || refused.cause === "unknown");
   const isNewer = console.as_of > refused.at;
   if (!isUnclear && !SHOWN_BY_CONSOLE.includes(refused.detail)) return refused;
-  const fault = BY_CONSOLE_STATE[console.state];
+  const fault = FAULT_BY_STATE[console.state];
   if (fault !== undefined) {
     if (!isUnclear && !isNewer) return refused;
     const { name: cause, ...found } = causeOfFault(fault);
@@ -246,18 +247,11 @@ export function refusalWithConsole(
   return isNewer && isGood && isKnown ? null : refused;
 }
 
-const BY_CONSOLE_STATE: Partial<Record<ToolConsoleFacts["state"], KeyFault>> = {
-  disabled: "key-disabled",
-  expired: "key-expired",
-  deleted: "key-deleted",
-  "quota-exhausted": "key-quota",
-};
-
 function consoleFault(
   console: ToolConsoleFacts,
   now: number,
 ): { readonly fault: KeyFault; readonly window: UsedUpWindow | null } | null {
-  const fault = BY_CONSOLE_STATE[console.state];
+  const fault = FAULT_BY_STATE[console.state];
   if (fault !== undefined) return { fault, window: null };
   const window = usedUpWindow(console, now);
   if (window !== null) return { fault: "window-used-up", window };

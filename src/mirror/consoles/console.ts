@@ -1,5 +1,6 @@
 import type { ConsoleKind } from "../../config/schema.ts";
 import type { Secret } from "../../core/secret.ts";
+import type { KeyFault } from "../../proxy/cause.ts";
 import type { ConsoleRow } from "../console-row.ts";
 
 /** A gateway's console of any kind. Methods throw only ConsoleFault. Keys may be listed during a walk, which is one at a time. */
@@ -129,6 +130,14 @@ export interface ConsoleKey {
   /** When the console was asked about this key, if not with the list; null: not yet. */
   readonly as_of?: number | null;
 }
+
+/** What a state that a console lists says is wrong with the key. */
+export const FAULT_BY_STATE: Partial<Record<ConsoleKey["state"], KeyFault>> = {
+  disabled: "key-disabled",
+  expired: "key-expired",
+  deleted: "key-deleted",
+  "quota-exhausted": "key-quota",
+};
 
 /** A spending limit over `5h`, `1d` or `7d`, in micro-dollars. */
 export interface KeyWindow {
