@@ -296,7 +296,8 @@ function createServices(
   const keyBreaker = new KeyBreaker(clock);
   const keyCalls = new KeyCallBudgets(() => clock.now(), paths.keyCalls);
   shutdown.add("save when gateways were asked about keys", () => keyCalls.saved());
-  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor });
+  const listedFault = (gateway: string, key: Secret) => mirror.keyFault(gateway, key);
+  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor, listedFault });
   shutdown.add("stop asking about keys", () => keyCheck.stop());
 
   const fileWarnings = sandboxSession === null ? loaded.problems : [];
@@ -445,6 +446,8 @@ function servePort(
   const checkKey = async (tool: string, gateway: Gateway, key: Secret, cause: Cause) => {
     if (keyHealth.wasAsked(tool, key)) return;
     if (cause.isAmbiguous) return keyHealth.learn(tool, key, await keyCheck.check(gateway, key));
+    const listed = await keyCheck.listed(gateway, key);
+    if (listed !== null) return keyHealth.learn(tool, key, listed);
     // A gateway does not know it, although requests of an earlier run succeeded with it.
     const worked = await usage.read(readWorked);
     const isDeleted = worked?.has(workedName(tool, key.fingerprint)) === true;

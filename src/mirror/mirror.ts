@@ -2,6 +2,8 @@ import { setImmediate as turn } from "node:timers/promises";
 import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
+import type { Secret } from "../core/secret.ts";
+import type { KeyFault } from "../proxy/cause.ts";
 import { hasAlarms } from "./alarms.ts";
 import { ConsoleFault, type KeyActions } from "./consoles/console.ts";
 import { CallHistory } from "./consoles/http.ts";
@@ -130,6 +132,11 @@ export class Mirror {
   /** The keys that one console lists now. Throws a ConsoleFault. */
   async listKeys(gateway: string): Promise<readonly KeyReport[]> {
     return this.#mirrorOf(gateway).listKeys();
+  }
+
+  /** What a login's list of keys says is wrong with a key that the gateway refuses; null: nothing, or it is not known. */
+  async keyFault(gateway: string, key: Secret): Promise<KeyFault | null> {
+    return (await this.#mirrors.get(gateway)?.keyFault(key)) ?? null;
   }
 
   /** Throws a ConsoleFault where the console or its login cannot change keys. */
