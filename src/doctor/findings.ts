@@ -163,6 +163,10 @@ function keyFindings(tool: Tool, { probe, known }: ToolFindingDeps): Finding[] {
   const { missing, probed, key } = probe;
   if (missing !== null)
     return [{ id: "key", level: "problem", about, what: missing.why, next: missing.next }];
+  if (probed?.ok && probed.models.length === 0) {
+    const { what, next } = NO_MODELS;
+    return [{ id: "group", level: "problem", about, what: `${what}; key ${key}`, next }];
+  }
   // The daemon's knowledge counts only for this very key: config.yaml may name another one by now.
   const isSameKey = known !== undefined && known.key === key;
   const isAboutKey = known?.state === "key-refused" || known?.state === "active";
@@ -173,10 +177,6 @@ function keyFindings(tool: Tool, { probe, known }: ToolFindingDeps): Finding[] {
     return [{ id: "key", level: "warning", about, what, next: advice.doctor() }];
   }
   if (!probed.ok) return [refusalFinding(tool, key, probed)];
-  if (probed.models.length === 0) {
-    const { what, next } = NO_MODELS;
-    return [{ id: "group", level: "problem", about, what: `${what}; key ${key}`, next }];
-  }
   const what = `the gateway accepts key ${key} and lists ${count(probed.models.length, "model")}`;
   return [{ id: "key", level: "ok", about, what, next: null }];
 }

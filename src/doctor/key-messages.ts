@@ -7,7 +7,14 @@ import { durationInWords, endInWords, momentInWords } from "../limits/format.ts"
 import { systemCalendar } from "../limits/windows.ts";
 import { FAULT_BY_STATE } from "../mirror/consoles/console.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
-import { type Cause, type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "../proxy/cause.ts";
+import {
+  type Cause,
+  type CauseDetail,
+  type CauseName,
+  causeOfFault,
+  type KeyFault,
+  NO_MODELS_LISTED,
+} from "../proxy/cause.ts";
 import type { KeyAcceptance, KeyRefusal } from "../proxy/health.ts";
 
 /* Why a tool or its key does not work, and what to do about it: for `status`, `tools`, `doctor` and `models`. */
@@ -112,6 +119,7 @@ const TEXT_BY_DETAIL: Readonly<Record<CauseDetail, string>> = {
   "group-disabled": "group unavailable: the key's group is disabled",
   "group-not-allowed": "group unavailable: the account may not use the key's group",
   "no-group": "group unavailable: the key has no group",
+  "no-models": "group unavailable: the gateway accepts the key, but lists no models for it",
   "no-capacity": "no capacity at the gateway",
 };
 
@@ -129,10 +137,7 @@ export function causeText({ name, detail }: Pick<Cause, "name" | "detail">): str
 }
 
 /** The gateway accepts the key, but every request with it would be refused. */
-export const NO_MODELS: Explanation = {
-  what: "group unavailable: the gateway accepts the key, but lists no models for it",
-  next: "choose another group for the key in the console",
-};
+export const NO_MODELS: Explanation = { what: causeText(NO_MODELS_LISTED), next: NO_MODELS_LISTED.next };
 
 /** A rolling window of a quota that is used up. */
 export interface UsedUpWindow {

@@ -140,11 +140,13 @@ async function explain(
   const cause = causeOf({ status, contentType, body: text, isNewApi });
   const now = deps.clock.now();
   if (cause === null) {
-    if (modelsIn(text, key) === null) return failures.notAModelList(gateway, status);
+    const models = modelsIn(text, key);
+    if (models === null) return failures.notAModelList(gateway, status);
+    const listed: readonly Tested[] = models.length === 0 ? [] : ["models"];
     const usage = kind === "sub2api" && !brief ? await askSub2api(gateway, get) : null;
-    if (usage === null) return { tested: ["key"] };
+    if (usage === null) return { tested: ["key", ...listed] };
     return usage.fault === null
-      ? { tested: usage.tested }
+      ? { tested: [...usage.tested, ...listed] }
       : failures.faultyKey(usage.fault, usage.window, null, now);
   }
   if (isWebPage(response)) return failures.webPage(gateway, status);

@@ -27,14 +27,15 @@ export type CauseDetail =
   | "group-disabled"
   | "group-not-allowed"
   | "no-group"
+  | "no-models"
   | "no-capacity";
 
 /**
  * What an accepted answer has tested. key: the key exists, is enabled, and so is its group; every gateway lists its models only
- * to such keys. money: balance and quota. key-windows: the windows of the key's own quota. plan: those of a subscription.
- * request: everything, in a request that was paid for.
+ * to such keys. models: it lists at least one. money: balance and quota. key-windows: the windows of the key's own quota.
+ * plan: those of a subscription. request: everything, in a request that was paid for.
  */
-export type Tested = "key" | "money" | "key-windows" | "plan" | "request";
+export type Tested = "key" | "models" | "money" | "key-windows" | "plan" | "request";
 
 export interface Cause {
   readonly name: CauseName;
@@ -199,6 +200,13 @@ const NO_GROUP: Cause = {
   ...GROUP,
   detail: "no-group",
   next: "the key has no group: choose one for it in the console",
+};
+/** The gateway accepts the key, but lists no models for it, and refuses every request for its model. */
+export const NO_MODELS_LISTED: Cause = {
+  ...GROUP,
+  detail: "no-models",
+  endsWith: "models",
+  next: "choose another group for the key in the console, or ask the gateway's operator",
 };
 const NO_ACCOUNTS: Cause = {
   ...FOR_NOW,
@@ -442,6 +450,11 @@ export const PLAN_USED_UP: Cause = PLAN;
 /** The gateway does not know the key, or says no more than that it is not valid. Whether it worked before says more. */
 export function isUnexplained({ name, detail, isAmbiguous }: Cause): boolean {
   return isAmbiguous || (name === "incomplete-key" && detail === null);
+}
+
+/** The key's group lacks the model of the request, and maybe every other. Its list of models says which. */
+export function isForModel({ name, detail, concernsKey }: Cause): boolean {
+  return name === "group-unavailable" && detail === null && !concernsKey;
 }
 
 /** The cause of such an answer to a key that worked before. A gateway that does not know it has deleted it. */

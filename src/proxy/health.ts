@@ -7,8 +7,10 @@ import {
   type CauseName,
   causeOfEndedKey,
   causeOfFault,
+  isForModel,
   isUnexplained,
   type KeyFault,
+  NO_MODELS_LISTED,
   type Tested,
 } from "./cause.ts";
 import type { Outcome } from "./outcome.ts";
@@ -233,8 +235,10 @@ export class KeyHealth {
   refine(tool: string, key: Secret, cause: Cause): Cause {
     // After the first refusal the key's source is read again, so one retry may have a new key. If it has the same one, further
     // retries only delay the gateway's words: Claude Code's by 17 s.
-    if (cause.concernsKey && cause.canRetry && this.#refusals.get(tool)?.key === key.fingerprint)
-      return { ...cause, canRetry: false };
+    const refusal = this.#refusals.get(tool);
+    const isRefused = refusal?.key === key.fingerprint;
+    if (cause.concernsKey && cause.canRetry && isRefused) return { ...cause, canRetry: false };
+    if (isForModel(cause) && isRefused && refusal.detail === "no-models") return NO_MODELS_LISTED;
     if (!isUnexplained(cause)) return cause;
     const fault = this.#learnedOf(tool, key)?.fault ?? null;
     if (fault !== null) return causeOfFault(fault);
