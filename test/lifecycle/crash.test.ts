@@ -6,7 +6,7 @@ import { repeats } from "../doubles/effort.ts";
 import { type Daemon, World } from "./world.ts";
 
 const SETTINGS = { group: "coding", quota: null, windows: [], expires_at: null };
-const ROTATE = { reason: "asked", store: null, force: false } as const;
+const ROTATE = { reason: "asked", store: null, force: false, renew: false } as const;
 
 const CHANGES: Readonly<Record<string, { hasKey: boolean; begin(daemon: Daemon): Promise<KeyChange> }>> = {
   "a rotation": { hasKey: true, begin: ({ lifecycle }) => lifecycle.rotate("codex", ROTATE) },

@@ -60,8 +60,21 @@ export interface KeyPlan {
   readonly id: string;
   /** Where the console takes own keys; null: the console makes it. */
   readonly key: Secret | null;
-  /** The ref of a key whose settings it gets, with what is left of that key's quota. */
-  readonly settings: KeySettings | { readonly like: string };
+  readonly settings: KeySettings | CopiedSettings;
+}
+
+/** The settings of another key, with what is left of its quota. */
+export interface CopiedSettings {
+  /** Its ref. */
+  readonly like: string;
+  /** What the new key gets instead of what is over. Absent: nothing is. */
+  readonly renewed?: RenewedSettings;
+}
+
+/** null: that of the other key is not over. Money is in micro-dollars. */
+export interface RenewedSettings {
+  readonly expires_at: number | null;
+  readonly quota: number | null;
 }
 
 /** null: none. Money is in micro-dollars. */
