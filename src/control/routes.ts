@@ -60,6 +60,7 @@ export interface Controls {
     | "acknowledge"
     | "status"
     | "factsOf"
+    | "canChangeKeys"
   >;
   readonly prober: Pick<Prober, keyof Prober>;
   readonly lifecycle: Pick<

@@ -161,16 +161,28 @@ export function wholeMinute(time: number): number {
   return Math.ceil(time / MINUTE_MS) * MINUTE_MS;
 }
 
-const NEW_KEY_HELPS: readonly CauseDetail[] = ["key-disabled", "key-expired", "key-deleted", "key-quota"];
+/** What a person can do at the console about a key that it still lists. */
+const AT_CONSOLE: Partial<Record<CauseDetail, string>> = {
+  "key-disabled": "the key was disabled: enable it in the console",
+  "key-expired": "the key has expired: change its expiry in the console",
+  "key-quota": "the key's own quota is used up: raise it in the console",
+};
 
-/** Adds the command that replaces the key where a new key may help. */
+/**
+ * Adds the command that replaces the key where a new key may help. Without a login, and for a key that the console does not
+ * list, a person makes the new key and types it.
+ * @param canRotate a login at the console can make the new key
+ */
 export function withRotate(
   next: string,
   { cause, detail }: { readonly cause: string; readonly detail: CauseDetail | null },
   tool: string,
+  canRotate: boolean,
 ): string {
-  const helps = cause === "incomplete-key" || (detail !== null && NEW_KEY_HELPS.includes(detail));
-  return helps ? `${next}; then: ${advice.rotate(tool)}` : next;
+  const listed = detail === null ? undefined : AT_CONSOLE[detail];
+  if (canRotate && listed !== undefined) return `${listed}, or replace it: ${advice.rotate(tool)}`;
+  const helps = listed !== undefined || cause === "incomplete-key" || detail === "key-deleted";
+  return helps ? `${next}; then: ${advice.rotateByHand(tool)}` : next;
 }
 
 /** What the daemon knows about a tool's key without asking the gateway. */
@@ -181,14 +193,14 @@ export interface KeyKnowledge {
   readonly refused: KeyRefusal | null;
   readonly accepted: KeyAcceptance | null;
   readonly console: ToolConsoleFacts | null;
+  /** A login at the console can make a new key. */
+  readonly canRotate: boolean;
 }
 
 /** The gateway's own answers count first, then the console. null: nothing is known to be wrong. */
-export function keyTrouble(
-  { name, refused, accepted, console }: KeyKnowledge,
-  now: number,
-): Explanation | null {
-  if (refused !== null) return refusalTrouble(refused, name, console, now);
+export function keyTrouble(known: KeyKnowledge, now: number): Explanation | null {
+  const { name, refused, accepted, console, canRotate } = known;
+  if (refused !== null) return refusalTrouble(refused, known, now);
   const found = console === null ? null : consoleFault(console, now);
   if (console === null || found === null) return null;
   const { fault, window } = found;
@@ -200,21 +212,21 @@ export function keyTrouble(
   const what = window === null ? causeText(cause) : windowText(window, now);
   return {
     what: `${what}, as the console said ${durationInWords(now - console.as_of)} ago`,
-    next: withRotate(cause.next, { cause: cause.name, detail: fault }, name),
+    next: withRotate(cause.next, { cause: cause.name, detail: fault }, name, canRotate),
   };
 }
 
 function refusalTrouble(
   refused: KeyRefusal,
-  tool: string,
-  console: ToolConsoleFacts | null,
+  { name, console, canRotate }: KeyKnowledge,
   now: number,
 ): Explanation {
   const { cause, detail, status, key } = refused;
   const window = detail === "window-used-up" && console !== null ? usedUpWindow(console, now) : null;
   const what = window === null ? causeText({ name: cause, detail }) : windowText(window, now);
   const source = status === null ? ", according to the gateway" : ` (${status})`;
-  return { what: `${what}${source}; key ${key}`, next: withRotate(refused.next, refused, tool) };
+  const next = withRotate(refused.next, refused, name, canRotate);
+  return { what: `${what}${source}; key ${key}`, next };
 }
 
 /** These the console shows as the state of the key, or as the account's balance. */

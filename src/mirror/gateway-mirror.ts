@@ -14,6 +14,7 @@ import {
   type ConsoleAdapter,
   ConsoleFault,
   FAULT_BY_STATE,
+  type FaultKind,
   type KeyActions,
   type Page,
 } from "./consoles/console.ts";
@@ -102,6 +103,7 @@ const FACTS_FRESH_MS = 60_000;
 const LIST_EXPLAINS_MS = 5000;
 /** A caller waits no longer for them. */
 const FACTS_WAIT_MS = 8000;
+const LOGGED_OUT: readonly FaultKind[] = ["login-needed", "login-refused"];
 /** Pending rows are compared again when they are due, within these bounds. */
 const RECOMPARE_MIN_MS = 1000;
 const RECOMPARE_MAX_MS = 10 * 60_000;
@@ -613,6 +615,13 @@ export class GatewayMirror {
   #keyReports(): KeyReport[] {
     const facts = this.#facts;
     return facts === null ? [] : keyReports(this.#gateway.name, facts, this.#holders(), this.#consoleNow());
+  }
+
+  /** Whether the login can change keys. true also while that is not known yet. */
+  get canChangeKeys(): boolean {
+    const isLoggedOut = this.#fault !== null && LOGGED_OUT.includes(this.#fault.kind);
+    if (isLoggedOut && this.#fault?.account === null) return false;
+    return this.#adapter === null || this.#adapter.keyActions !== undefined;
   }
 
   /** Throws a ConsoleFault where the login cannot change keys. */

@@ -144,6 +144,11 @@ export class Mirror {
     return this.#mirrorOf(gateway).keyActions(account);
   }
 
+  /** Whether a login at the console can change keys. true also while that is not known yet. */
+  canChangeKeys(gateway: string): boolean {
+    return this.#mirrors.get(gateway)?.canChangeKeys ?? false;
+  }
+
   /** By the console's clock. */
   now(gateway: string): number {
     return this.#deps.clock.now() + (this.#mirrors.get(gateway)?.skew ?? 0);
