@@ -302,8 +302,10 @@ export class KeyLifecycle {
     this.#requireUnchanged(listed);
     if (action !== "enable") this.#requireUnheld(listed);
     const actions = await consoles.keyActions(listed.gateway, listed.account ?? null);
-    if (action === "delete") await actions.delete(listed.ref);
-    else await actions.setEnabled(listed.ref, action === "enable");
+    if (action === "delete") {
+      await actions.delete(listed.ref);
+      consoles.noteDeleted(listed.gateway, listed.ref);
+    } else await actions.setEnabled(listed.ref, action === "enable");
     consoles.startSync(listed.gateway);
   }
 

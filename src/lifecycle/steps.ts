@@ -69,6 +69,8 @@ export interface Consoles {
   listKeys(gateway: string): Promise<readonly KeyReport[]>;
   /** By the console's clock, which its times are from. */
   now(gateway: string): number;
+  /** The key was deleted at the console, and no alarm asks for that any more. */
+  noteDeleted(gateway: string, ref: string): void;
   /** A key was changed: reads the console again. */
   startSync(gateway: string): void;
 }
@@ -378,6 +380,7 @@ export class Steps {
       if (probed?.state !== "refused")
         throw new Refused(faultOf(error, intent.gateway).why, `delete key ${fingerprint} in the console`);
     }
+    consoles.noteDeleted(intent.gateway, ref);
     if (key !== null) await this.#waitUntilDead(intent, key);
     log.info({ tool: intent.tool, old: fingerprint }, "the old key is deleted at the console");
   }

@@ -617,6 +617,12 @@ export class GatewayMirror {
     return facts === null ? [] : keyReports(this.#gateway.name, facts, this.#holders(), this.#consoleNow());
   }
 
+  /** A key was deleted here. The next list may come late, or fail, and until then an alarm would ask to delete it. */
+  noteDeleted(ref: string): void {
+    if (this.#facts === null) return;
+    this.#facts = { ...this.#facts, keys: this.#facts.keys.filter((key) => key.ref !== ref) };
+  }
+
   /** Whether the login can change keys. true also while that is not known yet. */
   get canChangeKeys(): boolean {
     const isLoggedOut = this.#fault !== null && LOGGED_OUT.includes(this.#fault.kind);

@@ -154,6 +154,10 @@ export class Mirror {
     return this.#deps.clock.now() + (this.#mirrors.get(gateway)?.skew ?? 0);
   }
 
+  noteDeleted(gateway: string, ref: string): void {
+    this.#mirrors.get(gateway)?.noteDeleted(ref);
+  }
+
   startSync(gateway: string): void {
     this.#mirrors.get(gateway)?.startSync();
   }

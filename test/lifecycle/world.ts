@@ -125,6 +125,7 @@ export class World {
         keyActions: async () => this.#actions(fuse),
         now: () => systemClock.now(),
         listKeys: async () => this.live.map((key) => this.report(key)),
+        noteDeleted: () => {},
         startSync: () => {},
       },
       siblings: {
