@@ -62,7 +62,7 @@ export interface Controls {
     | "factsOf"
     | "canChangeKeys"
   >;
-  readonly prober: Pick<Prober, keyof Prober>;
+  readonly prober: Pick<Prober, "probes" | "models">;
   readonly lifecycle: Pick<
     KeyLifecycle,
     "rotatable" | "rotate" | "create" | "delete" | "changeable" | "setEnabled" | "changeUnheld"
