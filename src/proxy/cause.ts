@@ -87,8 +87,7 @@ const KEY_UNKNOWN: Cause = {
 const KEY_NOT_VALID: Cause = {
   ...KEY_UNKNOWN,
   isAmbiguous: true,
-  next:
-    "the key is not valid: deleted, disabled, expired or used up. look at it in the console; if it is active there, copy it whole again",
+  next: "the key is not valid: deleted, disabled, expired or used up. look at it in the console; if it is active there, copy it whole again",
 };
 /** Of a key that worked before, so it is complete. */
 const KEY_ENDED: Cause = {
@@ -135,21 +134,18 @@ const ACCOUNT_BALANCE: Cause = {
 };
 const SUBSCRIPTION: Cause = {
   ...BALANCE,
-  next:
-    "the key's group needs a subscription that is missing, expired or used up: renew it in the console, or choose another group for the key",
+  next: "the key's group needs a subscription that is missing, expired or used up: renew it in the console, or choose another group for the key",
 };
 const WINDOW: Cause = {
   ...BALANCE,
   detail: "window-used-up",
   endsWith: "key-windows",
-  next:
-    "the quota of this window (5 hours, day, week or month) is used up and returns by itself: wait, or raise it in the console",
+  next: "the quota of this window (5 hours, day, week or month) is used up and returns by itself: wait, or raise it in the console",
 };
 const PLAN: Cause = {
   ...WINDOW,
   endsWith: "plan",
-  next:
-    "the day, week or month of the subscription is used up and returns by itself: wait, or choose another group for the key in the console",
+  next: "the day, week or month of the subscription is used up and returns by itself: wait, or choose another group for the key in the console",
 };
 /** No gateway shows how much of it is left. */
 const PLATFORM: Cause = { ...WINDOW, endsWith: "request" };
@@ -157,15 +153,13 @@ const ACCOUNT_DISABLED: Cause = {
   ...FOR_THE_OWNER,
   name: "unknown",
   detail: "account-disabled",
-  next:
-    "the account is disabled, banned or deleted at the gateway: ask its operator. a new key does not help",
+  next: "the account is disabled, banned or deleted at the gateway: ask its operator. a new key does not help",
 };
 const IP_NOT_ALLOWED: Cause = {
   ...FOR_THE_OWNER,
   name: "unknown",
   detail: "ip-not-allowed",
-  next:
-    "the key does not allow this machine's IP address: add the address to the key's list in the console, or set gateways.<name>.proxy to an outbound proxy whose address is on it",
+  next: "the key does not allow this machine's IP address: add the address to the key's list in the console, or set gateways.<name>.proxy to an outbound proxy whose address is on it",
 };
 const MODEL: Cause = {
   ...FOR_NOW,
@@ -193,8 +187,7 @@ const GROUP_DISABLED: Cause = {
 const GROUP_NOT_ALLOWED: Cause = {
   ...GROUP,
   detail: "group-not-allowed",
-  next:
-    "the account may not use the key's group: choose another group for the key in the console, or ask the gateway's operator",
+  next: "the account may not use the key's group: choose another group for the key in the console, or ask the gateway's operator",
 };
 const NO_GROUP: Cause = {
   ...GROUP,
@@ -212,8 +205,7 @@ const NO_ACCOUNTS: Cause = {
   ...FOR_NOW,
   name: "group-unavailable",
   detail: "no-capacity",
-  next:
-    "no account behind the key's group can serve this model now: try again later. if it stays so, check group and model in the console",
+  next: "no account behind the key's group can serve this model now: try again later. if it stays so, check group and model in the console",
 };
 const BUSY: Cause = {
   ...FOR_NOW,
@@ -225,8 +217,7 @@ const CONCURRENCY: Cause = {
   ...FOR_NOW,
   name: "rate-limit",
   detail: "no-capacity",
-  next:
-    "too many requests of this account run at once: wait, or set limits.concurrent of the tool to what the account allows",
+  next: "too many requests of this account run at once: wait, or set limits.concurrent of the tool to what the account allows",
 };
 const BASE_URL: Cause = {
   ...FOR_NOW,
@@ -249,8 +240,7 @@ const UNKNOWN: Cause = { ...FOR_NOW, name: "unknown", detail: null, next: "see t
 const KEY_REFUSED: Cause = { ...UNKNOWN, concernsKey: true };
 const PROVIDER: Cause = {
   ...UNKNOWN,
-  next:
-    "the provider behind the gateway failed, or refused the gateway and not your key: try again or another model, or tell the gateway's operator",
+  next: "the provider behind the gateway failed, or refused the gateway and not your key: try again or another model, or tell the gateway's operator",
 };
 
 const DENIED = [401, 403];

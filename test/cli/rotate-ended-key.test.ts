@@ -111,7 +111,9 @@ t.test("new-api: the new key has the old one's group, its quota again, and as mu
   journey.clock.pass(31 * DAY);
   t.equal((await journey.ask()).status, 401);
   const person = atScreen(t, journey.home, ["tools", "rotate", "codex", "--store", "file"], WIDE);
-  await person.says(/has expired and has used up its quota\. make one with the same quota, \$10\.00, and an /);
+  await person.says(
+    /has expired and has used up its quota\. make one with the same quota, \$10\.00, and an /,
+  );
   person.type("y\r");
   const { code, stdout } = await person.ended;
   t.equal(code, 0, stdout);
@@ -134,6 +136,7 @@ t.test("a console that is read without a login: the advice is to type the new ke
   const { next } = (await tool()) ?? {};
   t.match(next, /or create a new one; then: keybearer tools rotate codex --manual$/);
   t.match(await command(t, journey.home, ["tools", "rotate", "codex", "--yes"]), {
-    stderr: /cannot be rotated through the console: .*changing keys needs a login → keybearer mirror login main/,
+    stderr:
+      /cannot be rotated through the console: .*changing keys needs a login → keybearer mirror login main/,
   });
 });
