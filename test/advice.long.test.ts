@@ -372,6 +372,17 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
     answers: [[/key/, ({ gateway }) => `${newKey(gateway).text}\r`]],
     after: async ({ t, chat }) => t.equal((await chat("absent")).status, 200),
   },
+  rotateByHand: {
+    tools: { gone: "gateway: bare" },
+    printed: advice.rotateByHand("gone"),
+    async situation({ bare, tool, chat, said }) {
+      bare.deleteKey(tool("gone").key.id);
+      await chat("gone");
+      return said("status");
+    },
+    answers: [[/\(not shown\): /, ({ bare }) => `${newKey(bare).text}\r`]],
+    after: async ({ t, chat }) => t.equal((await chat("gone")).status, 200),
+  },
   rotateAnyway: {
     tools: { shared: "keys_elsewhere: true" },
     printed: advice.rotateAnyway("shared"),

@@ -60,8 +60,9 @@ export interface Controls {
     | "acknowledge"
     | "status"
     | "factsOf"
+    | "canChangeKeys"
   >;
-  readonly prober: Pick<Prober, keyof Prober>;
+  readonly prober: Pick<Prober, "probes" | "models">;
   readonly lifecycle: Pick<
     KeyLifecycle,
     "rotatable" | "rotate" | "create" | "delete" | "changeable" | "setEnabled" | "changeUnheld"
@@ -419,18 +420,21 @@ const LOGIN_BODY =
 const ACK_BODY =
   "send what is acknowledged: gateway and key (each a text, or null for all), certain (true, false, or null for both), last_at (milliseconds) and count (each a number, or null)";
 
-const ROTATE_BODY = "send store (keychain, file or null) and force (true or false)";
+const ROTATE_BODY =
+  "send store (keychain, file or null) and force (true or false); renew (true or false) if a person agreed to a new expiry or quota";
 const CREATE_BODY =
   "send account and group (each a text, or null), quota (micro-dollars, or null), windows (a list of window and most) and expires_at (milliseconds, or null)";
 const ACTION_BODY = "send action (disable, enable or delete)";
 const CHANGE_BODY = "send gateway and ref (each a text) and action (disable, enable or delete)";
 
 function rotateOptions(body: unknown): Omit<RotateOptions, "reason"> {
-  if (!hasOnly(body, ["store", "force"])) throw new HttpError(400, ROTATE_BODY);
-  const { store, force } = body;
+  const isComplete = hasOnly(body, ["store", "force"]) || hasOnly(body, ["store", "force", "renew"]);
+  if (!isComplete) throw new HttpError(400, ROTATE_BODY);
+  const { store, force, renew = false } = body;
   const isStore = store === null || store === "keychain" || store === "file";
-  if (!isStore || typeof force !== "boolean") throw new HttpError(400, ROTATE_BODY);
-  return { store, force };
+  if (!isStore || typeof force !== "boolean" || typeof renew !== "boolean")
+    throw new HttpError(400, ROTATE_BODY);
+  return { store, force, renew };
 }
 
 function createOptions(body: unknown): CreateOptions {

@@ -163,7 +163,7 @@ export interface StatusDeps {
   readonly gatewayHealth: GatewayHealth;
   readonly limiter: Pick<Limiter, "levels">;
   readonly usage: Pick<UsageLog, "state" | "readNow">;
-  readonly mirror: Pick<Mirror, "status" | "factsOf">;
+  readonly mirror: Pick<Mirror, "status" | "factsOf" | "canChangeKeys">;
   /** What the connection to the shared store knows; null: there is none. */
   readonly shared: () => SharedStatus | null;
   readonly dashboard: DashboardStatus;

@@ -87,7 +87,7 @@ export interface ToolStatusDeps {
   readonly keyHealth: Pick<KeyHealth, "of" | "accepted" | "lastUse">;
   readonly keyBreaker: Pick<KeyBreaker, "of">;
   readonly limiter: Pick<Limiter, "levels">;
-  readonly mirror: Pick<Mirror, "factsOf">;
+  readonly mirror: Pick<Mirror, "factsOf" | "canChangeKeys">;
   readonly config: Pick<Config, "gateways">;
   readonly now: number;
 }
@@ -104,9 +104,10 @@ export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): Too
   // A refusal of another key says nothing about this one.
   const isOfThisKey = key.state === "ready" && lastRefusal?.key === key.key.fingerprint;
   const refused = isOfThisKey ? refusalWithConsole(lastRefusal, console, now) : null;
+  const canRotate = mirror.canChangeKeys(tool.gateway);
   return {
     name,
-    ...stateOf(tool, { key, known: { name, refused, accepted, console }, paused, limits }, deps),
+    ...stateOf(tool, { key, known: { name, refused, accepted, console, canRotate }, paused, limits }, deps),
     refused,
     console,
     last_use: keyHealth.lastUse(name),

@@ -41,6 +41,7 @@ export const advice = {
   revoke: (tool: string, token: string) => `keybearer tools revoke ${tool} ${token}`,
   rotate: (tool: string) => `keybearer tools rotate ${tool}`,
   rotateInto: (tool: string, store: "keychain" | "file") => `keybearer tools rotate ${tool} --store ${store}`,
+  rotateByHand: (tool: string) => `keybearer tools rotate ${tool} --manual`,
   rotateAnyway: (tool: string) => `keybearer tools rotate ${tool} --force`,
   rotateWithKey: (tool: string) => `keybearer tools rotate ${tool} --key-stdin`,
   /** amount null: as much as the last refused request needs. */

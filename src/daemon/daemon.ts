@@ -32,7 +32,7 @@ import { systemCalendar } from "../limits/windows.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Mirror } from "../mirror/mirror.ts";
 import { Vault } from "../mirror/vault.ts";
-import type { Cause } from "../proxy/cause.ts";
+import { type Cause, isForModel } from "../proxy/cause.ts";
 import type { ProxyDeps } from "../proxy/deps.ts";
 import { GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import { KeyBreaker } from "../proxy/key-breaker.ts";
@@ -296,7 +296,8 @@ function createServices(
   const keyBreaker = new KeyBreaker(clock);
   const keyCalls = new KeyCallBudgets(() => clock.now(), paths.keyCalls);
   shutdown.add("save when gateways were asked about keys", () => keyCalls.saved());
-  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor });
+  const listedFault = (gateway: string, key: Secret) => mirror.keyFault(gateway, key);
+  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor, listedFault });
   shutdown.add("stop asking about keys", () => keyCheck.stop());
 
   const fileWarnings = sandboxSession === null ? loaded.problems : [];
@@ -437,14 +438,17 @@ function servePort(
   { port, peers, processLookup }: State,
   deps: Pick<ProxyDeps, "clock" | "log" | "isStopping"> & { readonly keyring: Keyring },
 ): void {
-  const { keyHealth, keyCheck, reload, tail, usage } = services;
+  const { keyHealth, keyCheck, prober, reload, tail, usage } = services;
   const { log, keyring } = deps;
   const rereadKey = async (tool: string) => {
     if (await keyring.reread(tool)) await reload.takeKeys();
   };
   const checkKey = async (tool: string, gateway: Gateway, key: Secret, cause: Cause) => {
+    if (isForModel(cause)) return prober.checkGroup(tool, gateway, key);
     if (keyHealth.wasAsked(tool, key)) return;
     if (cause.isAmbiguous) return keyHealth.learn(tool, key, await keyCheck.check(gateway, key));
+    const listed = await keyCheck.listed(gateway, key);
+    if (listed !== null) return keyHealth.learn(tool, key, listed);
     // A gateway does not know it, although requests of an earlier run succeeded with it.
     const worked = await usage.read(readWorked);
     const isDeleted = worked?.has(workedName(tool, key.fingerprint)) === true;

@@ -163,6 +163,10 @@ function keyFindings(tool: Tool, { probe, known }: ToolFindingDeps): Finding[] {
   const { missing, probed, key } = probe;
   if (missing !== null)
     return [{ id: "key", level: "problem", about, what: missing.why, next: missing.next }];
+  if (probed?.ok && probed.models.length === 0) {
+    const { what, next } = NO_MODELS;
+    return [{ id: "group", level: "problem", about, what: `${what}; key ${key}`, next }];
+  }
   // The daemon's knowledge counts only for this very key: config.yaml may name another one by now.
   const isSameKey = known !== undefined && known.key === key;
   const isAboutKey = known?.state === "key-refused" || known?.state === "active";
@@ -172,11 +176,7 @@ function keyFindings(tool: Tool, { probe, known }: ToolFindingDeps): Finding[] {
     const what = `key ${key} was not checked: there was no time left`;
     return [{ id: "key", level: "warning", about, what, next: advice.doctor() }];
   }
-  if (!probed.ok) return [refusalFinding(tool, key, probed)];
-  if (probed.models.length === 0) {
-    const { what, next } = NO_MODELS;
-    return [{ id: "group", level: "problem", about, what: `${what}; key ${key}`, next }];
-  }
+  if (!probed.ok) return [refusalFinding(tool, key, probed, isSameKey ? known : undefined)];
   const what = `the gateway accepts key ${key} and lists ${count(probed.models.length, "model")}`;
   return [{ id: "key", level: "ok", about, what, next: null }];
 }
@@ -191,18 +191,26 @@ function isLessPrecise(probed: ProbeResult | null, known: KnownTool): boolean {
   return known.refused === null ? probed.refused === null : known.refused.detail !== null;
 }
 
-function refusalFinding({ name, gateway }: Tool, key: string | null, failure: ProbeFailure): Finding {
+function refusalFinding(
+  { name, gateway }: Tool,
+  key: string | null,
+  failure: ProbeFailure,
+  known: KnownTool | undefined,
+): Finding {
   const about = aboutTool(name);
   if (concernsGateway(failure)) {
     const what = `key ${key} could not be checked: see gateway ${gateway}`;
     return { id: "key", level: "warning", about, what, next: null };
   }
+  const { detail } = failure;
+  const isKnown = detail !== null && known?.state === "key-refused" && known.refused?.detail === detail;
   return {
     id: failure.cause === "group-unavailable" ? "group" : "key",
     level: failure.cause === "rate-limit" ? "warning" : "problem",
     about,
     what: `${failure.why}; key ${key}`,
-    next: withRotate(failure.next, failure, name),
+    // The daemon knows whether a login can make a new key.
+    next: isKnown ? known.next : withRotate(failure.next, failure, name, false),
   };
 }
 

@@ -21,8 +21,8 @@ import { causeOf, type KeyFault, type Tested } from "../proxy/cause.ts";
 import type { UsedUpWindow } from "./key-messages.ts";
 
 /*
- * What gateways say about a key when they are asked about the key itself. new-api is asked because its refusals are
- * ambiguous, sub2api because it lists models to keys whose requests it refuses.
+ * What consoles and gateways say about a key when they are asked about the key itself. new-api is asked because its
+ * refusals are ambiguous, sub2api because it lists models to keys whose requests it refuses.
  */
 
 export interface KeyCheckDeps {
@@ -30,11 +30,14 @@ export interface KeyCheckDeps {
   readonly keyCalls: KeyCallBudgets;
   /** The gateway's own connections, so that its outbound proxy is used here too. */
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
+  /** What the list of keys of a console login says is wrong with the key; null: nothing, or there is no login. */
+  readonly listedFault: (gateway: string, key: Secret) => Promise<KeyFault | null>;
 }
 
 /**
- * Finds out why new-api refuses a key. Its relay answers 401 "Invalid token" to keys that are deleted, disabled, expired or
- * used up; /api/usage/token/ distinguishes them.
+ * Finds out why a gateway refuses a key. new-api's relay answers 401 "Invalid token" to keys that are deleted, disabled,
+ * expired or used up. A login's list of keys distinguishes them, and so does /api/usage/token/, which may be asked only 20
+ * times in 20 minutes.
  */
 export class KeyCheck {
   readonly #deps: KeyCheckDeps;
@@ -46,14 +49,18 @@ export class KeyCheck {
     this.#deps = deps;
   }
 
-  /** Never rejects. null: unknown, because the gateway did not answer or the budget of calls is used up. */
+  /** What the console of the gateway lists. null: unknown, because there is no login, or the list does not say. */
+  listed({ name }: Gateway, key: Secret): Promise<KeyFault | null> {
+    return this.#deps.listedFault(name, key);
+  }
+
+  /** Asks new-api, after the list. null: unknown, because it did not answer or the budget of calls is used up. */
   async check(gateway: Gateway, key: Secret): Promise<KeyFault | null> {
     const { origin } = new URL(gateway.baseUrl);
     const id = `${origin} ${key.digest("key-check")}`;
     const asked = this.#inFlight.get(id);
     if (asked !== undefined) return asked;
-    if (!this.#deps.keyCalls.of(origin).take()) return null;
-    const fault = this.#ask(gateway, origin, key);
+    const fault = this.#find(gateway, origin, key);
     this.#inFlight.set(id, fault);
     try {
       return await fault;
@@ -69,6 +76,12 @@ export class KeyCheck {
 
   stop(): void {
     this.#stop.abort();
+  }
+
+  async #find(gateway: Gateway, origin: string, key: Secret): Promise<KeyFault | null> {
+    const listed = await this.listed(gateway, key);
+    if (listed !== null || !this.#deps.keyCalls.of(origin).take()) return listed;
+    return this.#ask(gateway, origin, key);
   }
 
   async #ask(gateway: Gateway, origin: string, key: Secret): Promise<KeyFault | null> {

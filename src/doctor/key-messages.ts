@@ -5,8 +5,16 @@ import { advice } from "../core/advice.ts";
 import { describeCommand, escapeControlChars, quoteForShell } from "../core/display.ts";
 import { durationInWords, endInWords, momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
+import { FAULT_BY_STATE } from "../mirror/consoles/console.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
-import { type Cause, type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "../proxy/cause.ts";
+import {
+  type Cause,
+  type CauseDetail,
+  type CauseName,
+  causeOfFault,
+  type KeyFault,
+  NO_MODELS_LISTED,
+} from "../proxy/cause.ts";
 import type { KeyAcceptance, KeyRefusal } from "../proxy/health.ts";
 
 /* Why a tool or its key does not work, and what to do about it: for `status`, `tools`, `doctor` and `models`. */
@@ -111,6 +119,7 @@ const TEXT_BY_DETAIL: Readonly<Record<CauseDetail, string>> = {
   "group-disabled": "group unavailable: the key's group is disabled",
   "group-not-allowed": "group unavailable: the account may not use the key's group",
   "no-group": "group unavailable: the key has no group",
+  "no-models": "group unavailable: the gateway accepts the key, but lists no models for it",
   "no-capacity": "no capacity at the gateway",
 };
 
@@ -128,10 +137,7 @@ export function causeText({ name, detail }: Pick<Cause, "name" | "detail">): str
 }
 
 /** The gateway accepts the key, but every request with it would be refused. */
-export const NO_MODELS: Explanation = {
-  what: "group unavailable: the gateway accepts the key, but lists no models for it",
-  next: "choose another group for the key in the console",
-};
+export const NO_MODELS: Explanation = { what: causeText(NO_MODELS_LISTED), next: NO_MODELS_LISTED.next };
 
 /** A rolling window of a quota that is used up. */
 export interface UsedUpWindow {
@@ -155,16 +161,28 @@ export function wholeMinute(time: number): number {
   return Math.ceil(time / MINUTE_MS) * MINUTE_MS;
 }
 
-const NEW_KEY_HELPS: readonly CauseDetail[] = ["key-disabled", "key-expired", "key-deleted", "key-quota"];
+/** What a person can do at the console about a key that it still lists. */
+const AT_CONSOLE: Partial<Record<CauseDetail, string>> = {
+  "key-disabled": "the key was disabled: enable it in the console",
+  "key-expired": "the key has expired: change its expiry in the console",
+  "key-quota": "the key's own quota is used up: raise it in the console",
+};
 
-/** Adds the command that replaces the key where a new key may help. */
+/**
+ * Adds the command that replaces the key where a new key may help. Without a login, and for a key that the console does not
+ * list, a person makes the new key and types it.
+ * @param canRotate a login at the console can make the new key
+ */
 export function withRotate(
   next: string,
   { cause, detail }: { readonly cause: string; readonly detail: CauseDetail | null },
   tool: string,
+  canRotate: boolean,
 ): string {
-  const helps = cause === "incomplete-key" || (detail !== null && NEW_KEY_HELPS.includes(detail));
-  return helps ? `${next}; then: ${advice.rotate(tool)}` : next;
+  const listed = detail === null ? undefined : AT_CONSOLE[detail];
+  if (canRotate && listed !== undefined) return `${listed}, or replace it: ${advice.rotate(tool)}`;
+  const helps = listed !== undefined || cause === "incomplete-key" || detail === "key-deleted";
+  return helps ? `${next}; then: ${advice.rotateByHand(tool)}` : next;
 }
 
 /** What the daemon knows about a tool's key without asking the gateway. */
@@ -175,14 +193,14 @@ export interface KeyKnowledge {
   readonly refused: KeyRefusal | null;
   readonly accepted: KeyAcceptance | null;
   readonly console: ToolConsoleFacts | null;
+  /** A login at the console can make a new key. */
+  readonly canRotate: boolean;
 }
 
 /** The gateway's own answers count first, then the console. null: nothing is known to be wrong. */
-export function keyTrouble(
-  { name, refused, accepted, console }: KeyKnowledge,
-  now: number,
-): Explanation | null {
-  if (refused !== null) return refusalTrouble(refused, name, console, now);
+export function keyTrouble(known: KeyKnowledge, now: number): Explanation | null {
+  const { name, refused, accepted, console, canRotate } = known;
+  if (refused !== null) return refusalTrouble(refused, known, now);
   const found = console === null ? null : consoleFault(console, now);
   if (console === null || found === null) return null;
   const { fault, window } = found;
@@ -194,21 +212,21 @@ export function keyTrouble(
   const what = window === null ? causeText(cause) : windowText(window, now);
   return {
     what: `${what}, as the console said ${durationInWords(now - console.as_of)} ago`,
-    next: withRotate(cause.advice, { cause: cause.name, detail: fault }, name),
+    next: withRotate(cause.next, { cause: cause.name, detail: fault }, name, canRotate),
   };
 }
 
 function refusalTrouble(
   refused: KeyRefusal,
-  tool: string,
-  console: ToolConsoleFacts | null,
+  { name, console, canRotate }: KeyKnowledge,
   now: number,
 ): Explanation {
   const { cause, detail, status, key } = refused;
   const window = detail === "window-used-up" && console !== null ? usedUpWindow(console, now) : null;
   const what = window === null ? causeText({ name: cause, detail }) : windowText(window, now);
   const source = status === null ? ", according to the gateway" : ` (${status})`;
-  return { what: `${what}${source}; key ${key}`, next: withRotate(refused.advice, refused, tool) };
+  const next = withRotate(refused.next, refused, name, canRotate);
+  return { what: `${what}${source}; key ${key}`, next };
 }
 
 /** These the console shows as the state of the key, or as the account's balance. */
@@ -234,11 +252,11 @@ export function refusalWithConsole(
     refused.detail === null && (refused.cause === "incomplete-key" || refused.cause === "unknown");
   const isNewer = console.as_of > refused.at;
   if (!isUnclear && !SHOWN_BY_CONSOLE.includes(refused.detail)) return refused;
-  const fault = BY_CONSOLE_STATE[console.state];
+  const fault = FAULT_BY_STATE[console.state];
   if (fault !== undefined) {
     if (!isUnclear && !isNewer) return refused;
     const { name: cause, ...found } = causeOfFault(fault);
-    return { ...refused, cause, detail: found.detail, advice: found.advice };
+    return { ...refused, cause, detail: found.detail, next: found.next };
   }
   const isGood = console.state === "active" && consoleFault(console, now) === null;
   // Of a subscription the balance says nothing, and so it is not known here.
@@ -246,18 +264,11 @@ export function refusalWithConsole(
   return isNewer && isGood && isKnown ? null : refused;
 }
 
-const BY_CONSOLE_STATE: Partial<Record<ToolConsoleFacts["state"], KeyFault>> = {
-  disabled: "key-disabled",
-  expired: "key-expired",
-  deleted: "key-deleted",
-  "quota-exhausted": "key-quota",
-};
-
 function consoleFault(
   console: ToolConsoleFacts,
   now: number,
 ): { readonly fault: KeyFault; readonly window: UsedUpWindow | null } | null {
-  const fault = BY_CONSOLE_STATE[console.state];
+  const fault = FAULT_BY_STATE[console.state];
   if (fault !== undefined) return { fault, window: null };
   const window = usedUpWindow(console, now);
   if (window !== null) return { fault: "window-used-up", window };

@@ -206,10 +206,10 @@ const CAUSE_BY_DETAIL: Partial<Record<CauseDetail, ProbeCause>> = {
 };
 
 function byCause(cause: Cause, source: string, message: string | null): FailureText {
-  const { name, detail, advice } = cause;
+  const { name, detail, next } = cause;
   const probeCause = detail === null ? name : (CAUSE_BY_DETAIL[detail] ?? name);
   const refused = cause.concernsKey ? { cause, message } : null;
-  return { cause: probeCause, detail, why: `${causeText(cause)}${source}`, next: advice, refused };
+  return { cause: probeCause, detail, why: `${causeText(cause)}${source}`, next, refused };
 }
 
 function quoted({ status, message }: Pick<RefusedKey, "status" | "message">): string {

@@ -11,7 +11,7 @@ import { type Clock, systemClock } from "../core/clock.ts";
 import { keyFault, type Secret } from "../core/secret.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Agents } from "../proxy/agents.ts";
-import { causeOf, type Tested } from "../proxy/cause.ts";
+import { causeOf, isUnexplained, type Tested } from "../proxy/cause.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
 import { KeyCheck, readSub2apiUsage, type Sub2apiUsage } from "./key-check.ts";
 import type { MissingKey } from "./key-messages.ts";
@@ -36,7 +36,8 @@ export async function withOwnConnections<T>(
   const agents = new Agents(clock);
   const { agentFor } = agents;
   const keyCalls = new KeyCallBudgets(() => clock.now(), keyCallsFile);
-  const keyCheck = new KeyCheck({ clock, agentFor, keyCalls });
+  // The daemon has the logins.
+  const keyCheck = new KeyCheck({ clock, agentFor, keyCalls, listedFault: async () => null });
   try {
     return await work({ clock, agentFor, keyCheck });
   } finally {
@@ -139,20 +140,24 @@ async function explain(
   const cause = causeOf({ status, contentType, body: text, isNewApi });
   const now = deps.clock.now();
   if (cause === null) {
-    if (modelsIn(text, key) === null) return failures.notAModelList(gateway, status);
+    const models = modelsIn(text, key);
+    if (models === null) return failures.notAModelList(gateway, status);
+    const listed: readonly Tested[] = models.length === 0 ? [] : ["models"];
     const usage = kind === "sub2api" && !brief ? await askSub2api(gateway, get) : null;
-    if (usage === null) return { tested: ["key"] };
+    if (usage === null) return { tested: ["key", ...listed] };
     return usage.fault === null
-      ? { tested: usage.tested }
+      ? { tested: [...usage.tested, ...listed] }
       : failures.faultyKey(usage.fault, usage.window, null, now);
   }
   if (isWebPage(response)) return failures.webPage(gateway, status);
   const message = failures.gatewayMessage(text, key);
   const refusal = { gateway, cause, status, message, worked, isCut: looksCut(key.reveal()) };
-  if (!cause.isAmbiguous || kind !== "new-api" || brief) return failures.keyRefused(refusal);
-  const fault = await deps.keyCheck.check(gateway, key);
+  if (!isUnexplained(cause) || brief) return failures.keyRefused(refusal);
+  const { keyCheck } = deps;
+  const canAsk = cause.isAmbiguous && kind === "new-api";
+  const fault = canAsk ? await keyCheck.check(gateway, key) : await keyCheck.listed(gateway, key);
   if (fault !== null) return failures.faultyKey(fault, null, refusal, now);
-  const wait = deps.keyCheck.wait(gateway);
+  const wait = canAsk ? keyCheck.wait(gateway) : 0;
   return wait === 0 ? failures.keyRefused(refusal) : failures.keyRefusedUnchecked(refusal, now + wait, now);
 }
 

@@ -1,9 +1,9 @@
-import type { Config, Tool } from "../config/schema.ts";
+import type { Config, Gateway, Tool } from "../config/schema.ts";
 import type { KeyState, Snapshot } from "../config/snapshot.ts";
 import type { Secret } from "../core/secret.ts";
 import { Semaphore } from "../core/semaphore.ts";
 import type { Prices } from "../metering/prices.ts";
-import { isKeyFault } from "../proxy/cause.ts";
+import { isKeyFault, NO_MODELS_LISTED } from "../proxy/cause.ts";
 import type { KeyHealth } from "../proxy/health.ts";
 import type { KeyBreaker } from "../proxy/key-breaker.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
@@ -95,9 +95,14 @@ export interface ProberDeps extends ProbeDeps {
   readonly keyBreaker: Pick<KeyBreaker, "accept">;
 }
 
+/** After a request that was refused for its model, the gateway is not asked for its models again for this long. */
+const GROUP_CHECK_MS = 10 * 60_000;
+
 /** What the running daemon asks gateways for its owner, with the keys that only it has read. */
 export class Prober {
   readonly #deps: ProberDeps;
+  /** By tool: whose group was last checked, and when. */
+  readonly #groupChecks = new Map<string, { readonly key: Secret; readonly at: number }>();
 
   constructor(deps: ProberDeps) {
     this.#deps = deps;
@@ -127,6 +132,15 @@ export class Prober {
     });
   }
 
+  /** A request was refused for its model. If the gateway lists no models at all, `status` says so. */
+  async checkGroup(tool: string, gateway: Gateway, key: Secret): Promise<void> {
+    const now = this.#deps.clock.now();
+    const last = this.#groupChecks.get(tool);
+    if (last?.key.equals(key) && Math.abs(now - last.at) < GROUP_CHECK_MS) return;
+    this.#groupChecks.set(tool, { key, at: now });
+    this.#remember(tool, key, await probeKey(this.#deps, gateway, key, { brief: true }));
+  }
+
   async #probe(snapshot: Snapshot, tools: readonly Tool[]): Promise<ToolProbe[]> {
     const { clock, agentFor, keyCheck, usage } = this.#deps;
     const worked = (await usage.read(readWorked)) ?? new Set<string>();
@@ -147,6 +161,8 @@ export class Prober {
     if (probed.ok) {
       keyHealth.accept(tool, key, probed.tested);
       keyBreaker.accept(tool, key);
+      const refused = { cause: NO_MODELS_LISTED, status: null, message: null };
+      if (probed.models.length === 0) keyHealth.refuse(tool, key, refused);
     } else if (probed.refused !== null) {
       // Where it lists its models, it reported the fault when it was asked.
       const status = (probed.status ?? 0) >= 400 ? probed.status : null;

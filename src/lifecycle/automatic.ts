@@ -198,7 +198,7 @@ export class AutomaticRotation {
     const { lifecycle, log, clock, onRotated } = this.#deps;
     const why = reason === "leak" ? "because it leaked" : "because of its age";
     try {
-      const change = await lifecycle.rotate(tool, { reason, store: null, force: false });
+      const change = await lifecycle.rotate(tool, { reason, store: null, force: false, renew: false });
       this.#failed.delete(tool);
       log[reason === "leak" ? "warn" : "info"](
         { tool, old: change.old, new: change.new },

@@ -4,7 +4,7 @@ import { errorMessage } from "../core/errors.ts";
 import { asideName, ForeignFile, readOwnFile, setAside } from "../core/own-file.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 import type { KeyPlace } from "../keys/store.ts";
-import type { KeyPlan, KeySettings } from "../mirror/consoles/console.ts";
+import type { CopiedSettings, KeyPlan, KeySettings } from "../mirror/consoles/console.ts";
 import {
   asObject,
   type JsonObject,
@@ -242,7 +242,7 @@ function parseSuccessor(fields: JsonObject): Successor | undefined {
   return {
     name,
     place,
-    settings: like === null ? parseSettings(settings) : { like },
+    settings: like === null ? parseSettings(settings) : parseCopied(like, settings),
     source_before: before,
     digest: textAt(fields, "digest"),
   };
@@ -260,6 +260,13 @@ function parseSettings(fields: JsonObject): KeySettings {
     windows,
     expires_at: numberAt(fields, "expires_at"),
   };
+}
+
+function parseCopied(like: string, fields: JsonObject): CopiedSettings {
+  const renewed = objectAt(fields, "renewed");
+  if (renewed === null) return { like };
+  const expires_at = numberAt(renewed, "expires_at");
+  return { like, renewed: { expires_at, quota: numberAt(renewed, "quota") } };
 }
 
 function parseOldKey(fields: JsonObject): OldKey | undefined {

@@ -11,6 +11,7 @@ import { ConsoleFault, type KeyActions, type KeySettings } from "../mirror/conso
 import type { KeyReport } from "../mirror/report/shape.ts";
 import type { Intent, OldKey, Reason } from "./intents.ts";
 import { Refused } from "./refused.ts";
+import { endedText, type RotatableKey, renewedSettings } from "./renewal.ts";
 import { type Fault, faultOf, findTool, type LifecycleDeps, type Run, Steps } from "./steps.ts";
 import type { KeyStorage } from "./storage.ts";
 
@@ -20,6 +21,8 @@ export interface RotateOptions {
   readonly store: Store | null;
   /** Also rotate a key that is used on other machines, where it stops working. */
   readonly force: boolean;
+  /** A person agreed to a new expiry or quota, where that of the old key is over. */
+  readonly renew: boolean;
 }
 
 export interface CreateOptions {
@@ -99,11 +102,12 @@ export class KeyLifecycle {
     });
   }
 
-  /** The console's key that a rotation would replace. Throws Refused if there can be no rotation. */
+  /** Throws Refused or ConsoleFault if there can be no rotation. */
   async rotatable(
     name: string,
     options: Pick<RotateOptions, "store" | "force"> & Partial<Pick<RotateOptions, "reason">>,
-  ): Promise<KeyReport> {
+  ): Promise<RotatableKey> {
+    const { consoles } = this.#deps;
     const { tool, key } = findTool(this.#deps.snapshot(), name);
     if (tool.keysElsewhere && !options.force)
       throw new Refused(
@@ -119,7 +123,10 @@ export class KeyLifecycle {
         advice.rotateAnyway(name),
       );
     this.#requireStorable(tool, options.store);
-    return this.#consoleKey(tool);
+    const listed = await this.#consoleKey(tool);
+    // Throws without a login.
+    await consoles.keyActions(tool.gateway, listed.account ?? null);
+    return { ...listed, renewed: renewedSettings(listed, consoles.now(tool.gateway)) };
   }
 
   /** Throws Refused if keybearer cannot give the tool another key. */
@@ -138,13 +145,19 @@ export class KeyLifecycle {
     const { clock } = this.#deps;
     const storage = this.#storage;
     const listed = await this.rotatable(name, options);
+    const { renewed } = listed;
+    if (renewed !== null && !options.renew)
+      throw new Refused(
+        `the key of ${name} ${endedText(renewed)}: a person at a terminal must agree to what the new one gets`,
+        advice.rotate(name),
+      );
     const { tool, key } = findTool(this.#deps.snapshot(), name);
     if (key === null) throw unreadable(name);
     const place = storage.placeOf(tool);
     const successor = {
       ...nameFor(name),
       place: await storage.nextPlace(tool, options.store ?? place?.kind ?? "file"),
-      settings: { like: listed.ref },
+      settings: { like: listed.ref, ...(renewed === null ? {} : { renewed }) },
       source_before: describeSource(tool.key),
       digest: null,
     };
@@ -289,8 +302,10 @@ export class KeyLifecycle {
     this.#requireUnchanged(listed);
     if (action !== "enable") this.#requireUnheld(listed);
     const actions = await consoles.keyActions(listed.gateway, listed.account ?? null);
-    if (action === "delete") await actions.delete(listed.ref);
-    else await actions.setEnabled(listed.ref, action === "enable");
+    if (action === "delete") {
+      await actions.delete(listed.ref);
+      consoles.noteDeleted(listed.gateway, listed.ref);
+    } else await actions.setEnabled(listed.ref, action === "enable");
     consoles.startSync(listed.gateway);
   }
 

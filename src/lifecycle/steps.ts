@@ -69,6 +69,8 @@ export interface Consoles {
   listKeys(gateway: string): Promise<readonly KeyReport[]>;
   /** By the console's clock, which its times are from. */
   now(gateway: string): number;
+  /** The key was deleted at the console, and no alarm asks for that any more. */
+  noteDeleted(gateway: string, ref: string): void;
   /** A key was changed: reads the console again. */
   startSync(gateway: string): void;
 }
@@ -217,9 +219,7 @@ export class Steps {
   async #createKey(begun: Intent, { isResumed }: Run): Promise<Intent> {
     const { name, settings } = successorOf(begun);
     const actions = await this.#deps.consoles.keyActions(begun.gateway, begun.account);
-    // Which settings it gets is only in the file, for a tool's first key and for one like another machine's. So after a restart
-    // nothing is created with them.
-    if (isResumed && (begun.old === null || begun.old.ref === null)) {
+    if (isResumed && hasSettingsOfFile(begun)) {
       const stored = await this.#readSuccessor(begun);
       if (stored !== null && (await this.#findListed(begun, stored)) !== null)
         return this.#goOn(begun, "switch");
@@ -380,6 +380,7 @@ export class Steps {
       if (probed?.state !== "refused")
         throw new Refused(faultOf(error, intent.gateway).why, `delete key ${fingerprint} in the console`);
     }
+    consoles.noteDeleted(intent.gateway, ref);
     if (key !== null) await this.#waitUntilDead(intent, key);
     log.info({ tool: intent.tool, old: fingerprint }, "the old key is deleted at the console");
   }
@@ -523,6 +524,15 @@ function successorOf({ successor }: Intent): Successor {
 /** The console did not say whether it creates the key. */
 function mayBeCreatedLate(error: unknown): boolean {
   return error instanceof ConsoleFault && ["slow", "unreachable", "failing"].includes(error.kind);
+}
+
+/**
+ * Some settings of the new key are only in the file: of a tool's first key, of one like another machine's, and those to which
+ * a person agreed. So after a restart nothing is created with them.
+ */
+function hasSettingsOfFile(intent: Intent): boolean {
+  const { settings } = successorOf(intent);
+  return (intent.old?.ref ?? null) === null || ("like" in settings && settings.renewed !== undefined);
 }
 
 function nameOf({ successor }: Intent): string {

@@ -4,14 +4,24 @@ import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
+import type { Secret } from "../core/secret.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
+import type { KeyFault } from "../proxy/cause.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import { hasAlarms, logAlarms } from "./alarms.ts";
-import { type ConsoleAdapter, ConsoleFault, type KeyActions, type Page } from "./consoles/console.ts";
+import {
+  type ConsoleAdapter,
+  ConsoleFault,
+  FAULT_BY_STATE,
+  type FaultKind,
+  type KeyActions,
+  type Page,
+} from "./consoles/console.ts";
 import { CallHistory, ClockSkew } from "./consoles/http.ts";
 import {
   type ConsoleFacts,
+  findListed,
   type HeldKeys,
   type Holder,
   holdersOf,
@@ -20,6 +30,7 @@ import {
   keysWithoutAccount,
   linksOf,
   multiplierHere,
+  stateAt,
   toolConsoleFacts,
   toolsHolding,
 } from "./held-keys.ts";
@@ -88,8 +99,11 @@ const ACTIVE_MS = 5 * 60_000;
 const BUDGET_SHARE = 3;
 /** Facts about keys are read again after this. */
 const FACTS_FRESH_MS = 60_000;
+/** A list this young explains why a key is refused: ten tools with bad keys need one list. */
+const LIST_EXPLAINS_MS = 5000;
 /** A caller waits no longer for them. */
 const FACTS_WAIT_MS = 8000;
+const LOGGED_OUT: readonly FaultKind[] = ["login-needed", "login-refused"];
 /** Pending rows are compared again when they are due, within these bounds. */
 const RECOMPARE_MIN_MS = 1000;
 const RECOMPARE_MAX_MS = 10 * 60_000;
@@ -110,6 +124,8 @@ export class GatewayMirror {
   #adapter: ConsoleAdapter | null = null;
   #connecting: Promise<ConsoleAdapter> | null = null;
   #facts: ConsoleFacts | null = null;
+  /** The list of keys that is being read to explain refusals. */
+  #explaining: Promise<void> | null = null;
   #running: Promise<void> | null = null;
   #syncAgain = false;
   /** How often the connection changed. A sync from before the last change no longer counts. */
@@ -564,9 +580,54 @@ export class GatewayMirror {
     return this.#keyReports();
   }
 
+  /** What the login's list says is wrong with a key that the gateway refuses; null: nothing, or there is no such list now. */
+  async keyFault(key: Secret): Promise<KeyFault | null> {
+    const { clock } = this.#deps;
+    const age = this.#facts === null ? Number.POSITIVE_INFINITY : Math.abs(clock.now() - this.#facts.asOf);
+    const known = age < LIST_EXPLAINS_MS ? this.#listedFault(key) : null;
+    if (known !== null) return known;
+    this.#explaining ??= this.#listWithLogin().finally(() => {
+      this.#explaining = null;
+    });
+    try {
+      await this.#waitFor(this.#explaining);
+    } catch (error) {
+      if (!(error instanceof ConsoleFault)) throw error;
+      // The status has it. The gateway can still be asked with the key itself.
+      return null;
+    }
+    return this.#listedFault(key);
+  }
+
+  /** Without a login, a list would take one call with each key, and these are few. */
+  async #listWithLogin(): Promise<void> {
+    const adapter = await this.#connected();
+    if (adapter.keyActions !== undefined) await this.listKeys();
+  }
+
+  #listedFault(key: Secret): KeyFault | null {
+    if (this.#facts === null || this.#adapter?.keyActions === undefined) return null;
+    const listed = findListed(key, this.#facts.keys);
+    if (listed !== undefined) return FAULT_BY_STATE[stateAt(this.#consoleNow(), listed)] ?? null;
+    return this.#isUnlisted(key.fingerprint) ? "key-deleted" : null;
+  }
+
   #keyReports(): KeyReport[] {
     const facts = this.#facts;
     return facts === null ? [] : keyReports(this.#gateway.name, facts, this.#holders(), this.#consoleNow());
+  }
+
+  /** A key was deleted here. The next list may come late, or fail, and until then an alarm would ask to delete it. */
+  noteDeleted(ref: string): void {
+    if (this.#facts === null) return;
+    this.#facts = { ...this.#facts, keys: this.#facts.keys.filter((key) => key.ref !== ref) };
+  }
+
+  /** Whether the login can change keys. true also while that is not known yet. */
+  get canChangeKeys(): boolean {
+    const isLoggedOut = this.#fault !== null && LOGGED_OUT.includes(this.#fault.kind);
+    if (isLoggedOut && this.#fault?.account === null) return false;
+    return this.#adapter === null || this.#adapter.keyActions !== undefined;
   }
 
   /** Throws a ConsoleFault where the login cannot change keys. */
@@ -599,19 +660,22 @@ export class GatewayMirror {
     if (this.#facts !== null && Math.abs(clock.now() - this.#facts.asOf) < FACTS_FRESH_MS) return;
     // A page that asks for the keys every second must not make us call a failing console every second.
     if (this.#schedule.isWaiting) return;
-    await this.#waitForSync();
+    await this.#waitFor(this.sync());
   }
 
-  /** For a caller that must not wait for a whole first sync. */
-  async #waitForSync(): Promise<void> {
+  /** For a caller that must not wait for a whole first sync, or for the console's limit. */
+  async #waitFor(work: Promise<void>): Promise<void> {
     const over = new AbortController();
     const signal = AbortSignal.any([this.#stop.signal, over.signal]);
     const timeout = pause(FACTS_WAIT_MS, undefined, { ref: false, signal }).catch(() => {
-      // The sync is over, or keybearer stops.
+      // The work is done, or keybearer stops.
     });
-    await Promise.race([this.sync(), timeout]);
-    // Otherwise every call would leave a timer for eight seconds.
-    over.abort();
+    try {
+      await Promise.race([work, timeout]);
+    } finally {
+      // Otherwise every call would leave a timer for eight seconds.
+      over.abort();
+    }
   }
 
   /** What the console says of one tool's key; null: it does not list it. */

@@ -33,6 +33,11 @@ export function holdersOf(gateway: string, snapshot: Snapshot): Holder[] {
   });
 }
 
+/** The key as the console lists it; undefined: it does not. */
+export function findListed(key: Secret, keys: readonly ConsoleKey[]): ConsoleKey | undefined {
+  return keys.find(({ shown }) => shown.how !== "hidden" && isShown(key, shown));
+}
+
 /** The tools that hold a key of the console's list. null: unknown, because the console hides it or a tool's key is unreadable. */
 export function toolsHolding(shown: ShownKey, holders: readonly Holder[]): readonly string[] | null {
   if (shown.how === "hidden") return null;
@@ -117,7 +122,7 @@ export function toolConsoleFacts(
 }
 
 /** A console may list an expired key as active, and the list may be older than the expiry. */
-function stateAt(
+export function stateAt(
   now: number,
   { state, expires_at }: Pick<ConsoleKey, "state" | "expires_at">,
 ): ConsoleKey["state"] {

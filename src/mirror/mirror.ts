@@ -2,6 +2,8 @@ import { setImmediate as turn } from "node:timers/promises";
 import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
+import type { Secret } from "../core/secret.ts";
+import type { KeyFault } from "../proxy/cause.ts";
 import { hasAlarms } from "./alarms.ts";
 import { ConsoleFault, type KeyActions } from "./consoles/console.ts";
 import { CallHistory } from "./consoles/http.ts";
@@ -132,14 +134,28 @@ export class Mirror {
     return this.#mirrorOf(gateway).listKeys();
   }
 
+  /** What a login's list of keys says is wrong with a key that the gateway refuses; null: nothing, or it is not known. */
+  async keyFault(gateway: string, key: Secret): Promise<KeyFault | null> {
+    return (await this.#mirrors.get(gateway)?.keyFault(key)) ?? null;
+  }
+
   /** Throws a ConsoleFault where the console or its login cannot change keys. */
   async keyActions(gateway: string, account: string | null): Promise<KeyActions> {
     return this.#mirrorOf(gateway).keyActions(account);
   }
 
+  /** Whether a login at the console can change keys. true also while that is not known yet. */
+  canChangeKeys(gateway: string): boolean {
+    return this.#mirrors.get(gateway)?.canChangeKeys ?? false;
+  }
+
   /** By the console's clock. */
   now(gateway: string): number {
     return this.#deps.clock.now() + (this.#mirrors.get(gateway)?.skew ?? 0);
+  }
+
+  noteDeleted(gateway: string, ref: string): void {
+    this.#mirrors.get(gateway)?.noteDeleted(ref);
   }
 
   startSync(gateway: string): void {

@@ -27,14 +27,15 @@ export type CauseDetail =
   | "group-disabled"
   | "group-not-allowed"
   | "no-group"
+  | "no-models"
   | "no-capacity";
 
 /**
  * What an accepted answer has tested. key: the key exists, is enabled, and so is its group; every gateway lists its models only
- * to such keys. money: balance and quota. key-windows: the windows of the key's own quota. plan: those of a subscription.
- * request: everything, in a request that was paid for.
+ * to such keys. models: it lists at least one. money: balance and quota. key-windows: the windows of the key's own quota.
+ * plan: those of a subscription. request: everything, in a request that was paid for.
  */
-export type Tested = "key" | "money" | "key-windows" | "plan" | "request";
+export type Tested = "key" | "models" | "money" | "key-windows" | "plan" | "request";
 
 export interface Cause {
   readonly name: CauseName;
@@ -51,7 +52,7 @@ export interface Cause {
   /** Only an accepted answer that tested this shows that the refusal is over. */
   readonly endsWith: Tested;
   /** What the owner can do about it. */
-  readonly advice: string;
+  readonly next: string;
 }
 
 interface GatewayAnswer {
@@ -81,74 +82,70 @@ const KEY_UNKNOWN: Cause = {
   ...FOR_THE_OWNER,
   name: "incomplete-key",
   detail: null,
-  advice: "the gateway does not know this key: copy it whole from the console, or create a new one",
+  next: "the gateway does not know this key: copy it whole from the console, or create a new one",
 };
 const KEY_NOT_VALID: Cause = {
   ...KEY_UNKNOWN,
   isAmbiguous: true,
-  advice:
-    "the key is not valid: deleted, disabled, expired or used up. look at it in the console; if it is active there, copy it whole again",
+  next: "the key is not valid: deleted, disabled, expired or used up. look at it in the console; if it is active there, copy it whole again",
 };
 /** Of a key that worked before, so it is complete. */
 const KEY_ENDED: Cause = {
   ...KEY_NOT_VALID,
   name: "unknown",
-  advice: "the key is not valid any more: deleted, disabled, expired or used up. look at it in the console",
+  next: "the key is not valid any more: deleted, disabled, expired or used up. look at it in the console",
 };
 const KEY_DELETED: Cause = {
   ...FOR_THE_OWNER,
   name: "unknown",
   detail: "key-deleted",
-  advice: "the key was deleted: create a new one in the console",
+  next: "the key was deleted: create a new one in the console",
 };
 const KEY_DISABLED: Cause = {
   ...FOR_THE_OWNER,
   name: "unknown",
   detail: "key-disabled",
-  advice: "the key was disabled: enable it in the console, or create a new one",
+  next: "the key was disabled: enable it in the console, or create a new one",
 };
 const KEY_EXPIRED: Cause = {
   ...FOR_THE_OWNER,
   name: "unknown",
   detail: "key-expired",
-  advice: "the key has expired: change its expiry in the console, or create a new one",
+  next: "the key has expired: change its expiry in the console, or create a new one",
 };
 const KEY_QUOTA: Cause = {
   ...FOR_THE_OWNER,
   name: "balance-or-quota",
   detail: "key-quota",
   endsWith: "money",
-  advice: "the key's own quota is used up: raise it in the console, or create a new key",
+  next: "the key's own quota is used up: raise it in the console, or create a new key",
 };
 const BALANCE: Cause = {
   ...FOR_THE_OWNER,
   name: "balance-or-quota",
   detail: null,
   endsWith: "money",
-  advice: "the balance, the subscription or the key's own quota is used up: check them in the console",
+  next: "the balance, the subscription or the key's own quota is used up: check them in the console",
 };
 const ACCOUNT_BALANCE: Cause = {
   ...BALANCE,
   detail: "account-balance",
-  advice: "the account's balance is used up: top it up in the console",
+  next: "the account's balance is used up: top it up in the console",
 };
 const SUBSCRIPTION: Cause = {
   ...BALANCE,
-  advice:
-    "the key's group needs a subscription that is missing, expired or used up: renew it in the console, or choose another group for the key",
+  next: "the key's group needs a subscription that is missing, expired or used up: renew it in the console, or choose another group for the key",
 };
 const WINDOW: Cause = {
   ...BALANCE,
   detail: "window-used-up",
   endsWith: "key-windows",
-  advice:
-    "the quota of this window (5 hours, day, week or month) is used up and returns by itself: wait, or raise it in the console",
+  next: "the quota of this window (5 hours, day, week or month) is used up and returns by itself: wait, or raise it in the console",
 };
 const PLAN: Cause = {
   ...WINDOW,
   endsWith: "plan",
-  advice:
-    "the day, week or month of the subscription is used up and returns by itself: wait, or choose another group for the key in the console",
+  next: "the day, week or month of the subscription is used up and returns by itself: wait, or choose another group for the key in the console",
 };
 /** No gateway shows how much of it is left. */
 const PLATFORM: Cause = { ...WINDOW, endsWith: "request" };
@@ -156,93 +153,94 @@ const ACCOUNT_DISABLED: Cause = {
   ...FOR_THE_OWNER,
   name: "unknown",
   detail: "account-disabled",
-  advice:
-    "the account is disabled, banned or deleted at the gateway: ask its operator. a new key does not help",
+  next: "the account is disabled, banned or deleted at the gateway: ask its operator. a new key does not help",
 };
 const IP_NOT_ALLOWED: Cause = {
   ...FOR_THE_OWNER,
   name: "unknown",
   detail: "ip-not-allowed",
-  advice:
-    "the key does not allow this machine's IP address: add the address to the key's list in the console, or set gateways.<name>.proxy to an outbound proxy whose address is on it",
+  next: "the key does not allow this machine's IP address: add the address to the key's list in the console, or set gateways.<name>.proxy to an outbound proxy whose address is on it",
 };
 const MODEL: Cause = {
   ...FOR_NOW,
   name: "group-unavailable",
   detail: null,
   canRetry: false,
-  advice: "the key's group lacks this model: check group and model in the console",
+  next: "the key's group lacks this model: check group and model in the console",
 };
 const GROUP: Cause = {
   ...FOR_THE_OWNER,
   name: "group-unavailable",
   detail: null,
-  advice: "the key's group has no models for it: choose another group for the key in the console",
+  next: "the key's group has no models for it: choose another group for the key in the console",
 };
 const GROUP_DELETED: Cause = {
   ...GROUP,
   detail: "group-deleted",
-  advice: "the key's group was deleted: choose another group for the key in the console",
+  next: "the key's group was deleted: choose another group for the key in the console",
 };
 const GROUP_DISABLED: Cause = {
   ...GROUP,
   detail: "group-disabled",
-  advice: "the key's group is disabled: choose another group for the key in the console",
+  next: "the key's group is disabled: choose another group for the key in the console",
 };
 const GROUP_NOT_ALLOWED: Cause = {
   ...GROUP,
   detail: "group-not-allowed",
-  advice:
-    "the account may not use the key's group: choose another group for the key in the console, or ask the gateway's operator",
+  next: "the account may not use the key's group: choose another group for the key in the console, or ask the gateway's operator",
 };
 const NO_GROUP: Cause = {
   ...GROUP,
   detail: "no-group",
-  advice: "the key has no group: choose one for it in the console",
+  next: "the key has no group: choose one for it in the console",
+};
+/** The gateway accepts the key, but lists no models for it, and refuses every request for its model. */
+export const NO_MODELS_LISTED: Cause = {
+  ...GROUP,
+  detail: "no-models",
+  endsWith: "models",
+  next: "choose another group for the key in the console, or ask the gateway's operator",
 };
 const NO_ACCOUNTS: Cause = {
   ...FOR_NOW,
   name: "group-unavailable",
   detail: "no-capacity",
-  advice:
-    "no account behind the key's group can serve this model now: try again later. if it stays so, check group and model in the console",
+  next: "no account behind the key's group can serve this model now: try again later. if it stays so, check group and model in the console",
 };
 const BUSY: Cause = {
   ...FOR_NOW,
   name: "rate-limit",
   detail: "no-capacity",
-  advice: "the gateway, or the provider behind it, has no capacity now: try again later",
+  next: "the gateway, or the provider behind it, has no capacity now: try again later",
 };
 const CONCURRENCY: Cause = {
   ...FOR_NOW,
   name: "rate-limit",
   detail: "no-capacity",
-  advice:
-    "too many requests of this account run at once: wait, or set limits.concurrent of the tool to what the account allows",
+  next: "too many requests of this account run at once: wait, or set limits.concurrent of the tool to what the account allows",
 };
 const BASE_URL: Cause = {
   ...FOR_NOW,
   name: "wrong-base-url",
   detail: null,
   canRetry: false,
-  advice: "nothing of the gateway's answers at this address: check base_url in config.yaml",
+  next: "nothing of the gateway's answers at this address: check base_url in config.yaml",
 };
 const RATE: Cause = {
   ...FOR_NOW,
   name: "rate-limit",
   detail: null,
-  advice: "too many requests at once: wait, then try again",
+  next: "too many requests at once: wait, then try again",
 };
 const TOO_MANY_BAD_KEYS: Cause = {
   ...RATE,
-  advice: `the gateway blocks this address for a while, because too many requests came with a key that is not valid: correct that key first (${advice.status()})`,
+  next: `the gateway blocks this address for a while, because too many requests came with a key that is not valid: correct that key first (${advice.status()})`,
 };
-const UNKNOWN: Cause = { ...FOR_NOW, name: "unknown", detail: null, advice: "see the gateway's own words" };
+const UNKNOWN: Cause = { ...FOR_NOW, name: "unknown", detail: null, next: "see the gateway's own words" };
 const KEY_REFUSED: Cause = { ...UNKNOWN, concernsKey: true };
 const PROVIDER: Cause = {
   ...UNKNOWN,
-  advice:
-    "the provider behind the gateway failed, or refused the gateway and not your key: try again or another model, or tell the gateway's operator",
+  next: "the provider behind the gateway failed, or refused the gateway and not your key: try again or another model, or tell the gateway's operator",
 };
 
 const DENIED = [401, 403];
@@ -442,6 +440,11 @@ export const PLAN_USED_UP: Cause = PLAN;
 /** The gateway does not know the key, or says no more than that it is not valid. Whether it worked before says more. */
 export function isUnexplained({ name, detail, isAmbiguous }: Cause): boolean {
   return isAmbiguous || (name === "incomplete-key" && detail === null);
+}
+
+/** The key's group lacks the model of the request, and maybe every other. Its list of models says which. */
+export function isForModel({ name, detail, concernsKey }: Cause): boolean {
+  return name === "group-unavailable" && detail === null && !concernsKey;
 }
 
 /** The cause of such an answer to a key that worked before. A gateway that does not know it has deleted it. */

@@ -49,6 +49,6 @@ export interface ProxyDeps {
   readonly billsAsStreamed: (gateway: string) => boolean;
   /** After the gateway's 401: the key may have been rotated in its source. */
   readonly rereadKey: (tool: string) => void;
-  /** After an error that does not say what is wrong with the key. Asks the gateway about it, or the usage log. */
+  /** After an error that does not say what is wrong with the key or its group. Asks the console, the gateway or the usage log. */
   readonly checkKey: (tool: string, gateway: Gateway, key: Secret, cause: Cause) => void;
 }

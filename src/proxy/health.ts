@@ -7,8 +7,10 @@ import {
   type CauseName,
   causeOfEndedKey,
   causeOfFault,
+  isForModel,
   isUnexplained,
   type KeyFault,
+  NO_MODELS_LISTED,
   type Tested,
 } from "./cause.ts";
 import type { Outcome } from "./outcome.ts";
@@ -96,7 +98,7 @@ export interface KeyRefusal {
   readonly at: number;
   /** Refusals in a row. */
   readonly times: number;
-  readonly advice: string;
+  readonly next: string;
   /** What the gateway says about it. */
   readonly words: string | null;
   readonly key: string;
@@ -192,7 +194,7 @@ export class KeyHealth {
       since: isSame ? before.since : now,
       at: now,
       times: isSame ? before.times + 1 : 1,
-      advice: cause.advice,
+      next: cause.next,
       words: message,
       key: key.fingerprint,
     });
@@ -219,9 +221,9 @@ export class KeyHealth {
     this.#learned.set(tool, { key, fault, at: this.#clock.now() });
     // The refusal may know more than the fault: which window it is.
     if (fault === null || fault === refusal.detail) return;
-    const { name, detail, advice, endsWith } = causeOfFault(fault);
+    const { name, detail, next, endsWith } = causeOfFault(fault);
     this.#endsWith.set(tool, endsWith);
-    this.#refusals.set(tool, { ...refusal, cause: name, detail, advice });
+    this.#refusals.set(tool, { ...refusal, cause: name, detail, next });
   }
 
   /** Whether the gateway was asked about this key lately. Such questions are few, see KeyCallBudget. */
@@ -233,8 +235,10 @@ export class KeyHealth {
   refine(tool: string, key: Secret, cause: Cause): Cause {
     // After the first refusal the key's source is read again, so one retry may have a new key. If it has the same one, further
     // retries only delay the gateway's words: Claude Code's by 17 s.
-    if (cause.concernsKey && cause.canRetry && this.#refusals.get(tool)?.key === key.fingerprint)
-      return { ...cause, canRetry: false };
+    const refusal = this.#refusals.get(tool);
+    const isRefused = refusal?.key === key.fingerprint;
+    if (cause.concernsKey && cause.canRetry && isRefused) return { ...cause, canRetry: false };
+    if (isForModel(cause) && isRefused && refusal.detail === "no-models") return NO_MODELS_LISTED;
     if (!isUnexplained(cause)) return cause;
     const fault = this.#learnedOf(tool, key)?.fault ?? null;
     if (fault !== null) return causeOfFault(fault);

@@ -132,6 +132,6 @@ function verdictOf({ status, refusal, end, observed }: Outcome): "accepted" | "r
 
 function answerInWords({ status, observed }: Outcome): string {
   const said = observed.errorText === null ? "" : ` "${observed.errorText}"`;
-  const next = observed.cause?.advice;
+  const next = observed.cause?.next;
   return `${status}${said}${next === undefined ? "" : `. ${next}`}`;
 }

@@ -93,7 +93,7 @@ t.test("without a daemon, each tool's key is checked, and each problem has its o
   t.same(wrong("tool idle"), []);
   const problem = (name: string, what: RegExp, next: RegExp) =>
     t.match(wrong(`tool ${name}`), [{ level: "problem", what, next }], name);
-  problem("cut", /^incomplete key: .*shorter than/, /keybearer tools rotate cut$/);
+  problem("cut", /^incomplete key: .*shorter than/, /keybearer tools rotate cut --manual$/);
   problem("spaces", /incomplete key: the key contains a space/, /keybearer tools rotate spaces/);
   problem("quota", /^balance or quota: the key's own quota/, /console/);
   problem("disabled", /^disabled key \(401: /, /enable it in the console/);
@@ -188,7 +188,7 @@ tools:
     sandbox.deleteKey(deleted.id);
     const after = await examined(under.home);
     t.match(after.wrong("tool codex"), [
-      { what: /^deleted key \(401: /, next: /keybearer tools rotate codex$/ },
+      { what: /^deleted key \(401: /, next: /keybearer tools rotate codex --manual$/ },
     ]);
   },
 );

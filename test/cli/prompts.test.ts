@@ -25,6 +25,12 @@ const CONFIRMATIONS: readonly (readonly [string, string, string, readonly string
   ["service/offer.ts", "start keybearer now, in the background?", "yes", ["init"]],
   ["service/offer.ts", "start keybearer now and at every login, as a service{replaced}?", "yes", ["init"]],
   ["service/uninstall.ts", "remove the service and all of this, for good?", "no", ["service uninstall"]],
+  [
+    "tools/at-console.ts",
+    "the key of {name} {ended}. make one with {renewedText(renewed)}?",
+    "no",
+    ["tools rotate"],
+  ],
   ["tools/at-console.ts", "rotate them now?", "yes", ["tools rotate"]],
   ["tools/at-console.ts", "rotate the key of {name} now?", "yes", ["tools rotate"]],
   ["tools/lift.ts", "give {name} {what}?", "no", ["tools lift"]],

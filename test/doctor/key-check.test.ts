@@ -3,6 +3,7 @@ import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
 import { KeyCheck, newApiFault } from "../../src/doctor/key-check.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
+import type { KeyFault } from "../../src/proxy/cause.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { configOf } from "../doubles/parsed-config.ts";
@@ -74,7 +75,9 @@ async function newApiWithKey(t: Test) {
   if (gateway === undefined) throw new Error("there is no gateway");
   const agent = new Agent();
   const keyCalls = new KeyCallBudgets(clock.now, null);
-  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor: () => agent });
+  const known = { fault: null as KeyFault | null };
+  const listedFault = async () => known.fault;
+  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor: () => agent, listedFault });
   t.teardown(() => {
     keyCheck.stop();
     agent.destroy();
@@ -84,6 +87,8 @@ async function newApiWithKey(t: Test) {
     double,
     key,
     keyCalls,
+    /** What the console lists of the key. */
+    known,
     check: (text = key.key) => keyCheck.check(gateway, new Secret(text)),
   };
 }
@@ -98,6 +103,14 @@ t.test("concurrent checks of a key share one request, and later checks ask again
   t.equal(await check(), "key-expired");
   t.equal(await check("sk-anotherkey0123456789"), "key-deleted");
   t.equal(double.asked.length, 3);
+});
+
+t.test("what a login lists of the key is enough, and takes no lookup with the key", async (t) => {
+  const { double, keyCalls, known, check } = await newApiWithKey(t);
+  while (keyCalls.of(double.url).take());
+  known.fault = "key-expired";
+  t.equal(await check(), "key-expired");
+  t.equal(double.asked.length, 0);
 });
 
 t.test("without budget no call is made, and the cause is unknown", async (t) => {

@@ -77,14 +77,15 @@ const REFUSED: KeyRefusal = {
   since: NOW - 60_000,
   at: NOW - 60_000,
   times: 3,
-  advice: "top it up in the console",
+  next: "top it up in the console",
   words: null,
   key: "…a1b2",
 };
 const WINDOW = { window: "5h", most: 5_000_000, used: 5_000_001, resets_at: NOW + 3_600_000 };
 
 function trouble(more: Partial<KeyKnowledge>) {
-  return keyTrouble({ name: "codex", refused: null, accepted: null, console: FACTS, ...more }, NOW);
+  const nothing = { refused: null, accepted: null, console: FACTS, canRotate: false };
+  return keyTrouble({ name: "codex", ...nothing, ...more }, NOW);
 }
 
 t.test("a key without known problems has no message", async (t) => {
@@ -107,13 +108,13 @@ t.test("the console's state of a key counts until a request passes", async (t) =
   t.match(fromConsole({ balance: -300_000 }), { what: /the account's balance is used up/ });
   t.match(fromConsole({ state: "disabled" }), {
     what: /^disabled key, /,
-    next: /; then: keybearer tools rotate codex$/,
+    next: /; then: keybearer tools rotate codex --manual$/,
   });
   t.match(fromConsole({ state: "expired" }), { what: /^expired key, / });
   t.match(fromConsole({ state: "deleted" }), { what: /^deleted key, / });
   t.match(fromConsole({ state: "quota-exhausted" }), {
     what: /the key's own quota is used up, /,
-    next: /keybearer tools rotate codex$/,
+    next: /keybearer tools rotate codex --manual$/,
   });
   const later = { ...WINDOW, window: "1d", resets_at: NOW + 12 * 3_600_000 };
   t.match(fromConsole({ windows: [WINDOW, later] }), {
@@ -129,6 +130,27 @@ t.test("the console's state of a key counts until a request passes", async (t) =
   );
   t.ok(trouble({ console: { ...FACTS, balance: 0 }, accepted: listed }), "a list of models costs nothing");
   t.equal(trouble({ console: { ...FACTS, state: "disabled" }, accepted: listed }), null, "it is enabled");
+});
+
+t.test("a login replaces a key that the console lists; any other new key is typed", async (t) => {
+  const nextFor = (state: ToolConsoleFacts["state"], canRotate: boolean) =>
+    trouble({ console: { ...FACTS, state }, canRotate })?.next;
+  t.equal(
+    nextFor("expired", true),
+    "the key has expired: change its expiry in the console, or replace it: keybearer tools rotate codex",
+  );
+  t.equal(
+    nextFor("expired", false),
+    "the key has expired: change its expiry in the console, or create a new one; then: keybearer tools rotate codex --manual",
+  );
+  t.match(nextFor("quota-exhausted", true), /raise it in the console, or replace it: .* codex$/);
+  t.match(nextFor("disabled", true), /enable it in the console, or replace it: .* codex$/);
+  t.match(nextFor("deleted", true), /create a new one in the console; then: .* codex --manual$/);
+  const unknown: KeyRefusal = { ...REFUSED, cause: "incomplete-key", detail: null, next: "copy it whole" };
+  t.equal(
+    trouble({ refused: unknown, console: null, canRotate: true })?.next,
+    "copy it whole; then: keybearer tools rotate codex --manual",
+  );
 });
 
 t.test("the tool's own requests count first, and the console says when a window resets", async (t) => {

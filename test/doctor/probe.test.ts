@@ -34,7 +34,8 @@ function probe(
   const { agentFor } = agents;
   const { clock = systemClock, worked, timeout } = more;
   const keyCalls = new KeyCallBudgets(() => clock.now(), null);
-  const keyCheck = more.keyCheck ?? new KeyCheck({ clock, keyCalls, agentFor });
+  const keyCheck =
+    more.keyCheck ?? new KeyCheck({ clock, keyCalls, agentFor, listedFault: async () => null });
   return probeKey({ clock, agentFor, keyCheck }, made, key, { worked, timeout });
 }
 
@@ -276,7 +277,12 @@ t.test(
     const now = Date.UTC(2026, 10, 17, 12);
     const clock = { now: () => now, elapsed: () => 0 };
     const keyCalls = new KeyCallBudgets(clock.now, null);
-    const keyCheck = new KeyCheck({ clock, keyCalls, agentFor: agents.agentFor });
+    const keyCheck = new KeyCheck({
+      clock,
+      keyCalls,
+      agentFor: agents.agentFor,
+      listedFault: async () => null,
+    });
     // As the mirror does.
     for (let n = 0; n < 16; n += 1) keyCalls.of(gateway.origin).spend();
     const { key } = newKey();

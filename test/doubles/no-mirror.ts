@@ -9,6 +9,7 @@ export const NO_MIRROR = {
   listKeys: async () => [],
   now: () => 0,
   factsOf: () => null,
+  canChangeKeys: () => false,
   sync: async () => null,
   diff: async () => [],
   compared: () => [],

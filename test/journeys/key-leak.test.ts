@@ -1,4 +1,5 @@
 import t from "tap";
+import { alarmRemedy } from "../../src/mirror/report/messages.ts";
 import { DAY, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
 
@@ -38,3 +39,29 @@ t.test("a leaked key is rotated automatically, once a day", async (t) => {
   await journey.sync();
   await until("a day later it is", async () => (await keyOf()) !== second);
 });
+
+t.test(
+  "after that, the alarm does not ask to delete the key, although the console is not read again",
+  async (t) => {
+    const journey = await startJourney(t, "sub2api", { tools: { codex: "on_leak: rotate" } });
+    const { console, codex } = journey;
+    await journey.idle();
+    for (let n = 0; n < 3; n += 1) await journey.ask({ "x-test-input": `${30 + n}` });
+    console.onReply = ({ method, path }, reply) => {
+      const isDeleted = console.keys.every(({ key }) => key !== codex.key);
+      const isList = method === "GET" && path === "/api/v1/keys";
+      return isDeleted && isList ? { status: 500, body: { code: 500, message: "internal error" } } : reply;
+    };
+    journey.clock.pass(1000);
+    journey.elsewhere();
+    journey.clock.pass(MINUTE);
+    await journey.sync();
+    await until("it is rotated", () => journey.logged(/the key was rotated because it leaked/).length > 0);
+    const { state, alarms } = await journey.idle();
+    const [alarm] = alarms;
+    if (alarm === undefined) throw new Error("there is no alarm");
+    t.match(alarm, { certain: true, replaced: true, key: `…${codex.key.slice(-4)}` });
+    t.match(alarmRemedy(alarm, String), /there is nothing left to delete$/);
+    t.equal(state, "failing", "no later list shows it");
+  },
+);

@@ -100,7 +100,9 @@ for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const)
     t.match(await chat(), { status: 401, detail: null });
     await until("the gateway was asked", async () => (await status()).refused?.detail === "key-deleted");
     t.match(await chat(), { status: 401, cause: "unknown", detail: "key-deleted" });
-    t.match(await findings(), [{ level: "problem", what: /^deleted key/, next: /tools rotate codex/ }]);
+    t.match(await findings(), [
+      { level: "problem", what: /^deleted key/, next: /tools rotate codex --manual$/ },
+    ]);
   });
 
 t.test("status shows what doctor found: a key that works again, and one that was never used", async (t) => {

@@ -2,9 +2,10 @@ import t, { type Test } from "tap";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
 import type { Now } from "../../src/dashboard/api.ts";
 import { command } from "../doubles/command.ts";
-import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { freshToken, startUnderTest, startWithOneTool } from "../doubles/daemon-under-test.ts";
 import { visit } from "../doubles/dashboard-visit.ts";
 import { examineHome } from "../doubles/doctor.ts";
+import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { get, hello, post, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 
@@ -155,3 +156,39 @@ t.test("a group without accounts and an empty account are not reported as a wron
     next: /^try again later; if it stays so, choose another group/,
   });
 });
+
+t.test(
+  "a group without a channel makes a tool key-refused, until models are listed for its key",
+  async (t) => {
+    const headers = { "Content-Type": "application/json", "X-New-Api-Version": "v0.13.2" };
+    let models = "[]";
+    const gateway = await startRawGateway(t, (call) => {
+      if (call.target === "/v1/models")
+        return call.answer("200 OK", headers, `{"success":true,"object":"list","data":${models}}`);
+      // new-api v0.13.2 and 2d8e50bf answer the same for one missing model and for a group without any.
+      const message = "No available channel for model m under group vip (distributor)";
+      const error = { message, type: "new_api_error", code: "model_not_found" };
+      return call.answer("503 Service Unavailable", headers, JSON.stringify({ error }));
+    });
+    const under = await startWithOneTool(t, gateway.origin);
+    const status = async () => (await under.daemon.status()).tools[0];
+    const chat = () => post(`${under.url}/v1/chat/completions`, under.token, hello("m"));
+    t.equal((await chat()).headers.get("x-keybearer-cause-detail"), null);
+    await until("the gateway was asked", async () => (await status())?.state === "key-refused");
+    t.match(await status(), {
+      refused: { cause: "group-unavailable", detail: "no-models" },
+      why: /^group unavailable: the gateway accepts the key, but lists no models for it/,
+      next: /^choose another group/,
+    });
+    t.equal((await chat()).headers.get("x-keybearer-cause-detail"), "no-models");
+    const asked = () => gateway.calls.filter(({ target }) => target === "/v1/models").length;
+    t.equal(asked(), 1, "it is not asked after each request");
+
+    const findings = async () =>
+      (await examineHome(under.paths)).filter(({ about }) => about === "tool codex");
+    t.match(await findings(), [{ id: "group", level: "problem", what: /lists no models for it/ }]);
+    models = '[{"id":"other"}]';
+    await findings();
+    t.match(await status(), { state: "active", why: null, refused: null });
+  },
+);

@@ -6,7 +6,7 @@ import { LONG, repeats } from "../doubles/effort.ts";
 import { type Daemon, World } from "./world.ts";
 
 const SETTINGS = { group: "coding", quota: null, windows: [], expires_at: null };
-const ROTATE = { reason: "asked", store: null, force: false } as const;
+const ROTATE = { reason: "asked", store: null, force: false, renew: false } as const;
 
 const CHANGES: Readonly<Record<string, { hasKey: boolean; begin(daemon: Daemon): Promise<KeyChange> }>> = {
   "a rotation": { hasKey: true, begin: ({ lifecycle }) => lifecycle.rotate("codex", ROTATE) },
@@ -207,6 +207,50 @@ t.test("a new key that the gateway does not accept is deleted again", async (t) 
   checkOneKey(t, world, "not accepted");
   world.clean();
 });
+
+/** A key that was to last for 90 days, and has used up its quota of $20. */
+const ENDED = { created_at: 0, expires_at: 90 * 86_400_000, quota: 20_000_000, quota_used: 20_000_001 };
+
+t.test("no key that is over is replaced without a person's consent", async (t) => {
+  const world = new World(true, true);
+  world.facts = ENDED;
+  const { lifecycle } = await world.start();
+  for (const reason of ["asked", "age", "leak"] as const)
+    await t.rejects(lifecycle.rotate("codex", { ...ROTATE, reason }), {
+      message:
+        "the key of codex has expired and has used up its quota: a person at a terminal must agree to what the new one gets",
+      next: "keybearer tools rotate codex",
+    });
+  t.strictSame(world.asked, []);
+  checkOneKey(t, world, "refused");
+  const { renewed } = await lifecycle.rotatable("codex", ROTATE);
+  t.match(renewed, { quota: 20_000_000 });
+  t.ok((renewed?.expires_at ?? 0) - Date.now() > 89 * 86_400_000);
+  await lifecycle.rotate("codex", { ...ROTATE, renew: true });
+  t.match(world.asked, [{ like: "id:1", renewed: { quota: 20_000_000 } }]);
+  checkOneKey(t, world, "agreed");
+  world.clean();
+});
+
+for (const takesOwnKeys of [true, false])
+  t.test(
+    `after a kill no key is created with settings that only the file has (${takesOwnKeys ? "our keys" : "theirs"})`,
+    async (t) => {
+      let made = 1;
+      for (let effects = 0; effects < MOST_EFFECTS && made === 1; effects += 1) {
+        const world = new World(takesOwnKeys, true);
+        world.facts = ENDED;
+        const daemon = await world.start(effects);
+        await daemon.lifecycle.rotate("codex", { ...ROTATE, renew: true }).catch(() => {});
+        made = world.made;
+        await finishLater(world);
+        t.equal(world.made, made, `killed at effect ${effects}: none is created later`);
+        checkOneKey(t, world, `killed at effect ${effects}`);
+        world.clean();
+      }
+      t.equal(made, 2, "the last one was killed after the key was created");
+    },
+  );
 
 t.test("two rotations at once: the second is refused", async (t) => {
   const world = new World(true, true);

@@ -60,6 +60,10 @@ export class World {
   refusal: ConsoleFault | null = null;
   /** The console refuses to delete keys. */
   keepsKeys = false;
+  /** What the console lists of its keys, beside the usual. */
+  facts: Partial<KeyReport> = {};
+  /** The settings of the keys that it was asked for. */
+  readonly asked: KeyPlan["settings"][] = [];
   /** What the gateway says about a key that exists. */
   verdict: Probed = { state: "accepted" };
   /** The other machines that use the tool's key. */
@@ -80,6 +84,11 @@ export class World {
     const made = { ref: `id:${this.#refs}`, name, key };
     this.live.push(made);
     return made;
+  }
+
+  /** How many keys there ever were. */
+  get made(): number {
+    return this.#refs;
   }
 
   clean(): void {
@@ -116,6 +125,7 @@ export class World {
         keyActions: async () => this.#actions(fuse),
         now: () => systemClock.now(),
         listKeys: async () => this.live.map((key) => this.report(key)),
+        noteDeleted: () => {},
         startSync: () => {},
       },
       siblings: {
@@ -183,6 +193,7 @@ export class World {
       create: (plan: KeyPlan) =>
         fuse.around(() => {
           if (this.refusal !== null) throw this.refusal;
+          this.asked.push(plan.settings);
           const known = this.live.find(({ name }) => name === plan.name);
           return known ?? this.addKey(plan.name, plan.key ?? undefined);
         }),
@@ -208,7 +219,8 @@ export class World {
     };
     const times = { created_at: 0, expires_at: null, last_used_at: null, as_of: 0 };
     const tools = [...this.named.keys()].filter((tool) => this.usedKey(tool)?.equals(key));
-    return { gateway: "main", ref, name, key: key.fingerprint, tools, state: "active", ...facts, ...times };
+    const known = { gateway: "main", ref, name, key: key.fingerprint, tools };
+    return { ...known, state: "active", ...facts, ...times, ...this.facts };
   }
 }
 

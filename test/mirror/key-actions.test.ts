@@ -9,6 +9,7 @@ import {
   type KeyActions,
   type KeyPlan,
   type KeySettings,
+  type RenewedSettings,
 } from "../../src/mirror/consoles/console.ts";
 import { CallHistory, type ConsoleClient } from "../../src/mirror/consoles/http.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
@@ -210,6 +211,28 @@ for (const [name, start] of Object.entries(CONSOLES)) {
     await actions.delete(old.ref);
     await isRefused(t, actions.create(next), /no longer has the old key|record not found/);
     t.equal(await actions.find(next.name), null);
+  });
+
+  t.test(`${name}: a copy gets a new expiry or quota where that of the old key is over`, async (t) => {
+    const { console, actions } = await start(t);
+    const expiresAt = NOON + 3 * DAY;
+    const settings = { ...NO_LIMITS, quota: 20 * DOLLAR, expires_at: expiresAt };
+    const old = await actions.create(planOf(actions, settings));
+    const copyOf = async (renewed: RenewedSettings, to: string) => {
+      await actions.create(planOf(actions, { like: old.ref, renewed }, to));
+      return only(console, to);
+    };
+    only(console).usedDollars = 20;
+    const renewedQuota = await copyOf({ expires_at: null, quota: 8 * DOLLAR }, "keybearer-codex-2");
+    t.match(renewedQuota, { quota: 8, expiresAt, group: only(console).group });
+    only(console).usedDollars = 5;
+    only(console).expiresAt = NOON - 1000;
+    const later = NOON + 90 * DAY;
+    const renewedExpiry = await copyOf({ expires_at: later, quota: null }, "keybearer-codex-3");
+    t.match(renewedExpiry, { quota: 15, expiresAt: later });
+    only(console).usedDollars = 25;
+    const both = await copyOf({ expires_at: later, quota: 20 * DOLLAR }, "keybearer-codex-4");
+    t.match(both, { quota: 20, expiresAt: later });
   });
 
   t.test(`${name}: a key that has expired already is not created`, async (t) => {

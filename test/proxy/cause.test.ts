@@ -280,7 +280,7 @@ t.test("a provider's error about the operator's balance does not concern the key
     for (const status of [400, 402, 429, 500]) {
       const cause = causeOf({ ...answer, status, body });
       t.match(cause, { name: "unknown", detail: null, concernsKey: false }, `${status} ${body}`);
-      t.match(cause?.advice, /not your key/);
+      t.match(cause?.next, /not your key/);
     }
   // Another gateway says so of its own accounts.
   const own = causeOf({ status: 429, contentType: "application/json", body: JSON.stringify(relayed[0]) });
@@ -349,7 +349,7 @@ t.test("new-api's answer to every kind of bad key is ambiguous, and its advice s
   for (const text of ["Invalid token", "无效的令牌", "無效的令牌"]) {
     const cause = causeOf({ status: 401, contentType: "application/json", body: openai(text) });
     t.match(cause, { name: "incomplete-key", detail: null, isAmbiguous: true });
-    t.match(cause?.advice, /not valid: deleted, disabled, expired or used up/);
+    t.match(cause?.next, /not valid: deleted, disabled, expired or used up/);
   }
   const known = causeOf({ status: 401, contentType: "", body: flat("INVALID_API_KEY", "Invalid API key") });
   t.equal(known?.isAmbiguous, false);

@@ -257,7 +257,7 @@ t.test("a cause has a header, and causes that only the owner can fix say not to 
     concernsKey: false,
     isAmbiguous: false,
     endsWith: "key",
-    advice: "",
+    next: "",
   });
   const withCause = (headers: string[], given: Cause | null) => {
     addCause(headers, given);

@@ -8,8 +8,12 @@ import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
+import { dayName, dollars } from "../../core/units.ts";
 import type { Store } from "../../keys/places.ts";
 import type { KeyChange } from "../../lifecycle/lifecycle.ts";
+import { endedText, type RotatableKey } from "../../lifecycle/renewal.ts";
+import { durationInWords } from "../../limits/format.ts";
+import type { RenewedSettings } from "../../mirror/consoles/console.ts";
 import type { KeyReport, KeysAnswer } from "../../mirror/report/shape.ts";
 import { isSameFile, noSuchTool } from "../config-change.ts";
 import { askConsoles } from "../console-wait.ts";
@@ -43,21 +47,42 @@ export async function rotateAtConsole(
     return "manual";
   }
   const { store, force, yes } = rotation;
-  const checked = await ask<KeyReport>(paths, `/rotation/${encodeURIComponent(name)}`, { store, force });
+  const checked = await ask<RotatableKey>(paths, `/rotation/${encodeURIComponent(name)}`, { store, force });
   if (!checked.ok) {
     notice(`the key cannot be rotated through the console: ${withNext(checked)}`);
     return "manual";
   }
-  const { gateway, group } = checked.value;
+  // A daemon from before an update does not say what is over.
+  const { gateway, group, renewed = null } = checked.value;
   notice(
-    `the console of ${gateway} makes a new key for ${name}${group === null ? "" : ` in group ${group}`}, with the same limits and expiry. ` +
+    `the console of ${gateway} makes a new key for ${name}${group === null ? "" : ` in group ${group}`}, with the same limits${renewed === null ? " and expiry" : ""}. ` +
       "the old one is deleted when its last request has ended",
   );
-  if (!yes && isInteractive() && !(await confirm(`rotate the key of ${name} now?`, "yes"))) {
+  // --yes does not answer for a person who gives away money or time. Without a person, the daemon refuses.
+  const mustAsk = isInteractive() && (renewed !== null || !yes);
+  if (mustAsk && !(await confirmRotation(name, renewed))) {
     fail("stopped; nothing was changed", EXIT.failed);
     return "failed";
   }
-  return (await send(paths, name, rotation)) ? "done" : "failed";
+  const renew = renewed !== null && mustAsk;
+  return (await send(paths, name, rotation, renew)) ? "done" : "failed";
+}
+
+function confirmRotation(name: string, renewed: RenewedSettings | null): Promise<boolean> {
+  if (renewed === null) return confirm(`rotate the key of ${name} now?`, "yes");
+  const ended = endedText(renewed);
+  return confirm(`the key of ${name} ${ended}. make one with ${renewedText(renewed)}?`, "no");
+}
+
+/** the same quota, $20.00, and an expiry in 90 days, on 2027-02-16 */
+function renewedText({ expires_at, quota }: RenewedSettings): string {
+  const parts: string[] = [];
+  if (quota !== null) parts.push(`the same quota, ${dollars(quota)}`);
+  if (expires_at !== null) {
+    const lifetime = durationInWords(expires_at - systemClock.now());
+    parts.push(`an expiry in ${lifetime}, on ${dayName(expires_at)}`);
+  }
+  return parts.join(", and ");
 }
 
 /** For `--all` and `--older-than`: each tool in turn, whatever happens to the others. */
@@ -79,7 +104,7 @@ export async function rotateSeveral(
   notice(`to be rotated, one after the other: ${chosen.join(", ")}`);
   if (!rotation.yes && isInteractive() && !(await confirm("rotate them now?", "yes")))
     return fail("stopped; nothing was changed", EXIT.failed);
-  for (const name of chosen) await send(paths, name, rotation);
+  for (const name of chosen) await send(paths, name, rotation, false);
 }
 
 function chooseTools(
@@ -108,10 +133,15 @@ const OLD_KEY: Readonly<Record<KeyChange["state"], string>> = {
   kept: "the old key stays at the console: another tool has it, too",
 };
 
-/** False: the reason was printed. */
-async function send(paths: Paths, name: string, { store, force, json }: ConsoleRotation): Promise<boolean> {
+/** False: the reason was printed. @param renew a person agreed to a new expiry or quota */
+async function send(
+  paths: Paths,
+  name: string,
+  { store, force, json }: ConsoleRotation,
+  renew: boolean,
+): Promise<boolean> {
   const path = `/rotate/${encodeURIComponent(name)}`;
-  const changed = await ask<KeyChange>(paths, path, { store, force });
+  const changed = await ask<KeyChange>(paths, path, { store, force, ...(renew ? { renew } : {}) });
   if (!changed.ok) {
     fail(`${name}: ${withNext(changed)}`, EXIT.failed);
     return false;

@@ -247,6 +247,7 @@ const CAUSE_DETAILS: Readonly<Record<CauseDetail, string>> = {
   "group-disabled": "the key's group was disabled at the gateway",
   "group-not-allowed": "the account could not use the key's group",
   "no-group": "the key had no group at the gateway",
+  "no-models": "the gateway listed no models for the key: its group had none",
   "no-capacity": "the gateway, or the provider behind it, had no capacity for the request",
 };
 

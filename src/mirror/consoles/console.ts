@@ -1,5 +1,6 @@
 import type { ConsoleKind } from "../../config/schema.ts";
 import type { Secret } from "../../core/secret.ts";
+import type { KeyFault } from "../../proxy/cause.ts";
 import type { ConsoleRow } from "../console-row.ts";
 
 /** A gateway's console of any kind. Methods throw only ConsoleFault. Keys may be listed during a walk, which is one at a time. */
@@ -59,8 +60,21 @@ export interface KeyPlan {
   readonly id: string;
   /** Where the console takes own keys; null: the console makes it. */
   readonly key: Secret | null;
-  /** The ref of a key whose settings it gets, with what is left of that key's quota. */
-  readonly settings: KeySettings | { readonly like: string };
+  readonly settings: KeySettings | CopiedSettings;
+}
+
+/** The settings of another key, with what is left of its quota. */
+export interface CopiedSettings {
+  /** Its ref. */
+  readonly like: string;
+  /** What the new key gets instead of what is over. Absent: nothing is. */
+  readonly renewed?: RenewedSettings;
+}
+
+/** null: that of the other key is not over. Money is in micro-dollars. */
+export interface RenewedSettings {
+  readonly expires_at: number | null;
+  readonly quota: number | null;
 }
 
 /** null: none. Money is in micro-dollars. */
@@ -129,6 +143,14 @@ export interface ConsoleKey {
   /** When the console was asked about this key, if not with the list; null: not yet. */
   readonly as_of?: number | null;
 }
+
+/** What a state that a console lists says is wrong with the key. */
+export const FAULT_BY_STATE: Partial<Record<ConsoleKey["state"], KeyFault>> = {
+  disabled: "key-disabled",
+  expired: "key-expired",
+  deleted: "key-deleted",
+  "quota-exhausted": "key-quota",
+};
 
 /** A spending limit over `5h`, `1d` or `7d`, in micro-dollars. */
 export interface KeyWindow {

@@ -1,5 +1,12 @@
 import { keyFault, Secret } from "../../core/secret.ts";
-import { ConsoleFault, type CreatedKey, type KeyActions, type KeyPlan, type KeySettings } from "./console.ts";
+import {
+  ConsoleFault,
+  type CopiedSettings,
+  type CreatedKey,
+  type KeyActions,
+  type KeyPlan,
+  type KeySettings,
+} from "./console.ts";
 import { type ConsoleClient, type ConsoleRequest, otherShape, type RequestBody, required } from "./http.ts";
 import { asObject, countAt, fieldAt, flagAt, type JsonObject, textAt, wholeAt } from "./json.ts";
 import type { KeyCallBudget } from "./key-calls.ts";
@@ -68,7 +75,7 @@ export class NewApiKeyActions implements KeyActions {
     let keys = await this.#findByName(name);
     if (keys.length === 0) {
       this.#requireKeyCall();
-      const fields = "like" in settings ? await this.#copy(settings.like) : await this.#fieldsOf(settings);
+      const fields = "like" in settings ? await this.#copy(settings) : await this.#fieldsOf(settings);
       await this.#send({ method: "POST", path: PATH, body: { name, ...fields } }, NEW_KEY);
       keys = await this.#findByName(name);
     }
@@ -141,7 +148,7 @@ export class NewApiKeyActions implements KeyActions {
     if (windows.length > 0) throw refused("cannot limit what a key spends in some hours or days");
     if (group !== null && (await this.groups())?.includes(group) !== true) throw unknownGroup(group);
     if (expires_at !== null && expires_at <= this.#deps.now()) throw expiredAlready();
-    const units = quota === null ? 0 : unitsOf(quota, (await readStatus(this.#deps.client)).quotaPerUnit);
+    const units = quota === null ? 0 : await this.#unitsOf(quota);
     return {
       // 0 would mean 1970.
       expired_time: expires_at === null ? NEVER : Math.floor(expires_at / 1000),
@@ -155,19 +162,27 @@ export class NewApiKeyActions implements KeyActions {
     };
   }
 
-  /** The settings of another key, with what is left of its quota. */
-  async #copy(ref: string): Promise<RequestBody> {
-    const id = await this.#idOfRef(ref);
+  async #unitsOf(microdollars: number): Promise<number> {
+    return unitsOf(microdollars, (await readStatus(this.#deps.client)).quotaPerUnit);
+  }
+
+  async #copy({ like, renewed }: CopiedSettings): Promise<RequestBody> {
+    const id = await this.#idOfRef(like);
     if (id === null) throw oldKeyGone();
     const about = "the old key";
     const old = required(asObject(await this.#send({ path: `${PATH}${id}` }, about)), "data", about);
-    const expires = wholeAt(old, "expired_time") ?? NEVER;
+    const expiresAt = renewed?.expires_at ?? null;
+    const quota = renewed?.quota ?? null;
+    const copied = { ...old };
+    if (expiresAt !== null) copied.expired_time = Math.floor(expiresAt / 1000);
+    if (quota !== null) copied.remain_quota = await this.#unitsOf(quota);
+    const expires = wholeAt(copied, "expired_time") ?? NEVER;
     if (expires !== NEVER && expires * 1000 <= this.#deps.now()) throw oldKeyExpired();
-    const isUnlimited = flagAt(old, "unlimited_quota") === true;
-    if (!isUnlimited && (wholeAt(old, "remain_quota") ?? 0) <= 0) throw oldKeyUsedUp();
+    const isUnlimited = flagAt(copied, "unlimited_quota") === true;
+    if (!isUnlimited && (wholeAt(copied, "remain_quota") ?? 0) <= 0) throw oldKeyUsedUp();
     const fields: Record<string, string | number | boolean | readonly string[]> = {};
     for (const name of COPIED) {
-      const value = fieldAt(old, name);
+      const value = fieldAt(copied, name);
       if (typeof value === "string" || typeof value === "number" || typeof value === "boolean") {
         fields[name] = value;
       } else if (Array.isArray(value)) {

@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import type { Secret } from "../../core/secret.ts";
 import {
   ConsoleFault,
+  type CopiedSettings,
   type CreatedKey,
   type KeyActions,
   type KeyPlan,
@@ -69,7 +70,7 @@ export class Sub2apiKeyActions implements KeyActions {
     if (key === null) throw new TypeError("a key for sub2api is made here");
     let item = await this.#findByName(name);
     if (item === null) {
-      const fields = "like" in settings ? await this.#copy(settings.like) : await this.#fieldsOf(settings);
+      const fields = "like" in settings ? await this.#copy(settings) : await this.#fieldsOf(settings);
       await this.#post(id, { name, custom_key: key, ...fields });
       item = await this.#findByName(name);
       // It repeats the response to an earlier request, even if that key was deleted since.
@@ -79,7 +80,7 @@ export class Sub2apiKeyActions implements KeyActions {
       throw refused(`has another key with the name ${name}`);
     }
     const ref = refOf(item);
-    const expiresAt = "like" in settings ? await this.#expiryOf(settings.like) : settings.expires_at;
+    const expiresAt = "like" in settings ? await this.#expiryOf(settings) : settings.expires_at;
     const complete = await this.#withExpiry(item, expiresAt);
     if (!("like" in settings)) await this.#requireLimits(complete, settings);
     return { ref, key };
@@ -160,16 +161,15 @@ export class Sub2apiKeyActions implements KeyActions {
     return fields;
   }
 
-  /** The settings of another key, with what is left of its quota. */
-  async #copy(ref: string): Promise<KeyFields> {
-    const item = await this.#read(ref);
+  async #copy({ like, renewed }: CopiedSettings): Promise<KeyFields> {
+    const item = await this.#read(like);
     if (item === null) throw oldKeyGone();
     const fields: KeyFields = { ...ipLists(item) };
     const groupId = wholeAt(item, "group_id");
     if (groupId !== null) fields.group_id = groupId;
     const quota = moneyAt(item, "quota") ?? 0;
     if (quota > 0) {
-      const left = quota - (moneyAt(item, "quota_used") ?? 0);
+      const left = renewed?.quota ?? quota - (moneyAt(item, "quota_used") ?? 0);
       if (left <= 0) throw oldKeyUsedUp();
       fields.quota = left / MICRO;
     }
@@ -177,7 +177,7 @@ export class Sub2apiKeyActions implements KeyActions {
       const most = numberAt(item, `rate_limit_${window}`) ?? 0;
       if (most > 0) fields[`rate_limit_${window}`] = most;
     }
-    const expiresAt = timeAt(item, "expires_at");
+    const expiresAt = renewed?.expires_at ?? timeAt(item, "expires_at");
     if (expiresAt !== null) {
       if (expiresAt <= this.#deps.now()) throw oldKeyExpired();
       fields.expires_in_days = this.#daysUntil(expiresAt);
@@ -216,9 +216,11 @@ export class Sub2apiKeyActions implements KeyActions {
     }
   }
 
-  /** null: it never expires, or is gone meanwhile. */
-  async #expiryOf(ref: string): Promise<number | null> {
-    const item = await this.#read(ref);
+  /** null: the other key never expires, or is gone meanwhile. */
+  async #expiryOf({ like, renewed }: CopiedSettings): Promise<number | null> {
+    const expiresAt = renewed?.expires_at ?? null;
+    if (expiresAt !== null) return expiresAt;
+    const item = await this.#read(like);
     return item === null ? null : timeAt(item, "expires_at");
   }
 

@@ -363,7 +363,8 @@ class AccountKeyActions implements KeyActions {
 
   async create(plan: KeyPlan): Promise<CreatedKey> {
     const { settings } = plan;
-    const own = "like" in settings ? { ...plan, settings: { like: this.#ownRef(settings.like) } } : plan;
+    const own =
+      "like" in settings ? { ...plan, settings: { ...settings, like: this.#ownRef(settings.like) } } : plan;
     const created = await this.#run(() => this.#actions.create(own));
     return { ...created, ref: refOf(created.ref, this.#account) };
   }
