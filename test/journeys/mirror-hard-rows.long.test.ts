@@ -32,7 +32,8 @@ for (const [nth, name] of EVERY_CONSOLE.entries()) {
     t.match(await journey.mirror(), { records: { matched: 2, pending: 0, missing: 1 } }, "it is overdue");
     t.match(await journey.diff(), [{ verdict: "missing", row: null }]);
     journey.console.release();
-    journey.clock.pass(MINUTE);
+    // one-api does not count its rows, so rows that are this late are looked for once an hour.
+    journey.clock.pass(name === "one-api" ? HOUR : MINUTE);
     await journey.sync();
     const report = await journey.mirror();
     t.match(report, { records: { matched: 3, pending: 0, missing: 0 } }, "the late row is matched");
