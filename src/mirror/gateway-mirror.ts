@@ -8,7 +8,13 @@ import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import { hasAlarms, logAlarms } from "./alarms.ts";
-import { type ConsoleAdapter, ConsoleFault, type KeyActions, type Page } from "./consoles/console.ts";
+import {
+  type ConsoleAdapter,
+  ConsoleFault,
+  type ConsoleKey,
+  type KeyActions,
+  type Page,
+} from "./consoles/console.ts";
 import { CallHistory, ClockSkew } from "./consoles/http.ts";
 import {
   type ConsoleFacts,
@@ -39,7 +45,7 @@ import type { Correction } from "./store/amendments.ts";
 import { type UnreadKey, writeUnreadKeys } from "./store/coverage-gaps.ts";
 import type { MirrorDatabase } from "./store/database.ts";
 import { coverFrom, readTime, writeFact } from "./store/facts.ts";
-import { keyLinks, linkKeys } from "./store/keys.ts";
+import { heldTimes, keyLinks, linkKeys } from "./store/keys.ts";
 import { queryNumber } from "./store/query.ts";
 import {
   claimConsole,
@@ -70,6 +76,8 @@ export interface MirrorDeps
   readonly onCorrected: (correction: Correction) => void;
   /** Called with the open alarms of a gateway after each comparison. Must not throw. */
   readonly onAlarms: (alarms: readonly Alarm[]) => void;
+  /** Whether an unfinished change of a tool's key makes this key of a console, or replaces it. */
+  readonly isChanging: (key: Pick<KeyReport, "gateway" | "name" | "ref">) => boolean;
 }
 
 const DAY_MS = 86_400_000;
@@ -356,18 +364,30 @@ export class GatewayMirror {
 
   /** Runs before the rows are read, so that their keys are known. */
   async #readFacts(adapter: ConsoleAdapter, isStale: () => boolean): Promise<void> {
-    const { database, clock } = this.#deps;
-    const { name } = this.#gateway;
+    const { clock } = this.#deps;
     const keys = await adapter.keys();
     if (isStale()) return;
-    database.ask((db) => {
-      const newlyLinked = linkKeys(db, name, linksOf(keys, this.#holders()));
-      // Their rows were skipped as other people's, so they are read again.
-      if (newlyLinked.length > 0) clearCursor(db, name);
-    });
+    this.#linkKeys(keys);
     const account = await adapter.account();
     if (isStale()) return;
     this.#facts = { account, keys, asOf: clock.now() };
+  }
+
+  /** Writes down which of the console's keys are ours. True: the rows must be read from the beginning. */
+  #linkKeys(keys: readonly ConsoleKey[]): boolean {
+    const { database, isChanging } = this.#deps;
+    const { name: gateway } = this.#gateway;
+    const newlyLinked = database.ask((db) => {
+      const known = {
+        isChanging: ({ name, ref }: Pick<ConsoleKey, "name" | "ref">) => isChanging({ gateway, name, ref }),
+        held: heldTimes(db, gateway),
+      };
+      const refs = linkKeys(db, gateway, linksOf(keys, this.#holders(), known));
+      // Their rows were skipped as other people's.
+      if (refs.length > 0) clearCursor(db, gateway);
+      return refs;
+    });
+    return (newlyLinked ?? []).length > 0;
   }
 
   async #readRows(adapter: ConsoleAdapter, isStale: () => boolean): Promise<void> {
@@ -560,7 +580,14 @@ export class GatewayMirror {
   async listKeys(): Promise<KeyReport[]> {
     const { clock } = this.#deps;
     const adapter = await this.#connected();
-    this.#facts = { keys: await adapter.keys(), account: await adapter.account(), asOf: clock.now() };
+    const keys = await adapter.keys();
+    // A key may be gone when the next sync lists them: one that is about to be deleted is still the tool's.
+    if (this.#linkKeys(keys) && this.#running !== null) {
+      // A sync in flight would write its own cursor.
+      this.#generation += 1;
+      this.#syncAgain = true;
+    }
+    this.#facts = { keys, account: await adapter.account(), asOf: clock.now() };
     return this.#keyReports();
   }
 
