@@ -31,6 +31,7 @@ import {
 } from "./held-keys.ts";
 import { blindSiblings, type Sibling } from "./reconcile/siblings.ts";
 import { consoleRemedy, stateMessages, UNREADABLE } from "./report/messages.ts";
+import { isMoreThanRounding, type TokenPrices, tokenPrices } from "./report/price-differences.ts";
 import { NOTHING_STORED } from "./report/report.ts";
 import type {
   Alarm,
@@ -38,6 +39,7 @@ import type {
   KeyReport,
   KeysAnswer,
   MirrorReport,
+  ModelFactor,
   ToolConsoleFacts,
 } from "./report/shape.ts";
 import { billsAsStreamed } from "./store/aborted-bills.ts";
@@ -55,6 +57,7 @@ import {
   writePage,
   writeRows,
 } from "./store/rows.ts";
+import { tierParts } from "./store/verdicts.ts";
 import { Comparer } from "./sync/comparer.ts";
 import { adapterDeps, type ConnectDeps, type ConsoleGateway, kindOf, openConsole } from "./sync/connect.ts";
 import type { MirrorReader } from "./sync/mirror-thread.ts";
@@ -535,6 +538,7 @@ export class GatewayMirror {
     const siblings = this.#deps.siblings();
     const options = { now: clock.now(), skew, elsewhere, multipliers, siblings };
     const stored = await reader.ask("report", name, options);
+    const models = await this.#explainPrices(stored ?? NOTHING_STORED);
     const status = await this.status();
     // A sync in progress waits for the index, or ends with the reason why it cannot be read.
     const isUnreadable = stored === null && status.state !== "syncing";
@@ -543,9 +547,37 @@ export class GatewayMirror {
     return {
       ...shown,
       ...(stored ?? NOTHING_STORED),
+      models,
       account: this.#facts?.account ?? null,
       blind: blind ?? ["anything: the usage log cannot be read"],
     };
+  }
+
+  /** The models' lines, with the reason where money differs. */
+  async #explainPrices({
+    models,
+    tools,
+  }: Pick<MirrorReport, "models" | "tools">): Promise<readonly ModelFactor[]> {
+    const { reader } = this.#deps;
+    const differing = models.filter(({ difference_microdollars: difference, requests }) =>
+      isMoreThanRounding(difference, requests),
+    );
+    if (differing.length === 0) return models;
+    const lines = differing.map((line) => ({ ...line, prices: this.#tokenPrices(line) }));
+    const names = tools.map(({ tool }) => tool);
+    const explanations = await reader.ask("explainLines", this.#gateway.name, lines, names);
+    return models.map((line) => {
+      const explanation = explanations?.[differing.indexOf(line)] ?? null;
+      return explanation === null ? line : { ...line, explanation };
+    });
+  }
+
+  #tokenPrices({ model, tier }: ModelFactor): TokenPrices | null {
+    const { prices, snapshot, clock } = this.#deps;
+    const { service, isLongContext } = tierParts(tier);
+    const names = { asked: model, answered: null };
+    const own = snapshot().config.prices;
+    return tokenPrices((tokens) => prices.priceOf(names, tokens, clock.now(), own, service), isLongContext);
   }
 
   /** The console's keys, each beside the tools that hold it here. Reads them again where that was a while ago. */
