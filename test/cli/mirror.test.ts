@@ -445,9 +445,9 @@ cache read     800                             800
 cache written  0                               0
 output         342                             400
 tokens from    reported                        -
-list price     -                               $0.006
+list price     $0.00542                        $0.006
 multiplier     -                               ×1.5
-cost           $0.0081                         -
+cost           $0.00813                        -
 billed         $0.009                          $0.009
 from           -                               198.51.100.4
 `;

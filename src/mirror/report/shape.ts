@@ -221,6 +221,7 @@ export const COMPARED_FIELDS = [
   "cache_write_tokens",
   "output_tokens",
   "tokens_from",
+  "list_microdollars",
   "cost_microdollars",
   "billed_microdollars",
   "gateway_ids",
