@@ -343,6 +343,7 @@ function createServices(
     // What a console knows better counts under the limits, too.
     onCorrected: (correction) => limiter.correct(correction.tool, correction),
     onAlarms: (alarms) => automaticRotation.onAlarms(alarms),
+    isChanging: (key) => lifecycle.isChanging(key),
   });
   // It writes into the usage log, so it stops before that is closed.
   shutdown.add("stop the mirror", () => mirror.stop());

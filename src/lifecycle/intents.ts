@@ -14,7 +14,11 @@ import {
   parseObject,
   textAt,
 } from "../mirror/consoles/json.ts";
+import type { KeyReport } from "../mirror/report/shape.ts";
 import { Refused } from "./refused.ts";
+
+/** A key of a console, as it names it. */
+export type ListedKey = Pick<KeyReport, "gateway" | "name" | "ref">;
 
 /**
  * A change of a tool's key that has begun. It is written down before each step, so that a daemon that was killed finishes
@@ -134,6 +138,12 @@ export class IntentFile {
 
   of(tool: string): Intent | null {
     return this.#content.intents.find((intent) => intent.tool === tool) ?? null;
+  }
+
+  /** The unfinished change that makes this key of a console, or replaces it; null: there is none. */
+  changing({ gateway, name, ref }: ListedKey): Intent | null {
+    const isKey = ({ successor, old }: Intent) => successor?.name === name || old?.ref === ref;
+    return this.#content.intents.find((intent) => intent.gateway === gateway && isKey(intent)) ?? null;
   }
 
   /** When a tool's key was last replaced because of a leak, or because another machine deleted it; null: never. */

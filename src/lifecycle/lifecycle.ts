@@ -9,7 +9,7 @@ import type { Store } from "../keys/places.ts";
 import type { KeyPlace } from "../keys/store.ts";
 import { ConsoleFault, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
-import type { Intent, OldKey, Reason } from "./intents.ts";
+import type { Intent, ListedKey, OldKey, Reason } from "./intents.ts";
 import { Refused } from "./refused.ts";
 import { endedText, type RotatableKey, renewedSettings } from "./renewal.ts";
 import { type Fault, faultOf, findTool, type LifecycleDeps, type Run, Steps } from "./steps.ts";
@@ -100,6 +100,11 @@ export class KeyLifecycle {
       const why = `waits until no request uses the old key ${old?.fingerprint}, and the gateway refuses it`;
       return [{ tool, why, next: null }];
     });
+  }
+
+  /** Whether an unfinished change makes this key of a console, or replaces it. */
+  isChanging(key: ListedKey): boolean {
+    return this.#deps.intents.changing(key) !== null;
   }
 
   /** Throws Refused or ConsoleFault if there can be no rotation. */
@@ -441,11 +446,9 @@ export class KeyLifecycle {
   }
 
   /** Throws Refused if the key belongs to an unfinished change. A new key has no tool until the switch. */
-  #requireUnchanged({ gateway, name, ref }: KeyReport): void {
-    const intent = this.#deps.intents
-      .all()
-      .find((one) => one.gateway === gateway && (one.successor?.name === name || one.old?.ref === ref));
-    if (intent !== undefined)
+  #requireUnchanged(listed: KeyReport): void {
+    const intent = this.#deps.intents.changing(listed);
+    if (intent !== null)
       throw new Refused(`the change of the key of ${intent.tool} is not finished`, advice.status());
   }
 

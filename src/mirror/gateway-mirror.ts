@@ -13,6 +13,7 @@ import { hasAlarms, logAlarms } from "./alarms.ts";
 import {
   type ConsoleAdapter,
   ConsoleFault,
+  type ConsoleKey,
   FAULT_BY_STATE,
   type FaultKind,
   type KeyActions,
@@ -36,6 +37,7 @@ import {
 } from "./held-keys.ts";
 import { blindSiblings, type Sibling } from "./reconcile/siblings.ts";
 import { consoleRemedy, stateMessages, UNREADABLE } from "./report/messages.ts";
+import { isMoreThanRounding, type TokenPrices, tokenPrices } from "./report/price-differences.ts";
 import { NOTHING_STORED } from "./report/report.ts";
 import type {
   Alarm,
@@ -43,6 +45,7 @@ import type {
   KeyReport,
   KeysAnswer,
   MirrorReport,
+  ModelFactor,
   ToolConsoleFacts,
 } from "./report/shape.ts";
 import { billsAsStreamed } from "./store/aborted-bills.ts";
@@ -50,7 +53,7 @@ import type { Correction } from "./store/amendments.ts";
 import { type UnreadKey, writeUnreadKeys } from "./store/coverage-gaps.ts";
 import type { MirrorDatabase } from "./store/database.ts";
 import { coverFrom, readTime, writeFact } from "./store/facts.ts";
-import { keyLinks, linkKeys } from "./store/keys.ts";
+import { heldTimes, keyLinks, linkKeys } from "./store/keys.ts";
 import { queryNumber } from "./store/query.ts";
 import {
   claimConsole,
@@ -60,6 +63,7 @@ import {
   writePage,
   writeRows,
 } from "./store/rows.ts";
+import { tierParts } from "./store/verdicts.ts";
 import { Comparer } from "./sync/comparer.ts";
 import { adapterDeps, type ConnectDeps, type ConsoleGateway, kindOf, openConsole } from "./sync/connect.ts";
 import type { MirrorReader } from "./sync/mirror-thread.ts";
@@ -81,6 +85,8 @@ export interface MirrorDeps
   readonly onCorrected: (correction: Correction) => void;
   /** Called with the open alarms of a gateway after each comparison. Must not throw. */
   readonly onAlarms: (alarms: readonly Alarm[]) => void;
+  /** Whether an unfinished change of a tool's key makes this key of a console, or replaces it. */
+  readonly isChanging: (key: Pick<KeyReport, "gateway" | "name" | "ref">) => boolean;
 }
 
 const DAY_MS = 86_400_000;
@@ -372,18 +378,30 @@ export class GatewayMirror {
 
   /** Runs before the rows are read, so that their keys are known. */
   async #readFacts(adapter: ConsoleAdapter, isStale: () => boolean): Promise<void> {
-    const { database, clock } = this.#deps;
-    const { name } = this.#gateway;
+    const { clock } = this.#deps;
     const keys = await adapter.keys();
     if (isStale()) return;
-    database.ask((db) => {
-      const newlyLinked = linkKeys(db, name, linksOf(keys, this.#holders()));
-      // Their rows were skipped as other people's, so they are read again.
-      if (newlyLinked.length > 0) clearCursor(db, name);
-    });
+    this.#linkKeys(keys);
     const account = await adapter.account();
     if (isStale()) return;
     this.#facts = { account, keys, asOf: clock.now() };
+  }
+
+  /** Writes down which of the console's keys are ours. True: the rows must be read from the beginning. */
+  #linkKeys(keys: readonly ConsoleKey[]): boolean {
+    const { database, isChanging } = this.#deps;
+    const { name: gateway } = this.#gateway;
+    const newlyLinked = database.ask((db) => {
+      const known = {
+        isChanging: ({ name, ref }: Pick<ConsoleKey, "name" | "ref">) => isChanging({ gateway, name, ref }),
+        held: heldTimes(db, gateway),
+      };
+      const refs = linkKeys(db, gateway, linksOf(keys, this.#holders(), known));
+      // Their rows were skipped as other people's.
+      if (refs.length > 0) clearCursor(db, gateway);
+      return refs;
+    });
+    return (newlyLinked ?? []).length > 0;
   }
 
   async #readRows(adapter: ConsoleAdapter, isStale: () => boolean): Promise<void> {
@@ -531,6 +549,7 @@ export class GatewayMirror {
     const siblings = this.#deps.siblings();
     const options = { now: clock.now(), skew, elsewhere, multipliers, siblings };
     const stored = await reader.ask("report", name, options);
+    const models = await this.#explainPrices(stored ?? NOTHING_STORED);
     const status = await this.status();
     // A sync in progress waits for the index, or ends with the reason why it cannot be read.
     const isUnreadable = stored === null && status.state !== "syncing";
@@ -539,9 +558,37 @@ export class GatewayMirror {
     return {
       ...shown,
       ...(stored ?? NOTHING_STORED),
+      models,
       account: this.#facts?.account ?? null,
       blind: blind ?? ["anything: the usage log cannot be read"],
     };
+  }
+
+  /** The models' lines, with the reason where money differs. */
+  async #explainPrices({
+    models,
+    tools,
+  }: Pick<MirrorReport, "models" | "tools">): Promise<readonly ModelFactor[]> {
+    const { reader } = this.#deps;
+    const differing = models.filter(({ difference_microdollars: difference, requests }) =>
+      isMoreThanRounding(difference, requests),
+    );
+    if (differing.length === 0) return models;
+    const lines = differing.map((line) => ({ ...line, prices: this.#tokenPrices(line) }));
+    const names = tools.map(({ tool }) => tool);
+    const explanations = await reader.ask("explainLines", this.#gateway.name, lines, names);
+    return models.map((line) => {
+      const explanation = explanations?.[differing.indexOf(line)] ?? null;
+      return explanation === null ? line : { ...line, explanation };
+    });
+  }
+
+  #tokenPrices({ model, tier }: ModelFactor): TokenPrices | null {
+    const { prices, snapshot, clock } = this.#deps;
+    const { service, isLongContext } = tierParts(tier);
+    const names = { asked: model, answered: null };
+    const own = snapshot().config.prices;
+    return tokenPrices((tokens) => prices.priceOf(names, tokens, clock.now(), own, service), isLongContext);
   }
 
   /** The console's keys, each beside the tools that hold it here. Reads them again where that was a while ago. */
@@ -576,7 +623,14 @@ export class GatewayMirror {
   async listKeys(): Promise<KeyReport[]> {
     const { clock } = this.#deps;
     const adapter = await this.#connected();
-    this.#facts = { keys: await adapter.keys(), account: await adapter.account(), asOf: clock.now() };
+    const keys = await adapter.keys();
+    // A key may be gone when the next sync lists them: one that is about to be deleted is still the tool's.
+    if (this.#linkKeys(keys) && this.#running !== null) {
+      // A sync in flight would write its own cursor.
+      this.#generation += 1;
+      this.#syncAgain = true;
+    }
+    this.#facts = { keys, account: await adapter.account(), asOf: clock.now() };
     return this.#keyReports();
   }
 

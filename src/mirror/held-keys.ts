@@ -50,18 +50,43 @@ function isShown(key: Secret, shown: Exclude<ShownKey, { how: "hidden" }>): bool
   return shown.how === "whole" ? key.equals(shown.key) : key.hasEnds(shown.head, shown.tail);
 }
 
-/** Which of a console's keys are held here. Also by name, because old rows have no id. */
-export function linksOf(keys: readonly ConsoleKey[], holders: readonly Holder[]): KeyLink[] {
+/** What is known of a console's keys that no tool holds at the moment. */
+export interface KnownKeys {
+  /** Whether an unfinished change of a tool's key makes this one, or replaces it. */
+  readonly isChanging: (key: Pick<ConsoleKey, "name" | "ref">) => boolean;
+  /** The fingerprints of the keys that were held here. */
+  readonly held: Pick<ReadonlySet<string>, "has">;
+}
+
+/** Which of a console's keys are ours. Also by name, because old rows have no id. */
+export function linksOf(
+  keys: readonly ConsoleKey[],
+  holders: readonly Holder[],
+  known: KnownKeys,
+): KeyLink[] {
   const links: KeyLink[] = [];
-  for (const { ref, name, account, shown } of keys) {
-    const tools = toolsHolding(shown, holders);
-    if (tools === null) continue;
-    const key = holders.find(({ tool }) => tool === tools[0])?.key?.fingerprint ?? null;
-    links.push({ ref, key });
+  for (const listed of keys) {
+    const link = linkOf(listed, holders, known);
+    if (link === null) continue;
+    links.push(link);
+    const { ref, name, account } = listed;
     if (ref.startsWith("id:"))
-      links.push({ ref: account === undefined ? `name:${name}` : `name:${account}/${name}`, key });
+      links.push({ ...link, ref: account === undefined ? `name:${name}` : `name:${account}/${name}` });
   }
   return links;
+}
+
+/** null: whose key it is cannot be seen now. */
+function linkOf(listed: ConsoleKey, holders: readonly Holder[], known: KnownKeys): KeyLink | null {
+  const { ref, shown } = listed;
+  const tools = toolsHolding(shown, holders);
+  const held = holders.find(({ tool }) => tool === tools?.[0])?.key ?? null;
+  if (held !== null) return { ref, key: held.fingerprint };
+  const key = fingerprintOf(shown);
+  // A new key has no tool until the switch, and may be deleted before the console is asked again.
+  if (key !== null && known.isChanging(listed)) return { ref, key };
+  if (tools === null) return null;
+  return { ref, key: null, mayBeOurs: key !== null && known.held.has(key) };
 }
 
 /** The held keys that no account lists. None if the console hides keys. */

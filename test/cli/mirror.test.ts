@@ -7,7 +7,7 @@ import { formatMirror } from "../../src/cli/mirror/report.ts";
 import { formatStatus } from "../../src/cli/status.ts";
 import { textWidth } from "../../src/cli/ui/text.ts";
 import type { Status } from "../../src/control/status.ts";
-import type { ModelFactor } from "../../src/mirror/report/shape.ts";
+import type { ModelFactor, PriceExplanation } from "../../src/mirror/report/shape.ts";
 import { command, newHome } from "../doubles/command.ts";
 import { alarm, comparedRow, mirrorReport, startMirrorControl } from "../doubles/mirror-control.ts";
 import { atScreen } from "../doubles/screen.ts";
@@ -262,6 +262,7 @@ t.test(
       multiplier: 1.5,
       multiplier_rows: 38,
       multiplier_here: null,
+      difference_microdollars: 0,
     };
     const regrouped = { group: "coding", multiplier: 2, multiplier_here: 1.5 };
     const shown = formatMirror(
@@ -298,6 +299,46 @@ t.test(
     t.notMatch(shown, /same:|rounded:|unpriced:|one:|two:/);
   },
 );
+
+t.test("a price by kind of token has an example to check, and what nothing explains is said", async (t) => {
+  const example = {
+    record: "01KA1F2DVV0000000000000001",
+    tokens: { input: 1000, cache_read: 0, cache_write: 0, output: 500 },
+    ours_microdollars: 1200,
+    theirs_microdollars: 800,
+  };
+  const explanation = { rows: 59, explained: 58, unexplained_microdollars: 0, example };
+  const model: Omit<ModelFactor, "explanation"> = {
+    model: "gpt-4.1-mini",
+    group: null,
+    tier: null,
+    requests: 59,
+    factor: null,
+    factor_rows: 12,
+    multiplier: 1,
+    multiplier_rows: 59,
+    multiplier_here: null,
+    difference_microdollars: -8200,
+  };
+  const shown = (given: PriceExplanation) =>
+    formatMirror([mirrorReport(NOW, { models: [{ ...model, explanation: given }] })], NOW, WIDE);
+  t.match(
+    shown({ ...explanation, factors: { input: 1, output: 0.5 } }),
+    "gpt-4.1-mini: the console's price is input ×1, output ×0.5 of the list price known here (58 of 59 rows) → prices: in config.yaml\n  for example 1,000 input, 500 output: $0.0012 here, $0.0008 there → keybearer mirror show 01KA1F2DVV0000000000000001\n",
+  );
+  const constant = shown({ ...explanation, factors: { input: 1.004, output: 1.004 } });
+  t.match(constant, "the console's price is ×1.004 of the list price known here (58 of 59 rows)");
+  t.notMatch(constant, /for example/);
+  const unexplained = { ...explanation, explained: 12, factors: null, unexplained_microdollars: -8200 };
+  t.match(
+    shown(unexplained),
+    "gpt-4.1-mini: 47 of 59 rows were billed $0.0082 less, and no price of a kind of token explains it\n  for example",
+  );
+  t.match(
+    shown({ ...unexplained, rows: 0, explained: 0, example: null }),
+    "gpt-4.1-mini: $0.0082 less was billed than here, and the console lists no price that could explain it\n",
+  );
+});
 
 t.test("uses with keys_elsewhere are shown beside their usual number", async (t) => {
   const use = { tool: "laptop", key: "…c3d4", day: 14, day_microdollars: 1_200_000, usual: 12.4 };
@@ -404,9 +445,9 @@ cache read     800                             800
 cache written  0                               0
 output         342                             400
 tokens from    reported                        -
-list price     -                               $0.006
+list price     $0.00542                        $0.006
 multiplier     -                               ×1.5
-cost           $0.0081                         -
+cost           $0.00813                        -
 billed         $0.009                          $0.009
 from           -                               198.51.100.4
 `;

@@ -11,11 +11,17 @@ import { verdictInWords } from "../../src/dashboard/page/components/record-verdi
 import { createTranslate } from "../../src/dashboard/page/messages/messages.ts";
 import { daysOf, layersOfDays } from "../../src/dashboard/page/pages/mirror/mirror-days.ts";
 import { cellsOf } from "../../src/dashboard/page/pages/mirror/mirror-diff-cells.ts";
-import { headlineOf, standingOf } from "../../src/dashboard/page/pages/mirror/mirror-state.ts";
+import { headlineOf, kindPrices, standingOf } from "../../src/dashboard/page/pages/mirror/mirror-state.ts";
 import { binWords, nameInWords } from "../../src/dashboard/page/pages/usage/usage-labels.ts";
 import { belongs, chartQuery, recordsQuery } from "../../src/dashboard/page/pages/usage/usage-query.ts";
 import { FIRST_VIEW, withFilter } from "../../src/dashboard/page/pages/usage/usage-view.ts";
-import type { Alarm, ComparedRecord, ComparedRow, MirrorReport } from "../../src/mirror/report/shape.ts";
+import type {
+  Alarm,
+  ComparedRecord,
+  ComparedRow,
+  MirrorReport,
+  PriceExplanation,
+} from "../../src/mirror/report/shape.ts";
 import { NO_ROWS } from "../doubles/mirror-control.ts";
 
 const ALARM: Alarm = {
@@ -79,6 +85,21 @@ t.test("only what was checked is reported as fine", (t) => {
     t.equal(standingOf(report({ rows: { ...NO_ROWS, total: 1, [name]: 1 } })), "look", name);
   t.equal(standingOf(report({ records: { matched: 1, differs: 0, pending: 0, missing: 1 } })), "look");
   t.end();
+});
+
+t.test("prices are listed by kind of token where they differ from each other", async (t) => {
+  const model = {
+    ...{ model: "m", group: null, tier: null, requests: 9, factor: null, factor_rows: 0 },
+    ...{ multiplier: 1, multiplier_rows: 9, multiplier_here: null, difference_microdollars: 100 },
+  };
+  const explained = { rows: 9, explained: 9, unexplained_microdollars: 0, example: null };
+  const prices = (factors: PriceExplanation["factors"]) =>
+    kindPrices({ ...model, explanation: { ...explained, factors } });
+  t.same(prices({ input: 1, output: 0.5 }), [
+    ["input", 1],
+    ["output", 0.5],
+  ]);
+  t.same([prices({ input: 2, output: 2 }), prices(null), kindPrices(model)], [[], [], []]);
 });
 
 t.test("the headline says 0 foreign only where a foreign row would have been found", (t) => {
@@ -158,6 +179,7 @@ function record(more: Partial<ComparedRecord> = {}): ComparedRecord {
     cache_write_tokens: 0,
     output_tokens: 7,
     tokens_from: "reported",
+    list_microdollars: 930,
     cost_microdollars: 1400,
     billed_microdollars: 1500,
     gateway_ids: {},

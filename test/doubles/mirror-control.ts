@@ -148,6 +148,7 @@ export function comparedRow(now: number): ComparedRow & {
       cache_write_tokens: 0,
       output_tokens: 342,
       tokens_from: "reported",
+      list_microdollars: 5420,
       cost_microdollars: 8130,
       billed_microdollars: 9000,
       gateway_ids: { "x-client-request-id": "5f0c" },

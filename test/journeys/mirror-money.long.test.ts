@@ -116,6 +116,38 @@ t.test("a negative cost is ignored, and our own cost counts", async (t) => {
   );
 });
 
+t.test("the report explains a bill by the price of one kind of token", async (t) => {
+  const journey = await startJourney(t, "new-api v1.0.0-rc.25", { tools: { codex: "" }, more: PRICES });
+  await journey.idle();
+  for (const output of [100, 900, 40, 300, 2, 700])
+    await journey.ask({
+      "x-test-input": "400",
+      "x-test-output": String(output),
+      "x-test-dollars": String((400 + output / 2) / 1000),
+    });
+  journey.clock.pass(MINUTE);
+  await journey.sync();
+  const report = await journey.mirror();
+  t.match(report, { rows: { by_id: 6, differs: 0 } });
+  t.match(report.models, [
+    {
+      model: "m",
+      difference_microdollars: -1_021_000,
+      explanation: {
+        rows: 6,
+        explained: 6,
+        factors: { input: 1, output: 0.5 },
+        unexplained_microdollars: 0,
+        example: {
+          tokens: { input: 400, output: 900 },
+          ours_microdollars: 1_300_000,
+          theirs_microdollars: 850_000,
+        },
+      },
+    },
+  ]);
+});
+
 t.test("the report shows a multiplier that differs from config.yaml's", async (t) => {
   const journey = await startJourney(t, "sub2api", {
     tools: { codex: "group: coding" },

@@ -5,10 +5,11 @@ import { type KeyState, Snapshot } from "../../src/config/snapshot.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { Prices } from "../../src/metering/prices.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
-import { GatewayMirror } from "../../src/mirror/gateway-mirror.ts";
+import { GatewayMirror, type MirrorDeps } from "../../src/mirror/gateway-mirror.ts";
 import { HeldKeys } from "../../src/mirror/held-keys.ts";
 import type { Sibling } from "../../src/mirror/reconcile/siblings.ts";
 import { readTime } from "../../src/mirror/store/facts.ts";
+import { holdKeys } from "../../src/mirror/store/keys.ts";
 import { ConsoleAccount, hasConsole } from "../../src/mirror/sync/connect.ts";
 import { MirrorReader } from "../../src/mirror/sync/mirror-thread.ts";
 import type { LastRecord } from "../../src/mirror/usage.ts";
@@ -19,7 +20,7 @@ import { heldClock } from "../doubles/held-clock.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import { record } from "../doubles/records.ts";
-import { MINUTE, mirrorFile, openMirror } from "./mirror-file.ts";
+import { all, MINUTE, mirrorFile, openMirror } from "./mirror-file.ts";
 
 const KEY = "sk-0123456789abcdef0123456789abcdefa1b2";
 
@@ -33,12 +34,21 @@ interface MirrorOptions {
   readonly last?: () => LastRecord | null;
   /** How many tools have a key. Default 1. */
   readonly keys?: number;
+  /** Whether an unfinished change knows a key of the console. Default: none. */
+  readonly isChanging?: MirrorDeps["isChanging"];
 }
 
 /** The mirror of a new-api console. */
 async function startMirror(
   t: Test,
-  { requests, accessToken, siblings = () => [], last = () => null, keys = 1 }: MirrorOptions,
+  {
+    requests,
+    accessToken,
+    siblings = () => [],
+    last = () => null,
+    keys = 1,
+    isChanging = () => false,
+  }: MirrorOptions,
 ) {
   const tools = ["codex", ...Array.from({ length: keys - 1 }, (_, number) => `tool-${number}`)];
   const keyOf = (tool: string) => (tool === "codex" ? KEY : KEY.replace("a1b2", tool.replace("-", "")));
@@ -91,6 +101,7 @@ tools: { ${tools.map((name) => `${name}: {}`).join(", ")} }
     siblings,
     onCorrected: () => {},
     onAlarms: () => {},
+    isChanging,
     keyCalls,
     reader,
   };
@@ -223,4 +234,56 @@ t.test("without a login, the interval is what the lookups of the keys allow", as
     await mirror.sync();
     t.match(await mirror.status(), { state: "ok", interval });
   }
+});
+
+const NEW_KEY = "sk-fedcba9876543210fedcba9876543210c3d4";
+const USE = { model: "gpt-5.1", stream: true, input: 100, output: 7, dollars: 0.1 };
+const KEYS = "SELECT key_ref, key FROM mirror.console_rows";
+
+t.test("a key that was listed before a tool had it is ours if a change of a key made it", async (t) => {
+  for (const isOurs of [true, false]) {
+    let isUnfinished = isOurs;
+    const { mirror, double, clock, file } = await startMirror(t, {
+      requests: 0,
+      accessToken: true,
+      isChanging: ({ gateway, name }) => isUnfinished && gateway === "main" && name === "codex-0abc123",
+    });
+    const made = double.addKey({ name: "codex-0abc123", key: NEW_KEY });
+    await mirror.sync();
+    // The tool gets it, uses it and loses it before the console is read again.
+    isUnfinished = false;
+    double.bill({ ...USE, key: NEW_KEY });
+    double.deleteKey(made);
+    clock.pass(2 * MINUTE);
+    await mirror.sync();
+    t.same(
+      all(file.db, KEYS),
+      isOurs ? [[`id:${made.id}`, "…c3d4"]] : [],
+      isOurs ? "" : "another's is not read",
+    );
+  }
+});
+
+t.test("a key that is listed before it is deleted stays ours, also without a sync in between", async (t) => {
+  const { mirror, double, clock, file } = await startMirror(t, { requests: 0, accessToken: true });
+  await mirror.listKeys();
+  double.bill({ ...USE, key: KEY });
+  const [key] = double.keys;
+  if (key !== undefined) double.deleteKey(key);
+  clock.pass(2 * MINUTE);
+  await mirror.sync();
+  t.same(all(file.db, KEYS), [["id:11", "…a1b2"]]);
+});
+
+t.test("the rows of a key are read again once the journal knows a key that ends like it", async (t) => {
+  const { mirror, double, clock, file } = await startMirror(t, { requests: 0, accessToken: true });
+  double.addKey({ name: "another", key: NEW_KEY });
+  double.bill({ ...USE, key: NEW_KEY });
+  clock.pass(2 * MINUTE);
+  await mirror.sync();
+  t.same(all(file.db, KEYS), []);
+  const held = ["…a1b2", "…c3d4"].map((key) => ({ gateway: "main", tool: "codex", key }));
+  holdKeys(file.db, held, clock.now());
+  await mirror.sync();
+  t.same(all(file.db, KEYS), [["id:12", null]], "whose they are, an id of ours must show");
 });

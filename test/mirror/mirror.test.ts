@@ -45,7 +45,10 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
     truncationCheck: { gaps: () => [] },
     siblings: () => [],
     // Without a console these are not used.
-    ...({} as Pick<MirrorDeps, "vault" | "agentFor" | "prices" | "onCorrected" | "onAlarms" | "keyCalls">),
+    ...({} as Pick<
+      MirrorDeps,
+      "vault" | "agentFor" | "prices" | "onCorrected" | "onAlarms" | "isChanging" | "keyCalls"
+    >),
   });
   t.teardown(() => mirror.stop());
   return { mirror, lines, snapshot };

@@ -120,6 +120,18 @@ t.test("rows of keys that are known not to be ours are skipped", async (t) => {
   t.same(page(db, given), { added: 1, changed: 0 });
 });
 
+t.test("a key that may be one that was held is not known to be another's any more", async (t) => {
+  const { db } = mirrorFile(t);
+  const links = (mayBeOurs: boolean) =>
+    ["id:1", "id:2", "id:3"].map((ref) => ({ ref, key: null, mayBeOurs }));
+  linkKeys(db, "main", [{ ref: "id:2", key: null }]);
+  t.same(linkKeys(db, "main", links(true)), ["id:2"], "its rows were skipped");
+  t.same([...keyLinks(db, "main").keys], [["id:1", "…a1b2"]]);
+  t.same(linkKeys(db, "main", links(true)), [], "once");
+  linkKeys(db, "main", links(false));
+  t.equal(keyLinks(db, "main").keys.get("id:3"), null);
+});
+
 t.test("a name stands for a key unless two keys have it or rows contradict each other", async (t) => {
   const mirror = mirrorFile(t);
   const { db } = mirror;

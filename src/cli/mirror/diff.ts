@@ -1,7 +1,7 @@
 import { askDaemon } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
-import { costInWords, dollars, duration, exact } from "../../core/units.ts";
+import { costInWords, duration, exact, exactDollars } from "../../core/units.ts";
 import type { ComparedRecord, ComparedRow } from "../../mirror/report/shape.ts";
 import { fail, formatNote, indentedNote, printLayout } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
@@ -253,7 +253,7 @@ function fieldsOf({ row, record }: ComparedRow): Field[] {
     tokens("cache written", "cache_write_tokens"),
     tokens("output", "output_tokens"),
     ["tokens from", record?.tokens_from ?? null, null],
-    ["list price", null, moneyOrNull(row?.list_microdollars)],
+    ["list price", moneyOrNull(record?.list_microdollars), moneyOrNull(row?.list_microdollars)],
     ["multiplier", null, row === null || row.multiplier === null ? null : formatFactor(row.multiplier)],
     ["cost", moneyOrNull(record?.cost_microdollars), null],
     ["billed", moneyOrNull(record?.billed_microdollars), moneyOrNull(row?.billed_microdollars)],
@@ -286,7 +286,7 @@ function timeOrNull(at: number | null | undefined): string | null {
 }
 
 function moneyOrNull(microdollars: number | null | undefined): string | null {
-  return microdollars === null || microdollars === undefined ? null : dollars(microdollars);
+  return microdollars === null || microdollars === undefined ? null : exactDollars(microdollars);
 }
 
 function yesOrNo(value: boolean | null | undefined): string | null {

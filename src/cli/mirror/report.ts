@@ -1,7 +1,13 @@
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
-import { costInWords, dollars, duration, exact } from "../../core/units.ts";
-import type { ElsewhereUse, MirrorReport, ModelFactor, ToolMoney } from "../../mirror/report/shape.ts";
+import { costInWords, dollars, duration, exact, exactDollars } from "../../core/units.ts";
+import type {
+  ElsewhereUse,
+  MirrorReport,
+  ModelFactor,
+  PriceExplanation,
+  ToolMoney,
+} from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
 import { formatNote, indentedNote, type Note, printLayout, printText } from "../ui/messages.ts";
 import { commandPaths, setExitCode, stdio } from "../ui/stdio.ts";
@@ -61,7 +67,7 @@ function gatewayLines(report: MirrorReport, now: number, width: number): string[
     line(formatLag(report, now)),
     line(formatRecords(report)),
     ...moneyTable(report.tools, width),
-    ...priceNotes(report.models).map((note) => formatNote(note, width)),
+    ...report.models.flatMap((model) => priceLines(model, width)),
     ...multiplierNotes(report.models, report.gateway).map((note) => formatNote(note, width)),
     ...balanceLines(report).map(line),
     ...report.elsewhere.map((use) => line(formatElsewhere(use))),
@@ -132,14 +138,60 @@ function differenceOf(tool: ToolMoney): string {
 }
 
 /** An operator's own price is one note per model, not a difference in every row. */
-function priceNotes(models: readonly ModelFactor[]): Note[] {
-  return models.flatMap(({ model, group, tier, factor: price, factor_rows: rows }) => {
-    if (price === null || Math.abs(price - 1) <= MAX_ROUNDING) return [];
-    const names = [model, ...(tier === null ? [] : [tier]), ...(group === null ? [] : [`group ${group}`])];
-    const what = `${names.join(", ")}: the console's price is ${formatFactor(price)} of the list price known here (${count(rows, "row")})`;
+function priceLines(line: ModelFactor, width: number): string[] {
+  const { model, group, tier, explanation } = line;
+  const names = [model, ...(tier === null ? [] : [tier]), ...(group === null ? [] : [`group ${group}`])];
+  const note = (what: string, next: string | null = null) =>
+    formatNote({ what: `${names.join(", ")}: ${what}`, next }, width);
+  const lines: string[] = [];
+  const price = formatPrice(line);
+  if (price !== null) {
+    const what = `the console's price is ${price} of the list price known here (${formatExplained(line)})`;
     // config.yaml's prices apply to every tier.
-    return [{ what, next: tier === null ? "prices: in config.yaml" : null }];
-  });
+    lines.push(note(what, tier === null ? "prices: in config.yaml" : null));
+  }
+  if (explanation === undefined) return lines;
+  const isExplained = explanation.unexplained_microdollars === 0;
+  if (!isExplained) lines.push(note(formatUnexplained(explanation)));
+  if (!isExplained || hasKindPrices(explanation)) lines.push(...exampleLines(explanation, width));
+  return lines;
+}
+
+/** Whether the kinds of tokens have different factors. */
+function hasKindPrices({ factors }: PriceExplanation): boolean {
+  return new Set(Object.values(factors ?? {})).size > 1;
+}
+
+/** ×1.2, or for each kind of token: input ×1, output ×0.5; null: it is the list price, or not known. */
+function formatPrice({ factor, explanation }: ModelFactor): string | null {
+  const kinds = Object.entries(explanation?.factors ?? {});
+  if (explanation !== undefined && hasKindPrices(explanation))
+    return kinds.map(([kind, one]) => `${kind.replace("_", " ")} ${formatFactor(one)}`).join(", ");
+  const [first] = kinds;
+  if (factor !== null && Math.abs(factor - 1) > MAX_ROUNDING) return formatFactor(factor);
+  return first === undefined || first[1] === 1 ? null : formatFactor(first[1]);
+}
+
+function formatExplained({ factor_rows: rows, explanation }: ModelFactor): string {
+  if (explanation === undefined || explanation.factors === null) return count(rows, "row");
+  return `${exact(explanation.explained)} of ${count(explanation.rows, "row")}`;
+}
+
+function formatUnexplained({ rows, explained, unexplained_microdollars: left }: PriceExplanation): string {
+  const money = `${dollars(Math.abs(left))} ${left > 0 ? "more" : "less"}`;
+  if (rows === 0)
+    return `${money} was billed than here, and the console lists no price that could explain it`;
+  return `${exact(rows - explained)} of ${count(rows, "row")} were billed ${money}, and no price of a kind of token explains it`;
+}
+
+/** A request that a person can check. */
+function exampleLines({ example }: PriceExplanation, width: number): string[] {
+  if (example === null) return [];
+  const tokens = Object.entries(example.tokens)
+    .filter(([, number]) => number > 0)
+    .map(([kind, number]) => `${exact(number)} ${kind.replace("_", " ")}`);
+  const what = `for example ${tokens.join(", ")}: ${exactDollars(example.ours_microdollars)} here, ${exactDollars(example.theirs_microdollars)} there`;
+  return indentedNote({ what, next: advice.mirrorShow(example.record) }, width);
 }
 
 /** One note per group, for all its models. */

@@ -192,6 +192,7 @@ function readRecordSums(db: Database.Database, gateway: string): RecordSum[] {
     db,
     `SELECT verdict, ${prices}, count(*) AS requests,
        sum(cost_microdollars) AS ours, sum(their_billed_microdollars) AS theirs,
+       sum(their_billed_microdollars - cost_microdollars) AS difference,
        sum(cost_microdollars IS NULL AND their_billed_microdollars > 0) AS ours_unknown,
        sum(their_billed_microdollars IS NULL AND cost_microdollars > 0) AS theirs_unknown
      FROM mirror.verdicts WHERE gateway = ? GROUP BY verdict, ${prices}`,
@@ -337,6 +338,8 @@ interface RecordSum {
   /** Our cost and their bill; null: known of none. */
   readonly ours: number | null;
   readonly theirs: number | null;
+  /** Of those that have both; null: none has. */
+  readonly difference: number | null;
   readonly ours_unknown: number;
   readonly theirs_unknown: number;
 }
@@ -373,6 +376,7 @@ function priceOfLine(sums: readonly RecordSum[], multipliers: ReportOptions["mul
   const multiplier = agreement(sums, ({ their_multiplier }) => their_multiplier, SAME_MULTIPLIER);
   // Without a group it is 1. null: config.yaml no longer has this group.
   const here = group === null ? 1 : (multipliers[group] ?? null);
+  const matched = sums.filter(({ verdict }) => verdict === "matched");
   const differs =
     multiplier.value !== null && here !== null && !isSame(multiplier.value, here, SAME_MULTIPLIER);
   return {
@@ -385,6 +389,7 @@ function priceOfLine(sums: readonly RecordSum[], multipliers: ReportOptions["mul
     multiplier: multiplier.value,
     multiplier_rows: multiplier.rows,
     multiplier_here: differs ? here : null,
+    difference_microdollars: totalOf(matched.map(({ difference }) => difference)) ?? 0,
   };
 }
 

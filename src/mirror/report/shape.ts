@@ -140,6 +140,33 @@ export interface ModelFactor {
   readonly multiplier_rows: number;
   /** The multiplier of config.yaml's group, where it differs. */
   readonly multiplier_here: number | null;
+  /** Theirs less ours, over the matched rows that both have an amount for. */
+  readonly difference_microdollars: number;
+  /** Why that is more than rounding. Absent: it is not, or only the multiplier differs. */
+  readonly explanation?: PriceExplanation;
+}
+
+export const TOKEN_KINDS = ["input", "cache_read", "cache_write", "output"] as const;
+export type TokenKind = (typeof TOKEN_KINDS)[number];
+export type KindFactors = Readonly<Record<TokenKind, number>>;
+
+/** How a console's prices of a model differ from the list prices known here. Prices are before the multiplier. */
+export interface PriceExplanation {
+  /** The rows that were examined: the latest that both sides have a price for. */
+  readonly rows: number;
+  /** How many of them the factors explain to rounding. Without factors: how many have the list price. */
+  readonly explained: number;
+  /** The console's price of each kind of token in these rows, as a multiple of ours; null: no factors explain nearly all rows. */
+  readonly factors: Partial<KindFactors> | null;
+  /** What the other rows were billed more, or less, than that. 0: rounding. */
+  readonly unexplained_microdollars: number;
+  /** The row that differs most, of those that the factors explain, or without factors of the others. */
+  readonly example: {
+    readonly record: string;
+    readonly tokens: Readonly<Record<TokenKind, number>>;
+    readonly ours_microdollars: number;
+    readonly theirs_microdollars: number;
+  } | null;
 }
 
 export interface ElsewhereUse {
@@ -194,6 +221,7 @@ export const COMPARED_FIELDS = [
   "cache_write_tokens",
   "output_tokens",
   "tokens_from",
+  "list_microdollars",
   "cost_microdollars",
   "billed_microdollars",
   "gateway_ids",

@@ -120,6 +120,8 @@ export interface KeyLink {
   readonly ref: string;
   /** Fingerprint. null: the key is not ours. That never replaces a known key, because keys are rotated. */
   readonly key: string | null;
+  /** A key that ends like this one was held here. Whether it is this one shows a row with the id of a request of ours. */
+  readonly mayBeOurs?: boolean;
 }
 
 /**
@@ -136,17 +138,24 @@ interface StoredLink {
 const UNCLEAR: StoredLink = { key: "", source: "unclear" };
 
 /**
- * Writes what the console's list of keys says. Returns the refs that were known not to be ours and now are: their rows were
- * skipped so far.
+ * Writes what the console's list of keys says. Returns the refs that were known not to be ours, and now are or may be: their
+ * rows were skipped so far.
  */
 export function linkKeys(db: Database.Database, gateway: string, links: readonly KeyLink[]): string[] {
   const keysByRef = new Map<string, Set<string | null>>();
   for (const { ref, key } of links) keysByRef.set(ref, (keysByRef.get(ref) ?? new Set()).add(key));
+  const undecided = new Set(links.filter(({ mayBeOurs }) => mayBeOurs === true).map(({ ref }) => ref));
   return transact(db, () => {
     const known = readLinks(db, gateway);
     const becameOurs: string[] = [];
     for (const [ref, keys] of keysByRef) {
       const before = known.get(ref);
+      if (undecided.has(ref)) {
+        if (before?.key !== null) continue;
+        execute(db, "DELETE FROM mirror.console_keys WHERE gateway = ? AND ref = ?", gateway, ref);
+        becameOurs.push(ref);
+        continue;
+      }
       const next = linkFromList(before, [...keys]);
       if (isSameLink(before, next)) continue;
       writeLink(db, gateway, ref, next);

@@ -249,14 +249,27 @@ function tierOf(record: UsageRecord, { service_tier }: Theirs): string | null {
   const { input_tokens, cache_read_tokens, cache_write_tokens } = record;
   const input = (input_tokens ?? 0) + (cache_read_tokens ?? 0) + (cache_write_tokens ?? 0);
   if (input <= LONG_CONTEXT_TOKENS) return service_tier;
-  return service_tier === null ? "long context" : `${service_tier}, long context`;
+  return service_tier === null ? LONG_CONTEXT : `${service_tier}, ${LONG_CONTEXT}`;
+}
+
+const LONG_CONTEXT = "long context";
+
+/** Undoes tierOf. */
+export function tierParts(tier: string | null): {
+  readonly service: string | null;
+  readonly isLongContext: boolean;
+} {
+  const isLongContext = tier?.endsWith(LONG_CONTEXT) ?? false;
+  if (tier === null || !isLongContext) return { service: tier, isLongContext };
+  const service = tier.slice(0, -LONG_CONTEXT.length).replace(/, $/, "");
+  return { service: service === "" ? null : service, isLongContext };
 }
 
 /**
  * new-api and one-api list no price and bill in units of two micro-dollars. All other amounts are in micro-dollars. From
  * MIN_UNITS on, an amount is exact to a quarter of a percent; a smaller one shows nothing about a price.
  */
-const BILLING_UNIT = 2;
+export const BILLING_UNIT = 2;
 const MIN_UNITS = 200;
 
 /** Their price before the multiplier, as a multiple of ours; null: unknown, or the amount is too small. */
@@ -269,6 +282,6 @@ function priceFactor(ours: number | null, theirs: Theirs): number | null {
 }
 
 /** To three digits, so that rows with the same price are counted together. */
-function rounded(factor: number): number {
+export function rounded(factor: number): number {
   return Number(factor.toPrecision(3));
 }

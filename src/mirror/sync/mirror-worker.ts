@@ -5,6 +5,7 @@ import { IndexFault, type IndexFaultKind, indexFault } from "../../usage/index/d
 import { readAlarms } from "../alarms.ts";
 import { blindSpots, whyBlind } from "../report/blind-spots.ts";
 import { readDiff } from "../report/compared.ts";
+import { explainLines } from "../report/price-differences.ts";
 import { readDays, readReport } from "../report/report.ts";
 import { planDays } from "../store/changed-days.ts";
 import { compareDay } from "../store/compare-day.ts";
@@ -39,6 +40,7 @@ class MirrorWorker {
     openRows: readOpenRows,
     waitingRows: readWaitingRows,
     report: readReport,
+    explainLines,
     blindSpots,
     whyBlind,
     diff: readDiff,

@@ -66,7 +66,7 @@ export function factsOf(compared: ComparedRow): Fact[] {
     fact("cache-read", "tokens", record?.cache_read_tokens ?? null, row?.cache_read_tokens ?? null),
     fact("cache-write", "tokens", record?.cache_write_tokens ?? null, row?.cache_write_tokens ?? null),
     fact("output", "tokens", record?.output_tokens ?? null, row?.output_tokens ?? null),
-    fact("list-price", "money", null, row?.list_microdollars ?? null),
+    fact("list-price", "money", record?.list_microdollars ?? null, row?.list_microdollars ?? null),
     fact("multiplier", "factor", null, row?.multiplier ?? null),
     fact("cost", "money", record?.cost_microdollars ?? null, null),
     fact("billed", "money", record?.billed_microdollars ?? null, row?.billed_microdollars ?? null),

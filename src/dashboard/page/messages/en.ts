@@ -548,6 +548,9 @@ export const EN = {
   "mirror.price.same": "the same",
   "mirror.price.unknown": "no price known here, or too few rows",
   "mirror.price.other": "the console's price is {factor} the list price",
+  "mirror.price.kinds":
+    "the console's price by kind of token, in {n} row|the console's price by kind of token, in {n} rows",
+  "mirror.price.unexplained": "{money} not explained",
   "mirror.price.next": "Set the operator's prices under `prices:` in config.yaml.",
   "mirror.multiplier.here": "config.yaml says {factor}",
   "mirror.multiplier.other": "not clear",

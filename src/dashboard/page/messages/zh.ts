@@ -528,6 +528,8 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "mirror.price.same": "相同",
   "mirror.price.unknown": "此处没有价格，或行数太少",
   "mirror.price.other": "控制台的价格是标价的 {factor}",
+  "mirror.price.kinds": "控制台按令牌类别的价格，共 {n} 行",
+  "mirror.price.unexplained": "{money} 无法解释",
   "mirror.price.next": "运营方自己的价格可写在 config.yaml 的 `prices:` 下。",
   "mirror.multiplier.here": "config.yaml 写的是 {factor}",
   "mirror.multiplier.other": "不明确",

@@ -4,7 +4,7 @@ import { factorInWords } from "../../components/record-facts-table.tsx";
 import { TableWrap } from "../../components/table-wrap.tsx";
 import { Text } from "../../components/text.tsx";
 import { useFrame } from "../../frame.tsx";
-import { isOtherPrice } from "./mirror-state.ts";
+import { isOtherPrice, kindPrices } from "./mirror-state.ts";
 
 type Of<T> = T & { readonly gateway: string };
 
@@ -138,7 +138,7 @@ function Models({
                 {several ? <td>{model.gateway}</td> : null}
                 <td class="num">{exact(model.requests)}</td>
                 <td class="num">
-                  <Price factor={model.factor} />
+                  <Price model={model} />
                 </td>
                 <td class="num">
                   <Multiplier model={model} />
@@ -148,7 +148,7 @@ function Models({
           </tbody>
         </table>
       </TableWrap>
-      {models.some(({ factor }) => isOtherPrice(factor)) ? (
+      {models.some((model) => isOtherPrice(model.factor) || kindPrices(model).length > 0) ? (
         <p class="panel-part muted small">
           <Text id="mirror.price.next" />
         </p>
@@ -158,7 +158,38 @@ function Models({
 }
 
 /** The operator's own price is no fault, but a word is due. */
-function Price({ factor }: { readonly factor: number | null }) {
+function Price({ model }: { readonly model: ModelFactor }) {
+  const { t } = useFrame();
+  const { factor, explanation } = model;
+  const left = explanation?.unexplained_microdollars ?? 0;
+  const kinds = kindPrices(model);
+  return (
+    <>
+      {kinds.length === 0 ? (
+        <OnePrice factor={factor} />
+      ) : (
+        <strong title={t("mirror.price.kinds", { n: explanation?.explained ?? 0 })}>
+          ≠ {kinds.map(([kind, one]) => `${t(KIND_NAMES[kind])} ${factorInWords(one)}`).join(", ")}
+        </strong>
+      )}
+      {left === 0 ? null : (
+        <>
+          {" "}
+          <span class="muted">{t("mirror.price.unexplained", { money: dollars(left) })}</span>
+        </>
+      )}
+    </>
+  );
+}
+
+const KIND_NAMES = {
+  input: "mirror.fact.input",
+  cache_read: "mirror.fact.cache-read",
+  cache_write: "mirror.fact.cache-write",
+  output: "mirror.fact.output",
+} as const;
+
+function OnePrice({ factor }: { readonly factor: number | null }) {
   const { t } = useFrame();
   if (factor === null) return <span class="muted">{t("mirror.price.unknown")}</span>;
   if (!isOtherPrice(factor)) return <span class="muted">{t("mirror.price.same")}</span>;

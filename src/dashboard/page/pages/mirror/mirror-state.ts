@@ -1,4 +1,4 @@
-import type { MirrorReport, VerdictCounts } from "../../../../mirror/report/shape.ts";
+import type { MirrorReport, ModelFactor, TokenKind, VerdictCounts } from "../../../../mirror/report/shape.ts";
 
 /**
  * The state of a console, the worst first. blind: whether a key is used elsewhere cannot be seen. stale: it was seen once,
@@ -62,6 +62,12 @@ const SAME_FACTOR = 0.01;
 
 export function isOtherPrice(factor: number | null): factor is number {
   return factor !== null && Math.abs(factor - 1) > SAME_FACTOR;
+}
+
+/** The operator's price of each kind of token; none: all kinds have one factor, or it is not known. */
+export function kindPrices({ explanation }: ModelFactor): readonly [TokenKind, number][] {
+  const kinds = Object.entries(explanation?.factors ?? {}) as [TokenKind, number][];
+  return new Set(kinds.map(([, factor]) => factor)).size > 1 ? kinds : [];
 }
 
 /** The clocks of two machines are never the same; beyond this it is worth a word. */
