@@ -13,6 +13,8 @@ import type { Outcome } from "./outcome.ts";
 const MAX_MODEL = 200;
 /** As long as the guard lets a target be. */
 const MAX_ENDPOINT = 8192;
+/** Enough to distinguish programs and their versions. */
+const MAX_USER_AGENT = 120;
 
 /** The first half of a record: what is written before the first byte goes to the gateway. */
 export function openingOf(call: Call): Opening {
@@ -30,6 +32,7 @@ export function openingOf(call: Call): Opening {
     endpoint: sanitizeForLog(call.endpoint, call.snapshot, MAX_ENDPOINT),
     model: call.model,
     process: call.program,
+    user_agent: loggableUserAgent(call),
     waited_ms: call.waitedMs,
     held_tokens: reservation?.tokens ?? null,
     held_microdollars: reservation?.spend ?? null,
@@ -177,6 +180,13 @@ function loggableIds({ snapshot }: Call, ids: Observed["gatewayIds"]): Observed[
   const entries = Object.entries(ids);
   const kept = entries.filter(([, id]) => sanitizeForLog(id, snapshot, id.length) === id);
   return kept.length === entries.length ? ids : Object.fromEntries(kept);
+}
+
+/** What is redacted, or read as other characters at the gateway, is not the text that a console lists. It is left out. */
+function loggableUserAgent({ userAgent, snapshot }: Call): string | null {
+  if (userAgent === null || !PRINTABLE.test(userAgent)) return null;
+  if (sanitizeForLog(userAgent, snapshot, userAgent.length) !== userAgent) return null;
+  return userAgent.slice(0, MAX_USER_AGENT).trim() || null;
 }
 
 /** SQLite's own tools end a text at a NUL, and half a surrogate pair is no character. */

@@ -286,6 +286,7 @@ function shown(id: string, more: Partial<ShownRecord> = {}): ShownRecord {
     bytes_out: 0,
     waited_ms: 0,
     process: null,
+    user_agent: null,
     machine: null,
     requests: 1,
     last_id: null,

@@ -450,6 +450,7 @@ export const EN = {
   "record.cause-detail": "cause detail",
   "record.bytes": "bytes in, out",
   "record.process": "process",
+  "record.user-agent": "user agent",
   "record.machine": "machine",
   "record.ids": "ids",
   "record.id": "record",

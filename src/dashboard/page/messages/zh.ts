@@ -432,6 +432,7 @@ export const ZH: Readonly<Record<keyof typeof EN, string>> = {
   "record.cause-detail": "具体原因",
   "record.bytes": "字节 入、出",
   "record.process": "进程",
+  "record.user-agent": "用户代理（User-Agent）",
   "record.machine": "机器",
   "record.ids": "编号",
   "record.id": "记录",
