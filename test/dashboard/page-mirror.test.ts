@@ -132,6 +132,7 @@ function row(more: Partial<Row> = {}): Row {
     began_at: null,
     duration_ms: 10,
     ip: null,
+    user_agent: null,
     verdict: "matched",
     how: "id",
     certain: false,
