@@ -1,11 +1,11 @@
 import type { Snapshot } from "../config/snapshot.ts";
-import { isFreeOfKeyShapes, redactKeyShapes } from "../core/redact.ts";
+import { isFreeOfKeyShapes, looksLikeCredential, redactKeyShapes } from "../core/redact.ts";
 import { holdsToken, redactTokens } from "../core/token.ts";
 import { estimateTokens } from "../metering/estimate.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
 import type { ResponseHead } from "../usage/journal/journal.ts";
-import type { Closing, Opening, TokensFrom } from "../usage/record.ts";
+import { type Closing, MAX_USER_AGENT, type Opening, type TokensFrom } from "../usage/record.ts";
 import type { Call } from "./call.ts";
 import type { Observed } from "./observer.ts";
 import type { Outcome } from "./outcome.ts";
@@ -13,8 +13,6 @@ import type { Outcome } from "./outcome.ts";
 const MAX_MODEL = 200;
 /** As long as the guard lets a target be. */
 const MAX_ENDPOINT = 8192;
-/** Enough to distinguish programs and their versions. */
-const MAX_USER_AGENT = 120;
 
 /** The first half of a record: what is written before the first byte goes to the gateway. */
 export function openingOf(call: Call): Opening {
@@ -184,7 +182,7 @@ function loggableIds({ snapshot }: Call, ids: Observed["gatewayIds"]): Observed[
 
 /** What is redacted, or read as other characters at the gateway, is not the text that a console lists. It is left out. */
 function loggableUserAgent({ userAgent, snapshot }: Call): string | null {
-  if (userAgent === null || !PRINTABLE.test(userAgent)) return null;
+  if (userAgent === null || !PRINTABLE.test(userAgent) || looksLikeCredential(userAgent)) return null;
   if (sanitizeForLog(userAgent, snapshot, userAgent.length) !== userAgent) return null;
   return userAgent.slice(0, MAX_USER_AGENT).trim() || null;
 }

@@ -24,6 +24,9 @@ export interface OwnRecord extends Opening, Closing {
   readonly billed_microdollars: number | null;
 }
 
+/** Characters of a user agent that a record has. They distinguish programs and their versions. */
+export const MAX_USER_AGENT = 120;
+
 /** The fields that the lines of a record that was made here leave out. */
 export const OWN_REQUEST = Object.freeze({
   machine: null,
@@ -54,7 +57,7 @@ export interface Opening {
   readonly model: string | null;
   /** The program that owns the connection; null: it was not looked up. */
   readonly process: string | null;
-  /** The client's, cut; null: it sent none, or one that is not plain text or holds a secret. */
+  /** The client's, up to MAX_USER_AGENT; null: it sent none, or one that is not plain text or holds a secret. */
   readonly user_agent: string | null;
   /** How long it waited for capacity under a limit. */
   readonly waited_ms: number;

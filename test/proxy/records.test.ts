@@ -17,6 +17,7 @@ t.test("a record has the client's user agent, if a console would list the same t
     ["a long one is cut", "a".repeat(300), "a".repeat(120)],
     ["with the tool's key", "agent/1.0 sk-agents-0123456789", null],
     ["with any key", `agent/1.0 sk-ant-api03-${"x7".repeat(20)}`, null],
+    ["with anything that looks like a secret", "agent/1.0 word3f9a0c27be5d81640af2c9e7", null],
     ["with a key beyond the cut", `${"a".repeat(300)} sk-agents-0123456789`, null],
     ["with a control character", "agent\t1.0", null],
     ["with a letter that the gateway reads as another", "caf\u00e9/1.0", null],
