@@ -139,6 +139,7 @@ function row(more: Partial<Row> = {}): Row {
     key: "…a1b2",
     reason: "",
     at: 5000,
+    began: 1010,
     ...more,
   };
 }
@@ -147,6 +148,7 @@ function record(more: Partial<ComparedRecord> = {}): ComparedRecord {
   return {
     id: "01JC0000000000000000000001",
     started_at: 1000,
+    sent_at: 1000,
     ended_at: 5000,
     tool: "codex",
     key: "…a1b2",
@@ -163,6 +165,7 @@ function record(more: Partial<ComparedRecord> = {}): ComparedRecord {
     billed_microdollars: 1500,
     gateway_ids: {},
     machine: null,
+    user_agent: null,
     ...more,
   };
 }
@@ -205,6 +208,10 @@ t.test("both sides are shown, without the fields that neither has", (t) => {
   t.match(
     facts.find(({ name }) => name === "took"),
     { ours: 4000, theirs: 10 },
+  );
+  t.match(
+    facts.find(({ name }) => name === "began"),
+    { ours: 1000, theirs: 1010 },
   );
   t.notOk(facts.some(({ name }) => name === "from"));
   t.ok(factsOf(pair(row(), null)).every(({ ours }) => ours === null));
