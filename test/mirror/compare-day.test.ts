@@ -41,7 +41,7 @@ const recordVerdicts = (db: Parameters<typeof all>[0]) =>
 
 /** A request without an answer on an earlier day. */
 const earlier = (number: number, kind: string): UnansweredBill => ({
-  record: record(number, { started_at: AT - 20 * HOUR }).id,
+  record: `${record(number, { started_at: AT - 20 * HOUR }).id} ${kind}`,
   started_at: AT - 20 * HOUR,
   kind,
   isListed: true,
