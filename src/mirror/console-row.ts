@@ -38,6 +38,8 @@ export interface ConsoleRow {
   readonly duration_ms: number | null;
   /** The address that called. */
   readonly ip: string | null;
+  /** The program that called. */
+  readonly user_agent: string | null;
 }
 
 /** How a row is stored: the type of each column, in the order in which they are written. */
@@ -63,6 +65,7 @@ const COLUMN_TYPES = {
   billed_microdollars: "INTEGER",
   duration_ms: "INTEGER",
   ip: "TEXT",
+  user_agent: "TEXT",
 } as const satisfies Record<keyof ConsoleRow, string>;
 
 export const ROW_FIELDS = Object.keys(COLUMN_TYPES) as (keyof ConsoleRow)[];

@@ -25,6 +25,8 @@ export class Call {
   readonly method: string;
   /** The protocol in which the client expects its answer. */
   readonly protocol: Protocol;
+  /** As the client sent it. */
+  readonly userAgent: string | null;
   /** The configuration when it began. Later saves do not affect it. */
   readonly snapshot: Snapshot;
 
@@ -84,6 +86,7 @@ export class Call {
     this.id = requestId(this.startedAt);
     this.method = method;
     this.protocol = protocolOf(url, headers);
+    this.userAgent = headers["user-agent"] ?? null;
     this.snapshot = snapshot;
   }
 

@@ -1,11 +1,11 @@
 import type { Snapshot } from "../config/snapshot.ts";
-import { isFreeOfKeyShapes, redactKeyShapes } from "../core/redact.ts";
+import { isFreeOfKeyShapes, looksLikeCredential, redactKeyShapes } from "../core/redact.ts";
 import { holdsToken, redactTokens } from "../core/token.ts";
 import { estimateTokens } from "../metering/estimate.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
 import type { ResponseHead } from "../usage/journal/journal.ts";
-import type { Closing, Opening, TokensFrom } from "../usage/record.ts";
+import { type Closing, MAX_USER_AGENT, type Opening, type TokensFrom } from "../usage/record.ts";
 import type { Call } from "./call.ts";
 import type { Observed } from "./observer.ts";
 import type { Outcome } from "./outcome.ts";
@@ -30,6 +30,7 @@ export function openingOf(call: Call): Opening {
     endpoint: sanitizeForLog(call.endpoint, call.snapshot, MAX_ENDPOINT),
     model: call.model,
     process: call.program,
+    user_agent: loggableUserAgent(call),
     waited_ms: call.waitedMs,
     held_tokens: reservation?.tokens ?? null,
     held_microdollars: reservation?.spend ?? null,
@@ -177,6 +178,13 @@ function loggableIds({ snapshot }: Call, ids: Observed["gatewayIds"]): Observed[
   const entries = Object.entries(ids);
   const kept = entries.filter(([, id]) => sanitizeForLog(id, snapshot, id.length) === id);
   return kept.length === entries.length ? ids : Object.fromEntries(kept);
+}
+
+/** What is redacted, or read as other characters at the gateway, is not the text that a console lists. It is left out. */
+function loggableUserAgent({ userAgent, snapshot }: Call): string | null {
+  if (userAgent === null || !PRINTABLE.test(userAgent) || looksLikeCredential(userAgent)) return null;
+  if (sanitizeForLog(userAgent, snapshot, userAgent.length) !== userAgent) return null;
+  return userAgent.slice(0, MAX_USER_AGENT).trim() || null;
 }
 
 /** SQLite's own tools end a text at a NUL, and half a surrogate pair is no character. */

@@ -24,6 +24,9 @@ export interface OwnRecord extends Opening, Closing {
   readonly billed_microdollars: number | null;
 }
 
+/** Characters of a user agent that a record has. They distinguish programs and their versions. */
+export const MAX_USER_AGENT = 120;
+
 /** The fields that the lines of a record that was made here leave out. */
 export const OWN_REQUEST = Object.freeze({
   machine: null,
@@ -54,6 +57,8 @@ export interface Opening {
   readonly model: string | null;
   /** The program that owns the connection; null: it was not looked up. */
   readonly process: string | null;
+  /** The client's, up to MAX_USER_AGENT; null: it sent none, or one that is not plain text or holds a secret. */
+  readonly user_agent: string | null;
   /** How long it waited for capacity under a limit. */
   readonly waited_ms: number;
   /** What the tool's limits held for it, and what counts if its real use stays unknown. Not exported. */
@@ -157,6 +162,7 @@ export function wholeRecord(opening: Opening, closing: Closing): OwnRecord {
     endpoint: opening.endpoint,
     model: closing.model ?? opening.model,
     process: opening.process,
+    user_agent: opening.user_agent,
     waited_ms: opening.waited_ms,
     held_tokens: opening.held_tokens,
     held_microdollars: opening.held_microdollars,
@@ -266,6 +272,7 @@ export const COLUMNS: readonly Column[] = [
   column("bytes_out", "integer", 0),
   column("waited_ms", "integer", 0),
   column("process", "text"),
+  column("user_agent", "text"),
   column("sent_at", "integer"),
   column("gateway_ids", "json", "{}"),
   column("machine", "text"),

@@ -7,7 +7,7 @@ import { formatMirror } from "../../src/cli/mirror/report.ts";
 import { formatStatus } from "../../src/cli/status.ts";
 import { textWidth } from "../../src/cli/ui/text.ts";
 import type { Status } from "../../src/control/status.ts";
-import type { ModelFactor, PriceExplanation } from "../../src/mirror/report/shape.ts";
+import type { ModelFactor, PriceExplanation, ToolMoney } from "../../src/mirror/report/shape.ts";
 import { command, newHome } from "../doubles/command.ts";
 import { alarm, comparedRow, mirrorReport, startMirrorControl } from "../doubles/mirror-control.ts";
 import { atScreen } from "../doubles/screen.ts";
@@ -56,6 +56,8 @@ t.test("a gateway without problems has its headline, lag, counts and money", asy
         ours_unknown: 0,
         theirs_unknown: 0,
         foreign_microdollars: 0,
+        suspected: 0,
+        suspected_microdollars: 0,
       },
       {
         tool: "codex",
@@ -66,6 +68,8 @@ t.test("a gateway without problems has its headline, lag, counts and money", asy
         ours_unknown: 3,
         theirs_unknown: 0,
         foreign_microdollars: 0,
+        suspected: 0,
+        suspected_microdollars: 0,
       },
       {
         tool: "free",
@@ -76,6 +80,8 @@ t.test("a gateway without problems has its headline, lag, counts and money", asy
         ours_unknown: 1,
         theirs_unknown: 0,
         foreign_microdollars: 0,
+        suspected: 0,
+        suspected_microdollars: 0,
       },
     ],
     blind: ["calls that failed: sub2api lists only what was billed"],
@@ -124,6 +130,28 @@ t.test("certain and suspected rows are counted separately, and a suspicion is no
   t.equal(shown(0, 1), "1 suspected foreign");
   t.equal(shown(0, 1, "cannot-see"), "1 suspected foreign");
   t.equal(shown(0, 0, "cannot-see"), "foreign not known");
+  const nothing: ToolMoney = {
+    tool: "codex",
+    requests: 3,
+    ours_microdollars: 10_000,
+    theirs_microdollars: 10_000,
+    ours_unknown: 0,
+    theirs_unknown: 0,
+    foreign: 0,
+    foreign_microdollars: 0,
+    suspected: 0,
+    suspected_microdollars: 0,
+  };
+  const table = (given: Partial<ToolMoney>) =>
+    formatMirror([mirrorReport(NOW, { tools: [{ ...nothing, ...given }] })], NOW, WIDE);
+  const some = { foreign: 11, foreign_microdollars: 2_000_000 };
+  const more = { suspected: 12, suspected_microdollars: 30_000 };
+  t.match(
+    table({ ...some, ...more }),
+    / foreign +foreign \$ +suspected +suspected \$\n.* 11 +\$2\.00 +12 +\$0\.03\n/,
+  );
+  t.notMatch(table(some), "suspected $");
+  t.notMatch(table(more), "foreign $");
 });
 
 t.test(
@@ -420,6 +448,24 @@ t.test("one row is shown with both sides and the reason", async (t) => {
   t.match(foreign, /^output +- +\?$/m, "unknown is not zero");
 });
 
+t.test("a suspected row is shown beside the request that it may be, with both beginnings", async (t) => {
+  const both = comparedRow(NOW);
+  const { began } = both.row;
+  const compared = {
+    ...both,
+    record: null,
+    candidate: { ...both.record, sent_at: (began ?? 0) - 350, user_agent: "codex/1.0" },
+    verdict: "foreign",
+    row: { ...both.row, verdict: "foreign" as const, how: null, user_agent: "curl/8.5.0" },
+  };
+  const shown = formatCompared(compared, 120);
+  t.match(shown, /^main: foreign, suspected\n.*\nbeside it is our request 01JCABCD, which it may be\n/);
+  t.notMatch(shown, "did not pass here");
+  t.match(shown, /^began +2026-11-15 14:10:57\.700 \+00:00 +2026-11-15 14:10:57\.710 \+00:00$/m);
+  t.match(shown, /^sent +2026-11-15 14:10:57\.360 \+00:00 +-$/m);
+  t.match(shown, /^user agent +codex\/1\.0 +curl\/8\.5\.0$/m);
+});
+
 const SCREEN_80 = `main: differs, by id
 output tokens: 342 here, 400 there
 
@@ -429,7 +475,7 @@ request id
   ours         x-client-request-id: 5f0c9a4e-1b1e-4c57-9d3a-0f6c1b1e77aa
   theirs       client:5f0c9a4e-1b1e-4c57-9d3a-0f6c1b1e77aa
 kind           -                               use
-began          2026-11-15 14:10:57.700 +00:00  -
+began          2026-11-15 14:10:57.700 +00:00  2026-11-15 14:10:57.710 +00:00
 ended          2026-11-15 14:11:00.000 +00:00  2026-11-15 14:11:00.000 +00:00
 its clock      -                               2026-11-15 14:11:01.000 +00:00
 took           2.3 s                           2.3 s

@@ -153,12 +153,14 @@ function row(more: Partial<Row> = {}): Row {
     began_at: null,
     duration_ms: 10,
     ip: null,
+    user_agent: null,
     verdict: "matched",
     how: "id",
     certain: false,
     key: "…a1b2",
     reason: "",
     at: 5000,
+    began: 1010,
     ...more,
   };
 }
@@ -167,6 +169,7 @@ function record(more: Partial<ComparedRecord> = {}): ComparedRecord {
   return {
     id: "01JC0000000000000000000001",
     started_at: 1000,
+    sent_at: 1000,
     ended_at: 5000,
     tool: "codex",
     key: "…a1b2",
@@ -184,6 +187,7 @@ function record(more: Partial<ComparedRecord> = {}): ComparedRecord {
     billed_microdollars: 1500,
     gateway_ids: {},
     machine: null,
+    user_agent: null,
     ...more,
   };
 }
@@ -226,6 +230,10 @@ t.test("both sides are shown, without the fields that neither has", (t) => {
   t.match(
     facts.find(({ name }) => name === "took"),
     { ours: 4000, theirs: 10 },
+  );
+  t.match(
+    facts.find(({ name }) => name === "began"),
+    { ours: 1000, theirs: 1010 },
   );
   t.notOk(facts.some(({ name }) => name === "from"));
   t.ok(factsOf(pair(row(), null)).every(({ ours }) => ours === null));
@@ -308,6 +316,7 @@ function shown(id: string, more: Partial<ShownRecord> = {}): ShownRecord {
     bytes_out: 0,
     waited_ms: 0,
     process: null,
+    user_agent: null,
     machine: null,
     requests: 1,
     last_id: null,

@@ -24,6 +24,7 @@ export function consoleRow(
     billed_microdollars: 9000,
     duration_ms: null,
     ip: null,
+    user_agent: null,
     ...given,
   };
 }

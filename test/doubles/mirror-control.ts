@@ -127,6 +127,7 @@ export function comparedRow(now: number): ComparedRow & {
         ip: "198.51.100.4",
       }),
       at: now - 60_000,
+      began: now - 62_290,
       verdict: "differs",
       how: "id",
       certain: false,
@@ -136,6 +137,7 @@ export function comparedRow(now: number): ComparedRow & {
     record: {
       id: "01JCABCD",
       started_at: now - 62_300,
+      sent_at: now - 62_300,
       ended_at: now - 60_000,
       tool: "codex",
       key: "…a1b2",
@@ -153,6 +155,7 @@ export function comparedRow(now: number): ComparedRow & {
       billed_microdollars: 9000,
       gateway_ids: { "x-client-request-id": "5f0c" },
       machine: null,
+      user_agent: null,
     },
   };
 }

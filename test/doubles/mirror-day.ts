@@ -344,6 +344,7 @@ function oursOf(made: UsageRecord): OurRequest {
     model_answered: made.model_answered,
     stream: made.stream,
     status: made.status,
+    user_agent: made.user_agent,
     ids: Object.values(made.gateway_ids),
     own_id: Object.keys(made.gateway_ids).length > 0,
     tokens: known
@@ -379,7 +380,8 @@ export function contextOf(day: Day, measured = day.skew): Context {
     hands_out_ids: day.ours.some(({ ids }) => ids.length > 0),
     bills_failures: false,
     socket_rows_have_ids: false,
-    unlisted_cancels: new Set(),
+    lists_unanswered: new Map(MODELS.map((model) => [`${model}|null`, true])),
+    own_addresses: null,
     start: learnStartFit(day.offsets.map((offset) => offset - measured)) ?? UNKNOWN_START,
   };
 }

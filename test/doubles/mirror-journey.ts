@@ -5,10 +5,13 @@ import type { Test } from "tap";
 import { askDaemon } from "../../src/control/client.ts";
 import type { Status } from "../../src/control/status.ts";
 import type { ComparedRow, ConsoleStatus, KeysAnswer, MirrorReport } from "../../src/mirror/report/shape.ts";
+import { MirrorDatabase } from "../../src/mirror/store/database.ts";
+import { writeFact } from "../../src/mirror/store/facts.ts";
 import type { ConsoleDouble, Use } from "./consoles/console-double.ts";
 import { type ConsoleName, startConsole } from "./consoles/start-console.ts";
 import { type DaemonUnderTest, freshToken, startUnderTest } from "./daemon-under-test.ts";
 import { heldClock } from "./held-clock.ts";
+import { quietLog } from "./quiet-log.ts";
 import { until } from "./until.ts";
 
 export const MINUTE = 60_000;
@@ -303,4 +306,23 @@ export async function leave(
   const billed = journey.console.bills();
   asking.destroy();
   await until("the gateway has billed it", () => journey.console.bills() > billed);
+}
+
+/** As after some days: the console listed requests that got no answer, and rows began up to three seconds from theirs. */
+export function haveLearned({ paths }: MirrorJourney): void {
+  const database = new MirrorDatabase({ file: paths.mirror, index: paths.index, log: quietLog([]) });
+  const written = database.ask((db) => {
+    const start = { later: 0, within: 3000, close: 3000, latest: 3000 };
+    const unanswered = Array.from({ length: 5 }, (_, n) => ({
+      record: `${n}`.padStart(26, "0"),
+      started_at: 0,
+      kind: "m|true",
+      isListed: true,
+    }));
+    writeFact(db, "main", "start_fit", JSON.stringify(start));
+    writeFact(db, "main", "unanswered", JSON.stringify(unanswered));
+    return true;
+  });
+  database.close();
+  if (written === null) throw new Error("mirror.db cannot be written");
 }

@@ -47,6 +47,7 @@ export function record(number: number, given: Partial<UsageRecord> = {}): UsageR
     counted_microdollars: null,
     seen_tokens: null,
     process: null,
+    user_agent: null,
     gateway_ids: { "x-client-request-id": `id-${number}` },
     machine: null,
     requests: 1,

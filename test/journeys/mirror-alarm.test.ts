@@ -34,7 +34,10 @@ for (const name of oneOf(EVERY_CONSOLE, "sub2api without ids")) {
         certain ? [2, 0] : [0, 2],
         JSON.stringify(report.rows),
       );
-      t.match(report.tools, [{ tool: "codex", requests: 3, foreign: 2, foreign_microdollars: 50_000 }]);
+      const two = certain
+        ? { foreign: 2, foreign_microdollars: 50_000, suspected: 0, suspected_microdollars: 0 }
+        : { foreign: 0, foreign_microdollars: 0, suspected: 2, suspected_microdollars: 50_000 };
+      t.match(report.tools, [{ tool: "codex", requests: 3, ...two }]);
       t.equal((await journey.diff()).filter(({ verdict }) => verdict === "foreign").length, 2);
       const alarm = {
         gateway: "main",

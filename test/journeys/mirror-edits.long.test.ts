@@ -8,6 +8,7 @@ import {
   fingerprint,
   HOUR,
   hang,
+  haveLearned,
   MINUTE,
   startBeside,
   startJourney,
@@ -21,6 +22,7 @@ t.test("a request that ends after the rotation of its key is no leak of the old 
     before: (console) => void console.addKey({ name: "codex-new", key: next }),
   });
   await journey.idle();
+  haveLearned(journey);
   journey.clock.pass(MINUTE);
   await journey.ask();
   const asking = await hang(journey, "before-headers");

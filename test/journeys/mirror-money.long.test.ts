@@ -1,5 +1,12 @@
 import t from "tap";
-import { HOUR, leave, MINUTE, type MirrorJourney, startJourney } from "../doubles/mirror-journey.ts";
+import {
+  HOUR,
+  haveLearned,
+  leave,
+  MINUTE,
+  type MirrorJourney,
+  startJourney,
+} from "../doubles/mirror-journey.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
 import { recordWhere } from "../doubles/usage-journey.ts";
 
@@ -20,6 +27,7 @@ for (const name of CONSOLES) {
   t.test(`${name}: limits and quota count what the console charges`, async (t) => {
     const journey = await startJourney(t, name, { tools: { codex: LIMITED }, more: PRICES });
     await journey.idle();
+    haveLearned(journey);
     // Ours: 500 tokens, half a dollar each time.
     const tokens = { "x-test-input": "400", "x-test-output": "100" };
     await journey.ask({ ...tokens, "x-test-dollars": "2", "x-test-list-dollars": "2" });

@@ -201,7 +201,7 @@ t.test(
     const report = await journey.mirror();
     t.match(report.rows, { total: 4, by_id: 1, elsewhere: 3, foreign_certain: 0, foreign_suspected: 0 });
     t.strictSame(
-      report.tools.filter(({ foreign, foreign_microdollars }) => foreign + foreign_microdollars > 0),
+      report.tools.filter(({ foreign, suspected }) => foreign + suspected > 0),
       [],
     );
     t.strictSame(await journey.diff(), []);

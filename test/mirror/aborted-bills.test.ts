@@ -3,7 +3,11 @@ import {
   abortedBillOf,
   billsAsStreamed,
   latestBills,
+  listedKinds,
   noteAbortedBills,
+  noteUnanswered,
+  type UnansweredBill,
+  unansweredWith,
 } from "../../src/mirror/store/aborted-bills.ts";
 import type { How, JudgedRecord } from "../../src/mirror/verdict.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
@@ -64,3 +68,45 @@ t.test("five bills are enough, the latest twenty count, and one billed in whole 
   t.equal(billsAsStreamed(db, "main"), true, "an old one that is read late");
   t.equal(latestBills(Array.from({ length: 50 }, (_, n) => bill(n))).length, 20);
 });
+
+t.test(
+  "five requests without an answer are enough, the latest twenty of a kind count, and half of them decides",
+  async (t) => {
+    const { db } = mirrorFile(t, []);
+    const bill = (number: number, isListed: boolean, kind = "m|true"): UnansweredBill => ({
+      record: record(number).id,
+      started_at: number,
+      kind,
+      isListed,
+    });
+    const bills = (from: number, to: number, isListed: boolean, kind?: string) =>
+      Array.from({ length: to - from + 1 }, (_, n) => bill(from + n, isListed, kind));
+    const known = () => Object.fromEntries(listedKinds(unansweredWith(db, "main", [])));
+    t.equal(noteUnanswered(db, "main", bills(1, 4, true)), null);
+    t.same(known(), {}, "four show nothing");
+    t.equal(noteUnanswered(db, "main", bills(4, 5, true)), 1, "what is as old may get another verdict");
+    t.same(known(), { "m|true": true });
+    t.equal(noteUnanswered(db, "main", bills(6, 10, false)), null);
+    t.same(known(), { "m|true": true }, "five of ten");
+    t.equal(noteUnanswered(db, "main", [bill(11, false)]), 1);
+    t.same(known(), { "m|true": false }, "five of eleven");
+    t.equal(noteUnanswered(db, "main", [bill(6, true)]), 1, "its row was listed late");
+    t.same(known(), { "m|true": true });
+    noteUnanswered(db, "main", bills(20, 28, false));
+    t.same(known(), { "m|true": false }, "six of twenty");
+    noteUnanswered(db, "main", bills(30, 49, true));
+    t.same(known(), { "m|true": true }, "the latest twenty count");
+    t.equal(
+      noteUnanswered(db, "main", bills(50, 54, false, "m|false")),
+      null,
+      "no row was taken before, nor is one now",
+    );
+    t.same(known(), { "m|true": true, "m|false": false }, "streams apart");
+    t.same(Object.fromEntries(listedKinds(unansweredWith(db, "other", []))), {});
+    const many = Array.from({ length: 100 }, (_, n) =>
+      bills(60 + 10 * n, 69 + 10 * n, true, `model-${n}|true`),
+    );
+    noteUnanswered(db, "main", many.flat());
+    t.equal(unansweredWith(db, "main", []).length, 400);
+  },
+);

@@ -1,6 +1,8 @@
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { readAlarms } from "../../src/mirror/alarms.ts";
+import type { ConsoleRow } from "../../src/mirror/console-row.ts";
+import { noteUnanswered, type UnansweredBill } from "../../src/mirror/store/aborted-bills.ts";
 import type { Amendment } from "../../src/mirror/store/amendments.ts";
 import { hasChangedDays, planDays, touchFrom } from "../../src/mirror/store/changed-days.ts";
 import { coverFrom, readFact, writeFact } from "../../src/mirror/store/facts.ts";
@@ -37,6 +39,16 @@ const found = (db: Parameters<typeof all>[0], number: number): UsageRecord => {
 };
 const recordVerdicts = (db: Parameters<typeof all>[0]) =>
   all(db, "SELECT record, verdict, how, row FROM mirror.verdicts ORDER BY record");
+
+/** A request without an answer on an earlier day. */
+const earlier = (number: number, kind: string): UnansweredBill => ({
+  record: `${record(number, { started_at: AT - 20 * HOUR }).id} ${kind}`,
+  started_at: AT - 20 * HOUR,
+  kind,
+  isListed: true,
+});
+/** As many as show that the console lists them. */
+const listed = (kind: string): UnansweredBill[] => [1, 2, 3, 4, 5].map((number) => earlier(number, kind));
 
 t.test("a record takes what the console billed, and the limits of its tool are corrected", async (t) => {
   const mirror = mirrorFile(t, [record(1, { counted_microdollars: 8130 })]);
@@ -397,6 +409,8 @@ function dayFile(test: Test, records: readonly UsageRecord[], keys: ReadonlyMap<
     held.db.exec(
       `INSERT INTO mirror.held_keys VALUES ('main', '${key}', 'tool of ${ref}', ${DAY.from - HOUR}, NULL)`,
     );
+  for (const model of new Set(records.map((one) => one.model)))
+    noteUnanswered(held.db, "main", listed(`${model}|null`));
   linkKeys(
     held.db,
     "main",
@@ -497,6 +511,7 @@ t.test("an interrupted request finds its row, however late the row is listed", a
     record(2, { started_at: AT + 40 * MINUTE, ended_at: AT + 41 * MINUTE }),
   ]);
   const { db } = mirror;
+  noteUnanswered(db, "main", listed("gpt-5.1|null"));
   const at = (minutes: number) => ({ created_at: AT + minutes * MINUTE, duration_ms: minutes * MINUTE });
   compareAll(mirror, { now: AT + 50 * MINUTE });
   page(db, [row(2, { created_at: AT + 41 * MINUTE })]);
@@ -608,4 +623,130 @@ t.test("after the loss of mirror.db records keep numbers that the console no lon
   coverFrom(mirror.db, "main", AT + HOUR, AT + 48 * HOUR);
   t.same(compareAll(mirror).amendments, []);
   t.same(content(mirror.db)["usage.records"], before);
+});
+
+const GONE = { status: null, first_byte_at: null, model_answered: null, stream: true, gateway_ids: {} };
+
+/** Left after 200 ms, and the row that began with it. */
+function leftWithRow(number: number, minutes: number, apart = 5) {
+  const started_at = AT + minutes * MINUTE;
+  const given = { ...GONE, end: "client-left", started_at, ended_at: started_at + 200 } as const;
+  const theirs = { request_id: `unseen-${number}`, created_at: started_at + apart + 900, duration_ms: 900 };
+  return { own: unmetered(number, given), row: row(number, theirs) };
+}
+
+t.test(
+  "a row is presumed once five requests without an answer show that the console lists them",
+  async (t) => {
+    const days = [0, 1, 2, 3, 4].map((day) => leftWithRow(day + 1, day * 24 * 60));
+    const mirror = mirrorFile(t, [record(90), ...days.map(({ own }) => own)]);
+    const { db } = mirror;
+    const found = () =>
+      all(db, "SELECT verdict, how, certain FROM mirror.console_rows WHERE identity <> 'row-90'");
+    page(db, [row(90), ...days.slice(0, 4).map((one) => one.row)]);
+    compareAll(mirror, { now: AT + 3 * 24 * HOUR + HOUR });
+    t.same(found(), Array(4).fill(["foreign", null, 0]), "four show nothing");
+    page(db, [days[4]?.row ?? row(5)]);
+    compareAll(mirror, { now: AT + 4 * 24 * HOUR + HOUR });
+    t.same(found(), Array(5).fill(["matched", "presumed", 0]), "also those of earlier days");
+  },
+);
+
+t.test(
+  "where most requests without an answer have no row, a row that began with one is suspected",
+  async (t) => {
+    const without = [1, 2, 3, 4].map((n) => leftWithRow(n, n * 5).own);
+    const pairs = [5, 6, 7].map((n) => leftWithRow(n, n * 5));
+    const mirror = mirrorFile(t, [record(90), ...without, ...pairs.map(({ own }) => own)]);
+    const { db } = mirror;
+    page(db, [row(90), ...pairs.map((pair) => pair.row)]);
+    const found = () =>
+      all(db, "SELECT verdict, how, certain FROM mirror.console_rows WHERE identity <> 'row-90'");
+    const now = AT + 36 * MINUTE;
+    compareAll(mirror, { now, synced: AT + 4 * MINUTE });
+    t.same(found(), Array(3).fill(["foreign", null, 0]), "three rows alone show nothing");
+    touchFrom(db, "main", 0);
+    compareAll(mirror, { now });
+    t.same(found(), Array(3).fill(["foreign", null, 0]), "three of seven are less than half");
+    page(db, [leftWithRow(4, 20).row]);
+    compareAll(mirror, { now });
+    t.same(found(), Array(4).fill(["matched", "presumed", 0]), "a row that is listed late makes it most");
+  },
+);
+
+/** Twenty requests that are matched by id, a minute apart, and a request without an answer between them. */
+function busyDay(
+  agent: string | null,
+  ours: (n: number) => Partial<ConsoleRow>,
+  theirs: Partial<ConsoleRow>,
+) {
+  const records: UsageRecord[] = [];
+  const rows: ConsoleRow[] = [];
+  for (let n = 1; n <= 20; n += 1) {
+    const started_at = AT + n * MINUTE;
+    records.push(record(n, { started_at, ended_at: started_at + 2333, user_agent: agent }));
+    rows.push(row(n, { created_at: started_at + 2333, ...ours(n) }));
+  }
+  const left = leftWithRow(50, 10.5);
+  records.push({ ...left.own, user_agent: agent });
+  rows.push({ ...left.row, ...theirs });
+  return { records, rows };
+}
+
+t.test("user agents and addresses count where twenty matches show that the console lists ours", async (t) => {
+  const matched = ["row-50", "matched", "presumed", 0, "…a1b2"];
+  const suspected = ["row-50", "foreign", null, 0, "…a1b2"];
+  const certain = ["row-50", "foreign", null, 1, "…a1b2"];
+  const ours = { user_agent: "codex/1.0" };
+  const thief = { user_agent: "curl/8.5.0" };
+  const home = { ip: "198.51.100.4" };
+  const cases: readonly [what: string, ...Parameters<typeof busyDay>, verdict: unknown[]][] = [
+    ["the same program", "codex/1.0", () => ours, ours, matched],
+    ["another program", "codex/1.0", () => ours, thief, certain],
+    [
+      "the console lists another for one of ours",
+      "codex/1.0",
+      (n) => (n === 7 ? thief : ours),
+      thief,
+      matched,
+    ],
+    ["the console lists some", "codex/1.0", (n) => (n < 20 ? ours : {}), thief, matched],
+    ["records of an older version", null, () => ours, thief, matched],
+    ["the same address", null, () => home, home, matched],
+    ["another address", null, () => home, { ip: "203.0.113.9" }, suspected],
+    [
+      "one of two addresses",
+      null,
+      (n) => (n === 7 ? { ip: "2001:db8::7" } : home),
+      { ip: "2001:db8::7" },
+      matched,
+    ],
+    ["the console lists some addresses", null, (n) => (n < 20 ? home : {}), { ip: "203.0.113.9" }, matched],
+  ];
+  for (const [what, agent, own, theirs, verdict] of cases) {
+    const { records, rows } = busyDay(agent, own, theirs);
+    const mirror = mirrorFile(t, records);
+    noteUnanswered(mirror.db, "main", listed("gpt-5.1|true"));
+    page(mirror.db, rows);
+    compareAll(mirror);
+    t.same(
+      verdicts(mirror.db).find(([identity]) => identity === "row-50"),
+      verdict,
+      what,
+    );
+  }
+});
+
+t.test("what was learned about user agents counts on a day with few requests", async (t) => {
+  const { own, row: theirs } = leftWithRow(1, 1);
+  const mirror = mirrorFile(t, [record(90), { ...own, user_agent: "codex/1.0" }]);
+  const { db } = mirror;
+  noteUnanswered(db, "main", listed("gpt-5.1|true"));
+  page(db, [row(90), { ...theirs, user_agent: "curl/8.5.0" }]);
+  compareAll(mirror);
+  t.same(verdicts(db)[0], ["row-1", "matched", "presumed", 0, "…a1b2"]);
+  writeFact(db, "main", "user_agents", "true");
+  touchFrom(db, "main", 0);
+  compareAll(mirror);
+  t.same(verdicts(db)[0], ["row-1", "foreign", null, 1, "…a1b2"]);
 });

@@ -98,6 +98,43 @@ t.test("suspected rows are a separate alarm after the certain ones", async (t) =
   t.same(alarms(), []);
 });
 
+t.test("the report counts certain and suspected rows of a tool apart, with their money", async (t) => {
+  const { db } = comparedMirror(t);
+  db.exec("UPDATE mirror.console_rows SET certain = 0 WHERE identity = 'row-9'");
+  const options = { now: AT + HOUR, skew: SKEW, elsewhere: [], multipliers: {}, siblings: [] };
+  t.match(readReport(db, "main", options).tools, [
+    { tool: "codex", foreign: 1, foreign_microdollars: 70, suspected: 1, suspected_microdollars: 30 },
+  ]);
+});
+
+t.test("a suspected row is found with the request that it may be, and with both beginnings", async (t) => {
+  const gone = { status: null, first_byte_at: null, model_answered: null, gateway_ids: {} };
+  const left = unmetered(1, { ...gone, end: "client-left", ended_at: AT + 900, user_agent: "codex/1.0" });
+  const mirror = mirrorFile(t, [left, record(2)]);
+  const { db } = mirror;
+  const began_at = AT + 350 + SKEW;
+  page(db, [
+    row(2, { created_at: AT + 2333 + SKEW }),
+    row(9, { created_at: AT + 2000 + SKEW, began_at, user_agent: "curl/8.5.0" }),
+  ]);
+  compareAll(mirror, { skew: SKEW });
+  t.match(
+    findCompared(db, "row-9", () => SKEW),
+    [
+      {
+        verdict: "foreign",
+        record: null,
+        row: { began: AT + 350, certain: false, user_agent: "curl/8.5.0" },
+        candidate: { id: left.id, sent_at: AT, user_agent: "codex/1.0" },
+      },
+    ],
+  );
+  t.match(
+    findCompared(db, "row-2", () => SKEW),
+    [{ candidate: undefined, row: { began: AT } }],
+  );
+});
+
 t.test("an alarm shows that its key was replaced", async (t) => {
   const { db } = comparedMirror(t);
   holdKeys(db, [{ gateway: "main", key: "…new1", tool: "codex" }], AT + MINUTE);
@@ -160,6 +197,8 @@ t.test("the report counts verdicts, money by tool and factors by model", async (
       theirs_unknown: 0,
       foreign: 2,
       foreign_microdollars: 100,
+      suspected: 0,
+      suspected_microdollars: 0,
     },
   ]);
   t.match(report.models, [

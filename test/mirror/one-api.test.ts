@@ -110,6 +110,7 @@ t.test("rows are read ten at a time until a page is short, and refer to keys by 
     billed_microdollars: 2000,
     duration_ms: 1234,
     ip: null,
+    user_agent: null,
   });
   t.notOk(console.calls.some(({ headers }) => headers["new-api-user"] !== undefined));
 });

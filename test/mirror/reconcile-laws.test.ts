@@ -35,6 +35,7 @@ const someRequest: fc.Arbitrary<Omit<OurRequest, "id">> = fc
     model_answered: model,
     stream: fc.constantFrom(true, false, null),
     status: fc.constantFrom(200, 429, 502, null),
+    user_agent: fc.constantFrom("codex/1.0", "curl/8.5.0", null),
     ids: fc.oneof(fc.constant([]), fc.array(id, { maxLength: 2 })),
     own: fc.boolean(),
     tokens: fc.option(
@@ -72,6 +73,7 @@ const someRow = fc.record({
   output_tokens: count,
   billed_microdollars: fc.constantFrom(8130, 8130, 9000, null),
   duration_ms: fc.constantFrom(null, null, 500, 20_000, 20 * MINUTE, 80 * MINUTE),
+  user_agent: fc.constantFrom("codex/1.0", "curl/8.5.0", null),
 });
 
 const someContext: fc.Arbitrary<Context> = fc

@@ -29,6 +29,7 @@ export function request(id: string, given: Partial<OurRequest> = {}): OurRequest
     model_answered: "gpt-5.1-2026-08",
     stream: true,
     status,
+    user_agent: null,
     ids,
     own_id: ids.length > 0,
     tokens: TOKENS,
@@ -54,6 +55,14 @@ export function row(identity: string, given: Partial<TheirRow> = {}): TheirRow {
   return { ...consoleRow({ identity, created_at: at, ...money }), at, began: null, key: "…a1b2", ...given };
 }
 
+/** What a gateway like new-api shows. */
+export const START = { later: 0, within: 500, close: 50, latest: 2000 };
+
+/** Of all requests that `left` makes, with a model that is known and one that is not. */
+const KINDS = ["gpt-5.1", "claude", "undefined"].flatMap((model) =>
+  [true, false, null].map((stream) => `${model}|${stream}`),
+);
+
 export function matchContext(given: Partial<Context> = {}): Context {
   return {
     now: NOW,
@@ -65,8 +74,9 @@ export function matchContext(given: Partial<Context> = {}): Context {
     hands_out_ids: true,
     bills_failures: false,
     socket_rows_have_ids: false,
-    start: { later: 0, within: 500, latest: 2000 },
-    unlisted_cancels: new Set(),
+    start: START,
+    lists_unanswered: new Map(KINDS.map((kind) => [kind, true])),
+    own_addresses: null,
     ...given,
   };
 }

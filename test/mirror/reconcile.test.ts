@@ -1,6 +1,7 @@
 import t from "tap";
 import type { Context, OurRequest, TheirRow } from "../../src/mirror/reconcile/context.ts";
-import { reconcile, unlistedCancelsIn } from "../../src/mirror/reconcile/reconcile.ts";
+import { learnStartFit } from "../../src/mirror/reconcile/fit.ts";
+import { reconcile, unansweredIn } from "../../src/mirror/reconcile/reconcile.ts";
 import {
   HOUR,
   left,
@@ -10,6 +11,7 @@ import {
   request,
   row,
   SECOND,
+  START,
   THEN,
   TOKENS,
   verdicts,
@@ -29,6 +31,10 @@ const other = { model: "claude", model_answered: null };
 
 /** Of a row that began when a request did which lasted two seconds, or so much later. */
 const began = (later = 0) => ({ request_id: "y", began: THEN - 2 * SECOND + later });
+
+const lists = (kinds: Readonly<Record<string, boolean>>) => ({
+  lists_unanswered: new Map(Object.entries(kinds)),
+});
 
 const BY_ID: readonly Case[] = [
   {
@@ -363,7 +369,7 @@ const PRESUMED: readonly Case[] = [
   {
     name: "two rows that began with one request cannot be distinguished: both are suspected",
     ours: [left("a")],
-    theirs: [row("1", began()), row("2", { ...began(100), request_id: "z" })],
+    theirs: [row("1", began()), row("2", { ...began(40), request_id: "z" })],
     verdicts: { "1": "foreign", "2": "foreign" },
   },
   {
@@ -371,7 +377,7 @@ const PRESUMED: readonly Case[] = [
     ours: [left("a", { ended_at: null })],
     theirs: [
       row("1", began()),
-      row("2", { ...began(100), request_id: "z" }),
+      row("2", { ...began(40), request_id: "z" }),
       row("3", { ...began(3000), request_id: "x" }),
     ],
     verdicts: { "1": "foreign", "2": "foreign", "3": "foreign certain" },
@@ -396,8 +402,101 @@ const PRESUMED: readonly Case[] = [
   {
     name: "of two rows that began with one request, the nearer may be the foreign one: none is taken",
     ours: [left("a")],
-    theirs: [row("1", began(12)), row("2", { ...began(181), request_id: "z" })],
+    theirs: [row("1", began(12)), row("2", { ...began(70), request_id: "z" })],
     verdicts: { "1": "foreign", "2": "foreign" },
+  },
+  {
+    name: "where the other one is further away than nearly all rows are, the nearer is taken and only the other suspected",
+    ours: [left("a")],
+    theirs: [row("1", began(12)), row("2", { ...began(150), request_id: "z" })],
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a", "2": "foreign" },
+  },
+  {
+    name: "two requests and rows that began together are not counted where a third row is almost as close",
+    ours: [left("a"), left("b", { started_at: THEN - 2 * SECOND + 14 })],
+    theirs: [3, 17, 90].map((later) => row(`w${later}`, { ...began(later), request_id: `y${later}` })),
+    verdicts: { w3: "foreign", w17: "foreign", w90: "foreign" },
+  },
+  {
+    name: "they are counted where it is far away",
+    ours: [left("a"), left("b", { started_at: THEN - 2 * SECOND + 14 })],
+    theirs: [3, 17, 400].map((later) => row(`w${later}`, { ...began(later), request_id: `y${later}` })),
+    verdicts: { a: "matched sum", b: "matched sum", w3: "matched sum", w17: "matched sum", w400: "foreign" },
+  },
+  {
+    name: "a row that began after the request had ended is not its own, however close it is",
+    ours: [left("a", { ended_at: THEN - 2 * SECOND + 20, started_at: THEN - 2 * SECOND })],
+    theirs: [row("1", began(21))],
+    verdicts: { "1": "foreign" },
+  },
+  {
+    name: "one that began just before its end is",
+    ours: [left("a", { ended_at: THEN - 2 * SECOND + 20, started_at: THEN - 2 * SECOND })],
+    theirs: [row("1", began(20))],
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
+  },
+  {
+    name: "a row of another program is foreign, however close it is",
+    ours: [left("a", { user_agent: "claude-cli/2.0 (external, cli)" })],
+    theirs: [row("1", { ...began(), user_agent: "curl/8.5.0" })],
+    verdicts: { "1": "foreign certain" },
+  },
+  {
+    name: "also beside a request of ours that was answered without an id",
+    ours: [request("a", { user_agent: "claude-cli/2.0", tokens: null, exact: false })],
+    theirs: [row("1", { ...began(), user_agent: "curl/8.5.0" })],
+    verdicts: { a: "missing", "1": "foreign certain" },
+  },
+  {
+    name: "it does not prevent that a request takes the row of its own program",
+    ours: [left("a", { user_agent: "claude-cli/2.0" })],
+    theirs: [
+      row("1", { ...began(), user_agent: "claude-cli/2.0" }),
+      row("2", { ...began(1), request_id: "z", user_agent: "claude-cli/2.0.1" }),
+    ],
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a", "2": "foreign certain" },
+  },
+  {
+    name: "where only one side knows the program, it decides nothing",
+    ours: [left("a", { user_agent: "claude-cli/2.0" }), left("b", { key: "…c3d4" })],
+    theirs: [
+      row("1", began()),
+      row("2", { ...began(), key: "…c3d4", request_id: "z", user_agent: "curl/8" }),
+    ],
+    verdicts: {
+      a: "matched presumed →1",
+      b: "matched presumed →2",
+      "1": "matched presumed →a",
+      "2": "matched presumed →b",
+    },
+  },
+  {
+    name: "of a long user agent a record has the first part",
+    ours: [left("a", { user_agent: "a".repeat(120) })],
+    theirs: [row("1", { ...began(), user_agent: "a".repeat(150) })],
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
+  },
+  {
+    name: "a row from another address than ours is suspected, and never certain for that",
+    ours: [left("a")],
+    theirs: [row("1", { ...began(), ip: "203.0.113.9" })],
+    context: { own_addresses: new Set(["198.51.100.4"]) },
+    verdicts: { "1": "foreign" },
+  },
+  {
+    name: "one from an address of ours, or from none, is taken",
+    ours: [left("a"), left("b", { key: "…c3d4" })],
+    theirs: [
+      row("1", { ...began(), ip: "198.51.100.4" }),
+      row("2", { ...began(), key: "…c3d4", request_id: "z" }),
+    ],
+    context: { own_addresses: new Set(["198.51.100.4"]) },
+    verdicts: {
+      a: "matched presumed →1",
+      b: "matched presumed →2",
+      "1": "matched presumed →a",
+      "2": "matched presumed →b",
+    },
   },
   {
     name: "what waited here for its limits began when it was sent",
@@ -409,19 +508,27 @@ const PRESUMED: readonly Case[] = [
     name: "how much later rows begin is learned",
     ours: [left("a")],
     theirs: [row("1", began(1900))],
-    context: { start: { later: 1900, within: 300, latest: 2000 } },
+    context: { start: { ...START, later: 1900 } },
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
   },
   {
-    name: "where the console does not list when a request began, its row ends up to 30 s after it",
+    name: "where the console does not list when a request began, its row is suspected",
+    ours: [left("a")],
+    theirs: [row("1", { request_id: "y", at: THEN })],
+    verdicts: { "1": "foreign" },
+  },
+  {
+    name: "without ids everything is a suspicion, and there it takes a row that ends up to 30 s after it",
     ours: [left("a")],
     theirs: [row("1", { request_id: "y", at: THEN + 30 * SECOND })],
+    context: NO_IDS,
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
   },
   {
     name: "a row that ends later is suspected there",
     ours: [left("a")],
     theirs: [row("1", { request_id: "y", at: THEN + 31 * SECOND })],
+    context: NO_IDS,
     verdicts: { "1": "foreign" },
   },
   {
@@ -434,7 +541,7 @@ const PRESUMED: readonly Case[] = [
     name: "after a crash the end is unknown, but the start must fit",
     ours: [left("a", { started_at: THEN, ended_at: null })],
     theirs: [
-      row("1", { request_id: "y", began: THEN + 100, at: THEN + 80 * MINUTE }),
+      row("1", { request_id: "y", began: THEN + 30, at: THEN + 80 * MINUTE }),
       row("2", { request_id: "z", began: THEN + 9 * SECOND, at: THEN + MINUTE }),
       row("3", { request_id: "v", began: THEN + 12 * SECOND, at: THEN + MINUTE }),
     ],
@@ -447,17 +554,38 @@ const PRESUMED: readonly Case[] = [
   },
   {
     name: "where the console does not list what was left, a row that began with it is suspected",
-    ours: [left("a")],
+    ours: [left("a", { stream: true })],
     theirs: [row("1", began())],
-    context: { unlisted_cancels: new Set(["…a1b2|gpt-5.1|null"]) },
+    context: lists({ "gpt-5.1|true": false, "gpt-5.1|false": true }),
+    verdicts: { "1": "foreign" },
+  },
+  {
+    name: "so it is where too few show whether the console lists it",
+    ours: [left("a", { stream: true })],
+    theirs: [row("1", began())],
+    context: lists({ "gpt-5.1|false": true, "claude|true": true }),
     verdicts: { "1": "foreign" },
   },
   {
     name: "after a crash it is not known whether a stream was asked for, so that both must be listed",
     ours: [left("a", { started_at: THEN - 2 * SECOND, ended_at: null })],
     theirs: [row("1", began())],
-    context: { unlisted_cancels: new Set(["…a1b2|gpt-5.1|false"]) },
+    context: lists({ "gpt-5.1|true": true, "gpt-5.1|false": false }),
     verdicts: { "1": "foreign" },
+  },
+  {
+    name: "or the only one that is known",
+    ours: [left("a", { started_at: THEN - 2 * SECOND, ended_at: null })],
+    theirs: [row("1", began())],
+    context: lists({ "gpt-5.1|true": true }),
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
+  },
+  {
+    name: "an answer without an id shows that the gateway got it, whatever is listed of others",
+    ours: [request("a", { tokens: null, exact: false, expected: false })],
+    theirs: [row("1", began())],
+    context: lists({}),
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
   },
   {
     name: "exact tokens of ours must agree",
@@ -484,6 +612,13 @@ const PRESUMED: readonly Case[] = [
     ours: [left("a", { status: 504, failed: false })],
     theirs: [row("1", began())],
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
+  },
+  {
+    name: "if the console lists no such requests, that one takes nothing either",
+    ours: [left("a", { status: 504, failed: false })],
+    theirs: [row("1", began())],
+    context: lists({}),
+    verdicts: { "1": "foreign" },
   },
   {
     name: "one with an id of its own presumes nothing",
@@ -643,20 +778,89 @@ for (const [title, cases] of Object.entries(TABLES)) {
   });
 }
 
-t.test("whether a console lists canceled requests is learned from the majority of them", (t) => {
-  const at = (n: number) => THEN + n * MINUTE;
-  const requests = (count: number) =>
-    Array.from({ length: count }, (_, n) => left(`r${n}`, { started_at: at(n), ended_at: at(n) + SECOND }));
-  const rows = (count: number) =>
-    Array.from({ length: count }, (_, n) =>
-      row(`w${n}`, { request_id: `y${n}`, began: at(n), at: at(n) + SECOND }),
+t.test("a request without an answer is listed if a row that it could take began with it", (t) => {
+  const listed = (given: Partial<OurRequest>, theirs: Partial<TheirRow>) =>
+    unansweredIn([left("a", given)], [row("1", { ...began(), ...theirs })], matchContext());
+  t.match(listed({}, {}), [{ kind: "gpt-5.1|null", isListed: true }]);
+  t.match(listed({ model: "GPT-5.1", stream: false }, { stream: false }), [
+    { kind: "gpt-5.1|false", isListed: true },
+  ]);
+  t.match(listed({}, began(51)), [{ isListed: false }], "too far away");
+  t.match(listed({}, { kind: "error" }), [{ isListed: false }], "an error is no bill");
+  t.match(listed({ status: 504, failed: false }, {}), [{ isListed: true }], "keybearer gave up");
+  t.same(listed({ status: 200 }, {}), [], "it was answered");
+  t.same(listed({ status: 502 }, {}), [], "the gateway answered with an error");
+  t.same(listed({ clock_error: 5000 }, {}), [], "another machine's clock is less exact");
+  t.same(listed({ billable: false }, {}), [], "it never arrived");
+  t.end();
+});
+
+/*
+ * A client of ours leaves after 200 ms and is never billed, and a foreign call of the same key and model begins this much
+ * after it. new-api's ids have the start in milliseconds, one-api's rows and those of old versions of new-api whole seconds.
+ */
+const APART = [0, 30, 80, 150, 300, 600, 1200, 2500];
+
+t.test(
+  "a foreign call beside a request that was never billed is presumed only within what the gateway has shown",
+  (t) => {
+    const pairs = (context: Partial<Context>) =>
+      APART.map((apart) => {
+        const ours = left("a", { stream: true, started_at: THEN, ended_at: THEN + 200 });
+        const theirs = row("1", { request_id: "y", began: THEN + apart, at: THEN + apart + 900 });
+        return verdicts([ours], [theirs], context)["1"];
+      });
+    const suspected = Array<string>(7).fill("foreign");
+    t.same(
+      pairs({}),
+      ["matched presumed →a", "matched presumed →a", ...suspected.slice(2), "foreign certain"],
+      "where such requests are usually listed",
     );
-  const names = (ours: number, theirs: number) => [
-    ...unlistedCancelsIn(requests(ours), rows(theirs), matchContext()),
-  ];
-  t.same(names(10, 4), ["…a1b2|gpt-5.1|null"]);
-  t.same(names(10, 5), []);
-  t.same(names(4, 0), [], "too few to decide");
+    t.same(pairs(lists({})), [...suspected, "foreign certain"], "where nothing shows that they are");
+    t.same(pairs(lists({ "gpt-5.1|true": false })), [...suspected, "foreign certain"], "where they are not");
+    t.same(
+      pairs({ start: { ...START, close: 90 } }).slice(0, 4),
+      ["matched presumed →a", "matched presumed →a", "matched presumed →a", "foreign"],
+      "where rows are further from their requests",
+    );
+    t.same(
+      pairs({ start: { ...START, close: 500 } }).slice(3),
+      ["matched presumed →a", "foreign", "foreign", "foreign", "foreign certain"],
+      "where starts are whole seconds: none that began after ours had ended",
+    );
+    t.end();
+  },
+);
+
+t.test(
+  "our own row beside a leak within 0.6 s is taken, unless the leak is as close as nearly all rows are",
+  (t) => {
+    const beside = APART.slice(0, 6).map((apart) => {
+      const ours = left("a", { stream: true, started_at: THEN, ended_at: THEN + 200 });
+      const own = row("own", { request_id: "x", began: THEN + 2, at: THEN + 900 });
+      const leak = row("leak", { request_id: "y", began: THEN + apart, at: THEN + apart + 900 });
+      const found = verdicts([ours], [own, leak]);
+      return `${found.own}, ${found.leak}`;
+    });
+    t.same(beside, [
+      "foreign, foreign",
+      "foreign, foreign",
+      ...Array<string>(3).fill("matched presumed →a, foreign"),
+      "matched presumed →a, foreign certain",
+    ]);
+    t.end();
+  },
+);
+
+t.test("how close rows are is learned from 99 of 100 matches, but not below 50 ms", (t) => {
+  const offsets = (late: number) => Array.from({ length: 200 }, (_, n) => (n < 198 ? (n % 7) + 3 : late));
+  t.equal(learnStartFit(offsets(40))?.close, 50);
+  t.equal(learnStartFit(offsets(3000))?.close, 50, "two of 200 are later");
+  const spread = Array.from({ length: 200 }, (_, n) => n);
+  t.equal(learnStartFit(spread)?.close, 99);
+  const seconds = Array.from({ length: 200 }, (_, n) => n * 50);
+  t.equal(learnStartFit(seconds)?.close, 3000, "never more than what began with a request at all");
+  t.equal(learnStartFit(offsets(40).slice(0, 19)), null);
   t.end();
 });
 

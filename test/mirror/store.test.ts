@@ -35,7 +35,7 @@ import {
 t.test("a page's rows are kept with every allowed field, and nothing else", async (t) => {
   const mirror = mirrorFile(t);
   const { db } = mirror;
-  const whole = row(1, { ip: "192.0.2.7", upstream_id: "up", endpoint: "/v1/x" });
+  const whole = row(1, { ip: "192.0.2.7", user_agent: "curl/8.5.0", upstream_id: "up", endpoint: "/v1/x" });
   const more = { ...whole, token: "sk-somebody-elses-whole-key" };
   t.same(page(db, [more]), { added: 1, changed: 0 });
   const names = ROW_FIELDS.map((name) => `"${name}"`).join(", ");

@@ -129,6 +129,7 @@ t.test("a row is mapped field by field", async (t) => {
     service_tier: "priority",
     duration_ms: 2333,
     ip_address: "203.0.113.9",
+    user_agent: `curl/8.5.0 sk-${"ab12".repeat(16)}`,
     created_at: "2026-11-15T20:00:00.123456+08:00",
     api_key: { id: 12, name: "codex", key: `sk-${"ab12".repeat(16)}` },
     group: { id: 2, name: "coding" },
@@ -160,6 +161,7 @@ t.test("a row is mapped field by field", async (t) => {
         duration_ms: 2333,
         began_at: NOW + 123 - 2333,
         ip: "203.0.113.9",
+        user_agent: "curl/8.5.0 [hidden]",
       },
     ],
   );

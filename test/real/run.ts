@@ -14,7 +14,7 @@ import { startNewApi } from "./new-api.ts";
 import { type Provider, startProvider } from "./provider.ts";
 import { startSub2api } from "./sub2api.ts";
 import { planTraffic, sendTraffic, type TestRequest } from "./traffic.ts";
-import { compare, tableText } from "./verdicts.ts";
+import { compare, pairsText, tableText } from "./verdicts.ts";
 
 const STARTERS = { "new-api": startNewApi, sub2api: startSub2api } as const;
 /** After a row is 30 seconds old the mirror may call it foreign. */
@@ -26,7 +26,9 @@ const [, , kind = "", program = ""] = process.argv;
 const count = Number(env.REAL_REQUESTS ?? 2000);
 const foreign = Number(env.REAL_FOREIGN ?? 37);
 const rate = Number(env.REAL_RATE ?? 10);
+const pairs = Number(env.REAL_PAIRS ?? 0);
 const seed = Number(env.REAL_SEED ?? 1);
+const OUR_AGENT = "real-test/1.0";
 const dist = resolve(env.KEYBEARER_DIST ?? "dist");
 
 function say(text: string): void {
@@ -76,15 +78,17 @@ async function exercise(gateway: Gateway, provider: Provider, keybearer: Keybear
   await sleep(3000);
   const { tools, failures } = gateway;
   const random = createRandom(seed);
-  const traffic = planTraffic({ tools, failures, count, foreign, rate, random });
+  const traffic = planTraffic({ tools, failures, count, foreign, pairs, rate, random });
   const { requests, killAt } = traffic;
   say(`${requests.length} requests in ${Math.round(count / rate)} s, seed ${seed}`);
 
   const ours = {
+    userAgent: OUR_AGENT,
     origin: () => keybearer.origin,
     credential: ({ tool }: TestRequest) => keybearer.tokens.get(tool.tool) ?? "",
   };
   const direct = {
+    userAgent: env.REAL_THIEF_AGENT ?? OUR_AGENT,
     origin: () => gateway.origin,
     credential: ({ tool }: TestRequest) => tool.key,
   };
@@ -117,6 +121,7 @@ async function exercise(gateway: Gateway, provider: Provider, keybearer: Keybear
     restartedAt,
   });
   say(`\n${tableText(result.table)}\n`);
+  if (pairs > 0) say(`${pairsText(result.pairs)}\n`);
   for (const [name, figure] of Object.entries(result.figures)) say(`${name}: ${figure.toLocaleString("en")}`);
   say(`sync: ${syncTime}; console: ${state.state}${state.why === null ? "" : ` (${state.why})`}`);
   say(`answers: ${JSON.stringify(answersOf(requests))}`);

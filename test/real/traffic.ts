@@ -3,7 +3,16 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { type Endpoint, TOKEN_STEP, type ToolKey } from "./gateway.ts";
 import { type Plan, planText } from "./provider.ts";
 
-export type Kind = "plain" | "stream" | "failure" | "early abort" | "mid-stream abort" | "cut" | "killed";
+export type Kind =
+  | "plain"
+  | "stream"
+  | "failure"
+  | "early abort"
+  /** The provider answers it with an error after the client left, so the gateway does not bill it. */
+  | "unbilled abort"
+  | "mid-stream abort"
+  | "cut"
+  | "killed";
 
 /** One request: what it asks for, when it is sent, and what came of it. */
 export interface TestRequest {
@@ -24,6 +33,8 @@ export interface TestRequest {
   readonly leaveAtChunk: number | null;
   /** The kind of request next to which a foreign one was placed. */
   readonly near: Kind | null;
+  /** One of a pair: how long after an abort of ours the foreign one is sent, milliseconds; null: it is in no pair. */
+  readonly apart: number | null;
   /** No other request has a body of this length, so the record of an aborted request can be found by it. */
   readonly bodyLength: number;
   sentAt: number;
@@ -39,6 +50,8 @@ export interface TrafficOptions {
   /** How many requests pass through keybearer, at least. */
   readonly count: number;
   readonly foreign: number;
+  /** How many pairs there are of each distance, beside aborts that are billed and beside those that are not. */
+  readonly pairs: number;
   /** Requests a second. */
   readonly rate: number;
   readonly random: () => number;
@@ -94,20 +107,22 @@ export function planTraffic(options: TrafficOptions): Traffic {
       input: TOKEN_STEP * (random() < 0.7 ? whole(1, 6) : whole(7, 400)),
       output: TOKEN_STEP * whole(1, 5),
       cacheRead: random() < 0.2 ? TOKEN_STEP * 10 : 0,
-      headDelay: kind === "early abort" ? whole(500, 3000) : whole(0, 60),
+      headDelay: isEarly(kind) ? whole(500, 3000) : whole(0, 60),
       chunks: endless ? 14 : whole(2, 6),
       chunkDelay: endless ? 70 : whole(2, 40),
       cut: kind === "cut",
       ...given.plan,
-      status: kind === "failure" ? (given.plan?.status ?? oneOf(failures)) : 200,
+      status:
+        kind === "failure" ? (given.plan?.status ?? oneOf(failures)) : kind === "unbilled abort" ? 400 : 200,
       marker,
     };
     const made: TestRequest = {
       endpoint: call.endpoint,
       model: call.model,
-      leaveAfter: kind === "early abort" ? whole(60, 350) : null,
+      leaveAfter: isEarly(kind) ? whole(60, 350) : null,
       leaveAtChunk: kind === "mid-stream abort" ? whole(2, 5) : null,
       near: null,
+      apart: null,
       ...given,
       marker,
       kind,
@@ -146,6 +161,7 @@ export function planTraffic(options: TrafficOptions): Traffic {
     add("killed", killAt - 150 - index * 110, { stream, plan });
   }
   placeForeign(requests, options, add, { oneOf, killAt });
+  placePairs(options, add, killAt);
   return { requests: requests.sort((a, b) => a.at - b.at), killAt };
 }
 
@@ -182,8 +198,35 @@ function placeForeign(
   }
 }
 
+function isEarly(kind: Kind): boolean {
+  return kind === "early abort" || kind === "unbilled abort";
+}
+
+/** The client of ours leaves after 200 ms, so a foreign one that is sent later begins after ours has ended. */
+const LEAVE_MS = 200;
+export const APART: readonly number[] = [0, 30, 80, 150, 300, 600, 1200, 2500];
+export const PAIRED: readonly Kind[] = ["unbilled abort", "early abort"];
+
+/** Foreign requests after an abort of ours with the same key, model and protocol, spread over the whole time. */
+function placePairs({ pairs, count, rate }: TrafficOptions, add: Add, killAt: number): void {
+  const total = pairs * APART.length * PAIRED.length;
+  const step = ((count / rate) * 1000) / (total + 1);
+  for (let index = 0; index < total; index += 1) {
+    const near = PAIRED[index % PAIRED.length] as Kind;
+    const apart = APART[Math.floor(index / PAIRED.length) % APART.length] ?? 0;
+    const planned = (index + 1) * step;
+    // While the daemon is down nothing of ours is sent.
+    const at = Math.abs(planned - killAt) < 5000 ? planned + 10_000 : planned;
+    const { tool, endpoint, model, stream } = add(near, at, { apart, leaveAfter: LEAVE_MS });
+    const foreign = { foreign: true, near, apart, tool, endpoint, model, stream };
+    add(stream ? "stream" : "plain", at + apart, foreign);
+  }
+}
+
 /** Where requests go, and what they show. */
 export interface Target {
+  /** How every user agent begins. */
+  readonly userAgent: string;
   readonly origin: () => string;
   readonly credential: (request: TestRequest) => string;
 }
@@ -218,6 +261,9 @@ async function send(request: TestRequest, target: Target): Promise<void> {
   throw new Error(`${request.marker}: nothing listens at ${target.origin()}`);
 }
 
+/** keybearer reads less of a user agent, so it does not see the marker. */
+const HIDDEN_AFTER = 250;
+
 /** Resolves to the error's code, or null. */
 function sendOnce(request: TestRequest, target: Target): Promise<string | null> {
   const credential = target.credential(request);
@@ -226,7 +272,7 @@ function sendOnce(request: TestRequest, target: Target): Promise<string | null> 
     "content-type": "application/json",
     "content-length": String(request.bodyLength),
     // sub2api stores the user agent, and new-api's access log has the query.
-    "user-agent": `real-test/1.0 (${request.marker})`,
+    "user-agent": `${target.userAgent}${" ".repeat(HIDDEN_AFTER)}(${request.marker})`,
   };
   if (isMessages) {
     headers["x-api-key"] = credential;

@@ -72,7 +72,8 @@ t.test("every machine has every record once, under the name of its machine", asy
 t.test("exactly what an export prints is published", async (t) => {
   const store = new MemoryStore();
   const [laptop, desktop] = machinesOf(t, store, "laptop", "desktop") as [RecordMachine, RecordMachine];
-  await laptop.send({ held_tokens: 4242, process: "/usr/bin/codex" }, { counted_tokens: 4343 });
+  const program = { process: "/usr/bin/codex", user_agent: "codex_cli_rs/0.50.0" };
+  await laptop.send({ held_tokens: 4242, ...program }, { counted_tokens: 4343 });
   await exchange([laptop, desktop]);
   const text = store.streams.get(laptop.id)?.[0]?.text ?? "";
   t.match(textIn(desktop.folder, dayOf(NOON)), /^{"kind":"sibling","id":/m, "the kind comes first");
@@ -80,6 +81,7 @@ t.test("exactly what an export prints is published", async (t) => {
   const [own] = await laptop.records();
   const [theirs] = await desktop.records();
   if (own === undefined || theirs === undefined) throw new Error("there is no record");
+  t.match(own, program);
   t.same(exportedRecord(theirs), { ...exportedRecord(own), machine: "laptop" });
 });
 

@@ -172,9 +172,10 @@ function quotedName(compared: ComparedRow): string {
 
 /** All fields of both sides, and the reason for the verdict. */
 export function formatCompared(compared: ComparedRow, width: number): string {
-  const { row, record } = compared;
+  const { row, record, candidate } = compared;
   const lines = [`${compared.gateway}: ${formatVerdict(compared)}`, compared.reason];
-  if (record === null) lines.push("nothing of ours: it did not pass here");
+  if (candidate !== undefined) lines.push(`beside it is our request ${candidate.id}, which it may be`);
+  else if (record === null) lines.push("nothing of ours: it did not pass here");
   if (row === null) lines.push("nothing of theirs: the console does not list it");
   const fields = fieldsOf(compared).filter(([, ours, theirs]) => ours !== null || theirs !== null);
   const shown = [...lines.map((line) => wrap(printable(line), width)), "", ...fieldLines(fields, width)];
@@ -224,7 +225,8 @@ function formatVerdict({ verdict, row }: ComparedRow): string {
 
 type Field = readonly [name: string, ours: string | null, theirs: string | null];
 
-function fieldsOf({ row, record }: ComparedRow): Field[] {
+function fieldsOf({ row, record: own, candidate }: ComparedRow): Field[] {
+  const record = own ?? candidate ?? null;
   const ids = Object.entries(record?.gateway_ids ?? {}).map(([name, id]) => `${name}: ${id}`);
   const tokens = (name: string, field: keyof Tokens): Field => [
     name,
@@ -236,7 +238,12 @@ function fieldsOf({ row, record }: ComparedRow): Field[] {
     ["request id", ids.length === 0 ? null : ids.join(", "), row?.request_id ?? null],
     ["upstream id", null, row?.upstream_id ?? null],
     ["kind", null, row?.kind ?? null],
-    ["began", record === null ? null : exactTime(record.started_at), null],
+    ["began", timeOrNull(record?.started_at), timeOrNull(row?.began)],
+    [
+      "sent",
+      record === null || record.sent_at === record.started_at ? null : timeOrNull(record.sent_at),
+      null,
+    ],
     ["ended", timeOrNull(record?.ended_at), timeOrNull(row?.at)],
     ["its clock", null, row === null || row.created_at === row.at ? null : exactTime(row.created_at)],
     ["took", totalTime(record), durationOrNull(row?.duration_ms)],
@@ -257,6 +264,7 @@ function fieldsOf({ row, record }: ComparedRow): Field[] {
     ["multiplier", null, row === null || row.multiplier === null ? null : formatFactor(row.multiplier)],
     ["cost", moneyOrNull(record?.cost_microdollars), null],
     ["billed", moneyOrNull(record?.billed_microdollars), moneyOrNull(row?.billed_microdollars)],
+    ["user agent", record?.user_agent ?? null, row?.user_agent ?? null],
     ["from", null, row?.ip ?? null],
   ];
 }

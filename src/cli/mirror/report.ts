@@ -102,6 +102,7 @@ function formatRecords({ records, rows, state }: MirrorReport): string {
 function moneyTable(tools: readonly ToolMoney[], width: number): string[] {
   if (tools.length === 0) return [];
   const hasForeign = tools.some((tool) => tool.foreign > 0);
+  const hasSuspected = tools.some((tool) => tool.suspected > 0);
   const column = (
     head: string,
     dropOrder: number,
@@ -123,6 +124,12 @@ function moneyTable(tools: readonly ToolMoney[], width: number): string[] {
       ? [
           column("foreign", 0, (tool) => exact(tool.foreign)),
           column("foreign $", 1, (tool) => dollars(tool.foreign_microdollars)),
+        ]
+      : []),
+    ...(hasSuspected
+      ? [
+          column("suspected", 0, (tool) => exact(tool.suspected)),
+          column("suspected $", 1, (tool) => dollars(tool.suspected_microdollars)),
         ]
       : []),
   ];

@@ -105,6 +105,7 @@ function fieldsOf(record: UsageRecord, machine: string | null): [name: string, v
     ["sent", sentLate(record)],
     ["tool", record.tool ?? "unknown"],
     ["process", record.process],
+    ["user agent", record.user_agent],
     ["machine", record.machine ?? machine],
     ["gateway", record.gateway],
     ["group", record.group === null ? null : `${record.group}, multiplier ${record.multiplier}`],

@@ -199,6 +199,7 @@ export function readNewApiRow(raw: JsonObject, quotaPerUnit: number): UnnamedRow
     billed_microdollars: readBilled(raw, quotaPerUnit),
     duration_ms: duration,
     ip: cleanAt(raw, "ip"),
+    user_agent: null,
   };
 }
 

@@ -129,5 +129,6 @@ function readRow(raw: JsonObject, quotaPerUnit: number): UnnamedRow | "other" | 
     billed_microdollars: readBilled(raw, quotaPerUnit),
     duration_ms: duration,
     ip: null,
+    user_agent: null,
   };
 }

@@ -172,6 +172,7 @@ function readRow(item: JsonObject): NumberedRow | null {
     billed_microdollars: priceAt(item, "actual_cost"),
     duration_ms: duration,
     ip: cleanAt(item, "ip_address"),
+    user_agent: cleanAt(item, "user_agent"),
   } as const;
   return { id, row };
 }

@@ -18,6 +18,8 @@ export interface OurRequest {
   readonly model_answered: string | null;
   readonly stream: boolean | null;
   readonly status: number | null;
+  /** What the client sent, see UsageRecord. */
+  readonly user_agent: string | null;
   /** The ids that the console may list it under. Empty: there was no response, or the gateway sends no ids. */
   readonly ids: readonly string[];
   /** One of the ids is known to be this gateway's own: a row with another id belongs to another request. */
@@ -51,6 +53,8 @@ export interface TheirRow extends ConsoleRow {
   readonly began: number | null;
   /** The key's fingerprint; null: not known here. */
   readonly key: string | null;
+  /** null also where this console does not list what our clients sent: something in front of the gateway may change it. */
+  readonly user_agent: string | null;
 }
 
 /** What the comparison needs besides the two lists. */
@@ -73,14 +77,18 @@ export interface Context {
   readonly socket_rows_have_ids: boolean;
   /** How the start of a row and of its request fit together. */
   readonly start: StartFit;
-  /** Keys and models whose canceled requests the console does not list, see findUnlistedCancels. */
-  readonly unlisted_cancels: ReadonlySet<string>;
+  /** Whether the console lists most of our requests that got no answer, by kind (see unansweredKind). Absent: too few show it. */
+  readonly lists_unanswered: ReadonlyMap<string, boolean>;
+  /** The addresses of our own requests, as the console lists them; null: too few show it. */
+  readonly own_addresses: ReadonlySet<string> | null;
 }
 
 /** Learned from matches by id: a row begins this much after its request was sent (`later`), give or take `within`. */
 export interface StartFit {
   readonly later: number;
   readonly within: number;
+  /** Nearly all rows are this close. Only those are presumed to belong to a request without an id. */
+  readonly close: number;
   /** No row began later than this after its request was sent. */
   readonly latest: number;
 }

@@ -15,7 +15,7 @@ import { beganWith, endOf, isSameCall, mayBeOfSocket, timeOfRow } from "./fit.ts
 const EARLY_MS = 2000;
 /** A row without a start must end this soon after the request. */
 const LATE_MS = 30_000;
-/** Two starts that are closer than this cannot be distinguished. */
+/** See indistinctMs. */
 const CLOSE_MS = 50;
 
 const ALIKE =
@@ -23,15 +23,16 @@ const ALIKE =
 
 /**
  * Step 4: a record that never got an id takes the row of its key and model that began when it did. Its client left before
- * the response began, it timed out, or keybearer crashed; new-api and sub2api bill many of those. Where there are more rows
- * than requests near each other, no row is taken: one of them is not ours, and nothing shows which.
+ * the response began, it timed out, or keybearer crashed; new-api and sub2api bill many of those. A row is taken only as
+ * close as this gateway's rows are to their requests, and only where it lists such requests. Where there are more rows than
+ * requests near each other, no row is taken: one of them is not ours, and nothing shows which.
  */
 export function matchPresumed({ records, groups }: Unmatched, context: Context): Match[] {
-  const seekers = records.filter((record) => mayOwnWithoutId(record) && !isUnlistedCancel(record, context));
+  const seekers = records.filter((record) => mayOwnWithoutId(record) && isOfListedKind(record, context));
   const candidates = new CandidateRows(groups, context);
   const near = (record: OurRequest) => candidates.near(record);
-  const mayOwn = (record: OurRequest, group: RowGroup) => candidates.mayOwn(record, group);
-  const accounted = clustersOf(seekers, near, mayOwn).filter(
+  const mayTakeRow = (record: OurRequest, group: RowGroup) => candidates.mayPresume(record, group);
+  const accounted = clustersOf(seekers, near, mayTakeRow).filter(
     (cluster) => cluster.groups.length <= cluster.records.length,
   );
   const presumed = accounted.flatMap((cluster) => clearlyNearest(cluster, candidates, context));
@@ -39,11 +40,38 @@ export function matchPresumed({ records, groups }: Unmatched, context: Context):
   const rest = clustersOf(
     accounted.flatMap((cluster) => cluster.records).filter((record) => !taken.has(record)),
     near,
-    (record, group) => !taken.has(group) && mayOwn(record, group),
+    (record, group) => !taken.has(group) && mayTakeRow(record, group),
   );
   // Too close together to distinguish. If their number agrees, all of them are ours.
-  const counted = rest.filter((cluster) => cluster.records.length === cluster.groups.length);
+  const counted = rest.filter(
+    (cluster) =>
+      cluster.records.length === cluster.groups.length && !hasRival(cluster, candidates, taken, context),
+  );
   return [...presumed, ...counted.flatMap((cluster) => matchCluster(cluster, "sum", ALIKE))];
+}
+
+/** A row just beyond those that are counted: it may be ours, and one of them foreign. */
+function hasRival(
+  { records, groups }: Cluster,
+  candidates: CandidateRows,
+  taken: ReadonlySet<OurRequest | RowGroup>,
+  context: Context,
+): boolean {
+  const { start, hands_out_ids } = context;
+  if (!hands_out_ids) return false;
+  const reach = 2 * start.close + indistinctMs(context);
+  const counted = new Set(groups);
+  return records.some((record) =>
+    candidates.hasAny(record, (group) => {
+      const isNear = Math.abs(timeOfRow(group.main, start) - record.sent_at) <= reach;
+      return isNear && !counted.has(group) && !taken.has(group) && candidates.mayOwn(record, group);
+    }),
+  );
+}
+
+/** Two starts this close cannot be distinguished; where rows are further from their requests, even more. */
+function indistinctMs({ start, hands_out_ids }: Context): number {
+  return Math.max(CLOSE_MS, (hands_out_ids ? start.close : start.within) / 2);
 }
 
 function mayOwnWithoutId({ billable, running, upgraded, key, own_id }: OurRequest): boolean {
@@ -59,7 +87,15 @@ export function mayTake(
   return mayOwnWithoutId(record) && (kind !== "use" || !record.failed || bills_failures);
 }
 
-type FitContext = Pick<Context, "start" | "bills_failures">;
+export type FitContext = Pick<Context, "start" | "bills_failures" | "hands_out_ids" | "own_addresses">;
+
+/** The row does not come from where our requests come from. A VPN or another network does that, too. */
+export function hasOtherAddress(
+  { ip }: TheirRow,
+  { own_addresses }: Pick<Context, "own_addresses">,
+): boolean {
+  return ip !== null && own_addresses !== null && !own_addresses.has(ip);
+}
 
 /** The rows that a record without an id may own. */
 class CandidateRows {
@@ -90,11 +126,23 @@ class CandidateRows {
     return isNear && isSameCall(record, group);
   }
 
-  hasAny(record: OurRequest): boolean {
+  /** Whether it is presumed to be the record's own, unless another row is as close. */
+  mayPresume(record: OurRequest, group: RowGroup): boolean {
+    const { main } = group;
+    const { start, hands_out_ids } = this.#context;
+    // Without ids nothing shows how close rows are, and every foreign row is only suspected.
+    if (!hands_out_ids) return this.mayOwn(record, group);
+    const sent = timeOfRow(main, start);
+    const isLate = record.ended_at !== null && sent > record.ended_at;
+    if (main.began === null || isLate || Math.abs(sent - record.sent_at) > start.close) return false;
+    return !hasOtherAddress(main, this.#context) && this.mayOwn(record, group);
+  }
+
+  hasAny(record: OurRequest, isWanted: (group: RowGroup) => boolean): boolean {
     return this.near(record).some(({ timeline, first, end }) => {
       for (let at = first; at < end; at += 1) {
         const group = timeline.items[at];
-        if (group !== undefined && this.mayOwn(record, group)) return true;
+        if (group !== undefined && isWanted(group)) return true;
       }
       return false;
     });
@@ -124,15 +172,16 @@ function clearlyNearest({ records }: Cluster, candidates: CandidateRows, context
   const { start } = context;
   const byStart = new Timeline(records, ({ sent_at }) => sent_at);
   const byEnd = new Timeline(records, endOf);
-  const close = Math.max(CLOSE_MS, start.within / 2);
-  const isClear = ({ distance, second }: Nearest<unknown>) => second > 2 * distance + close;
+  const indistinct = indistinctMs(context);
+  const isClear = ({ distance, second }: Nearest<unknown>) => second > 2 * distance + indistinct;
   return records.flatMap((record): Match[] => {
     const nearestRow = candidates.nearest(record);
     if (nearestRow === null || !isClear(nearestRow)) return [];
     const group = nearestRow.item;
+    if (!candidates.mayPresume(record, group)) return [];
     const timeline = group.main.began === null ? byEnd : byStart;
     const nearestRecord = timeline.nearest(timeline.whole, timeOfRow(group.main, start), (one) =>
-      candidates.mayOwn(one, group),
+      candidates.mayPresume(one, group),
     );
     if (nearestRecord?.item !== record || !isClear(nearestRecord)) return [];
     return [{ record, group, how: "presumed", reason: presumedReason(record, group, context) }];
@@ -157,38 +206,51 @@ function presumedReason(
 /** The records without an id that have a row which began with them. Where several fit, none was matched. */
 export function findWithRow({ records, groups }: Unmatched, context: FitContext): Set<OurRequest> {
   const candidates = new CandidateRows(groups, context);
-  return new Set(records.filter((record) => candidates.hasAny(record)));
+  const hasRow = (record: OurRequest) =>
+    candidates.hasAny(record, (group) => candidates.mayOwn(record, group));
+  return new Set(records.filter(hasRow));
 }
 
-/** Fewer requests than this show nothing about what a console lists. */
-const ENOUGH = 5;
+/** A request that the gateway gave no answer, and whether a row began with it. */
+export interface Unanswered {
+  readonly record: OurRequest;
+  readonly kind: string;
+  readonly isListed: boolean;
+}
 
 /**
- * Whether a console lists requests whose client left before the response began depends on the gateway, its version and the
- * endpoint: sub2api 0.1.27 does not list them, 0.1.135 lists streams. Where most of them have no row that began with them,
- * a row that did proves nothing. Returns the names of those keys and models, streams apart.
+ * Whether a console lists requests that got no answer depends on the gateway, its version and the endpoint: sub2api 0.1.27
+ * does not list them, 0.1.135 lists streams. Where most of them have no row that began with them, a row that did proves
+ * nothing. Requests of other machines show nothing: their clocks are less exact.
  */
-export function findUnlistedCancels({ records, groups }: Unmatched, context: FitContext): Set<string> {
+export function findUnanswered({ records, groups }: Unmatched, context: FitContext): Unanswered[] {
   const uses = groups.filter(({ main }) => main.kind === "use");
-  const left = records.filter((record) => record.status === null && mayTake(record, "use", context));
   const candidates = new CandidateRows(uses, context);
-  const unlisted = new Set<string>();
-  for (const [name, requests] of groupedBy(left, (record) => callName(record, record.stream))) {
-    const count = requests.filter((record) => candidates.hasAny(record)).length;
-    if (requests.length >= ENOUGH && count < requests.length / 2) unlisted.add(name);
-  }
-  return unlisted;
+  return records
+    .filter((one) => isUnanswered(one) && one.clock_error === 0 && mayTake(one, "use", context))
+    .map((record) => ({
+      record,
+      kind: unansweredKind(record, record.stream),
+      isListed: candidates.hasAny(record, (group) => candidates.mayPresume(record, group)),
+    }));
 }
 
-/** After a crash it is unknown whether a stream was requested. Then both kinds must be listed. */
-function isUnlistedCancel(record: OurRequest, { unlisted_cancels }: Context): boolean {
-  if (record.status !== null) return false;
+/** The client left, the time was up, or keybearer crashed. A status beside that is keybearer's own. */
+function isUnanswered({ status, failed }: OurRequest): boolean {
+  return status === null || (status >= 400 && !failed);
+}
+
+/** After a crash it is unknown whether a stream was requested. Then all kinds that are known must be listed. */
+function isOfListedKind(record: OurRequest, { lists_unanswered }: Context): boolean {
+  if (!isUnanswered(record)) return true;
   const streams = record.stream === null ? [null, true, false] : [record.stream];
-  return streams.some((stream) => unlisted_cancels.has(callName(record, stream)));
+  const known = streams.flatMap((stream) => lists_unanswered.get(unansweredKind(record, stream)) ?? []);
+  return known.length > 0 && known.every(Boolean);
 }
 
-function callName({ key, model }: OurRequest, stream: boolean | null): string {
-  return `${key}|${model?.toLowerCase()}|${stream}`;
+/** Not by key: a rotated key must not be learned again. */
+function unansweredKind({ model }: OurRequest, stream: boolean | null): string {
+  return `${model?.toLowerCase()}|${stream}`;
 }
 
 /** A socket's row may seem early, because clocks are compared to about a second. Consoles write late. */

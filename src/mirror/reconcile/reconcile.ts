@@ -17,6 +17,7 @@ import {
   beganWith,
   endOf,
   hasModel,
+  hasOtherUserAgent,
   idsContradict,
   isSameCall,
   mayBeOfSocket,
@@ -26,7 +27,16 @@ import {
   wholeInput,
 } from "./fit.ts";
 import { matchIds, matchPairs, matchSums, sortByTime } from "./match.ts";
-import { findUnlistedCancels, findWithRow, matchPresumed, matchSockets, mayTake } from "./presumed.ts";
+import {
+  type FitContext,
+  findUnanswered,
+  findWithRow,
+  hasOtherAddress,
+  matchPresumed,
+  matchSockets,
+  mayTake,
+  type Unanswered,
+} from "./presumed.ts";
 import { blindSiblings, cannotSee, mayHaveSent } from "./siblings.ts";
 
 /** Each step sees only what the steps before it left. */
@@ -49,30 +59,31 @@ export function reconcile(
 ): Judgement {
   let unmatched = sortByTime(ours, theirs);
   const matches: Match[] = [];
+  const presumed: OurRequest[] = [];
   for (const step of STEPS) {
     const found = step(unmatched, context);
-    for (const match of found) matches.push(match);
+    for (const match of found) {
+      matches.push(match);
+      if (step === matchPresumed) presumed.push(match.record);
+    }
     unmatched = without(unmatched, found);
   }
   const matched = judgeMatches(matches);
   const running = ours.filter((record) => record.running);
-  const presumed = matches
-    .filter(({ how, record }) => how === "presumed" && !record.upgraded)
-    .map(({ record }) => record);
   return {
     rows: [...matched.rows, ...judgeLeftRows(unmatched, running, presumed, context)],
     records: [...matched.records, ...judgeLeftRecords(unmatched.records, context)],
   };
 }
 
-/** See findUnlistedCancels. Rows that match a record by id are left out. */
-export function unlistedCancelsIn(
+/** See findUnanswered. Rows that match a record by id are left out. */
+export function unansweredIn(
   ours: readonly OurRequest[],
   theirs: readonly TheirRow[],
-  context: Pick<Context, "start" | "bills_failures">,
-): Set<string> {
+  context: FitContext,
+): Unanswered[] {
   const all = sortByTime(ours, theirs);
-  return findUnlistedCancels(without(all, matchIds(all)), context);
+  return findUnanswered(without(all, matchIds(all)), context);
 }
 
 interface Finding<Verdict> {
@@ -411,7 +422,9 @@ function doubtOf(group: RowGroup, nearby: NearbyRecords, context: Context): stri
   const [stopped] = senders;
   if (stopped !== undefined)
     return `${stopped.name} has this key and was stopped: it may run again where it cannot reach the store`;
+  const address = hasOtherAddress(main, context) ? ` (the row has another address: ${main.ip})` : "";
   for (const record of recordsNear(group, nearby.withoutOwnId)) {
+    if (hasOtherUserAgent(record, main)) continue;
     // The cheap tests come first: thousands of records can be near a row.
     const mayOwn = mayTake(record, main.kind, context) && mayHaveBegun(record, main, start);
     // Where a row began with the record, one that began later than any is another request's.
@@ -419,7 +432,7 @@ function doubtOf(group: RowGroup, nearby: NearbyRecords, context: Context): stri
     const isLater = main.began !== null && timeOfRow(main, start) > latest;
     const hasOther = isLater && nearby.withRow.has(record);
     if (mayOwn && !hasOther && isSameCall(record, group))
-      return `it may be request ${record.id}, which got no id: they cannot be distinguished`;
+      return `it may be request ${record.id}, which got no id: they cannot be distinguished${address}`;
     // The gateway, or something in front of it, does not always send ids.
     if (record.expected && Math.abs(endOf(record) - main.at) <= UNNAMED_MS)
       return `request ${record.id} was answered without an id at that time, so ids prove nothing`;

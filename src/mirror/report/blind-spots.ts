@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import type { ConsoleKind } from "../../config/schema.ts";
 import { advice } from "../../core/advice.ts";
-import { localTime } from "../../core/units.ts";
+import { exact, localTime } from "../../core/units.ts";
 import type { ConsoleGap } from "../consoles/console.ts";
 import {
   type LogGap,
@@ -10,6 +10,7 @@ import {
   readUnreadKeys,
   type UnreadKey,
 } from "../store/coverage-gaps.ts";
+import { readFact, readStartFit } from "../store/facts.ts";
 import { heldTimes } from "../store/keys.ts";
 import { queryNumber } from "../store/query.ts";
 import type { ConsoleStatus } from "./shape.ts";
@@ -45,11 +46,19 @@ export function blindSpots(
       : "calls that failed, unless the console's operator has them logged",
   );
   spots.push("calls that the console's operator does not log");
+  spots.push(unlistedNearby(db, gateway));
   const abandoned = [...held].filter(([, { until, replaced }]) => until !== null && !replaced);
   if (abandoned.length > 0)
     spots.push(`calls with keys that no tool here has any more: ${abandoned.map(([key]) => key).join(", ")}`);
   for (const gap of readLogGaps(db).slice(-MAX_LOG_GAPS)) spots.push(logGap(gap));
   return spots;
+}
+
+/** A row that is presumed to be ours may be a thief's. */
+function unlistedNearby(db: Database.Database, gateway: string): string {
+  const { close, within } = readStartFit(db, gateway);
+  const reach = readFact(db, gateway, "own_ids") === null ? within : close;
+  return `a call that begins within ${exact(Math.ceil(reach))} ms of a request of yours with its key and model that got no answer and was not billed`;
 }
 
 function keyGap({ from, to, why }: ConsoleGap, tools: string, gateway: string): string {

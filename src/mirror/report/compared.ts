@@ -62,13 +62,23 @@ function compareEntries(
 ): ComparedRow[] {
   const records = readRecords(
     db,
-    entries.flatMap(({ record }) => record ?? []),
+    entries.flatMap(({ row, record }) => record ?? candidateOf(row) ?? []),
   );
   return entries.flatMap(({ row, record }) => {
     const ours = records.get(record ?? "") ?? null;
-    if (row !== null) return [rowBesideRecord(gateway, row, ours, skew)];
-    return ours === null ? [] : [recordAlone(gateway, ours)];
+    if (row === null) return ours === null ? [] : [recordAlone(gateway, ours)];
+    const compared = rowBesideRecord(gateway, row, ours, skew);
+    const candidate = ours === null ? records.get(candidateOf(row) ?? "") : undefined;
+    return candidate === undefined ? [compared] : [{ ...compared, candidate: comparedRecord(candidate) }];
   });
+}
+
+/** Reasons of suspicions name the request that the row may be. */
+const NAMED_REQUEST = /\brequest ([0-7][0-9A-HJKMNP-TV-Z]{25})\b/;
+
+function candidateOf(row: StoredRow | null): string | null {
+  if (row?.judged.verdict !== "foreign" || row.judged.certain) return null;
+  return NAMED_REQUEST.exec(row.judged.reason ?? "")?.[1] ?? null;
 }
 
 /** The order of readDiff, to merge the lists of several gateways. */
@@ -157,9 +167,11 @@ function rowBesideRecord(
   const { how, certain, key } = judged;
   const verdict = judged.verdict ?? "pending";
   const reason = judged.reason ?? "it was not compared yet";
+  const at = row.created_at - skew;
+  const began = row.began_at === null ? null : row.began_at - skew;
   return {
     gateway,
-    row: { ...row, verdict, how, certain, key, reason, at: row.created_at - skew },
+    row: { ...row, verdict, how, certain, key, reason, at, began },
     record: ours === null ? null : comparedRecord(ours),
     verdict,
     reason,

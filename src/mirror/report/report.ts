@@ -161,10 +161,14 @@ function countRows(
 
 const MATCHED_BY = { id: "by_id", pair: "by_pair", sum: "by_sum", presumed: "presumed" } as const;
 
-interface Foreign {
-  count: number;
-  billed: number;
-}
+type Foreign = Pick<ToolMoney, "foreign" | "foreign_microdollars" | "suspected" | "suspected_microdollars">;
+
+const NO_FOREIGN: Foreign = {
+  foreign: 0,
+  foreign_microdollars: 0,
+  suspected: 0,
+  suspected_microdollars: 0,
+};
 
 /** A key that several tools hold counts for each of them. */
 function foreignByTool(
@@ -172,17 +176,19 @@ function foreignByTool(
   held: ReadonlyMap<string, HeldBy>,
   quietKeys: ReadonlySet<string>,
 ): Map<string, Foreign> {
-  const foreign = new Map<string, Foreign>();
-  for (const { verdict, key, count, billed } of sums) {
+  const found = new Map<string, Foreign>();
+  for (const { verdict, certain, key, count, billed } of sums) {
     if (verdict !== "foreign" || key === null || quietKeys.has(key)) continue;
     for (const tool of held.get(key)?.tools ?? []) {
-      const sum = foreign.get(tool) ?? { count: 0, billed: 0 };
-      sum.count += count;
-      sum.billed += billed;
-      foreign.set(tool, sum);
+      const sum = found.get(tool) ?? NO_FOREIGN;
+      const more =
+        certain === 1
+          ? { foreign: sum.foreign + count, foreign_microdollars: sum.foreign_microdollars + billed }
+          : { suspected: sum.suspected + count, suspected_microdollars: sum.suspected_microdollars + billed };
+      found.set(tool, { ...sum, ...more });
     }
   }
-  return foreign;
+  return found;
 }
 
 /** In the order of the index verdicts_counted, so that nothing is sorted. */
@@ -218,8 +224,7 @@ function moneyByTool(sums: readonly RecordSum[], foreign: ReadonlyMap<string, Fo
       theirs_microdollars: totalOf(own.map(({ theirs }) => theirs)),
       ours_unknown: totalOf(own.map(({ ours_unknown: unknown }) => unknown)) ?? 0,
       theirs_unknown: totalOf(own.map(({ theirs_unknown: unknown }) => unknown)) ?? 0,
-      foreign: foreign.get(tool)?.count ?? 0,
-      foreign_microdollars: foreign.get(tool)?.billed ?? 0,
+      ...(foreign.get(tool) ?? NO_FOREIGN),
     };
   });
 }
@@ -237,9 +242,11 @@ function totalOf(numbers: readonly (number | null)[]): number | null {
 const DAY_MS = 86_400_000;
 const USUAL_DAYS = 14;
 
-interface ElsewhereSum extends Foreign {
+interface ElsewhereSum {
   readonly key: string;
   readonly recent: 0 | 1;
+  readonly count: number;
+  readonly billed: number;
 }
 
 /** Use of keys that are used elsewhere on purpose: the last day against the two weeks before it. */

@@ -118,9 +118,12 @@ export interface ToolMoney {
   /** Requests that only one side has an amount for. The other side's sum lacks them. */
   readonly ours_unknown: number;
   readonly theirs_unknown: number;
-  /** Foreign rows of its key. */
+  /** Rows of its key that are certainly foreign. */
   readonly foreign: number;
   readonly foreign_microdollars: number;
+  /** Those that are only suspected. */
+  readonly suspected: number;
+  readonly suspected_microdollars: number;
 }
 
 /** The operator's price of a model against the list price known here, for one group and tier. */
@@ -198,10 +201,15 @@ export interface VerdictDay {
 /** A console row beside our record. `mirror diff` lists them, `mirror show` prints one. */
 export interface ComparedRow {
   readonly gateway: string;
-  /** Theirs; null: the console does not list it. */
-  readonly row: (ConsoleRow & Omit<JudgedRow, "identity" | "record"> & { readonly at: number }) | null;
+  /** Theirs; null: the console does not list it. When it was written, and when its request began, are by our clock. */
+  readonly row:
+    | (ConsoleRow &
+        Omit<JudgedRow, "identity" | "record"> & { readonly at: number; readonly began: number | null })
+    | null;
   /** Ours; null: it did not pass through keybearer. */
   readonly record: ComparedRecord | null;
+  /** The request of ours that a suspected row may be. Absent: there is none, or the daemon is from before an update. */
+  readonly candidate?: ComparedRecord;
   readonly verdict: string;
   readonly reason: string;
 }
@@ -209,6 +217,7 @@ export interface ComparedRow {
 export const COMPARED_FIELDS = [
   "id",
   "started_at",
+  "sent_at",
   "ended_at",
   "tool",
   "key",
@@ -226,6 +235,7 @@ export const COMPARED_FIELDS = [
   "billed_microdollars",
   "gateway_ids",
   "machine",
+  "user_agent",
 ] as const;
 
 /** Tokens and cost are our own numbers, even where the record took the console's since. */

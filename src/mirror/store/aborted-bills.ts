@@ -1,12 +1,18 @@
 import type Database from "libsql";
 import { CLIENT_LEFT } from "../../usage/journal/lines.ts";
 import type { UsageRecord } from "../../usage/record.ts";
+import { groupedBy } from "../reconcile/candidates.ts";
 import type { JudgedRecord } from "../verdict.ts";
 import { readFact, writeFact } from "./facts.ts";
 
 /*
+ * What a gateway bills of requests that did not end as they should.
+ *
  * Some gateways stop when the client of a stream leaves, and bill what they sent until then. Others read the answer to its
  * end, and bill all of it. The console shows which, so that the limits can count such a stream before its row is read.
+ *
+ * Of requests that got no answer at all, some are listed and others not. Where most are not, a row that began with one of
+ * them is not presumed to be its own.
  */
 
 /** What the console billed for one of our streams that the client ended. */
@@ -37,9 +43,20 @@ export function abortedBillOf(own: UsageRecord, { theirs, how }: JudgedRecord): 
   return isAsStreamed && own.seen_tokens < MIN_SEEN ? null : { record: own.id, isAsStreamed };
 }
 
-/** The bills that are remembered of these. Ids sort by time. */
+/** The bills that are remembered of these. */
 export function latestBills(bills: readonly AbortedBill[]): AbortedBill[] {
-  return bills.toSorted((a, b) => (a.record < b.record ? 1 : -1)).slice(0, REMEMBERED);
+  return newestFirst(bills).slice(0, REMEMBERED);
+}
+
+/** Ids sort by time. */
+function newestFirst<T extends { readonly record: string }>(list: readonly T[]): T[] {
+  return list.toSorted((a, b) => (a.record < b.record ? 1 : -1));
+}
+
+/** Those of before that were not found again, and those that were found. */
+function joined<T extends { readonly record: string }>(before: readonly T[], found: readonly T[]): T[] {
+  const ids = new Set(found.map(({ record }) => record));
+  return [...before.filter(({ record }) => !ids.has(record)), ...found];
 }
 
 export function noteAbortedBills(
@@ -48,9 +65,8 @@ export function noteAbortedBills(
   found: readonly AbortedBill[],
 ): void {
   if (found.length === 0) return;
-  const before = readAbortedBills(db, gateway);
-  const earlier = before.filter(({ record }) => !found.some((one) => one.record === record));
-  writeFact(db, gateway, "aborted_bills", JSON.stringify(latestBills([...earlier, ...found])));
+  const all = joined(readAbortedBills(db, gateway), found);
+  writeFact(db, gateway, "aborted_bills", JSON.stringify(latestBills(all)));
 }
 
 export function billsAsStreamed(db: Database.Database, gateway: string): boolean {
@@ -60,4 +76,60 @@ export function billsAsStreamed(db: Database.Database, gateway: string): boolean
 
 function readAbortedBills(db: Database.Database, gateway: string): AbortedBill[] {
   return JSON.parse(readFact(db, gateway, "aborted_bills") ?? "[]");
+}
+
+/** One of our requests that got no answer. */
+export interface UnansweredBill {
+  /** The record's id. */
+  readonly record: string;
+  readonly started_at: number;
+  /** See unansweredKind. */
+  readonly kind: string;
+  /** A row began with it. */
+  readonly isListed: boolean;
+}
+
+/** Of all kinds together: some clients ask for any number of models. */
+const MAX_UNANSWERED = 400;
+
+/** Whether most requests of a kind are listed. Fewer than ENOUGH show nothing. */
+export function listedKinds(bills: readonly UnansweredBill[]): Map<string, boolean> {
+  const kinds = new Map<string, boolean>();
+  for (const [kind, list] of groupedBy(bills, (bill) => bill.kind)) {
+    const listed = list.filter(({ isListed }) => isListed).length;
+    if (list.length >= ENOUGH) kinds.set(kind, listed >= list.length / 2);
+  }
+  return kinds;
+}
+
+/** What is remembered together with what was found: the latest of each kind. */
+export function unansweredWith(
+  db: Database.Database,
+  gateway: string,
+  found: readonly UnansweredBill[],
+): UnansweredBill[] {
+  const all = joined(readUnanswered(db, gateway), found);
+  const kinds = groupedBy(newestFirst(all), ({ kind }) => kind).values();
+  const latest = [...kinds].flatMap((list) => list.slice(0, REMEMBERED));
+  return newestFirst(latest).slice(0, MAX_UNANSWERED);
+}
+
+/** Returns since when rows may get another verdict, because a kind is listed that was not known to be, or no longer; null: none is. */
+export function noteUnanswered(
+  db: Database.Database,
+  gateway: string,
+  found: readonly UnansweredBill[],
+): number | null {
+  if (found.length === 0) return null;
+  const before = listedKinds(readUnanswered(db, gateway));
+  const all = unansweredWith(db, gateway, found);
+  writeFact(db, gateway, "unanswered", JSON.stringify(all));
+  const after = listedKinds(all);
+  const isChanged = ({ kind }: UnansweredBill) => (before.get(kind) ?? false) !== (after.get(kind) ?? false);
+  const times = all.filter(isChanged).map(({ started_at }) => started_at);
+  return times.length === 0 ? null : Math.min(...times);
+}
+
+function readUnanswered(db: Database.Database, gateway: string): UnansweredBill[] {
+  return JSON.parse(readFact(db, gateway, "unanswered") ?? "[]");
 }

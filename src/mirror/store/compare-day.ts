@@ -1,13 +1,21 @@
 import type Database from "libsql";
 import type { ConsoleGap } from "../consoles/console.ts";
-import { MISSING_AFTER_MS, type OurRequest } from "../reconcile/context.ts";
-import { learnStartFit, UNKNOWN_START } from "../reconcile/fit.ts";
-import { reconcile, unlistedCancelsIn } from "../reconcile/reconcile.ts";
+import { FOREIGN_AFTER_MS, MISSING_AFTER_MS, type OurRequest, type TheirRow } from "../reconcile/context.ts";
+import { isSameUserAgent, learnStartFit } from "../reconcile/fit.ts";
+import type { Unanswered } from "../reconcile/presumed.ts";
+import { reconcile, unansweredIn } from "../reconcile/reconcile.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
-import { type AbortedBill, abortedBillOf, latestBills } from "./aborted-bills.ts";
+import {
+  type AbortedBill,
+  abortedBillOf,
+  latestBills,
+  listedKinds,
+  type UnansweredBill,
+  unansweredWith,
+} from "./aborted-bills.ts";
 import { DAY_MS } from "./changed-days.ts";
 import { keptFrom, readConsoleGaps, readUnreadKeys, type UnreadKey } from "./coverage-gaps.ts";
-import { readFact, readTime } from "./facts.ts";
+import { readFact, readStartFit, readTime } from "./facts.ts";
 import { heldTimes, type KeyLinks, keyLinks } from "./keys.ts";
 import { type CompareOptions, LoadedDay, type LoadedRecord, type LoadedRow } from "./load-day.ts";
 import { ROW_VERDICT_FIELDS, type StoredRowVerdict } from "./rows.ts";
@@ -20,12 +28,10 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
   const matches = matchesById(loaded);
   const ownIds: OwnIds = JSON.parse(readFact(db, gateway, "own_ids") ?? "{}");
   const learned = learnFrom(matches, ownIds, keyLinks(db, gateway));
-  if (learned !== null) return { learned, rows: [], records: [], elsewhere: [], start: null, aborted: [] };
+  if (learned !== null) return { ...NOTHING_FOUND, learned };
 
   const newStart = learnStartFit(startOffsets(matches));
-  const storedStart = readFact(db, gateway, "start_fit");
-  const start =
-    newStart ?? (storedStart === null ? UNKNOWN_START : { ...UNKNOWN_START, ...JSON.parse(storedStart) });
+  const start = newStart ?? readStartFit(db, gateway);
   const held = heldTimes(db, gateway);
   const requests = [...loaded.records.values()].filter(isSigned).map((one): OurRequest => {
     // A sibling can have keys of another account, which this console does not list.
@@ -33,24 +39,36 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
     const expected = one.request.expected && isListed;
     return { ...one.request, expected, own_id: hasOwnId(one, ownIds) };
   });
-  const consoleRows = [...loaded.rows.values()].map(({ row }) => row);
+  const userAgents = listsUserAgents(matches);
+  const isAgentKnown = userAgents ?? readFact(db, gateway, "user_agents") === "true";
+  const consoleRows = [...loaded.rows.values()].map(
+    ({ row }): TheirRow => (isAgentKnown ? row : { ...row, user_agent: null }),
+  );
+  const fit = {
+    start,
+    bills_failures: billsFailures,
+    hands_out_ids: Object.keys(ownIds).length > 0,
+    own_addresses: ownAddresses(matches),
+  };
+  const coverage = readCoverage(db, options);
+  const unanswered = unansweredIn(requests, consoleRows, fit).flatMap(
+    (one) => unansweredBillOf(one, loaded, coverage, options.now) ?? [],
+  );
   const { rows, records } = reconcile(requests, consoleRows, {
+    ...fit,
     now: options.now,
     held: (key) => held.get(key) ?? null,
     kept_from: keptFrom(db),
     log_gaps: options.logGaps,
     siblings: options.siblings,
     unsigned: [...loaded.records.values()].filter((one) => !isSigned(one)).map(({ request }) => request),
-    hands_out_ids: Object.keys(ownIds).length > 0,
-    bills_failures: billsFailures,
-    unlisted_cancels: unlistedCancelsIn(requests, consoleRows, { start, bills_failures: billsFailures }),
+    lists_unanswered: listedKinds(unansweredWith(db, gateway, unanswered)),
     socket_rows_have_ids: options.socketRowsHaveIds,
-    start,
   });
   const from = day * DAY_MS;
   const isInside = (time: number) => time >= from && time < from + DAY_MS;
   const changedRows = findChangedRows(loaded, rows, isInside);
-  const changedRecords = findChangedRecords(loaded, records, readCoverage(db, options), isInside);
+  const changedRecords = findChangedRecords(loaded, records, coverage, isInside);
   return {
     learned: null,
     rows: changedRows.changed,
@@ -58,7 +76,33 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
     elsewhere: [...changedRows.elsewhere, ...changedRecords.elsewhere],
     start: newStart,
     aborted: findAbortedBills(loaded, records, isInside),
+    unanswered: unanswered.filter(({ record }) => isInside(loaded.records.get(record)?.at ?? 0)),
+    userAgents,
   };
+}
+
+const NOTHING_FOUND: Omit<DayChanges, "learned"> = {
+  rows: [],
+  records: [],
+  elsewhere: [],
+  start: null,
+  aborted: [],
+  unanswered: [],
+  userAgents: null,
+};
+
+/** null: the console was not read since. A row that is listed still later changes it, because the day is compared again. */
+function unansweredBillOf(
+  { record, kind, isListed }: Unanswered,
+  loaded: LoadedDay,
+  coverage: Coverage,
+  now: number,
+): UnansweredBill | null {
+  const one = loaded.records.get(record.id);
+  if (one === undefined) return null;
+  const until = Math.min(now, readUntil(one, coverage) ?? -Infinity);
+  if (!isListed && one.at + FOREIGN_AFTER_MS > until) return null;
+  return { record: record.id, started_at: record.started_at, kind, isListed };
 }
 
 function findAbortedBills(
@@ -194,20 +238,25 @@ function readCoverage(db: Database.Database, { gateway, skew }: CompareOptions):
  * A record can be missing only where the console was read. Elsewhere it has no verdict, and it is pending until the console
  * was read again after the request.
  */
-function whereCovered(
-  judged: JudgedRecord,
+function whereCovered(judged: JudgedRecord, one: LoadedRecord, coverage: Coverage): JudgedRecord | null {
+  if (judged.verdict !== "missing" && judged.verdict !== "pending") return judged;
+  const until = readUntil(one, coverage);
+  if (until === null) return null;
+  if (judged.verdict === "pending" || one.at + MISSING_AFTER_MS <= until) return judged;
+  return { ...judged, verdict: "pending", reason: "the console was not read since it ended" };
+}
+
+/** Until when the console was read for a record's key; null: not when the record ended. */
+function readUntil(
   { at, request: { key } }: LoadedRecord,
   { from, lastSync, gaps, unreadKeys }: Coverage,
-): JudgedRecord | null {
-  if (judged.verdict !== "missing" && judged.verdict !== "pending") return judged;
+): number | null {
   const isInGap = gaps.some(
     (gap) => at >= gap.from && at < gap.to && (gap.key === undefined || gap.key === key),
   );
   const unread = unreadKeys.get(key ?? "");
   if (at < from || isInGap || unread?.why === "no-account") return null;
-  const readUntil = unread === undefined ? lastSync : (unread.until ?? -Infinity);
-  if (judged.verdict === "pending" || at + MISSING_AFTER_MS <= readUntil) return judged;
-  return { ...judged, verdict: "pending", reason: "the console was not read since it ended" };
+  return unread === undefined ? lastSync : (unread.until ?? -Infinity);
 }
 
 interface Match {
@@ -256,6 +305,27 @@ function hasOwnId({ request, record }: LoadedRecord, ownIds: OwnIds): boolean {
 function idKind(name: string, { status, stream }: OurRequest): string {
   if (status !== null && status >= 400) return `${name} ${status}`;
   return stream === true ? `${name} stream` : `${name} plain`;
+}
+
+/** Fewer matches show nothing about user agents and addresses. */
+const ENOUGH_MATCHES = 20;
+
+/** Whether the console lists what our clients sent; null: too few rows and records have a user agent. */
+function listsUserAgents(matches: readonly Match[]): boolean | null {
+  let count = 0;
+  for (const { record, row } of matches) {
+    const { user_agent: sent } = record.record;
+    if (sent === null || row.user_agent === null) continue;
+    if (!isSameUserAgent(sent, row.user_agent)) return false;
+    count += 1;
+  }
+  return count >= ENOUGH_MATCHES ? true : null;
+}
+
+/** Where our requests came from on that day; null: too few rows have an address. */
+function ownAddresses(matches: readonly Match[]): Set<string> | null {
+  const addresses = matches.flatMap(({ row }) => row.ip ?? []);
+  return addresses.length < ENOUGH_MATCHES ? null : new Set(addresses);
 }
 
 /** The start fit is learned from this many of the latest matches. */

@@ -1,4 +1,6 @@
 import type Database from "libsql";
+import type { StartFit } from "../reconcile/context.ts";
+import { UNKNOWN_START } from "../reconcile/fit.ts";
 import { execute, queryValue } from "./query.ts";
 
 /** What the mirror remembers about a gateway, and each fact's name in the table `facts`. Databases of earlier versions keep their names. */
@@ -32,6 +34,9 @@ const STORED_NAMES = {
   start_fit: "start_fit",
   /** See aborted-bills.ts. */
   aborted_bills: "aborted_bills",
+  unanswered: "unanswered",
+  /** Whether the console lists the user agents that our clients sent. */
+  user_agents: "user_agents",
   /** See logAlarms. */
   logged_alarms: "told",
 } as const;
@@ -59,6 +64,11 @@ export function writeFact(
 export function readTime(db: Database.Database, gateway: string, name: FactName): number | null {
   const text = readFact(db, gateway, name);
   return text === null ? null : Number(text);
+}
+
+/** What was learned last. Facts of earlier versions lack some of it. */
+export function readStartFit(db: Database.Database, gateway: string): StartFit {
+  return { ...UNKNOWN_START, ...JSON.parse(readFact(db, gateway, "start_fit") ?? "{}") };
 }
 
 export function deleteFacts(db: Database.Database, gateway: string): void {

@@ -248,6 +248,7 @@ function requestOf(record: UsageRecord, idNames: readonly string[]): OurRequest 
     model_answered: record.model_answered,
     stream: record.stream,
     status,
+    user_agent: record.user_agent,
     ids: [...new Set(idNames.flatMap((name) => record.gateway_ids[name] ?? []))],
     // compareDay sets this from what was learned so far.
     own_id: false,

@@ -4,7 +4,7 @@ import { transact } from "../../usage/index/database.ts";
 import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../usage/record.ts";
 import { FOREIGN_AFTER_MS, type StartFit } from "../reconcile/context.ts";
 import type { How, JudgedRecord, JudgedRow, RecordVerdict, Theirs } from "../verdict.ts";
-import { type AbortedBill, noteAbortedBills } from "./aborted-bills.ts";
+import { type AbortedBill, noteAbortedBills, noteUnanswered, type UnansweredBill } from "./aborted-bills.ts";
 import { type Amendment, amendmentOf, type PriceOf, TAKEN, withoutTheirs, withTheirs } from "./amendments.ts";
 import { touchFrom, touchRows } from "./changed-days.ts";
 import { writeFact } from "./facts.ts";
@@ -24,8 +24,11 @@ export interface DayChanges {
   readonly elsewhere: readonly number[];
   /** null: nothing new was learned about it. */
   readonly start: StartFit | null;
-  /** What the day's rows show about streams that the client ended. */
+  /** What the day's rows show about streams that the client ended, and about requests that got no answer. */
   readonly aborted: readonly AbortedBill[];
+  readonly unanswered: readonly UnansweredBill[];
+  /** Whether the console lists the user agents that our clients sent; null: nothing new was learned about it. */
+  readonly userAgents: boolean | null;
 }
 
 /**
@@ -72,11 +75,11 @@ export interface ApplyOptions {
 }
 
 /** What the comparison of a day found beside verdicts. */
-export type DaySummary = Pick<DayChanges, "learned" | "elsewhere" | "start" | "aborted">;
+export type DaySummary = Omit<DayChanges, "rows" | "records">;
 
 export function applySummary(
   db: Database.Database,
-  { learned, elsewhere, start, aborted }: DaySummary,
+  { learned, elsewhere, start, aborted, unanswered, userAgents }: DaySummary,
   { gateway, skew }: Pick<ApplyOptions, "gateway" | "skew">,
 ): void {
   transact(db, () => {
@@ -89,7 +92,10 @@ export function applySummary(
       return;
     }
     if (start !== null) writeFact(db, gateway, "start_fit", JSON.stringify(start));
+    if (userAgents !== null) writeFact(db, gateway, "user_agents", String(userAgents));
     noteAbortedBills(db, gateway, aborted);
+    const listedFrom = noteUnanswered(db, gateway, unanswered);
+    if (listedFrom !== null) touchFrom(db, gateway, listedFrom);
     const times = elsewhere.map((at) => at + skew);
     touchRows(db, gateway, times);
   });

@@ -141,6 +141,7 @@ export function opening(given: Partial<Opening> = {}): Opening {
     endpoint: "/v1/chat/completions",
     model: "gpt-5.1",
     process: null,
+    user_agent: null,
     waited_ms: 0,
     held_tokens: null,
     held_microdollars: null,

@@ -21,6 +21,7 @@ export type FactName =
   | "multiplier"
   | "cost"
   | "billed"
+  | "user-agent"
   | "from";
 
 export type FactKind = "text" | "time" | "milliseconds" | "tokens" | "money" | "factor" | "yes-no";
@@ -52,7 +53,7 @@ export function factsOf(compared: ComparedRow): Fact[] {
   return [
     fact("id", "text", record?.id ?? null, row?.identity ?? null),
     fact("request-id", "text", ids.join(", ") || null, row?.request_id ?? null),
-    fact("began", "time", record?.started_at ?? null, null),
+    fact("began", "time", record?.started_at ?? null, row?.began ?? null),
     fact("ended", "time", record?.ended_at ?? null, row?.at ?? null),
     fact("took", "milliseconds", tookOf(record), row?.duration_ms ?? null),
     fact("tool", "text", record?.tool ?? null, null),
@@ -70,6 +71,7 @@ export function factsOf(compared: ComparedRow): Fact[] {
     fact("multiplier", "factor", null, row?.multiplier ?? null),
     fact("cost", "money", record?.cost_microdollars ?? null, null),
     fact("billed", "money", record?.billed_microdollars ?? null, row?.billed_microdollars ?? null),
+    fact("user-agent", "text", record?.user_agent ?? null, row?.user_agent ?? null),
     fact("from", "text", null, row?.ip ?? null),
   ].filter(({ ours, theirs }) => ours !== null || theirs !== null);
 }

@@ -216,6 +216,7 @@ function RecordDetails({ record }: { readonly record: ShownRecord }) {
           ...some(t("record.cause-detail"), record.cause_detail),
           [t("record.bytes"), `${exact(record.bytes_in)}, ${exact(record.bytes_out)}`],
           ...some(t("record.process"), record.process),
+          ...some(t("record.user-agent"), record.user_agent),
           ...some(t("record.machine"), record.machine),
         ]}
       />

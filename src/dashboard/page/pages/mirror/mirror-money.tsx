@@ -32,6 +32,7 @@ export function MirrorMoney({ reports }: { readonly reports: readonly MirrorRepo
 function Tools({ tools, several }: { readonly tools: readonly Of<ToolMoney>[]; readonly several: boolean }) {
   const { t } = useFrame();
   const foreign = tools.some((tool) => tool.foreign > 0);
+  const suspected = tools.some((tool) => tool.suspected > 0);
   return (
     <TableWrap>
       <table class="data mirror-named">
@@ -47,6 +48,8 @@ function Tools({ tools, several }: { readonly tools: readonly Of<ToolMoney>[]; r
             <Num head={t("mirror.factor")} />
             {foreign ? <Num head={t("mirror.foreign")} /> : null}
             {foreign ? <Num head={t("mirror.foreign.money")} /> : null}
+            {suspected ? <Num head={t("mirror.suspected")} /> : null}
+            {suspected ? <Num head={t("mirror.suspected.money")} /> : null}
           </tr>
         </thead>
         <tbody>
@@ -59,7 +62,8 @@ function Tools({ tools, several }: { readonly tools: readonly Of<ToolMoney>[]; r
               <td class="num">{costInWords(tool.theirs_microdollars, tool.theirs_unknown)}</td>
               <td class="num">{differenceOf(tool)}</td>
               <td class="num">{factorOf(tool)}</td>
-              {foreign ? <Foreign tool={tool} /> : null}
+              {foreign ? <Foreign count={tool.foreign} money={tool.foreign_microdollars} /> : null}
+              {suspected ? <Foreign count={tool.suspected} money={tool.suspected_microdollars} /> : null}
             </tr>
           ))}
         </tbody>
@@ -76,15 +80,16 @@ function Num({ head }: { readonly head: string }) {
   );
 }
 
-function Foreign({ tool }: { readonly tool: ToolMoney }) {
-  const some = tool.foreign > 0;
+/** Rows that are foreign, or suspected to be. */
+function Foreign({ count, money }: { readonly count: number; readonly money: number }) {
+  const some = count > 0;
   return (
     <>
       <td class="num" data-foreign={some}>
-        {some ? <strong>! {exact(tool.foreign)}</strong> : "0"}
+        {some ? <strong>! {exact(count)}</strong> : "0"}
       </td>
       <td class="num" data-foreign={some}>
-        {some ? dollars(tool.foreign_microdollars) : "–"}
+        {some ? dollars(money) : "–"}
       </td>
     </>
   );
