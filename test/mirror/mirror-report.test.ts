@@ -2,6 +2,7 @@ import t, { type Test } from "tap";
 import { readAlarms } from "../../src/mirror/alarms.ts";
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
 import { diffOrder, findCompared, readDiff } from "../../src/mirror/report/compared.ts";
+import { explainLines } from "../../src/mirror/report/price-differences.ts";
 import { readDays, readReport } from "../../src/mirror/report/report.ts";
 import { coverFrom } from "../../src/mirror/store/facts.ts";
 import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
@@ -309,6 +310,43 @@ t.test("rounding by the console is not reported as a price difference", async (t
   };
   t.match(pricesOf(t, [...times(50, small), ...times(5, large)]), [
     { requests: 55, factor: 1.2, factor_rows: 5 },
+  ]);
+});
+
+t.test("the latest matched rows of a line show which kind of token has another price", async (t) => {
+  const prices = { input: 2, cache_read: 0.5, cache_write: 2, output: 8 };
+  const outputs = [10, 900, 40, 300, 2, 700];
+  const list = (output: number, price: number) => 1200 * 2 + 800 * 0.5 + output * price;
+  const mirror = mirrorFile(
+    t,
+    outputs.map((output, at) =>
+      record(at + 1, {
+        output_tokens: output,
+        list_microdollars: list(output, 8),
+        cost_microdollars: list(output, 8) * 1.5,
+      }),
+    ),
+  );
+  const { db } = mirror;
+  page(
+    db,
+    outputs.map((output, at) => {
+      const billed_microdollars = list(output, 4) * 1.5;
+      return row(at + 1, { output_tokens: output, list_microdollars: null, billed_microdollars });
+    }),
+  );
+  compareAll(mirror);
+  const options = { now: AT, skew: 0, elsewhere: [], multipliers: { coding: 1.5 }, siblings: [] };
+  const [line] = readReport(db, "main", options).models;
+  if (line === undefined) throw new Error("there is no line");
+  t.equal(line.difference_microdollars, -1952 * 4 * 1.5);
+  const found = explainLines(db, "main", [{ ...line, prices }], ["chat", "codex"]);
+  t.match(found, [
+    { rows: 6, explained: 6, factors: { input: 1, cache_read: 1, output: 0.5 }, unexplained_microdollars: 0 },
+  ]);
+  t.match(explainLines(db, "main", [{ ...line, prices: null }], ["codex"]), [{ rows: 6, factors: null }]);
+  t.match(explainLines(db, "main", [{ ...line, tier: "flex", prices }], ["codex"]), [
+    { rows: 0, factors: null, unexplained_microdollars: line.difference_microdollars },
   ]);
 });
 
