@@ -174,14 +174,14 @@ t.test("a gateway that answers with any status is reachable", async (t) => {
 });
 
 t.test("a client that leaves does not change the gateway's state", async (t) => {
-  const { sandbox, keyId, chat, log, gateway } = await start(t);
+  const { sandbox, keyId, chat, ended, gateway } = await start(t);
   sandbox.order(keyId, { kind: "silence" }, 1);
   const leaving = new AbortController();
   const left = chat({}, { signal: leaving.signal });
   await until("the gateway has it", () => sandbox.requests().length === 1);
   leaving.abort();
   await t.rejects(left);
-  await until("it is settled", () => log().some(({ end }) => end === "client-left"));
+  await until("it is settled", () => ended().some(({ end }) => end === "client-left"));
   t.match(await gateway(), UNKNOWN);
 });
 
