@@ -32,7 +32,7 @@ import { systemCalendar } from "../limits/windows.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Mirror } from "../mirror/mirror.ts";
 import { Vault } from "../mirror/vault.ts";
-import { type Cause, isForModel } from "../proxy/cause.ts";
+import { type Cause, isModelRefusal } from "../proxy/cause.ts";
 import type { ProxyDeps } from "../proxy/deps.ts";
 import { GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import { KeyBreaker } from "../proxy/key-breaker.ts";
@@ -445,7 +445,7 @@ function servePort(
     if (await keyring.reread(tool)) await reload.takeKeys();
   };
   const checkKey = async (tool: string, gateway: Gateway, key: Secret, cause: Cause) => {
-    if (isForModel(cause)) return prober.checkGroup(tool, gateway, key);
+    if (isModelRefusal(cause)) return prober.checkGroup(tool, gateway, key);
     if (keyHealth.wasAsked(tool, key)) return;
     if (cause.isAmbiguous) return keyHealth.learn(tool, key, await keyCheck.check(gateway, key));
     const listed = await keyCheck.listed(gateway, key);

@@ -229,7 +229,7 @@ function modelFindings(tool: Tool, deps: ToolFindingDeps): Finding[] {
   for (const failing of failingNames(tool, probe.probed.models, uses)) {
     const failure = failures.find(({ model }) => model === failing.name);
     if (failure !== undefined && isWithoutAccount(failure)) continue;
-    const isExplained = failure !== undefined && !isForModel(failure);
+    const isExplained = failure !== undefined && !isModelRefusal(failure);
     if (failing.in_config || (failing.requests > 0 && failing.answered === 0 && !isExplained))
       found.push(missingModel(failing, tool));
   }
@@ -242,7 +242,7 @@ function isWithoutAccount({ cause, detail }: LastFailure): boolean {
 }
 
 /** Another cause, such as an empty account, explains the failure without the model. */
-function isForModel({ cause, detail }: LastFailure): boolean {
+function isModelRefusal({ cause, detail }: LastFailure): boolean {
   return detail === null && (cause === "group-unavailable" || cause === "unknown");
 }
 

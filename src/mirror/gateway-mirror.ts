@@ -96,12 +96,12 @@ const HISTORY_MS = 30 * DAY_MS;
 const ROWS_PER_WRITE = 100;
 /** A key is read early once its own requests reach this share of the rows that the console lists. Others may use it too. */
 const NEARLY_FULL = 0.6;
-/** How often the console is read by itself: while tools are active, and otherwise. */
+/** Without a schedule in config.yaml, the console is read this often: while tools are active, and otherwise. */
 const ACTIVE_INTERVAL_MS = 60_000;
 const IDLE_INTERVAL_MS = 5 * 60_000;
 /** After a request, tools count as active for this long. */
 const ACTIVE_MS = 5 * 60_000;
-/** Syncs by themselves use at most one call in so many that the console allows. */
+/** Such syncs use at most a third of the calls that the console allows. */
 const BUDGET_SHARE = 3;
 /** Facts about keys are read again after this. */
 const FACTS_FRESH_MS = 60_000;
@@ -134,7 +134,7 @@ export class GatewayMirror {
   #explaining: Promise<void> | null = null;
   #running: Promise<void> | null = null;
   #syncAgain = false;
-  /** How often the connection changed. A sync from before the last change no longer counts. */
+  /** A sync that began with another number stops: the connection changed, or the rows must be read from the beginning. */
   #generation = 0;
   #fault: ConsoleFault | null = null;
   /** Why the console's rows cannot show a leak. */
@@ -378,13 +378,17 @@ export class GatewayMirror {
 
   /** Runs before the rows are read, so that their keys are known. */
   async #readFacts(adapter: ConsoleAdapter, isStale: () => boolean): Promise<void> {
-    const { clock } = this.#deps;
+    const asOf = this.#deps.clock.now();
     const keys = await adapter.keys();
     if (isStale()) return;
     this.#linkKeys(keys);
     const account = await adapter.account();
-    if (isStale()) return;
-    this.#facts = { account, keys, asOf: clock.now() };
+    if (!isStale()) this.#storeFacts({ account, keys, asOf });
+  }
+
+  /** A sync and a key change may both list keys. The list that was asked for last is kept. */
+  #storeFacts(facts: ConsoleFacts): void {
+    if (this.#facts === null || facts.asOf >= this.#facts.asOf) this.#facts = facts;
   }
 
   /** Writes down which of the console's keys are ours. True: the rows must be read from the beginning. */
@@ -549,7 +553,8 @@ export class GatewayMirror {
     const siblings = this.#deps.siblings();
     const options = { now: clock.now(), skew, elsewhere, multipliers, siblings };
     const stored = await reader.ask("report", name, options);
-    const models = await this.#explainPrices(stored ?? NOTHING_STORED);
+    // A command that follows a sync asks several times a second.
+    const models = this.#running === null ? await this.#explainPrices(stored) : (stored?.models ?? []);
     const status = await this.status();
     // A sync in progress waits for the index, or ends with the reason why it cannot be read.
     const isUnreadable = stored === null && status.state !== "syncing";
@@ -565,10 +570,10 @@ export class GatewayMirror {
   }
 
   /** The models' lines, with the reason where money differs. */
-  async #explainPrices({
-    models,
-    tools,
-  }: Pick<MirrorReport, "models" | "tools">): Promise<readonly ModelFactor[]> {
+  async #explainPrices(
+    stored: Pick<MirrorReport, "models" | "tools"> | null,
+  ): Promise<readonly ModelFactor[]> {
+    const { models, tools } = stored ?? NOTHING_STORED;
     const { reader } = this.#deps;
     const differing = models.filter(({ difference_microdollars: difference, requests }) =>
       isMoreThanRounding(difference, requests),
@@ -621,8 +626,8 @@ export class GatewayMirror {
 
   /** The console's keys as it lists them now, also during a sync, which may take minutes. Throws a ConsoleFault. */
   async listKeys(): Promise<KeyReport[]> {
-    const { clock } = this.#deps;
     const adapter = await this.#connected();
+    const asOf = this.#deps.clock.now();
     const keys = await adapter.keys();
     // A key may be gone when the next sync lists them: one that is about to be deleted is still the tool's.
     if (this.#linkKeys(keys) && this.#running !== null) {
@@ -630,7 +635,7 @@ export class GatewayMirror {
       this.#generation += 1;
       this.#syncAgain = true;
     }
-    this.#facts = { keys, account: await adapter.account(), asOf: clock.now() };
+    this.#storeFacts({ keys, account: await adapter.account(), asOf });
     return this.#keyReports();
   }
 
@@ -647,7 +652,7 @@ export class GatewayMirror {
       await this.#waitFor(this.#explaining);
     } catch (error) {
       if (!(error instanceof ConsoleFault)) throw error;
-      // The status has it. The gateway can still be asked with the key itself.
+      // The next sync reports it. The gateway can still be asked with the key itself.
       return null;
     }
     return this.#listedFault(key);
@@ -674,7 +679,9 @@ export class GatewayMirror {
   /** A key was deleted here. The next list may come late, or fail, and until then an alarm would ask to delete it. */
   noteDeleted(ref: string): void {
     if (this.#facts === null) return;
-    this.#facts = { ...this.#facts, keys: this.#facts.keys.filter((key) => key.ref !== ref) };
+    const keys = this.#facts.keys.filter((key) => key.ref !== ref);
+    // A list that was asked for before still has it.
+    this.#facts = { ...this.#facts, keys, asOf: this.#deps.clock.now() };
   }
 
   /** Whether the login can change keys. true also while that is not known yet. */

@@ -187,8 +187,9 @@ const RETRY_MS = 5000;
 /** Records from when to when each key is held here, also in the journal. That distinguishes a leak from earlier use. */
 export class HeldKeys {
   readonly #deps: HeldKeysDeps;
-  /** Gateways to forget as soon as the database can be written. */
+  /** recordLater() is in flight. */
   #isRecordingLater = false;
+  /** Gateways to forget as soon as the database can be written. */
   readonly #toForget = new Set<string>();
   /** When keys came that could not be written yet. A leak may appear before they can. */
   readonly #unwritten = new Map<string, number>();

@@ -443,8 +443,9 @@ export function isUnexplained({ name, detail, isAmbiguous }: Cause): boolean {
 }
 
 /** The key's group lacks the model of the request, and maybe every other. Its list of models says which. */
-export function isForModel({ name, detail, concernsKey }: Cause): boolean {
-  return name === "group-unavailable" && detail === null && !concernsKey;
+export function isModelRefusal({ name, detail, concernsKey }: Cause): boolean {
+  if (name !== "group-unavailable") return false;
+  return detail === "no-models" || (detail === null && !concernsKey);
 }
 
 /** The cause of such an answer to a key that worked before. A gateway that does not know it has deleted it. */

@@ -7,7 +7,7 @@ import {
   type CauseName,
   causeOfEndedKey,
   causeOfFault,
-  isForModel,
+  isModelRefusal,
   isUnexplained,
   type KeyFault,
   NO_MODELS_LISTED,
@@ -238,7 +238,7 @@ export class KeyHealth {
     const refusal = this.#refusals.get(tool);
     const isRefused = refusal?.key === key.fingerprint;
     if (cause.concernsKey && cause.canRetry && isRefused) return { ...cause, canRetry: false };
-    if (isForModel(cause) && isRefused && refusal.detail === "no-models") return NO_MODELS_LISTED;
+    if (isModelRefusal(cause) && isRefused && refusal.detail === "no-models") return NO_MODELS_LISTED;
     if (!isUnexplained(cause)) return cause;
     const fault = this.#learnedOf(tool, key)?.fault ?? null;
     if (fault !== null) return causeOfFault(fault);

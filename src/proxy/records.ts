@@ -180,7 +180,7 @@ function loggableIds({ snapshot }: Call, ids: Observed["gatewayIds"]): Observed[
   return kept.length === entries.length ? ids : Object.fromEntries(kept);
 }
 
-/** What is redacted, or read as other characters at the gateway, is not the text that a console lists. It is left out. */
+/** null: it was redacted or is not ASCII, so it would not equal what a console lists. */
 function loggableUserAgent({ userAgent, snapshot }: Call): string | null {
   if (userAgent === null || !PRINTABLE.test(userAgent) || looksLikeCredential(userAgent)) return null;
   if (sanitizeForLog(userAgent, snapshot, userAgent.length) !== userAgent) return null;

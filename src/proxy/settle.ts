@@ -3,7 +3,7 @@ import { reportedCall, usedOf } from "../limits/replay.ts";
 import { CLIENT_LEFT } from "../usage/journal/lines.ts";
 import { type Closing, OWN_REQUEST, wholeRecord } from "../usage/record.ts";
 import type { Call } from "./call.ts";
-import { isForModel, isUnexplained } from "./cause.ts";
+import { isModelRefusal, isUnexplained } from "./cause.ts";
 import { countUse, RESERVATION } from "./counted.ts";
 import type { ProxyDeps } from "./deps.ts";
 import type { Outcome } from "./outcome.ts";
@@ -73,7 +73,7 @@ function noteHealth({ tool, key, gateway, metering }: Call, outcome: Outcome, de
   if (outcome.status === 401) deps.rereadKey(tool.name);
   const { cause } = outcome.observed;
   if (gateway === null || cause === null) return;
-  if (isUnexplained(cause) || isForModel(cause)) deps.checkKey(tool.name, gateway, key, cause);
+  if (isUnexplained(cause) || isModelRefusal(cause)) deps.checkKey(tool.name, gateway, key, cause);
 }
 
 function completeRecord(call: Call, closing: Closing, deps: ProxyDeps): void {

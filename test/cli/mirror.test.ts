@@ -459,7 +459,7 @@ t.test("a suspected row is shown beside the request that it may be, with both be
     row: { ...both.row, verdict: "foreign" as const, how: null, user_agent: "curl/8.5.0" },
   };
   const shown = formatCompared(compared, 120);
-  t.match(shown, /^main: foreign, suspected\n.*\nbeside it is our request 01JCABCD, which it may be\n/);
+  t.match(shown, /^main: foreign, suspected\n.*\nit may be our request 01JCABCD, which is shown beside it\n/);
   t.notMatch(shown, "did not pass here");
   t.match(shown, /^began +2026-11-15 14:10:57\.700 \+00:00 +2026-11-15 14:10:57\.710 \+00:00$/m);
   t.match(shown, /^sent +2026-11-15 14:10:57\.360 \+00:00 +-$/m);

@@ -174,7 +174,7 @@ function quotedName(compared: ComparedRow): string {
 export function formatCompared(compared: ComparedRow, width: number): string {
   const { row, record, candidate } = compared;
   const lines = [`${compared.gateway}: ${formatVerdict(compared)}`, compared.reason];
-  if (candidate !== undefined) lines.push(`beside it is our request ${candidate.id}, which it may be`);
+  if (candidate !== undefined) lines.push(`it may be our request ${candidate.id}, which is shown beside it`);
   else if (record === null) lines.push("nothing of ours: it did not pass here");
   if (row === null) lines.push("nothing of theirs: the console does not list it");
   const fields = fieldsOf(compared).filter(([, ours, theirs]) => ours !== null || theirs !== null);

@@ -125,7 +125,7 @@ export function formatProgress(
     const { done, total } = progress;
     parts.push(total === null ? count(done, "row") : `${exact(done)} of ${count(total, "row")}`);
   }
-  const until = limited?.rows ?? null;
+  const until = limited?.rows ?? limited?.keys ?? null;
   if (until !== null) parts.push(limitWait(until, now));
   return parts.length === 0 ? "" : `: ${parts.join(", ")}`;
 }

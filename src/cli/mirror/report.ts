@@ -175,8 +175,9 @@ function formatPrice({ factor, explanation }: ModelFactor): string | null {
   if (explanation !== undefined && hasKindPrices(explanation))
     return kinds.map(([kind, one]) => `${kind.replace("_", " ")} ${formatFactor(one)}`).join(", ");
   const [first] = kinds;
-  if (factor !== null && Math.abs(factor - 1) > MAX_ROUNDING) return formatFactor(factor);
-  return first === undefined || first[1] === 1 ? null : formatFactor(first[1]);
+  // The factor of all rows is rounded. One that explains the latest rows is not.
+  if (first !== undefined) return first[1] === 1 ? null : formatFactor(first[1]);
+  return factor === null || Math.abs(factor - 1) <= MAX_ROUNDING ? null : formatFactor(factor);
 }
 
 function formatExplained({ factor_rows: rows, explanation }: ModelFactor): string {

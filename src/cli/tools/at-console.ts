@@ -55,10 +55,10 @@ export async function rotateAtConsole(
   // A daemon from before an update does not say what is over.
   const { gateway, group, renewed = null } = checked.value;
   notice(
-    `the console of ${gateway} makes a new key for ${name}${group === null ? "" : ` in group ${group}`}, with the same limits${renewed === null ? " and expiry" : ""}. ` +
+    `the console of ${gateway} makes a new key for ${name}${group === null ? "" : ` in group ${group}`}, with the same limits${(renewed?.expires_at ?? null) === null ? " and expiry" : ""}. ` +
       "the old one is deleted when its last request has ended",
   );
-  // --yes does not answer for a person who gives away money or time. Without a person, the daemon refuses.
+  // --yes does not agree to a new expiry or quota, which cost money. Without a terminal, the daemon refuses.
   const mustAsk = isInteractive() && (renewed !== null || !yes);
   if (mustAsk && !(await confirmRotation(name, renewed))) {
     fail("stopped; nothing was changed", EXIT.failed);
@@ -141,6 +141,7 @@ async function send(
   renew: boolean,
 ): Promise<boolean> {
   const path = `/rotate/${encodeURIComponent(name)}`;
+  // A daemon from before an update refuses unknown fields.
   const changed = await ask<KeyChange>(paths, path, { store, force, ...(renew ? { renew } : {}) });
   if (!changed.ok) {
     fail(`${name}: ${withNext(changed)}`, EXIT.failed);

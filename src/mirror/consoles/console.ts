@@ -3,7 +3,7 @@ import type { Secret } from "../../core/secret.ts";
 import type { KeyFault } from "../../proxy/cause.ts";
 import type { ConsoleRow } from "../console-row.ts";
 
-/** A gateway's console of any kind. Methods throw only ConsoleFault. Keys may be listed during a walk, which is one at a time. */
+/** A gateway's console of any kind. Methods throw only ConsoleFault. One walk runs at a time; keys() and account() may be called during it. */
 export interface ConsoleAdapter {
   readonly kind: ConsoleKind;
   /** The names in a record's gateway_ids that can hold this console's request ids. */
@@ -71,7 +71,7 @@ export interface CopiedSettings {
   readonly renewed?: RenewedSettings;
 }
 
-/** null: that of the other key is not over. Money is in micro-dollars. */
+/** null: the old key's still holds. Money is in micro-dollars. */
 export interface RenewedSettings {
   readonly expires_at: number | null;
   readonly quota: number | null;

@@ -208,6 +208,7 @@ export class CallHistory {
     { now, pause }: Pick<AdapterDeps, "now" | "pause">,
     purpose: CallPurpose,
   ): Promise<void> {
+    // The limit for "rows" is smaller, so that calls are left for keys. This one is the console's own.
     if (purpose === "keys") this.#msPerCall = milliseconds / calls;
     // Again after each pause: another call may have come first.
     for (;;) {
@@ -228,7 +229,7 @@ export class CallHistory {
     return this.#sent;
   }
 
-  /** How long the console's limit takes to allow so many calls. 0: it has none that is known. */
+  /** How long this many calls take under the console's limit. 0: the limit is not known. */
   timeFor(calls: number): number {
     return calls * this.#msPerCall;
   }

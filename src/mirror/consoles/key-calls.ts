@@ -7,7 +7,7 @@ import { asObject, countAt, parseObject } from "./json.ts";
 const BUDGET_MS = 20 * 60_000;
 const BUDGET_CALLS = 16;
 
-/** Of these, reading rows may use so many. The others are for facts about keys, `doctor` and refused keys. */
+/** How many of these calls may read rows. The others are for facts about keys, `doctor` and refused keys. */
 const ROW_CALLS = 12;
 
 /** Milliseconds between two syncs that read the rows of this many keys: 100 s for each. */

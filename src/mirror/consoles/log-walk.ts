@@ -47,6 +47,8 @@ interface Walk {
   readonly source: LogSource;
   readonly listed: ListedRows;
   readonly end: number;
+  /** Nothing was read before, so totals show how much is left. */
+  readonly isFirst: boolean;
   cursor: LogCursor;
   pages: number;
   rows: number;
@@ -66,12 +68,13 @@ export async function* walkLog(
   listed: ListedRows,
 ): AsyncGenerator<Page, void> {
   const stored = readCursor(cursor);
-  // Not what these rows were stored with: they may be missing there.
+  // The stored cursor is not the one that was written with these rows, so mirror.db may lack them.
   if (cursor === null || cursor !== listed.cursor) listed.clear();
   const plan = planWalk(stored, since, now, listed.overlapFor(stored));
   // The clock was set back.
   if (plan.from < plan.cursor.until - OVERLAP_S) listed.clear();
-  const walk: Walk = { source, listed, end: plan.end, cursor: plan.cursor, pages: 0, rows: 0 };
+  const begun = { isFirst: stored === null, pages: 0, rows: 0 };
+  const walk: Walk = { source, listed, end: plan.end, cursor: plan.cursor, ...begun };
   const all: SpanLimits = { pages: MAX_WALK_PAGES, spanPages: MAX_SPAN_PAGES, width: Infinity };
   yield* readSpans(walk, { from: plan.from, to: plan.end }, all, (read) => ({
     ...walk.cursor,
@@ -151,7 +154,6 @@ async function* walkSpan(
   const maxPages = seconds > 1 ? maxSpanPages : MAX_SECOND_PAGES;
   const reader = new PageReader(source.readRow);
   const rowsBefore = walk.rows;
-  const isFirst = listed.size === 0;
   const path = (page: number) => source.path(page, span);
   let pages = 0;
   for await (const page of listPages(source.get, "its usage log", source.numbers, path)) {
@@ -179,10 +181,10 @@ async function* walkSpan(
       cursor: listed.cursor,
       done: walk.rows,
       // A later walk reads only some of them.
-      total: total === null || !isLastSpan || !isFirst ? null : Math.max(rowsBefore + total, walk.rows),
+      total: total === null || !isLastSpan || !walk.isFirst ? null : Math.max(rowsBefore + total, walk.rows),
       gap: isIncomplete ? { from: span.from * 1000 - 1, to: span.to * 1000 + 999 } : null,
     };
-    // Only now they are stored.
+    // The page is stored once the caller asks for the next one.
     if (page.last) listed.replace(span, reader.seen);
     else listed.add(reader.seen);
     if (complete) return null;

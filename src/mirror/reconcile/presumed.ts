@@ -15,8 +15,8 @@ import { beganWith, endOf, isSameCall, mayBeOfSocket, timeOfRow } from "./fit.ts
 const EARLY_MS = 2000;
 /** A row without a start must end this soon after the request. */
 const LATE_MS = 30_000;
-/** See indistinctMs. */
-const CLOSE_MS = 50;
+/** Two starts this close cannot be distinguished. */
+const INDISTINCT_MS = 50;
 
 const ALIKE =
   "several requests without an id and their rows began together: which is which is unknown, their number agrees";
@@ -71,7 +71,7 @@ function hasRival(
 
 /** Two starts this close cannot be distinguished; where rows are further from their requests, even more. */
 function indistinctMs({ start, hands_out_ids }: Context): number {
-  return Math.max(CLOSE_MS, (hands_out_ids ? start.close : start.within) / 2);
+  return Math.max(INDISTINCT_MS, (hands_out_ids ? start.close : start.within) / 2);
 }
 
 function mayOwnWithoutId({ billable, running, upgraded, key, own_id }: OurRequest): boolean {

@@ -46,7 +46,7 @@ export function blindSpots(
       : "calls that failed, unless the console's operator has them logged",
   );
   spots.push("calls that the console's operator does not log");
-  spots.push(unlistedNearby(db, gateway));
+  spots.push(takenForOurs(db, gateway));
   const abandoned = [...held].filter(([, { until, replaced }]) => until !== null && !replaced);
   if (abandoned.length > 0)
     spots.push(`calls with keys that no tool here has any more: ${abandoned.map(([key]) => key).join(", ")}`);
@@ -55,10 +55,10 @@ export function blindSpots(
 }
 
 /** A row that is presumed to be ours may be a thief's. */
-function unlistedNearby(db: Database.Database, gateway: string): string {
+function takenForOurs(db: Database.Database, gateway: string): string {
   const { close, within } = readStartFit(db, gateway);
   const reach = readFact(db, gateway, "own_ids") === null ? within : close;
-  return `a call that begins within ${exact(Math.ceil(reach))} ms of a request of yours with its key and model that got no answer and was not billed`;
+  return `a call with your key and model that begins within ${exact(Math.ceil(reach))} ms of a request of yours that got no answer and was not billed: it is taken for yours`;
 }
 
 function keyGap({ from, to, why }: ConsoleGap, tools: string, gateway: string): string {

@@ -73,8 +73,8 @@ function compareEntries(
   });
 }
 
-/** Reasons of suspicions name the request that the row may be. */
-const NAMED_REQUEST = /\brequest ([0-7][0-9A-HJKMNP-TV-Z]{25})\b/;
+/** In reconcile.ts, the reason of a suspicion names the request that the row may be. */
+const NAMED_REQUEST = /\b(?:it may be|it began with) request ([0-7][0-9A-HJKMNP-TV-Z]{25})\b/;
 
 function candidateOf(row: StoredRow | null): string | null {
   if (row?.judged.verdict !== "foreign" || row.judged.certain) return null;

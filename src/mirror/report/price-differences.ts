@@ -26,10 +26,12 @@ export interface DifferingLine
   readonly prices: TokenPrices | null;
 }
 
-/** For the prices of single tokens, this many are priced. */
+/** Prices are measured with this many tokens, because one token may cost a fraction. */
 const SAMPLE = 1000;
 /** More than any maker's limit for a longer context. */
 const LONG_SAMPLE = 300_000;
+
+const PICODOLLARS_PER_MICRODOLLAR = 1_000_000;
 
 /** @param priceOf in picodollars; null: not known */
 export function tokenPrices(
@@ -40,7 +42,7 @@ export function tokenPrices(
   const least = priceOf(base);
   if (least === null) return null;
   const perToken = (more: Partial<Tokens>) =>
-    ((priceOf({ ...base, ...more }) ?? least) - least) / SAMPLE / PICODOLLARS;
+    ((priceOf({ ...base, ...more }) ?? least) - least) / SAMPLE / PICODOLLARS_PER_MICRODOLLAR;
   return {
     input: perToken({ input: base.input + SAMPLE }),
     cache_read: perToken({ cacheRead: SAMPLE }),
@@ -49,10 +51,7 @@ export function tokenPrices(
   };
 }
 
-/** Of a micro-dollar. */
-const PICODOLLARS = 1_000_000;
-
-/** Whether so many rows differ by more than rounding can. */
+/** Whether a difference over this many rows is more than rounding explains. */
 export function isMoreThanRounding(microdollars: number, rows: number): boolean {
   return Math.abs(microdollars) > BILLING_UNIT * rows;
 }
@@ -127,7 +126,10 @@ function theirPrice(theirs: Theirs): Pick<PricedRow, "theirs" | "rounding" | "mu
 }
 
 /** null: both sides have the same prices. */
-export function explainPrices(rows: readonly PricedRow[]): PriceExplanation | null {
+export function explainPrices(all: readonly PricedRow[]): PriceExplanation | null {
+  // After `prices:` was changed, rows with the earlier price explain nothing about the present one.
+  const current = all.filter(({ parts }) => parts !== null);
+  const rows = current.length >= ROWS_PER_FACTOR ? current : all;
   const used = TOKEN_KINDS.filter((kind) => rows.some(({ tokens }) => tokens[kind] > 0));
   const factors = findFactors(rows, used);
   const isExplained = (row: PricedRow) => explains(factors ?? LIST_PRICE, row);

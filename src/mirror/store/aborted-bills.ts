@@ -114,7 +114,7 @@ export function unansweredWith(
   return newestFirst(latest).slice(0, MAX_UNANSWERED);
 }
 
-/** Returns since when rows may get another verdict, because a kind is listed that was not known to be, or no longer; null: none is. */
+/** Returns the time from which rows must be compared again, because what is known of a kind has changed; null: nothing has. */
 export function noteUnanswered(
   db: Database.Database,
   gateway: string,

@@ -3,7 +3,7 @@ import type { Clock } from "../../core/clock.ts";
 import { SleepDetector } from "../../core/sleep-detector.ts";
 
 const CHECK_MS = 15_000;
-/** Without a schedule in config.yaml, this often it is asked whether a sync is due. */
+/** Without a schedule in config.yaml, a timer checks this often whether a sync is due. */
 const TICK_MS = 60_000;
 /** More than this: the machine slept, or its clock was set. */
 const SLEPT_MS = 30_000;
@@ -58,12 +58,13 @@ export class SyncSchedule {
     return Math.max(run, this.#begunAt + this.#interval());
   }
 
-  /** Milliseconds between two syncs now; null: config.yaml has a schedule. */
+  /** Milliseconds between two syncs now, in whole ticks; null: config.yaml has a schedule. */
   get interval(): number | null {
-    return this.#expression === null ? this.#interval() : null;
+    if (this.#expression !== null) return null;
+    return Math.ceil((this.#interval() - TICK_MS / 2) / TICK_MS) * TICK_MS;
   }
 
-  /** A sync begins, whoever asked for it. */
+  /** Called when a sync begins, scheduled or not. */
   began(): void {
     this.#begunAt = this.#clock.now();
   }
@@ -106,16 +107,15 @@ export class SyncSchedule {
       if (this.#isDue()) this.#syncUnlessWaiting();
     };
     // Not on the minute, when everyone's programs call.
-    const expression = this.#expression ?? `${new Date().getSeconds()} * * * * *`;
+    const expression = this.#expression ?? `${new Date(this.#clock.now()).getSeconds()} * * * * *`;
     this.#task = schedule(expression, onTime, { unref: true, suppressMissedWarning: true });
     this.#task.on("execution:missed", onTime);
   }
 
   #isDue(): boolean {
-    const interval = this.interval;
-    if (interval === null || this.#begunAt === null) return true;
+    if (this.#expression !== null || this.#begunAt === null) return true;
     // A clock that was set looks like a long time.
-    return Math.abs(this.#clock.now() - this.#begunAt) >= interval - TICK_MS / 2;
+    return Math.abs(this.#clock.now() - this.#begunAt) >= this.#interval() - TICK_MS / 2;
   }
 
   #onWake(): void {

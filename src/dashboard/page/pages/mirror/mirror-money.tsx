@@ -171,7 +171,7 @@ function Price({ model }: { readonly model: ModelFactor }) {
   return (
     <>
       {kinds.length === 0 ? (
-        <OnePrice factor={factor} />
+        <OnePrice factor={Object.values(explanation?.factors ?? {})[0] ?? factor} />
       ) : (
         <strong title={t("mirror.price.kinds", { n: explanation?.explained ?? 0 })}>
           ≠ {kinds.map(([kind, one]) => `${t(KIND_NAMES[kind])} ${factorInWords(one)}`).join(", ")}
