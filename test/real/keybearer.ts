@@ -10,6 +10,8 @@ import { type Gateway, PRICES, type Program, startProgram, untilAnswered } from 
 export interface ExportedRecord {
   readonly id: string;
   readonly started_at: string | number;
+  /** null: nothing was sent. */
+  readonly sent_at: string | number | null;
   /** null: the daemon was killed while it ran. */
   readonly ended_at: string | number | null;
   readonly tool: string | null;

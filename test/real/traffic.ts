@@ -215,8 +215,8 @@ function placePairs({ pairs, count, rate }: TrafficOptions, add: Add, killAt: nu
     const near = PAIRED[index % PAIRED.length] as Kind;
     const apart = APART[Math.floor(index / PAIRED.length) % APART.length] ?? 0;
     const planned = (index + 1) * step;
-    // While the daemon is down nothing of ours is sent.
-    const at = Math.abs(planned - killAt) < 5000 ? planned + 10_000 : planned;
+    // A request that the `kill -9` cut off may own anything of the next ten seconds.
+    const at = Math.abs(planned - killAt) < 15_000 ? planned + 30_000 : planned;
     const { tool, endpoint, model, stream } = add(near, at, { apart, leaveAfter: LEAVE_MS });
     const foreign = { foreign: true, near, apart, tool, endpoint, model, stream };
     add(stream ? "stream" : "plain", at + apart, foreign);
