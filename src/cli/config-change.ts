@@ -34,7 +34,8 @@ export function findTool({ tools }: Config, name: string): Tool | null {
 }
 
 export function noSuchTool(name: string, known: readonly string[]): string {
-  return `there is no tool ${name} in config.yaml; its tools are ${known.join(", ")}`;
+  const tools = known.length === 0 ? "it has no tools" : `its tools are ${known.join(", ")}`;
+  return `there is no tool ${name} in config.yaml; ${tools}`;
 }
 
 /** Works without a daemon; a running one reloads the file by itself. null: nothing changed, and the reason was printed. */

@@ -417,8 +417,8 @@ export class KeyLifecycle {
     const [listed] = held;
     if (listed === undefined)
       throw new Refused(
-        `the console of ${gateway} does not list the key of ${name}: it may belong to another account`,
-        advice.keys(),
+        `the console of ${gateway} does not list the key of ${name}: it was deleted, or belongs to another account`,
+        advice.rotateByHand(name),
       );
     if (held.length > 1)
       throw new Refused(

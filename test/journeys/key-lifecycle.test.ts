@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { command } from "../doubles/command.ts";
+import { command, saveConfig } from "../doubles/command.ts";
 import { serveIn, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { LONG, longTest } from "../doubles/effort.ts";
 import { liveKeys, prepareHome, ROTATE, readConfig } from "../doubles/key-journey.ts";
@@ -70,6 +70,23 @@ t.test("a key that the console creates is shown and logged nowhere", async (t) =
     [],
     "no key is anywhere else",
   );
+});
+
+t.test("the first tool of a configuration can get its key from the console", async (t) => {
+  const { gateway, home } = await setUp(t);
+  await saveConfig(home, readConfig(home).replace(/tools:.*/s, ""));
+  const { url } = await serveIn(t, home);
+  const added = await command(t, home, [
+    ...["tools", "add", "zed", "--create", "--store", "file", "--group", "default", "--yes"],
+  ]);
+  t.equal(added.code, 0, added.stderr);
+  t.ok(liveKeys(gateway).some((name) => name.startsWith("zed-")));
+  await until("its token works", async () => {
+    const { status } = await post(`${url}/v1/chat/completions`, added.stdout.trim(), hello());
+    return status === 200;
+  });
+  const unknown = await command(t, home, ["tools", "rotate", "codex", "--yes"]);
+  t.match(unknown, { code: 1, stderr: /there is no tool codex in .*; its tools are zed/ });
 });
 
 t.test("a key with settings that no console takes is not asked for, and adds no tool", async (t) => {

@@ -327,6 +327,23 @@ t.test("sub2api: a version that ignores limits gets no key that has some", async
   t.same(named(console, "keybearer-codex-1"), []);
   await actions.create(planOf(actions, NO_LIMITS));
   t.equal(only(console).name, "keybearer-codex-1");
+  const old = console.addKey({ name: "old", key: `sk-${"e".repeat(40)}1`, quota: 5, expiresAt: NOON + DAY });
+  const copy = planOf(actions, { like: `id:${old.id}` }, "keybearer-codex-2");
+  await isRefused(t, actions.create(copy), /ignores a key's quota, .*expiry/);
+  t.same(named(console, "keybearer-codex-2"), []);
+});
+
+t.test("new-api: a console that ignores limits gets no copy of a key that has some", async (t) => {
+  const { console, actions } = await atNewApi(t);
+  const old = console.addKey({ name: "old", key: `sk-${"e".repeat(40)}1`, quota: 5, expiresAt: NOON + DAY });
+  const copied = () => named(console, "keybearer-codex-2");
+  console.onReply = (_call, reply) => {
+    for (const key of copied()) Object.assign(key, { quota: undefined, expiresAt: undefined });
+    return reply;
+  };
+  const copy = planOf(actions, { like: `id:${old.id}` }, "keybearer-codex-2");
+  await isRefused(t, actions.create(copy), /ignores a key's quota, expiry/);
+  t.same(copied(), []);
 });
 
 t.test("sub2api: if self-service is disabled, the console's own message is shown", async (t) => {

@@ -1,12 +1,13 @@
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import { costInWords, dollars, duration, exact, exactDollars } from "../../core/units.ts";
-import type {
-  ElsewhereUse,
-  MirrorReport,
-  ModelFactor,
-  PriceExplanation,
-  ToolMoney,
+import {
+  type ElsewhereUse,
+  type MirrorReport,
+  type ModelFactor,
+  type PriceExplanation,
+  ROWS_PER_FACTOR,
+  type ToolMoney,
 } from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
 import { formatNote, indentedNote, type Note, printLayout, printText } from "../ui/messages.ts";
@@ -189,7 +190,10 @@ function formatUnexplained({ rows, explained, unexplained_microdollars: left }: 
   const money = `${dollars(Math.abs(left))} ${left > 0 ? "more" : "less"}`;
   if (rows === 0)
     return `${money} was billed than here, and the console lists no price that could explain it`;
-  return `${exact(rows - explained)} of ${count(rows, "row")} were billed ${money}, and no price of a kind of token explains it`;
+  const unexplained = rows - explained;
+  const which = `${exact(unexplained)} of ${count(rows, "row")} ${unexplained === 1 ? "was" : "were"} billed ${money}`;
+  if (rows < ROWS_PER_FACTOR) return `${which}; too few rows to say why`;
+  return `${which}, and no price of a kind of token explains it`;
 }
 
 /** A request that a person can check. */

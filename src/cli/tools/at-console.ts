@@ -163,11 +163,10 @@ export async function whyNotHere(paths: Paths, name: string | null): Promise<"no
   const { config, found } = await loadConfig(paths.config, { home: paths.home, strict: false });
   if (found && config === null) return `${paths.config} has problems → ${advice.check()}`;
   if (config !== null) {
-    const tools = name === null ? Object.values(config.tools) : [config.tools[name]];
-    const known = tools.filter((tool) => tool !== undefined);
-    if (known.length === 0) return noSuchTool(name ?? "", Object.keys(config.tools));
-    const hasConsole = known.some((tool) => config.gateways[tool.gateway]?.console != null);
-    if (!hasConsole) return "no-console";
+    const tool = name === null ? null : config.tools[name];
+    if (tool === undefined) return noSuchTool(name ?? "", Object.keys(config.tools));
+    const gateways = tool === null ? Object.values(config.gateways) : [config.gateways[tool.gateway]];
+    if (!gateways.some((gateway) => gateway?.console != null)) return "no-console";
   }
   const status = await askDaemon<Status>(paths, "GET", "/status");
   // Without a file only the sandbox could be there.

@@ -26,3 +26,8 @@ export function expiredAlready(): ConsoleFault {
 export function unknownGroup(group: string): ConsoleFault {
   return refused(`has no group ${group} in which this account may create a key`);
 }
+
+/** A key without its limits must not stay. */
+export function limitsIgnored(limits: readonly string[]): ConsoleFault {
+  return refused(`ignores a key's ${limits.join(", ")}, so the new key was deleted again`);
+}

@@ -12,6 +12,7 @@ import { asObject, countAt, fieldAt, flagAt, type JsonObject, textAt, wholeAt } 
 import type { KeyCallBudget } from "./key-calls.ts";
 import {
   expiredAlready,
+  limitsIgnored,
   oldKeyExpired,
   oldKeyGone,
   oldKeyUsedUp,
@@ -73,11 +74,13 @@ export class NewApiKeyActions implements KeyActions {
 
   async create({ name, settings }: KeyPlan): Promise<CreatedKey> {
     let keys = await this.#findByName(name);
+    let asked: RequestBody = {};
     if (keys.length === 0) {
       this.#requireKeyCall();
       const fields = "like" in settings ? await this.#copy(settings) : await this.#fieldsOf(settings);
       await this.#send({ method: "POST", path: PATH, body: { name, ...fields } }, NEW_KEY);
       keys = await this.#findByName(name);
+      asked = fields;
     }
     const [oldest, ...others] = keys.toSorted((a, b) => idOf(a) - idOf(b));
     if (oldest === undefined) {
@@ -85,6 +88,11 @@ export class NewApiKeyActions implements KeyActions {
     }
     // An earlier request that seemed to be lost was executed after all.
     for (const other of others) await this.#deleteById(idOf(other));
+    const missing = limitsMissing(asked, oldest);
+    if (missing.length > 0) {
+      await this.#deleteById(idOf(oldest));
+      throw limitsIgnored(missing);
+    }
     return { ref: this.#refOf(oldest), key: await this.#reveal(oldest) };
   }
 
@@ -246,4 +254,13 @@ function idOf(key: JsonObject): number {
 function unitsOf(microdollars: number, quotaPerUnit: number): number {
   if (!Number.isSafeInteger(quotaPerUnit)) return Math.floor((microdollars / 1_000_000) * quotaPerUnit);
   return Number((BigInt(microdollars) * BigInt(quotaPerUnit)) / 1_000_000n);
+}
+
+/** What was asked for and the listed key does not have. */
+function limitsMissing(asked: RequestBody, listed: JsonObject): string[] {
+  const missing: string[] = [];
+  if (asked.unlimited_quota === false && flagAt(listed, "unlimited_quota") === true) missing.push("quota");
+  const expires = asked.expired_time ?? NEVER;
+  if (expires !== NEVER && wholeAt(listed, "expired_time") === NEVER) missing.push("expiry");
+  return missing;
 }

@@ -29,6 +29,7 @@ import {
 } from "./json.ts";
 import {
   expiredAlready,
+  limitsIgnored,
   oldKeyExpired,
   oldKeyGone,
   oldKeyUsedUp,
@@ -68,9 +69,11 @@ export class Sub2apiKeyActions implements KeyActions {
   /** Safe to repeat: the console never has two keys with the same text, not even for two requests at once. */
   async create({ name, id, key, settings }: KeyPlan): Promise<CreatedKey> {
     if (key === null) throw new TypeError("a key for sub2api is made here");
+    let limits = "like" in settings ? null : limitsOf(settings);
     let item = await this.#findByName(name);
     if (item === null) {
       const fields = "like" in settings ? await this.#copy(settings) : await this.#fieldsOf(settings);
+      limits ??= limitsIn(fields);
       await this.#post(id, { name, custom_key: key, ...fields });
       item = await this.#findByName(name);
       // It repeats the response to an earlier request, even if that key was deleted since.
@@ -82,7 +85,7 @@ export class Sub2apiKeyActions implements KeyActions {
     const ref = refOf(item);
     const expiresAt = "like" in settings ? await this.#expiryOf(settings) : settings.expires_at;
     const complete = await this.#withExpiry(item, expiresAt);
-    if (!("like" in settings)) await this.#requireLimits(complete, settings);
+    if (limits !== null) await this.#requireLimits(complete, limits);
     return { ref, key };
   }
 
@@ -239,17 +242,36 @@ export class Sub2apiKeyActions implements KeyActions {
   }
 
   /** Old versions ignore limits that they do not know. A key without its limits must not stay. */
-  async #requireLimits(item: JsonObject, { quota, windows, expires_at }: KeySettings): Promise<void> {
+  async #requireLimits(item: JsonObject, { quota, windows, expiry }: KeyLimits): Promise<void> {
     const missing: string[] = [];
-    if (quota !== null && (numberAt(item, "quota") ?? 0) <= 0) missing.push("quota");
-    for (const { window } of windows) {
+    if (quota && (numberAt(item, "quota") ?? 0) <= 0) missing.push("quota");
+    for (const window of windows) {
       if ((numberAt(item, `rate_limit_${window}`) ?? 0) <= 0) missing.push(`${window} limit`);
     }
-    if (expires_at !== null && timeAt(item, "expires_at") === null) missing.push("expiry");
+    if (expiry && timeAt(item, "expires_at") === null) missing.push("expiry");
     if (missing.length === 0) return;
     await this.delete(refOf(item));
-    throw refused(`ignores a key's ${missing.join(", ")}, so the new key was deleted again`);
+    throw limitsIgnored(missing);
   }
+}
+
+/** Which limits a new key must have. */
+interface KeyLimits {
+  readonly quota: boolean;
+  readonly windows: readonly string[];
+  readonly expiry: boolean;
+}
+
+function limitsOf({ quota, windows, expires_at }: KeySettings): KeyLimits {
+  return { quota: quota !== null, windows: windows.map(({ window }) => window), expiry: expires_at !== null };
+}
+
+function limitsIn(fields: KeyFields): KeyLimits {
+  return {
+    quota: fields.quota !== undefined,
+    windows: WINDOWS.filter((window) => fields[`rate_limit_${window}`] !== undefined),
+    expiry: fields.expires_in_days !== undefined,
+  };
 }
 
 /** The `data` of a response. A refusal by the console itself is not changed by a new login or a later attempt. */

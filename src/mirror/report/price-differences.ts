@@ -7,6 +7,7 @@ import {
   type KindFactors,
   type ModelFactor,
   type PriceExplanation,
+  ROWS_PER_FACTOR,
   TOKEN_KINDS,
   type TokenKind,
 } from "./shape.ts";
@@ -161,9 +162,6 @@ function exampleIn(rows: readonly PricedRow[]): PriceExplanation["example"] {
 
 /** At least this share of the rows must be explained. */
 const NEARLY_ALL = 0.95;
-/** At least this many rows for each factor that is to be found. */
-const ROWS_PER_FACTOR = 5;
-
 const LIST_PRICE: KindFactors = byKind(() => 1);
 
 /** What has a factor of its own. */

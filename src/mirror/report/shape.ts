@@ -151,6 +151,9 @@ export interface ModelFactor {
 
 export const TOKEN_KINDS = ["input", "cache_read", "cache_write", "output"] as const;
 export type TokenKind = (typeof TOKEN_KINDS)[number];
+
+/** A factor of prices is found in at least this many rows. */
+export const ROWS_PER_FACTOR = 5;
 export type KindFactors = Readonly<Record<TokenKind, number>>;
 
 /** How a console's prices of a model differ from the list prices known here. Prices are before the multiplier. */
