@@ -46,12 +46,15 @@ export async function createSystemctl(folder: string): Promise<SystemctlScript> 
   for (const name of ["systemctl", "systemd-run", "loginctl", "journalctl"])
     await writeFile(join(bin, name), SCRIPT, { mode: 0o755 });
   for (const name of ["calls", "state", "variables", "journal"]) put(name, "");
+  let seen = 0;
   return {
     env: { PATH: [bin, "/usr/bin", "/bin"].join(delimiter) },
     changes() {
-      const lines = readFileSync(join(bin, "calls"), "utf8").split("\n").filter(Boolean);
-      put("calls", "");
-      return lines;
+      // The file stays: emptying it could lose a call that comes at that moment.
+      const lines = readFileSync(join(bin, "calls"), "utf8").split("\n").slice(0, -1);
+      const changes = lines.slice(seen);
+      seen = lines.length;
+      return changes;
     },
     state(properties) {
       const lines = Object.entries(properties).map(([name, value]) => `${name}=${value}\n`);
