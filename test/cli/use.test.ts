@@ -160,6 +160,8 @@ t.test(
     const { port } = await serveIn(t, home);
     const made = async (...args: string[]) =>
       JSON.parse((await command(t, home, ["use", "codex", "--new-token", "--json", ...args])).stdout);
+    // On a slow machine the first list of models may come too late for it.
+    await until("it knows a model", async () => (await made()).model !== null);
     const codex = await made();
     t.match(codex, { base_url: `http://localhost:${port}/v1`, token: TOKEN, model: /^sandbox-/ });
     const claude = await made("--for", "claude-code");
