@@ -180,11 +180,15 @@ function loggableIds({ snapshot }: Call, ids: Observed["gatewayIds"]): Observed[
   return kept.length === entries.length ? ids : Object.fromEntries(kept);
 }
 
+/** A secret may follow, however short. */
+const NAMES_SECRET = /bearer|basic |token|secret|passw|api[-_]?key/i;
+
 /** null: it was redacted or is not ASCII, so it would not equal what a console lists. */
-function loggableUserAgent({ userAgent, snapshot }: Call): string | null {
-  if (userAgent === null || !PRINTABLE.test(userAgent) || looksLikeCredential(userAgent)) return null;
-  if (sanitizeForLog(userAgent, snapshot, userAgent.length) !== userAgent) return null;
-  return userAgent.slice(0, MAX_USER_AGENT).trim() || null;
+function loggableUserAgent({ userAgent: text, snapshot }: Call): string | null {
+  if (text === null || !PRINTABLE.test(text) || NAMES_SECRET.test(text) || looksLikeCredential(text))
+    return null;
+  if (sanitizeForLog(text, snapshot, text.length) !== text) return null;
+  return text.slice(0, MAX_USER_AGENT).trim() || null;
 }
 
 /** SQLite's own tools end a text at a NUL, and half a surrogate pair is no character. */

@@ -18,6 +18,8 @@ t.test("a record has the client's user agent, if a console would list the same t
     ["with the tool's key", "agent/1.0 sk-agents-0123456789", null],
     ["with any key", `agent/1.0 sk-ant-api03-${"x7".repeat(20)}`, null],
     ["with anything that looks like a secret", "agent/1.0 word3f9a0c27be5d81640af2c9e7", null],
+    ["with a short secret behind its name", "agent (password=hunter2)", null],
+    ["with a short token", "Bearer abcdef123456", null],
     ["with a key beyond the cut", `${"a".repeat(300)} sk-agents-0123456789`, null],
     ["with a control character", "agent\t1.0", null],
     ["with a letter that the gateway reads as another", "caf\u00e9/1.0", null],
