@@ -6,6 +6,7 @@ import { Secret } from "../../src/core/secret.ts";
 import { storeKey } from "../../src/keys/store.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { serveIn } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { freePort, listen } from "../doubles/listen.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { get, newKey, startSandbox } from "../doubles/sandbox.ts";
@@ -255,24 +256,28 @@ t.test("without a daemon init runs one for the request, and then offers the serv
   t.match(stdout, /the running keybearer uses it[\s\S]*keybearer use codex/);
 });
 
-t.test("init offers the service without a client, too, in place of a daemon that runs by hand", async (t) => {
-  const home = await newHome(t);
-  const systemctl = await createSystemctl(home);
-  const byHand = await serveIn(t, home);
-  const person = await initWithCodex(t, home, systemctl.env.PATH);
-  person.type("n\r");
-  await person.says(
-    new RegExp(`as a service, in place of the one that runs now as pid ${process.pid}\\?\\s`),
-  );
-  person.type("n\r");
-  const { code, stdout } = await person.ended;
-  t.equal(code, 0, stdout);
-  t.notMatch(stdout, /it works/);
-  t.same(systemctl.changes(), []);
-  t.equal((await fetch(`${byHand.url}/healthz`)).status, 200, "it still runs");
-});
+longTest(
+  t,
+  "init offers the service without a client, too, in place of a daemon that runs by hand",
+  async (t) => {
+    const home = await newHome(t);
+    const systemctl = await createSystemctl(home);
+    const byHand = await serveIn(t, home);
+    const person = await initWithCodex(t, home, systemctl.env.PATH);
+    person.type("n\r");
+    await person.says(
+      new RegExp(`as a service, in place of the one that runs now as pid ${process.pid}\\?\\s`),
+    );
+    person.type("n\r");
+    const { code, stdout } = await person.ended;
+    t.equal(code, 0, stdout);
+    t.notMatch(stdout, /it works/);
+    t.same(systemctl.changes(), []);
+    t.equal((await fetch(`${byHand.url}/healthz`)).status, 200, "it still runs");
+  },
+);
 
-t.test("if no daemon can start for the request, init says why and sets up no client", async (t) => {
+longTest(t, "if no daemon can start for the request, init says why and sets up no client", async (t) => {
   const home = await newHome(t);
   const { port } = await listen(t, createServer());
   const person = await initWithCodex(t, home, "/usr/bin:/bin");

@@ -4,6 +4,7 @@ import type { SandboxKey } from "../../src/sandbox/account.ts";
 import { advised, command, flat } from "../doubles/command.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
 import { serveIn } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { prepareHome, ROTATE } from "../doubles/key-journey.ts";
 import { DAY, startBeside, startJourney } from "../doubles/mirror-journey.ts";
@@ -79,7 +80,7 @@ t.test("without a terminal such a key is not replaced, not even with --yes or --
   t.strictSame(live(), [key]);
 });
 
-t.test("only what is over is renewed", async (t) => {
+longTest(t, "only what is over is renewed", async (t) => {
   const expired = await start(t, (_key, now) => ({ quotaUsed: 15, expiresAt: now - 1000 }));
   const first = atScreen(t, expired.home, ["tools", "rotate", "codex", "--store", "file"], WIDE);
   await first.says(/the key of codex has expired\. make one with an expiry in 50 days, on .*\? \[y\/N\]/);
@@ -95,7 +96,7 @@ t.test("only what is over is renewed", async (t) => {
   t.match(usedUp.live(), [{ quota: 20, quotaUsed: 0, expiresAt: usedUp.key.expiresAt }], "the same expiry");
 });
 
-t.test("new-api: the new key has the old one's group, its quota again, and as much time", async (t) => {
+longTest(t, "new-api: the new key has the old one's group, its quota again, and as much time", async (t) => {
   const journey = await startJourney(t, "new-api v1.0.0-rc.25", {
     before(console, { codex }) {
       console.keys.length = 0;

@@ -9,6 +9,7 @@ import { advice } from "../../src/core/advice.ts";
 import { EXPORTED } from "../../src/usage/record.ts";
 import { advised, command, newHome, saveConfig, start } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { serveControls } from "../doubles/idle-control.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
 import { CURRENT } from "../doubles/no-usage.ts";
@@ -163,7 +164,8 @@ t.test("when too many follow already, tail says so and ends", async (t) => {
   t.match(stderr, /^16 others are following already/);
 });
 
-t.test(
+longTest(
+  t,
   "if tail missed more records than it prints later, it shows the newest and says how to get the rest",
   async (t) => {
     const home = await newHome(t);

@@ -21,6 +21,7 @@ import { readSessions, Sessions, writeSessions } from "../../src/dashboard/sessi
 import { InFlight } from "../../src/proxy/in-flight.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
 import { say, trade, visitWith } from "../doubles/dashboard-visit.ts";
+import { longTest } from "../doubles/effort.ts";
 import { freePort } from "../doubles/listen.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { NO_USAGE } from "../doubles/no-usage.ts";
@@ -379,7 +380,7 @@ t.test(
   },
 );
 
-t.test("a page that was behind gets the current state once it reads again", async (t) => {
+longTest(t, "a page that was behind gets the current state once it reads again", async (t) => {
   const state = { pid: 1, asked: 0 };
   const status = async () => {
     state.asked += 1;

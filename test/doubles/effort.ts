@@ -14,11 +14,11 @@ export function runs(sample: number): number {
 }
 
 /** What a test is repeated for: in `npm test` for one of them, in `npm run test:long` for all. */
-export function oneOf<Each>(all: readonly Each[], usual: Each): readonly Each[] {
+export function oneOf<const Each>(all: readonly Each[], usual: Each): readonly Each[] {
   return LONG ? all : [usual];
 }
 
 /** A test of the long suite, in a file whose other tests are in `npm test`, too. */
-export function longTest(t: Test, title: string, body: (t: Test) => Promise<unknown>): void {
+export function longTest(t: Test, title: string, body: (t: Test) => unknown): void {
   if (LONG) t.test(title, body);
 }

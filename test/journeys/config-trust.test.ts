@@ -7,6 +7,7 @@ import { advice } from "../../src/core/advice.ts";
 import { advised, command, newHome } from "../doubles/command.ts";
 import { ask, holdsNone, lastKey, messages, toolState } from "../doubles/config-journey.ts";
 import { type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { newKey, startSandbox } from "../doubles/sandbox.ts";
 import { atScreen } from "../doubles/screen.ts";
 import { until } from "../doubles/until.ts";
@@ -195,19 +196,23 @@ t.test(
   },
 );
 
-t.test("what the sandbox leaves, a rotated key too, holds no key of the first config.yaml", async (t) => {
-  const first = await startUnderTest(t, null);
-  const rotated = await command(t, first.home, ["tools", "rotate", "try-me", "--yes"]);
-  t.equal(rotated.code, 0, rotated.stderr);
-  await first.daemon.stop(0);
-  const gateway = await startSandbox(t);
-  const key = newKey(gateway);
-  const { token, hash } = freshToken();
-  const config = configOf(gateway.baseUrl, key.text, hash);
-  const under = await startUnderTest(t, config, { home: first.home });
-  t.equal(await warnings(under), "");
-  t.equal((await ask(under, token)).status, 200);
-});
+longTest(
+  t,
+  "what the sandbox leaves, a rotated key too, holds no key of the first config.yaml",
+  async (t) => {
+    const first = await startUnderTest(t, null);
+    const rotated = await command(t, first.home, ["tools", "rotate", "try-me", "--yes"]);
+    t.equal(rotated.code, 0, rotated.stderr);
+    await first.daemon.stop(0);
+    const gateway = await startSandbox(t);
+    const key = newKey(gateway);
+    const { token, hash } = freshToken();
+    const config = configOf(gateway.baseUrl, key.text, hash);
+    const under = await startUnderTest(t, config, { home: first.home });
+    t.equal(await warnings(under), "");
+    t.equal((await ask(under, token)).status, 200);
+  },
+);
 
 async function warnings(under: DaemonUnderTest): Promise<string> {
   return (await under.daemon.status()).problems.map(({ message }) => message).join("\n");

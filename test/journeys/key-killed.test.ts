@@ -4,7 +4,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { command, startServing } from "../doubles/command.ts";
 import { serveIn } from "../doubles/daemon-under-test.ts";
-import { LONG } from "../doubles/effort.ts";
+import { LONG, longTest } from "../doubles/effort.ts";
 import { liveKeys, prepareHome, ROTATE, readConfig } from "../doubles/key-journey.ts";
 import { hello, post, TestGateway } from "../doubles/sandbox.ts";
 import { scan } from "../doubles/secret-scan.ts";
@@ -116,7 +116,8 @@ t.test("a daemon that is killed during a rotation finishes it at its next start"
 
 const CREATIONS: readonly Kill[] = LONG ? everyCall(8, [true]) : [{ call: "POST", isAnswered: true }];
 
-t.test(
+longTest(
+  t,
   "a daemon that is killed while it makes a tool's first key finishes it at its next start",
   async (t) => {
     let made = 0;

@@ -1,5 +1,6 @@
 import t from "tap";
 import { alarmRemedy } from "../../src/mirror/report/messages.ts";
+import { longTest } from "../doubles/effort.ts";
 import { DAY, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
 
@@ -40,7 +41,8 @@ t.test("a leaked key is rotated automatically, once a day", async (t) => {
   await until("a day later it is", async () => (await keyOf()) !== second);
 });
 
-t.test(
+longTest(
+  t,
   "after that, the alarm does not ask to delete the key, although the console is not read again",
   async (t) => {
     const journey = await startJourney(t, "sub2api", { tools: { codex: "on_leak: rotate" } });

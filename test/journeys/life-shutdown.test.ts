@@ -3,6 +3,7 @@ import { Agent, createServer, get, request } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import t, { type Test } from "tap";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { hello, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 
@@ -49,7 +50,8 @@ t.test("a stream that takes longer than the stop waits is cut", async (t) => {
   await until("the gateway's end is closed, too", () => sandbox.requests()[0]?.isAborted === true);
 });
 
-t.test(
+longTest(
+  t,
   "a stop waits as long as drain says, which a reload changes, and logs what it waits for",
   async (t) => {
     const { daemon, paths, save, logText, stream } = await start(t, HOUR_MS, "drain: 10m\n");

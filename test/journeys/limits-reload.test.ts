@@ -1,5 +1,6 @@
 import { renameSync, rmSync, writeFileSync } from "node:fs";
 import t from "tap";
+import { longTest } from "../doubles/effort.ts";
 import { PENNY, REPORTED, startLimited } from "../doubles/limited-journey.ts";
 import { until } from "../doubles/until.ts";
 import { zoneAtNoon } from "../doubles/zone-at-noon.ts";
@@ -58,7 +59,7 @@ t.test("a renamed tool counts from zero, and the old name keeps its counts", asy
   t.equal((await call()).refusal, "rate-limited", "back under its old name it has used what it used");
 });
 
-t.test("the later of two quick saves applies", async (t) => {
+longTest(t, "the later of two quick saves applies", async (t) => {
   const { call, codex, gateway, save, text } = await startLimited(t, "");
   for (let round = 1; round <= 5; round += 1) {
     await save(text(`limits: { requests: ${900 + round}/month }`));

@@ -3,6 +3,7 @@ import { gzipSync } from "node:zlib";
 import OpenAI from "openai";
 import t, { type Test } from "tap";
 import { startWithOneTool } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";
@@ -222,33 +223,37 @@ t.test("each event is with the client before the next is sent, asked for its usa
   }
 });
 
-t.test("usage is taken out of an asked stream with a length; a compressed one is unchanged", async (t) => {
-  const before = delta("a") + delta("b");
-  const text = `${before}${USAGE}data: [DONE]\n\n`;
-  const packed = gzipSync(text);
-  let answerWith: (call: GatewayCall) => void = () => {};
-  const gateway = await startRawGateway(t, async (call) => {
-    await call.whole;
-    answerWith(call);
-  });
-  const one = await startWithOneTool(t, gateway.origin, { tool: ["ask_usage: true"] });
-  const send = () =>
-    fetch(`${one.url}/v1/chat/completions`, {
-      method: "POST",
-      headers: { authorization: `Bearer ${one.token}` },
-      body: '{"model":"m","stream":true}',
+longTest(
+  t,
+  "usage is taken out of an asked stream with a length; a compressed one is unchanged",
+  async (t) => {
+    const before = delta("a") + delta("b");
+    const text = `${before}${USAGE}data: [DONE]\n\n`;
+    const packed = gzipSync(text);
+    let answerWith: (call: GatewayCall) => void = () => {};
+    const gateway = await startRawGateway(t, async (call) => {
+      await call.whole;
+      answerWith(call);
     });
-  answerWith = (call) => call.answer("200 OK", { "Content-Type": "text/event-stream" }, text);
-  const sized = await send();
-  t.equal(await sized.text(), `${before}data: [DONE]\n\n`, "a length of what is taken out would be wrong");
-  t.match(await recordFor(one, sized), { end: "complete", input_tokens: 7, output_tokens: 5 });
+    const one = await startWithOneTool(t, gateway.origin, { tool: ["ask_usage: true"] });
+    const send = () =>
+      fetch(`${one.url}/v1/chat/completions`, {
+        method: "POST",
+        headers: { authorization: `Bearer ${one.token}` },
+        body: '{"model":"m","stream":true}',
+      });
+    answerWith = (call) => call.answer("200 OK", { "Content-Type": "text/event-stream" }, text);
+    const sized = await send();
+    t.equal(await sized.text(), `${before}data: [DONE]\n\n`, "a length of what is taken out would be wrong");
+    t.match(await recordFor(one, sized), { end: "complete", input_tokens: 7, output_tokens: 5 });
 
-  const headers = { "Content-Type": "text/event-stream", "Content-Encoding": "gzip" };
-  answerWith = (call) => call.answer("200 OK", headers, packed);
-  const squeezed = await send();
-  t.equal(await squeezed.text(), text, "what cannot be taken out stays in");
-  t.match(await recordFor(one, squeezed), { end: "complete", input_tokens: 7, output_tokens: 5 });
-});
+    const headers = { "Content-Type": "text/event-stream", "Content-Encoding": "gzip" };
+    answerWith = (call) => call.answer("200 OK", headers, packed);
+    const squeezed = await send();
+    t.equal(await squeezed.text(), text, "what cannot be taken out stays in");
+    t.match(await recordFor(one, squeezed), { end: "complete", input_tokens: 7, output_tokens: 5 });
+  },
+);
 
 t.test("JSON, an error or a cut stream as the answer to an asked stream passes unchanged", async (t) => {
   const json = '{"id":"c","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":0}}';
@@ -324,7 +329,7 @@ t.test("estimate: a stream that reports nothing has plausible numbers, marked as
   t.same(tokensIn(record), bench.sandbox.usage().at(-1)?.tokens);
 });
 
-t.test("estimate together with ask_usage counts the request's text once", async (t) => {
+longTest(t, "estimate together with ask_usage counts the request's text once", async (t) => {
   const gateway = await startRawGateway(t, async (call) => {
     await call.whole;
     call.send(`${HEAD}`);

@@ -15,7 +15,7 @@ import {
   walked,
 } from "../doubles/answering-console.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
-import { longTest } from "../doubles/effort.ts";
+import { longTest, oneOf } from "../doubles/effort.ts";
 
 const NOON = Date.UTC(2026, 7, 21, 12) / 1000;
 const ACCESS = "nA7access0token0of0nobody0at0all";
@@ -218,7 +218,7 @@ t.test("a time range with more rows than the console counts is read in halves", 
   t.equal(new Set([...identities(half), ...identities(rest)]).size, 900, "broken off and gone on with");
 });
 
-t.test("a single second with more rows than are counted is a gap, and the walk goes on", async (t) => {
+longTest(t, "a single second with more rows than are counted is a gap, and the walk goes on", async (t) => {
   const console = await siteOf(t, {
     rows: [],
     reply: ({ path, query }) => {
@@ -609,7 +609,7 @@ t.test("the account lists its balance, and the console its version", async (t) =
   t.same(await adapterOf(console).account(), { balance: 2_469_134, console_version: "v1.0.0-rc.25" });
 });
 
-for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const) {
+for (const version of oneOf(["v0.13.2", "v1.0.0-rc.25"], "v1.0.0-rc.25")) {
   t.test(`what was billed at ${version} is what is read`, async (t) => {
     const double = await startNewApi(t, { version });
     const adapter = new NewApi({

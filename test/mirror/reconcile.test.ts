@@ -2,6 +2,7 @@ import t from "tap";
 import type { Context, OurRequest, TheirRow } from "../../src/mirror/reconcile/context.ts";
 import { learnStartFit } from "../../src/mirror/reconcile/fit.ts";
 import { reconcile, unansweredIn } from "../../src/mirror/reconcile/reconcile.ts";
+import { longTest } from "../doubles/effort.ts";
 import {
   HOUR,
   left,
@@ -932,7 +933,7 @@ t.test("a WebSocket's numbers are the sums of all its requests", (t) => {
   t.end();
 });
 
-t.test("thousands of alike requests without ids or starts are counted, with and without tokens", (t) => {
+longTest(t, "thousands of alike requests without ids or starts are counted, with and without tokens", (t) => {
   const size = 4000;
   const time = (at: number) => THEN + at * 10;
   const rows = Array.from({ length: size }, (_, at) => row(`row-${at}`, { at: time(at) + 400 }));

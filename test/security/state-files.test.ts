@@ -145,7 +145,7 @@ t.test("a change of a key that keybearer did not begin is set aside, and never e
   }
 });
 
-t.test("an unfinished deletion deletes no key but the old one", async (t) => {
+longTest(t, "an unfinished deletion deletes no key but the old one", async (t) => {
   const { gateway, home, state, token, first } = await ranBefore(t);
   const { key: victim } = gateway.account.createKey({ name: "someone", group: "default" });
   const intent = {
@@ -467,7 +467,7 @@ t.test("lines that keybearer did not write, and a file from far ahead, are repor
   );
 });
 
-t.test("a usage log that lost requests while keybearer did not run is reported", async (t) => {
+longTest(t, "a usage log that lost requests while keybearer did not run is reported", async (t) => {
   const { home, state, token } = await ranBefore(t);
   const folder = join(state, "usage");
   /** One more request, and an index that has read everything. Returns the newest file. */
