@@ -110,7 +110,7 @@ const ALARM: ElsewhereCase = {
   title: "mirror shows matched rows, and exits 1 in words and JSON until an alarm is acknowledged",
 };
 const CAPTCHA: ElsewhereCase = {
-  file: "journeys/mirror-login.test.ts",
+  file: "journeys/mirror-login.long.test.ts",
   title: "a login that needs a captcha says so, and a refresh token works instead",
 };
 const SERVICE: ElsewhereCase = {
@@ -539,7 +539,7 @@ const CASES: Readonly<Record<keyof typeof advice, Case | ElsewhereCase>> = {
   mirrorShow: ALARM,
   mirrorAck: ALARM,
   mirrorLogin: {
-    file: "journeys/mirror-login.test.ts",
+    file: "journeys/mirror-login.long.test.ts",
     title: "a login with a second factor lasts over a restart, for the same address only",
   },
   mirrorRefreshToken: CAPTCHA,

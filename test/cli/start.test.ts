@@ -7,6 +7,7 @@ import t, { type Test } from "tap";
 import { advice } from "../../src/core/advice.ts";
 import { advised, command, newHome, saveConfig } from "../doubles/command.ts";
 import { serveIn } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { freePort, listen } from "../doubles/listen.ts";
 import { createSystemctl } from "../doubles/systemctl-script.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
@@ -74,7 +75,7 @@ t.test("start runs it in the background; status, logs and stop work for it", asy
   t.match(await typed("status"), { code: 1 });
 });
 
-t.test("a start that fails has the exit code and the sentence of run", async (t) => {
+longTest(t, "a start that fails has the exit code and the sentence of run", async (t) => {
   const { port } = await listen(t, createServer());
   const { home, typed } = await prepare(t, port);
   t.match(await typed("logs"), { code: 1, stderr: /there is no log: .*keybearer start writes it/ });

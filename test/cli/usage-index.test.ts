@@ -16,7 +16,7 @@ import { openIndex } from "../../src/usage/index/database.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { advised, command, type Ended, newHome } from "../doubles/command.ts";
 import { startWithOneTool } from "../doubles/daemon-under-test.ts";
-import { longTest } from "../doubles/effort.ts";
+import { LONG, longTest } from "../doubles/effort.ts";
 import { serveControls } from "../doubles/idle-control.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
 import { CLOSED_PORT } from "../doubles/listen.ts";
@@ -112,7 +112,9 @@ const DAMAGES: readonly (readonly [string, (index: string) => void])[] = [
 
 t.test("an index that cannot be used is rebuilt from the journal silently", async (t) => {
   const { home, state, index } = await homeWith(t, someDays(1000));
-  for (const [what, damage] of [...CHANGES, ...DAMAGES]) {
+  for (const [what, damage] of LONG
+    ? [...CHANGES, ...DAMAGES]
+    : [...CHANGES.slice(0, 1), ...DAMAGES.slice(0, 1)]) {
     catchUp(state);
     damage(index);
     const { code, stderr, count } = await exported(t, home);
@@ -262,7 +264,7 @@ longTest(t, "an index that another program keeps locked is reported as unreadabl
   }
 });
 
-t.test("usage rebuild reads the whole journal again, with and without a daemon", async (t) => {
+longTest(t, "usage rebuild reads the whole journal again, with and without a daemon", async (t) => {
   const { home, state, journal, index } = await homeWith(t, someDays(30));
   const backup = join(state, "backup");
   renameSync(join(journal, "2026-11-01.jsonl"), backup);

@@ -4,6 +4,7 @@ import { setTimeout as wait } from "node:timers/promises";
 import t from "tap";
 import { ask, holdsNone, lastKey, messages } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { newKey, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 
@@ -165,7 +166,8 @@ t.test("a linked config.yaml is followed when its target is replaced", async (t)
   await until("the replaced target is live", uses(third.id));
 });
 
-t.test(
+longTest(
+  t,
   "a file with a key in it that becomes readable to others is a problem while the last good one serves",
   async (t) => {
     const gateway = await startSandbox(t);

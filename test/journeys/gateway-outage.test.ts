@@ -13,6 +13,7 @@ import {
   startWithOneTool,
   stillHealthy,
 } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { CLOSED_PORT, freePort, listen } from "../doubles/listen.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
@@ -219,7 +220,7 @@ t.test("a client that leaves gives back what its request holds", async (t) => {
   await stillHealthy(t, it, it.secrets);
 });
 
-t.test("a client that leaves is noticed behind a body that passes unread, too", async (t) => {
+longTest(t, "a client that leaves is noticed behind a body that passes unread, too", async (t) => {
   const it = await scene(t);
   const upload = async (size: number) => {
     const client = await openRaw(t, it.port);
@@ -378,7 +379,8 @@ t.test(
   },
 );
 
-t.test(
+longTest(
+  t,
   "a save does not change how long a request waits; one that would be refused now does not pass",
   async (t) => {
     const start = async () => {

@@ -6,7 +6,7 @@ import { command } from "../doubles/command.ts";
 import { type NewApiOptions, startNewApi } from "../doubles/consoles/new-api.ts";
 import { freshToken, startUnderTest, startWithOneTool } from "../doubles/daemon-under-test.ts";
 import { examineHome } from "../doubles/doctor.ts";
-import { oneOf } from "../doubles/effort.ts";
+import { longTest, oneOf } from "../doubles/effort.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { listen } from "../doubles/listen.ts";
 import { movableClock } from "../doubles/movable-clock.ts";
@@ -106,28 +106,32 @@ for (const version of oneOf(["v0.13.2", "v1.0.0-rc.25"], "v1.0.0-rc.25"))
     ]);
   });
 
-t.test("status shows what doctor found: a key that works again, and one that was never used", async (t) => {
-  const { clock, double, key, chat, status, findings } = await start(t);
-  key.disabled = true;
-  t.match(await findings(), [{ id: "key", level: "problem", what: /^disabled key \(401/ }]);
-  t.match(await status(), { state: "key-refused", why: /^disabled key \(401\)/, last_use: null });
-  for (let n = 0; n < 5; n += 1) await chat();
-  await until("it is paused", async () => (await status()).paused !== null);
-  t.match(await findings(), [{ level: "problem", what: /^requests are refused here for .*disabled key/ }]);
+longTest(
+  t,
+  "status shows what doctor found: a key that works again, and one that was never used",
+  async (t) => {
+    const { clock, double, key, chat, status, findings } = await start(t);
+    key.disabled = true;
+    t.match(await findings(), [{ id: "key", level: "problem", what: /^disabled key \(401/ }]);
+    t.match(await status(), { state: "key-refused", why: /^disabled key \(401\)/, last_use: null });
+    for (let n = 0; n < 5; n += 1) await chat();
+    await until("it is paused", async () => (await status()).paused !== null);
+    t.match(await findings(), [{ level: "problem", what: /^requests are refused here for .*disabled key/ }]);
 
-  key.disabled = false;
-  t.match(await findings(), [{ id: "key", level: "ok" }]);
-  t.match(await status(), { state: "active", why: null, refused: null, paused: null });
-  t.equal((await chat()).status, 200, "nothing has to be waited for");
+    key.disabled = false;
+    t.match(await findings(), [{ id: "key", level: "ok" }]);
+    t.match(await status(), { state: "active", why: null, refused: null, paused: null });
+    t.equal((await chat()).status, 200, "nothing has to be waited for");
 
-  // Without a request in between, only asking again shows that it is another fault now.
-  key.expiresAt = clock.now() - 5000;
-  t.match(await findings(), [{ level: "problem", what: /^expired key/ }]);
-  double.keys.splice(0);
-  t.match(await findings(), [{ level: "problem", what: /^deleted key/ }]);
-  t.match(await status(), { refused: { detail: "key-deleted" } });
-  t.match(await chat(), { status: 401, detail: "key-deleted" });
-});
+    // Without a request in between, only asking again shows that it is another fault now.
+    key.expiresAt = clock.now() - 5000;
+    t.match(await findings(), [{ level: "problem", what: /^expired key/ }]);
+    double.keys.splice(0);
+    t.match(await findings(), [{ level: "problem", what: /^deleted key/ }]);
+    t.match(await status(), { refused: { detail: "key-deleted" } });
+    t.match(await chat(), { status: 401, detail: "key-deleted" });
+  },
+);
 
 t.test("a list of models does not hide that the account is empty", async (t) => {
   const { double, chat, status, findings } = await start(t);

@@ -11,6 +11,7 @@ import {
   startProgram,
 } from "../doubles/command.ts";
 import { freshToken, serveIn, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { startPlayGateway } from "../doubles/limited-journey.ts";
 import { until } from "../doubles/until.ts";
 
@@ -97,7 +98,7 @@ t.test("an unhandled rejection is logged, requests in flight finish, and the dae
   t.same(await endsOf(t, home), ["complete"]);
 });
 
-t.test("a third signal exits at once with 1 if even a cut does not end the stop", async (t) => {
+longTest(t, "a third signal exits at once with 1 if even a cut does not end the stop", async (t) => {
   const { home } = await scene(t);
   // A stop that waits for something that never comes.
   const script = `

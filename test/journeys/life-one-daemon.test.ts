@@ -13,7 +13,7 @@ import {
   startServing,
 } from "../doubles/command.ts";
 import { startUnderTest } from "../doubles/daemon-under-test.ts";
-import { longTest } from "../doubles/effort.ts";
+import { LONG, longTest } from "../doubles/effort.ts";
 import { credentials, startLimited, startPlayGateway, tally } from "../doubles/limited-journey.ts";
 import { until } from "../doubles/until.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
@@ -65,7 +65,7 @@ t.test(
   },
 );
 
-t.test("a control socket that vanishes with its folder is created again", async (t) => {
+longTest(t, "a control socket that vanishes with its folder is created again", async (t) => {
   const { home } = await scene(t);
   const { paths, logText } = await startUnderTest(t, null, { home });
   rmSync(paths.run, { recursive: true });
@@ -80,11 +80,12 @@ function removeAtOnce(folder: string): void {
   rmSync(`${folder}-gone`, { recursive: true });
 }
 
-for (const [what, lose] of [
-  ["deleted", ({ lock }: Paths) => rmSync(lock)],
-  ["replaced", ({ lock }: Paths) => replaceFile(lock)],
-  ["deleted with its folder", ({ state }: Paths) => removeAtOnce(state)],
-] as const) {
+const LOSSES: [string, (paths: Paths) => void][] = [
+  ["deleted", ({ lock }) => rmSync(lock)],
+  ["replaced", ({ lock }) => replaceFile(lock)],
+  ["deleted with its folder", ({ state }) => removeAtOnce(state)],
+];
+for (const [what, lose] of LONG ? LOSSES : LOSSES.slice(0, 1)) {
   t.test(`a daemon whose lock is ${what} refuses, finishes what is in flight and stops`, async (t) => {
     const { home, gateway, ask } = await scene(t);
     const { daemon, url, paths, logText } = await startUnderTest(t, null, { home });

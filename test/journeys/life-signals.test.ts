@@ -3,6 +3,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { hello, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 
@@ -55,7 +56,7 @@ t.test("a second signal cuts at once, and still exits 0", async (t) => {
   t.match(await ended, { code: 0, signal: null });
 });
 
-t.test("SIGPIPE, and readers of its output that go away, do not end the daemon", async (t) => {
+longTest(t, "SIGPIPE, and readers of its output that go away, do not end the daemon", async (t) => {
   const { child, url, token, ended } = await start(t, { level: "trace" });
   child.stdout?.destroy();
   child.stderr?.destroy();
@@ -69,7 +70,7 @@ t.test("SIGPIPE, and readers of its output that go away, do not end the daemon",
   t.match(await ended, { code: 0, signal: null });
 });
 
-t.test("a reader of the log that stalls does not stop requests", async (t) => {
+longTest(t, "a reader of the log that stalls does not stop requests", async (t) => {
   const { child, url, stderr, token } = await start(t);
   child.stderr?.pause();
   // 400 lines of over 7,000 characters: more than what may wait, what is being written and what a pipe holds together.

@@ -2,6 +2,7 @@ import { request } from "node:http";
 import { gzipSync } from "node:zlib";
 import OpenAI from "openai";
 import t from "tap";
+import { longTest } from "../doubles/effort.ts";
 import { heldWall, type Journey, PENNY, startLimited, tally } from "../doubles/limited-journey.ts";
 import { openRaw } from "../doubles/raw-client.ts";
 import { until } from "../doubles/until.ts";
@@ -130,7 +131,8 @@ t.test("a client that leaves while it waits is noticed, whatever the size of its
   t.strictSame(tally(ends), { complete: 2, "client-left": sent.length });
 });
 
-t.test(
+longTest(
+  t,
   "a body that is too large to be held is refused instead of waiting, and passes where there is capacity",
   async (t) => {
     const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
@@ -156,7 +158,7 @@ t.test(
   },
 );
 
-t.test("a request gets a place in the queue only once its body is complete", async (t) => {
+longTest(t, "a request gets a place in the queue only once its body is complete", async (t) => {
   const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }", {
     gatewayLines: "timeouts: { first_byte: 1s }",
   });

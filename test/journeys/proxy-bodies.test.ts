@@ -3,6 +3,7 @@ import { createServer, type IncomingHttpHeaders, request } from "node:http";
 import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
 import { canaryKey, freshToken, startUnderTest, stillHealthy } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { PRICES } from "../doubles/limited-journey.ts";
 import { listen } from "../doubles/listen.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
@@ -159,7 +160,7 @@ function large(size: number, model = "penny"): Buffer {
   return body;
 }
 
-t.test("a body up to 32 MB is read to its end for its model", async (t) => {
+longTest(t, "a body up to 32 MB is read to its end for its model", async (t) => {
   const { arrived, send, under, secrets } = await start(t);
   for (const framing of [{}, { "transfer-encoding": "chunked" }]) {
     const refused = await send("grouped", large(3 * MB, "other"), framing);

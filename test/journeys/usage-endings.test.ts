@@ -7,6 +7,7 @@ import {
   startWithOneTool,
   stillHealthy,
 } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { type GatewayCall, type RawGateway, startRawGateway } from "../doubles/raw-gateway.ts";
 import { post } from "../doubles/stimulus.ts";
@@ -371,7 +372,8 @@ t.test("a websocket has one record, with the bytes of both ways", async (t) => {
   t.equal(recordsIn(it.paths.usage).length, 1);
 });
 
-t.test(
+longTest(
+  t,
   "compressed answers that are still being read at the stop have their tokens all the same",
   async (t) => {
     const text = JSON.stringify({ id: "z", choices: [{ text: "word ".repeat(200_000) }], usage: CHAT_USAGE });

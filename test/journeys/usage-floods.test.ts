@@ -2,6 +2,7 @@ import t, { type Test } from "tap";
 import { followTail } from "../../src/control/client.ts";
 import { command } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { heldWall, type Journey, startLimited } from "../doubles/limited-journey.ts";
 import { until } from "../doubles/until.ts";
 import { faultsIn, indexFaults, recordsIn } from "../doubles/usage-file.ts";
@@ -31,7 +32,7 @@ async function totals(
   return JSON.parse(stdout).total;
 }
 
-t.test("twenty refusals of a kind in a minute have their own lines, and all are counted", async (t) => {
+longTest(t, "twenty refusals of a kind in a minute have their own lines, and all are counted", async (t) => {
   const clock = heldWall();
   const it = await startLimited(t, "limits: { requests: 30/day }, quota: $1", { clock });
   const sent = await flood(it, undefined, 30);

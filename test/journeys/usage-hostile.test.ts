@@ -6,6 +6,7 @@ import { basename, join } from "node:path";
 import t from "tap";
 import { command } from "../doubles/command.ts";
 import { freshToken, startUnderTest, startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { canary, filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
 import { until } from "../doubles/until.ts";
@@ -148,7 +149,7 @@ const HOSTILE: Readonly<Record<string, string>> = {
   "many bytes a character": "😀".repeat(300),
 };
 
-t.test("no model name does harm", async (t) => {
+longTest(t, "no model name does harm", async (t) => {
   let name = "";
   const gateway = await startRawGateway(
     t,

@@ -188,7 +188,8 @@ t.test("a row that waits for another machine is compared again without reading t
   t.equal(double.asked.length, asked);
 });
 
-t.test(
+longTest(
+  t,
   "an old record of another machine is not missing if the console was never read that far",
   async (t) => {
     const { mirror, clock, file } = await startMirror(t, { requests: 0, accessToken: true });
@@ -224,7 +225,7 @@ t.test("the console is read every minute while tools are active, and every five 
   t.ok((idle.next_sync ?? 0) >= (idle.last_sync ?? 0) + 5 * MINUTE);
 });
 
-t.test("without a login, the interval is what the lookups of the keys allow", async (t) => {
+longTest(t, "without a login, the interval is what the lookups of the keys allow", async (t) => {
   for (const [keys, interval] of [
     [1, 5 * MINUTE],
     [5, 8 * MINUTE],

@@ -29,6 +29,7 @@ import {
 import { startNewApi } from "../doubles/consoles/new-api.ts";
 import { startOneApi } from "../doubles/consoles/one-api.ts";
 import { type Sub2apiOptions, startSub2api } from "../doubles/consoles/sub2api.ts";
+import { oneOf } from "../doubles/effort.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { gatewayOf, snapshotOf } from "../doubles/parsed-config.ts";
 import { get, startSandbox } from "../doubles/sandbox.ts";
@@ -256,7 +257,7 @@ for (const [name, start] of Object.entries(CONSOLES)) {
     const whole = key.reveal();
     const bare = whole.replace(/^sk-/, "");
     const spellings = [whole, bare, `${"x".repeat(170)} ${bare}`, `[31m${whole}`, encodeURIComponent(whole)];
-    for (const status of [200, 400, 403, 404, 409, 429, 500]) {
+    for (const status of oneOf([200, 400, 403, 404, 409, 429, 500], 400)) {
       for (const text of spellings) {
         console.onReply = ({ path }, reply) =>
           path.includes("/auth/")

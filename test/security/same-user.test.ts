@@ -18,6 +18,7 @@ import {
 import { ask, toolState } from "../doubles/config-journey.ts";
 import { startConnectProxy } from "../doubles/connect-proxy.ts";
 import { canaryKey, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { newKey, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 
@@ -107,7 +108,7 @@ t.test("a start with such a variable or option ends with 78", async (t) => {
   t.match(inArguments.stderr, "node was started with --inspect,");
 });
 
-t.test("NODE_EXTRA_CA_CERTS is a warning that names ca_file, and keybearer serves", async (t) => {
+longTest(t, "NODE_EXTRA_CA_CERTS is a warning that names ca_file, and keybearer serves", async (t) => {
   const home = await newHome(t);
   await saveConfig(home, "listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: {} }\n");
   const env = { NODE_EXTRA_CA_CERTS: "/nowhere.pem" };

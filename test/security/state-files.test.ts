@@ -337,7 +337,7 @@ t.test("a change that names known keys sends, creates and deletes none of them",
   }
 });
 
-t.test("whatever the index says of the usage log, keybearer starts, serves and counts", async (t) => {
+longTest(t, "whatever the index says of the usage log, keybearer starts, serves and counts", async (t) => {
   const { home, state, token } = await ranBefore(t);
   let served = 1;
   const nonsense = [
@@ -409,7 +409,7 @@ t.test("what is not a file of keybearer's own is set aside and named in status",
   }
 });
 
-t.test("a link that replaces the usage log while keybearer runs is not written to", async (t) => {
+longTest(t, "a link that replaces the usage log while keybearer runs is not written to", async (t) => {
   const { home, state, token } = await ranBefore(t);
   const under = await startUnderTest(t, null, { home, clock });
   const target = join(home, "profile");

@@ -101,48 +101,52 @@ t.test("a crash before or after the store's answer publishes nothing twice and l
   t.match(laptop.logLines.join(""), "records of this machine are not published");
 });
 
-t.test("a store that lost its data gets everything again, and no machine has anything twice", async (t) => {
-  const store = new MemoryStore();
-  const machines = machinesOf(t, store, "laptop", "desktop");
-  const [laptop, desktop] = machines as [RecordMachine, RecordMachine];
-  const ids: string[] = [];
-  for (let n = 0; n < 5; n += 1) ids.push(await laptop.send());
-  for (const [at, id] of ids.entries()) laptop.bill(id, at);
-  laptop.bill(ids[0] ?? "", 50);
-  laptop.bill(ids[0] ?? "", 0);
-  await exchange(machines);
-  const lines = linesIn(desktop.folder).length;
-  store.loseData();
-  laptop.publisher.reset();
-  t.equal(laptop.publisher.publishedUntil(), null, "until all is published again");
-  await laptop.publisher.tick();
-  t.equal(laptop.publisher.publishedUntil(), NOON);
-  t.equal(store.streams.get(laptop.id)?.length, 12);
-  const added = await laptop.send();
-  await exchange(machines);
-  t.equal((await desktop.records()).length, 6);
-  t.equal(siblingLines(desktop), 6, "what is here already is not appended again");
-  t.equal(
-    linesIn(desktop.folder).length,
-    lines + 1 + 2,
-    "but two corrections of one record are, in their order",
-  );
-  t.equal((await desktop.records()).find(({ id }) => id === ids[0])?.billed_microdollars, 0);
-  t.ok((await desktop.records()).some(({ id }) => id === added));
-  store.loseData();
-  await laptop.send();
-  await laptop.publisher.tick();
-  t.equal(laptop.publisher.publishedUntil(), null, "not announced, but the store has another position");
-  await laptop.publisher.tick();
-  t.equal(store.streams.get(laptop.id)?.length, 14);
-  store.loseData();
-  laptop.clock.time += 60_000;
-  await laptop.publisher.tick();
-  t.equal(store.streams.get(laptop.id)?.length, 14, "also if there is nothing new to publish");
-  t.same(faultsIn(desktop.folder), []);
-});
+longTest(
+  t,
+  "a store that lost its data gets everything again, and no machine has anything twice",
+  async (t) => {
+    const store = new MemoryStore();
+    const machines = machinesOf(t, store, "laptop", "desktop");
+    const [laptop, desktop] = machines as [RecordMachine, RecordMachine];
+    const ids: string[] = [];
+    for (let n = 0; n < 5; n += 1) ids.push(await laptop.send());
+    for (const [at, id] of ids.entries()) laptop.bill(id, at);
+    laptop.bill(ids[0] ?? "", 50);
+    laptop.bill(ids[0] ?? "", 0);
+    await exchange(machines);
+    const lines = linesIn(desktop.folder).length;
+    store.loseData();
+    laptop.publisher.reset();
+    t.equal(laptop.publisher.publishedUntil(), null, "until all is published again");
+    await laptop.publisher.tick();
+    t.equal(laptop.publisher.publishedUntil(), NOON);
+    t.equal(store.streams.get(laptop.id)?.length, 12);
+    const added = await laptop.send();
+    await exchange(machines);
+    t.equal((await desktop.records()).length, 6);
+    t.equal(siblingLines(desktop), 6, "what is here already is not appended again");
+    t.equal(
+      linesIn(desktop.folder).length,
+      lines + 1 + 2,
+      "but two corrections of one record are, in their order",
+    );
+    t.equal((await desktop.records()).find(({ id }) => id === ids[0])?.billed_microdollars, 0);
+    t.ok((await desktop.records()).some(({ id }) => id === added));
+    store.loseData();
+    await laptop.send();
+    await laptop.publisher.tick();
+    t.equal(laptop.publisher.publishedUntil(), null, "not announced, but the store has another position");
+    await laptop.publisher.tick();
+    t.equal(store.streams.get(laptop.id)?.length, 14);
+    store.loseData();
+    laptop.clock.time += 60_000;
+    await laptop.publisher.tick();
+    t.equal(store.streams.get(laptop.id)?.length, 14, "also if there is nothing new to publish");
+    t.same(faultsIn(desktop.folder), []);
+  },
+);
 
-t.test("with a secret, a machine publishes again what it had published without one", async (t) => {
+longTest(t, "with a secret, a machine publishes again what it had published without one", async (t) => {
   const store = new MemoryStore();
   const machines = machinesOf(t, store, "laptop", "desktop");
   const [laptop, desktop] = machines as [RecordMachine, RecordMachine];
@@ -202,7 +206,7 @@ t.test(
   },
 );
 
-t.test("records that were lost with an older copy of the journal are read again", async (t) => {
+longTest(t, "records that were lost with an older copy of the journal are read again", async (t) => {
   const store = new MemoryStore();
   const machines = machinesOf(t, store, "laptop", "desktop", "server");
   const [laptop, desktop, server] = machines as [RecordMachine, RecordMachine, RecordMachine];
@@ -231,44 +235,48 @@ t.test("records that were lost with an older copy of the journal are read again"
   t.equal(linesIn(desktop.folder).length, lines, "and only then");
 });
 
-t.test("a machine that was offline for days publishes them all, also from compressed files", async (t) => {
-  const store = new MemoryStore();
-  const clock = setClock(NOON - 40 * DAY);
-  const laptop = new RecordMachine(t, "laptop", store, clock);
-  const desktop = one(t, store, "desktop");
-  const days: string[] = [];
-  for (; clock.time <= NOON; clock.time += DAY) {
-    await laptop.send({ model: dayOf(clock.time) });
-    days.push(dayOf(clock.time));
-  }
-  clock.time = NOON;
-  for (const name of readdirSync(laptop.folder).slice(0, -2)) {
-    const path = join(laptop.folder, name);
-    writeFileSync(`${path}.gz`, gzipSync(readFileSync(path)));
-    rmSync(path);
-  }
-  await exchange([laptop, desktop]);
-  t.same(
-    (await desktop.records()).map(({ model }) => model),
-    days.slice(-32),
-    "as far back as the store keeps them",
-  );
-  t.equal(desktop.subscriber.seenUntil(laptop.id, true), NOON);
-  const position = laptop.batches.length;
-  await laptop.publisher.tick();
-  await laptop.restart();
-  await laptop.publisher.tick();
-  t.equal(laptop.batches.length, position, "and only once");
-  const newest = readdirSync(laptop.folder).at(-1) ?? "";
-  const path = join(laptop.folder, newest);
-  writeFileSync(`${path}.new`, readFileSync(path));
-  renameSync(`${path}.new`, path);
-  writeFileSync(path, readFileSync(path, "utf8").replaceAll("gpt-5.1-2026", "gpt-5.1-2027"));
-  await laptop.restart();
-  await exchange([laptop, desktop]);
-  t.equal(laptop.batches.length, position + 1, "a file that was replaced is published again");
-  t.equal((await desktop.records()).length, 32);
-});
+longTest(
+  t,
+  "a machine that was offline for days publishes them all, also from compressed files",
+  async (t) => {
+    const store = new MemoryStore();
+    const clock = setClock(NOON - 40 * DAY);
+    const laptop = new RecordMachine(t, "laptop", store, clock);
+    const desktop = one(t, store, "desktop");
+    const days: string[] = [];
+    for (; clock.time <= NOON; clock.time += DAY) {
+      await laptop.send({ model: dayOf(clock.time) });
+      days.push(dayOf(clock.time));
+    }
+    clock.time = NOON;
+    for (const name of readdirSync(laptop.folder).slice(0, -2)) {
+      const path = join(laptop.folder, name);
+      writeFileSync(`${path}.gz`, gzipSync(readFileSync(path)));
+      rmSync(path);
+    }
+    await exchange([laptop, desktop]);
+    t.same(
+      (await desktop.records()).map(({ model }) => model),
+      days.slice(-32),
+      "as far back as the store keeps them",
+    );
+    t.equal(desktop.subscriber.seenUntil(laptop.id, true), NOON);
+    const position = laptop.batches.length;
+    await laptop.publisher.tick();
+    await laptop.restart();
+    await laptop.publisher.tick();
+    t.equal(laptop.batches.length, position, "and only once");
+    const newest = readdirSync(laptop.folder).at(-1) ?? "";
+    const path = join(laptop.folder, newest);
+    writeFileSync(`${path}.new`, readFileSync(path));
+    renameSync(`${path}.new`, path);
+    writeFileSync(path, readFileSync(path, "utf8").replaceAll("gpt-5.1-2026", "gpt-5.1-2027"));
+    await laptop.restart();
+    await exchange([laptop, desktop]);
+    t.equal(laptop.batches.length, position + 1, "a file that was replaced is published again");
+    t.equal((await desktop.records()).length, 32);
+  },
+);
 
 longTest(t, "batches are small, with any records", async (t) => {
   const store = new MemoryStore();
@@ -372,7 +380,7 @@ t.test("a journal that cannot be written holds everything back", async (t) => {
   t.equal((await desktop.records()).length, 1);
 });
 
-t.test("a machine that gets another name keeps its records, and still corrects them", async (t) => {
+longTest(t, "a machine that gets another name keeps its records, and still corrects them", async (t) => {
   const store = new MemoryStore();
   const [laptop, desktop] = machinesOf(t, store, "laptop", "desktop") as [RecordMachine, RecordMachine];
   const id = await laptop.send();

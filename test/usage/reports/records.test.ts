@@ -1,6 +1,7 @@
 import { appendFileSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { isDeepStrictEqual } from "node:util";
 import t, { type Test } from "tap";
 import { openIndexForReading } from "../../../src/usage/index/database.ts";
 import { dayOf } from "../../../src/usage/journal/files.ts";
@@ -96,7 +97,8 @@ t.test("pages hold every record once, as it was written, without what only the l
     [2000, 2000, 500],
   );
   const wanted = [...records].sort((a, b) => (a.id < b.id ? -1 : 1)).map(exportedRecord);
-  t.same(pages.flat().map(exportedRecord), wanted);
+  // tap takes three seconds to compare 4,500 records.
+  t.ok(isDeepStrictEqual(pages.flat().map(exportedRecord), wanted), "they are the records");
   t.same(Object.keys(exportedRecord(record(1))), EXPORTED);
   t.same(
     lastEnded(db, 3).map(({ id }) => id),
