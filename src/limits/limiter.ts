@@ -420,6 +420,7 @@ class ToolLimiter {
     this.counters = new Counters({
       at: (time) => this.#calendar.at(time),
       dayStart: (year, month, day) => this.#calendar.dayStart(year, month, day),
+      zone: (time) => this.#calendar.zone(time),
     });
     this.#queue = new WaitingQueue(this.counters);
   }

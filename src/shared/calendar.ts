@@ -41,6 +41,7 @@ export function zoneCalendar(timeZone: string): Calendar {
       // Where clocks go forward at midnight, the day begins at the first moment after it.
       return found ?? midnight - before;
     },
+    zone: () => timeZone,
   };
 }
 

@@ -159,6 +159,7 @@ t.test("when the calendar changes, the counts belong to the window of the last r
   const counts = new WindowCounts({
     at: (time) => calendar.at(time),
     dayStart: (year, month, day) => calendar.dayStart(year, month, day),
+    zone: (time) => calendar.zone(time),
   });
   const requests = (per: "day" | "month", time: string) =>
     counts.applyingAt(per, at(time)).counted.reduce((sum, counted) => sum + counted.requests, 0);
