@@ -133,6 +133,7 @@ class Decompressor {
 
 /** In the order in which they were applied (RFC 9110 section 8.4); null: one of them cannot be undone. */
 function codingsOf(encoding: string): Coding[] | null {
+  if (encoding === "") return [];
   const names = encoding
     .toLowerCase()
     .split(",")

@@ -73,8 +73,8 @@ export class Meter {
   readonly #sample: SampledText | null;
   /** Gateways state wrong content types, so the first byte decides. */
   #format: "unknown" | "json" | "events" | "other" = "unknown";
-  readonly #json = new BoundedText();
-  readonly #events = new EventReader((event) => this.#seeEvent(event));
+  #json: BoundedText | null = null;
+  #events: EventReader | null = null;
   #eventsForNames = 0;
   #deltas = 0;
   /** The first error that ended the response, in latin1. */
@@ -104,8 +104,8 @@ export class Meter {
   async finish(): Promise<Reading> {
     const decodeProblem = await this.#decoder.finish();
     try {
-      if (this.#format === "events") this.#events.finish();
-      if (this.#format === "json") this.#readJson();
+      if (this.#format === "events") this.#events?.finish();
+      if (this.#format === "json" && this.#json !== null) this.#readJson(this.#json);
     } catch {
       this.#giveUp();
     }
@@ -154,8 +154,13 @@ export class Meter {
       if (text === "") return;
       this.#format = this.#formatOf(text);
     }
-    if (this.#format === "json") this.#json.add(text);
-    else if (this.#format === "events") this.#events.see(text);
+    if (this.#format === "json") {
+      this.#json ??= new BoundedText();
+      this.#json.add(text);
+    } else if (this.#format === "events") {
+      this.#events ??= new EventReader((event) => this.#seeEvent(event));
+      this.#events.see(text);
+    }
   }
 
   #formatOf(text: string): "json" | "events" | "other" {
@@ -165,8 +170,7 @@ export class Meter {
     return /^[deir:]/.test(text) ? "events" : "other";
   }
 
-  #readJson(): void {
-    const { text, shortened } = this.#json;
+  #readJson({ text, shortened }: BoundedText): void {
     const documents = documentsIn(text, shortened, (json) => this.#parse(json));
     for (const document of documents.found) this.#addDocument(document, true);
     this.#noteError(text);
@@ -186,7 +190,7 @@ export class Meter {
     const { name, data, shortened } = event;
     if (isDelta(name)) {
       this.#deltas += 1;
-      this.#sample?.add(data, (json) => this.#parse(json));
+      this.#sample?.add(data, parseUtf8);
     }
     const lacksNames = this.#facts.id === null || this.#facts.model === null;
     if (!lacksNames && this.#text === null && isOnlyText(name)) {
@@ -212,14 +216,22 @@ export class Meter {
   /** undefined: this is not JSON. */
   #parse(json: string): unknown {
     // The text is latin1 here. Only counting it needs the real characters.
-    const countsText = this.#text !== null || this.#sample !== null;
-    const needsUtf8 = countsText && /[\x80-\xff]/.test(json);
-    try {
-      return JSON.parse(needsUtf8 ? Buffer.from(json, "latin1").toString("utf8") : json);
-    } catch {
-      return undefined;
-    }
+    return this.#text === null ? parseJson(json) : parseUtf8(json);
   }
+}
+
+/** undefined: this is not JSON. */
+function parseJson(json: string): unknown {
+  try {
+    return JSON.parse(json);
+  } catch {
+    return undefined;
+  }
+}
+
+/** @param json its bytes as latin1. */
+function parseUtf8(json: string): unknown {
+  return parseJson(/[\x80-\xff]/.test(json) ? Buffer.from(json, "latin1").toString("utf8") : json);
 }
 
 interface Documents {
