@@ -4,7 +4,7 @@ import { requestText } from "../metering/estimate.ts";
 import { modelInPath, readRequest } from "../metering/request.ts";
 import type { Call, Stop } from "./call.ts";
 import { overloaded, uploadStopped } from "./failure.ts";
-import { modelForLog } from "./records.ts";
+import { loggableModel } from "./loggable.ts";
 
 /** A longer body passes unread, or is refused if the tool's limits depend on it. */
 const MAX_READ = 32 * 1024 * 1024;
@@ -57,7 +57,7 @@ export async function readBody(
   const { "content-length": declared, "transfer-encoding": chunked, expect } = req.headers;
   const length = chunked === undefined ? Number(declared ?? 0) : 0;
   const mustRead = call.metering !== null && call.limitsNeedBody;
-  call.model = modelForLog(modelInPath(call.endpoint), call.snapshot);
+  call.model = loggableModel(modelInPath(call.endpoint), call.snapshot);
   const isEmpty = length === 0 && chunked === undefined;
   if (!isEmpty && mustRead && isEncoded(req.headers)) return unreadable(call);
   if (!isEmpty && mustRead && length > MAX_READ) return tooLarge(call);
@@ -70,37 +70,13 @@ export async function readBody(
   call.passesUnread = !isEmpty && !isRead;
   if (!isRead) return null;
 
-  const chunks: Buffer[] = [];
-  const stallMs = Math.min(STALL_MS, call.gateway?.timeouts.firstByte ?? STALL_MS);
-  const end = await collect(req, stallMs, (chunk) => {
-    chunks.push(chunk);
-    call.bytesIn += chunk.length;
-    if (call.bytesIn > MAX_READ) return "too-large";
-    const cost = CHUNK_OVERHEAD + (chunked === undefined ? 0 : chunk.length);
-    return budget.take(call, cost) ? null : "no-memory";
-  });
-  switch (end) {
-    case "ended":
-      break;
-    case "client-left":
-      return "client-left";
-    case "stalled":
-      return uploadStopped(stallMs);
-    case "no-memory":
-      return overloaded();
-    case "too-large":
-      if (mustRead) return tooLarge(call);
-      // It passes from its first byte, as if it had never been read. Until then it stays in memory, and in the budget.
-      for (const chunk of chunks.toReversed()) req.unshift(chunk);
-      call.bytesIn = 0;
-      call.passesUnread = true;
-      return null;
-  }
-  const [only] = chunks;
-  call.body = chunks.length === 1 && only !== undefined ? only : Buffer.concat(chunks);
+  // Most bodies arrive in one packet with the head. Reading them by events takes 8 µs more.
+  const isWhole = chunked === undefined && req.complete && req.readableLength === length;
+  const stop = isWhole ? takeWhole(call, req) : await collect(call, req, budget, mustRead);
+  if (stop !== null || call.body === null) return stop;
   call.fields = readRequest(call.body, req.headers["content-type"]);
   if (mustRead && call.body.length > 0 && !call.fields.readable) return unreadable(call);
-  call.model ??= modelForLog(call.fields.model, call.snapshot);
+  call.model ??= loggableModel(call.fields.model, call.snapshot);
   if (call.tool?.estimate) call.text = requestText(call.body);
   return null;
 }
@@ -116,10 +92,55 @@ function isEncoded(headers: IncomingHttpHeaders): boolean {
   return encoding !== "" && encoding !== "identity";
 }
 
+function takeWhole(call: Call, req: IncomingMessage): null {
+  call.body = req.read() as Buffer;
+  call.bytesIn = call.body.length;
+  return null;
+}
+
+/** Reads the body by events. If it passes unread after all, the call has no body. */
+async function collect(
+  call: Call,
+  req: IncomingMessage,
+  budget: BodyBudget,
+  mustRead: boolean,
+): Promise<Stop | null> {
+  const isChunked = req.headers["transfer-encoding"] !== undefined;
+  // Filled as it arrives: to join chunks at the end would take twice the memory that the budget knows of.
+  const body = isChunked ? null : Buffer.allocUnsafe(Number(req.headers["content-length"]));
+  const chunks: Buffer[] = [];
+  const stallMs = Math.min(STALL_MS, call.gateway?.timeouts.firstByte ?? STALL_MS);
+  const end = await readChunks(req, stallMs, (chunk) => {
+    if (body === null) chunks.push(chunk);
+    else chunk.copy(body, call.bytesIn);
+    call.bytesIn += chunk.length;
+    if (call.bytesIn > MAX_READ) return "too-large";
+    return body !== null || budget.take(call, CHUNK_OVERHEAD + chunk.length) ? null : "no-memory";
+  });
+  switch (end) {
+    case "ended":
+      call.body = body ?? Buffer.concat(chunks);
+      return null;
+    case "client-left":
+      return "client-left";
+    case "stalled":
+      return uploadStopped(stallMs);
+    case "no-memory":
+      return overloaded();
+    case "too-large":
+      if (mustRead) return tooLarge(call);
+      // It passes from its first byte, as if it had never been read. Until then it stays in memory, and in the budget.
+      for (const chunk of chunks.toReversed()) req.unshift(chunk);
+      call.bytesIn = 0;
+      call.passesUnread = true;
+      return null;
+  }
+}
+
 type CollectEnd = "ended" | "client-left" | "stalled" | "too-large" | "no-memory";
 
 /** @param add takes a chunk, and returns why no more can be taken. */
-function collect(
+function readChunks(
   req: IncomingMessage,
   stallMs: number,
   add: (chunk: Buffer) => CollectEnd | null,
