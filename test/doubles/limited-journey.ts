@@ -1,9 +1,11 @@
 // A daemon with one limited tool, and a gateway that plays what each request asks for.
+
 import { cpSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setImmediate as turn } from "node:timers/promises";
 import type { Test } from "tap";
 import { askDaemon } from "../../src/control/client.ts";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
@@ -253,11 +255,14 @@ export async function startLimited(
       if (!asked.ok) throw new Error(asked.reason);
       return asked.value;
     },
-    quiet: () =>
-      until("nothing runs or waits", async () => {
+    async quiet() {
+      await until("nothing runs or waits", async () => {
         const { running, waiting } = await codex();
         return running === 0 && waiting === 0;
-      }),
+      });
+      // The last records are written at the end of the turn.
+      await turn();
+    },
   };
 }
 

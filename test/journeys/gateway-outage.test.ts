@@ -2,6 +2,7 @@ import { readFile } from "node:fs/promises";
 import { createServer as createSecureServer } from "node:https";
 import { connect, createServer } from "node:net";
 import { join } from "node:path";
+import { setImmediate as turn } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { makeCertificates } from "../doubles/certificates.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
@@ -175,6 +176,7 @@ t.test("after its own time a request is refused for good, says why, and counts n
       t.match(await other.text(), "(tried for 0.5 s)", "another request of the tool waits");
     }),
   );
+  await turn();
   const records = recordsIn(under.paths.usage);
   t.equal(records.length, rows.length + 2);
   for (const record of records) {
@@ -205,6 +207,7 @@ t.test("a client that leaves gives back what its request holds", async (t) => {
   socket.socket.end();
   await t.rejects(chat);
   await it.waiting(0);
+  await turn();
   t.match(
     recordsIn(it.paths.usage).map(({ end, counts }) => ({ end, counts })),
     [
@@ -247,6 +250,7 @@ longTest(t, "a client that leaves is noticed behind a body that passes unread, t
     [1_000_000],
     "only what has a client was sent",
   );
+  await turn();
   t.match(
     recordsIn(it.paths.usage).map(({ end, sent_at }) => ({ end, isSent: sent_at !== null })),
     [...Array(3).fill({ end: "client-left", isSent: false }), { end: "complete", isSent: true }],

@@ -119,9 +119,16 @@ export class CurrentFile {
     this.#incident = incident;
   }
 
-  append(text: string): void {
-    this.#rollOver();
-    this.write(text);
+  /** @param before lines of what happened before: they belong to the day that may be over by now. */
+  append(text: string, before = ""): void {
+    if (before !== "" && this.#mustRollOver()) {
+      this.write(before);
+      this.#rollOver();
+      this.write(text);
+    } else {
+      this.#rollOver();
+      this.write(before + text);
+    }
     if (this.#recentBytes > MAX_RECENT_BYTES) this.check();
   }
 
@@ -195,8 +202,16 @@ export class CurrentFile {
     this.#needsCarry = true;
   }
 
+  #mustRollOver(): boolean {
+    return this.#needsCarry || this.#isOver();
+  }
+
+  #isOver(): boolean {
+    return this.#file !== null && this.#deps.clock.now() >= this.#file.ends;
+  }
+
   #rollOver(): void {
-    if (this.#file !== null && this.#deps.clock.now() >= this.#file.ends) this.open();
+    if (this.#isOver()) this.open();
     this.writeCarry();
   }
 

@@ -3,15 +3,9 @@ import { ForeignFile } from "../../core/own-file.ts";
 import type { Ticker } from "../../core/ticker.ts";
 import { exact } from "../../core/units.ts";
 import type { Limiter } from "../../limits/limiter.ts";
-import {
-  type Closing,
-  NOT_CLOSED,
-  type Opening,
-  type OwnRecord,
-  type UsageRecord,
-  wholeRecord,
-} from "../record.ts";
+import { type Closing, NOT_CLOSED, type Opening, type UsageRecord, wholeRecord } from "../record.ts";
 import { CurrentFile, type CurrentFileDeps } from "./current-file.ts";
+import { closeLine, lineOf, openingText, openLine } from "./encode.ts";
 import {
   type AckLine,
   type AmendLine,
@@ -19,7 +13,6 @@ import {
   type HeadLine,
   type KeyHeldLine,
   type LiftLine,
-  type Line,
   type RefusalsLine,
   recordOfRefusals,
   type SiblingAmendLine,
@@ -53,6 +46,8 @@ type AppendedLine = AmendLine | LiftLine | AckLine | KeyHeldLine | SiblingLine |
 
 interface InFlight {
   opening: Opening;
+  /** See openingText(). */
+  readonly text: string;
   head: ResponseHead | null;
 }
 
@@ -68,6 +63,9 @@ export class Journal {
   readonly #inFlight = new Map<string, InFlight>();
   /** Requests whose head line will be written at the end of this turn of the event loop. */
   #newHeads: string[] = [];
+  /** Close lines of this turn. They are written together at its end, or with the next line. */
+  #closings: string[] = [];
+  #turnEnds = false;
   readonly #endTicks: () => void;
   /** The lines of earlier runs were read. Until then nothing can be recorded. */
   #restored = false;
@@ -98,8 +96,9 @@ export class Journal {
   /** True once the line is written, and with `sync: full` on the disk. Only then may the request be sent. */
   async open(opening: Opening): Promise<boolean> {
     if (!this.available() || this.#inFlight.has(opening.id)) return false;
-    if (!this.#append(lineOf("open", opening))) return false;
-    this.#inFlight.set(opening.id, { opening, head: null });
+    const text = openingText(opening);
+    if (!this.#append(openLine(text, opening))) return false;
+    this.#inFlight.set(opening.id, { opening, text, head: null });
     this.#noteUse(opening);
     return this.#deps.sync === "normal" || (await this.#synced(opening.id));
   }
@@ -143,16 +142,21 @@ export class Journal {
     if (request === undefined) return;
     request.head = head;
     this.#newHeads.push(id);
-    if (isStream) this.#writeHeads();
-    else if (this.#newHeads.length === 1) setImmediate(() => this.#writeHeads());
+    if (isStream) this.#endTurn();
+    else this.#endTurnSoon();
   }
 
-  /** Completes a record; a second call changes nothing. The line waits in memory while the disk refuses it. */
+  /**
+   * Completes a record; a second call changes nothing. The line is written at the end of this turn of the event loop, and
+   * waits in memory while the disk refuses it.
+   */
   close(id: string, closing: Closing): void {
     const request = this.#inFlight.get(id);
     if (request === undefined) return;
-    this.#appendOrKeep(lineOf("close", wholeRecord(request.opening, closing)), 0);
     this.#inFlight.delete(id);
+    this.#closings.push(closeLine(request.text, request.opening, closing));
+    if (this.available()) this.#endTurnSoon();
+    else this.#keepClosings();
   }
 
   /** A request that ended before anything was sent to a gateway: its whole record at once. */
@@ -161,7 +165,7 @@ export class Journal {
       this.close(opening.id, closing);
       return;
     }
-    const text = lineOf("close", wholeRecord(opening, closing));
+    const text = closeLine(openingText(opening), opening, closing);
     const isWritten = this.#appendOrKeep(text, closing.end === "refused" ? 1 : 0);
     if (isWritten) this.#noteUse(opening);
   }
@@ -185,6 +189,7 @@ export class Journal {
 
   /** Appends how many refusals were counted by now, for a reader of the journal. */
   writeRefusals(): void {
+    this.#endTurn();
     this.#writeRuns(this.#refusals.unwritten());
   }
 
@@ -215,6 +220,7 @@ export class Journal {
    * wait for the disk.
    */
   completeUntil(): number | null {
+    this.#endTurn();
     if (!this.#restored || this.#pending.size > 0) return null;
     let time = this.#deps.clock.now();
     for (const { opening } of this.#inFlight.values()) time = Math.min(time, opening.started_at);
@@ -223,6 +229,7 @@ export class Journal {
 
   /** Resolves to true once everything that was appended by now is on the disk. False: the disk refuses it. */
   async flush(): Promise<boolean> {
+    this.#endTurn();
     try {
       await this.#file.sync();
       return true;
@@ -257,7 +264,6 @@ export class Journal {
     if (this.#stopped) return;
     this.#endTicks();
     this.#everySecond();
-    this.#writeHeads();
     this.#endMinute();
     this.#stopped = true;
     this.#pending.giveUp();
@@ -267,6 +273,7 @@ export class Journal {
   }
 
   #everySecond(): void {
+    this.#endTurn();
     this.#attempt(() => {
       if (!this.#restored) this.#restore();
       this.#file.check();
@@ -325,9 +332,10 @@ export class Journal {
         this.#lastUses.set(line.tool, line.last_use);
     });
     for (const one of inFlight) {
-      const record = interruptedRecord(one);
-      this.#file.write(lineOf("close", record));
-      limiter.replay({ kind: "close", ...record });
+      const { opening } = one;
+      const closing = interruptedClosing(one);
+      this.#file.write(closeLine(openingText(opening), opening, closing));
+      limiter.replay({ kind: "close", ...wholeRecord(opening, closing) });
     }
     limiter.endReplay();
     this.#restored = true;
@@ -351,18 +359,38 @@ export class Journal {
     this.#lastUses.delete(from);
   }
 
-  #writeHeads(): void {
-    let text = "";
-    for (const id of this.#newHeads) {
-      const head = this.#inFlight.get(id)?.head;
-      if (head) text += lineOf("head", { id, ...head });
-    }
-    this.#newHeads = [];
-    if (text !== "" && this.available()) this.#append(text);
+  #endTurnSoon(): void {
+    if (this.#turnEnds) return;
+    this.#turnEnds = true;
+    setImmediate(() => this.#endTurn());
   }
 
+  /** Writes the lines of this turn. */
+  #endTurn(): void {
+    this.#turnEnds = false;
+    let heads = "";
+    for (const id of this.#newHeads) {
+      const head = this.#inFlight.get(id)?.head;
+      if (head) heads += lineOf("head", { id, ...head });
+    }
+    this.#newHeads = [];
+    if (this.available() && (heads !== "" || this.#closings.length > 0)) this.#append(heads);
+    else this.#keepClosings();
+  }
+
+  /** The closings of this turn are older, and go first. */
   #append(text: string): boolean {
-    return this.#attempt(() => this.#file.append(text));
+    const closings = this.#closings.join("");
+    const isWritten = this.#attempt(() => this.#file.append(text, closings));
+    if (isWritten) this.#closings = [];
+    else this.#keepClosings();
+    return isWritten;
+  }
+
+  /** They wait for the disk. After the stop, they are lost. */
+  #keepClosings(): void {
+    if (!this.#stopped) for (const line of this.#closings) this.#pending.add(line, 0);
+    this.#closings = [];
   }
 
   /** False: it waits in memory. @param refusals how many of them it tells of; 0: of a request that may have been sent. */
@@ -402,8 +430,8 @@ export class Journal {
       lines.push(lineOf("carry", { ...carry, last_use: this.#lastUses.get(carry.tool) ?? null }));
     const at = this.#deps.clock.now();
     for (const rename of this.#deps.limiter.renames()) lines.push(lineOf("rename", { ...rename, at }));
-    for (const [id, { opening, head }] of this.#inFlight) {
-      lines.push(lineOf("open", opening));
+    for (const [id, { opening, text, head }] of this.#inFlight) {
+      lines.push(openLine(text, opening));
       if (head !== null) lines.push(lineOf("head", { id, ...head }));
     }
     return lines.join("");
@@ -423,22 +451,17 @@ export class Journal {
   }
 }
 
-/** The kind comes first, for people. Copying a record just to put it there would take as long as writing it. */
-function lineOf(kind: Line["kind"], fields: object): string {
-  return `{"kind":"${kind}",${JSON.stringify(fields).slice(1)}\n`;
+function textOf({ kind, ...fields }: AppendedLine | RefusalsLine): string {
+  return lineOf(kind, fields);
 }
 
-function textOf(line: AppendedLine | RefusalsLine): string {
-  return `${JSON.stringify(line)}\n`;
-}
-
-/** The record of a request that was in flight when the daemon was killed. */
-function interruptedRecord({ opening, head }: InFlight): OwnRecord {
+/** How a request ended that was in flight when the daemon was killed. */
+function interruptedClosing({ opening, head }: Pick<InFlight, "opening" | "head">): Closing {
   const { first_byte_at, status, gateway_ids } = head ?? NOT_CLOSED;
   const { sent_at } = opening;
   const counts = sent_at === null ? false : NOT_CLOSED.counts;
   const rest = { sent_at, counts, first_byte_at, status, gateway_ids };
-  return wholeRecord(opening, { ...NOT_CLOSED, end: "interrupted", ...rest });
+  return { ...NOT_CLOSED, end: "interrupted", ...rest };
 }
 
 function diskMessage(error: unknown, folder: string): string {

@@ -113,7 +113,38 @@ t.test("a response that is still arriving has a head line", async (t) => {
   await turn();
   t.strictSame(shapesIn(folder), ["carry of 0", "open a", "head", "open b", "head"]);
   journal.close(stream.id, closing());
+  await turn();
   t.strictSame(shapesIn(folder).at(-1), "close a complete");
+});
+
+t.test("closings of one turn are written at its end, or before the next line", async (t) => {
+  const { journal, folder } = startJournal(t);
+  const first = opening({ model: "a" });
+  const second = opening({ model: "b" });
+  const third = opening({ model: "c" });
+  await journal.open(first);
+  await journal.open(second);
+  journal.close(first.id, closing());
+  t.equal(shapesIn(folder).at(-1), "open b", "nothing is written yet");
+  await journal.open(third);
+  t.strictSame(shapesIn(folder).slice(-2), ["close a complete", "open c"]);
+  journal.close(second.id, closing());
+  journal.close(third.id, closing());
+  await turn();
+  t.strictSame(shapesIn(folder).slice(-2), ["close b complete", "close c complete"]);
+});
+
+t.test("a closing belongs to the day that ends in the same turn, because the carry counts it", async (t) => {
+  const clock = setClock();
+  const { journal, folder } = startJournal(t, { clock });
+  const last = opening({ model: "last" });
+  await journal.open(last);
+  journal.close(last.id, closing());
+  clock.time = NOON + DAY;
+  await journal.open(opening({ model: "next", started_at: clock.time }));
+  t.match(textIn(folder, TODAY), /"kind":"close".*"model":"last"/);
+  t.notMatch(textIn(folder, "2026-11-17"), /"last"/);
+  t.match(textIn(folder, "2026-11-17"), /"kind":"carry".*\n.*"kind":"open".*"model":"next"/s);
 });
 
 t.test(
@@ -149,6 +180,7 @@ t.test("the next day's file begins with carry lines and with the requests in fli
   clock.time = NOON + DAY;
   await journal.open(opening({ model: "next", started_at: clock.time }));
   journal.close(stream.id, closing());
+  await turn();
   t.strictSame(readdirSync(folder), [`${TODAY}.jsonl`, "2026-11-17.jsonl"]);
   t.strictSame(
     textIn(folder, "2026-11-17")
@@ -250,6 +282,7 @@ t.test("a clock that is set back or forward loses nothing, and lines stay in ord
     const one = opening({ model, started_at: time });
     t.equal(await journal.open(one), true);
     journal.close(one.id, closing());
+    await turn();
     models.push(model);
   }
   t.strictSame(
@@ -268,6 +301,7 @@ t.test("a line that is cut at any byte is skipped, and every other line is read"
     const one = opening({ model });
     await journal.open(one);
     journal.close(one.id, closing());
+    await turn();
     ids.push(one.id);
   }
   journal.stop();
@@ -283,6 +317,7 @@ t.test("a line that is cut at any byte is skipped, and every other line is read"
     const last = opening({ model: "after" });
     await again.journal.open(last);
     again.journal.close(last.id, closing());
+    await turn();
     again.journal.stop();
     const found = recordsIn(folder);
     // Without its line break the last line is still whole.
@@ -324,6 +359,7 @@ t.test(
       t.match(log(), new RegExp(`was ${what} while it was open`));
       t.match(journal.state().incident, /2026-11-16\.jsonl was /);
       journal.close(running.id, closing());
+      await turn();
       const kept = what === "deleted" ? ["early complete"] : [];
       t.match(
         recordsIn(folder)
@@ -355,6 +391,7 @@ t.test("a folder that is removed is made again; one that cannot be made refuses 
   t.match(journal.state().trouble?.message, /gone/);
   t.equal(await journal.open(opening()), false);
   journal.close(running.id, closing());
+  await turn();
   t.equal(journal.state().waiting, 1);
   renameSync(`${state}-away`, state);
   ticker.pass();
@@ -514,6 +551,7 @@ t.test("with sync: full, requests that arrive together share one fdatasync", asy
     openings.map(() => true),
   );
   for (const one of openings) journal.close(one.id, closing());
+  await turn();
   journal.stop();
   t.equal(recordsIn(folder).filter(({ end }) => end === "complete").length, 20);
 });
@@ -573,6 +611,7 @@ t.test(
     ticker.pass();
     t.notOk(journal.available(), "as long as the disk is full");
     journal.close(stream.id, closing());
+    await turn();
     disk.free();
     ticker.pass();
     t.ok(journal.available());

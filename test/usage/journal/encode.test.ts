@@ -1,0 +1,41 @@
+import fc from "fast-check";
+import t from "tap";
+import { closeLine, lineOf, openingText, openLine } from "../../../src/usage/journal/encode.ts";
+import { parseLine } from "../../../src/usage/journal/lines.ts";
+import { OWN_REQUEST, wholeRecord } from "../../../src/usage/record.ts";
+import { runs } from "../../doubles/effort.ts";
+import { closing, opening } from "./journal-under-test.ts";
+
+const ASCII = /^[\x20-\x7e]*\n$/;
+
+t.test("the lines of a request are read as they were written, whatever its texts are", async () => {
+  const text = fc.oneof(fc.constant(null), fc.string({ unit: "grapheme" }), fc.constant("…a1b2"));
+  // libsql would cut a text at a NUL, and half a surrogate pair is no character: records.ts removes both before.
+  const texts = fc.record({ tool: text, key: text, model: text, user_agent: text });
+  fc.assert(
+    fc.property(texts, fc.option(fc.double({ noNaN: true, min: 0, max: 9 })), (given, multiplier) => {
+      const first = opening({ ...given, multiplier: multiplier ?? 1 });
+      const second = closing({ model: null, gateway_ids: { body: 'é"\\\u2028' }, input_tokens: 12 });
+      const common = openingText(first);
+      const lines = [openLine(common, first), closeLine(common, first, second)];
+      const [open, close] = lines.map(parseLine);
+      const whole = { kind: "close", ...wholeRecord(first, second), ...OWN_REQUEST };
+      return (
+        lines.every((line) => ASCII.test(line)) &&
+        isSame(open, { kind: "open", ...first }) &&
+        isSame(close, whole)
+      );
+    }),
+    { numRuns: runs(300) },
+  );
+});
+
+t.test("the kind comes first, and every line is ASCII", async (t) => {
+  t.equal(lineOf("rename", { from: "ä", to: "…" }), '{"kind":"rename","from":"\\u00e4","to":"\\u2026"}\n');
+});
+
+/** In any order. */
+function isSame(one: unknown, other: object): boolean {
+  const sorted = (value: unknown) => JSON.stringify(Object.entries(value ?? {}).sort());
+  return sorted(one) === sorted(other);
+}
