@@ -34,6 +34,7 @@ import { Mirror } from "../mirror/mirror.ts";
 import { Vault } from "../mirror/vault.ts";
 import { type Cause, isModelRefusal } from "../proxy/cause.ts";
 import type { ProxyDeps } from "../proxy/deps.ts";
+import { Heads } from "../proxy/head.ts";
 import { GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import { KeyBreaker } from "../proxy/key-breaker.ts";
 import { Outages } from "../proxy/outages.ts";
@@ -464,6 +465,7 @@ function servePort(
     processLookup,
     peers,
     hosts: hostsOf(port.port),
+    heads: new Heads(),
     isFollowed: () => tail.isFollowed(),
     notify: (record) => tail.notify(record),
     billsAsStreamed: (gateway) => services.mirror.billsAsStreamed(gateway),

@@ -16,17 +16,22 @@ const ID_HEADERS: readonly string[] = [
 /** new-api and one-api end their error texts like this. A relayed error has an id of each gateway on the way, ours last. */
 const ID_IN_ERROR = /[(（]\s*(?:request|请求|請求)[\s_-]*id\s*[:：]\s*([\w.:-]+)\s*[)）]/gi;
 
-/** All ids that the gateway gave a request, by header name; `body` is the response's own id, `error` the one in an error text. */
-export function gatewayIds(
-  rawHeaders: readonly string[],
-  bodyId: string | null,
-  errorText: string | null,
-): Record<string, string> {
+/** The ids that the gateway gave a request, by name. */
+export type GatewayIds = Readonly<Record<string, string>>;
+
+/** Those in the head of a response, by the name of their header. */
+export function idsInHead(rawHeaders: readonly string[]): GatewayIds {
   const ids: Record<string, string> = {};
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
     const name = rawHeaders[i]?.toLowerCase() ?? "";
     if (ID_HEADERS.includes(name)) add(ids, name, rawHeaders[i + 1]?.trim());
   }
+  return ids;
+}
+
+/** Those in its body: `body` is the response's own id, `error` the one in an error text. */
+export function idsInBody(bodyId: string | null, errorText: string | null): GatewayIds {
+  const ids: Record<string, string> = {};
   if (bodyId !== null) add(ids, "body", bodyId);
   if (errorText !== null) add(ids, "error", [...errorText.matchAll(ID_IN_ERROR)].at(-1)?.[1]);
   return ids;

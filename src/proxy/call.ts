@@ -1,4 +1,3 @@
-import type { IncomingMessage } from "node:http";
 import type { Gateway, Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
@@ -7,11 +6,11 @@ import type { Protocol, Refusal } from "../core/refusal.ts";
 import type { Secret } from "../core/secret.ts";
 import type { Lease } from "../limits/limiter.ts";
 import type { TextBytes } from "../metering/estimate.ts";
-import { type Metering, meteringOf } from "../metering/protocols.ts";
+import type { Metering } from "../metering/protocols.ts";
 import { NOTHING_READ, type RequestFields } from "../metering/request.ts";
 import type { Opening } from "../usage/record.ts";
+import type { Head } from "./head.ts";
 import type { ResponseObserver } from "./observer.ts";
-import { endpointOf, protocolOf } from "./routes.ts";
 
 /** Why a call does not go on. */
 export type Stop = Refusal | "client-left";
@@ -25,15 +24,12 @@ export class Call {
   readonly method: string;
   /** The protocol in which the client expects its answer. */
   readonly protocol: Protocol;
-  /** As the client sent it. */
-  readonly userAgent: string | null;
+  readonly head: Head;
   /** The configuration when it began. Later saves do not affect it. */
   readonly snapshot: Snapshot;
 
   /** The request target without a token in front of it. Empty until it is routed. */
   path = "";
-  /** The token in the address; null: there is none. */
-  tokenInPath: string | null = null;
   /** The path as it may be logged: without query and without anything that looks like a key. */
   endpoint = "";
   /** What is billed there; null: nothing by tokens. */
@@ -76,25 +72,21 @@ export class Call {
   isCanceled = false;
   isSettled = false;
 
-  constructor(
-    { method = "", url = "", headers }: Pick<IncomingMessage, "method" | "url" | "headers">,
-    snapshot: Snapshot,
-    clock: Clock,
-  ) {
+  constructor(head: Head, clock: Clock) {
     this.startedAt = clock.now();
     this.startedElapsed = clock.elapsed();
     this.id = requestId(this.startedAt);
-    this.method = method;
-    this.protocol = protocolOf(url, headers);
-    this.userAgent = headers["user-agent"] ?? null;
-    this.snapshot = snapshot;
+    this.head = head;
+    this.method = head.method;
+    this.protocol = head.protocol;
+    this.snapshot = head.snapshot;
   }
 
-  setPath(path: string, token: string | null): void {
+  /** It goes to a gateway. @param path the request target without a token in front of it. */
+  setPath(path: string): void {
     this.path = path;
-    this.endpoint = endpointOf(path);
-    this.tokenInPath = token;
-    this.metering = meteringOf(this.method, this.endpoint);
+    this.endpoint = this.head.endpoint;
+    this.metering = this.head.metering;
   }
 
   /** The group's factor on the list price. */

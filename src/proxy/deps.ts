@@ -11,6 +11,7 @@ import type { Journal } from "../usage/journal/journal.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import type { BodyBudget } from "./body.ts";
 import type { Cause } from "./cause.ts";
+import type { Heads } from "./head.ts";
 import type { GatewayHealth, KeyHealth } from "./health.ts";
 import type { InFlight } from "./in-flight.ts";
 import type { KeyBreaker } from "./key-breaker.ts";
@@ -26,6 +27,7 @@ export interface ProxyDeps {
   readonly snapshot: () => Snapshot;
   /** Every `host:port` under which tools may call. */
   readonly hosts: readonly string[];
+  readonly heads: Heads;
   readonly peers: PeerLookup;
   readonly tokenUses: Pick<TokenUses, "note" | "revokedAt">;
   readonly processLookup: Pick<ProcessLookup, "of">;

@@ -78,7 +78,7 @@ export function observe(call: Call, response: IncomingMessage, deps: ProxyDeps):
   const observer = new ResponseObserver(response, call, clock.elapsed());
   call.observer = observer;
   const status = response.statusCode ?? 0;
-  journal.head(call.id, headOf(call, status, observer.headIds(), clock.elapsed()), observer.isStream);
+  journal.head(call.id, headOf(call, status, observer.headIds, clock.elapsed()), observer.isStream);
   if (status < 400 && call.tool !== null && call.key !== null)
     deps.keyBreaker.accept(call.tool.name, call.key);
   return observer;

@@ -3,7 +3,7 @@ import { CREDENTIAL_HEADERS } from "./credentials.ts";
 import { HOPS_HEADER, headerValues } from "./headers.ts";
 import { withoutQuery } from "./routes.ts";
 
-/** The head of a request as it arrived. */
+/** The parts of a head that are checked. */
 export interface RequestHead {
   readonly method: string;
   /** The request target, byte for byte. */

@@ -40,7 +40,7 @@ export function headerValues(headers: readonly string[], name: string): string[]
 }
 
 /** The guard asks for 15 names in each request, so the lengths are compared first. */
-function isName(given: string, name: string): boolean {
+export function isName(given: string, name: string): boolean {
   return given.length === name.length && given.toLowerCase() === name;
 }
 

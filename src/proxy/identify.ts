@@ -4,7 +4,7 @@ import type { ConnectionOwner } from "../core/process-lookup.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import { admit } from "../limits/admit.ts";
 import type { Call, Stop } from "./call.ts";
-import { type Identified, identifyByToken, readCredentials } from "./credentials.ts";
+import type { Identified } from "./credentials.ts";
 import type { ProxyDeps } from "./deps.ts";
 import { otherUser } from "./failure.ts";
 
@@ -40,7 +40,7 @@ export async function findCaller(
   { processLookup, tokenUses }: ProxyDeps,
 ): Promise<Identified> {
   const { snapshot } = call;
-  const byToken = identifyByToken(snapshot, readCredentials(req.headers, call.tokenInPath), tokenUses);
+  const byToken = call.head.callerByToken(tokenUses);
   if (byToken.ok) {
     const { process, name } = byToken.tool;
     if (process === null) return byToken;

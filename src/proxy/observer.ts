@@ -1,9 +1,11 @@
 import type { IncomingMessage } from "node:http";
-import { gatewayIds } from "../metering/gateway-ids.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import { type GatewayIds, idsInBody, idsInHead } from "../metering/gateway-ids.ts";
 import { Meter, type Reading } from "../metering/meter.ts";
 import { contentKind, type Metering } from "../metering/protocols.ts";
 import { type Cause, causeOf, causeOfErrorEvent } from "./cause.ts";
 import type { ErrorResponse } from "./error-response.ts";
+import { loggableIds } from "./loggable.ts";
 
 /** What was learned from a gateway's response. */
 export interface Observed {
@@ -15,8 +17,8 @@ export interface Observed {
   /** Whether it was an event stream; null: there was no response. */
   readonly stream: boolean | null;
   readonly bytesOut: number;
-  /** Ids by which the gateway's console may know the request: by header name, `body` and `error`. */
-  readonly gatewayIds: Readonly<Record<string, string>>;
+  /** Ids by which the gateway's console may know the request, as they may be recorded: by header name, `body` and `error`. */
+  readonly gatewayIds: GatewayIds;
   readonly reading: Reading | null;
 }
 
@@ -39,6 +41,7 @@ export const NOTHING_OBSERVED: Observed = Object.freeze({
 
 /** What decides how a call's response is read; see Call. */
 interface ObservedCall {
+  readonly snapshot: Snapshot;
   readonly metering: Metering | null;
   readonly text: object | null;
   readonly limitsUse: boolean;
@@ -46,7 +49,7 @@ interface ObservedCall {
 
 /** Reads a response while it passes. It changes no byte, and a failure in here does not harm the call. */
 export class ResponseObserver {
-  readonly #rawHeaders: readonly string[];
+  readonly #snapshot: Snapshot;
   readonly #firstByteElapsed: number;
   readonly #meter: Meter;
   readonly #isStream: boolean;
@@ -56,17 +59,20 @@ export class ResponseObserver {
 
   /** Of the gateway's response. */
   readonly status: number;
+  /** The ids that are in the head, as they may be recorded. */
+  readonly headIds: GatewayIds;
 
   constructor(
     response: IncomingMessage,
-    { metering, text, limitsUse }: ObservedCall,
+    { snapshot, metering, text, limitsUse }: ObservedCall,
     firstByteElapsed: number,
   ) {
     const { statusCode: status = 0, headers, rawHeaders } = response;
     this.status = status;
     const contentType = headers["content-type"] ?? "";
     const kind = contentKind(contentType);
-    this.#rawHeaders = rawHeaders;
+    this.#snapshot = snapshot;
+    this.headIds = loggableIds(idsInHead(rawHeaders), snapshot);
     this.#firstByteElapsed = firstByteElapsed;
     this.#isStream = kind === "events";
     // The cause of an error is known once its body was read. Of other responses, only a web page is a bad sign.
@@ -88,11 +94,6 @@ export class ResponseObserver {
 
   get isStream(): boolean {
     return this.#isStream;
-  }
-
-  /** The ids that are in the head. */
-  headIds(): Readonly<Record<string, string>> {
-    return gatewayIds(this.#rawHeaders, null, null);
   }
 
   see(chunk: Buffer): void {
@@ -137,13 +138,14 @@ export class ResponseObserver {
   async finish(): Promise<Observed> {
     const reading = await this.#meter.finish();
     const refusal = reading.refusal === null ? null : causeOfErrorEvent(reading.refusal);
+    const bodyIds = loggableIds(idsInBody(reading.id, this.#error?.text ?? null), this.#snapshot);
     return {
       cause: this.#cause ?? refusal,
       errorText: this.#error?.message ?? null,
       firstByteElapsed: this.#firstByteElapsed,
       stream: this.#isStream,
       bytesOut: this.#bytesOut,
-      gatewayIds: gatewayIds(this.#rawHeaders, reading.id, this.#error?.text ?? null),
+      gatewayIds: { ...this.headIds, ...bodyIds },
       reading,
     };
   }

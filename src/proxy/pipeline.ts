@@ -8,23 +8,22 @@ import { takeCapacity } from "./capacity.ts";
 import type { ProxyDeps } from "./deps.ts";
 import { forward } from "./exchange.ts";
 import { logUnavailable, shuttingDown } from "./failure.ts";
-import { guard } from "./guard.ts";
+import { Head } from "./head.ts";
 import { identify } from "./identify.ts";
 import { NOTHING_SENT, type Outcome } from "./outcome.ts";
 import { openingOf } from "./records.ts";
-import { route } from "./routes.ts";
 import { settle } from "./settle.ts";
 import { parserRefusal, writeRefusal, writeSocketRefusal } from "./write-refusal.ts";
 
 /** Serves one request, from top to bottom. Whatever happens, the call is settled once. */
 export async function serve(req: IncomingMessage, res: ServerResponse, deps: ProxyDeps): Promise<void> {
-  const call = new Call(req, deps.snapshot(), deps.clock);
+  const call = new Call(deps.heads.of(req, deps.snapshot()), deps.clock);
   // The outcome if a bug below throws; null: nothing is recorded.
   let outcome: Outcome | null = { ...NOTHING_SENT, end: "gateway-failed" };
   try {
     const stop =
-      checkRequest(call, req, deps) ??
-      findRoute(call, req, res) ??
+      checkRequest(call, deps) ??
+      findRoute(call, res) ??
       (await identify(call, req, deps)) ??
       (await readBody(call, req, res, deps.bodies)) ??
       (await takeCapacity(call, req.socket, deps)) ??
@@ -40,17 +39,15 @@ export async function serve(req: IncomingMessage, res: ServerResponse, deps: Pro
   }
 }
 
-export function checkRequest(call: Call, req: IncomingMessage, deps: ProxyDeps): Refusal | null {
-  const { method = "", url: target = "", rawHeaders } = req;
-  const refusal = guard({ method, target, rawHeaders }, deps.hosts, call.snapshot.origins);
-  return refusal ?? (deps.isStopping() ? shuttingDown() : null);
+export function checkRequest({ head }: Call, deps: ProxyDeps): Refusal | null {
+  return head.refusal(deps.hosts) ?? (deps.isStopping() ? shuttingDown() : null);
 }
 
-function findRoute(call: Call, req: IncomingMessage, res: ServerResponse): Refusal | "answered" | null {
-  const found = route(call.method, req.url ?? "", req.headers.host ?? "");
+function findRoute(call: Call, res: ServerResponse): Refusal | "answered" | null {
+  const found = call.head.route;
   switch (found.kind) {
     case "gateway":
-      call.setPath(found.path, found.token);
+      call.setPath(found.path);
       return null;
     case "health":
       return answer(call, res, 200, TEXT, "ok\n");
@@ -119,7 +116,7 @@ export function serveUnparsable(error: NodeJS.ErrnoException, socket: Duplex, de
     return;
   }
   const refusal = parserRefusal(error);
-  const call = new Call({ headers: {} }, deps.snapshot(), deps.clock);
+  const call = new Call(new Head({ headers: {}, rawHeaders: [] }, deps.snapshot()), deps.clock);
   const status = writeSocketRefusal(socket, refusal, call.protocol, call.id);
   // A connection that closes inside a head is not a request. Nothing is recorded.
   if (error.code !== "HPE_INVALID_EOF_STATE") settle(call, { ...NOTHING_SENT, status, refusal }, deps);

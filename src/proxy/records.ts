@@ -1,18 +1,12 @@
-import type { Snapshot } from "../config/snapshot.ts";
-import { isFreeOfKeyShapes, looksLikeCredential, redactKeyShapes } from "../core/redact.ts";
-import { holdsToken, redactTokens } from "../core/token.ts";
 import { estimateTokens } from "../metering/estimate.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
 import type { ResponseHead } from "../usage/journal/journal.ts";
-import { type Closing, MAX_USER_AGENT, type Opening, type TokensFrom } from "../usage/record.ts";
+import type { Closing, Opening, TokensFrom } from "../usage/record.ts";
 import type { Call } from "./call.ts";
+import { loggableModel } from "./loggable.ts";
 import type { Observed } from "./observer.ts";
 import type { Outcome } from "./outcome.ts";
-
-const MAX_MODEL = 200;
-/** As long as the guard lets a target be. */
-const MAX_ENDPOINT = 8192;
 
 /** The first half of a record: what is written before the first byte goes to the gateway. */
 export function openingOf(call: Call): Opening {
@@ -27,10 +21,11 @@ export function openingOf(call: Call): Opening {
     key: call.key?.fingerprint ?? null,
     protocol: call.protocol,
     method: call.method,
-    endpoint: sanitizeForLog(call.endpoint, call.snapshot, MAX_ENDPOINT),
+    // Empty, unless it was routed to a gateway.
+    endpoint: call.endpoint === "" ? "" : call.head.loggedEndpoint,
     model: call.model,
     process: call.program,
-    user_agent: loggableUserAgent(call),
+    user_agent: call.head.userAgent,
     waited_ms: call.waitedMs,
     held_tokens: reservation?.tokens ?? null,
     held_microdollars: reservation?.spend ?? null,
@@ -47,7 +42,7 @@ export function headOf(
   ids: Observed["gatewayIds"],
   elapsed: number,
 ): ResponseHead {
-  return { status, first_byte_at: wallTime(call, elapsed), gateway_ids: loggableIds(call, ids) };
+  return { status, first_byte_at: wallTime(call, elapsed), gateway_ids: ids };
 }
 
 /** What a call used, and what that costs. */
@@ -62,8 +57,9 @@ export interface CallUsage {
 }
 
 export function usageOf(call: Call, outcome: Outcome, prices: Prices): CallUsage {
-  const used = usedTokens(call, outcome);
-  return { ...used, ...costOf(call, outcome, used.outputIsKnown ? used.tokens : null, prices) };
+  const { tokens, from, outputIsKnown } = usedTokens(call, outcome);
+  const { listMicrodollars, costMicrodollars } = costOf(call, outcome, outputIsKnown ? tokens : null, prices);
+  return { tokens, from, outputIsKnown, listMicrodollars, costMicrodollars };
 }
 
 /** What these tokens of a call cost. */
@@ -133,7 +129,7 @@ export function closingOf(
     counted_tokens: counted.tokens,
     counted_microdollars: counted.microdollars,
     seen_tokens: counted.seenTokens,
-    gateway_ids: loggableIds(call, observed.gatewayIds),
+    gateway_ids: observed.gatewayIds,
   };
 }
 
@@ -162,43 +158,11 @@ function usedTokens(call: Call, { observed, status, end }: Outcome): UsedTokens 
 }
 
 function modelAnswered(call: Call, { observed }: Outcome): string | null {
-  return modelForLog(observed.reading?.model ?? null, call.snapshot);
-}
-
-export function modelForLog(name: string | null, snapshot: Snapshot): string | null {
-  return name === null ? null : sanitizeForLog(name, snapshot, MAX_MODEL);
+  const model = observed.reading?.model ?? null;
+  // Most answers name the model that was asked for.
+  return model === call.model ? model : loggableModel(model, call.snapshot);
 }
 
 export function wallTime({ startedAt, startedElapsed }: Call, elapsed: number): number {
   return Math.round(startedAt + elapsed - startedElapsed);
-}
-
-/** A redacted id matches nothing in the console, so it is left out. */
-function loggableIds({ snapshot }: Call, ids: Observed["gatewayIds"]): Observed["gatewayIds"] {
-  const entries = Object.entries(ids);
-  const kept = entries.filter(([, id]) => sanitizeForLog(id, snapshot, id.length) === id);
-  return kept.length === entries.length ? ids : Object.fromEntries(kept);
-}
-
-/** A secret may follow, however short. */
-const NAMES_SECRET = /bearer|basic |token|secret|passw|api[-_]?key/i;
-
-/** null: it was redacted or is not ASCII, so it would not equal what a console lists. */
-function loggableUserAgent({ userAgent: text, snapshot }: Call): string | null {
-  if (text === null || !PRINTABLE.test(text) || NAMES_SECRET.test(text) || looksLikeCredential(text))
-    return null;
-  if (sanitizeForLog(text, snapshot, text.length) !== text) return null;
-  return text.slice(0, MAX_USER_AGENT).trim() || null;
-}
-
-/** SQLite's own tools end a text at a NUL, and half a surrogate pair is no character. */
-const UNWRITABLE = /[\p{Cc}\p{Cs}]/gu;
-const PRINTABLE = /^[\x20-\x7e]*$/;
-
-/** A text that a client or a gateway chose, without keys, tokens and control characters. */
-function sanitizeForLog(text: string, { keys }: Snapshot, maxLength: number): string {
-  const isClean = PRINTABLE.test(text) && !holdsToken(text) && isFreeOfKeyShapes(text) && !keys.isIn(text);
-  if (isClean) return text.slice(0, maxLength);
-  const clean = redactKeyShapes(redactTokens(keys.redactFrom(text)));
-  return clean.slice(0, maxLength).replace(UNWRITABLE, "\ufffd");
 }

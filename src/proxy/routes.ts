@@ -3,7 +3,7 @@ import { type Protocol, type Refusal, refuse } from "../core/refusal.ts";
 import { holdsToken } from "../core/token.ts";
 
 /** What a path on the data port means, before the caller is known. */
-type Route =
+export type Route =
   /** `path` is the target without /t/<token>, with its query, byte for byte. */
   | { readonly kind: "gateway"; readonly path: string; readonly token: string | null }
   | { readonly kind: "health" }

@@ -20,6 +20,7 @@ import {
   isOutage,
 } from "./failure.ts";
 import { GatewayWait } from "./gateway-wait.ts";
+import { Head } from "./head.ts";
 import { addOwn, byName, responseHeaders } from "./headers.ts";
 import { acceptCaller, checkUser, findCaller } from "./identify.ts";
 import { NOTHING_OBSERVED, type ResponseObserver } from "./observer.ts";
@@ -27,7 +28,6 @@ import { NOTHING_SENT, type Outcome } from "./outcome.ts";
 import { checkRequest, openRecord, stoppedBy } from "./pipeline.ts";
 import { wallTime } from "./records.ts";
 import { type ClientSide, ResponseWriter } from "./response.ts";
-import { route } from "./routes.ts";
 import { settle } from "./settle.ts";
 import type { UpstreamRequest } from "./upstream.ts";
 import { endSoon, writeSocketRefusal } from "./write-refusal.ts";
@@ -42,13 +42,13 @@ export async function serveUpgrade(
   head: Buffer,
   deps: ProxyDeps,
 ): Promise<void> {
-  const call = new Call(req, deps.snapshot(), deps.clock);
+  const call = new Call(new Head(req, deps.snapshot()), deps.clock);
   // The server no longer listens on this connection.
   socket.on("error", () => socket.destroy());
   let outcome: Outcome = { ...NOTHING_SENT, end: "gateway-failed" };
   try {
     const stop =
-      checkRequest(call, req, deps) ??
+      checkRequest(call, deps) ??
       (await checkUser(req, deps)) ??
       (await identifyUpgrade(call, req, deps)) ??
       (await waitForCapacity(call, req, socket, deps)) ??
@@ -68,9 +68,9 @@ export async function serveUpgrade(
 
 async function identifyUpgrade(call: Call, req: IncomingMessage, deps: ProxyDeps): Promise<Stop | null> {
   const off = refuse("websockets-off", "upgrades are not passed through. send a plain request");
-  const found = route(call.method, req.url ?? "", req.headers.host ?? "");
+  const found = call.head.route;
   if (found.kind !== "gateway") return off;
-  call.setPath(found.path, found.token);
+  call.setPath(found.path);
   const caller = await findCaller(call, req, deps);
   if (!caller.ok) return off;
   // The record of a 426 names the tool too.

@@ -3,50 +3,14 @@ import type { Socket } from "node:net";
 import { type Duplex, Stream } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
 import type { Gateway } from "../config/schema.ts";
-import { withoutVersion } from "../config/values.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Secret } from "../core/secret.ts";
 import { decodes } from "../metering/decode.ts";
+import { type Address, addressOf } from "./address.ts";
 import { Agents } from "./agents.ts";
 import type { Call } from "./call.ts";
-import { byName, keyHeaderFor, requestHeaders } from "./headers.ts";
-
-/** Where a request goes, in the parts that a connection needs. */
-interface Address {
-  /** Scheme, host and port. */
-  readonly origin: string;
-  /** As the Host header names it. */
-  readonly host: string;
-  /** An IPv6 address has no brackets here. */
-  readonly hostname: string;
-  readonly port: number;
-  readonly secure: boolean;
-  /** The request target. */
-  readonly path: string;
-}
-
-const MESSAGES = /^\/v1\/messages(?:[/?]|$)/;
-
-/** Where the client's path is at the gateway. base_url has its own version, which replaces the client's /v1. */
-export function addressOf(gateway: Gateway, path: string): Address {
-  if (MESSAGES.test(path)) return joined(gateway.messagesUrl, path);
-  if (path.startsWith("/v1beta/")) return joined(withoutVersion(gateway.baseUrl), path);
-  return joined(gateway.baseUrl, path.slice("/v1".length));
-}
-
-/** The path is appended, never resolved: `new URL("//evil.com", base)` is evil.com. */
-function joined(base: string, path: string): Address {
-  const { origin, host, hostname, port, protocol, pathname } = new URL(base);
-  const secure = protocol === "https:";
-  return {
-    origin,
-    host,
-    hostname: hostname.replace(/^\[|\]$/g, ""),
-    port: Number(port) || (secure ? 443 : 80),
-    secure,
-    path: pathname.replace(/\/$/, "") + path,
-  };
-}
+import type { Forwarding } from "./head.ts";
+import { byName, isName, keyHeaderFor, requestHeaders } from "./headers.ts";
 
 /** A request to a gateway, before anything of it is sent. */
 export interface UpstreamRequest {
@@ -75,17 +39,14 @@ export class Upstream {
   request(call: Call, req: IncomingMessage, body: Buffer | null, isFiltered: boolean): UpstreamRequest {
     const { tool, gateway, key } = call;
     if (tool === null || gateway === null || key === null) throw new Error("the caller is not known yet");
-    const address = addressOf(gateway, call.path);
-    const headers = requestHeaders({
-      method: call.method,
-      rawHeaders: req.rawHeaders,
-      host: address.host,
-      key,
-      keyHeader: keyHeaderFor(call.protocol, gateway, req.headers),
-      // In a stream the key is masked and usage removed, which needs plain bytes. Everything else is decoded to be read.
-      readable: (encoding) => !isFiltered && call.fields.stream !== true && decodes(encoding),
-      bodyLength: body === null ? null : body.length,
-    });
+    // In a stream the key is masked and usage removed, which needs plain bytes. Everything else is decoded to be read.
+    const isPlain = isFiltered || call.fields.stream === true;
+    const known = call.head.forwarding;
+    const isKnown = known?.gateway === gateway && known.key === key && known.isPlain === isPlain;
+    const { address, headers } =
+      isKnown && body !== null
+        ? { address: known.address, headers: withLength(known.headers, body.length) }
+        : this.#forwarding(call, req, gateway, key, isPlain, body);
     return {
       gateway,
       key,
@@ -94,6 +55,30 @@ export class Upstream {
       method: call.method,
       headers,
     };
+  }
+
+  #forwarding(
+    { method, path, protocol, head }: Call,
+    req: IncomingMessage,
+    gateway: Gateway,
+    key: Secret,
+    isPlain: boolean,
+    body: Buffer | null,
+  ): Forwarding {
+    const address = addressOf(gateway, path);
+    const headers = requestHeaders({
+      method,
+      rawHeaders: req.rawHeaders,
+      host: address.host,
+      key,
+      keyHeader: keyHeaderFor(protocol, gateway, req.headers),
+      readable: (encoding) => !isPlain && decodes(encoding),
+      bodyLength: body === null ? null : body.length,
+    });
+    const made = { gateway, key, isPlain, address, headers };
+    // A body that passes unread has the length, or the coding, that this request announces.
+    if (body !== null) head.forwarding = made;
+    return made;
   }
 }
 
@@ -173,6 +158,14 @@ export class Passthrough {
     // http-proxy-3 would pass a plain response with the key in it, and close the client's connection after an error.
     return only.removeAllListeners("response").removeAllListeners("error");
   }
+}
+
+/** Every request whose body was read has one content-length. */
+function withLength(headers: readonly string[], length: number): string[] {
+  const copy = [...headers];
+  for (let i = 0; i < copy.length; i += 2)
+    if (isName(copy[i] ?? "", "content-length")) copy[i + 1] = String(length);
+  return copy;
 }
 
 function targetOf({ address, agent }: UpstreamRequest) {

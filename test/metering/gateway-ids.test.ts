@@ -1,6 +1,11 @@
 import { randomUUID } from "node:crypto";
 import t from "tap";
-import { gatewayIds } from "../../src/metering/gateway-ids.ts";
+import { idsInBody, idsInHead } from "../../src/metering/gateway-ids.ts";
+
+const idsOf = (rawHeaders: readonly string[], bodyId: string | null, errorText: string | null) => ({
+  ...idsInHead(rawHeaders),
+  ...idsInBody(bodyId, errorText),
+});
 
 t.test("every id by which a console or an operator knows the request is kept", (t) => {
   const uuid = randomUUID();
@@ -15,7 +20,7 @@ t.test("every id by which a console or an operator knows the request is kept", (
     ["cf-ray", "8f2c1a7b9d3e4f5a-FRA"],
     ["x-request-id", "the second one"],
   ].flat();
-  t.strictSame(gatewayIds(headers, "chatcmpl-BkQ7zUaYh2LwX9vT3mN5pR8sK1jD", null), {
+  t.strictSame(idsOf(headers, "chatcmpl-BkQ7zUaYh2LwX9vT3mN5pR8sK1jD", null), {
     "x-client-request-id": uuid,
     "x-oneapi-request-id": "20260821010203123456789AbCdEfGh",
     "x-litellm-call-id": uuid,
@@ -41,7 +46,7 @@ t.test("the id in an error's text is found, and of several the last, which is ou
     ["no id (request id: )", undefined],
     ["request id: without brackets", undefined],
   ] as const)
-    t.equal(gatewayIds([], null, text).error, id, text);
+    t.equal(idsOf([], null, text).error, id, text);
   t.end();
 });
 
@@ -56,17 +61,13 @@ t.test("what is too long, not printable or shaped like a key is no id", (t) => {
     "kb_abcdefghijk",
     "AIzaSyA1234567890abcdef",
   ]) {
-    t.strictSame(
-      gatewayIds(["x-request-id", value], value, `(request id: ${value})`),
-      {},
-      value.slice(0, 30),
-    );
+    t.strictSame(idsOf(["x-request-id", value], value, `(request id: ${value})`), {}, value.slice(0, 30));
   }
-  t.strictSame(gatewayIds(["x-request-id", "a".repeat(128)], null, null), {
+  t.strictSame(idsOf(["x-request-id", "a".repeat(128)], null, null), {
     "x-request-id": "a".repeat(128),
   });
   t.strictSame(
-    gatewayIds(["__proto__", "x", "x-request-id"], null, null),
+    idsOf(["__proto__", "x", "x-request-id"], null, null),
     {},
     "and a header without a value none",
   );

@@ -1,6 +1,7 @@
 import t from "tap";
 import { systemClock } from "../../src/core/clock.ts";
 import { Call } from "../../src/proxy/call.ts";
+import { Head } from "../../src/proxy/head.ts";
 import { openingOf } from "../../src/proxy/records.ts";
 import { snapshotOf } from "../doubles/parsed-config.ts";
 
@@ -26,7 +27,7 @@ t.test("a record has the client's user agent, if a console would list the same t
   ];
   for (const [what, sent, recorded] of cases) {
     const headers = sent === undefined ? {} : { "user-agent": sent };
-    const call = new Call({ method: "POST", url: "/v1/chat/completions", headers }, SNAPSHOT, systemClock);
-    t.equal(openingOf(call).user_agent, recorded, what);
+    const head = new Head({ method: "POST", url: "/v1/chat/completions", headers, rawHeaders: [] }, SNAPSHOT);
+    t.equal(openingOf(new Call(head, systemClock)).user_agent, recorded, what);
   }
 });

@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import t from "tap";
+import { addressOf } from "../../src/proxy/address.ts";
 import { guard } from "../../src/proxy/guard.ts";
 import { endpointOf, protocolOf, route } from "../../src/proxy/routes.ts";
-import { addressOf } from "../../src/proxy/upstream.ts";
 import { runs } from "../doubles/effort.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
 

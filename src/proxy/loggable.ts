@@ -1,0 +1,47 @@
+import type { Snapshot } from "../config/snapshot.ts";
+import { isFreeOfKeyShapes, looksLikeCredential, redactKeyShapes } from "../core/redact.ts";
+import { holdsToken, redactTokens } from "../core/token.ts";
+import { MAX_USER_AGENT } from "../usage/record.ts";
+
+/* Texts that a client or a gateway chose, as they may be recorded. */
+
+const MAX_MODEL = 200;
+/** As long as the guard lets a target be. */
+const MAX_ENDPOINT = 8192;
+
+export function loggableModel(name: string | null, snapshot: Snapshot): string | null {
+  return name === null ? null : sanitize(name, snapshot, MAX_MODEL);
+}
+
+export function loggableEndpoint(endpoint: string, snapshot: Snapshot): string {
+  return sanitize(endpoint, snapshot, MAX_ENDPOINT);
+}
+
+/** A redacted id matches nothing in the console, so it is left out. */
+export function loggableIds<Ids extends Readonly<Record<string, string>>>(ids: Ids, snapshot: Snapshot): Ids {
+  const entries = Object.entries(ids);
+  const kept = entries.filter(([, id]) => sanitize(id, snapshot, id.length) === id);
+  return kept.length === entries.length ? ids : (Object.fromEntries(kept) as Ids);
+}
+
+/** A secret may follow, however short. */
+const NAMES_SECRET = /bearer|basic |token|secret|passw|api[-_]?key/i;
+
+/** null: it was redacted or is not ASCII, so it would not equal what a console lists. */
+export function loggableUserAgent(text: string, snapshot: Snapshot): string | null {
+  if (!PRINTABLE.test(text) || NAMES_SECRET.test(text) || looksLikeCredential(text)) return null;
+  if (sanitize(text, snapshot, text.length) !== text) return null;
+  return text.slice(0, MAX_USER_AGENT).trim() || null;
+}
+
+/** SQLite's own tools end a text at a NUL, and half a surrogate pair is no character. */
+const UNWRITABLE = /[\p{Cc}\p{Cs}]/gu;
+const PRINTABLE = /^[\x20-\x7e]*$/;
+
+/** Without keys, tokens and control characters. */
+function sanitize(text: string, { keys }: Snapshot, maxLength: number): string {
+  const isClean = PRINTABLE.test(text) && !holdsToken(text) && isFreeOfKeyShapes(text) && !keys.isIn(text);
+  if (isClean) return text.slice(0, maxLength);
+  const clean = redactKeyShapes(redactTokens(keys.redactFrom(text)));
+  return clean.slice(0, maxLength).replace(UNWRITABLE, "\ufffd");
+}
