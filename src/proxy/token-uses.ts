@@ -5,7 +5,7 @@ import { readOwnFile } from "../core/own-file.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 
 /** The file is written when a token is first used, and then at most this often. */
-const WRITE_EVERY_MS = 10_000;
+const WRITE_EVERY_MS = 60_000;
 
 export interface TokenUsesDeps {
   readonly file: string;

@@ -1,3 +1,4 @@
+import { join } from "node:path";
 import type Database from "libsql";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
@@ -45,6 +46,8 @@ const READ_TIMEOUT_MS = 20;
 /** How long a reader waits for the index to catch up. */
 const CATCH_UP_MS = 3000;
 const REBUILD_MS = 1000;
+/** The files of past days hardly change. A dashboard asks for their size every second. */
+const SIZES_MS = 60_000;
 
 /** The usage log: the journal, which is the truth, and the index, which reports read. */
 export class UsageLog {
@@ -53,6 +56,12 @@ export class UsageLog {
   readonly #indexer: Indexer;
   readonly #maintenance: Maintenance;
   #changed: string | null;
+  /** The bytes of the journal without its newest file, and when they were counted. */
+  #older: { readonly before: string | null; readonly bytes: number; readonly at: number } = {
+    before: null,
+    bytes: 0,
+    at: Number.NEGATIVE_INFINITY,
+  };
 
   constructor(deps: UsageLogDeps) {
     this.#deps = deps;
@@ -116,12 +125,24 @@ export class UsageLog {
     const { folder, index } = this.#deps;
     let sum = 0;
     try {
-      for (const { path } of journalFiles(folder)) sum += statOf(path)?.size ?? 0;
+      sum += this.#journalBytes(folder);
       for (const suffix of DATABASE_SUFFIXES) sum += statOf(index + suffix)?.size ?? 0;
     } catch {
       // The folder cannot be read, which the journal's trouble says.
     }
     return sum;
+  }
+
+  #journalBytes(folder: string): number {
+    const elapsed = this.#deps.clock.elapsed();
+    const { day } = this.journal;
+    if (day === null || day !== this.#older.before || elapsed - this.#older.at > SIZES_MS) {
+      const older = journalFiles(folder).filter((file) => file.day !== day);
+      const bytes = older.reduce((sum, { path }) => sum + (statOf(path)?.size ?? 0), 0);
+      this.#older = { before: day, bytes, at: elapsed };
+    }
+    const current = day === null ? null : statOf(join(folder, `${day}.jsonl`));
+    return this.#older.bytes + (current?.size ?? 0);
   }
 
   async stop(): Promise<void> {

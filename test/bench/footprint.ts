@@ -37,6 +37,12 @@ export function cpuBetween(before: CpuReading, after: CpuReading): number {
   return threadEnded ? after.coarseMs - before.coarseMs : nanoseconds / 1e6;
 }
 
+/** The same of one thread. The main thread of a process has the process's number. */
+export function cpuOfThread(before: CpuReading, after: CpuReading, thread: number): number {
+  const timeIn = ({ threads }: CpuReading) => threads.get(String(thread)) ?? 0;
+  return (timeIn(after) - timeIn(before)) / 1e6;
+}
+
 const QUIET_CHECK_MS = 25;
 const QUIET_CPU_MS = 0.5;
 const MAX_CHECKS = 40;

@@ -1,6 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { askDaemon } from "../../src/control/client.ts";
+import { findPaths } from "../../src/core/paths.ts";
 import { type Candidate, KEYBEARER } from "./candidates.ts";
-import { cpuBetween, readMemory, untilQuiet } from "./footprint.ts";
+import { cpuBetween, cpuOfThread, readMemory, untilQuiet } from "./footprint.ts";
 import type { Job, LoadResult, RequestsJob, StreamsJob } from "./load.ts";
 import type { Plan, StreamLoad } from "./plan.ts";
 import type { Results } from "./results.ts";
@@ -49,8 +51,9 @@ export async function measureRequests({ session, candidates, plan, results }: Ru
       for (const candidate of rotate(candidates, round)) {
         const requests = requestsFor(candidate, load.requests);
         const job: RequestsJob = { ...load, kind: "requests", target: candidate.target, requests };
-        const { result, cpuMs } = await runWithCpu(session, candidate, job);
+        const { result, cpuMs, mainMs } = await runWithCpu(session, candidate, job);
         results.add(measure, candidate.name, (cpuMs * 1000) / result.completed, result.failed);
+        results.add(`${measure}, main thread`, candidate.name, (mainMs * 1000) / result.completed);
       }
     }
   }
@@ -91,8 +94,9 @@ export async function measureStreams({ session, candidates, plan, results }: Run
     for (let round = 0; round < plan.streamRounds; round += 1) {
       session.log(`${measure}, round ${round + 1} of ${plan.streamRounds}`);
       for (const candidate of rotate(compared, round)) {
-        const { result, cpuMs } = await runWithCpu(session, candidate, streamsJob(candidate, load));
+        const { result, cpuMs, mainMs } = await runWithCpu(session, candidate, streamsJob(candidate, load));
         results.add(measure, candidate.name, cpuMs / result.completed, result.failed);
+        results.add(`${measure}, main thread`, candidate.name, mainMs / result.completed);
         if (load.paceMs === 0) continue;
         results.add(`${protocol}late p50 ms, ${clients}`, candidate.name, result.p50Ms);
         results.add(`${protocol}late p99 ms, ${clients}`, candidate.name, result.p99Ms);
@@ -196,24 +200,24 @@ export async function measureMemory(
 /** CPU time of the candidate's process tree for one load, work that follows the load included. */
 async function runWithCpu(
   session: Session,
-  { name, target, child }: Running,
+  candidate: Running,
   job: Job,
-): Promise<{ result: LoadResult; cpuMs: number }> {
-  // keybearer ends the thread of its usage index after five idle seconds. These requests start it again before the reading,
-  // or the start of a thread would count for a few hundred requests.
-  if (name === "keybearer")
-    await session.run({
-      kind: "requests",
-      target,
-      promptKb: 1,
-      connections: 8,
-      reconnect: false,
-      requests: 200,
-    });
-  const before = await untilQuiet(child.pid);
+): Promise<{ result: LoadResult; cpuMs: number; mainMs: number }> {
+  const { pid } = candidate.child;
+  await catchUp(candidate);
+  const before = await untilQuiet(pid);
   const result = await session.run(job);
-  const after = await untilQuiet(child.pid);
-  return { result, cpuMs: cpuBetween(before, after) };
+  await catchUp(candidate);
+  const after = await untilQuiet(pid);
+  return { result, cpuMs: cpuBetween(before, after), mainMs: cpuOfThread(before, after, pid) };
+}
+
+/** keybearer's index follows the journal later, in a thread. The load includes that, but not the start of the thread. */
+async function catchUp({ name, folder }: Running): Promise<void> {
+  if (!name.startsWith("keybearer")) return;
+  const paths = findPaths({ env: { KEYBEARER_HOME: folder }, home: folder });
+  const asked = await askDaemon(paths, "POST", "/index");
+  if (!asked.ok) throw new Error(`the index of ${name} does not catch up: ${asked.reason}`);
 }
 
 function streamsJob({ target }: Running, load: StreamLoad): StreamsJob {

@@ -20,7 +20,7 @@ function measured(): Results {
   for (const value of [100, 200, 100]) results.add("CPU µs per request, 1 KB", "http-proxy-3", value);
   for (const value of [120, 220, 110]) results.add("CPU µs per request, 1 KB", "keybearer", value, 1);
   for (const value of [0.2, 0.3]) results.add("latency p50 ms, 1 KB", "http-proxy-3", value);
-  for (const value of [0.4, 0.6]) results.add("latency p50 ms, 1 KB", "keybearer", value);
+  for (const value of [0.6, 0.8]) results.add("latency p50 ms, 1 KB", "keybearer", value);
   results.add("memory growth over 100,000 requests", "keybearer", 1.05);
   return results;
 }
@@ -28,8 +28,8 @@ function measured(): Results {
 t.test("targets compare the values of the same round", (t) => {
   const { targets } = JSON.parse(toJson(setting, measured()));
   const find = (name: string) => targets.find(({ measure }: { measure: string }) => measure === name);
-  t.match(find("CPU µs per request, 1 KB"), { median: 1.1, max: 1.2, at_most: 1.2, met: true });
-  t.match(find("latency p50 ms, 1 KB"), { median: 0.25, at_most: 0.1, met: false });
+  t.match(find("CPU µs per request, 1 KB"), { median: 1.1, max: 1.2, at_most: 1.9, met: true });
+  t.match(find("latency p50 ms, 1 KB"), { median: 0.45, at_most: 0.25, met: false });
   t.match(find("memory growth over 100,000 requests"), { median: 1.05, met: true });
   t.match(find("event-loop delay p99.9 ms"), { median: null, met: null }, "not measured is no verdict");
   t.end();
@@ -51,7 +51,7 @@ t.test("the tables say what failed, what was left out and that the machine was b
   t.match(text, /CPU µs per request, 1 KB +100 \(100 to 200\) +120 \(110 to 220\), 3 failed/);
   t.match(text, /Left out: nginx \(not installed\)/);
   t.match(text, /Other programs used 42 %/);
-  t.match(text, /latency p50 ms, 1 KB +0\.25 \(0\.20 to 0\.30\) +over http-proxy-3 +at most 0\.1 +miss/);
+  t.match(text, /latency p50 ms, 1 KB +0\.45 \(0\.40 to 0\.50\) +over http-proxy-3 +at most 0\.25 +miss/);
   t.notMatch(text, /NaN|undefined|null/);
   t.end();
 });

@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import t from "tap";
@@ -14,6 +15,7 @@ import {
 import { serveIn, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { freePort } from "../doubles/listen.ts";
 import { ROOT } from "../doubles/paths.ts";
+import { until } from "../doubles/until.ts";
 
 t.test(
   "without a config.yaml, run prints lines that work when they are pasted, and the mirror lists their requests",
@@ -59,10 +61,16 @@ t.test(
 );
 
 t.test("if another program has the sandbox's port, run takes another and says so", async (t) => {
-  // If it is taken already, that serves as well.
-  const server = createServer().on("error", () => {});
-  server.listen(5397, "127.0.0.1");
-  t.teardown(() => server.close());
+  // Another test may have it for a while.
+  await until("the port is ours", async () => {
+    const server = createServer().listen(5397, "127.0.0.1");
+    const isOurs = await once(server, "listening").then(
+      () => true,
+      () => false,
+    );
+    t.teardown(() => server.close());
+    return isOurs;
+  });
   const running = start(t, await newHome(t), ["run"]);
   const [, port] = await running.says(/serves http:\/\/localhost:(\d+)\n\nport 5397 is taken/);
   t.not(port, "5397");
