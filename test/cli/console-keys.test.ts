@@ -6,6 +6,7 @@ import type { Secret } from "../../src/core/secret.ts";
 import { Trust } from "../../src/keys/trust.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { hello, post, startSandbox } from "../doubles/sandbox.ts";
 import { atScreen } from "../doubles/screen.ts";
 import { until } from "../doubles/until.ts";
@@ -212,7 +213,8 @@ t.test("keys at a console are listed, disabled, enabled and deleted by commands"
   );
 });
 
-t.test(
+longTest(
+  t,
   "remove without --at-gateway leaves the key at the console, and with it deletes it there, also of the last tool",
   async (t) => {
     const { sandbox, own, run } = await start(t);
@@ -345,7 +347,7 @@ t.test("a key is not deleted while the key of a tool cannot be read", async (t) 
   t.equal((await run("keys", "enable", "old laptop")).code, 0, "enabling it is allowed");
 });
 
-t.test("status shows an unfinished change of a key and what it waits for", async (t) => {
+longTest(t, "status shows an unfinished change of a key and what it waits for", async (t) => {
   const { sandbox, old, run, under, text } = await start(t, { hasLogin: false, isRetiring: true });
   await until("it was tried", async () =>
     (await under.daemon.status()).key_changes.some(({ next }) => next !== null),

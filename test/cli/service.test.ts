@@ -6,6 +6,7 @@ import t, { type Test } from "tap";
 import { advice } from "../../src/core/advice.ts";
 import { advised, command, flat, newHome, saveConfig } from "../doubles/command.ts";
 import { serveIn, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { createSystemctl } from "../doubles/systemctl-script.ts";
 
 /* What the commands print, ask and refuse. test/service shows what a real manager does with it. */
@@ -315,7 +316,7 @@ async function prepareInstalled(t: Test) {
   return { ...here, text: () => readFileSync(here.unit, "utf8") };
 }
 
-t.test("a service keeps its own files when it is repaired from any other shell", onLinux, async (t) => {
+longTest(t, "a service keeps its own files when it is repaired from any other shell", onLinux, async (t) => {
   const { home, keybearer, service, unit, text, putUnit } = await prepareInstalled(t);
   const [plain, first] = [{ KEYBEARER_HOME: "" }, text()];
   const gone = first.replace(/ExecStart=:"[^"]+"/, 'ExecStart=:"/gone/bin/node"');
@@ -358,7 +359,8 @@ t.test("a service keeps its own files when it is repaired from any other shell",
   t.match(text(), `KEYBEARER_HOME=${keybearer}`, "because no other folder was named");
 });
 
-t.test(
+longTest(
+  t,
   "a protection that the system does not grant is left out and reported, and stays if it could not be tried",
   onLinux,
   async (t) => {

@@ -127,7 +127,7 @@ t.test("two starts at once start one, which outlives the terminal", async (t) =>
   t.match(await typed("status"), { code: 0, stdout: `pid ${[...pids][0]}, ` });
 });
 
-t.test("an installed service is started, unless it is for other files", onLinux, async (t) => {
+longTest(t, "an installed service is started, unless it is for other files", onLinux, async (t) => {
   const { home, config } = await prepare(t, 0);
   const systemctl = await createSystemctl(home);
   const typed = (args: readonly string[], env: NodeJS.ProcessEnv = {}) =>

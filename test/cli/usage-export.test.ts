@@ -84,46 +84,50 @@ t.test("every record is exported with all its fields, in their order", async (t)
   );
 });
 
-t.test("after the index is deleted under load, records come back in start order, each once", async (t) => {
-  const gateway = await startRecordingGateway(t, { pause: () => nextTurn(), events: () => 3 });
-  const { daemon, url, home, token, paths } = await startWithOneTool(t, gateway.origin);
-  const exported = async (): Promise<UsageRecord[]> => {
-    const { code, stdout } = await command(t, home, ["usage", "export"]);
-    return code === 0 ? JSON.parse(stdout) : [];
-  };
-  let asked = 0;
-  let loaded = true;
-  const lanes = Array.from({ length: 8 }, async () => {
-    while (loaded) {
-      asked += 1;
-      const marker = `m-${asked}`;
-      const answer = await fetch(`${url}/v1/chat/completions`, {
-        method: "POST",
-        headers: { authorization: `Bearer ${token}`, "x-marker": marker },
-        body: JSON.stringify({ model: marker, stream: true, messages: [] }),
-      });
-      await answer.text();
-    }
-  });
-  await until("there is something to lose", async () => (await exported()).length > 100);
-  for (const side of ["", "-wal", "-shm"]) rmSync(paths.index + side, { force: true });
-  const before = gateway.arrivals.length;
-  await until("everything of before is back", async () => {
+longTest(
+  t,
+  "after the index is deleted under load, records come back in start order, each once",
+  async (t) => {
+    const gateway = await startRecordingGateway(t, { pause: () => nextTurn(), events: () => 3 });
+    const { daemon, url, home, token, paths } = await startWithOneTool(t, gateway.origin);
+    const exported = async (): Promise<UsageRecord[]> => {
+      const { code, stdout } = await command(t, home, ["usage", "export"]);
+      return code === 0 ? JSON.parse(stdout) : [];
+    };
+    let asked = 0;
+    let loaded = true;
+    const lanes = Array.from({ length: 8 }, async () => {
+      while (loaded) {
+        asked += 1;
+        const marker = `m-${asked}`;
+        const answer = await fetch(`${url}/v1/chat/completions`, {
+          method: "POST",
+          headers: { authorization: `Bearer ${token}`, "x-marker": marker },
+          body: JSON.stringify({ model: marker, stream: true, messages: [] }),
+        });
+        await answer.text();
+      }
+    });
+    await until("there is something to lose", async () => (await exported()).length > 100);
+    for (const side of ["", "-wal", "-shm"]) rmSync(paths.index + side, { force: true });
+    const before = gateway.arrivals.length;
+    await until("everything of before is back", async () => {
+      const records = await exported();
+      t.ok(isInStartOrder(records), `${records.length} records in the order in which they began`);
+      return records.length >= before;
+    });
+    loaded = false;
+    await Promise.all(lanes);
+    await daemon.stop();
     const records = await exported();
-    t.ok(isInStartOrder(records), `${records.length} records in the order in which they began`);
-    return records.length >= before;
-  });
-  loaded = false;
-  await Promise.all(lanes);
-  await daemon.stop();
-  const records = await exported();
-  t.ok(isInStartOrder(records), "in the order in which they began");
-  t.same(
-    records.map(({ model }) => model).toSorted(),
-    gateway.arrivals.map(({ marker }) => marker).toSorted(),
-    "every request that reached the gateway, once",
-  );
-});
+    t.ok(isInStartOrder(records), "in the order in which they began");
+    t.same(
+      records.map(({ model }) => model).toSorted(),
+      gateway.arrivals.map(({ marker }) => marker).toSorted(),
+      "every request that reached the gateway, once",
+    );
+  },
+);
 
 function isInStartOrder(records: readonly UsageRecord[]): boolean {
   return records.every((record, at) => {

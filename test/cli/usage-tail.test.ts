@@ -87,7 +87,7 @@ t.test("tail begins with the last records, then follows live, and Ctrl-C ends it
   }
 });
 
-t.test("tail waits for a daemon, survives its restart, and prints what it missed", async (t) => {
+longTest(t, "tail waits for a daemon, survives its restart, and prints what it missed", async (t) => {
   const { home, token } = await prepare(t);
   const tail = start(t, home, ["usage", "tail", "--json"]);
   await tail.logs(/^keybearer is not running; waiting for it \(Ctrl-C ends\)\n/);

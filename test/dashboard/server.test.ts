@@ -356,7 +356,7 @@ t.test("a tool is disabled and enabled, and no answer contains a key or hash", a
   t.equal((await get("/api/models?tool=nobody")).status, 404);
 });
 
-t.test("config.yaml opens and closes it at once, and sessions end with the port", async (t) => {
+longTest(t, "config.yaml opens and closes it at once, and sessions end with the port", async (t) => {
   const { paths, config, save, log } = await start(t, "{ listen: localhost:0, when: always }");
   await until("it is open", () => log().some(({ msg }) => /the dashboard is open/.test(String(msg))));
   const before = await visit(paths.socket);
@@ -395,7 +395,7 @@ t.test("a taken port is reported, and tools are served nevertheless", async (t) 
   t.equal((await chat("priced")).status, 200);
 });
 
-t.test("at most eight pages follow at once", async (t) => {
+longTest(t, "at most eight pages follow at once", async (t) => {
   const { paths } = await start(t);
   const { follow, get } = await visit(paths.socket);
   const [first, ...others] = await Promise.all(Array.from({ length: 8 }, follow));

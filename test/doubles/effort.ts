@@ -18,7 +18,11 @@ export function oneOf<const Each>(all: readonly Each[], usual: Each): readonly E
   return LONG ? all : [usual];
 }
 
-/** A test of the long suite, in a file whose other tests are in `npm test`, too. */
-export function longTest(t: Test, title: string, body: (t: Test) => unknown): void {
-  if (LONG) t.test(title, body);
+type Body = (t: Test) => unknown;
+
+/** A test of the long suite, in a file whose other tests are in `npm test`, too. Options are those of t.test. */
+export function longTest(t: Test, title: string, ...test: [Body] | [options: object, body: Body]): void {
+  if (!LONG) return;
+  const [body, options = {}] = test.toReversed() as [Body, object?];
+  t.test(title, options, body);
 }

@@ -123,7 +123,7 @@ t.test("an empty, half-written or deleted file changes nothing, and a new one is
   t.same((await under.daemon.status()).problems, []);
 });
 
-t.test("of eight saves, in whichever way and however far apart, the last one wins", async (t) => {
+longTest(t, "of eight saves, in whichever way and however far apart, the last one wins", async (t) => {
   const gateway = await startSandbox(t);
   const key = newKey(gateway);
   const { token, hash } = freshToken();

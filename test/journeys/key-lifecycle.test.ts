@@ -40,7 +40,7 @@ t.test("a rotation through the console replaces the key under load, and no reque
   t.equal((await command(t, home, ["mirror"])).code, 0, "there is no alarm");
 });
 
-t.test("a key that the console creates is shown and logged nowhere", async (t) => {
+longTest(t, "a key that the console creates is shown and logged nowhere", async (t) => {
   const { gateway, home, first } = await setUp(t);
   const daemon = await startUnderTest(t, null, { home });
   const added = await command(t, home, [
@@ -150,7 +150,7 @@ if (LONG)
     );
   });
 
-t.test("a key that is used elsewhere is rotated only by force", async (t) => {
+longTest(t, "a key that is used elsewhere is rotated only by force", async (t) => {
   const { gateway, home } = await setUp(t, "    keys_elsewhere: true");
   await serveIn(t, home);
   const refused = await command(t, home, ROTATE);

@@ -1,6 +1,6 @@
 import { request } from "node:http";
 import t from "tap";
-import { repeats } from "../doubles/effort.ts";
+import { longTest, repeats } from "../doubles/effort.ts";
 import {
   type Answered,
   heldWall,
@@ -24,7 +24,8 @@ const many = <T>(count: number, make: (nth: number) => Promise<T>) =>
 const codes = (answers: readonly Answered[]) =>
   tally(answers.map(({ refusal, status }) => refusal ?? status));
 
-t.test(
+longTest(
+  t,
   "of 100 calls at once under 10/minute exactly 10 reach the gateway, minute after minute",
   async (t) => {
     const clock = heldWall();

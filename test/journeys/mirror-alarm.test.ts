@@ -105,7 +105,7 @@ t.test("a suspected use of a key with keys_elsewhere raises no alarm", async (t)
   t.strictSame(journey.logged(OUTSIDE), []);
 });
 
-t.test("uses of keys with keys_elsewhere or watch_only are counted and raise no alarm", async (t) => {
+longTest(t, "uses of keys with keys_elsewhere or watch_only are counted and raise no alarm", async (t) => {
   const journey = await startJourney(t, "sub2api", {
     tools: { codex: "keys_elsewhere: true", cursor: "watch_only: true", scripts: "" },
   });
@@ -136,7 +136,7 @@ t.test("uses of keys with keys_elsewhere or watch_only are counted and raise no 
   );
 });
 
-t.test("a key that no tool has raises no alarm", async (t) => {
+longTest(t, "a key that no tool has raises no alarm", async (t) => {
   const stranger = consoleKey();
   const journey = await startJourney(t, "sub2api", {
     before: (console) => void console.addKey({ name: "phone", key: stranger }),

@@ -1,6 +1,7 @@
 import type { Socket } from "node:net";
 import t, { type Test } from "tap";
 import { type OneTool, startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { head, openRaw } from "../doubles/raw-client.ts";
 import { type GatewayCall, type RawGateway, startRawGateway } from "../doubles/raw-gateway.ts";
 import { ResponseReader } from "../doubles/response-reader.ts";
@@ -95,7 +96,7 @@ for (const [framing, headFor] of Object.entries(HEADS)) {
   );
 }
 
-t.test("responses that arrive interleaved do not mix", async (t) => {
+longTest(t, "responses that arrive interleaved do not mix", async (t) => {
   const SIZE = 3000 * KB;
   const CLIENTS = 6;
   const calls: GatewayCall[] = [];

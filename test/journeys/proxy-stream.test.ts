@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { request } from "node:http";
 import t from "tap";
 import { startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";
@@ -59,7 +60,7 @@ t.test("a response with a length passes piece by piece, with its length", async 
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-t.test("a large upload passes unchanged and is not buffered", async (t) => {
+longTest(t, "a large upload passes unchanged and is not buffered", async (t) => {
   const PIECE = Buffer.alloc(64 * 1024, "keybearer ");
   const PIECES = 1280;
   const hashes = { sent: createHash("sha256"), got: createHash("sha256") };

@@ -4,6 +4,7 @@ import { command } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { visit } from "../doubles/dashboard-visit.ts";
 import { examineHome } from "../doubles/doctor.ts";
+import { longTest } from "../doubles/effort.ts";
 import { hello, post, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
 
@@ -48,7 +49,8 @@ tools: { codex: { key: ${key.reveal()}, token: "${hash}" } }
 
 const UNKNOWN = { state: "unknown", since: null, failures: 0, why: null, next: null } as const;
 
-t.test(
+longTest(
+  t,
   "a gateway that goes down is shown as failing, with since, count and problem, until it is back",
   async (t) => {
     const { sandbox, key, home, paths, gateway, status, is } = await start(t);

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import t, { type Test } from "tap";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { type OneTool, startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
-import { runs } from "../doubles/effort.ts";
+import { longTest, runs } from "../doubles/effort.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { type GatewayCall, type RawGateway, startRawGateway } from "../doubles/raw-gateway.ts";
 import { dechunked } from "../doubles/stimulus.ts";
@@ -196,7 +196,8 @@ t.test("requests in one packet keep their own bodies and models", async (t) => {
   );
 });
 
-t.test(
+longTest(
+  t,
   "a client that leaves during its body has left, and the gateway gets no complete request",
   async (t) => {
     const { head, one, gateway } = await start(t);

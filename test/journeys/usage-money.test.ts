@@ -3,6 +3,7 @@ import t from "tap";
 import { MODELS } from "../../src/sandbox/models.ts";
 import { command } from "../doubles/command.ts";
 import { startWithOneTool } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";
 import {
@@ -121,7 +122,8 @@ t.test(
   },
 );
 
-t.test(
+longTest(
+  t,
   "estimate: of a stream that the person ends early the output is estimated, the input as reported",
   async (t) => {
     const bench = await startOnSandbox(t, { guesses: "estimate: true" }, { sandbox: { wordDelay: 25 } });

@@ -4,6 +4,7 @@ import type { Amendment, Correction } from "../../src/mirror/store/amendments.ts
 import { Comparer, type ComparerDeps } from "../../src/mirror/sync/comparer.ts";
 import { MirrorReader, MirrorThread, ThreadOnDemand } from "../../src/mirror/sync/mirror-thread.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
+import { longTest } from "../doubles/effort.ts";
 import { makeDay } from "../doubles/mirror-day.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import { record } from "../doubles/records.ts";
@@ -159,7 +160,7 @@ t.test("a comparison that cannot read the databases fails with the reason", asyn
   await t.rejects(away.comparing.compare(ADAPTER, 0), { message: /could not be compared/ });
 });
 
-t.test("a comparison that is stopped ends, and the next one completes it", async (t) => {
+longTest(t, "a comparison that is stopped ends, and the next one completes it", async (t) => {
   const day = makeDay({ requests: 200, seed: 3, from: AT - (AT % (24 * HOUR)) });
   const mirror = mirrorFile(t, day.records);
   page(mirror.db, day.rows);

@@ -241,7 +241,7 @@ const NEW_KEY = "sk-fedcba9876543210fedcba9876543210c3d4";
 const USE = { model: "gpt-5.1", stream: true, input: 100, output: 7, dollars: 0.1 };
 const KEYS = "SELECT key_ref, key FROM mirror.console_rows";
 
-t.test("a key that was listed before a tool had it is ours if a change of a key made it", async (t) => {
+longTest(t, "a key that was listed before a tool had it is ours if a change of a key made it", async (t) => {
   for (const isOurs of [true, false]) {
     let isUnfinished = isOurs;
     const { mirror, double, clock, file } = await startMirror(t, {

@@ -24,6 +24,7 @@ import { catchUp as catchUpAndName, type LastRecord } from "../../src/mirror/usa
 import { openIndex } from "../../src/usage/index/database.ts";
 import { journalFiles } from "../../src/usage/journal/files.ts";
 import type { RecordEnd, UsageRecord } from "../../src/usage/record.ts";
+import { longTest } from "../doubles/effort.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
 import { record } from "../doubles/records.ts";
@@ -526,7 +527,7 @@ t.test("the end is written when records were added, and at most every half minut
   await endWritten(home, third);
 });
 
-t.test("a log-end.json that is damaged, or not a file, is no gap", async (t) => {
+longTest(t, "a log-end.json that is damaged, or not a file, is no gap", async (t) => {
   const at = Date.now();
   const whole = { record: null, started_at: at, at, clean: false, synced: false };
   const damages = [

@@ -1,5 +1,6 @@
 import t from "tap";
 import { startWithOneTool } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { asOtherUser, cannotBeOtherUser } from "../doubles/other-user.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";
@@ -44,11 +45,15 @@ t.test(
   },
 );
 
-t.test("connections that another user closes before the lookup free their places", { skip }, async (t) => {
-  const gateway = await startRawGateway(t, (call) => call.ok());
-  const one = await startWithOneTool(t, gateway.origin, { gateway: ["websockets: true"] });
-  // More than there are places. Node's server no longer manages an upgraded connection.
-  const code = `
+longTest(
+  t,
+  "connections that another user closes before the lookup free their places",
+  { skip },
+  async (t) => {
+    const gateway = await startRawGateway(t, (call) => call.ok());
+    const one = await startWithOneTool(t, gateway.origin, { gateway: ["websockets: true"] });
+    // More than there are places. Node's server no longer manages an upgraded connection.
+    const code = `
     import { connect } from "node:net";
     import { once } from "node:events";
     const [port, host] = process.argv.slice(1);
@@ -61,13 +66,14 @@ t.test("connections that another user closes before the lookup free their places
       socket.write(head, () => socket.destroy());
       await once(socket, "close");
     }`;
-  await asOtherUser(t, code, String(one.port), one.host);
-  const headers = { authorization: `Bearer ${one.token}` };
-  // A connection keeps its place until its lookup ends.
-  await until("there are places again", () =>
-    fetch(`${one.url}/v1/models`, { headers }).then(
-      ({ status }) => status === 200,
-      () => false,
-    ),
-  );
-});
+    await asOtherUser(t, code, String(one.port), one.host);
+    const headers = { authorization: `Bearer ${one.token}` };
+    // A connection keeps its place until its lookup ends.
+    await until("there are places again", () =>
+      fetch(`${one.url}/v1/models`, { headers }).then(
+        ({ status }) => status === 200,
+        () => false,
+      ),
+    );
+  },
+);

@@ -91,7 +91,7 @@ t.test("variables and options that can reveal or redirect a key stop the start",
     t.equal(unsafeStart({ ...safe, env: { NODE_OPTIONS: option } }), null, option);
 });
 
-t.test("a start with such a variable or option ends with 78", async (t) => {
+longTest(t, "a start with such a variable or option ends with 78", async (t) => {
   const home = await newHome(t);
   await saveConfig(home, "listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: {} }\n");
   const env = { NODE_DEBUG: "http" };

@@ -10,6 +10,7 @@ import { sharedFindings } from "../../src/doctor/shared-findings.ts";
 import { sharedProblems } from "../../src/shared/status.ts";
 import { advised } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { longTest } from "../doubles/effort.ts";
 import { movableClock } from "../doubles/movable-clock.ts";
 import { hello, newKey, post, startSandbox } from "../doubles/sandbox.ts";
 import { atScreen } from "../doubles/screen.ts";
@@ -81,25 +82,30 @@ t.test("a refusal and `tools` count the places of other machines alike", { skip 
   t.match(lines.join("\n"), / 1\/1\n +desktop 0, laptop 1$/);
 });
 
-t.test("a place that another machine holds is the reason, not a limit that has room", { skip }, async (t) => {
-  const { laptop, desktop } = await twoMachines(t, "limits: { concurrent: 1, requests: 50/day }");
-  const first = await laptop.take();
-  t.ok(first.ok);
-  t.match(await desktop.take(), {
-    ok: false,
-    refusal: {
-      code: "too-many-at-once",
-      retryAfter: 5,
-      message: /limit of 1 at once: 1 of 1 requests in flight \(1 on other machines\)/,
-    },
-  });
-  // A request that waits for the place is no reason for another one either.
-  desktop.configure("limits: { concurrent: 1, requests: 50/day, wait: 1m }");
-  const waits = desktop.take();
-  await until("it waits", () => desktop.limiter.isWaiting("codex"));
-  if (first.ok) laptop.end(first.lease);
-  t.match(await waits, { ok: true });
-});
+longTest(
+  t,
+  "a place that another machine holds is the reason, not a limit that has room",
+  { skip },
+  async (t) => {
+    const { laptop, desktop } = await twoMachines(t, "limits: { concurrent: 1, requests: 50/day }");
+    const first = await laptop.take();
+    t.ok(first.ok);
+    t.match(await desktop.take(), {
+      ok: false,
+      refusal: {
+        code: "too-many-at-once",
+        retryAfter: 5,
+        message: /limit of 1 at once: 1 of 1 requests in flight \(1 on other machines\)/,
+      },
+    });
+    // A request that waits for the place is no reason for another one either.
+    desktop.configure("limits: { concurrent: 1, requests: 50/day, wait: 1m }");
+    const waits = desktop.take();
+    await until("it waits", () => desktop.limiter.isWaiting("codex"));
+    if (first.ok) laptop.end(first.lease);
+    t.match(await waits, { ok: true });
+  },
+);
 
 t.test("status says what each machine holds, and finds two with one name", { skip }, async (t) => {
   const { laptop, desktop } = await twoMachines(t, "limits: { requests: 80/day, concurrent: 4 }");
@@ -218,7 +224,7 @@ t.test("a store that lost its data grants nothing until every machine has report
   t.equal(await desktop.send(), "go");
 });
 
-t.test("a machine that has not reported since a loss is not called unsigned", { skip }, async (t) => {
+longTest(t, "a machine that has not reported since a loss is not called unsigned", { skip }, async (t) => {
   const store = await emptyStore();
   const settings = "limits: { requests: 20/day }";
   const secret = "0123456789abcdef0123456789abcdef";
@@ -254,7 +260,8 @@ t.test("a machine that has not reported since a loss is not called unsigned", { 
   t.match(findings(), [{ level: "warning", what: /do not sign their records: laptop/ }]);
 });
 
-t.test(
+longTest(
+  t,
   "the owner of a refused tool can type the command that releases a lost machine",
   { skip },
   async (t) => {
@@ -296,7 +303,8 @@ shared:
   },
 );
 
-t.test(
+longTest(
+  t,
   "after a loss of data, a machine that does not know the others waits until they have joined again",
   { skip },
   async (t) => {
@@ -450,7 +458,8 @@ t.test("a new machine that never reported does not delay the others", { skip }, 
   partition.set("cut");
 });
 
-t.test(
+longTest(
+  t,
   "a copy of a state folder is another machine, and takes nothing from the first",
   { skip },
   async (t) => {
@@ -528,7 +537,7 @@ async function change(store: StoreServer, name: string, fields: Record<string, u
   await store.admin(["HSET", "keybearer:machines", id, JSON.stringify({ ...entry, ...fields })]);
 }
 
-t.test("a machine that was released and comes back does not spend what it held", { skip }, async (t) => {
+longTest(t, "a machine that was released and comes back does not spend what it held", { skip }, async (t) => {
   const store = await emptyStore();
   const partition = await Partition.start(t, store.port);
   const settings = "limits: { requests: 40/day }";
@@ -552,24 +561,29 @@ t.test("a machine that was released and comes back does not spend what it held",
   t.equal(await laptop.send(), "rate-limited");
 });
 
-t.test("a machine keeps its identity in a store that was restored from a backup", { skip }, async (t) => {
-  const store = await emptyStore();
-  const partition = await Partition.start(t, store.port);
-  const laptop = new LimiterMachine(t, store, "laptop", { settings: "quota: $1", port: partition.port });
-  const away = () => until("the store is away", () => laptop.shared.status()?.state === "unreachable");
-  await laptop.connected();
-  const { id, entry } = await listed(store, "laptop");
-  for (const connection of [null, entry.connection]) {
-    partition.set("cut");
-    await away();
-    if (connection !== null) await change(store, "laptop", { connection });
-    partition.set("pass");
+longTest(
+  t,
+  "a machine keeps its identity in a store that was restored from a backup",
+  { skip },
+  async (t) => {
+    const store = await emptyStore();
+    const partition = await Partition.start(t, store.port);
+    const laptop = new LimiterMachine(t, store, "laptop", { settings: "quota: $1", port: partition.port });
+    const away = () => until("the store is away", () => laptop.shared.status()?.state === "unreachable");
     await laptop.connected();
-    const now = await listed(store, "laptop");
-    t.equal(now.id, id);
-    t.not(now.entry.connection, entry.connection);
-  }
-});
+    const { id, entry } = await listed(store, "laptop");
+    for (const connection of [null, entry.connection]) {
+      partition.set("cut");
+      await away();
+      if (connection !== null) await change(store, "laptop", { connection });
+      partition.set("pass");
+      await laptop.connected();
+      const now = await listed(store, "laptop");
+      t.equal(now.id, id);
+      t.not(now.entry.connection, entry.connection);
+    }
+  },
+);
 
 t.test("after a loss of data, the keys of a machine that is away are not forgotten", { skip }, async (t) => {
   const store = await emptyStore();
