@@ -119,17 +119,18 @@ export class CurrentFile {
     this.#incident = incident;
   }
 
-  /** @param before lines of what happened before: they belong to the day that may be over by now. */
-  append(text: string, before = ""): void {
-    if (before !== "" && this.#mustRollOver()) {
-      this.write(before);
-      this.#rollOver();
-      this.write(text);
-    } else {
-      this.#rollOver();
-      this.write(before + text);
-    }
+  append(text: string): void {
+    this.#rollOver();
+    this.write(text);
     if (this.#recentBytes > MAX_RECENT_BYTES) this.check();
+  }
+
+  /** Appends unless the day is over or carry lines come first. False: nothing was written. */
+  appendBeforeCarry(text: string): boolean {
+    if (this.#needsCarry || this.#isOver()) return false;
+    this.write(text);
+    if (this.#recentBytes > MAX_RECENT_BYTES) this.check();
+    return true;
   }
 
   /** Appends to the open file, even if its day is over. */
@@ -200,10 +201,6 @@ export class CurrentFile {
     this.open();
     this.#lostAt = this.#deps.clock.now();
     this.#needsCarry = true;
-  }
-
-  #mustRollOver(): boolean {
-    return this.#needsCarry || this.#isOver();
   }
 
   #isOver(): boolean {

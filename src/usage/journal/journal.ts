@@ -378,10 +378,18 @@ export class Journal {
     else this.#keepClosings();
   }
 
-  /** The closings of this turn are older, and go first. */
+  /** The closings of this turn are older, and go first. The carry of a next file counts them, so they are not in that file. */
   #append(text: string): boolean {
-    const closings = this.#closings.join("");
-    const isWritten = this.#attempt(() => this.#file.append(text, closings));
+    const isWritten = this.#attempt(() => {
+      const closings = this.#closings.join("");
+      if (closings === "") {
+        this.#file.append(text);
+      } else if (!this.#file.appendBeforeCarry(closings + text)) {
+        this.#file.write(closings);
+        this.#closings = [];
+        this.#file.append(text);
+      }
+    });
     if (isWritten) this.#closings = [];
     else this.#keepClosings();
     return isWritten;
