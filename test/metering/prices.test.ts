@@ -449,6 +449,27 @@ t.test("the build writes the list of the installed package, with its version and
   t.end();
 });
 
+t.test("a price of any size is rounded as whole numbers are", async () => {
+  const half = 500_000_000_000n;
+  const any = fc.oneof(
+    fc.nat(3_000_000),
+    fc.integer({ min: 0, max: 2 ** 53 - 1 }),
+    fc.double({ min: 0, max: 1e20 }),
+  );
+  // A price of which exactly half a micro-dollar is left.
+  const edge = fc.nat(1_000_000_000).map((whole) => whole * 1_000_000 + 500_000);
+  fc.assert(
+    fc.property(fc.oneof(any, edge), fc.double({ min: 0, max: 20, noNaN: true }), (price, multiplier) => {
+      const exact = BigInt(Math.round(price)) * BigInt(Math.round(multiplier * 1_000_000));
+      return (
+        microdollars(price, multiplier) === Number((exact + half) / (2n * half)) &&
+        microdollars(price) === Number((BigInt(Math.round(price)) * 1_000_000n + half) / (2n * half))
+      );
+    }),
+    { numRuns: runs(3000) },
+  );
+});
+
 t.test("a list with a time that cannot be read is not built", (t) => {
   const prices = { input_mtok: 1 };
   const models = [
