@@ -22,7 +22,7 @@ export interface Calendar {
   at(time: number): LocalTime;
   /** The first moment of a day. Month 13 and day 32 run over into what follows, as with Date. */
   dayStart(year: number, month: number, day: number): number;
-  /** Its time zone at some time. While that is the same, so are the days and months. */
+  /** A remembered day or month is computed again when this changes: a zone's name, or the minutes between it and UTC. */
   zone(time: number): string | number;
 }
 

@@ -41,6 +41,16 @@ export interface UsageLogState extends JournalState {
   readonly changed: string | null;
 }
 
+/** The bytes of the journal before its newest file. */
+interface OlderBytes {
+  /** The day of the newest file; null: none is open. */
+  readonly before: string | null;
+  readonly bytes: number;
+  /** When they were counted, on the clock that cannot be set. */
+  readonly at: number;
+  readonly maintainedAt: number | null;
+}
+
 /** How long the main thread, and with it every request, may wait for a lock. */
 const READ_TIMEOUT_MS = 20;
 /** How long a reader waits for the index to catch up. */
@@ -56,12 +66,7 @@ export class UsageLog {
   readonly #indexer: Indexer;
   readonly #maintenance: Maintenance;
   #changed: string | null;
-  /** The bytes of the journal without its newest file, and when they were counted. */
-  #older: { readonly before: string | null; readonly bytes: number; readonly at: number } = {
-    before: null,
-    bytes: 0,
-    at: Number.NEGATIVE_INFINITY,
-  };
+  #older: OlderBytes = { before: null, bytes: 0, at: Number.NEGATIVE_INFINITY, maintainedAt: null };
 
   constructor(deps: UsageLogDeps) {
     this.#deps = deps;
@@ -136,10 +141,12 @@ export class UsageLog {
   #journalBytes(folder: string): number {
     const elapsed = this.#deps.clock.elapsed();
     const { day } = this.journal;
-    if (day === null || day !== this.#older.before || elapsed - this.#older.at > SIZES_MS) {
+    const { lastRun } = this.#maintenance;
+    const isSame = day !== null && day === this.#older.before && lastRun === this.#older.maintainedAt;
+    if (!isSame || elapsed - this.#older.at > SIZES_MS) {
       const older = journalFiles(folder).filter((file) => file.day !== day);
       const bytes = older.reduce((sum, { path }) => sum + (statOf(path)?.size ?? 0), 0);
-      this.#older = { before: day, bytes, at: elapsed };
+      this.#older = { before: day, bytes, at: elapsed, maintainedAt: lastRun };
     }
     const current = day === null ? null : statOf(join(folder, `${day}.jsonl`));
     return this.#older.bytes + (current?.size ?? 0);

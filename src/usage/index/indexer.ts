@@ -23,14 +23,11 @@ export interface IndexerDeps extends IndexOptions {
   readonly log: Logger;
 }
 
-/** The thread is started after this many new lines, or when the first of them is this old. */
-const MAX_WAITING_LINES = 3000;
+/** The thread is started after this many writes, or when the first of them is this old. */
+const MAX_WAITING_WRITES = 3000;
 const MAX_WAITING_MS = 60_000;
-/**
- * A thread without work ends after this time, so that an idle daemon stays small. It is longer than MAX_WAITING_MS: while a
- * tool is in use, no thread is started again each minute, which takes 80 ms of CPU.
- */
-const IDLE_MS = 70_000;
+/** A thread without work ends after this time, so that an idle daemon stays small. To start one takes 80 ms of CPU. */
+const IDLE_MS = 5000;
 /** How long after a failure no new thread is started. */
 const AFTER_FAILURE_MS = 10_000;
 
@@ -47,7 +44,7 @@ export class Indexer {
   #stamp: string | null = null;
   #waitingFor: string | null = null;
   #failedAt = Number.NEGATIVE_INFINITY;
-  /** How many lines were appended since the last run began. */
+  /** How many writes there were since the last run began. */
   #appended = 0;
   #timer: NodeJS.Timeout | undefined;
   #idle: NodeJS.Timeout | undefined;
@@ -57,10 +54,10 @@ export class Indexer {
     this.#deps = deps;
   }
 
-  /** A line was appended to the journal. */
+  /** Lines were appended to the journal. */
   noteAppend(): void {
     this.#appended += 1;
-    if (this.#appended === MAX_WAITING_LINES) this.#catchUpLater();
+    if (this.#appended === MAX_WAITING_WRITES) this.#catchUpLater();
     else this.#timer ??= setTimeout(() => this.#catchUpLater(), MAX_WAITING_MS).unref();
   }
 
@@ -131,7 +128,7 @@ export class Indexer {
       return isDone;
     } finally {
       this.#runs -= 1;
-      if (this.#runs === 0) this.#idle = setTimeout(() => this.#endThread(), IDLE_MS).unref();
+      if (this.#runs === 0) this.#endThreadLater();
     }
   }
 
@@ -178,6 +175,15 @@ export class Indexer {
     if (waitingFor !== null && waitingFor !== this.#waitingFor)
       this.#deps.log.warn({ reason: waitingFor }, "the usage index waits");
     this.#waitingFor = waitingFor;
+  }
+
+  /** Not while lines wait for it: a tool is in use, and the next run comes within a minute. */
+  #endThreadLater(): void {
+    clearTimeout(this.#idle);
+    this.#idle = setTimeout(() => {
+      if (this.#timer === undefined) this.#endThread();
+      else this.#endThreadLater();
+    }, IDLE_MS).unref();
   }
 
   #endThread(): void {

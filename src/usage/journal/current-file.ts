@@ -121,15 +121,18 @@ export class CurrentFile {
 
   append(text: string): void {
     this.#rollOver();
+    this.#appendHere(text);
+  }
+
+  #appendHere(text: string): void {
     this.write(text);
     if (this.#recentBytes > MAX_RECENT_BYTES) this.check();
   }
 
-  /** Appends unless the day is over or carry lines come first. False: nothing was written. */
-  appendBeforeCarry(text: string): boolean {
+  /** Appends, unless another file or carry lines are due first. False: nothing was written. */
+  appendIfSameFile(text: string): boolean {
     if (this.#needsCarry || this.#isOver()) return false;
-    this.write(text);
-    if (this.#recentBytes > MAX_RECENT_BYTES) this.check();
+    this.#appendHere(text);
     return true;
   }
 

@@ -6,8 +6,11 @@ import type { Line } from "./lines.ts";
  * JSON.stringify of the `open` and `close` lines of a request takes 29 µs, this takes 18.
  */
 
-/** What both lines of a request have in common. Encoded once, see openingText(). */
-const OPENING: Readonly<Record<Exclude<keyof Opening, "model" | "sent_at">, true>> = {
+/**
+ * Fields with the same value in both lines of a request; `model` and `sent_at` may change. A record, so that the compiler
+ * reports a missing field.
+ */
+const SHARED: Readonly<Record<Exclude<keyof Opening, "model" | "sent_at">, true>> = {
   id: true,
   started_at: true,
   tool: true,
@@ -26,6 +29,7 @@ const OPENING: Readonly<Record<Exclude<keyof Opening, "model" | "sent_at">, true
   admitted_at: true,
 };
 
+/** The other fields of a `close` line, without `model`. */
 const CLOSING: Readonly<Record<Exclude<keyof Closing, "model">, true>> = {
   sent_at: true,
   first_byte_at: true,
@@ -54,7 +58,7 @@ const CLOSING: Readonly<Record<Exclude<keyof Closing, "model">, true>> = {
   gateway_ids: true,
 };
 
-const OPENING_FIELDS = fieldsOf(OPENING);
+const SHARED_FIELDS = fieldsOf(SHARED);
 const CLOSING_FIELDS = fieldsOf(CLOSING);
 
 interface Field {
@@ -68,19 +72,19 @@ function fieldsOf(names: object): Field[] {
 }
 
 /** The part of an `open` line that the `close` line repeats. */
-export function openingText(opening: Opening): string {
-  return fieldsText(OPENING_FIELDS, opening);
+export function encodeShared(opening: Opening): string {
+  return fieldsText(SHARED_FIELDS, opening);
 }
 
-/** @param text what openingText() made of the same request. */
-export function openLine(text: string, { model, sent_at }: Opening): string {
-  return `{"kind":"open"${text},"model":${valueText(model)},"sent_at":${valueText(sent_at)}}\n`;
+/** @param shared what encodeShared() made of the same request. */
+export function openLine(shared: string, { model, sent_at }: Opening): string {
+  return `{"kind":"open"${shared},"model":${valueText(model)},"sent_at":${valueText(sent_at)}}\n`;
 }
 
-/** @param text what openingText() made of the same request. */
-export function closeLine(text: string, opening: Opening, closing: Closing): string {
+/** What the console billed is not known yet. @param shared what encodeShared() made of the same request. */
+export function closeLine(shared: string, opening: Opening, closing: Closing): string {
   const model = valueText(closing.model ?? opening.model);
-  return `{"kind":"close"${text},"model":${model}${fieldsText(CLOSING_FIELDS, closing)},"billed_microdollars":null}\n`;
+  return `{"kind":"close"${shared},"model":${model}${fieldsText(CLOSING_FIELDS, closing)},"billed_microdollars":null}\n`;
 }
 
 /** Any other line. The kind comes first, for people. */

@@ -5,7 +5,7 @@ import { exact } from "../../core/units.ts";
 import type { Limiter } from "../../limits/limiter.ts";
 import { type Closing, NOT_CLOSED, type Opening, type UsageRecord, wholeRecord } from "../record.ts";
 import { CurrentFile, type CurrentFileDeps } from "./current-file.ts";
-import { closeLine, lineOf, openingText, openLine } from "./encode.ts";
+import { closeLine, encodeShared, lineOf, openLine } from "./encode.ts";
 import {
   type AckLine,
   type AmendLine,
@@ -46,26 +46,26 @@ type AppendedLine = AmendLine | LiftLine | AckLine | KeyHeldLine | SiblingLine |
 
 interface InFlight {
   opening: Opening;
-  /** See openingText(). */
-  readonly text: string;
+  /** What its lines have in common; see encode.ts. */
+  readonly sharedFields: string;
   head: ResponseHead | null;
 }
 
 /**
- * Appends to the usage journal. An append is one write of one line, so it survives a crash of the process. Only the daemon
+ * Appends to the usage journal. An append is one write of whole lines, so it survives a crash of the process. Only the daemon
  * that holds the state lock may append.
  */
 export class Journal {
   readonly #deps: JournalDeps;
   readonly #file: CurrentFile;
-  /** Close lines that the disk refused. They are written once it accepts them. */
+  /** Lines that the disk refused. They are written once it accepts them. */
   readonly #pending = new PendingLines();
   readonly #inFlight = new Map<string, InFlight>();
   /** Requests whose head line will be written at the end of this turn of the event loop. */
   #newHeads: string[] = [];
   /** Close lines of this turn. They are written together at its end, or with the next line. */
-  #closings: string[] = [];
-  #turnEnds = false;
+  #closeLines: string[] = [];
+  #endIsScheduled = false;
   readonly #endTicks: () => void;
   /** The lines of earlier runs were read. Until then nothing can be recorded. */
   #restored = false;
@@ -96,9 +96,9 @@ export class Journal {
   /** True once the line is written, and with `sync: full` on the disk. Only then may the request be sent. */
   async open(opening: Opening): Promise<boolean> {
     if (!this.available() || this.#inFlight.has(opening.id)) return false;
-    const text = openingText(opening);
-    if (!this.#append(openLine(text, opening))) return false;
-    this.#inFlight.set(opening.id, { opening, text, head: null });
+    const sharedFields = encodeShared(opening);
+    if (!this.#append(openLine(sharedFields, opening))) return false;
+    this.#inFlight.set(opening.id, { opening, sharedFields, head: null });
     this.#noteUse(opening);
     return this.#deps.sync === "normal" || (await this.#synced(opening.id));
   }
@@ -154,9 +154,9 @@ export class Journal {
     const request = this.#inFlight.get(id);
     if (request === undefined) return;
     this.#inFlight.delete(id);
-    this.#closings.push(closeLine(request.text, request.opening, closing));
+    this.#closeLines.push(closeLine(request.sharedFields, request.opening, closing));
     if (this.available()) this.#endTurnSoon();
-    else this.#keepClosings();
+    else this.#keepCloseLines();
   }
 
   /** A request that ended before anything was sent to a gateway: its whole record at once. */
@@ -165,7 +165,7 @@ export class Journal {
       this.close(opening.id, closing);
       return;
     }
-    const text = closeLine(openingText(opening), opening, closing);
+    const text = closeLine(encodeShared(opening), opening, closing);
     const isWritten = this.#appendOrKeep(text, closing.end === "refused" ? 1 : 0);
     if (isWritten) this.#noteUse(opening);
   }
@@ -334,7 +334,7 @@ export class Journal {
     for (const one of inFlight) {
       const { opening } = one;
       const closing = interruptedClosing(one);
-      this.#file.write(closeLine(openingText(opening), opening, closing));
+      this.#file.write(closeLine(encodeShared(opening), opening, closing));
       limiter.replay({ kind: "close", ...wholeRecord(opening, closing) });
     }
     limiter.endReplay();
@@ -360,45 +360,55 @@ export class Journal {
   }
 
   #endTurnSoon(): void {
-    if (this.#turnEnds) return;
-    this.#turnEnds = true;
+    if (this.#endIsScheduled) return;
+    this.#endIsScheduled = true;
     setImmediate(() => this.#endTurn());
   }
 
   /** Writes the lines of this turn. */
   #endTurn(): void {
-    this.#turnEnds = false;
+    this.#endIsScheduled = false;
     let heads = "";
     for (const id of this.#newHeads) {
       const head = this.#inFlight.get(id)?.head;
       if (head) heads += lineOf("head", { id, ...head });
     }
     this.#newHeads = [];
-    if (this.available() && (heads !== "" || this.#closings.length > 0)) this.#append(heads);
-    else this.#keepClosings();
+    if (heads === "" && this.#closeLines.length === 0) return;
+    if (this.available()) this.#append(heads);
+    else this.#keepCloseLines();
   }
 
-  /** The closings of this turn are older, and go first. The carry of a next file counts them, so they are not in that file. */
+  /** The close lines of this turn go first. A next file begins with a carry that counts them, so they belong to this one. */
   #append(text: string): boolean {
-    const isWritten = this.#attempt(() => {
-      const closings = this.#closings.join("");
-      if (closings === "") {
-        this.#file.append(text);
-      } else if (!this.#file.appendBeforeCarry(closings + text)) {
-        this.#file.write(closings);
-        this.#closings = [];
-        this.#file.append(text);
-      }
-    });
-    if (isWritten) this.#closings = [];
-    else this.#keepClosings();
-    return isWritten;
+    let closeLines = this.#closeLines;
+    this.#closeLines = [];
+    let isWritten = false;
+    try {
+      isWritten = this.#attempt(() => {
+        const before = closeLines.join("");
+        if (before === "") {
+          this.#file.append(text);
+        } else if (!this.#file.appendIfSameFile(before + text)) {
+          this.#file.write(before);
+          closeLines = [];
+          this.#file.append(text);
+        }
+      });
+      return isWritten;
+    } finally {
+      if (!isWritten) this.#keep(closeLines);
+    }
+  }
+
+  #keepCloseLines(): void {
+    this.#keep(this.#closeLines);
+    this.#closeLines = [];
   }
 
   /** They wait for the disk. After the stop, they are lost. */
-  #keepClosings(): void {
-    if (!this.#stopped) for (const line of this.#closings) this.#pending.add(line, 0);
-    this.#closings = [];
+  #keep(closeLines: readonly string[]): void {
+    if (!this.#stopped) for (const line of closeLines) this.#pending.add(line, 0);
   }
 
   /** False: it waits in memory. @param refusals how many of them it tells of; 0: of a request that may have been sent. */
@@ -438,8 +448,8 @@ export class Journal {
       lines.push(lineOf("carry", { ...carry, last_use: this.#lastUses.get(carry.tool) ?? null }));
     const at = this.#deps.clock.now();
     for (const rename of this.#deps.limiter.renames()) lines.push(lineOf("rename", { ...rename, at }));
-    for (const [id, { opening, text, head }] of this.#inFlight) {
-      lines.push(openLine(text, opening));
+    for (const [id, { opening, sharedFields, head }] of this.#inFlight) {
+      lines.push(openLine(sharedFields, opening));
       if (head !== null) lines.push(lineOf("head", { id, ...head }));
     }
     return lines.join("");

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import t from "tap";
-import { closeLine, lineOf, openingText, openLine } from "../../../src/usage/journal/encode.ts";
+import { closeLine, encodeShared, lineOf, openLine } from "../../../src/usage/journal/encode.ts";
 import { parseLine } from "../../../src/usage/journal/lines.ts";
 import { OWN_REQUEST, wholeRecord } from "../../../src/usage/record.ts";
 import { runs } from "../../doubles/effort.ts";
@@ -16,7 +16,7 @@ t.test("the lines of a request are read as they were written, whatever its texts
     fc.property(texts, fc.option(fc.double({ noNaN: true, min: 0, max: 9 })), (given, multiplier) => {
       const first = opening({ ...given, multiplier: multiplier ?? 1 });
       const second = closing({ model: null, gateway_ids: { body: 'é"\\\u2028' }, input_tokens: 12 });
-      const common = openingText(first);
+      const common = encodeShared(first);
       const lines = [openLine(common, first), closeLine(common, first, second)];
       const [open, close] = lines.map(parseLine);
       const whole = { kind: "close", ...wholeRecord(first, second), ...OWN_REQUEST };
