@@ -30,7 +30,7 @@ export class Call {
 
   /** The request target without a token in front of it. Empty until it is routed. */
   path = "";
-  /** The path as it may be logged: without query and without anything that looks like a key. */
+  /** The path without query and without anything that looks like a key. */
   endpoint = "";
   /** What is billed there; null: nothing by tokens. */
   metering: Metering | null = null;

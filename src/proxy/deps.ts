@@ -25,8 +25,6 @@ export interface ProxyDeps {
   readonly log: Logger;
   /** The configuration in force. */
   readonly snapshot: () => Snapshot;
-  /** Every `host:port` under which tools may call. */
-  readonly hosts: readonly string[];
   readonly heads: Heads;
   readonly peers: PeerLookup;
   readonly tokenUses: Pick<TokenUses, "note" | "revokedAt">;

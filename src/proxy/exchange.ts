@@ -75,10 +75,11 @@ export function ownHeaders(call: Call, { isSandbox, limiter }: ProxyDeps): strin
 /** Starts to read a response whose head arrived, and records the head. */
 export function observe(call: Call, response: IncomingMessage, deps: ProxyDeps): ResponseObserver {
   const { clock, journal } = deps;
-  const observer = new ResponseObserver(response, call, clock.elapsed());
+  const elapsed = clock.elapsed();
+  const observer = new ResponseObserver(response, call, elapsed);
   call.observer = observer;
-  const status = response.statusCode ?? 0;
-  journal.head(call.id, headOf(call, status, observer.headIds, clock.elapsed()), observer.isStream);
+  const { status } = observer;
+  journal.head(call.id, headOf(call, status, observer.headIds, elapsed), observer.isStream);
   if (status < 400 && call.tool !== null && call.key !== null)
     deps.keyBreaker.accept(call.tool.name, call.key);
   return observer;

@@ -8,7 +8,6 @@ import { takeCapacity } from "./capacity.ts";
 import type { ProxyDeps } from "./deps.ts";
 import { forward } from "./exchange.ts";
 import { logUnavailable, shuttingDown } from "./failure.ts";
-import { Head } from "./head.ts";
 import { identify } from "./identify.ts";
 import { NOTHING_SENT, type Outcome } from "./outcome.ts";
 import { openingOf } from "./records.ts";
@@ -40,7 +39,7 @@ export async function serve(req: IncomingMessage, res: ServerResponse, deps: Pro
 }
 
 export function checkRequest({ head }: Call, deps: ProxyDeps): Refusal | null {
-  return head.refusal(deps.hosts) ?? (deps.isStopping() ? shuttingDown() : null);
+  return head.refusal ?? (deps.isStopping() ? shuttingDown() : null);
 }
 
 function findRoute(call: Call, res: ServerResponse): Refusal | "answered" | null {
@@ -116,7 +115,7 @@ export function serveUnparsable(error: NodeJS.ErrnoException, socket: Duplex, de
     return;
   }
   const refusal = parserRefusal(error);
-  const call = new Call(new Head({ headers: {}, rawHeaders: [] }, deps.snapshot()), deps.clock);
+  const call = new Call(deps.heads.make({ headers: {}, rawHeaders: [] }, deps.snapshot()), deps.clock);
   const status = writeSocketRefusal(socket, refusal, call.protocol, call.id);
   // A connection that closes inside a head is not a request. Nothing is recorded.
   if (error.code !== "HPE_INVALID_EOF_STATE") settle(call, { ...NOTHING_SENT, status, refusal }, deps);

@@ -20,7 +20,6 @@ import {
   isOutage,
 } from "./failure.ts";
 import { GatewayWait } from "./gateway-wait.ts";
-import { Head } from "./head.ts";
 import { addOwn, byName, responseHeaders } from "./headers.ts";
 import { acceptCaller, checkUser, findCaller } from "./identify.ts";
 import { NOTHING_OBSERVED, type ResponseObserver } from "./observer.ts";
@@ -42,7 +41,7 @@ export async function serveUpgrade(
   head: Buffer,
   deps: ProxyDeps,
 ): Promise<void> {
-  const call = new Call(new Head(req, deps.snapshot()), deps.clock);
+  const call = new Call(deps.heads.make(req, deps.snapshot()), deps.clock);
   // The server no longer listens on this connection.
   socket.on("error", () => socket.destroy());
   let outcome: Outcome = { ...NOTHING_SENT, end: "gateway-failed" };

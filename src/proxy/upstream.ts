@@ -9,7 +9,7 @@ import { decodes } from "../metering/decode.ts";
 import { type Address, addressOf } from "./address.ts";
 import { Agents } from "./agents.ts";
 import type { Call } from "./call.ts";
-import type { Forwarding } from "./head.ts";
+import type { Head } from "./head.ts";
 import { byName, isName, keyHeaderFor, requestHeaders } from "./headers.ts";
 
 /** A request to a gateway, before anything of it is sent. */
@@ -23,10 +23,22 @@ export interface UpstreamRequest {
   readonly headers: readonly string[];
 }
 
+/** What requests with the same head to the same gateway have in common. */
+interface Forwarding {
+  readonly gateway: Gateway;
+  readonly key: Secret;
+  readonly needsUncompressed: boolean;
+  readonly address: Address;
+  /** The content-length is that of the request they were made for. */
+  readonly headers: readonly string[];
+}
+
 /** The gateways and the connections to them. */
 export class Upstream {
   readonly agents: Agents;
   readonly passthrough = new Passthrough();
+  /** The last one of each head. */
+  readonly #forwardings = new WeakMap<Head, Forwarding>();
 
   constructor(clock: Clock) {
     this.agents = new Agents(clock);
@@ -37,49 +49,56 @@ export class Upstream {
    * @param isFiltered something will be removed from the response.
    */
   request(call: Call, req: IncomingMessage, body: Buffer | null, isFiltered: boolean): UpstreamRequest {
-    const { tool, gateway, key } = call;
+    const { tool, gateway, key, method } = call;
     if (tool === null || gateway === null || key === null) throw new Error("the caller is not known yet");
-    // In a stream the key is masked and usage removed, which needs plain bytes. Everything else is decoded to be read.
-    const isPlain = isFiltered || call.fields.stream === true;
-    const known = call.head.forwarding;
-    const isKnown = known?.gateway === gateway && known.key === key && known.isPlain === isPlain;
+    // In a stream the key is redacted and usage removed, which needs plain bytes. Everything else is decoded to be read.
+    const needsUncompressed = isFiltered || call.fields.stream === true;
     const { address, headers } =
-      isKnown && body !== null
-        ? { address: known.address, headers: withLength(known.headers, body.length) }
-        : this.#forwarding(call, req, gateway, key, isPlain, body);
-    return {
-      gateway,
-      key,
-      address,
-      agent: this.agents.agentFor(gateway, address.origin, tool.name),
-      method: call.method,
-      headers,
-    };
+      body === null
+        ? // Its content-length is the client's own, which call.head may have from an earlier request.
+          buildForwarding(call, req.rawHeaders, gateway, key, needsUncompressed, null)
+        : this.#forwarding(call, gateway, key, needsUncompressed, body.length);
+    const agent = this.agents.agentFor(gateway, address.origin, tool.name);
+    return { gateway, key, address, agent, method, headers };
   }
 
+  /** Of a request whose body was read. */
   #forwarding(
-    { method, path, protocol, head }: Call,
-    req: IncomingMessage,
+    call: Call,
     gateway: Gateway,
     key: Secret,
-    isPlain: boolean,
-    body: Buffer | null,
-  ): Forwarding {
-    const address = addressOf(gateway, path);
-    const headers = requestHeaders({
-      method,
-      rawHeaders: req.rawHeaders,
-      host: address.host,
-      key,
-      keyHeader: keyHeaderFor(protocol, gateway, req.headers),
-      readable: (encoding) => !isPlain && decodes(encoding),
-      bodyLength: body === null ? null : body.length,
-    });
-    const made = { gateway, key, isPlain, address, headers };
-    // A body that passes unread has the length, or the coding, that this request announces.
-    if (body !== null) head.forwarding = made;
+    needsUncompressed: boolean,
+    length: number,
+  ): Pick<Forwarding, "address" | "headers"> {
+    const known = this.#forwardings.get(call.head);
+    const isSame =
+      known?.gateway === gateway && known.key === key && known.needsUncompressed === needsUncompressed;
+    if (isSame) return { address: known.address, headers: withLength(known.headers, length) };
+    const made = buildForwarding(call, call.head.rawHeaders, gateway, key, needsUncompressed, length);
+    this.#forwardings.set(call.head, made);
     return made;
   }
+}
+
+function buildForwarding(
+  { method, path, protocol, head }: Call,
+  rawHeaders: readonly string[],
+  gateway: Gateway,
+  key: Secret,
+  needsUncompressed: boolean,
+  bodyLength: number | null,
+): Forwarding {
+  const address = addressOf(gateway, path);
+  const headers = requestHeaders({
+    method,
+    rawHeaders,
+    host: address.host,
+    key,
+    keyHeader: keyHeaderFor(protocol, gateway, head.headers),
+    readable: (encoding) => !needsUncompressed && decodes(encoding),
+    bodyLength,
+  });
+  return { gateway, key, needsUncompressed, address, headers };
 }
 
 interface PassthroughEvents {
@@ -160,7 +179,7 @@ export class Passthrough {
   }
 }
 
-/** Every request whose body was read has one content-length. */
+/** Replaces the content-length, of which there is exactly one. */
 function withLength(headers: readonly string[], length: number): string[] {
   const copy = [...headers];
   for (let i = 0; i < copy.length; i += 2)

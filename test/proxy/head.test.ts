@@ -24,7 +24,7 @@ function requestOn(socket: object, headers: Record<string, string>, url = "/v1/c
 const codex = { authorization: `Bearer ${TOKEN}`, "user-agent": "codex/1.0", "content-length": "10" };
 
 t.test("a head that a connection repeats is known, whatever the length of its body", async (t) => {
-  const heads = new Heads();
+  const heads = new Heads(HOSTS);
   const snapshot = snapshotOf(CONFIG);
   const socket = {};
   const first = heads.of(requestOn(socket, codex), snapshot);
@@ -38,7 +38,7 @@ t.test("anything else that differs is determined again", async (t) => {
     const caller = head.callerByToken(NEVER_REVOKED);
     return caller.ok ? caller.tool.name : caller.refusal.code;
   };
-  const heads = new Heads();
+  const heads = new Heads(HOSTS);
   const socket = {};
   const next = (headers: Record<string, string>, url?: string) =>
     heads.of(requestOn(socket, headers, url), snapshot);
@@ -46,9 +46,9 @@ t.test("anything else that differs is determined again", async (t) => {
   t.equal(toolOf(next({ ...codex, authorization: `Bearer ${OTHER_TOKEN}` })), "goose");
   t.equal(toolOf(next(codex)), "codex");
   t.equal(toolOf(next({ "user-agent": "codex/1.0" })), "token-missing");
-  t.equal(next(codex).refusal(HOSTS), null);
-  t.match(next({ ...codex, origin: "https://evil.example" }).refusal(HOSTS), { code: "browser-request" });
-  t.match(next({ ...codex, host: "evil.example" }).refusal(HOSTS), { code: "host-not-allowed" });
+  t.equal(next(codex).refusal, null);
+  t.match(next({ ...codex, origin: "https://evil.example" }).refusal, { code: "browser-request" });
+  t.match(next({ ...codex, host: "evil.example" }).refusal, { code: "host-not-allowed" });
   t.equal(next(codex).userAgent, "codex/1.0");
   t.equal(next({ ...codex, "user-agent": "codex/2.0" }).userAgent, "codex/2.0");
   t.equal(next(codex).endpoint, "/v1/chat/completions");
@@ -56,7 +56,7 @@ t.test("anything else that differs is determined again", async (t) => {
 });
 
 t.test("a changed configuration is asked again", async (t) => {
-  const heads = new Heads();
+  const heads = new Heads(HOSTS);
   const socket = {};
   const caller = (config: string) =>
     heads.of(requestOn(socket, codex), snapshotOf(config)).callerByToken(NEVER_REVOKED);
@@ -66,7 +66,10 @@ t.test("a changed configuration is asked again", async (t) => {
 });
 
 t.test("an unknown token is looked up again, because it may be revoked meanwhile", async (t) => {
-  const head = new Heads().of(requestOn({}, { authorization: `Bearer ${makeToken()}` }), snapshotOf(CONFIG));
+  const head = new Heads(HOSTS).of(
+    requestOn({}, { authorization: `Bearer ${makeToken()}` }),
+    snapshotOf(CONFIG),
+  );
   t.match(head.callerByToken(NEVER_REVOKED), { refusal: { message: /^no tool has the token/ } });
   t.match(head.callerByToken({ revokedAt: () => 1000 }), { refusal: { message: /was revoked/ } });
 });

@@ -27,7 +27,11 @@ t.test("a record has the client's user agent, if a console would list the same t
   ];
   for (const [what, sent, recorded] of cases) {
     const headers = sent === undefined ? {} : { "user-agent": sent };
-    const head = new Head({ method: "POST", url: "/v1/chat/completions", headers, rawHeaders: [] }, SNAPSHOT);
+    const head = new Head(
+      { method: "POST", url: "/v1/chat/completions", headers, rawHeaders: [] },
+      SNAPSHOT,
+      [],
+    );
     t.equal(openingOf(new Call(head, systemClock)).user_agent, recorded, what);
   }
 });

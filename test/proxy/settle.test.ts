@@ -32,7 +32,7 @@ const ANSWERED: Outcome = {
 /** A call that was admitted and recorded, and what its settling did. */
 function scene(deps: Partial<Record<"prices" | "inFlight", object>> = {}) {
   const parts = { method: "POST", url: "/v1/chat/completions", headers: {}, rawHeaders: [] };
-  const call = new Call(new Head(parts, SNAPSHOT), systemClock);
+  const call = new Call(new Head(parts, SNAPSHOT, []), systemClock);
   call.tool = SNAPSHOT.config.tools.codex ?? null;
   call.lease = { tool: "codex", reservation: { tokens: 10, spend: 10, at: 1 } } as unknown as Lease;
   call.opening = openingOf(call);
