@@ -1,12 +1,13 @@
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { readdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { setTimeout as wait } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { newHome, type Running, saveConfig, startServing } from "../doubles/command.ts";
 import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
 import { repeats } from "../doubles/effort.ts";
+import { openSockets } from "../doubles/open-sockets.ts";
 import { type GatewayCall, type RawGateway, startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";
 import { diceOf, findMarkers, makeSession, type Place, type Session } from "./fuzz-grammar.ts";
@@ -130,10 +131,6 @@ function memoryKb(pid: number): number | null {
   return Number(/VmRSS:\s*(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? 0);
 }
 
-function handles(pid: number): number {
-  return process.platform === "linux" ? readdirSync(`/proc/${pid}/fd`).length : 0;
-}
-
 async function startFuzzed(t: Test, gateway: RawGateway) {
   const home = await newHome(t);
   await saveConfig(
@@ -191,7 +188,7 @@ t.test(
       { keepBodies: false, onBroken: (why) => void book.faults.push(why) },
     );
     const running = await startFuzzed(t, gateway);
-    const before = handles(running.pid);
+    const before = openSockets(running.pid);
     const { count, warm, crashed } = await wander(running, book);
     t.comment(`seed ${SEED}: ${count} sessions, ${gateway.calls.length} reached the gateway`);
     t.strictSame(book.faults, [], `nothing wrong came through; repeat with KEYBEARER_FUZZ_SEED=${SEED}`);
@@ -208,7 +205,7 @@ t.test(
     });
     t.ok(served.status === 200 || served.status === 204, "it still serves");
     await served.text();
-    await until("its connections are closed", () => handles(running.pid) <= before + 8);
+    await until("its connections are closed", () => openSockets(running.pid) <= before + 8);
     const after = memoryKb(running.pid);
     if (warm !== null && after !== null) {
       t.comment(`memory: ${Math.round(warm / 1024)} MB when warm, ${Math.round(after / 1024)} MB after`);

@@ -4,6 +4,7 @@ import { connect } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
+import { openSockets } from "../doubles/open-sockets.ts";
 import { head, openRaw, type RawClient } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { post, say, settledAs } from "../doubles/stimulus.ts";
@@ -272,12 +273,11 @@ t.test("CL-07 a client that stops reading makes the gateway wait, then is cut an
 });
 
 const noFolder = process.platform === "linux" ? false : "open files are counted in /proc, which is not here";
-const openFiles = () => readdirSync("/proc/self/fd").length;
 
 t.test("CL-08 connections that are reset at once leave nothing behind", { skip: noFolder }, async (t) => {
   const it = await scene(t, (call) => call.ok());
   t.equal((await say(t, it.port, head("GET /v1/first", it.auth))).status, 200);
-  const before = openFiles();
+  const before = openSockets(process.pid);
   const logged = it.under.log().length;
   const half = head("POST /v1/half", { ...it.auth, "Content-Length": "10" }).slice(0, 60);
   for (let round = 0; round < 2; round += 1) {
@@ -292,7 +292,7 @@ t.test("CL-08 connections that are reset at once leave nothing behind", { skip: 
     });
     await Promise.all(sockets);
   }
-  await until("as many files are open as before", () => openFiles() <= before + 5);
+  await until("as many sockets are open as before", () => openSockets(process.pid) <= before + 5);
   t.equal(it.under.log().length, logged, "nothing is logged about them");
   t.equal((await say(t, it.port, head("GET /v1/last", it.auth))).status, 200);
   t.ok(it.gateway.calls.every((call) => /first|last/.test(call.target)));
