@@ -1,10 +1,10 @@
 // A daemon with one limited tool, and a gateway that plays what each request asks for.
 
-import { cpSync } from "node:fs";
+import { cpSync, mkdirSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from "node:http";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { setImmediate as turn } from "node:timers/promises";
 import type { Test } from "tap";
 import { askDaemon } from "../../src/control/client.ts";
@@ -272,6 +272,8 @@ export async function startAfterCrash(t: Test, settings: string, first: Journey)
   t.teardown(() => rm(home, { recursive: true, force: true }));
   const { usage, trust } = findPaths({ env: { KEYBEARER_HOME: home }, home });
   // The index is built from the journal. A process that reads its own databases as files loses its locks on them.
+  // Before the copy, which would make it with the rights that the umask leaves.
+  mkdirSync(dirname(usage), { recursive: true, mode: 0o700 });
   cpSync(first.paths.usage, usage, { recursive: true, filter: (path) => !/\.(?:db|tmp)/.test(path) });
   cpSync(first.paths.trust, trust);
   return startLimited(t, settings, { home, gateway: first.gateway, credentials: first });
