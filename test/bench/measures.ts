@@ -232,7 +232,7 @@ async function catchUp(candidate: Running): Promise<void> {
   if (!isKeybearer(candidate)) return;
   const { name, folder } = candidate;
   const paths = findPaths({ env: { KEYBEARER_HOME: folder }, home: folder });
-  const asked = await askDaemon(paths, "POST", "/index");
+  const asked = await askDaemon(paths, "POST", "/index", {});
   if (!asked.ok) throw new Error(`the index of ${name} does not catch up: ${asked.reason}`);
 }
 
