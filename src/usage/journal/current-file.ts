@@ -273,11 +273,14 @@ class DayFile {
     }
   }
 
-  /** One write. A full disk writes a part and reports no error: that part is removed again. */
-  append(text: string): void {
-    const bytes = Buffer.from(this.#torn ? `\n${text}` : text);
-    const written = writeSync(this.#descriptor, bytes);
-    if (written !== bytes.length) {
+  /**
+   * One write. A full disk writes a part and reports no error: that part is removed again.
+   * @param lines ASCII, so that each character is one byte.
+   */
+  append(lines: string): void {
+    const text = this.#torn ? `\n${lines}` : lines;
+    const written = writeSync(this.#descriptor, text, null, "latin1");
+    if (written !== text.length) {
       this.#torn = true;
       ftruncateSync(this.#descriptor, this.#offset);
       this.#torn = false;

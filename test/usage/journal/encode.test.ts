@@ -30,9 +30,33 @@ t.test("the lines of a request are read as they were written, whatever its texts
   );
 });
 
+t.test("every field is written under its own name", async (t) => {
+  const first = numbered(opening(), 1);
+  const second = numbered(closing(), 101);
+  const common = encodeShared(first);
+  t.ok(isSame(parseLine(openLine(common, first)), { kind: "open", ...first }));
+  const whole = { kind: "close", ...wholeRecord(first, second), ...OWN_REQUEST };
+  t.ok(isSame(parseLine(closeLine(common, first, second)), whole));
+});
+
+t.test("what is no number of JSON is written as null", async (t) => {
+  const first = opening();
+  const line = closeLine(encodeShared(first), first, closing({ cost_microdollars: Number.NaN }));
+  t.match(parseLine(line), { kind: "close", cost_microdollars: null });
+});
+
 t.test("the kind comes first, and every line is ASCII", async (t) => {
   t.equal(lineOf("rename", { from: "ä", to: "…" }), '{"kind":"rename","from":"\\u00e4","to":"\\u2026"}\n');
 });
+
+/** The same fields, each number another one, so that no two fields can be mistaken for each other. */
+function numbered<Fields extends object>(fields: Fields, from: number): Fields {
+  const entries = Object.entries(fields).map(([name, value], index) => {
+    const isNumber = typeof value === "number" || /_(?:tokens|microdollars|at|ms)$/.test(name);
+    return [name, isNumber ? from + index : value];
+  });
+  return Object.fromEntries(entries);
+}
 
 /** In any order. */
 function isSame(one: unknown, other: object): boolean {
