@@ -211,6 +211,7 @@ class Exchange {
       if (this.#call.sentAt === null) return;
       this.#body = null;
       this.#deps.bodies.release(this.#call);
+      this.#deps.bodies.reuse(body);
     });
     request.end(body);
   }
@@ -267,37 +268,49 @@ class Exchange {
     response.on("close", () => {
       if (!response.complete) this.#onBroken(closedEarly());
     });
-    this.#guarded(request, () => {
-      const { key } = this.#upstream;
-      const tool = this.#call.tool?.name ?? "";
-      const refine = (cause: Cause) => this.#deps.keyHealth.refine(tool, key, cause);
-      const observer = observe(this.#call, response, this.#deps);
-      const writer = new ResponseWriter(response, this.#client, observer, key, refine);
-      const streaming: Streaming = { name: "streaming", request, response, writer };
-      this.#phase = streaming;
-      writer.start();
-      response.on("data", (chunk: Buffer) => {
-        this.#deadline.touch("idle");
-        if (this.#phase === streaming) this.#guarded(request, () => writer.write(chunk));
-      });
-      response.on("end", () => {
-        // A gateway that responds early may never read the rest of the request.
-        if (!request.writableFinished) request.destroy();
-        if (this.#phase === streaming) this.#guarded(request, () => writer.end());
-      });
+    try {
+      this.#startStreaming(request, response);
+    } catch (error) {
+      this.#onUnwritable(request, error);
+    }
+  }
+
+  #startStreaming(request: ClientRequest, response: IncomingMessage): void {
+    const { key } = this.#upstream;
+    const tool = this.#call.tool?.name ?? "";
+    const refine = (cause: Cause) => this.#deps.keyHealth.refine(tool, key, cause);
+    const observer = observe(this.#call, response, this.#deps);
+    const writer = new ResponseWriter(response, this.#client, observer, key, refine);
+    const streaming: Streaming = { name: "streaming", request, response, writer };
+    this.#phase = streaming;
+    writer.start();
+    response.on("data", (chunk: Buffer) => {
+      this.#deadline.touch("idle");
+      if (this.#phase !== streaming) return;
+      try {
+        writer.write(chunk);
+      } catch (error) {
+        this.#onUnwritable(request, error);
+      }
+    });
+    response.on("end", () => {
+      // A gateway that responds early may never read the rest of the request.
+      if (!request.writableFinished) request.destroy();
+      if (this.#phase !== streaming) return;
+      try {
+        writer.end();
+      } catch (error) {
+        this.#onUnwritable(request, error);
+      }
     });
   }
 
   /** Node's parser accepts heads that Node does not write, such as status 000. */
-  #guarded(request: ClientRequest, write: () => void): void {
-    try {
-      write();
-    } catch (error) {
-      request.destroy();
-      const message = error instanceof Error ? error.message : String(error);
-      // Named like the errors of Node's parser, so that it is reported like them.
-      this.#onBroken(Object.assign(new Error(message), { code: "HPE_UNUSABLE_HEAD" }));
-    }
+  #onUnwritable(request: ClientRequest, error: unknown): void {
+    request.destroy();
+    const message = error instanceof Error ? error.message : String(error);
+    // Named like the errors of Node's parser, so that it is reported like them.
+    this.#onBroken(Object.assign(new Error(message), { code: "HPE_UNUSABLE_HEAD" }));
   }
 
   /** The request could not be sent, or not to its end. */
