@@ -1,37 +1,14 @@
 // Builds dist/: `node src/build.mjs`. With --if-changed it builds only if a source is newer than the last build.
-//
-// The program contains only our own code. Packages stay in node_modules, so that `npm audit` and an update of a package reach
-// what runs. It is not minified: that would save 0.3 MB of memory and make stack traces unreadable.
 import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
+import { buildProgram } from "./build-program.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const dist = join(root, "dist");
 /** Written last, so it is missing after a build that failed, and its time is the time of the build. */
 const lastFile = join(dist, "prices.json");
-
-/** The two workers are in the same folder as the chunks, because the code that starts a worker looks for it beside itself. */
-async function buildProgram() {
-  await build({
-    absWorkingDir: root,
-    entryPoints: [
-      { in: "src/cli/main.ts", out: "cli/main" },
-      { in: "src/usage/index/index-worker.ts", out: "index-worker" },
-      { in: "src/mirror/sync/mirror-worker.ts", out: "mirror-worker" },
-    ],
-    bundle: true,
-    packages: "external",
-    splitting: true,
-    chunkNames: "[name]-[hash]",
-    format: "esm",
-    platform: "node",
-    target: "node20.19",
-    outdir: dist,
-    logLevel: "warning",
-  });
-}
 
 /** The page contains Preact and uPlot. licenses.txt holds their licences. */
 async function buildPage() {
@@ -83,7 +60,7 @@ function isUpToDate() {
 
 async function buildAll() {
   rmSync(dist, { recursive: true, force: true });
-  await Promise.all([buildProgram(), buildPage()]);
+  await Promise.all([buildProgram(dist), buildPage()]);
   await buildPrices();
 }
 

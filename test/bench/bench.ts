@@ -21,6 +21,7 @@ import { nextMessage, Processes } from "./processes.ts";
 import { toJson, toText } from "./report.ts";
 import { Results } from "./results.ts";
 import { type Running, Session } from "./session.ts";
+import { measureSteps } from "./steps.ts";
 
 /*
  * keybearer with everything on, beside others, in one run.
@@ -37,6 +38,10 @@ async function run(options: Options, processes: Processes, folder: string): Prom
 
   const { port } = (await nextMessage(processes.fork("upstream.js"))) as { port: number };
   const session = new Session(processes, folder, port, log);
+  if (options.steps) {
+    process.stdout.write(await measureSteps(session));
+    return;
+  }
   const candidates: Running[] = [];
   const leftOut: { name: string; why: string }[] = [];
   for (const candidate of wanted) {

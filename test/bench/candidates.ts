@@ -38,6 +38,8 @@ export interface Prepared extends Command {
 
 export const KEYBEARER = join(PROJECT_FOLDER, "dist", "cli", "main.js");
 
+const REQUEST_LIMITS = ["900000/second", "900000k/month"];
+
 export const PROXIES: readonly Candidate[] = [
   {
     name: "http-proxy-3",
@@ -51,7 +53,7 @@ export const PROXIES: readonly Candidate[] = [
     converts: false,
     version: () => packageVersion(PROJECT_FOLDER),
     missing: "not built",
-    prepare: (setup) => prepareKeybearer(setup, ["900000/second", "900000k/month"]),
+    prepare: (setup) => prepareKeybearer(setup, REQUEST_LIMITS),
   },
   {
     name: "keybearer, shared",
@@ -67,7 +69,7 @@ export const PROXIES: readonly Candidate[] = [
     version: redisVersion,
     missing: "there is no redis-server",
     // In so short a window every request asks the store.
-    prepare: (setup) => prepareShared(setup, ["900000/second", "900000k/month"]),
+    prepare: (setup) => prepareShared(setup, REQUEST_LIMITS),
   },
   {
     name: "node:http",
@@ -84,6 +86,17 @@ export const PROXIES: readonly Candidate[] = [
     prepare: prepareNginx,
   },
 ];
+
+/** keybearer as it was built into another file, with the same settings. */
+export function keybearerAt(name: string, file: string): Candidate {
+  return {
+    name: `keybearer, ${name}`,
+    converts: false,
+    version: () => packageVersion(PROJECT_FOLDER),
+    missing: "not built",
+    prepare: (setup) => ({ ...prepareKeybearer(setup, REQUEST_LIMITS), args: [file, "run"] }),
+  };
+}
 
 function prepareOwnProgram(program: string, { port, upstreamPort }: Setup): Prepared {
   const args = [join(BUILT_FOLDER, program), String(port), String(upstreamPort)];

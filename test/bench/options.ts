@@ -7,6 +7,8 @@ const PARTS = ["requests", "latency", "streams", "delay", "processes", "usage-lo
 export interface Options {
   readonly help: boolean;
   readonly quick: boolean;
+  /** Only what each step of a request costs. */
+  readonly steps: boolean;
   readonly json: boolean;
   /** The file that gets the JSON, too. */
   readonly save: string | null;
@@ -21,6 +23,7 @@ CPU per request, latency, streams and memory of keybearer with everything on, be
 Needs Linux, because CPU time is read from /proc. A full run takes a quarter of an hour.
 
   --quick       keybearer, http-proxy-3 and nginx only, in under a minute
+  --steps       what each step of a request costs, in builds with one step on; takes five minutes
   --only NAME   only this candidate; repeatable (${PROXIES.map(({ name }) => name).join(", ")} or a gateway)
   --part NAME   only this part; repeatable (${PARTS.join(", ")})
   --json        print JSON instead of tables
@@ -37,20 +40,21 @@ export function readOptions(args: readonly string[]): Options {
     options: {
       help: { type: "boolean", default: false },
       quick: { type: "boolean", default: false },
+      steps: { type: "boolean", default: false },
       json: { type: "boolean", default: false },
       save: { type: "string" },
       only: { type: "string", multiple: true, default: [] },
       part: { type: "string", multiple: true, default: [] },
     },
   });
-  const { help, quick, json, save = null, only, part } = values;
+  const { help, quick, steps, json, save = null, only, part } = values;
   checkNames(
     "--only",
     only,
     [...PROXIES, ...GATEWAYS].map(({ name }) => name),
   );
   checkNames("--part", part, PARTS);
-  return { help, quick, json, save, only, parts: part.length > 0 ? part : PARTS };
+  return { help, quick, steps, json, save, only, parts: part.length > 0 ? part : PARTS };
 }
 
 function checkNames(option: string, given: readonly string[], known: readonly string[]): void {

@@ -1,0 +1,8 @@
+/** Never expires. */
+export class Deadline {
+  start(): void {}
+
+  touch(): void {}
+
+  stop(): void {}
+}

@@ -1,0 +1,18 @@
+import { keyFault, Secret as Real, SecretSet } from "../../../src/core/secret.ts";
+
+export { keyFault, SecretSet };
+
+/** Is not searched for in responses. */
+export class Secret extends Real {
+  override isIn(): boolean {
+    return false;
+  }
+
+  override redactFrom(text: string): string {
+    return text;
+  }
+
+  override partAtEndOf(): number {
+    return 0;
+  }
+}
