@@ -142,11 +142,17 @@ export function advised(t: Test, message: string, command: string, typed: string
   return typed.split(" ").slice(1);
 }
 
+const MAX_EXPORTS = 5;
+
 /** Every record in the usage log, as `keybearer usage export` prints them. */
 export async function exportedRecords(t: Test, home: string): Promise<readonly UsageRecord[]> {
-  const { code, stdout, stderr } = await command(t, home, ["usage", "export", "--json"]);
-  if (code !== 0) throw new Error(`usage export ended with ${code}: ${stderr}`);
-  return JSON.parse(stdout);
+  for (let attempt = 1; ; attempt += 1) {
+    const { code, stdout, stderr } = await command(t, home, ["usage", "export", "--json"]);
+    // On a stalled machine the index may take longer than the command waits for it.
+    if (stderr.includes("the index is catching up") && attempt < MAX_EXPORTS) continue;
+    if (code !== 0) throw new Error(`usage export ended with ${code}: ${stderr}`);
+    return JSON.parse(stdout);
+  }
 }
 
 export function builtProgram(): string {
