@@ -7,7 +7,7 @@ import { build } from "esbuild";
  * traces unreadable.
  *
  * The two workers are in the same folder as the chunks, because the code that starts a worker looks for it beside itself.
- * @param plugins the bench leaves out steps of a request with one.
+ * @param plugins the bench passes one that replaces modules.
  */
 export async function buildProgram(outdir, plugins = []) {
   await build({

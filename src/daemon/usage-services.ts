@@ -13,7 +13,7 @@ import { Prices, readPriceTable } from "../metering/prices.ts";
 import { MirrorDatabase } from "../mirror/store/database.ts";
 import { TruncationCheck } from "../mirror/truncation-check.ts";
 import type { MirrorUsage } from "../mirror/usage.ts";
-import { BodyMemory } from "../proxy/body.ts";
+import { BodyBudget } from "../proxy/body.ts";
 import { InFlight } from "../proxy/in-flight.ts";
 import type { ReleaseResult, Shared } from "../shared/shared.ts";
 import type { Journal } from "../usage/journal/journal.ts";
@@ -26,7 +26,7 @@ export interface UsageServices {
   readonly limiter: Limiter;
   readonly prices: Prices;
   readonly inFlight: InFlight;
-  readonly bodies: BodyMemory;
+  readonly bodies: BodyBudget;
   readonly mirrorDatabase: MirrorDatabase;
   readonly mirrorUsage: MirrorUsage;
   readonly truncationCheck: TruncationCheck;
@@ -75,7 +75,7 @@ export function openUsageServices(
     limiter,
     prices: new Prices(readPriceTable()),
     inFlight: new InFlight((tool) => limiter.currentName(tool)),
-    bodies: new BodyMemory(),
+    bodies: new BodyBudget(),
     mirrorDatabase,
     mirrorUsage,
     truncationCheck,

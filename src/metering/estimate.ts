@@ -38,23 +38,44 @@ export class ResponseText {
   }
 }
 
-/** Of a stream, these pieces are read. All of them would take 4 µs a piece, which doubles what the meter needs. */
-const FIRST_SAMPLES = 64;
+/** Reading every piece of a stream takes 4 µs a piece, which doubles what the meter needs. So a long one is read less often. */
+const FIRST_PIECES = 64;
 const EVERY_FIRST = 8;
 const EVERY_LATER = 64;
 
-/** How many tokens a model wrote, about: by the share that text has in some pieces of the stream. */
+/** Estimates how many tokens a model wrote, from some pieces of the stream. */
 export class SampledText {
+  readonly #first = new Sample(EVERY_FIRST);
+  readonly #later = new Sample(EVERY_LATER);
+  #pieces = 0;
+
+  /** @param data in latin1 */
+  add(data: string, parse: (json: string) => unknown): void {
+    const sample = this.#pieces < FIRST_PIECES ? this.#first : this.#later;
+    this.#pieces += 1;
+    sample.add(data, parse);
+  }
+
+  get tokens(): number {
+    return this.#first.tokens + this.#later.tokens;
+  }
+}
+
+/** Takes the share of the text in one of so many pieces for the share in all of them. */
+class Sample {
+  readonly #every: number;
   readonly #text = new ResponseText();
   #pieces = 0;
   #bytes = 0;
   #sampledBytes = 0;
 
-  /** @param data in latin1 */
+  constructor(every: number) {
+    this.#every = every;
+  }
+
   add(data: string, parse: (json: string) => unknown): void {
     this.#bytes += data.length;
-    const every = this.#pieces < FIRST_SAMPLES ? EVERY_FIRST : EVERY_LATER;
-    if (this.#pieces % every === 0) {
+    if (this.#pieces % this.#every === 0) {
       this.#sampledBytes += data.length;
       this.#text.add(parse(data));
     }

@@ -10,13 +10,6 @@ import { loggableModel } from "./loggable.ts";
 const MAX_READ = 32 * 1024 * 1024;
 /** All bodies in memory together. */
 const MAX_BUFFERED = 256 * 1024 * 1024;
-/**
- * Memory that is used again. New memory for each body makes V8 collect its whole heap twice as often, which takes 120 µs of a
- * request with 100 KB.
- */
-const STEP = 64 * 1024;
-const MAX_SPARE = 1024 * 1024;
-const MAX_SPARES = 16;
 /** What a chunk costs besides its bytes, so that a body of tiny chunks does not fill the memory. */
 const CHUNK_OVERHEAD = 256;
 /** A client that sends no byte of its body for this long has stopped. */
@@ -29,12 +22,8 @@ const READABLE_TYPE =
   /^\s*(?:application\/(?:[\w.-]+\+)?json|multipart\/form-data|text\/plain|application\/x-www-form-urlencoded)\b/i;
 
 /** The memory for the bodies of all calls. */
-export class BodyMemory {
+export class BodyBudget {
   #free: number;
-  /** Of bodies that were sent, for the next ones. */
-  readonly #spare: Buffer[] = [];
-  /** The memory of each body that was made here. */
-  readonly #memoryOf = new WeakMap<Buffer, Buffer>();
 
   constructor(max: number = MAX_BUFFERED) {
     this.#free = max;
@@ -53,27 +42,6 @@ export class BodyMemory {
     this.#free += call.bufferedBytes;
     call.bufferedBytes = 0;
   }
-
-  /** A body to be filled, which may still hold another one. */
-  make(length: number): Buffer {
-    const memory = this.#takeSpare(length) ?? Buffer.allocUnsafeSlow(Math.ceil(length / STEP) * STEP);
-    const body = memory.subarray(0, length);
-    this.#memoryOf.set(body, memory);
-    return body;
-  }
-
-  #takeSpare(length: number): Buffer | null {
-    const found = this.#spare.findIndex((one) => one.length >= length && one.length <= 4 * length);
-    return found === -1 ? null : (this.#spare.splice(found, 1)[0] ?? null);
-  }
-
-  /** The body was sent, and nothing reads it any more. */
-  reuse(body: Buffer): void {
-    const memory = this.#memoryOf.get(body);
-    if (memory === undefined || memory.length > MAX_SPARE || this.#spare.length >= MAX_SPARES) return;
-    this.#memoryOf.delete(body);
-    this.#spare.push(memory);
-  }
 }
 
 /**
@@ -84,7 +52,7 @@ export async function readBody(
   call: Call,
   req: IncomingMessage,
   res: ServerResponse,
-  memory: BodyMemory,
+  budget: BodyBudget,
 ): Promise<Stop | null> {
   const { "content-length": declared, "transfer-encoding": chunked, expect } = req.headers;
   const length = chunked === undefined ? Number(declared ?? 0) : 0;
@@ -97,14 +65,14 @@ export async function readBody(
   const mayWait = (call.tool?.limits.wait ?? 0) > 0;
   const isRead = !isEmpty && length <= MAX_READ && (mustRead || mayWait || isReadable(call, req));
   // The declared length is taken before the first byte is read.
-  if (isRead && !memory.take(call, length)) return overloaded();
+  if (isRead && !budget.take(call, length)) return overloaded();
   if (expect !== undefined) res.writeContinue();
   call.passesUnread = !isEmpty && !isRead;
   if (!isRead) return null;
 
   // Most bodies arrive in one packet with the head. Reading them by events takes 8 µs more.
   const isWhole = chunked === undefined && req.complete && req.readableLength === length && !req.destroyed;
-  const stop = isWhole ? takeWhole(call, req) : await collect(call, req, memory, mustRead);
+  const stop = isWhole ? takeWhole(call, req) : await collect(call, req, budget, mustRead);
   if (stop !== null || call.body === null) return stop;
   call.fields = readRequest(call.body, req.headers["content-type"]);
   if (mustRead && call.body.length > 0 && !call.fields.readable) return unreadable(call);
@@ -134,12 +102,12 @@ function takeWhole(call: Call, req: IncomingMessage): null {
 async function collect(
   call: Call,
   req: IncomingMessage,
-  memory: BodyMemory,
+  budget: BodyBudget,
   mustRead: boolean,
 ): Promise<Stop | null> {
   const isChunked = req.headers["transfer-encoding"] !== undefined;
   // Filled as it arrives, which takes half the memory of joining chunks. A chunked body has no known length.
-  const body = isChunked ? null : memory.make(Number(req.headers["content-length"]));
+  const body = isChunked ? null : Buffer.allocUnsafe(Number(req.headers["content-length"]));
   const chunks: Buffer[] = [];
   const stallMs = Math.min(STALL_MS, call.gateway?.timeouts.firstByte ?? STALL_MS);
   const end = await readChunks(req, stallMs, (chunk) => {
@@ -147,7 +115,7 @@ async function collect(
     else chunk.copy(body, call.bytesIn);
     call.bytesIn += chunk.length;
     if (call.bytesIn > MAX_READ) return "too-large";
-    return body !== null || memory.take(call, CHUNK_OVERHEAD + chunk.length) ? null : "no-memory";
+    return body !== null || budget.take(call, CHUNK_OVERHEAD + chunk.length) ? null : "no-memory";
   });
   switch (end) {
     case "ended":

@@ -9,7 +9,7 @@ import type { Limiter } from "../limits/limiter.ts";
 import type { Prices } from "../metering/prices.ts";
 import type { Journal } from "../usage/journal/journal.ts";
 import type { UsageRecord } from "../usage/record.ts";
-import type { BodyMemory } from "./body.ts";
+import type { BodyBudget } from "./body.ts";
 import type { Cause } from "./cause.ts";
 import type { Heads } from "./head.ts";
 import type { GatewayHealth, KeyHealth } from "./health.ts";
@@ -31,7 +31,7 @@ export interface ProxyDeps {
   readonly processLookup: Pick<ProcessLookup, "of">;
   readonly limiter: Limiter;
   readonly prices: Prices;
-  readonly bodies: BodyMemory;
+  readonly bodies: BodyBudget;
   readonly upstream: Upstream;
   readonly outages: Outages;
   readonly inFlight: InFlight;

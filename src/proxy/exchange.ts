@@ -211,7 +211,6 @@ class Exchange {
       if (this.#call.sentAt === null) return;
       this.#body = null;
       this.#deps.bodies.release(this.#call);
-      this.#deps.bodies.reuse(body);
     });
     request.end(body);
   }

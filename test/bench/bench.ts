@@ -28,6 +28,11 @@ import { measureSteps } from "./steps.ts";
  *   npm run bench -- --help
  */
 
+async function runSteps(processes: Processes, folder: string): Promise<void> {
+  const { port } = (await nextMessage(processes.fork("upstream.js"))) as { port: number };
+  process.stdout.write(await measureSteps(new Session(processes, folder, port, createLog())));
+}
+
 async function run(options: Options, processes: Processes, folder: string): Promise<void> {
   const log = createLog();
   const othersShare = watchOthers();
@@ -38,10 +43,6 @@ async function run(options: Options, processes: Processes, folder: string): Prom
 
   const { port } = (await nextMessage(processes.fork("upstream.js"))) as { port: number };
   const session = new Session(processes, folder, port, log);
-  if (options.steps) {
-    process.stdout.write(await measureSteps(session));
-    return;
-  }
   const candidates: Running[] = [];
   const leftOut: { name: string; why: string }[] = [];
   for (const candidate of wanted) {
@@ -168,7 +169,8 @@ async function main(): Promise<void> {
       process.exit(1);
     });
   try {
-    await run(options, processes, folder);
+    if (options.steps) await runSteps(processes, folder);
+    else await run(options, processes, folder);
   } finally {
     cleanUp();
   }

@@ -48,6 +48,7 @@ export function readOptions(args: readonly string[]): Options {
     },
   });
   const { help, quick, steps, json, save = null, only, part } = values;
+  if (steps && args.length > 1) throw new Error("--steps has no other options");
   checkNames(
     "--only",
     only,

@@ -2,10 +2,11 @@ import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import type { Plugin } from "esbuild";
 import { type Candidate, keybearerAt, PROXIES } from "./candidates.ts";
+import { checkAnswers } from "./checks.ts";
 import { measureRequests, measureStreams, type Run, warmUp } from "./measures.ts";
 import type { Plan } from "./plan.ts";
 import { BENCH_FOLDER, PROJECT_FOLDER } from "./processes.ts";
-import { Results, spreadOf } from "./results.ts";
+import { median, Results } from "./results.ts";
 import type { Running, Session } from "./session.ts";
 
 /*
@@ -21,19 +22,22 @@ interface Step {
 
 const STEPS: readonly Step[] = [
   { name: "journal", modules: ["usage/journal/journal.ts"] },
-  // It needs the lines of the journal.
+  // The index reads the journal, so both are on.
   { name: "journal and index", modules: ["usage/journal/journal.ts", "usage/index/indexer.ts"] },
   { name: "metering of the answer", modules: ["metering/meter.ts"] },
   { name: "limits", modules: ["limits/limiter.ts"] },
   { name: "fields of the request, prices", modules: ["metering/request.ts", "metering/prices.ts"] },
-  { name: "search for the key", modules: ["core/secret.ts"] },
+  { name: "search for the key in the answer", modules: ["core/secret.ts"] },
   { name: "timeouts", modules: ["proxy/deadline.ts"] },
 ];
 
 const PLAN: Plan = {
   warmUpRequests: 4000,
   rounds: 5,
-  requests: [{ promptKb: 1, connections: 16, reconnect: false, requests: 1500 }],
+  requests: [
+    { promptKb: 1, connections: 16, reconnect: false, requests: 1500 },
+    { promptKb: 100, connections: 8, reconnect: false, requests: 400 },
+  ],
   latency: [],
   streamRounds: 3,
   streams: [{ protocol: "chat", clients: 32, streamsPerClient: 1, paceMs: 8 }],
@@ -59,34 +63,44 @@ export async function measureSteps(session: Session): Promise<string> {
     wanted.push(keybearerAt(name, await buildWithout(off, String(index))));
   }
   const candidates: Running[] = [];
-  for (const candidate of wanted) candidates.push(await session.start(candidate));
+  for (const candidate of wanted) {
+    const running = await session.start(candidate);
+    await checkAnswers(session, running);
+    candidates.push(running);
+  }
   const run: Run = { session, candidates, plan: PLAN, results: new Results() };
   for (const candidate of candidates) await warmUp(run, candidate);
   await measureRequests(run);
   await measureStreams(run);
   for (const { child } of candidates) await child.stop();
+  const broken = run.results.all().find(({ failed }) => failed > 0);
+  if (broken !== undefined) throw new Error(`${broken.candidate} did not answer every request`);
   return tableOf(run);
 }
 
 /** Returns the program's file. */
 async function buildWithout(modules: readonly string[], name: string): Promise<string> {
-  const folder = join(BENCH_FOLDER, ".built", "steps", name);
+  // Not below test/bench: the program would take the package.json there for its own.
+  const folder = join(PROJECT_FOLDER, "build", "bench-steps", name);
   const { buildProgram } = await import(pathToFileURL(join(PROJECT_FOLDER, "src", "build-program.mjs")).href);
-  await buildProgram(folder, [replaceModules(modules)]);
+  const unused = new Set(modules);
+  await buildProgram(folder, [replaceModules(modules, unused)]);
+  if (unused.size > 0) throw new Error(`nothing imports ${[...unused].join(", ")}: correct STEPS`);
   return join(folder, "cli", "main.js");
 }
 
-function replaceModules(modules: readonly string[]): Plugin {
-  const standIns = new Map(
-    modules.map((module) => [join(PROJECT_FOLDER, "src", module), standInFor(module)] as const),
-  );
+/** @param unused those that are replaced leave it. */
+function replaceModules(modules: readonly string[], unused: Set<string>): Plugin {
   return {
     name: "steps",
     setup({ onResolve }) {
       onResolve({ filter: /\.ts$/ }, ({ path, resolveDir, importer }) => {
-        const standIn = standIns.get(resolve(resolveDir, path));
+        const file = resolve(resolveDir, path);
+        const module = modules.find((one) => file === join(PROJECT_FOLDER, "src", one));
         // A module that stands in for another may use that one.
-        return standIn === undefined || importer === standIn ? undefined : { path: standIn };
+        if (module === undefined || importer === standInFor(module)) return undefined;
+        unused.delete(module);
+        return { path: standInFor(module) };
       });
     },
   };
@@ -100,10 +114,13 @@ function tableOf({ candidates, results }: Run): string {
   const measures = results
     .all()
     .filter(({ candidate, measure }) => candidate === BARE && /^CPU/.test(measure));
-  const lines: string[] = [];
+  const lines = [
+    "One step may need what another one finds out, so the rows do not add up to the last one.",
+    "",
+  ];
   for (const { measure } of measures) {
     if (measure.endsWith("main thread")) continue;
-    lines.push(`${measure}: main thread and others, median of the rounds; over "${ALL_OFF}"`);
+    lines.push(`${measure}: main thread, other threads, and both over "${ALL_OFF}"`);
     for (const { name } of candidates) lines.push(rowOf(results, measure, name));
     lines.push("");
   }
@@ -113,13 +130,14 @@ function tableOf({ candidates, results }: Run): string {
 function rowOf(results: Results, measure: string, name: string): string {
   const { main, others } = medians(results, measure, name);
   const floor = medians(results, measure, FLOOR);
-  const isStep = name !== BARE && name !== FLOOR;
-  const over = isStep ? `  +${(main - floor.main).toFixed(1)}  +${(others - floor.others).toFixed(1)}` : "";
-  return `  ${name.padEnd(44)}${main.toFixed(1).padStart(9)}${others.toFixed(1).padStart(9)}${over}`;
+  const isCompared = name !== BARE && name !== FLOOR;
+  const figures = isCompared ? [main, others, main - floor.main, others - floor.others] : [main, others];
+  return `  ${name.padEnd(48)}${figures.map((figure) => figure.toFixed(2).padStart(10)).join("")}`;
 }
 
 function medians(results: Results, measure: string, name: string) {
-  const main = spreadOf(results.rounds(`${measure}, main thread`, name))?.median ?? Number.NaN;
-  const all = spreadOf(results.rounds(measure, name))?.median ?? Number.NaN;
-  return { main, others: all - main };
+  const all = results.rounds(measure, name);
+  const main = results.rounds(`${measure}, main thread`, name);
+  const others = all.map((time, round) => time - (main[round] ?? Number.NaN));
+  return { main: median(main), others: median(others) };
 }

@@ -150,7 +150,7 @@ t.test("an answer that is nested too deep is not counted to its end", async (t) 
   t.strictSame(writtenIn(deep), NOTHING);
 });
 
-t.test("an eighth of a stream's pieces shows how much text all of them have", async (t) => {
+t.test("some pieces of a stream show how much text all of them have", async (t) => {
   const below = random(7);
   const words = ["a ", "longer ", "function sum(", '\n  "quoted": ', "网关会记录每一次请求"];
   for (const count of [1, 7, 60, 900]) {
@@ -173,4 +173,14 @@ t.test("an eighth of a stream's pieces shows how much text all of them have", as
   t.equal(none.tokens, 0);
   none.add("[DONE]", () => undefined);
   t.equal(none.tokens, 0);
+});
+
+t.test("the first pieces of a long stream do not decide for the others", async (t) => {
+  const sample = new SampledText();
+  const long = JSON.stringify({ delta: "x".repeat(400), index: 0 });
+  const short = JSON.stringify({ delta: "", padding: "x".repeat(400) });
+  for (let n = 0; n < 64; n += 1) sample.add(long, JSON.parse);
+  const { tokens } = sample;
+  for (let n = 0; n < 640; n += 1) sample.add(short, JSON.parse);
+  t.equal(sample.tokens, tokens);
 });

@@ -62,7 +62,7 @@ function text(value: string | null): string {
   return isFingerprint ? `"\\u2026${value.slice(1)}"` : inAscii(JSON.stringify(value));
 }
 
-/** Like JSON.stringify, null for what is no number of JSON. */
+/** NaN and Infinity become null, as with JSON.stringify. */
 function number(value: number | null): number | null {
   return Number.isFinite(value) ? value : null;
 }

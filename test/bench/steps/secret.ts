@@ -2,7 +2,7 @@ import { keyFault, Secret as Real, SecretSet } from "../../../src/core/secret.ts
 
 export { keyFault, SecretSet };
 
-/** Is not searched for in responses. */
+/** A key that is never searched for in an answer. */
 export class Secret extends Real {
   override isIn(): boolean {
     return false;
