@@ -167,6 +167,21 @@ t.test(
   },
 );
 
+t.test("usage waits for an index that the daemon has only begun to make", async (t) => {
+  const { home, index } = await homeWith(t, someDays(10));
+  let asked = 0;
+  const answer = async () => {
+    asked += 1;
+    if (asked < 3) return { ...CURRENT, current: false, share: 0 };
+    catchUp(join(home, "state"));
+    return CURRENT;
+  };
+  await serveControls(t, home, { usage: { catchUp: answer, rebuild: answer } });
+  t.notOk(existsSync(index));
+  t.equal((await exported(t, home)).count, 10);
+  t.equal(asked, 3);
+});
+
 t.test("usage only asks a daemon to bring the index up to date, and says how far it is", async (t) => {
   const { home, index } = await homeWith(t, someDays(10));
   catchUp(join(home, "state"));

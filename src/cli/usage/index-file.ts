@@ -32,7 +32,12 @@ export async function withIndex(
 ): Promise<void> {
   const behind = await catchUpIndex(paths);
   if (behind !== null) notice(behind);
-  const fault = await readIndex(paths, read);
+  let fault = await readIndex(paths, read);
+  if (fault?.kind === "missing" && behind !== null) {
+    // The daemon has begun to make it. On a slow machine that takes longer than one answer.
+    await followDaemon(paths);
+    fault = await readIndex(paths, read);
+  }
   if (fault === null) return;
   const next = fault.kind === "busy" ? "close the program that has it open" : advice.usageRebuild();
   fail(`the usage index ${paths.index} cannot be read: ${fault.message} → ${next}`, EXIT.failed);
