@@ -24,6 +24,9 @@ const many = <T>(count: number, make: (nth: number) => Promise<T>) =>
 const codes = (answers: readonly Answered[]) =>
   tally(answers.map(({ refusal, status }) => refusal ?? status));
 
+/** On a stalled machine the daemon may close a kept connection at the moment it is used again. */
+const USED_ONCE = { connection: "close" };
+
 longTest(
   t,
   "of 100 calls at once under 10/minute exactly 10 reach the gateway, minute after minute",
@@ -36,7 +39,9 @@ longTest(
     );
     for (let round = 1; round <= 2; round += 1) {
       // In another order every time: some answers come while others are asked for.
-      const answers = await many(100, (nth) => call({ play: (nth + round) % 3 === 0 ? "slow" : "finish" }));
+      const answers = await many(100, (nth) =>
+        call({ play: (nth + round) % 3 === 0 ? "slow" : "finish", headers: USED_ONCE }),
+      );
       t.strictSame(codes(answers), { 200: 10, "rate-limited": 90 });
       t.equal(gateway.arrivals.length, 10 * round, "no eleventh reached it");
       await quiet();
