@@ -3,7 +3,8 @@ import type { Line } from "./lines.ts";
 
 /*
  * The lines as text, in ASCII: the "…" of a key's fingerprint would make V8 write a whole line with two bytes per character.
- * JSON.stringify of the `open` and `close` lines of a request takes 29 µs, this takes 3. The test compares every field.
+ * The `open` and `close` lines of a request take 3 µs field by field, and 5 to 7 in a loop over the names. The test compares
+ * every field.
  */
 
 /** The part of an `open` line that the `close` line repeats: all but `model` and `sent_at`, which may change. */
