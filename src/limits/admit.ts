@@ -64,7 +64,9 @@ export function isInGroup(model: string, patterns: readonly string[]): boolean {
  * without backtracking, no pattern can make it slow.
  */
 function matches(model: string, pattern: string): boolean {
-  if (!pattern.includes("*")) return model === pattern;
+  const star = pattern.indexOf("*");
+  if (star === -1) return model === pattern;
+  if (star === pattern.length - 1) return model.startsWith(pattern.slice(0, star));
   const [head = "", ...pieces] = pattern.split("*");
   const tail = pieces.pop() ?? "";
   if (!model.startsWith(head)) return false;

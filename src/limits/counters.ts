@@ -347,10 +347,8 @@ export class Counters {
     if (limits.concurrent !== null)
       levels.push(this.#timeless({ kind: "concurrent" }, this.inFlight, 0, 0, limits.concurrent));
     if (quota !== null) {
-      let held = 0;
-      for (const { spend } of this.#inFlight) held += spend ?? 0;
       const estimated = Math.min(this.#total, this.#estimatedTotal);
-      levels.push(this.#timeless({ kind: "quota" }, this.#total, estimated, held, quota));
+      levels.push(this.#timeless({ kind: "quota" }, this.#total, estimated, this.#heldSpend(), quota));
     }
     return levels;
   }
@@ -363,11 +361,8 @@ export class Counters {
   /** What this machine's requests used and hold of a limit, in one window. @param window null: the limit has none */
   useOf(limit: CountedLimit, window: Window | null): number {
     if (limit.kind === "concurrent") return this.inFlight;
+    if (limit.kind === "quota" || window === null) return this.#total + this.#heldSpend();
     let use = 0;
-    if (limit.kind === "quota" || window === null) {
-      for (const { spend } of this.#inFlight) use += spend ?? 0;
-      return this.#total + use;
-    }
     const { kind, per } = limit;
     for (const one of this.#windows.countedIn(per, window)) use += one[kind];
     for (const reservation of this.#inFlight) {
@@ -422,23 +417,21 @@ export class Counters {
     windows: WindowCounts,
     now: number,
   ): Pick<Level, "window" | "used" | "estimated" | "held"> {
-    const { window, counted, setBackFrom } = windows.applyingAt(per, now);
-    let used = 0;
-    let estimated = 0;
+    const applying = windows.applyingAt(per, now);
+    const { window, setBackFrom } = applying;
+    let used = applying[kind];
     let held = 0;
-    for (const one of counted) {
-      used += one[kind];
-      if (kind !== "requests") estimated += one[`estimated_${kind}`];
-    }
+    const isOwn = windows === this.#ownWindows;
     for (const reservation of this.#inFlight) {
-      const at = windows === this.#ownWindows ? reservation.ownAt : reservation.at;
+      const at = isOwn ? reservation.ownAt : reservation.at;
       const isIn = contains(window, at) || (setBackFrom !== null && contains(setBackFrom, at));
       if (!isIn) continue;
-      if (kind !== "requests") held += reservation[kind] ?? 0;
+      if (kind === "tokens") held += reservation.tokens;
+      else if (kind === "spend") held += reservation.spend ?? 0;
       // The counts include the requests that have a record.
       else if (reservation.id === null) used += 1;
     }
-    return { window, used, estimated: Math.min(used, estimated), held };
+    return { window, used, estimated: Math.min(used, estimatedOf(kind, applying)), held };
   }
 
   #countRequest({ at, ownAt }: Reservation): void {
@@ -487,6 +480,8 @@ export class Counters {
   #shortageFor(ask: Ask, need: Amounts, now: number): Shortage | null {
     const { limits, quota } = this.#terms;
     if (ask.spend === null && (limits.spend.length > 0 || quota !== null)) return priceUnknown();
+    // Nearly every request finds capacity. To compare numbers takes a third of describing every limit.
+    if (this.#shared === null && this.#hasRoom(need, now)) return null;
     const shortages: Shortage[] = [];
     for (const level of this.levels(now)) {
       const shortage = shortageOf(level, amountFor(level.limit, need));
@@ -496,6 +491,26 @@ export class Counters {
       shortages.push(...this.#ownShortages(need, now, this.#ownWindows, this.#shared.ownNow()));
     if (shortages.length > 0) this.#lastShort = ask;
     return longestLasting(shortages);
+  }
+
+  /** Whether no limit of this machine lacks anything: the same as that none of the levels has a shortage. */
+  #hasRoom(need: Amounts, now: number): boolean {
+    const { limits, quota } = this.#terms;
+    for (const kind of KINDS) {
+      if (need[kind] === 0) continue;
+      for (const { max, per } of limits[kind]) {
+        const { used, held } = this.#useAt(kind, per, this.#windows, now);
+        if (used + held + need[kind] > max + this.#extra(kind, per, now)) return false;
+      }
+    }
+    if (limits.concurrent !== null && this.inFlight + 1 > limits.concurrent) return false;
+    return quota === null || need.spend === 0 || this.#total + this.#heldSpend() + need.spend <= quota;
+  }
+
+  #heldSpend(): number {
+    let held = 0;
+    for (const { spend } of this.#inFlight) held += spend ?? 0;
+    return held;
   }
 
   /**
@@ -529,6 +544,11 @@ export class Counters {
     }
     return shortages;
   }
+}
+
+function estimatedOf(kind: Kind, { estimated_tokens, estimated_spend }: Counted): number {
+  if (kind === "tokens") return estimated_tokens;
+  return kind === "spend" ? estimated_spend : 0;
 }
 
 /** What is not known counts as held, and is an estimate. */
