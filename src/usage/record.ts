@@ -70,6 +70,28 @@ export interface Opening {
   readonly sent_at: number | null;
 }
 
+/** The names of an opening, for one whose fields are set one by one. */
+const NO_OPENING: Opening = Object.freeze({
+  id: "",
+  started_at: 0,
+  tool: null,
+  gateway: null,
+  group: null,
+  multiplier: 1,
+  key: null,
+  protocol: "openai",
+  method: "",
+  endpoint: "",
+  model: null,
+  process: null,
+  user_agent: null,
+  waited_ms: 0,
+  held_tokens: null,
+  held_microdollars: null,
+  admitted_at: null,
+  sent_at: null,
+});
+
 /** What completes a record, exactly once. */
 export interface Closing {
   /** When there was a connection to the gateway; null: there was none, so nothing was sent. */
@@ -289,13 +311,9 @@ export const COLUMNS: readonly Column[] = [
   internal("verified", "boolean"),
 ];
 
-/** The fields of an `open` line. */
-const OPENING_COLUMNS: readonly Column[] = COLUMNS.filter(
-  ({ name }) =>
-    name === "model" ||
-    name === "sent_at" ||
-    !(name in NOT_CLOSED || name in OWN_REQUEST || name === "billed_microdollars"),
-);
+/** The fields of a `close` line, and those of an `open` line. */
+const OWN_COLUMNS: readonly Column[] = COLUMNS.filter(({ name }) => !(name in OWN_REQUEST));
+const OPENING_COLUMNS: readonly Column[] = COLUMNS.filter(({ name }) => name in NO_OPENING);
 
 const SQL_TYPES = {
   text: "TEXT",
@@ -355,12 +373,15 @@ function parseTexts(json: string): Record<string, string> {
  * become whole and not negative, texts lose their NULs (libsql would cut them there), and what is missing gets its fallback.
  */
 export function recordOfFields(fields: Readonly<Record<string, unknown>>): UsageRecord {
-  const record = Object.assign(valuesOf(COLUMNS, fields), OWN_REQUEST) as UsageRecord;
+  // Every name is there from the start: V8 turns an object that gets so many one by one into a dictionary, which takes 8 µs more.
+  const record = Object.assign(wholeRecord(NO_OPENING, NOT_CLOSED), OWN_REQUEST);
+  setFields(record, OWN_COLUMNS, fields);
   return fields.sent_at === undefined ? Object.assign(record, { sent_at: sentAtOf(record) }) : record;
 }
 
 export function openingOfFields(fields: Readonly<Record<string, unknown>>): Opening {
-  const opening = valuesOf(OPENING_COLUMNS, fields) as Opening;
+  const opening = { ...NO_OPENING };
+  setFields(opening, OPENING_COLUMNS, fields);
   return fields.sent_at === undefined ? Object.assign(opening, { sent_at: atOnce(opening) }) : opening;
 }
 
@@ -380,8 +401,12 @@ export function atOnce({
   return admitted_at ?? started_at + waited_ms;
 }
 
-function valuesOf(columns: readonly Column[], fields: Readonly<Record<string, unknown>>): object {
-  const values: Record<string, unknown> = {};
+function setFields(
+  record: object,
+  columns: readonly Column[],
+  fields: Readonly<Record<string, unknown>>,
+): void {
+  const values = record as Record<string, unknown>;
   for (const { name, type, fallback } of columns) {
     const value = fields[name];
     if (type === "text") values[name] = typeof value === "string" ? withoutNul(value) : fallback;
@@ -390,7 +415,6 @@ function valuesOf(columns: readonly Column[], fields: Readonly<Record<string, un
     else if (type === "boolean") values[name] = typeof value === "boolean" ? value : null;
     else values[name] = textsOf(value);
   }
-  return values;
 }
 
 /** A million of these still add up exactly in a double. */

@@ -6,7 +6,7 @@ import { openOwnFile } from "../../core/own-file.ts";
 import { dollars, exact } from "../../core/units.ts";
 import { CHUNK_BYTES, type JournalFile, journalFiles, readLines } from "../journal/files.ts";
 import { parseLine } from "../journal/lines.ts";
-import { holdsMark, type Position } from "../journal/position.ts";
+import { holdsMark, MARK_BYTES, type Position } from "../journal/position.ts";
 import { type Connection, IndexFault, indexFault, openIndexForReading } from "./database.ts";
 
 /*
@@ -14,33 +14,30 @@ import { type Connection, IndexFault, indexFault, openIndexForReading } from "./
  * newest file, because the limits take from that file what was used.
  */
 
-/** Covers the file up to `offset`, which is a whole number of blocks. The position's mark covers what follows. */
+/** Covers the file up to `offset`, which is a whole number of blocks. The position's mark is as long, and covers what follows. */
 export interface JournalDigest {
   readonly day: string;
   readonly offset: number;
   readonly value: string;
 }
 
-/** As long as a position's mark, so that nothing between the two is left out. */
-const BLOCK_BYTES = 1024;
-
 /** Continues a digest to the last whole block before an offset. `from` null, or of another file: from the beginning. */
 export function extendDigest(from: JournalDigest | null, file: JournalFile, offset: number): JournalDigest {
   const isContinued = from !== null && from.day === file.day && from.offset <= offset;
   let { offset: at, value } = isContinued ? from : { offset: 0, value: "" };
-  const end = offset - (offset % BLOCK_BYTES);
+  const end = offset - (offset % MARK_BYTES);
   if (at === end || file.gzipped) return { day: file.day, offset: at, value };
   const descriptor = openOwnFile(file.path, constants.O_RDONLY);
   try {
     const chunk = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, end - at));
     while (at < end) {
       const length = readSync(descriptor, chunk, 0, Math.min(chunk.length, end - at), at);
-      const blocks = length - (length % BLOCK_BYTES);
+      const blocks = length - (length % MARK_BYTES);
       if (blocks === 0) return { day: file.day, offset: at, value: "too short" };
-      for (let block = 0; block < blocks; block += BLOCK_BYTES)
+      for (let block = 0; block < blocks; block += MARK_BYTES)
         value = createHash("sha256")
           .update(value)
-          .update(chunk.subarray(block, block + BLOCK_BYTES))
+          .update(chunk.subarray(block, block + MARK_BYTES))
           .digest("base64");
       at += blocks;
     }

@@ -5,7 +5,7 @@ import { exact } from "../../core/units.ts";
 import type { Limiter } from "../../limits/limiter.ts";
 import { type Closing, NOT_CLOSED, type Opening, type UsageRecord, wholeRecord } from "../record.ts";
 import { CurrentFile, type CurrentFileDeps } from "./current-file.ts";
-import { closeLine, encodeShared, lineOf, openLine } from "./encode.ts";
+import { closeLine, lineOf, openLine, SharedFields } from "./encode.ts";
 import {
   type AckLine,
   type AmendLine,
@@ -44,6 +44,12 @@ export type ResponseHead = Omit<HeadLine, "kind" | "id">;
 
 type AppendedLine = AmendLine | LiftLine | AckLine | KeyHeldLine | SiblingLine | SiblingAmendLine;
 
+/** A promise, and what resolves it. */
+interface Deferred<T> {
+  readonly promise: Promise<T>;
+  readonly resolve: (value: T) => void;
+}
+
 interface InFlight {
   opening: Opening;
   /** What its lines have in common; see encode.ts. */
@@ -61,9 +67,15 @@ export class Journal {
   /** Lines that the disk refused. They are written once it accepts them. */
   readonly #pending = new PendingLines();
   readonly #inFlight = new Map<string, InFlight>();
-  /** Requests whose head line will be written at the end of this turn of the event loop. */
+  readonly #sharedFields = new SharedFields();
+  /* What belongs to this turn of the event loop, and is written together at its end: see #endTurn(). */
+  /** Requests that wait for their open line. */
+  #opens: InFlight[] = [];
+  /** Whether they were written. null: there are none. */
+  #opened: Deferred<boolean> | null = null;
+  /** Requests with a head line. */
   #newHeads: string[] = [];
-  /** Close lines of this turn. They are written together at its end, or with the next line. */
+  /** They may also be written with another line before the end of the turn. */
   #closeLines: string[] = [];
   #endIsScheduled = false;
   readonly #endTicks: () => void;
@@ -96,10 +108,10 @@ export class Journal {
   /** True once the line is written, and with `sync: full` on the disk. Only then may the request be sent. */
   async open(opening: Opening): Promise<boolean> {
     if (!this.available() || this.#inFlight.has(opening.id)) return false;
-    const sharedFields = encodeShared(opening);
-    if (!this.#append(openLine(sharedFields, opening))) return false;
-    this.#inFlight.set(opening.id, { opening, sharedFields, head: null });
-    this.#noteUse(opening);
+    this.#opens.push({ opening, sharedFields: this.#sharedFields.encode(opening), head: null });
+    this.#opened ??= deferred();
+    this.#endTurnSoon();
+    if (!(await this.#opened.promise)) return false;
     return this.#deps.sync === "normal" || (await this.#synced(opening.id));
   }
 
@@ -165,7 +177,7 @@ export class Journal {
       this.close(opening.id, closing);
       return;
     }
-    const text = closeLine(encodeShared(opening), opening, closing);
+    const text = closeLine(this.#sharedFields.encode(opening), opening, closing);
     const isWritten = this.#appendOrKeep(text, closing.end === "refused" ? 1 : 0);
     if (isWritten) this.#noteUse(opening);
   }
@@ -334,7 +346,7 @@ export class Journal {
     for (const one of inFlight) {
       const { opening } = one;
       const closing = interruptedClosing(one);
-      this.#file.write(closeLine(encodeShared(opening), opening, closing));
+      this.#file.write(closeLine(this.#sharedFields.encode(opening), opening, closing));
       limiter.replay({ kind: "close", ...wholeRecord(opening, closing) });
     }
     limiter.endReplay();
@@ -365,18 +377,34 @@ export class Journal {
     setImmediate(() => this.#endTurn());
   }
 
-  /** Writes the lines of this turn. */
+  /** Writes the lines of this turn. The requests that wait for it can be sent then. */
   #endTurn(): void {
     this.#endIsScheduled = false;
-    let heads = "";
+    const opens = this.#opens;
+    const opened = this.#opened;
+    this.#opens = [];
+    this.#opened = null;
+    let lines = "";
     for (const id of this.#newHeads) {
       const head = this.#inFlight.get(id)?.head;
-      if (head) heads += lineOf("head", { id, ...head });
+      if (head) lines += lineOf("head", { id, ...head });
     }
     this.#newHeads = [];
-    if (heads === "" && this.#closeLines.length === 0) return;
-    if (this.available()) this.#append(heads);
-    else this.#keepCloseLines();
+    for (const { opening, sharedFields } of opens) lines += openLine(sharedFields, opening);
+    if (lines === "" && this.#closeLines.length === 0) return;
+    let isWritten = false;
+    try {
+      isWritten = this.available() && this.#append(lines);
+      if (isWritten) for (const request of opens) this.#addInFlight(request);
+    } finally {
+      if (!isWritten) this.#keepCloseLines();
+      opened?.resolve(isWritten);
+    }
+  }
+
+  #addInFlight(request: InFlight): void {
+    this.#inFlight.set(request.opening.id, request);
+    this.#noteUse(request.opening);
   }
 
   /** The close lines of this turn go first. A next file begins with a carry that counts them, so they belong to this one. */
@@ -467,6 +495,14 @@ export class Journal {
     if (records > 0) this.#deps.log.error({ records }, "usage records were lost");
     if (refusals > 0) this.#deps.log.warn({ refusals }, "refusals were not recorded");
   }
+}
+
+function deferred<T>(): Deferred<T> {
+  let resolve = (_value: T): void => {};
+  const promise = new Promise<T>((settle) => {
+    resolve = settle;
+  });
+  return { promise, resolve };
 }
 
 function textOf({ kind, ...fields }: AppendedLine | RefusalsLine): string {

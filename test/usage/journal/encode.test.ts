@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import t from "tap";
-import { closeLine, encodeShared, lineOf, openLine } from "../../../src/usage/journal/encode.ts";
+import { closeLine, lineOf, openLine, SharedFields } from "../../../src/usage/journal/encode.ts";
 import { parseLine } from "../../../src/usage/journal/lines.ts";
 import { OWN_REQUEST, wholeRecord } from "../../../src/usage/record.ts";
 import { runs } from "../../doubles/effort.ts";
@@ -16,7 +16,7 @@ t.test("the lines of a request are read as they were written, whatever its texts
     fc.property(texts, fc.option(fc.double({ noNaN: true, min: 0, max: 9 })), (given, multiplier) => {
       const first = opening({ ...given, multiplier: multiplier ?? 1 });
       const second = closing({ model: null, gateway_ids: { body: 'é"\\\u2028' }, input_tokens: 12 });
-      const common = encodeShared(first);
+      const common = new SharedFields().encode(first);
       const lines = [openLine(common, first), closeLine(common, first, second)];
       const [open, close] = lines.map(parseLine);
       const whole = { kind: "close", ...wholeRecord(first, second), ...OWN_REQUEST };
@@ -33,7 +33,7 @@ t.test("the lines of a request are read as they were written, whatever its texts
 t.test("every field is written under its own name", async (t) => {
   const first = distinct(opening(), 1);
   const second = distinct({ ...closing(), model: null, counts: false }, 101);
-  const common = encodeShared(first);
+  const common = new SharedFields().encode(first);
   const open = { kind: "open", ...first };
   const close = { kind: "close", ...wholeRecord(first, second) };
   for (const [line, record] of [
@@ -46,7 +46,7 @@ t.test("every field is written under its own name", async (t) => {
 
 t.test("NaN is written as null", async (t) => {
   const first = opening();
-  const line = closeLine(encodeShared(first), first, closing({ cost_microdollars: Number.NaN }));
+  const line = closeLine(new SharedFields().encode(first), first, closing({ cost_microdollars: Number.NaN }));
   t.match(parseLine(line), { kind: "close", cost_microdollars: null });
 });
 
