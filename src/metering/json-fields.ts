@@ -1,3 +1,5 @@
+import type { Chunks } from "./chunks.ts";
+
 /** A field of a JSON object, and where its value is in the bytes. */
 export interface JsonField {
   readonly key: string;
@@ -38,37 +40,42 @@ const NONE = -1;
  *   except white space and a byte order mark.
  * @returns null if it is not an object, or broken.
  */
-export function jsonFields(body: Buffer, begin?: number): JsonFields | null {
+export function jsonFields(body: Chunks, begin?: number): JsonFields | null {
   if (begin !== undefined) return fieldsAt(body, begin);
   const object = fieldsAt(body, skipToJson(body));
   return object !== null && skipSpace(body, object.end + 1) === body.length ? object : null;
 }
 
-function fieldsAt(body: Buffer, begin: number): JsonFields | null {
-  if (body[begin] !== OPEN_OBJECT) return null;
+function fieldsAt(body: Chunks, begin: number): JsonFields | null {
+  if (body.at(begin) !== OPEN_OBJECT) return null;
   const fields: JsonField[] = [];
   let at = skipSpace(body, begin + 1);
-  if (body[at] === CLOSE_OBJECT) return { fields, end: at };
+  if (body.at(at) === CLOSE_OBJECT) return { fields, end: at };
   while (fields.length < MAX_FIELDS) {
-    const keyEnd = body[at] === QUOTE ? skipString(body, at) : NONE;
+    const keyEnd = body.at(at) === QUOTE ? skipString(body, at) : NONE;
     const key = keyEnd === NONE ? null : parseKey(body, at, keyEnd);
     if (key === null) return null;
     const colon = skipSpace(body, keyEnd);
-    if (body[colon] !== COLON) return null;
+    if (body.at(colon) !== COLON) return null;
     const from = skipSpace(body, colon + 1);
     const to = skipValue(body, from);
     if (to === NONE) return null;
     fields.push({ key, from, to });
     at = skipSpace(body, to);
-    if (body[at] === CLOSE_OBJECT) return { fields, end: at };
-    if (body[at] !== COMMA) return null;
+    if (body.at(at) === CLOSE_OBJECT) return { fields, end: at };
+    if (body.at(at) !== COMMA) return null;
     at = skipSpace(body, at + 1);
   }
   return null;
 }
 
+/** Without anything that is written in another way than it is read. */
+const PLAIN = /^[\x20\x21\x23-\x5b\x5d-\x7e]*$/;
+
 /** null: this is not a string. */
-function parseKey(body: Buffer, from: number, to: number): string | null {
+function parseKey(body: Chunks, from: number, to: number): string | null {
+  const plain = body.toString("latin1", from + 1, to - 1);
+  if (PLAIN.test(plain)) return plain;
   try {
     return JSON.parse(body.toString("utf8", from, to));
   } catch {
@@ -77,35 +84,35 @@ function parseKey(body: Buffer, from: number, to: number): string | null {
 }
 
 /** Skips white space and a byte order mark in front of a JSON text. */
-function skipToJson(body: Buffer): number {
-  const hasByteOrderMark = body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf;
+function skipToJson(body: Chunks): number {
+  const hasByteOrderMark = body.at(0) === 0xef && body.at(1) === 0xbb && body.at(2) === 0xbf;
   return skipSpace(body, hasByteOrderMark ? 3 : 0);
 }
 
-function skipSpace(body: Buffer, from: number): number {
+function skipSpace(body: Chunks, from: number): number {
   let at = from;
-  while (isSpace(body[at] ?? 0)) at += 1;
+  while (isSpace(body.at(at) ?? 0)) at += 1;
   return at;
 }
 
 /** With indexOf it is three times as fast as with a loop over the bytes, even in source code, where most quotes are escaped. */
-function skipString(body: Buffer, begin: number): number {
+function skipString(body: Chunks, begin: number): number {
   let quote = begin;
   for (;;) {
-    quote = body.indexOf(QUOTE, quote + 1);
+    quote = body.indexOf('"', quote + 1);
     if (quote === -1) return NONE;
     let before = quote - 1;
-    while (body[before] === BACKSLASH) before -= 1;
+    while (body.at(before) === BACKSLASH) before -= 1;
     const isEscaped = (quote - before) % 2 === 0;
     if (!isEscaped) return quote + 1;
   }
 }
 
-function skipValue(body: Buffer, begin: number): number {
+function skipValue(body: Chunks, begin: number): number {
   const closers: number[] = [];
   let at = begin;
   do {
-    const byte = body[at] ?? 0;
+    const byte = body.at(at) ?? 0;
     if (byte === QUOTE) {
       at = skipString(body, at);
       if (at === NONE) return NONE;
@@ -118,7 +125,7 @@ function skipValue(body: Buffer, begin: number): number {
     } else if (byte === CLOSE_OBJECT || byte === CLOSE_LIST) {
       if (closers.pop() !== byte) return NONE;
     } else if (isScalar(byte)) {
-      while (isScalar(body[at] ?? 0)) at += 1;
+      while (isScalar(body.at(at) ?? 0)) at += 1;
     } else if (closers.length === 0 || (byte !== COMMA && byte !== COLON && !isSpace(byte))) {
       // Lenient readers disagree about anything else. gjson, common in gateways, takes parentheses for brackets.
       return NONE;

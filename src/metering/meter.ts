@@ -1,5 +1,7 @@
+import { Chunks } from "./chunks.ts";
 import { Decoder } from "./decode.ts";
 import { ResponseText, SampledText, type TextBytes } from "./estimate.ts";
+import { jsonFields, OPEN_OBJECT } from "./json-fields.ts";
 import { contentKind, type Metering } from "./protocols.ts";
 import { BoundedText, EventReader, MAX_HEAD, MAX_TAIL, type StreamEvent } from "./sse.ts";
 import { isDelta, isOnlyText, mayMatter, ResponseEnd, repeatsText } from "./stream.ts";
@@ -73,6 +75,8 @@ export class Meter {
   readonly #sample: SampledText | null;
   /** Gateways state wrong content types, so the first byte decides. */
   #format: "unknown" | "json" | "events" | "other" = "unknown";
+  /** A JSON body of which one chunk came, as most bodies have only one. */
+  #jsonChunk: Buffer | null = null;
   #json: BoundedText | null = null;
   #events: EventReader | null = null;
   #eventsForNames = 0;
@@ -105,7 +109,7 @@ export class Meter {
     const decodeProblem = await this.#decoder.finish();
     try {
       if (this.#format === "events") this.#events?.finish();
-      if (this.#format === "json" && this.#json !== null) this.#readJson(this.#json);
+      if (this.#format === "json") this.#finishJson();
     } catch {
       this.#giveUp();
     }
@@ -134,6 +138,12 @@ export class Meter {
     if (this.#format === "other") return;
     // A bug here may cost a record its tokens, but never a client its response.
     try {
+      if (this.#format === "unknown" && isOpening(bytes[0])) {
+        this.#format = "json";
+        this.#jsonChunk = bytes;
+        return;
+      }
+      this.#seeJsonChunk();
       // As latin1, each byte is one character, so no chunk ends inside a character. All that is searched for is ASCII.
       this.#seeText(bytes.toString("latin1"));
     } catch {
@@ -168,6 +178,24 @@ export class Meter {
     if (contentKind(this.#head.contentType) === "events") return "events";
     // data, event, id, retry, or a comment
     return /^[deir:]/.test(text) ? "events" : "other";
+  }
+
+  /** The first chunk was not the only one, or its fields are not enough. */
+  #seeJsonChunk(): void {
+    const chunk = this.#jsonChunk;
+    this.#jsonChunk = null;
+    if (chunk !== null) this.#seeText(chunk.toString("latin1"));
+  }
+
+  #finishJson(): void {
+    // A plain response with usage is not an error. To parse only its small fields takes 10 µs less.
+    if (this.#jsonChunk !== null && this.#text === null) {
+      const summary = readSummary(new Chunks([this.#jsonChunk]));
+      if (summary !== null) this.#facts.add(summary);
+      if (this.#facts.tokens !== null) return;
+    }
+    this.#seeJsonChunk();
+    if (this.#json !== null) this.#readJson(this.#json);
   }
 
   #readJson({ text, shortened }: BoundedText): void {
@@ -218,6 +246,26 @@ export class Meter {
     // The text is latin1 here. Only counting it needs the real characters.
     return this.#text === null ? parseJson(json) : parseUtf8(json);
   }
+}
+
+function isOpening(byte: number | undefined): boolean {
+  return byte === OPEN_OBJECT;
+}
+
+/** The fields of a plain response that ResponseFacts reads, and those that hold others. */
+const SUMMARY = /^(?:id|responseId|model|modelVersion|service_tier|usage|usageMetadata)$/;
+const NOT_PLAIN = /^(?:error|response|message|x_groq)$/;
+
+/** null: the response is not plain, or a field of the summary is there twice. */
+function readSummary(body: Chunks): object | null {
+  const summary: Record<string, unknown> = {};
+  for (const { key, from, to } of jsonFields(body)?.fields ?? []) {
+    if (NOT_PLAIN.test(key)) return null;
+    if (!SUMMARY.test(key)) continue;
+    if (key in summary) return null;
+    summary[key] = parseJson(body.toString("utf8", from, to));
+  }
+  return summary;
 }
 
 /** undefined: this is not JSON. */

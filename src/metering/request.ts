@@ -1,3 +1,4 @@
+import type { Chunks } from "./chunks.ts";
 import { type JsonField, type JsonFields, jsonFields, OPEN_OBJECT } from "./json-fields.ts";
 import { plainPath } from "./protocols.ts";
 import { FAST_TIER, serviceTier } from "./service-tiers.ts";
@@ -42,11 +43,11 @@ export const NOTHING_READ: RequestFields = Object.freeze({
 const UNREADABLE: RequestFields = Object.freeze({ ...NOTHING_READ, readable: false });
 
 /** Gateways read JSON whatever its content type, so the content type matters only for forms. */
-export function readRequest(body: Buffer, contentType: string | undefined): RequestFields {
+export function readRequest(body: Chunks, contentType: string | undefined): RequestFields {
   if (body.length === 0) return NOTHING_READ;
   if (contentType === undefined || !/^\s*multipart\//i.test(contentType)) return readJson(body);
   const boundary = /;\s*boundary=(?:"([^"]+)"|([^\s;"]+))/i.exec(contentType);
-  return boundary === null ? UNREADABLE : readForm(body, boundary[1] ?? boundary[2] ?? "");
+  return boundary === null ? UNREADABLE : readForm(body.joined(), boundary[1] ?? boundary[2] ?? "");
 }
 
 /** Gemini names the model in the path, and so do OpenAI's oldest endpoints. */
@@ -58,10 +59,10 @@ export function modelInPath(endpoint: string): string | null {
   return name === undefined || name.length > MAX_VALUE ? null : name;
 }
 
-function readJson(body: Buffer): RequestFields {
+function readJson(body: Chunks): RequestFields {
   const outer = jsonFields(body);
   const config = outer?.fields.findLast(({ key }) => key === "generationConfig");
-  const hasConfig = config !== undefined && body[config.from] === OPEN_OBJECT;
+  const hasConfig = config !== undefined && body.at(config.from) === OPEN_OBJECT;
   const inner = hasConfig ? jsonFields(body, config.from) : NO_FIELDS;
   if (outer === null || inner === null) return UNREADABLE;
   // Go, in which most gateways are written, reads "Model" too.
@@ -89,7 +90,7 @@ function readJson(body: Buffer): RequestFields {
 }
 
 /** BROKEN: the value is not JSON, or too long for its field. */
-function parse(body: Buffer, { from, to }: JsonField): unknown {
+function parse(body: Chunks, { from, to }: JsonField): unknown {
   if (to - from > MAX_VALUE) return BROKEN;
   try {
     return JSON.parse(body.toString("utf8", from, to));

@@ -1,3 +1,4 @@
+import { Chunks } from "../metering/chunks.ts";
 import { type JsonFields, jsonFields } from "../metering/json-fields.ts";
 
 /*
@@ -15,7 +16,7 @@ const OPTION = '"include_usage":true';
  * capitals, which some gateways take for the same.
  */
 export function askForUsage(body: Buffer): Buffer | null {
-  const outer = jsonFields(body);
+  const outer = jsonFields(new Chunks([body]));
   if (outer === null || count(outer, "stream") !== 1 || count(outer, "stream_options") > 1) return null;
   const stream = outer.fields.find(({ key }) => key === "stream");
   if (stream === undefined || body.toString("latin1", stream.from, stream.to) !== "true") return null;
@@ -24,7 +25,7 @@ export function askForUsage(body: Buffer): Buffer | null {
   if (options.key !== "stream_options") return null;
   if (body.toString("latin1", options.from, options.to) === "null")
     return spliced(body, options.from, options.to, `{${OPTION}}`);
-  const inner = jsonFields(body.subarray(options.from, options.to));
+  const inner = jsonFields(new Chunks([body.subarray(options.from, options.to)]));
   if (inner === null || count(inner, "include_usage") > 0) return null;
   const end = options.from + inner.end;
   return spliced(body, end, end, inner.fields.length > 0 ? `,${OPTION}` : OPTION);

@@ -1,10 +1,10 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http";
 import { type Refusal, refuse } from "../core/refusal.ts";
+import { Chunks } from "../metering/chunks.ts";
 import { requestText } from "../metering/estimate.ts";
-import { modelInPath, readRequest } from "../metering/request.ts";
+import { readRequest } from "../metering/request.ts";
 import type { Call, Stop } from "./call.ts";
 import { overloaded, uploadStopped } from "./failure.ts";
-import { loggableModel } from "./loggable.ts";
 
 /** A longer body passes unread, or is refused if the tool's limits depend on it. */
 const MAX_READ = 32 * 1024 * 1024;
@@ -57,7 +57,7 @@ export async function readBody(
   const { "content-length": declared, "transfer-encoding": chunked, expect } = req.headers;
   const length = chunked === undefined ? Number(declared ?? 0) : 0;
   const mustRead = call.metering !== null && call.limitsNeedBody;
-  call.model = loggableModel(modelInPath(call.endpoint), call.snapshot);
+  call.model = call.head.loggedModel(call.head.modelInPath);
   const isEmpty = length === 0 && chunked === undefined;
   if (!isEmpty && mustRead && isEncoded(req.headers)) return unreadable(call);
   if (!isEmpty && mustRead && length > MAX_READ) return tooLarge(call);
@@ -76,8 +76,8 @@ export async function readBody(
   if (stop !== null || call.body === null) return stop;
   call.fields = readRequest(call.body, req.headers["content-type"]);
   if (mustRead && call.body.length > 0 && !call.fields.readable) return unreadable(call);
-  call.model ??= loggableModel(call.fields.model, call.snapshot);
-  if (call.tool?.estimate) call.text = requestText(call.body);
+  call.model ??= call.head.loggedModel(call.fields.model);
+  if (call.tool?.estimate) call.text = requestText(call.body.joined());
   return null;
 }
 
@@ -93,7 +93,7 @@ function isEncoded(headers: IncomingHttpHeaders): boolean {
 }
 
 function takeWhole(call: Call, req: IncomingMessage): null {
-  call.body = req.read() as Buffer;
+  call.body = new Chunks([req.read() as Buffer]);
   call.bytesIn = call.body.length;
   return null;
 }
@@ -106,22 +106,18 @@ async function collect(
   mustRead: boolean,
 ): Promise<Stop | null> {
   const isChunked = req.headers["transfer-encoding"] !== undefined;
-  // Filled as it arrives, which takes half the memory of joining chunks. A chunked body has no known length.
-  const body = isChunked ? null : Buffer.allocUnsafe(Number(req.headers["content-length"]));
-  const chunks: Buffer[] = [];
+  const body = new Collector();
   const stallMs = Math.min(STALL_MS, call.gateway?.timeouts.firstByte ?? STALL_MS);
   const end = await readChunks(req, stallMs, (chunk) => {
-    if (body === null) chunks.push(chunk);
-    else chunk.copy(body, call.bytesIn);
+    body.add(chunk);
     call.bytesIn += chunk.length;
     if (call.bytesIn > MAX_READ) return "too-large";
-    return body !== null || budget.take(call, CHUNK_OVERHEAD + chunk.length) ? null : "no-memory";
+    // A declared length was taken before.
+    return !isChunked || budget.take(call, CHUNK_OVERHEAD + chunk.length) ? null : "no-memory";
   });
   switch (end) {
     case "ended":
-      // Node ends only a complete body. Otherwise memory of other requests would be sent.
-      if (body !== null && call.bytesIn !== body.length) return "client-left";
-      call.body = body ?? Buffer.concat(chunks);
+      call.body = new Chunks(body.chunks);
       return null;
     case "client-left":
       return "client-left";
@@ -132,10 +128,42 @@ async function collect(
     case "too-large":
       if (mustRead) return tooLarge(call);
       // It passes from its first byte, as if it had never been read. Until then it stays in memory, and in the budget.
-      for (const chunk of chunks.toReversed()) req.unshift(chunk);
+      for (const chunk of body.chunks.toReversed()) req.unshift(chunk);
       call.bytesIn = 0;
       call.passesUnread = true;
       return null;
+  }
+}
+
+/** After so many chunks, those that are shorter than this are copied into blocks, so that they take no more than their bytes. */
+const MAX_CHUNKS = 32;
+const MIN_CHUNK = 4096;
+const BLOCK = 64 * 1024;
+
+/** The chunks of a body as they arrive. */
+class Collector {
+  readonly chunks: Buffer[] = [];
+  #block = Buffer.alloc(0);
+  #used = 0;
+  /** Where the last chunk begins in the block; null: it is not in there. */
+  #begin: number | null = null;
+
+  add(chunk: Buffer): void {
+    if (this.chunks.length < MAX_CHUNKS || chunk.length >= MIN_CHUNK) {
+      this.chunks.push(chunk);
+      this.#begin = null;
+      return;
+    }
+    if (this.#used + chunk.length > this.#block.length) {
+      this.#block = Buffer.allocUnsafe(BLOCK);
+      this.#used = 0;
+      this.#begin = null;
+    }
+    chunk.copy(this.#block, this.#used);
+    if (this.#begin !== null) this.chunks.pop();
+    this.#begin ??= this.#used;
+    this.#used += chunk.length;
+    this.chunks.push(this.#block.subarray(this.#begin, this.#used));
   }
 }
 

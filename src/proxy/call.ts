@@ -5,6 +5,7 @@ import { requestId } from "../core/ids.ts";
 import type { Protocol, Refusal } from "../core/refusal.ts";
 import type { Secret } from "../core/secret.ts";
 import type { Lease } from "../limits/limiter.ts";
+import type { Chunks } from "../metering/chunks.ts";
 import type { TextBytes } from "../metering/estimate.ts";
 import type { Metering } from "../metering/protocols.ts";
 import { NOTHING_READ, type RequestFields } from "../metering/request.ts";
@@ -43,7 +44,7 @@ export class Call {
   program: string | null = null;
 
   /** The whole body; null: there is none, or it passes unread. */
-  body: Buffer | null = null;
+  body: Chunks | null = null;
   /** The request has a body that is not read here. */
   passesUnread = false;
   /** Bytes of the body that arrived, and those that are in memory. */

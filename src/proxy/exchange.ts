@@ -41,10 +41,11 @@ export function forward(
   deps: ProxyDeps,
 ): Promise<Outcome> {
   const asking = usageAsked(call);
-  const body = asking ?? call.body;
+  const body = asking === null ? (call.body?.all ?? null) : [asking];
+  const bodyLength = asking?.length ?? call.body?.length ?? null;
   // The exchange holds the body from here on, until it is sent.
   call.body = null;
-  const request = deps.upstream.request(call, req, body, asking !== null);
+  const request = deps.upstream.request(call, req, bodyLength, asking !== null);
   const client: ClientSide = {
     stream: res,
     ownHeaders: ownHeaders(call, deps),
@@ -61,7 +62,7 @@ export function forward(
 /** The body that also asks for the usage of a stream; null: the client's own is sent. */
 function usageAsked({ tool, metering, body }: Call): Buffer | null {
   const isAsked = tool?.askUsage === true && (metering === "chat" || metering === "completions");
-  return isAsked && body !== null ? askForUsage(body) : null;
+  return isAsked && body !== null ? askForUsage(body.joined()) : null;
 }
 
 /** keybearer's own headers on the response: name, value, name, value. */
@@ -143,8 +144,8 @@ class Exchange {
   readonly #deps: ProxyDeps;
   readonly #resolve: (outcome: Promise<Outcome>) => void;
   readonly #deadline = new Deadline((phase, ms) => this.#onTimeout(phase, ms));
-  /** The body that was read, until it is sent; null: it passes unread, or there is none. */
-  #body: Buffer | null;
+  /** The chunks of the body that was read, until it is sent; null: it passes unread, or there is none. */
+  #body: readonly Buffer[] | null;
   #phase: ExchangePhase = DONE;
   /** How it ended, where that was decided before the last byte; null: see endOf(). */
   #end: RecordEnd | null = null;
@@ -160,7 +161,7 @@ class Exchange {
     call: Call,
     req: IncomingMessage,
     res: ServerResponse,
-    body: Buffer | null,
+    body: readonly Buffer[] | null,
     upstream: UpstreamRequest,
     client: ClientSide,
     deps: ProxyDeps,
@@ -197,7 +198,7 @@ class Exchange {
     }
   }
 
-  #sendBody(attempt: Attempt, body: Buffer): void {
+  #sendBody(attempt: Attempt, body: readonly Buffer[]): void {
     const { address, agent, method, headers } = this.#upstream;
     const { hostname, port, path, secure } = address;
     const send = secure ? httpsRequest : httpRequest;
@@ -212,7 +213,9 @@ class Exchange {
       this.#body = null;
       this.#deps.bodies.release(this.#call);
     });
-    request.end(body);
+    // Node writes them together.
+    for (const chunk of body.slice(0, -1)) request.write(chunk);
+    request.end(body.at(-1));
   }
 
   #pass(attempt: Attempt): void {

@@ -45,19 +45,19 @@ export class Upstream {
   }
 
   /**
-   * @param body the body that was read; null: it passes unread, or there is none.
+   * @param bodyLength bytes of the body that was read; null: it passes unread, or there is none.
    * @param isFiltered something will be removed from the response.
    */
-  request(call: Call, req: IncomingMessage, body: Buffer | null, isFiltered: boolean): UpstreamRequest {
+  request(call: Call, req: IncomingMessage, bodyLength: number | null, isFiltered: boolean): UpstreamRequest {
     const { tool, gateway, key, method } = call;
     if (tool === null || gateway === null || key === null) throw new Error("the caller is not known yet");
     // In a stream the key is redacted and usage removed, which needs plain bytes. Everything else is decoded to be read.
     const needsUncompressed = isFiltered || call.fields.stream === true;
     const { address, headers } =
-      body === null
+      bodyLength === null
         ? // Its content-length is the client's own, which call.head may have from an earlier request.
           buildForwarding(call, req.rawHeaders, gateway, key, needsUncompressed, null)
-        : this.#forwarding(call, gateway, key, needsUncompressed, body.length);
+        : this.#forwarding(call, gateway, key, needsUncompressed, bodyLength);
     const agent = this.agents.agentFor(gateway, address.origin, tool.name);
     return { gateway, key, address, agent, method, headers };
   }

@@ -1,11 +1,12 @@
 import fc from "fast-check";
 import t from "tap";
+import { Chunks } from "../../src/metering/chunks.ts";
 import { modelInPath, type RequestFields, readRequest } from "../../src/metering/request.ts";
 import { runs } from "../doubles/effort.ts";
 import { anyObject, space, written } from "./any-json.ts";
 
 function readJson(text: string): RequestFields {
-  return readRequest(Buffer.from(text), "application/json");
+  return readRequest(new Chunks([Buffer.from(text)]), "application/json");
 }
 
 const NOTHING = {
@@ -55,7 +56,7 @@ t.test("a request that names no model is readable all the same", async (t) => {
 
 t.test("the content type matters only for forms", async (t) => {
   for (const type of [undefined, "", "text/plain", "application/x-www-form-urlencoded"])
-    t.equal(readRequest(Buffer.from(`\uFEFF {"model":"m"}`), type).model, "m", `${type}`);
+    t.equal(readRequest(new Chunks([Buffer.from(`\uFEFF {"model":"m"}`)]), type).model, "m", `${type}`);
 });
 
 t.test("what is neither a JSON object nor a form cannot be read", async (t) => {
@@ -141,7 +142,7 @@ function part(disposition: string, value: string): string {
 }
 
 function readForm(text: string, type = TYPE): RequestFields {
-  return readRequest(Buffer.from(text, "latin1"), type);
+  return readRequest(new Chunks([Buffer.from(text, "latin1")]), type);
 }
 
 const END = "------x7--\r\n";
