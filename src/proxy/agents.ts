@@ -145,6 +145,8 @@ function agentClass(Base: typeof HttpAgent) {
   return class extends Base {
     readonly #gateway: Gateway;
     readonly #tls: TlsOptions | null;
+    /** How much each connection had received when it became idle. */
+    readonly #received = new WeakMap<Duplex, number>();
 
     /** @param tls null: the gateway is called by http. */
     constructor(options: AgentOptions, gateway: Gateway, tls: TlsOptions | null) {
@@ -169,21 +171,17 @@ function agentClass(Base: typeof HttpAgent) {
     }
 
     override keepSocketAlive(socket: Duplex): boolean {
-      socket.once("data", closeOnLateBytes);
+      this.#received.set(socket, (socket as Socket).bytesRead);
       // Node's documentation says that this is a boolean. Its type does not.
       return super.keepSocketAlive(socket) as unknown as boolean;
     }
 
     override reuseSocket(socket: Duplex, request: ClientRequest): void {
-      socket.off("data", closeOnLateBytes);
+      // Bytes between two requests belong to neither. This request would take them for its response.
+      if ((socket as Socket).bytesRead !== this.#received.get(socket)) socket.destroy();
       super.reuseSocket(socket, request);
     }
   };
-}
-
-/** Bytes between two requests belong to neither. The next request would take them for its response. */
-function closeOnLateBytes(this: Duplex): void {
-  this.destroy();
 }
 
 /** The outbound proxy failed, not the gateway behind it. */

@@ -3,10 +3,11 @@ import type { Socket } from "node:net";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Protocol, Refusal } from "../core/refusal.ts";
 import { type Metering, meteringOf } from "../metering/protocols.ts";
+import { modelInPath } from "../metering/request.ts";
 import { type Identified, identifyByToken, readCredentials } from "./credentials.ts";
 import { guard } from "./guard.ts";
 import { isName } from "./headers.ts";
-import { loggableEndpoint, loggableUserAgent } from "./loggable.ts";
+import { loggableEndpoint, loggableModel, loggableUserAgent } from "./loggable.ts";
 import { endpointOf, protocolOf, type Route, route } from "./routes.ts";
 import type { TokenUses } from "./token-uses.ts";
 
@@ -35,6 +36,10 @@ export class Head {
   #endpoint: string | undefined;
   #loggedEndpoint: string | undefined;
   #userAgent: string | null | undefined;
+  #modelInPath: string | null | undefined;
+  /** The last model that a request with this head named, and as it may be recorded. */
+  #model: string | null = null;
+  #loggedModel: string | null = null;
 
   /** @param hosts every `host:port` under which tools may call. */
   constructor(
@@ -87,6 +92,21 @@ export class Head {
       this.#userAgent = text === undefined ? null : loggableUserAgent(text, this.snapshot);
     }
     return this.#userAgent;
+  }
+
+  /** null: the path names none. */
+  get modelInPath(): string | null {
+    if (this.#modelInPath === undefined) this.#modelInPath = modelInPath(this.endpoint);
+    return this.#modelInPath;
+  }
+
+  /** A model that a request with this head names, as it may be recorded. They mostly name the same one. */
+  loggedModel(name: string | null): string | null {
+    if (name !== this.#model) {
+      this.#loggedModel = loggableModel(name, this.snapshot);
+      this.#model = name;
+    }
+    return this.#loggedModel;
   }
 
   /** The tool of the token. A refusal is not kept: it says when the token was revoked. */

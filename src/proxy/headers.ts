@@ -117,10 +117,15 @@ function narrowed(accepted: string, readable: (encoding: string) => boolean): st
   return kept.length === 0 ? "identity" : kept.join(", ");
 }
 
+const NO_NAMES: readonly string[] = Object.freeze([]);
+
 /** The names that Connection declares hop-by-hop. A client could name the header of the key. */
-function connectionOptions(rawHeaders: readonly string[]): string[] {
+function connectionOptions(rawHeaders: readonly string[]): readonly string[] {
   const values = headerValues(rawHeaders, "connection");
-  if (values.length === 0) return [];
+  const [only = ""] = values;
+  // It names no other header, as nearly always.
+  if (values.length === 0 || (values.length === 1 && (isName(only, "keep-alive") || isName(only, "close"))))
+    return NO_NAMES;
   return values
     .join()
     .split(",")

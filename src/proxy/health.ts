@@ -38,6 +38,7 @@ const UNKNOWN: GatewayCondition = { state: "unknown", since: null, failures: 0, 
 export class GatewayHealth {
   readonly #clock: Clock;
   readonly #conditions = new Map<string, GatewayCondition>();
+  readonly #identities = new WeakMap<Gateway, string>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -45,7 +46,7 @@ export class GatewayHealth {
 
   note(gateway: Gateway, { end, failure, observed }: Outcome): void {
     if (end !== "complete" && end !== "gateway-failed") return;
-    const id = identityOf(gateway);
+    const id = this.#identityOf(gateway);
     const before = this.#conditions.get(id) ?? UNKNOWN;
     if (failure !== null) {
       const since = before.state === "failing" ? before.since : this.#clock.now();
@@ -58,7 +59,7 @@ export class GatewayHealth {
 
   /** A request waits for the gateway. It did not fail yet, so it does not count. */
   noteWait(gateway: Gateway, why: string): void {
-    const id = identityOf(gateway);
+    const id = this.#identityOf(gateway);
     const { state, since, failures } = this.#conditions.get(id) ?? UNKNOWN;
     const isKnown = state === "failing";
     this.#conditions.set(id, {
@@ -70,19 +71,24 @@ export class GatewayHealth {
   }
 
   of(gateway: Gateway): GatewayCondition {
-    return this.#conditions.get(identityOf(gateway)) ?? UNKNOWN;
+    return this.#conditions.get(this.#identityOf(gateway)) ?? UNKNOWN;
   }
 
   /** Forgets gateways that are no longer configured, or have another address. */
   keepOnly(gateways: readonly Gateway[]): void {
-    const kept = new Set(gateways.map(identityOf));
+    const kept = new Set(gateways.map((gateway) => this.#identityOf(gateway)));
     for (const id of this.#conditions.keys()) if (!kept.has(id)) this.#conditions.delete(id);
   }
-}
 
-/** Includes the addresses: a request that began before a reload must not report on the new one. */
-function identityOf({ name, baseUrl, messagesUrl, proxy }: Gateway): string {
-  return `${name} ${baseUrl} ${messagesUrl} ${proxy}`;
+  /** Includes the addresses: a request that began before a reload must not report on the new one. */
+  #identityOf(gateway: Gateway): string {
+    const known = this.#identities.get(gateway);
+    if (known !== undefined) return known;
+    const { name, baseUrl, messagesUrl, proxy } = gateway;
+    const identity = `${name} ${baseUrl} ${messagesUrl} ${proxy}`;
+    this.#identities.set(gateway, identity);
+    return identity;
+  }
 }
 
 /** The gateway refuses a tool's key. */
