@@ -10,7 +10,7 @@ import { Tail } from "../../src/control/tail.ts";
 import type { Clock } from "../../src/core/clock.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { createLogger } from "../../src/core/log.ts";
-import { type Ends, PeerLookup, userAt, usersIn } from "../../src/core/peer-user.ts";
+import { PeerLookup } from "../../src/core/peer-user.ts";
 import { REFUSALS } from "../../src/core/refusal.ts";
 import { Dashboard } from "../../src/dashboard/dashboard.ts";
 import { LogReader } from "../../src/dashboard/log-reader.ts";
@@ -250,25 +250,6 @@ t.test("with when: always, a taken port is tried again, and status says why", as
   await until("it is open", () => made.status().address !== null);
   t.same(made.status(), { mode: "always", address: `http://localhost:${port}/`, why: null });
   t.equal(logged(), 1, "logged once for all attempts");
-});
-
-t.test("the user of a connection is read from the kernel's table", async (t) => {
-  const head =
-    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
-  const row = (from: string, to: string, uid: number, inode: number) =>
-    `   1: ${from} ${to} 01 00000000:00000000 00:00000000 00000000 ${String(uid).padStart(5)}        0 ${inode} 1 0000000000000000 20 4 30 10 -1\n`;
-  const userIn = (table: string, ends: Ends) => userAt(usersIn(table), ends);
-  const ends = { address: "127.0.0.1", port: 0xd2ec, toAddress: "127.0.0.1", toPort: 5398 };
-  const [theirs, ours] = ["0100007F:D2EC", "0100007F:1516"];
-  t.equal(userIn(head + row(ours, theirs, 1, 9) + row(theirs, ours, 1000, 8), ends), 1000, "their own end");
-  t.equal(userIn(head + row(ours, theirs, 1, 9), ends), null, "not ours");
-  t.equal(userIn(head + row(theirs, ours, 0, 0), ends), null, "no process holds it: that is not root's");
-  const mapped = (end: string) => `0000000000000000FFFF0000${end}`;
-  t.equal(userIn(row(mapped(theirs), mapped(ours), 7, 8), ends), 7, "an IPv6 socket that calls IPv4");
-  const one = "00000000000000000000000001000000";
-  const six = { ...ends, address: "::1", toAddress: "::1" };
-  t.equal(userIn(row(`${one}:D2EC`, `${one}:1516`, 65534, 8), six), 65534);
-  t.equal(userIn("", six), null);
 });
 
 t.test(
