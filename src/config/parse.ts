@@ -1,5 +1,6 @@
 import { validate as isSchedule } from "node-cron";
 import { advice } from "../core/advice.ts";
+import { DAY_MS, MINUTE_MS } from "../core/units.ts";
 import { type Problem, Report } from "./problems.ts";
 import { checkReferences } from "./references.ts";
 import {
@@ -131,7 +132,7 @@ function readDashboard(top: Section): Dashboard {
 }
 
 /** Longer, and a service manager, a logout or a shutdown of the machine would not wait for it. */
-const MAX_DRAIN = 600_000;
+const MAX_DRAIN = 10 * MINUTE_MS;
 
 const drain: Reader<number> = (text) => {
   const reading = duration(text);
@@ -311,7 +312,7 @@ function checkProxy({ proxy, baseUrl: base, messagesUrl: messages }: Gateway, se
 }
 
 /** Node's timers hold at most 2^31 milliseconds, about 24 days, and fire at once beyond that. */
-const MAX_TIMEOUT = 24 * 3_600_000;
+const MAX_TIMEOUT = DAY_MS;
 
 const timeout: Reader<number> = (text) => {
   const reading = duration(text);
@@ -441,7 +442,7 @@ function readLogin(section: Section | null, home: string, isNamed: boolean): Con
 // Tools.
 
 /** The gateway's console and the clients in flight need time for each rotation. */
-const MIN_KEY_AGE = 86_400_000;
+const MIN_KEY_AGE = DAY_MS;
 
 const keyAge: Reader<number> = (text) => {
   const reading = duration(text);

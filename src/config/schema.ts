@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Secret } from "../core/secret.ts";
+import { DAY_MS, MINUTE_MS } from "../core/units.ts";
 
 /**
  * config.yaml after parsing: every setting with its meaning and its default. All of it is frozen. Durations are
@@ -286,8 +287,8 @@ export const DEFAULT_DASHBOARD: Dashboard = Object.freeze({
 export const DEFAULT_TIMEOUTS: Timeouts = Object.freeze({
   connect: 10_000,
   retryConnect: 20_000,
-  firstByte: 600_000,
-  idle: 300_000,
+  firstByte: 10 * MINUTE_MS,
+  idle: 5 * MINUTE_MS,
 });
 
 export const DEFAULT_LIMITS: Limits = Object.freeze({
@@ -302,7 +303,7 @@ export const DEFAULT_PREFIX = "keybearer";
 
 export const DEFAULT_DRAIN = 10_000;
 
-export const DEFAULT_USAGE: Usage = Object.freeze({ keep: 400 * 86_400_000, sync: "normal" });
+export const DEFAULT_USAGE: Usage = Object.freeze({ keep: 400 * DAY_MS, sync: "normal" });
 
 export const DEFAULT_LOG: Log = Object.freeze({ level: "info" });
 

@@ -1,5 +1,6 @@
 import { basename } from "node:path";
 import { nearest } from "../core/nearest.ts";
+import { DAY_MS, HOUR_MS, MINUTE_MS } from "../core/units.ts";
 import type { Listen, Period, Rate } from "./schema.ts";
 import { quoted, type Reader, type ValueResult } from "./section.ts";
 
@@ -8,9 +9,9 @@ import { quoted, type Reader, type ValueResult } from "./section.ts";
 const DURATION_UNITS: Readonly<Record<string, number>> = {
   ms: 1,
   s: 1000,
-  m: 60_000,
-  h: 3_600_000,
-  d: 86_400_000,
+  m: MINUTE_MS,
+  h: HOUR_MS,
+  d: DAY_MS,
 };
 
 export const duration: Reader<number> = (text) => {

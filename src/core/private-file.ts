@@ -3,9 +3,10 @@ import { type BigIntStats, constants, renameSync } from "node:fs";
 import { link, lstat, mkdir, open, readdir, realpath, stat, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { hasCode } from "./errors.ts";
+import { MINUTE_MS } from "./units.ts";
 
 /** A write takes milliseconds. A temporary file this old was left by a process that was killed. */
-const LEFTOVER_AFTER_MS = 60_000;
+const LEFTOVER_AFTER_MS = MINUTE_MS;
 
 interface StageOptions {
   /** Default 0600. */

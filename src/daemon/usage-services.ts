@@ -8,6 +8,7 @@ import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Ticker } from "../core/ticker.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { Prices, readPriceTable } from "../metering/prices.ts";
 import { MirrorDatabase } from "../mirror/store/database.ts";
@@ -83,7 +84,7 @@ export function openUsageServices(
 }
 
 /** A comparison waits for the index this long. A rebuild may take longer: the next comparison tries again. */
-const MIRROR_CATCH_UP_MS = 60_000;
+const MIRROR_CATCH_UP_MS = MINUTE_MS;
 
 function mirrorUsageOf(usage: UsageLog): MirrorUsage {
   const { journal } = usage;

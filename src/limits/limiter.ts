@@ -1,6 +1,7 @@
 import type { Config, Tool } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
+import { HOUR_MS } from "../core/units.ts";
 import {
   type Allowance,
   type Ask,
@@ -53,7 +54,7 @@ export interface ToolLevels {
   readonly waiting: number;
 }
 
-const MAX_WAIT_MS = 3_600_000;
+const MAX_WAIT_MS = HOUR_MS;
 
 /** The limits of one tool that machines share, and how to get more of them. shared/ implements it. */
 export interface SharedTool extends SharedLimits {

@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import type { Clock } from "../core/clock.ts";
 import { Secret } from "../core/secret.ts";
+import { DAY_MS } from "../core/units.ts";
 import { type Account, type Group, type SandboxKey, type UsageRow, WINDOW_NAMES } from "./account.ts";
 import { type Exchange, type JsonObject, numberAt, parseObject, textAt } from "./http.ts";
 
@@ -29,7 +30,6 @@ const MAX_TOKENS = 1000;
 const MAX_CREATIONS = 1000;
 const DEFAULT_PAGE_SIZE = 20;
 const MAX_PAGE_SIZE = 1000;
-const DAY_MS = 24 * 60 * 60 * 1000;
 /** The account has one user. */
 const USER_ID = 1;
 const KEY_NOT_FOUND = failure(404, "api key not found", "API_KEY_NOT_FOUND");

@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http";
 import type { Clock } from "../core/clock.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import { type Account, type SandboxKey, type Tokens, WINDOW_NAMES } from "./account.ts";
 import {
   bodyTooLarge,
@@ -94,7 +95,6 @@ function protocolAt(path: string): Protocol | null {
 }
 
 const MAX_BODY_BYTES = 32 * 1024 * 1024;
-const MINUTE_MS = 60_000;
 
 /** A request that passed every check. */
 interface Call {

@@ -4,6 +4,7 @@ import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
+import { HOUR_MS, MINUTE_MS } from "../core/units.ts";
 import type { CountedLimit, MachinePart, Share } from "../limits/counters.ts";
 import type { Demand, Limiter, SharedTool, SharedTools } from "../limits/limiter.ts";
 import { type Calendar, contains, type Window } from "../limits/windows.ts";
@@ -64,13 +65,13 @@ const IDLE_CONCURRENT_MS = 1000;
 const SILENCE_MS = HEARTBEAT_TIMEOUT_MS - 10_000;
 /** A grant ends a tenth of its window before the window does, at most a minute: clocks are never exactly equal. */
 const MARGIN_DIVISOR = 10;
-const MAX_MARGIN_MS = 60_000;
+const MAX_MARGIN_MS = MINUTE_MS;
 /** In shorter windows every request asks the store. */
 const SHORTEST_GRANT_MS = 10_000;
 /** The store keeps a window this much longer than it lasts, in case its clock is set back. */
-const KEEP_WINDOW_MS = 3_600_000;
+const KEEP_WINDOW_MS = HOUR_MS;
 /** For how long a machine reports a window that has ended: its estimate of the store's clock may be ahead. */
-const REPORT_ENDED_MS = 60_000;
+const REPORT_ENDED_MS = MINUTE_MS;
 /** An older answer no longer shows the present time: the process was stopped before it read it. */
 const FRESH_MS = 2000;
 const RETRY_AFTER_SECONDS = 5;
@@ -622,7 +623,7 @@ function canSpend(window: Window | null, now: number): boolean {
 function windowName(per: Period, { start }: Window, calendar: Calendar): string {
   if (per !== "day" && per !== "month") return String(start);
   // An hour later: where clocks change at midnight, zone data may disagree on the first moment.
-  const { year, month, day } = calendar.at(start + 3_600_000);
+  const { year, month, day } = calendar.at(start + HOUR_MS);
   const name = `${year}-${String(month).padStart(2, "0")}`;
   return per === "month" ? name : `${name}-${String(day).padStart(2, "0")}`;
 }

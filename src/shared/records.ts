@@ -1,5 +1,6 @@
 import { pick } from "../core/pick.ts";
 import type { Protocol } from "../core/refusal.ts";
+import { DAY_MS } from "../core/units.ts";
 import { AMENDED, type AmendedFields } from "../usage/journal/lines.ts";
 import {
   COLUMNS,
@@ -180,7 +181,6 @@ function withOwnTimes(fields: Record<string, unknown>, offset: number): Fields {
 }
 
 const OLDEST = Date.UTC(2020, 0, 1);
-const DAY_MS = 86_400_000;
 /** The time in an id is by the other machine's clock. Both clocks may be a day from the store's. */
 const MAX_ID_DIFFERENCE_MS = 2 * DAY_MS;
 

@@ -3,6 +3,7 @@ import { isDeepStrictEqual } from "node:util";
 import { readOwnFile } from "../core/own-file.ts";
 import { pick } from "../core/pick.ts";
 import { writePrivateFile } from "../core/private-file.ts";
+import { DAY_MS, MINUTE_MS } from "../core/units.ts";
 import { listOf, objectOf } from "./connection.ts";
 
 /** Another machine, as the store must know it. */
@@ -45,11 +46,11 @@ interface State {
 }
 
 /** A machine that was off for longer needs a key by hand. */
-const KEEP_ROTATED_MS = 31 * 86_400_000;
+const KEEP_ROTATED_MS = 31 * DAY_MS;
 const MAX_ROTATED = 20;
 
 /** How far records were read changes each second. It is written down at most this often. */
-const SAVE_SEEN_MS = 60_000;
+const SAVE_SEEN_MS = MINUTE_MS;
 /** A store that lost its last seconds, or was restored from a backup, has an older name. */
 const MAX_CONNECTIONS = 50;
 

@@ -5,6 +5,7 @@ import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Secret } from "../core/secret.ts";
+import { DAY_MS } from "../core/units.ts";
 import {
   listOf,
   objectOf,
@@ -141,7 +142,7 @@ const MAX_KEYS = 256;
 const MAX_PROBLEM = 200;
 /** How the store answers to a wrong password, or to a user that may not do what is needed. */
 const NOT_ALLOWED = /^(?:WRONGPASS|NOAUTH|NOPERM)\b/;
-const KEEP_RECORDS_MS = KEEP_DAYS * 86_400_000;
+const KEEP_RECORDS_MS = KEEP_DAYS * DAY_MS;
 
 interface Connection {
   readonly client: StoreClient;

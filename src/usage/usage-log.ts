@@ -3,6 +3,7 @@ import type Database from "libsql";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import type { Ticker } from "../core/ticker.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import {
   type Connection,
   DATABASE_SUFFIXES,
@@ -57,7 +58,7 @@ const READ_TIMEOUT_MS = 20;
 const CATCH_UP_MS = 3000;
 const REBUILD_MS = 1000;
 /** The files of past days hardly change. A dashboard asks for their size every second. */
-const SIZES_MS = 60_000;
+const SIZES_MS = MINUTE_MS;
 
 /** The usage log: the journal, which is the truth, and the index, which reports read. */
 export class UsageLog {

@@ -2,6 +2,7 @@ import { Worker } from "node:worker_threads";
 import { background } from "../../core/background.ts";
 import { errorMessage } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
+import { MINUTE_MS } from "../../core/units.ts";
 import type { Answer, Request, RunKind, WorkerData } from "./index-worker.ts";
 import { LoadedPackage, REPLACED } from "./loaded-package.ts";
 import { type IndexOptions, type Progress, stampOf } from "./usage-index.ts";
@@ -25,7 +26,7 @@ export interface IndexerDeps extends IndexOptions {
 
 /** The thread is started after this many writes, or when the first of them is this old. */
 const MAX_WAITING_WRITES = 3000;
-const MAX_WAITING_MS = 60_000;
+const MAX_WAITING_MS = MINUTE_MS;
 /** A thread without work ends after this time, so that an idle daemon stays small. To start one takes 80 ms of CPU. */
 const IDLE_MS = 5000;
 /** How long after a failure no new thread is started. */
