@@ -1,7 +1,8 @@
-import { chmodSync, closeSync, fchmodSync, lstatSync, openSync, renameSync, rmSync, statSync } from "node:fs";
+import { chmodSync, lstatSync, renameSync, rmSync, statSync } from "node:fs";
 import Database from "libsql";
 import { errorMessage } from "../../core/errors.ts";
 import { foreignProblem } from "../../core/own-file.ts";
+import { createEmptyPrivateFile } from "../../core/private-file.ts";
 import { COLUMN_DEFINITIONS } from "../record.ts";
 import { SERIES, SUMS } from "../rollups.ts";
 
@@ -100,7 +101,7 @@ export function createIndex(file: string): Connection {
   try {
     for (const name of [draft, file])
       for (const suffix of DATABASE_SUFFIXES) rmSync(name + suffix, { force: true, recursive: true });
-    createPrivateFile(draft);
+    createEmptyPrivateFile(draft);
     const { db, close } = attach(draft, "rw", 0);
     try {
       db.exec("PRAGMA usage.journal_mode = wal");
@@ -117,13 +118,6 @@ export function createIndex(file: string): Connection {
 
 /** The files of one database: itself, and those that SQLite puts beside it. */
 export const DATABASE_SUFFIXES = ["", "-wal", "-shm", "-journal"] as const;
-
-/** Creates an empty file. The WAL takes its mode from it, so the mode must be right before SQLite opens the file. */
-export function createPrivateFile(file: string): void {
-  const descriptor = openSync(file, "wx", 0o600);
-  fchmodSync(descriptor, 0o600);
-  closeSync(descriptor);
-}
 
 /** Reads the whole file. null: it is not damaged. */
 export function findDamage(db: Database.Database, name: AttachedName, file: string): string | null {
