@@ -3,6 +3,7 @@ import { connect as connectPlain, type Socket } from "node:net";
 import { connect as connectTls, rootCertificates } from "node:tls";
 import type { SharedStore } from "../config/schema.ts";
 import type { Secret } from "../core/secret.ts";
+import { withTimeout } from "../core/timeout.ts";
 
 /*
  * A client of Redis and Valkey on one connection, with version 2 of their protocol (RESP). It is our own, because a hostile
@@ -291,16 +292,10 @@ export function parseReply(text: unknown): Reply {
 
 /** An answer, or an error when it does not come in time. */
 export async function within<T>(milliseconds: number, answer: Promise<T>): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<never>((_, reject) => {
-    const error = new StoreError(`no answer within ${milliseconds / 1000} seconds`);
-    timer = setTimeout(() => reject(error), milliseconds);
-  });
-  try {
-    return await Promise.race([answer, timeout]);
-  } finally {
-    clearTimeout(timer);
-  }
+  const answered = answer.then((value) => ({ value }));
+  const found = await withTimeout(answered, milliseconds, null);
+  if (found === null) throw new StoreError(`no answer within ${milliseconds / 1000} seconds`);
+  return found.value;
 }
 
 /** What a store says, for messages: printable and short. A fingerprint of a key begins with "…". */

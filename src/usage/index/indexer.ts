@@ -2,6 +2,7 @@ import { Worker } from "node:worker_threads";
 import { background } from "../../core/background.ts";
 import { errorMessage } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
+import { withTimeout } from "../../core/timeout.ts";
 import { MINUTE_MS } from "../../core/units.ts";
 import type { Answer, Request, RunKind, WorkerData } from "./index-worker.ts";
 import { LoadedPackage, REPLACED } from "./loaded-package.ts";
@@ -102,12 +103,7 @@ export class Indexer {
   }
 
   async #runFor(kind: RunKind, timeoutMs: number): Promise<IndexState> {
-    let timer: NodeJS.Timeout | undefined;
-    const timeout = new Promise<boolean>((resolve) => {
-      timer = setTimeout(() => resolve(false), timeoutMs);
-    });
-    const isDone = await Promise.race([this.#run(kind), timeout]);
-    clearTimeout(timer);
+    const isDone = await withTimeout(this.#run(kind), timeoutMs, false);
     // What was appended during the run does not matter to this caller.
     return { ...this.state(), current: isDone };
   }
