@@ -10,7 +10,14 @@ import { openOwnFile } from "../core/own-file.ts";
 import type { Ticker } from "../core/ticker.ts";
 import { DAY_MS, MINUTE_MS } from "../core/units.ts";
 import type { Indexer } from "./index/indexer.ts";
-import { endOfDay, type JournalFile, journalFiles, MAX_UNPACKED_BYTES, statOf } from "./journal/files.ts";
+import {
+  dayFileName,
+  endOfDay,
+  type JournalFile,
+  journalFiles,
+  MAX_UNPACKED_BYTES,
+  statOf,
+} from "./journal/files.ts";
 import type { Journal } from "./journal/journal.ts";
 
 export interface MaintenanceDeps {
@@ -82,8 +89,9 @@ export class Maintenance {
     const old = this.#finishedFiles().filter(({ day }) => endOfDay(day) <= oldest);
     const deleted = old.slice(0, MAX_DELETED_DAYS);
     for (const { day } of deleted) {
-      await rm(join(this.#deps.folder, `${day}.jsonl.gz`), { force: true });
-      await rm(join(this.#deps.folder, `${day}.jsonl`), { force: true });
+      const path = join(this.#deps.folder, dayFileName(day));
+      await rm(`${path}.gz`, { force: true });
+      await rm(path, { force: true });
     }
     return deleted.length;
   }

@@ -13,7 +13,7 @@ import {
 } from "./index/database.ts";
 import { Indexer, type IndexState } from "./index/indexer.ts";
 import { findChange } from "./index/journal-digest.ts";
-import { journalFiles, statOf } from "./journal/files.ts";
+import { dayFileName, journalFiles, statOf } from "./journal/files.ts";
 import { Journal, type JournalDeps, type JournalState } from "./journal/journal.ts";
 import type { Position } from "./journal/position.ts";
 import { Maintenance } from "./maintenance.ts";
@@ -149,7 +149,7 @@ export class UsageLog {
       const bytes = older.reduce((sum, { path }) => sum + (statOf(path)?.size ?? 0), 0);
       this.#older = { before: day, bytes, at: elapsed, maintainedAt: lastRun };
     }
-    const current = day === null ? null : statOf(join(folder, `${day}.jsonl`));
+    const current = day === null ? null : statOf(join(folder, dayFileName(day)));
     return this.#older.bytes + (current?.size ?? 0);
   }
 

@@ -4,7 +4,7 @@ import { advice } from "../../core/advice.ts";
 import { errorMessage } from "../../core/errors.ts";
 import { openOwnFile } from "../../core/own-file.ts";
 import { dollars, exact } from "../../core/units.ts";
-import { CHUNK_BYTES, type JournalFile, journalFiles, readLines } from "../journal/files.ts";
+import { CHUNK_BYTES, dayFileName, type JournalFile, journalFiles, readLines } from "../journal/files.ts";
 import { parseLine } from "../journal/lines.ts";
 import { holdsMark, MARK_BYTES, type Position } from "../journal/position.ts";
 import { type Connection, IndexFault, indexFault, openIndexForReading } from "./database.ts";
@@ -116,7 +116,7 @@ function totalsIn(file: JournalFile): Totals {
 
 /** @param has null: the file is gone. */
 function describeChange(day: string, has: Totals | null, had: Totals): string {
-  const file = `${day}.jsonl`;
+  const file = dayFileName(day);
   const before = `${exact(had.requests)} requests, ${dollars(had.cost)}`;
   let change = `${file} has other lines than before`;
   if (has === null) change = `${file} is gone (it had ${before})`;

@@ -30,6 +30,11 @@ export function endOfDay(day: string): number {
   return startOfDay(day) + DAY_MS;
 }
 
+/** The name of its file while it is not compressed. */
+export function dayFileName(day: string): string {
+  return `${day}.jsonl`;
+}
+
 export interface JournalFile {
   readonly day: string;
   readonly path: string;
