@@ -4,13 +4,7 @@ import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import type { Ticker } from "../core/ticker.ts";
 import { MINUTE_MS } from "../core/units.ts";
-import {
-  type Connection,
-  DATABASE_SUFFIXES,
-  IndexFault,
-  indexFault,
-  openIndexForReading,
-} from "./index/database.ts";
+import { DATABASE_SUFFIXES, IndexFault, queryIndex } from "./index/database.ts";
 import { Indexer, type IndexState } from "./index/indexer.ts";
 import { findChange } from "./index/journal-digest.ts";
 import { dayFileName, journalFiles, statOf } from "./journal/files.ts";
@@ -104,16 +98,7 @@ export class UsageLog {
 
   /** Queries the index as it is. null: it cannot be read now. */
   readNow<T>(query: (db: Database.Database) => T): T | null {
-    let connection: Connection | null = null;
-    try {
-      connection = openIndexForReading(this.#deps.index, READ_TIMEOUT_MS);
-      return query(connection.db);
-    } catch (error) {
-      if (indexFault(error) instanceof IndexFault) return null;
-      throw error;
-    } finally {
-      connection?.close();
-    }
+    return queryNow(this.#deps.index, query);
   }
 
   state(): UsageLogState {
@@ -162,15 +147,13 @@ export class UsageLog {
 
 /** The newest day that the index has read; null: none, or it cannot be read now. */
 function readIndexedDay(index: string): string | null {
-  let connection: Connection | null = null;
-  try {
-    connection = openIndexForReading(index, READ_TIMEOUT_MS);
-    const row = connection.db.prepare("SELECT value FROM usage.meta WHERE name = 'position'").raw().get();
+  return queryNow(index, (db) => {
+    const row = db.prepare("SELECT value FROM usage.meta WHERE name = 'position'").raw().get();
     return Array.isArray(row) ? (JSON.parse(String(row[0])) as Position).day : null;
-  } catch (error) {
-    if (indexFault(error) instanceof IndexFault) return null;
-    throw error;
-  } finally {
-    connection?.close();
-  }
+  });
+}
+
+function queryNow<T>(index: string, query: (db: Database.Database) => T): T | null {
+  const found = queryIndex(index, query, READ_TIMEOUT_MS);
+  return found instanceof IndexFault ? null : found;
 }
