@@ -1,9 +1,10 @@
 import { randomBytes } from "node:crypto";
 import type { Clock } from "../core/clock.ts";
+import { type JsonObject, numberAt, parseObject, textAt } from "../core/json.ts";
 import { Secret } from "../core/secret.ts";
 import { DAY_MS } from "../core/units.ts";
 import { type Account, type Group, type SandboxKey, type UsageRow, WINDOW_NAMES } from "./account.ts";
-import { type Exchange, type JsonObject, numberAt, parseObject, textAt } from "./http.ts";
+import type { Exchange } from "./http.ts";
 
 interface Result {
   readonly status: number;
@@ -52,7 +53,7 @@ export class Console {
   async serve(exchange: Exchange): Promise<void> {
     const bytes = await exchange.readBody(MAX_BODY_BYTES);
     if (bytes === "disconnected") return;
-    const body = bytes === "too-large" ? null : parseObject(bytes);
+    const body = bytes === "too-large" ? null : parseObject(bytes.toString("utf8"));
     const result = this.#answer(exchange, body);
     if (result === null) exchange.send(404, "text/plain", "404 page not found");
     else exchange.sendJson(result.status, result.body, result.headers);
