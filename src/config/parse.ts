@@ -72,7 +72,7 @@ export function parseConfig(raw: string, home: string): Parsed {
   const text = raw.replace(/^\u{FEFF}/u, "");
   const report = new Report(text);
   const tree = readTree(text, report);
-  if (tree === null) return { config: null, problems: report.problems };
+  if (tree === null) return { config: null, problems: report.problems() };
   const top = new Section(tree, "", report);
   const draft = {
     listen: top.scalar("listen", listen, DEFAULT_LISTEN),
@@ -87,9 +87,8 @@ export function parseConfig(raw: string, home: string): Parsed {
   };
   top.finish();
   const config = checkReferences(draft, top, report);
-  const failed = report.problems.some((problem) => problem.severity === "error");
-  const inOrder = report.problems.toSorted((a, b) => a.line - b.line || a.column - b.column);
-  return { config: failed ? null : config, problems: inOrder };
+  const inOrder = report.problems().toSorted((a, b) => a.line - b.line || a.column - b.column);
+  return { config: report.hasErrors() ? null : config, problems: inOrder };
 }
 
 /** Names that other readers of YAML turn into something else. A person who means the name quotes it. */
