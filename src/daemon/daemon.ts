@@ -142,7 +142,6 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       dashboard: dashboard.status(),
       actions: services.actions.latest(),
       keyChanges: lifecycle.unfinished(),
-      shared: () => shared.status(),
       configPath: paths.config,
       startedAt,
       drainLeftSeconds: drain.leftSeconds(),

@@ -121,7 +121,9 @@ export function createAllowances(
     limiter,
     inFlight,
     shared,
-  }: Pick<UsageServices, "journal" | "limiter" | "inFlight"> & { readonly shared: Pick<Shared, "release"> },
+  }: Pick<UsageServices, "journal" | "limiter" | "inFlight"> & {
+    readonly shared: Pick<Shared, "release" | "partsOf">;
+  },
   log: Logger,
   config: () => Config,
 ): Pick<Controls, "allow" | "release" | "expectRename" | "cut"> {
@@ -131,7 +133,7 @@ export function createAllowances(
       if (tool === undefined) return null;
       const answer = (problem: string | null) => ({
         tool: name,
-        levels: limitStatuses(limiter.levels(tool)),
+        levels: limitStatuses(limiter.levels(tool), (level) => shared.partsOf(name, level)),
         problem,
       });
       if (tool.limits[kind].length === 0) return answer(`tool ${name} has no limit on ${kind}`);
@@ -152,7 +154,7 @@ export function createAllowances(
       if (released === "released")
         log.warn({ tool: name, machine, peer }, `tool ${name}: what machine ${machine} held was released`);
       const problem = released === "released" ? null : RELEASE_PROBLEMS[released](name, machine);
-      return { levels: limitStatuses(limiter.levels(tool)), problem };
+      return { levels: limitStatuses(limiter.levels(tool), (level) => shared.partsOf(name, level)), problem };
     },
     expectRename(name, to, peer) {
       if (config().tools[name] === undefined) return null;
