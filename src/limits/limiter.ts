@@ -5,6 +5,7 @@ import { HOUR_MS } from "../core/units.ts";
 import {
   type Allowance,
   type Ask,
+  type Carry,
   type Correction,
   type CountedLimit,
   Counters,
@@ -20,7 +21,6 @@ import {
 import { type CallTokens, RecentCalls } from "./estimate.ts";
 import { type Joined, type Moment, type Waiter, WaitingQueue } from "./queue.ts";
 import { addRateHeaders, limitRefusal } from "./refusals.ts";
-import { type JournalLine, Replay, type ToolCarry } from "./replay.ts";
 import type { Calendar, Window } from "./windows.ts";
 
 /** What is held for one request until it is settled or canceled. */
@@ -82,6 +82,11 @@ export interface Demand extends Level {
   readonly least: number;
 }
 
+/** Everything the limits know of one tool. A new journal file begins with these, so that a start reads only that file. */
+export interface ToolCarry extends Carry {
+  readonly tool: string;
+}
+
 /** A tool that has another name now. */
 export interface Rename {
   readonly from: string;
@@ -96,7 +101,6 @@ export class Limiter {
   readonly #tools = new Map<string, ToolLimiter>();
   /** The tools of the configuration in force; null: a request brings its own. */
   #config: Config["tools"] | null = null;
-  #replay: Replay | null = null;
   /** Takes effect with the first configuration that has the new name instead of the old one. */
   #expected: Rename | null = null;
   /** New names by old ones, for what still names the old one: requests in flight, and corrections of older requests. */
@@ -280,11 +284,12 @@ export class Limiter {
     if (expected === null || tools[expected.to] === undefined) return null;
     this.#expected = null;
     if (tools[expected.from] !== undefined) return null;
-    this.#rename(expected);
+    this.rename(expected);
     return expected;
   }
 
-  #rename({ from, to }: Rename): void {
+  /** A tool has another name from now on. Its counters move with it. */
+  rename({ from, to }: Rename): void {
     // Requests may still name the tool as it was called before the last rename.
     for (const [older, name] of this.#renamed) if (name === from) this.#renamed.set(older, to);
     this.#renamed.set(from, to);
@@ -316,33 +321,24 @@ export class Limiter {
     return [...this.#renamed].map(([from, to]) => ({ from, to }));
   }
 
-  /** Forgets everything, because the journal is read from the beginning. */
-  startReplay(): void {
+  /* For the journal, which restores the counters from its lines at start; see LimitsReplay. */
+
+  forgetAll(): void {
     this.#tools.clear();
     this.#renamed.clear();
-    this.#replay = new Replay(
-      (tool) => this.#toolLimiter(tool).counters,
-      (tool, call) => this.noteTokens(tool, call),
-    );
   }
 
-  /** Reads the next line of the newest journal file. At start, all of them are read before any request is served. */
-  replay(line: JournalLine): void {
-    if (line.kind === "rename") this.#rename(line);
-    // A new request under the old name is one of a new tool. One that the carry names is older than the rename.
-    if (line.kind === "open" && line.tool !== null && !this.#isCarried(line.tool, line.id))
-      this.#renamed.delete(line.tool);
-    this.#replay?.read(line);
+  /** A tool of this name is a new one, whatever other tool had the name before. */
+  forgetRename(name: string): void {
+    this.#renamed.delete(name);
   }
 
-  #isCarried(tool: string, id: string): boolean {
-    const counters = this.#tools.get(this.currentName(tool))?.counters;
-    return counters !== undefined && counters.find(id) !== null;
+  countersFor(tool: string): Counters {
+    return this.#toolLimiter(tool).counters;
   }
 
-  /** All lines were read. A request that is still in flight has lost its lines: what was held for it counts. */
-  endReplay(): void {
-    this.#replay = null;
+  /** What is held for the requests in flight counts. */
+  settleAll(): void {
     for (const { counters } of this.#tools.values()) counters.settleAll();
   }
 

@@ -98,6 +98,16 @@ export interface Counted {
   readonly estimated_spend: number;
 }
 
+/** How much more `after` is than `before`. */
+export function difference(before: Counted, after: Counted): Counted {
+  return {
+    tokens: after.tokens - before.tokens,
+    spend: after.spend - before.spend,
+    estimated_tokens: after.estimated_tokens - before.estimated_tokens,
+    estimated_spend: after.estimated_spend - before.estimated_spend,
+  };
+}
+
 const NOTHING_COUNTED: Counted = { tokens: 0, spend: 0, estimated_tokens: 0, estimated_spend: 0 };
 const AMOUNTS = ["tokens", "spend", "estimated_tokens", "estimated_spend"] as const;
 

@@ -4,11 +4,13 @@ import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import type { Ticker } from "../core/ticker.ts";
 import { MINUTE_MS } from "../core/units.ts";
+import type { Limiter } from "../limits/limiter.ts";
 import { DATABASE_SUFFIXES, IndexFault, queryIndex } from "./index/database.ts";
 import { Indexer, type IndexState } from "./index/indexer.ts";
 import { findChange } from "./index/journal-digest.ts";
 import { dayFileName, journalFiles, statOf } from "./journal/files.ts";
-import { Journal, type JournalDeps, type JournalState } from "./journal/journal.ts";
+import { Journal, type JournalState } from "./journal/journal.ts";
+import { LimitsReplay } from "./journal/limits-replay.ts";
 import type { Position } from "./journal/position.ts";
 import { Maintenance } from "./maintenance.ts";
 
@@ -23,7 +25,7 @@ export interface UsageLogDeps {
   readonly sync: "normal" | "full";
   /** How long records are kept, milliseconds. */
   readonly keep: () => number;
-  readonly limiter: JournalDeps["limiter"];
+  readonly limiter: Limiter;
 }
 
 export interface UsageLogState extends JournalState {
@@ -71,7 +73,8 @@ export class UsageLog {
     const indexedDay = () => readIndexedDay(index);
     this.#changed = findChange(index, folder, READ_TIMEOUT_MS);
     if (this.#changed !== null) log.error(this.#changed);
-    const journal = new Journal({ folder, clock, ticker, log, sync, limiter, indexedDay, onAppend });
+    const replay = new LimitsReplay(limiter);
+    const journal = new Journal({ folder, clock, ticker, log, sync, limiter, replay, indexedDay, onAppend });
     this.#maintenance = new Maintenance({ folder, clock, ticker, log, keep, journal, indexer });
     this.#indexer = indexer;
     this.journal = journal;

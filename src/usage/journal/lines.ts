@@ -2,7 +2,7 @@ import type { Period } from "../../config/schema.ts";
 import { asFields, asList, type JsonObject, parseObject, textsIn } from "../../core/json.ts";
 import { pick } from "../../core/pick.ts";
 import type { Allowance, CarriedRequest } from "../../limits/counters.ts";
-import type { AmendedLimits, ToolCarry } from "../../limits/replay.ts";
+import type { ToolCarry } from "../../limits/limiter.ts";
 import { type Counted, type CountedWindow, PERIODS } from "../../limits/windows.ts";
 import { type Opening, openingOfFields, recordOfFields, type UsageRecord, wholeNumber } from "../record.ts";
 
@@ -65,6 +65,15 @@ export interface RefusalsLine {
 
 /** Instead of a refusal's code: the clients left before anything was sent. */
 export const CLIENT_LEFT = "client-left";
+
+/** What a correction of a finished request changes for its tool's limits. */
+export interface AmendedLimits {
+  readonly tool: string;
+  /** When the request was admitted, which decides the windows it counts in. */
+  readonly admitted_at: number;
+  readonly before: Counted;
+  readonly after: Counted;
+}
 
 /** A later correction: the fields that a console knows better, and what that changes for the tool's limits. */
 export interface AmendLine extends AmendedFields {
