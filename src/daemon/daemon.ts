@@ -42,6 +42,7 @@ import { hostsOf } from "../proxy/server.ts";
 import { TokenUses } from "../proxy/token-uses.ts";
 import { Upstream } from "../proxy/upstream.ts";
 import { Shared } from "../shared/shared.ts";
+import { createAllowances } from "./allowances.ts";
 import { bindDataPort, bindNextDataPort, type DataPort } from "./data-port.ts";
 import { Drain } from "./drain.ts";
 import { createLifecycle } from "./key-lifecycle.ts";
@@ -50,7 +51,7 @@ import type { SandboxSession } from "./sandbox-session.ts";
 import { servedBefore } from "./served-before.ts";
 import { Shutdown } from "./shutdown.ts";
 import { StateLock } from "./state-lock.ts";
-import { closeUsageServices, createAllowances, openUsageServices } from "./usage-services.ts";
+import { closeUsageServices, openUsageServices } from "./usage-services.ts";
 
 export interface DaemonOptions {
   readonly paths: Paths;
@@ -162,7 +163,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   shutdown.add("end the commands that fetch keys", () => keyring.close());
   servePort(services, state, { clock, log, keyring, isStopping: () => drain.leftSeconds() !== null });
   control.serve({
-    ...createAllowances(services, log, () => snapshot().config),
+    ...createAllowances({ ...services, log, config: () => snapshot().config }),
     status,
     actions: services.actions,
     lifecycle,
