@@ -1,3 +1,4 @@
+import { lineEnd, lineStart, nextLine } from "../core/lines.ts";
 import { credentialSpans, redactCredentials } from "../core/redact.ts";
 import { mergeSpans, type Span } from "../core/spans.ts";
 
@@ -98,24 +99,22 @@ export class Report {
     const secrets = new FileSecrets(this.#text, this.#settings);
     return this.#findings.map(({ severity, at, path, message, hint }) => {
       const before = this.#text.slice(0, Math.max(0, at));
-      const lineStart = before.lastIndexOf("\n") + 1;
+      const start = lineStart(before, before.length);
       return {
         severity,
         path: secrets.removeFrom(redactCredentials(path)),
         line: at < 0 ? 0 : before.split("\n").length,
-        column: at < 0 ? 0 : at - lineStart + 1,
+        column: at < 0 ? 0 : at - start + 1,
         message: secrets.removeFrom(message),
         hint: hint === null ? null : secrets.removeFrom(hint),
-        excerpt: at < 0 ? null : this.#excerpt(secrets, lineStart, at),
+        excerpt: at < 0 ? null : this.#excerpt(secrets, start, at),
       };
     });
   }
 
-  #excerpt({ hidden }: FileSecrets, lineStart: number, at: number): string {
-    const next = this.#text.indexOf("\n", lineStart);
-    const stop = next === -1 ? this.#text.length : next;
-    const end = stop > lineStart && this.#text[stop - 1] === "\r" ? stop - 1 : stop;
-    return excerptAt(this.#text, { from: lineStart, to: end }, Math.min(at, end), hidden);
+  #excerpt({ hidden }: FileSecrets, start: number, at: number): string {
+    const end = lineEnd(this.#text, start);
+    return excerptAt(this.#text, { from: start, to: end }, Math.min(at, end), hidden);
   }
 }
 
@@ -275,14 +274,13 @@ function isInBrackets(text: string, at: number): boolean {
 function addValue(text: string, from: number, column: number, spans: Span[]): number {
   let end = lineEnd(text, from);
   addTrimmed(text, from, end, spans);
-  while (end < text.length) {
-    const start = end + 1;
-    const next = lineEnd(text, start);
-    const line = text.slice(start, next);
+  for (let start = nextLine(text, end); start < text.length; start = nextLine(text, end)) {
+    const stop = lineEnd(text, start);
+    const line = text.slice(start, stop);
     const indent = line.length - line.trimStart().length;
     if (indent <= column && SETTING.test(line)) break;
-    if (indent > column || !isCommentedSetting(line)) addTrimmed(text, start, next, spans);
-    end = next;
+    if (indent > column || !isCommentedSetting(line)) addTrimmed(text, start, stop, spans);
+    end = stop;
   }
   return end;
 }
@@ -300,13 +298,4 @@ function addTrimmed(text: string, from: number, to: number, spans: Span[]): void
   const start = from + value.length - value.trimStart().length;
   const end = from + value.trimEnd().length;
   if (start < end) spans.push({ from: start, to: end });
-}
-
-function lineStart(text: string, at: number): number {
-  return text.lastIndexOf("\n", at - 1) + 1;
-}
-
-function lineEnd(text: string, from: number): number {
-  const end = text.indexOf("\n", from);
-  return end === -1 ? text.length : end;
 }

@@ -177,7 +177,9 @@ export interface Token {
   readonly created: string | null;
 }
 
-export type Period = "second" | "minute" | "hour" | "day" | "month";
+export const PERIODS = ["second", "minute", "hour", "day", "month"] as const;
+
+export type Period = (typeof PERIODS)[number];
 
 export interface Rate {
   /** Requests, tokens or micro-dollars. */

@@ -1,7 +1,7 @@
 import { basename } from "node:path";
 import { nearest } from "../core/nearest.ts";
 import { DAY_MS, HOUR_MS, MINUTE_MS } from "../core/units.ts";
-import type { Listen, Period, Rate } from "./schema.ts";
+import { type Listen, PERIODS, type Rate } from "./schema.ts";
 import { quoted, type Reader, type ValueResult } from "./section.ts";
 
 /** Readers of single values: text in, value or fault out. */
@@ -73,8 +73,6 @@ export const price: Reader<number> = (text) => {
   if (match) return { value: Math.round(Number(match[1]) * 1_000_000) };
   return { fault: `${quoted(text)} is not a price`, hint: "dollars per million tokens, such as 1.25" };
 };
-
-const PERIODS: readonly Period[] = ["second", "minute", "hour", "day", "month"];
 
 function rate(readMax: Reader<number>, example: string): Reader<Rate> {
   return (text): ValueResult<Rate> => {

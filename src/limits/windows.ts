@@ -1,4 +1,4 @@
-import type { Period } from "../config/schema.ts";
+import { PERIODS, type Period } from "../config/schema.ts";
 import { HOUR_MS, MINUTE_MS } from "../core/units.ts";
 
 /** A calendar window: from start up to, but not including, end. Milliseconds UTC. */
@@ -46,8 +46,6 @@ export const systemCalendar: Calendar = {
   dayStart: (year, month, day) => new Date(year, month - 1, day).getTime(),
   zone: (time) => new Date(time).getTimezoneOffset(),
 };
-
-export const PERIODS: readonly Period[] = ["second", "minute", "hour", "day", "month"];
 
 export function contains({ start, end }: Window, time: number): boolean {
   return time >= start && time < end;

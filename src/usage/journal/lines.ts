@@ -1,9 +1,9 @@
-import type { Period } from "../../config/schema.ts";
+import { PERIODS, type Period } from "../../config/schema.ts";
 import { asFields, asList, type JsonObject, parseObject, textsIn } from "../../core/json.ts";
 import { pick } from "../../core/pick.ts";
 import type { Allowance, CarriedRequest } from "../../limits/counters.ts";
 import type { ToolCarry } from "../../limits/limiter.ts";
-import { type Counted, type CountedWindow, PERIODS } from "../../limits/windows.ts";
+import type { Counted, CountedWindow } from "../../limits/windows.ts";
 import { type Opening, openingOfFields, recordOfFields, type UsageRecord, wholeNumber } from "../record.ts";
 
 /*
