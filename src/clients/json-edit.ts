@@ -7,16 +7,8 @@ import {
   parseTree,
   printParseErrorCode,
 } from "jsonc-parser";
-import {
-  cannotEdit,
-  changeByHand,
-  type Edited,
-  indentAt,
-  lineBreakOf,
-  lineStart,
-  nextLine,
-  splice,
-} from "./text-edit.ts";
+import { lineStart, nextLine } from "../core/lines.ts";
+import { cannotEdit, changeByHand, type Edited, indentAt, lineBreakOf, splice } from "./text-edit.ts";
 
 /* jsonc-parser's own modify() reformats whole lines and separates comments from their settings, so the edits are ours. */
 

@@ -1,3 +1,5 @@
+import { lineStart } from "../core/lines.ts";
+
 /** A text with one setting changed, or why it cannot be changed safely. The line counts from 1. */
 export type Edited =
   | { readonly ok: true; readonly text: string }
@@ -18,23 +20,6 @@ export function splice(text: string, start: number, end: number, insert: string)
 /** The line break a file uses, going by its first. */
 export function lineBreakOf(text: string): string {
   return /\r?\n/.exec(text)?.[0] ?? "\n";
-}
-
-export function lineStart(text: string, at: number): number {
-  return text.lastIndexOf("\n", at - 1) + 1;
-}
-
-/** The position before the line break. */
-export function lineEnd(text: string, at: number): number {
-  const end = /\r?(?:\n|$)/g;
-  end.lastIndex = at;
-  return end.exec(text)?.index ?? text.length;
-}
-
-/** The position after the line break. */
-export function nextLine(text: string, at: number): number {
-  const newline = text.indexOf("\n", at);
-  return newline === -1 ? text.length : newline + 1;
 }
 
 /** The blanks a line begins with. */

@@ -1,16 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { parse, TomlError } from "smol-toml";
-import {
-  cannotEdit,
-  changeByHand,
-  type Edited,
-  indentAt,
-  lineBreakOf,
-  lineEnd,
-  lineStart,
-  nextLine,
-  splice,
-} from "./text-edit.ts";
+import { lineEnd, lineStart, nextLine } from "../core/lines.ts";
+import { cannotEdit, changeByHand, type Edited, indentAt, lineBreakOf, splice } from "./text-edit.ts";
 
 /**
  * Sets one string or truth value below a `[table]` header, or removes it (null), and keeps every other byte. An empty table path is the

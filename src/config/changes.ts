@@ -1,4 +1,4 @@
-import { exactDollars } from "../core/units.ts";
+import { DAY_MS, exactDollars } from "../core/units.ts";
 import {
   type Config,
   describeSource,
@@ -208,7 +208,7 @@ function day(time: number | null): string | null {
 }
 
 function days(milliseconds: number | null): string | null {
-  return milliseconds === null ? null : `${milliseconds / 86_400_000}d`;
+  return milliseconds === null ? null : `${milliseconds / DAY_MS}d`;
 }
 
 function address(listen: Config["listen"]): string {

@@ -1,4 +1,5 @@
 import { isMap, isPair, isScalar, isSeq, type Pair, type ParsedNode, type YAMLMap, type YAMLSeq } from "yaml";
+import { lineEnd, lineStart } from "../core/lines.ts";
 
 /**
  * The layout of config.yaml's text: which characters an edit replaces, and with what, so that comments, indentation, line
@@ -238,17 +239,6 @@ function endBeforeSpaces(text: string, at: number): number {
 export function columnOf(text: string, at: number): number {
   const start = lineStart(text, at);
   return at - start - (text[start] === "\uFEFF" ? 1 : 0);
-}
-
-export function lineStart(text: string, at: number): number {
-  return text.lastIndexOf("\n", at - 1) + 1;
-}
-
-/** In front of the line break, LF or CRLF. */
-function lineEnd(text: string, at: number): number {
-  const end = text.indexOf("\n", at);
-  if (end === -1) return text.length;
-  return text[end - 1] === "\r" && end > at ? end - 1 : end;
 }
 
 /** The line break of this line, or on the last line that of the first. */

@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { isAlias, isMap, isPair, isScalar, isSeq, type ParsedNode, parseDocument, type YAMLMap } from "yaml";
 import { advice } from "../core/advice.ts";
+import { lineStart } from "../core/lines.ts";
 import { redactCredentials } from "../core/redact.ts";
 import {
   appendEntry,
@@ -13,7 +14,6 @@ import {
   isEmpty,
   isList,
   isNull,
-  lineStart,
   pairOf,
   type Replacement,
   removalFromBlock,

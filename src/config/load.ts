@@ -8,6 +8,7 @@ import { type Parsed, parseConfig } from "./parse.ts";
 import { type Problem, warning } from "./problems.ts";
 import type { CertificateAuthority, Config, Gateway, Shared } from "./schema.ts";
 import { secretSources } from "./snapshot.ts";
+import { MAX_BYTES } from "./yaml.ts";
 
 export interface Loaded {
   /** False: there is no such file. */
@@ -29,8 +30,6 @@ export interface LoadOptions {
   /** The last result: the same text is not parsed again. */
   readonly before?: Loaded;
 }
-
-const MAX_BYTES = 1_000_000;
 
 /** Reads and checks config.yaml, its ca_files and its mode. */
 export async function loadConfig(file: string, options: LoadOptions): Promise<Loaded> {

@@ -1,5 +1,6 @@
 import { validate as isSchedule } from "node-cron";
 import { advice } from "../core/advice.ts";
+import { DAY_MS, MINUTE_MS } from "../core/units.ts";
 import { type Problem, Report } from "./problems.ts";
 import { checkReferences } from "./references.ts";
 import {
@@ -71,7 +72,7 @@ export function parseConfig(raw: string, home: string): Parsed {
   const text = raw.replace(/^\u{FEFF}/u, "");
   const report = new Report(text);
   const tree = readTree(text, report);
-  if (tree === null) return { config: null, problems: report.problems };
+  if (tree === null) return { config: null, problems: report.problems() };
   const top = new Section(tree, "", report);
   const draft = {
     listen: top.scalar("listen", listen, DEFAULT_LISTEN),
@@ -86,9 +87,8 @@ export function parseConfig(raw: string, home: string): Parsed {
   };
   top.finish();
   const config = checkReferences(draft, top, report);
-  const failed = report.problems.some((problem) => problem.severity === "error");
-  const inOrder = report.problems.toSorted((a, b) => a.line - b.line || a.column - b.column);
-  return { config: failed ? null : config, problems: inOrder };
+  const inOrder = report.problems().toSorted((a, b) => a.line - b.line || a.column - b.column);
+  return { config: report.hasErrors() ? null : config, problems: inOrder };
 }
 
 /** Names that other readers of YAML turn into something else. A person who means the name quotes it. */
@@ -131,7 +131,7 @@ function readDashboard(top: Section): Dashboard {
 }
 
 /** Longer, and a service manager, a logout or a shutdown of the machine would not wait for it. */
-const MAX_DRAIN = 600_000;
+const MAX_DRAIN = 10 * MINUTE_MS;
 
 const drain: Reader<number> = (text) => {
   const reading = duration(text);
@@ -311,7 +311,7 @@ function checkProxy({ proxy, baseUrl: base, messagesUrl: messages }: Gateway, se
 }
 
 /** Node's timers hold at most 2^31 milliseconds, about 24 days, and fire at once beyond that. */
-const MAX_TIMEOUT = 24 * 3_600_000;
+const MAX_TIMEOUT = DAY_MS;
 
 const timeout: Reader<number> = (text) => {
   const reading = duration(text);
@@ -441,7 +441,7 @@ function readLogin(section: Section | null, home: string, isNamed: boolean): Con
 // Tools.
 
 /** The gateway's console and the clients in flight need time for each rotation. */
-const MIN_KEY_AGE = 86_400_000;
+const MIN_KEY_AGE = DAY_MS;
 
 const keyAge: Reader<number> = (text) => {
   const reading = duration(text);

@@ -1,3 +1,4 @@
+import { lineEnd, lineStart, nextLine } from "../core/lines.ts";
 import { credentialSpans, redactCredentials } from "../core/redact.ts";
 import { mergeSpans, type Span } from "../core/spans.ts";
 
@@ -46,13 +47,19 @@ export function formatProblems(file: string, problems: readonly Problem[]): stri
 /** A person reads no more than these, and a hostile file could cause millions. */
 const MAX_PROBLEMS = 200;
 
+/** A problem as it was found. It may repeat a secret of the text. */
+interface Finding extends Pick<Problem, "severity" | "path" | "message" | "hint"> {
+  /** An offset in the text; -1: the problem has no place. */
+  readonly at: number;
+}
+
 /** Collects the problems of one text, with their places in it. */
 export class Report {
-  readonly problems: Problem[] = [];
   readonly #text: string;
+  readonly #findings: Finding[] = [];
   /** Warnings and errors apart: too many warnings must not hide an error. */
   readonly #counts = { error: 0, warning: 0 };
-  #secrets: FileSecrets | null = null;
+  readonly #settings = new Set<string>();
 
   constructor(text: string) {
     this.#text = text;
@@ -60,36 +67,54 @@ export class Report {
 
   /** `at` is an offset in the text; -1: the problem has no place. */
   error(at: number, path: string, message: string, hint: string | null = null): void {
-    this.#add("error", at, path, message, hint);
+    this.#add({ severity: "error", at, path, message, hint });
   }
 
   warn(at: number, path: string, message: string, hint: string | null = null): void {
-    this.#add("warning", at, path, message, hint);
+    this.#add({ severity: "warning", at, path, message, hint });
   }
 
-  #add(severity: Problem["severity"], at: number, path: string, message: string, hint: string | null): void {
-    this.#counts[severity] += 1;
-    if (this.#counts[severity] > MAX_PROBLEMS) return;
-    // Searched once, and only if there is a problem.
-    this.#secrets ??= new FileSecrets(this.#text);
-    const before = this.#text.slice(0, Math.max(0, at));
-    const lineStart = before.lastIndexOf("\n") + 1;
-    this.problems.push({
-      severity,
-      path: this.#secrets.removeFrom(redactCredentials(path)),
-      line: at < 0 ? 0 : before.split("\n").length,
-      column: at < 0 ? 0 : at - lineStart + 1,
-      message: this.#secrets.removeFrom(message),
-      hint: hint === null ? null : this.#secrets.removeFrom(hint),
-      excerpt: at < 0 ? null : this.#excerpt(this.#secrets, lineStart, at),
+  #add(finding: Finding): void {
+    this.#counts[finding.severity] += 1;
+    if (this.#counts[finding.severity] <= MAX_PROBLEMS) this.#findings.push(finding);
+  }
+
+  /** There is a setting of this name, so a problem may name it: a broken quote can draw it into a secret's place. */
+  noteSetting(name: string): void {
+    this.#settings.add(name);
+  }
+
+  hasErrors(): boolean {
+    return this.#counts.error > 0;
+  }
+
+  /** Whether there is an error at a path, or at one that begins like it. */
+  hasErrorAt(path: string): boolean {
+    return this.#findings.some((finding) => finding.severity === "error" && finding.path.startsWith(path));
+  }
+
+  /** What was found by now, without the secrets of the text. To be called when the whole text was read. */
+  problems(): Problem[] {
+    if (this.#findings.length === 0) return [];
+    const secrets = new FileSecrets(this.#text, this.#settings);
+    return this.#findings.map(({ severity, at, path, message, hint }) => {
+      const before = this.#text.slice(0, Math.max(0, at));
+      const start = lineStart(before, before.length);
+      return {
+        severity,
+        path: secrets.removeFrom(redactCredentials(path)),
+        line: at < 0 ? 0 : before.split("\n").length,
+        column: at < 0 ? 0 : at - start + 1,
+        message: secrets.removeFrom(message),
+        hint: hint === null ? null : secrets.removeFrom(hint),
+        excerpt: at < 0 ? null : this.#excerpt(secrets, start, at),
+      };
     });
   }
 
-  #excerpt({ hidden }: FileSecrets, lineStart: number, at: number): string {
-    const next = this.#text.indexOf("\n", lineStart);
-    const stop = next === -1 ? this.#text.length : next;
-    const end = stop > lineStart && this.#text[stop - 1] === "\r" ? stop - 1 : stop;
-    return excerptAt(this.#text, { from: lineStart, to: end }, Math.min(at, end), hidden);
+  #excerpt({ hidden }: FileSecrets, start: number, at: number): string {
+    const end = lineEnd(this.#text, start);
+    return excerptAt(this.#text, { from: start, to: end }, Math.min(at, end), hidden);
   }
 }
 
@@ -132,10 +157,6 @@ const MIN_SECRET = 8;
 /** This much of a key's beginning is hidden even where the rest was cut off. */
 const MIN_BEGINNING = 12;
 
-/** Names of settings, which a broken quote can draw into a secret's place. */
-const SETTING_NAME =
-  /^(?:command|commands|gateways?|messages_url|base_url|key_header|websockets|timeouts|retry_connect|first_byte|multiplier|enabled|schedule|token_in_url|allow_origins|requests|concurrent|ask_usage|estimate|keys_elsewhere|watch_only|rotate_every|on_leak|dashboard|cache_read|cache_write|password|access_token|refresh_token|username|timezone|when_unreachable):?$/;
-
 /** The secrets of one config.yaml. */
 class FileSecrets {
   /** Where excerpts must not show the text. */
@@ -143,12 +164,13 @@ class FileSecrets {
   /** By their first characters. */
   readonly #words = new Map<string, string[]>();
 
-  constructor(text: string) {
+  /** @param settings names, which are not hidden in messages */
+  constructor(text: string, settings: ReadonlySet<string>) {
     const spans = secretSpans(text);
-    this.hidden = mergeSpans([...spans, ...credentialSpans(text)]);
+    this.hidden = hiddenSpans(text, spans);
     const words = spans.flatMap(({ from, to }) => text.slice(from, to).split(/[\s"',{}[\]*&!]+/));
     for (const word of new Set(words)) {
-      if (word.length < MIN_SECRET || SETTING_NAME.test(word)) continue;
+      if (word.length < MIN_SECRET || settings.has(word.replace(/:$/, ""))) continue;
       const beginning = word.slice(0, MIN_SECRET);
       this.#words.set(beginning, [...(this.#words.get(beginning) ?? []), word]);
     }
@@ -177,11 +199,15 @@ class FileSecrets {
   }
 }
 
+function hiddenSpans(text: string, secrets: readonly Span[] = secretSpans(text)): Span[] {
+  return mergeSpans([...secrets, ...credentialSpans(text)]);
+}
+
 /** The text of a config.yaml with its secrets hidden, line for line. */
 export function redactConfig(text: string): string {
   let shown = "";
   let end = 0;
-  for (const { from, to } of new FileSecrets(text).hidden) {
+  for (const { from, to } of hiddenSpans(text)) {
     shown += `${text.slice(end, from)}[hidden]`;
     end = to;
   }
@@ -248,14 +274,13 @@ function isInBrackets(text: string, at: number): boolean {
 function addValue(text: string, from: number, column: number, spans: Span[]): number {
   let end = lineEnd(text, from);
   addTrimmed(text, from, end, spans);
-  while (end < text.length) {
-    const start = end + 1;
-    const next = lineEnd(text, start);
-    const line = text.slice(start, next);
+  for (let start = nextLine(text, end); start < text.length; start = nextLine(text, end)) {
+    const stop = lineEnd(text, start);
+    const line = text.slice(start, stop);
     const indent = line.length - line.trimStart().length;
     if (indent <= column && SETTING.test(line)) break;
-    if (indent > column || !isCommentedSetting(line)) addTrimmed(text, start, next, spans);
-    end = next;
+    if (indent > column || !isCommentedSetting(line)) addTrimmed(text, start, stop, spans);
+    end = stop;
   }
   return end;
 }
@@ -273,13 +298,4 @@ function addTrimmed(text: string, from: number, to: number, spans: Span[]): void
   const start = from + value.length - value.trimStart().length;
   const end = from + value.trimEnd().length;
   if (start < end) spans.push({ from: start, to: end });
-}
-
-function lineStart(text: string, at: number): number {
-  return text.lastIndexOf("\n", at - 1) + 1;
-}
-
-function lineEnd(text: string, from: number): number {
-  const end = text.indexOf("\n", from);
-  return end === -1 ? text.length : end;
 }

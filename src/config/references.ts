@@ -21,16 +21,18 @@ export function checkReferences(draft: Config, top: Section, report: Report): Co
 }
 
 function checkPresence({ gateways, tools }: Config, top: Section, report: Report): void {
-  const hasError = (path: string) =>
-    report.problems.some((problem) => problem.severity === "error" && problem.path.startsWith(path));
   if (!top.has("gateway") && !top.has("gateways")) {
     report.error(-1, "", "there is no gateway", "gateway: https://gateway.example.com/v1");
-  } else if (Object.keys(gateways).length === 0 && top.entries().has("gateways") && !hasError("gateways")) {
+  } else if (
+    Object.keys(gateways).length === 0 &&
+    top.entries().has("gateways") &&
+    !report.hasErrorAt("gateways")
+  ) {
     const hint = "gateways: { main: { base_url: … } }";
     report.error(top.offsetOf("gateways"), "gateways", "there is no gateway", hint);
   }
   const isToolsMisspelled = top.has("tools") && !top.entries().has("tools");
-  if (Object.keys(tools).length === 0 && !hasError("tools") && !isToolsMisspelled) {
+  if (Object.keys(tools).length === 0 && !report.hasErrorAt("tools") && !isToolsMisspelled) {
     const at = top.entries().has("tools") ? top.offsetOf("tools") : -1;
     report.warn(at, "tools", "there is no tool yet, so every request is refused", advice.addTool("codex"));
   }

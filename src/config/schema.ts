@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Secret } from "../core/secret.ts";
+import { DAY_MS, MINUTE_MS } from "../core/units.ts";
 
 /**
  * config.yaml after parsing: every setting with its meaning and its default. All of it is frozen. Durations are
@@ -176,7 +177,9 @@ export interface Token {
   readonly created: string | null;
 }
 
-export type Period = "second" | "minute" | "hour" | "day" | "month";
+export const PERIODS = ["second", "minute", "hour", "day", "month"] as const;
+
+export type Period = (typeof PERIODS)[number];
 
 export interface Rate {
   /** Requests, tokens or micro-dollars. */
@@ -286,8 +289,8 @@ export const DEFAULT_DASHBOARD: Dashboard = Object.freeze({
 export const DEFAULT_TIMEOUTS: Timeouts = Object.freeze({
   connect: 10_000,
   retryConnect: 20_000,
-  firstByte: 600_000,
-  idle: 300_000,
+  firstByte: 10 * MINUTE_MS,
+  idle: 5 * MINUTE_MS,
 });
 
 export const DEFAULT_LIMITS: Limits = Object.freeze({
@@ -302,7 +305,7 @@ export const DEFAULT_PREFIX = "keybearer";
 
 export const DEFAULT_DRAIN = 10_000;
 
-export const DEFAULT_USAGE: Usage = Object.freeze({ keep: 400 * 86_400_000, sync: "normal" });
+export const DEFAULT_USAGE: Usage = Object.freeze({ keep: 400 * DAY_MS, sync: "normal" });
 
 export const DEFAULT_LOG: Log = Object.freeze({ level: "info" });
 

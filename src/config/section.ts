@@ -32,6 +32,7 @@ export class Section {
 
   entry(name: string): Entry | undefined {
     this.#known.push(name);
+    this.report.noteSetting(name);
     return this.#entries.get(name);
   }
 

@@ -1,5 +1,6 @@
 import type { ErrorCode } from "yaml";
 import { advice } from "../core/advice.ts";
+import { lineEnd, lineStart, nextLine } from "../core/lines.ts";
 import { redactCredentials } from "../core/redact.ts";
 
 /** A syntax error as the yaml package reports it. */
@@ -65,13 +66,13 @@ function openedBefore({ at, message }: SyntaxFault, lexemes: readonly string[]):
     if (offset >= at) break;
     if (lexeme === "[" || lexeme === "{") brackets.push(offset);
     else if (lexeme === "]" || lexeme === "}") brackets.pop();
-    if (!MARKS.includes(lexeme)) offset += lexeme.length;
+    if (!LEXER_MARKS.includes(lexeme)) offset += lexeme.length;
   }
   return { quote: null, bracket: brackets.at(-1) ?? null };
 }
 
-/** The lexer puts these between tokens; they are not in the text. */
-const MARKS: readonly string[] = ["\u{FEFF}", "\x02", "\x18", "\x1f"];
+/** The lexer puts these between tokens: a document starts, a flow ends in error, a scalar follows. They are not in the text. */
+export const LEXER_MARKS: readonly string[] = ["\u{FEFF}", "\x02", "\x18", "\x1f"];
 
 function inBrackets({ at, code, message }: SyntaxFault, text: string, bracket: number): ExplainedFault {
   const opening = text.charAt(bracket);
@@ -105,7 +106,7 @@ function explainLine({ at, code, message }: SyntaxFault, text: string): Explaine
       : "write `name: value`, or `name:` above settings that are indented deeper";
     return { at: content, message: "this line is not a setting with a name and a colon", hint };
   }
-  const next = nextLine(text, start);
+  const next = nextContent(text, start);
   const isCrowded = code === "BLOCK_AS_IMPLICIT_KEY" || code === "MULTILINE_IMPLICIT_KEY";
   if (isCrowded && next !== null && next.indent > indent && next.isSetting)
     return {
@@ -139,8 +140,8 @@ interface Line {
 }
 
 /** The next line that is neither empty nor a comment. */
-function nextLine(text: string, start: number): Line | null {
-  for (let at = lineEnd(text, start) + 1; at < text.length; at = lineEnd(text, at) + 1) {
+function nextContent(text: string, start: number): Line | null {
+  for (let at = nextLine(text, start); at < text.length; at = nextLine(text, at)) {
     const line = withoutComment(text.slice(at, lineEnd(text, at)));
     if (line.trim() === "") continue;
     const indent = indentOf(line);
@@ -155,13 +156,4 @@ function withoutComment(line: string): string {
 
 function indentOf(line: string): number {
   return line.length - line.trimStart().length;
-}
-
-function lineStart(text: string, at: number): number {
-  return text.lastIndexOf("\n", at - 1) + 1;
-}
-
-function lineEnd(text: string, at: number): number {
-  const end = text.indexOf("\n", at);
-  return end === -1 ? text.length : end;
 }

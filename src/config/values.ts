@@ -1,6 +1,7 @@
 import { basename } from "node:path";
 import { nearest } from "../core/nearest.ts";
-import type { Listen, Period, Rate } from "./schema.ts";
+import { DAY_MS, HOUR_MS, MINUTE_MS } from "../core/units.ts";
+import { type Listen, PERIODS, type Rate } from "./schema.ts";
 import { quoted, type Reader, type ValueResult } from "./section.ts";
 
 /** Readers of single values: text in, value or fault out. */
@@ -8,9 +9,9 @@ import { quoted, type Reader, type ValueResult } from "./section.ts";
 const DURATION_UNITS: Readonly<Record<string, number>> = {
   ms: 1,
   s: 1000,
-  m: 60_000,
-  h: 3_600_000,
-  d: 86_400_000,
+  m: MINUTE_MS,
+  h: HOUR_MS,
+  d: DAY_MS,
 };
 
 export const duration: Reader<number> = (text) => {
@@ -72,8 +73,6 @@ export const price: Reader<number> = (text) => {
   if (match) return { value: Math.round(Number(match[1]) * 1_000_000) };
   return { fault: `${quoted(text)} is not a price`, hint: "dollars per million tokens, such as 1.25" };
 };
-
-const PERIODS: readonly Period[] = ["second", "minute", "hour", "day", "month"];
 
 function rate(readMax: Reader<number>, example: string): Reader<Rate> {
   return (text): ValueResult<Rate> => {

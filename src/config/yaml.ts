@@ -1,7 +1,7 @@
 import { Composer, type Document, isAlias, isScalar, isSeq, Lexer, type ParsedNode, Parser } from "yaml";
 import { redactCredentials } from "../core/redact.ts";
 import type { Report } from "./problems.ts";
-import { explainFault, type SyntaxFault } from "./syntax-fault.ts";
+import { explainFault, LEXER_MARKS, type SyntaxFault } from "./syntax-fault.ts";
 
 /** config.yaml's text as plain structure. Scalars stay texts until a field says what they mean. */
 export type Tree = Scalar | List | Dict;
@@ -60,7 +60,7 @@ export function readTree(text: string, report: Report): Dict | null {
 }
 
 /** A file with a thousand tools stays far below these. */
-const MAX_BYTES = 1_000_000;
+export const MAX_BYTES = 1_000_000;
 const MAX_TOKENS = 100_000;
 const MAX_DEPTH = 32;
 
@@ -105,9 +105,6 @@ export function lexInBounds(text: string): Lexed {
   }
   return { ok: true, lexemes };
 }
-
-/** The lexer puts these between tokens: a document starts, a flow ends in error, a scalar follows. */
-const LEXER_MARKS: readonly string[] = ["\u{FEFF}", "\x02", "\x18", "\x1f"];
 
 interface Composed {
   /** null if there is a fault. */

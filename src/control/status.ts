@@ -9,6 +9,7 @@ import type { Mirror } from "../mirror/mirror.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import type { GatewayCondition, GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import type { KeyBreaker } from "../proxy/key-breaker.ts";
+import type { Shared } from "../shared/shared.ts";
 import type { SharedStatus } from "../shared/status.ts";
 import type { IndexState } from "../usage/index/indexer.ts";
 import { type GatewayUse, readGatewayUse } from "../usage/reports/gateways.ts";
@@ -164,8 +165,7 @@ export interface StatusDeps {
   readonly limiter: Pick<Limiter, "levels">;
   readonly usage: Pick<UsageLog, "state" | "readNow">;
   readonly mirror: Pick<Mirror, "status" | "factsOf" | "canChangeKeys">;
-  /** What the connection to the shared store knows; null: there is none. */
-  readonly shared: () => SharedStatus | null;
+  readonly shared: Pick<Shared, "status" | "partsOf">;
   readonly dashboard: DashboardStatus;
   readonly keyChanges: readonly KeyChangeStatus[];
   readonly actions: readonly Action[];
@@ -180,6 +180,7 @@ export async function statusOf(deps: StatusDeps): Promise<Status> {
     keyHealth,
     keyBreaker,
     limiter,
+    shared: deps.shared,
     mirror: deps.mirror,
     config: snapshot.config,
     now: clock.now(),
@@ -197,7 +198,7 @@ export async function statusOf(deps: StatusDeps): Promise<Status> {
     gateways: gatewayStatuses(Object.values(snapshot.config.gateways), tools, deps),
     usage: usageStatus(deps),
     consoles: await deps.mirror.status(),
-    shared: deps.shared(),
+    shared: deps.shared.status(),
     dashboard: deps.dashboard,
     key_changes: deps.keyChanges,
     actions: deps.actions,

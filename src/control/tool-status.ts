@@ -8,7 +8,7 @@ import {
   refusalWithConsole,
   toolProblems,
 } from "../doctor/key-messages.ts";
-import { type Level, type LimitKind, type MachinePart, takenOnAll } from "../limits/counters.ts";
+import { type Level, type LimitKind, takenInAll } from "../limits/counters.ts";
 import { durationInWords, isUsedUp, limitName, momentInWords, statusFigures } from "../limits/format.ts";
 import type { Limiter, ToolLevels } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
@@ -16,6 +16,8 @@ import type { Mirror } from "../mirror/mirror.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
 import type { KeyHealth, KeyRefusal } from "../proxy/health.ts";
 import type { KeyBreaker, KeyPause } from "../proxy/key-breaker.ts";
+import type { MachinePart } from "../shared/limits.ts";
+import type { Shared } from "../shared/shared.ts";
 
 export type ToolState =
   | "active"
@@ -87,16 +89,17 @@ export interface ToolStatusDeps {
   readonly keyHealth: Pick<KeyHealth, "of" | "accepted" | "lastUse">;
   readonly keyBreaker: Pick<KeyBreaker, "of">;
   readonly limiter: Pick<Limiter, "levels">;
+  readonly shared: Pick<Shared, "partsOf">;
   readonly mirror: Pick<Mirror, "factsOf" | "canChangeKeys">;
   readonly config: Pick<Config, "gateways">;
   readonly now: number;
 }
 
 export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): ToolStatus {
-  const { keyHealth, keyBreaker, limiter, mirror, now } = deps;
+  const { keyHealth, keyBreaker, limiter, shared, mirror, now } = deps;
   const { name } = tool;
   const levels = limiter.levels(tool);
-  const limits = limitStatuses(levels);
+  const limits = limitStatuses(levels, (level) => shared.partsOf(name, level));
   const paused = key.state === "ready" ? keyBreaker.of(name, key.key) : null;
   const console = mirror.factsOf(tool);
   const accepted = key.state === "ready" ? keyHealth.accepted(name, key.key) : null;
@@ -223,16 +226,22 @@ export function usedUpLimit(
   return { problem, next, isFinal };
 }
 
-/** Every limit of a tool and how full it is, in the order of the configuration reference. */
-export function limitStatuses({ levels, lifts }: ToolLevels): LimitStatus[] {
-  return levels.map((level) => limitStatus(level, lifts[level.limit.kind] ?? null));
+/**
+ * Every limit of a tool and how full it is, in the order of the configuration reference.
+ * @param partsOf what each machine has of a limit; see Shared.partsOf().
+ */
+export function limitStatuses(
+  { levels, lifts }: ToolLevels,
+  partsOf: (level: Level) => readonly MachinePart[],
+): LimitStatus[] {
+  return levels.map((level) => limitStatus(level, lifts[level.limit.kind] ?? null, partsOf(level)));
 }
 
-function limitStatus(level: Level, lift: number | null): LimitStatus {
-  const { limit, window, share, used, estimated, held, max, extra } = level;
-  const taken = takenOnAll(level);
-  const unspent = Math.max(0, (share?.granted ?? 0) - used - held);
-  const own = share && { name: share.machine, used, granted: Math.max(share.granted, used + held) };
+function limitStatus(level: Level, lift: number | null, machines: readonly MachinePart[]): LimitStatus {
+  const { limit, window, used, estimated, held, max, extra } = level;
+  const taken = takenInAll(level);
+  const [own] = machines;
+  const unspent = own === undefined ? 0 : own.granted - used - held;
   return {
     limit: limit.kind,
     per: "per" in limit ? limit.per : null,
@@ -243,7 +252,7 @@ function limitStatus(level: Level, lift: number | null): LimitStatus {
     extra,
     lift,
     resets_at: window?.end ?? null,
-    machines: own ? [own, ...share.others] : [],
+    machines,
   };
 }
 

@@ -1,11 +1,12 @@
 import { randomBytes } from "node:crypto";
-import { type BigIntStats, constants, renameSync } from "node:fs";
+import { type BigIntStats, closeSync, constants, fchmodSync, openSync, renameSync } from "node:fs";
 import { link, lstat, mkdir, open, readdir, realpath, stat, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { hasCode } from "./errors.ts";
+import { MINUTE_MS } from "./units.ts";
 
 /** A write takes milliseconds. A temporary file this old was left by a process that was killed. */
-const LEFTOVER_AFTER_MS = 60_000;
+const LEFTOVER_AFTER_MS = MINUTE_MS;
 
 interface StageOptions {
   /** Default 0600. */
@@ -51,6 +52,22 @@ export async function createPrivateFile(file: string, text: string): Promise<boo
     throw error;
   } finally {
     await staged.discard();
+  }
+}
+
+/**
+ * Creates an empty file with mode 0600 under any umask, for a database: SQLite gives the files that it puts beside it the same
+ * mode. False if something has that name already. Throws.
+ */
+export function createEmptyPrivateFile(file: string): boolean {
+  try {
+    const descriptor = openSync(file, "wx", 0o600);
+    fchmodSync(descriptor, 0o600);
+    closeSync(descriptor);
+    return true;
+  } catch (error) {
+    if (hasCode(error, "EEXIST")) return false;
+    throw error;
   }
 }
 

@@ -1,56 +1,29 @@
-import { type Dirent, statSync } from "node:fs";
-import { basename, dirname } from "node:path";
 import type { DestinationStream } from "pino";
-import { type Loaded, loadConfig } from "../config/load.ts";
-import { formatProblems, type Problem, problemInLine, warning } from "../config/problems.ts";
-import { type Gateway, type Listen, SANDBOX } from "../config/schema.ts";
-import { Snapshot } from "../config/snapshot.ts";
-import { isDaemonListening } from "../control/client.ts";
-import { ControlServer } from "../control/server.ts";
-import { ActionLog, FreeMemory, type Status, statusOf } from "../control/status.ts";
-import { Tail } from "../control/tail.ts";
+import type { Gateway, Listen } from "../config/schema.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import { FreeMemory, type Status, statusOf } from "../control/status.ts";
 import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
-import { EXIT, errorMessage, StartFailure } from "../core/errors.ts";
-import { createLogger, type Logger } from "../core/log.ts";
-import { setAsideForeign } from "../core/own-file.ts";
-import { type Paths, prepareFolders } from "../core/paths.ts";
-import { PeerLookup } from "../core/peer-user.ts";
-import { ProcessLookup } from "../core/process-lookup.ts";
+import type { Logger } from "../core/log.ts";
+import type { Paths } from "../core/paths.ts";
 import type { Secret } from "../core/secret.ts";
-import { createTicker } from "../core/ticker.ts";
+import type { Ticker } from "../core/ticker.ts";
 import { version } from "../core/version.ts";
 import { Dashboard } from "../dashboard/dashboard.ts";
 import { readWorked, workedName } from "../doctor/history.ts";
-import { KeyCheck } from "../doctor/key-check.ts";
-import { Prober } from "../doctor/tool-probes.ts";
-import { Keyring } from "../keys/keyring.ts";
-import { type Settled, Trust } from "../keys/trust.ts";
-import { Limiter } from "../limits/limiter.ts";
-import { systemCalendar } from "../limits/windows.ts";
-import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
-import { Mirror } from "../mirror/mirror.ts";
-import { Vault } from "../mirror/vault.ts";
 import { type Cause, isModelRefusal } from "../proxy/cause.ts";
-import type { ProxyDeps } from "../proxy/deps.ts";
 import { Heads } from "../proxy/head.ts";
-import { GatewayHealth, KeyHealth } from "../proxy/health.ts";
-import { KeyBreaker } from "../proxy/key-breaker.ts";
-import { Outages } from "../proxy/outages.ts";
 import { hostsOf } from "../proxy/server.ts";
-import { TokenUses } from "../proxy/token-uses.ts";
-import { Upstream } from "../proxy/upstream.ts";
-import { Shared } from "../shared/shared.ts";
-import { bindDataPort, bindNextDataPort, type DataPort } from "./data-port.ts";
+import { createAllowances } from "./allowances.ts";
+import { followChanges } from "./config-changes.ts";
 import { Drain } from "./drain.ts";
-import { createLifecycle } from "./key-lifecycle.ts";
-import { keyWarnings, Reload, trustWarnings, usableKeys, wantedKeys } from "./reload.ts";
+import { createKeys, type Keys } from "./keys.ts";
+import { openState } from "./open-state.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
-import { servedBefore } from "./served-before.ts";
+import { createServices, type Services } from "./services.ts";
 import { Shutdown } from "./shutdown.ts";
-import { StateLock } from "./state-lock.ts";
-import { closeUsageServices, createAllowances, openUsageServices } from "./usage-services.ts";
+import type { StateLock } from "./state-lock.ts";
 
 export interface DaemonOptions {
   readonly paths: Paths;
@@ -82,17 +55,13 @@ export interface Daemon {
   readonly lostLock: Promise<string>;
 }
 
-/** StateLock.take waits a quarter of a second each time. */
-const LOCK_ATTEMPTS = 12;
 /** For a step that limits its own time. */
 const NO_LIMIT = 2 ** 31 - 1;
-/** A key that takes longer, such as one whose command asks for a fingerprint, follows while the others serve. */
-const FIRST_KEYS_MS = 3000;
 
 /** Creates everything and connects it. A start that fails closes what it opened. */
 export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
-  const clock = options.clock ?? systemClock;
-  const keys = createKeys(options, clock);
+  const { paths, env, logTo, logForPeople = false, clock = systemClock } = options;
+  const keys = createKeys({ paths, env, logTo, logForPeople, clock });
   const shutdown = new Shutdown(keys.log);
   try {
     return await start(options, clock, keys, shutdown);
@@ -107,51 +76,76 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const startedAt = clock.elapsed();
   // Read now: an update may replace package.json while this version still runs.
   const runningVersion = version();
-  const { paths } = options;
-  const { log, keyring } = keys;
+  const { paths, env, warnings = [], sandboxListen = null } = options;
+  const { log, keyring, trust } = keys;
 
   // Steps of the shutdown run in reverse order: what is opened first is closed last.
-  const state = await openState(options, clock, keys, shutdown);
-  const { lock, port, peers, control, sandboxSession } = state;
-  const services = createServices(options, clock, keys, state, shutdown);
-  const {
-    reload,
-    mirror,
-    inFlight,
-    limiter,
-    outages,
-    usage,
-    tail,
-    prober,
-    ticker,
-    snapshot,
-    shared,
-    isSandbox,
-    lifecycle,
-  } = services;
+  const opened = await openState({ paths, clock, warnings, sandboxListen }, keys, shutdown);
+  const { lock, control, sandboxSession, processLookup, peers, port } = opened;
+  const services = createServices({ paths, env, clock }, keys, opened, shutdown);
+  const { ticker, upstream, outages, gatewayHealth, keyBreaker, keyHealth } = services;
+  const { reload, snapshot, isSandbox, limiter, shared, usage, journal, prices, inFlight, bodies } = services;
+  const { mirror, actions, lifecycle, tokenUses, prober, tail } = services;
   const drain = new Drain({ clock, log, port, inFlight });
   const freeMemory = new FreeMemory(clock);
+
   const status = async () => {
     // What the other machines used since the last report.
     await shared.refresh();
     return statusOf({
-      ...services,
       version: runningVersion,
-      listen: port.addresses,
-      sandbox: isSandbox(),
-      dashboard: dashboard.status(),
-      actions: services.actions.latest(),
-      keyChanges: lifecycle.unfinished(),
-      shared: () => shared.status(),
-      configPath: paths.config,
+      clock,
       startedAt,
       drainLeftSeconds: drain.leftSeconds(),
-      clock,
+      listen: port.addresses,
+      sandbox: isSandbox(),
+      configPath: paths.config,
+      reload,
+      keyHealth,
+      keyBreaker,
+      gatewayHealth,
+      limiter,
+      usage,
+      mirror,
+      shared,
+      dashboard: dashboard.status(),
+      keyChanges: lifecycle.unfinished(),
+      actions: actions.latest(),
       freeMemory,
     });
   };
-  const dashboard = new Dashboard({ ...services, paths, clock, log, status, port, peers });
-  followChanges(services, state, dashboard, log);
+  const dashboard = new Dashboard({
+    paths,
+    clock,
+    log,
+    snapshot,
+    reload,
+    isSandbox,
+    status,
+    usage,
+    inFlight,
+    tail,
+    mirror,
+    prober,
+    port,
+    peers,
+  });
+  followChanges({
+    reload,
+    upstream,
+    gatewayHealth,
+    keyBreaker,
+    limiter,
+    journal,
+    shared,
+    tokenUses,
+    mirror,
+    isSandbox,
+    sandboxSession,
+    processLookup,
+    dashboard,
+    log,
+  });
 
   // From here on the daemon serves, and a stop has requests to wait for. It runs these from the last to the first: it fetches
   // no more keys, refuses the requests that wait, closes the dashboard, and then waits for the requests in flight.
@@ -161,43 +155,84 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   shutdown.add("refuse the requests that wait for a gateway", () => outages.stop());
   shutdown.add("refuse the requests that wait", () => limiter.stop());
   shutdown.add("end the commands that fetch keys", () => keyring.close());
-  servePort(services, state, { clock, log, keyring, isStopping: () => drain.leftSeconds() !== null });
-  control.serve({
-    ...createAllowances(services, log, () => snapshot().config),
-    status,
-    actions: services.actions,
-    lifecycle,
+
+  journal.onRefusals((record) => {
+    if (tail.isFollowed()) tail.notify(record);
+  });
+  const rereadKey = async (tool: string) => {
+    if (await keyring.reread(tool)) await reload.takeKeys();
+  };
+  // Also the requests that came while the rest was still being opened.
+  port.serve({
+    clock,
     log,
+    snapshot,
+    heads: new Heads(hostsOf(port.port)),
+    peers,
+    tokenUses,
+    processLookup,
+    limiter,
+    prices,
+    bodies,
+    upstream,
+    outages,
+    inFlight,
+    journal,
+    keyHealth,
+    keyBreaker,
+    gatewayHealth,
+    isStopping: () => drain.leftSeconds() !== null,
+    isSandbox,
+    isFollowed: () => tail.isFollowed(),
+    notify: (record) => tail.notify(record),
+    billsAsStreamed: (gateway) => mirror.billsAsStreamed(gateway),
+    rereadKey: (tool) => background(rereadKey(tool), log, `reading the key of ${tool} again`),
+    checkKey: (tool, gateway, key, cause) =>
+      background(checkKey(services, tool, gateway, key, cause), log, `asking about the key of ${tool}`),
+  });
+
+  const allowances = createAllowances({
+    journal,
+    limiter,
+    inFlight,
+    shared,
+    log,
+    config: () => snapshot().config,
+  });
+  control.serve({
+    log,
+    status,
     reload,
     keyring,
     claim: async (tool, { place, origins }) => {
-      keys.trust.claim({ name: tool, source: place, origins, home: paths.own });
+      trust.claim({ name: tool, source: place, origins, home: paths.own });
       // While the sandbox serves, the first start with a config.yaml is still to come.
-      if (!isSandbox()) await keys.trust.settle();
+      if (!isSandbox()) await trust.settle();
     },
+    allow: allowances.allow,
+    release: allowances.release,
+    expectRename: allowances.expectRename,
+    cut: allowances.cut,
+    open: (peer) => dashboard.open(peer),
     usage,
+    actions,
     tail,
     mirror,
     prober,
-    open: (peer) => dashboard.open(peer),
+    lifecycle,
   });
   shutdown.add(
     "stop watching the control socket",
     ticker.every(1, () => background(control.check(), log, "checking the control socket")),
   );
-  const lostLock = new Promise<string>((resolve) => {
-    const check = () => {
-      const problem = lock.problem();
-      if (problem !== null) resolve(problem);
-    };
-    shutdown.add("stop watching the lock", ticker.every(1, check));
-  }).then(async (problem) => {
+
+  const lostLock = watchLock(lock, ticker, shutdown).then(async (problem) => {
     log.error(
       `${problem} while keybearer ran, so another one could use the same state folder: this one refuses new requests, lets those in flight finish and exits. find out what changed the folder, then start again → ${advice.run()}`,
     );
     // What is trusted may have vanished with the lock, and without it the next start would trust any config.yaml. This also
     // makes the folder again, so that the requests in flight are recorded.
-    if (!isSandbox()) await keys.trust.settle();
+    if (!isSandbox()) await trust.settle();
     return problem;
   });
   // The first step of a stop: no new connection is accepted.
@@ -234,386 +269,32 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   };
 }
 
-type State = Awaited<ReturnType<typeof openState>>;
-
-/** Everything that only one daemon can have, and that a start may fail for: the lock, the configuration, the ports. */
-async function openState(options: DaemonOptions, clock: Clock, keys: Keys, shutdown: Shutdown) {
-  const { paths } = options;
-  const { log } = keys;
-  // First, because the rest belongs to one daemon.
-  const lock = await takeLock(paths, shutdown);
-  const loaded = await firstLoad(paths);
-  const control = await openControl(paths, log, shutdown);
-  const startWarnings = loadState(keys, paths, clock);
-  for (const text of options.warnings ?? []) {
-    log.warn(text);
-    startWarnings.push(warning("", text));
-  }
-  const sandboxSession = loaded.config === null ? await startSandbox(options, clock, log) : null;
-  shutdown.add("stop the sandbox", () => sandboxSession?.stop());
-  const { initial, settled } =
-    sandboxSession === null
-      ? await initialSnapshot(loaded, paths, keys, startWarnings)
-      : { initial: sandboxSession.snapshot, settled: { problem: null, blocksKeys: false } };
-  log.level = initial.config.log.level;
-  const processLookup = new ProcessLookup(log);
-  if (initial.processTools.length > 0) await processLookup.prepare();
-  const peers = new PeerLookup();
-  const isPortFree = sandboxSession !== null && options.sandboxListen === undefined;
-  const bind = isPortFree ? bindNextDataPort : bindDataPort;
-  const port = await bind(initial.config.listen, peers, log);
-  shutdown.add("close the port", () => closePort(port));
-  return {
-    lock,
-    loaded,
-    control,
-    startWarnings,
-    sandboxSession,
-    initial,
-    settled,
-    processLookup,
-    peers,
-    port,
-  };
-}
-
-type Services = ReturnType<typeof createServices>;
-
-/** What serves requests, and what watches them: connections, configuration, usage, mirror, health. */
-function createServices(
-  { paths, env }: DaemonOptions,
-  clock: Clock,
-  keys: Keys,
-  state: State,
-  shutdown: Shutdown,
-) {
-  const { trust, keyring, vault, log } = keys;
-  const { loaded, initial, settled, startWarnings, sandboxSession } = state;
-  const upstream = new Upstream(clock);
-  const { agentFor } = upstream.agents;
-  shutdown.add("close the connections to gateways", () => upstream.agents.close());
-  const ticker = createTicker();
-  const gatewayHealth = new GatewayHealth(clock);
-  const keyBreaker = new KeyBreaker(clock);
-  const keyCalls = new KeyCallBudgets(() => clock.now(), paths.keyCalls);
-  shutdown.add("save when gateways were asked about keys", () => keyCalls.saved());
-  const listedFault = (gateway: string, key: Secret) => mirror.keyFault(gateway, key);
-  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor, listedFault });
-  shutdown.add("stop asking about keys", () => keyCheck.stop());
-
-  const fileWarnings = sandboxSession === null ? loaded.problems : [];
-  const reload = new Reload({
-    paths,
-    clock,
-    ticker,
-    log,
-    keyring,
-    trust,
-    initial: { loaded, snapshot: initial, fileWarnings, settled, startWarnings },
-  });
-  const snapshot = () => reload.snapshot;
-  const limiter = new Limiter(clock, systemCalendar);
-  // Before the journal is read: it decides in which windows the requests of earlier runs count.
-  const shared = new Shared({
-    file: paths.shared,
-    clock,
-    ticker,
-    log,
-    limiter,
-    snapshot,
-    usage: () => usageServices.usage,
-    journalFolder: paths.usage,
-    cut: (tool) => usageServices.inFlight.cut(tool),
-  });
-  const usageServices = openUsageServices(paths, clock, ticker, log, limiter, () => snapshot().config);
-  shutdown.add("close the usage log", () => closeUsageServices(usageServices));
-  shutdown.add("leave the shared store", () => shared.stop());
-  const { mirrorDatabase, mirrorUsage, truncationCheck, prices, journal, usage } = usageServices;
-  const mirror = new Mirror({
-    clock,
-    log,
-    vault,
-    snapshot,
-    agentFor,
-    keyCalls,
-    database: mirrorDatabase,
-    usage: mirrorUsage,
-    truncationCheck,
-    siblings: () => shared.siblings(),
-    prices,
-    // What a console knows better counts under the limits, too.
-    onCorrected: (correction) => limiter.correct(correction.tool, correction),
-    onAlarms: (alarms) => automaticRotation.onAlarms(alarms),
-    isChanging: (key) => lifecycle.isChanging(key),
-  });
-  // It writes into the usage log, so it stops before that is closed.
-  shutdown.add("stop the mirror", () => mirror.stop());
-  // Each start has a new sandbox, and none with a config.yaml: rows of an earlier one mean nothing.
-  if (sandboxSession !== null || !Object.hasOwn(initial.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
-  const actions = new ActionLog(clock);
-  const { lifecycle, automaticRotation, startLifecycle } = createLifecycle({
-    ...usageServices,
-    paths,
-    env,
-    clock,
-    log,
-    ticker,
-    keyring,
-    trust,
-    reload,
-    mirror,
-    shared,
-    keyCheck,
-    agentFor,
-    actions,
-    sandboxSession,
-    shutdown,
-  });
-  const keyHealth = new KeyHealth(clock, (tool) => journal.lastUse(tool));
-  const tokenUses = new TokenUses({
-    file: paths.tokenUses,
-    clock,
-    log,
-    isKnown: (hash) => snapshot().toolByToken(hash) !== null,
-    configChangedAt: () => statSync(paths.config, { throwIfNoEntry: false })?.mtimeMs ?? null,
-  });
-  // The sandbox has no config.yaml that could have lost a token.
-  if (sandboxSession === null) tokenUses.followStart();
-  shutdown.add("write when tokens were last used", () => tokenUses.stop());
-  return {
-    ...usageServices,
-    ticker,
-    upstream,
-    outages: new Outages(),
-    gatewayHealth,
-    keyBreaker,
-    keyCheck,
-    keyHealth,
-    reload,
-    shared,
-    snapshot,
-    mirror,
-    actions,
-    lifecycle,
-    startLifecycle,
-    tokenUses,
-    tail: new Tail(),
-    prober: new Prober({ clock, snapshot, agentFor, keyCheck, keyHealth, keyBreaker, prices, usage }),
-    isSandbox: () => sandboxSession?.serving() ?? false,
-  };
-}
-
-/** What a new configuration changes, beside the snapshot that every request takes. */
-function followChanges(services: Services, state: State, dashboard: Dashboard, log: Logger): void {
-  const { reload, keyBreaker, upstream, gatewayHealth, limiter, journal, mirror, shared, isSandbox } =
-    services;
-  const { tokenUses } = services;
-  const { sandboxSession, processLookup } = state;
-  reload.onChange((from, to) => {
-    log.level = to.config.log.level;
-    // Not after a key was read again and is the same: that happens after each 401.
-    if (from.config !== to.config) keyBreaker.clear();
-    const gateways = Object.values(to.config.gateways);
-    upstream.agents.keepOnly(gateways);
-    gatewayHealth.keepOnly(gateways);
-    shared.change(to);
-    const tools = Object.values(from.config.tools);
-    if (from.config !== to.config)
-      tokenUses.follow(tools.flatMap(({ tokens }) => tokens.map(({ hash }) => hash)));
-    const renamed = limiter.change(to.config);
-    if (renamed !== null && !journal.rename(renamed))
-      log.error(
-        renamed,
-        "the usage log cannot be written, so the next start loses the counters of a renamed tool",
-      );
-    // Its own key may change: that is no config.yaml.
-    if (isSandbox() && from.config !== to.config) endSandbox(sandboxSession, mirror, log);
-    mirror.change(to);
-    background(dashboard.applyConfig(), log, "applying the configuration to the dashboard");
-    if (to.processTools.length > 0) background(processLookup.prepare(), log, "preparing the process lookup");
+/** Resolves with what happened if another daemon could take the lock. */
+function watchLock(lock: StateLock, ticker: Ticker, shutdown: Shutdown): Promise<string> {
+  return new Promise((resolve) => {
+    const check = () => {
+      const problem = lock.problem();
+      if (problem !== null) resolve(problem);
+    };
+    shutdown.add("stop watching the lock", ticker.every(1, check));
   });
 }
 
-/** Serves requests on the data port, also those that came while the rest was still being opened. */
-function servePort(
-  services: Services,
-  { port, peers, processLookup }: State,
-  deps: Pick<ProxyDeps, "clock" | "log" | "isStopping"> & { readonly keyring: Keyring },
-): void {
-  const { keyHealth, keyCheck, prober, reload, tail, usage } = services;
-  const { log, keyring } = deps;
-  const rereadKey = async (tool: string) => {
-    if (await keyring.reread(tool)) await reload.takeKeys();
-  };
-  const checkKey = async (tool: string, gateway: Gateway, key: Secret, cause: Cause) => {
-    if (isModelRefusal(cause)) return prober.checkGroup(tool, gateway, key);
-    if (keyHealth.wasAsked(tool, key)) return;
-    if (cause.isAmbiguous) return keyHealth.learn(tool, key, await keyCheck.check(gateway, key));
-    const listed = await keyCheck.listed(gateway, key);
-    if (listed !== null) return keyHealth.learn(tool, key, listed);
-    // A gateway does not know it, although requests of an earlier run succeeded with it.
-    const worked = await usage.read(readWorked);
-    const isDeleted = worked?.has(workedName(tool, key.fingerprint)) === true;
-    keyHealth.learn(tool, key, isDeleted ? "key-deleted" : null);
-  };
-  services.journal.onRefusals((record) => {
-    if (tail.isFollowed()) tail.notify(record);
-  });
-  port.serve({
-    ...services,
-    ...deps,
-    processLookup,
-    peers,
-    heads: new Heads(hostsOf(port.port)),
-    isFollowed: () => tail.isFollowed(),
-    notify: (record) => tail.notify(record),
-    billsAsStreamed: (gateway) => services.mirror.billsAsStreamed(gateway),
-    rereadKey: (tool) => background(rereadKey(tool), log, `reading the key of ${tool} again`),
-    checkKey: (tool, gateway, key, cause) =>
-      background(checkKey(tool, gateway, key, cause), log, `asking about the key of ${tool}`),
-  });
-}
-
-function closePort(port: DataPort): Promise<void> {
-  const drained = port.drain();
-  port.cut();
-  return drained;
-}
-
-async function takeLock(paths: Paths, shutdown: Shutdown): Promise<StateLock> {
-  const faults = prepareFolders(paths);
-  if (faults.length > 0) throw new StartFailure(EXIT.badConfig, faults.join("\n"));
-  const lock = await waitForLock(paths);
-  if (lock === null) throw new StartFailure(EXIT.alreadyRunning, ALREADY_RUNNING);
-  shutdown.add("release the lock", () => lock.release());
-  return lock;
-}
-
-/** null: another daemon holds it. A command that brings the usage index up to date holds it for a moment only. */
-async function waitForLock(paths: Paths): Promise<StateLock | null> {
-  for (let attempt = 1; ; attempt += 1) {
-    try {
-      const lock = StateLock.take(paths.lock);
-      if (lock !== null) return lock;
-    } catch (error) {
-      throw new StartFailure(EXIT.failed, `cannot lock ${paths.lock}: ${errorMessage(error)}`);
-    }
-    if (attempt === LOCK_ATTEMPTS || (await isDaemonListening(paths.socket))) return null;
-  }
-}
-
-const ALREADY_RUNNING = `keybearer is already running here, or still stopping → ${advice.status()}`;
-
-/** Imported only here: with a config.yaml, nothing of the sandbox is loaded. */
-async function startSandbox(options: DaemonOptions, clock: Clock, log: Logger): Promise<SandboxSession> {
-  const { startSandboxSession } = await import("./sandbox-session.ts");
-  return await startSandboxSession(clock, log, options.sandboxListen);
-}
-
-function endSandbox(sandboxSession: SandboxSession | null, mirror: Mirror, log: Logger): void {
-  log.info("found a config.yaml, so the sandbox ends");
-  if (sandboxSession !== null) background(sandboxSession.end(), log, "ending the sandbox");
-  mirror.forget(SANDBOX);
-}
-
-/** If there is no file, the sandbox serves; a file named with --config must exist. */
-async function firstLoad(paths: Paths): Promise<Loaded> {
-  const loaded = await loadConfig(paths.config, { home: paths.home, strict: true });
-  if (loaded.config === null && (loaded.found || paths.explicit)) {
-    throw new StartFailure(EXIT.badConfig, formatProblems(paths.config, loaded.problems));
-  }
-  return loaded;
-}
-
-async function openControl(paths: Paths, log: Logger, shutdown: Shutdown): Promise<ControlServer> {
-  const control = new ControlServer(paths.socket, log);
-  shutdown.add("close the control socket", () => control.close());
-  switch (await control.listen()) {
-    case "listening":
-      return control;
-    case "already running":
-      throw new StartFailure(EXIT.alreadyRunning, ALREADY_RUNNING);
-    case "path too long":
-      throw new StartFailure(
-        EXIT.failed,
-        `the path of the control socket is too long for the system: ${paths.socket}. set a shorter KEYBEARER_HOME`,
-      );
-  }
-}
-
-interface Keys {
-  readonly trust: Trust;
-  readonly keyring: Keyring;
-  readonly vault: Vault;
-  readonly log: Logger;
-  /** Calls back for every key that arrives late, and at once if one arrived before this call. */
-  whenLate(notify: () => void): void;
-}
-
-/** The logger redacts the keys of the keyring and of the vault, so they are created together. */
-function createKeys(options: DaemonOptions, clock: Clock): Keys {
-  let late = false;
-  let notifyLate = (): void => {
-    late = true;
-  };
-  const trust = new Trust({
-    file: options.paths.trust,
-    clock,
-    ranBefore: () => servedBefore(options.paths),
-  });
-  const vault = new Vault(options.paths.consoles, clock);
-  const keyring = new Keyring({ trust, env: options.env, clock, onLate: () => notifyLate() });
-  const log = createLogger({
-    level: "info",
-    destination: options.logTo,
-    forPeople: options.logForPeople ?? false,
-    secrets: [() => keyring.secrets(), () => vault.secrets()],
-  });
-  const whenLate = (notify: () => void) => {
-    notifyLate = notify;
-    if (late) notify();
-  };
-  return { trust, keyring, vault, log, whenLate };
-}
-
-/** Reads what earlier runs stored. Returns the warnings that `status` shows until the next start. */
-function loadState({ trust, vault, log }: Keys, paths: Paths, clock: Clock): Problem[] {
-  const problems = setAsideForeignState(paths, clock.now());
-  const lost = trust.load();
-  if (lost.problem !== null) log.error(lost.problem);
-  const login = vault.load();
-  if (login.problem !== null) problems.push(login.problem);
-  for (const problem of problems) log.error(problem);
-  return problems.map((problem) => warning("", problem));
-}
-
-/** Every program of this user can put links and pipes where keybearer's files are. */
-function setAsideForeignState(paths: Paths, now: number): string[] {
-  const { state, usage, run, lock } = paths;
-  // lock.db is open, and was checked before.
-  const others: unknown[] = [usage, run, lock];
-  const names = new Set<string>();
-  for (const path of Object.values(paths))
-    if (typeof path === "string" && dirname(path) === state && !others.includes(path))
-      names.add(basename(path));
-  const isState = ({ name }: Dirent) => names.has(name.replace(/(?<=\.db)-(wal|shm|journal)$/, ""));
-  // A person may have put a folder where a day's file belongs. Then nothing is sent until it is gone.
-  const isDay = (entry: Dirent) => /\.jsonl(\.gz)?$/.test(entry.name) && !entry.isDirectory();
-  return [...setAsideForeign(state, isState, now), ...setAsideForeign(usage, isDay, now)];
-}
-
-async function initialSnapshot(
-  { config, problems }: Loaded,
-  paths: Paths,
-  keys: Keys,
-  startWarnings: readonly Problem[],
-): Promise<{ readonly initial: Snapshot; readonly settled: Settled }> {
-  if (config === null) throw new StartFailure(EXIT.badConfig, formatProblems(paths.config, problems));
-  const states = await keys.keyring.resolve(wantedKeys(config, paths), FIRST_KEYS_MS);
-  const settled = await keys.trust.settle();
-  if (settled.problem !== null) keys.log.error(settled.problem);
-  const warnings = [...trustWarnings(keys.trust), ...problems, ...keyWarnings(keys.keyring)];
-  for (const problem of warnings) keys.log.warn({ path: problem.path }, problemInLine(problem));
-  const usable = usableKeys(states, settled);
-  return { initial: new Snapshot(1, config, usable, [...startWarnings, ...warnings]), settled };
+/** After an error that does not say what is wrong with the key or its group. */
+async function checkKey(
+  { keyHealth, keyCheck, prober, usage }: Pick<Services, "keyHealth" | "keyCheck" | "prober" | "usage">,
+  tool: string,
+  gateway: Gateway,
+  key: Secret,
+  cause: Cause,
+): Promise<void> {
+  if (isModelRefusal(cause)) return prober.checkGroup(tool, gateway, key);
+  if (keyHealth.wasAsked(tool, key)) return;
+  if (cause.isAmbiguous) return keyHealth.learn(tool, key, await keyCheck.check(gateway, key));
+  const listed = await keyCheck.listed(gateway, key);
+  if (listed !== null) return keyHealth.learn(tool, key, listed);
+  // A gateway does not know it, although requests of an earlier run succeeded with it.
+  const worked = await usage.read(readWorked);
+  const isDeleted = worked?.has(workedName(tool, key.fingerprint)) === true;
+  keyHealth.learn(tool, key, isDeleted ? "key-deleted" : null);
 }

@@ -1,8 +1,8 @@
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
+import { withTimeout } from "../core/timeout.ts";
 import type { InFlight } from "../proxy/in-flight.ts";
 import type { DataPort } from "./data-port.ts";
-import { endsWithin } from "./shutdown.ts";
 
 /** The log says this often how many requests a stop waits for. */
 const PROGRESS_MS = 10_000;
@@ -42,13 +42,13 @@ export class Drain {
   /** Throws if a request does not end even when it is cut. */
   async finish(): Promise<void> {
     const { log, port, inFlight } = this.#deps;
-    const drained = port.drain();
+    const drained = port.drain().then(() => true);
     for (let leftMs = this.#timeoutMs; leftMs > 0; leftMs -= PROGRESS_MS) {
       if (inFlight.size > 0) log.info(drainProgress(inFlight.size, Math.ceil(leftMs / 1000)));
-      if (await endsWithin(drained, Math.min(leftMs, PROGRESS_MS))) return;
+      if (await withTimeout(drained, Math.min(leftMs, PROGRESS_MS), false)) return;
     }
     this.cut();
-    if (!(await endsWithin(drained, AFTER_CUT_MS)))
+    if (!(await withTimeout(drained, AFTER_CUT_MS, false)))
       throw new Error("some requests did not end when they were cut");
   }
 

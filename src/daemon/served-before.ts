@@ -2,7 +2,7 @@ import { existsSync, readdirSync } from "node:fs";
 import { SANDBOX } from "../config/schema.ts";
 import type { Paths } from "../core/paths.ts";
 import { hasChangesBeside } from "../lifecycle/intents.ts";
-import { type Connection, IndexFault, indexFault, openIndexForReading } from "../usage/index/database.ts";
+import { IndexFault, queryIndex } from "../usage/index/database.ts";
 import { hasRequestsBeside } from "../usage/journal/files.ts";
 
 /**
@@ -18,17 +18,8 @@ export function servedBefore({ state, usage, oldUsage, consoles, keyChanges, ind
 
 /** The usage log may be gone, and what was made from it not. */
 function hasIndexedRequests(index: string): boolean {
-  let connection: Connection | null = null;
-  try {
-    connection = openIndexForReading(index);
-    const query = "SELECT 1 FROM usage.records WHERE gateway IS NOT NULL AND gateway <> ? LIMIT 1";
-    return connection.db.prepare(query).raw().get(SANDBOX) !== undefined;
-  } catch (error) {
-    const fault = indexFault(error);
-    if (!(fault instanceof IndexFault)) throw error;
-    // One that cannot be read now was made by an earlier run.
-    return fault.kind !== "missing";
-  } finally {
-    connection?.close();
-  }
+  const query = "SELECT 1 FROM usage.records WHERE gateway IS NOT NULL AND gateway <> ? LIMIT 1";
+  const found = queryIndex(index, (db) => db.prepare(query).raw().get(SANDBOX) !== undefined);
+  // One that cannot be read now was made by an earlier run.
+  return found instanceof IndexFault ? found.kind !== "missing" : found;
 }

@@ -1,5 +1,5 @@
-import { setTimeout as wait } from "node:timers/promises";
 import type { Logger } from "../core/log.ts";
+import { withTimeout } from "../core/timeout.ts";
 
 interface Step {
   readonly what: string;
@@ -28,23 +28,12 @@ export class Shutdown {
     for (let step = this.#steps.pop(); step !== undefined; step = this.#steps.pop()) {
       const { what, limitMs } = step;
       try {
-        const ended = await endsWithin(Promise.resolve(step.close()), limitMs);
+        const closing = Promise.resolve(step.close()).then(() => true);
+        const ended = await withTimeout(closing, limitMs, false);
         if (!ended) this.#log.error(`could not ${what} within ${limitMs / 1000} s`);
       } catch (error) {
         this.#log.error({ err: error }, `could not ${what}`);
       }
     }
-  }
-}
-
-/** false: it has not ended by then. Rejects as the work does. */
-export async function endsWithin(work: Promise<unknown>, ms: number): Promise<boolean> {
-  const timer = new AbortController();
-  const ended = work.then(() => true);
-  const late = wait(ms, false, { signal: timer.signal }).catch(() => false);
-  try {
-    return await Promise.race([ended, late]);
-  } finally {
-    timer.abort();
   }
 }

@@ -1,7 +1,8 @@
-import { closeSync, lstatSync, openSync } from "node:fs";
+import { lstatSync } from "node:fs";
 import Database from "libsql";
 import { errorCode, hasCode } from "../core/errors.ts";
 import { ForeignFile, foreignProblem } from "../core/own-file.ts";
+import { createEmptyPrivateFile } from "../core/private-file.ts";
 import { identityOf } from "../usage/journal/files.ts";
 
 const BUSY_TIMEOUT_MS = 250;
@@ -19,7 +20,7 @@ export class StateLock {
 
   /** null: another daemon holds it. Throws when the file cannot be created or locked. */
   static take(file: string): StateLock | null {
-    createPrivate(file);
+    createEmptyPrivateFile(file);
     const found = lstatSync(file);
     const problem = foreignProblem(found);
     if (problem !== null) throw new ForeignFile(file, problem);
@@ -59,14 +60,6 @@ export class StateLock {
     // libsql may close the file only after a garbage collection; the rollback ends the lock now.
     this.#db.exec("ROLLBACK");
     this.#db.close();
-  }
-}
-
-function createPrivate(file: string): void {
-  try {
-    closeSync(openSync(file, "wx", 0o600));
-  } catch (error) {
-    if (!hasCode(error, "EEXIST")) throw error;
   }
 }
 

@@ -1,5 +1,5 @@
 import type Database from "libsql";
-import { type Connection, IndexFault, indexFault, openIndexForReading } from "../usage/index/database.ts";
+import { IndexFault, queryIndex } from "../usage/index/database.ts";
 import { quarterOf } from "../usage/rollups.ts";
 
 /** How a tool used one model with one key. */
@@ -84,22 +84,13 @@ export interface History {
 
 /** Reads all of it from the index file, whether a daemon runs or not. */
 export function readHistory(file: string, now: number): History {
-  let connection: Connection | null = null;
-  try {
-    connection = openIndexForReading(file);
-    const { db } = connection;
-    return {
-      uses: readUses(db, now),
-      lastFailures: readLastFailures(db),
-      worked: readWorked(db),
-      problem: null,
-    };
-  } catch (error) {
-    const fault = indexFault(error);
-    if (!(fault instanceof IndexFault)) throw error;
-    const problem = fault.kind === "missing" ? null : `the usage index cannot be read: ${fault.message}`;
-    return { uses: [], lastFailures: [], worked: new Set<string>(), problem };
-  } finally {
-    connection?.close();
-  }
+  const found = queryIndex(file, (db) => ({
+    uses: readUses(db, now),
+    lastFailures: readLastFailures(db),
+    worked: readWorked(db),
+    problem: null,
+  }));
+  if (!(found instanceof IndexFault)) return found;
+  const problem = found.kind === "missing" ? null : `the usage index cannot be read: ${found.message}`;
+  return { uses: [], lastFailures: [], worked: new Set<string>(), problem };
 }

@@ -15,7 +15,6 @@ export type Kind = "requests" | "tokens" | "spend";
 /** Requests, tokens and micro-dollars. */
 type Amounts = Readonly<Record<Kind, number>>;
 
-/** A limit that machines can share. */
 export type CountedLimit =
   | { readonly kind: Kind; readonly per: Period }
   | { readonly kind: "concurrent" }
@@ -28,34 +27,21 @@ type LimitName =
   /** Money is limited, and the price of the request is unknown. */
   | { readonly kind: "price" };
 
-/** What this machine has of a limit that it shares with others. */
-export interface Share {
-  /** The name of this machine. */
-  readonly machine: string;
-  /** What this machine may use in total, under this limit. */
+/** How much of a limit may be used here, if it is used elsewhere, too. Requests, tokens or micro-dollars. */
+export interface Grant {
+  /** What may be used here in all. For more, it must be asked. */
   readonly granted: number;
-  readonly limit: number;
-  /** What the other machines were granted, and what they used of it. */
-  readonly othersGranted: number;
-  readonly othersUsed: number;
-  readonly others: readonly MachinePart[];
+  readonly usedElsewhere: number;
+  readonly heldElsewhere: number;
 }
 
-/** What one machine has of a limit. */
-export interface MachinePart {
-  readonly name: string;
-  readonly granted: number;
-  readonly used: number;
-}
-
-/** The limits of one tool that machines share. shared/ implements it. */
-export interface SharedLimits {
-  /** The store's time, which decides the windows. */
-  now(): number;
-  /** The time of this machine's own clock. */
-  ownNow(): number;
-  /** @param window null: the limit does not depend on time. */
-  shareOf(limit: CountedLimit, window: Window | null): Share;
+/** Grants what may be used here of a tool's limits. */
+export interface Grants {
+  /**
+   * @param window null: the limit does not depend on time.
+   * @param max what can be used in total. What was granted under a higher limit does not count.
+   */
+  grantFor(limit: CountedLimit, window: Window | null, max: number): Grant;
 }
 
 /** How full a limit is. Requests, tokens or micro-dollars. */
@@ -63,13 +49,13 @@ export interface Level {
   readonly limit: CountedLimit;
   /** null: it does not depend on time. */
   readonly window: Window | null;
-  /** null: only this machine counts. Otherwise `used` and `held` are this machine's part. */
-  readonly share: Share | null;
-  /** Used for good. */
+  /** null: it is used only here. */
+  readonly grant: Grant | null;
+  /** Used here, for good. */
   readonly used: number;
   /** How much of `used` neither the gateway nor its console reported. */
   readonly estimated: number;
-  /** Held for requests in flight, which may give some of it back. */
+  /** Held here for requests in flight, which may give some of it back. */
   readonly held: number;
   /** What can be used in total, extra included. */
   readonly max: number;
@@ -80,15 +66,15 @@ export interface Level {
 /** Why a request cannot be admitted now. */
 export interface Shortage {
   readonly limit: LimitName;
-  /** Used, held and possible on all machines that share the limit. */
+  /** Used, held and possible in all, elsewhere too. */
   readonly used: number;
-  /** How much of `used` this machine estimated. */
+  /** How much of `used` was estimated here. */
   readonly estimated: number;
   readonly held: number;
   readonly max: number;
   /** How much of max comes from allowances. */
   readonly extra: number;
-  /** How much of `used` and `held` is the other machines'. */
+  /** How much of `used` and `held` is elsewhere. */
   readonly elsewhere: number;
   /** What the request would hold. */
   readonly need: number;
@@ -96,7 +82,7 @@ export interface Shortage {
   readonly capacityAt: number | null;
   /** Whether a request that ends can free capacity before that. */
   readonly mayEndSooner: boolean;
-  /** This machine's own use leaves capacity. The store did not grant it. */
+  /** There is capacity beside what is used here, but it was not granted. */
   readonly isUngranted: boolean;
 }
 
@@ -131,7 +117,7 @@ export interface Reservation {
   readonly spend: number | null;
   /** When the request was admitted. It counts in the windows that contain this moment. */
   readonly at: number;
-  /** The same by this machine's own clock. It differs while machines share the limits. */
+  /** The same by the daemon's own clock. It differs while another clock decides the windows. */
   readonly ownAt: number;
   /** The id of its record in the usage journal; null: it has none yet. */
   id: string | null;
@@ -189,8 +175,8 @@ export class Counters {
   readonly #calendar: Calendar;
   readonly #windows: WindowCounts;
   /**
-   * The same counts by this machine's own clock, while machines share the limits; null: they do not. A program that moves the
-   * store's clock could otherwise begin a new window with every request.
+   * The same counts by the daemon's own clock, while another clock decides the windows; null: none does. Whoever moves that
+   * clock could otherwise begin a new window with every request.
    */
   #ownWindows: WindowCounts | null = null;
   /** What the quota counts: micro-dollars, ever. */
@@ -201,7 +187,8 @@ export class Counters {
   /** The last request that found no capacity. */
   #lastShort: Ask | null = null;
   #terms = UNLIMITED;
-  #shared: SharedLimits | null = null;
+  /** null: the limits are used only here. */
+  #grants: Grants | null = null;
 
   constructor(calendar: Calendar) {
     this.#calendar = calendar;
@@ -214,30 +201,33 @@ export class Counters {
 
   /**
    * Applies to the next request. Requests in flight keep what they hold.
-   * @param shared null: only this machine counts.
+   * @param grants null: the limits are used only here.
    */
-  change(terms: Terms, shared: SharedLimits | null = null): void {
+  change(terms: Terms, grants: Grants | null = null): void {
     this.#terms = terms;
-    this.#shared = shared;
-    if (shared === null) this.#ownWindows = null;
+    this.#grants = grants;
+    if (grants === null) this.#ownWindows = null;
     else if (this.#ownWindows === null) {
       this.#ownWindows = new WindowCounts(this.#calendar);
       this.#ownWindows.restore(this.#windows.list());
     }
   }
 
-  /** Checks all limits, then takes from all of them or from none. */
-  reserve(ask: Ask, now: number): Reserved {
-    const need = this.#needOf(ask, now);
-    const shortage = this.#shortageFor(ask, need, now);
+  /**
+   * Checks all limits, then takes from all of them or from none.
+   * @param ownNow the same moment by the daemon's own clock
+   */
+  reserve(ask: Ask, now: number, ownNow: number = now): Reserved {
+    const need = this.#needFor(ask, now);
+    const shortage = this.#findShortage(ask, need, now, ownNow);
     if (shortage !== null) return { ok: false, shortage };
     const spend = ask.spend === null ? null : need.spend;
-    return { ok: true, reservation: this.hold(need.tokens, spend, now, this.#shared?.ownNow()) };
+    return { ok: true, reservation: this.hold(need.tokens, spend, now, ownNow) };
   }
 
   /** What would refuse this request now; nothing is taken. */
-  check(ask: Ask, now: number): Shortage | null {
-    return this.#shortageFor(ask, this.#needOf(ask, now), now);
+  check(ask: Ask, now: number, ownNow: number = now): Shortage | null {
+    return this.#findShortage(ask, this.#needFor(ask, now), now, ownNow);
   }
 
   /** Takes without checking the limits. */
@@ -354,12 +344,12 @@ export class Counters {
   }
 
   #timeless(limit: CountedLimit, used: number, estimated: number, held: number, max: number): Level {
-    const share = this.#shared?.shareOf(limit, null) ?? null;
-    return { limit, window: null, share, used, estimated, held, max, extra: 0 };
+    const grant = this.#grants?.grantFor(limit, null, max) ?? null;
+    return { limit, window: null, grant, used, estimated, held, max, extra: 0 };
   }
 
-  /** What this machine's requests used and hold of a limit, in one window. @param window null: the limit has none */
-  useOf(limit: CountedLimit, window: Window | null): number {
+  /** What requests used and hold here of a limit, in one window. @param window null: the limit has none */
+  countUse(limit: CountedLimit, window: Window | null): number {
     if (limit.kind === "concurrent") return this.inFlight;
     if (limit.kind === "quota" || window === null) return this.#total + this.#heldSpend();
     let use = 0;
@@ -375,7 +365,7 @@ export class Counters {
 
   /** What a request takes from one of the levels. */
   needAt({ limit }: Level, ask: Ask, now: number): number {
-    return amountFor(limit, this.#needOf(ask, now));
+    return amountFor(limit, this.#needFor(ask, now));
   }
 
   /** The limit of a kind that is nearest to being reached; null: the kind has no limit. */
@@ -406,8 +396,8 @@ export class Counters {
     const use = this.#useAt(kind, per, this.#windows, now);
     const extra = this.#extra(kind, per, now);
     const limit = { kind, per };
-    const share = this.#shared?.shareOf(limit, use.window) ?? null;
-    return { limit, ...use, share, max: max + extra, extra };
+    const grant = this.#grants?.grantFor(limit, use.window, max + extra) ?? null;
+    return { limit, ...use, grant, max: max + extra, extra };
   }
 
   /** What counts in the window at a time of the clock that these windows follow. */
@@ -465,7 +455,7 @@ export class Counters {
    * max_tokens: 128000 under 100k/minute, could never be admitted, while most such requests use a fraction of it. So it
    * gets an empty window to itself, and may exceed the limit by what this one request uses.
    */
-  #needOf(ask: Ask, now: number): Amounts {
+  #needFor(ask: Ask, now: number): Amounts {
     const need = (kind: "tokens" | "spend", amount: number): number => {
       if (!(amount > 0)) return 0;
       let tightest = kind === "spend" && this.#terms.quota !== null ? this.#terms.quota : MAX_AMOUNT;
@@ -477,23 +467,22 @@ export class Counters {
     return { requests: 1, tokens: need("tokens", ask.tokens), spend: need("spend", ask.spend ?? 0) };
   }
 
-  #shortageFor(ask: Ask, need: Amounts, now: number): Shortage | null {
+  #findShortage(ask: Ask, need: Amounts, now: number, ownNow: number): Shortage | null {
     const { limits, quota } = this.#terms;
     if (ask.spend === null && (limits.spend.length > 0 || quota !== null)) return priceUnknown();
     // Nearly every request finds capacity. To compare numbers takes a third of describing every limit.
-    if (this.#shared === null && this.#hasRoom(need, now)) return null;
+    if (this.#grants === null && this.#hasRoom(need, now)) return null;
     const shortages: Shortage[] = [];
     for (const level of this.levels(now)) {
-      const shortage = shortageOf(level, amountFor(level.limit, need));
+      const shortage = levelShortage(level, amountFor(level.limit, need));
       if (shortage !== null) shortages.push(shortage);
     }
-    if (this.#shared !== null && this.#ownWindows !== null)
-      shortages.push(...this.#ownShortages(need, now, this.#ownWindows, this.#shared.ownNow()));
+    if (this.#ownWindows !== null) shortages.push(...this.#ownShortages(need, now, this.#ownWindows, ownNow));
     if (shortages.length > 0) this.#lastShort = ask;
     return longestLasting(shortages);
   }
 
-  /** Whether no limit of this machine lacks anything: the same as that none of the levels has a shortage. */
+  /** Whether no limit that is used only here lacks anything: the same as that none of the levels has a shortage. */
   #hasRoom(need: Amounts, now: number): boolean {
     const { limits, quota } = this.#terms;
     for (const kind of KINDS) {
@@ -515,28 +504,28 @@ export class Counters {
 
   /**
    * The extra allowance with which the last request that found no capacity is admitted. It counts in every window of its
-   * kind, and what a request has to hold grows with it (#needOf), so it covers the whole request in each of them. It is at
+   * kind, and what a request has to hold grows with it (#needFor), so it covers the whole request in each of them. It is at
    * least the smallest limit once more: with less, the next request would be refused again.
    */
   liftFor(kind: Kind, now: number): number {
     const whole = kind === "requests" ? 1 : (wholeAmount(this.#lastShort?.[kind] ?? null) ?? 1);
     const levels = this.levels(now).filter(({ limit }) => limit.kind === kind);
     const missing = levels.map((level) => {
-      const { used, held } = takenOnAll(level);
+      const { used, held } = takenInAll(level);
       return used + held + whole - level.max;
     });
     return Math.max(Math.min(...levels.map(({ max, extra }) => max - extra)), ...missing);
   }
 
-  /** What this machine lacks by its own clock, whatever the store grants. */
+  /** What is lacking by the daemon's own clock, whatever is granted. */
   #ownShortages(need: Amounts, now: number, windows: WindowCounts, ownNow: number): Shortage[] {
     const shortages: Shortage[] = [];
     for (const kind of KINDS) {
       for (const { max, per } of this.#terms.limits[kind]) {
         const use = this.#useAt(kind, per, windows, ownNow);
         const extra = this.#extra(kind, per, now);
-        const level = { limit: { kind, per }, ...use, share: null, max: max + extra, extra };
-        const shortage = shortageOf(level, need[kind]);
+        const level = { limit: { kind, per }, ...use, grant: null, max: max + extra, extra };
+        const shortage = levelShortage(level, need[kind]);
         if (shortage === null) continue;
         const { capacityAt } = shortage;
         shortages.push({ ...shortage, capacityAt: capacityAt === null ? null : capacityAt - ownNow + now });
@@ -575,24 +564,24 @@ function amountFor({ kind }: CountedLimit, need: Amounts): number {
   return kind === "quota" ? need.spend : need[kind];
 }
 
-export function remaining({ max, used, held, share }: Level): number {
-  return Math.max(0, max - used - held - (share?.othersGranted ?? 0));
+export function remaining(level: Level): number {
+  const { used, held } = takenInAll(level);
+  return Math.max(0, level.max - used - held);
 }
 
-/** What all machines that share a limit used of it, and what is held: for requests in flight, and by the other machines. */
-export function takenOnAll({ used, held, share }: Level): { readonly used: number; readonly held: number } {
-  const { othersGranted, othersUsed } = share ?? { othersGranted: 0, othersUsed: 0 };
-  return { used: used + othersUsed, held: held + Math.max(0, othersGranted - othersUsed) };
+/** What is used of a limit and held for requests in flight, here and elsewhere. */
+export function takenInAll({ used, held, grant }: Level): { readonly used: number; readonly held: number } {
+  if (grant === null) return { used, held };
+  return { used: used + grant.usedElsewhere, held: held + grant.heldElsewhere };
 }
 
-function shortageOf(level: Level, need: number): Shortage | null {
-  const { limit, window, share, used, estimated, held, max, extra } = level;
-  // After the limit was lowered, the store must be asked again.
-  const granted = share !== null && share.limit <= max ? share.granted : 0;
-  const possible = share === null ? max : Math.min(max, granted);
+/** null: it has room for what a request needs. */
+function levelShortage(level: Level, need: number): Shortage | null {
+  const { limit, window, grant, used, estimated, held, max, extra } = level;
+  const possible = grant === null ? max : Math.min(max, grant.granted);
   // A request that costs nothing, such as a list of models, passes a limit that is used up.
   if (need === 0 || used + held + need <= possible) return null;
-  const taken = takenOnAll(level);
+  const taken = takenInAll(level);
   return {
     limit,
     ...taken,
@@ -615,8 +604,8 @@ function priceUnknown(): Shortage {
 }
 
 /**
- * The shortage that lasts longest: a retry before its end would be refused again. A store grants a tool everything or
- * nothing, so a limit with room on all machines lacks its grant only because of another one, which is the one to name.
+ * The shortage that lasts longest: a retry before its end would be refused again. A tool is granted everything or nothing, so
+ * a limit that has room in all lacks its grant only because of another one, which is the one to name.
  */
 function longestLasting(shortages: readonly Shortage[]): Shortage | null {
   const [first, ...others] = shortages;
@@ -627,7 +616,7 @@ function longestLasting(shortages: readonly Shortage[]): Shortage | null {
   }, first);
 }
 
-/** By what all machines used and hold. */
+/** By what is used and held in all. */
 export function hasRoom({ used, held, need, max }: Shortage): boolean {
   return used + held + need <= max;
 }

@@ -1,17 +1,19 @@
 import type { Config, Tool } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
+import { HOUR_MS } from "../core/units.ts";
 import {
   type Allowance,
   type Ask,
+  type Carry,
   type Correction,
   type CountedLimit,
   Counters,
+  type Grants,
   hasRoom,
   type Level,
   type LimitKind,
   type Reservation,
-  type SharedLimits,
   type Shortage,
   type Terms,
   type Used,
@@ -19,7 +21,6 @@ import {
 import { type CallTokens, RecentCalls } from "./estimate.ts";
 import { type Joined, type Moment, type Waiter, WaitingQueue } from "./queue.ts";
 import { addRateHeaders, limitRefusal } from "./refusals.ts";
-import { type JournalLine, Replay, type ToolCarry } from "./replay.ts";
 import type { Calendar, Window } from "./windows.ts";
 
 /** What is held for one request until it is settled or canceled. */
@@ -53,37 +54,37 @@ export interface ToolLevels {
   readonly waiting: number;
 }
 
-const MAX_WAIT_MS = 3_600_000;
+const MAX_WAIT_MS = HOUR_MS;
 
-/** The limits of one tool that machines share, and how to get more of them. shared/ implements it. */
-export interface SharedTool extends SharedLimits {
-  /** Why nothing can be taken, not even of what this machine holds; null: it can. */
-  refusal(): Refusal | null;
-  /** Why the store granted nothing; null: because the limit is reached. */
-  notGranted(): Refusal | null;
-  /**
-   * Asks the store for what the requests of the tool need; see Limiter.demands(). `then` runs at the moment of its answer, or
-   * when there will be none.
-   */
+/** Grants what may be used here of a tool's limits, if they are used elsewhere, too. */
+export interface Granter extends Grants {
+  /** The time and the calendar that decide the windows. */
+  now(): number;
+  readonly calendar: Calendar;
+  /** Asks for what Limiter.demands() says. `then` runs at the moment of the answer, or when there will be none. */
   ask(then: () => void): void;
   /** A request took something. */
   taken(): void;
+  /** Why nothing can be taken, not even of what was granted; null: it can. */
+  refusal(): Refusal | null;
+  /** Why nothing more was granted; null: because the limit is reached. */
+  notGranted(): Refusal | null;
 }
 
-/** Knows which tools share their limits with other machines. */
-export interface SharedTools {
-  /** null: only this machine counts. */
-  of(tool: string): SharedTool | null;
-  /** Its days and months. */
-  readonly calendar: Calendar;
-}
+/** null: the tool's limits are used only here. */
+export type FindGranter = (tool: string) => Granter | null;
 
-/** One limit of a tool, with what this machine needs of it. */
+/** A limit of a tool, and how much of it its requests need that wait. */
 export interface Demand extends Level {
-  /** For all requests that wait. */
+  /** All of them. */
   readonly need: number;
-  /** For the first of them; 0: none waits. */
+  /** The first of them; 0: none waits. */
   readonly least: number;
+}
+
+/** Everything the limits know of one tool. A new journal file begins with these, so that a start reads only that file. */
+export interface ToolCarry extends Carry {
+  readonly tool: string;
 }
 
 /** A tool that has another name now. */
@@ -100,28 +101,26 @@ export class Limiter {
   readonly #tools = new Map<string, ToolLimiter>();
   /** The tools of the configuration in force; null: a request brings its own. */
   #config: Config["tools"] | null = null;
-  #replay: Replay | null = null;
   /** Takes effect with the first configuration that has the new name instead of the old one. */
   #expected: Rename | null = null;
   /** New names by old ones, for what still names the old one: requests in flight, and corrections of older requests. */
   readonly #renamed = new Map<string, string>();
-  /** null: no limit is shared. */
-  #shared: SharedTools | null = null;
+  #findGranter: FindGranter = () => null;
 
   constructor(clock: Clock, calendar: Calendar) {
     this.#clock = clock;
     this.#calendar = calendar;
   }
 
-  /** From now on these tools share their limits with other machines; null: none. */
-  share(shared: SharedTools | null): void {
-    this.#shared = shared;
-    for (const [name, limiter] of this.#tools) limiter.share(shared, name);
+  /** From now on this says what may be used here of a tool's limits. */
+  followGrants(find: FindGranter): void {
+    this.#findGranter = find;
+    for (const [name, limiter] of this.#tools) limiter.followGrants(find(name));
   }
 
-  /** What this machine used and holds of a limit of a tool, which config.yaml may no longer have. */
-  useOf(tool: string, limit: CountedLimit, window: Window | null): number {
-    return this.#tools.get(this.currentName(tool))?.counters.useOf(limit, window) ?? 0;
+  /** What requests of a tool used and hold here of a limit, which config.yaml may no longer have. */
+  countUse(tool: string, limit: CountedLimit, window: Window | null): number {
+    return this.#tools.get(this.currentName(tool))?.counters.countUse(limit, window) ?? 0;
   }
 
   /** The time that decides the windows of a tool. */
@@ -129,7 +128,7 @@ export class Limiter {
     return this.#limited(tool).now();
   }
 
-  /** Every limit of a tool at a time of the store, with what the requests that wait need. */
+  /** Every limit of a tool at a time of its granter, and what its requests need that wait. */
   demands(tool: Tool, now: number): Demand[] {
     return this.#limited(tool).demands(now);
   }
@@ -139,7 +138,7 @@ export class Limiter {
     return this.#tools.get(tool)?.isWaiting ?? false;
   }
 
-  /** The store granted more: requests that wait may go on. */
+  /** More was granted: requests that wait may go on. */
   granted(tool: string): void {
     this.#tools.get(tool)?.checkQueue();
   }
@@ -272,7 +271,7 @@ export class Limiter {
         limiter.turnAway(refuse("token-unknown", `tool ${name} was removed while this request waited`));
       else if (!tool.enabled)
         limiter.turnAway(refuse("tool-disabled", `tool ${name} was disabled while this request waited`));
-      limiter.share(this.#shared, name);
+      limiter.followGrants(this.#findGranter(name));
       if (tool !== undefined) limiter.change(tool);
       limiter.checkQueue();
     }
@@ -285,11 +284,12 @@ export class Limiter {
     if (expected === null || tools[expected.to] === undefined) return null;
     this.#expected = null;
     if (tools[expected.from] !== undefined) return null;
-    this.#rename(expected);
+    this.rename(expected);
     return expected;
   }
 
-  #rename({ from, to }: Rename): void {
+  /** A tool has another name from now on. Its counters move with it. */
+  rename({ from, to }: Rename): void {
     // Requests may still name the tool as it was called before the last rename.
     for (const [older, name] of this.#renamed) if (name === from) this.#renamed.set(older, to);
     this.#renamed.set(from, to);
@@ -298,7 +298,7 @@ export class Limiter {
     if (limiter === undefined) return;
     this.#tools.delete(from);
     this.#tools.set(to, limiter);
-    limiter.share(this.#shared, to);
+    limiter.followGrants(this.#findGranter(to));
   }
 
   /** Refuses every request that waits. */
@@ -321,33 +321,24 @@ export class Limiter {
     return [...this.#renamed].map(([from, to]) => ({ from, to }));
   }
 
-  /** Forgets everything, because the journal is read from the beginning. */
-  startReplay(): void {
+  /* For the journal, which restores the counters from its lines at start; see LimitsReplay. */
+
+  forgetAll(): void {
     this.#tools.clear();
     this.#renamed.clear();
-    this.#replay = new Replay(
-      (tool) => this.#toolLimiter(tool).counters,
-      (tool, call) => this.noteTokens(tool, call),
-    );
   }
 
-  /** Reads the next line of the newest journal file. At start, all of them are read before any request is served. */
-  replay(line: JournalLine): void {
-    if (line.kind === "rename") this.#rename(line);
-    // A new request under the old name is one of a new tool. One that the carry names is older than the rename.
-    if (line.kind === "open" && line.tool !== null && !this.#isCarried(line.tool, line.id))
-      this.#renamed.delete(line.tool);
-    this.#replay?.read(line);
+  /** A tool of this name is a new one, whatever other tool had the name before. */
+  forgetRename(name: string): void {
+    this.#renamed.delete(name);
   }
 
-  #isCarried(tool: string, id: string): boolean {
-    const counters = this.#tools.get(this.currentName(tool))?.counters;
-    return counters !== undefined && counters.find(id) !== null;
+  countersFor(tool: string): Counters {
+    return this.#toolLimiter(tool).counters;
   }
 
-  /** All lines were read. A request that is still in flight has lost its lines: what was held for it counts. */
-  endReplay(): void {
-    this.#replay = null;
+  /** What is held for the requests in flight counts. */
+  settleAll(): void {
     for (const { counters } of this.#tools.values()) counters.settleAll();
   }
 
@@ -376,7 +367,7 @@ export class Limiter {
     let limiter = this.#tools.get(current);
     if (limiter === undefined) {
       limiter = new ToolLimiter(this.#clock, this.#calendar);
-      limiter.share(this.#shared, current);
+      limiter.followGrants(this.#findGranter(current));
       this.#tools.set(current, limiter);
     }
     return limiter;
@@ -387,14 +378,14 @@ export class Limiter {
 type Admission =
   | { readonly kind: "admitted"; readonly reservation: Reservation }
   | { readonly kind: "short"; readonly shortage: Shortage }
-  /** The tool was removed or disabled while it waited, the daemon stops, or the store cannot be used. */
+  /** The tool was removed or disabled while it waited, the daemon stops, or what was granted cannot be used. */
   | { readonly kind: "turned-away"; readonly refusal: Refusal }
   | { readonly kind: "left" };
 
 /** While requests wait, the queue is checked at least this often, because the wall clock may be set. */
 const MAX_SLEEP_MS = 10_000;
 
-/** How often a request asks the store, at most: at a window's end the first answer may be for the window before. */
+/** How often a request asks for a grant, at most: at a window's end the first answer may be for the window before. */
 const MAX_ASKS = 3;
 
 /** The limits of one tool: its counters, its queue, and the queue's timer. */
@@ -406,13 +397,13 @@ class ToolLimiter {
   readonly #waiting = new Map<Waiter, (admission: Admission) => void>();
   readonly #ownCalendar: Calendar;
   #calendar: Calendar;
-  /** null: only this machine counts. */
-  #shared: SharedTool | null = null;
-  /** What requests ask for that wait for the store's answer. */
+  /** null: the limits are used only here. */
+  #granter: Granter | null = null;
+  /** What requests ask for that wait for the granter's answer. */
   readonly #asking = new Set<Ask>();
   #timer: NodeJS.Timeout | undefined;
 
-  /** @param ownCalendar the calendar while only this machine counts */
+  /** @param ownCalendar while there is no granter */
   constructor(clock: Clock, ownCalendar: Calendar) {
     this.#clock = clock;
     this.#calendar = ownCalendar;
@@ -425,24 +416,23 @@ class ToolLimiter {
     this.#queue = new WaitingQueue(this.counters);
   }
 
-  /** Follows whether the tool shares its limits. */
-  share(shared: SharedTools | null, name: string): void {
-    this.#shared = shared?.of(name) ?? null;
-    this.#calendar = shared !== null && this.#shared !== null ? shared.calendar : this.#ownCalendar;
+  followGrants(granter: Granter | null): void {
+    this.#granter = granter;
+    this.#calendar = granter?.calendar ?? this.#ownCalendar;
   }
 
   change(terms: Terms): void {
-    this.counters.change(terms, this.#shared);
+    this.counters.change(terms, this.#granter);
   }
 
-  /** Why the store did not grant what a request lacks; null: because the limit is reached. */
+  /** Why what a request lacks was not granted; null: because the limit is reached. */
   notGranted(): Refusal | null {
-    return this.#shared?.notGranted() ?? null;
+    return this.#granter?.notGranted() ?? null;
   }
 
   /** The time that decides the windows. */
   now(): number {
-    return this.#shared?.now() ?? this.#clock.now();
+    return this.#granter?.now() ?? this.#clock.now();
   }
 
   get isWaiting(): boolean {
@@ -469,20 +459,25 @@ class ToolLimiter {
 
   /** null: there is no capacity now, or other requests wait for it. */
   enterNow(ask: Ask): Reservation | null {
-    if (this.#shared !== null && this.#shared.refusal() !== null) return null;
-    const reservation = this.#queue.joinNow(ask, this.now());
-    if (reservation !== null) this.#shared?.taken();
+    if (this.#granter !== null) return this.#granter.refusal() === null ? this.#takeGranted(ask) : null;
+    const now = this.#clock.now();
+    return this.#queue.joinNow(ask, now, now);
+  }
+
+  #takeGranted(ask: Ask): Reservation | null {
+    const reservation = this.#queue.joinNow(ask, this.now(), this.#clock.now());
+    if (reservation !== null) this.#granter?.taken();
     return reservation;
   }
 
   /** Resolves when there is capacity, or will be none in time. `onWait` gets a function that ends the waiting. */
   async enter(ask: Ask, wait: number, onWait: (leave: () => void) => void): Promise<Admission> {
-    const refusal = this.#shared?.refusal() ?? null;
+    const refusal = this.#granter?.refusal() ?? null;
     if (refusal !== null) return { kind: "turned-away", refusal };
     const joined =
-      this.#shared === null
+      this.#granter === null
         ? this.#queue.join(ask, wait, this.#moment())
-        : await this.#joinShared(ask, wait, this.#shared);
+        : await this.#joinGranted(ask, wait, this.#granter);
     if (joined.state === "admitted") return { kind: "admitted", reservation: joined.reservation };
     if (joined.state === "refused") return { kind: "short", shortage: joined.shortage };
     const { waiter } = joined;
@@ -497,30 +492,28 @@ class ToolLimiter {
     });
   }
 
-  /** Asks the store first, unless other requests wait already. */
-  async #joinShared(ask: Ask, wait: number, shared: SharedTool): Promise<Joined> {
+  /** Asks for a grant first, unless other requests wait already. */
+  async #joinGranted(ask: Ask, wait: number, granter: Granter): Promise<Joined> {
     for (let asks = 0; asks < MAX_ASKS; asks += 1) {
-      const shortage = this.counters.check(ask, this.now());
+      const shortage = this.counters.check(ask, this.now(), this.#clock.now());
       if (this.isWaiting || shortage === null || !shortage.isUngranted) break;
-      // The first time, what is known of the other machines may be old.
+      // The first time, what is known of the use elsewhere may be old.
       if (asks > 0 && !hasRoom(shortage)) break;
-      const reservation = await this.#askStore(ask, shared);
+      const reservation = await this.#askForGrant(ask, granter);
       if (reservation !== null) return { state: "admitted", reservation };
     }
-    // A store that cannot be used is no reason to wait.
-    const canWait = shared.notGranted() === null;
+    // Where nothing can be granted now, waiting is of no use.
+    const canWait = granter.notGranted() === null;
     return this.#queue.join(ask, canWait ? wait : 0, this.#moment());
   }
 
-  /** Takes what the request needs at the moment of the store's answer. null: it did not grant enough. */
-  #askStore(ask: Ask, shared: SharedTool): Promise<Reservation | null> {
+  /** Takes what the request needs at the moment of the answer. null: not enough was granted. */
+  #askForGrant(ask: Ask, granter: Granter): Promise<Reservation | null> {
     this.#asking.add(ask);
     return new Promise((resolve) => {
-      shared.ask(() => {
+      granter.ask(() => {
         this.#asking.delete(ask);
-        const reservation = this.#queue.joinNow(ask, this.now());
-        if (reservation !== null) shared.taken();
-        resolve(reservation);
+        resolve(this.#takeGranted(ask));
       });
     });
   }
@@ -531,17 +524,17 @@ class ToolLimiter {
     this.checkQueue();
   }
 
-  /** To be called whenever a request ended, the limits changed, or the store granted more. */
+  /** To be called whenever a request ended, the limits changed, or more was granted. */
   checkQueue(): void {
     clearTimeout(this.#timer);
     if (this.#queue.length === 0) return;
-    const unusable = this.#shared?.refusal() ?? null;
+    const unusable = this.#granter?.refusal() ?? null;
     if (unusable !== null) {
       this.turnAway(unusable);
       return;
     }
     const { admitted, refused, againIn } = this.#queue.check(this.#moment());
-    if (admitted.length > 0) this.#shared?.taken();
+    if (admitted.length > 0) this.#granter?.taken();
     for (const { waiter, reservation } of admitted) this.#answer(waiter, { kind: "admitted", reservation });
     for (const { waiter, shortage } of refused) this.#answer(waiter, { kind: "short", shortage });
     if (againIn === null) return;
@@ -554,6 +547,6 @@ class ToolLimiter {
   }
 
   #moment(): Moment {
-    return { now: this.now(), elapsed: this.#clock.elapsed() };
+    return { now: this.now(), ownNow: this.#clock.now(), elapsed: this.#clock.elapsed() };
   }
 }

@@ -1,9 +1,11 @@
 import type { Ask, Counters, Reservation, Shortage } from "./counters.ts";
 
-/** Both clocks: windows follow the wall clock, waiting follows the clock that cannot be set. */
+/** All clocks: windows follow a wall clock, waiting follows the clock that cannot be set. */
 export interface Moment {
-  /** Milliseconds UTC. */
+  /** Milliseconds UTC, by the clock that decides the windows. */
   readonly now: number;
+  /** The same by the daemon's own clock. */
+  readonly ownNow: number;
   /** Milliseconds on a clock that only goes forward. */
   readonly elapsed: number;
 }
@@ -69,19 +71,19 @@ export class WaitingQueue {
   /** Admits at once, waits, or refuses at once: if `wait` is 0, the queue is full, or waiting is of no use. */
   join(ask: Ask, wait: number, moment: Moment): Joined {
     if (this.#waiting === null) {
-      const reserved = this.#counters.reserve(ask, moment.now);
+      const reserved = this.#counters.reserve(ask, moment.now, moment.ownNow);
       if (reserved.ok) return { state: "admitted", reservation: reserved.reservation };
       return this.#enqueue(ask, wait, moment, reserved.shortage);
     }
     // A request that fits, but not before those in front, lacks what they lack.
-    const shortage = this.#counters.check(ask, moment.now) ?? this.#waiting.shortage;
+    const shortage = this.#counters.check(ask, moment.now, moment.ownNow) ?? this.#waiting.shortage;
     return this.#enqueue(ask, wait, moment, shortage);
   }
 
   /** null: there is no capacity now, or others wait for it. */
-  joinNow(ask: Ask, now: number): Reservation | null {
+  joinNow(ask: Ask, now: number, ownNow: number): Reservation | null {
     if (this.#waiting !== null) return null;
-    const reserved = this.#counters.reserve(ask, now);
+    const reserved = this.#counters.reserve(ask, now, ownNow);
     return reserved.ok ? reserved.reservation : null;
   }
 
@@ -113,7 +115,7 @@ export class WaitingQueue {
         else waiting.push(waiter);
         continue;
       }
-      const reserved = this.#counters.reserve(waiter.ask, moment.now);
+      const reserved = this.#counters.reserve(waiter.ask, moment.now, moment.ownNow);
       if (reserved.ok) {
         admitted.push({ waiter, reservation: reserved.reservation });
       } else if (this.#canSucceed(waiter, reserved.shortage, 0, moment)) {

@@ -1,6 +1,7 @@
 import type { Period } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { type Refusal, type RefusalCode, refuse } from "../core/refusal.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import { type Kind, type Level, remaining, type Shortage } from "./counters.ts";
 import {
   amountInWords,
@@ -14,7 +15,7 @@ import {
 import type { Calendar } from "./windows.ts";
 
 /** A client that waits longer than this without a message is worse than one that shows the refusal. */
-const MAX_RETRY_AFTER_MS = 60_000;
+const MAX_RETRY_AFTER_MS = MINUTE_MS;
 /** When a request in flight ends is unknown. Long enough that the two or three tries of an SDK do not fit in a second. */
 const RETRY_AFTER_REQUEST_MS = 5_000;
 /** In a window of a day or longer, a client that retries every few seconds would go on for hours. */

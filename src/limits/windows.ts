@@ -1,4 +1,5 @@
-import type { Period } from "../config/schema.ts";
+import { PERIODS, type Period } from "../config/schema.ts";
+import { HOUR_MS, MINUTE_MS } from "../core/units.ts";
 
 /** A calendar window: from start up to, but not including, end. Milliseconds UTC. */
 export interface Window {
@@ -46,12 +47,6 @@ export const systemCalendar: Calendar = {
   zone: (time) => new Date(time).getTimezoneOffset(),
 };
 
-export const PERIODS: readonly Period[] = ["second", "minute", "hour", "day", "month"];
-
-const SECOND = 1000;
-const MINUTE = 60 * SECOND;
-const HOUR = 60 * MINUTE;
-
 export function contains({ start, end }: Window, time: number): boolean {
   return time >= start && time < end;
 }
@@ -60,11 +55,11 @@ export function contains({ start, end }: Window, time: number): boolean {
 export function windowOf(period: Period, time: number, calendar: Calendar): Window {
   switch (period) {
     case "second":
-      return alignedWindow(SECOND, time);
+      return alignedWindow(1000, time);
     case "minute":
-      return alignedWindow(MINUTE, time);
+      return alignedWindow(MINUTE_MS, time);
     case "hour":
-      return alignedWindow(HOUR, time);
+      return alignedWindow(HOUR_MS, time);
     case "day": {
       const { year, month, day } = calendar.at(time);
       return calendarWindow(time, (step) => calendar.dayStart(year, month, day + step));
@@ -99,6 +94,16 @@ export interface Counted {
   /** How much of each neither the gateway nor its console reported. */
   readonly estimated_tokens: number;
   readonly estimated_spend: number;
+}
+
+/** How much more `after` is than `before`. */
+export function difference(before: Counted, after: Counted): Counted {
+  return {
+    tokens: after.tokens - before.tokens,
+    spend: after.spend - before.spend,
+    estimated_tokens: after.estimated_tokens - before.estimated_tokens,
+    estimated_spend: after.estimated_spend - before.estimated_spend,
+  };
 }
 
 const NOTHING_COUNTED: Counted = { tokens: 0, spend: 0, estimated_tokens: 0, estimated_spend: 0 };

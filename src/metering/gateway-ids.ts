@@ -1,4 +1,4 @@
-import { redactKeyShapes } from "../core/redact.ts";
+import { isFreeOfKeyShapes } from "../core/redact.ts";
 
 /**
  * Headers with an id by which a gateway's console, or its operator, can find a request. cf-ray and the like are not here: no
@@ -38,10 +38,10 @@ export function idsInBody(bodyId: string | null, errorText: string | null): Gate
 }
 
 function add(ids: Record<string, string>, name: string, id: string | undefined): void {
-  if (id !== undefined && !Object.hasOwn(ids, name) && isSafe(id)) ids[name] = id;
+  if (id !== undefined && !Object.hasOwn(ids, name) && isGatewayId(id)) ids[name] = id;
 }
 
-/** An id that looks like a key is not kept. */
-function isSafe(id: string): boolean {
-  return /^[\x21-\x7e]{1,128}$/.test(id) && redactKeyShapes(id) === id;
+/** Whether a text of a gateway or its console is kept as an id. One that looks like a key is not. */
+export function isGatewayId(id: string): boolean {
+  return /^[\x21-\x7e]{1,128}$/.test(id) && isFreeOfKeyShapes(id);
 }

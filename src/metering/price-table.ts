@@ -1,4 +1,5 @@
 import type { MatchLogic, ModelInfo, ModelPrice } from "@pydantic/genai-prices";
+import { DAY_MS } from "../core/units.ts";
 import { ANY_PREVIEW, normalizeName } from "./model-names.ts";
 import { type TierFactors, tierFactors } from "./service-tiers.ts";
 
@@ -129,8 +130,6 @@ function parseTime(text: string): number {
   if (Number.isNaN(time)) throw new Error(`the price list contains a time that cannot be read: ${text}`);
   return time;
 }
-
-const DAY_MS = 86_400_000;
 
 export function timeOfDay(time: number): number {
   return ((time % DAY_MS) + DAY_MS) % DAY_MS;

@@ -1,5 +1,5 @@
+import { fieldAt } from "../core/json.ts";
 import type { StreamEvent } from "./sse.ts";
-import { fieldOf } from "./usage.ts";
 
 /*
  * The types of events. A type is the name of an event, or the `type` in its data, or both. Gateways translate between
@@ -103,8 +103,8 @@ export class ResponseEnd {
 
   /** The document of an event that may matter, or of a JSON response. */
   seeDocument(document: unknown): void {
-    const type = fieldOf(document, "type");
-    const isError = saysAnything(fieldOf(document, "error"));
+    const type = fieldAt(document, "type");
+    const isError = saysAnything(fieldAt(document, "error"));
     const isOutput = typeof type !== "string" && !isError;
     if (isOutput || hasOutput(document)) this.#hasOutput = true;
     if (this.#over) return;
@@ -113,9 +113,9 @@ export class ResponseEnd {
     if (isError && (this.#begun || this.#isMetered)) this.#end("error");
     // Some gateways never send [DONE], so a finish reason is enough. The usage, or an error, may still follow.
     const reasons = [
-      ...finishReasons(fieldOf(document, "choices")),
-      ...finishReasons(fieldOf(document, "candidates")),
-      ...finishReasons(fieldOf(fieldOf(document, "response"), "candidates")),
+      ...finishReasons(fieldAt(document, "choices")),
+      ...finishReasons(fieldAt(document, "candidates")),
+      ...finishReasons(fieldAt(fieldAt(document, "response"), "candidates")),
     ];
     if (reasons.length > 0) this.#reached = true;
     // OpenRouter's reason for a response that broke off.
@@ -142,10 +142,10 @@ function bringsOutput(type: string, data: string): boolean {
 
 function hasOutput(document: unknown): boolean {
   const lists = [
-    fieldOf(document, "choices"),
-    fieldOf(document, "candidates"),
-    fieldOf(document, "output"),
-    fieldOf(fieldOf(document, "response"), "output"),
+    fieldAt(document, "choices"),
+    fieldAt(document, "candidates"),
+    fieldAt(document, "output"),
+    fieldAt(fieldAt(document, "response"), "output"),
   ];
   return lists.some((list) => Array.isArray(list) && list.length > 0);
 }
@@ -162,7 +162,7 @@ function saysAnything(error: unknown): boolean {
 function finishReasons(choices: unknown): string[] {
   if (!Array.isArray(choices)) return [];
   return choices.slice(0, 8).flatMap((choice) => {
-    const reason = fieldOf(choice, "finish_reason") ?? fieldOf(choice, "finishReason");
+    const reason = fieldAt(choice, "finish_reason") ?? fieldAt(choice, "finishReason");
     return typeof reason === "string" && reason !== "" ? [reason] : [];
   });
 }

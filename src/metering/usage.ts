@@ -1,3 +1,4 @@
+import { fieldAt } from "../core/json.ts";
 import type { Metering } from "./protocols.ts";
 import { FAST_TIER, serviceTier } from "./service-tiers.ts";
 
@@ -119,23 +120,23 @@ function countsOf(usage: unknown): Counts | null {
     candidates: null,
     reasoning: null,
     total: null,
-    excludesCache: fieldOf(usage, "usage_semantic") === "anthropic",
+    excludesCache: fieldAt(usage, "usage_semantic") === "anthropic",
   };
   addCounts(counts, usage, FIELDS);
-  for (const [name, fields] of DETAILS) addCounts(counts, fieldOf(usage, name), fields);
+  for (const [name, fields] of DETAILS) addCounts(counts, fieldAt(usage, name), fields);
   // DeepSeek reports the two parts of the prompt.
   counts.prompt ||= sum(
-    countIn(fieldOf(usage, "prompt_cache_hit_tokens")),
-    countIn(fieldOf(usage, "prompt_cache_miss_tokens")),
+    countIn(fieldAt(usage, "prompt_cache_hit_tokens")),
+    countIn(fieldAt(usage, "prompt_cache_miss_tokens")),
   );
-  const wrote5m = countIn(fieldOf(fieldOf(usage, "cache_creation"), "ephemeral_5m_input_tokens"));
+  const wrote5m = countIn(fieldAt(fieldAt(usage, "cache_creation"), "ephemeral_5m_input_tokens"));
   counts.wroteBeside = larger(counts.wroteBeside, sum(wrote5m, counts.wroteHour));
   return counts;
 }
 
 function addCounts(counts: Counts, object: unknown, fields: readonly Field[]): void {
   if (typeof object !== "object" || object === null) return;
-  for (const [name, count] of fields) counts[count] = larger(counts[count], countIn(fieldOf(object, name)));
+  for (const [name, count] of fields) counts[count] = larger(counts[count], countIn(fieldAt(object, name)));
 }
 
 /**
@@ -234,19 +235,19 @@ export class ResponseFacts {
   /** The first id and the first model count: they are the response's own, even if an error with others follows. */
   add(document: unknown): void {
     // `response` is a field of the responses protocol and of Gemini's CLI, `message` one of messages.
-    for (const part of [document, fieldOf(document, "response"), fieldOf(document, "message")]) {
+    for (const part of [document, fieldAt(document, "response"), fieldAt(document, "message")]) {
       this.id ??= nameIn(part, "id") ?? nameIn(part, "responseId");
       this.model ??= nameIn(part, "model") ?? nameIn(part, "modelVersion");
-      this.#tier = serviceTier(fieldOf(part, "service_tier")) ?? this.#tier;
-      this.#addUsage(fieldOf(part, "usage"));
-      this.#addUsage(fieldOf(part, "usageMetadata"));
+      this.#tier = serviceTier(fieldAt(part, "service_tier")) ?? this.#tier;
+      this.#addUsage(fieldAt(part, "usage"));
+      this.#addUsage(fieldAt(part, "usageMetadata"));
     }
     // Groq's streams
-    this.#addUsage(fieldOf(fieldOf(document, "x_groq"), "usage"));
+    this.#addUsage(fieldAt(fieldAt(document, "x_groq"), "usage"));
     // Moonshot's streams
-    const choices = fieldOf(document, "choices");
+    const choices = fieldAt(document, "choices");
     if (!Array.isArray(choices)) return;
-    for (const choice of choices.slice(0, 8)) this.#addUsage(fieldOf(choice, "usage"));
+    for (const choice of choices.slice(0, 8)) this.#addUsage(fieldAt(choice, "usage"));
   }
 
   #addUsage(usage: unknown): void {
@@ -255,20 +256,15 @@ export class ResponseFacts {
     this.#counts = this.#counts === null ? counts : laterCounts(this.#counts, counts);
     if (this.#metering !== null) this.tokens = tokensOf(this.#metering, this.#counts);
     // Anthropic's, then Vertex AI's.
-    const tier = fieldOf(usage, "service_tier") ?? fieldOf(usage, "trafficType");
+    const tier = fieldAt(usage, "service_tier") ?? fieldAt(usage, "trafficType");
     this.#tier = serviceTier(tier) ?? this.#tier;
-    const speed = fieldOf(usage, "speed");
+    const speed = fieldAt(usage, "speed");
     if (typeof speed === "string") this.#isFast = speed === FAST_TIER;
   }
 }
 
-/** A field of a parsed JSON value; undefined if there is none. Callers ask for no name that a prototype has. */
-export function fieldOf(value: unknown, key: string): unknown {
-  return typeof value === "object" && value !== null ? (value as Record<string, unknown>)[key] : undefined;
-}
-
 function nameIn(value: unknown, key: string): string | null {
-  const name = fieldOf(value, key);
+  const name = fieldAt(value, key);
   return typeof name === "string" && NAME.test(name) ? name : null;
 }
 

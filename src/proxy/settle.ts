@@ -1,5 +1,5 @@
 import type { Limiter } from "../limits/limiter.ts";
-import { reportedCall, usedOf } from "../limits/replay.ts";
+import { reportedCall, usedBy } from "../usage/counted.ts";
 import { CLIENT_LEFT } from "../usage/journal/lines.ts";
 import { type Closing, OWN_REQUEST, wholeRecord } from "../usage/record.ts";
 import type { Call } from "./call.ts";
@@ -86,7 +86,7 @@ function completeRecord(call: Call, closing: Closing, deps: ProxyDeps): void {
 
 function settleLimits({ lease }: Call, closing: Closing, limiter: Limiter): void {
   if (lease === null) return;
-  if (closing.counts) limiter.settle(lease, usedOf(closing));
+  if (closing.counts) limiter.settle(lease, usedBy(closing));
   else limiter.cancel(lease);
   const used = reportedCall(closing);
   if (used !== null) limiter.noteTokens(lease.tool, used);

@@ -1,6 +1,7 @@
 import { createHash, randomBytes } from "node:crypto";
 import type { Clock } from "../core/clock.ts";
 import { Secret } from "../core/secret.ts";
+import { DAY_MS, HOUR_MS } from "../core/units.ts";
 import { MODELS, type Model, type ModelPrice } from "./models.ts";
 
 /** A plan group: a price multiplier and the models its keys may use. */
@@ -29,9 +30,6 @@ export interface NewKey {
   /** Default: generated. */
   readonly customKey?: string;
 }
-
-const HOUR_MS = 60 * 60 * 1000;
-const DAY_MS = 24 * HOUR_MS;
 
 /** The spans over which a key's spending can be limited, in milliseconds. */
 export const SPENDING_WINDOWS = { "5h": 5 * HOUR_MS, "1d": DAY_MS, "7d": 7 * DAY_MS } as const;

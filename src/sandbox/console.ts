@@ -1,8 +1,10 @@
 import { randomBytes } from "node:crypto";
 import type { Clock } from "../core/clock.ts";
+import { type JsonObject, numberAt, parseObject, textAt } from "../core/json.ts";
 import { Secret } from "../core/secret.ts";
+import { DAY_MS } from "../core/units.ts";
 import { type Account, type Group, type SandboxKey, type UsageRow, WINDOW_NAMES } from "./account.ts";
-import { type Exchange, type JsonObject, numberAt, parseObject, textAt } from "./http.ts";
+import type { Exchange } from "./http.ts";
 
 interface Result {
   readonly status: number;
@@ -29,7 +31,6 @@ const MAX_TOKENS = 1000;
 const MAX_CREATIONS = 1000;
 const DEFAULT_PAGE_SIZE = 20;
 const MAX_PAGE_SIZE = 1000;
-const DAY_MS = 24 * 60 * 60 * 1000;
 /** The account has one user. */
 const USER_ID = 1;
 const KEY_NOT_FOUND = failure(404, "api key not found", "API_KEY_NOT_FOUND");
@@ -52,7 +53,7 @@ export class Console {
   async serve(exchange: Exchange): Promise<void> {
     const bytes = await exchange.readBody(MAX_BODY_BYTES);
     if (bytes === "disconnected") return;
-    const body = bytes === "too-large" ? null : parseObject(bytes);
+    const body = bytes === "too-large" ? null : parseObject(bytes.toString("utf8"));
     const result = this.#answer(exchange, body);
     if (result === null) exchange.send(404, "text/plain", "404 page not found");
     else exchange.sendJson(result.status, result.body, result.headers);

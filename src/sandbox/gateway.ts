@@ -1,5 +1,7 @@
 import type { IncomingHttpHeaders } from "node:http";
 import type { Clock } from "../core/clock.ts";
+import { parseObject } from "../core/json.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import { type Account, type SandboxKey, type Tokens, WINDOW_NAMES } from "./account.ts";
 import {
   bodyTooLarge,
@@ -17,7 +19,7 @@ import {
   unknownModel,
   windowUsedUp,
 } from "./gateway-errors.ts";
-import { type Exchange, parseObject } from "./http.ts";
+import type { Exchange } from "./http.ts";
 import { geminiModelList, type Model, modelEntry, modelList } from "./models.ts";
 import { gemini } from "./protocols/gemini.ts";
 import { messages } from "./protocols/messages.ts";
@@ -94,7 +96,6 @@ function protocolAt(path: string): Protocol | null {
 }
 
 const MAX_BODY_BYTES = 32 * 1024 * 1024;
-const MINUTE_MS = 60_000;
 
 /** A request that passed every check. */
 interface Call {
@@ -270,7 +271,7 @@ function parseModelRequest(
   models: readonly Model[],
 ): { readonly request: ModelRequest; readonly model: Model } | { readonly error: GatewayError } {
   const { errorShape, produces } = protocol;
-  const body = parseObject(bytes);
+  const body = parseObject(bytes.toString("utf8"));
   if (body === null) return { error: invalidRequest(errorShape, "Failed to parse request body") };
   const request = protocol.parse(body, path);
   if (typeof request === "string") return { error: invalidRequest(errorShape, request) };

@@ -4,7 +4,6 @@ import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from "node:
 import { setTimeout as sleep, setImmediate as yieldToEventLoop } from "node:timers/promises";
 
 /** A parsed JSON object whose fields are not checked yet. */
-export type JsonObject = Readonly<Record<string, unknown>>;
 
 /** One request to the sandbox, with its response. */
 export class Exchange {
@@ -91,28 +90,4 @@ async function untilAborted(promise: Promise<unknown>): Promise<void> {
   } catch {
     // The client is gone; every caller checks `closed` next.
   }
-}
-
-export function isObject(value: unknown): value is JsonObject {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-/** null: the text is not JSON, or not an object. */
-export function parseObject(bytes: Buffer): JsonObject | null {
-  try {
-    const value: unknown = JSON.parse(bytes.toString("utf8"));
-    return isObject(value) ? value : null;
-  } catch {
-    return null;
-  }
-}
-
-export function textAt(object: JsonObject, name: string): string | null {
-  const value = object[name];
-  return typeof value === "string" ? value : null;
-}
-
-export function numberAt(object: JsonObject, name: string): number | null {
-  const value = object[name];
-  return typeof value === "number" && Number.isFinite(value) ? value : null;
 }

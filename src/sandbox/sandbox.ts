@@ -1,10 +1,10 @@
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import { setTimeout as sleep } from "node:timers/promises";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
+import { withTimeout } from "../core/timeout.ts";
 import { Account } from "./account.ts";
 import { CONSOLE_PREFIX, Console } from "./console.ts";
 import { Gateway, gatewayRoute } from "./gateway.ts";
@@ -66,7 +66,7 @@ export class Sandbox {
     if (server === null) return;
     server.close();
     const finished = Promise.allSettled(this.#inFlight);
-    await Promise.race([finished, sleep(graceMs, undefined, { ref: false })]);
+    await withTimeout(finished, graceMs, null);
     server.closeAllConnections();
     await finished;
     this.#server = null;

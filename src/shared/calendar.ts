@@ -1,8 +1,8 @@
+import { DAY_MS, MINUTE_MS } from "../core/units.ts";
 import type { Calendar, LocalTime } from "../limits/windows.ts";
 
-const DAY_MS = 86_400_000;
 /** The offset of a zone changes only at such times. */
-const QUARTER_MS = 900_000;
+const QUARTER_MS = 15 * MINUTE_MS;
 const MAX_OFFSETS = 100;
 
 /** The days and months of a time zone, which all machines share wherever they are. */

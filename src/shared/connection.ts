@@ -2,7 +2,9 @@ import { createHash } from "node:crypto";
 import { connect as connectPlain, type Socket } from "node:net";
 import { connect as connectTls, rootCertificates } from "node:tls";
 import type { SharedStore } from "../config/schema.ts";
+import { type JsonObject, parseObject } from "../core/json.ts";
 import type { Secret } from "../core/secret.ts";
+import { withTimeout } from "../core/timeout.ts";
 
 /*
  * A client of Redis and Valkey on one connection, with version 2 of their protocol (RESP). It is our own, because a hostile
@@ -270,7 +272,7 @@ function splitOnce(text: string, separator: string): [string, string] {
 }
 
 /** The answer of a script: an object with at least the store's time. */
-export interface Reply extends Readonly<Record<string, unknown>> {
+export interface Reply extends JsonObject {
   readonly time: number;
 }
 
@@ -280,39 +282,20 @@ const MAX_ANSWER = 2_000_000;
 export function parseReply(text: unknown): Reply {
   if (typeof text !== "string" || text.length > MAX_ANSWER)
     throw new StoreError("the store's answer is damaged or too long");
-  try {
-    const reply = objectOf(JSON.parse(text));
-    if (typeof reply.time === "number" && Number.isFinite(reply.time)) return reply as Reply;
-  } catch {
-    // Not JSON. The error below says so.
-  }
+  const reply = parseObject(text);
+  if (typeof reply?.time === "number" && Number.isFinite(reply.time)) return reply as Reply;
   throw new StoreError("the store's answer is damaged");
 }
 
 /** An answer, or an error when it does not come in time. */
 export async function within<T>(milliseconds: number, answer: Promise<T>): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<never>((_, reject) => {
-    const error = new StoreError(`no answer within ${milliseconds / 1000} seconds`);
-    timer = setTimeout(() => reject(error), milliseconds);
-  });
-  try {
-    return await Promise.race([answer, timeout]);
-  } finally {
-    clearTimeout(timer);
-  }
+  const answered = answer.then((value) => ({ value }));
+  const found = await withTimeout(answered, milliseconds, null);
+  if (found === null) throw new StoreError(`no answer within ${milliseconds / 1000} seconds`);
+  return found.value;
 }
 
 /** What a store says, for messages: printable and short. A fingerprint of a key begins with "…". */
 export function printable(text: string, length: number): string {
   return text.slice(0, length).replace(/[^\x20-\x7e…]/g, "?");
-}
-
-export function objectOf(value: unknown): Readonly<Record<string, unknown>> {
-  return value !== null && typeof value === "object" ? (value as Readonly<Record<string, unknown>>) : {};
-}
-
-/** Lua has one kind of table, so an empty list arrives as an empty object. */
-export function listOf(value: unknown): readonly unknown[] {
-  return Array.isArray(value) ? value : [];
 }

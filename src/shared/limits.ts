@@ -4,8 +4,9 @@ import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
-import type { CountedLimit, MachinePart, Share } from "../limits/counters.ts";
-import type { Demand, Limiter, SharedTool, SharedTools } from "../limits/limiter.ts";
+import { HOUR_MS, MINUTE_MS } from "../core/units.ts";
+import type { CountedLimit, Grant, Level } from "../limits/counters.ts";
+import type { Demand, Granter, Limiter } from "../limits/limiter.ts";
 import { type Calendar, contains, type Window } from "../limits/windows.ts";
 import { StoreError } from "./connection.ts";
 import { HEARTBEAT_TIMEOUT_MS } from "./scripts.ts";
@@ -31,8 +32,15 @@ interface SharedLimiterDeps {
   readonly cut: (tool: string) => number;
 }
 
-/** What this machine has of one limit, in one window. */
-interface Grant {
+/** What one machine has of a limit. */
+export interface MachinePart {
+  readonly name: string;
+  readonly granted: number;
+  readonly used: number;
+}
+
+/** What the store granted to this machine of one limit, in one window. */
+interface Holding {
   readonly key: string;
   readonly tool: string;
   readonly limit: CountedLimit;
@@ -64,13 +72,13 @@ const IDLE_CONCURRENT_MS = 1000;
 const SILENCE_MS = HEARTBEAT_TIMEOUT_MS - 10_000;
 /** A grant ends a tenth of its window before the window does, at most a minute: clocks are never exactly equal. */
 const MARGIN_DIVISOR = 10;
-const MAX_MARGIN_MS = 60_000;
+const MAX_MARGIN_MS = MINUTE_MS;
 /** In shorter windows every request asks the store. */
 const SHORTEST_GRANT_MS = 10_000;
 /** The store keeps a window this much longer than it lasts, in case its clock is set back. */
-const KEEP_WINDOW_MS = 3_600_000;
+const KEEP_WINDOW_MS = HOUR_MS;
 /** For how long a machine reports a window that has ended: its estimate of the store's clock may be ahead. */
-const REPORT_ENDED_MS = 60_000;
+const REPORT_ENDED_MS = MINUTE_MS;
 /** An older answer no longer shows the present time: the process was stopped before it read it. */
 const FRESH_MS = 2000;
 const RETRY_AFTER_SECONDS = 5;
@@ -85,11 +93,11 @@ const NEVER = Number.MAX_SAFE_INTEGER;
  * stops spending it; what it was granted it spends only after the answer. So whatever call or answer is lost, the store
  * never counts less than the machine holds.
  */
-export class SharedLimiter implements SharedTools {
+export class SharedLimiter {
   readonly #deps: SharedLimiterDeps;
   /** By store key. */
-  readonly #grants = new Map<string, Grant>();
-  readonly #tools = new Map<string, SharedTool>();
+  readonly #holdings = new Map<string, Holding>();
+  readonly #granters = new Map<string, Granter>();
   /** The tools that the next call is about; null: all. */
   #due: Set<string> | null = new Set();
   /** The keys of the grants that get more, although no request waits for it. */
@@ -118,25 +126,22 @@ export class SharedLimiter implements SharedTools {
     this.#lastContact = before === null ? null : before.#lastContact;
   }
 
-  get calendar(): Calendar {
-    return this.#deps.calendar;
-  }
-
-  of(name: string): SharedTool | null {
+  /** null: the tool shares its limits with no other machine. */
+  granterFor(name: string): Granter | null {
     if (this.#deps.tools()[name]?.shared !== true) return null;
-    let tool = this.#tools.get(name);
-    if (tool === undefined) {
-      tool = this.#sharedTool(name);
-      this.#tools.set(name, tool);
+    let granter = this.#granters.get(name);
+    if (granter === undefined) {
+      granter = this.#createGranter(name);
+      this.#granters.set(name, granter);
     }
-    return tool;
+    return granter;
   }
 
-  #sharedTool(name: string): SharedTool {
+  #createGranter(name: string): Granter {
     return {
       now: () => this.#now(),
-      ownNow: () => this.#deps.clock.now(),
-      shareOf: (limit, window) => this.#shareOf(name, limit, window),
+      calendar: this.#deps.calendar,
+      grantFor: (limit, window, max) => this.#grantFor(name, limit, window, max),
       refusal: () => (this.#mustRefuse(name) ? this.#unavailable(name, "") : null),
       notGranted: () => this.#notGranted(name),
       ask: (then) => this.#ask(name, then),
@@ -157,7 +162,7 @@ export class SharedLimiter implements SharedTools {
 
   /** What was granted to this machine is no longer its own. */
   forfeit(): void {
-    for (const grant of this.#grants.values()) grant.granted = 0;
+    for (const holding of this.#holdings.values()) holding.granted = 0;
   }
 
   /** To be called every second. */
@@ -202,7 +207,7 @@ export class SharedLimiter implements SharedTools {
   /** What a machine holds of running limits, as of the store's last answer. */
   holdsOf(machineId: string): SharedHold[] {
     const holds: SharedHold[] = [];
-    for (const { tool, limit, window, parts } of this.#grants.values()) {
+    for (const { tool, limit, window, parts } of this.#holdings.values()) {
       const part = parts.find(({ machine }) => machine === machineId);
       if (part === undefined || (window !== null && !contains(window, this.#now()))) continue;
       // Of `concurrent`, what is used are requests in flight.
@@ -222,23 +227,32 @@ export class SharedLimiter implements SharedTools {
     return Object.values(this.#deps.tools()).filter(({ shared }) => shared);
   }
 
-  #shareOf(tool: string, limit: CountedLimit, window: Window | null): Share {
-    const grant = this.#grants.get(this.#keyOf(tool, limit, window));
-    const machine = this.#deps.machine.name;
-    if (grant === undefined)
-      return { machine, granted: 0, limit: 0, othersGranted: 0, othersUsed: 0, others: [] };
-    const { max, othersGranted, othersUsed, others } = grant;
+  #grantFor(tool: string, limit: CountedLimit, window: Window | null, max: number): Grant {
+    const holding = this.#holdings.get(this.#keyOf(tool, limit, window));
+    if (holding === undefined) return { granted: 0, usedElsewhere: 0, heldElsewhere: 0 };
+    const { othersGranted, othersUsed } = holding;
     return {
-      machine,
-      granted: this.#isSpendable(grant) ? grant.granted : 0,
-      limit: max,
-      othersGranted,
-      othersUsed,
-      others,
+      // After the limit was lowered, the store must be asked again.
+      granted: holding.max <= max ? this.#spendable(holding) : 0,
+      usedElsewhere: othersUsed,
+      heldElsewhere: Math.max(0, othersGranted - othersUsed),
     };
   }
 
-  #isSpendable({ limit, window }: Grant): boolean {
+  /** What each machine used of a limit and was granted, this one first. Empty: the tool shares its limits with none. */
+  partsOf(tool: string, { limit, window, used, held }: Level): readonly MachinePart[] {
+    if (this.granterFor(tool) === null) return [];
+    const holding = this.#holdings.get(this.#keyOf(tool, limit, window));
+    const granted = holding === undefined ? 0 : this.#spendable(holding);
+    const own = { name: this.#deps.machine.name, used, granted: Math.max(granted, used + held) };
+    return [own, ...(holding?.others ?? [])];
+  }
+
+  #spendable(holding: Holding): number {
+    return this.#isSpendable(holding) ? holding.granted : 0;
+  }
+
+  #isSpendable({ limit, window }: Holding): boolean {
     if (window === null) return limit.kind === "quota" || this.#silentFor() < SILENCE_MS;
     // At the moment of the store's answer, its own clock decides.
     if (this.#appliedAnswerTime !== null) return contains(window, this.#appliedAnswerTime);
@@ -306,16 +320,16 @@ export class SharedLimiter implements SharedTools {
       const tool = this.#deps.tools()[name];
       if (tool === undefined) continue;
       for (const demand of this.#deps.limiter.demands(tool, this.#now())) {
-        const grant = this.#grants.get(this.#keyOf(name, demand.limit, demand.window));
-        if (grant === undefined) continue;
-        grant.takenAt = elapsed;
-        const left = grant.granted - demand.used - demand.held;
-        const hasRoom = grant.granted + grant.othersGranted < demand.max;
+        const holding = this.#holdings.get(this.#keyOf(name, demand.limit, demand.window));
+        if (holding === undefined) continue;
+        holding.takenAt = elapsed;
+        const left = holding.granted - demand.used - demand.held;
+        const hasRoom = holding.granted + holding.othersGranted < demand.max;
         // Of `concurrent` nothing is taken in advance: another machine may wait for it.
         const isConcurrent = demand.limit.kind === "concurrent";
-        if (isConcurrent || !hasRoom || left >= grant.step / 2 || !canSpend(demand.window, this.#now()))
+        if (isConcurrent || !hasRoom || left >= holding.step / 2 || !canSpend(demand.window, this.#now()))
           continue;
-        this.#refills.add(grant.key);
+        this.#refills.add(holding.key);
         this.#due?.add(name);
       }
     }
@@ -416,72 +430,72 @@ export class SharedLimiter implements SharedTools {
 
   #askFor(tool: string, demand: Demand, isRegularReport: boolean): Asked {
     const { limit, window, used, held, max, need, least } = demand;
-    const grant = this.#grantOf(tool, limit, window);
+    const holding = this.#holdingFor(tool, limit, window);
     const own = used + held;
     // From here on the rest is not spent, and the call returns it.
-    grant.granted = Math.min(grant.granted, this.#mayKeep(grant, demand, isRegularReport));
-    if (isRegularReport) grant.ownAtReport = own;
-    const keep = Math.max(own, grant.granted);
+    holding.granted = Math.min(holding.granted, this.#mayKeep(holding, demand, isRegularReport));
+    if (isRegularReport) holding.ownAtReport = own;
+    const keep = Math.max(own, holding.granted);
     const spare = canSpend(window, this.#now());
-    const report = { ...reportOf(grant, keep, used), held, limit: max };
-    if (need > 0) return { grant, ask: { ...report, need: own + need, least: own + least, spare } };
-    const isRefill = spare && this.#refills.has(grant.key);
-    return { grant, ask: isRefill ? { ...report, need: keep + 1, spare } : report };
+    const report = { ...reportOf(holding, keep, used), held, limit: max };
+    if (need > 0) return { holding, ask: { ...report, need: own + need, least: own + least, spare } };
+    const isRefill = spare && this.#refills.has(holding.key);
+    return { holding, ask: isRefill ? { ...report, need: keep + 1, spare } : report };
   }
 
   /** How much of its grant this machine may keep. */
-  #mayKeep(grant: Grant, { used, held, max, need }: Demand, isRegularReport: boolean): number {
+  #mayKeep(holding: Holding, { used, held, max, need }: Demand, isRegularReport: boolean): number {
     const own = used + held;
     // While a request lacks something, all that is unused goes back: otherwise two machines could each hold a part of what
     // both need.
-    if (need > 0 || this.#isIdle(grant)) return own;
+    if (need > 0 || this.#isIdle(holding)) return own;
     // The limit was lowered. What was granted under the higher one goes back.
-    if (max < grant.max) return own;
+    if (max < holding.max) return own;
     // Twice what was taken since the last report. A machine with little to do leaves the rest to the others.
-    const busy = own + 2 * Math.max(0, own - grant.ownAtReport);
-    return isRegularReport ? busy : grant.granted;
+    const busy = own + 2 * Math.max(0, own - holding.ownAtReport);
+    return isRegularReport ? busy : holding.granted;
   }
 
   /** Adds the grants that no limit in force covers: of a window that just ended, or of a limit that config.yaml no longer has. */
   #collectRest(asks: Map<string, Asked>): void {
-    for (const grant of this.#grants.values()) {
-      const { key, tool, limit, window } = grant;
+    for (const holding of this.#holdings.values()) {
+      const { key, tool, limit, window } = holding;
       if (asks.has(key)) continue;
       const hasEnded = window !== null && this.#now() >= window.end;
-      const own = this.#deps.limiter.useOf(tool, limit, window);
+      const own = this.#deps.limiter.countUse(tool, limit, window);
       // By the store's clock the window may still run, so its grant stays.
-      if (!hasEnded) grant.granted = own;
-      asks.set(key, { grant, ask: reportOf(grant, Math.max(own, grant.granted), own) });
+      if (!hasEnded) holding.granted = own;
+      asks.set(key, { holding, ask: reportOf(holding, Math.max(own, holding.granted), own) });
     }
   }
 
-  #take({ grant, ask }: Asked, answer: GrantAnswer | undefined): void {
+  #take({ holding, ask }: Asked, answer: GrantAnswer | undefined): void {
     if (answer === undefined) return;
     const { machine, store } = this.#deps;
     const names = new Map(store.machines.map(({ id, name }) => [id, name]));
-    if (answer.granted > ask.keep) grant.step = answer.granted - ask.keep;
-    grant.granted = answer.granted;
-    grant.max = ask.limit;
-    grant.parts = answer.parts;
+    if (answer.granted > ask.keep) holding.step = answer.granted - ask.keep;
+    holding.granted = answer.granted;
+    holding.max = ask.limit;
+    holding.parts = answer.parts;
     // Of `concurrent` no machine takes in advance, so a place is granted for a request before it is reported in flight.
-    const isConcurrent = grant.limit.kind === "concurrent";
+    const isConcurrent = holding.limit.kind === "concurrent";
     const others = answer.parts
       .filter((part) => part.machine !== machine.id())
       .map((part) => (isConcurrent ? { ...part, used: part.granted } : part));
-    grant.others = others.map(({ machine: id, granted, used }) => ({
+    holding.others = others.map(({ machine: id, granted, used }) => ({
       name: names.get(id) ?? "a machine that is gone",
       granted,
       used,
     }));
-    grant.othersGranted = sumOf(others.map(({ granted, used }) => Math.max(granted, used)));
-    grant.othersUsed = sumOf(others.map(({ used }) => used));
+    holding.othersGranted = sumOf(others.map(({ granted, used }) => Math.max(granted, used)));
+    holding.othersUsed = sumOf(others.map(({ used }) => used));
   }
 
-  #grantOf(tool: string, limit: CountedLimit, window: Window | null): Grant {
+  #holdingFor(tool: string, limit: CountedLimit, window: Window | null): Holding {
     const key = this.#keyOf(tool, limit, window);
-    let grant = this.#grants.get(key);
-    if (grant === undefined) {
-      grant = {
+    let holding = this.#holdings.get(key);
+    if (holding === undefined) {
+      holding = {
         key,
         tool,
         limit,
@@ -496,9 +510,9 @@ export class SharedLimiter implements SharedTools {
         parts: [],
         takenAt: this.#deps.clock.elapsed(),
       };
-      this.#grants.set(key, grant);
+      this.#holdings.set(key, holding);
     }
-    return grant;
+    return holding;
   }
 
   /** Days and months by their names: machines whose zone data differ still share them. */
@@ -509,7 +523,7 @@ export class SharedLimiter implements SharedTools {
   }
 
   /** Requests have not taken from it for a while. */
-  #isIdle({ limit, granted, takenAt }: Grant): boolean {
+  #isIdle({ limit, granted, takenAt }: Holding): boolean {
     const idleAfter = limit.kind === "concurrent" ? IDLE_CONCURRENT_MS : IDLE_MS;
     return granted > 0 && this.#deps.clock.elapsed() - takenAt > idleAfter;
   }
@@ -517,13 +531,14 @@ export class SharedLimiter implements SharedTools {
   /** Makes the tools due that have an idle grant to return. */
   #scheduleReturns(): void {
     const idle = new Set<string>();
-    for (const grant of this.#grants.values()) if (this.#isIdle(grant)) idle.add(grant.tool);
+    for (const holding of this.#holdings.values()) if (this.#isIdle(holding)) idle.add(holding.tool);
     for (const name of idle) {
       const tool = this.#deps.tools()[name];
       if (tool === undefined) continue;
       for (const { limit, window, used, held } of this.#deps.limiter.demands(tool, this.#now())) {
-        const grant = this.#grants.get(this.#keyOf(name, limit, window));
-        if (grant !== undefined && this.#isIdle(grant) && grant.granted > used + held) this.#due?.add(name);
+        const holding = this.#holdings.get(this.#keyOf(name, limit, window));
+        if (holding !== undefined && this.#isIdle(holding) && holding.granted > used + held)
+          this.#due?.add(name);
       }
     }
   }
@@ -558,7 +573,8 @@ export class SharedLimiter implements SharedTools {
   }
 
   #cutRequests(): void {
-    for (const grant of this.#grants.values()) if (grant.limit.kind === "concurrent") grant.granted = 0;
+    for (const holding of this.#holdings.values())
+      if (holding.limit.kind === "concurrent") holding.granted = 0;
     for (const name of this.#toolsWithConcurrent()) {
       const cut = this.#deps.cut(name);
       if (cut > 0)
@@ -572,16 +588,16 @@ export class SharedLimiter implements SharedTools {
   /** Also of tools that config.yaml no longer has: they may have requests in flight. */
   #toolsWithConcurrent(): readonly string[] {
     const { tools, limiter } = this.#deps;
-    const grants = [...this.#grants.values()].filter(({ limit }) => limit.kind === "concurrent");
-    const removed = grants.filter(({ tool }) => tools()[limiter.currentName(tool)] === undefined);
+    const holdings = [...this.#holdings.values()].filter(({ limit }) => limit.kind === "concurrent");
+    const removed = holdings.filter(({ tool }) => tools()[limiter.currentName(tool)] === undefined);
     const shared = this.#toolsThatShare().filter(({ limits }) => limits.concurrent !== null);
     return [...shared.map(({ name }) => name), ...removed.map(({ tool }) => tool)];
   }
 
   #forgetWindows(): void {
     const now = this.#now();
-    for (const [key, { window }] of this.#grants) {
-      if (window !== null && window.end + REPORT_ENDED_MS < now) this.#grants.delete(key);
+    for (const [key, { window }] of this.#holdings) {
+      if (window !== null && window.end + REPORT_ENDED_MS < now) this.#holdings.delete(key);
     }
   }
 }
@@ -592,12 +608,12 @@ function hasLimits({ limits, quota }: Tool): boolean {
 }
 
 interface Asked {
-  readonly grant: Grant;
+  readonly holding: Holding;
   readonly ask: GrantAsk;
 }
 
 /** Says what this machine holds, and asks for nothing. */
-function reportOf({ key, tool, limit, window }: Grant, keep: number, used: number): GrantAsk {
+function reportOf({ key, tool, limit, window }: Holding, keep: number, used: number): GrantAsk {
   const common = { key, tool, keep, need: 0, least: 0, spare: false, used, held: 0, limit: keep };
   const isConcurrent = limit.kind === "concurrent";
   if (window === null) return { ...common, start: 0, end: NEVER, expires: 0, isConcurrent };
@@ -622,7 +638,7 @@ function canSpend(window: Window | null, now: number): boolean {
 function windowName(per: Period, { start }: Window, calendar: Calendar): string {
   if (per !== "day" && per !== "month") return String(start);
   // An hour later: where clocks change at midnight, zone data may disagree on the first moment.
-  const { year, month, day } = calendar.at(start + 3_600_000);
+  const { year, month, day } = calendar.at(start + HOUR_MS);
   const name = `${year}-${String(month).padStart(2, "0")}`;
   return per === "month" ? name : `${name}-${String(day).padStart(2, "0")}`;
 }

@@ -2,7 +2,8 @@ import { setImmediate as turn } from "node:timers/promises";
 import type { Clock } from "../core/clock.ts";
 import { errorMessage, hasCode } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
-import { type Chunk, DAY_MS, dayOf, type JournalFile, NEWLINE, readLater } from "../usage/journal/files.ts";
+import { DAY_MS, MINUTE_MS } from "../core/units.ts";
+import { type Chunk, dayOf, type JournalFile, NEWLINE, readLater } from "../usage/journal/files.ts";
 import type { Journal } from "../usage/journal/journal.ts";
 import { parseLine } from "../usage/journal/lines.ts";
 import { nextLines, type Position, positionIn } from "../usage/journal/position.ts";
@@ -21,7 +22,7 @@ const MAX_BYTES = 256 * 1024;
 /** No position is this text, so the store answers with the one that it has. */
 const ASK = "?";
 /** A store may lose its data while this machine has nothing to publish. */
-const ASK_EVERY_MS = 60_000;
+const ASK_EVERY_MS = MINUTE_MS;
 
 /**
  * Publishes the finished records of this machine, and their corrections. It reads the journal from the position that is in

@@ -1,6 +1,7 @@
 import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
+import { HOUR_MS } from "../core/units.ts";
 import { dayOf } from "../usage/journal/files.ts";
 import type { Journal } from "../usage/journal/journal.ts";
 import { AMENDED, isMachineName, type SiblingAmendLine, type SiblingLine } from "../usage/journal/lines.ts";
@@ -40,7 +41,7 @@ const MAX_ENTRIES = 100;
 const MAX_STEPS = 40;
 /** Of all machines together, in a day. Otherwise a wrong store could fill the disk. */
 const MAX_CHARACTERS_PER_DAY = 256 * 1024 * 1024;
-const LOG_EVERY_MS = 3_600_000;
+const LOG_EVERY_MS = HOUR_MS;
 
 type Line = SiblingLine | SiblingAmendLine;
 

@@ -1,5 +1,7 @@
+import { type JsonObject, parseObject } from "../core/json.ts";
 import { pick } from "../core/pick.ts";
 import type { Protocol } from "../core/refusal.ts";
+import { DAY_MS } from "../core/units.ts";
 import { AMENDED, type AmendedFields } from "../usage/journal/lines.ts";
 import {
   COLUMNS,
@@ -122,17 +124,6 @@ export function parseEntry(text: string, now: number, offset: number): Entry {
 
 const ULID = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/;
 
-type Fields = Readonly<Record<string, unknown>>;
-
-function parseObject(text: string): Fields | null {
-  try {
-    const value: unknown = JSON.parse(text);
-    return value !== null && typeof value === "object" && !Array.isArray(value) ? (value as Fields) : null;
-  } catch {
-    return null;
-  }
-}
-
 const ENDS: readonly (RecordEnd | null)[] = [
   "complete",
   "client-left",
@@ -144,7 +135,7 @@ const PROTOCOLS: readonly Protocol[] = ["openai", "messages", "gemini"];
 const SOURCES: readonly TokensFrom[] = ["reported", "console", "estimated", "none"];
 const MAX_MULTIPLIER = 1_000_000;
 
-function parseRecord(fields: Fields, now: number, offset: number): Entry {
+function parseRecord(fields: JsonObject, now: number, offset: number): Entry {
   const record = recordOfFields(withOwnTimes(ownFields(fields, PUBLISHED), offset));
   if (!ENDS.includes(record.end)) return bad("its end is unknown");
   if (!PROTOCOLS.includes(record.protocol)) return bad("its protocol is unknown");
@@ -158,20 +149,20 @@ function parseRecord(fields: Fields, now: number, offset: number): Entry {
   return { kind: "record", record };
 }
 
-function parseAmend(fields: Fields): Entry {
+function parseAmend(fields: JsonObject): Entry {
   const record = recordOfFields(ownFields(fields, ["id", ...PUBLISHED_AMENDED]));
   if (!SOURCES.includes(record.tokens_from)) return bad("the source of its tokens is unknown");
   return { kind: "amend", id: record.id, fields: pick(record, AMENDED) };
 }
 
 /** Only own properties: `__proto__` and the like are not fields. */
-function ownFields(fields: Fields, names: readonly string[]): Record<string, unknown> {
+function ownFields(fields: JsonObject, names: readonly string[]): Record<string, unknown> {
   const picked: Record<string, unknown> = {};
   for (const name of names) if (Object.hasOwn(fields, name)) picked[name] = fields[name];
   return picked;
 }
 
-function withOwnTimes(fields: Record<string, unknown>, offset: number): Fields {
+function withOwnTimes(fields: Record<string, unknown>, offset: number): JsonObject {
   for (const name of TIMES) {
     const time = fields[name];
     if (typeof time === "number") fields[name] = time - offset;
@@ -180,7 +171,6 @@ function withOwnTimes(fields: Record<string, unknown>, offset: number): Fields {
 }
 
 const OLDEST = Date.UTC(2020, 0, 1);
-const DAY_MS = 86_400_000;
 /** The time in an id is by the other machine's clock. Both clocks may be a day from the store's. */
 const MAX_ID_DIFFERENCE_MS = 2 * DAY_MS;
 

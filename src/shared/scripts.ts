@@ -1,3 +1,5 @@
+import { DAY_MS, MINUTE_MS } from "../core/units.ts";
+
 /*
  * The scripts that run inside the store. Each is one atomic step, by the store's own clock. Their arguments and answers are
  * JSON; everything they answer is checked in store.ts.
@@ -22,13 +24,13 @@
  * A machine that was silent for this long counts as absent: its part of `concurrent` is free, it can be released, and its
  * time zone does not bind the others.
  */
-export const HEARTBEAT_TIMEOUT_MS = 60_000;
+export const HEARTBEAT_TIMEOUT_MS = MINUTE_MS;
 
 /** What a store acknowledged in this time before a restart or a failover may be lost, even with an append-only file. */
-const UNSAFE_MS = 60_000;
+const UNSAFE_MS = MINUTE_MS;
 
 /** Machines that were silent for longer hold nothing of any window, except of a quota. The store does not wait for them. */
-const FORGOTTEN_MS = 70 * 86_400_000;
+const FORGOTTEN_MS = 70 * DAY_MS;
 
 /**
  * After a loss of data, nothing is granted in running windows for this long. The machine that joins first may not know all

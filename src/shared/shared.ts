@@ -9,12 +9,13 @@ import type { Logger } from "../core/log.ts";
 import { machineName } from "../core/machine-name.ts";
 import type { Secret } from "../core/secret.ts";
 import type { Ticker } from "../core/ticker.ts";
+import type { Level } from "../limits/counters.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import type { Sibling } from "../mirror/reconcile/siblings.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { zoneCalendar } from "./calendar.ts";
 import { StoreError } from "./connection.ts";
-import { SharedLimiter } from "./limits.ts";
+import { type MachinePart, SharedLimiter } from "./limits.ts";
 import { RecordPublisher } from "./records-publisher.ts";
 import { type PublishingMachine, RecordSubscriber } from "./records-subscriber.ts";
 import { HEARTBEAT_TIMEOUT_MS } from "./scripts.ts";
@@ -72,8 +73,8 @@ export class Shared {
     this.#settings = settings;
     this.#session =
       settings === null ? null : new Session(settings, this.#deps, this.#file, old?.limits ?? null);
-    this.#deps.limiter.share(this.#session?.limits ?? null);
     const session = this.#session;
+    this.#deps.limiter.followGrants((tool) => session?.limits.granterFor(tool) ?? null);
     this.#lastChange = this.#lastChange.then(() => this.#replace(old, session));
   }
 
@@ -116,6 +117,11 @@ export class Shared {
   /** Brings what is known of the other machines up to date, if the store answers. */
   async refresh(): Promise<void> {
     await this.#session?.limits.refresh();
+  }
+
+  /** What each machine used of a tool's limit and was granted, this one first. Empty: the limit is not shared. */
+  partsOf(tool: string, level: Level): readonly MachinePart[] {
+    return this.#session?.limits.partsOf(tool, level) ?? [];
   }
 
   /** The owner says that another machine is lost: what it holds of a tool's limits can be granted again. */

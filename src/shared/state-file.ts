@@ -1,9 +1,10 @@
 import { randomBytes } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
+import { asFields, asList, textsIn } from "../core/json.ts";
 import { readOwnFile } from "../core/own-file.ts";
 import { pick } from "../core/pick.ts";
 import { writePrivateFile } from "../core/private-file.ts";
-import { listOf, objectOf } from "./connection.ts";
+import { DAY_MS, MINUTE_MS } from "../core/units.ts";
 
 /** Another machine, as the store must know it. */
 export interface KnownMachine {
@@ -45,11 +46,11 @@ interface State {
 }
 
 /** A machine that was off for longer needs a key by hand. */
-const KEEP_ROTATED_MS = 31 * 86_400_000;
+const KEEP_ROTATED_MS = 31 * DAY_MS;
 const MAX_ROTATED = 20;
 
 /** How far records were read changes each second. It is written down at most this often. */
-const SAVE_SEEN_MS = 60_000;
+const SAVE_SEEN_MS = MINUTE_MS;
 /** A store that lost its last seconds, or was restored from a backup, has an older name. */
 const MAX_CONNECTIONS = 50;
 
@@ -199,16 +200,16 @@ export class StateFile {
  * until its windows end.
  */
 function readState(path: string): State | null {
-  const { id, connections, known, positions, signerId, rotated } = objectOf(readJson(path));
+  const { id, connections, known, positions, signerId, rotated } = asFields(readJson(path));
   if (typeof id !== "string" || !/^[0-9a-f]{16}$/.test(id)) return null;
   return {
     id,
-    connections: listOf(connections).map(String),
-    known: listOf(known).flatMap(siblingOf),
-    positions: textsOf(objectOf(positions)),
+    connections: asList(connections).map(String),
+    known: asList(known).flatMap(siblingOf),
+    positions: textsIn(positions),
     signerId: typeof signerId === "string" ? signerId : null,
-    rotated: listOf(rotated).flatMap((one) => {
-      const at = Number(objectOf(one).at) || 0;
+    rotated: asList(rotated).flatMap((one) => {
+      const at = Number(asFields(one).at) || 0;
       return rotatedKeysOf([one]).map((key) => ({ ...key, at }));
     }),
   };
@@ -216,10 +217,10 @@ function readState(path: string): State | null {
 
 /** The values that are fingerprints and names as keybearer makes them. */
 export function rotatedKeysOf(value: unknown): RotatedKey[] {
-  return listOf(value)
+  return asList(value)
     .slice(0, MAX_ROTATED)
     .flatMap((one) => {
-      const { key, successor } = objectOf(one);
+      const { key, successor } = asFields(one);
       if (typeof key !== "string" || !/^….{1,4}$/u.test(key)) return [];
       if (typeof successor !== "string" || !/^[a-z0-9-]{1,30}$/.test(successor)) return [];
       return [{ key, successor }];
@@ -237,24 +238,18 @@ function readJson(path: string): unknown {
 }
 
 function siblingOf(value: unknown): KnownSibling[] {
-  const { id, name, keys, seenUntil, isStopped, isVerified } = objectOf(value);
+  const { id, name, keys, seenUntil, isStopped, isVerified } = asFields(value);
   if (typeof id !== "string" || typeof name !== "string") return [];
   return [
     {
       id,
       name,
-      keys: listOf(keys).map(String),
+      keys: asList(keys).map(String),
       seenUntil: Number(seenUntil) || 0,
       isStopped: isStopped === true,
       isVerified: isVerified === true,
     },
   ];
-}
-
-function textsOf(values: Readonly<Record<string, unknown>>): Record<string, string> {
-  const texts: Record<string, string> = {};
-  for (const [name, value] of Object.entries(values)) if (typeof value === "string") texts[name] = value;
-  return texts;
 }
 
 function newId(): string {

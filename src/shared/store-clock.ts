@@ -1,4 +1,5 @@
 import type { Clock } from "../core/clock.ts";
+import { DAY_MS } from "../core/units.ts";
 
 /** This machine's clocks at one moment. */
 export interface Mark {
@@ -7,7 +8,7 @@ export interface Mark {
 }
 
 /** A day. A store whose clock is further off is not believed. */
-const MAX_OFFSET_MS = 86_400_000;
+const MAX_OFFSET_MS = DAY_MS;
 /** Smaller differences are within what two synchronized clocks and a slow network can have. */
 const SAME_CLOCK_MS = 2000;
 /** How much faster the store's clock may run: 100 ppm, more than any clock that is adjusted. */

@@ -3,11 +3,11 @@ import { setTimeout as pause } from "node:timers/promises";
 import type { SharedStore } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
+import { asFields, asList, type JsonObject, parseObject } from "../core/json.ts";
 import type { Logger } from "../core/log.ts";
 import type { Secret } from "../core/secret.ts";
+import { DAY_MS } from "../core/units.ts";
 import {
-  listOf,
-  objectOf,
   parseReply,
   printable,
   type Reply,
@@ -141,7 +141,7 @@ const MAX_KEYS = 256;
 const MAX_PROBLEM = 200;
 /** How the store answers to a wrong password, or to a user that may not do what is needed. */
 const NOT_ALLOWED = /^(?:WRONGPASS|NOAUTH|NOPERM)\b/;
-const KEEP_RECORDS_MS = KEEP_DAYS * 86_400_000;
+const KEEP_RECORDS_MS = KEEP_DAYS * DAY_MS;
 
 interface Connection {
   readonly client: StoreClient;
@@ -249,12 +249,13 @@ export class Store implements RecordStore {
     const reply = await this.#call((texts) => client.runScript(GRANT, keys, texts), call);
     // Only now: a store that lets machines join, and then refuses their calls, must not be asked all the time.
     this.#retryMs = MIN_RETRY_MS;
-    this.#machines = listOf(reply.machines)
+    // Lua has one kind of table, so an empty list arrives as an empty object.
+    this.#machines = asList(reply.machines)
       .slice(0, MAX_MACHINES)
       .flatMap((one) => machineOf(one, signer));
     this.#isSettled = reply.settled === true;
-    const answers = listOf(reply.answers);
-    return { time: reply.time, answers: asks.map((ask, at) => answerOf(objectOf(answers[at]), ask)) };
+    const answers = asList(reply.answers);
+    return { time: reply.time, answers: asks.map((ask, at) => answerOf(asFields(answers[at]), ask)) };
   }
 
   async publish(entries: readonly string[], from: string | null, to: string): Promise<string | null> {
@@ -279,13 +280,13 @@ export class Store implements RecordStore {
     const machines = new Map([...after.keys()].map((id) => [this.key("records", id), id]));
     const ids = [...after.values()].map((entry) => entry ?? "0-0");
     const call = client.call("XREAD", "COUNT", String(max), "STREAMS", ...machines.keys(), ...ids);
-    for (const stream of listOf(await this.#inTime(call))) {
-      const [name, entries] = listOf(stream);
+    for (const stream of asList(await this.#inTime(call))) {
+      const [name, entries] = asList(stream);
       const machine = machines.get(String(name));
       if (machine === undefined) continue;
       found.set(
         machine,
-        listOf(entries).map((entry) => streamEntry(entry, machine, this.#deps.signer)),
+        asList(entries).map((entry) => streamEntry(entry, machine, this.#deps.signer)),
       );
     }
     return found;
@@ -468,8 +469,8 @@ export class Store implements RecordStore {
 
 /** An entry of a stream is its id, and a list of names and values. */
 function streamEntry(value: unknown, machine: string, signer: Signer | null): StreamEntry {
-  const [id, fields] = listOf(value);
-  const texts = listOf(fields).map(String);
+  const [id, fields] = asList(value);
+  const texts = asList(fields).map(String);
   const field = (name: string) => texts.find((_, at) => at % 2 === 1 && texts[at - 1] === name) ?? "";
   const text = field("record");
   const isVerified = signer?.isSigned("record", machine, text, field("signature")) ?? false;
@@ -480,13 +481,10 @@ function streamEntry(value: unknown, machine: string, signer: Signer | null): St
 const MAX_SUM = 1e14;
 
 /** A machine never takes more than its own limit from an answer. */
-function answerOf(
-  { granted, parts }: Readonly<Record<string, unknown>>,
-  { keep, limit }: GrantAsk,
-): GrantAnswer {
+function answerOf({ granted, parts }: JsonObject, { keep, limit }: GrantAsk): GrantAnswer {
   return {
     granted: Math.min(Math.max(amount(granted), keep), Math.max(keep, limit)),
-    parts: listOf(parts).slice(0, MAX_MACHINES).flatMap(partOf),
+    parts: asList(parts).slice(0, MAX_MACHINES).flatMap(partOf),
   };
 }
 
@@ -499,7 +497,7 @@ function partOf(value: unknown): Part[] {
 }
 
 function machineOf(value: unknown, signer: Signer | null): Machine[] {
-  const { id, seen, entry, gone, ...rest } = objectOf(value);
+  const { id, seen, entry, gone, ...rest } = asFields(value);
   if (typeof id !== "string" || !/^[0-9a-f]{1,32}$/.test(id)) return [];
   const signature = signer === null ? null : signatureOf(id, rest, signer);
   const { name, published, keys, rotated } = signature === "valid" ? statementIn(rest) : rest;
@@ -512,7 +510,7 @@ function machineOf(value: unknown, signer: Signer | null): Machine[] {
     published: typeof published === "number" ? amount(isStopped ? seen : published) : null,
     isStopped,
     lastEntry: typeof entry === "string" && ENTRY_ID.test(entry) ? entry : null,
-    keys: listOf(keys).slice(0, MAX_KEYS).map(text),
+    keys: asList(keys).slice(0, MAX_KEYS).map(text),
     isLost: gone === true,
     isUnreported: rest.unreported === true,
     signature,
@@ -521,22 +519,16 @@ function machineOf(value: unknown, signer: Signer | null): Machine[] {
   return [machine];
 }
 
-type Fields = Readonly<Record<string, unknown>>;
-
 /** null: another machine named this one to a store that lost its data, so its own words are not there yet. */
-function signatureOf(id: string, fields: Fields, signer: Signer): Signature | null {
+function signatureOf(id: string, fields: JsonObject, signer: Signer): Signature | null {
   const { statement, signature, unreported } = fields;
   if (unreported === true && statement === undefined) return null;
   if (typeof statement !== "string" || typeof signature !== "string") return "missing";
   return signer.isSigned("presence", id, statement, signature) ? "valid" : "wrong";
 }
 
-function statementIn({ statement }: Fields): Fields {
-  try {
-    return objectOf(JSON.parse(String(statement)));
-  } catch {
-    return {};
-  }
+function statementIn({ statement }: JsonObject): JsonObject {
+  return parseObject(String(statement)) ?? {};
 }
 
 function amount(value: unknown): number {

@@ -8,9 +8,10 @@ import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import { openOwnFile } from "../core/own-file.ts";
 import type { Ticker } from "../core/ticker.ts";
+import { DAY_MS, MINUTE_MS } from "../core/units.ts";
 import type { Indexer } from "./index/indexer.ts";
 import {
-  DAY_MS,
+  dayFileName,
   endOfDay,
   type JournalFile,
   journalFiles,
@@ -30,12 +31,12 @@ export interface MaintenanceDeps {
   readonly indexer: Pick<Indexer, "catchUp" | "hasPassed">;
 }
 
-const FIRST_RUN_MS = 10 * 60_000;
+const FIRST_RUN_MS = 10 * MINUTE_MS;
 const CHECK_SECONDS = 60;
 /** A run deletes no more days than this, so that a wrong clock cannot empty the log. */
 const MAX_DELETED_DAYS = 2;
 /** How long a run waits for the index. What the index has not read by then is compressed by the next run. */
-const CATCH_UP_MS = 60_000;
+const CATCH_UP_MS = MINUTE_MS;
 
 /** Once a day: deletes the days that are no longer kept, and compresses those that the index has passed. */
 export class Maintenance {
@@ -88,8 +89,9 @@ export class Maintenance {
     const old = this.#finishedFiles().filter(({ day }) => endOfDay(day) <= oldest);
     const deleted = old.slice(0, MAX_DELETED_DAYS);
     for (const { day } of deleted) {
-      await rm(join(this.#deps.folder, `${day}.jsonl.gz`), { force: true });
-      await rm(join(this.#deps.folder, `${day}.jsonl`), { force: true });
+      const path = join(this.#deps.folder, dayFileName(day));
+      await rm(`${path}.gz`, { force: true });
+      await rm(path, { force: true });
     }
     return deleted.length;
   }

@@ -1,3 +1,4 @@
+import { DAY_MS } from "../core/units.ts";
 import { mayCost, type UsageRecord } from "./record.ts";
 
 /** A quarter of an hour. The offset of every time zone is a multiple of it. */
@@ -135,7 +136,7 @@ export type Histogram = Map<number, number>;
 
 const BUCKET_STEP = Math.log(1.05);
 /** Longer than a day counts as a day: a wrong clock must not make more buckets. */
-const MAX_FIRST_BYTE_MS = 86_400_000;
+const MAX_FIRST_BYTE_MS = DAY_MS;
 
 export function bucketOf(milliseconds: number): number {
   if (!(milliseconds >= 1)) return 0;

@@ -3,17 +3,14 @@ import type Database from "libsql";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import type { Ticker } from "../core/ticker.ts";
-import {
-  type Connection,
-  DATABASE_SUFFIXES,
-  IndexFault,
-  indexFault,
-  openIndexForReading,
-} from "./index/database.ts";
+import { MINUTE_MS } from "../core/units.ts";
+import type { Limiter } from "../limits/limiter.ts";
+import { DATABASE_SUFFIXES, IndexFault, queryIndex } from "./index/database.ts";
 import { Indexer, type IndexState } from "./index/indexer.ts";
 import { findChange } from "./index/journal-digest.ts";
-import { journalFiles, statOf } from "./journal/files.ts";
-import { Journal, type JournalDeps, type JournalState } from "./journal/journal.ts";
+import { dayFileName, journalFiles, statOf } from "./journal/files.ts";
+import { Journal, type JournalState } from "./journal/journal.ts";
+import { LimitsReplay } from "./journal/limits-replay.ts";
 import type { Position } from "./journal/position.ts";
 import { Maintenance } from "./maintenance.ts";
 
@@ -28,7 +25,7 @@ export interface UsageLogDeps {
   readonly sync: "normal" | "full";
   /** How long records are kept, milliseconds. */
   readonly keep: () => number;
-  readonly limiter: JournalDeps["limiter"];
+  readonly limiter: Limiter;
 }
 
 export interface UsageLogState extends JournalState {
@@ -57,7 +54,7 @@ const READ_TIMEOUT_MS = 20;
 const CATCH_UP_MS = 3000;
 const REBUILD_MS = 1000;
 /** The files of past days hardly change. A dashboard asks for their size every second. */
-const SIZES_MS = 60_000;
+const SIZES_MS = MINUTE_MS;
 
 /** The usage log: the journal, which is the truth, and the index, which reports read. */
 export class UsageLog {
@@ -76,7 +73,8 @@ export class UsageLog {
     const indexedDay = () => readIndexedDay(index);
     this.#changed = findChange(index, folder, READ_TIMEOUT_MS);
     if (this.#changed !== null) log.error(this.#changed);
-    const journal = new Journal({ folder, clock, ticker, log, sync, limiter, indexedDay, onAppend });
+    const replay = new LimitsReplay(limiter);
+    const journal = new Journal({ folder, clock, ticker, log, sync, limiter, replay, indexedDay, onAppend });
     this.#maintenance = new Maintenance({ folder, clock, ticker, log, keep, journal, indexer });
     this.#indexer = indexer;
     this.journal = journal;
@@ -103,16 +101,7 @@ export class UsageLog {
 
   /** Queries the index as it is. null: it cannot be read now. */
   readNow<T>(query: (db: Database.Database) => T): T | null {
-    let connection: Connection | null = null;
-    try {
-      connection = openIndexForReading(this.#deps.index, READ_TIMEOUT_MS);
-      return query(connection.db);
-    } catch (error) {
-      if (indexFault(error) instanceof IndexFault) return null;
-      throw error;
-    } finally {
-      connection?.close();
-    }
+    return queryNow(this.#deps.index, query);
   }
 
   state(): UsageLogState {
@@ -148,7 +137,7 @@ export class UsageLog {
       const bytes = older.reduce((sum, { path }) => sum + (statOf(path)?.size ?? 0), 0);
       this.#older = { before: day, bytes, at: elapsed, maintainedAt: lastRun };
     }
-    const current = day === null ? null : statOf(join(folder, `${day}.jsonl`));
+    const current = day === null ? null : statOf(join(folder, dayFileName(day)));
     return this.#older.bytes + (current?.size ?? 0);
   }
 
@@ -161,15 +150,13 @@ export class UsageLog {
 
 /** The newest day that the index has read; null: none, or it cannot be read now. */
 function readIndexedDay(index: string): string | null {
-  let connection: Connection | null = null;
-  try {
-    connection = openIndexForReading(index, READ_TIMEOUT_MS);
-    const row = connection.db.prepare("SELECT value FROM usage.meta WHERE name = 'position'").raw().get();
+  return queryNow(index, (db) => {
+    const row = db.prepare("SELECT value FROM usage.meta WHERE name = 'position'").raw().get();
     return Array.isArray(row) ? (JSON.parse(String(row[0])) as Position).day : null;
-  } catch (error) {
-    if (indexFault(error) instanceof IndexFault) return null;
-    throw error;
-  } finally {
-    connection?.close();
-  }
+  });
+}
+
+function queryNow<T>(index: string, query: (db: Database.Database) => T): T | null {
+  const found = queryIndex(index, query, READ_TIMEOUT_MS);
+  return found instanceof IndexFault ? null : found;
 }

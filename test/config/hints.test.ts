@@ -14,7 +14,7 @@ const FIRST = newConfig({
 function problemIn(text: string, at: number, message: string) {
   const report = new Report(text);
   report.error(at, "", message);
-  return report.problems[0];
+  return report.problems()[0];
 }
 
 t.test("the examples in a new config.yaml are no secrets, so hints may name the same", (t) => {

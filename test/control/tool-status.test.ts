@@ -19,10 +19,10 @@ const ready: KeyState = { state: "ready", key: new Secret("sk-canary-0123456789"
 
 const WINDOW = { start: NOW, end: RESET };
 
-/** A limit that only this machine counts. */
+/** A limit that is used only here. */
 function level(limit: Level["limit"], used: number, held: number, max: number, extra = 0): Level {
   const window = "per" in limit ? WINDOW : null;
-  return { limit, window, share: null, used, estimated: 0, held, max, extra };
+  return { limit, window, grant: null, used, estimated: 0, held, max, extra };
 }
 
 const levels: readonly Level[] = [
@@ -43,6 +43,7 @@ function deps(more: Partial<ToolStatusDeps> = {}): ToolStatusDeps {
     keyHealth: { of: () => null, accepted: () => null, lastUse: () => NOW - 5000 },
     keyBreaker: { of: () => null },
     limiter: { levels: () => ({ levels, lifts: { requests: 60 }, inFlight: 3, waiting: 2 }) },
+    shared: { partsOf: () => [] },
     mirror: NO_MIRROR,
     config,
     now: NOW,
@@ -178,23 +179,32 @@ t.test("an estimated part of what is used is shown, and is left out where there 
     ...level({ kind: "quota" }, 4, 2, 200),
     estimated: 3,
   };
-  t.match(limitStatuses({ levels: [estimated], lifts: {}, inFlight: 0, waiting: 0 }), [
-    { used: 4, estimated: 3, held: 2 },
-  ]);
+  const levels = { levels: [estimated], lifts: {}, inFlight: 0, waiting: 0 };
+  t.match(
+    limitStatuses(levels, () => []),
+    [{ used: 4, estimated: 3, held: 2 }],
+  );
 });
 
 t.test("a tool without limits shows none, however many requests are in flight", async (t) => {
   const idle = { levels: [], lifts: {}, inFlight: 9, waiting: 0 };
-  t.strictSame(limitStatuses(idle), []);
+  t.strictSame(
+    limitStatuses(idle, () => []),
+    [],
+  );
 });
 
 t.test("a shared limit shows the sum of all machines, and each machine's part", async (t) => {
-  const others = [{ name: "desktop", granted: 12, used: 8 }];
-  const share = { machine: "laptop", granted: 10, limit: 60, othersGranted: 12, othersUsed: 8, others };
-  const shared = { ...level({ kind: "requests", per: "day" }, 5, 1, 60), share };
-  const [status] = limitStatuses({ levels: [shared], lifts: {}, inFlight: 1, waiting: 0 });
+  const parts = [
+    { name: "laptop", granted: 10, used: 5 },
+    { name: "desktop", granted: 12, used: 8 },
+  ];
+  const grant = { granted: 10, usedElsewhere: 8, heldElsewhere: 4 };
+  const shared = { ...level({ kind: "requests", per: "day" }, 5, 1, 60), grant };
+  const levels = { levels: [shared], lifts: {}, inFlight: 1, waiting: 0 };
+  const [status] = limitStatuses(levels, () => parts);
   t.match(status, { used: 13, held: 9, most: 60 });
-  t.strictSame(status?.machines, [{ name: "laptop", used: 5, granted: 10 }, ...others]);
+  t.strictSame(status?.machines, parts);
 });
 
 t.test("without a daemon the same limits are shown, and what is used is unknown", async (t) => {

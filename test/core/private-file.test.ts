@@ -9,7 +9,13 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { createPrivateFile, identityOf, stageFile, writePrivateFile } from "../../src/core/private-file.ts";
+import {
+  createEmptyPrivateFile,
+  createPrivateFile,
+  identityOf,
+  stageFile,
+  writePrivateFile,
+} from "../../src/core/private-file.ts";
 
 t.test(
   "a private file is written whole, with mode 0600 under any umask, in folders that it makes",
@@ -52,6 +58,17 @@ t.test("a new private file never replaces what has its name", async (t) => {
   const race = await Promise.all(["a", "b", "c"].map((text) => createPrivateFile(join(dir, "race"), text)));
   t.equal(race.filter(Boolean).length, 1, "of several at once, one");
   t.same(readdirSync(dir), ["key", "race"]);
+});
+
+t.test("a new empty file has mode 0600 under any umask, and replaces nothing", async (t) => {
+  const dir = t.testdir({ old: "text" });
+  const umask = process.umask(0o277);
+  t.teardown(() => process.umask(umask));
+  t.equal(createEmptyPrivateFile(join(dir, "new")), true);
+  t.equal(statSync(join(dir, "new")).mode & 0o777, 0o600);
+  t.equal(createEmptyPrivateFile(join(dir, "old")), false);
+  t.equal(readFileSync(join(dir, "old"), "utf8"), "text");
+  t.throws(() => createEmptyPrivateFile(join(dir, "none", "new")), { code: "ENOENT" });
 });
 
 t.test("a staged file changes nothing until it is committed", async (t) => {

@@ -1,8 +1,7 @@
 import fc from "fast-check";
 import t from "tap";
-import type { Period } from "../../src/config/schema.ts";
+import { PERIODS, type Period } from "../../src/config/schema.ts";
 import type { Counters, Reservation, Terms } from "../../src/limits/counters.ts";
-import { PERIODS } from "../../src/limits/windows.ts";
 import { repeats } from "../doubles/effort.ts";
 import {
   at,

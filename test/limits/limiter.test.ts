@@ -2,7 +2,7 @@ import t from "tap";
 import type { Config, Tool } from "../../src/config/schema.ts";
 import type { Clock } from "../../src/core/clock.ts";
 import type { Used } from "../../src/limits/counters.ts";
-import { type Lease, Limiter, type SharedTool, type Taken } from "../../src/limits/limiter.ts";
+import { type Granter, type Lease, Limiter, type Taken } from "../../src/limits/limiter.ts";
 import { zoneCalendar } from "../../src/shared/calendar.ts";
 import { repeats } from "../doubles/effort.ts";
 import { configOf } from "../doubles/parsed-config.ts";
@@ -335,26 +335,29 @@ t.test(
     const { tool, limiter, clock } = start("limits: { requests: 5/day }");
     for (let sent = 0; sent < 3; sent += 1)
       limiter.settle(leaseOf(await take(limiter, tool)), { tokens: 0, spend: 0 });
-    const granted = { machine: "laptop", granted: 5, limit: 5, othersGranted: 0, othersUsed: 0, others: [] };
-    const shared: SharedTool = {
+    const granter: Granter = {
       now: clock.now,
-      ownNow: clock.now,
-      shareOf: () => granted,
+      calendar: zoneCalendar("Asia/Tokyo"),
+      grantFor: () => ({ granted: 5, usedElsewhere: 0, heldElsewhere: 0 }),
       refusal: () => null,
       notGranted: () => null,
       ask: (then) => then(),
       taken: () => {},
     };
-    limiter.share({ of: () => shared, calendar: zoneCalendar("Asia/Tokyo") });
+    limiter.followGrants(() => granter);
     const used = () => limiter.levels(tool).levels[0]?.used;
     t.equal(used(), 3);
     clock.pass(2 * HOUR);
     t.equal(used(), 3, "23:00 in Tokyo");
     clock.pass(HOUR);
     t.equal(used(), 0, "midnight in Tokyo");
-    limiter.share(null);
+    limiter.followGrants(() => null);
     clock.pass(12 * HOUR);
     const tokyo = { start: START - 21 * HOUR, end: START + 3 * HOUR };
-    t.equal(limiter.useOf("codex", { kind: "requests", per: "day" }, tokyo), 3, "its use of that day stays");
+    t.equal(
+      limiter.countUse("codex", { kind: "requests", per: "day" }, tokyo),
+      3,
+      "its use of that day stays",
+    );
   },
 );

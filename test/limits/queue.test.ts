@@ -17,8 +17,8 @@ import {
 } from "./limits-under-test.ts";
 
 const NOW = at("2026-11-15T12:00:00Z");
-/** Both clocks, this many milliseconds later. The one that only goes forward began elsewhere. */
-const after = (ms: number) => ({ now: NOW + ms, elapsed: 5_000_000 + ms });
+/** All clocks, this many milliseconds later. The one that only goes forward began elsewhere. */
+const after = (ms: number) => ({ now: NOW + ms, ownNow: NOW + ms, elapsed: 5_000_000 + ms });
 
 function waits(t: Test, joined: Joined): Waiter {
   if (joined.state !== "waits") t.fail(`it ${joined.state}: ${JSON.stringify(joined)}`);
@@ -245,7 +245,7 @@ t.test("setting the wall clock makes no request wait longer than it may", async 
   const queue = new WaitingQueue(limits);
   limits.recorded(admitted(t, queue.join(FREE, 0, after(0))), "an id");
   const waiter = waits(t, queue.join(FREE, MINUTE, after(0)));
-  const setBack = { now: NOW - 30 * SECOND, elapsed: after(MINUTE).elapsed };
+  const setBack = { ...after(MINUTE), now: NOW - 30 * SECOND, ownNow: NOW - 30 * SECOND };
   t.match(queue.check(setBack), { admitted: [], refused: [{ waiter }], againIn: null });
 });
 

@@ -7,6 +7,7 @@ import { limitStatuses } from "../../src/control/tool-status.ts";
 import { advice } from "../../src/core/advice.ts";
 import { type Clock, systemClock } from "../../src/core/clock.ts";
 import { sharedFindings } from "../../src/doctor/shared-findings.ts";
+import { takenInAll } from "../../src/limits/counters.ts";
 import { sharedProblems } from "../../src/shared/status.ts";
 import { advised } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
@@ -76,7 +77,9 @@ t.test("a refusal and `tools` count the places of other machines alike", { skip 
     ok: false,
     refusal: { message: /: 1 of 1 requests in flight \(1 on other machines\)/ },
   });
-  const statuses = limitStatuses(desktop.limiter.levels(desktop.tool));
+  const statuses = limitStatuses(desktop.limiter.levels(desktop.tool), (level) =>
+    desktop.shared.partsOf(desktop.tool.name, level),
+  );
   t.match(statuses, [{ limit: "concurrent", used: 1, held: 0, most: 1 }]);
   const lines = limitLines(statuses, Date.now(), { width: 80, utf8: false }).flat();
   t.match(lines.join("\n"), / 1\/1\n +desktop 0, laptop 1$/);
@@ -350,7 +353,7 @@ t.test(
     await desktop.shared.refresh();
     t.equal(await desktop.shared.release(desktop.tool, "laptop"), "present");
     const [level] = desktop.limiter.levels(desktop.tool).levels;
-    t.match(level?.share, { othersUsed: 100_000 });
+    t.match(level?.grant, { usedElsewhere: 100_000 });
   },
 );
 
@@ -706,7 +709,8 @@ t.test("when a machine stops sharing, what it used stays used", { skip }, async 
   laptop.stopSharing();
   await until("the rest goes back", async () => {
     await desktop.shared.refresh();
-    return desktop.limiter.levels(desktop.tool).levels[0]?.share?.othersGranted === 5;
+    const [level] = desktop.limiter.levels(desktop.tool).levels;
+    return level !== undefined && takenInAll(level).used + takenInAll(level).held === 5;
   });
   let went = 0;
   while ((await desktop.send()) === "go") went += 1;

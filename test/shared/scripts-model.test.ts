@@ -1,8 +1,9 @@
 import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import t from "tap";
+import { asFields, asList } from "../../src/core/json.ts";
 import { Secret } from "../../src/core/secret.ts";
-import { listOf, objectOf, parseReply, type Reply, StoreClient } from "../../src/shared/connection.ts";
+import { parseReply, type Reply, StoreClient } from "../../src/shared/connection.ts";
 import { GRANT, JOIN } from "../../src/shared/scripts.ts";
 import { repeats } from "../doubles/effort.ts";
 import { emptyStore, missingStore, type StoreServer } from "./redis.ts";
@@ -225,7 +226,7 @@ class World {
   }
 
   async #window(): Promise<object> {
-    const flat = listOf(await this.#client.call("HGETALL", this.#key("window"))).map(String);
+    const flat = asList(await this.#client.call("HGETALL", this.#key("window"))).map(String);
     return Object.fromEntries(flat.flatMap((name, at) => (at % 2 === 0 ? [[name, flat[at + 1] ?? ""]] : [])));
   }
 
@@ -240,7 +241,7 @@ function expect(holds: boolean, what: string): void {
 }
 
 function grantedIn(reply: Reply): unknown {
-  return objectOf(listOf(reply.answers)[0]).granted;
+  return asFields(asList(reply.answers)[0]).granted;
 }
 
 t.test(

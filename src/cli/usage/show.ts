@@ -3,9 +3,9 @@ import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { dollars, duration, exact } from "../../core/units.ts";
-import { usedOf } from "../../limits/replay.ts";
 import { meteringOf } from "../../metering/protocols.ts";
 import type { CauseDetail, CauseName } from "../../proxy/cause.ts";
+import { usedBy } from "../../usage/counted.ts";
 import { OWN_RECORDS } from "../../usage/journal/refusal-runs.ts";
 import { mayCost, type TokensFrom, type UsageRecord } from "../../usage/record.ts";
 import { jsonText, refusalInWords } from "../../usage/reports/format.ts";
@@ -147,7 +147,7 @@ function modelOf({ model, model_answered: answered }: UsageRecord): string | nul
 function countedOf(record: UsageRecord): string | null {
   const { tool, counts, end, machine, held_tokens, held_microdollars } = record;
   if (tool === null || counts === false || end === null || machine !== null) return null;
-  const used = usedOf(record);
+  const used = usedBy(record);
   const parts: string[] = [];
   const tokens = used.tokens ?? held_tokens ?? 0;
   const spend = used.spend ?? held_microdollars ?? 0;

@@ -1,4 +1,4 @@
-import { redactKeyShapes } from "../../core/redact.ts";
+import { isGatewayId } from "../../metering/gateway-ids.ts";
 import { STANDARD_TIER, serviceTier } from "../../metering/service-tiers.ts";
 import type { ConsoleRow } from "../console-row.ts";
 import {
@@ -187,7 +187,7 @@ function readRequestId(item: JsonObject): string | null {
   const id = (textAt(item, "request_id") ?? "").replace(/^client:/, "");
   if (id.includes(":")) return null;
   // Not cleaned, because that would make it another id: ids in records have the same restrictions.
-  return /^[\x21-\x7e]{1,128}$/.test(id) && redactKeyShapes(id) === id ? id : null;
+  return isGatewayId(id) ? id : null;
 }
 
 /** null: the standard tier. */

@@ -1,7 +1,7 @@
 import { pick } from "../../core/pick.ts";
-import { countedOf, difference } from "../../limits/replay.ts";
-import type { Counted } from "../../limits/windows.ts";
+import { type Counted, difference } from "../../limits/windows.ts";
 import { NO_TOKENS, type Tokens } from "../../metering/usage.ts";
+import { countedBy } from "../../usage/counted.ts";
 import {
   AMENDED,
   type AmendedFields,
@@ -77,7 +77,7 @@ export function amendmentOf(before: UsageRecord, after: UsageRecord): Amendment 
   const limits =
     tool === null || counts === false
       ? null
-      : { tool, admitted_at: admitted_at ?? started_at, before: countedOf(before), after: countedOf(after) };
+      : { tool, admitted_at: admitted_at ?? started_at, before: countedBy(before), after: countedBy(after) };
   return { kind: "amend", id, ...pick(after, AMENDED), limits };
 }
 

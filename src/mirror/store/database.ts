@@ -2,11 +2,11 @@ import { renameSync, rmSync } from "node:fs";
 import type Database from "libsql";
 import { errorMessage } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
+import { createEmptyPrivateFile } from "../../core/private-file.ts";
 import {
   attachFile,
   type Connection,
   checkVersion,
-  createPrivateFile,
   DATABASE_SUFFIXES,
   detach,
   findDamage,
@@ -295,7 +295,7 @@ function openCompleteIndex(index: string, lockWaitMs: number): Connection {
 /** Creates the file if there is none. */
 function attachMirror(db: Database.Database, file: string): void {
   if (statOf(file) === null) {
-    createPrivateFile(file);
+    createEmptyPrivateFile(file);
     for (const suffix of DATABASE_SUFFIXES.slice(1)) rmSync(file + suffix, { force: true });
   }
   attachFile(db, file, "rw", "mirror");

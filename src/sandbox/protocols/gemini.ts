@@ -1,5 +1,5 @@
+import { isObject } from "../../core/json.ts";
 import type { Tokens } from "../account.ts";
-import { isObject } from "../http.ts";
 import {
   lastUserText,
   type ModelReply,

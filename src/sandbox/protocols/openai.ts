@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
+import { isObject, textAt } from "../../core/json.ts";
 import type { Tokens } from "../account.ts";
-import { isObject, textAt } from "../http.ts";
 import {
   isPositiveInteger,
   lastUserText,

@@ -1,5 +1,5 @@
+import { isObject, type JsonObject, textAt } from "../../core/json.ts";
 import type { Tokens } from "../account.ts";
-import { isObject, type JsonObject, textAt } from "../http.ts";
 
 /** What a client asks of a model, in any protocol. */
 export interface ModelRequest {

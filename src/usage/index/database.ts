@@ -1,7 +1,8 @@
-import { chmodSync, closeSync, fchmodSync, lstatSync, openSync, renameSync, rmSync, statSync } from "node:fs";
+import { chmodSync, lstatSync, renameSync, rmSync, statSync } from "node:fs";
 import Database from "libsql";
 import { errorMessage } from "../../core/errors.ts";
 import { foreignProblem } from "../../core/own-file.ts";
+import { createEmptyPrivateFile } from "../../core/private-file.ts";
 import { COLUMN_DEFINITIONS } from "../record.ts";
 import { SERIES, SUMS } from "../rollups.ts";
 
@@ -71,26 +72,33 @@ export class IndexFault extends Error {
 
 /** Opens the index to write to it. Throws an IndexFault. */
 export function openIndex(file: string): Connection {
-  const connection = attach(file, "rw", 0);
-  try {
-    checkVersion(connection.db, "usage", APPLICATION_ID, VERSION);
-    connection.db.exec("PRAGMA usage.synchronous = normal; PRAGMA usage.journal_size_limit = 20000000");
-    return connection;
-  } catch (error) {
-    connection.close();
-    throw indexFault(error);
-  }
+  return attach(file, "rw", 0, (db) => {
+    checkVersion(db, "usage", APPLICATION_ID, VERSION);
+    db.exec("PRAGMA usage.synchronous = normal; PRAGMA usage.journal_size_limit = 20000000");
+  });
 }
 
 /** @param timeoutMs how long this thread may wait for a lock. Throws an IndexFault. */
 export function openIndexForReading(file: string, timeoutMs = 1000): Connection {
-  const connection = attach(file, "ro", timeoutMs);
+  return attach(file, "ro", timeoutMs, (db) => checkVersion(db, "usage", APPLICATION_ID, VERSION));
+}
+
+/** Queries the index, and returns an IndexFault if it cannot be read now. @param timeoutMs as in openIndexForReading() */
+export function queryIndex<T>(
+  file: string,
+  query: (db: Database.Database) => T,
+  timeoutMs?: number,
+): T | IndexFault {
+  let connection: Connection | null = null;
   try {
-    checkVersion(connection.db, "usage", APPLICATION_ID, VERSION);
-    return connection;
+    connection = openIndexForReading(file, timeoutMs);
+    return query(connection.db);
   } catch (error) {
-    connection.close();
-    throw indexFault(error);
+    const fault = indexFault(error);
+    if (fault instanceof IndexFault) return fault;
+    throw fault;
+  } finally {
+    connection?.close();
   }
 }
 
@@ -100,14 +108,12 @@ export function createIndex(file: string): Connection {
   try {
     for (const name of [draft, file])
       for (const suffix of DATABASE_SUFFIXES) rmSync(name + suffix, { force: true, recursive: true });
-    createPrivateFile(draft);
-    const { db, close } = attach(draft, "rw", 0);
-    try {
+    createEmptyPrivateFile(draft);
+    const { close } = attach(draft, "rw", 0, (db) => {
       db.exec("PRAGMA usage.journal_mode = wal");
       db.exec(`BEGIN IMMEDIATE; ${SCHEMA} COMMIT`);
-    } finally {
-      close();
-    }
+    });
+    close();
     renameSync(draft, file);
   } catch (error) {
     throw indexFault(error);
@@ -117,13 +123,6 @@ export function createIndex(file: string): Connection {
 
 /** The files of one database: itself, and those that SQLite puts beside it. */
 export const DATABASE_SUFFIXES = ["", "-wal", "-shm", "-journal"] as const;
-
-/** Creates an empty file. The WAL takes its mode from it, so the mode must be right before SQLite opens the file. */
-export function createPrivateFile(file: string): void {
-  const descriptor = openSync(file, "wx", 0o600);
-  fchmodSync(descriptor, 0o600);
-  closeSync(descriptor);
-}
 
 /** Reads the whole file. null: it is not damaged. */
 export function findDamage(db: Database.Database, name: AttachedName, file: string): string | null {
@@ -158,9 +157,14 @@ export function rollBack(db: Database.Database): void {
 
 /**
  * Attaches the file to a database in memory. libsql closes a connection only after its last statement was garbage-collected,
- * and keeps its locks until then; DETACH closes at once.
+ * and keeps its locks until then; DETACH closes at once. Throws an IndexFault, also if `prepare` fails.
  */
-function attach(file: string, mode: "rw" | "ro", timeoutMs: number): Connection {
+function attach(
+  file: string,
+  mode: "rw" | "ro",
+  timeoutMs: number,
+  prepare: (db: Database.Database) => void,
+): Connection {
   const db = new Database(":memory:", { timeout: timeoutMs });
   const connection = {
     db,
@@ -174,6 +178,7 @@ function attach(file: string, mode: "rw" | "ro", timeoutMs: number): Connection 
   };
   try {
     attachFile(db, file, mode, "usage");
+    prepare(db);
     return connection;
   } catch (error) {
     connection.close();

@@ -2,6 +2,8 @@ import { Worker } from "node:worker_threads";
 import { background } from "../../core/background.ts";
 import { errorMessage } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
+import { withTimeout } from "../../core/timeout.ts";
+import { MINUTE_MS } from "../../core/units.ts";
 import type { Answer, Request, RunKind, WorkerData } from "./index-worker.ts";
 import { LoadedPackage, REPLACED } from "./loaded-package.ts";
 import { type IndexOptions, type Progress, stampOf } from "./usage-index.ts";
@@ -25,7 +27,7 @@ export interface IndexerDeps extends IndexOptions {
 
 /** The thread is started after this many writes, or when the first of them is this old. */
 const MAX_WAITING_WRITES = 3000;
-const MAX_WAITING_MS = 60_000;
+const MAX_WAITING_MS = MINUTE_MS;
 /** A thread without work ends after this time, so that an idle daemon stays small. To start one takes 80 ms of CPU. */
 const IDLE_MS = 5000;
 /** How long after a failure no new thread is started. */
@@ -101,12 +103,7 @@ export class Indexer {
   }
 
   async #runFor(kind: RunKind, timeoutMs: number): Promise<IndexState> {
-    let timer: NodeJS.Timeout | undefined;
-    const timeout = new Promise<boolean>((resolve) => {
-      timer = setTimeout(() => resolve(false), timeoutMs);
-    });
-    const isDone = await Promise.race([this.#run(kind), timeout]);
-    clearTimeout(timer);
+    const isDone = await withTimeout(this.#run(kind), timeoutMs, false);
     // What was appended during the run does not matter to this caller.
     return { ...this.state(), current: isDone };
   }

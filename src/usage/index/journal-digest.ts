@@ -1,13 +1,14 @@
 import { createHash } from "node:crypto";
 import { closeSync, constants, readSync, statSync } from "node:fs";
+import type Database from "libsql";
 import { advice } from "../../core/advice.ts";
 import { errorMessage } from "../../core/errors.ts";
 import { openOwnFile } from "../../core/own-file.ts";
 import { dollars, exact } from "../../core/units.ts";
-import { CHUNK_BYTES, type JournalFile, journalFiles, readLines } from "../journal/files.ts";
+import { CHUNK_BYTES, dayFileName, type JournalFile, journalFiles, readLines } from "../journal/files.ts";
 import { parseLine } from "../journal/lines.ts";
 import { holdsMark, MARK_BYTES, type Position } from "../journal/position.ts";
-import { type Connection, IndexFault, indexFault, openIndexForReading } from "./database.ts";
+import { IndexFault, queryIndex } from "./database.ts";
 
 /*
  * Notices that the journal was changed while keybearer did not run. The index keeps a digest of what it has read of the
@@ -58,21 +59,17 @@ export function folderIdentity(folder: string): string {
  * @param timeoutMs how long this thread may wait for a lock.
  */
 export function findChange(index: string, folder: string, timeoutMs: number): string | null {
-  let connection: Connection | null = null;
   try {
-    connection = openIndexForReading(index, timeoutMs);
-    return changeSince(connection, folder);
-  } catch (error) {
+    const change = queryIndex(index, (db) => findChangeSince(db, folder), timeoutMs);
     // An index that is missing, damaged or locked knows nothing.
-    if (indexFault(error) instanceof IndexFault) return null;
+    return change instanceof IndexFault ? null : change;
+  } catch (error) {
     // The index and the journal are input. Whatever is in them must not prevent the start.
     return `it is not known whether the usage log was changed while keybearer did not run (${errorMessage(error)}) → ${advice.usageRebuild()}`;
-  } finally {
-    connection?.close();
   }
 }
 
-function changeSince({ db }: Connection, folder: string): string | null {
+function findChangeSince(db: Database.Database, folder: string): string | null {
   const meta = new Map(db.prepare("SELECT name, value FROM usage.meta").raw().all() as [string, string][]);
   const position = JSON.parse(meta.get("position") ?? "null") as Position | null;
   const digest = JSON.parse(meta.get("digest") ?? "null") as JournalDigest | null;
@@ -116,7 +113,7 @@ function totalsIn(file: JournalFile): Totals {
 
 /** @param has null: the file is gone. */
 function describeChange(day: string, has: Totals | null, had: Totals): string {
-  const file = `${day}.jsonl`;
+  const file = dayFileName(day);
   const before = `${exact(had.requests)} requests, ${dollars(had.cost)}`;
   let change = `${file} has other lines than before`;
   if (has === null) change = `${file} is gone (it had ${before})`;

@@ -21,6 +21,7 @@ import type { Logger } from "../../core/log.ts";
 import { ForeignFile, openOwnFile, setAside } from "../../core/own-file.ts";
 import {
   CHUNK_BYTES,
+  dayFileName,
   dayOf,
   endOfDay,
   identityOf,
@@ -108,7 +109,7 @@ export class CurrentFile {
       return new DayFile(folder, day, sync);
     } catch (error) {
       if (!(error instanceof ForeignFile)) throw error;
-      const kept = setAside(join(folder, `${day}.jsonl`), clock.now());
+      const kept = setAside(join(folder, dayFileName(day)), clock.now());
       this.#report(`${error.message}: it was set aside as ${kept}`);
       return new DayFile(folder, day, sync);
     }
@@ -305,7 +306,7 @@ class DayFile {
   /** @param sync full: the file's name must be on the disk, too. */
   constructor(folder: string, day: string, sync: "normal" | "full") {
     this.day = day;
-    this.path = join(folder, `${day}.jsonl`);
+    this.path = join(folder, dayFileName(day));
     this.ends = endOfDay(day);
     this.#descriptor = openOwnFile(this.path, O_RDWR | O_APPEND | O_CREAT);
     try {

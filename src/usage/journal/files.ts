@@ -12,10 +12,9 @@ import { promisify } from "node:util";
 import { constants, gunzipSync, type ZlibOptions, gunzip as zlibGunzip } from "node:zlib";
 import { hasCode } from "../../core/errors.ts";
 import { openOwnFile, setAside } from "../../core/own-file.ts";
+import { DAY_MS } from "../../core/units.ts";
 
 /* The journal on disk: one file per UTC day, named 2026-11-16.jsonl, or 2026-11-16.jsonl.gz once it is compressed. */
-
-export const DAY_MS = 86_400_000;
 
 /** The UTC day that names a file: 2026-11-16. */
 export function dayOf(time: number): string {
@@ -29,6 +28,11 @@ export function startOfDay(day: string): number {
 
 export function endOfDay(day: string): number {
   return startOfDay(day) + DAY_MS;
+}
+
+/** The name of its file while it is not compressed. */
+export function dayFileName(day: string): string {
+  return `${day}.jsonl`;
 }
 
 export interface JournalFile {

@@ -6,6 +6,7 @@ import type { Limiter } from "../../limits/limiter.ts";
 import { type Closing, NOT_CLOSED, type Opening, type UsageRecord, wholeRecord } from "../record.ts";
 import { CurrentFile, type CurrentFileDeps } from "./current-file.ts";
 import { closeLine, lineOf, openLine, SharedFields } from "./encode.ts";
+import type { LimitsReplay } from "./limits-replay.ts";
 import {
   type AckLine,
   type AmendLine,
@@ -23,8 +24,10 @@ import { restoreFrom } from "./restore.ts";
 
 export interface JournalDeps extends CurrentFileDeps {
   readonly ticker: Ticker;
-  /** Every file begins with what the limits know. When the journal is opened, they get the lines of the newest file. */
-  readonly limiter: Pick<Limiter, "carry" | "renames" | "startReplay" | "replay" | "endReplay">;
+  /** Every file begins with what the limits know. */
+  readonly limiter: Pick<Limiter, "carry" | "renames">;
+  /** When the journal is opened, this gets the lines of the newest file. */
+  readonly replay: Pick<LimitsReplay, "start" | "read" | "close" | "end">;
 }
 
 export interface JournalState {
@@ -332,11 +335,11 @@ export class Journal {
 
   /** Reads the lines of earlier runs, and closes the records that they left open. If it fails, the next attempt starts over. */
   #restore(): void {
-    const { folder, limiter } = this.#deps;
+    const { folder, replay } = this.#deps;
     this.#file.open();
-    limiter.startReplay();
+    replay.start();
     const { inFlight, carryIsWhole } = restoreFrom(folder, (line) => {
-      limiter.replay(line);
+      replay.read(line);
       if (line.kind === "open" || line.kind === "close") this.#noteUse(line);
       if (line.kind === "refusals" && line.tool !== null) this.#noteToolUse(line.tool, line.minute);
       if (line.kind === "rename") this.#moveLastUse(line.from, line.to);
@@ -347,9 +350,9 @@ export class Journal {
       const { opening } = one;
       const closing = interruptedClosing(one);
       this.#file.write(closeLine(this.#sharedFields.encode(opening), opening, closing));
-      limiter.replay({ kind: "close", ...wholeRecord(opening, closing) });
+      replay.close(wholeRecord(opening, closing));
     }
-    limiter.endReplay();
+    replay.end();
     this.#restored = true;
     this.#file.writeCarry(!carryIsWhole);
   }

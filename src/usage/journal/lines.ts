@@ -1,16 +1,10 @@
-import type { Period } from "../../config/schema.ts";
+import { PERIODS, type Period } from "../../config/schema.ts";
+import { asFields, asList, type JsonObject, parseObject, textsIn } from "../../core/json.ts";
 import { pick } from "../../core/pick.ts";
 import type { Allowance, CarriedRequest } from "../../limits/counters.ts";
-import type { AmendedLimits, ToolCarry } from "../../limits/replay.ts";
-import { type Counted, type CountedWindow, PERIODS } from "../../limits/windows.ts";
-import {
-  type Opening,
-  openingOfFields,
-  recordOfFields,
-  textsOf,
-  type UsageRecord,
-  wholeNumber,
-} from "../record.ts";
+import type { ToolCarry } from "../../limits/limiter.ts";
+import type { Counted, CountedWindow } from "../../limits/windows.ts";
+import { type Opening, openingOfFields, recordOfFields, type UsageRecord, wholeNumber } from "../record.ts";
 
 /*
  * The lines of the journal. Each is one JSON object; docs/usage-log.md describes them for other programs. A line about a
@@ -71,6 +65,15 @@ export interface RefusalsLine {
 
 /** Instead of a refusal's code: the clients left before anything was sent. */
 export const CLIENT_LEFT = "client-left";
+
+/** What a correction of a finished request changes for its tool's limits. */
+export interface AmendedLimits {
+  readonly tool: string;
+  /** When the request was admitted, which decides the windows it counts in. */
+  readonly admitted_at: number;
+  readonly before: Counted;
+  readonly after: Counted;
+}
 
 /** A later correction: the fields that a console knows better, and what that changes for the tool's limits. */
 export interface AmendLine extends AmendedFields {
@@ -171,17 +174,10 @@ export type Line =
   | CarryLine
   | ToolCarryLine;
 
-type Fields = Readonly<Record<string, unknown>>;
-
 /** null: the line is damaged, or of an unknown kind. */
 export function parseLine(text: string): Line | null {
-  let fields: Fields;
-  try {
-    fields = JSON.parse(text);
-  } catch {
-    return null;
-  }
-  if (fields === null || typeof fields !== "object") return null;
+  const fields = parseObject(text);
+  if (fields === null) return null;
   switch (fields.kind) {
     case "open":
       return hasRecord(fields) ? Object.assign(openingOfFields(fields), { kind: "open" as const }) : null;
@@ -217,11 +213,11 @@ export function parseLine(text: string): Line | null {
   }
 }
 
-function hasRecord({ id, started_at }: Fields): boolean {
+function hasRecord({ id, started_at }: JsonObject): boolean {
   return typeof id === "string" && id !== "" && typeof started_at === "number";
 }
 
-function refusalsLine(fields: Fields): RefusalsLine | null {
+function refusalsLine(fields: JsonObject): RefusalsLine | null {
   const { first_id, last_id, code } = fields;
   const minute = wholeNumber(fields.minute);
   const count = wholeNumber(fields.count);
@@ -239,7 +235,7 @@ export function recordOfRefusals(line: RefusalsLine): UsageRecord {
   return { ...recordOfFields(fields), requests: count, last_id };
 }
 
-function siblingLine(fields: Fields): SiblingLine | null {
+function siblingLine(fields: JsonObject): SiblingLine | null {
   const machine = machineOf(fields);
   if (machine === null || !hasRecord(fields)) return null;
   const record = recordOfFields(fields);
@@ -250,7 +246,7 @@ function siblingLine(fields: Fields): SiblingLine | null {
 const MACHINE_NAME = /^[^\p{Cc}\p{Cs}]{1,64}$/u;
 
 /** Lines of older versions have no `verified`. */
-function machineOf(fields: Fields): Pick<SiblingLine, "machine" | "machine_id" | "verified"> | null {
+function machineOf(fields: JsonObject): Pick<SiblingLine, "machine" | "machine_id" | "verified"> | null {
   const { machine, machine_id, verified } = fields;
   if (!isMachineName(machine) || !isMachineName(machine_id)) return null;
   return { machine, machine_id, verified: verified === true };
@@ -261,42 +257,42 @@ export function isMachineName(value: unknown): value is string {
   return typeof value === "string" && MACHINE_NAME.test(value);
 }
 
-function sentLine({ id, sent_at }: Fields): SentLine | null {
+function sentLine({ id, sent_at }: JsonObject): SentLine | null {
   if (typeof id !== "string" || id === "") return null;
   return { kind: "sent", id, sent_at: wholeNumber(sent_at) };
 }
 
-function headLine(fields: Fields): HeadLine | null {
+function headLine(fields: JsonObject): HeadLine | null {
   const { id } = fields;
   const status = wholeNumber(fields.status);
   if (typeof id !== "string" || id === "" || status === null) return null;
   const first_byte_at = wholeNumber(fields.first_byte_at);
-  return { kind: "head", id, status, first_byte_at, gateway_ids: textsOf(fields.gateway_ids) };
+  return { kind: "head", id, status, first_byte_at, gateway_ids: textsIn(fields.gateway_ids) };
 }
 
-function amendLine(fields: Fields): AmendLine | null {
+function amendLine(fields: JsonObject): AmendLine | null {
   const amended = amendedFields(fields);
-  return amended && { kind: "amend", ...amended, limits: limitsOf(objectOf(fields.limits)) };
+  return amended && { kind: "amend", ...amended, limits: limitsOf(asFields(fields.limits)) };
 }
 
-function siblingAmendLine(fields: Fields): SiblingAmendLine | null {
+function siblingAmendLine(fields: JsonObject): SiblingAmendLine | null {
   const machine = machineOf(fields);
   const amended = amendedFields(fields);
   return machine && amended && { kind: "sibling-amend", ...machine, ...amended };
 }
 
-function amendedFields(fields: Fields): (AmendedFields & Pick<AmendLine, "id">) | null {
+function amendedFields(fields: JsonObject): (AmendedFields & Pick<AmendLine, "id">) | null {
   if (typeof fields.id !== "string" || fields.id === "") return null;
   const record = recordOfFields(fields);
   return { id: record.id, ...pick(record, AMENDED) };
 }
 
-function limitsOf({ tool, admitted_at, before, after }: Fields): AmendedLimits | null {
+function limitsOf({ tool, admitted_at, before, after }: JsonObject): AmendedLimits | null {
   if (typeof tool !== "string" || typeof admitted_at !== "number") return null;
-  return { tool, admitted_at, before: countedOf(objectOf(before)), after: countedOf(objectOf(after)) };
+  return { tool, admitted_at, before: countedOf(asFields(before)), after: countedOf(asFields(after)) };
 }
 
-function countedOf({ tokens, spend, estimated_tokens, estimated_spend }: Fields): Counted {
+function countedOf({ tokens, spend, estimated_tokens, estimated_spend }: JsonObject): Counted {
   return {
     tokens: amountOf(tokens),
     spend: amountOf(spend),
@@ -305,28 +301,28 @@ function countedOf({ tokens, spend, estimated_tokens, estimated_spend }: Fields)
   };
 }
 
-function liftLine(fields: Fields): LiftLine | null {
+function liftLine(fields: JsonObject): LiftLine | null {
   const [allowance] = allowanceOf(fields);
   if (allowance === undefined || typeof fields.tool !== "string") return null;
   return { kind: "lift", tool: fields.tool, ...allowance, given_by: String(fields.given_by ?? "") };
 }
 
-function ackLine({ gateway, row, certain, at }: Fields): AckLine | null {
+function ackLine({ gateway, row, certain, at }: JsonObject): AckLine | null {
   if (typeof gateway !== "string" || typeof row !== "string") return null;
   return { kind: "ack", gateway, row, certain: certain !== false, at: amountOf(at) };
 }
 
-function keyHeldLine({ gateway, key, tool, since, until }: Fields): KeyHeldLine | null {
+function keyHeldLine({ gateway, key, tool, since, until }: JsonObject): KeyHeldLine | null {
   if (typeof gateway !== "string" || typeof key !== "string" || typeof tool !== "string") return null;
   return { kind: "key-held", gateway, key, tool, since: amountOf(since), until: wholeNumber(until) };
 }
 
-function renameLine({ from, to, at }: Fields): RenameLine | null {
+function renameLine({ from, to, at }: JsonObject): RenameLine | null {
   if (typeof from !== "string" || typeof to !== "string") return null;
   return { kind: "rename", from, to, at: amountOf(at) };
 }
 
-function carryLine(fields: Fields): CarryLine | ToolCarryLine | null {
+function carryLine(fields: JsonObject): CarryLine | ToolCarryLine | null {
   const { tools, tool } = fields;
   if (typeof tools === "number") return { kind: "carry", tools: amountOf(tools) };
   if (typeof tool !== "string") return null;
@@ -335,16 +331,16 @@ function carryLine(fields: Fields): CarryLine | ToolCarryLine | null {
     tool,
     total: amountOf(fields.total),
     estimated_total: amountOf(fields.estimated_total),
-    windows: objectsIn(fields.windows).flatMap(windowOf),
-    allowances: objectsIn(fields.allowances).flatMap(allowanceOf),
-    open: objectsIn(fields.open).flatMap(carriedRequest),
+    windows: asList(fields.windows).map(asFields).flatMap(windowOf),
+    allowances: asList(fields.allowances).map(asFields).flatMap(allowanceOf),
+    open: asList(fields.open).map(asFields).flatMap(carriedRequest),
     last_use: wholeNumber(fields.last_use),
   };
 }
 
 /* The items of a carry line; empty: the item is damaged. */
 
-function windowOf(fields: Fields): CountedWindow[] {
+function windowOf(fields: JsonObject): CountedWindow[] {
   const { per, start, end, last } = fields;
   if (!PERIODS.includes(per as Period) || typeof start !== "number" || typeof end !== "number") return [];
   const counts = { requests: amountOf(fields.requests), ...countedOf(fields) };
@@ -352,7 +348,7 @@ function windowOf(fields: Fields): CountedWindow[] {
   return [{ per: per as Period, start, end, ...counts, last: isInside ? last : (start + end) / 2 }];
 }
 
-function allowanceOf({ limit, amount, given_at, until }: Fields): Allowance[] {
+function allowanceOf({ limit, amount, given_at, until }: JsonObject): Allowance[] {
   if (limit !== "requests" && limit !== "tokens" && limit !== "spend") return [];
   const whole = wholeNumber(amount);
   // 0 takes allowances back, so a damaged amount must not pass for it.
@@ -360,19 +356,11 @@ function allowanceOf({ limit, amount, given_at, until }: Fields): Allowance[] {
   return [{ limit, amount: whole, given_at: amountOf(given_at), until: wholeNumber(until) }];
 }
 
-function carriedRequest({ id, admitted_at, tokens, spend }: Fields): CarriedRequest[] {
+function carriedRequest({ id, admitted_at, tokens, spend }: JsonObject): CarriedRequest[] {
   if (typeof id !== "string" || typeof admitted_at !== "number") return [];
   return [{ id, admitted_at, tokens: amountOf(tokens), spend: amountOf(spend) }];
 }
 
 function amountOf(value: unknown): number {
   return wholeNumber(value) ?? 0;
-}
-
-function objectOf(value: unknown): Fields {
-  return value !== null && typeof value === "object" ? (value as Fields) : {};
-}
-
-function objectsIn(value: unknown): Fields[] {
-  return Array.isArray(value) ? value.map(objectOf) : [];
 }

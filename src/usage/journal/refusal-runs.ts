@@ -1,8 +1,8 @@
+import { MINUTE_MS } from "../../core/units.ts";
 import type { RefusalsLine } from "./lines.ts";
 
 /** So many requests of one kind in a minute have a record and a log line each. The others are only counted. */
 export const OWN_RECORDS = 20;
-const MINUTE_MS = 60_000;
 
 /** A request that ended before anything was sent to a gateway. */
 export interface Unsent extends Pick<RefusalsLine, "tool" | "gateway" | "code"> {

@@ -1,4 +1,4 @@
-import { dayName } from "../../core/units.ts";
+import { dayName, HOUR_MS, MINUTE_MS } from "../../core/units.ts";
 import { QUARTER_MS } from "../rollups.ts";
 
 /* Periods, and the hours, days and months of this machine's time zone. */
@@ -159,8 +159,8 @@ function parseAgo(text: string, now: number): Named | null {
   const [, count, unit] = /^(\d{1,6})\s?(m|min|h|d|w)$/.exec(text) ?? [];
   if (count === undefined) return null;
   const number = Number(count);
-  if (unit === "m" || unit === "min") return time(now - number * 60_000);
-  if (unit === "h") return time(now - number * 3_600_000);
+  if (unit === "m" || unit === "min") return time(now - number * MINUTE_MS);
+  if (unit === "h") return time(now - number * HOUR_MS);
   const date = new Date(now);
   date.setDate(date.getDate() - number * (unit === "w" ? 7 : 1));
   return time(date.getTime());

@@ -1,4 +1,5 @@
 import type { Database } from "libsql";
+import { DAY_MS } from "../../core/units.ts";
 import type { RecordEnd } from "../record.ts";
 import { QUARTER_MS, quarterOf, type Sums } from "../rollups.ts";
 import {
@@ -99,8 +100,6 @@ function* allNames(db: Database): Generator<undefined, Chart["names"]> {
     key: [...names.key].sort(),
   };
 }
-
-const DAY_MS = 86_400_000;
 
 export interface TodayUsage {
   /** Local midnight. */

@@ -1,5 +1,6 @@
 import type { Database } from "libsql";
 import { SANDBOX } from "../../config/schema.ts";
+import { HOUR_MS } from "../../core/units.ts";
 import { minuteOf } from "../journal/refusal-runs.ts";
 import { COLUMN_NAMES, EXPORTED, type RecordEnd, recordOfRow, type UsageRecord } from "../record.ts";
 import type { Series } from "../rollups.ts";
@@ -305,7 +306,7 @@ export interface Mark {
 }
 
 /** A record is written when its request is sent. Before that, the request may have waited for a limit this long. */
-const MAX_LATE_MS = 3_600_000;
+const MAX_LATE_MS = HOUR_MS;
 
 export function markOf(db: Database): Mark {
   const inFlight = db.prepare(`SELECT id FROM records WHERE "end" IS NULL`).raw().all() as [string][];

@@ -1,4 +1,5 @@
 import type { Database } from "libsql";
+import { HOUR_MS } from "../../core/units.ts";
 import {
   addToBucket,
   emptySums,
@@ -146,7 +147,7 @@ function* addRollups(
 }
 
 /** How far the time in an id may be from the record's own: another machine's id has the time of that machine's clock. */
-const MAX_CLOCK_DIFFERENCE_MS = 3_600_000;
+const MAX_CLOCK_DIFFERENCE_MS = HOUR_MS;
 
 /** Adds what remains at the ends of the period, from the records. */
 function* addEdges(

@@ -6,11 +6,11 @@ import type { Test } from "tap";
 import type { Clock } from "../../../src/core/clock.ts";
 import { requestId } from "../../../src/core/ids.ts";
 import type { Ticker } from "../../../src/core/ticker.ts";
-import type { ToolCarry } from "../../../src/limits/replay.ts";
+import type { ToolCarry } from "../../../src/limits/limiter.ts";
 import { journalFiles, readLines } from "../../../src/usage/journal/files.ts";
 import { Journal } from "../../../src/usage/journal/journal.ts";
 import { type Line, parseLine } from "../../../src/usage/journal/lines.ts";
-import type { Closing, Opening } from "../../../src/usage/record.ts";
+import { type Closing, type Opening, OWN_REQUEST } from "../../../src/usage/record.ts";
 
 export const DAY = 86_400_000;
 /** 2026-11-16, at noon UTC. */
@@ -88,9 +88,12 @@ export function startJournal(t: Test, options: Options = {}): JournalUnderTest {
     limiter: {
       carry: () => [...(options.carry?.() ?? [])],
       renames: () => [],
-      replay: (line) => void replayed.push(line as Line),
-      startReplay: () => void replayed.splice(0),
-      endReplay: () => {},
+    },
+    replay: {
+      start: () => void replayed.splice(0),
+      read: (line) => void replayed.push(line),
+      close: (record) => void replayed.push({ kind: "close", ...OWN_REQUEST, ...record }),
+      end: () => {},
     },
     onAppend: () => {},
   });

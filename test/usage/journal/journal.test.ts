@@ -15,7 +15,7 @@ import { join } from "node:path";
 import { setImmediate as turn } from "node:timers/promises";
 import t from "tap";
 import { pick } from "../../../src/core/pick.ts";
-import type { ToolCarry } from "../../../src/limits/replay.ts";
+import type { ToolCarry } from "../../../src/limits/limiter.ts";
 import type { Journal } from "../../../src/usage/journal/journal.ts";
 import { AMENDED } from "../../../src/usage/journal/lines.ts";
 import { repeats } from "../../doubles/effort.ts";

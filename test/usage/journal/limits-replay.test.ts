@@ -1,12 +1,13 @@
 import fc from "fast-check";
 import t from "tap";
-import { type Lease, Limiter } from "../../src/limits/limiter.ts";
-import { difference, type ToolCarry, usedOf } from "../../src/limits/replay.ts";
-import type { Counted } from "../../src/limits/windows.ts";
-import { type Line, parseLine } from "../../src/usage/journal/lines.ts";
-import { repeats } from "../doubles/effort.ts";
-import { configOf } from "../doubles/parsed-config.ts";
-import { at, DAY, HOUR, MINUTE, SECOND, utc } from "./limits-under-test.ts";
+import { type Lease, Limiter, type ToolCarry } from "../../../src/limits/limiter.ts";
+import { type Counted, difference } from "../../../src/limits/windows.ts";
+import { usedBy } from "../../../src/usage/counted.ts";
+import { LimitsReplay } from "../../../src/usage/journal/limits-replay.ts";
+import { type Line, parseLine } from "../../../src/usage/journal/lines.ts";
+import { repeats } from "../../doubles/effort.ts";
+import { configOf } from "../../doubles/parsed-config.ts";
+import { at, DAY, HOUR, MINUTE, SECOND, utc } from "../../limits/limits-under-test.ts";
 
 const START = at("2026-11-15T12:00:05Z");
 const { tools } = configOf(
@@ -88,7 +89,7 @@ class JournaledLimiter {
     // An even number of tokens was estimated.
     const isEstimated = tokens !== null && tokens % 2 === 0;
     const fields = {
-      tokens_from: isEstimated ? "estimated" : "reported",
+      tokens_from: isEstimated ? ("estimated" as const) : ("reported" as const),
       output_tokens: tokens,
       cost_microdollars: spend,
       billed_microdollars: null,
@@ -101,7 +102,7 @@ class JournaledLimiter {
       estimated_tokens: tokens === null || isEstimated ? counted.tokens : 0,
       estimated_spend: spend === null || isEstimated ? counted.spend : 0,
     };
-    this.limiter.settle(call.lease, usedOf(fields));
+    this.limiter.settle(call.lease, usedBy(fields));
     this.#close(call, { end: "complete", counts: true, ...fields });
   }
 
@@ -153,11 +154,17 @@ function parsed(text: string): Line {
   return line;
 }
 
-function restored(lines: readonly string[], clock = settableClock()): Limiter {
-  const limiter = new Limiter(clock, utc);
-  limiter.startReplay();
-  for (const line of lines) limiter.replay(parsed(line));
-  return limiter;
+interface Restored {
+  readonly limiter: Limiter;
+  readonly replay: LimitsReplay;
+}
+
+function restored(lines: readonly string[]): Restored {
+  const limiter = new Limiter(settableClock(), utc);
+  const replay = new LimitsReplay(limiter);
+  replay.start();
+  for (const line of lines) replay.read(parsed(line));
+  return { limiter, replay };
 }
 
 /** In the order of the tools' names, as text. */
@@ -271,7 +278,7 @@ t.test("from any point on, the carry and the lines after it lead to the same sta
       }
       const expected = carried(journaled.limiter);
       const compare = (lines: readonly string[], what: string) => {
-        const found = carried(restored(lines));
+        const found = carried(restored(lines).limiter);
         if (found !== expected) throw new Error(`${what}: ${found} is not ${expected}`);
       };
       compare(journaled.lines, "from the beginning");
@@ -302,7 +309,7 @@ t.test("a restart finds what was used, and what is in flight holds what it held"
   journaled.record(first);
   journaled.record(second);
   journaled.settle(first, 30, 20);
-  const again = restored(journaled.lines);
+  const { limiter: again } = restored(journaled.lines);
   t.strictSame(levels(again), [
     [2, 0],
     [2, 0],
@@ -319,11 +326,11 @@ t.test("a request that a crash interrupted counts what was held for it", async (
   const call = journaled.reserve("codex", 100, 50);
   if (call === null) return void t.fail("the request was refused");
   journaled.record(call);
-  const again = restored(journaled.lines);
+  const { limiter: again, replay } = restored(journaled.lines);
   const { at: admitted_at } = call.lease.reservation;
   const fields = { id: call.id, tool: "codex", started_at: admitted_at, admitted_at };
-  again.replay(parsed(JSON.stringify({ kind: "close", ...fields, end: "interrupted" })));
-  again.endReplay();
+  replay.read(parsed(JSON.stringify({ kind: "close", ...fields, end: "interrupted" })));
+  replay.end();
   t.strictSame(levels(again), [
     [1, 0],
     [1, 0],
@@ -339,9 +346,9 @@ t.test("a request whose lines are lost does not stay in flight", async (t) => {
   if (call === null) return void t.fail("the request was refused");
   journaled.record(call);
   // The carry names it as in flight, and its open line was cut off.
-  const again = restored(carryLines(journaled.limiter.carry()));
+  const { limiter: again, replay } = restored(carryLines(journaled.limiter.carry()));
   t.equal(again.carry()[0]?.open.length, 1);
-  again.endReplay();
+  replay.end();
   t.equal(again.carry()[0]?.open.length, 0);
   t.equal(again.carry()[0]?.total, 50, "what was held for it counts");
 });
@@ -352,10 +359,10 @@ t.test("a replay that begins again counts nothing twice, and forgets nothing", a
   const call = journaled.reserve("codex", 100, 50);
   if (call === null) return void t.fail("the request was refused");
   journaled.record(call);
-  const again = restored([...lines, ...journaled.lines]);
+  const { limiter: again, replay } = restored([...lines, ...journaled.lines]);
   const once = again.carry();
-  again.startReplay();
-  for (const line of [...lines, ...journaled.lines]) again.replay(parsed(line));
+  replay.start();
+  for (const line of [...lines, ...journaled.lines]) replay.read(parsed(line));
   t.strictSame(again.carry(), once);
 });
 
@@ -385,9 +392,9 @@ t.test(
       ...limiter.renames().map((rename) => JSON.stringify({ kind: "rename", ...rename, at: START })),
       JSON.stringify({ kind: "open", ...open }),
     ];
-    const again = restored(midnight);
+    const { limiter: again, replay } = restored(midnight);
     t.match(again.carry(), [{ tool: "c", open: [{ id: "r1" }] }], "it is in flight under the newest name");
-    again.replay(parsed(JSON.stringify({ kind: "close", ...open, end: "complete", counts: true })));
+    replay.read(parsed(JSON.stringify({ kind: "close", ...open, end: "complete", counts: true })));
     t.match(again.carry(), [{ tool: "c", open: [] }]);
     limiter.settle(lease, { tokens: 0, spend: 0 });
     const { c } = named("c").tools;
@@ -399,7 +406,7 @@ t.test("what the console billed counts as spend", async (t) => {
   const open = { id: "r1", tool: "codex", started_at: START, admitted_at: START, held_microdollars: 50 };
   const close = { ...open, end: "complete", counted_microdollars: 20, billed_microdollars: 35 };
   const lines = [JSON.stringify({ kind: "open", ...open }), JSON.stringify({ kind: "close", ...close })];
-  t.match(restored(lines).carry(), [{ total: 35 }]);
+  t.match(restored(lines).limiter.carry(), [{ total: 35 }]);
 });
 
 t.test("records of unknown callers, refusals and other lines count nothing", async (t) => {
@@ -412,7 +419,7 @@ t.test("records of unknown callers, refusals and other lines count nothing", asy
     { kind: "key-held", gateway: "main", key: "…6789", tool: "codex", since: START },
     { kind: "carry", tools: 0 },
   ];
-  t.strictSame(restored(lines.map((line) => JSON.stringify(line))).carry(), []);
+  t.strictSame(restored(lines.map((line) => JSON.stringify(line))).limiter.carry(), []);
 });
 
 t.test("a carry replaces everything that was known of its tool", async (t) => {
@@ -422,7 +429,7 @@ t.test("a carry replaces everything that was known of its tool", async (t) => {
   journaled.record(call);
   journaled.allow("codex", 2, null);
   const empty = { tool: "codex", total: 7, estimated_total: 3, windows: [], allowances: [], open: [] };
-  const again = restored([...journaled.lines, ...carryLines([empty])]);
+  const { limiter: again } = restored([...journaled.lines, ...carryLines([empty])]);
   t.strictSame(again.carry(), [empty]);
 });
 

@@ -1,0 +1,62 @@
+import { SANDBOX } from "../config/schema.ts";
+import { background } from "../core/background.ts";
+import type { Logger } from "../core/log.ts";
+import type { Dashboard } from "../dashboard/dashboard.ts";
+import type { Mirror } from "../mirror/mirror.ts";
+import type { OpenState } from "./open-state.ts";
+import type { SandboxSession } from "./sandbox-session.ts";
+import type { Services } from "./services.ts";
+
+interface FollowerDeps
+  extends Pick<
+      Services,
+      | "reload"
+      | "upstream"
+      | "gatewayHealth"
+      | "keyBreaker"
+      | "limiter"
+      | "journal"
+      | "shared"
+      | "tokenUses"
+      | "mirror"
+      | "isSandbox"
+    >,
+    Pick<OpenState, "sandboxSession" | "processLookup"> {
+  readonly dashboard: Dashboard;
+  readonly log: Logger;
+}
+
+/** What a new configuration changes, beside the snapshot that every request takes. */
+export function followChanges(deps: FollowerDeps): void {
+  const { upstream, gatewayHealth, keyBreaker, limiter, journal, shared, tokenUses, mirror } = deps;
+  const { sandboxSession, processLookup, dashboard, log } = deps;
+  deps.reload.onChange((from, to) => {
+    log.level = to.config.log.level;
+    // Not after a key was read again and is the same: that happens after each 401.
+    if (from.config !== to.config) keyBreaker.clear();
+    const gateways = Object.values(to.config.gateways);
+    upstream.agents.keepOnly(gateways);
+    gatewayHealth.keepOnly(gateways);
+    shared.change(to);
+    const tools = Object.values(from.config.tools);
+    if (from.config !== to.config)
+      tokenUses.follow(tools.flatMap(({ tokens }) => tokens.map(({ hash }) => hash)));
+    const renamed = limiter.change(to.config);
+    if (renamed !== null && !journal.rename(renamed))
+      log.error(
+        renamed,
+        "the usage log cannot be written, so the next start loses the counters of a renamed tool",
+      );
+    // Its own key may change: that is no config.yaml.
+    if (deps.isSandbox() && from.config !== to.config) endSandbox(sandboxSession, mirror, log);
+    mirror.change(to);
+    background(dashboard.applyConfig(), log, "applying the configuration to the dashboard");
+    if (to.processTools.length > 0) background(processLookup.prepare(), log, "preparing the process lookup");
+  });
+}
+
+function endSandbox(sandboxSession: SandboxSession | null, mirror: Mirror, log: Logger): void {
+  log.info("found a config.yaml, so the sandbox ends");
+  if (sandboxSession !== null) background(sandboxSession.end(), log, "ending the sandbox");
+  mirror.forget(SANDBOX);
+}

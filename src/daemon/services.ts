@@ -1,0 +1,170 @@
+import { statSync } from "node:fs";
+import { SANDBOX } from "../config/schema.ts";
+import { ActionLog } from "../control/status.ts";
+import { Tail } from "../control/tail.ts";
+import type { Clock } from "../core/clock.ts";
+import type { Paths } from "../core/paths.ts";
+import type { Secret } from "../core/secret.ts";
+import { createTicker } from "../core/ticker.ts";
+import { KeyCheck } from "../doctor/key-check.ts";
+import { Prober } from "../doctor/tool-probes.ts";
+import { Limiter } from "../limits/limiter.ts";
+import { systemCalendar } from "../limits/windows.ts";
+import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
+import { Mirror } from "../mirror/mirror.ts";
+import { GatewayHealth, KeyHealth } from "../proxy/health.ts";
+import { KeyBreaker } from "../proxy/key-breaker.ts";
+import { Outages } from "../proxy/outages.ts";
+import { TokenUses } from "../proxy/token-uses.ts";
+import { Upstream } from "../proxy/upstream.ts";
+import { Shared } from "../shared/shared.ts";
+import { createLifecycle } from "./key-lifecycle.ts";
+import type { Keys } from "./keys.ts";
+import type { OpenState } from "./open-state.ts";
+import { Reload } from "./reload.ts";
+import type { Shutdown } from "./shutdown.ts";
+import { closeUsageServices, openUsageServices } from "./usage-services.ts";
+
+interface ServiceOptions {
+  readonly paths: Paths;
+  readonly env: NodeJS.ProcessEnv;
+  readonly clock: Clock;
+}
+
+export type Services = ReturnType<typeof createServices>;
+
+/** What is built once: connections, configuration, usage, mirror, and what is known of gateways and keys. */
+export function createServices(options: ServiceOptions, keys: Keys, opened: OpenState, shutdown: Shutdown) {
+  const { paths, env, clock } = options;
+  const { trust, keyring, vault, log } = keys;
+  const { loaded, initial, settled, startWarnings, sandboxSession } = opened;
+  const ticker = createTicker();
+
+  // Gateways, and what is known of the keys.
+  const upstream = new Upstream(clock);
+  const { agentFor } = upstream.agents;
+  shutdown.add("close the connections to gateways", () => upstream.agents.close());
+  const outages = new Outages();
+  const gatewayHealth = new GatewayHealth(clock);
+  const keyBreaker = new KeyBreaker(clock);
+  const keyHealth = new KeyHealth(clock, (tool) => journal.lastUse(tool));
+  const keyCalls = new KeyCallBudgets(() => clock.now(), paths.keyCalls);
+  shutdown.add("save when gateways were asked about keys", () => keyCalls.saved());
+  const listedFault = (gateway: string, key: Secret) => mirror.keyFault(gateway, key);
+  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor, listedFault });
+  shutdown.add("stop asking about keys", () => keyCheck.stop());
+
+  // The configuration in force.
+  const fileWarnings = sandboxSession === null ? loaded.problems : [];
+  const reload = new Reload({
+    paths,
+    clock,
+    ticker,
+    log,
+    keyring,
+    trust,
+    initial: { loaded, snapshot: initial, fileWarnings, settled, startWarnings },
+  });
+  const snapshot = () => reload.snapshot;
+
+  // What was used, and what may still be.
+  const limiter = new Limiter(clock, systemCalendar);
+  // Before the journal is read: it decides in which windows the requests of earlier runs count.
+  const shared = new Shared({
+    file: paths.shared,
+    clock,
+    ticker,
+    log,
+    limiter,
+    snapshot,
+    usage: () => usage,
+    journalFolder: paths.usage,
+    cut: (tool) => inFlight.cut(tool),
+  });
+  const usageServices = openUsageServices(paths, clock, ticker, log, limiter, () => snapshot().config);
+  const { usage, journal, prices, inFlight, bodies } = usageServices;
+  shutdown.add("close the usage log", () => closeUsageServices(usageServices));
+  shutdown.add("leave the shared store", () => shared.stop());
+
+  // The consoles, and the keys that are changed through them.
+  const mirror = new Mirror({
+    clock,
+    log,
+    vault,
+    snapshot,
+    agentFor,
+    keyCalls,
+    database: usageServices.mirrorDatabase,
+    usage: usageServices.mirrorUsage,
+    truncationCheck: usageServices.truncationCheck,
+    siblings: () => shared.siblings(),
+    prices,
+    // What a console knows better counts under the limits, too.
+    onCorrected: (correction) => limiter.correct(correction.tool, correction),
+    onAlarms: (alarms) => automaticRotation.onAlarms(alarms),
+    isChanging: (key) => lifecycle.isChanging(key),
+  });
+  // It writes into the usage log, so it stops before that is closed.
+  shutdown.add("stop the mirror", () => mirror.stop());
+  // Each start has a new sandbox, and none with a config.yaml: rows of an earlier one mean nothing.
+  if (sandboxSession !== null || !Object.hasOwn(initial.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
+  const actions = new ActionLog(clock);
+  const { lifecycle, automaticRotation, startLifecycle } = createLifecycle({
+    paths,
+    env,
+    clock,
+    log,
+    ticker,
+    keyring,
+    trust,
+    reload,
+    mirror,
+    shared,
+    keyCheck,
+    agentFor,
+    inFlight,
+    actions,
+    sandboxSession,
+    shutdown,
+  });
+
+  // The callers, and who watches them.
+  const tokenUses = new TokenUses({
+    file: paths.tokenUses,
+    clock,
+    log,
+    isKnown: (hash) => snapshot().toolByToken(hash) !== null,
+    configChangedAt: () => statSync(paths.config, { throwIfNoEntry: false })?.mtimeMs ?? null,
+  });
+  // The sandbox has no config.yaml that could have lost a token.
+  if (sandboxSession === null) tokenUses.followStart();
+  shutdown.add("write when tokens were last used", () => tokenUses.stop());
+  const prober = new Prober({ clock, snapshot, agentFor, keyCheck, keyHealth, keyBreaker, prices, usage });
+
+  return {
+    ticker,
+    upstream,
+    outages,
+    gatewayHealth,
+    keyBreaker,
+    keyHealth,
+    keyCheck,
+    reload,
+    snapshot,
+    isSandbox: () => sandboxSession?.serving() ?? false,
+    limiter,
+    shared,
+    usage,
+    journal,
+    prices,
+    inFlight,
+    bodies,
+    mirror,
+    actions,
+    lifecycle,
+    startLifecycle,
+    tokenUses,
+    prober,
+    tail: new Tail(),
+  };
+}
