@@ -6,6 +6,7 @@ import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { Secret } from "../core/secret.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import type { KeyPlace } from "../keys/store.ts";
 import { ConsoleFault, type FaultKind, type KeyActions } from "../mirror/consoles/console.ts";
 import { consoleRemedy } from "../mirror/report/messages.ts";
@@ -76,7 +77,7 @@ export interface Consoles {
 }
 
 /** After a leak, requests in flight may delay the deletion of the old key for no longer. */
-const LEAK_TIMEOUT_MS = 60_000;
+const LEAK_TIMEOUT_MS = MINUTE_MS;
 /** A request that began before the switch may not be counted yet: its tool is still being identified. */
 const UNIDENTIFIED_MS = 1000;
 /** A busy new-api answers some calls with "database is locked". */

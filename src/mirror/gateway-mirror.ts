@@ -5,6 +5,7 @@ import { background } from "../core/background.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Secret } from "../core/secret.ts";
+import { DAY_MS, MINUTE_MS } from "../core/units.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
 import type { KeyFault } from "../proxy/cause.ts";
@@ -89,7 +90,6 @@ export interface MirrorDeps
   readonly isChanging: (key: Pick<KeyReport, "gateway" | "name" | "ref">) => boolean;
 }
 
-const DAY_MS = 86_400_000;
 /** The first sync goes back this far, or to the start of our own log. */
 const HISTORY_MS = 30 * DAY_MS;
 /** Rows in one transaction, which runs on the thread that serves requests. */
@@ -97,14 +97,14 @@ const ROWS_PER_WRITE = 100;
 /** A key is read early once its own requests reach this share of the rows that the console lists. Others may use it too. */
 const NEARLY_FULL = 0.6;
 /** Without a schedule in config.yaml, the console is read this often: while tools are active, and otherwise. */
-const ACTIVE_INTERVAL_MS = 60_000;
-const IDLE_INTERVAL_MS = 5 * 60_000;
+const ACTIVE_INTERVAL_MS = MINUTE_MS;
+const IDLE_INTERVAL_MS = 5 * MINUTE_MS;
 /** After a request, tools count as active for this long. */
-const ACTIVE_MS = 5 * 60_000;
+const ACTIVE_MS = 5 * MINUTE_MS;
 /** Such syncs use at most a third of the calls that the console allows. */
 const BUDGET_SHARE = 3;
 /** Facts about keys are read again after this. */
-const FACTS_FRESH_MS = 60_000;
+const FACTS_FRESH_MS = MINUTE_MS;
 /** A list this young explains why a key is refused: ten tools with bad keys need one list. */
 const LIST_EXPLAINS_MS = 5000;
 /** A caller waits no longer for them. */
@@ -112,7 +112,7 @@ const FACTS_WAIT_MS = 8000;
 const LOGGED_OUT: readonly FaultKind[] = ["login-needed", "login-refused"];
 /** Pending rows are compared again when they are due, within these bounds. */
 const RECOMPARE_MIN_MS = 1000;
-const RECOMPARE_MAX_MS = 10 * 60_000;
+const RECOMPARE_MAX_MS = 10 * MINUTE_MS;
 
 /** One gateway's console: reads its rows, has them compared with our records, and reports the result. */
 export class GatewayMirror {

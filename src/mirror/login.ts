@@ -2,6 +2,7 @@ import type { ConsoleKind } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { errorMessage } from "../core/errors.ts";
 import { Secret } from "../core/secret.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import { ConsoleFault } from "./consoles/console.ts";
 import type { AdapterDeps } from "./consoles/http.ts";
 import { NewApi } from "./consoles/new-api.ts";
@@ -32,7 +33,7 @@ export interface LoginAnswer {
 }
 
 /** After this time a login without its second factor must start again with the password. */
-const SECOND_FACTOR_MS = 5 * 60_000;
+const SECOND_FACTOR_MS = 5 * MINUTE_MS;
 
 /** Tries credentials at a console, and stores only tokens: never the password. */
 export class ConsoleLogins {

@@ -1,4 +1,5 @@
 import { keyFault, Secret } from "../../core/secret.ts";
+import { MINUTE_MS } from "../../core/units.ts";
 import {
   ConsoleFault,
   type CopiedSettings,
@@ -217,7 +218,7 @@ export class NewApiKeyActions implements KeyActions {
     const { keyCalls } = this.#deps;
     if (keyCalls === null || keyCalls.left() > 0) return;
     const wait = keyCalls.wait();
-    const minutes = Math.max(1, Math.ceil(wait / 60_000));
+    const minutes = Math.max(1, Math.ceil(wait / MINUTE_MS));
     throw new ConsoleFault(
       "rate-limited",
       `shows 20 keys in 20 minutes, and can be asked again in ${minutes} min`,

@@ -1,4 +1,5 @@
 import type { Secret } from "../../core/secret.ts";
+import { MINUTE_MS } from "../../core/units.ts";
 import {
   type AccountFacts,
   type ConsoleAdapter,
@@ -212,7 +213,7 @@ const REQUEST_ID =
 /** created_at has whole seconds, and use_time is rounded. */
 const ROUNDED_MS = 3000;
 /** created_at is the time of writing. A gateway whose database was busy wrote rows up to 8 seconds late. */
-const WRITTEN_LATE_MS = 10 * 60_000;
+const WRITTEN_LATE_MS = 10 * MINUTE_MS;
 
 /**
  * use_time gives the second in which a request began if its row was written at once; its id gives the millisecond. The id

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import type { Secret } from "../../core/secret.ts";
+import { DAY_MS } from "../../core/units.ts";
 import {
   ConsoleFault,
   type CopiedSettings,
@@ -45,7 +46,6 @@ const PATH = "/api/v1/keys";
 const PAGE_SIZE = 100;
 const MAX_PAGES = 50;
 const WINDOWS: readonly string[] = ["5h", "1d", "7d"];
-const DAY_MS = 24 * 3600_000;
 const MICRO = 1_000_000;
 /** With pauses of 1, 2, 4, 8 and 16 seconds: the console works on a creation for at most 30 seconds. */
 const MAX_ATTEMPTS = 6;

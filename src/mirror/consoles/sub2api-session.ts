@@ -1,6 +1,7 @@
 import { advice } from "../../core/advice.ts";
 import { errorCode } from "../../core/errors.ts";
 import { Secret } from "../../core/secret.ts";
+import { DAY_MS, MINUTE_MS } from "../../core/units.ts";
 import { ConsoleFault } from "./console.ts";
 import {
   type ConsoleClient,
@@ -135,10 +136,10 @@ interface Access {
 }
 
 /** An access token is renewed this long before it expires, or a tenth of its life if that is shorter. */
-const RENEW_AHEAD_MS = 60_000;
+const RENEW_AHEAD_MS = MINUTE_MS;
 /** Password logins are rare, so that an account is not locked and a console's limit not used up. */
-const LOGIN_EVERY_MS = 10 * 60_000;
-const REFUSED_LOGIN_EVERY_MS = 24 * 3600_000;
+const LOGIN_EVERY_MS = 10 * MINUTE_MS;
+const REFUSED_LOGIN_EVERY_MS = DAY_MS;
 
 /** A login at sub2api: renews its access token, and logs in with the configured password where it must. */
 export class Sub2apiSession {

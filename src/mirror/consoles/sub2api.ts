@@ -1,4 +1,5 @@
 import { redactKeyShapes } from "../../core/redact.ts";
+import { DAY_MS, HOUR_MS, MINUTE_MS } from "../../core/units.ts";
 import { STANDARD_TIER, serviceTier } from "../../metering/service-tiers.ts";
 import type { ConsoleRow } from "../console-row.ts";
 import {
@@ -33,7 +34,7 @@ type Sub2apiDeps = Omit<AdapterDeps, "calls"> & { readonly session: Sub2apiSessi
  * The panel allows an account 60 calls a minute under /usage (0.1.179); the rest is left to the owner's browser. Its
  * windows are fixed: what stays below the limit in every minute stays below it in theirs.
  */
-const USAGE_LIMIT: CallLimit = { calls: 50, milliseconds: 60_000 };
+const USAGE_LIMIT: CallLimit = { calls: 50, milliseconds: MINUTE_MS };
 /** The largest pages of recent versions, and of old ones. A size that is too large is ignored, not reduced. */
 const PAGE_SIZE = 1000;
 const OLD_PAGE_SIZE = 100;
@@ -254,12 +255,11 @@ interface InterruptedWalk {
   readonly began: number;
 }
 
-const HOUR = 3600_000;
 /**
  * A walk goes this far back for late rows, because a lower id can appear after a higher one: once an hour where the number
  * of rows does not add up, else once a day. With 8,000 rows an hour that is 192 pages, and four minutes of the limit.
  */
-const OVERLAP_MS = 24 * HOUR;
+const OVERLAP_MS = DAY_MS;
 /** The next walk reads what is left after this many pages. */
 const MAX_PAGES = 500;
 
@@ -355,7 +355,7 @@ function newestOf({ rows }: UsagePage): Position | null {
 }
 
 function isOverlapDue({ complete, overlapAt, addsUp }: Cursor, now: number): boolean {
-  return complete === null || now - overlapAt >= (addsUp ? OVERLAP_MS : HOUR) || overlapAt > now;
+  return complete === null || now - overlapAt >= (addsUp ? OVERLAP_MS : HOUR_MS) || overlapAt > now;
 }
 
 /** Whether everything on this page, and so below it, was read before or is older than `since`. */

@@ -1,3 +1,4 @@
+import { HOUR_MS } from "../../core/units.ts";
 import { type Cluster, clustersOf, groupedBy, matchCluster, RowIndex, without } from "./candidates.ts";
 import type {
   Context,
@@ -92,7 +93,7 @@ const PAIRED_WITHIN: Distance = { starts: 5000, ends: 30_000 };
 const COUNTED_FIRST: Distance = { starts: 50, ends: 1000 };
 const COUNTED_STARTS_MS = 500;
 /** How far apart their ends may be where their starts agree. */
-const END_WITHIN_MS = 60 * 60_000;
+const END_WITHIN_MS = HOUR_MS;
 
 const PAIRED = "the only row with this key, model and these tokens at that time";
 const ALIKE =
@@ -163,7 +164,6 @@ function mayPair(record: OurRequest, group: RowGroup): boolean {
   return isEndNear && isModelKnown && isSameCall(record, group) && !idsContradict(record, group);
 }
 
-const HOUR_MS = 3_600_000;
 const SUMMED =
   "the rows of this key, model and hour are as many as the requests, with the same tokens in all";
 

@@ -1,3 +1,4 @@
+import { MINUTE_MS } from "../../core/units.ts";
 import {
   type Cluster,
   clustersOf,
@@ -255,7 +256,7 @@ function unansweredKind({ model }: OurRequest, stream: boolean | null): string {
 
 /** A socket's row may seem early, because clocks are compared to about a second. Consoles write late. */
 const SOCKET_EARLY_MS = 5000;
-const SOCKET_LATE_MS = 10 * 60_000;
+const SOCKET_LATE_MS = 10 * MINUTE_MS;
 const IN_SOCKET =
   "it was billed to the key of a WebSocket in its time, which can hold any number of requests";
 

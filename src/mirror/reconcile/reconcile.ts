@@ -1,4 +1,4 @@
-import { exact, exactDollars } from "../../core/units.ts";
+import { DAY_MS, exact, exactDollars, MINUTE_MS } from "../../core/units.ts";
 import type { JudgedRecord, JudgedRow, RowVerdict, Theirs } from "../verdict.ts";
 import { groupedBy, Timeline, without } from "./candidates.ts";
 import {
@@ -231,11 +231,11 @@ function total(
 }
 
 /** A row further in the future than this is not young: a clock is wrong, and waiting for it would not end. */
-const AHEAD_MS = 86_400_000;
+const AHEAD_MS = DAY_MS;
 /** A gap in our log may be off by the clock skew. */
 const GAP_MARGIN_MS = 5000;
 /** This close to a response of ours without an id, other ids prove nothing. */
-const UNNAMED_MS = 10 * 60_000;
+const UNNAMED_MS = 10 * MINUTE_MS;
 
 /** The verdicts on rows that no record of ours was matched with. */
 function judgeLeftRows(

@@ -1,4 +1,5 @@
 import type Database from "libsql";
+import { DAY_MS, MINUTE_MS } from "../../core/units.ts";
 import { blindSiblings, type Sibling } from "../reconcile/siblings.ts";
 import { keptFrom } from "../store/coverage-gaps.ts";
 import { readTime } from "../store/facts.ts";
@@ -71,7 +72,7 @@ export function readReport(db: Database.Database, gateway: string, options: Repo
 }
 
 /** A machine that is less behind is online, and its records are on their way. */
-const BEHIND_MS = 60_000;
+const BEHIND_MS = MINUTE_MS;
 
 /** The machines that hold a key of this gateway and are behind, and those that a row waits for. */
 function unseenMachines(
@@ -239,7 +240,6 @@ function totalOf(numbers: readonly (number | null)[]): number | null {
   return known.length === 0 ? null : known.reduce((sum, one) => sum + one, 0);
 }
 
-const DAY_MS = 86_400_000;
 const USUAL_DAYS = 14;
 
 interface ElsewhereSum {

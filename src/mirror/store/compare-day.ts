@@ -1,4 +1,5 @@
 import type Database from "libsql";
+import { DAY_MS, MINUTE_MS } from "../../core/units.ts";
 import type { ConsoleGap } from "../consoles/console.ts";
 import { FOREIGN_AFTER_MS, MISSING_AFTER_MS, type OurRequest, type TheirRow } from "../reconcile/context.ts";
 import { isSameUserAgent, learnStartFit } from "../reconcile/fit.ts";
@@ -13,7 +14,6 @@ import {
   type UnansweredBill,
   unansweredWith,
 } from "./aborted-bills.ts";
-import { DAY_MS } from "./changed-days.ts";
 import { keptFrom, readConsoleGaps, readUnreadKeys, type UnreadKey } from "./coverage-gaps.ts";
 import { readFact, readStartFit, readTime } from "./facts.ts";
 import { heldTimes, type KeyLinks, keyLinks } from "./keys.ts";
@@ -218,7 +218,7 @@ interface Coverage {
 }
 
 /** Gaps are in whole seconds, and a row is written a little before or after the end of our request. */
-const GAP_MARGIN_MS = 60_000;
+const GAP_MARGIN_MS = MINUTE_MS;
 
 function readCoverage(db: Database.Database, { gateway, skew }: CompareOptions): Coverage {
   const gaps = readConsoleGaps(db, gateway).map((gap) => ({

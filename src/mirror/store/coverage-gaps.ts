@@ -1,5 +1,6 @@
 import type Database from "libsql";
 import { mergeSpans, type Span } from "../../core/spans.ts";
+import { MINUTE_MS } from "../../core/units.ts";
 import type { ConsoleGap } from "../consoles/console.ts";
 import { touchFrom } from "./changed-days.ts";
 import { readFact, writeFact } from "./facts.ts";
@@ -28,7 +29,7 @@ export function addConsoleGap(db: Database.Database, gateway: string, gap: Conso
 }
 
 /** A row can be a little earlier than its request: the clocks are compared to about a second. */
-const MARGIN_MS = 60_000;
+const MARGIN_MS = MINUTE_MS;
 
 /** The oldest first. The same for all gateways. */
 export function readLogGaps(db: Database.Database): readonly LogGap[] {

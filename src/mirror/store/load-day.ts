@@ -1,9 +1,10 @@
 import type Database from "libsql";
+import { DAY_MS } from "../../core/units.ts";
 import { meteringOf } from "../../metering/protocols.ts";
 import { atOnce, mayHaveArrived, type UsageRecord } from "../../usage/record.ts";
 import { FARTHEST_MS, type OurRequest, type OurTokens, type TheirRow } from "../reconcile/context.ts";
 import { SIBLING_CLOCK_MS, type Sibling } from "../reconcile/siblings.ts";
-import { DAY_MS, readSiblings } from "./changed-days.ts";
+import { readSiblings } from "./changed-days.ts";
 import type { LogGap } from "./coverage-gaps.ts";
 import { readTime } from "./facts.ts";
 import { keyLinks } from "./keys.ts";
