@@ -82,7 +82,8 @@ const LEAK_TIMEOUT_MS = MINUTE_MS;
 const UNIDENTIFIED_MS = 1000;
 /** A busy new-api answers some calls with "database is locked". */
 const CONSOLE_PAUSES_MS = [1000, 4000];
-const PASSING_FAULTS: readonly FaultKind[] = ["failing", "unreachable", "slow"];
+/** The console did not say whether it did what it was asked. */
+const UNANSWERED: readonly FaultKind[] = ["failing", "unreachable", "slow"];
 /** A gateway that cannot be reached at the moment says nothing about the new key. */
 const PROBE_PAUSES_MS = [500, 2000, 5000];
 /** new-api v0.13.2 accepts a deleted key for up to a minute. */
@@ -200,7 +201,7 @@ export class Steps {
       const undo: Intent = { ...(this.#deps.intents.of(intent.tool) ?? intent), step: "undo" };
       await this.#deps.intents.put(undo);
       try {
-        await this.#undo(undo, run, mayBeCreatedLate(error));
+        await this.#undo(undo, run, isUnanswered(error));
       } catch (later) {
         const { why, next } = faultOf(error, intent.gateway);
         const left = faultOf(later, intent.gateway);
@@ -433,8 +434,7 @@ export class Steps {
       try {
         return await call();
       } catch (error) {
-        const isPassing = error instanceof ConsoleFault && PASSING_FAULTS.includes(error.kind);
-        if (!isPassing) throw error;
+        if (!isUnanswered(error)) throw error;
       }
       await this.#pause(wait);
     }
@@ -522,9 +522,8 @@ function successorOf({ successor }: Intent): Successor {
   return successor;
 }
 
-/** The console did not say whether it creates the key. */
-function mayBeCreatedLate(error: unknown): boolean {
-  return error instanceof ConsoleFault && ["slow", "unreachable", "failing"].includes(error.kind);
+function isUnanswered(error: unknown): boolean {
+  return error instanceof ConsoleFault && UNANSWERED.includes(error.kind);
 }
 
 /**
