@@ -328,7 +328,7 @@ function createServices(
   const usageServices = openUsageServices(paths, clock, ticker, log, limiter, () => snapshot().config);
   shutdown.add("close the usage log", () => closeUsageServices(usageServices));
   shutdown.add("leave the shared store", () => shared.stop());
-  const { mirrorDatabase, mirrorUsage, truncationCheck, prices, journal, usage } = usageServices;
+  const { mirrorDatabase, mirrorUsage, lostRecords, prices, journal, usage } = usageServices;
   const mirror = new Mirror({
     clock,
     log,
@@ -338,7 +338,7 @@ function createServices(
     keyCalls,
     database: mirrorDatabase,
     usage: mirrorUsage,
-    truncationCheck,
+    lostRecords,
     siblings: () => shared.siblings(),
     prices,
     // What a console knows better counts under the limits, too.

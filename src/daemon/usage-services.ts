@@ -10,8 +10,8 @@ import type { Paths } from "../core/paths.ts";
 import type { Ticker } from "../core/ticker.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { Prices, readPriceTable } from "../metering/prices.ts";
+import { LostRecords } from "../mirror/lost-records.ts";
 import { MirrorDatabase } from "../mirror/store/database.ts";
-import { TruncationCheck } from "../mirror/truncation-check.ts";
 import type { MirrorUsage } from "../mirror/usage.ts";
 import { BodyBudget } from "../proxy/body.ts";
 import { InFlight } from "../proxy/in-flight.ts";
@@ -29,7 +29,7 @@ export interface UsageServices {
   readonly bodies: BodyBudget;
   readonly mirrorDatabase: MirrorDatabase;
   readonly mirrorUsage: MirrorUsage;
-  readonly truncationCheck: TruncationCheck;
+  readonly lostRecords: LostRecords;
 }
 
 export function openUsageServices(
@@ -59,7 +59,7 @@ export function openUsageServices(
   const { journal } = usage;
   const mirrorDatabase = new MirrorDatabase({ file: paths.mirror, index: paths.index, log });
   const mirrorUsage = mirrorUsageOf(usage);
-  const truncationCheck = new TruncationCheck({
+  const lostRecords = new LostRecords({
     file: paths.logEnd,
     clock,
     ticker,
@@ -78,7 +78,7 @@ export function openUsageServices(
     bodies: new BodyBudget(),
     mirrorDatabase,
     mirrorUsage,
-    truncationCheck,
+    lostRecords,
   };
 }
 
@@ -104,10 +104,10 @@ function mirrorUsageOf(usage: UsageLog): MirrorUsage {
 /** Where the journal does not close, its end is not stamped either: the next start then checks whether something is missing. */
 export async function closeUsageServices({
   usage,
-  truncationCheck,
+  lostRecords,
   mirrorDatabase,
 }: UsageServices): Promise<void> {
-  const stamp = truncationCheck.stop();
+  const stamp = lostRecords.stop();
   await usage.stop();
   await stamp();
   mirrorDatabase.close();

@@ -36,6 +36,7 @@ import {
   toolConsoleFacts,
   toolsHolding,
 } from "./held-keys.ts";
+import type { LostRecords } from "./lost-records.ts";
 import { blindSiblings, type Sibling } from "./reconcile/siblings.ts";
 import { consoleRemedy, stateMessages, UNREADABLE } from "./report/messages.ts";
 import { isMoreThanRounding, type TokenPrices, tokenPrices } from "./report/price-differences.ts";
@@ -69,7 +70,6 @@ import { Comparer } from "./sync/comparer.ts";
 import { adapterDeps, type ConnectDeps, type ConsoleGateway, kindOf, openConsole } from "./sync/connect.ts";
 import type { MirrorReader } from "./sync/mirror-thread.ts";
 import { SyncSchedule } from "./sync/schedule.ts";
-import type { TruncationCheck } from "./truncation-check.ts";
 import { askOrFail, catchUp, type MirrorUsage } from "./usage.ts";
 
 export interface MirrorDeps
@@ -79,7 +79,7 @@ export interface MirrorDeps
   readonly reader: Pick<MirrorReader, "ask" | "createThread">;
   readonly usage: MirrorUsage;
   readonly prices: Prices;
-  readonly truncationCheck: Pick<TruncationCheck, "gaps">;
+  readonly lostRecords: Pick<LostRecords, "gaps">;
   /** All that are known, also while the store cannot be reached. Without a shared store there are none. */
   readonly siblings: () => readonly Sibling[];
   /** A record takes more, or less, from its tool's limits. Called once for each amendment in the journal. */
@@ -152,7 +152,7 @@ export class GatewayMirror {
   #waitingRows: readonly WaitingRow[] = [];
 
   constructor(gateway: ConsoleGateway, snapshot: Snapshot, deps: MirrorDeps, heldKeys: HeldKeys) {
-    const { clock, log, database, reader, usage, truncationCheck, siblings, onCorrected } = deps;
+    const { clock, log, database, reader, usage, lostRecords, siblings, onCorrected } = deps;
     this.#gateway = gateway;
     this.#connection = connectionOf(gateway, snapshot);
     this.#deps = deps;
@@ -176,7 +176,7 @@ export class GatewayMirror {
       database,
       reader,
       usage,
-      truncationCheck,
+      lostRecords,
       siblings,
       onCorrected,
       priceOf: (record, tokens) => this.#priceOf(record, tokens),

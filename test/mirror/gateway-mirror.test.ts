@@ -97,7 +97,7 @@ tools: { ${tools.map((name) => `${name}: {}`).join(", ")} }
       lostAt: () => null,
     },
     prices: new Prices({ models: [] }),
-    truncationCheck: { gaps: () => [] },
+    lostRecords: { gaps: () => [] },
     siblings,
     onCorrected: () => {},
     onAlarms: () => {},

@@ -42,7 +42,7 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
       noteDamage: () => {},
     },
     usage,
-    truncationCheck: { gaps: () => [] },
+    lostRecords: { gaps: () => [] },
     siblings: () => [],
     // Without a console these are not used.
     ...({} as Pick<

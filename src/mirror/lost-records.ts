@@ -12,7 +12,7 @@ import type { MirrorDatabase } from "./store/database.ts";
 import { queryNumber, queryValue } from "./store/query.ts";
 import { catchUp, type LastRecord, type MirrorUsage } from "./usage.ts";
 
-interface TruncationCheckDeps {
+interface LostRecordsDeps {
   /** Where the log's end is noted: beside the log, so that it survives the loss. */
   readonly file: string;
   readonly clock: Clock;
@@ -50,8 +50,8 @@ const UNWRITTEN_MS = 10 * MINUTE_MS;
  * Detects that the usage log lost its end: a person restored an older copy, or a power cut lost what was not on the disk.
  * Only the console has the requests of that time. They must not become foreign, so the time becomes a gap of the log.
  */
-export class TruncationCheck {
-  readonly #deps: TruncationCheckDeps;
+export class LostRecords {
+  readonly #deps: LostRecordsDeps;
   readonly #stopTicks: () => void;
   /** The end that an earlier run wrote. Until it was checked, its file is not overwritten. */
   #earlier: LogEnd | null;
@@ -67,7 +67,7 @@ export class TruncationCheck {
   /** The index has every record that began before this. */
   #indexedTo: number;
 
-  constructor(deps: TruncationCheckDeps) {
+  constructor(deps: LostRecordsDeps) {
     this.#deps = deps;
     this.#earlier = readLogEnd(deps.file);
     this.#end = this.#currentEnd();

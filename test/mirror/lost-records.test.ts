@@ -17,9 +17,9 @@ import pino from "pino";
 import t, { type Test } from "tap";
 import { writePrivateFile } from "../../src/core/private-file.ts";
 import type { Ticker } from "../../src/core/ticker.ts";
+import { LostRecords } from "../../src/mirror/lost-records.ts";
 import { addLogGap, type LogGap, readLogGaps } from "../../src/mirror/store/coverage-gaps.ts";
 import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
-import { TruncationCheck } from "../../src/mirror/truncation-check.ts";
 import { catchUp as catchUpAndName, type LastRecord } from "../../src/mirror/usage.ts";
 import { openIndex } from "../../src/usage/index/database.ts";
 import { journalFiles } from "../../src/usage/journal/files.ts";
@@ -35,7 +35,7 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 
 interface Run {
-  readonly truncationCheck: TruncationCheck;
+  readonly lostRecords: LostRecords;
   ask<T>(question: (db: Database.Database) => T): T;
   hold(): void;
   /** Writes a record that begins now. */
@@ -80,7 +80,7 @@ function newHome(t: Test) {
     let lostAt: number | null = null;
     const usage = { catchUp: async () => catchUp(state), last: () => last, lostAt: () => lostAt };
     const database = openMirror(state);
-    const truncationCheck = new TruncationCheck({
+    const lostRecords = new LostRecords({
       file: endFile,
       clock,
       ticker,
@@ -94,7 +94,7 @@ function newHome(t: Test) {
     const end = async (seals: boolean) => {
       if (isEnded) return;
       isEnded = true;
-      const seal = truncationCheck.stop();
+      const seal = lostRecords.stop();
       if (seals) await seal();
       database.close();
     };
@@ -108,7 +108,7 @@ function newHome(t: Test) {
       void ask((db) => holdKeys(db, [{ gateway: "main", key: "…a1b2", tool: "codex" }], clock.now()));
     hold();
     return {
-      truncationCheck,
+      lostRecords,
       ask,
       hold,
       add(end) {
@@ -122,7 +122,7 @@ function newHome(t: Test) {
       },
       async gaps() {
         const newest = await catchUpAndName(usage);
-        return ask((db) => truncationCheck.gaps(db, newest));
+        return ask((db) => lostRecords.gaps(db, newest));
       },
       stop: () => end(true),
       kill: () => end(false),
@@ -271,8 +271,8 @@ t.test("while the index cannot be read, the end that the earlier run wrote stays
   const usage = { catchUp: async () => {}, last: () => null, lostAt: () => null };
   const { endFile: file, clock, ticker } = home;
   const deps = { file, clock, ticker, log: pino({ level: "silent" }), database, usage };
-  const truncationCheck = new TruncationCheck({ ...deps, sync: "normal", bootedAt: 0 });
-  await truncationCheck.stop()();
+  const lostRecords = new LostRecords({ ...deps, sync: "normal", bootedAt: 0 });
+  await lostRecords.stop()();
   t.strictSame(home.writtenEnd(), before);
 });
 
@@ -349,7 +349,7 @@ t.test("a record that begins while the index catches up is not lost", async (t) 
   t.strictSame(await run.gaps(), []);
   run.add();
   t.strictSame(
-    run.ask((db) => run.truncationCheck.gaps(db, first)),
+    run.ask((db) => run.lostRecords.gaps(db, first)),
     [],
   );
 });
