@@ -60,13 +60,13 @@ export function openUsageServices(
   const mirrorDatabase = new MirrorDatabase({ file: paths.mirror, index: paths.index, log });
   const mirrorUsage = mirrorUsageOf(usage);
   const lostRecords = new LostRecords({
-    file: paths.logEnd,
     clock,
     ticker,
     log,
     database: mirrorDatabase,
     usage: mirrorUsage,
-    sync,
+    journal,
+    wasChanged: usage.state().changed !== null,
     bootedAt: clock.now() - uptime() * 1000,
   });
   return {
@@ -97,19 +97,17 @@ function mirrorUsageOf(usage: UsageLog): MirrorUsage {
       journal.append(line);
     },
     last: () => journal.last(),
-    lostAt: () => journal.lostAt(),
   };
 }
 
-/** Where the journal does not close, its end is not stamped either: the next start then checks whether something is missing. */
+/** If the journal does not close, its end is not written down either: the next start then checks whether something is missing. */
 export async function closeUsageServices({
   usage,
   lostRecords,
   mirrorDatabase,
 }: UsageServices): Promise<void> {
-  const stamp = lostRecords.stop();
   await usage.stop();
-  await stamp();
+  await lostRecords.close();
   mirrorDatabase.close();
 }
 

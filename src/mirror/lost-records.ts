@@ -1,79 +1,68 @@
 import type Database from "libsql";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
-import { errorCode } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
-import { readOwnFile } from "../core/own-file.ts";
-import { writePrivateFile } from "../core/private-file.ts";
 import type { Ticker } from "../core/ticker.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import { transact } from "../usage/index/database.ts";
+import type { Journal } from "../usage/journal/journal.ts";
 import { addLogGap, keptFrom, type LogGap, readLogGaps } from "./store/coverage-gaps.ts";
 import type { MirrorDatabase } from "./store/database.ts";
-import { queryNumber, queryValue } from "./store/query.ts";
+import { readFact, writeFact } from "./store/facts.ts";
+import { queryAll, queryNumber, queryValue } from "./store/query.ts";
 import { catchUp, type LastRecord, type MirrorUsage } from "./usage.ts";
 
 interface LostRecordsDeps {
-  /** Where the log's end is noted: beside the log, so that it survives the loss. */
-  readonly file: string;
   readonly clock: Clock;
   readonly ticker: Ticker;
   readonly log: Logger;
   readonly database: Pick<MirrorDatabase, "ask">;
-  readonly usage: Pick<MirrorUsage, "catchUp" | "last" | "lostAt">;
-  readonly sync: "normal" | "full";
+  readonly usage: Pick<MirrorUsage, "catchUp" | "last">;
+  readonly journal: Pick<Journal, "flush" | "lostAt">;
+  /** The journal was changed while keybearer did not run: it no longer has what the index had read of it. */
+  readonly wasChanged: boolean;
   /** When the machine was started, wall time. */
   readonly bootedAt: number;
 }
 
-/** Where the usage log ended when this was written. */
-interface LogEnd {
-  /** The id of the newest record; null: there was none. */
-  readonly record: string | null;
-  readonly started_at: number;
-  /** When the record was seen, wall time. */
-  readonly at: number;
-  /** The log was closed after it. */
-  readonly clean: boolean;
-  /** Every record was on the disk before its request was sent. */
-  readonly synced: boolean;
-}
-
 const TICK_BEATS = 2;
-const WRITE_EVERY_MS = 30_000;
+const WORK_EVERY_MS = 30_000;
 /** A start does not wait for the index. */
 const FIRST_CHECK_MS = 5000;
-const MINUTE_MS = 60_000;
-/** The system writes to the disk within half a minute. A slow disk may need longer. */
+/** A flush reaches the disk within seconds. A slow disk may need longer. */
 const UNWRITTEN_MS = 10 * MINUTE_MS;
 
 /**
- * Detects that the usage log lost its end: a person restored an older copy, or a power cut lost what was not on the disk.
- * Only the console has the requests of that time. They must not become foreign, so the time becomes a gap of the log.
+ * Finds when the usage log lost records: a person put back an older copy or cut a file off, or a power cut took what was not
+ * on the disk. Only the console has the requests of that time. They must not become foreign, so the time becomes a gap of
+ * the log.
  */
 export class LostRecords {
   readonly #deps: LostRecordsDeps;
+  readonly #startedAt: number;
   readonly #stopTicks: () => void;
-  /** The end that an earlier run wrote. Until it was checked, its file is not overwritten. */
-  #earlier: LogEnd | null;
-  #end: LogEnd;
-  #isSaved = false;
+  /** What earlier runs lost was looked for. */
+  #isChecked = false;
+  /** The newest record when an earlier run closed the log; null: none, or it is not known. */
+  #closedWith: LastRecord | null = null;
+  /** The newest record when the journal was last flushed. */
+  #flushed: string | null;
   /** In time elapsed. */
-  #nextWrite: number;
-  /** The check or the write that runs now. */
-  #running: Promise<void> | null = null;
-  #hasFailed = false;
-  /** The value of MirrorUsage.lostAt that was noted. */
+  #nextWork: number;
+  #working: Promise<void> | null = null;
+  /** The value of Journal.lostAt that was noted. */
   #notedLoss: number | null = null;
   /** The index has every record that began before this. */
   #indexedTo: number;
 
   constructor(deps: LostRecordsDeps) {
+    const { clock, ticker, usage } = deps;
     this.#deps = deps;
-    this.#earlier = readLogEnd(deps.file);
-    this.#end = this.#currentEnd();
-    this.#indexedTo = deps.clock.now();
-    this.#nextWrite = deps.clock.elapsed() + (this.#earlier === null ? 0 : FIRST_CHECK_MS);
-    this.#stopTicks = deps.ticker.every(TICK_BEATS, () => this.#tick());
+    this.#startedAt = clock.now();
+    this.#flushed = usage.last()?.id ?? null;
+    this.#indexedTo = clock.now();
+    this.#nextWork = clock.elapsed() + FIRST_CHECK_MS;
+    this.#stopTicks = ticker.every(TICK_BEATS, () => this.#tick());
   }
 
   /**
@@ -82,102 +71,87 @@ export class LostRecords {
    */
   gaps(db: Database.Database, newest: LastRecord | null): readonly LogGap[] {
     this.#check(db, newest);
-    this.#tick();
     return readLogGaps(db);
   }
 
-  /** Call what it returns once the journal is closed. */
-  stop(): () => Promise<void> {
-    const { database } = this.#deps;
+  /** Call this once the journal is closed. */
+  async close(): Promise<void> {
+    const { database, usage } = this.#deps;
     this.#stopTicks();
-    this.#noteEnd();
-    return async () => {
-      await this.#running;
+    await this.#working;
+    database.ask((db) => {
       // Closing the journal checks its file once more.
-      database.ask((db) => this.#noteLoss(db));
-      if (this.#earlier === null) await this.#save({ ...this.#end, clean: true });
-    };
+      this.#noteLoss(db);
+      const last = usage.last() ?? this.#closedWith;
+      // What was not checked is left to the next start.
+      if (this.#isChecked && last !== null) writeClosedWith(db, last);
+    });
   }
 
   #tick(): void {
-    const { clock, log, usage, database } = this.#deps;
-    this.#noteEnd();
-    if (usage.lostAt() !== this.#notedLoss) database.ask((db) => this.#noteLoss(db));
-    const isDue = clock.elapsed() >= this.#nextWrite && (this.#earlier !== null || !this.#isSaved);
-    if (!isDue || this.#running !== null) return;
-    this.#nextWrite = clock.elapsed() + WRITE_EVERY_MS;
-    this.#running = this.#checkAndSave().finally(() => {
-      this.#running = null;
+    const { clock, log, usage, journal, database } = this.#deps;
+    if (journal.lostAt() !== this.#notedLoss) database.ask((db) => this.#noteLoss(db));
+    const isNeeded = !this.#isChecked || usage.last()?.id !== this.#flushed;
+    if (!isNeeded || clock.elapsed() < this.#nextWork || this.#working !== null) return;
+    this.#nextWork = clock.elapsed() + WORK_EVERY_MS;
+    this.#working = this.#work().finally(() => {
+      this.#working = null;
     });
-    background(this.#running, log, "checking the end of the usage log");
+    background(this.#working, log, "looking for lost usage records");
   }
 
-  #noteEnd(): void {
-    const last = this.#deps.usage.last();
-    if ((last?.id ?? null) === this.#end.record) return;
-    this.#end = this.#currentEnd();
-    this.#isSaved = false;
+  async #work(): Promise<void> {
+    await this.#flush();
+    if (!this.#isChecked) await this.#checkWithoutConsole();
   }
 
-  #currentEnd(): LogEnd {
-    const { usage, clock, sync } = this.#deps;
-    const last = usage.last();
-    return {
-      record: last?.id ?? null,
-      started_at: last?.started_at ?? 0,
-      at: clock.now(),
-      clean: false,
-      synced: sync === "full",
-    };
+  /** So what a power cut takes began at most half a minute after the newest record that it leaves. */
+  async #flush(): Promise<void> {
+    const { usage, journal } = this.#deps;
+    const last = usage.last()?.id ?? null;
+    if (last === this.#flushed) return;
+    if (await journal.flush()) this.#flushed = last;
   }
 
-  /** Checks an earlier run's end even if no console is ever read, so that this run's end can replace it. */
-  async #checkAndSave(): Promise<void> {
+  /** A console may be configured later, and lists requests of up to a month before. */
+  async #checkWithoutConsole(): Promise<void> {
     const { database, usage } = this.#deps;
-    if (this.#earlier !== null) {
-      try {
-        const newest = await catchUp(usage);
-        database.ask((db) => this.#check(db, newest));
-      } catch {
-        // The index cannot be read now. The next write tries again.
-      }
-    }
-    if (this.#earlier === null) await this.#save(this.#end);
-  }
-
-  async #save(end: LogEnd): Promise<void> {
-    const { file, log } = this.#deps;
-    this.#isSaved = true;
     try {
-      await writePrivateFile(file, `${JSON.stringify(end)}\n`);
-      this.#hasFailed = false;
-    } catch (error) {
-      this.#isSaved = false;
-      if (!this.#hasFailed)
-        log.warn({ file, code: errorCode(error) }, "cannot write where the usage log ends");
-      this.#hasFailed = true;
+      const newest = await catchUp(usage);
+      database.ask((db) => this.#check(db, newest));
+    } catch {
+      // The index cannot be read now. The next time is in half a minute.
     }
   }
 
   #check(db: Database.Database, newest: LastRecord | null): void {
-    const { clock, bootedAt } = this.#deps;
-    const earlier = this.#earlier;
     this.#noteLoss(db);
     transact(db, () => {
       // If it is not in the index, the journal was replaced while this process runs.
-      if (newest !== null)
-        this.#addGap(db, lostEnd(db, newest.id, newest.started_at, newest.started_at, clock.now()));
-      if (earlier === null) return;
-      this.#addGap(db, lostEnd(db, earlier.record, earlier.started_at, earlier.at, clock.now()));
-      this.#addGap(db, powerCut(db, earlier, bootedAt));
+      if (newest !== null) this.#addGap(db, lostEnd(db, newest, this.#deps.clock.now()));
+      if (!this.#isChecked) this.#checkEarlierRuns(db);
     });
-    this.#earlier = null;
+    this.#isChecked = true;
     if (newest !== null) this.#indexedTo = newest.started_at;
+  }
+
+  #checkEarlierRuns(db: Database.Database): void {
+    const { wasChanged, bootedAt } = this.#deps;
+    const closedWith = readClosedWith(db);
+    const lost = closedWith === null ? null : lostEnd(db, closedWith, this.#startedAt);
+    this.#addGap(db, lost);
+    // A run that was killed did not write down what the log had: everything since its last record may be lost.
+    if (lost === null && wasChanged)
+      this.#addGap(db, watchedPart(db, lastStartBefore(db, this.#startedAt), this.#startedAt));
+    this.#addGap(db, powerCut(db, closedWith, this.#startedAt, bootedAt));
+    this.#closedWith = closedWith;
+    // Until this run closes the log, its end is not known.
+    writeClosedWith(db, null);
   }
 
   /** Records that the index had not read yet were lost when the journal's file was replaced or cut off. */
   #noteLoss(db: Database.Database): void {
-    const lostAt = this.#deps.usage.lostAt();
+    const lostAt = this.#deps.journal.lostAt();
     if (lostAt === null || lostAt === this.#notedLoss) return;
     transact(db, () => this.#addGap(db, watchedPart(db, lastStartBefore(db, this.#indexedTo), lostAt)));
     this.#notedLoss = lostAt;
@@ -193,48 +167,40 @@ export class LostRecords {
   }
 }
 
-const MAX_BYTES = 4096;
-
-/** null: there is none, or it is damaged. Then nothing is known, and the log is not doubted. */
-function readLogEnd(file: string): LogEnd | null {
-  try {
-    const text = readOwnFile(file, MAX_BYTES);
-    return text === null ? null : parseLogEnd(text);
-  } catch {
-    return null;
-  }
+function readClosedWith(db: Database.Database): LastRecord | null {
+  return JSON.parse(readFact(db, null, "closed_with") ?? "null");
 }
 
-function parseLogEnd(text: string): LogEnd | null {
-  const end: Partial<Record<keyof LogEnd, unknown>> = JSON.parse(text);
-  const { record, started_at, at, clean, synced } = end;
-  if (record !== null && typeof record !== "string") return null;
-  if (!Number.isSafeInteger(started_at) || !Number.isSafeInteger(at)) return null;
-  if (typeof clean !== "boolean" || typeof synced !== "boolean") return null;
-  return { record, started_at: Number(started_at), at: Number(at), clean, synced };
+function writeClosedWith(db: Database.Database, last: LastRecord | null): void {
+  const text = last === null ? null : JSON.stringify({ id: last.id, started_at: last.started_at });
+  writeFact(db, null, "closed_with", text);
 }
 
-/** null: the record is still there, or was pruned. @param seenAt when it was known to be the newest. */
-function lostEnd(
-  db: Database.Database,
-  record: string | null,
-  startedAt: number,
-  seenAt: number,
-  now: number,
-): LogGap | null {
-  if (record === null || startedAt < keptFrom(db)) return null;
-  if (queryValue(db, "SELECT 1 FROM usage.records WHERE id = ?", record) !== null) return null;
+/** The time that is lost if the log does not have its newest record any more; null: it does, or the record was pruned. */
+function lostEnd(db: Database.Database, { id, started_at }: LastRecord, now: number): LogGap | null {
+  if (started_at < keptFrom(db)) return null;
+  if (queryValue(db, "SELECT 1 FROM usage.records WHERE id = ?", id) !== null) return null;
   // A log that began later, after damage or a deletion, holds every key only since then.
   const held = heldSince(db);
-  if (held === null || held >= seenAt) return null;
-  // Records after the noted one may be lost too, but none is much later.
-  return watchedPart(db, lastStartBefore(db, seenAt), Math.min(now, seenAt + MINUTE_MS));
+  if (held === null || held >= started_at) return null;
+  return watchedPart(db, lastStartBefore(db, started_at), Math.min(now, started_at + MINUTE_MS));
 }
 
 /** kill -9 alone loses nothing: the system keeps what was written, until a power cut or its own crash. */
-function powerCut(db: Database.Database, { clean, synced, at }: LogEnd, bootedAt: number): LogGap | null {
-  if (clean || synced || bootedAt <= at) return null;
-  return watchedPart(db, at - MINUTE_MS, Math.min(bootedAt, at + UNWRITTEN_MS));
+function powerCut(
+  db: Database.Database,
+  closedWith: LastRecord | null,
+  startedAt: number,
+  bootedAt: number,
+): LogGap | null {
+  const [newest] = queryAll<{ readonly id: string; readonly began: number }>(
+    db,
+    `SELECT id, started_at + waited_ms AS began FROM usage.records
+     WHERE +started_at < ? AND machine IS NULL ORDER BY id DESC LIMIT 1`,
+    startedAt,
+  );
+  if (newest === undefined || newest.id === closedWith?.id || bootedAt <= newest.began) return null;
+  return watchedPart(db, newest.began - MINUTE_MS, Math.min(bootedAt, newest.began + UNWRITTEN_MS));
 }
 
 /** Without the time before a key was held, and without what was pruned: nothing in it can raise an alarm. */

@@ -94,7 +94,6 @@ tools: { ${tools.map((name) => `${name}: {}`).join(", ")} }
       amend: () => true,
       append: () => {},
       last,
-      lostAt: () => null,
     },
     prices: new Prices({ models: [] }),
     lostRecords: { gaps: () => [] },

@@ -28,7 +28,6 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
     amend: () => true,
     append: (line) => lines.push(line),
     last: () => null,
-    lostAt: () => null,
   };
   const key = { state: "ready", key: new Secret(KEY) } as const;
   const snapshot = new Snapshot(1, configOf(CONFIG), new Map([["codex", key]]), []);

@@ -378,7 +378,6 @@ t.test("what is not a file of keybearer's own is set aside and named in status",
   };
   const files = [
     "token-uses.json",
-    "log-end.json",
     "key-changes.json",
     "shared.json",
     "index.db",
@@ -425,7 +424,7 @@ longTest(t, "a link that replaces the usage log while keybearer runs is not writ
 
 longTest(t, "files of any size are neither read into memory nor a reason not to start", async (t) => {
   const { home, state, token } = await ranBefore(t);
-  const files = ["token-uses.json", "log-end.json", "key-changes.json", "shared.json"];
+  const files = ["token-uses.json", "key-changes.json", "shared.json"];
   for (const name of files) {
     writeFileSync(join(state, name), "{", { mode: 0o600 });
     // Without blocks on the disk.

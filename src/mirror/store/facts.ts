@@ -19,6 +19,8 @@ const STORED_NAMES = {
   console_gaps: "gaps",
   unread_keys: "unseen",
   log_gaps: "unwatched",
+  /** The newest record when the usage log was last closed, see LostRecords. Missing while it is open. */
+  closed_with: "closed_with",
   /** See changed-days.ts. */
   changed_from: "changed_from",
   changed_from_number: "changed_from_mark",
