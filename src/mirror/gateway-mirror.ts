@@ -12,6 +12,13 @@ import type { KeyFault } from "../proxy/cause.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import { hasAlarms, logAlarms } from "./alarms.ts";
 import {
+  adapterDeps,
+  type ConnectDeps,
+  type ConsoleGateway,
+  kindOf,
+  openConsole,
+} from "./connect/open-console.ts";
+import {
   type ConsoleAdapter,
   ConsoleFault,
   type ConsoleKey,
@@ -67,7 +74,6 @@ import {
 } from "./store/rows.ts";
 import { tierParts } from "./store/verdicts.ts";
 import { Comparer } from "./sync/comparer.ts";
-import { adapterDeps, type ConnectDeps, type ConsoleGateway, kindOf, openConsole } from "./sync/connect.ts";
 import type { MirrorReader } from "./sync/mirror-thread.ts";
 import { SyncSchedule } from "./sync/schedule.ts";
 import { askOrFail, catchUp, type MirrorUsage } from "./usage.ts";

@@ -3,19 +3,19 @@ import { advice } from "../core/advice.ts";
 import { errorMessage } from "../core/errors.ts";
 import { Secret } from "../core/secret.ts";
 import { MINUTE_MS } from "../core/units.ts";
-import { ConsoleFault } from "./consoles/console.ts";
-import type { AdapterDeps } from "./consoles/http.ts";
-import { NewApi } from "./consoles/new-api.ts";
-import { OneApi } from "./consoles/one-api.ts";
-import { Sub2api } from "./consoles/sub2api.ts";
-import { loginSub2api, Sub2apiSession, secondFactor } from "./consoles/sub2api-session.ts";
 import {
   adapterDeps,
   type ConnectDeps,
   ConsoleAccount,
   type ConsoleGateway,
   kindOf,
-} from "./sync/connect.ts";
+} from "./connect/open-console.ts";
+import { ConsoleFault } from "./consoles/console.ts";
+import type { AdapterDeps } from "./consoles/http.ts";
+import { NewApi } from "./consoles/new-api.ts";
+import { OneApi } from "./consoles/one-api.ts";
+import { Sub2api } from "./consoles/sub2api.ts";
+import { loginSub2api, Sub2apiSession, secondFactor } from "./consoles/sub2api-session.ts";
 import type { StoredLogin } from "./vault.ts";
 
 /** What a person typed. Which of these is needed depends on the kind of console. */

@@ -5,6 +5,7 @@ import { background } from "../core/background.ts";
 import type { Secret } from "../core/secret.ts";
 import type { KeyFault } from "../proxy/cause.ts";
 import { hasAlarms } from "./alarms.ts";
+import { hasConsole } from "./connect/open-console.ts";
 import { ConsoleFault, type KeyActions } from "./consoles/console.ts";
 import { CallHistory } from "./consoles/http.ts";
 import { GatewayMirror, type MirrorDeps } from "./gateway-mirror.ts";
@@ -23,7 +24,6 @@ import type {
   VerdictDay,
 } from "./report/shape.ts";
 import { acknowledgeRows, gatewaysIn } from "./store/rows.ts";
-import { hasConsole } from "./sync/connect.ts";
 import { MirrorReader } from "./sync/mirror-thread.ts";
 
 /** An alarm as a person saw it: without rows after `last_at`. null: any. */
