@@ -11,16 +11,11 @@ import type { Tokens } from "../metering/usage.ts";
 import type { KeyFault } from "../proxy/cause.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import { hasAlarms, logAlarms } from "./alarms.ts";
-import {
-  adapterDeps,
-  type ConnectDeps,
-  type ConsoleGateway,
-  kindOf,
-  openConsole,
-} from "./connect/open-console.ts";
+import { adapterDeps, type ConnectDeps, kindOf, openConsole } from "./connect/open-console.ts";
 import {
   type ConsoleAdapter,
   ConsoleFault,
+  type ConsoleGateway,
   type ConsoleKey,
   FAULT_BY_STATE,
   type FaultKind,

@@ -3,14 +3,9 @@ import { advice } from "../core/advice.ts";
 import { errorMessage } from "../core/errors.ts";
 import { Secret } from "../core/secret.ts";
 import { MINUTE_MS } from "../core/units.ts";
-import {
-  adapterDeps,
-  type ConnectDeps,
-  ConsoleAccount,
-  type ConsoleGateway,
-  kindOf,
-} from "./connect/open-console.ts";
-import { ConsoleFault } from "./consoles/console.ts";
+import { ConsoleAccount } from "./connect/account.ts";
+import { adapterDeps, type ConnectDeps, kindOf } from "./connect/open-console.ts";
+import { ConsoleFault, type ConsoleGateway } from "./consoles/console.ts";
 import type { AdapterDeps } from "./consoles/http.ts";
 import { NewApi } from "./consoles/new-api.ts";
 import { OneApi } from "./consoles/one-api.ts";

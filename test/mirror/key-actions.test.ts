@@ -3,10 +3,12 @@ import { Agent } from "node:http";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
-import { ConsoleAccount, hasConsole, openConsole } from "../../src/mirror/connect/open-console.ts";
+import { ConsoleAccount } from "../../src/mirror/connect/account.ts";
+import { openConsole } from "../../src/mirror/connect/open-console.ts";
 import {
   ConsoleFault,
   type FaultKind,
+  hasConsole,
   type KeyActions,
   type KeyPlan,
   type KeySettings,
