@@ -1,5 +1,4 @@
 import { randomBytes } from "node:crypto";
-import { setTimeout as pause } from "node:timers/promises";
 import { describeSource, isSameSource, type Tool } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
@@ -9,6 +8,7 @@ import type { Store } from "../keys/places.ts";
 import type { KeyPlace } from "../keys/store.ts";
 import { ConsoleFault, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
+import { waitAtMost } from "../mirror/wait-at-most.ts";
 import type { Intent, ListedKey, OldKey, Reason } from "./intents.ts";
 import { Refused } from "./refused.ts";
 import { endedText, type RotatableKey, renewedSettings } from "./renewal.ts";
@@ -347,11 +347,14 @@ export class KeyLifecycle {
     });
     // A failure before the switch is the caller's. One after it is logged, and the step is taken again.
     const successor = await Promise.race([hasSwitched, finished.then(() => null)]);
+    let isDone = false;
     const ended = finished.then(
-      () => true,
+      () => {
+        isDone = true;
+      },
       (error) => this.#noteFault(intent, error),
     );
-    const isDone = await Promise.race([ended, pause(RETIRE_WAIT_MS, false, { ref: false })]);
+    await waitAtMost(RETIRE_WAIT_MS, ended);
     const ending = isKept ? "kept" : "done";
     const state = isDone ? ending : "retiring";
     const why = this.#faults.get(intent.id)?.why ?? null;
@@ -389,13 +392,12 @@ export class KeyLifecycle {
   }
 
   /** It is taken up again every minute. */
-  #noteFault({ id, tool, gateway }: Intent, error: unknown): false {
-    if (this.#stop.signal.aborted) return false;
+  #noteFault({ id, tool, gateway }: Intent, error: unknown): void {
+    if (this.#stop.signal.aborted) return;
     const fault = faultOf(error, gateway);
     if (this.#faults.get(id)?.why !== fault.why)
       this.#deps.log.warn({ tool }, `the change of its key is not finished: ${fault.why}`);
     this.#faults.set(id, fault);
-    return false;
   }
 
   async #advance(begun: Intent, run: Run): Promise<void> {
