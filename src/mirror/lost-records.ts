@@ -8,7 +8,7 @@ import { transact } from "../usage/index/database.ts";
 import type { Journal } from "../usage/journal/journal.ts";
 import { addLogGap, keptFrom, type LogGap, readLogGaps } from "./store/coverage-gaps.ts";
 import type { MirrorDatabase } from "./store/database.ts";
-import { readFact, writeFact } from "./store/facts.ts";
+import { readJsonFact, writeFact } from "./store/facts.ts";
 import { queryAll, queryNumber, queryValue } from "./store/query.ts";
 import { catchUp, type LastRecord, type MirrorUsage } from "./usage.ts";
 
@@ -168,7 +168,7 @@ export class LostRecords {
 }
 
 function readClosedWith(db: Database.Database): LastRecord | null {
-  return JSON.parse(readFact(db, null, "closed_with") ?? "null");
+  return readJsonFact(db, null, "closed_with", null);
 }
 
 function writeClosedWith(db: Database.Database, last: LastRecord | null): void {

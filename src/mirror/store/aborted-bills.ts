@@ -3,7 +3,7 @@ import { CLIENT_LEFT } from "../../usage/journal/lines.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import { groupedBy } from "../reconcile/candidates.ts";
 import type { JudgedRecord } from "../verdict.ts";
-import { readFact, writeFact } from "./facts.ts";
+import { readJsonFact, writeFact } from "./facts.ts";
 
 /*
  * What a gateway bills of requests that did not end as they should.
@@ -75,7 +75,7 @@ export function billsAsStreamed(db: Database.Database, gateway: string): boolean
 }
 
 function readAbortedBills(db: Database.Database, gateway: string): AbortedBill[] {
-  return JSON.parse(readFact(db, gateway, "aborted_bills") ?? "[]");
+  return readJsonFact(db, gateway, "aborted_bills", []);
 }
 
 /** One of our requests that got no answer. */
@@ -131,5 +131,5 @@ export function noteUnanswered(
 }
 
 function readUnanswered(db: Database.Database, gateway: string): UnansweredBill[] {
-  return JSON.parse(readFact(db, gateway, "unanswered") ?? "[]");
+  return readJsonFact(db, gateway, "unanswered", []);
 }

@@ -2,7 +2,7 @@ import type Database from "libsql";
 import { DAY_MS, HOUR_MS, MINUTE_MS } from "../../core/units.ts";
 import { FARTHEST_MS } from "../reconcile/context.ts";
 import type { Sibling } from "../reconcile/siblings.ts";
-import { readFact, readTime, writeFact } from "./facts.ts";
+import { readFact, readJsonFact, readTime, writeFact } from "./facts.ts";
 import { execute, queryColumn, queryNumber, queryValue, type Value } from "./query.ts";
 
 /*
@@ -149,7 +149,7 @@ function newRecords(db: Database.Database, gateway: string, now: number): number
 
 /** The siblings as the last comparison knew them. */
 export function readSiblings(db: Database.Database, gateway: string): readonly Sibling[] {
-  return JSON.parse(readFact(db, gateway, "siblings") ?? "[]");
+  return readJsonFact(db, gateway, "siblings", []);
 }
 
 /** More of a sibling's records have come, or it holds other keys, or it is new or gone. */

@@ -15,7 +15,7 @@ import {
   unansweredWith,
 } from "./aborted-bills.ts";
 import { keptFrom, readConsoleGaps, readUnreadKeys, type UnreadKey } from "./coverage-gaps.ts";
-import { readFact, readStartFit, readTime } from "./facts.ts";
+import { readFact, readJsonFact, readStartFit, readTime } from "./facts.ts";
 import { heldTimes, type KeyLinks, keyLinks } from "./keys.ts";
 import { type CompareOptions, LoadedDay, type LoadedRecord, type LoadedRow } from "./load-day.ts";
 import { ROW_VERDICT_FIELDS, type StoredRowVerdict } from "./rows.ts";
@@ -26,7 +26,7 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
   const { gateway, billsFailures } = options;
   const loaded = new LoadedDay(db, day, options);
   const matches = matchesById(loaded);
-  const ownIds: OwnIds = JSON.parse(readFact(db, gateway, "own_ids") ?? "{}");
+  const ownIds = readJsonFact<OwnIds>(db, gateway, "own_ids", {});
   const learned = learnFrom(matches, ownIds, keyLinks(db, gateway));
   if (learned !== null) return { ...NOTHING_FOUND, learned };
 
