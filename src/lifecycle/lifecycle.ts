@@ -12,7 +12,7 @@ import { waitAtMost } from "../mirror/wait-at-most.ts";
 import type { Intent, ListedKey, OldKey, Reason } from "./intents.ts";
 import { Refused } from "./refused.ts";
 import { endedText, type RotatableKey, renewedSettings } from "./renewal.ts";
-import { type Fault, faultOf, findTool, type LifecycleDeps, type Run, Steps } from "./steps.ts";
+import { explainError, type Fault, findTool, type LifecycleDeps, type Run, Steps } from "./steps.ts";
 import type { KeyStorage } from "./storage.ts";
 
 export interface RotateOptions {
@@ -374,7 +374,7 @@ export class KeyLifecycle {
     const isResumed = !this.#begunHere.has(intent.id);
     try {
       await this.#track(intent.tool, async () => {
-        const problem = isResumed ? await this.#steps.problemOf(intent) : null;
+        const problem = isResumed ? await this.#steps.findProblem(intent) : null;
         if (problem !== null) {
           const isThis = ({ id }: Intent) => id === intent.id;
           const found = await intents.keepOwn((each) => (isThis(each) ? problem : null), clock.now());
@@ -394,7 +394,7 @@ export class KeyLifecycle {
   /** It is taken up again every minute. */
   #noteFault({ id, tool, gateway }: Intent, error: unknown): void {
     if (this.#stop.signal.aborted) return;
-    const fault = faultOf(error, gateway);
+    const fault = explainError(error, gateway);
     if (this.#faults.get(id)?.why !== fault.why)
       this.#deps.log.warn({ tool }, `the change of its key is not finished: ${fault.why}`);
     this.#faults.set(id, fault);

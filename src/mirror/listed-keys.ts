@@ -13,13 +13,13 @@ import {
 } from "./consoles/console.ts";
 import {
   type ConsoleFacts,
+  findHolders,
+  findLinks,
   findListed,
   type Holder,
-  holdersOf,
   isUnlisted,
   keyReports,
   keysWithoutAccount,
-  linksOf,
   multiplierHere,
   stateAt,
   toolConsoleFacts,
@@ -193,7 +193,7 @@ export class ListedKeys {
 
   #holders(): Holder[] {
     const { connection, snapshot } = this.#deps;
-    return holdersOf(connection.gateway.name, snapshot());
+    return findHolders(connection.gateway.name, snapshot());
   }
 
   /** A sync and a key change may both list keys. The list that was asked for last is kept. */
@@ -210,7 +210,7 @@ export class ListedKeys {
         isChanging: ({ name, ref }: Pick<ConsoleKey, "name" | "ref">) => isChanging({ gateway, name, ref }),
         held: heldTimes(db, gateway),
       };
-      const refs = linkKeys(db, gateway, linksOf(keys, this.#holders(), known));
+      const refs = linkKeys(db, gateway, findLinks(keys, this.#holders(), known));
       // Their rows were skipped as other people's.
       if (refs.length > 0) clearCursor(db, gateway);
       return refs;

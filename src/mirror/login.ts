@@ -4,7 +4,7 @@ import { errorMessage } from "../core/errors.ts";
 import { Secret } from "../core/secret.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import { ConsoleAccount } from "./connect/account.ts";
-import { adapterDeps, type ConnectDeps, kindOf } from "./connect/open-console.ts";
+import { adapterDeps, type ConnectDeps, findKind } from "./connect/open-console.ts";
 import { ConsoleFault, type ConsoleGateway } from "./consoles/console.ts";
 import type { AdapterDeps } from "./consoles/http.ts";
 import { NewApi } from "./consoles/new-api.ts";
@@ -48,7 +48,7 @@ export class ConsoleLogins {
     const account = new ConsoleAccount(gateway, login, this.#deps);
     const shared = adapterDeps(gateway, this.#deps);
     try {
-      kind = await kindOf(gateway, shared.client);
+      kind = await findKind(gateway, shared.client);
       const state =
         kind === "sub2api"
           ? await this.#loginSub2api(account, shared, request)

@@ -130,7 +130,7 @@ export class Mirror {
 
   /** The keys that one console lists now. Throws a ConsoleFault. */
   async listKeys(gateway: string): Promise<readonly KeyReport[]> {
-    return this.#mirrorOf(gateway).listKeys();
+    return this.#requireMirror(gateway).listKeys();
   }
 
   /** What a login's list of keys says is wrong with a key that the gateway refuses; null: nothing, or it is not known. */
@@ -140,7 +140,7 @@ export class Mirror {
 
   /** Throws a ConsoleFault where the console or its login cannot change keys. */
   async keyActions(gateway: string, account: string | null): Promise<KeyActions> {
-    return this.#mirrorOf(gateway).keyActions(account);
+    return this.#requireMirror(gateway).keyActions(account);
   }
 
   /** Whether a login at the console can change keys. true also while that is not known yet. */
@@ -161,7 +161,7 @@ export class Mirror {
     this.#mirrors.get(gateway)?.startSync();
   }
 
-  #mirrorOf(gateway: string): GatewayMirror {
+  #requireMirror(gateway: string): GatewayMirror {
     const mirror = this.#mirrors.get(gateway);
     if (mirror === undefined) throw new ConsoleFault("refused", "is not in config.yaml");
     return mirror;

@@ -11,7 +11,7 @@ import { CallHistory, ClockSkew } from "../consoles/http.ts";
 import type { MirrorDatabase } from "../store/database.ts";
 import { claimConsole } from "../store/rows.ts";
 import type { MirrorUsage } from "../usage.ts";
-import { adapterDeps, type ConnectDeps, kindOf, openConsole } from "./open-console.ts";
+import { adapterDeps, type ConnectDeps, findKind, openConsole } from "./open-console.ts";
 
 export interface ConnectionDeps extends Omit<ConnectDeps, "calls" | "onSkew"> {
   readonly log: Logger;
@@ -121,7 +121,7 @@ export class ConsoleConnection {
       onSkew: (skew) => this.#skew.note(skew),
     };
     const shared = adapterDeps(gateway, deps);
-    const kind = await kindOf(gateway, shared.client);
+    const kind = await findKind(gateway, shared.client);
     if (this.#kind === null) this.#deps.log.info({ gateway: gateway.name }, `console kind: ${kind}`);
     // Known before the first login: `mirror login` asks for what this kind needs.
     this.#kind = kind;

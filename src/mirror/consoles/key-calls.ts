@@ -59,7 +59,7 @@ export class KeyCallBudgets {
 
   /** Adds the calls of other processes, and drops those that no longer count. */
   #read(): void {
-    const stored = parseObject(this.#file === null ? "" : textOf(this.#file)) ?? {};
+    const stored = parseObject(this.#file === null ? "" : readText(this.#file)) ?? {};
     for (const [origin, value] of Object.entries(stored)) {
       const calls = this.#calls.get(origin) ?? new Map();
       const found = asObject(value) ?? {};
@@ -128,7 +128,7 @@ export class KeyCallBudget {
 
 const MAX_BYTES = 1024 * 1024;
 
-function textOf(file: string): string {
+function readText(file: string): string {
   try {
     return readOwnFile(file, MAX_BYTES) ?? "";
   } catch {

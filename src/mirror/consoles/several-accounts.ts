@@ -49,7 +49,7 @@ export class SeveralAccounts implements ConsoleAdapter {
       try {
         opened.push({ name, adapter: open() });
       } catch (error) {
-        unopened.set(name, faultOf(error, name));
+        unopened.set(name, asFault(error, name));
       }
     }
     const [first] = opened;
@@ -69,7 +69,8 @@ export class SeveralAccounts implements ConsoleAdapter {
     const faults: Faults = new Map();
     const keys: ConsoleKey[] = [];
     await this.#each(faults, async ({ name, adapter }) => {
-      for (const key of await adapter.keys()) keys.push({ ...key, account: name, ref: refOf(key.ref, name) });
+      for (const key of await adapter.keys())
+        keys.push({ ...key, account: name, ref: addAccount(key.ref, name) });
     });
     this.#listFaults = faults;
     return keys;
@@ -91,7 +92,7 @@ export class SeveralAccounts implements ConsoleAdapter {
   async *walk(cursor: string | null, since: number): AsyncGenerator<Page> {
     const faults: Faults = new Map(this.#listFaults);
     this.#walkFaults = faults;
-    const cursors = cursorsIn(cursor);
+    const cursors = readCursors(cursor);
     let before = 0;
     for (const { name, adapter } of this.#opened) {
       if (faults.has(name)) continue;
@@ -100,12 +101,12 @@ export class SeveralAccounts implements ConsoleAdapter {
         for await (const page of adapter.walk(cursors.get(name) ?? null, since)) {
           cursors.set(name, page.cursor);
           done = page.done;
-          const rows = page.rows.map((row) => rowOf(row, name));
+          const rows = page.rows.map((row) => addAccountToRow(row, name));
           const cursorText = JSON.stringify({ accounts: Object.fromEntries(cursors) });
           yield { ...page, rows, cursor: cursorText, done: before + done, total: null };
         }
       } catch (error) {
-        faults.set(name, faultOf(error, name));
+        faults.set(name, asFault(error, name));
       }
       before += done;
     }
@@ -133,7 +134,7 @@ export class SeveralAccounts implements ConsoleAdapter {
       try {
         await read(account);
       } catch (error) {
-        faults.set(account.name, faultOf(error, account.name));
+        faults.set(account.name, asFault(error, account.name));
       }
     }
     this.#throwIfAllFailed(faults);
@@ -166,26 +167,28 @@ class AccountKeyActions implements KeyActions {
   async create(plan: KeyPlan): Promise<CreatedKey> {
     const { settings } = plan;
     const own =
-      "like" in settings ? { ...plan, settings: { ...settings, like: this.#ownRef(settings.like) } } : plan;
+      "like" in settings
+        ? { ...plan, settings: { ...settings, like: this.#removeAccount(settings.like) } }
+        : plan;
     const created = await this.#run(() => this.#actions.create(own));
-    return { ...created, ref: refOf(created.ref, this.#account) };
+    return { ...created, ref: addAccount(created.ref, this.#account) };
   }
 
   async find(name: string): Promise<string | null> {
     const ref = await this.#run(() => this.#actions.find(name));
-    return ref === null ? null : refOf(ref, this.#account);
+    return ref === null ? null : addAccount(ref, this.#account);
   }
 
   setEnabled(ref: string, enabled: boolean): Promise<void> {
-    return this.#run(() => this.#actions.setEnabled(this.#ownRef(ref), enabled));
+    return this.#run(() => this.#actions.setEnabled(this.#removeAccount(ref), enabled));
   }
 
   delete(ref: string): Promise<void> {
-    return this.#run(() => this.#actions.delete(this.#ownRef(ref)));
+    return this.#run(() => this.#actions.delete(this.#removeAccount(ref)));
   }
 
-  /** Undoes refOf. */
-  #ownRef(ref: string): string {
+  /** Undoes addAccount. */
+  #removeAccount(ref: string): string {
     const prefix = `name:${this.#account}/`;
     return ref.startsWith(prefix) ? `name:${ref.slice(prefix.length)}` : ref;
   }
@@ -194,30 +197,30 @@ class AccountKeyActions implements KeyActions {
     try {
       return await action();
     } catch (error) {
-      throw faultOf(error, this.#account);
+      throw asFault(error, this.#account);
     }
   }
 }
 
 /** Throws what is not a fault of the console. */
-function faultOf(error: unknown, account: string): ConsoleFault {
+function asFault(error: unknown, account: string): ConsoleFault {
   if (!(error instanceof ConsoleFault)) throw error;
   if (error.kind === "needs-trust") return error;
   return new ConsoleFault(error.kind, `(account ${account}) ${error.message}`, error.retryAfter, account);
 }
 
 /** The identity stays, so that a row is the same before and after its account became one of several. */
-function rowOf(row: ConsoleRow, account: string): ConsoleRow {
-  return row.key_ref === null ? row : { ...row, key_ref: refOf(row.key_ref, account) };
+function addAccountToRow(row: ConsoleRow, account: string): ConsoleRow {
+  return row.key_ref === null ? row : { ...row, key_ref: addAccount(row.key_ref, account) };
 }
 
 /** Ids of keys are unique in a console. Names are not: two accounts can each have a key of the same name. */
-function refOf(ref: string, account: string): string {
+function addAccount(ref: string, account: string): string {
   return ref.startsWith("name:") ? `name:${account}/${ref.slice("name:".length)}` : ref;
 }
 
 /** By account. The cursor of a former single account has another format: it is read again, which changes nothing. */
-function cursorsIn(text: string | null): Map<string, string> {
+function readCursors(text: string | null): Map<string, string> {
   const accounts = Object.entries(objectAt(parseObject(text ?? "") ?? {}, "accounts") ?? {});
   return new Map(accounts.flatMap(([name, cursor]) => (typeof cursor === "string" ? [[name, cursor]] : [])));
 }

@@ -295,7 +295,7 @@ async function* walkDown(
   budget.pages -= 1;
   const start = isReset(before, usage) ? NEW_CURSOR : before;
   const { top, overlap, began } = start.going ?? {
-    top: newestOf(usage) ?? start.complete ?? { id: 0, time: since },
+    top: findNewest(usage) ?? start.complete ?? { id: 0, time: since },
     overlap: isOverlapDue(start, now),
     began: now,
   };
@@ -342,11 +342,11 @@ async function* walkDown(
 /** The newest row is older than one that was read: the log was reset. */
 function isReset(cursor: Cursor, first: UsagePage): boolean {
   const read = Math.max(cursor.complete?.id ?? 0, cursor.going?.top.id ?? 0);
-  return (newestOf(first)?.id ?? 0) < read;
+  return (findNewest(first)?.id ?? 0) < read;
 }
 
 /** Not simply the first row: old versions sort by time, whatever they are asked for. */
-function newestOf({ rows }: UsagePage): Position | null {
+function findNewest({ rows }: UsagePage): Position | null {
   let newest: Position | null = null;
   for (const { id, row } of rows) {
     if (newest === null || id > newest.id) newest = { id, time: row.created_at };

@@ -33,7 +33,7 @@ const REMEMBERED = 20;
 const ENOUGH = 5;
 
 /** null: it shows nothing. */
-export function abortedBillOf(own: UsageRecord, { theirs, how }: JudgedRecord): AbortedBill | null {
+export function findAbortedBill(own: UsageRecord, { theirs, how }: JudgedRecord): AbortedBill | null {
   const billed = theirs?.output_tokens ?? 0;
   const isAborted = own.end === CLIENT_LEFT && own.stream === true && own.machine === null;
   // A presumed match may be another request's row.

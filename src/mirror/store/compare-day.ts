@@ -8,7 +8,7 @@ import { reconcile, unansweredIn } from "../reconcile/reconcile.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
 import {
   type AbortedBill,
-  abortedBillOf,
+  findAbortedBill,
   latestBills,
   listedKinds,
   type UnansweredBill,
@@ -52,7 +52,7 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
   };
   const coverage = readCoverage(db, options);
   const unanswered = unansweredIn(requests, consoleRows, fit).flatMap(
-    (one) => unansweredBillOf(one, loaded, coverage, options.now) ?? [],
+    (one) => findUnansweredBill(one, loaded, coverage, options.now) ?? [],
   );
   const { rows, records } = reconcile(requests, consoleRows, {
     ...fit,
@@ -92,7 +92,7 @@ const NOTHING_FOUND: Omit<DayChanges, "learned"> = {
 };
 
 /** null: the console was not read since. A row that is listed still later changes it, because the day is compared again. */
-function unansweredBillOf(
+function findUnansweredBill(
   { record, kind, isListed }: Unanswered,
   loaded: LoadedDay,
   coverage: Coverage,
@@ -113,7 +113,7 @@ function findAbortedBills(
   const bills = verdicts.flatMap((judged) => {
     const one = loaded.records.get(judged.record);
     const isOfDay = one !== undefined && isInside(one.at);
-    return (isOfDay && abortedBillOf(one.own, judged)) || [];
+    return (isOfDay && findAbortedBill(one.own, judged)) || [];
   });
   return latestBills(bills);
 }

@@ -4,7 +4,7 @@ import type { ConsoleAdapter } from "../consoles/console.ts";
 import { ConsoleFault } from "../consoles/console.ts";
 import type { LostRecords } from "../lost-records.ts";
 import type { Sibling } from "../reconcile/siblings.ts";
-import { type Amendment, type Correction, correctionOf, type PriceOf } from "../store/amendments.ts";
+import { type Amendment, type Correction, computeCorrection, type PriceOf } from "../store/amendments.ts";
 import { finishPlan, hasChangedDays } from "../store/changed-days.ts";
 import type { MirrorDatabase } from "../store/database.ts";
 import type { CompareOptions } from "../store/load-day.ts";
@@ -128,7 +128,7 @@ export class Comparer {
   readonly #amend = (lines: readonly Amendment[]): void => {
     if (!this.#deps.usage.amend(lines)) throw notCompared("the usage log cannot be written");
     for (const line of lines) {
-      const correction = correctionOf(line);
+      const correction = computeCorrection(line);
       if (correction !== null) this.#deps.onCorrected(correction);
     }
   };

@@ -79,7 +79,7 @@ export class Comparisons {
     const due = await this.#comparer.compare(adapter, connection.skew ?? 0);
     if (signal.aborted) return;
     this.readBilling();
-    this.#blind = await reader.ask("whyBlind", name, clock.now());
+    this.#blind = await reader.ask("findBlindness", name, clock.now());
     const skew = connection.skew ?? 0;
     this.#waitingRows = siblings().length === 0 ? [] : ((await reader.ask("waitingRows", name, skew)) ?? []);
     await onCompared();
