@@ -12,7 +12,7 @@ import { waitAtMost } from "../mirror/wait-at-most.ts";
 import type { Intent, ListedKey, OldKey, Reason } from "./intents.ts";
 import { Refused } from "./refused.ts";
 import { endedText, type RotatableKey, renewedSettings } from "./renewal.ts";
-import { explainError, type Fault, findTool, type LifecycleDeps, type Run, Steps } from "./steps.ts";
+import { explainError, findTool, type LifecycleDeps, type Problem, type Run, Steps } from "./steps.ts";
 import type { KeyStorage } from "./storage.ts";
 
 export interface RotateOptions {
@@ -43,6 +43,14 @@ export interface KeyChange {
   readonly why: string | null;
 }
 
+/** A change that does not go on, as `status` prints it. */
+export interface UnfinishedChange {
+  readonly tool: string;
+  readonly why: string;
+  /** What to type; null: nothing helps but to wait. */
+  readonly next: string | null;
+}
+
 /** A caller waits this long for the requests that still use the old key. */
 const RETIRE_WAIT_MS = 30_000;
 /** one-api allows no more. */
@@ -60,14 +68,14 @@ export class KeyLifecycle {
   /** By tool. */
   readonly #running = new Map<string, Promise<void>>();
   /** Why an intent does not go on, by id: logged once. */
-  readonly #faults = new Map<string, Fault>();
+  readonly #problems = new Map<string, Problem>();
   readonly #steps: Steps;
   /** The ids of the changes that this process began. Others were read from a file. */
   readonly #begunHere = new Set<string>();
 
   constructor(deps: LifecycleDeps) {
     this.#deps = deps;
-    this.#steps = new Steps(deps, this.#stop.signal, ({ id }, fault) => this.#faults.set(id, fault));
+    this.#steps = new Steps(deps, this.#stop.signal, ({ id }, problem) => this.#problems.set(id, problem));
   }
 
   /** Goes on with everything that was begun. Called at the start, and then every minute. */
@@ -91,10 +99,10 @@ export class KeyLifecycle {
   }
 
   /** What is unfinished, for `status`. */
-  unfinished(): readonly (Fault & { readonly tool: string })[] {
+  unfinished(): readonly UnfinishedChange[] {
     return this.#deps.intents.all().flatMap(({ id, tool, step, old }) => {
-      const fault = this.#faults.get(id);
-      if (fault !== undefined) return [{ tool, ...fault }];
+      const found = this.#problems.get(id);
+      if (found !== undefined) return [{ tool, why: found.problem, next: found.next }];
       // The other steps take seconds.
       if (step !== "retire") return [];
       const why = `waits until no request uses the old key ${old?.fingerprint}, and the gateway refuses it`;
@@ -352,12 +360,12 @@ export class KeyLifecycle {
       () => {
         isDone = true;
       },
-      (error) => this.#noteFault(intent, error),
+      (error) => this.#noteProblem(intent, error),
     );
     await waitAtMost(RETIRE_WAIT_MS, ended);
     const ending = isKept ? "kept" : "done";
     const state = isDone ? ending : "retiring";
-    const why = this.#faults.get(intent.id)?.why ?? null;
+    const why = this.#problems.get(intent.id)?.problem ?? null;
     return { tool, old: intent.old?.fingerprint ?? null, new: successor, state, why };
   }
 
@@ -387,17 +395,17 @@ export class KeyLifecycle {
         await this.#advance(intent, { isResumed, oldKey, switched: () => {}, kept: () => {} });
       });
     } catch (error) {
-      this.#noteFault(intent, error);
+      this.#noteProblem(intent, error);
     }
   }
 
   /** It is taken up again every minute. */
-  #noteFault({ id, tool, gateway }: Intent, error: unknown): void {
+  #noteProblem({ id, tool, gateway }: Intent, error: unknown): void {
     if (this.#stop.signal.aborted) return;
-    const fault = explainError(error, gateway);
-    if (this.#faults.get(id)?.why !== fault.why)
-      this.#deps.log.warn({ tool }, `the change of its key is not finished: ${fault.why}`);
-    this.#faults.set(id, fault);
+    const found = explainError(error, gateway);
+    if (this.#problems.get(id)?.problem !== found.problem)
+      this.#deps.log.warn({ tool }, `the change of its key is not finished: ${found.problem}`);
+    this.#problems.set(id, found);
   }
 
   async #advance(begun: Intent, run: Run): Promise<void> {
@@ -406,7 +414,7 @@ export class KeyLifecycle {
       this.#stop.signal.throwIfAborted();
       intent = await this.#steps.take(intent, run);
     }
-    this.#faults.delete(begun.id);
+    this.#problems.delete(begun.id);
     this.#deps.consoles.startSync(begun.gateway);
   }
 

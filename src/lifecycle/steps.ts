@@ -93,8 +93,8 @@ const LATE_CREATION_MS = 30_000;
 const MAX_UNDOS = 5;
 
 /** Why an intent does not go on. */
-export interface Fault {
-  readonly why: string;
+export interface Problem {
+  readonly problem: string;
   /** What to type; null: nothing helps but to wait. */
   readonly next: string | null;
 }
@@ -118,13 +118,13 @@ export interface Run {
 export class Steps {
   readonly #deps: LifecycleDeps;
   readonly #stop: AbortSignal;
-  readonly #onFault: (intent: Intent, fault: Fault) => void;
+  readonly #onProblem: (intent: Intent, problem: Problem) => void;
 
-  /** @param onFault is called for a change that must wait although its caller got an answer */
-  constructor(deps: LifecycleDeps, stop: AbortSignal, onFault: (intent: Intent, fault: Fault) => void) {
+  /** @param onProblem is called for a change that must wait although its caller got an answer */
+  constructor(deps: LifecycleDeps, stop: AbortSignal, onProblem: (intent: Intent, problem: Problem) => void) {
     this.#deps = deps;
     this.#stop = stop;
-    this.#onFault = onFault;
+    this.#onProblem = onProblem;
   }
 
   /** Takes one step. Returns the intent with its next step; null: it is finished. */
@@ -194,7 +194,7 @@ export class Steps {
     } catch (error) {
       if (this.#stop.aborted) throw error;
       if (await this.#isNamed(intent)) {
-        this.#onFault(intent, explainError(error, intent.gateway));
+        this.#onProblem(intent, explainError(error, intent.gateway));
         throw error;
       }
       // The step may have written down more than it began with: the digest of the key that it stored.
@@ -203,10 +203,10 @@ export class Steps {
       try {
         await this.#undo(undo, run, isUnanswered(error));
       } catch (later) {
-        const { why, next } = explainError(error, intent.gateway);
+        const { problem, next } = explainError(error, intent.gateway);
         const left = explainError(later, intent.gateway);
-        this.#onFault(intent, left);
-        throw new Refused(`${why}; the new key ${nameOf(intent)} will be deleted: ${left.why}`, next);
+        this.#onProblem(intent, left);
+        throw new Refused(`${problem}; the new key ${nameOf(intent)} will be deleted: ${left.problem}`, next);
       }
       throw error;
     }
@@ -381,7 +381,7 @@ export class Steps {
       const probed = key === null ? null : await this.#probeDeleted(intent, key);
       if (probed?.state !== "refused")
         throw new Refused(
-          explainError(error, intent.gateway).why,
+          explainError(error, intent.gateway).problem,
           `delete key ${fingerprint} in the console`,
         );
     }
@@ -542,12 +542,12 @@ function nameOf({ successor }: Intent): string {
   return successor?.name ?? "";
 }
 
-export function explainError(error: unknown, gateway: string): Fault {
+export function explainError(error: unknown, gateway: string): Problem {
   const message = errorMessage(error);
   // Its message continues a sentence.
   if (error instanceof ConsoleFault)
-    return { why: `the console of ${gateway} ${message}`, next: consoleRemedy(error, gateway) };
-  return { why: message, next: error instanceof Refused ? error.next : null };
+    return { problem: `the console of ${gateway} ${message}`, next: consoleRemedy(error, gateway) };
+  return { problem: message, next: error instanceof Refused ? error.next : null };
 }
 
 /** A tool with its gateway and its key; the key is null if it cannot be used. Throws Refused. */

@@ -140,7 +140,7 @@ function logFields(alarm: Alarm): object {
 
 function logMessage(alarm: Alarm): string {
   const { count, reason, certain, gateway } = alarm;
-  const why = certain || reason === null ? "" : ` (${reason})`;
-  const what = `${alarmClaim(alarm)}: ${count} request${count === 1 ? "" : "s"}${why}`;
+  const doubt = certain || reason === null ? "" : ` (${reason})`;
+  const what = `${alarmClaim(alarm)}: ${count} request${count === 1 ? "" : "s"}${doubt}`;
   return `${what}. ${alarmRemedy(alarm, localTime)} → ${advice.mirror()}; then ${advice.mirrorAck(gateway)}`;
 }

@@ -96,8 +96,8 @@ export class ConsoleLogins {
       });
       await new Sub2api({ ...shared, session }).account();
     } else {
-      const why = "is of kind sub2api, which needs email and password, or a refresh token";
-      throw new ConsoleFault("login-refused", why);
+      const problem = "is of kind sub2api, which needs email and password, or a refresh token";
+      throw new ConsoleFault("login-refused", problem);
     }
     return "done";
   }
@@ -124,8 +124,8 @@ export class ConsoleLogins {
 
   async #storeRefreshToken(account: ConsoleAccount, refreshToken: Secret | null): Promise<void> {
     if (refreshToken === null) {
-      const why = "issues no refresh token: put login.password into config.yaml instead";
-      throw new ConsoleFault("login-refused", why);
+      const problem = "issues no refresh token: put login.password into config.yaml instead";
+      throw new ConsoleFault("login-refused", problem);
     }
     await this.#store(account, "refresh_token", { refreshToken });
   }
@@ -138,8 +138,8 @@ export class ConsoleLogins {
     try {
       await account.store({ ...login, seed: account.seed(name) });
     } catch (error) {
-      const why = `accepted the login, but it could not be stored here: ${errorMessage(error)}`;
-      throw new ConsoleFault("failing", why);
+      const problem = `accepted the login, but it could not be stored here: ${errorMessage(error)}`;
+      throw new ConsoleFault("failing", problem);
     }
   }
 }

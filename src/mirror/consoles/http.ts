@@ -288,11 +288,11 @@ export function readJson(response: ConsoleResponse, about: string): JsonObject {
     throw new ConsoleFault("not-a-console", `answered ${about} with a redirect: is the url right?`);
   }
   if (isWebPage(response)) {
-    const why =
+    const problem =
       status === 403
         ? "answered 403 with a web page: something in front of it needs a browser"
         : `answered ${about} with a web page: is the url right?`;
-    throw new ConsoleFault("not-a-console", why);
+    throw new ConsoleFault("not-a-console", problem);
   }
   if (status === 401 || status === 403) {
     throw new ConsoleFault("login-needed", `answered ${status}${errorText(response)}`);

@@ -287,8 +287,8 @@ function usedUpFault(wait: number): ConsoleFault {
 }
 
 function tooOldFault(): ConsoleFault {
-  const why = "is of a version that needs the key in the address; give it an access token";
-  return new ConsoleFault("other-shape", why);
+  const problem = "is of a version that needs the key in the address; give it an access token";
+  return new ConsoleFault("other-shape", problem);
 }
 
 /** What the cursor remembers of a key, in milliseconds. */

@@ -83,10 +83,10 @@ export function readData(
 
 function deniedFault(response: ConsoleResponse): ConsoleFault {
   const said = errorText(response);
-  const why = /new-api-user/i.test(said)
+  const problem = /new-api-user/i.test(said)
     ? "needs the number of the access token's user; write it as login.user"
     : "does not accept the access token";
-  return new ConsoleFault("login-needed", `${why}${said}`);
+  return new ConsoleFault("login-needed", `${problem}${said}`);
 }
 
 /** The same in new-api and one-api. */

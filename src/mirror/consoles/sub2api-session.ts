@@ -74,8 +74,8 @@ function refusedLogin(response: ConsoleResponse): ConsoleFault {
       `needs a captcha, which only a browser can solve: log in there and give its refresh token (${advice.mirrorRefreshToken("<gateway>")})`,
     );
   }
-  const why = response.status === 401 ? "does not accept this email and password" : "refused the login";
-  return new ConsoleFault("login-refused", `${why}${said}`);
+  const problem = response.status === 401 ? "does not accept this email and password" : "refused the login";
+  return new ConsoleFault("login-refused", `${problem}${said}`);
 }
 
 /** The console itself refuses, in its own format; a proxy in front of it says nothing about the credentials. */
@@ -199,8 +199,8 @@ export class Sub2apiSession {
       try {
         await this.#options.onRefreshToken(next);
       } catch (error) {
-        const why = `issued a new login that could not be stored here (${errorCode(error)})`;
-        throw new ConsoleFault("failing", why);
+        const problem = `issued a new login that could not be stored here (${errorCode(error)})`;
+        throw new ConsoleFault("failing", problem);
       }
       this.#unstored = null;
       this.#refreshToken = next;

@@ -138,8 +138,8 @@ export class Sub2api implements ConsoleAdapter {
 function readRows(items: readonly unknown[]): NumberedRow[] {
   const rows = items.map((item) => readRow(asObject(item) ?? {})).filter((row) => row !== null);
   if (rows.length === 0 && items.length > 0) {
-    const why = `answered ${USAGE} with rows that have no usable "id" and "created_at"`;
-    throw new ConsoleFault("other-shape", why);
+    const problem = `answered ${USAGE} with rows that have no usable "id" and "created_at"`;
+    throw new ConsoleFault("other-shape", problem);
   }
   return rows;
 }

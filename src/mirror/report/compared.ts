@@ -190,13 +190,13 @@ function recordBesideRow(db: Database.Database, ours: StoredRecord, skewOf: Skew
 }
 
 function recordAlone(gateway: string, ours: StoredRecord): ComparedRow {
-  const why = ours.record.end === null ? "it still runs" : "no console is expected to list it";
+  const unlisted = ours.record.end === null ? "it still runs" : "no console is expected to list it";
   return {
     gateway,
     row: null,
     record: comparedRecord(ours),
     verdict: ours.verdict ?? "none",
-    reason: ours.reason ?? why,
+    reason: ours.reason ?? unlisted,
   };
 }
 

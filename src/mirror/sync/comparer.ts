@@ -134,6 +134,6 @@ export class Comparer {
   };
 }
 
-function notCompared(why: string): ConsoleFault {
-  return new ConsoleFault("failing", `could not be compared: ${why}`);
+function notCompared(problem: string): ConsoleFault {
+  return new ConsoleFault("failing", `could not be compared: ${problem}`);
 }

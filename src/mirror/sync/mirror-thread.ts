@@ -87,8 +87,8 @@ export class MirrorThread {
     else waiting?.resolve(answer.result);
   }
 
-  #onEnd(why: string): void {
-    this.#ended ??= new ThreadFault(why, null);
+  #onEnd(problem: string): void {
+    this.#ended ??= new ThreadFault(problem, null);
     for (const { reject } of this.#waiting.values()) reject(this.#ended);
     this.#waiting.clear();
   }
