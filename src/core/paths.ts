@@ -21,8 +21,6 @@ export interface Paths {
   readonly mirror: string;
   /** The usage log of versions before the journal. */
   readonly oldUsage: string;
-  /** Where the usage log ended at the last check. */
-  readonly logEnd: string;
   /** When each token was last used. */
   readonly tokenUses: string;
   /** The sessions of console logins. */
@@ -74,7 +72,6 @@ export function findPaths(options: PathOptions): Paths {
     index: join(state, "index.db"),
     mirror: join(state, "mirror.db"),
     oldUsage: join(state, "usage.db"),
-    logEnd: join(state, "log-end.json"),
     tokenUses: join(state, "token-uses.json"),
     consoles: join(state, "consoles.json"),
     keyCalls: join(state, "key-calls.json"),

@@ -96,7 +96,7 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
     keyCalls,
     database: usageServices.mirrorDatabase,
     usage: usageServices.mirrorUsage,
-    truncationCheck: usageServices.truncationCheck,
+    lostRecords: usageServices.lostRecords,
     siblings: () => shared.siblings(),
     prices,
     // What a console knows better counts under the limits, too.

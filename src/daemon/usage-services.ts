@@ -8,8 +8,8 @@ import type { Ticker } from "../core/ticker.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { Prices, readPriceTable } from "../metering/prices.ts";
+import { LostRecords } from "../mirror/lost-records.ts";
 import { MirrorDatabase } from "../mirror/store/database.ts";
-import { TruncationCheck } from "../mirror/truncation-check.ts";
 import type { MirrorUsage } from "../mirror/usage.ts";
 import { BodyBudget } from "../proxy/body.ts";
 import { InFlight } from "../proxy/in-flight.ts";
@@ -26,7 +26,7 @@ export interface UsageServices {
   readonly bodies: BodyBudget;
   readonly mirrorDatabase: MirrorDatabase;
   readonly mirrorUsage: MirrorUsage;
-  readonly truncationCheck: TruncationCheck;
+  readonly lostRecords: LostRecords;
 }
 
 export function openUsageServices(
@@ -56,14 +56,14 @@ export function openUsageServices(
   const { journal } = usage;
   const mirrorDatabase = new MirrorDatabase({ file: paths.mirror, index: paths.index, log });
   const mirrorUsage = mirrorUsageOf(usage);
-  const truncationCheck = new TruncationCheck({
-    file: paths.logEnd,
+  const lostRecords = new LostRecords({
     clock,
     ticker,
     log,
     database: mirrorDatabase,
     usage: mirrorUsage,
-    sync,
+    journal,
+    wasChanged: usage.state().changed !== null,
     bootedAt: clock.now() - uptime() * 1000,
   });
   return {
@@ -75,7 +75,7 @@ export function openUsageServices(
     bodies: new BodyBudget(),
     mirrorDatabase,
     mirrorUsage,
-    truncationCheck,
+    lostRecords,
   };
 }
 
@@ -94,18 +94,16 @@ function mirrorUsageOf(usage: UsageLog): MirrorUsage {
       journal.append(line);
     },
     last: () => journal.last(),
-    lostAt: () => journal.lostAt(),
   };
 }
 
-/** Where the journal does not close, its end is not stamped either: the next start then checks whether something is missing. */
+/** If the journal does not close, its end is not written down either: the next start then checks whether something is missing. */
 export async function closeUsageServices({
   usage,
-  truncationCheck,
+  lostRecords,
   mirrorDatabase,
 }: UsageServices): Promise<void> {
-  const stamp = truncationCheck.stop();
   await usage.stop();
-  await stamp();
+  await lostRecords.close();
   mirrorDatabase.close();
 }

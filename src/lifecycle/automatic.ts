@@ -7,6 +7,7 @@ import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Secret } from "../core/secret.ts";
+import { DAY_MS, MINUTE_MS } from "../core/units.ts";
 import type { Alarm, KeyReport } from "../mirror/report/shape.ts";
 import type { IntentFile, Reason } from "./intents.ts";
 import type { KeyLifecycle } from "./lifecycle.ts";
@@ -34,9 +35,8 @@ interface RotatedElsewhere {
   readonly successor: string;
 }
 
-const DAY_MS = 86_400_000;
 /** A thief spends: after a failure the next attempt comes soon. */
-const RETRY_LEAK_MS = 10 * 60_000;
+const RETRY_LEAK_MS = 10 * MINUTE_MS;
 
 /**
  * Rotates keys without a person: when they are old (`rotate_every`), when they leaked (`on_leak: rotate`), and when another

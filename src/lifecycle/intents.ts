@@ -115,10 +115,10 @@ export class IntentFile {
   /**
    * Keeps the changes that are keybearer's own. If there are others, the whole file is set aside for a person to look at, and
    * they are never executed. Returns what was found, for people.
-   * @param problemOf why a change is not keybearer's own; null: it is
+   * @param findProblem why a change is not keybearer's own; null: it is
    */
-  async keepOwn(problemOf: (intent: Intent) => string | null, now: number): Promise<string[]> {
-    const checked = this.#content.intents.map((intent) => ({ intent, problem: problemOf(intent) }));
+  async keepOwn(findProblem: (intent: Intent) => string | null, now: number): Promise<string[]> {
+    const checked = this.#content.intents.map((intent) => ({ intent, problem: findProblem(intent) }));
     if (checked.every(({ problem }) => problem === null)) return [];
     // A copy first: if this is interrupted, the next start finds the file as it was.
     const kept = asideName(this.#file, now);

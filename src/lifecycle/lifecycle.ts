@@ -1,5 +1,4 @@
 import { randomBytes } from "node:crypto";
-import { setTimeout as pause } from "node:timers/promises";
 import { describeSource, isSameSource, type Tool } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
@@ -9,10 +8,11 @@ import type { Store } from "../keys/places.ts";
 import type { KeyPlace } from "../keys/store.ts";
 import { ConsoleFault, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
+import { waitAtMost } from "../mirror/wait-at-most.ts";
 import type { Intent, ListedKey, OldKey, Reason } from "./intents.ts";
 import { Refused } from "./refused.ts";
 import { endedText, type RotatableKey, renewedSettings } from "./renewal.ts";
-import { type Fault, faultOf, findTool, type LifecycleDeps, type Run, Steps } from "./steps.ts";
+import { explainError, findTool, type LifecycleDeps, type Problem, type Run, Steps } from "./steps.ts";
 import type { KeyStorage } from "./storage.ts";
 
 export interface RotateOptions {
@@ -43,6 +43,14 @@ export interface KeyChange {
   readonly why: string | null;
 }
 
+/** A change that does not go on, as `status` prints it. */
+export interface UnfinishedChange {
+  readonly tool: string;
+  readonly why: string;
+  /** What to type; null: nothing helps but to wait. */
+  readonly next: string | null;
+}
+
 /** A caller waits this long for the requests that still use the old key. */
 const RETIRE_WAIT_MS = 30_000;
 /** one-api allows no more. */
@@ -60,14 +68,14 @@ export class KeyLifecycle {
   /** By tool. */
   readonly #running = new Map<string, Promise<void>>();
   /** Why an intent does not go on, by id: logged once. */
-  readonly #faults = new Map<string, Fault>();
+  readonly #problems = new Map<string, Problem>();
   readonly #steps: Steps;
   /** The ids of the changes that this process began. Others were read from a file. */
   readonly #begunHere = new Set<string>();
 
   constructor(deps: LifecycleDeps) {
     this.#deps = deps;
-    this.#steps = new Steps(deps, this.#stop.signal, ({ id }, fault) => this.#faults.set(id, fault));
+    this.#steps = new Steps(deps, this.#stop.signal, ({ id }, problem) => this.#problems.set(id, problem));
   }
 
   /** Goes on with everything that was begun. Called at the start, and then every minute. */
@@ -91,10 +99,10 @@ export class KeyLifecycle {
   }
 
   /** What is unfinished, for `status`. */
-  unfinished(): readonly (Fault & { readonly tool: string })[] {
+  unfinished(): readonly UnfinishedChange[] {
     return this.#deps.intents.all().flatMap(({ id, tool, step, old }) => {
-      const fault = this.#faults.get(id);
-      if (fault !== undefined) return [{ tool, ...fault }];
+      const found = this.#problems.get(id);
+      if (found !== undefined) return [{ tool, why: found.problem, next: found.next }];
       // The other steps take seconds.
       if (step !== "retire") return [];
       const why = `waits until no request uses the old key ${old?.fingerprint}, and the gateway refuses it`;
@@ -347,14 +355,17 @@ export class KeyLifecycle {
     });
     // A failure before the switch is the caller's. One after it is logged, and the step is taken again.
     const successor = await Promise.race([hasSwitched, finished.then(() => null)]);
+    let isDone = false;
     const ended = finished.then(
-      () => true,
-      (error) => this.#noteFault(intent, error),
+      () => {
+        isDone = true;
+      },
+      (error) => this.#noteProblem(intent, error),
     );
-    const isDone = await Promise.race([ended, pause(RETIRE_WAIT_MS, false, { ref: false })]);
+    await waitAtMost(RETIRE_WAIT_MS, ended);
     const ending = isKept ? "kept" : "done";
     const state = isDone ? ending : "retiring";
-    const why = this.#faults.get(intent.id)?.why ?? null;
+    const why = this.#problems.get(intent.id)?.problem ?? null;
     return { tool, old: intent.old?.fingerprint ?? null, new: successor, state, why };
   }
 
@@ -371,7 +382,7 @@ export class KeyLifecycle {
     const isResumed = !this.#begunHere.has(intent.id);
     try {
       await this.#track(intent.tool, async () => {
-        const problem = isResumed ? await this.#steps.problemOf(intent) : null;
+        const problem = isResumed ? await this.#steps.findProblem(intent) : null;
         if (problem !== null) {
           const isThis = ({ id }: Intent) => id === intent.id;
           const found = await intents.keepOwn((each) => (isThis(each) ? problem : null), clock.now());
@@ -384,18 +395,17 @@ export class KeyLifecycle {
         await this.#advance(intent, { isResumed, oldKey, switched: () => {}, kept: () => {} });
       });
     } catch (error) {
-      this.#noteFault(intent, error);
+      this.#noteProblem(intent, error);
     }
   }
 
   /** It is taken up again every minute. */
-  #noteFault({ id, tool, gateway }: Intent, error: unknown): false {
-    if (this.#stop.signal.aborted) return false;
-    const fault = faultOf(error, gateway);
-    if (this.#faults.get(id)?.why !== fault.why)
-      this.#deps.log.warn({ tool }, `the change of its key is not finished: ${fault.why}`);
-    this.#faults.set(id, fault);
-    return false;
+  #noteProblem({ id, tool, gateway }: Intent, error: unknown): void {
+    if (this.#stop.signal.aborted) return;
+    const found = explainError(error, gateway);
+    if (this.#problems.get(id)?.problem !== found.problem)
+      this.#deps.log.warn({ tool }, `the change of its key is not finished: ${found.problem}`);
+    this.#problems.set(id, found);
   }
 
   async #advance(begun: Intent, run: Run): Promise<void> {
@@ -404,7 +414,7 @@ export class KeyLifecycle {
       this.#stop.signal.throwIfAborted();
       intent = await this.#steps.take(intent, run);
     }
-    this.#faults.delete(begun.id);
+    this.#problems.delete(begun.id);
     this.#deps.consoles.startSync(begun.gateway);
   }
 

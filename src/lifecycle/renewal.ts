@@ -1,9 +1,9 @@
+import { DAY_MS } from "../core/units.ts";
 import type { RenewedSettings } from "../mirror/consoles/console.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
 
 /* A key that has expired or has used up its quota is replaced only with a new expiry or quota, to which a person agreed. */
 
-const DAY_MS = 86_400_000;
 /** Where it is not known how long the old key was to last. */
 const USUAL_LIFETIME_MS = 30 * DAY_MS;
 

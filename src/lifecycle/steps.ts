@@ -6,6 +6,7 @@ import type { Clock } from "../core/clock.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { Secret } from "../core/secret.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import type { KeyPlace } from "../keys/store.ts";
 import { ConsoleFault, type FaultKind, type KeyActions } from "../mirror/consoles/console.ts";
 import { consoleRemedy } from "../mirror/report/messages.ts";
@@ -76,12 +77,13 @@ export interface Consoles {
 }
 
 /** After a leak, requests in flight may delay the deletion of the old key for no longer. */
-const LEAK_TIMEOUT_MS = 60_000;
+const LEAK_TIMEOUT_MS = MINUTE_MS;
 /** A request that began before the switch may not be counted yet: its tool is still being identified. */
 const UNIDENTIFIED_MS = 1000;
 /** A busy new-api answers some calls with "database is locked". */
 const CONSOLE_PAUSES_MS = [1000, 4000];
-const PASSING_FAULTS: readonly FaultKind[] = ["failing", "unreachable", "slow"];
+/** The console did not say whether it did what it was asked. */
+const UNANSWERED: readonly FaultKind[] = ["failing", "unreachable", "slow"];
 /** A gateway that cannot be reached at the moment says nothing about the new key. */
 const PROBE_PAUSES_MS = [500, 2000, 5000];
 /** new-api v0.13.2 accepts a deleted key for up to a minute. */
@@ -91,8 +93,8 @@ const LATE_CREATION_MS = 30_000;
 const MAX_UNDOS = 5;
 
 /** Why an intent does not go on. */
-export interface Fault {
-  readonly why: string;
+export interface Problem {
+  readonly problem: string;
   /** What to type; null: nothing helps but to wait. */
   readonly next: string | null;
 }
@@ -116,13 +118,13 @@ export interface Run {
 export class Steps {
   readonly #deps: LifecycleDeps;
   readonly #stop: AbortSignal;
-  readonly #onFault: (intent: Intent, fault: Fault) => void;
+  readonly #onProblem: (intent: Intent, problem: Problem) => void;
 
-  /** @param onFault is called for a change that must wait although its caller got an answer */
-  constructor(deps: LifecycleDeps, stop: AbortSignal, onFault: (intent: Intent, fault: Fault) => void) {
+  /** @param onProblem is called for a change that must wait although its caller got an answer */
+  constructor(deps: LifecycleDeps, stop: AbortSignal, onProblem: (intent: Intent, problem: Problem) => void) {
     this.#deps = deps;
     this.#stop = stop;
-    this.#onFault = onFault;
+    this.#onProblem = onProblem;
   }
 
   /** Takes one step. Returns the intent with its next step; null: it is finished. */
@@ -145,7 +147,7 @@ export class Steps {
    * trust.json, so digests alone prove nothing: the tool must have the key that the change says, and the console must list
    * it. Throws if that cannot be seen now.
    */
-  async problemOf(intent: Intent): Promise<string | null> {
+  async findProblem(intent: Intent): Promise<string | null> {
     const { step, old, successor } = intent;
     if (step === "undo" || (old === null && step === "create")) return null;
     const snapshot = this.#deps.snapshot();
@@ -192,19 +194,19 @@ export class Steps {
     } catch (error) {
       if (this.#stop.aborted) throw error;
       if (await this.#isNamed(intent)) {
-        this.#onFault(intent, faultOf(error, intent.gateway));
+        this.#onProblem(intent, explainError(error, intent.gateway));
         throw error;
       }
       // The step may have written down more than it began with: the digest of the key that it stored.
       const undo: Intent = { ...(this.#deps.intents.of(intent.tool) ?? intent), step: "undo" };
       await this.#deps.intents.put(undo);
       try {
-        await this.#undo(undo, run, mayBeCreatedLate(error));
+        await this.#undo(undo, run, isUnanswered(error));
       } catch (later) {
-        const { why, next } = faultOf(error, intent.gateway);
-        const left = faultOf(later, intent.gateway);
-        this.#onFault(intent, left);
-        throw new Refused(`${why}; the new key ${nameOf(intent)} will be deleted: ${left.why}`, next);
+        const { problem, next } = explainError(error, intent.gateway);
+        const left = explainError(later, intent.gateway);
+        this.#onProblem(intent, left);
+        throw new Refused(`${problem}; the new key ${nameOf(intent)} will be deleted: ${left.problem}`, next);
       }
       throw error;
     }
@@ -212,12 +214,12 @@ export class Steps {
 
   /** config.yaml names the new key already: without it, a tool that had a key would have none. So the step is taken again. */
   async #isNamed(intent: Intent): Promise<boolean> {
-    return intent.old !== null && (await this.#storage.isNamed(successorOf(intent).place));
+    return intent.old !== null && (await this.#storage.isNamed(requireSuccessor(intent).place));
   }
 
   /** The new key exists at the console, and is stored here. */
   async #createKey(begun: Intent, { isResumed }: Run): Promise<Intent> {
-    const { name, settings } = successorOf(begun);
+    const { name, settings } = requireSuccessor(begun);
     const actions = await this.#deps.consoles.keyActions(begun.gateway, begun.account);
     if (isResumed && hasSettingsOfFile(begun)) {
       const stored = await this.#readSuccessor(begun);
@@ -243,7 +245,7 @@ export class Steps {
     // A key that was used before belongs to its gateway, and the console may be somewhere else.
     if (stored !== null && this.#deps.trust().isKnown(stored))
       throw new Refused(
-        `the key in ${describeSource(successorOf(intent).place)} is not new: it was not sent`,
+        `the key in ${describeSource(requireSuccessor(intent).place)} is not new: it was not sent`,
       );
     if (stored !== null) return { intent, key: stored };
     const key = new Secret(`sk-${randomBytes(32).toString("hex")}`);
@@ -252,7 +254,7 @@ export class Steps {
 
   /** Stores the new key. Its digest is written down first, so that no other key at its place is taken for it. */
   async #store(intent: Intent, key: Secret): Promise<Intent> {
-    const successor = { ...successorOf(intent), digest: this.#deps.trust().digestOf(key) };
+    const successor = { ...requireSuccessor(intent), digest: this.#deps.trust().digestOf(key) };
     const next: Intent = { ...intent, successor };
     await this.#deps.intents.put(next);
     // First: config.yaml may name the place already, and the daemon reads it as soon as it is written.
@@ -263,7 +265,7 @@ export class Steps {
 
   /** null: it is not stored. Throws Refused if something else is at its place. */
   async #readSuccessor(intent: Intent): Promise<Secret | null> {
-    const { place, digest } = successorOf(intent);
+    const { place, digest } = requireSuccessor(intent);
     const key = await this.#storage.read(place);
     if (key === null || this.#deps.trust().digestOf(key) === digest) return key;
     throw new Refused(`there is another key in ${describeSource(place)}: it was not used`, advice.keys());
@@ -272,7 +274,7 @@ export class Steps {
   /** The gateway accepts the new key, and config.yaml names it. */
   async #putIntoUse(intent: Intent): Promise<void> {
     const storage = this.#storage;
-    const { place, source_before } = successorOf(intent);
+    const { place, source_before } = requireSuccessor(intent);
     const key = await this.#readSuccessor(intent);
     if (key === null) throw new Refused(`the new key is no longer in ${describeSource(place)}`);
     const { tool, gateway } = findTool(this.#deps.snapshot(), intent.tool);
@@ -294,7 +296,7 @@ export class Steps {
   /** The old key may go only once the daemon uses the new one. */
   async #checkUse(intent: Intent, { switched }: Run): Promise<Intent | null> {
     const storage = this.#storage;
-    const key = await storage.read(successorOf(intent).place);
+    const key = await storage.read(requireSuccessor(intent).place);
     const used = findTool(this.#deps.snapshot(), intent.tool).key;
     if (key === null || used === null || !used.equals(key))
       throw new Refused(
@@ -378,7 +380,10 @@ export class Steps {
       // A person may have deleted it in the console.
       const probed = key === null ? null : await this.#probeDeleted(intent, key);
       if (probed?.state !== "refused")
-        throw new Refused(faultOf(error, intent.gateway).why, `delete key ${fingerprint} in the console`);
+        throw new Refused(
+          explainError(error, intent.gateway).problem,
+          `delete key ${fingerprint} in the console`,
+        );
     }
     consoles.noteDeleted(intent.gateway, ref);
     if (key !== null) await this.#waitUntilDead(intent, key);
@@ -432,8 +437,7 @@ export class Steps {
       try {
         return await call();
       } catch (error) {
-        const isPassing = error instanceof ConsoleFault && PASSING_FAULTS.includes(error.kind);
-        if (!isPassing) throw error;
+        if (!isUnanswered(error)) throw error;
       }
       await this.#pause(wait);
     }
@@ -449,7 +453,7 @@ export class Steps {
   /** @param isLate the console may list the new key only in a moment */
   async #undo(intent: Intent, { isResumed }: Run, isLate: boolean): Promise<null> {
     const { consoles } = this.#deps;
-    const { name, place, digest } = successorOf(intent);
+    const { name, place, digest } = requireSuccessor(intent);
     const actions = await consoles.keyActions(intent.gateway, intent.account);
     const holders = (await consoles.listKeys(intent.gateway)).find((key) => key.name === name)?.tools ?? [];
     // A tool's first key is where config.yaml names it, so the tool has it already. What a file says is no reason to take a
@@ -516,14 +520,13 @@ export class Steps {
   }
 }
 
-function successorOf({ successor }: Intent): Successor {
+function requireSuccessor({ successor }: Intent): Successor {
   if (successor === null) throw new Error("this change has no new key");
   return successor;
 }
 
-/** The console did not say whether it creates the key. */
-function mayBeCreatedLate(error: unknown): boolean {
-  return error instanceof ConsoleFault && ["slow", "unreachable", "failing"].includes(error.kind);
+function isUnanswered(error: unknown): boolean {
+  return error instanceof ConsoleFault && UNANSWERED.includes(error.kind);
 }
 
 /**
@@ -531,7 +534,7 @@ function mayBeCreatedLate(error: unknown): boolean {
  * a person agreed. So after a restart nothing is created with them.
  */
 function hasSettingsOfFile(intent: Intent): boolean {
-  const { settings } = successorOf(intent);
+  const { settings } = requireSuccessor(intent);
   return (intent.old?.ref ?? null) === null || ("like" in settings && settings.renewed !== undefined);
 }
 
@@ -539,12 +542,12 @@ function nameOf({ successor }: Intent): string {
   return successor?.name ?? "";
 }
 
-export function faultOf(error: unknown, gateway: string): Fault {
+export function explainError(error: unknown, gateway: string): Problem {
   const message = errorMessage(error);
   // Its message continues a sentence.
   if (error instanceof ConsoleFault)
-    return { why: `the console of ${gateway} ${message}`, next: consoleRemedy(error, gateway) };
-  return { why: message, next: error instanceof Refused ? error.next : null };
+    return { problem: `the console of ${gateway} ${message}`, next: consoleRemedy(error, gateway) };
+  return { problem: message, next: error instanceof Refused ? error.next : null };
 }
 
 /** A tool with its gateway and its key; the key is null if it cannot be used. Throws Refused. */

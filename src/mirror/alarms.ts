@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import { advice } from "../core/advice.ts";
 import type { Logger } from "../core/log.ts";
-import { localTime } from "../core/units.ts";
+import { DAY_MS, HOUR_MS, localTime } from "../core/units.ts";
 import { alarmClaim, alarmRemedy } from "./report/messages.ts";
 import type { Alarm } from "./report/shape.ts";
 import type { MirrorDatabase } from "./store/database.ts";
@@ -90,8 +90,8 @@ interface Logged {
 }
 
 /** An alarm that is not acknowledged is logged again after a day, or after an hour if there are more requests. */
-const AGAIN_MS = 24 * 3_600_000;
-const MORE_MS = 3_600_000;
+const AGAIN_MS = DAY_MS;
+const MORE_MS = HOUR_MS;
 
 /** Logs the alarms of a gateway that are due. What was logged when is kept across restarts. */
 export function logAlarms(
@@ -140,7 +140,7 @@ function logFields(alarm: Alarm): object {
 
 function logMessage(alarm: Alarm): string {
   const { count, reason, certain, gateway } = alarm;
-  const why = certain || reason === null ? "" : ` (${reason})`;
-  const what = `${alarmClaim(alarm)}: ${count} request${count === 1 ? "" : "s"}${why}`;
+  const doubt = certain || reason === null ? "" : ` (${reason})`;
+  const what = `${alarmClaim(alarm)}: ${count} request${count === 1 ? "" : "s"}${doubt}`;
   return `${what}. ${alarmRemedy(alarm, localTime)} → ${advice.mirror()}; then ${advice.mirrorAck(gateway)}`;
 }

@@ -21,7 +21,7 @@ export interface Holder {
   readonly elsewhere: boolean;
 }
 
-export function holdersOf(gateway: string, snapshot: Snapshot): Holder[] {
+export function findHolders(gateway: string, snapshot: Snapshot): Holder[] {
   const tools = Object.values(snapshot.config.tools).filter((tool) => tool.gateway === gateway);
   return tools.map((tool) => {
     const key = snapshot.keyOf(tool);
@@ -59,14 +59,14 @@ export interface KnownKeys {
 }
 
 /** Which of a console's keys are ours. Also by name, because old rows have no id. */
-export function linksOf(
+export function findLinks(
   keys: readonly ConsoleKey[],
   holders: readonly Holder[],
   known: KnownKeys,
 ): KeyLink[] {
   const links: KeyLink[] = [];
   for (const listed of keys) {
-    const link = linkOf(listed, holders, known);
+    const link = findLink(listed, holders, known);
     if (link === null) continue;
     links.push(link);
     const { ref, name, account } = listed;
@@ -77,7 +77,7 @@ export function linksOf(
 }
 
 /** null: whose key it is cannot be seen now. */
-function linkOf(listed: ConsoleKey, holders: readonly Holder[], known: KnownKeys): KeyLink | null {
+function findLink(listed: ConsoleKey, holders: readonly Holder[], known: KnownKeys): KeyLink | null {
   const { ref, shown } = listed;
   const tools = toolsHolding(shown, holders);
   const held = holders.find(({ tool }) => tool === tools?.[0])?.key ?? null;
@@ -245,6 +245,6 @@ export class HeldKeys {
 /** At all gateways. */
 function heldNow(snapshot: Snapshot): HeldKey[] {
   return Object.keys(snapshot.config.gateways).flatMap((gateway) =>
-    holdersOf(gateway, snapshot).map(({ tool, key }) => ({ gateway, tool, key: key?.fingerprint ?? null })),
+    findHolders(gateway, snapshot).map(({ tool, key }) => ({ gateway, tool, key: key?.fingerprint ?? null })),
   );
 }

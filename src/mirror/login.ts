@@ -2,19 +2,15 @@ import type { ConsoleKind } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { errorMessage } from "../core/errors.ts";
 import { Secret } from "../core/secret.ts";
-import { ConsoleFault } from "./consoles/console.ts";
+import { MINUTE_MS } from "../core/units.ts";
+import { ConsoleAccount } from "./connect/account.ts";
+import { adapterDeps, type ConnectDeps, findKind } from "./connect/open-console.ts";
+import { ConsoleFault, type ConsoleGateway } from "./consoles/console.ts";
 import type { AdapterDeps } from "./consoles/http.ts";
 import { NewApi } from "./consoles/new-api.ts";
 import { OneApi } from "./consoles/one-api.ts";
 import { Sub2api } from "./consoles/sub2api.ts";
 import { loginSub2api, Sub2apiSession, secondFactor } from "./consoles/sub2api-session.ts";
-import {
-  adapterDeps,
-  type ConnectDeps,
-  ConsoleAccount,
-  type ConsoleGateway,
-  kindOf,
-} from "./sync/connect.ts";
 import type { StoredLogin } from "./vault.ts";
 
 /** What a person typed. Which of these is needed depends on the kind of console. */
@@ -32,7 +28,7 @@ export interface LoginAnswer {
 }
 
 /** After this time a login without its second factor must start again with the password. */
-const SECOND_FACTOR_MS = 5 * 60_000;
+const SECOND_FACTOR_MS = 5 * MINUTE_MS;
 
 /** Tries credentials at a console, and stores only tokens: never the password. */
 export class ConsoleLogins {
@@ -52,7 +48,7 @@ export class ConsoleLogins {
     const account = new ConsoleAccount(gateway, login, this.#deps);
     const shared = adapterDeps(gateway, this.#deps);
     try {
-      kind = await kindOf(gateway, shared.client);
+      kind = await findKind(gateway, shared.client);
       const state =
         kind === "sub2api"
           ? await this.#loginSub2api(account, shared, request)
@@ -100,8 +96,8 @@ export class ConsoleLogins {
       });
       await new Sub2api({ ...shared, session }).account();
     } else {
-      const why = "is of kind sub2api, which needs email and password, or a refresh token";
-      throw new ConsoleFault("login-refused", why);
+      const problem = "is of kind sub2api, which needs email and password, or a refresh token";
+      throw new ConsoleFault("login-refused", problem);
     }
     return "done";
   }
@@ -128,8 +124,8 @@ export class ConsoleLogins {
 
   async #storeRefreshToken(account: ConsoleAccount, refreshToken: Secret | null): Promise<void> {
     if (refreshToken === null) {
-      const why = "issues no refresh token: put login.password into config.yaml instead";
-      throw new ConsoleFault("login-refused", why);
+      const problem = "issues no refresh token: put login.password into config.yaml instead";
+      throw new ConsoleFault("login-refused", problem);
     }
     await this.#store(account, "refresh_token", { refreshToken });
   }
@@ -142,8 +138,8 @@ export class ConsoleLogins {
     try {
       await account.store({ ...login, seed: account.seed(name) });
     } catch (error) {
-      const why = `accepted the login, but it could not be stored here: ${errorMessage(error)}`;
-      throw new ConsoleFault("failing", why);
+      const problem = `accepted the login, but it could not be stored here: ${errorMessage(error)}`;
+      throw new ConsoleFault("failing", problem);
     }
   }
 }

@@ -5,7 +5,7 @@ import { background } from "../core/background.ts";
 import type { Secret } from "../core/secret.ts";
 import type { KeyFault } from "../proxy/cause.ts";
 import { hasAlarms } from "./alarms.ts";
-import { ConsoleFault, type KeyActions } from "./consoles/console.ts";
+import { ConsoleFault, hasConsole, type KeyActions } from "./consoles/console.ts";
 import { CallHistory } from "./consoles/http.ts";
 import { GatewayMirror, type MirrorDeps } from "./gateway-mirror.ts";
 import { HeldKeys } from "./held-keys.ts";
@@ -23,7 +23,6 @@ import type {
   VerdictDay,
 } from "./report/shape.ts";
 import { acknowledgeRows, gatewaysIn } from "./store/rows.ts";
-import { hasConsole } from "./sync/connect.ts";
 import { MirrorReader } from "./sync/mirror-thread.ts";
 
 /** An alarm as a person saw it: without rows after `last_at`. null: any. */
@@ -131,7 +130,7 @@ export class Mirror {
 
   /** The keys that one console lists now. Throws a ConsoleFault. */
   async listKeys(gateway: string): Promise<readonly KeyReport[]> {
-    return this.#mirrorOf(gateway).listKeys();
+    return this.#requireMirror(gateway).listKeys();
   }
 
   /** What a login's list of keys says is wrong with a key that the gateway refuses; null: nothing, or it is not known. */
@@ -141,7 +140,7 @@ export class Mirror {
 
   /** Throws a ConsoleFault where the console or its login cannot change keys. */
   async keyActions(gateway: string, account: string | null): Promise<KeyActions> {
-    return this.#mirrorOf(gateway).keyActions(account);
+    return this.#requireMirror(gateway).keyActions(account);
   }
 
   /** Whether a login at the console can change keys. true also while that is not known yet. */
@@ -162,7 +161,7 @@ export class Mirror {
     this.#mirrors.get(gateway)?.startSync();
   }
 
-  #mirrorOf(gateway: string): GatewayMirror {
+  #requireMirror(gateway: string): GatewayMirror {
     const mirror = this.#mirrors.get(gateway);
     if (mirror === undefined) throw new ConsoleFault("refused", "is not in config.yaml");
     return mirror;

@@ -14,8 +14,6 @@ export interface MirrorUsage {
   append(line: AckLine | KeyHeldLine): void;
   /** The newest record in the journal; null: there is none. */
   last(): LastRecord | null;
-  /** When the journal last noticed that it lost records while it was open; null: never. */
-  lostAt(): number | null;
 }
 
 export interface LastRecord {

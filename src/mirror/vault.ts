@@ -27,7 +27,7 @@ type VaultFile =
   | { readonly state: "read"; readonly entries: Entries }
   | { readonly state: "missing" | "damaged" }
   /** Neither read nor overwritten until a person has fixed it. */
-  | { readonly state: "refused"; readonly why: string };
+  | { readonly state: "refused"; readonly problem: string };
 
 const VERSION = 1;
 const MAX_BYTES = 1024 * 1024;
@@ -50,7 +50,7 @@ export class Vault {
   /** Reads the file. `problem`, for people, says what is wrong with it. */
   load(): { readonly problem: string | null } {
     const found = readVault(this.#file);
-    this.#refused = found.state === "refused" ? found.why : null;
+    this.#refused = found.state === "refused" ? found.problem : null;
     this.#set(found.state === "read" ? found.entries : new Map());
     if (found.state !== "damaged") return { problem: this.#refused };
     const kept = setAside(this.#file, this.#clock.now());
@@ -101,12 +101,12 @@ function readVault(file: string): VaultFile {
     const text = readOwnFile(file, MAX_BYTES);
     if (text === null) return { state: "missing" };
     if ((statSync(file).mode & 0o077) !== 0)
-      return { state: "refused", why: `others can read or change ${file} → chmod 600 ${file}` };
+      return { state: "refused", problem: `others can read or change ${file} → chmod 600 ${file}` };
     const entries = parseVault(text);
     return entries === null ? { state: "damaged" } : { state: "read", entries };
   } catch (error) {
-    if (error instanceof ForeignFile) return { state: "refused", why: error.message };
-    return { state: "refused", why: `${file} cannot be read (${errorCode(error)})` };
+    if (error instanceof ForeignFile) return { state: "refused", problem: error.message };
+    return { state: "refused", problem: `${file} cannot be read (${errorCode(error)})` };
   }
 }
 

@@ -1,7 +1,7 @@
 import t from "tap";
 import {
-  abortedBillOf,
   billsAsStreamed,
+  findAbortedBill,
   latestBills,
   listedKinds,
   noteAbortedBills,
@@ -44,7 +44,7 @@ t.test(
       ["a record of an earlier version", left(null), judged(1000), null],
     ];
     for (const [what, own, verdict, shows] of cases)
-      t.equal(abortedBillOf(own, verdict)?.isAsStreamed ?? null, shows, what);
+      t.equal(findAbortedBill(own, verdict)?.isAsStreamed ?? null, shows, what);
   },
 );
 

@@ -1,16 +1,16 @@
 import t from "tap";
-import { amendmentOf, correctionOf } from "../../src/mirror/store/amendments.ts";
+import { buildAmendment, computeCorrection } from "../../src/mirror/store/amendments.ts";
 import { record } from "../doubles/records.ts";
 
 t.test("a charge for another machine's request does not change the limits here", async (t) => {
   const own = record(1, { counts: true, counted_microdollars: 3 });
-  const amend = amendmentOf(own, { ...own, billed_microdollars: 10 });
+  const amend = buildAmendment(own, { ...own, billed_microdollars: 10 });
   if (amend === null) throw new Error("nothing is amended");
   t.match(amend, { kind: "amend", id: own.id, billed_microdollars: 10, limits: { tool: "codex" } });
-  t.match(correctionOf(amend), { tool: "codex", spend: 7 });
+  t.match(computeCorrection(amend), { tool: "codex", spend: 7 });
 
   const theirs = record(2, { machine: "laptop", counts: true, counted_microdollars: 3 });
-  const siblingAmend = amendmentOf(theirs, { ...theirs, billed_microdollars: 10 });
+  const siblingAmend = buildAmendment(theirs, { ...theirs, billed_microdollars: 10 });
   if (siblingAmend === null) throw new Error("nothing is amended");
   t.match(siblingAmend, {
     kind: "sibling-amend",
@@ -20,6 +20,6 @@ t.test("a charge for another machine's request does not change the limits here",
     billed_microdollars: 10,
   });
   t.notHas(siblingAmend, "limits");
-  t.equal(correctionOf(siblingAmend), null);
-  t.equal(amendmentOf(theirs, theirs), null);
+  t.equal(computeCorrection(siblingAmend), null);
+  t.equal(buildAmendment(theirs, theirs), null);
 });

@@ -50,7 +50,7 @@ function comparingOf(t: Test, mirror: MirrorFile, given: Partial<ComparerDeps> =
       },
       last: () => null,
     },
-    truncationCheck: { gaps: () => [] },
+    lostRecords: { gaps: () => [] },
     siblings: () => [],
     priceOf: () => null,
     onCorrected: (correction) => corrections.push(correction),

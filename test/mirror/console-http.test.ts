@@ -6,8 +6,8 @@ import {
   errorText,
   isDenied,
   readJson,
+  readRetryAfter,
   required,
-  retryAfterOf,
 } from "../../src/mirror/consoles/http.ts";
 
 function answer(status: number, text: string, headers: Record<string, string> = {}): ConsoleResponse {
@@ -84,7 +84,7 @@ t.test(
 );
 
 t.test("Retry-After is read as seconds, at most a day", (t) => {
-  const wait = (headers: Record<string, string>) => retryAfterOf(answer(429, "", headers));
+  const wait = (headers: Record<string, string>) => readRetryAfter(answer(429, "", headers));
   t.equal(wait({ "retry-after": "17" }), 17);
   t.equal(wait({ "retry-after": "999999999" }), 86_400, "a day at most");
   const date = "Sun, 15 Nov 2026 10:00:00 GMT";

@@ -4,13 +4,14 @@ import t, { type Test } from "tap";
 import { type KeyState, Snapshot } from "../../src/config/snapshot.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { Prices } from "../../src/metering/prices.ts";
+import { ConsoleAccount } from "../../src/mirror/connect/account.ts";
+import { hasConsole } from "../../src/mirror/consoles/console.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { GatewayMirror, type MirrorDeps } from "../../src/mirror/gateway-mirror.ts";
 import { HeldKeys } from "../../src/mirror/held-keys.ts";
 import type { Sibling } from "../../src/mirror/reconcile/siblings.ts";
 import { readTime } from "../../src/mirror/store/facts.ts";
 import { holdKeys } from "../../src/mirror/store/keys.ts";
-import { ConsoleAccount, hasConsole } from "../../src/mirror/sync/connect.ts";
 import { MirrorReader } from "../../src/mirror/sync/mirror-thread.ts";
 import type { LastRecord } from "../../src/mirror/usage.ts";
 import { Vault } from "../../src/mirror/vault.ts";
@@ -94,10 +95,9 @@ tools: { ${tools.map((name) => `${name}: {}`).join(", ")} }
       amend: () => true,
       append: () => {},
       last,
-      lostAt: () => null,
     },
     prices: new Prices({ models: [] }),
-    truncationCheck: { gaps: () => [] },
+    lostRecords: { gaps: () => [] },
     siblings,
     onCorrected: () => {},
     onAlarms: () => {},

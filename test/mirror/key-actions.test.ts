@@ -3,9 +3,12 @@ import { Agent } from "node:http";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
+import { ConsoleAccount } from "../../src/mirror/connect/account.ts";
+import { openConsole } from "../../src/mirror/connect/open-console.ts";
 import {
   ConsoleFault,
   type FaultKind,
+  hasConsole,
   type KeyActions,
   type KeyPlan,
   type KeySettings,
@@ -17,7 +20,6 @@ import { NewApi } from "../../src/mirror/consoles/new-api.ts";
 import { OneApi } from "../../src/mirror/consoles/one-api.ts";
 import { Sub2api } from "../../src/mirror/consoles/sub2api.ts";
 import { Sub2apiSession } from "../../src/mirror/consoles/sub2api-session.ts";
-import { ConsoleAccount, hasConsole, openConsole } from "../../src/mirror/sync/connect.ts";
 import { Vault } from "../../src/mirror/vault.ts";
 import { startClient } from "../doubles/answering-console.ts";
 import {

@@ -7,7 +7,7 @@ import pino from "pino";
 import type { Test } from "tap";
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
 import type { Amendment } from "../../src/mirror/store/amendments.ts";
-import { type Correction, correctionOf, type PriceOf } from "../../src/mirror/store/amendments.ts";
+import { type Correction, computeCorrection, type PriceOf } from "../../src/mirror/store/amendments.ts";
 import { finishPlan, hasChangedDays, planDays } from "../../src/mirror/store/changed-days.ts";
 import { compareDay } from "../../src/mirror/store/compare-day.ts";
 import { MirrorDatabase } from "../../src/mirror/store/database.ts";
@@ -131,7 +131,7 @@ export function compareAll(mirror: MirrorFile, given: Given = {}): Compared {
     for (const day of plan.days) amendments.push(...compareOneDay(mirror, day, { ...options, now, amend }));
     finishPlan(db, "main", plan, now);
     if (hasChangedDays(db, "main")) continue;
-    const corrections = amendments.map(correctionOf).filter((one) => one !== null);
+    const corrections = amendments.map(computeCorrection).filter((one) => one !== null);
     return { amendments, corrections, again: nextDue(db, "main", now, options.skew ?? 0) };
   }
   throw new Error("comparing does not end");

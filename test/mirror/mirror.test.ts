@@ -28,7 +28,6 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
     amend: () => true,
     append: (line) => lines.push(line),
     last: () => null,
-    lostAt: () => null,
   };
   const key = { state: "ready", key: new Secret(KEY) } as const;
   const snapshot = new Snapshot(1, configOf(CONFIG), new Map([["codex", key]]), []);
@@ -42,7 +41,7 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
       noteDamage: () => {},
     },
     usage,
-    truncationCheck: { gaps: () => [] },
+    lostRecords: { gaps: () => [] },
     siblings: () => [],
     // Without a console these are not used.
     ...({} as Pick<

@@ -5,7 +5,7 @@ import { CallHistory } from "../../src/mirror/consoles/http.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { planWalk, readCursor } from "../../src/mirror/consoles/log-walk.ts";
 import { callLimit, NewApi, readNewApiRow } from "../../src/mirror/consoles/new-api.ts";
-import { microdollarsOf } from "../../src/mirror/consoles/one-api-protocol.ts";
+import { toMicrodollars } from "../../src/mirror/consoles/one-api-protocol.ts";
 import {
   type AnsweringConsole,
   answeringConsole,
@@ -439,16 +439,16 @@ t.test("the quota per dollar is read again for each walk", async (t) => {
   t.equal(await billed(), 10_000);
   unit = 0;
   t.equal(await billed(), 2000, "nothing usable is the usual");
-  t.equal(microdollarsOf(1, 500_000), 2);
-  t.equal(microdollarsOf(1, 3_000_000), 0);
-  t.equal(microdollarsOf(3, 2_000_000), 2, "half up");
-  t.equal(microdollarsOf(-3, 2_000_000), -1, "half up below zero too");
+  t.equal(toMicrodollars(1, 500_000), 2);
+  t.equal(toMicrodollars(1, 3_000_000), 0);
+  t.equal(toMicrodollars(3, 2_000_000), 2, "half up");
+  t.equal(toMicrodollars(-3, 2_000_000), -1, "half up below zero too");
   t.equal(
-    microdollarsOf(9_007_199_254_740, 500_000),
+    toMicrodollars(9_007_199_254_740, 500_000),
     18_014_398_509_480,
     "exact beyond what doubles multiply",
   );
-  t.equal(microdollarsOf(7, 0.5), 14_000_000);
+  t.equal(toMicrodollars(7, 0.5), 14_000_000);
   t.end();
 });
 

@@ -376,15 +376,7 @@ t.test("what is not a file of keybearer's own is set aside and named in status",
     // A folder where a day's file belongs is left alone, and nothing is sent.
     "a folder": (path) => (path.endsWith(".jsonl") ? symlinkSync(target, path) : mkdirSync(path)),
   };
-  const files = [
-    "token-uses.json",
-    "log-end.json",
-    "key-changes.json",
-    "shared.json",
-    "index.db",
-    "mirror.db",
-    day,
-  ];
+  const files = ["token-uses.json", "key-changes.json", "shared.json", "index.db", "mirror.db", day];
   for (const [what, make] of Object.entries(made)) {
     writeFileSync(target, "mine\n", { mode: 0o600 });
     for (const name of files) {
@@ -425,7 +417,7 @@ longTest(t, "a link that replaces the usage log while keybearer runs is not writ
 
 longTest(t, "files of any size are neither read into memory nor a reason not to start", async (t) => {
   const { home, state, token } = await ranBefore(t);
-  const files = ["token-uses.json", "log-end.json", "key-changes.json", "shared.json"];
+  const files = ["token-uses.json", "key-changes.json", "shared.json"];
   for (const name of files) {
     writeFileSync(join(state, name), "{", { mode: 0o600 });
     // Without blocks on the disk.

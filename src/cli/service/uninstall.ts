@@ -163,6 +163,7 @@ const LOCK = new RegExp(`^\\.config\\.yaml\\.lock(?:\\.${HEX}\\.tmp)?$`);
 const CONFIG = new RegExp(
   `^(?:config\\.yaml|\\.config\\.yaml\\.${HEX}\\.tmp|\\.config\\.edit\\.${HEX}\\.yaml)$`,
 );
+/** log-end.json is of earlier versions. */
 const FACT = "(?:trust|log-end|token-uses|consoles|key-calls|key-changes|shared)\\.json";
 const ASIDE = "\\.set-aside-[\\dTZ-]+";
 const FACTS = new RegExp(`^(?:${FACT}(?:\\.tmp|${ASIDE})?|\\.${FACT}\\.${HEX}\\.tmp)$`);

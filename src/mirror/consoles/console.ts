@@ -1,7 +1,14 @@
-import type { ConsoleKind } from "../../config/schema.ts";
+import type { Console, ConsoleKind, Gateway } from "../../config/schema.ts";
 import type { Secret } from "../../core/secret.ts";
 import type { KeyFault } from "../../proxy/cause.ts";
 import type { ConsoleRow } from "../console-row.ts";
+
+/** A gateway that has a console. */
+export type ConsoleGateway = Gateway & { readonly console: Console };
+
+export function hasConsole(gateway: Gateway): gateway is ConsoleGateway {
+  return gateway.console !== null;
+}
 
 /** A gateway's console of any kind. Methods throw only ConsoleFault. One walk runs at a time; keys() and account() may be called during it. */
 export interface ConsoleAdapter {

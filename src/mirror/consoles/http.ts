@@ -275,20 +275,24 @@ export function pacedClient(
 export function readJson(response: ConsoleResponse, about: string): JsonObject {
   const { status, text } = response;
   if (status === 429) {
-    throw new ConsoleFault("rate-limited", "answered that it gets too many requests", retryAfterOf(response));
+    throw new ConsoleFault(
+      "rate-limited",
+      "answered that it gets too many requests",
+      readRetryAfter(response),
+    );
   }
   if (status >= 500) {
-    throw new ConsoleFault("failing", `answered ${status}${errorText(response)}`, retryAfterOf(response));
+    throw new ConsoleFault("failing", `answered ${status}${errorText(response)}`, readRetryAfter(response));
   }
   if (status >= 300 && status < 400) {
     throw new ConsoleFault("not-a-console", `answered ${about} with a redirect: is the url right?`);
   }
   if (isWebPage(response)) {
-    const why =
+    const problem =
       status === 403
         ? "answered 403 with a web page: something in front of it needs a browser"
         : `answered ${about} with a web page: is the url right?`;
-    throw new ConsoleFault("not-a-console", why);
+    throw new ConsoleFault("not-a-console", problem);
   }
   if (status === 401 || status === 403) {
     throw new ConsoleFault("login-needed", `answered ${status}${errorText(response)}`);
@@ -325,7 +329,7 @@ export function errorText({ text, secrets }: ConsoleResponse): string {
 const MAX_WAIT_S = 24 * 3600;
 
 /** Seconds the console asks to wait, at most a day; null: it does not say. */
-export function retryAfterOf({ headers }: ConsoleResponse): number | null {
+export function readRetryAfter({ headers }: ConsoleResponse): number | null {
   const value = headers["retry-after"];
   if (typeof value !== "string") return null;
   // A date is by the console's clock, so it is compared with the Date header.

@@ -1,10 +1,11 @@
 import { randomBytes } from "node:crypto";
 import { readOwnFile } from "../../core/own-file.ts";
 import { writePrivateFile } from "../../core/private-file.ts";
+import { MINUTE_MS } from "../../core/units.ts";
 import { asObject, countAt, parseObject } from "./json.ts";
 
 /** new-api lets an address ask 20 times in 20 minutes with keys; four are left to the owner, whose logins count too. */
-const BUDGET_MS = 20 * 60_000;
+const BUDGET_MS = 20 * MINUTE_MS;
 const BUDGET_CALLS = 16;
 
 /** How many of these calls may read rows. The others are for facts about keys, `doctor` and refused keys. */
@@ -58,7 +59,7 @@ export class KeyCallBudgets {
 
   /** Adds the calls of other processes, and drops those that no longer count. */
   #read(): void {
-    const stored = parseObject(this.#file === null ? "" : textOf(this.#file)) ?? {};
+    const stored = parseObject(this.#file === null ? "" : readText(this.#file)) ?? {};
     for (const [origin, value] of Object.entries(stored)) {
       const calls = this.#calls.get(origin) ?? new Map();
       const found = asObject(value) ?? {};
@@ -127,7 +128,7 @@ export class KeyCallBudget {
 
 const MAX_BYTES = 1024 * 1024;
 
-function textOf(file: string): string {
+function readText(file: string): string {
   try {
     return readOwnFile(file, MAX_BYTES) ?? "";
   } catch {

@@ -167,7 +167,7 @@ async function* walkSpan(
     }
     const { rows, count } = reader.read(page, span);
     walk.rows += count;
-    const late = listed.latenessOf(reader.seen);
+    const late = listed.measureLateness(reader.seen);
     if (late > walk.cursor.late) walk.cursor = { ...walk.cursor, late };
     const isKnown = total !== null && total < MAX_COUNTED && listed.countIn(span, reader.seen) === total;
     const tooMany = !page.last && !isKnown && pages >= maxPages;
@@ -320,7 +320,7 @@ export class ListedRows {
   }
 
   /** How many seconds after its time one of these rows was not listed yet; 0: none was late, as far as is known. */
-  latenessOf(seen: SeenRows): number {
+  measureLateness(seen: SeenRows): number {
     let late = 0;
     const until = this.#until ?? 0;
     for (const [fingerprint, { second }] of seen)
@@ -465,7 +465,7 @@ export class PageReader {
   read({ rows: items, total }: Pick<ListPage, "rows" | "total">, span: Span = ALWAYS) {
     const page = items.map((item) => {
       const raw = asObject(item) ?? {};
-      return { raw, fingerprint: fingerprintOf(raw) };
+      return { raw, fingerprint: hashRow(raw) };
     });
     const fingerprints = page.map(({ fingerprint }) => fingerprint);
     const totalBefore = this.#totalBefore;
@@ -482,7 +482,7 @@ export class PageReader {
       else before.count += 1;
       const row = this.#readRow(raw);
       if (row === "unreadable") unreadable += 1;
-      else if (row !== "other") rows.push({ identity: this.#identityOf(raw, fingerprint), ...row });
+      else if (row !== "other") rows.push({ identity: this.#identify(raw, fingerprint), ...row });
     }
     if (unreadable > 0 && unreadable === fresh.length) {
       throw new ConsoleFault("other-shape", 'lists rows without a usable "created_at" and "type"');
@@ -494,7 +494,7 @@ export class PageReader {
    * Rows without a request id can be alike, so they get a number. The number is the same in every walk: rows that are alike
    * are of the same second, and spans have whole seconds.
    */
-  #identityOf(raw: JsonObject, fingerprint: string): string {
+  #identify(raw: JsonObject, fingerprint: string): string {
     const id = fieldAt(raw, "request_id");
     if (typeof id === "string" && id !== "") return fingerprint;
     const number = (this.#alike.get(fingerprint) ?? 0) + 1;
@@ -516,7 +516,7 @@ const FINGERPRINT_FIELDS = [
   "completion_tokens",
 ] as const;
 
-function fingerprintOf(raw: JsonObject): string {
+function hashRow(raw: JsonObject): string {
   const values = FINGERPRINT_FIELDS.map((name) => fieldAt(raw, name) ?? null);
   return createHash("sha256").update(JSON.stringify(values)).digest("hex").slice(0, 24);
 }

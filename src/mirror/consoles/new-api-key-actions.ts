@@ -1,4 +1,5 @@
 import { keyFault, Secret } from "../../core/secret.ts";
+import { MINUTE_MS } from "../../core/units.ts";
 import {
   ConsoleFault,
   type CopiedSettings,
@@ -82,27 +83,27 @@ export class NewApiKeyActions implements KeyActions {
       keys = await this.#findByName(name);
       asked = fields;
     }
-    const [oldest, ...others] = keys.toSorted((a, b) => idOf(a) - idOf(b));
+    const [oldest, ...others] = keys.toSorted((a, b) => readId(a) - readId(b));
     if (oldest === undefined) {
       throw new ConsoleFault("failing", "accepted the new key, but does not list it");
     }
     // An earlier request that seemed to be lost was executed after all.
-    for (const other of others) await this.#deleteById(idOf(other));
+    for (const other of others) await this.#deleteById(readId(other));
     const missing = limitsMissing(asked, oldest);
     if (missing.length > 0) {
-      await this.#deleteById(idOf(oldest));
+      await this.#deleteById(readId(oldest));
       throw limitsIgnored(missing);
     }
-    return { ref: this.#refOf(oldest), key: await this.#reveal(oldest) };
+    return { ref: this.#readRef(oldest), key: await this.#reveal(oldest) };
   }
 
   async find(name: string): Promise<string | null> {
     const [key] = await this.#findByName(name);
-    return key === undefined ? null : this.#refOf(key);
+    return key === undefined ? null : this.#readRef(key);
   }
 
   async setEnabled(ref: string, enabled: boolean): Promise<void> {
-    const id = await this.#idOfRef(ref);
+    const id = await this.#findId(ref);
     if (id === null) throw refused("no longer has this key");
     // Without status_only, fields that the request lacks become 0.
     const path = `${PATH}?status_only=true`;
@@ -110,7 +111,7 @@ export class NewApiKeyActions implements KeyActions {
   }
 
   async delete(ref: string): Promise<void> {
-    const id = await this.#idOfRef(ref);
+    const id = await this.#findId(ref);
     if (id !== null) await this.#deleteById(id);
   }
 
@@ -156,7 +157,7 @@ export class NewApiKeyActions implements KeyActions {
     if (windows.length > 0) throw refused("cannot limit what a key spends in some hours or days");
     if (group !== null && (await this.groups())?.includes(group) !== true) throw unknownGroup(group);
     if (expires_at !== null && expires_at <= this.#deps.now()) throw expiredAlready();
-    const units = quota === null ? 0 : await this.#unitsOf(quota);
+    const units = quota === null ? 0 : await this.#toUnits(quota);
     return {
       // 0 would mean 1970.
       expired_time: expires_at === null ? NEVER : Math.floor(expires_at / 1000),
@@ -170,12 +171,12 @@ export class NewApiKeyActions implements KeyActions {
     };
   }
 
-  async #unitsOf(microdollars: number): Promise<number> {
-    return unitsOf(microdollars, (await readStatus(this.#deps.client)).quotaPerUnit);
+  async #toUnits(microdollars: number): Promise<number> {
+    return toUnits(microdollars, (await readStatus(this.#deps.client)).quotaPerUnit);
   }
 
   async #copy({ like, renewed }: CopiedSettings): Promise<RequestBody> {
-    const id = await this.#idOfRef(like);
+    const id = await this.#findId(like);
     if (id === null) throw oldKeyGone();
     const about = "the old key";
     const old = required(asObject(await this.#send({ path: `${PATH}${id}` }, about)), "data", about);
@@ -183,7 +184,7 @@ export class NewApiKeyActions implements KeyActions {
     const quota = renewed?.quota ?? null;
     const copied = { ...old };
     if (expiresAt !== null) copied.expired_time = Math.floor(expiresAt / 1000);
-    if (quota !== null) copied.remain_quota = await this.#unitsOf(quota);
+    if (quota !== null) copied.remain_quota = await this.#toUnits(quota);
     const expires = wholeAt(copied, "expired_time") ?? NEVER;
     if (expires !== NEVER && expires * 1000 <= this.#deps.now()) throw oldKeyExpired();
     const isUnlimited = flagAt(copied, "unlimited_quota") === true;
@@ -206,7 +207,7 @@ export class NewApiKeyActions implements KeyActions {
     if (shown.how === "whole") return shown.key;
     this.#requireKeyCall();
     this.#deps.keyCalls?.spend();
-    const data = await this.#send({ method: "POST", path: `${PATH}${idOf(key)}/key` }, NEW_KEY);
+    const data = await this.#send({ method: "POST", path: `${PATH}${readId(key)}/key` }, NEW_KEY);
     const text = `sk-${(textAt(asObject(data) ?? {}, "key") ?? "").replace(/^sk-/, "")}`;
     if (keyFault(text) !== null) throw otherShape(NEW_KEY, "key");
     return new Secret(text);
@@ -217,7 +218,7 @@ export class NewApiKeyActions implements KeyActions {
     const { keyCalls } = this.#deps;
     if (keyCalls === null || keyCalls.left() > 0) return;
     const wait = keyCalls.wait();
-    const minutes = Math.max(1, Math.ceil(wait / 60_000));
+    const minutes = Math.max(1, Math.ceil(wait / MINUTE_MS));
     throw new ConsoleFault(
       "rate-limited",
       `shows 20 keys in 20 minutes, and can be asked again in ${minutes} min`,
@@ -225,18 +226,18 @@ export class NewApiKeyActions implements KeyActions {
     );
   }
 
-  #refOf(key: JsonObject): string {
-    return this.#isOneApi ? `name:${textAt(key, "name")}` : `id:${idOf(key)}`;
+  #readRef(key: JsonObject): string {
+    return this.#isOneApi ? `name:${textAt(key, "name")}` : `id:${readId(key)}`;
   }
 
   /** null: there is no such key. */
-  async #idOfRef(ref: string): Promise<number | null> {
+  async #findId(ref: string): Promise<number | null> {
     const id = /^id:(\d+)$/.exec(ref)?.[1];
     if (id !== undefined) return Number(id);
     const name = ref.replace(/^name:/, "");
     const [key, ...others] = await this.#findByName(name);
     if (others.length > 0) throw refused(`has several keys with the name ${name}`);
-    return key === undefined ? null : idOf(key);
+    return key === undefined ? null : readId(key);
   }
 
   async #send(request: Omit<ConsoleRequest, "bearer" | "headers">, about: string): Promise<unknown> {
@@ -246,12 +247,12 @@ export class NewApiKeyActions implements KeyActions {
   }
 }
 
-function idOf(key: JsonObject): number {
+function readId(key: JsonObject): number {
   return required(countAt(key, "id"), "id", LIST);
 }
 
 /** Rounds down. Uses BigInt because a large quota times the units of a dollar exceeds what a double holds. */
-function unitsOf(microdollars: number, quotaPerUnit: number): number {
+function toUnits(microdollars: number, quotaPerUnit: number): number {
   if (!Number.isSafeInteger(quotaPerUnit)) return Math.floor((microdollars / 1_000_000) * quotaPerUnit);
   return Number((BigInt(microdollars) * BigInt(quotaPerUnit)) / 1_000_000n);
 }

@@ -1,4 +1,5 @@
 import type { Secret } from "../../core/secret.ts";
+import { HOUR_MS, MINUTE_MS } from "../../core/units.ts";
 import { causeOf } from "../../proxy/cause.ts";
 import {
   type AccountFacts,
@@ -42,9 +43,9 @@ const MAX_ROWS = 1000;
 /** Facts are read for so many keys in a sync: they must not use up the calls that rows need, also after each restart. */
 const MAX_FACTS = 3;
 /** Facts about a key are asked for again after this. */
-const FACTS_AGE_MS = 3600_000;
+const FACTS_AGE_MS = HOUR_MS;
 /** Allowed difference between our clock and the console's. */
-const MAX_SKEW_MS = 15 * 60_000;
+const MAX_SKEW_MS = 15 * MINUTE_MS;
 const ROWS = "the rows of a key";
 const FACTS = "the facts of a key";
 
@@ -277,7 +278,7 @@ function readRows(one: OwnKey, items: readonly unknown[], quotaPerUnit: number) 
 }
 
 function usedUpFault(wait: number): ConsoleFault {
-  const minutes = Math.max(1, Math.ceil(wait / 60_000));
+  const minutes = Math.max(1, Math.ceil(wait / MINUTE_MS));
   return new ConsoleFault(
     "rate-limited",
     `allows 20 key lookups in 20 minutes, and can be asked again in ${minutes} min; an access token has no such limit`,
@@ -286,8 +287,8 @@ function usedUpFault(wait: number): ConsoleFault {
 }
 
 function tooOldFault(): ConsoleFault {
-  const why = "is of a version that needs the key in the address; give it an access token";
-  return new ConsoleFault("other-shape", why);
+  const problem = "is of a version that needs the key in the address; give it an access token";
+  return new ConsoleFault("other-shape", problem);
 }
 
 /** What the cursor remembers of a key, in milliseconds. */

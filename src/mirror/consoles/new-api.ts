@@ -1,4 +1,5 @@
 import type { Secret } from "../../core/secret.ts";
+import { MINUTE_MS } from "../../core/units.ts";
 import {
   type AccountFacts,
   type ConsoleAdapter,
@@ -184,7 +185,7 @@ export function readNewApiRow(raw: JsonObject, quotaPerUnit: number): UnnamedRow
   return {
     kind,
     created_at: createdAt,
-    began_at: duration === null ? null : startOf(requestId, createdAt - duration),
+    began_at: duration === null ? null : findStart(requestId, createdAt - duration),
     key_ref: tokenId > 0 ? `id:${tokenId}` : nameRef,
     request_id: requestId,
     upstream_id: cleanAt(raw, "upstream_request_id"),
@@ -212,13 +213,13 @@ const REQUEST_ID =
 /** created_at has whole seconds, and use_time is rounded. */
 const ROUNDED_MS = 3000;
 /** created_at is the time of writing. A gateway whose database was busy wrote rows up to 8 seconds late. */
-const WRITTEN_LATE_MS = 10 * 60_000;
+const WRITTEN_LATE_MS = 10 * MINUTE_MS;
 
 /**
  * use_time gives the second in which a request began if its row was written at once; its id gives the millisecond. The id
  * counts unless it is after that second, or so long before it that it is no time.
  */
-function startOf(requestId: string | null, start: number): number {
+function findStart(requestId: string | null, start: number): number {
   const [, year, month, day, hour, minute, second, nanos] = REQUEST_ID.exec(requestId ?? "") ?? [];
   if (nanos === undefined) return start;
   const seconds = Date.parse(`${year}-${month}-${day}T${hour}:${minute}:${second}Z`);

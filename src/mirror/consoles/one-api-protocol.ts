@@ -83,10 +83,10 @@ export function readData(
 
 function deniedFault(response: ConsoleResponse): ConsoleFault {
   const said = errorText(response);
-  const why = /new-api-user/i.test(said)
+  const problem = /new-api-user/i.test(said)
     ? "needs the number of the access token's user; write it as login.user"
     : "does not accept the access token";
-  return new ConsoleFault("login-needed", `${why}${said}`);
+  return new ConsoleFault("login-needed", `${problem}${said}`);
 }
 
 /** The same in new-api and one-api. */
@@ -99,11 +99,11 @@ export async function readAccount(get: Get, status: SiteStatus): Promise<Account
 /** A quota field in micro-dollars. */
 export function quotaAt(object: JsonObject, name: string, quotaPerUnit: number): number | null {
   const quota = wholeAt(object, name);
-  return quota === null ? null : microdollarsOf(quota, quotaPerUnit);
+  return quota === null ? null : toMicrodollars(quota, quotaPerUnit);
 }
 
 /** Rounds half up. Uses BigInt because a large account's quota times a million exceeds what a double holds. */
-export function microdollarsOf(quota: number, quotaPerUnit: number): number {
+export function toMicrodollars(quota: number, quotaPerUnit: number): number {
   if (!Number.isSafeInteger(quotaPerUnit)) return Math.round((quota / quotaPerUnit) * 1_000_000);
   const unit = BigInt(quotaPerUnit);
   const twice = BigInt(quota) * 2_000_000n + unit;
@@ -127,9 +127,9 @@ export function readKey(raw: JsonObject, quotaPerUnit: number, now: number) {
     name: cleanAt(raw, "name") ?? "",
     shown: readShownKey(textAt(raw, "key") ?? ""),
     state: readKeyState(raw, expires, now),
-    quota: isUnlimited || remaining === null ? null : microdollarsOf(remaining + (used ?? 0), quotaPerUnit),
+    quota: isUnlimited || remaining === null ? null : toMicrodollars(remaining + (used ?? 0), quotaPerUnit),
     unlimited: isUnlimited,
-    quota_used: used === null ? null : microdollarsOf(used, quotaPerUnit),
+    quota_used: used === null ? null : toMicrodollars(used, quotaPerUnit),
     windows: [],
     created_at: created > 0 ? created * 1000 : null,
     expires_at: expires > 0 ? expires : null,

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import type { Secret } from "../../core/secret.ts";
+import { DAY_MS } from "../../core/units.ts";
 import {
   ConsoleFault,
   type CopiedSettings,
@@ -14,8 +15,8 @@ import {
   type ConsoleResponse,
   errorText,
   type RequestBody,
+  readRetryAfter,
   required,
-  retryAfterOf,
 } from "./http.ts";
 import {
   asObject,
@@ -45,7 +46,6 @@ const PATH = "/api/v1/keys";
 const PAGE_SIZE = 100;
 const MAX_PAGES = 50;
 const WINDOWS: readonly string[] = ["5h", "1d", "7d"];
-const DAY_MS = 24 * 3600_000;
 const MICRO = 1_000_000;
 /** With pauses of 1, 2, 4, 8 and 16 seconds: the console works on a creation for at most 30 seconds. */
 const MAX_ATTEMPTS = 6;
@@ -82,7 +82,7 @@ export class Sub2apiKeyActions implements KeyActions {
     if (!isSame(readShownKey(textAt(item, "key") ?? ""), key)) {
       throw refused(`has another key with the name ${name}`);
     }
-    const ref = refOf(item);
+    const ref = readRef(item);
     const expiresAt = "like" in settings ? await this.#expiryOf(settings) : settings.expires_at;
     const complete = await this.#withExpiry(item, expiresAt);
     if (limits !== null) await this.#requireLimits(complete, limits);
@@ -91,7 +91,7 @@ export class Sub2apiKeyActions implements KeyActions {
 
   async find(name: string): Promise<string | null> {
     const item = await this.#findByName(name);
-    return item === null ? null : refOf(item);
+    return item === null ? null : readRef(item);
   }
 
   async setEnabled(ref: string, enabled: boolean): Promise<void> {
@@ -209,7 +209,7 @@ export class Sub2apiKeyActions implements KeyActions {
         readResult(response, "the new key");
         return;
       }
-      const retryAfter = retryAfterOf(response);
+      const retryAfter = readRetryAfter(response);
       if (attempt === MAX_ATTEMPTS) {
         throw new ConsoleFault("failing", "still works on an earlier request for this key", retryAfter);
       }
@@ -237,7 +237,7 @@ export class Sub2apiKeyActions implements KeyActions {
   async #update(item: JsonObject, fields: RequestBody): Promise<JsonObject> {
     const about = "the change of a key";
     const body = { ...fields, ...ipLists(item) };
-    const response = await this.#deps.session.send({ method: "PUT", path: pathOf(refOf(item)), body });
+    const response = await this.#deps.session.send({ method: "PUT", path: pathOf(readRef(item)), body });
     return required(asObject(readResult(response, about)), "data", about);
   }
 
@@ -250,7 +250,7 @@ export class Sub2apiKeyActions implements KeyActions {
     }
     if (expiry && timeAt(item, "expires_at") === null) missing.push("expiry");
     if (missing.length === 0) return;
-    await this.delete(refOf(item));
+    await this.delete(readRef(item));
     throw limitsIgnored(missing);
   }
 }
@@ -297,7 +297,7 @@ function isSame(shown: ShownKey, key: Secret): boolean {
   }
 }
 
-function refOf(item: JsonObject): string {
+function readRef(item: JsonObject): string {
   return `id:${required(wholeAt(item, "id"), "id", "a key")}`;
 }
 

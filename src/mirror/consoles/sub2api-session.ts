@@ -1,6 +1,7 @@
 import { advice } from "../../core/advice.ts";
 import { errorCode } from "../../core/errors.ts";
 import { Secret } from "../../core/secret.ts";
+import { DAY_MS, MINUTE_MS } from "../../core/units.ts";
 import { ConsoleFault } from "./console.ts";
 import {
   type ConsoleClient,
@@ -73,8 +74,8 @@ function refusedLogin(response: ConsoleResponse): ConsoleFault {
       `needs a captcha, which only a browser can solve: log in there and give its refresh token (${advice.mirrorRefreshToken("<gateway>")})`,
     );
   }
-  const why = response.status === 401 ? "does not accept this email and password" : "refused the login";
-  return new ConsoleFault("login-refused", `${why}${said}`);
+  const problem = response.status === 401 ? "does not accept this email and password" : "refused the login";
+  return new ConsoleFault("login-refused", `${problem}${said}`);
 }
 
 /** The console itself refuses, in its own format; a proxy in front of it says nothing about the credentials. */
@@ -135,10 +136,10 @@ interface Access {
 }
 
 /** An access token is renewed this long before it expires, or a tenth of its life if that is shorter. */
-const RENEW_AHEAD_MS = 60_000;
+const RENEW_AHEAD_MS = MINUTE_MS;
 /** Password logins are rare, so that an account is not locked and a console's limit not used up. */
-const LOGIN_EVERY_MS = 10 * 60_000;
-const REFUSED_LOGIN_EVERY_MS = 24 * 3600_000;
+const LOGIN_EVERY_MS = 10 * MINUTE_MS;
+const REFUSED_LOGIN_EVERY_MS = DAY_MS;
 
 /** A login at sub2api: renews its access token, and logs in with the configured password where it must. */
 export class Sub2apiSession {
@@ -198,8 +199,8 @@ export class Sub2apiSession {
       try {
         await this.#options.onRefreshToken(next);
       } catch (error) {
-        const why = `issued a new login that could not be stored here (${errorCode(error)})`;
-        throw new ConsoleFault("failing", why);
+        const problem = `issued a new login that could not be stored here (${errorCode(error)})`;
+        throw new ConsoleFault("failing", problem);
       }
       this.#unstored = null;
       this.#refreshToken = next;

@@ -1,3 +1,4 @@
+import { DAY_MS, HOUR_MS, MINUTE_MS } from "../../core/units.ts";
 import { isGatewayId } from "../../metering/gateway-ids.ts";
 import { STANDARD_TIER, serviceTier } from "../../metering/service-tiers.ts";
 import type { ConsoleRow } from "../console-row.ts";
@@ -33,7 +34,7 @@ type Sub2apiDeps = Omit<AdapterDeps, "calls"> & { readonly session: Sub2apiSessi
  * The panel allows an account 60 calls a minute under /usage (0.1.179); the rest is left to the owner's browser. Its
  * windows are fixed: what stays below the limit in every minute stays below it in theirs.
  */
-const USAGE_LIMIT: CallLimit = { calls: 50, milliseconds: 60_000 };
+const USAGE_LIMIT: CallLimit = { calls: 50, milliseconds: MINUTE_MS };
 /** The largest pages of recent versions, and of old ones. A size that is too large is ignored, not reduced. */
 const PAGE_SIZE = 1000;
 const OLD_PAGE_SIZE = 100;
@@ -137,8 +138,8 @@ export class Sub2api implements ConsoleAdapter {
 function readRows(items: readonly unknown[]): NumberedRow[] {
   const rows = items.map((item) => readRow(asObject(item) ?? {})).filter((row) => row !== null);
   if (rows.length === 0 && items.length > 0) {
-    const why = `answered ${USAGE} with rows that have no usable "id" and "created_at"`;
-    throw new ConsoleFault("other-shape", why);
+    const problem = `answered ${USAGE} with rows that have no usable "id" and "created_at"`;
+    throw new ConsoleFault("other-shape", problem);
   }
   return rows;
 }
@@ -254,12 +255,11 @@ interface InterruptedWalk {
   readonly began: number;
 }
 
-const HOUR = 3600_000;
 /**
  * A walk goes this far back for late rows, because a lower id can appear after a higher one: once an hour where the number
  * of rows does not add up, else once a day. With 8,000 rows an hour that is 192 pages, and four minutes of the limit.
  */
-const OVERLAP_MS = 24 * HOUR;
+const OVERLAP_MS = DAY_MS;
 /** The next walk reads what is left after this many pages. */
 const MAX_PAGES = 500;
 
@@ -295,7 +295,7 @@ async function* walkDown(
   budget.pages -= 1;
   const start = isReset(before, usage) ? NEW_CURSOR : before;
   const { top, overlap, began } = start.going ?? {
-    top: newestOf(usage) ?? start.complete ?? { id: 0, time: since },
+    top: findNewest(usage) ?? start.complete ?? { id: 0, time: since },
     overlap: isOverlapDue(start, now),
     began: now,
   };
@@ -342,11 +342,11 @@ async function* walkDown(
 /** The newest row is older than one that was read: the log was reset. */
 function isReset(cursor: Cursor, first: UsagePage): boolean {
   const read = Math.max(cursor.complete?.id ?? 0, cursor.going?.top.id ?? 0);
-  return (newestOf(first)?.id ?? 0) < read;
+  return (findNewest(first)?.id ?? 0) < read;
 }
 
 /** Not simply the first row: old versions sort by time, whatever they are asked for. */
-function newestOf({ rows }: UsagePage): Position | null {
+function findNewest({ rows }: UsagePage): Position | null {
   let newest: Position | null = null;
   for (const { id, row } of rows) {
     if (newest === null || id > newest.id) newest = { id, time: row.created_at };
@@ -355,7 +355,7 @@ function newestOf({ rows }: UsagePage): Position | null {
 }
 
 function isOverlapDue({ complete, overlapAt, addsUp }: Cursor, now: number): boolean {
-  return complete === null || now - overlapAt >= (addsUp ? OVERLAP_MS : HOUR) || overlapAt > now;
+  return complete === null || now - overlapAt >= (addsUp ? OVERLAP_MS : HOUR_MS) || overlapAt > now;
 }
 
 /** Whether everything on this page, and so below it, was read before or is older than `since`. */

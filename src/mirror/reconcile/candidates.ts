@@ -129,7 +129,7 @@ export interface Cluster {
 }
 
 /** Records without a possible row are in no cluster. */
-export function clustersOf(
+export function findClusters(
   records: readonly OurRequest[],
   near: (record: OurRequest) => readonly Range<RowGroup>[],
   isPossible: (record: OurRequest, group: RowGroup) => boolean,

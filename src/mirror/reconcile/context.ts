@@ -1,3 +1,4 @@
+import { MINUTE_MS } from "../../core/units.ts";
 import type { ConsoleRow } from "../console-row.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
 import type { Sibling } from "./siblings.ts";
@@ -132,10 +133,10 @@ export interface Judgement {
 /** A row without a counterpart is foreign after this time. Our own log has every request before it is sent. */
 export const FOREIGN_AFTER_MS = 30_000;
 /** A record that should be listed is missing after this time: consoles write late. */
-export const MISSING_AFTER_MS = 10 * 60_000;
+export const MISSING_AFTER_MS = 10 * MINUTE_MS;
 /**
  * Both logs are read this far around a day, so that its verdicts do not depend on where it ends. A row can end 90 minutes
  * after its request (LONGEST_MS), the sum of an hour reaches another 60, and clocks differ by up to 5. Only the same id, and
  * a WebSocket, can be further apart.
  */
-export const FARTHEST_MS = 155 * 60_000;
+export const FARTHEST_MS = 155 * MINUTE_MS;

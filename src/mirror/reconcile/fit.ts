@@ -1,3 +1,4 @@
+import { MINUTE_MS } from "../../core/units.ts";
 import { MAX_USER_AGENT } from "../../usage/record.ts";
 import type { Context, OurRequest, OurTokens, RowGroup, StartFit, TheirRow } from "./context.ts";
 
@@ -142,7 +143,7 @@ const CONNECT_MS = 10_000;
 /** new-api and one-api list the end of a request in whole seconds. */
 const ROUNDED_MS = 1000;
 /** new-api and sub2api continue a request whose client left, for as long as the provider answers. */
-const LONGEST_MS = 90 * 60_000;
+const LONGEST_MS = 90 * MINUTE_MS;
 
 /** Whether the row began while the request was in flight. If the row has no start, it must end after the request began. */
 export function mayHaveBegun(record: OurRequest, row: TheirRow, start: StartFit): boolean {

@@ -1,4 +1,5 @@
-import { type Cluster, clustersOf, groupedBy, matchCluster, RowIndex, without } from "./candidates.ts";
+import { HOUR_MS } from "../../core/units.ts";
+import { type Cluster, findClusters, groupedBy, matchCluster, RowIndex, without } from "./candidates.ts";
 import type {
   Context,
   Match,
@@ -25,13 +26,13 @@ import {
 export function sortByTime(ours: readonly OurRequest[], theirs: readonly TheirRow[]): Unmatched {
   const records = ours.toSorted((a, b) => endOf(a) - endOf(b) || (a.id < b.id ? -1 : 1));
   const withId = theirs.filter(({ request_id }) => request_id !== null);
-  const groups = [...groupedBy(withId, ({ request_id }) => request_id).values()].map(groupOf);
-  for (const row of theirs) if (row.request_id === null) groups.push(groupOf([row]));
+  const groups = [...groupedBy(withId, ({ request_id }) => request_id).values()].map(makeGroup);
+  for (const row of theirs) if (row.request_id === null) groups.push(makeGroup([row]));
   groups.sort((a, b) => a.main.at - b.main.at || (a.main.identity < b.main.identity ? -1 : 1));
   return { records, groups };
 }
 
-function groupOf(rows: readonly TheirRow[]): RowGroup {
+function makeGroup(rows: readonly TheirRow[]): RowGroup {
   const sorted = rows.length === 1 ? rows : rows.toSorted(mainFirst);
   const [main] = sorted;
   if (main === undefined) throw new Error("a request without rows");
@@ -73,8 +74,8 @@ export function matchIds({ records, groups }: Unmatched): Match[] {
   }
   return [...found].map(([record, { own, behind }]): Match => {
     if (own.length === 0)
-      return { record, group: groupOf(behind), how: "id", reason: "the same id, of the gateway behind" };
-    const group = groupOf(own);
+      return { record, group: makeGroup(behind), how: "id", reason: "the same id, of the gateway behind" };
+    const group = makeGroup(own);
     // The row with the record's own id has its tokens.
     const rows = [...group.rows, ...behind];
     return { record, group: { ...group, rows }, how: "id", reason: "the same request id" };
@@ -92,7 +93,7 @@ const PAIRED_WITHIN: Distance = { starts: 5000, ends: 30_000 };
 const COUNTED_FIRST: Distance = { starts: 50, ends: 1000 };
 const COUNTED_STARTS_MS = 500;
 /** How far apart their ends may be where their starts agree. */
-const END_WITHIN_MS = 60 * 60_000;
+const END_WITHIN_MS = HOUR_MS;
 
 const PAIRED = "the only row with this key, model and these tokens at that time";
 const ALIKE =
@@ -149,7 +150,7 @@ function clustersWithin(distance: Distance, { records, groups }: Unmatched, star
       start: { from: record.sent_at - starts, to: record.sent_at + starts },
       end: { from: endOf(record) - ends, to: endOf(record) + ends },
     });
-  return clustersOf(records, near, mayPair);
+  return findClusters(records, near, mayPair);
 }
 
 function hasExactTokens(record: OurRequest): record is OurRequest & { readonly tokens: OurTokens } {
@@ -163,7 +164,6 @@ function mayPair(record: OurRequest, group: RowGroup): boolean {
   return isEndNear && isModelKnown && isSameCall(record, group) && !idsContradict(record, group);
 }
 
-const HOUR_MS = 3_600_000;
 const SUMMED =
   "the rows of this key, model and hour are as many as the requests, with the same tokens in all";
 

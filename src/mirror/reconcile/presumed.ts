@@ -1,6 +1,7 @@
+import { MINUTE_MS } from "../../core/units.ts";
 import {
   type Cluster,
-  clustersOf,
+  findClusters,
   groupedBy,
   matchCluster,
   type Nearest,
@@ -32,12 +33,12 @@ export function matchPresumed({ records, groups }: Unmatched, context: Context):
   const candidates = new CandidateRows(groups, context);
   const near = (record: OurRequest) => candidates.near(record);
   const mayTakeRow = (record: OurRequest, group: RowGroup) => candidates.mayPresume(record, group);
-  const accounted = clustersOf(seekers, near, mayTakeRow).filter(
+  const accounted = findClusters(seekers, near, mayTakeRow).filter(
     (cluster) => cluster.groups.length <= cluster.records.length,
   );
   const presumed = accounted.flatMap((cluster) => clearlyNearest(cluster, candidates, context));
   const taken = new Set(presumed.flatMap(({ record, group }) => [record, group]));
-  const rest = clustersOf(
+  const rest = findClusters(
     accounted.flatMap((cluster) => cluster.records).filter((record) => !taken.has(record)),
     near,
     (record, group) => !taken.has(group) && mayTakeRow(record, group),
@@ -154,13 +155,13 @@ class CandidateRows {
       const { timeline, first } = range;
       const time = timeline.items[first]?.main.began === null ? endOf(record) : record.sent_at;
       const found = timeline.nearest(range, time, (group) => this.mayOwn(record, group));
-      nearest = nearestOf(nearest, found);
+      nearest = pickNearest(nearest, found);
     }
     return nearest;
   }
 }
 
-function nearestOf<T>(a: Nearest<T> | null, b: Nearest<T> | null): Nearest<T> | null {
+function pickNearest<T>(a: Nearest<T> | null, b: Nearest<T> | null): Nearest<T> | null {
   if (a === null || b === null) return a ?? b;
   const nearer = a.distance <= b.distance ? a : b;
   const farther = nearer === a ? b : a;
@@ -255,7 +256,7 @@ function unansweredKind({ model }: OurRequest, stream: boolean | null): string {
 
 /** A socket's row may seem early, because clocks are compared to about a second. Consoles write late. */
 const SOCKET_EARLY_MS = 5000;
-const SOCKET_LATE_MS = 10 * 60_000;
+const SOCKET_LATE_MS = 10 * MINUTE_MS;
 const IN_SOCKET =
   "it was billed to the key of a WebSocket in its time, which can hold any number of requests";
 

@@ -1,4 +1,4 @@
-import { exact, exactDollars } from "../../core/units.ts";
+import { DAY_MS, exact, exactDollars, MINUTE_MS } from "../../core/units.ts";
 import type { JudgedRecord, JudgedRow, RowVerdict, Theirs } from "../verdict.ts";
 import { groupedBy, Timeline, without } from "./candidates.ts";
 import {
@@ -142,7 +142,7 @@ function judgeRecord(
     how,
     row: isKnown ? group.main.identity : null,
     reason,
-    theirs: isKnown ? theirsOf(record, group) : null,
+    theirs: isKnown ? sumTheirs(record, group) : null,
   };
 }
 
@@ -198,7 +198,7 @@ function moneyDifferences(row: TheirRow): string[] {
 }
 
 /** The money of all rows. The tokens of the main row, but of a WebSocket those of all rows. Always in the same order. */
-function theirsOf({ upgraded }: OurRequest, { main, rows }: RowGroup): Theirs {
+function sumTheirs({ upgraded }: OurRequest, { main, rows }: RowGroup): Theirs {
   // The zeroes in the row of a failed attempt mean nothing.
   const uses = main.kind === "use" ? rows.filter(({ kind }) => kind === "use") : [];
   const counted = upgraded ? uses : uses.slice(0, 1);
@@ -231,11 +231,11 @@ function total(
 }
 
 /** A row further in the future than this is not young: a clock is wrong, and waiting for it would not end. */
-const AHEAD_MS = 86_400_000;
+const AHEAD_MS = DAY_MS;
 /** A gap in our log may be off by the clock skew. */
 const GAP_MARGIN_MS = 5000;
 /** This close to a response of ours without an id, other ids prove nothing. */
-const UNNAMED_MS = 10 * 60_000;
+const UNNAMED_MS = 10 * MINUTE_MS;
 
 /** The verdicts on rows that no record of ours was matched with. */
 function judgeLeftRows(
@@ -260,7 +260,7 @@ function judgeLeftRows(
     const judged = { how: null, certain: false, record: null, key: group.key };
     if (verdict !== "foreign")
       return group.rows.map((row) => ({ ...judged, identity: row.identity, verdict, reason }));
-    const doubt = doubtOf(group, nearby, context);
+    const doubt = findDoubt(group, nearby, context);
     return group.rows.map((row): JudgedRow => {
       const { identity } = row;
       if (row !== group.main) return { ...judged, identity, verdict: "companion", reason: COMPANION };
@@ -342,7 +342,7 @@ function rowFinding(group: RowGroup, running: readonly OurRequest[], context: Co
   if (key === null) return coverageGap("the key it was billed to is not known here");
   const held = context.held(key);
   if (held === null) return coverageGap("its key was never held here");
-  const uncovered = whyUncovered(main, held, context);
+  const uncovered = findUncovered(main, held, context);
   if (uncovered !== null) return uncovered;
   if (main.at > context.now + AHEAD_MS)
     return coverageGap("it is more than a day ahead of this machine's clock: one of the clocks is wrong");
@@ -361,7 +361,7 @@ function rowFinding(group: RowGroup, running: readonly OurRequest[], context: Co
   };
 }
 
-function whyUncovered(
+function findUncovered(
   row: TheirRow,
   { since, until, replaced }: HeldTime,
   context: Context,
@@ -410,7 +410,7 @@ function findUnsigned(
 }
 
 /** Why a foreign row is only suspected; null: it is certain. */
-function doubtOf(group: RowGroup, nearby: NearbyRecords, context: Context): string | null {
+function findDoubt(group: RowGroup, nearby: NearbyRecords, context: Context): string | null {
   const { main } = group;
   const { start } = context;
   const unsigned = findUnsigned(group, nearby, context);

@@ -84,7 +84,7 @@ function logGap({ from, to }: LogGap): string {
 const SUSPICIOUS = 3;
 
 /** Why the console's rows say nothing about a leak at all; null: it lists our requests. */
-export function whyBlind(db: Database.Database, gateway: string, now: number): string | null {
+export function findBlindness(db: Database.Database, gateway: string, now: number): string | null {
   const unlisted = readUnreadKeys(db, gateway).filter(({ why }) => why === "no-account");
   const held = [...heldTimes(db, gateway)].filter(([, { until }]) => until === null);
   if (held.length > 0 && held.every(([key]) => unlisted.some((one) => one.key === key)))

@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import { pick } from "../../core/pick.ts";
 import { IN_LIST, queryAll, queryColumn, queryRows } from "../store/query.ts";
-import { gatewaysIn, STORED, type StoredRow, storedRowOf, WAITS_FOR_SIBLING } from "../store/rows.ts";
+import { gatewaysIn, readStoredRow, STORED, type StoredRow, WAITS_FOR_SIBLING } from "../store/rows.ts";
 import { readRecords, type StoredRecord } from "../store/verdicts.ts";
 import { COMPARED_FIELDS, type ComparedRecord, type ComparedRow } from "./shape.ts";
 
@@ -62,13 +62,13 @@ function compareEntries(
 ): ComparedRow[] {
   const records = readRecords(
     db,
-    entries.flatMap(({ row, record }) => record ?? candidateOf(row) ?? []),
+    entries.flatMap(({ row, record }) => record ?? findCandidate(row) ?? []),
   );
   return entries.flatMap(({ row, record }) => {
     const ours = records.get(record ?? "") ?? null;
     if (row === null) return ours === null ? [] : [recordAlone(gateway, ours)];
     const compared = rowBesideRecord(gateway, row, ours, skew);
-    const candidate = ours === null ? records.get(candidateOf(row) ?? "") : undefined;
+    const candidate = ours === null ? records.get(findCandidate(row) ?? "") : undefined;
     return candidate === undefined ? [compared] : [{ ...compared, candidate: comparedRecord(candidate) }];
   });
 }
@@ -76,17 +76,17 @@ function compareEntries(
 /** In reconcile.ts, the reason of a suspicion names the request that the row may be. */
 const NAMED_REQUEST = /\b(?:it may be|it began with) request ([0-7][0-9A-HJKMNP-TV-Z]{25})\b/;
 
-function candidateOf(row: StoredRow | null): string | null {
+function findCandidate(row: StoredRow | null): string | null {
   if (row?.judged.verdict !== "foreign" || row.judged.certain) return null;
   return NAMED_REQUEST.exec(row.judged.reason ?? "")?.[1] ?? null;
 }
 
 /** The order of readDiff, to merge the lists of several gateways. */
 export function diffOrder(a: ComparedRow, b: ComparedRow): number {
-  return weightOf(b) - weightOf(a) || timeOf(b) - timeOf(a);
+  return weigh(b) - weigh(a) || timeOf(b) - timeOf(a);
 }
 
-function weightOf({ verdict, row }: ComparedRow): number {
+function weigh({ verdict, row }: ComparedRow): number {
   if (verdict !== "foreign") return 0;
   return row?.certain === true ? 2 : 1;
 }
@@ -120,7 +120,7 @@ function newestRows(
 ): StoredRow[] {
   const sql = `SELECT ${STORED.join(", ")} FROM mirror.console_rows INDEXED BY console_rows_by_verdict
     WHERE gateway = ? AND ${condition} ORDER BY created_at DESC LIMIT ?`;
-  return queryRows(db, sql, gateway, ...values, max).map(storedRowOf);
+  return queryRows(db, sql, gateway, ...values, max).map(readStoredRow);
 }
 
 /** How far a gateway's console is ahead of our clock. */
@@ -154,7 +154,7 @@ function findRows(db: Database.Database, gateway: string, from: string, to: stri
   // Without INDEXED BY, SQLite scans all rows of the gateway.
   const byRequestId = `${select} INDEXED BY console_rows_by_id WHERE gateway = ? AND request_id BETWEEN ? AND ? LIMIT ?`;
   const found = [byIdentity, byRequestId].flatMap((sql) => queryRows(db, sql, gateway, from, to, MAX_FOUND));
-  const rows = found.map(storedRowOf);
+  const rows = found.map(readStoredRow);
   return [...new Map(rows.map((one) => [one.row.identity, one])).values()];
 }
 
@@ -190,13 +190,13 @@ function recordBesideRow(db: Database.Database, ours: StoredRecord, skewOf: Skew
 }
 
 function recordAlone(gateway: string, ours: StoredRecord): ComparedRow {
-  const why = ours.record.end === null ? "it still runs" : "no console is expected to list it";
+  const unlisted = ours.record.end === null ? "it still runs" : "no console is expected to list it";
   return {
     gateway,
     row: null,
     record: comparedRecord(ours),
     verdict: ours.verdict ?? "none",
-    reason: ours.reason ?? why,
+    reason: ours.reason ?? unlisted,
   };
 }
 

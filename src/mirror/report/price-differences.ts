@@ -114,7 +114,7 @@ function pricedRow({ record, theirs }: StoredRecord, prices: TokenPrices | null)
   if (ours === null || their === null) return null;
   const tokens = byKind((kind) => record[`${kind}_tokens`] ?? 0);
   const parts = prices && byKind((kind) => prices[kind] * tokens[kind]);
-  const isCurrent = parts !== null && Math.abs(totalOf(parts) - ours) <= 1 + SAME_SHARE * ours;
+  const isCurrent = parts !== null && Math.abs(sumKinds(parts) - ours) <= 1 + SAME_SHARE * ours;
   return { record: record.id, tokens, parts: isCurrent ? parts : null, ours, ...their };
 }
 
@@ -195,7 +195,7 @@ function explains(factors: KindFactors, row: PricedRow): boolean {
 }
 
 function priceWith(factors: KindFactors, { parts, ours }: PricedRow): number {
-  if (parts !== null) return totalOf(byKind((kind) => factors[kind] * parts[kind]));
+  if (parts !== null) return sumKinds(byKind((kind) => factors[kind] * parts[kind]));
   const isSame = TOKEN_KINDS.every((kind) => factors[kind] === factors.input);
   return isSame ? factors.input * ours : ours;
 }
@@ -262,6 +262,6 @@ function byKind(read: (kind: TokenKind) => number): Record<TokenKind, number> {
   };
 }
 
-function totalOf(amounts: Readonly<Record<TokenKind, number>>): number {
+function sumKinds(amounts: Readonly<Record<TokenKind, number>>): number {
   return TOKEN_KINDS.reduce((sum, kind) => sum + amounts[kind], 0);
 }

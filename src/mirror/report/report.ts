@@ -1,4 +1,5 @@
 import type Database from "libsql";
+import { DAY_MS, MINUTE_MS } from "../../core/units.ts";
 import { blindSiblings, type Sibling } from "../reconcile/siblings.ts";
 import { keptFrom } from "../store/coverage-gaps.ts";
 import { readTime } from "../store/facts.ts";
@@ -71,7 +72,7 @@ export function readReport(db: Database.Database, gateway: string, options: Repo
 }
 
 /** A machine that is less behind is online, and its records are on their way. */
-const BEHIND_MS = 60_000;
+const BEHIND_MS = MINUTE_MS;
 
 /** The machines that hold a key of this gateway and are behind, and those that a row waits for. */
 function unseenMachines(
@@ -219,11 +220,11 @@ function moneyByTool(sums: readonly RecordSum[], foreign: ReadonlyMap<string, Fo
     const own = compared.filter((one) => one.tool === tool);
     return {
       tool,
-      requests: totalOf(own.map(({ requests }) => requests)) ?? 0,
-      ours_microdollars: totalOf(own.map(({ ours }) => ours)),
-      theirs_microdollars: totalOf(own.map(({ theirs }) => theirs)),
-      ours_unknown: totalOf(own.map(({ ours_unknown: unknown }) => unknown)) ?? 0,
-      theirs_unknown: totalOf(own.map(({ theirs_unknown: unknown }) => unknown)) ?? 0,
+      requests: sumKnown(own.map(({ requests }) => requests)) ?? 0,
+      ours_microdollars: sumKnown(own.map(({ ours }) => ours)),
+      theirs_microdollars: sumKnown(own.map(({ theirs }) => theirs)),
+      ours_unknown: sumKnown(own.map(({ ours_unknown: unknown }) => unknown)) ?? 0,
+      theirs_unknown: sumKnown(own.map(({ theirs_unknown: unknown }) => unknown)) ?? 0,
       ...(foreign.get(tool) ?? NO_FOREIGN),
     };
   });
@@ -234,12 +235,11 @@ function comparedOnly(sums: readonly RecordSum[]): RecordSum[] {
 }
 
 /** null: no value is known. */
-function totalOf(numbers: readonly (number | null)[]): number | null {
+function sumKnown(numbers: readonly (number | null)[]): number | null {
   const known = numbers.filter((one) => one !== null);
   return known.length === 0 ? null : known.reduce((sum, one) => sum + one, 0);
 }
 
-const DAY_MS = 86_400_000;
 const USUAL_DAYS = 14;
 
 interface ElsewhereSum {
@@ -266,11 +266,11 @@ function readElsewhere(
     gateway,
     today - USUAL_DAYS * DAY_MS + skew,
   );
-  const sumOf = (key: string, recent: 0 | 1) =>
+  const findSum = (key: string, recent: 0 | 1) =>
     sums.find((one) => one.key === key && one.recent === recent) ?? { count: 0, billed: 0 };
   return elsewhere.map(({ tool, key }) => {
-    const day = sumOf(key, 1);
-    const before = sumOf(key, 0);
+    const day = findSum(key, 1);
+    const before = findSum(key, 0);
     // A key that was held for less than two weeks is averaged over the days it was held.
     const days = Math.min(USUAL_DAYS, Math.max(1, (today - (held.get(key)?.since ?? 0)) / DAY_MS));
     return {
@@ -396,7 +396,7 @@ function priceOfLine(sums: readonly RecordSum[], multipliers: ReportOptions["mul
     multiplier: multiplier.value,
     multiplier_rows: multiplier.rows,
     multiplier_here: differs ? here : null,
-    difference_microdollars: totalOf(matched.map(({ difference }) => difference)) ?? 0,
+    difference_microdollars: sumKnown(matched.map(({ difference }) => difference)) ?? 0,
   };
 }
 

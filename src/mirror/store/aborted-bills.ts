@@ -3,7 +3,7 @@ import { CLIENT_LEFT } from "../../usage/journal/lines.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import { groupedBy } from "../reconcile/candidates.ts";
 import type { JudgedRecord } from "../verdict.ts";
-import { readFact, writeFact } from "./facts.ts";
+import { readJsonFact, writeFact } from "./facts.ts";
 
 /*
  * What a gateway bills of requests that did not end as they should.
@@ -33,7 +33,7 @@ const REMEMBERED = 20;
 const ENOUGH = 5;
 
 /** null: it shows nothing. */
-export function abortedBillOf(own: UsageRecord, { theirs, how }: JudgedRecord): AbortedBill | null {
+export function findAbortedBill(own: UsageRecord, { theirs, how }: JudgedRecord): AbortedBill | null {
   const billed = theirs?.output_tokens ?? 0;
   const isAborted = own.end === CLIENT_LEFT && own.stream === true && own.machine === null;
   // A presumed match may be another request's row.
@@ -75,7 +75,7 @@ export function billsAsStreamed(db: Database.Database, gateway: string): boolean
 }
 
 function readAbortedBills(db: Database.Database, gateway: string): AbortedBill[] {
-  return JSON.parse(readFact(db, gateway, "aborted_bills") ?? "[]");
+  return readJsonFact(db, gateway, "aborted_bills", []);
 }
 
 /** One of our requests that got no answer. */
@@ -131,5 +131,5 @@ export function noteUnanswered(
 }
 
 function readUnanswered(db: Database.Database, gateway: string): UnansweredBill[] {
-  return JSON.parse(readFact(db, gateway, "unanswered") ?? "[]");
+  return readJsonFact(db, gateway, "unanswered", []);
 }

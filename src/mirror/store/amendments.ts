@@ -69,7 +69,7 @@ function isComplete({ tokens_from, input_tokens, output_tokens, end }: UsageReco
 export type Amendment = AmendLine | SiblingAmendLine;
 
 /** null: nothing changes. */
-export function amendmentOf(before: UsageRecord, after: UsageRecord): Amendment | null {
+export function buildAmendment(before: UsageRecord, after: UsageRecord): Amendment | null {
   if (AMENDED.every((name) => before[name] === after[name])) return null;
   const { id, tool, counts, admitted_at, started_at, machine, machine_id } = after;
   if (machine !== null && machine_id !== null)
@@ -89,7 +89,7 @@ export interface Correction extends Counted {
 }
 
 /** null: nothing changes for the limits. */
-export function correctionOf(line: Amendment): Correction | null {
+export function computeCorrection(line: Amendment): Correction | null {
   if (line.kind === "sibling-amend" || line.limits === null) return null;
   const { tool, admitted_at, before, after } = line.limits;
   const change = difference(before, after);

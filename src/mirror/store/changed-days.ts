@@ -1,16 +1,14 @@
 import type Database from "libsql";
+import { DAY_MS, HOUR_MS, MINUTE_MS } from "../../core/units.ts";
 import { FARTHEST_MS } from "../reconcile/context.ts";
 import type { Sibling } from "../reconcile/siblings.ts";
-import { readFact, readTime, writeFact } from "./facts.ts";
+import { readFact, readJsonFact, readTime, writeFact } from "./facts.ts";
 import { execute, queryColumn, queryNumber, queryValue, type Value } from "./query.ts";
 
 /*
  * Which days must be compared again. Every change gets a number (the column `mark`), so that a change during a comparison
  * does not count as compared when it ends.
  */
-
-export const DAY_MS = 86_400_000;
-const HOUR_MS = 3_600_000;
 
 /** Rows at these times, by the console's clock, are new or changed. Their requests may be on the next or previous day. */
 export function touchRows(db: Database.Database, gateway: string, times: Iterable<number>): void {
@@ -127,7 +125,7 @@ function daysSinceChange(db: Database.Database, gateway: string, skew: number): 
 }
 
 /** The index may be this much behind the clock. */
-const INDEX_DELAY_MS = 60_000;
+const INDEX_DELAY_MS = MINUTE_MS;
 
 /** The hours in which records ended since the last comparison. */
 function newRecords(db: Database.Database, gateway: string, now: number): number[] {
@@ -151,7 +149,7 @@ function newRecords(db: Database.Database, gateway: string, now: number): number
 
 /** The siblings as the last comparison knew them. */
 export function readSiblings(db: Database.Database, gateway: string): readonly Sibling[] {
-  return JSON.parse(readFact(db, gateway, "siblings") ?? "[]");
+  return readJsonFact(db, gateway, "siblings", []);
 }
 
 /** More of a sibling's records have come, or it holds other keys, or it is new or gone. */
@@ -162,13 +160,13 @@ interface SiblingChange {
 }
 
 /** The clocks of the machines and of the console may have been set or compared again since. */
-const CLOCK_CHANGE_MS = 10 * 60_000;
+const CLOCK_CHANGE_MS = 10 * MINUTE_MS;
 
 /**
  * A machine that begins to sign publishes this much again (KEEP_DAYS in shared/records.ts). What is older stays unsigned, and
  * its rows keep their verdicts.
  */
-const SIGNED_AGAIN_MS = 31 * 86_400_000;
+const SIGNED_AGAIN_MS = 31 * DAY_MS;
 
 /** A sibling that stays behind is no change: however long it is away, it costs nothing. */
 function siblingChanges(

@@ -1,4 +1,5 @@
 import type Database from "libsql";
+import { DAY_MS, MINUTE_MS } from "../../core/units.ts";
 import type { ConsoleGap } from "../consoles/console.ts";
 import { FOREIGN_AFTER_MS, MISSING_AFTER_MS, type OurRequest, type TheirRow } from "../reconcile/context.ts";
 import { isSameUserAgent, learnStartFit } from "../reconcile/fit.ts";
@@ -7,15 +8,14 @@ import { reconcile, unansweredIn } from "../reconcile/reconcile.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
 import {
   type AbortedBill,
-  abortedBillOf,
+  findAbortedBill,
   latestBills,
   listedKinds,
   type UnansweredBill,
   unansweredWith,
 } from "./aborted-bills.ts";
-import { DAY_MS } from "./changed-days.ts";
 import { keptFrom, readConsoleGaps, readUnreadKeys, type UnreadKey } from "./coverage-gaps.ts";
-import { readFact, readStartFit, readTime } from "./facts.ts";
+import { readFact, readJsonFact, readStartFit, readTime } from "./facts.ts";
 import { heldTimes, type KeyLinks, keyLinks } from "./keys.ts";
 import { type CompareOptions, LoadedDay, type LoadedRecord, type LoadedRow } from "./load-day.ts";
 import { ROW_VERDICT_FIELDS, type StoredRowVerdict } from "./rows.ts";
@@ -26,7 +26,7 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
   const { gateway, billsFailures } = options;
   const loaded = new LoadedDay(db, day, options);
   const matches = matchesById(loaded);
-  const ownIds: OwnIds = JSON.parse(readFact(db, gateway, "own_ids") ?? "{}");
+  const ownIds = readJsonFact<OwnIds>(db, gateway, "own_ids", {});
   const learned = learnFrom(matches, ownIds, keyLinks(db, gateway));
   if (learned !== null) return { ...NOTHING_FOUND, learned };
 
@@ -52,7 +52,7 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
   };
   const coverage = readCoverage(db, options);
   const unanswered = unansweredIn(requests, consoleRows, fit).flatMap(
-    (one) => unansweredBillOf(one, loaded, coverage, options.now) ?? [],
+    (one) => findUnansweredBill(one, loaded, coverage, options.now) ?? [],
   );
   const { rows, records } = reconcile(requests, consoleRows, {
     ...fit,
@@ -92,7 +92,7 @@ const NOTHING_FOUND: Omit<DayChanges, "learned"> = {
 };
 
 /** null: the console was not read since. A row that is listed still later changes it, because the day is compared again. */
-function unansweredBillOf(
+function findUnansweredBill(
   { record, kind, isListed }: Unanswered,
   loaded: LoadedDay,
   coverage: Coverage,
@@ -113,7 +113,7 @@ function findAbortedBills(
   const bills = verdicts.flatMap((judged) => {
     const one = loaded.records.get(judged.record);
     const isOfDay = one !== undefined && isInside(one.at);
-    return (isOfDay && abortedBillOf(one.own, judged)) || [];
+    return (isOfDay && findAbortedBill(one.own, judged)) || [];
   });
   return latestBills(bills);
 }
@@ -218,7 +218,7 @@ interface Coverage {
 }
 
 /** Gaps are in whole seconds, and a row is written a little before or after the end of our request. */
-const GAP_MARGIN_MS = 60_000;
+const GAP_MARGIN_MS = MINUTE_MS;
 
 function readCoverage(db: Database.Database, { gateway, skew }: CompareOptions): Coverage {
   const gaps = readConsoleGaps(db, gateway).map((gap) => ({

@@ -1,8 +1,9 @@
 import type Database from "libsql";
 import { mergeSpans, type Span } from "../../core/spans.ts";
+import { MINUTE_MS } from "../../core/units.ts";
 import type { ConsoleGap } from "../consoles/console.ts";
 import { touchFrom } from "./changed-days.ts";
-import { readFact, writeFact } from "./facts.ts";
+import { readJsonFact, writeFact } from "./facts.ts";
 import { queryColumn, queryValue } from "./query.ts";
 
 /**
@@ -16,7 +17,7 @@ export type LogGap = Span;
 
 /** Which rows the console no longer lists, by its clock. */
 export function readConsoleGaps(db: Database.Database, gateway: string): readonly ConsoleGap[] {
-  return JSON.parse(readFact(db, gateway, "console_gaps") ?? "[]");
+  return readJsonFact(db, gateway, "console_gaps", []);
 }
 
 export function addConsoleGap(db: Database.Database, gateway: string, gap: ConsoleGap): void {
@@ -28,11 +29,11 @@ export function addConsoleGap(db: Database.Database, gateway: string, gap: Conso
 }
 
 /** A row can be a little earlier than its request: the clocks are compared to about a second. */
-const MARGIN_MS = 60_000;
+const MARGIN_MS = MINUTE_MS;
 
 /** The oldest first. The same for all gateways. */
 export function readLogGaps(db: Database.Database): readonly LogGap[] {
-  const gaps: LogGap[] = JSON.parse(readFact(db, null, "log_gaps") ?? "[]");
+  const gaps = readJsonFact<readonly LogGap[]>(db, null, "log_gaps", []);
   const kept = keptFrom(db);
   return gaps.filter(({ to }) => to > kept);
 }
@@ -70,7 +71,7 @@ export interface UnreadKey {
 }
 
 export function readUnreadKeys(db: Database.Database, gateway: string): readonly UnreadKey[] {
-  return JSON.parse(readFact(db, gateway, "unread_keys") ?? "[]");
+  return readJsonFact(db, gateway, "unread_keys", []);
 }
 
 export function writeUnreadKeys(db: Database.Database, gateway: string, unread: readonly UnreadKey[]): void {

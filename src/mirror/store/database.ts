@@ -238,7 +238,7 @@ export class MirrorDatabase {
   }
 
   /** Keeps the file under another name, for a person to examine. The next one begins empty. */
-  #quarantine(why: string): void {
+  #quarantine(problem: string): void {
     const { file } = this.files;
     if (this.#connection !== null) detach(this.#connection.db, "mirror");
     const kept = `${file}.damaged-${new Date().toISOString().replace(/[-:]|\.\d+/g, "")}`;
@@ -252,7 +252,7 @@ export class MirrorDatabase {
     }
     this.#log.error(
       { kept },
-      `mirror.db cannot be used (${why}): starting a new one and reading console rows again`,
+      `mirror.db cannot be used (${problem}): starting a new one and reading console rows again`,
     );
   }
 

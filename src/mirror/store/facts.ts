@@ -19,6 +19,8 @@ const STORED_NAMES = {
   console_gaps: "gaps",
   unread_keys: "unseen",
   log_gaps: "unwatched",
+  /** The newest record when the usage log was last closed, see LostRecords. Missing while it is open. */
+  closed_with: "closed_with",
   /** See changed-days.ts. */
   changed_from: "changed_from",
   changed_from_number: "changed_from_mark",
@@ -49,6 +51,17 @@ export function readFact(db: Database.Database, gateway: string | null, name: Fa
   return value === null ? null : String(value);
 }
 
+/** A fact that is stored as JSON. */
+export function readJsonFact<T>(
+  db: Database.Database,
+  gateway: string | null,
+  name: FactName,
+  missing: T,
+): T {
+  const text = readFact(db, gateway, name);
+  return text === null ? missing : JSON.parse(text);
+}
+
 /** @param value null: deletes the fact. */
 export function writeFact(
   db: Database.Database,
@@ -68,7 +81,7 @@ export function readTime(db: Database.Database, gateway: string, name: FactName)
 
 /** What was learned last. Facts of earlier versions lack some of it. */
 export function readStartFit(db: Database.Database, gateway: string): StartFit {
-  return { ...UNKNOWN_START, ...JSON.parse(readFact(db, gateway, "start_fit") ?? "{}") };
+  return { ...UNKNOWN_START, ...readJsonFact<Partial<StartFit>>(db, gateway, "start_fit", {}) };
 }
 
 export function deleteFacts(db: Database.Database, gateway: string): void {

@@ -1,14 +1,15 @@
 import type Database from "libsql";
+import { DAY_MS } from "../../core/units.ts";
 import { meteringOf } from "../../metering/protocols.ts";
 import { atOnce, mayHaveArrived, type UsageRecord } from "../../usage/record.ts";
 import { FARTHEST_MS, type OurRequest, type OurTokens, type TheirRow } from "../reconcile/context.ts";
 import { SIBLING_CLOCK_MS, type Sibling } from "../reconcile/siblings.ts";
-import { DAY_MS, readSiblings } from "./changed-days.ts";
+import { readSiblings } from "./changed-days.ts";
 import type { LogGap } from "./coverage-gaps.ts";
 import { readTime } from "./facts.ts";
 import { keyLinks } from "./keys.ts";
 import { IN_LIST, queryColumn, queryRows, type Value } from "./query.ts";
-import { STORED, type StoredRowVerdict, storedRowOf } from "./rows.ts";
+import { readStoredRow, STORED, type StoredRowVerdict } from "./rows.ts";
 import { readRecords, type StoredRecord } from "./verdicts.ts";
 
 export interface CompareOptions {
@@ -212,7 +213,7 @@ export class LoadedDay {
   #addRecordsWithIds(ids: readonly string[]): void {
     for (const [id, stored] of readRecords(this.#db, ids)) {
       const { started_at, ended_at } = stored.record;
-      const request = requestOf(stored.own, this.#options.idNames);
+      const request = toRequest(stored.own, this.#options.idNames);
       // It may have gone to another gateway that had this name, so only an id can match it with a row.
       const isEarlier = started_at < this.#begunAt;
       const known = isEarlier ? { ...request, billable: false, expected: false } : request;
@@ -224,7 +225,7 @@ export class LoadedDay {
     const { skew } = this.#options;
     const sql = `SELECT ${STORED.join(", ")} FROM mirror.console_rows WHERE ${where}`;
     for (const columns of queryRows(this.#db, sql, ...values)) {
-      const { row, judged } = storedRowOf(columns);
+      const { row, judged } = readStoredRow(columns);
       const key = row.key_ref === null ? null : (this.#keys.get(row.key_ref) ?? null);
       const began = row.began_at === null ? null : row.began_at - skew;
       this.rows.set(row.identity, { row: { ...row, at: row.created_at - skew, began, key }, judged });
@@ -232,7 +233,7 @@ export class LoadedDay {
   }
 }
 
-function requestOf(record: UsageRecord, idNames: readonly string[]): OurRequest {
+function toRequest(record: UsageRecord, idNames: readonly string[]): OurRequest {
   const { status, end, refusal } = record;
   const billable = mayHaveArrived(record);
   return {
@@ -252,7 +253,7 @@ function requestOf(record: UsageRecord, idNames: readonly string[]): OurRequest 
     ids: [...new Set(idNames.flatMap((name) => record.gateway_ids[name] ?? []))],
     // compareDay sets this from what was learned so far.
     own_id: false,
-    tokens: tokensOf(record),
+    tokens: toTokens(record),
     // The tokens of an answer that broke off are not complete.
     exact: record.tokens_from === "reported" && end === "complete",
     expected: billable && isExpected(record),
@@ -269,7 +270,7 @@ function isExpected({ method, endpoint, status, end, refusal, tokens_from }: Usa
   return meteringOf(method, endpoint) !== "other" || tokens_from === "reported";
 }
 
-function tokensOf(record: UsageRecord): OurTokens | null {
+function toTokens(record: UsageRecord): OurTokens | null {
   const { input_tokens, output_tokens } = record;
   if (input_tokens === null || output_tokens === null) return null;
   return {

@@ -23,7 +23,7 @@ import {
 
 /** The columns of a row's verdict. */
 export const ROW_VERDICT_FIELDS = ["verdict", "how", "certain", "record", "key", "reason"] as const;
-/** The columns that storedRowOf reads. */
+/** The columns that readStoredRow reads. */
 export const STORED: readonly string[] = [...ROW_FIELDS, ...ROW_VERDICT_FIELDS].map((name) => `"${name}"`);
 
 /** verdict null: the row was not compared yet. */
@@ -37,15 +37,15 @@ export interface StoredRow {
   readonly judged: StoredRowVerdict;
 }
 
-export function storedRowOf(values: readonly unknown[]): StoredRow {
+export function readStoredRow(values: readonly unknown[]): StoredRow {
   const row = namedColumns(ROW_FIELDS, values);
-  row.stream = booleanOf(row.stream);
+  row.stream = readBoolean(row.stream);
   const judged = namedColumns(ROW_VERDICT_FIELDS, values.slice(ROW_FIELDS.length));
   judged.certain = judged.certain === 1;
   return { row, judged } as unknown as StoredRow;
 }
 
-function booleanOf(value: unknown): boolean | null {
+function readBoolean(value: unknown): boolean | null {
   return value === null ? null : value === 1;
 }
 

@@ -5,7 +5,14 @@ import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../usage/record.
 import { FOREIGN_AFTER_MS, type StartFit } from "../reconcile/context.ts";
 import type { How, JudgedRecord, JudgedRow, RecordVerdict, Theirs } from "../verdict.ts";
 import { type AbortedBill, noteAbortedBills, noteUnanswered, type UnansweredBill } from "./aborted-bills.ts";
-import { type Amendment, amendmentOf, type PriceOf, TAKEN, withoutTheirs, withTheirs } from "./amendments.ts";
+import {
+  type Amendment,
+  buildAmendment,
+  type PriceOf,
+  TAKEN,
+  withoutTheirs,
+  withTheirs,
+} from "./amendments.ts";
 import { touchFrom, touchRows } from "./changed-days.ts";
 import { writeFact } from "./facts.ts";
 import { learnKeys } from "./keys.ts";
@@ -199,7 +206,7 @@ function writeRecordVerdicts(
     // A record that took numbers before mirror.db was lost keeps them, although the console no longer lists it.
     let after = before.theirs === null ? record : own;
     if (theirs !== null) after = withTheirs(own, theirs, priceOf);
-    const amendment = amendmentOf(record, after);
+    const amendment = buildAmendment(record, after);
     if (amendment !== null) amendments.push(amendment);
     if (judged === null) execute(db, "DELETE FROM mirror.verdicts WHERE record = ?", id);
     else writeRecordVerdict(db, gateway, judged, own, after);
@@ -228,7 +235,7 @@ function writeRecordVerdict(
     tool: after.tool,
     model: after.model ?? after.model_answered,
     '"group"': after.group,
-    tier: theirs === null ? null : tierOf(after, theirs),
+    tier: theirs === null ? null : findTier(after, theirs),
     their_multiplier: theirs?.multiplier ?? null,
     price_factor: theirs === null ? null : priceFactor(after.list_microdollars, theirs),
     cost_microdollars: after.cost_microdollars,
@@ -251,7 +258,7 @@ export function theirsText({ theirs }: JudgedRecord): string | null {
 const LONG_CONTEXT_TOKENS = 200_000;
 
 /** What a request's price depends on besides its model; null: the standard price. */
-function tierOf(record: UsageRecord, { service_tier }: Theirs): string | null {
+function findTier(record: UsageRecord, { service_tier }: Theirs): string | null {
   const { input_tokens, cache_read_tokens, cache_write_tokens } = record;
   const input = (input_tokens ?? 0) + (cache_read_tokens ?? 0) + (cache_write_tokens ?? 0);
   if (input <= LONG_CONTEXT_TOKENS) return service_tier;
@@ -260,7 +267,7 @@ function tierOf(record: UsageRecord, { service_tier }: Theirs): string | null {
 
 const LONG_CONTEXT = "long context";
 
-/** Undoes tierOf. */
+/** Undoes findTier. */
 export function tierParts(tier: string | null): {
   readonly service: string | null;
   readonly isLongContext: boolean;

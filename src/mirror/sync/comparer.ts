@@ -2,14 +2,14 @@ import { setImmediate as turn } from "node:timers/promises";
 import type { Clock } from "../../core/clock.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
 import { ConsoleFault } from "../consoles/console.ts";
+import type { LostRecords } from "../lost-records.ts";
 import type { Sibling } from "../reconcile/siblings.ts";
-import { type Amendment, type Correction, correctionOf, type PriceOf } from "../store/amendments.ts";
+import { type Amendment, type Correction, computeCorrection, type PriceOf } from "../store/amendments.ts";
 import { finishPlan, hasChangedDays } from "../store/changed-days.ts";
 import type { MirrorDatabase } from "../store/database.ts";
 import type { CompareOptions } from "../store/load-day.ts";
 import { pruneStep } from "../store/rows.ts";
 import { applyStep, applySummary, type DaySummary, nextDue } from "../store/verdicts.ts";
-import type { TruncationCheck } from "../truncation-check.ts";
 import { askOrFail, catchUp, type MirrorUsage } from "../usage.ts";
 import { type MirrorReader, type MirrorThread, ThreadFault, type ThreadOnDemand } from "./mirror-thread.ts";
 
@@ -19,7 +19,7 @@ export interface ComparerDeps {
   readonly database: Pick<MirrorDatabase, "ask">;
   readonly reader: Pick<MirrorReader, "createThread">;
   readonly usage: Pick<MirrorUsage, "catchUp" | "amend" | "last">;
-  readonly truncationCheck: Pick<TruncationCheck, "gaps">;
+  readonly lostRecords: Pick<LostRecords, "gaps">;
   readonly siblings: () => readonly Sibling[];
   readonly priceOf: PriceOf;
   /** A record took the console's numbers. */
@@ -85,14 +85,14 @@ export class Comparer {
   }
 
   async #compareChanged(thread: MirrorThread, adapter: ComparedAdapter, skew: number): Promise<void> {
-    const { gateway, clock, database, usage, truncationCheck } = this.#deps;
+    const { gateway, clock, database, usage, lostRecords } = this.#deps;
     const startedAt = clock.now();
     // Read before the index catches up: it then has every record from before their seenUntil.
     const siblings = this.#deps.siblings();
     const newest = await catchUp(usage);
     const now = clock.now();
     // This opens mirror.db, or begins a new one, before the thread reads it.
-    const logGaps = askOrFail(database, (db) => truncationCheck.gaps(db, newest));
+    const logGaps = askOrFail(database, (db) => lostRecords.gaps(db, newest));
     const { idNames, billsFailures, socketRowsHaveIds } = adapter;
     const options = { gateway, now, skew, logGaps, siblings, idNames, billsFailures, socketRowsHaveIds };
     const plan = await thread.ask("plan", gateway, { now, skew, siblings });
@@ -128,12 +128,12 @@ export class Comparer {
   readonly #amend = (lines: readonly Amendment[]): void => {
     if (!this.#deps.usage.amend(lines)) throw notCompared("the usage log cannot be written");
     for (const line of lines) {
-      const correction = correctionOf(line);
+      const correction = computeCorrection(line);
       if (correction !== null) this.#deps.onCorrected(correction);
     }
   };
 }
 
-function notCompared(why: string): ConsoleFault {
-  return new ConsoleFault("failing", `could not be compared: ${why}`);
+function notCompared(problem: string): ConsoleFault {
+  return new ConsoleFault("failing", `could not be compared: ${problem}`);
 }

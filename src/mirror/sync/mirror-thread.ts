@@ -1,4 +1,3 @@
-import { setTimeout as pause } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import type Database from "libsql";
 import { background } from "../../core/background.ts";
@@ -7,6 +6,7 @@ import type { Logger } from "../../core/log.ts";
 import type { IndexFaultKind } from "../../usage/index/database.ts";
 import { LoadedPackage, REPLACED } from "../../usage/index/loaded-package.ts";
 import type { MirrorDatabase, MirrorFiles } from "../store/database.ts";
+import { waitAtMost } from "../wait-at-most.ts";
 import type { Answer, Question, Questions } from "./mirror-worker.ts";
 
 type Kind = keyof Questions;
@@ -75,12 +75,9 @@ export class MirrorThread {
   async end(): Promise<void> {
     this.#worker.ref();
     this.#worker.postMessage("stop");
-    const wait = new AbortController();
-    const limit = pause(READ_LIMIT_MS, "late", { signal: wait.signal }).catch(() => "in time");
-    const ended = await Promise.race([this.#exited, limit]);
-    wait.abort();
+    const hasEnded = await waitAtMost(READ_LIMIT_MS, this.#exited);
     // By now it has read everything, and what it still computes is safe to terminate.
-    if (ended === "late") await this.#worker.terminate();
+    if (!hasEnded) await this.#worker.terminate();
   }
 
   #onAnswer(answer: Answer): void {
@@ -90,8 +87,8 @@ export class MirrorThread {
     else waiting?.resolve(answer.result);
   }
 
-  #onEnd(why: string): void {
-    this.#ended ??= new ThreadFault(why, null);
+  #onEnd(problem: string): void {
+    this.#ended ??= new ThreadFault(problem, null);
     for (const { reject } of this.#waiting.values()) reject(this.#ended);
     this.#waiting.clear();
   }

@@ -3,7 +3,7 @@ import type Database from "libsql";
 import { errorMessage } from "../../core/errors.ts";
 import { IndexFault, type IndexFaultKind, indexFault } from "../../usage/index/database.ts";
 import { readAlarms } from "../alarms.ts";
-import { blindSpots, whyBlind } from "../report/blind-spots.ts";
+import { blindSpots, findBlindness } from "../report/blind-spots.ts";
 import { readDiff } from "../report/compared.ts";
 import { explainLines } from "../report/price-differences.ts";
 import { readDays, readReport } from "../report/report.ts";
@@ -42,7 +42,7 @@ class MirrorWorker {
     report: readReport,
     explainLines,
     blindSpots,
-    whyBlind,
+    findBlindness,
     diff: readDiff,
     days: readDays,
   };

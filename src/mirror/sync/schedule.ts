@@ -1,10 +1,11 @@
 import { type ScheduledTask, schedule } from "node-cron";
 import type { Clock } from "../../core/clock.ts";
 import { SleepDetector } from "../../core/sleep-detector.ts";
+import { HOUR_MS, MINUTE_MS } from "../../core/units.ts";
 
 const CHECK_MS = 15_000;
 /** Without a schedule in config.yaml, a timer checks this often whether a sync is due. */
-const TICK_MS = 60_000;
+const TICK_MS = MINUTE_MS;
 /** More than this: the machine slept, or its clock was set. */
 const SLEPT_MS = 30_000;
 
@@ -125,8 +126,8 @@ export class SyncSchedule {
   }
 }
 
-const SHORTEST_MS = 60_000;
-const LONGEST_MS = 60 * 60_000;
+const SHORTEST_MS = MINUTE_MS;
+const LONGEST_MS = HOUR_MS;
 
 /** Milliseconds until a console that failed this many times in a row is asked again. */
 function backOff(failures: number, retryAfter: number | null): number {

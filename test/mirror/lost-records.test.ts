@@ -1,30 +1,19 @@
-import { execFileSync } from "node:child_process";
-import {
-  cpSync,
-  existsSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, truncateSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setImmediate as turn } from "node:timers/promises";
 import type Database from "libsql";
 import pino from "pino";
 import t, { type Test } from "tap";
-import { writePrivateFile } from "../../src/core/private-file.ts";
 import type { Ticker } from "../../src/core/ticker.ts";
+import { LostRecords } from "../../src/mirror/lost-records.ts";
 import { addLogGap, type LogGap, readLogGaps } from "../../src/mirror/store/coverage-gaps.ts";
 import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
-import { TruncationCheck } from "../../src/mirror/truncation-check.ts";
 import { catchUp as catchUpAndName, type LastRecord } from "../../src/mirror/usage.ts";
 import { openIndex } from "../../src/usage/index/database.ts";
+import { findChange } from "../../src/usage/index/journal-digest.ts";
 import { journalFiles } from "../../src/usage/journal/files.ts";
 import type { RecordEnd, UsageRecord } from "../../src/usage/record.ts";
-import { longTest } from "../doubles/effort.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
 import { record } from "../doubles/records.ts";
@@ -35,7 +24,7 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 
 interface Run {
-  readonly truncationCheck: TruncationCheck;
+  readonly lostRecords: LostRecords;
   ask<T>(question: (db: Database.Database) => T): T;
   hold(): void;
   /** Writes a record that begins now. */
@@ -43,18 +32,20 @@ interface Run {
   /** The journal notices now that its file was replaced. Returns when that is. */
   noticeLoss(): number;
   gaps(): Promise<readonly LogGap[]>;
+  /** How often the journal was flushed. */
+  flushes(): number;
   stop(): Promise<void>;
   /** Ends without writing anything. */
-  kill(): Promise<void>;
+  kill(): void;
 }
 
 /** A home with a usage log that is started and ended on a clock that moves only when the test says so. */
 function newHome(t: Test) {
   const state = mkdtempSync(join(tmpdir(), "kb-end-"));
   t.teardown(() => rmSync(state, { recursive: true, force: true }));
-  const journal = join(state, "usage");
+  const folder = join(state, "usage");
   const copy = join(state, "copy");
-  const endFile = join(state, "log-end.json");
+  const index = join(state, "index.db");
   const clock = heldClock();
   const booted = clock.now() - HOUR;
   const log = pino({ level: "silent" });
@@ -70,35 +61,36 @@ function newHome(t: Test) {
   function write(end: RecordEnd | null = "complete"): UsageRecord {
     count += 1;
     const added = record(count, { started_at: clock.now(), end });
-    writeJournal(journal, [added]);
+    writeJournal(folder, [added]);
     return added;
   }
 
-  function start(bootedAt = booted, sync: "normal" | "full" = "normal"): Run {
-    let last = lastIn(journal);
+  function start(bootedAt = booted): Run {
+    let last = lastIn(folder);
+    const wasChanged = findChange(index, folder, 20) !== null;
     catchUp(state);
     let lostAt: number | null = null;
-    const usage = { catchUp: async () => catchUp(state), last: () => last, lostAt: () => lostAt };
+    let flushes = 0;
+    const usage = { catchUp: async () => catchUp(state), last: () => last };
+    const journal = {
+      lostAt: () => lostAt,
+      async flush() {
+        flushes += 1;
+        return true;
+      },
+    };
     const database = openMirror(state);
-    const truncationCheck = new TruncationCheck({
-      file: endFile,
+    const lostRecords = new LostRecords({
       clock,
       ticker,
       log,
       database,
       usage,
-      sync,
+      journal,
+      wasChanged,
       bootedAt,
     });
-    let isEnded = false;
-    const end = async (seals: boolean) => {
-      if (isEnded) return;
-      isEnded = true;
-      const seal = truncationCheck.stop();
-      if (seals) await seal();
-      database.close();
-    };
-    t.teardown(() => end(false));
+    t.teardown(() => database.close());
     const ask = <T>(question: (db: Database.Database) => T): T => {
       const answer = database.ask(question);
       if (answer === null) throw new Error("the database cannot be asked");
@@ -108,7 +100,7 @@ function newHome(t: Test) {
       void ask((db) => holdKeys(db, [{ gateway: "main", key: "…a1b2", tool: "codex" }], clock.now()));
     hold();
     return {
-      truncationCheck,
+      lostRecords,
       ask,
       hold,
       add(end) {
@@ -122,41 +114,46 @@ function newHome(t: Test) {
       },
       async gaps() {
         const newest = await catchUpAndName(usage);
-        return ask((db) => truncationCheck.gaps(db, newest));
+        return ask((db) => lostRecords.gaps(db, newest));
       },
-      stop: () => end(true),
-      kill: () => end(false),
+      flushes: () => flushes,
+      async stop() {
+        await lostRecords.close();
+        database.close();
+      },
+      kill: () => database.close(),
     };
   }
 
   return {
     state,
-    journal,
+    folder,
     clock,
-    ticker,
-    endFile,
     start,
     write,
     tick() {
       for (const work of ticks) work();
     },
-    writtenEnd: () => JSON.parse(readFileSync(endFile, "utf8")),
-    keep: () => cpSync(journal, copy, { recursive: true }),
+    keep: () => cpSync(folder, copy, { recursive: true }),
     putBack() {
       // Not deleted: the next folder could get its inode, and the index would be taken for the one of this folder.
-      renameSync(journal, mkdtempSync(`${journal}-`));
-      cpSync(copy, journal, { recursive: true });
+      renameSync(folder, mkdtempSync(`${folder}-`));
+      cpSync(copy, folder, { recursive: true });
     },
-    /** Everything but the written end. */
+    /** Removes the newest record's line, as a power cut may do. */
+    cutEnd() {
+      const path = journalFiles(folder).at(-1)?.path ?? "";
+      const text = readFileSync(path, "utf8");
+      truncateSync(path, Buffer.byteLength(text.slice(0, text.trimEnd().lastIndexOf("\n") + 1)));
+    },
+    /** The journal and both databases. */
     deleteLog() {
-      rmSync(journal, { recursive: true });
+      rmSync(folder, { recursive: true });
       for (const name of readdirSync(state))
         if (/^(?:index|mirror)\.db/.test(name)) rmSync(join(state, name));
     },
   };
 }
-
-type Home = ReturnType<typeof newHome>;
 
 function lastIn(journal: string): LastRecord | null {
   const newest = journalFiles(journal).at(-1);
@@ -164,59 +161,124 @@ function lastIn(journal: string): LastRecord | null {
   return JSON.parse(readFileSync(newest.path, "utf8").trimEnd().split("\n").at(-1) ?? "");
 }
 
-/** It is written in the background. A tick that comes while a write runs leaves the new end to the next one. */
-async function endWritten(home: Home, { id }: UsageRecord): Promise<void> {
-  await until("the end is written", () => {
-    home.tick();
-    return existsSync(home.endFile) && home.writtenEnd().record === id;
-  });
-}
-
 t.test("nothing is lost at the first start, nor by a stop and a start", async (t) => {
   const home = newHome(t);
   const first = home.start();
   t.strictSame(await first.gaps(), []);
   home.clock.pass(MINUTE);
-  const { id } = first.add();
+  first.add();
   await first.stop();
-  t.match(home.writtenEnd(), { record: id, clean: true });
-  t.equal(statSync(home.endFile).mode & 0o777, 0o600);
   home.clock.pass(HOUR);
   // The machine was switched off in between.
   const second = home.start(home.clock.now() - MINUTE);
   t.strictSame(await second.gaps(), []);
+  // It is stopped without a new record, and was switched off again.
+  await second.stop();
+  home.clock.pass(HOUR);
+  t.strictSame(await home.start(home.clock.now() - MINUTE).gaps(), []);
 });
 
-for (const way of ["stop", "kill"] as const) {
-  t.test(`an older log that is put back after a ${way} lost its end`, async (t) => {
+t.test("an older log that is put back after a stop lost its end", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  await first.gaps();
+  home.clock.pass(MINUTE);
+  const last = first.add();
+  home.keep();
+  home.clock.pass(10 * MINUTE);
+  first.add();
+  home.clock.pass(10 * MINUTE);
+  const newest = first.add();
+  await first.gaps();
+  await first.stop();
+  home.putBack();
+  home.clock.pass(HOUR);
+  const lost = [{ from: last.started_at, to: newest.started_at + MINUTE }];
+  const second = home.start();
+  t.strictSame(await second.gaps(), lost);
+  second.add();
+  await second.stop();
+  t.strictSame(await home.start().gaps(), lost, "and is not forgotten");
+});
+
+t.test("an older log that is put back is noticed although the index had not read its end", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  home.clock.pass(MINUTE);
+  const last = first.add();
+  await first.gaps();
+  home.keep();
+  home.clock.pass(10 * MINUTE);
+  const newest = first.add();
+  await first.stop();
+  home.putBack();
+  home.clock.pass(HOUR);
+  t.strictSame(await home.start().gaps(), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
+});
+
+t.test("after a kill, an older log may have lost everything until the next start", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  home.clock.pass(MINUTE);
+  const last = first.add();
+  home.keep();
+  home.clock.pass(10 * MINUTE);
+  first.add();
+  await first.gaps();
+  first.kill();
+  home.putBack();
+  home.clock.pass(HOUR);
+  const lost = [{ from: last.started_at, to: home.clock.now() }];
+  const second = home.start();
+  t.strictSame(await second.gaps(), lost);
+  second.add();
+  await second.stop();
+  home.clock.pass(HOUR);
+  t.strictSame(await home.start().gaps(), lost, "and is not forgotten");
+});
+
+t.test(
+  "after a kill, a log that is older than the last stop lost what came after that stop, too",
+  async (t) => {
     const home = newHome(t);
     const first = home.start();
+    await first.gaps();
     home.clock.pass(MINUTE);
     const last = first.add();
     home.keep();
     home.clock.pass(10 * MINUTE);
     first.add();
-    home.clock.pass(10 * MINUTE);
-    const newest = first.add();
-    await first.gaps();
-    await endWritten(home, newest);
-    await first[way]();
+    await first.stop();
+    const second = home.start();
+    home.clock.pass(HOUR);
+    second.add();
+    await second.gaps();
+    second.kill();
     home.putBack();
     home.clock.pass(HOUR);
-    const lost = [{ from: last.started_at, to: newest.started_at + MINUTE }];
-    const second = home.start();
-    t.strictSame(await second.gaps(), lost);
-    second.add();
-    await second.stop();
-    t.strictSame(await home.start().gaps(), lost, "and is not forgotten");
-  });
-}
+    t.strictSame(await home.start().gaps(), [{ from: last.started_at, to: home.clock.now() }]);
+  },
+);
+
+t.test("after a kill, a file that was cut off lost what the index had not read", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  home.clock.pass(MINUTE);
+  first.add();
+  home.clock.pass(10 * MINUTE);
+  const indexed = first.add();
+  await first.gaps();
+  first.kill();
+  home.cutEnd();
+  home.clock.pass(HOUR);
+  t.strictSame(await home.start().gaps(), [{ from: indexed.started_at, to: home.clock.now() }]);
+});
 
 const NO_PROOF: Readonly<Record<string, (home: ReturnType<typeof newHome>) => void>> = {
   "an interrupted request": (home) => home.write("interrupted"),
   "a record of another machine, which comes at any time,": (home) => {
     const others = record(900, { started_at: home.clock.now() });
-    writeJournal(home.journal, [{ ...others, machine: "laptop", machine_id: "machine-1" }]);
+    writeJournal(home.folder, [{ ...others, machine: "laptop", machine_id: "machine-1" }]);
   },
 };
 
@@ -230,8 +292,7 @@ for (const [what, write] of Object.entries(NO_PROOF)) {
     home.clock.pass(10 * MINUTE);
     const newest = first.add();
     await first.gaps();
-    await endWritten(home, newest);
-    await first.kill();
+    await first.stop();
     home.putBack();
     write(home);
     home.clock.pass(HOUR);
@@ -240,9 +301,10 @@ for (const [what, write] of Object.entries(NO_PROOF)) {
   });
 }
 
-t.test("a lost end is noticed without a console, before the stored end is overwritten", async (t) => {
+t.test("a lost end is noticed without a console, and before it is written down again", async (t) => {
   const home = newHome(t);
   const first = home.start();
+  await first.gaps();
   home.clock.pass(MINUTE);
   const last = first.add();
   home.keep();
@@ -252,33 +314,37 @@ t.test("a lost end is noticed without a console, before the stored end is overwr
   home.putBack();
   home.clock.pass(HOUR);
   const second = home.start();
-  // A start does not wait for the index.
+  home.tick();
+  t.strictSame(second.ask(readLogGaps), [], "a start does not wait for the index");
   home.clock.pass(10_000);
   home.tick();
   await until("it is noted", () => second.ask(readLogGaps).length > 0);
   t.strictSame(second.ask(readLogGaps), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
-  await until("the end of this run is written", () => home.writtenEnd().record === last.id);
 });
 
-t.test("while the index cannot be read, the end that the earlier run wrote stays", async (t) => {
+t.test("a run that could not check what was lost leaves that to the next one", async (t) => {
   const home = newHome(t);
   const first = home.start();
+  await first.gaps();
   home.clock.pass(MINUTE);
-  first.add();
+  const last = first.add();
+  home.keep();
+  home.clock.pass(10 * MINUTE);
+  const newest = first.add();
   await first.stop();
-  const before = home.writtenEnd();
-  const database = { ask: () => null };
-  const usage = { catchUp: async () => {}, last: () => null, lostAt: () => null };
-  const { endFile: file, clock, ticker } = home;
-  const deps = { file, clock, ticker, log: pino({ level: "silent" }), database, usage };
-  const truncationCheck = new TruncationCheck({ ...deps, sync: "normal", bootedAt: 0 });
-  await truncationCheck.stop()();
-  t.strictSame(home.writtenEnd(), before);
+  home.putBack();
+  home.clock.pass(MINUTE);
+  const second = home.start();
+  second.add();
+  await second.stop();
+  home.clock.pass(HOUR);
+  t.strictSame(await home.start().gaps(), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
 });
 
 t.test("a row in the lost time is unwatched, and one outside it is foreign", async (t) => {
   const home = newHome(t);
   const first = home.start();
+  await first.gaps();
   home.clock.pass(MINUTE);
   first.add();
   home.keep();
@@ -349,7 +415,7 @@ t.test("a record that begins while the index catches up is not lost", async (t) 
   t.strictSame(await run.gaps(), []);
   run.add();
   t.strictSame(
-    run.ask((db) => run.truncationCheck.gaps(db, first)),
+    run.ask((db) => run.lostRecords.gaps(db, first)),
     [],
   );
 });
@@ -358,11 +424,9 @@ t.test("a power cut may have taken what was written last", async (t) => {
   const home = newHome(t);
   const first = home.start();
   home.clock.pass(HOUR);
-  const added = first.add();
-  const at = added.started_at;
+  const { started_at: at } = first.add();
   await first.gaps();
-  await endWritten(home, added);
-  await first.kill();
+  first.kill();
   home.clock.pass(3 * MINUTE);
   const bootedAt = home.clock.now();
   home.clock.pass(MINUTE);
@@ -374,83 +438,71 @@ t.test("a power cut may have taken what was written last", async (t) => {
   t.strictSame(await home.start(home.clock.now() - MINUTE).gaps(), lost, "reported once");
 });
 
+t.test("a power cut that took records which the index has leaves the time until the start", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  home.clock.pass(HOUR);
+  first.add();
+  home.clock.pass(MINUTE);
+  const { started_at: at } = first.add();
+  await first.gaps();
+  first.kill();
+  home.cutEnd();
+  home.clock.pass(3 * MINUTE);
+  const bootedAt = home.clock.now();
+  home.clock.pass(MINUTE);
+  t.strictSame(await home.start(bootedAt).gaps(), [{ from: at - MINUTE, to: home.clock.now() }]);
+});
+
 t.test("after a power cut long ago only the minutes around the last record are unwatched", async (t) => {
   const home = newHome(t);
   const first = home.start();
   home.clock.pass(HOUR);
-  const added = first.add();
-  const at = added.started_at;
+  const { started_at: at } = first.add();
   await first.gaps();
-  await endWritten(home, added);
-  await first.kill();
+  first.kill();
   home.clock.pass(24 * HOUR);
   const second = home.start(home.clock.now() - MINUTE);
   t.strictSame(await second.gaps(), [{ from: at - MINUTE, to: at + 10 * MINUTE }]);
 });
 
-t.test("a power cut takes nothing from a log that is synced with every request", async (t) => {
+t.test("a power cut soon after a stop and a start is noticed, too", async (t) => {
   const home = newHome(t);
-  const first = home.start(undefined, "full");
-  home.clock.pass(HOUR);
-  const added = first.add();
+  const first = home.start();
   await first.gaps();
-  await endWritten(home, added);
-  await first.kill();
-  home.clock.pass(HOUR);
-  t.strictSame(await home.start(home.clock.now() - MINUTE, "full").gaps(), []);
+  first.add();
+  await first.stop();
+  home.clock.pass(MINUTE);
+  // It ends before anything was checked.
+  const second = home.start();
+  const { started_at: at } = second.add();
+  second.kill();
+  home.clock.pass(24 * HOUR);
+  t.strictSame(await home.start(home.clock.now() - MINUTE).gaps(), [
+    { from: at - MINUTE, to: at + 10 * MINUTE },
+  ]);
 });
 
 t.test("a kill alone loses nothing", async (t) => {
   const home = newHome(t);
   const first = home.start();
   home.clock.pass(HOUR);
-  const added = first.add();
+  first.add();
   await first.gaps();
-  await endWritten(home, added);
-  await first.kill();
-  t.match(home.writtenEnd(), { clean: false });
+  first.kill();
   home.clock.pass(HOUR);
   t.strictSame(await home.start().gaps(), []);
 });
 
-for (const [what, text] of Object.entries({
-  "no json": "{",
-  "another shape": '{"record":"99","at":"now"}',
-  "a list": "[99]",
-  "very long": `"${"x".repeat(9999)}"`,
-})) {
-  t.test(`a log-end.json that is ${what} is ignored, and replaced at the next stop`, async (t) => {
-    const home = newHome(t);
-    const first = home.start();
-    home.clock.pass(MINUTE);
-    first.add();
-    await first.stop();
-    writeFileSync(home.endFile, text);
-    home.clock.pass(HOUR);
-    const second = home.start(home.clock.now());
-    t.strictSame(await second.gaps(), []);
-    const { id } = second.add();
-    await second.stop();
-    t.match(home.writtenEnd(), { record: id, clean: true });
-  });
-}
-
 t.test("a new log lost no end: everything earlier is from before the keys were held", async (t) => {
   const home = newHome(t);
   const first = home.start();
+  await first.gaps();
   home.clock.pass(HOUR);
   for (let n = 0; n < 3; n += 1) first.add();
   await first.stop();
   home.deleteLog();
   home.clock.pass(HOUR);
-  const second = home.start();
-  t.strictSame(await second.gaps(), []);
-  // The written end is still that of the old log, as after a kill in the first moments.
-  const before = readFileSync(home.endFile);
-  home.clock.pass(HOUR);
-  second.add();
-  await second.stop();
-  writeFileSync(home.endFile, before);
   t.strictSame(await home.start().gaps(), []);
 });
 
@@ -474,11 +526,12 @@ t.test("a log that was deleted and started over while it runs lost no end", asyn
 t.test("after only the journal was deleted, the whole time since the keys are held is unknown", async (t) => {
   const home = newHome(t);
   const first = home.start();
+  await first.gaps();
   const held = home.clock.now();
   home.clock.pass(HOUR);
   const newest = first.add();
   await first.stop();
-  rmSync(home.journal, { recursive: true });
+  rmSync(home.folder, { recursive: true });
   home.clock.pass(HOUR);
   home.write();
   t.strictSame(await home.start().gaps(), [{ from: held, to: newest.started_at + MINUTE }]);
@@ -487,10 +540,11 @@ t.test("after only the journal was deleted, the whole time since the keys are he
 t.test("a log that was pruned completely lost no end", async (t) => {
   const home = newHome(t);
   const first = home.start();
+  await first.gaps();
   home.clock.pass(HOUR);
   first.add();
   await first.stop();
-  for (const { path } of journalFiles(home.journal)) rmSync(path);
+  for (const { path } of journalFiles(home.folder)) rmSync(path);
   home.clock.pass(24 * HOUR);
   home.write();
   const second = home.start();
@@ -499,59 +553,31 @@ t.test("a log that was pruned completely lost no end", async (t) => {
   t.strictSame(await home.start().gaps(), []);
 });
 
-t.test("the end is written when records were added, and at most every half minute", async (t) => {
+t.test("the journal is flushed when records were added, and at most every half minute", async (t) => {
   const home = newHome(t);
   const run = home.start();
-  home.clock.pass(MINUTE);
-  const first = run.add();
   await run.gaps();
-  await endWritten(home, first);
-  const written = statSync(home.endFile).ino;
+  home.clock.pass(MINUTE);
+  run.add();
+  home.tick();
+  t.equal(run.flushes(), 1);
   for (let n = 0; n < 20; n += 1) {
     home.clock.pass(MINUTE);
-    await run.gaps();
+    await turn();
+    home.tick();
   }
-  // A write that began before this one is finished by then.
-  await writePrivateFile(`${home.endFile}.other`, "{}");
-  t.equal(statSync(home.endFile).ino, written, "nothing is written where nothing was added");
-  const second = run.add();
-  await run.gaps();
-  await endWritten(home, second);
-  const third = run.add();
-  await run.gaps();
+  t.equal(run.flushes(), 1, "not where nothing was added");
+  run.add();
+  home.tick();
+  t.equal(run.flushes(), 2);
+  run.add();
   home.clock.pass(29_000);
-  await run.gaps();
-  t.equal(home.writtenEnd().record, second.id, "not yet");
+  await turn();
+  home.tick();
+  t.equal(run.flushes(), 2, "not yet");
   home.clock.pass(1000);
-  await run.gaps();
-  await endWritten(home, third);
-});
-
-longTest(t, "a log-end.json that is damaged, or not a file, is no gap", async (t) => {
-  const at = Date.now();
-  const whole = { record: null, started_at: at, at, clean: false, synced: false };
-  const damages = [
-    "",
-    "null",
-    "[]",
-    JSON.stringify({ ...whole, record: { a: 1 } }),
-    JSON.stringify({ ...whole, record: 7 }),
-    JSON.stringify({ ...whole, record: undefined }),
-    JSON.stringify({ ...whole, at: "now" }),
-    JSON.stringify({ ...whole, clean: 1 }),
-    `${JSON.stringify(whole)}${" ".repeat(5000)}`,
-  ];
-  for (const text of damages) {
-    const home = newHome(t);
-    writeFileSync(home.endFile, text);
-    const run = home.start();
-    run.add();
-    t.strictSame(await run.gaps(), [], text.slice(0, 60));
-    await run.stop();
-  }
-  const home = newHome(t);
-  execFileSync("mkfifo", [home.endFile]);
-  t.strictSame(await home.start().gaps(), [], "a named pipe");
+  home.tick();
+  t.equal(run.flushes(), 3);
 });
 
 t.test("a loss that the journal notices when it is closed is a gap at the next start", async (t) => {

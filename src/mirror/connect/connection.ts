@@ -1,0 +1,156 @@
+import type { ConsoleKind } from "../../config/schema.ts";
+import type { Snapshot } from "../../config/snapshot.ts";
+import type { Logger } from "../../core/log.ts";
+import {
+  type ConsoleAdapter,
+  ConsoleFault,
+  type ConsoleGateway,
+  type KeyActions,
+} from "../consoles/console.ts";
+import { CallHistory, ClockSkew } from "../consoles/http.ts";
+import type { MirrorDatabase } from "../store/database.ts";
+import { claimConsole } from "../store/rows.ts";
+import type { MirrorUsage } from "../usage.ts";
+import { adapterDeps, type ConnectDeps, findKind, openConsole } from "./open-console.ts";
+
+export interface ConnectionDeps extends Omit<ConnectDeps, "calls" | "onSkew"> {
+  readonly log: Logger;
+  readonly database: Pick<MirrorDatabase, "ask">;
+  readonly usage: Pick<MirrorUsage, "append">;
+  /** Another console has the gateway's name, and what the earlier one said was forgotten. */
+  readonly onOtherConsole: () => void;
+}
+
+/**
+ * The connection to a gateway's console. Syncs and key actions share it: a second session would use up the first one's
+ * refresh token.
+ */
+export class ConsoleConnection {
+  readonly calls = new CallHistory();
+  readonly #deps: ConnectionDeps;
+  readonly #skew = new ClockSkew();
+  #gateway: ConsoleGateway;
+  /** See describeSettings. */
+  #settings: string;
+  #kind: ConsoleKind | null;
+  #adapter: ConsoleAdapter | null = null;
+  #opening: Promise<ConsoleAdapter> | null = null;
+
+  constructor(gateway: ConsoleGateway, snapshot: Snapshot, deps: ConnectionDeps) {
+    this.#deps = deps;
+    this.#gateway = gateway;
+    this.#settings = describeSettings(gateway, snapshot);
+    this.#kind = gateway.console.kind;
+  }
+
+  get gateway(): ConsoleGateway {
+    return this.#gateway;
+  }
+
+  /** null: neither in config.yaml nor detected yet. */
+  get kind(): ConsoleKind | null {
+    return this.#kind;
+  }
+
+  /** null: it is not open. */
+  get adapter(): ConsoleAdapter | null {
+    return this.#adapter;
+  }
+
+  /** How far the console's clock is ahead of ours; null: it never answered. */
+  get skew(): number | null {
+    return this.#skew.known;
+  }
+
+  /** By the console's clock. */
+  now(): number {
+    return this.#deps.clock.now() + (this.skew ?? 0);
+  }
+
+  /** Takes the gateway as config.yaml has it now. True: its settings or secrets changed, and it must be reset. */
+  follow(gateway: ConsoleGateway, snapshot: Snapshot): boolean {
+    const before = this.#settings;
+    this.#gateway = gateway;
+    this.#settings = describeSettings(gateway, snapshot);
+    return this.#settings !== before;
+  }
+
+  /** The settings or the login changed: the console is opened again. */
+  reset(): void {
+    this.#kind = this.#gateway.console.kind;
+    this.#adapter = null;
+    this.#opening = null;
+  }
+
+  /** It may be another console by now, or of another kind: the next open() finds out. */
+  close(): void {
+    this.#adapter = null;
+  }
+
+  /** Throws a ConsoleFault. */
+  async open(): Promise<ConsoleAdapter> {
+    if (this.#adapter !== null) return this.#adapter;
+    const opening = this.#opening ?? this.#connect();
+    this.#opening = opening;
+    try {
+      const adapter = await opening;
+      if (this.#opening === opening) this.#adapter = adapter;
+      return adapter;
+    } finally {
+      if (this.#opening === opening) this.#opening = null;
+    }
+  }
+
+  /** Throws a ConsoleFault where the login cannot change keys. */
+  async keyActions(account: string | null): Promise<KeyActions> {
+    const adapter = await this.open();
+    const actions = adapter.keyActions?.(account);
+    if (actions !== undefined) return actions;
+    throw new ConsoleFault(
+      "login-needed",
+      "can be read with the keys of your tools, but changing keys needs a login",
+    );
+  }
+
+  async #connect(): Promise<ConsoleAdapter> {
+    this.#claimConsole();
+    const gateway = this.#gateway;
+    const deps: ConnectDeps = {
+      ...this.#deps,
+      calls: this.calls,
+      onSkew: (skew) => this.#skew.note(skew),
+    };
+    const shared = adapterDeps(gateway, deps);
+    const kind = await findKind(gateway, shared.client);
+    if (this.#kind === null) this.#deps.log.info({ gateway: gateway.name }, `console kind: ${kind}`);
+    // Known before the first login: `mirror login` asks for what this kind needs.
+    this.#kind = kind;
+    return openConsole(kind, gateway, shared, deps);
+  }
+
+  /** Forgets the rows of another gateway or console that had this name before. */
+  #claimConsole(): void {
+    const { database, usage, clock, log, onOtherConsole } = this.#deps;
+    const { name, baseUrl, console } = this.#gateway;
+    const origins = `${new URL(baseUrl).origin} ${new URL(console.url).origin}`;
+    const held = database.ask((db) => claimConsole(db, name, origins, clock.now()));
+    if (held === null) return;
+    onOtherConsole();
+    for (const line of held) usage.append(line);
+    log.warn({ gateway: name }, "the gateway or its console changed: its rows are read from the beginning");
+  }
+}
+
+const LOGIN_SECRETS = ["password", "access_token", "refresh_token"] as const;
+
+/** Of a connection, with digests of its secrets. If they change, the console is opened again. */
+function describeSettings(gateway: ConsoleGateway, snapshot: Snapshot): string {
+  const { console, proxy, authority, baseUrl } = gateway;
+  const secrets = console.logins.flatMap((login) =>
+    LOGIN_SECRETS.map((name) => {
+      const state = snapshot.consoleSecret(gateway, login.name, name);
+      return state?.state === "ready" ? state.key.digest("same") : (state?.state ?? null);
+    }),
+  );
+  return JSON.stringify([console.kind, console.url, console.logins, proxy, authority, baseUrl, secrets]);
+}

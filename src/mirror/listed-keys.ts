@@ -1,0 +1,220 @@
+import type { Snapshot } from "../config/snapshot.ts";
+import type { Clock } from "../core/clock.ts";
+import type { Secret } from "../core/secret.ts";
+import { MINUTE_MS } from "../core/units.ts";
+import type { KeyFault } from "../proxy/cause.ts";
+import type { ConsoleConnection } from "./connect/connection.ts";
+import {
+  type AccountFacts,
+  type ConsoleAdapter,
+  ConsoleFault,
+  type ConsoleKey,
+  FAULT_BY_STATE,
+} from "./consoles/console.ts";
+import {
+  type ConsoleFacts,
+  findHolders,
+  findLinks,
+  findListed,
+  type Holder,
+  isUnlisted,
+  keyReports,
+  keysWithoutAccount,
+  multiplierHere,
+  stateAt,
+  toolConsoleFacts,
+  toolsHolding,
+} from "./held-keys.ts";
+import type { KeyReport, ToolConsoleFacts } from "./report/shape.ts";
+import type { MirrorDatabase } from "./store/database.ts";
+import { heldTimes, keyLinks, linkKeys } from "./store/keys.ts";
+import { clearCursor } from "./store/rows.ts";
+import { waitAtMost } from "./wait-at-most.ts";
+
+export interface ListedKeysDeps {
+  readonly clock: Clock;
+  readonly snapshot: () => Snapshot;
+  readonly database: Pick<MirrorDatabase, "ask">;
+  readonly connection: ConsoleConnection;
+  /** Ends what a caller waits for. */
+  readonly signal: AbortSignal;
+  /** Whether an unfinished change of a tool's key makes this key of a console, or replaces it. */
+  readonly isChanging: (key: Pick<KeyReport, "gateway" | "name" | "ref">) => boolean;
+  /** A list has a key that is ours, and was not known to be: its rows must be read from the beginning. */
+  readonly onNewlyOurs: () => void;
+}
+
+/** A list is read again after this. */
+const FRESH_MS = MINUTE_MS;
+/** A list this young explains why a key is refused: ten tools with bad keys need one list. */
+const EXPLAINS_MS = 5000;
+/** A caller waits no longer for a list. */
+export const LIST_WAIT_MS = 8000;
+
+/** The keys that a console lists, as it last did, and which of them the tools here hold. */
+export class ListedKeys {
+  readonly #deps: ListedKeysDeps;
+  /** null: nothing was listed yet. */
+  #facts: ConsoleFacts | null = null;
+  /** The list that is being read to explain refusals. */
+  #explaining: Promise<void> | null = null;
+
+  constructor(deps: ListedKeysDeps) {
+    this.#deps = deps;
+  }
+
+  /** null: nothing was listed yet. */
+  get account(): AccountFacts | null {
+    return this.#facts?.account ?? null;
+  }
+
+  get isFresh(): boolean {
+    return this.#age() < FRESH_MS;
+  }
+
+  get isKnown(): boolean {
+    return this.#facts !== null;
+  }
+
+  /** For a sync, which reads the rows next: by then it must be known which keys are ours. */
+  async read(adapter: ConsoleAdapter, isStale: () => boolean): Promise<void> {
+    const asOf = this.#deps.clock.now();
+    const keys = await adapter.keys();
+    if (isStale()) return;
+    this.#link(keys);
+    const account = await adapter.account();
+    if (!isStale()) this.#store({ account, keys, asOf });
+  }
+
+  /** The keys as the console lists them now, also during a sync, which may take minutes. Throws a ConsoleFault. */
+  async list(): Promise<KeyReport[]> {
+    const { clock, connection, onNewlyOurs } = this.#deps;
+    const adapter = await connection.open();
+    const asOf = clock.now();
+    const keys = await adapter.keys();
+    // A key may be gone when the next sync lists them: one that is about to be deleted is still the tool's.
+    if (this.#link(keys)) onNewlyOurs();
+    this.#store({ keys, account: await adapter.account(), asOf });
+    return this.reports();
+  }
+
+  /** The keys as they were last listed. */
+  reports(): KeyReport[] {
+    const { connection } = this.#deps;
+    if (this.#facts === null) return [];
+    return keyReports(connection.gateway.name, this.#facts, this.#holders(), connection.now());
+  }
+
+  /** What the login's list says is wrong with a key that the gateway refuses; null: nothing, or there is no such list now. */
+  async findFault(key: Secret): Promise<KeyFault | null> {
+    const known = this.#age() < EXPLAINS_MS ? this.#listedFault(key) : null;
+    if (known !== null) return known;
+    this.#explaining ??= this.#listWithLogin().finally(() => {
+      this.#explaining = null;
+    });
+    try {
+      await waitAtMost(LIST_WAIT_MS, this.#explaining, this.#deps.signal);
+    } catch (error) {
+      if (!(error instanceof ConsoleFault)) throw error;
+      // The next sync reports it. The gateway can still be asked with the key itself.
+      return null;
+    }
+    return this.#listedFault(key);
+  }
+
+  /** Without a login, a list would take one call with each key, and these are few. */
+  async #listWithLogin(): Promise<void> {
+    const adapter = await this.#deps.connection.open();
+    if (adapter.keyActions !== undefined) await this.list();
+  }
+
+  #listedFault(key: Secret): KeyFault | null {
+    const { connection } = this.#deps;
+    if (this.#facts === null || connection.adapter?.keyActions === undefined) return null;
+    const listed = findListed(key, this.#facts.keys);
+    if (listed !== undefined) return FAULT_BY_STATE[stateAt(connection.now(), listed)] ?? null;
+    return this.isUnlisted(key.fingerprint) ? "key-deleted" : null;
+  }
+
+  /** Whether the console listed this key once, and does not any more. A login that lists no other keys cannot know that. */
+  isUnlisted(fingerprint: string): boolean {
+    const { database, connection } = this.#deps;
+    const { adapter, gateway } = connection;
+    const isComplete = adapter?.keyActions !== undefined && (adapter.fault?.("keys") ?? null) === null;
+    if (this.#facts === null || !isComplete || !isUnlisted(fingerprint, this.#facts.keys)) return false;
+    const links = database.ask((db) => keyLinks(db, gateway.name));
+    return links !== null && [...links.keys.values()].includes(fingerprint);
+  }
+
+  /** A key was deleted here. The next list may come late, or fail, and until then an alarm would ask to delete it. */
+  noteDeleted(ref: string): void {
+    if (this.#facts === null) return;
+    const keys = this.#facts.keys.filter((key) => key.ref !== ref);
+    // A list that was asked for before still has it.
+    this.#facts = { ...this.#facts, keys, asOf: this.#deps.clock.now() };
+  }
+
+  /** What the console says of one tool's key; null: it does not list it. */
+  findToolFacts(tool: string): ToolConsoleFacts | null {
+    const { snapshot, connection } = this.#deps;
+    if (this.#facts === null) return null;
+    const holder = this.#holders().filter((one) => one.tool === tool);
+    const key = this.#facts.keys.find(({ shown }) => toolsHolding(shown, holder)?.length === 1);
+    if (key === undefined) return null;
+    return toolConsoleFacts(key, this.#facts, multiplierHere(tool, snapshot().config), connection.now());
+  }
+
+  /** The fingerprints of held keys that no account lists. */
+  withoutAccount(): readonly string[] {
+    return this.#facts === null ? [] : keysWithoutAccount(this.#facts.keys, this.#holders());
+  }
+
+  /** Fingerprints of keys that are used elsewhere on purpose. If several keys share one, all of them must be. */
+  quietKeys(): ReadonlySet<string> {
+    const holders = this.#holders();
+    const isLoud = (fingerprint: string) =>
+      holders.some(({ key, elsewhere }) => key?.fingerprint === fingerprint && !elsewhere);
+    const fingerprints = holders.flatMap(({ key }) => key?.fingerprint ?? []);
+    return new Set(fingerprints.filter((fingerprint) => !isLoud(fingerprint)));
+  }
+
+  /** The tools whose keys are quiet. */
+  quietTools(): { readonly tool: string; readonly key: string }[] {
+    const quiet = this.quietKeys();
+    return this.#holders().flatMap(({ tool, key }) =>
+      key !== null && quiet.has(key.fingerprint) ? [{ tool, key: key.fingerprint }] : [],
+    );
+  }
+
+  #age(): number {
+    if (this.#facts === null) return Number.POSITIVE_INFINITY;
+    return Math.abs(this.#deps.clock.now() - this.#facts.asOf);
+  }
+
+  #holders(): Holder[] {
+    const { connection, snapshot } = this.#deps;
+    return findHolders(connection.gateway.name, snapshot());
+  }
+
+  /** A sync and a key change may both list keys. The list that was asked for last is kept. */
+  #store(facts: ConsoleFacts): void {
+    if (this.#facts === null || facts.asOf >= this.#facts.asOf) this.#facts = facts;
+  }
+
+  /** Writes down which of the console's keys are ours. True: some became ours, and the rows must be read from the beginning. */
+  #link(keys: readonly ConsoleKey[]): boolean {
+    const { database, isChanging, connection } = this.#deps;
+    const gateway = connection.gateway.name;
+    const newlyOurs = database.ask((db) => {
+      const known = {
+        isChanging: ({ name, ref }: Pick<ConsoleKey, "name" | "ref">) => isChanging({ gateway, name, ref }),
+        held: heldTimes(db, gateway),
+      };
+      const refs = linkKeys(db, gateway, findLinks(keys, this.#holders(), known));
+      // Their rows were skipped as other people's.
+      if (refs.length > 0) clearCursor(db, gateway);
+      return refs;
+    });
+    return (newlyOurs ?? []).length > 0;
+  }
+}
