@@ -75,7 +75,7 @@ const PURE = [
   "proxy/guard.ts",
   "proxy/routes.ts",
   "proxy/headers.ts",
-  "proxy/cause.ts",
+  "proxy/key-health/cause.ts",
   "proxy/failure.ts",
   "proxy/records.ts",
   "service/spec.ts",

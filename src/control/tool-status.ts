@@ -14,8 +14,8 @@ import type { Limiter, ToolLevels } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
-import type { KeyHealth, KeyRefusal } from "../proxy/health.ts";
-import type { KeyBreaker, KeyPause } from "../proxy/key-breaker.ts";
+import type { KeyBreaker, KeyPause } from "../proxy/key-health/key-breaker.ts";
+import type { KeyHealth, KeyRefusal } from "../proxy/key-health/key-health.ts";
 
 export type ToolState =
   | "active"

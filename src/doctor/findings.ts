@@ -2,7 +2,7 @@ import type { Problem } from "../config/problems.ts";
 import type { Config, Gateway, Tool } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { durationInWords } from "../limits/format.ts";
-import type { CauseDetail } from "../proxy/cause.ts";
+import type { CauseDetail } from "../proxy/key-health/cause.ts";
 import { count } from "../usage/reports/format.ts";
 import type { LastFailure, ModelUse } from "./history.ts";
 import { NO_MODELS, type ToolProblemCode, toolProblems, withRotate } from "./key-messages.ts";

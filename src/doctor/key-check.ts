@@ -17,7 +17,7 @@ import {
   wholeAt,
 } from "../mirror/consoles/json.ts";
 import type { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
-import { causeOf, type KeyFault, type Tested } from "../proxy/cause.ts";
+import { causeOf, type KeyFault, type Tested } from "../proxy/key-health/cause.ts";
 import type { UsedUpWindow } from "./key-messages.ts";
 
 /*

@@ -14,8 +14,8 @@ import {
   causeOfFault,
   type KeyFault,
   NO_MODELS_LISTED,
-} from "../proxy/cause.ts";
-import type { KeyAcceptance, KeyRefusal } from "../proxy/health.ts";
+} from "../proxy/key-health/cause.ts";
+import type { KeyAcceptance, KeyRefusal } from "../proxy/key-health/key-health.ts";
 
 /* Why a tool or its key does not work, and what to do about it: for `status`, `tools`, `doctor` and `models`. */
 

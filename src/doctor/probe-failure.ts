@@ -5,6 +5,7 @@ import { momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import { cleanText, objectAt, parseObject, textAt } from "../mirror/consoles/json.ts";
 import { OutboundProxyError } from "../proxy/agents.ts";
+import { isTlsError, whyUnreachable } from "../proxy/failure.ts";
 import {
   type Cause,
   type CauseDetail,
@@ -12,8 +13,7 @@ import {
   causeOfFault,
   type KeyFault,
   PLAN_USED_UP,
-} from "../proxy/cause.ts";
-import { isTlsError, whyUnreachable } from "../proxy/failure.ts";
+} from "../proxy/key-health/cause.ts";
 import { causeText, type UsedUpWindow, windowText } from "./key-messages.ts";
 
 /* How a probe can fail, and what `doctor`, `models`, `init`, `tools add` and `rotate` say about it. */

@@ -7,7 +7,7 @@ import type { Logger } from "../core/log.ts";
 import type { Secret } from "../core/secret.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
-import type { KeyFault } from "../proxy/cause.ts";
+import type { KeyFault } from "../proxy/key-health/cause.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import { hasAlarms, logAlarms } from "./alarms.ts";
 import {

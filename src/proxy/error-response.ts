@@ -2,8 +2,8 @@ import type { IncomingMessage } from "node:http";
 import { redactKeyShapes } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
 import { decodeSync } from "../metering/decode.ts";
-import { type Cause, causeOf } from "./cause.ts";
 import { addCause, responseHeaders, setLength } from "./headers.ts";
+import { type Cause, causeOf } from "./key-health/cause.ts";
 
 /** How much of a gateway's error is read before it is passed on. */
 const MAX_READ = 64 * 1024;

@@ -11,7 +11,6 @@ import type { RecordEnd } from "../usage/record.ts";
 import { closeIdle, whenConnected } from "./agents.ts";
 import { askForUsage, UsageFilter } from "./ask-usage.ts";
 import type { Call } from "./call.ts";
-import type { Cause } from "./cause.ts";
 import { Deadline, type Phase } from "./deadline.ts";
 import type { ProxyDeps } from "./deps.ts";
 import {
@@ -26,6 +25,7 @@ import {
   uploadStopped,
 } from "./failure.ts";
 import { GatewayWait } from "./gateway-wait.ts";
+import type { Cause } from "./key-health/cause.ts";
 import { NOTHING_OBSERVED, type Observed, ResponseObserver } from "./observer.ts";
 import type { Outcome } from "./outcome.ts";
 import { headOf, wallTime } from "./records.ts";

@@ -3,8 +3,8 @@ import type { Snapshot } from "../config/snapshot.ts";
 import { type GatewayIds, idsInBody, idsInHead } from "../metering/gateway-ids.ts";
 import { Meter, type Reading } from "../metering/meter.ts";
 import { contentKind, type Metering } from "../metering/protocols.ts";
-import { type Cause, causeOf, causeOfErrorEvent } from "./cause.ts";
 import type { ErrorResponse } from "./error-response.ts";
+import { type Cause, causeOf, causeOfErrorEvent } from "./key-health/cause.ts";
 import { loggableIds } from "./loggable.ts";
 
 /** What was learned from a gateway's response. */

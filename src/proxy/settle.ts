@@ -3,9 +3,9 @@ import { reportedCall, usedOf } from "../limits/replay.ts";
 import { CLIENT_LEFT } from "../usage/journal/lines.ts";
 import { type Closing, OWN_REQUEST, wholeRecord } from "../usage/record.ts";
 import type { Call } from "./call.ts";
-import { isModelRefusal, isUnexplained } from "./cause.ts";
 import { countUse, RESERVATION } from "./counted.ts";
 import type { ProxyDeps } from "./deps.ts";
+import { isModelRefusal, isUnexplained } from "./key-health/cause.ts";
 import type { Outcome } from "./outcome.ts";
 import { type CallUsage, type CountedUse, closingOf, openingOf, usageOf } from "./records.ts";
 

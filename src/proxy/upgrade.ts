@@ -5,7 +5,6 @@ import type { RecordEnd } from "../usage/record.ts";
 import { whenConnected } from "./agents.ts";
 import { Call, type Stop } from "./call.ts";
 import { takeCapacity } from "./capacity.ts";
-import type { Cause } from "./cause.ts";
 import { Deadline, type Phase } from "./deadline.ts";
 import type { ProxyDeps } from "./deps.ts";
 import { observe, ownHeaders } from "./exchange.ts";
@@ -22,6 +21,7 @@ import {
 import { GatewayWait } from "./gateway-wait.ts";
 import { addOwn, byName, responseHeaders } from "./headers.ts";
 import { acceptCaller, checkUser, findCaller } from "./identify.ts";
+import type { Cause } from "./key-health/cause.ts";
 import { NOTHING_OBSERVED, type ResponseObserver } from "./observer.ts";
 import { NOTHING_SENT, type Outcome } from "./outcome.ts";
 import { checkRequest, openRecord, stoppedBy } from "./pipeline.ts";

@@ -8,7 +8,7 @@ import {
 } from "../../src/doctor/key-messages.ts";
 import { readKey } from "../../src/keys/sources.ts";
 import type { ToolConsoleFacts } from "../../src/mirror/report/shape.ts";
-import type { KeyRefusal } from "../../src/proxy/health.ts";
+import type { KeyRefusal } from "../../src/proxy/key-health/key-health.ts";
 import { newHome } from "../doubles/command.ts";
 
 process.env.TZ = "UTC";

@@ -1,7 +1,6 @@
 import fc from "fast-check";
 import t from "tap";
 import { Secret } from "../../src/core/secret.ts";
-import type { Cause } from "../../src/proxy/cause.ts";
 import {
   addCause,
   byName,
@@ -10,6 +9,7 @@ import {
   requestHeaders,
   responseHeaders,
 } from "../../src/proxy/headers.ts";
+import type { Cause } from "../../src/proxy/key-health/cause.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
 
 const key = new Secret("sk-canary-0123456789");

@@ -5,7 +5,7 @@ import type { Paths } from "../../core/paths.ts";
 import { dollars, duration, exact } from "../../core/units.ts";
 import { usedOf } from "../../limits/replay.ts";
 import { meteringOf } from "../../metering/protocols.ts";
-import type { CauseDetail, CauseName } from "../../proxy/cause.ts";
+import type { CauseDetail, CauseName } from "../../proxy/key-health/cause.ts";
 import { OWN_RECORDS } from "../../usage/journal/refusal-runs.ts";
 import { mayCost, type TokensFrom, type UsageRecord } from "../../usage/record.ts";
 import { jsonText, refusalInWords } from "../../usage/reports/format.ts";

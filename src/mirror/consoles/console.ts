@@ -1,6 +1,6 @@
 import type { ConsoleKind } from "../../config/schema.ts";
 import type { Secret } from "../../core/secret.ts";
-import type { KeyFault } from "../../proxy/cause.ts";
+import type { KeyFault } from "../../proxy/key-health/cause.ts";
 import type { ConsoleRow } from "../console-row.ts";
 
 /** A gateway's console of any kind. Methods throw only ConsoleFault. One walk runs at a time; keys() and account() may be called during it. */

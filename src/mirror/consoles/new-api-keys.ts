@@ -1,5 +1,5 @@
 import type { Secret } from "../../core/secret.ts";
-import { causeOf } from "../../proxy/cause.ts";
+import { causeOf } from "../../proxy/key-health/cause.ts";
 import {
   type AccountFacts,
   type ConsoleAdapter,

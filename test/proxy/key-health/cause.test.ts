@@ -1,6 +1,11 @@
 import t from "tap";
-import { type CauseDetail, type CauseName, causeOf, causeOfFault } from "../../src/proxy/cause.ts";
-import { gatewayAnswers } from "./gateway-answers.ts";
+import {
+  type CauseDetail,
+  type CauseName,
+  causeOf,
+  causeOfFault,
+} from "../../../src/proxy/key-health/cause.ts";
+import { gatewayAnswers } from "../gateway-answers.ts";
 
 const flat = (code: string, message: string) => JSON.stringify({ code, message });
 const openai = (message: string, code = "") =>

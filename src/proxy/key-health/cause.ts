@@ -1,5 +1,5 @@
-import { advice } from "../core/advice.ts";
-import { contentKind } from "../metering/protocols.ts";
+import { advice } from "../../core/advice.ts";
+import { contentKind } from "../../metering/protocols.ts";
 
 /**
  * Why a gateway refused a request. `x-keybearer-cause` carries it. incomplete-key: the gateway does not know the key, and it is

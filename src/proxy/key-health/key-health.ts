@@ -1,6 +1,6 @@
-import type { Gateway } from "../config/schema.ts";
-import type { Clock } from "../core/clock.ts";
-import type { Secret } from "../core/secret.ts";
+import type { Clock } from "../../core/clock.ts";
+import type { Secret } from "../../core/secret.ts";
+import type { Outcome } from "../outcome.ts";
 import {
   type Cause,
   type CauseDetail,
@@ -13,83 +13,8 @@ import {
   NO_MODELS_LISTED,
   type Tested,
 } from "./cause.ts";
-import type { Outcome } from "./outcome.ts";
 
-/* What the tools' own requests show about gateways and keys. Nothing here sends a request. */
-
-export interface GatewayCondition {
-  /** unknown: it got no request since keybearer started or its configuration changed. */
-  readonly state: "unknown" | "reachable" | "failing";
-  /** When the state began. */
-  readonly since: number | null;
-  /** Requests that failed in a row; 0 while it is failing: requests waited for it, and none has failed yet. */
-  readonly failures: number;
-  /** Why the last one failed, in a few words. */
-  readonly why: string | null;
-}
-
-const UNKNOWN: GatewayCondition = { state: "unknown", since: null, failures: 0, why: null };
-
-/**
- * Whether each gateway can be reached. Any whole response shows that it can, even a 401, a 500, or a stream that ends with
- * an error event. A gateway is failing if there is no connection, no response in time, a cut response, or the error page of
- * a proxy in front of it. Requests that the client or keybearer ended show nothing.
- */
-export class GatewayHealth {
-  readonly #clock: Clock;
-  readonly #conditions = new Map<string, GatewayCondition>();
-  readonly #identities = new WeakMap<Gateway, string>();
-
-  constructor(clock: Clock) {
-    this.#clock = clock;
-  }
-
-  note(gateway: Gateway, { end, failure, observed }: Outcome): void {
-    if (end !== "complete" && end !== "gateway-failed") return;
-    const id = this.#identityOf(gateway);
-    const before = this.#conditions.get(id) ?? UNKNOWN;
-    if (failure !== null) {
-      const since = before.state === "failing" ? before.since : this.#clock.now();
-      const failures = before.failures + 1;
-      this.#conditions.set(id, { state: "failing", since, failures, why: failure });
-    } else if (observed.firstByteElapsed !== null && before.state !== "reachable") {
-      this.#conditions.set(id, { state: "reachable", since: this.#clock.now(), failures: 0, why: null });
-    }
-  }
-
-  /** A request waits for the gateway. It did not fail yet, so it does not count. */
-  noteWait(gateway: Gateway, why: string): void {
-    const id = this.#identityOf(gateway);
-    const { state, since, failures } = this.#conditions.get(id) ?? UNKNOWN;
-    const isKnown = state === "failing";
-    this.#conditions.set(id, {
-      state: "failing",
-      since: isKnown ? since : this.#clock.now(),
-      failures: isKnown ? failures : 0,
-      why,
-    });
-  }
-
-  of(gateway: Gateway): GatewayCondition {
-    return this.#conditions.get(this.#identityOf(gateway)) ?? UNKNOWN;
-  }
-
-  /** Forgets gateways that are no longer configured, or have another address. */
-  keepOnly(gateways: readonly Gateway[]): void {
-    const kept = new Set(gateways.map((gateway) => this.#identityOf(gateway)));
-    for (const id of this.#conditions.keys()) if (!kept.has(id)) this.#conditions.delete(id);
-  }
-
-  /** Includes the addresses: a request that began before a reload must not report on the new one. */
-  #identityOf(gateway: Gateway): string {
-    const known = this.#identities.get(gateway);
-    if (known !== undefined) return known;
-    const { name, baseUrl, messagesUrl, proxy } = gateway;
-    const identity = `${name} ${baseUrl} ${messagesUrl} ${proxy}`;
-    this.#identities.set(gateway, identity);
-    return identity;
-  }
-}
+/* What the tools' own requests and the probes show about keys. Nothing here sends a request. */
 
 /** The gateway refuses a tool's key. */
 export interface KeyRefusal {

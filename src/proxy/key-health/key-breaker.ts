@@ -1,9 +1,9 @@
-import { advice } from "../core/advice.ts";
-import type { Clock } from "../core/clock.ts";
-import { type Refusal, refuse } from "../core/refusal.ts";
-import type { Secret } from "../core/secret.ts";
-import { durationInWords } from "../limits/format.ts";
-import type { Outcome } from "./outcome.ts";
+import { advice } from "../../core/advice.ts";
+import type { Clock } from "../../core/clock.ts";
+import { type Refusal, refuse } from "../../core/refusal.ts";
+import type { Secret } from "../../core/secret.ts";
+import { durationInWords } from "../../limits/format.ts";
+import type { Outcome } from "../outcome.ts";
 
 /** Gateways lock an address out after many requests with a bad key: sub2api 0.1.179 after about 120. */
 const MAX_REFUSALS = 5;

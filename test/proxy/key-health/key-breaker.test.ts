@@ -1,11 +1,11 @@
 import t from "tap";
-import { refuse } from "../../src/core/refusal.ts";
-import { Secret } from "../../src/core/secret.ts";
-import { causeOf } from "../../src/proxy/cause.ts";
-import { KeyBreaker } from "../../src/proxy/key-breaker.ts";
-import { NOTHING_OBSERVED } from "../../src/proxy/observer.ts";
-import { NOTHING_SENT, type Outcome } from "../../src/proxy/outcome.ts";
-import { heldClock } from "../doubles/held-clock.ts";
+import { refuse } from "../../../src/core/refusal.ts";
+import { Secret } from "../../../src/core/secret.ts";
+import { causeOf } from "../../../src/proxy/key-health/cause.ts";
+import { KeyBreaker } from "../../../src/proxy/key-health/key-breaker.ts";
+import { NOTHING_OBSERVED } from "../../../src/proxy/observer.ts";
+import { NOTHING_SENT, type Outcome } from "../../../src/proxy/outcome.ts";
+import { heldClock } from "../../doubles/held-clock.ts";
 
 const KEY = new Secret("sk-breaker-0123456789");
 const MINUTE = 60_000;

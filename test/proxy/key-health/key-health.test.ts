@@ -1,11 +1,11 @@
 import t from "tap";
-import { Secret } from "../../src/core/secret.ts";
-import { causeOf, type Tested } from "../../src/proxy/cause.ts";
-import { KeyHealth } from "../../src/proxy/health.ts";
-import { NOTHING_OBSERVED } from "../../src/proxy/observer.ts";
-import { NOTHING_SENT, type Outcome } from "../../src/proxy/outcome.ts";
-import { heldClock } from "../doubles/held-clock.ts";
-import { movableClock } from "../doubles/movable-clock.ts";
+import { Secret } from "../../../src/core/secret.ts";
+import { causeOf, type Tested } from "../../../src/proxy/key-health/cause.ts";
+import { KeyHealth } from "../../../src/proxy/key-health/key-health.ts";
+import { NOTHING_OBSERVED } from "../../../src/proxy/observer.ts";
+import { NOTHING_SENT, type Outcome } from "../../../src/proxy/outcome.ts";
+import { heldClock } from "../../doubles/held-clock.ts";
+import { movableClock } from "../../doubles/movable-clock.ts";
 
 const KEY = new Secret("sk-health-0123456789");
 
