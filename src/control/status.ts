@@ -8,7 +8,6 @@ import type { Limiter } from "../limits/limiter.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import type { GatewayCondition, GatewayHealth } from "../proxy/gateway-health.ts";
-import type { KeyBreaker } from "../proxy/key-health/key-breaker.ts";
 import type { KeyHealth } from "../proxy/key-health/key-health.ts";
 import type { SharedStatus } from "../shared/status.ts";
 import type { IndexState } from "../usage/index/indexer.ts";
@@ -160,7 +159,6 @@ export interface StatusDeps {
     readonly loadedAt: number;
   };
   readonly keyHealth: KeyHealth;
-  readonly keyBreaker: Pick<KeyBreaker, "of">;
   readonly gatewayHealth: GatewayHealth;
   readonly limiter: Pick<Limiter, "levels">;
   readonly usage: Pick<UsageLog, "state" | "readNow">;
@@ -174,12 +172,11 @@ export interface StatusDeps {
 }
 
 export async function statusOf(deps: StatusDeps): Promise<Status> {
-  const { keyHealth, keyBreaker, limiter, clock } = deps;
+  const { keyHealth, limiter, clock } = deps;
   const { snapshot, problems, loadedAt } = deps.reload;
   const tools = Object.values(snapshot.config.tools);
   const toolDeps = {
     keyHealth,
-    keyBreaker,
     limiter,
     mirror: deps.mirror,
     config: snapshot.config,

@@ -70,3 +70,7 @@ export function duration(ms: number): string {
   if (ms < 9950) return `${(ms / 1000).toFixed(1)} s`;
   return ms < 599_500 ? `${Math.round(ms / 1000)} s` : `${Math.round(ms / 60_000)} min`;
 }
+
+export const MINUTE_MS = 60_000;
+export const HOUR_MS = 60 * MINUTE_MS;
+export const DAY_MS = 24 * HOUR_MS;

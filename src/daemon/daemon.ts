@@ -36,7 +36,6 @@ import type { ProxyDeps } from "../proxy/deps.ts";
 import { GatewayHealth } from "../proxy/gateway-health.ts";
 import { Heads } from "../proxy/head.ts";
 import { type Cause, isModelRefusal } from "../proxy/key-health/cause.ts";
-import { KeyBreaker } from "../proxy/key-health/key-breaker.ts";
 import { KeyHealth } from "../proxy/key-health/key-health.ts";
 import { Outages } from "../proxy/outages.ts";
 import { hostsOf } from "../proxy/server.ts";
@@ -295,7 +294,6 @@ function createServices(
   shutdown.add("close the connections to gateways", () => upstream.agents.close());
   const ticker = createTicker();
   const gatewayHealth = new GatewayHealth(clock);
-  const keyBreaker = new KeyBreaker(clock);
   const keyCalls = new KeyCallBudgets(() => clock.now(), paths.keyCalls);
   shutdown.add("save when gateways were asked about keys", () => keyCalls.saved());
   const listedFault = (gateway: string, key: Secret) => mirror.keyFault(gateway, key);
@@ -387,7 +385,6 @@ function createServices(
     upstream,
     outages: new Outages(),
     gatewayHealth,
-    keyBreaker,
     keyCheck,
     keyHealth,
     reload,
@@ -399,21 +396,21 @@ function createServices(
     startLifecycle,
     tokenUses,
     tail: new Tail(),
-    prober: new Prober({ clock, snapshot, agentFor, keyCheck, keyHealth, keyBreaker, prices, usage }),
+    prober: new Prober({ clock, snapshot, agentFor, keyCheck, keyHealth, prices, usage }),
     isSandbox: () => sandboxSession?.serving() ?? false,
   };
 }
 
 /** What a new configuration changes, beside the snapshot that every request takes. */
 function followChanges(services: Services, state: State, dashboard: Dashboard, log: Logger): void {
-  const { reload, keyBreaker, upstream, gatewayHealth, limiter, journal, mirror, shared, isSandbox } =
+  const { reload, keyHealth, upstream, gatewayHealth, limiter, journal, mirror, shared, isSandbox } =
     services;
   const { tokenUses } = services;
   const { sandboxSession, processLookup } = state;
   reload.onChange((from, to) => {
     log.level = to.config.log.level;
     // Not after a key was read again and is the same: that happens after each 401.
-    if (from.config !== to.config) keyBreaker.clear();
+    if (from.config !== to.config) keyHealth.endPauses();
     const gateways = Object.values(to.config.gateways);
     upstream.agents.keepOnly(gateways);
     gatewayHealth.keepOnly(gateways);

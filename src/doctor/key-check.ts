@@ -18,7 +18,7 @@ import {
 } from "../mirror/consoles/json.ts";
 import type { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { causeOf, type KeyFault, type Tested } from "../proxy/key-health/cause.ts";
-import type { UsedUpWindow } from "./key-messages.ts";
+import type { UsedUpWindow } from "../proxy/key-health/key-problem.ts";
 
 /*
  * What consoles and gateways say about a key when they are asked about the key itself. new-api is asked because its

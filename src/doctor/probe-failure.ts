@@ -14,7 +14,7 @@ import {
   type KeyFault,
   PLAN_USED_UP,
 } from "../proxy/key-health/cause.ts";
-import { causeText, type UsedUpWindow, windowText } from "./key-messages.ts";
+import { type UsedUpWindow, windowText } from "../proxy/key-health/key-problem.ts";
 
 /* How a probe can fail, and what `doctor`, `models`, `init`, `tools add` and `rotate` say about it. */
 
@@ -206,10 +206,10 @@ const CAUSE_BY_DETAIL: Partial<Record<CauseDetail, ProbeCause>> = {
 };
 
 function byCause(cause: Cause, source: string, message: string | null): FailureText {
-  const { name, detail, next } = cause;
+  const { name, detail, problem, next } = cause;
   const probeCause = detail === null ? name : (CAUSE_BY_DETAIL[detail] ?? name);
   const refused = cause.concernsKey ? { cause, message } : null;
-  return { cause: probeCause, detail, why: `${causeText(cause)}${source}`, next, refused };
+  return { cause: probeCause, detail, why: `${problem}${source}`, next, refused };
 }
 
 function quoted({ status, message }: Pick<RefusedKey, "status" | "message">): string {

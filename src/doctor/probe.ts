@@ -14,7 +14,6 @@ import { Agents } from "../proxy/agents.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
 import { causeOf, isUnexplained, type Tested } from "../proxy/key-health/cause.ts";
 import { KeyCheck, readSub2apiUsage, type Sub2apiUsage } from "./key-check.ts";
-import type { MissingKey } from "./key-messages.ts";
 import type { FailureText, ProbeFailure } from "./probe-failure.ts";
 import * as failures from "./probe-failure.ts";
 
@@ -59,6 +58,13 @@ export type ProbeResult =
       readonly skew: number | null;
     }
   | ProbeFailure;
+
+/** A key that was not read, as the control socket carries it. */
+export interface MissingKey {
+  readonly state: "unavailable" | "needs-trust";
+  readonly why: string;
+  readonly next: string;
+}
 
 /** What the probe of one tool's key found. */
 export interface ToolProbe {

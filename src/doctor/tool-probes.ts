@@ -4,13 +4,12 @@ import type { Secret } from "../core/secret.ts";
 import { Semaphore } from "../core/semaphore.ts";
 import type { Prices } from "../metering/prices.ts";
 import { isKeyFault, NO_MODELS_LISTED } from "../proxy/key-health/cause.ts";
-import type { KeyBreaker } from "../proxy/key-health/key-breaker.ts";
 import type { KeyHealth } from "../proxy/key-health/key-health.ts";
+import { missingKey } from "../proxy/key-health/key-problem.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { readUses, readWorked, workedName } from "./history.ts";
-import { missingKey } from "./key-messages.ts";
 import { type ToolModels, toolModels } from "./models.ts";
-import { type ProbeDeps, type ProbeResult, probeKey, type ToolProbe } from "./probe.ts";
+import { type MissingKey, type ProbeDeps, type ProbeResult, probeKey, type ToolProbe } from "./probe.ts";
 import { concernsGateway } from "./probe-failure.ts";
 
 export interface ToolProbeDeps extends ProbeDeps {
@@ -82,9 +81,13 @@ function withoutProbe(tool: Tool, { keyOf }: ToolProbeDeps): ToolProbe {
     tool: tool.name,
     gateway: tool.gateway,
     key: key.state === "ready" ? key.key.fingerprint : null,
-    missing: missingKey(tool, key),
+    missing: key.state === "ready" ? null : asMissing(missingKey(tool, key)),
     probed: null,
   };
+}
+
+function asMissing({ state, problem, next }: ReturnType<typeof missingKey>): MissingKey {
+  return { state, why: problem, next };
 }
 
 export interface ProberDeps extends ProbeDeps {
@@ -92,7 +95,6 @@ export interface ProberDeps extends ProbeDeps {
   readonly prices: Prices;
   readonly usage: Pick<UsageLog, "read">;
   readonly keyHealth: Pick<KeyHealth, "accept" | "refuse" | "learn">;
-  readonly keyBreaker: Pick<KeyBreaker, "accept">;
 }
 
 /** After a request that was refused for its model, the gateway is not asked for its models again for this long. */
@@ -157,18 +159,16 @@ export class Prober {
 
   /** `status` knows what the probe found, and a key that is accepted again is used again. */
   #remember(tool: string, key: Secret, probed: ProbeResult): void {
-    const { keyHealth, keyBreaker } = this.#deps;
+    const { keyHealth } = this.#deps;
     if (probed.ok) {
       keyHealth.accept(tool, key, probed.tested);
-      keyBreaker.accept(tool, key);
-      const refused = { cause: NO_MODELS_LISTED, status: null, message: null };
-      if (probed.models.length === 0) keyHealth.refuse(tool, key, refused);
+      if (probed.models.length === 0) keyHealth.refuse(tool, key, NO_MODELS_LISTED, null, null);
     } else if (probed.refused !== null) {
       // Where it lists its models, it reported the fault when it was asked.
       const status = (probed.status ?? 0) >= 400 ? probed.status : null;
-      keyHealth.refuse(tool, key, { ...probed.refused, status });
-      const { detail } = probed.refused.cause;
-      if (isKeyFault(detail)) keyHealth.learn(tool, key, detail);
+      const { cause, message } = probed.refused;
+      keyHealth.refuse(tool, key, cause, status, message);
+      if (isKeyFault(cause.detail)) keyHealth.learn(tool, key, cause.detail);
     }
   }
 }

@@ -7,14 +7,13 @@ import type { Logger } from "../core/log.ts";
 import type { Secret } from "../core/secret.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
-import type { KeyFault } from "../proxy/key-health/cause.ts";
+import { FAULT_BY_STATE, type KeyFault } from "../proxy/key-health/cause.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import { hasAlarms, logAlarms } from "./alarms.ts";
 import {
   type ConsoleAdapter,
   ConsoleFault,
   type ConsoleKey,
-  FAULT_BY_STATE,
   type FaultKind,
   type KeyActions,
   type Page,

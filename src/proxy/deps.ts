@@ -14,7 +14,6 @@ import type { GatewayHealth } from "./gateway-health.ts";
 import type { Heads } from "./head.ts";
 import type { InFlight } from "./in-flight.ts";
 import type { Cause } from "./key-health/cause.ts";
-import type { KeyBreaker } from "./key-health/key-breaker.ts";
 import type { KeyHealth } from "./key-health/key-health.ts";
 import type { Outages } from "./outages.ts";
 import type { TokenUses } from "./token-uses.ts";
@@ -38,7 +37,6 @@ export interface ProxyDeps {
   readonly inFlight: InFlight;
   readonly journal: Journal;
   readonly keyHealth: KeyHealth;
-  readonly keyBreaker: KeyBreaker;
   readonly gatewayHealth: GatewayHealth;
   readonly isStopping: () => boolean;
   /** The gateway is the embedded sandbox, and responses say so. */

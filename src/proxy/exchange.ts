@@ -82,7 +82,7 @@ export function observe(call: Call, response: IncomingMessage, deps: ProxyDeps):
   const { status } = observer;
   journal.head(call.id, headOf(call, status, observer.headIds, elapsed), observer.isStream);
   if (status < 400 && call.tool !== null && call.key !== null)
-    deps.keyBreaker.accept(call.tool.name, call.key);
+    deps.keyHealth.endPause(call.tool.name, call.key);
   return observer;
 }
 

@@ -36,8 +36,8 @@ export function settle(call: Call, ended: Outcome, deps: ProxyDeps): void {
   const closing = closingOf(call, outcome, endedAt, usage, counted);
   attempt("it is still listed as in flight", () => deps.inFlight.remove(call));
   attempt("the memory of its body is still taken", () => deps.bodies.release(call));
-  attempt("its key may stay paused", () => settleBreaker(call, outcome, deps));
-  attempt("its gateway's and its key's health are not noted", () => noteHealth(call, outcome, deps));
+  attempt("what it showed of its gateway is lost", () => noteGateway(call, outcome, deps));
+  attempt("what it showed of its key is lost", () => noteKey(call, outcome, deps));
   const code = unsentCode(call, outcome);
   let isCounted = false;
   if (code !== null)
@@ -61,15 +61,15 @@ function countUnsent({ id, tool, gateway }: Call, code: string, { journal }: Pro
   return journal.count({ id, tool: tool?.name ?? null, gateway: gateway?.name ?? null, code });
 }
 
-/** Also after a refusal of ours: the request may have been the one that was to try the key. */
-function settleBreaker({ id, tool, key }: Call, outcome: Outcome, { keyBreaker }: ProxyDeps): void {
-  if (tool !== null && key !== null) keyBreaker.settle(tool.name, key, id, outcome);
+function noteGateway({ gateway }: Call, outcome: Outcome, { gatewayHealth }: ProxyDeps): void {
+  if (gateway !== null) gatewayHealth.note(gateway, outcome);
 }
 
-function noteHealth({ tool, key, gateway, metering }: Call, outcome: Outcome, deps: ProxyDeps): void {
-  if (gateway !== null) deps.gatewayHealth.note(gateway, outcome);
-  if (tool === null || key === null || outcome.end === "refused") return;
-  deps.keyHealth.note(tool.name, key, outcome, metering === null);
+function noteKey({ id, tool, key, gateway, metering }: Call, outcome: Outcome, deps: ProxyDeps): void {
+  if (tool === null || key === null) return;
+  // Also after a refusal of ours: the request may have been the one that was to try the key.
+  deps.keyHealth.settle(tool.name, key, id, outcome, metering === null);
+  if (outcome.end === "refused") return;
   if (outcome.status === 401) deps.rereadKey(tool.name);
   const { cause } = outcome.observed;
   if (gateway === null || cause === null) return;

@@ -43,8 +43,7 @@ function scene(deps: Partial<Record<"prices" | "inFlight", object>> = {}) {
   const all = {
     clock: systemClock,
     log: quietLog(lines),
-    keyHealth: { note: () => {} },
-    keyBreaker: { settle: () => {} },
+    keyHealth: { settle: () => {} },
     gatewayHealth: { note: () => {} },
     journal: { close: (_id: string, closing: Closing) => closings.push(closing) },
     prices: { priceOf: () => null },
