@@ -3,7 +3,7 @@ import { basename, dirname } from "node:path";
 import type { DestinationStream } from "pino";
 import { type Loaded, loadConfig } from "../config/load.ts";
 import { formatProblems, type Problem, problemInLine, warning } from "../config/problems.ts";
-import { type Gateway, type Listen, SANDBOX } from "../config/schema.ts";
+import { type Listen, SANDBOX } from "../config/schema.ts";
 import { Snapshot } from "../config/snapshot.ts";
 import { isDaemonListening } from "../control/client.ts";
 import { ControlServer } from "../control/server.ts";
@@ -22,7 +22,6 @@ import type { Secret } from "../core/secret.ts";
 import { createTicker } from "../core/ticker.ts";
 import { version } from "../core/version.ts";
 import { Dashboard } from "../dashboard/dashboard.ts";
-import { readWorked, workedName } from "../doctor/history.ts";
 import { KeyCheck } from "../doctor/key-check.ts";
 import { Prober } from "../doctor/tool-probes.ts";
 import { Keyring } from "../keys/keyring.ts";
@@ -35,7 +34,6 @@ import { Vault } from "../mirror/vault.ts";
 import type { ProxyDeps } from "../proxy/deps.ts";
 import { GatewayHealth } from "../proxy/gateway-health.ts";
 import { Heads } from "../proxy/head.ts";
-import { type Cause, isModelRefusal } from "../proxy/key-health/cause.ts";
 import { KeyHealth } from "../proxy/key-health/key-health.ts";
 import { Outages } from "../proxy/outages.ts";
 import { hostsOf } from "../proxy/server.ts";
@@ -438,21 +436,10 @@ function servePort(
   { port, peers, processLookup }: State,
   deps: Pick<ProxyDeps, "clock" | "log" | "isStopping"> & { readonly keyring: Keyring },
 ): void {
-  const { keyHealth, keyCheck, prober, reload, tail, usage } = services;
+  const { prober, reload, tail } = services;
   const { log, keyring } = deps;
   const rereadKey = async (tool: string) => {
     if (await keyring.reread(tool)) await reload.takeKeys();
-  };
-  const checkKey = async (tool: string, gateway: Gateway, key: Secret, cause: Cause) => {
-    if (isModelRefusal(cause)) return prober.checkGroup(tool, gateway, key);
-    if (keyHealth.wasAsked(tool, key)) return;
-    if (cause.isAmbiguous) return keyHealth.learn(tool, key, await keyCheck.check(gateway, key));
-    const listed = await keyCheck.listed(gateway, key);
-    if (listed !== null) return keyHealth.learn(tool, key, listed);
-    // A gateway does not know it, although requests of an earlier run succeeded with it.
-    const worked = await usage.read(readWorked);
-    const isDeleted = worked?.has(workedName(tool, key.fingerprint)) === true;
-    keyHealth.learn(tool, key, isDeleted ? "key-deleted" : null);
   };
   services.journal.onRefusals((record) => {
     if (tail.isFollowed()) tail.notify(record);
@@ -468,7 +455,7 @@ function servePort(
     billsAsStreamed: (gateway) => services.mirror.billsAsStreamed(gateway),
     rereadKey: (tool) => background(rereadKey(tool), log, `reading the key of ${tool} again`),
     checkKey: (tool, gateway, key, cause) =>
-      background(checkKey(tool, gateway, key, cause), log, `asking about the key of ${tool}`),
+      background(prober.checkKey(tool, gateway, key, cause), log, `asking about the key of ${tool}`),
   });
 }
 

@@ -3,7 +3,13 @@ import type { KeyState, Snapshot } from "../config/snapshot.ts";
 import type { Secret } from "../core/secret.ts";
 import { Semaphore } from "../core/semaphore.ts";
 import type { Prices } from "../metering/prices.ts";
-import { isKeyFault, NO_MODELS_LISTED } from "../proxy/key-health/cause.ts";
+import {
+  type Cause,
+  isKeyFault,
+  isModelRefusal,
+  type KeyFault,
+  NO_MODELS_LISTED,
+} from "../proxy/key-health/cause.ts";
 import type { KeyHealth } from "../proxy/key-health/key-health.ts";
 import { missingKey } from "../proxy/key-health/key-problem.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
@@ -94,7 +100,7 @@ export interface ProberDeps extends ProbeDeps {
   readonly snapshot: () => Snapshot;
   readonly prices: Prices;
   readonly usage: Pick<UsageLog, "read">;
-  readonly keyHealth: Pick<KeyHealth, "accept" | "refuse" | "learn">;
+  readonly keyHealth: Pick<KeyHealth, "accept" | "refuse" | "learn" | "wasAsked">;
 }
 
 /** After a request that was refused for its model, the gateway is not asked for its models again for this long. */
@@ -134,8 +140,27 @@ export class Prober {
     });
   }
 
+  /** The gateway refused a request in words that do not say what is wrong with the key or its group: finds it out. */
+  async checkKey(tool: string, gateway: Gateway, key: Secret, cause: Cause): Promise<void> {
+    if (isModelRefusal(cause)) return this.#checkGroup(tool, gateway, key);
+    const { keyHealth, keyCheck } = this.#deps;
+    if (keyHealth.wasAsked(tool, key)) return;
+    const fault = cause.isAmbiguous
+      ? await keyCheck.check(gateway, key)
+      : await this.#findUnknownKey(tool, gateway, key);
+    keyHealth.learn(tool, key, fault);
+  }
+
+  /** The gateway does not know the key. If requests of an earlier run succeeded with it, it was deleted. */
+  async #findUnknownKey(tool: string, gateway: Gateway, key: Secret): Promise<KeyFault | null> {
+    const listed = await this.#deps.keyCheck.listed(gateway, key);
+    if (listed !== null) return listed;
+    const worked = await this.#deps.usage.read(readWorked);
+    return worked?.has(workedName(tool, key.fingerprint)) === true ? "key-deleted" : null;
+  }
+
   /** A request was refused for its model. If the gateway lists no models at all, `status` says so. */
-  async checkGroup(tool: string, gateway: Gateway, key: Secret): Promise<void> {
+  async #checkGroup(tool: string, gateway: Gateway, key: Secret): Promise<void> {
     const now = this.#deps.clock.now();
     const last = this.#groupChecks.get(tool);
     if (last?.key.equals(key) && Math.abs(now - last.at) < GROUP_CHECK_MS) return;

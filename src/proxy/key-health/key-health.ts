@@ -154,7 +154,7 @@ export class KeyHealth {
     known.refusal = { ...known.refusal, cause: causeOfFault(fault) };
   }
 
-  /** Whether the gateway was asked about this key lately. Such questions are few, see KeyCallBudget. */
+  /** Whether the gateway was asked about this key lately. Such questions are few, see mirror/consoles/key-calls.ts. */
   wasAsked(tool: string, key: Secret): boolean {
     const known = this.#find(tool, key);
     return known !== null && this.#isRecent(known.asked);
