@@ -1,10 +1,4 @@
-import {
-  type ClientRequest,
-  request as httpRequest,
-  type IncomingMessage,
-  type ServerResponse,
-} from "node:http";
-import { request as httpsRequest } from "node:https";
+import type { ClientRequest, IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Refusal } from "../core/refusal.ts";
 import type { RecordEnd } from "../usage/record.ts";
@@ -30,7 +24,7 @@ import { NOTHING_OBSERVED, type Observed, ResponseObserver } from "./observer.ts
 import type { Outcome } from "./outcome.ts";
 import { headOf, wallTime } from "./records.ts";
 import { type ClientSide, ResponseWriter } from "./response.ts";
-import type { UpstreamRequest } from "./upstream.ts";
+import { startRequest, type UpstreamRequest } from "./upstream.ts";
 import { discardBody } from "./write-refusal.ts";
 
 /** Sends the call to its gateway and the response to the client. Resolves once, however it ends. */
@@ -199,11 +193,7 @@ class Exchange {
   }
 
   #sendBody(attempt: Attempt, body: readonly Buffer[]): void {
-    const { address, agent, method, headers } = this.#upstream;
-    const { hostname, port, path, secure } = address;
-    const send = secure ? httpsRequest : httpRequest;
-    // Headers in a list keep their case and order.
-    const request = send({ hostname, port, agent, method, path, headers });
+    const request = startRequest(this.#upstream, this.#upstream.headers);
     attempt.request = request;
     request.once("socket", (socket) => this.#onSocket(attempt, request, socket));
     request.on("error", (error) => this.#onRequestError(attempt, error));

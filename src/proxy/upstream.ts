@@ -1,6 +1,13 @@
-import type { Agent, ClientRequest, IncomingMessage, ServerResponse } from "node:http";
+import {
+  type Agent,
+  type ClientRequest,
+  request as httpRequest,
+  type IncomingMessage,
+  type ServerResponse,
+} from "node:http";
+import { request as httpsRequest } from "node:https";
 import type { Socket } from "node:net";
-import { type Duplex, Stream } from "node:stream";
+import { Stream } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
 import type { Gateway } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
@@ -101,6 +108,17 @@ function buildForwarding(
   return { gateway, key, needsUncompressed, address, headers };
 }
 
+/** Makes the request. Nothing of it is sent before the next turn of the event loop. */
+export function startRequest(
+  { address, agent, method }: UpstreamRequest,
+  headers: readonly string[],
+): ClientRequest {
+  const { hostname, port, path, secure } = address;
+  const send = secure ? httpsRequest : httpRequest;
+  // Headers in a list keep their case and order.
+  return send({ hostname, port, agent, method, path, headers });
+}
+
 interface PassthroughEvents {
   /** The request has a socket, which may still connect. */
   onSocket(request: ClientRequest, socket: Socket): void;
@@ -115,8 +133,8 @@ class NoBody extends Stream {
 }
 
 /**
- * Sends what is not read here with http-proxy-3: requests without a body, uploads, large bodies and WebSockets.
- * Its options hold no key when it is created, because it prints them under DEBUG.
+ * Sends what is not read here with http-proxy-3: requests without a body, uploads and large bodies. Its options hold no key
+ * when it is created, because it prints them under DEBUG.
  */
 export class Passthrough {
   /** toProxy: the path is taken as it is, and not resolved as a URL. */
@@ -148,34 +166,12 @@ export class Passthrough {
   ): void {
     const headers = byName(request.headers);
     this.#requests.set(headers, events);
-    // It sends req.headers with ours on top, so those of the client are removed first.
+    // It takes the path and the headers from the client's request, and puts `headers` on top. It has no option to leave the
+    // client's out, and nothing reads this request's own any more: call.head has them.
     req.headers = {};
     req.url = request.address.path;
     const options = { ...targetOf(request), headers, ...(hasBody ? { buffer: this.#noBody } : {}) };
     this.#proxy.web(req, res, options, (error) => events.onError(error));
-  }
-
-  /** Makes a request for a WebSocket. Nothing of it is sent before the next turn of the event loop. */
-  upgrade(req: IncomingMessage, socket: Duplex, head: Buffer, request: UpstreamRequest): ClientRequest {
-    // It checks these two before it does anything.
-    req.headers = { upgrade: "websocket", connection: "upgrade" };
-    req.url = request.address.path;
-    const headers = { ...byName(request.headers), connection: "Upgrade", upgrade: "websocket" };
-    const options = { ...targetOf(request), headers };
-    // http-proxy-3 hands out the request only in this event, which it emits before ws() returns.
-    const made: ClientRequest[] = [];
-    const onRequest = (one: ClientRequest) => void made.push(one);
-    this.#proxy.on("proxyReqWs", onRequest);
-    try {
-      // Errors of the WebSocket: the ends of both connections report them.
-      this.#proxy.ws(req, socket as Socket, head, options, () => {});
-    } finally {
-      this.#proxy.off("proxyReqWs", onRequest);
-    }
-    const [only] = made;
-    if (only === undefined) throw new Error("http-proxy-3 made no request");
-    // http-proxy-3 would pass a plain response with the key in it, and close the client's connection after an error.
-    return only.removeAllListeners("response").removeAllListeners("error");
   }
 }
 
