@@ -33,9 +33,9 @@ import { Mirror } from "../mirror/mirror.ts";
 import { Vault } from "../mirror/vault.ts";
 import type { ProxyDeps } from "../proxy/deps.ts";
 import { GatewayHealth } from "../proxy/gateway-health.ts";
-import { Heads } from "../proxy/head.ts";
 import { KeyHealth } from "../proxy/key-health/key-health.ts";
 import { Outages } from "../proxy/outages.ts";
+import { HeadCache } from "../proxy/request-head.ts";
 import { hostsOf } from "../proxy/server.ts";
 import { TokenUses } from "../proxy/token-uses.ts";
 import { Upstream } from "../proxy/upstream.ts";
@@ -449,7 +449,7 @@ function servePort(
     ...deps,
     processLookup,
     peers,
-    heads: new Heads(hostsOf(port.port)),
+    heads: new HeadCache(hostsOf(port.port)),
     isFollowed: () => tail.isFollowed(),
     notify: (record) => tail.notify(record),
     billsAsStreamed: (gateway) => services.mirror.billsAsStreamed(gateway),

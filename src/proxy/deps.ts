@@ -11,11 +11,11 @@ import type { Journal } from "../usage/journal/journal.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import type { BodyBudget } from "./body.ts";
 import type { GatewayHealth } from "./gateway-health.ts";
-import type { Heads } from "./head.ts";
 import type { InFlight } from "./in-flight.ts";
 import type { Cause } from "./key-health/cause.ts";
 import type { KeyHealth } from "./key-health/key-health.ts";
 import type { Outages } from "./outages.ts";
+import type { HeadCache } from "./request-head.ts";
 import type { TokenUses } from "./token-uses.ts";
 import type { Upstream } from "./upstream.ts";
 
@@ -25,7 +25,7 @@ export interface ProxyDeps {
   readonly log: Logger;
   /** The configuration in force. */
   readonly snapshot: () => Snapshot;
-  readonly heads: Heads;
+  readonly heads: HeadCache;
   readonly peers: PeerLookup;
   readonly tokenUses: Pick<TokenUses, "note" | "revokedAt">;
   readonly processLookup: Pick<ProcessLookup, "of">;

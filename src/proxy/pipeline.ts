@@ -16,7 +16,7 @@ import { parserRefusal, writeRefusal, writeSocketRefusal } from "./write-refusal
 
 /** Serves one request, from top to bottom. Whatever happens, the call is settled once. */
 export async function serve(req: IncomingMessage, res: ServerResponse, deps: ProxyDeps): Promise<void> {
-  const call = new Call(deps.heads.of(req, deps.snapshot()), deps.clock);
+  const call = new Call(deps.heads.find(req, deps.snapshot()), deps.clock);
   // The outcome if a bug below throws; null: nothing is recorded.
   let outcome: Outcome | null = { ...NOTHING_SENT, end: "gateway-failed" };
   try {

@@ -16,8 +16,8 @@ import { decodes } from "../metering/decode.ts";
 import { type Address, addressOf } from "./address.ts";
 import { Agents } from "./agents.ts";
 import type { Call } from "./call.ts";
-import type { Head } from "./head.ts";
 import { byName, isName, keyHeaderFor, requestHeaders } from "./headers.ts";
+import type { RequestHead } from "./request-head.ts";
 
 /** A request to a gateway, before anything of it is sent. */
 export interface UpstreamRequest {
@@ -45,7 +45,7 @@ export class Upstream {
   readonly agents: Agents;
   readonly passthrough = new Passthrough();
   /** The last one of each head. */
-  readonly #forwardings = new WeakMap<Head, Forwarding>();
+  readonly #forwardings = new WeakMap<RequestHead, Forwarding>();
 
   constructor(clock: Clock) {
     this.agents = new Agents(clock);
