@@ -1,15 +1,29 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
+import type { Gateway } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Protocol, Refusal } from "../core/refusal.ts";
+import type { Secret } from "../core/secret.ts";
 import { type Metering, meteringOf } from "../metering/protocols.ts";
 import { modelInPath } from "../metering/request.ts";
+import type { Address } from "./address.ts";
 import { type Identified, identifyByToken, readCredentials } from "./credentials.ts";
 import { guard } from "./guard.ts";
 import { isName } from "./headers.ts";
 import { loggableEndpoint, loggableModel, loggableUserAgent } from "./loggable.ts";
 import { endpointOf, protocolOf, type Route, route } from "./routes.ts";
 import type { TokenUses } from "./token-uses.ts";
+
+/** A head as it goes to a gateway. */
+export interface OutgoingHead {
+  readonly gateway: Gateway;
+  readonly key: Secret;
+  /** The response must come uncompressed. */
+  readonly needsUncompressed: boolean;
+  readonly address: Address;
+  /** Name, value, name, value. The content-length is that of the request it was made for. */
+  readonly headers: readonly string[];
+}
 
 type RequestParts = Pick<IncomingMessage, "method" | "url" | "headers" | "rawHeaders">;
 
@@ -37,6 +51,8 @@ export class RequestHead {
   #loggedEndpoint: string | undefined;
   #userAgent: string | null | undefined;
   #modelInPath: string | null | undefined;
+  /** Private, so that nothing prints it: the key is in its headers. */
+  #outgoing: OutgoingHead | null = null;
   /** The last model that a request with this head named, and as it may be recorded. */
   #model: string | null = null;
   #loggedModel: string | null = null;
@@ -116,6 +132,15 @@ export class RequestHead {
     const caller = identifyByToken(this.snapshot, readCredentials(this.headers, token), tokenUses);
     if (caller.ok) this.#caller = caller;
     return caller;
+  }
+
+  /** As it was last sent to a gateway; null: it was not. */
+  get outgoing(): OutgoingHead | null {
+    return this.#outgoing;
+  }
+
+  keepOutgoing(outgoing: OutgoingHead): void {
+    this.#outgoing = outgoing;
   }
 
   /** Whether a request under this configuration has this head. Nothing here depends on the value of content-length. */

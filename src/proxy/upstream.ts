@@ -17,7 +17,7 @@ import { type Address, addressOf } from "./address.ts";
 import { Agents } from "./agents.ts";
 import type { Call } from "./call.ts";
 import { byName, isName, keyHeaderFor, requestHeaders } from "./headers.ts";
-import type { RequestHead } from "./request-head.ts";
+import type { OutgoingHead } from "./request-head.ts";
 
 /** A request to a gateway, before anything of it is sent. */
 export interface UpstreamRequest {
@@ -30,22 +30,10 @@ export interface UpstreamRequest {
   readonly headers: readonly string[];
 }
 
-/** What requests with the same head to the same gateway have in common. */
-interface Forwarding {
-  readonly gateway: Gateway;
-  readonly key: Secret;
-  readonly needsUncompressed: boolean;
-  readonly address: Address;
-  /** The content-length is that of the request they were made for. */
-  readonly headers: readonly string[];
-}
-
 /** The gateways and the connections to them. */
 export class Upstream {
   readonly agents: Agents;
   readonly passthrough = new Passthrough();
-  /** The last one of each head. */
-  readonly #forwardings = new WeakMap<RequestHead, Forwarding>();
 
   constructor(clock: Clock) {
     this.agents = new Agents(clock);
@@ -63,38 +51,38 @@ export class Upstream {
     const { address, headers } =
       bodyLength === null
         ? // Its content-length is the client's own, which call.head may have from an earlier request.
-          buildForwarding(call, req.rawHeaders, gateway, key, needsUncompressed, null)
-        : this.#forwarding(call, gateway, key, needsUncompressed, bodyLength);
+          buildHead(call, req.rawHeaders, gateway, key, needsUncompressed, null)
+        : findHead(call, gateway, key, needsUncompressed, bodyLength);
     const agent = this.agents.agentFor(gateway, address.origin, tool.name);
     return { gateway, key, address, agent, method, headers };
   }
-
-  /** Of a request whose body was read. */
-  #forwarding(
-    call: Call,
-    gateway: Gateway,
-    key: Secret,
-    needsUncompressed: boolean,
-    length: number,
-  ): Pick<Forwarding, "address" | "headers"> {
-    const known = this.#forwardings.get(call.head);
-    const isSame =
-      known?.gateway === gateway && known.key === key && known.needsUncompressed === needsUncompressed;
-    if (isSame) return { address: known.address, headers: withLength(known.headers, length) };
-    const made = buildForwarding(call, call.head.rawHeaders, gateway, key, needsUncompressed, length);
-    this.#forwardings.set(call.head, made);
-    return made;
-  }
 }
 
-function buildForwarding(
+/** Of a request whose body was read. Requests with the same head to the same gateway share it, all but the content-length. */
+function findHead(
+  call: Call,
+  gateway: Gateway,
+  key: Secret,
+  needsUncompressed: boolean,
+  length: number,
+): Pick<OutgoingHead, "address" | "headers"> {
+  const known = call.head.outgoing;
+  const isSame =
+    known?.gateway === gateway && known.key === key && known.needsUncompressed === needsUncompressed;
+  if (isSame) return { address: known.address, headers: withLength(known.headers, length) };
+  const built = buildHead(call, call.head.rawHeaders, gateway, key, needsUncompressed, length);
+  call.head.keepOutgoing(built);
+  return built;
+}
+
+function buildHead(
   { method, path, protocol, head }: Call,
   rawHeaders: readonly string[],
   gateway: Gateway,
   key: Secret,
   needsUncompressed: boolean,
   bodyLength: number | null,
-): Forwarding {
+): OutgoingHead {
   const address = addressOf(gateway, path);
   const headers = requestHeaders({
     method,
