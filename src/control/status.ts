@@ -171,7 +171,7 @@ export interface StatusDeps {
   readonly freeMemory: FreeMemory;
 }
 
-export async function statusOf(deps: StatusDeps): Promise<Status> {
+export async function readStatus(deps: StatusDeps): Promise<Status> {
   const { keyHealth, limiter, clock } = deps;
   const { snapshot, problems, loadedAt } = deps.reload;
   const tools = Object.values(snapshot.config.tools);

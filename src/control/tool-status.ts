@@ -110,7 +110,7 @@ export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): Too
   const fingerprint = key.state === "ready" ? key.key.fingerprint : null;
   return {
     name,
-    ...stateOf(tool, report, limits, deps),
+    ...findState(tool, report, limits, deps),
     refused: report.refusal === null ? null : refusedKey(report.refusal, fingerprint ?? ""),
     console,
     last_use: keyHealth.lastUse(name),
@@ -161,7 +161,7 @@ export function toolStatusOffline(tool: Tool, config: Config, now: number): Tool
 }
 
 /** In the order in which the tool's requests would meet it. */
-function stateOf(
+function findState(
   tool: Tool,
   key: KeyReport,
   limits: readonly LimitStatus[],

@@ -7,7 +7,7 @@ import { type Listen, SANDBOX } from "../config/schema.ts";
 import { Snapshot } from "../config/snapshot.ts";
 import { isDaemonListening } from "../control/client.ts";
 import { ControlServer } from "../control/server.ts";
-import { ActionLog, FreeMemory, type Status, statusOf } from "../control/status.ts";
+import { ActionLog, FreeMemory, readStatus, type Status } from "../control/status.ts";
 import { Tail } from "../control/tail.ts";
 import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
@@ -132,7 +132,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const status = async () => {
     // What the other machines used since the last report.
     await shared.refresh();
-    return statusOf({
+    return readStatus({
       ...services,
       version: runningVersion,
       listen: port.addresses,

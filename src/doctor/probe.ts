@@ -12,7 +12,7 @@ import { keyFault, type Secret } from "../core/secret.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Agents } from "../proxy/agents.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
-import { causeOf, isUnexplained, type Tested } from "../proxy/key-health/cause.ts";
+import { findCause, isUnexplained, type Tested } from "../proxy/key-health/cause.ts";
 import { KeyCheck, readSub2apiUsage, type Sub2apiUsage } from "./key-check.ts";
 import type { FailureText, ProbeFailure } from "./probe-failure.ts";
 import * as failures from "./probe-failure.ts";
@@ -142,8 +142,8 @@ async function explain(
   if (status >= 300 && status < 400) return failures.redirected(gateway, status);
   const contentType = headers["content-type"] ?? "";
   const isNewApi = headers["x-new-api-version"] !== undefined;
-  const kind = gateway.console?.kind ?? kindOf(response);
-  const cause = causeOf({ status, contentType, body: text, isNewApi });
+  const kind = gateway.console?.kind ?? detectKind(response);
+  const cause = findCause({ status, contentType, body: text, isNewApi });
   const now = deps.clock.now();
   if (cause === null) {
     const models = modelsIn(text, key);
@@ -167,7 +167,7 @@ async function explain(
   return wait === 0 ? failures.keyRefused(refusal) : failures.keyRefusedUnchecked(refusal, now + wait, now);
 }
 
-function kindOf({ headers }: Response): "sub2api" | "new-api" | null {
+function detectKind({ headers }: Response): "sub2api" | "new-api" | null {
   if (headers["x-new-api-version"] !== undefined) return "new-api";
   return headers["x-client-request-id"] === undefined ? null : "sub2api";
 }
@@ -291,7 +291,7 @@ async function send(
   try {
     const [incoming] = (await once(outgoing, "response")) as [IncomingMessage];
     const text = await readText(incoming);
-    const skew = skewOf(incoming, (began + clock.now()) / 2);
+    const skew = measureSkew(incoming, (began + clock.now()) / 2);
     return { ok: true, status: incoming.statusCode ?? 0, headers: incoming.headers, text, skew };
   } catch (thrown) {
     outgoing.destroy();
@@ -315,7 +315,7 @@ async function readText(incoming: IncomingMessage): Promise<string> {
 }
 
 /** A Date header has whole seconds, so on average it is half a second behind. */
-function skewOf({ headers }: IncomingMessage, middle: number): number | null {
+function measureSkew({ headers }: IncomingMessage, middle: number): number | null {
   const date = Date.parse(headers.date ?? "");
   return Number.isNaN(date) ? null : Math.round(date + 500 - middle);
 }

@@ -3,7 +3,7 @@ import { redactKeyShapes } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
 import { decodeSync } from "../metering/decode.ts";
 import { addCause, responseHeaders, setLength } from "./headers.ts";
-import { type Cause, causeOf } from "./key-health/cause.ts";
+import { type Cause, findCause } from "./key-health/cause.ts";
 
 /** How much of a gateway's error is read before it is passed on. */
 const MAX_READ = 64 * 1024;
@@ -58,7 +58,7 @@ export function readErrorResponse(
   const unpacked = readable === bytes ? null : readable;
   const text = readable?.toString("utf8") ?? "";
   const requestId = headers["x-oneapi-request-id"];
-  const named = causeOf({
+  const named = findCause({
     status,
     contentType: headers["content-type"] ?? "",
     body: text,

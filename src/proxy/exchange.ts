@@ -22,7 +22,7 @@ import { GatewayWait } from "./gateway-wait.ts";
 import type { Cause } from "./key-health/cause.ts";
 import { NOTHING_OBSERVED, type Observed, ResponseObserver } from "./observer.ts";
 import type { Outcome } from "./outcome.ts";
-import { headOf, wallTime } from "./records.ts";
+import { buildResponseHead, wallTime } from "./records.ts";
 import { type ClientSide, ResponseWriter } from "./response.ts";
 import { startRequest, type UpstreamRequest } from "./upstream.ts";
 import { discardBody } from "./write-refusal.ts";
@@ -74,7 +74,7 @@ export function observe(call: Call, response: IncomingMessage, deps: ProxyDeps):
   const observer = new ResponseObserver(response, call, elapsed);
   call.observer = observer;
   const { status } = observer;
-  journal.head(call.id, headOf(call, status, observer.headIds, elapsed), observer.isStream);
+  journal.head(call.id, buildResponseHead(call, status, observer.headIds, elapsed), observer.isStream);
   if (status < 400 && call.tool !== null && call.key !== null)
     deps.keyHealth.endPause(call.tool.name, call.key);
   return observer;
@@ -141,7 +141,7 @@ class Exchange {
   /** The chunks of the body that was read, until it is sent; null: it passes unread, or there is none. */
   #body: readonly Buffer[] | null;
   #phase: ExchangePhase = DONE;
-  /** How it ended, where that was decided before the last byte; null: see endOf(). */
+  /** How it ended, where that was decided before the last byte; null: see decideEnd(). */
   #end: RecordEnd | null = null;
   #failure: string | null = null;
   /** It was sent a second time, because a kept connection was dead. */
@@ -455,7 +455,7 @@ class Exchange {
     const hasAll = this.#res.writableFinished;
     const observed = observer === null ? NOTHING_OBSERVED : await observer.finish();
     return {
-      end: this.#end ?? endOf(observed, hasAll),
+      end: this.#end ?? decideEnd(observed, hasAll),
       status,
       refusal,
       failure: this.#failure,
@@ -478,7 +478,7 @@ function requestOf(phase: ExchangePhase): ClientRequest | null {
   }
 }
 
-function endOf({ reading }: Observed, hasAll: boolean): RecordEnd {
+function decideEnd({ reading }: Observed, hasAll: boolean): RecordEnd {
   // A stream that reports an error or lacks its terminator failed, however cleanly it ended.
   if (reading?.failed || (hasAll && reading?.reached === false)) return "gateway-failed";
   // Some clients hang up after the terminator, before the connection ends.

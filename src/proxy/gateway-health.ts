@@ -33,7 +33,7 @@ export class GatewayHealth {
 
   note(gateway: Gateway, { end, failure, observed }: Outcome): void {
     if (end !== "complete" && end !== "gateway-failed") return;
-    const id = this.#identityOf(gateway);
+    const id = this.#identify(gateway);
     const before = this.#conditions.get(id) ?? UNKNOWN;
     if (failure !== null) {
       const since = before.state === "failing" ? before.since : this.#clock.now();
@@ -46,7 +46,7 @@ export class GatewayHealth {
 
   /** A request waits for the gateway. It did not fail yet, so it does not count. */
   noteWait(gateway: Gateway, why: string): void {
-    const id = this.#identityOf(gateway);
+    const id = this.#identify(gateway);
     const { state, since, failures } = this.#conditions.get(id) ?? UNKNOWN;
     const isKnown = state === "failing";
     this.#conditions.set(id, {
@@ -58,17 +58,17 @@ export class GatewayHealth {
   }
 
   of(gateway: Gateway): GatewayCondition {
-    return this.#conditions.get(this.#identityOf(gateway)) ?? UNKNOWN;
+    return this.#conditions.get(this.#identify(gateway)) ?? UNKNOWN;
   }
 
   /** Forgets gateways that are no longer configured, or have another address. */
   keepOnly(gateways: readonly Gateway[]): void {
-    const kept = new Set(gateways.map((gateway) => this.#identityOf(gateway)));
+    const kept = new Set(gateways.map((gateway) => this.#identify(gateway)));
     for (const id of this.#conditions.keys()) if (!kept.has(id)) this.#conditions.delete(id);
   }
 
   /** Includes the addresses: a request that began before a reload must not report on the new one. */
-  #identityOf(gateway: Gateway): string {
+  #identify(gateway: Gateway): string {
     const known = this.#identities.get(gateway);
     if (known !== undefined) return known;
     const { name, baseUrl, messagesUrl, proxy } = gateway;

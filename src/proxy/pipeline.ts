@@ -10,7 +10,7 @@ import { forward } from "./exchange.ts";
 import { logUnavailable, shuttingDown } from "./failure.ts";
 import { identify } from "./identify.ts";
 import { NOTHING_SENT, type Outcome } from "./outcome.ts";
-import { openingOf } from "./records.ts";
+import { buildOpening } from "./records.ts";
 import { settle } from "./settle.ts";
 import { parserRefusal, writeRefusal, writeSocketRefusal } from "./write-refusal.ts";
 
@@ -91,7 +91,7 @@ function answer(
 
 /** Writes the first half of the record. What cannot be recorded is not sent. */
 export async function openRecord(call: Call, { journal, limiter }: ProxyDeps): Promise<Refusal | null> {
-  const opening = openingOf(call);
+  const opening = buildOpening(call);
   if (!(await journal.open(opening))) return logUnavailable(journal.state());
   call.opening = opening;
   limiter.recorded(call.lease, call.id);

@@ -11,7 +11,7 @@ import { type Identified, identifyByToken, readCredentials } from "./credentials
 import { guard } from "./guard.ts";
 import { isName } from "./headers.ts";
 import { loggableEndpoint, loggableModel, loggableUserAgent } from "./loggable.ts";
-import { endpointOf, protocolOf, type Route, route } from "./routes.ts";
+import { detectProtocol, type Route, readEndpoint, route } from "./routes.ts";
 import type { TokenUses } from "./token-uses.ts";
 
 /** A head as it goes to a gateway. */
@@ -68,7 +68,7 @@ export class RequestHead {
     this.headers = headers;
     this.rawHeaders = rawHeaders;
     this.snapshot = snapshot;
-    this.protocol = protocolOf(url, headers);
+    this.protocol = detectProtocol(url, headers);
     this.#hosts = hosts;
   }
 
@@ -85,7 +85,7 @@ export class RequestHead {
 
   /** The path without query and without anything that looks like a key. Steps compare it. */
   get endpoint(): string {
-    this.#endpoint ??= this.route.kind === "gateway" ? endpointOf(this.route.path) : "";
+    this.#endpoint ??= this.route.kind === "gateway" ? readEndpoint(this.route.path) : "";
     return this.#endpoint;
   }
 

@@ -7,7 +7,7 @@ import { countUse, RESERVATION } from "./counted.ts";
 import type { ProxyDeps } from "./deps.ts";
 import { isModelRefusal, isUnexplained } from "./key-health/cause.ts";
 import type { Outcome } from "./outcome.ts";
-import { type CallUsage, type CountedUse, closingOf, openingOf, usageOf } from "./records.ts";
+import { buildClosing, buildOpening, type CallUsage, type CountedUse, measureUsage } from "./records.ts";
 
 /**
  * Ends a call, however it went: record, limits, log line, event. It does so once, and a bug in one step does not keep the
@@ -27,13 +27,13 @@ export function settle(call: Call, ended: Outcome, deps: ProxyDeps): void {
   };
   let usage: CallUsage | null = null;
   attempt("its tokens and cost are unknown", () => {
-    usage = usageOf(call, outcome, deps.prices);
+    usage = measureUsage(call, outcome, deps.prices);
   });
   let counted: CountedUse = RESERVATION;
   attempt("what was reserved for it counts", () => {
     counted = countUse(call, outcome, usage, deps);
   });
-  const closing = closingOf(call, outcome, endedAt, usage, counted);
+  const closing = buildClosing(call, outcome, endedAt, usage, counted);
   attempt("it is still listed as in flight", () => deps.inFlight.remove(call));
   attempt("the memory of its body is still taken", () => deps.bodies.release(call));
   attempt("what it showed of its gateway is lost", () => noteGateway(call, outcome, deps));
@@ -78,7 +78,7 @@ function noteKey({ id, tool, key, gateway, metering }: Call, outcome: Outcome, d
 
 function completeRecord(call: Call, closing: Closing, deps: ProxyDeps): void {
   const { journal } = deps;
-  const opening = call.opening ?? openingOf(call);
+  const opening = call.opening ?? buildOpening(call);
   if (call.opening !== null) journal.close(call.id, closing);
   else journal.add(opening, closing);
   if (deps.isFollowed()) deps.notify({ ...wholeRecord(opening, closing), ...OWN_REQUEST });
@@ -97,7 +97,7 @@ function writeLogLine(call: Call, closing: Closing, outcome: Outcome, { log, clo
   const { refusal, observed } = outcome;
   const hasFailed = outcome.end === "gateway-failed" || refusal !== null || observed.cause !== null;
   if (!hasFailed && !log.isLevelEnabled("debug")) return;
-  const { id, tool, gateway, method, endpoint, model } = call.opening ?? openingOf(call);
+  const { id, tool, gateway, method, endpoint, model } = call.opening ?? buildOpening(call);
   const fields = {
     id,
     tool,

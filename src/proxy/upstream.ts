@@ -13,7 +13,7 @@ import type { Gateway } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Secret } from "../core/secret.ts";
 import { decodes } from "../metering/decode.ts";
-import { type Address, addressOf } from "./address.ts";
+import { type Address, findAddress } from "./address.ts";
 import { Agents } from "./agents.ts";
 import type { Call } from "./call.ts";
 import { byName, isName, keyHeaderFor, requestHeaders } from "./headers.ts";
@@ -83,7 +83,7 @@ function buildHead(
   needsUncompressed: boolean,
   bodyLength: number | null,
 ): OutgoingHead {
-  const address = addressOf(gateway, path);
+  const address = findAddress(gateway, path);
   const headers = requestHeaders({
     method,
     rawHeaders,

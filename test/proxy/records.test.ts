@@ -1,7 +1,7 @@
 import t from "tap";
 import { systemClock } from "../../src/core/clock.ts";
 import { Call } from "../../src/proxy/call.ts";
-import { openingOf } from "../../src/proxy/records.ts";
+import { buildOpening } from "../../src/proxy/records.ts";
 import { RequestHead } from "../../src/proxy/request-head.ts";
 import { snapshotOf } from "../doubles/parsed-config.ts";
 
@@ -32,6 +32,6 @@ t.test("a record has the client's user agent, if a console would list the same t
       SNAPSHOT,
       [],
     );
-    t.equal(openingOf(new Call(head, systemClock)).user_agent, recorded, what);
+    t.equal(buildOpening(new Call(head, systemClock)).user_agent, recorded, what);
   }
 });

@@ -5,7 +5,7 @@ import { Call } from "../../src/proxy/call.ts";
 import type { ProxyDeps } from "../../src/proxy/deps.ts";
 import { NOTHING_OBSERVED, type Observed } from "../../src/proxy/observer.ts";
 import { NOTHING_SENT, type Outcome } from "../../src/proxy/outcome.ts";
-import { openingOf } from "../../src/proxy/records.ts";
+import { buildOpening } from "../../src/proxy/records.ts";
 import { RequestHead } from "../../src/proxy/request-head.ts";
 import { settle } from "../../src/proxy/settle.ts";
 import type { Closing } from "../../src/usage/record.ts";
@@ -35,7 +35,7 @@ function scene(deps: Partial<Record<"prices" | "inFlight", object>> = {}) {
   const call = new Call(new RequestHead(parts, SNAPSHOT, []), systemClock);
   call.tool = SNAPSHOT.config.tools.codex ?? null;
   call.lease = { tool: "codex", reservation: { tokens: 10, spend: 10, at: 1 } } as unknown as Lease;
-  call.opening = openingOf(call);
+  call.opening = buildOpening(call);
   call.sentAt = call.startedAt;
   const closings: Closing[] = [];
   const settled: unknown[] = [];

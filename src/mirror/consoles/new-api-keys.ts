@@ -1,5 +1,5 @@
 import type { Secret } from "../../core/secret.ts";
-import { causeOf } from "../../proxy/key-health/cause.ts";
+import { findCause } from "../../proxy/key-health/cause.ts";
 import {
   type AccountFacts,
   type ConsoleAdapter,
@@ -232,7 +232,7 @@ class Denied {
 
 /** Here only a disabled key and one that is not in the database are refused. */
 function deniedState({ status, text }: ConsoleResponse): ConsoleKey["state"] {
-  const cause = causeOf({ status, contentType: "application/json", body: text });
+  const cause = findCause({ status, contentType: "application/json", body: text });
   if (cause?.detail === "key-disabled") return "disabled";
   return cause?.name === "incomplete-key" ? "deleted" : "unknown";
 }

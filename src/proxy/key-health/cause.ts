@@ -427,7 +427,7 @@ const RULES: readonly Rule[] = [
 ];
 
 /** null: the gateway did not refuse. */
-export function causeOf(answer: GatewayAnswer): Cause | null {
+export function findCause(answer: GatewayAnswer): Cause | null {
   const isPage = contentKind(answer.contentType) === "page";
   // A console answers every unknown path with its own page and 200.
   if (answer.status < 400) return isPage && answer.status === 200 ? BASE_URL : null;
@@ -450,7 +450,7 @@ export function causeOf(answer: GatewayAnswer): Cause | null {
  * The cause of an error inside an answer with a good status, such as sub2api's to a stream that waited in its queue (0.1.27,
  * 0.1.135). null: its words are not known.
  */
-export function causeOfErrorEvent(text: string): Cause | null {
+export function findEventCause(text: string): Cause | null {
   return RULES.find(({ when, statuses }) => statuses === undefined && when.test(text))?.cause ?? null;
 }
 

@@ -2,7 +2,7 @@ import t from "tap";
 import type { KeyState } from "../../../src/config/snapshot.ts";
 import { refuse } from "../../../src/core/refusal.ts";
 import { Secret } from "../../../src/core/secret.ts";
-import { causeOf, type Tested } from "../../../src/proxy/key-health/cause.ts";
+import { findCause, type Tested } from "../../../src/proxy/key-health/cause.ts";
 import { KeyHealth } from "../../../src/proxy/key-health/key-health.ts";
 import { NOTHING_OBSERVED } from "../../../src/proxy/observer.ts";
 import { NOTHING_SENT, type Outcome } from "../../../src/proxy/outcome.ts";
@@ -14,7 +14,7 @@ const OTHER_KEY = new Secret("sk-health-9876543210");
 const MINUTE = 60_000;
 
 function answered(status: number, body = "", text: string | null = null): Outcome {
-  const cause = causeOf({ status, contentType: "application/json", body });
+  const cause = findCause({ status, contentType: "application/json", body });
   return {
     ...NOTHING_SENT,
     end: "complete",
@@ -276,7 +276,7 @@ t.test(
 t.test("a provider's 401 that the gateway passes on does not count", async (t) => {
   const { send } = pausing();
   const body = '{"error":{"message":"Incorrect API key provided","type":"invalid_request_error"}}';
-  const cause = causeOf({ status: 401, contentType: "application/json", body, isNewApi: true });
+  const cause = findCause({ status: 401, contentType: "application/json", body, isNewApi: true });
   const relayed = { ...denied(), observed: { ...NOTHING_OBSERVED, cause } };
   for (let n = 0; n < 9; n += 1) t.equal(send(relayed), null);
 });
@@ -285,7 +285,7 @@ t.test("where the account is disabled, no new key is advised", async (t) => {
   const { send } = pausing();
   // sub2api 0.1.135
   const body = '{"code":"USER_INACTIVE","message":"User account is not active"}';
-  const cause = causeOf({ status: 401, contentType: "application/json", body });
+  const cause = findCause({ status: 401, contentType: "application/json", body });
   const inactive = { ...denied(), observed: { ...NOTHING_OBSERVED, cause } };
   for (let n = 0; n < 5; n += 1) t.equal(send(inactive), null);
   const refusal = send(answered(200));

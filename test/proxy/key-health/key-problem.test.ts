@@ -2,7 +2,7 @@ import t from "tap";
 import type { KeySource } from "../../../src/config/schema.ts";
 import { Secret } from "../../../src/core/secret.ts";
 import { readKey } from "../../../src/keys/sources.ts";
-import { type Cause, causeOf, causeOfFault, type KeyFault } from "../../../src/proxy/key-health/cause.ts";
+import { type Cause, causeOfFault, findCause, type KeyFault } from "../../../src/proxy/key-health/cause.ts";
 import {
   type ConsoleFacts,
   type KeyFacts,
@@ -74,7 +74,7 @@ function refusedFor(fault: KeyFault, status: number): KeyRefusal {
 /** sub2api's words for a key that it does not know. */
 function unclear(): KeyRefusal {
   const body = '{"code":"INVALID_API_KEY","message":"Invalid API key"}';
-  return refusedWith(causeOf({ status: 401, contentType: "application/json", body }), 401);
+  return refusedWith(findCause({ status: 401, contentType: "application/json", body }), 401);
 }
 
 function report(known: Partial<KeyFacts>, more: { console?: ConsoleFacts | null; canRotate?: boolean } = {}) {
@@ -189,6 +189,6 @@ t.test("a console that was read after the refusal corrects or ends it", async (t
   t.match(after(empty, { balance: 0 }), empty);
   t.equal(after(empty, { balance: null }), empty);
   const body = '{"code":"ACCESS_DENIED","message":"access denied"}';
-  const address = refusedWith(causeOf({ status: 403, contentType: "application/json", body }), 403);
+  const address = refusedWith(findCause({ status: 403, contentType: "application/json", body }), 403);
   t.equal(after(address), address, "no console shows this");
 });
