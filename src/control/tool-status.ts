@@ -1,6 +1,7 @@
 import type { Config, Period, Tool } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import { toolProblems } from "../doctor/tool-problems.ts";
 import { type Level, type LimitKind, type MachinePart, takenOnAll } from "../limits/counters.ts";
 import { isUsedUp, limitName, momentInWords, statusFigures } from "../limits/format.ts";
@@ -197,7 +198,7 @@ interface UsedUpLimit {
 }
 
 /** A shorter limit has room again before a person has read that it is used up. */
-const WORTH_ADVICE_MS = 120_000;
+const WORTH_ADVICE_MS = 2 * MINUTE_MS;
 
 /**
  * The used-up limit that has room again last; null: none is used up. Requests at once do not count: one that ends makes room.

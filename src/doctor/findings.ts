@@ -1,6 +1,7 @@
 import type { Problem } from "../config/problems.ts";
 import type { Config, Gateway, Tool } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import { durationInWords } from "../limits/format.ts";
 import { type CauseDetail, causeOfFault, isKeyFault, NO_MODELS_LISTED } from "../proxy/key-health/cause.ts";
 import { withRotate } from "../proxy/key-health/key-problem.ts";
@@ -89,7 +90,7 @@ export function gatewayFindings(gateway: Gateway, probes: readonly ToolProbe[]):
 
 /** A Date header has whole seconds, and the response takes time. */
 const SKEW_WARNING_MS = 30_000;
-const SKEW_PROBLEM_MS = 300_000;
+const SKEW_PROBLEM_MS = 5 * MINUTE_MS;
 
 /** Expiries, windows of limits and the mirror depend on this machine's clock. */
 function clockFindings(about: string, skews: readonly number[]): Finding[] {

@@ -2,6 +2,7 @@ import type { Config, Gateway, Tool } from "../config/schema.ts";
 import type { KeyState, Snapshot } from "../config/snapshot.ts";
 import type { Secret } from "../core/secret.ts";
 import { Semaphore } from "../core/semaphore.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import type { Prices } from "../metering/prices.ts";
 import {
   type Cause,
@@ -104,7 +105,7 @@ export interface ProberDeps extends ProbeDeps {
 }
 
 /** After a request that was refused for its model, the gateway is not asked for its models again for this long. */
-const GROUP_CHECK_MS = 10 * 60_000;
+const GROUP_CHECK_MS = 10 * MINUTE_MS;
 
 /** What the running daemon asks gateways for its owner, with the keys that only it has read. */
 export class Prober {
