@@ -69,7 +69,9 @@ export interface DashboardStatus {
 }
 
 /** A gateway, and whether it can be reached. */
-export interface GatewayStatus extends GatewayCondition {
+export interface GatewayStatus extends Omit<GatewayCondition, "problem"> {
+  /** GatewayCondition's problem. */
+  readonly why: string | null;
   readonly name: string;
   readonly base_url: string;
   readonly messages_url: string;
@@ -224,7 +226,7 @@ function gatewayStatuses(
 function gatewayStatus(
   gateway: Gateway,
   tools: readonly Tool[],
-  { state, since, failures, why }: GatewayCondition,
+  { state, since, failures, problem }: GatewayCondition,
   before: GatewayUse | null,
 ): GatewayStatus {
   return {
@@ -236,7 +238,7 @@ function gatewayStatus(
     state,
     since,
     failures,
-    why,
+    why: problem,
     next: state === "failing" ? advice.doctor() : null,
     before,
   };

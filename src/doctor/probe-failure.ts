@@ -5,7 +5,7 @@ import { momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import { cleanText, objectAt, parseObject, textAt } from "../mirror/consoles/json.ts";
 import { OutboundProxyError } from "../proxy/agents.ts";
-import { isTlsError, whyUnreachable } from "../proxy/failure.ts";
+import { isTlsError, unreachableProblem } from "../proxy/failure.ts";
 import {
   type Cause,
   type CauseDetail,
@@ -88,7 +88,7 @@ export function timedOut(gateway: Gateway, ms: number): FailureText {
 export function unreachable(gateway: Gateway, error: NodeJS.ErrnoException): FailureText {
   const code = error.code ?? "";
   const { name } = gateway;
-  const why = `${named(gateway)} cannot be reached: ${whyUnreachable(error)}`;
+  const why = `${named(gateway)} cannot be reached: ${unreachableProblem(error)}`;
   if (error instanceof OutboundProxyError)
     return failure("unreachable", why, `start that proxy, or change gateways.${name}.proxy in config.yaml`);
   if (code === "ENOTFOUND" || code === "EAI_AGAIN")

@@ -9,9 +9,9 @@ import { Deadline, type Phase } from "./deadline.ts";
 import type { ProxyDeps } from "./deps.ts";
 import {
   ConnectTimeout,
-  describeFailure,
+  describeProblem,
   describeTimeout,
-  frontProxyFailure,
+  frontProxyProblem,
   gatewayBroken,
   gatewayTimeout,
   gatewayUnreachable,
@@ -143,7 +143,7 @@ class Exchange {
   #phase: ExchangePhase = DONE;
   /** How it ended, where that was decided before the last byte; null: see decideEnd(). */
   #end: RecordEnd | null = null;
-  #failure: string | null = null;
+  #problem: string | null = null;
   /** It was sent a second time, because a kept connection was dead. */
   #isRetried = false;
   /** When the first attempt began. */
@@ -255,7 +255,7 @@ class Exchange {
       return;
     }
     this.#deadline.start("idle", this.#upstream.gateway.timeouts.idle);
-    this.#failure = frontProxyFailure(response.statusCode ?? 0, response.headers["content-type"] ?? "");
+    this.#problem = frontProxyProblem(response.statusCode ?? 0, response.headers["content-type"] ?? "");
     response.on("error", (error) => this.#onBroken(error));
     response.on("close", () => {
       if (!response.complete) this.#onBroken(closedEarly());
@@ -351,7 +351,7 @@ class Exchange {
       return;
     }
     this.#end = failed.end;
-    this.#failure = failed.failure;
+    this.#problem = failed.problem;
     this.#finish(failed.refusal);
   }
 
@@ -391,7 +391,7 @@ class Exchange {
     if (this.#phase.name === "done") return;
     const connected = this.#call.sentAt !== null;
     this.#end ??= "gateway-failed";
-    this.#failure = describeFailure(error, { connected, answered: this.#phase.name === "streaming" });
+    this.#problem = describeProblem(error, { connected, answered: this.#phase.name === "streaming" });
     const { gateway, address } = this.#upstream;
     this.#stop(() =>
       connected
@@ -417,7 +417,7 @@ class Exchange {
     const hasUploadStopped = phase.name === "sent" && !this.#req.complete && !phase.request.writableNeedDrain;
     const isClientsFault = hasUploadStopped || hasWholeResponse || this.#res.writableNeedDrain;
     this.#end ??= isClientsFault ? "client-left" : "gateway-failed";
-    if (!isClientsFault) this.#failure = describeTimeout(timeout, ms);
+    if (!isClientsFault) this.#problem = describeTimeout(timeout, ms);
     const { gateway, address } = this.#upstream;
     this.#stop(() =>
       hasUploadStopped ? uploadStopped(ms) : gatewayTimeout(timeout, ms, gateway.name, address.origin),
@@ -458,7 +458,7 @@ class Exchange {
       end: this.#end ?? decideEnd(observed, hasAll),
       status,
       refusal,
-      failure: this.#failure,
+      problem: this.#problem,
       observed,
     };
   }

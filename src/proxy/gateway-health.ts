@@ -12,10 +12,10 @@ export interface GatewayCondition {
   /** Requests that failed in a row; 0 while it is failing: requests waited for it, and none has failed yet. */
   readonly failures: number;
   /** Why the last one failed, in a few words. */
-  readonly why: string | null;
+  readonly problem: string | null;
 }
 
-const UNKNOWN: GatewayCondition = { state: "unknown", since: null, failures: 0, why: null };
+const UNKNOWN: GatewayCondition = { state: "unknown", since: null, failures: 0, problem: null };
 
 /**
  * Whether each gateway can be reached. Any whole response shows that it can, even a 401, a 500, or a stream that ends with
@@ -31,21 +31,21 @@ export class GatewayHealth {
     this.#clock = clock;
   }
 
-  note(gateway: Gateway, { end, failure, observed }: Outcome): void {
+  note(gateway: Gateway, { end, problem, observed }: Outcome): void {
     if (end !== "complete" && end !== "gateway-failed") return;
     const id = this.#identify(gateway);
     const before = this.#conditions.get(id) ?? UNKNOWN;
-    if (failure !== null) {
+    if (problem !== null) {
       const since = before.state === "failing" ? before.since : this.#clock.now();
       const failures = before.failures + 1;
-      this.#conditions.set(id, { state: "failing", since, failures, why: failure });
+      this.#conditions.set(id, { state: "failing", since, failures, problem });
     } else if (observed.firstByteElapsed !== null && before.state !== "reachable") {
-      this.#conditions.set(id, { state: "reachable", since: this.#clock.now(), failures: 0, why: null });
+      this.#conditions.set(id, { state: "reachable", since: this.#clock.now(), failures: 0, problem: null });
     }
   }
 
   /** A request waits for the gateway. It did not fail yet, so it does not count. */
-  noteWait(gateway: Gateway, why: string): void {
+  noteWait(gateway: Gateway, problem: string): void {
     const id = this.#identify(gateway);
     const { state, since, failures } = this.#conditions.get(id) ?? UNKNOWN;
     const isKnown = state === "failing";
@@ -53,7 +53,7 @@ export class GatewayHealth {
       state: "failing",
       since: isKnown ? since : this.#clock.now(),
       failures: isKnown ? failures : 0,
-      why,
+      problem,
     });
   }
 

@@ -11,9 +11,9 @@ import type { ProxyDeps } from "./deps.ts";
 import { observe, ownHeaders } from "./exchange.ts";
 import {
   ConnectTimeout,
-  describeFailure,
+  describeProblem,
   describeTimeout,
-  frontProxyFailure,
+  frontProxyProblem,
   gatewayBroken,
   gatewayTimeout,
   gatewayUnreachable,
@@ -138,7 +138,7 @@ class Upgrade {
   #observer: ResponseObserver | null = null;
   #status: number | null = null;
   #end: RecordEnd | null = null;
-  #failure: string | null = null;
+  #problem: string | null = null;
   #isFinished = false;
 
   constructor(
@@ -198,7 +198,7 @@ class Upgrade {
     }
     const { gateway, address } = this.#upstream;
     this.#end ??= "gateway-failed";
-    this.#failure = describeFailure(error, { connected, answered: false });
+    this.#problem = describeProblem(error, { connected, answered: false });
     this.#finish(
       connected
         ? gatewayBroken(error, gateway.name, address.origin)
@@ -225,7 +225,7 @@ class Upgrade {
       return;
     }
     this.#end = failed.end;
-    this.#failure = failed.failure;
+    this.#problem = failed.problem;
     this.#finish(failed.refusal);
   }
 
@@ -237,7 +237,7 @@ class Upgrade {
     const { gateway, address } = this.#upstream;
     const isClientsFault = this.#socket.writableNeedDrain;
     this.#end ??= isClientsFault ? "client-left" : "gateway-failed";
-    if (!isClientsFault) this.#failure = describeTimeout(phase, ms);
+    if (!isClientsFault) this.#problem = describeTimeout(phase, ms);
     if (this.#status === null) this.#finish(gatewayTimeout(phase, ms, gateway.name, address.origin));
     else this.#socket.destroy();
     this.#request?.destroy();
@@ -294,7 +294,7 @@ class Upgrade {
     });
     response.once("error", (error) => {
       this.#end ??= "gateway-failed";
-      this.#failure = describeFailure(error, { connected: true, answered: true });
+      this.#problem = describeProblem(error, { connected: true, answered: true });
       this.#socket.destroy();
     });
   }
@@ -317,7 +317,7 @@ class Upgrade {
   #observe(response: IncomingMessage): ResponseObserver {
     const status = response.statusCode ?? 0;
     this.#status = status;
-    this.#failure = frontProxyFailure(status, response.headers["content-type"] ?? "");
+    this.#problem = frontProxyProblem(status, response.headers["content-type"] ?? "");
     this.#observer = observe(this.#call, response, this.#deps);
     return this.#observer;
   }
@@ -344,7 +344,7 @@ class Upgrade {
       end: this.#end ?? "complete",
       status,
       refusal,
-      failure: this.#failure,
+      problem: this.#problem,
       observed: this.#observer === null ? NOTHING_OBSERVED : await this.#observer.finish(),
     };
   }
