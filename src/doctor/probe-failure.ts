@@ -3,8 +3,9 @@ import { baseUrl } from "../config/values.ts";
 import type { Secret } from "../core/secret.ts";
 import { momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
-import { cleanText, objectAt, parseObject, textAt } from "../mirror/consoles/json.ts";
+import { cleanText } from "../mirror/consoles/json.ts";
 import { OutboundProxyError } from "../proxy/agents.ts";
+import { messageInJson } from "../proxy/error-response.ts";
 import { isTlsError, unreachableProblem } from "../proxy/failure.ts";
 import {
   type Cause,
@@ -186,11 +187,8 @@ export function betterAddress(address: string): string {
 
 /** The gateway's own error message, without the key and safe to print; null: the body has none. */
 export function gatewayMessage(text: string, key: Secret): string | null {
-  const body = parseObject(text) ?? {};
-  const inner = objectAt(body, "error") ?? {};
-  const found =
-    textAt(inner, "message") || textAt(body, "message") || textAt(body, "error") || textAt(body, "code");
-  if (!found) return null;
+  const found = messageInJson(text);
+  if (found === null) return null;
   // Redact the decoded text, before it is cut: a gateway can spell the key with escapes.
   return cleanText(key.redactFrom(found));
 }

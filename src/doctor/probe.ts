@@ -9,6 +9,7 @@ import { request as httpsRequest } from "node:https";
 import type { Gateway } from "../config/schema.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { keyFault, type Secret } from "../core/secret.ts";
+import { asObject, fieldAt, listAt, textAt } from "../mirror/consoles/json.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Agents } from "../proxy/agents.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
@@ -222,18 +223,17 @@ function listIn(text: string): readonly unknown[] | null {
     return null;
   }
   if (Array.isArray(value)) return value;
-  if (typeof value !== "object" || value === null) return null;
-  const { data, models } = value as { data?: unknown; models?: unknown };
-  if (Array.isArray(data)) return data;
+  const body = asObject(value);
+  if (body === null) return null;
   // Go writes an empty list as null.
-  if (data === null && "object" in value) return [];
-  return Array.isArray(models) ? models : null;
+  if (fieldAt(body, "data") === null && fieldAt(body, "object") !== undefined) return [];
+  return listAt(body, "data") ?? listAt(body, "models");
 }
 
 function modelName(entry: unknown): string | null {
-  const { id, name } = Object(entry) as { id?: unknown; name?: unknown };
-  const found = typeof entry === "string" ? entry : typeof id === "string" ? id : name;
-  if (typeof found !== "string" || found === "" || found.length > MAX_NAME) return null;
+  const model = asObject(entry) ?? {};
+  const found = typeof entry === "string" ? entry : (textAt(model, "id") ?? textAt(model, "name"));
+  if (found === null || found === "" || found.length > MAX_NAME) return null;
   return found.replace(/^models\//, "");
 }
 
