@@ -22,7 +22,8 @@ import type { UsedUpWindow } from "../proxy/key-health/key-problem.ts";
 
 /*
  * What consoles and gateways say about a key when they are asked about the key itself. new-api is asked because its
- * refusals are ambiguous, sub2api because it lists models to keys whose requests it refuses.
+ * refusals are ambiguous, sub2api because it lists models to keys whose requests it refuses. Nothing is remembered here: the
+ * answer goes to proxy/key-health, which sends no request.
  */
 
 export interface KeyCheckDeps {

@@ -68,7 +68,8 @@ interface Pause {
 
 /**
  * What is known of each tool's key: whether its gateway accepts it, since when it does not, why, and what to do about it. The
- * tools' requests, probes and consoles report here, and every view asks here. Nothing here sends a request.
+ * tools' requests and the probes report here, and every view asks here. What a console knows of a key is added when a view
+ * asks. Nothing here sends a request.
  *
  * It also stops sending a tool's requests after five 401s in a row, so that a tool that retries with a dead key does not lock
  * the others out. After a minute one request tries the key: if it is accepted, the pause ends; another 401 starts the next
@@ -98,7 +99,7 @@ export class KeyHealth {
   /** A good response began. The pause ends now: a stream may go on for minutes. */
   endPause(tool: string, key: Secret): void {
     const known = this.#find(tool, key);
-    if (known !== null) endPause(known);
+    if (known !== null) resume(known);
   }
 
   /** A cause with what is known about the tool's key beyond the gateway's answer. */
@@ -112,7 +113,7 @@ export class KeyHealth {
     const { end, status, refusal, observed } = outcome;
     const now = this.#clock.now();
     if (end !== "refused") this.#lastUses.set(tool, now);
-    // The tool has another key by now, so nobody asks about this one.
+    // null: the tool has another key by now.
     const known = this.#find(tool, key);
     if (known === null) return;
     const { pause } = known;
@@ -122,11 +123,11 @@ export class KeyHealth {
     if (status === null || refusal !== null || end === "refused") return;
     const { cause, errorText } = observed;
     if (cause !== null) this.#refuse(known, cause, status, errorText, now);
-    else if (status < 400) accept(known, isFree ? FREE : PAID, now);
+    else if (status < 400) noteAcceptance(known, isFree ? FREE : PAID, now);
     // Some gateways pass on the 401 of the provider behind them. It says nothing about this key.
     if (status === 401) {
       if (cause?.concernsKey) this.#countDenial(known, isProbe);
-    } else if (status < 500 && status !== 429) endPause(known);
+    } else if (status < 500 && status !== 429) resume(known);
   }
 
   // Probes and questions
@@ -134,8 +135,8 @@ export class KeyHealth {
   /** A probe showed that the gateway accepts the key. @param tested what its answer tested */
   accept(tool: string, key: Secret, tested: readonly Tested[]): void {
     const known = this.#findOrAdd(tool, key);
-    accept(known, tested, this.#clock.now());
-    endPause(known);
+    noteAcceptance(known, tested, this.#clock.now());
+    resume(known);
   }
 
   /** The gateway refused a probe. @param status null: see KeyRefusal */
@@ -164,7 +165,7 @@ export class KeyHealth {
 
   /** The owner changed something: every key is tried again. */
   endPauses(): void {
-    for (const known of this.#known.values()) endPause(known);
+    for (const known of this.#known.values()) resume(known);
   }
 
   // Views
@@ -287,7 +288,7 @@ export class KeyHealth {
 
 const NOTHING_KNOWN: KeyFacts = { refusal: null, acceptedAt: null, fundedAt: null, pause: null };
 
-function accept(known: Known, tested: readonly Tested[], now: number): void {
+function noteAcceptance(known: Known, tested: readonly Tested[], now: number): void {
   known.acceptedAt = now;
   if (tested.includes("money") || tested.includes("request")) known.fundedAt = now;
   known.asked = null;
@@ -304,7 +305,7 @@ function isStillRefused({ cause, status, at }: KeyRefusal, tested: readonly Test
   return isStale || !tested.includes(cause.endsWith);
 }
 
-function endPause(known: Known): void {
+function resume(known: Known): void {
   known.denials = 0;
   known.pause = null;
 }
