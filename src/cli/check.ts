@@ -51,7 +51,7 @@ async function check(file: string | undefined, options: { json?: boolean }): Pro
 async function cautions(config: Config, paths: Paths): Promise<Problem[]> {
   const { readKey } = await import("../keys/sources.ts");
   const { configCautions } = await import("../config/cautions.ts");
-  const { missingKey } = await import("../doctor/key-messages.ts");
+  const { missingKey } = await import("../proxy/key-health/key-problem.ts");
   const keys = new Map<Tool, Secret>();
   const missing: Problem[] = [];
   for (const tool of Object.values(config.tools)) {
@@ -60,7 +60,7 @@ async function cautions(config: Config, paths: Paths): Promise<Problem[]> {
     const read = await readKey(key, { env: stdio().env, home: paths.own, notKeys: paths.notKeys });
     if (read.ok) keys.set(tool, read.key);
     else {
-      const next = missingKey(tool, { state: "unavailable", ...read })?.next ?? null;
+      const { next } = missingKey(tool, { state: "unavailable", ...read });
       missing.push(warning(`tools.${name}.key`, read.reason, next));
     }
   }

@@ -101,7 +101,7 @@ export async function waitUntilActive(
   const deadline = systemClock.elapsed() + MAX_WAIT_MS;
   for (;;) {
     const asked = await askDaemon<Status>(paths, "GET", "/status");
-    if (!asked.ok) return asked.running ? notInForce(asked.reason) : { state: "not running" };
+    if (!asked.ok) return asked.running ? notInForce(asked.problem) : { state: "not running" };
     const { tools, config } = asked.value;
     if (!(await isSameFile(config.path, paths.config)))
       return notInForce(`the running keybearer uses another file, ${config.path}`);
@@ -178,7 +178,7 @@ export async function endInFlight(
   }
   const path = `/cut/${encodeURIComponent(name)}`;
   const asked = await askDaemon<CutAnswer>(paths, "POST", path, {});
-  if (!asked.ok) return fail(`requests in flight were not cut: ${asked.reason}`, EXIT.failed);
+  if (!asked.ok) return fail(`requests in flight were not cut: ${asked.problem}`, EXIT.failed);
   const { cut } = asked.value;
   if (cut === 0) print("no request was in flight");
   else print(`${count(cut, "request")} in flight ${cut === 1 ? "was" : "were"} cut`);

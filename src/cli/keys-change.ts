@@ -41,7 +41,7 @@ export async function changeKey(action: KeyAction, asked: string, options: Chang
 /** null: there is no such key or several, and that was printed. */
 async function findKey(paths: Paths, asked: string, gateway: string | undefined): Promise<KeyReport | null> {
   const answer = await askConsoles<KeysAnswer>(paths, "POST", "/refreshkeys", {});
-  if (!answer.ok) return failNull(answer.reason, EXIT.failed);
+  if (!answer.ok) return failNull(answer.problem, EXIT.failed);
   const { keys, problems } = answer.value;
   const matches = keys.filter((key) => isNamed(key, asked) && (gateway ?? key.gateway) === key.gateway);
   const [first, second] = matches;

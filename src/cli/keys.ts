@@ -3,10 +3,10 @@ import { askDaemon } from "../control/client.ts";
 import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
 import { dayName, dollars, exactDollars } from "../core/units.ts";
-import { wholeMinute } from "../doctor/key-messages.ts";
 import type { KeyAction } from "../lifecycle/lifecycle.ts";
 import { consoleFigures } from "../limits/format.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
+import { wholeMinute } from "../proxy/key-health/key-problem.ts";
 import { askConsoles } from "./console-wait.ts";
 import type { ChangeOptions } from "./keys-change.ts";
 import { NO_CONSOLE } from "./mirror/consoles.ts";
@@ -48,7 +48,7 @@ async function list(options: { refresh?: boolean; json?: boolean }): Promise<voi
   const asked = options.refresh
     ? await askConsoles<KeysAnswer>(paths, "POST", "/refreshkeys", {})
     : await askDaemon<KeysAnswer>(paths, "GET", "/keys");
-  if (!asked.ok) return fail(asked.reason, EXIT.failed);
+  if (!asked.ok) return fail(asked.problem, EXIT.failed);
   if (options.json) stdio().stdout.write(`${JSON.stringify(asked.value, null, 2)}\n`);
   else printLayout(formatKeys(asked.value, Date.now(), stdoutScreen()));
   if (asked.value.keys.length === 0 && asked.value.problems.length > 0) setExitCode(EXIT.failed);

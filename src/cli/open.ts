@@ -19,7 +19,7 @@ async function open(options: { print?: boolean; json?: boolean }): Promise<void>
   if (options.print && options.json) return fail("--print or --json, not both", EXIT.usage);
   const paths = commandPaths();
   const asked = await askDaemon<OpenAnswer>(paths, "POST", "/open", {});
-  if (!asked.ok) return fail(explain(asked.reason), EXIT.failed);
+  if (!asked.ok) return fail(explain(asked.problem), EXIT.failed);
   const { url, code, expires_in } = asked.value;
   // Browsers neither send the part behind the # nor put it into a Referer.
   const address = `${url}#code=${code}`;

@@ -35,7 +35,7 @@ export function statusCommand(): Command {
 
 async function status(options: { json?: boolean }): Promise<void> {
   const asked = await askDaemon<Status>(commandPaths(), "GET", "/status");
-  if (!asked.ok) return fail(asked.reason, EXIT.failed);
+  if (!asked.ok) return fail(asked.problem, EXIT.failed);
   if (options.json) stdio().stdout.write(`${JSON.stringify(asked.value, null, 2)}\n`);
   else printLayout(formatStatus(asked.value, Date.now(), stdoutScreen().width));
 }

@@ -18,7 +18,7 @@ export function stopCommand(): Command {
 /** false: it still runs, and the reason was printed. */
 export async function stop(paths: Paths): Promise<boolean> {
   const asked = await askDaemon<Status>(paths, "GET", "/status");
-  if (!asked.ok) return failed(asked.reason);
+  if (!asked.ok) return failed(asked.problem);
   const { pid } = asked.value;
   // Loaded on demand: other commands need no service manager.
   const { createContext } = await import("./service/context.ts");
@@ -47,7 +47,7 @@ const POLL_MS = 100;
 /** By the control socket and not by a signal: in a container the process may have another pid. */
 async function stopProcess(paths: Paths, pid: number): Promise<Result> {
   const asked = await askDaemon(paths, "POST", "/stop", {});
-  if (!asked.ok) return { ok: false, why: asked.reason, next: null };
+  if (!asked.ok) return { ok: false, why: asked.problem, next: null };
   for (;;) {
     const status = await askDaemon<Status>(paths, "GET", "/status");
     // Another pid is a new daemon.

@@ -13,7 +13,7 @@ export const PEER_HEADER = "x-keybearer-peer";
 
 export type Asked<T> =
   | { readonly ok: true; readonly value: T }
-  | { readonly ok: false; readonly running: boolean; readonly reason: string };
+  | { readonly ok: false; readonly running: boolean; readonly problem: string };
 
 /** Where the daemon listens, and the file with which it would be started. */
 export type DaemonPaths = Pick<Paths, "socket" | "config" | "explicit">;
@@ -39,16 +39,16 @@ export async function askDaemon<T>(
     answer = await text(response);
   } catch (error) {
     if (isAbsent(error))
-      return { ok: false, running: false, reason: `keybearer is not running → ${startCommand(paths)}` };
+      return { ok: false, running: false, problem: `keybearer is not running → ${startCommand(paths)}` };
     const late = `the daemon did not answer within ${timeout / 1000} s`;
-    return { ok: false, running: true, reason: signal.aborted ? late : errorMessage(error) };
+    return { ok: false, running: true, problem: signal.aborted ? late : errorMessage(error) };
   }
   try {
     const value = JSON.parse(answer);
     if (status === 200) return { ok: true, value };
-    return { ok: false, running: true, reason: String(value.error) };
+    return { ok: false, running: true, problem: String(value.error) };
   } catch {
-    return { ok: false, running: true, reason: "the daemon's answer is not JSON" };
+    return { ok: false, running: true, problem: "the daemon's answer is not JSON" };
   }
 }
 
@@ -59,7 +59,7 @@ export function startCommand(paths: Omit<DaemonPaths, "socket">): string {
 
 /** Why following ended. `final`: another attempt would not help. */
 export interface TailEnd {
-  readonly reason: string;
+  readonly problem: string;
   readonly final: boolean;
 }
 
@@ -72,12 +72,12 @@ export async function* followTail(socket: string): AsyncGenerator<TailLine, Tail
   try {
     response = await send(socket, "GET", "/tail");
   } catch (error) {
-    return { reason: isAbsent(error) ? "keybearer is not running" : errorMessage(error), final: false };
+    return { problem: isAbsent(error) ? "keybearer is not running" : errorMessage(error), final: false };
   }
   if (response.statusCode !== 200) {
     const answer = await text(response).catch(() => "");
     // 503 while it starts. Every other status stays as it is.
-    return { reason: refusalText(response.statusCode, answer), final: response.statusCode !== 503 };
+    return { problem: refusalText(response.statusCode, answer), final: response.statusCode !== 503 };
   }
   let rest = "";
   response.setEncoding("utf8");
@@ -91,7 +91,7 @@ export async function* followTail(socket: string): AsyncGenerator<TailLine, Tail
     // A daemon that is killed breaks off in the middle of the response.
     if (!hasCode(error, "ECONNRESET")) throw error;
   }
-  return { reason: "keybearer stopped", final: false };
+  return { problem: "keybearer stopped", final: false };
 }
 
 function refusalText(status: number | undefined, body: string): string {

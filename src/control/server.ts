@@ -45,7 +45,7 @@ export class ControlServer {
 
   /** Creates the socket again if its file is gone: logind, for example, removes the runtime folder at logout. */
   async check(): Promise<void> {
-    if (this.#closed || this.#recreating || inodeOf(this.#path) === this.#inode) return;
+    if (this.#closed || this.#recreating || readInode(this.#path) === this.#inode) return;
     this.#recreating = true;
     try {
       if (await isDaemonListening(this.#path)) throw new Error("another daemon listens there");
@@ -92,7 +92,7 @@ export class ControlServer {
     server.on("close", () => this.#servers.delete(server));
     this.#servers.add(server);
     chmodSync(this.#path, 0o600);
-    this.#inode = inodeOf(this.#path);
+    this.#inode = readInode(this.#path);
     // The daemon may have stopped in the meantime.
     if (this.#closed) server.close();
   }
@@ -187,7 +187,7 @@ async function readBody(req: IncomingMessage): Promise<string> {
   return Buffer.concat(chunks).toString("utf8");
 }
 
-function inodeOf(path: string): number | null {
+function readInode(path: string): number | null {
   try {
     return statSync(path).ino;
   } catch {

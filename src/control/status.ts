@@ -7,8 +7,8 @@ import type { Clock } from "../core/clock.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
-import type { GatewayCondition, GatewayHealth, KeyHealth } from "../proxy/health.ts";
-import type { KeyBreaker } from "../proxy/key-breaker.ts";
+import type { GatewayCondition, GatewayHealth } from "../proxy/gateway-health.ts";
+import type { KeyHealth } from "../proxy/key-health/key-health.ts";
 import type { Shared } from "../shared/shared.ts";
 import type { SharedStatus } from "../shared/status.ts";
 import type { IndexState } from "../usage/index/indexer.ts";
@@ -70,7 +70,9 @@ export interface DashboardStatus {
 }
 
 /** A gateway, and whether it can be reached. */
-export interface GatewayStatus extends GatewayCondition {
+export interface GatewayStatus extends Omit<GatewayCondition, "problem"> {
+  /** GatewayCondition's problem. */
+  readonly why: string | null;
   readonly name: string;
   readonly base_url: string;
   readonly messages_url: string;
@@ -160,7 +162,6 @@ export interface StatusDeps {
     readonly loadedAt: number;
   };
   readonly keyHealth: KeyHealth;
-  readonly keyBreaker: Pick<KeyBreaker, "of">;
   readonly gatewayHealth: GatewayHealth;
   readonly limiter: Pick<Limiter, "levels">;
   readonly usage: Pick<UsageLog, "state" | "readNow">;
@@ -172,13 +173,12 @@ export interface StatusDeps {
   readonly freeMemory: FreeMemory;
 }
 
-export async function statusOf(deps: StatusDeps): Promise<Status> {
-  const { keyHealth, keyBreaker, limiter, clock } = deps;
+export async function readStatus(deps: StatusDeps): Promise<Status> {
+  const { keyHealth, limiter, clock } = deps;
   const { snapshot, problems, loadedAt } = deps.reload;
   const tools = Object.values(snapshot.config.tools);
   const toolDeps = {
     keyHealth,
-    keyBreaker,
     limiter,
     shared: deps.shared,
     mirror: deps.mirror,
@@ -227,7 +227,7 @@ function gatewayStatuses(
 function gatewayStatus(
   gateway: Gateway,
   tools: readonly Tool[],
-  { state, since, failures, why }: GatewayCondition,
+  { state, since, failures, problem }: GatewayCondition,
   before: GatewayUse | null,
 ): GatewayStatus {
   return {
@@ -239,7 +239,7 @@ function gatewayStatus(
     state,
     since,
     failures,
-    why,
+    why: problem,
     next: state === "failing" ? advice.doctor() : null,
     before,
   };

@@ -30,7 +30,7 @@ export class Tail {
   notify(record: UsageRecord): void {
     for (const listener of this.#listeners) listener(record);
     if (this.#followers.size === 0) return;
-    const line = lineOf({ record });
+    const line = formatLine({ record });
     for (const follower of this.#followers) send(follower, line);
   }
 
@@ -49,7 +49,7 @@ export class Tail {
     // Report a loss even if no record follows.
     response.on("drain", () => reportLost(follower));
     response.writeHead(200, { "content-type": "application/x-ndjson" });
-    response.write(lineOf({ following: true }));
+    response.write(formatLine({ following: true }));
   }
 
   /** The same for a part of the daemon itself. Returns how to unsubscribe. */
@@ -74,9 +74,9 @@ function reportLost(follower: Follower): void {
   const { lost } = follower;
   if (lost === 0) return;
   follower.lost = 0;
-  follower.response.write(lineOf({ lost }));
+  follower.response.write(formatLine({ lost }));
 }
 
-function lineOf(line: TailLine): string {
+function formatLine(line: TailLine): string {
   return `${JSON.stringify(line)}\n`;
 }

@@ -1,21 +1,17 @@
 import type { Config, Period, Tool } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
-import {
-  type KeyKnowledge,
-  keyTrouble,
-  missingKey,
-  refusalWithConsole,
-  toolProblems,
-} from "../doctor/key-messages.ts";
+import { MINUTE_MS } from "../core/units.ts";
+import { toolProblems } from "../doctor/tool-problems.ts";
 import { type Level, type LimitKind, takenInAll } from "../limits/counters.ts";
-import { durationInWords, isUsedUp, limitName, momentInWords, statusFigures } from "../limits/format.ts";
+import { isUsedUp, limitName, momentInWords, statusFigures } from "../limits/format.ts";
 import type { Limiter, ToolLevels } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
-import type { KeyHealth, KeyRefusal } from "../proxy/health.ts";
-import type { KeyBreaker, KeyPause } from "../proxy/key-breaker.ts";
+import type { CauseDetail, CauseName } from "../proxy/key-health/cause.ts";
+import type { KeyHealth } from "../proxy/key-health/key-health.ts";
+import type { KeyPause, KeyRefusal, KeyReport } from "../proxy/key-health/key-problem.ts";
 import type { MachinePart } from "../shared/limits.ts";
 import type { Shared } from "../shared/shared.ts";
 
@@ -48,7 +44,7 @@ export interface ToolStatus {
   /** What to type next; null: nothing is needed. */
   readonly next: string | null;
   /** How the gateway refuses this tool's current key. */
-  readonly refused: KeyRefusal | null;
+  readonly refused: RefusedKey | null;
   /** Requests are refused here because the gateway keeps refusing the key; null: they are sent. */
   readonly paused: KeyPause | null;
   readonly limits: readonly LimitStatus[];
@@ -60,6 +56,19 @@ export interface ToolStatus {
   readonly expires: number | null;
   /** What the gateway's console says about the key; null: unknown. */
   readonly console: ToolConsoleFacts | null;
+}
+
+/** How the gateway refuses a key. Times are in milliseconds UTC. */
+export interface RefusedKey {
+  readonly cause: CauseName;
+  readonly detail: CauseDetail | null;
+  readonly status: number | null;
+  readonly since: number;
+  readonly at: number;
+  readonly times: number;
+  readonly next: string;
+  readonly words: string | null;
+  readonly key: string;
 }
 
 /** How full a limit is, in requests, tokens, micro-dollars or calls at once. */
@@ -86,8 +95,7 @@ export interface LimitStatus {
 }
 
 export interface ToolStatusDeps {
-  readonly keyHealth: Pick<KeyHealth, "of" | "accepted" | "lastUse">;
-  readonly keyBreaker: Pick<KeyBreaker, "of">;
+  readonly keyHealth: Pick<KeyHealth, "report" | "lastUse">;
   readonly limiter: Pick<Limiter, "levels">;
   readonly shared: Pick<Shared, "partsOf">;
   readonly mirror: Pick<Mirror, "factsOf" | "canChangeKeys">;
@@ -96,33 +104,40 @@ export interface ToolStatusDeps {
 }
 
 export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): ToolStatus {
-  const { keyHealth, keyBreaker, limiter, shared, mirror, now } = deps;
+  const { keyHealth, limiter, shared, mirror } = deps;
   const { name } = tool;
   const levels = limiter.levels(tool);
   const limits = limitStatuses(levels, (level) => shared.partsOf(name, level));
-  const paused = key.state === "ready" ? keyBreaker.of(name, key.key) : null;
   const console = mirror.factsOf(tool);
-  const accepted = key.state === "ready" ? keyHealth.accepted(name, key.key) : null;
-  const lastRefusal = keyHealth.of(name);
-  // A refusal of another key says nothing about this one.
-  const isOfThisKey = key.state === "ready" && lastRefusal?.key === key.key.fingerprint;
-  const refused = isOfThisKey ? refusalWithConsole(lastRefusal, console, now) : null;
   const canRotate = mirror.canChangeKeys(tool.gateway);
+  const report = keyHealth.report(tool, key, { facts: console, canRotate });
+  const fingerprint = key.state === "ready" ? key.key.fingerprint : null;
   return {
     name,
-    ...stateOf(tool, { key, known: { name, refused, accepted, console, canRotate }, paused, limits }, deps),
-    refused,
+    ...findState(tool, report, limits, deps),
+    refused: report.refusal === null ? null : refusedKey(report.refusal, fingerprint ?? ""),
     console,
     last_use: keyHealth.lastUse(name),
     gateway: tool.gateway,
     group: tool.group,
-    key: key.state === "ready" ? key.key.fingerprint : null,
+    key: fingerprint,
     tokens: tool.tokens.length,
-    paused,
+    paused: report.pause,
     limits,
     running: levels.inFlight,
     waiting: levels.waiting,
     expires: tool.expires,
+  };
+}
+
+function refusedKey({ cause, message, ...refusal }: KeyRefusal, key: string): RefusedKey {
+  return {
+    cause: cause.name,
+    detail: cause.detail,
+    next: cause.next,
+    words: message,
+    key,
+    ...refusal,
   };
 }
 
@@ -132,7 +147,7 @@ export function toolStatusOffline(tool: Tool, config: Config, now: number): Tool
   return {
     name: tool.name,
     state: problem?.code ?? "not-running",
-    why: problem?.what ?? null,
+    why: problem?.problem ?? null,
     next: problem?.next ?? null,
     gateway: tool.gateway,
     group: tool.group,
@@ -149,46 +164,33 @@ export function toolStatusOffline(tool: Tool, config: Config, now: number): Tool
   };
 }
 
-interface ToolFacts extends Pick<ToolStatus, "paused" | "limits"> {
-  readonly key: KeyState;
-  readonly known: KeyKnowledge;
-}
-
 /** In the order in which the tool's requests would meet it. */
-function stateOf(
+function findState(
   tool: Tool,
-  { key, known, paused, limits }: ToolFacts,
+  key: KeyReport,
+  limits: readonly LimitStatus[],
   { config, now }: Pick<ToolStatusDeps, "config" | "now">,
 ): Pick<ToolStatus, "state" | "why" | "next"> {
   const problems = toolProblems(tool, config, now);
   const first = problems.find(({ code }) => code !== "no-token");
-  if (first !== undefined) return { state: first.code, why: first.what, next: first.next };
-  const missing = missingKey(tool, key);
-  if (missing !== null) {
-    const state = missing.state === "needs-trust" ? "needs-trust" : "key-unavailable";
-    return { state, why: missing.why, next: missing.next };
-  }
-  const trouble = keyTrouble(known, now);
-  if (known.refused !== null && trouble !== null) {
-    const why = paused === null ? trouble.what : `${pauseText(paused, now)}: ${trouble.what}`;
-    return { state: "key-refused", why, next: trouble.next };
-  }
+  if (first !== undefined) return { state: first.code, why: first.problem, next: first.next };
+  if (key.state !== "usable") return { state: STATE_BY_KEY[key.state], why: key.problem, next: key.next };
   const [noToken] = problems;
-  if (noToken !== undefined) return { state: noToken.code, why: noToken.what, next: noToken.next };
+  if (noToken !== undefined) return { state: noToken.code, why: noToken.problem, next: noToken.next };
   const full = usedUpLimit({ name: tool.name, limits }, now);
   if (full !== null) {
-    const why = trouble === null ? full.problem : `${full.problem}; ${trouble.what}`;
-    return { state: "at-limit", why, next: full.next ?? trouble?.next ?? null };
+    const why = key.problem === null ? full.problem : `${full.problem}; ${key.problem}`;
+    return { state: "at-limit", why, next: full.next ?? key.next };
   }
   // It may still work: the console's state is some minutes old, and a subscription may pay.
-  return { state: "active", why: trouble?.what ?? null, next: trouble?.next ?? null };
+  return { state: "active", why: key.problem, next: key.next };
 }
 
-function pauseText({ until, refused, probing }: KeyPause, now: number): string {
-  const wait =
-    probing || until <= now ? "until the next one is answered" : `for ${durationInWords(until - now)}`;
-  return `requests are refused here ${wait}, ${refused} so far`;
-}
+const STATE_BY_KEY = {
+  unavailable: "key-unavailable",
+  "needs-trust": "needs-trust",
+  refused: "key-refused",
+} as const;
 
 interface UsedUpLimit {
   readonly problem: string;
@@ -199,7 +201,7 @@ interface UsedUpLimit {
 }
 
 /** A shorter limit has room again before a person has read that it is used up. */
-const WORTH_ADVICE_MS = 120_000;
+const WORTH_ADVICE_MS = 2 * MINUTE_MS;
 
 /**
  * The used-up limit that has room again last; null: none is used up. Requests at once do not count: one that ends makes room.

@@ -13,7 +13,7 @@ interface FollowerDeps
       | "reload"
       | "upstream"
       | "gatewayHealth"
-      | "keyBreaker"
+      | "keyHealth"
       | "limiter"
       | "journal"
       | "shared"
@@ -28,12 +28,12 @@ interface FollowerDeps
 
 /** What a new configuration changes, beside the snapshot that every request takes. */
 export function followChanges(deps: FollowerDeps): void {
-  const { upstream, gatewayHealth, keyBreaker, limiter, journal, shared, tokenUses, mirror } = deps;
+  const { upstream, gatewayHealth, keyHealth, limiter, journal, shared, tokenUses, mirror } = deps;
   const { sandboxSession, processLookup, dashboard, log } = deps;
   deps.reload.onChange((from, to) => {
     log.level = to.config.log.level;
     // Not after a key was read again and is the same: that happens after each 401.
-    if (from.config !== to.config) keyBreaker.clear();
+    if (from.config !== to.config) keyHealth.endPauses();
     const gateways = Object.values(to.config.gateways);
     upstream.agents.keepOnly(gateways);
     gatewayHealth.keepOnly(gateways);

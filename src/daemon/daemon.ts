@@ -1,19 +1,16 @@
 import type { DestinationStream } from "pino";
-import type { Gateway, Listen } from "../config/schema.ts";
+import type { Listen } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
-import { FreeMemory, type Status, statusOf } from "../control/status.ts";
+import { FreeMemory, readStatus, type Status } from "../control/status.ts";
 import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
-import type { Secret } from "../core/secret.ts";
 import type { Ticker } from "../core/ticker.ts";
 import { version } from "../core/version.ts";
 import { Dashboard } from "../dashboard/dashboard.ts";
-import { readWorked, workedName } from "../doctor/history.ts";
-import { type Cause, isModelRefusal } from "../proxy/cause.ts";
-import { Heads } from "../proxy/head.ts";
+import { HeadCache } from "../proxy/request-head.ts";
 import { hostsOf } from "../proxy/server.ts";
 import { createAllowances } from "./allowances.ts";
 import { followChanges } from "./config-changes.ts";
@@ -21,7 +18,7 @@ import { Drain } from "./drain.ts";
 import { createKeys, type Keys } from "./keys.ts";
 import { openState } from "./open-state.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
-import { createServices, type Services } from "./services.ts";
+import { createServices } from "./services.ts";
 import { Shutdown } from "./shutdown.ts";
 import type { StateLock } from "./state-lock.ts";
 
@@ -83,7 +80,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const opened = await openState({ paths, clock, warnings, sandboxListen }, keys, shutdown);
   const { lock, control, sandboxSession, processLookup, peers, port } = opened;
   const services = createServices({ paths, env, clock }, keys, opened, shutdown);
-  const { ticker, upstream, outages, gatewayHealth, keyBreaker, keyHealth } = services;
+  const { ticker, upstream, outages, gatewayHealth, keyHealth } = services;
   const { reload, snapshot, isSandbox, limiter, shared, usage, journal, prices, inFlight, bodies } = services;
   const { mirror, actions, lifecycle, tokenUses, prober, tail } = services;
   const drain = new Drain({ clock, log, port, inFlight });
@@ -92,7 +89,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const status = async () => {
     // What the other machines used since the last report.
     await shared.refresh();
-    return statusOf({
+    return readStatus({
       version: runningVersion,
       clock,
       startedAt,
@@ -102,7 +99,6 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       configPath: paths.config,
       reload,
       keyHealth,
-      keyBreaker,
       gatewayHealth,
       limiter,
       usage,
@@ -134,7 +130,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     reload,
     upstream,
     gatewayHealth,
-    keyBreaker,
+    keyHealth,
     limiter,
     journal,
     shared,
@@ -167,7 +163,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     clock,
     log,
     snapshot,
-    heads: new Heads(hostsOf(port.port)),
+    heads: new HeadCache(hostsOf(port.port)),
     peers,
     tokenUses,
     processLookup,
@@ -179,7 +175,6 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     inFlight,
     journal,
     keyHealth,
-    keyBreaker,
     gatewayHealth,
     isStopping: () => drain.leftSeconds() !== null,
     isSandbox,
@@ -188,7 +183,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     billsAsStreamed: (gateway) => mirror.billsAsStreamed(gateway),
     rereadKey: (tool) => background(rereadKey(tool), log, `reading the key of ${tool} again`),
     checkKey: (tool, gateway, key, cause) =>
-      background(checkKey(services, tool, gateway, key, cause), log, `asking about the key of ${tool}`),
+      background(services.prober.checkKey(tool, gateway, key, cause), log, `asking about the key of ${tool}`),
   });
 
   const allowances = createAllowances({
@@ -278,23 +273,4 @@ function watchLock(lock: StateLock, ticker: Ticker, shutdown: Shutdown): Promise
     };
     shutdown.add("stop watching the lock", ticker.every(1, check));
   });
-}
-
-/** After an error that does not say what is wrong with the key or its group. */
-async function checkKey(
-  { keyHealth, keyCheck, prober, usage }: Pick<Services, "keyHealth" | "keyCheck" | "prober" | "usage">,
-  tool: string,
-  gateway: Gateway,
-  key: Secret,
-  cause: Cause,
-): Promise<void> {
-  if (isModelRefusal(cause)) return prober.checkGroup(tool, gateway, key);
-  if (keyHealth.wasAsked(tool, key)) return;
-  if (cause.isAmbiguous) return keyHealth.learn(tool, key, await keyCheck.check(gateway, key));
-  const listed = await keyCheck.listed(gateway, key);
-  if (listed !== null) return keyHealth.learn(tool, key, listed);
-  // A gateway does not know it, although requests of an earlier run succeeded with it.
-  const worked = await usage.read(readWorked);
-  const isDeleted = worked?.has(workedName(tool, key.fingerprint)) === true;
-  keyHealth.learn(tool, key, isDeleted ? "key-deleted" : null);
 }

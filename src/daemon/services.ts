@@ -12,8 +12,8 @@ import { Limiter } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Mirror } from "../mirror/mirror.ts";
-import { GatewayHealth, KeyHealth } from "../proxy/health.ts";
-import { KeyBreaker } from "../proxy/key-breaker.ts";
+import { GatewayHealth } from "../proxy/gateway-health.ts";
+import { KeyHealth } from "../proxy/key-health/key-health.ts";
 import { Outages } from "../proxy/outages.ts";
 import { TokenUses } from "../proxy/token-uses.ts";
 import { Upstream } from "../proxy/upstream.ts";
@@ -46,7 +46,6 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
   shutdown.add("close the connections to gateways", () => upstream.agents.close());
   const outages = new Outages();
   const gatewayHealth = new GatewayHealth(clock);
-  const keyBreaker = new KeyBreaker(clock);
   const keyHealth = new KeyHealth(clock, (tool) => journal.lastUse(tool));
   const keyCalls = new KeyCallBudgets(() => clock.now(), paths.keyCalls);
   shutdown.add("save when gateways were asked about keys", () => keyCalls.saved());
@@ -139,14 +138,13 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
   // The sandbox has no config.yaml that could have lost a token.
   if (sandboxSession === null) tokenUses.followStart();
   shutdown.add("write when tokens were last used", () => tokenUses.stop());
-  const prober = new Prober({ clock, snapshot, agentFor, keyCheck, keyHealth, keyBreaker, prices, usage });
+  const prober = new Prober({ clock, snapshot, agentFor, keyCheck, keyHealth, prices, usage });
 
   return {
     ticker,
     upstream,
     outages,
     gatewayHealth,
-    keyBreaker,
     keyHealth,
     keyCheck,
     reload,

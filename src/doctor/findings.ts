@@ -1,14 +1,16 @@
 import type { Problem } from "../config/problems.ts";
 import type { Config, Gateway, Tool } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import { durationInWords } from "../limits/format.ts";
-import type { CauseDetail } from "../proxy/cause.ts";
+import { type CauseDetail, causeOfFault, isKeyFault, NO_MODELS_LISTED } from "../proxy/key-health/cause.ts";
+import { withRotate } from "../proxy/key-health/key-problem.ts";
 import { count } from "../usage/reports/format.ts";
 import type { LastFailure, ModelUse } from "./history.ts";
-import { NO_MODELS, type ToolProblemCode, toolProblems, withRotate } from "./key-messages.ts";
 import { type FailingName, failingNames, isAllowed } from "./models.ts";
 import type { ProbeResult, ToolProbe } from "./probe.ts";
 import { concernsGateway, type ProbeFailure } from "./probe-failure.ts";
+import { type ToolProblemCode, toolProblems } from "./tool-problems.ts";
 
 /** "problem" needs action and makes doctor exit with 1; "warning" is worth reading and does not. */
 export type FindingLevel = "ok" | "warning" | "problem";
@@ -88,7 +90,7 @@ export function gatewayFindings(gateway: Gateway, probes: readonly ToolProbe[]):
 
 /** A Date header has whole seconds, and the response takes time. */
 const SKEW_WARNING_MS = 30_000;
-const SKEW_PROBLEM_MS = 300_000;
+const SKEW_PROBLEM_MS = 5 * MINUTE_MS;
 
 /** Expiries, windows of limits and the mirror depend on this machine's clock. */
 function clockFindings(about: string, skews: readonly number[]): Finding[] {
@@ -148,11 +150,11 @@ const STATE_IDS: Readonly<Record<ToolProblemCode, string>> = {
 };
 
 function stateFindings(tool: Tool, { config, now }: ToolFindingDeps): Finding[] {
-  return toolProblems(tool, config, now).map(({ code, what, next }) => ({
+  return toolProblems(tool, config, now).map(({ code, problem, next }) => ({
     id: STATE_IDS[code],
     level: "problem",
     about: aboutTool(tool.name),
-    what,
+    what: problem,
     next,
   }));
 }
@@ -164,8 +166,8 @@ function keyFindings(tool: Tool, { probe, known }: ToolFindingDeps): Finding[] {
   if (missing !== null)
     return [{ id: "key", level: "problem", about, what: missing.why, next: missing.next }];
   if (probed?.ok && probed.models.length === 0) {
-    const { what, next } = NO_MODELS;
-    return [{ id: "group", level: "problem", about, what: `${what}; key ${key}`, next }];
+    const { problem, next } = NO_MODELS_LISTED;
+    return [{ id: "group", level: "problem", about, what: `${problem}; key ${key}`, next }];
   }
   // The daemon's knowledge counts only for this very key: config.yaml may name another one by now.
   const isSameKey = known !== undefined && known.key === key;
@@ -202,15 +204,17 @@ function refusalFinding(
     const what = `key ${key} could not be checked: see gateway ${gateway}`;
     return { id: "key", level: "warning", about, what, next: null };
   }
-  const { detail } = failure;
+  const { cause, detail } = failure;
   const isKnown = detail !== null && known?.state === "key-refused" && known.refused?.detail === detail;
+  const isEnded = isKeyFault(detail) && causeOfFault(detail).newKey === "helps";
+  const ownNext = isEnded || cause === "incomplete-key" ? withRotate(failure.next, name) : failure.next;
   return {
-    id: failure.cause === "group-unavailable" ? "group" : "key",
-    level: failure.cause === "rate-limit" ? "warning" : "problem",
+    id: cause === "group-unavailable" ? "group" : "key",
+    level: cause === "rate-limit" ? "warning" : "problem",
     about,
     what: `${failure.why}; key ${key}`,
     // The daemon knows whether a login can make a new key.
-    next: isKnown ? known.next : withRotate(failure.next, failure, name, false),
+    next: isKnown ? known.next : ownNext,
   };
 }
 

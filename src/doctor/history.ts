@@ -1,4 +1,5 @@
 import type Database from "libsql";
+import { DAY_MS } from "../core/units.ts";
 import { IndexFault, queryIndex } from "../usage/index/database.ts";
 import { quarterOf } from "../usage/rollups.ts";
 
@@ -14,11 +15,9 @@ export interface ModelUse {
   readonly answered: number;
 }
 
-const THIRTY_DAYS_MS = 30 * 86_400_000;
-
 /** The models that tools of this machine requested in the last 30 days. Reads rollups, so the length of the log does not matter. */
 export function readUses(db: Database.Database, now: number): ModelUse[] {
-  return usesSince(db, quarterOf(now - THIRTY_DAYS_MS));
+  return usesSince(db, quarterOf(now - 30 * DAY_MS));
 }
 
 /** Every tool and key with which a request of this machine ever succeeded, as workedName writes them. */

@@ -17,12 +17,13 @@ import {
   wholeAt,
 } from "../mirror/consoles/json.ts";
 import type { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
-import { causeOf, type KeyFault, type Tested } from "../proxy/cause.ts";
-import type { UsedUpWindow } from "./key-messages.ts";
+import { findCause, type KeyFault, type Tested } from "../proxy/key-health/cause.ts";
+import type { UsedUpWindow } from "../proxy/key-health/key-problem.ts";
 
 /*
  * What consoles and gateways say about a key when they are asked about the key itself. new-api is asked because its
- * refusals are ambiguous, sub2api because it lists models to keys whose requests it refuses.
+ * refusals are ambiguous, sub2api because it lists models to keys whose requests it refuses. Nothing is remembered here: the
+ * answer goes to proxy/key-health, which sends no request.
  */
 
 export interface KeyCheckDeps {
@@ -115,7 +116,7 @@ export function newApiFault(
   if (status === 200) return newApiFaultInFacts(text, now);
   // 429 and 5xx say nothing about the key.
   if (status !== 401 && status !== 403) return null;
-  const cause = causeOf({ status, contentType: "application/json", body: text });
+  const cause = findCause({ status, contentType: "application/json", body: text });
   if (cause?.detail === "key-disabled" || cause?.detail === "account-disabled") return cause.detail;
   return status === 401 && cause?.name === "incomplete-key" ? "key-deleted" : null;
 }

@@ -52,7 +52,7 @@ export function knownVariables(): readonly KnownSetting[] {
   for (const { id, setups } of CLIENTS) {
     for (const step of setups.flat()) {
       if (step.kind !== "env") continue;
-      for (const [name, text] of Object.entries(step.set)) add(name, roleOf(text), id);
+      for (const [name, text] of Object.entries(step.set)) add(name, findRole(text), id);
       for (const name of step.unset) add(name, "key", id);
     }
   }
@@ -60,7 +60,7 @@ export function knownVariables(): readonly KnownSetting[] {
   return [...found].map(([name, { role, clients }]) => ({
     name,
     role,
-    family: familyOf(name),
+    family: findFamily(name),
     clients: [...clients],
   }));
 }
@@ -84,7 +84,7 @@ export function knownFields(client: string, variables: readonly KnownSetting[]):
   for (const step of CLIENTS.flatMap(({ setups }) => setups.flat())) {
     if (step.kind !== "file") continue;
     for (const [, name = "", value = ""] of step.text.matchAll(/([\w-]+)["']?\s*[:=]\s*["'](\{\w+\})/g)) {
-      const role = roleOf(value);
+      const role = findRole(value);
       if (role !== null) roles.set(name, role);
     }
   }
@@ -94,12 +94,12 @@ export function knownFields(client: string, variables: readonly KnownSetting[]):
 }
 
 /** By the placeholder that the table of clients has as its value. */
-function roleOf(text: string): Role | null {
+function findRole(text: string): Role | null {
   if (/\{(?:base|root|v1)\}/.test(text)) return "address";
   return text === "{token}" ? "key" : null;
 }
 
-function familyOf(variable: string): string {
+function findFamily(variable: string): string {
   if (/^(?:ANTHROPIC|CLAUDE)_/.test(variable)) return "anthropic";
   if (/^(?:GOOGLE|GEMINI)_/.test(variable)) return "gemini";
   if (/^(?:OPENAI|CODEX)_/.test(variable)) return "openai";

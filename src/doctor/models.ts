@@ -51,13 +51,13 @@ export function toolModels(tool: Tool, probe: ToolProbe, context: ModelContext):
     group: tool.group,
     multiplier: group?.multiplier ?? 1,
     key: probe.key,
-    problem: problemOf(probe),
+    problem: findProblem(probe),
     models: (list ?? []).map((id) => listedModel(id, tool, context)),
     failing: list === null ? [] : failingNames(tool, list, uses),
   };
 }
 
-function problemOf({ missing, probed }: ToolProbe): ToolModels["problem"] {
+function findProblem({ missing, probed }: ToolProbe): ToolModels["problem"] {
   if (missing !== null) {
     const cause = missing.state === "needs-trust" ? "needs-trust" : "key-unavailable";
     return { cause, why: missing.why, next: missing.next };

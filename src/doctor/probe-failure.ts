@@ -3,8 +3,10 @@ import { baseUrl } from "../config/values.ts";
 import type { Secret } from "../core/secret.ts";
 import { momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
-import { cleanText, objectAt, parseObject, textAt } from "../mirror/consoles/json.ts";
+import { cleanText } from "../mirror/consoles/json.ts";
 import { OutboundProxyError } from "../proxy/agents.ts";
+import { messageInJson } from "../proxy/error-response.ts";
+import { isTlsError, unreachableProblem } from "../proxy/failure.ts";
 import {
   type Cause,
   type CauseDetail,
@@ -12,9 +14,8 @@ import {
   causeOfFault,
   type KeyFault,
   PLAN_USED_UP,
-} from "../proxy/cause.ts";
-import { isTlsError, whyUnreachable } from "../proxy/failure.ts";
-import { causeText, type UsedUpWindow, windowText } from "./key-messages.ts";
+} from "../proxy/key-health/cause.ts";
+import { type UsedUpWindow, windowText } from "../proxy/key-health/key-problem.ts";
 
 /* How a probe can fail, and what `doctor`, `models`, `init`, `tools add` and `rotate` say about it. */
 
@@ -88,7 +89,7 @@ export function timedOut(gateway: Gateway, ms: number): FailureText {
 export function unreachable(gateway: Gateway, error: NodeJS.ErrnoException): FailureText {
   const code = error.code ?? "";
   const { name } = gateway;
-  const why = `${named(gateway)} cannot be reached: ${whyUnreachable(error)}`;
+  const why = `${named(gateway)} cannot be reached: ${unreachableProblem(error)}`;
   if (error instanceof OutboundProxyError)
     return failure("unreachable", why, `start that proxy, or change gateways.${name}.proxy in config.yaml`);
   if (code === "ENOTFOUND" || code === "EAI_AGAIN")
@@ -186,11 +187,8 @@ export function betterAddress(address: string): string {
 
 /** The gateway's own error message, without the key and safe to print; null: the body has none. */
 export function gatewayMessage(text: string, key: Secret): string | null {
-  const body = parseObject(text) ?? {};
-  const inner = objectAt(body, "error") ?? {};
-  const found =
-    textAt(inner, "message") || textAt(body, "message") || textAt(body, "error") || textAt(body, "code");
-  if (!found) return null;
+  const found = messageInJson(text);
+  if (found === null) return null;
   // Redact the decoded text, before it is cut: a gateway can spell the key with escapes.
   return cleanText(key.redactFrom(found));
 }
@@ -206,10 +204,10 @@ const CAUSE_BY_DETAIL: Partial<Record<CauseDetail, ProbeCause>> = {
 };
 
 function byCause(cause: Cause, source: string, message: string | null): FailureText {
-  const { name, detail, next } = cause;
+  const { name, detail, problem, next } = cause;
   const probeCause = detail === null ? name : (CAUSE_BY_DETAIL[detail] ?? name);
   const refused = cause.concernsKey ? { cause, message } : null;
-  return { cause: probeCause, detail, why: `${causeText(cause)}${source}`, next, refused };
+  return { cause: probeCause, detail, why: `${problem}${source}`, next, refused };
 }
 
 function quoted({ status, message }: Pick<RefusedKey, "status" | "message">): string {

@@ -9,12 +9,12 @@ import { request as httpsRequest } from "node:https";
 import type { Gateway } from "../config/schema.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { keyFault, type Secret } from "../core/secret.ts";
+import { asObject, fieldAt, listAt, textAt } from "../mirror/consoles/json.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Agents } from "../proxy/agents.ts";
-import { causeOf, isUnexplained, type Tested } from "../proxy/cause.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
+import { findCause, isUnexplained, type Tested } from "../proxy/key-health/cause.ts";
 import { KeyCheck, readSub2apiUsage, type Sub2apiUsage } from "./key-check.ts";
-import type { MissingKey } from "./key-messages.ts";
 import type { FailureText, ProbeFailure } from "./probe-failure.ts";
 import * as failures from "./probe-failure.ts";
 
@@ -59,6 +59,13 @@ export type ProbeResult =
       readonly skew: number | null;
     }
   | ProbeFailure;
+
+/** A key that was not read, as the control socket carries it. */
+export interface MissingKey {
+  readonly state: "unavailable" | "needs-trust";
+  readonly why: string;
+  readonly next: string;
+}
 
 /** What the probe of one tool's key found. */
 export interface ToolProbe {
@@ -136,8 +143,8 @@ async function explain(
   if (status >= 300 && status < 400) return failures.redirected(gateway, status);
   const contentType = headers["content-type"] ?? "";
   const isNewApi = headers["x-new-api-version"] !== undefined;
-  const kind = gateway.console?.kind ?? kindOf(response);
-  const cause = causeOf({ status, contentType, body: text, isNewApi });
+  const kind = gateway.console?.kind ?? detectKind(response);
+  const cause = findCause({ status, contentType, body: text, isNewApi });
   const now = deps.clock.now();
   if (cause === null) {
     const models = modelsIn(text, key);
@@ -161,7 +168,7 @@ async function explain(
   return wait === 0 ? failures.keyRefused(refusal) : failures.keyRefusedUnchecked(refusal, now + wait, now);
 }
 
-function kindOf({ headers }: Response): "sub2api" | "new-api" | null {
+function detectKind({ headers }: Response): "sub2api" | "new-api" | null {
   if (headers["x-new-api-version"] !== undefined) return "new-api";
   return headers["x-client-request-id"] === undefined ? null : "sub2api";
 }
@@ -216,18 +223,17 @@ function listIn(text: string): readonly unknown[] | null {
     return null;
   }
   if (Array.isArray(value)) return value;
-  if (typeof value !== "object" || value === null) return null;
-  const { data, models } = value as { data?: unknown; models?: unknown };
-  if (Array.isArray(data)) return data;
+  const body = asObject(value);
+  if (body === null) return null;
   // Go writes an empty list as null.
-  if (data === null && "object" in value) return [];
-  return Array.isArray(models) ? models : null;
+  if (fieldAt(body, "data") === null && fieldAt(body, "object") !== undefined) return [];
+  return listAt(body, "data") ?? listAt(body, "models");
 }
 
 function modelName(entry: unknown): string | null {
-  const { id, name } = Object(entry) as { id?: unknown; name?: unknown };
-  const found = typeof entry === "string" ? entry : typeof id === "string" ? id : name;
-  if (typeof found !== "string" || found === "" || found.length > MAX_NAME) return null;
+  const model = asObject(entry) ?? {};
+  const found = typeof entry === "string" ? entry : (textAt(model, "id") ?? textAt(model, "name"));
+  if (found === null || found === "" || found.length > MAX_NAME) return null;
   return found.replace(/^models\//, "");
 }
 
@@ -285,7 +291,7 @@ async function send(
   try {
     const [incoming] = (await once(outgoing, "response")) as [IncomingMessage];
     const text = await readText(incoming);
-    const skew = skewOf(incoming, (began + clock.now()) / 2);
+    const skew = measureSkew(incoming, (began + clock.now()) / 2);
     return { ok: true, status: incoming.statusCode ?? 0, headers: incoming.headers, text, skew };
   } catch (thrown) {
     outgoing.destroy();
@@ -309,7 +315,7 @@ async function readText(incoming: IncomingMessage): Promise<string> {
 }
 
 /** A Date header has whole seconds, so on average it is half a second behind. */
-function skewOf({ headers }: IncomingMessage, middle: number): number | null {
+function measureSkew({ headers }: IncomingMessage, middle: number): number | null {
   const date = Date.parse(headers.date ?? "");
   return Number.isNaN(date) ? null : Math.round(date + 500 - middle);
 }

@@ -29,7 +29,7 @@ export interface ExposedKey extends Place {
 
 export interface UnreadFile {
   readonly path: string;
-  readonly why: string;
+  readonly problem: string;
 }
 
 export interface ScanResult {
@@ -55,7 +55,7 @@ export function settingsFindings(scan: ScanResult): Finding[] {
     findings.push({ id: "other-provider", level: "ok", about: ABOUT, what, next: null });
   }
   if (unread.length > 0) {
-    const what = `not checked: ${listed(unread.map(({ path, why }) => `${shortPath(path, home)} ${why}`))}`;
+    const what = `not checked: ${listed(unread.map(({ path, problem }) => `${shortPath(path, home)} ${problem}`))}`;
     findings.push({ id: "not-read", level: "warning", about: ABOUT, what, next: null });
   }
   return findings;

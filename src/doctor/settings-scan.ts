@@ -53,7 +53,7 @@ export async function scanSettings(deps: ScanDeps): Promise<Finding[]> {
     const file = await readSettingsFile(path);
     if (file === null) continue;
     if (!file.ok) {
-      unread.push({ path, why: file.why });
+      unread.push({ path, problem: file.problem });
       continue;
     }
     read += 1;
@@ -247,15 +247,15 @@ const MAX_BYTES = 1_000_000;
 async function readSettingsFile(
   path: string,
 ): Promise<
-  { readonly ok: true; readonly text: string } | { readonly ok: false; readonly why: string } | null
+  { readonly ok: true; readonly text: string } | { readonly ok: false; readonly problem: string } | null
 > {
   try {
     const target = await realpath(path);
     // Checked before opening: opening alone has an effect on some devices.
     const before = await lstat(target);
-    if (!before.isFile()) return { ok: false, why: "is not a file" };
+    if (!before.isFile()) return { ok: false, problem: "is not a file" };
     if (before.uid !== (process.getuid?.() ?? before.uid))
-      return { ok: false, why: "belongs to another user" };
+      return { ok: false, problem: "belongs to another user" };
     const handle = await open(
       target,
       constants.O_RDONLY | constants.O_NONBLOCK | (constants.O_NOFOLLOW ?? 0),
@@ -263,15 +263,15 @@ async function readSettingsFile(
     try {
       const stat = await handle.stat();
       if (!stat.isFile() || stat.uid !== before.uid)
-        return { ok: false, why: "was replaced while it was read" };
-      if (stat.size > MAX_BYTES) return { ok: false, why: "is larger than 1 MB" };
+        return { ok: false, problem: "was replaced while it was read" };
+      if (stat.size > MAX_BYTES) return { ok: false, problem: "is larger than 1 MB" };
       return { ok: true, text: (await handle.readFile()).toString("utf8") };
     } finally {
       await handle.close();
     }
   } catch (error) {
     if (hasCode(error, "ENOENT", "ENOTDIR")) return null;
-    return { ok: false, why: hasCode(error, "EACCES") ? "may not be read" : errorMessage(error) };
+    return { ok: false, problem: hasCode(error, "EACCES") ? "may not be read" : errorMessage(error) };
   }
 }
 

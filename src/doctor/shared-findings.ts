@@ -1,4 +1,5 @@
 import { advice } from "../core/advice.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import { durationInWords } from "../limits/format.ts";
 import { MAKE_SECRET, type SharedStatus, sharedProblems } from "../shared/status.ts";
 import type { Finding, FindingLevel } from "./findings.ts";
@@ -10,7 +11,7 @@ const OLDEST = { redis: "7.0", valkey: "7.2" } as const;
 
 /** Smaller differences are usual on a network. */
 const CLOCK_NOTE_MS = 2000;
-const CLOCK_WARNING_MS = 60_000;
+const CLOCK_WARNING_MS = MINUTE_MS;
 
 /** Whether several machines can rely on the store that they share. */
 export function sharedFindings(shared: SharedStatus | null, now: number): Finding[] {

@@ -2,15 +2,21 @@ import type { Config, Gateway, Tool } from "../config/schema.ts";
 import type { KeyState, Snapshot } from "../config/snapshot.ts";
 import type { Secret } from "../core/secret.ts";
 import { Semaphore } from "../core/semaphore.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import type { Prices } from "../metering/prices.ts";
-import { isKeyFault, NO_MODELS_LISTED } from "../proxy/cause.ts";
-import type { KeyHealth } from "../proxy/health.ts";
-import type { KeyBreaker } from "../proxy/key-breaker.ts";
+import {
+  type Cause,
+  isKeyFault,
+  isModelRefusal,
+  type KeyFault,
+  NO_MODELS_LISTED,
+} from "../proxy/key-health/cause.ts";
+import type { KeyHealth } from "../proxy/key-health/key-health.ts";
+import { missingKey } from "../proxy/key-health/key-problem.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { readUses, readWorked, workedName } from "./history.ts";
-import { missingKey } from "./key-messages.ts";
 import { type ToolModels, toolModels } from "./models.ts";
-import { type ProbeDeps, type ProbeResult, probeKey, type ToolProbe } from "./probe.ts";
+import { type MissingKey, type ProbeDeps, type ProbeResult, probeKey, type ToolProbe } from "./probe.ts";
 import { concernsGateway } from "./probe-failure.ts";
 
 export interface ToolProbeDeps extends ProbeDeps {
@@ -82,21 +88,24 @@ function withoutProbe(tool: Tool, { keyOf }: ToolProbeDeps): ToolProbe {
     tool: tool.name,
     gateway: tool.gateway,
     key: key.state === "ready" ? key.key.fingerprint : null,
-    missing: missingKey(tool, key),
+    missing: key.state === "ready" ? null : asMissing(missingKey(tool, key)),
     probed: null,
   };
+}
+
+function asMissing({ state, problem, next }: ReturnType<typeof missingKey>): MissingKey {
+  return { state, why: problem, next };
 }
 
 export interface ProberDeps extends ProbeDeps {
   readonly snapshot: () => Snapshot;
   readonly prices: Prices;
   readonly usage: Pick<UsageLog, "read">;
-  readonly keyHealth: Pick<KeyHealth, "accept" | "refuse" | "learn">;
-  readonly keyBreaker: Pick<KeyBreaker, "accept">;
+  readonly keyHealth: Pick<KeyHealth, "accept" | "refuse" | "learn" | "wasAsked">;
 }
 
 /** After a request that was refused for its model, the gateway is not asked for its models again for this long. */
-const GROUP_CHECK_MS = 10 * 60_000;
+const GROUP_CHECK_MS = 10 * MINUTE_MS;
 
 /** What the running daemon asks gateways for its owner, with the keys that only it has read. */
 export class Prober {
@@ -132,8 +141,27 @@ export class Prober {
     });
   }
 
+  /** The gateway refused a request in words that do not say what is wrong with the key or its group: finds it out. */
+  async checkKey(tool: string, gateway: Gateway, key: Secret, cause: Cause): Promise<void> {
+    if (isModelRefusal(cause)) return this.#checkGroup(tool, gateway, key);
+    const { keyHealth, keyCheck } = this.#deps;
+    if (keyHealth.wasAsked(tool, key)) return;
+    const fault = cause.isAmbiguous
+      ? await keyCheck.check(gateway, key)
+      : await this.#findUnknownKey(tool, gateway, key);
+    keyHealth.learn(tool, key, fault);
+  }
+
+  /** The gateway does not know the key. If requests of an earlier run succeeded with it, it was deleted. */
+  async #findUnknownKey(tool: string, gateway: Gateway, key: Secret): Promise<KeyFault | null> {
+    const listed = await this.#deps.keyCheck.listed(gateway, key);
+    if (listed !== null) return listed;
+    const worked = await this.#deps.usage.read(readWorked);
+    return worked?.has(workedName(tool, key.fingerprint)) === true ? "key-deleted" : null;
+  }
+
   /** A request was refused for its model. If the gateway lists no models at all, `status` says so. */
-  async checkGroup(tool: string, gateway: Gateway, key: Secret): Promise<void> {
+  async #checkGroup(tool: string, gateway: Gateway, key: Secret): Promise<void> {
     const now = this.#deps.clock.now();
     const last = this.#groupChecks.get(tool);
     if (last?.key.equals(key) && Math.abs(now - last.at) < GROUP_CHECK_MS) return;
@@ -157,18 +185,16 @@ export class Prober {
 
   /** `status` knows what the probe found, and a key that is accepted again is used again. */
   #remember(tool: string, key: Secret, probed: ProbeResult): void {
-    const { keyHealth, keyBreaker } = this.#deps;
+    const { keyHealth } = this.#deps;
     if (probed.ok) {
       keyHealth.accept(tool, key, probed.tested);
-      keyBreaker.accept(tool, key);
-      const refused = { cause: NO_MODELS_LISTED, status: null, message: null };
-      if (probed.models.length === 0) keyHealth.refuse(tool, key, refused);
+      if (probed.models.length === 0) keyHealth.refuse(tool, key, NO_MODELS_LISTED, null, null);
     } else if (probed.refused !== null) {
       // Where it lists its models, it reported the fault when it was asked.
       const status = (probed.status ?? 0) >= 400 ? probed.status : null;
-      keyHealth.refuse(tool, key, { ...probed.refused, status });
-      const { detail } = probed.refused.cause;
-      if (isKeyFault(detail)) keyHealth.learn(tool, key, detail);
+      const { cause, message } = probed.refused;
+      keyHealth.refuse(tool, key, cause, status, message);
+      if (isKeyFault(cause.detail)) keyHealth.learn(tool, key, cause.detail);
     }
   }
 }

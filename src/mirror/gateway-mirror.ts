@@ -3,7 +3,7 @@ import { background } from "../core/background.ts";
 import type { Logger } from "../core/log.ts";
 import type { Secret } from "../core/secret.ts";
 import type { Prices } from "../metering/prices.ts";
-import type { KeyFault } from "../proxy/cause.ts";
+import type { KeyFault } from "../proxy/key-health/cause.ts";
 import { hasAlarms, logAlarms } from "./alarms.ts";
 import { ConsoleConnection } from "./connect/connection.ts";
 import type { ConnectDeps } from "./connect/open-console.ts";

@@ -2,15 +2,9 @@ import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Secret } from "../core/secret.ts";
 import { MINUTE_MS } from "../core/units.ts";
-import type { KeyFault } from "../proxy/cause.ts";
+import { FAULT_BY_STATE, type KeyFault } from "../proxy/key-health/cause.ts";
 import type { ConsoleConnection } from "./connect/connection.ts";
-import {
-  type AccountFacts,
-  type ConsoleAdapter,
-  ConsoleFault,
-  type ConsoleKey,
-  FAULT_BY_STATE,
-} from "./consoles/console.ts";
+import { type AccountFacts, type ConsoleAdapter, ConsoleFault, type ConsoleKey } from "./consoles/console.ts";
 import {
   type ConsoleFacts,
   findHolders,

@@ -3,7 +3,7 @@ import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
 import type { Secret } from "../core/secret.ts";
-import type { KeyFault } from "../proxy/cause.ts";
+import type { KeyFault } from "../proxy/key-health/cause.ts";
 import { hasAlarms } from "./alarms.ts";
 import { ConsoleFault, hasConsole, type KeyActions } from "./consoles/console.ts";
 import { CallHistory } from "./consoles/http.ts";

@@ -18,7 +18,7 @@ export interface Address {
 const MESSAGES = /^\/v1\/messages(?:[/?]|$)/;
 
 /** Where the client's path is at the gateway. base_url has its own version, which replaces the client's /v1. */
-export function addressOf(gateway: Gateway, path: string): Address {
+export function findAddress(gateway: Gateway, path: string): Address {
   if (MESSAGES.test(path)) return joined(gateway.messagesUrl, path);
   if (path.startsWith("/v1beta/")) return joined(withoutVersion(gateway.baseUrl), path);
   return joined(gateway.baseUrl, path.slice("/v1".length));

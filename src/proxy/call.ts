@@ -10,8 +10,8 @@ import type { TextBytes } from "../metering/estimate.ts";
 import type { Metering } from "../metering/protocols.ts";
 import { NOTHING_READ, type RequestFields } from "../metering/request.ts";
 import type { Opening } from "../usage/record.ts";
-import type { Head } from "./head.ts";
 import type { ResponseObserver } from "./observer.ts";
+import type { RequestHead } from "./request-head.ts";
 
 /** Why a call does not go on. */
 export type Stop = Refusal | "client-left";
@@ -25,7 +25,7 @@ export class Call {
   readonly method: string;
   /** The protocol in which the client expects its answer. */
   readonly protocol: Protocol;
-  readonly head: Head;
+  readonly head: RequestHead;
   /** The configuration when it began. Later saves do not affect it. */
   readonly snapshot: Snapshot;
 
@@ -73,7 +73,7 @@ export class Call {
   isCanceled = false;
   isSettled = false;
 
-  constructor(head: Head, clock: Clock) {
+  constructor(head: RequestHead, clock: Clock) {
     this.startedAt = clock.now();
     this.startedElapsed = clock.elapsed();
     this.id = requestId(this.startedAt);

@@ -18,7 +18,7 @@ export async function takeCapacity(call: Call, socket: Socket, deps: ProxyDeps):
   if (tool === null) throw new Error("the caller is not known yet");
   const wrongModel = checkModel(call, tool);
   if (wrongModel !== null) return wrongModel;
-  const ask = askOf(call, tool, deps);
+  const ask = buildAsk(call, tool, deps);
   call.lease = limiter.takeNow(tool, ask);
   return call.lease === null ? await waitForCapacity(call, tool, ask, socket, deps) : null;
 }
@@ -81,7 +81,7 @@ function checkModel(call: Call, tool: Tool): Refusal | null {
 }
 
 /** What the call may use at most, as far as it is known before it is sent; see limits/estimate.ts. */
-function askOf(call: Call, tool: Tool, { limiter, prices }: ProxyDeps): Ask {
+function buildAsk(call: Call, tool: Tool, { limiter, prices }: ProxyDeps): Ask {
   const { metering, body, fields } = call;
   // A batch is billed later, and nothing says how much: its price is unknown.
   if (metering === null) return { tokens: 0, spend: isBilledLater(call.method, call.endpoint) ? null : 0 };

@@ -5,7 +5,7 @@ import type { Call } from "./call.ts";
 import { highestCost } from "./capacity.ts";
 import type { ProxyDeps } from "./deps.ts";
 import type { Outcome } from "./outcome.ts";
-import { type CallUsage, type CountedUse, costOf } from "./records.ts";
+import { type CallUsage, type CountedUse, priceTokens } from "./records.ts";
 
 export const RESERVATION: CountedUse = { tokens: null, microdollars: null, seenTokens: null };
 
@@ -27,7 +27,7 @@ export function countUse(call: Call, outcome: Outcome, usage: CallUsage | null, 
   const unknown = isRefusedByGateway ? 0 : null;
   const tokens = usage?.outputIsKnown ? usage.tokens : null;
   return {
-    tokens: tokens ? inputOf(tokens) + tokens.output : unknown,
+    tokens: tokens ? sumInput(tokens) + tokens.output : unknown,
     microdollars: usage?.costMicrodollars ?? unknown,
     seenTokens: null,
   };
@@ -44,7 +44,7 @@ function countAborted(call: Call, outcome: Outcome, deps: CountDeps): CountedUse
   const { reading, stream } = outcome.observed;
   const tokens = reading?.tokens ?? null;
   // Gateways that translate from another protocol first report an input of zero.
-  const reported = tokens !== null && inputOf(tokens) > 0 ? tokens : null;
+  const reported = tokens !== null && sumInput(tokens) > 0 ? tokens : null;
   const sizing = { named: null, bodyBytes: call.bytesIn, hasOutput: metering !== "embeddings" };
   const expected = expectedTokens(sizing, deps.limiter.recentMedian(lease.tool));
   const seen = call.observer?.seenTokens() ?? 0;
@@ -52,11 +52,11 @@ function countAborted(call: Call, outcome: Outcome, deps: CountDeps): CountedUse
   // The gateway enforces the request's own maximum.
   const usual = Math.min(expected.output, namedMaximum(fields.lengths) ?? Infinity);
   const output = isBilledAsSeen ? seen : Math.max(seen, usual);
-  const input = reported === null ? expected.input : inputOf(reported);
+  const input = reported === null ? expected.input : sumInput(reported);
   const cost =
     reported === null
       ? highestCost({ input, output }, call, deps.prices)
-      : costOf(call, outcome, { ...reported, output }, deps.prices).costMicrodollars;
+      : priceTokens(call, outcome, { ...reported, output }, deps.prices).costMicrodollars;
   const held = lease.reservation;
   return {
     tokens: Math.min(input + output, held.tokens),
@@ -65,6 +65,6 @@ function countAborted(call: Call, outcome: Outcome, deps: CountDeps): CountedUse
   };
 }
 
-function inputOf({ input, cacheRead, cacheWrite }: Tokens): number {
+function sumInput({ input, cacheRead, cacheWrite }: Tokens): number {
   return input + cacheRead + cacheWrite;
 }

@@ -10,12 +10,12 @@ import type { Prices } from "../metering/prices.ts";
 import type { Journal } from "../usage/journal/journal.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import type { BodyBudget } from "./body.ts";
-import type { Cause } from "./cause.ts";
-import type { Heads } from "./head.ts";
-import type { GatewayHealth, KeyHealth } from "./health.ts";
+import type { GatewayHealth } from "./gateway-health.ts";
 import type { InFlight } from "./in-flight.ts";
-import type { KeyBreaker } from "./key-breaker.ts";
+import type { Cause } from "./key-health/cause.ts";
+import type { KeyHealth } from "./key-health/key-health.ts";
 import type { Outages } from "./outages.ts";
+import type { HeadCache } from "./request-head.ts";
 import type { TokenUses } from "./token-uses.ts";
 import type { Upstream } from "./upstream.ts";
 
@@ -25,7 +25,7 @@ export interface ProxyDeps {
   readonly log: Logger;
   /** The configuration in force. */
   readonly snapshot: () => Snapshot;
-  readonly heads: Heads;
+  readonly heads: HeadCache;
   readonly peers: PeerLookup;
   readonly tokenUses: Pick<TokenUses, "note" | "revokedAt">;
   readonly processLookup: Pick<ProcessLookup, "of">;
@@ -37,7 +37,6 @@ export interface ProxyDeps {
   readonly inFlight: InFlight;
   readonly journal: Journal;
   readonly keyHealth: KeyHealth;
-  readonly keyBreaker: KeyBreaker;
   readonly gatewayHealth: GatewayHealth;
   readonly isStopping: () => boolean;
   /** The gateway is the embedded sandbox, and responses say so. */

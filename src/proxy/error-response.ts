@@ -2,8 +2,8 @@ import type { IncomingMessage } from "node:http";
 import { redactKeyShapes } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
 import { decodeSync } from "../metering/decode.ts";
-import { type Cause, causeOf } from "./cause.ts";
 import { addCause, responseHeaders, setLength } from "./headers.ts";
+import { type Cause, findCause } from "./key-health/cause.ts";
 
 /** How much of a gateway's error is read before it is passed on. */
 const MAX_READ = 64 * 1024;
@@ -58,7 +58,7 @@ export function readErrorResponse(
   const unpacked = readable === bytes ? null : readable;
   const text = readable?.toString("utf8") ?? "";
   const requestId = headers["x-oneapi-request-id"];
-  const named = causeOf({
+  const named = findCause({
     status,
     contentType: headers["content-type"] ?? "",
     body: text,
@@ -85,18 +85,19 @@ export function readErrorResponse(
 /** What an error says, on one line and short: the message in its JSON, else the text itself. null: nothing. */
 function messageIn(text: string, key: Secret): string | null {
   // Redacted once it is decoded, however the JSON spelled the key, and before it is cut.
-  const message = key.redactFrom(jsonMessage(text) ?? text);
+  const message = key.redactFrom(messageInJson(text) ?? text);
   const line = message.slice(0, 2 * MAX_MESSAGE).replace(/[\s\p{Cc}]+/gu, " ");
   return redactKeyShapes(line).trim().slice(0, MAX_MESSAGE) || null;
 }
 
-function jsonMessage(text: string): string | null {
+/** The gateway's own words in its JSON, as they are: they may hold the key. null: there are none. */
+export function messageInJson(text: string): string | null {
   if (text.length > MAX_READ || !text.trimStart().startsWith("{")) return null;
   try {
-    const { error, message, detail } = JSON.parse(text) as Record<string, unknown>;
+    const { error, message, detail, code } = JSON.parse(text) as Record<string, unknown>;
     const inner = Object(error) as Record<string, unknown>;
-    const found = [inner.message, message, error, detail].find((one) => typeof one === "string");
-    return typeof found === "string" ? found : null;
+    const texts = [inner.message, message, error, detail, code];
+    return texts.find((one): one is string => typeof one === "string" && one !== "") ?? null;
   } catch {
     // Cut, or not JSON.
     return null;

@@ -1,24 +1,17 @@
-import {
-  type ClientRequest,
-  request as httpRequest,
-  type IncomingMessage,
-  type ServerResponse,
-} from "node:http";
-import { request as httpsRequest } from "node:https";
+import type { ClientRequest, IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Refusal } from "../core/refusal.ts";
 import type { RecordEnd } from "../usage/record.ts";
 import { closeIdle, whenConnected } from "./agents.ts";
 import { askForUsage, UsageFilter } from "./ask-usage.ts";
 import type { Call } from "./call.ts";
-import type { Cause } from "./cause.ts";
 import { Deadline, type Phase } from "./deadline.ts";
 import type { ProxyDeps } from "./deps.ts";
 import {
   ConnectTimeout,
-  describeFailure,
+  describeProblem,
   describeTimeout,
-  frontProxyFailure,
+  frontProxyProblem,
   gatewayBroken,
   gatewayTimeout,
   gatewayUnreachable,
@@ -26,11 +19,12 @@ import {
   uploadStopped,
 } from "./failure.ts";
 import { GatewayWait } from "./gateway-wait.ts";
+import type { Cause } from "./key-health/cause.ts";
 import { NOTHING_OBSERVED, type Observed, ResponseObserver } from "./observer.ts";
 import type { Outcome } from "./outcome.ts";
-import { headOf, wallTime } from "./records.ts";
+import { buildResponseHead, wallTime } from "./records.ts";
 import { type ClientSide, ResponseWriter } from "./response.ts";
-import type { UpstreamRequest } from "./upstream.ts";
+import { startRequest, type UpstreamRequest } from "./upstream.ts";
 import { discardBody } from "./write-refusal.ts";
 
 /** Sends the call to its gateway and the response to the client. Resolves once, however it ends. */
@@ -80,9 +74,9 @@ export function observe(call: Call, response: IncomingMessage, deps: ProxyDeps):
   const observer = new ResponseObserver(response, call, elapsed);
   call.observer = observer;
   const { status } = observer;
-  journal.head(call.id, headOf(call, status, observer.headIds, elapsed), observer.isStream);
+  journal.head(call.id, buildResponseHead(call, status, observer.headIds, elapsed), observer.isStream);
   if (status < 400 && call.tool !== null && call.key !== null)
-    deps.keyBreaker.accept(call.tool.name, call.key);
+    deps.keyHealth.endPause(call.tool.name, call.key);
   return observer;
 }
 
@@ -147,9 +141,9 @@ class Exchange {
   /** The chunks of the body that was read, until it is sent; null: it passes unread, or there is none. */
   #body: readonly Buffer[] | null;
   #phase: ExchangePhase = DONE;
-  /** How it ended, where that was decided before the last byte; null: see endOf(). */
+  /** How it ended, where that was decided before the last byte; null: see decideEnd(). */
   #end: RecordEnd | null = null;
-  #failure: string | null = null;
+  #problem: string | null = null;
   /** It was sent a second time, because a kept connection was dead. */
   #isRetried = false;
   /** When the first attempt began. */
@@ -199,11 +193,7 @@ class Exchange {
   }
 
   #sendBody(attempt: Attempt, body: readonly Buffer[]): void {
-    const { address, agent, method, headers } = this.#upstream;
-    const { hostname, port, path, secure } = address;
-    const send = secure ? httpsRequest : httpRequest;
-    // Headers in a list keep their case and order.
-    const request = send({ hostname, port, agent, method, path, headers });
+    const request = startRequest(this.#upstream, this.#upstream.headers);
     attempt.request = request;
     request.once("socket", (socket) => this.#onSocket(attempt, request, socket));
     request.on("error", (error) => this.#onRequestError(attempt, error));
@@ -265,7 +255,7 @@ class Exchange {
       return;
     }
     this.#deadline.start("idle", this.#upstream.gateway.timeouts.idle);
-    this.#failure = frontProxyFailure(response.statusCode ?? 0, response.headers["content-type"] ?? "");
+    this.#problem = frontProxyProblem(response.statusCode ?? 0, response.headers["content-type"] ?? "");
     response.on("error", (error) => this.#onBroken(error));
     response.on("close", () => {
       if (!response.complete) this.#onBroken(closedEarly());
@@ -361,7 +351,7 @@ class Exchange {
       return;
     }
     this.#end = failed.end;
-    this.#failure = failed.failure;
+    this.#problem = failed.problem;
     this.#finish(failed.refusal);
   }
 
@@ -401,7 +391,7 @@ class Exchange {
     if (this.#phase.name === "done") return;
     const connected = this.#call.sentAt !== null;
     this.#end ??= "gateway-failed";
-    this.#failure = describeFailure(error, { connected, answered: this.#phase.name === "streaming" });
+    this.#problem = describeProblem(error, { connected, answered: this.#phase.name === "streaming" });
     const { gateway, address } = this.#upstream;
     this.#stop(() =>
       connected
@@ -427,7 +417,7 @@ class Exchange {
     const hasUploadStopped = phase.name === "sent" && !this.#req.complete && !phase.request.writableNeedDrain;
     const isClientsFault = hasUploadStopped || hasWholeResponse || this.#res.writableNeedDrain;
     this.#end ??= isClientsFault ? "client-left" : "gateway-failed";
-    if (!isClientsFault) this.#failure = describeTimeout(timeout, ms);
+    if (!isClientsFault) this.#problem = describeTimeout(timeout, ms);
     const { gateway, address } = this.#upstream;
     this.#stop(() =>
       hasUploadStopped ? uploadStopped(ms) : gatewayTimeout(timeout, ms, gateway.name, address.origin),
@@ -465,10 +455,10 @@ class Exchange {
     const hasAll = this.#res.writableFinished;
     const observed = observer === null ? NOTHING_OBSERVED : await observer.finish();
     return {
-      end: this.#end ?? endOf(observed, hasAll),
+      end: this.#end ?? decideEnd(observed, hasAll),
       status,
       refusal,
-      failure: this.#failure,
+      problem: this.#problem,
       observed,
     };
   }
@@ -488,7 +478,7 @@ function requestOf(phase: ExchangePhase): ClientRequest | null {
   }
 }
 
-function endOf({ reading }: Observed, hasAll: boolean): RecordEnd {
+function decideEnd({ reading }: Observed, hasAll: boolean): RecordEnd {
   // A stream that reports an error or lacks its terminator failed, however cleanly it ended.
   if (reading?.failed || (hasAll && reading?.reached === false)) return "gateway-failed";
   // Some clients hang up after the terminator, before the connection ends.

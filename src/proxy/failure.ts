@@ -57,20 +57,20 @@ export function gatewayUnreachable(
 ): Refusal {
   if (error.code === "EMFILE" || error.code === "ENFILE") {
     const next = "send fewer requests at once, or raise the limit of open files (ulimit -n)";
-    return refuse("overloaded", `${whyUnreachable(error)}. nothing was sent to the gateway. ${next}`, 2);
+    return refuse("overloaded", `${unreachableProblem(error)}. nothing was sent to the gateway. ${next}`, 2);
   }
   const tried = triedMs === 0 ? "" : ` (tried for ${inSeconds(triedMs)})`;
-  const message = `gateway ${gateway} (${origin}) cannot be reached${tried}: ${whyUnreachable(error)}. check base_url and the network`;
+  const message = `gateway ${gateway} (${origin}) cannot be reached${tried}: ${unreachableProblem(error)}. check base_url and the network`;
   return refuse("gateway-unreachable", message);
 }
 
 /** Why a request failed at the gateway, for `status`. */
-export function describeFailure(
+export function describeProblem(
   error: NodeJS.ErrnoException,
   { connected, answered }: { readonly connected: boolean; readonly answered: boolean },
 ): string {
   const code = error.code ?? "";
-  const problem = connected ? howItBroke(error, answered) : whyUnreachable(error);
+  const problem = connected ? howItBroke(error, answered) : unreachableProblem(error);
   const what = problem.slice(0, MAX_DESCRIPTION);
   return code === "" || what.includes(code) ? what : `${what} (${code})`;
 }
@@ -88,7 +88,7 @@ function howItBroke(error: NodeJS.ErrnoException, answered: boolean): string {
 }
 
 /** Why no connection could be made. */
-export function whyUnreachable(error: NodeJS.ErrnoException): string {
+export function unreachableProblem(error: NodeJS.ErrnoException): string {
   const code = error.code ?? "";
   const known = UNREACHABLE[code];
   if (known !== undefined) return known;
@@ -130,7 +130,7 @@ const FRONT_PROXY_STATUSES: readonly number[] = [502, 503, 504, 520, 521, 522, 5
  * The response of nginx, Caddy or Cloudflare in front of a gateway that is down; null: the gateway itself responded.
  * Gateways use the same statuses for a model or account without capacity, but always with JSON.
  */
-export function frontProxyFailure(status: number, contentType: string): string | null {
+export function frontProxyProblem(status: number, contentType: string): string | null {
   if (!FRONT_PROXY_STATUSES.includes(status)) return null;
   const kind = contentKind(contentType);
   if (kind === "json" || kind === "events") return null;

@@ -2,7 +2,7 @@ import type { Refusal } from "../core/refusal.ts";
 import type { Call } from "./call.ts";
 import { checkStillAllowed } from "./capacity.ts";
 import type { ProxyDeps } from "./deps.ts";
-import { describeFailure, gatewayUnreachable, logUnavailable, shuttingDown } from "./failure.ts";
+import { describeProblem, gatewayUnreachable, logUnavailable, shuttingDown } from "./failure.ts";
 import type { Outage, WaitEnd, Waiter } from "./outages.ts";
 import type { Outcome } from "./outcome.ts";
 import type { UpstreamRequest } from "./upstream.ts";
@@ -10,7 +10,7 @@ import type { UpstreamRequest } from "./upstream.ts";
 /* While no connection to a gateway can be made, its requests wait. Nothing of them was sent, so they can be tried again. */
 
 /** How a request ended that was never connected. */
-type Failed = Pick<Outcome, "end" | "refusal" | "failure">;
+type Failed = Pick<Outcome, "end" | "refusal" | "problem">;
 
 /**
  * The wait of one request for its gateway. It keeps its place under the limits and its body. The wait ends when a connection
@@ -57,14 +57,14 @@ export class GatewayWait {
     const leftMs = this.#leftMs;
     if (leftMs <= 0) return this.#unreachable(error, gateway.timeouts.retryConnect);
     journal.markUnsent(id);
-    gatewayHealth.noteWait(gateway, whyNotConnected(error));
+    gatewayHealth.noteWait(gateway, connectProblem(error));
     const outage = outages.findOrStart(this.#upstream, error, this.#times);
     this.#times += 1;
     this.#call.isWaiting = true;
     const end = await this.#untilBack(outage, leftMs);
     this.#call.isWaiting = false;
     // The exchange has finished already.
-    if (end === "client-left") return { end, refusal: null, failure: null };
+    if (end === "client-left") return { end, refusal: null, problem: null };
     if (end === "stopped") return refused(shuttingDown());
     if (end === "expired") return this.#unreachable(outage.error, gateway.timeouts.retryConnect);
     const refusal = checkStillAllowed(name, snapshot(), clock.now());
@@ -77,7 +77,7 @@ export class GatewayWait {
     // Not one that was sent again: it would never wait again.
     if (triedMs > 0) this.#deps.outages.noteRefusal(this.#kind);
     const refusal = gatewayUnreachable(error, gateway.name, address.origin, triedMs);
-    return { end: "gateway-failed", refusal, failure: whyNotConnected(error) };
+    return { end: "gateway-failed", refusal, problem: connectProblem(error) };
   }
 
   /** The same for a request that the client sends again. Not by its body: Claude Code changes it each time. */
@@ -105,9 +105,9 @@ export class GatewayWait {
 }
 
 function refused(refusal: Refusal): Failed {
-  return { end: "refused", refusal, failure: null };
+  return { end: "refused", refusal, problem: null };
 }
 
-function whyNotConnected(error: Error): string {
-  return describeFailure(error, { connected: false, answered: false });
+function connectProblem(error: Error): string {
+  return describeProblem(error, { connected: false, answered: false });
 }

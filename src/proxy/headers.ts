@@ -3,8 +3,8 @@ import { isLoopback } from "../config/values.ts";
 import type { Protocol } from "../core/refusal.ts";
 import type { Secret } from "../core/secret.ts";
 import { holdsToken } from "../core/token.ts";
-import type { Cause } from "./cause.ts";
 import { CREDENTIAL_HEADERS, isCredentialName } from "./credentials.ts";
+import type { Cause } from "./key-health/cause.ts";
 
 /* Lists of headers are flat: name, value, name, value. That is how Node reads and writes them with their case and order. */
 

@@ -70,7 +70,7 @@ export function acceptCaller(
   call: Call,
   { tool, program, tokenHash }: Extract<Identified, { ok: true }>,
   origin: string | undefined,
-  { keyBreaker, tokenUses }: ProxyDeps,
+  { keyHealth, tokenUses }: ProxyDeps,
 ): Refusal | null {
   const { snapshot } = call;
   if (tokenHash !== null) tokenUses.note(tokenHash, call.startedAt);
@@ -83,7 +83,7 @@ export function acceptCaller(
   }
   const admitted = admit(tool, call.gateway, snapshot.keyOf(tool), call.startedAt);
   if (!admitted.ok) return admitted.refusal;
-  const paused = keyBreaker.admit(tool.name, admitted.key, call.id);
+  const paused = keyHealth.admit(tool.name, admitted.key, call.id);
   // The record names the key, whether the request is sent or not.
   call.key = admitted.key;
   return paused;

@@ -1,7 +1,7 @@
 import type { Secret } from "../core/secret.ts";
 import type { Call } from "./call.ts";
 import type { ObservedSoFar } from "./observer.ts";
-import { openingOf } from "./records.ts";
+import { buildOpening } from "./records.ts";
 
 /** A call in flight, for the owner to see. It shows nothing that the record will not hold. */
 export interface InFlightCall {
@@ -90,7 +90,7 @@ export class InFlight {
 }
 
 function shown(call: Call, elapsed: number): InFlightCall {
-  const { id, tool, model, endpoint } = openingOf(call);
+  const { id, tool, model, endpoint } = buildOpening(call);
   const observed = call.observer?.soFar() ?? null;
   const firstByte = observed?.firstByteElapsed ?? null;
   const sinceStart = elapsed - call.startedElapsed;

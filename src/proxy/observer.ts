@@ -3,8 +3,8 @@ import type { Snapshot } from "../config/snapshot.ts";
 import { type GatewayIds, idsInBody, idsInHead } from "../metering/gateway-ids.ts";
 import { Meter, type Reading } from "../metering/meter.ts";
 import { contentKind, type Metering } from "../metering/protocols.ts";
-import { type Cause, causeOf, causeOfErrorEvent } from "./cause.ts";
 import type { ErrorResponse } from "./error-response.ts";
+import { type Cause, findCause, findEventCause } from "./key-health/cause.ts";
 import { loggableIds } from "./loggable.ts";
 
 /** What was learned from a gateway's response. */
@@ -76,7 +76,7 @@ export class ResponseObserver {
     this.#firstByteElapsed = firstByteElapsed;
     this.#isStream = kind === "events";
     // The cause of an error is known once its body was read. Of other responses, only a web page is a bad sign.
-    this.#cause = status < 400 && kind === "page" ? causeOf({ status, contentType, body: "" }) : null;
+    this.#cause = status < 400 && kind === "page" ? findCause({ status, contentType, body: "" }) : null;
     this.#meter = new Meter({
       metering,
       status,
@@ -137,7 +137,7 @@ export class ResponseObserver {
   /** Waits until the last bytes of a compressed response are decoded. */
   async finish(): Promise<Observed> {
     const reading = await this.#meter.finish();
-    const refusal = reading.refusal === null ? null : causeOfErrorEvent(reading.refusal);
+    const refusal = reading.refusal === null ? null : findEventCause(reading.refusal);
     const bodyIds = loggableIds(idsInBody(reading.id, this.#error?.text ?? null), this.#snapshot);
     return {
       cause: this.#cause ?? refusal,

@@ -9,7 +9,7 @@ export interface Outcome {
   readonly status: number | null;
   readonly refusal: Refusal | null;
   /** Why there was no whole response of the gateway's, in a few words; null: there was one, or it is not its fault. */
-  readonly failure: string | null;
+  readonly problem: string | null;
   readonly observed: Observed;
 }
 
@@ -18,6 +18,6 @@ export const NOTHING_SENT: Outcome = Object.freeze({
   end: "refused",
   status: null,
   refusal: null,
-  failure: null,
+  problem: null,
   observed: NOTHING_OBSERVED,
 });

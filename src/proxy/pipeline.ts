@@ -10,13 +10,13 @@ import { forward } from "./exchange.ts";
 import { logUnavailable, shuttingDown } from "./failure.ts";
 import { identify } from "./identify.ts";
 import { NOTHING_SENT, type Outcome } from "./outcome.ts";
-import { openingOf } from "./records.ts";
+import { buildOpening } from "./records.ts";
 import { settle } from "./settle.ts";
 import { parserRefusal, writeRefusal, writeSocketRefusal } from "./write-refusal.ts";
 
 /** Serves one request, from top to bottom. Whatever happens, the call is settled once. */
 export async function serve(req: IncomingMessage, res: ServerResponse, deps: ProxyDeps): Promise<void> {
-  const call = new Call(deps.heads.of(req, deps.snapshot()), deps.clock);
+  const call = new Call(deps.heads.find(req, deps.snapshot()), deps.clock);
   // The outcome if a bug below throws; null: nothing is recorded.
   let outcome: Outcome | null = { ...NOTHING_SENT, end: "gateway-failed" };
   try {
@@ -91,7 +91,7 @@ function answer(
 
 /** Writes the first half of the record. What cannot be recorded is not sent. */
 export async function openRecord(call: Call, { journal, limiter }: ProxyDeps): Promise<Refusal | null> {
-  const opening = openingOf(call);
+  const opening = buildOpening(call);
   if (!(await journal.open(opening))) return logUnavailable(journal.state());
   call.opening = opening;
   limiter.recorded(call.lease, call.id);

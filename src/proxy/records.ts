@@ -9,7 +9,7 @@ import type { Observed } from "./observer.ts";
 import type { Outcome } from "./outcome.ts";
 
 /** The first half of a record: what is written before the first byte goes to the gateway. */
-export function openingOf(call: Call): Opening {
+export function buildOpening(call: Call): Opening {
   const reservation = call.lease?.reservation ?? null;
   return {
     id: call.id,
@@ -36,7 +36,7 @@ export function openingOf(call: Call): Opening {
 }
 
 /** The head of a response. If keybearer is killed before the response ends, the record still has the gateway's ids. */
-export function headOf(
+export function buildResponseHead(
   call: Call,
   status: number,
   ids: Observed["gatewayIds"],
@@ -56,14 +56,19 @@ export interface CallUsage {
   readonly costMicrodollars: number | null;
 }
 
-export function usageOf(call: Call, outcome: Outcome, prices: Prices): CallUsage {
+export function measureUsage(call: Call, outcome: Outcome, prices: Prices): CallUsage {
   const { tokens, from, outputIsKnown } = usedTokens(call, outcome);
-  const { listMicrodollars, costMicrodollars } = costOf(call, outcome, outputIsKnown ? tokens : null, prices);
+  const { listMicrodollars, costMicrodollars } = priceTokens(
+    call,
+    outcome,
+    outputIsKnown ? tokens : null,
+    prices,
+  );
   return { tokens, from, outputIsKnown, listMicrodollars, costMicrodollars };
 }
 
 /** What these tokens of a call cost. */
-export function costOf(
+export function priceTokens(
   call: Call,
   outcome: Outcome,
   tokens: Tokens | null,
@@ -89,7 +94,7 @@ export interface CountedUse {
 }
 
 /** The second half of a record. @param usage null: it could not be determined. */
-export function closingOf(
+export function buildClosing(
   call: Call,
   outcome: Outcome,
   endedAt: number,

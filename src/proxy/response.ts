@@ -2,9 +2,9 @@ import type { IncomingMessage } from "node:http";
 import type { Writable } from "node:stream";
 import type { Secret } from "../core/secret.ts";
 import type { UsageFilter } from "./ask-usage.ts";
-import type { Cause } from "./cause.ts";
 import { ErrorBody, readErrorResponse } from "./error-response.ts";
 import { addCause, addOwn, reasonPhrase, responseHeaders, setLength } from "./headers.ts";
+import type { Cause } from "./key-health/cause.ts";
 import type { ResponseObserver } from "./observer.ts";
 
 /** The client's side of a response: a ServerResponse, or the socket of a request for a WebSocket. */

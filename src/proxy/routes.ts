@@ -79,7 +79,7 @@ function checkBaseUrl(base: string, path: string): Refusal | null {
 }
 
 /** The protocol in which the client expects its answer. The path decides, then a header that only one family sends. */
-export function protocolOf(target: string, headers: Readonly<Record<string, unknown>>): Protocol {
+export function detectProtocol(target: string, headers: Readonly<Record<string, unknown>>): Protocol {
   const path = withoutQuery(target).replace(/^\/t\/[^/]*/, "");
   if (/^(?:\/v1)*\/messages(?:\/|$)/.test(path)) return "messages";
   if (/^(?:\/v1)?\/v1beta(?:\/|$)/.test(path)) return "gemini";
@@ -88,7 +88,7 @@ export function protocolOf(target: string, headers: Readonly<Record<string, unkn
 }
 
 /** The path as it may be logged: ids stay, what looks like a key does not. */
-export function endpointOf(path: string): string {
+export function readEndpoint(path: string): string {
   return redactKeyShapes(withoutQuery(path));
 }
 

@@ -3,11 +3,11 @@ import { reportedCall, usedBy } from "../usage/counted.ts";
 import { CLIENT_LEFT } from "../usage/journal/lines.ts";
 import { type Closing, OWN_REQUEST, wholeRecord } from "../usage/record.ts";
 import type { Call } from "./call.ts";
-import { isModelRefusal, isUnexplained } from "./cause.ts";
 import { countUse, RESERVATION } from "./counted.ts";
 import type { ProxyDeps } from "./deps.ts";
+import { isModelRefusal, isUnexplained } from "./key-health/cause.ts";
 import type { Outcome } from "./outcome.ts";
-import { type CallUsage, type CountedUse, closingOf, openingOf, usageOf } from "./records.ts";
+import { buildClosing, buildOpening, type CallUsage, type CountedUse, measureUsage } from "./records.ts";
 
 /**
  * Ends a call, however it went: record, limits, log line, event. It does so once, and a bug in one step does not keep the
@@ -27,17 +27,17 @@ export function settle(call: Call, ended: Outcome, deps: ProxyDeps): void {
   };
   let usage: CallUsage | null = null;
   attempt("its tokens and cost are unknown", () => {
-    usage = usageOf(call, outcome, deps.prices);
+    usage = measureUsage(call, outcome, deps.prices);
   });
   let counted: CountedUse = RESERVATION;
   attempt("what was reserved for it counts", () => {
     counted = countUse(call, outcome, usage, deps);
   });
-  const closing = closingOf(call, outcome, endedAt, usage, counted);
+  const closing = buildClosing(call, outcome, endedAt, usage, counted);
   attempt("it is still listed as in flight", () => deps.inFlight.remove(call));
   attempt("the memory of its body is still taken", () => deps.bodies.release(call));
-  attempt("its key may stay paused", () => settleBreaker(call, outcome, deps));
-  attempt("its gateway's and its key's health are not noted", () => noteHealth(call, outcome, deps));
+  attempt("what it showed of its gateway is lost", () => noteGateway(call, outcome, deps));
+  attempt("what it showed of its key is lost", () => noteKey(call, outcome, deps));
   const code = unsentCode(call, outcome);
   let isCounted = false;
   if (code !== null)
@@ -61,15 +61,15 @@ function countUnsent({ id, tool, gateway }: Call, code: string, { journal }: Pro
   return journal.count({ id, tool: tool?.name ?? null, gateway: gateway?.name ?? null, code });
 }
 
-/** Also after a refusal of ours: the request may have been the one that was to try the key. */
-function settleBreaker({ id, tool, key }: Call, outcome: Outcome, { keyBreaker }: ProxyDeps): void {
-  if (tool !== null && key !== null) keyBreaker.settle(tool.name, key, id, outcome);
+function noteGateway({ gateway }: Call, outcome: Outcome, { gatewayHealth }: ProxyDeps): void {
+  if (gateway !== null) gatewayHealth.note(gateway, outcome);
 }
 
-function noteHealth({ tool, key, gateway, metering }: Call, outcome: Outcome, deps: ProxyDeps): void {
-  if (gateway !== null) deps.gatewayHealth.note(gateway, outcome);
-  if (tool === null || key === null || outcome.end === "refused") return;
-  deps.keyHealth.note(tool.name, key, outcome, metering === null);
+function noteKey({ id, tool, key, gateway, metering }: Call, outcome: Outcome, deps: ProxyDeps): void {
+  if (tool === null || key === null) return;
+  // Also after a refusal of ours: the request may have been the one that was to try the key.
+  deps.keyHealth.settle(tool.name, key, id, outcome, metering === null);
+  if (outcome.end === "refused") return;
   if (outcome.status === 401) deps.rereadKey(tool.name);
   const { cause } = outcome.observed;
   if (gateway === null || cause === null) return;
@@ -78,7 +78,7 @@ function noteHealth({ tool, key, gateway, metering }: Call, outcome: Outcome, de
 
 function completeRecord(call: Call, closing: Closing, deps: ProxyDeps): void {
   const { journal } = deps;
-  const opening = call.opening ?? openingOf(call);
+  const opening = call.opening ?? buildOpening(call);
   if (call.opening !== null) journal.close(call.id, closing);
   else journal.add(opening, closing);
   if (deps.isFollowed()) deps.notify({ ...wholeRecord(opening, closing), ...OWN_REQUEST });
@@ -97,7 +97,7 @@ function writeLogLine(call: Call, closing: Closing, outcome: Outcome, { log, clo
   const { refusal, observed } = outcome;
   const hasFailed = outcome.end === "gateway-failed" || refusal !== null || observed.cause !== null;
   if (!hasFailed && !log.isLevelEnabled("debug")) return;
-  const { id, tool, gateway, method, endpoint, model } = call.opening ?? openingOf(call);
+  const { id, tool, gateway, method, endpoint, model } = call.opening ?? buildOpening(call);
   const fields = {
     id,
     tool,

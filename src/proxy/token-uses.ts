@@ -3,9 +3,10 @@ import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import { readOwnFile } from "../core/own-file.ts";
 import { writePrivateFile } from "../core/private-file.ts";
+import { MINUTE_MS } from "../core/units.ts";
 
 /** The file is written when a token is first used, and then at most this often. */
-const WRITE_EVERY_MS = 60_000;
+const WRITE_EVERY_MS = MINUTE_MS;
 
 export interface TokenUsesDeps {
   readonly file: string;

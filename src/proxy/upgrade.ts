@@ -1,34 +1,35 @@
 import type { ClientRequest, IncomingMessage } from "node:http";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import type { RecordEnd } from "../usage/record.ts";
 import { whenConnected } from "./agents.ts";
 import { Call, type Stop } from "./call.ts";
 import { takeCapacity } from "./capacity.ts";
-import type { Cause } from "./cause.ts";
 import { Deadline, type Phase } from "./deadline.ts";
 import type { ProxyDeps } from "./deps.ts";
 import { observe, ownHeaders } from "./exchange.ts";
 import {
   ConnectTimeout,
-  describeFailure,
+  describeProblem,
   describeTimeout,
-  frontProxyFailure,
+  frontProxyProblem,
   gatewayBroken,
   gatewayTimeout,
   gatewayUnreachable,
   isOutage,
 } from "./failure.ts";
 import { GatewayWait } from "./gateway-wait.ts";
-import { addOwn, byName, responseHeaders } from "./headers.ts";
+import { addOwn, forEachHeader, responseHeaders } from "./headers.ts";
 import { acceptCaller, checkUser, findCaller } from "./identify.ts";
+import type { Cause } from "./key-health/cause.ts";
 import { NOTHING_OBSERVED, type ResponseObserver } from "./observer.ts";
 import { NOTHING_SENT, type Outcome } from "./outcome.ts";
 import { checkRequest, openRecord, stoppedBy } from "./pipeline.ts";
 import { wallTime } from "./records.ts";
 import { type ClientSide, ResponseWriter } from "./response.ts";
 import { settle } from "./settle.ts";
-import type { UpstreamRequest } from "./upstream.ts";
+import { startRequest, type UpstreamRequest } from "./upstream.ts";
 import { endSoon, writeSocketRefusal } from "./write-refusal.ts";
 
 /**
@@ -108,14 +109,23 @@ function forward(
   deps: ProxyDeps,
 ): Promise<Outcome> {
   const upstream = deps.upstream.request(call, req, null, false);
-  return new Promise((resolve) => new Upgrade(call, req, socket, upstream, deps, resolve).start(head));
+  return new Promise((resolve) => new Upgrade(call, req, socket, head, upstream, deps, resolve).start());
 }
 
-/** A request that becomes a WebSocket: bytes both ways until one side closes. */
+/** 101 and the request for it need these, which are left out of every other head. */
+const SWITCH: readonly string[] = ["connection", "Upgrade", "upgrade", "websocket"];
+
+/**
+ * A request that becomes a WebSocket: bytes both ways until one side closes. It is sent with node:http. http-proxy-3 writes the
+ * gateway's response to the client itself, with the key in it if the gateway sends that back. It offers no way to change
+ * that, other than to remove its listeners and to overwrite the headers of the response.
+ */
 class Upgrade {
   readonly #call: Call;
   readonly #req: IncomingMessage;
   readonly #socket: Duplex;
+  /** The first bytes behind the client's head. */
+  readonly #head: Buffer;
   readonly #upstream: UpstreamRequest;
   readonly #deps: ProxyDeps;
   readonly #resolve: (outcome: Promise<Outcome>) => void;
@@ -128,13 +138,14 @@ class Upgrade {
   #observer: ResponseObserver | null = null;
   #status: number | null = null;
   #end: RecordEnd | null = null;
-  #failure: string | null = null;
+  #problem: string | null = null;
   #isFinished = false;
 
   constructor(
     call: Call,
     req: IncomingMessage,
     socket: Duplex,
+    head: Buffer,
     upstream: UpstreamRequest,
     deps: ProxyDeps,
     resolve: (outcome: Promise<Outcome>) => void,
@@ -142,33 +153,34 @@ class Upgrade {
     this.#call = call;
     this.#req = req;
     this.#socket = socket;
+    this.#head = head;
     this.#upstream = upstream;
     this.#deps = deps;
     this.#resolve = resolve;
   }
 
-  start(head: Buffer): void {
+  start(): void {
     this.#socket.once("close", () => this.#onClientClosed());
     // A client that leaves ends only its side. Without a WebSocket there is nothing left to do.
     this.#socket.once("end", () => {
       if (this.#status === null) this.#socket.destroy();
     });
-    this.#connect(head);
+    this.#connect();
   }
 
-  #connect(head: Buffer): void {
+  #connect(): void {
     this.#deadline.start("connect", this.#wait?.connectMs ?? this.#upstream.gateway.timeouts.connect);
-    const request = this.#deps.upstream.passthrough.upgrade(this.#req, this.#socket, head, this.#upstream);
+    const request = startRequest(this.#upstream, [...this.#upstream.headers, ...SWITCH]);
     this.#request = request;
     request.on("error", (error) => this.#onError(request, error));
     request.once("response", (response) => this.#onResponse(response));
-    // Before http-proxy-3's own listener, which writes the head of the response to the client.
-    request.prependOnceListener("upgrade", (response, socket) => this.#onUpgrade(response, socket));
+    request.once("upgrade", (response, socket, head) => this.#onUpgrade(response, socket, head));
     request.once("socket", (socket) => {
       // The client left, or was answered, while the connection was made: nothing may be sent.
       if (this.#request !== request || this.#isFinished) request.destroy();
       else whenConnected(request, socket, () => this.#onConnected(request));
     });
+    request.end();
   }
 
   #onConnected(request: ClientRequest): void {
@@ -186,7 +198,7 @@ class Upgrade {
     }
     const { gateway, address } = this.#upstream;
     this.#end ??= "gateway-failed";
-    this.#failure = describeFailure(error, { connected, answered: false });
+    this.#problem = describeProblem(error, { connected, answered: false });
     this.#finish(
       connected
         ? gatewayBroken(error, gateway.name, address.origin)
@@ -209,12 +221,11 @@ class Upgrade {
     // Meanwhile the client may have left.
     if (this.#isFinished) return;
     if (failed === null) {
-      // The first bytes behind the head are in the socket's buffer since the first attempt.
-      this.#connect(Buffer.alloc(0));
+      this.#connect();
       return;
     }
     this.#end = failed.end;
-    this.#failure = failed.failure;
+    this.#problem = failed.problem;
     this.#finish(failed.refusal);
   }
 
@@ -226,29 +237,36 @@ class Upgrade {
     const { gateway, address } = this.#upstream;
     const isClientsFault = this.#socket.writableNeedDrain;
     this.#end ??= isClientsFault ? "client-left" : "gateway-failed";
-    if (!isClientsFault) this.#failure = describeTimeout(phase, ms);
+    if (!isClientsFault) this.#problem = describeTimeout(phase, ms);
     if (this.#status === null) this.#finish(gatewayTimeout(phase, ms, gateway.name, address.origin));
     else this.#socket.destroy();
     this.#request?.destroy();
   }
 
-  #onUpgrade(response: IncomingMessage, gatewaySocket: Duplex): void {
+  #onUpgrade(response: IncomingMessage, gatewaySocket: Socket, head: Buffer): void {
     const observer = this.#observe(response);
     this.#deadline.stop();
     const headers = responseHeaders(response.rawHeaders, this.#upstream.key);
     addOwn(headers, ownHeaders(this.#call, this.#deps));
-    // http-proxy-3 writes these. 101 needs the two hop-by-hop headers that responseHeaders removes.
-    headers.push("connection", "Upgrade", "upgrade", "websocket");
-    response.headers = byName(headers) as IncomingMessage["headers"];
-    // Only after http-proxy-3 has joined the two: a listener would take the bytes that came along with the 101.
-    process.nextTick(() => {
-      this.#socket.on("data", (chunk: Buffer) => {
-        this.#call.bytesIn += chunk.length;
-      });
-      gatewaySocket.on("data", (chunk: Buffer) => observer.count(chunk.length));
+    headers.push(...SWITCH);
+    writeHead(this.#socket, 101, "Switching Protocols", headers);
+    // A WebSocket may be silent for hours, and its other side may be gone without a word.
+    for (const socket of [this.#req.socket, gatewaySocket]) {
+      socket.setTimeout(0);
+      socket.setNoDelay(true);
+      socket.setKeepAlive(true);
+    }
+    if (this.#head.length > 0) this.#socket.unshift(this.#head);
+    if (head.length > 0) gatewaySocket.unshift(head);
+    this.#socket.on("data", (chunk: Buffer) => {
+      this.#call.bytesIn += chunk.length;
     });
-    // http-proxy-3 only half-closes, which a side that never ends would outlive.
+    gatewaySocket.on("data", (chunk: Buffer) => observer.count(chunk.length));
+    gatewaySocket.pipe(this.#socket).pipe(gatewaySocket);
+    // A pipe only half-closes, which a side that never ends would outlive.
     this.#socket.once("end", () => endSoon(this.#socket));
+    // `close` follows an error.
+    gatewaySocket.on("error", () => {});
     gatewaySocket.once("close", () => endSoon(this.#socket));
     this.#socket.once("close", () => gatewaySocket.destroy());
   }
@@ -276,7 +294,7 @@ class Upgrade {
     });
     response.once("error", (error) => {
       this.#end ??= "gateway-failed";
-      this.#failure = describeFailure(error, { connected: true, answered: true });
+      this.#problem = describeProblem(error, { connected: true, answered: true });
       this.#socket.destroy();
     });
   }
@@ -290,10 +308,8 @@ class Upgrade {
       usageFilter: null,
       writeHead(status, reason, headers) {
         headers.push("connection", "close");
-        let head = `HTTP/1.1 ${status} ${reason}\r\n`;
-        for (let i = 0; i + 1 < headers.length; i += 2) head += `${headers[i]}: ${headers[i + 1]}\r\n`;
         socket.resume();
-        socket.write(Buffer.from(`${head}\r\n`, "latin1"));
+        writeHead(socket, status, reason, headers);
       },
     };
   }
@@ -301,7 +317,7 @@ class Upgrade {
   #observe(response: IncomingMessage): ResponseObserver {
     const status = response.statusCode ?? 0;
     this.#status = status;
-    this.#failure = frontProxyFailure(status, response.headers["content-type"] ?? "");
+    this.#problem = frontProxyProblem(status, response.headers["content-type"] ?? "");
     this.#observer = observe(this.#call, response, this.#deps);
     return this.#observer;
   }
@@ -328,8 +344,16 @@ class Upgrade {
       end: this.#end ?? "complete",
       status,
       refusal,
-      failure: this.#failure,
+      problem: this.#problem,
       observed: this.#observer === null ? NOTHING_OBSERVED : await this.#observer.finish(),
     };
   }
+}
+
+function writeHead(socket: Duplex, status: number, reason: string, headers: readonly string[]): void {
+  let head = `HTTP/1.1 ${status} ${reason}\r\n`;
+  forEachHeader(headers, (name, value) => {
+    head += `${name}: ${value}\r\n`;
+  });
+  socket.write(Buffer.from(`${head}\r\n`, "latin1"));
 }

@@ -1,16 +1,23 @@
-import type { Agent, ClientRequest, IncomingMessage, ServerResponse } from "node:http";
+import {
+  type Agent,
+  type ClientRequest,
+  request as httpRequest,
+  type IncomingMessage,
+  type ServerResponse,
+} from "node:http";
+import { request as httpsRequest } from "node:https";
 import type { Socket } from "node:net";
-import { type Duplex, Stream } from "node:stream";
+import { Stream } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
 import type { Gateway } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Secret } from "../core/secret.ts";
 import { decodes } from "../metering/decode.ts";
-import { type Address, addressOf } from "./address.ts";
+import { type Address, findAddress } from "./address.ts";
 import { Agents } from "./agents.ts";
 import type { Call } from "./call.ts";
-import type { Head } from "./head.ts";
 import { byName, isName, keyHeaderFor, requestHeaders } from "./headers.ts";
+import type { OutgoingHead } from "./request-head.ts";
 
 /** A request to a gateway, before anything of it is sent. */
 export interface UpstreamRequest {
@@ -23,22 +30,10 @@ export interface UpstreamRequest {
   readonly headers: readonly string[];
 }
 
-/** What requests with the same head to the same gateway have in common. */
-interface Forwarding {
-  readonly gateway: Gateway;
-  readonly key: Secret;
-  readonly needsUncompressed: boolean;
-  readonly address: Address;
-  /** The content-length is that of the request they were made for. */
-  readonly headers: readonly string[];
-}
-
 /** The gateways and the connections to them. */
 export class Upstream {
   readonly agents: Agents;
   readonly passthrough = new Passthrough();
-  /** The last one of each head. */
-  readonly #forwardings = new WeakMap<Head, Forwarding>();
 
   constructor(clock: Clock) {
     this.agents = new Agents(clock);
@@ -56,39 +51,39 @@ export class Upstream {
     const { address, headers } =
       bodyLength === null
         ? // Its content-length is the client's own, which call.head may have from an earlier request.
-          buildForwarding(call, req.rawHeaders, gateway, key, needsUncompressed, null)
-        : this.#forwarding(call, gateway, key, needsUncompressed, bodyLength);
+          buildHead(call, req.rawHeaders, gateway, key, needsUncompressed, null)
+        : findHead(call, gateway, key, needsUncompressed, bodyLength);
     const agent = this.agents.agentFor(gateway, address.origin, tool.name);
     return { gateway, key, address, agent, method, headers };
   }
-
-  /** Of a request whose body was read. */
-  #forwarding(
-    call: Call,
-    gateway: Gateway,
-    key: Secret,
-    needsUncompressed: boolean,
-    length: number,
-  ): Pick<Forwarding, "address" | "headers"> {
-    const known = this.#forwardings.get(call.head);
-    const isSame =
-      known?.gateway === gateway && known.key === key && known.needsUncompressed === needsUncompressed;
-    if (isSame) return { address: known.address, headers: withLength(known.headers, length) };
-    const made = buildForwarding(call, call.head.rawHeaders, gateway, key, needsUncompressed, length);
-    this.#forwardings.set(call.head, made);
-    return made;
-  }
 }
 
-function buildForwarding(
+/** Of a request whose body was read. Requests with the same head to the same gateway share it, all but the content-length. */
+function findHead(
+  call: Call,
+  gateway: Gateway,
+  key: Secret,
+  needsUncompressed: boolean,
+  length: number,
+): Pick<OutgoingHead, "address" | "headers"> {
+  const known = call.head.outgoing;
+  const isSame =
+    known?.gateway === gateway && known.key === key && known.needsUncompressed === needsUncompressed;
+  if (isSame) return { address: known.address, headers: withLength(known.headers, length) };
+  const built = buildHead(call, call.head.rawHeaders, gateway, key, needsUncompressed, length);
+  call.head.keepOutgoing(built);
+  return built;
+}
+
+function buildHead(
   { method, path, protocol, head }: Call,
   rawHeaders: readonly string[],
   gateway: Gateway,
   key: Secret,
   needsUncompressed: boolean,
   bodyLength: number | null,
-): Forwarding {
-  const address = addressOf(gateway, path);
+): OutgoingHead {
+  const address = findAddress(gateway, path);
   const headers = requestHeaders({
     method,
     rawHeaders,
@@ -99,6 +94,17 @@ function buildForwarding(
     bodyLength,
   });
   return { gateway, key, needsUncompressed, address, headers };
+}
+
+/** Makes the request. Nothing of it is sent before the next turn of the event loop. */
+export function startRequest(
+  { address, agent, method }: UpstreamRequest,
+  headers: readonly string[],
+): ClientRequest {
+  const { hostname, port, path, secure } = address;
+  const send = secure ? httpsRequest : httpRequest;
+  // Headers in a list keep their case and order.
+  return send({ hostname, port, agent, method, path, headers });
 }
 
 interface PassthroughEvents {
@@ -115,8 +121,8 @@ class NoBody extends Stream {
 }
 
 /**
- * Sends what is not read here with http-proxy-3: requests without a body, uploads, large bodies and WebSockets.
- * Its options hold no key when it is created, because it prints them under DEBUG.
+ * Sends what is not read here with http-proxy-3: requests without a body, uploads and large bodies. Its options hold no key
+ * when it is created, because it prints them under DEBUG.
  */
 export class Passthrough {
   /** toProxy: the path is taken as it is, and not resolved as a URL. */
@@ -148,34 +154,12 @@ export class Passthrough {
   ): void {
     const headers = byName(request.headers);
     this.#requests.set(headers, events);
-    // It sends req.headers with ours on top, so those of the client are removed first.
+    // It takes the path and the headers from the client's request, and puts `headers` on top. It has no option to leave the
+    // client's out, and nothing reads this request's own any more: call.head has them.
     req.headers = {};
     req.url = request.address.path;
     const options = { ...targetOf(request), headers, ...(hasBody ? { buffer: this.#noBody } : {}) };
     this.#proxy.web(req, res, options, (error) => events.onError(error));
-  }
-
-  /** Makes a request for a WebSocket. Nothing of it is sent before the next turn of the event loop. */
-  upgrade(req: IncomingMessage, socket: Duplex, head: Buffer, request: UpstreamRequest): ClientRequest {
-    // It checks these two before it does anything.
-    req.headers = { upgrade: "websocket", connection: "upgrade" };
-    req.url = request.address.path;
-    const headers = { ...byName(request.headers), connection: "Upgrade", upgrade: "websocket" };
-    const options = { ...targetOf(request), headers };
-    // http-proxy-3 hands out the request only in this event, which it emits before ws() returns.
-    const made: ClientRequest[] = [];
-    const onRequest = (one: ClientRequest) => void made.push(one);
-    this.#proxy.on("proxyReqWs", onRequest);
-    try {
-      // Errors of the WebSocket: the ends of both connections report them.
-      this.#proxy.ws(req, socket as Socket, head, options, () => {});
-    } finally {
-      this.#proxy.off("proxyReqWs", onRequest);
-    }
-    const [only] = made;
-    if (only === undefined) throw new Error("http-proxy-3 made no request");
-    // http-proxy-3 would pass a plain response with the key in it, and close the client's connection after an error.
-    return only.removeAllListeners("response").removeAllListeners("error");
   }
 }
 

@@ -109,7 +109,7 @@ export interface Closing {
   /** null: in flight. */
   readonly end: RecordEnd | null;
   readonly cause: string | null;
-  /** More than the cause says: see CauseDetail in proxy/cause.ts. */
+  /** More than the cause says: see CauseDetail in proxy/key-health/cause.ts. */
   readonly cause_detail: string | null;
   readonly refusal: string | null;
   readonly input_tokens: number | null;

@@ -233,7 +233,7 @@ async function catchUp(candidate: Running): Promise<void> {
   const { name, folder } = candidate;
   const paths = findPaths({ env: { KEYBEARER_HOME: folder }, home: folder });
   const asked = await askDaemon(paths, "POST", "/index", {});
-  if (!asked.ok) throw new Error(`the index of ${name} does not catch up: ${asked.reason}`);
+  if (!asked.ok) throw new Error(`the index of ${name} does not catch up: ${asked.problem}`);
 }
 
 function streamsJob({ target }: Running, load: StreamLoad): StreamsJob {

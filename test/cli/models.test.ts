@@ -64,7 +64,7 @@ tools:
   t.match(one, { ok: true, value: [{ tool: "idle" }] }, "a tool that is named is asked for, enabled or not");
   t.match(await askDaemon(under.paths, "GET", "/models/nobody"), {
     ok: false,
-    reason: "there is no tool nobody",
+    problem: "there is no tool nobody",
   });
 });
 

@@ -111,7 +111,7 @@ t.test("sixteen clients can follow; the next is refused with the reason until on
   await new Promise((resolve) => leaving.once("data", resolve));
   for (let number = 0; number < 15; number += 1) await follow(socket);
   const one = await follow(socket);
-  t.match(one.ended, [{ reason: /16 others are following already/, final: true }]);
+  t.match(one.ended, [{ problem: /16 others are following already/, final: true }]);
   leaving.destroy();
   await until("one more can follow", async () => {
     const next = await follow(socket);
@@ -126,9 +126,9 @@ t.test("when the daemon stops, the follower learns that, and that another attemp
   const follower = await follow(socket);
   await stop();
   await until("it ended", () => follower.ended.length > 0);
-  t.same(follower.ended, [{ reason: "keybearer stopped", final: false }]);
+  t.same(follower.ended, [{ problem: "keybearer stopped", final: false }]);
   const late = await follow(socket);
-  t.same(late.ended, [{ reason: "keybearer is not running", final: false }]);
+  t.same(late.ended, [{ problem: "keybearer is not running", final: false }]);
 });
 
 t.test("a follower may try again while a daemon starts, but not at an older one with no tail", async (t) => {
@@ -136,14 +136,14 @@ t.test("a follower may try again while a daemon starts, but not at an older one 
   const server = new ControlServer(socket, quietLog());
   await server.listen();
   t.teardown(() => server.close());
-  t.match((await follow(socket)).ended, [{ reason: /starting/, final: false }]);
+  t.match((await follow(socket)).ended, [{ problem: /starting/, final: false }]);
 
   const older = join(await newHome(t), "control.sock");
   const without = createServer((_req, res) => void res.writeHead(404).end('{"error":"no such control"}'));
   await new Promise<void>((resolve) => without.listen(older, resolve));
   t.teardown(() => without.close());
   t.match((await follow(older)).ended, [
-    { reason: /older than this program and cannot be followed → restart it/, final: true },
+    { problem: /older than this program and cannot be followed → restart it/, final: true },
   ]);
 });
 

@@ -87,7 +87,7 @@ t.test("a lift for a tool that does not exist says so, whatever its name", async
   const { paths, calls } = await start(t);
   for (const name of ["nobody", "__proto__", "../status", "a b"]) {
     const asked = await askDaemon(paths, "POST", `/lift/${encodeURIComponent(name)}`, LIFT);
-    t.match(asked, { ok: false, running: true, reason: `there is no tool ${name}` });
+    t.match(asked, { ok: false, running: true, problem: `there is no tool ${name}` });
     t.equal(calls.at(-1)?.name, name);
   }
 });
@@ -153,6 +153,6 @@ t.test("lift and cut accept only POST with the name of a tool", async (t) => {
   for (const path of ["/lift", "/lift/", "/cut", "/cut/", "/cut/codex/now", "/lift/codex?kind=spend"])
     t.equal((await post(socket, path, JSON.stringify(LIFT))).status, 404, path);
   for (const path of ["/lift/codex", "/cut/codex"])
-    t.match(await askDaemon(paths, "GET", path), { ok: false, reason: "no such control" });
+    t.match(await askDaemon(paths, "GET", path), { ok: false, problem: "no such control" });
   t.strictSame(calls, []);
 });

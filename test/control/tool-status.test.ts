@@ -8,6 +8,8 @@ import {
 } from "../../src/control/tool-status.ts";
 import { Secret } from "../../src/core/secret.ts";
 import type { Level } from "../../src/limits/counters.ts";
+import { KeyHealth } from "../../src/proxy/key-health/key-health.ts";
+import { heldClock } from "../doubles/held-clock.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { configOf, toolOf } from "../doubles/parsed-config.ts";
 
@@ -40,8 +42,7 @@ const config = configOf(
 
 function deps(more: Partial<ToolStatusDeps> = {}): ToolStatusDeps {
   return {
-    keyHealth: { of: () => null, accepted: () => null, lastUse: () => NOW - 5000 },
-    keyBreaker: { of: () => null },
+    keyHealth: new KeyHealth(heldClock(), () => NOW - 5000),
     limiter: { levels: () => ({ levels, lifts: { requests: 60 }, inFlight: 3, waiting: 2 }) },
     shared: { partsOf: () => [] },
     mirror: NO_MIRROR,

@@ -3,7 +3,7 @@ import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
 import { KeyCheck, newApiFault } from "../../src/doctor/key-check.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
-import type { KeyFault } from "../../src/proxy/cause.ts";
+import type { KeyFault } from "../../src/proxy/key-health/cause.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { configOf } from "../doubles/parsed-config.ts";

@@ -252,7 +252,7 @@ export async function startLimited(
     },
     async control<T>(method: "GET" | "POST", path: string, body?: unknown) {
       const asked = await askDaemon<T>(under.paths, method, path, body);
-      if (!asked.ok) throw new Error(asked.reason);
+      if (!asked.ok) throw new Error(asked.problem);
       return asked.value;
     },
     async quiet() {

@@ -246,7 +246,7 @@ export async function controlOf<T>(
   body?: unknown,
 ): Promise<T> {
   const asked = await askDaemon<T>({ socket, config: "", explicit: false }, method, path, body);
-  if (!asked.ok) throw new Error(`${method} ${path}: ${asked.reason}`);
+  if (!asked.ok) throw new Error(`${method} ${path}: ${asked.problem}`);
   return asked.value;
 }
 

@@ -180,7 +180,7 @@ t.test(
 
     const last = await startUnderTest(t, null, { home: under.home });
     const held = await askDaemon<HeldTool[]>(last.paths, "GET", "/held");
-    if (!held.ok) return t.fail(held.reason);
+    if (!held.ok) return t.fail(held.problem);
     t.match(held.value, [{ tool: "codex", from: /is lost/, to: gateway.origin }]);
     const other = [{ ...held.value[0], to: "https://evil.example" }];
     t.match(await askDaemon(last.paths, "POST", "/trust", other), { ok: false }, "only what was shown");

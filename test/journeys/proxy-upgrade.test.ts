@@ -130,6 +130,18 @@ t.test("with websockets: true data passes both ways, and the gateway gets the ke
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
+t.test("the headers of a 101 pass byte for byte, in their case and order", async (t) => {
+  const gateway = await startRawGateway(t, (call) =>
+    call.send(Buffer.from(SWITCH.replace("Set-Cookie: a=b", "X-B: \xe9\r\nx-a: 1\r\nX-b: 2"), "latin1")),
+  );
+  const one = await startWithOneTool(t, gateway.origin, ON);
+  const client = await openRaw(t, one.port);
+  client.send(upgrade(one));
+  await client.until("\r\n\r\n");
+  t.match(client.text(), "\r\nX-B: \xe9\r\nx-a: 1\r\nX-b: 2\r\n");
+  await stillHealthy(t, one, [one.key, one.token]);
+});
+
 t.test("data that comes with the gateway's 101 is not lost", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.send(`${SWITCH}first words`));
   const one = await startWithOneTool(t, gateway.origin, ON);

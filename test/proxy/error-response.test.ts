@@ -71,6 +71,7 @@ t.test(
     );
     t.equal(await messageOf(`{"code":"X","message":"bad key ${escaped}"}`), "bad key [redacted]");
     t.equal(await messageOf('{"message":"not sk-somebodyelses0123456789"}'), "not [hidden]");
+    t.equal(await messageOf('{"error":{"message":""},"code":"KEY_GONE"}'), "KEY_GONE");
     t.equal(await messageOf("no JSON"), "no JSON");
     t.equal((await messageOf(`{"message":"${"long ".repeat(500)}"}`))?.length, 300);
     const split = await messageOf(`{"message":"${"x".repeat(295)}${KEY}"}`);

@@ -1,7 +1,6 @@
 import fc from "fast-check";
 import t from "tap";
 import { Secret } from "../../src/core/secret.ts";
-import type { Cause } from "../../src/proxy/cause.ts";
 import {
   addCause,
   byName,
@@ -10,6 +9,7 @@ import {
   requestHeaders,
   responseHeaders,
 } from "../../src/proxy/headers.ts";
+import { type Cause, causeOfFault } from "../../src/proxy/key-health/cause.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
 
 const key = new Secret("sk-canary-0123456789");
@@ -251,13 +251,10 @@ t.test("responses keep the order and case of the headers that may pass", async (
 
 t.test("a cause has a header, and causes that only the owner can fix say not to retry", async (t) => {
   const cause = (name: Cause["name"], detail: Cause["detail"], canRetry: boolean): Cause => ({
+    ...causeOfFault("key-quota"),
     name,
     detail,
     canRetry,
-    concernsKey: false,
-    isAmbiguous: false,
-    endsWith: "key",
-    next: "",
   });
   const withCause = (headers: string[], given: Cause | null) => {
     addCause(headers, given);

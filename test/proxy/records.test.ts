@@ -1,8 +1,8 @@
 import t from "tap";
 import { systemClock } from "../../src/core/clock.ts";
 import { Call } from "../../src/proxy/call.ts";
-import { Head } from "../../src/proxy/head.ts";
-import { openingOf } from "../../src/proxy/records.ts";
+import { buildOpening } from "../../src/proxy/records.ts";
+import { RequestHead } from "../../src/proxy/request-head.ts";
 import { snapshotOf } from "../doubles/parsed-config.ts";
 
 const SNAPSHOT = snapshotOf(
@@ -27,11 +27,11 @@ t.test("a record has the client's user agent, if a console would list the same t
   ];
   for (const [what, sent, recorded] of cases) {
     const headers = sent === undefined ? {} : { "user-agent": sent };
-    const head = new Head(
+    const head = new RequestHead(
       { method: "POST", url: "/v1/chat/completions", headers, rawHeaders: [] },
       SNAPSHOT,
       [],
     );
-    t.equal(openingOf(new Call(head, systemClock)).user_agent, recorded, what);
+    t.equal(buildOpening(new Call(head, systemClock)).user_agent, recorded, what);
   }
 });

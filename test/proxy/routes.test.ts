@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import t from "tap";
-import { addressOf } from "../../src/proxy/address.ts";
+import { findAddress } from "../../src/proxy/address.ts";
 import { guard } from "../../src/proxy/guard.ts";
-import { endpointOf, protocolOf, route } from "../../src/proxy/routes.ts";
+import { detectProtocol, readEndpoint, route } from "../../src/proxy/routes.ts";
 import { runs } from "../doubles/effort.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
 
@@ -96,15 +96,15 @@ t.test("a real key in the query is refused by name, and one in a wrong path is n
   const wrong = route("GET", "/sk-proj-realsecretREAL123456/v1/models", "localhost:5397");
   t.match(wrong, { kind: "refused", refusal: { code: "wrong-base-url" } });
   t.notMatch(JSON.stringify(wrong), "realsecret");
-  t.equal(endpointOf("/v1/sk-proj-realsecretREAL123456/x?y=1"), "/v1/[hidden]/x");
+  t.equal(readEndpoint("/v1/sk-proj-realsecretREAL123456/x?y=1"), "/v1/[hidden]/x");
   t.equal(
-    endpointOf("/v1/responses/resp_0123456789abcdef0123456789abcdef"),
+    readEndpoint("/v1/responses/resp_0123456789abcdef0123456789abcdef"),
     "/v1/responses/resp_0123456789abcdef0123456789abcdef",
   );
 });
 
 t.test("the protocol is told by the path, then by the headers", async (t) => {
-  const of = (path: string, headers = {}) => protocolOf(path, headers);
+  const of = (path: string, headers = {}) => detectProtocol(path, headers);
   t.equal(of("/v1/messages?beta=true"), "messages");
   t.equal(of("/v1/messages/count_tokens"), "messages");
   t.equal(of(`/t/${TOKEN}/v1/messages`), "messages");
@@ -124,7 +124,7 @@ const gateway = gatewayOf(
 
 t.test("messages go to their own base URL, and everything else to the gateway's", async (t) => {
   const to = (path: string) => {
-    const address = addressOf(gateway, path);
+    const address = findAddress(gateway, path);
     return address.origin + address.path;
   };
   t.equal(to("/v1/models?a"), "https://api.example.com/some/v1/models?a");
@@ -134,16 +134,16 @@ t.test("messages go to their own base URL, and everything else to the gateway's"
   t.equal(to("/v1/messagesx"), "https://api.example.com/some/v1/messagesx");
   t.equal(to("/v1beta/models/g:x"), "https://api.example.com/some/v1beta/models/g:x");
   const plain = gatewayOf('base_url: "https://api.example.com/v3"');
-  t.equal(addressOf(plain, "/v1/models").path, "/v3/models");
-  t.equal(addressOf(plain, "/v1/messages").path, "/v1/messages");
+  t.equal(findAddress(plain, "/v1/models").path, "/v3/models");
+  t.equal(findAddress(plain, "/v1/messages").path, "/v1/messages");
 });
 
 t.test("an address is taken apart as a connection needs it", async (t) => {
-  const base = addressOf(gateway, "/v1/models");
+  const base = findAddress(gateway, "/v1/models");
   t.match(base, { host: "api.example.com", hostname: "api.example.com", port: 443, secure: true });
-  const messages = addressOf(gateway, "/v1/messages");
+  const messages = findAddress(gateway, "/v1/messages");
   t.match(messages, { host: "messages.example.com:8443", hostname: "messages.example.com", port: 8443 });
-  const six = addressOf(gatewayOf('base_url: "http://[::1]:8080/v1"'), "/v1/models");
+  const six = findAddress(gatewayOf('base_url: "http://[::1]:8080/v1"'), "/v1/models");
   t.match(six, { host: "[::1]:8080", hostname: "::1", port: 8080, secure: false, path: "/v1/models" });
 });
 
@@ -189,7 +189,7 @@ t.test("nothing in a request line can change where a key goes", async (t) => {
       const routed = route("GET", text, HOST);
       if (routed.kind !== "gateway") return true;
       passed += 1;
-      const { origin, path } = addressOf(gateway, routed.path);
+      const { origin, path } = findAddress(gateway, routed.path);
       if (origin !== "https://api.example.com" && origin !== "https://messages.example.com:8443")
         return false;
       const whole = new URL(origin + path);

@@ -3,10 +3,10 @@ import { systemClock } from "../../src/core/clock.ts";
 import type { Lease } from "../../src/limits/limiter.ts";
 import { Call } from "../../src/proxy/call.ts";
 import type { ProxyDeps } from "../../src/proxy/deps.ts";
-import { Head } from "../../src/proxy/head.ts";
 import { NOTHING_OBSERVED, type Observed } from "../../src/proxy/observer.ts";
 import { NOTHING_SENT, type Outcome } from "../../src/proxy/outcome.ts";
-import { openingOf } from "../../src/proxy/records.ts";
+import { buildOpening } from "../../src/proxy/records.ts";
+import { RequestHead } from "../../src/proxy/request-head.ts";
 import { settle } from "../../src/proxy/settle.ts";
 import type { Closing } from "../../src/usage/record.ts";
 import { snapshotOf } from "../doubles/parsed-config.ts";
@@ -32,10 +32,10 @@ const ANSWERED: Outcome = {
 /** A call that was admitted and recorded, and what its settling did. */
 function scene(deps: Partial<Record<"prices" | "inFlight", object>> = {}) {
   const parts = { method: "POST", url: "/v1/chat/completions", headers: {}, rawHeaders: [] };
-  const call = new Call(new Head(parts, SNAPSHOT, []), systemClock);
+  const call = new Call(new RequestHead(parts, SNAPSHOT, []), systemClock);
   call.tool = SNAPSHOT.config.tools.codex ?? null;
   call.lease = { tool: "codex", reservation: { tokens: 10, spend: 10, at: 1 } } as unknown as Lease;
-  call.opening = openingOf(call);
+  call.opening = buildOpening(call);
   call.sentAt = call.startedAt;
   const closings: Closing[] = [];
   const settled: unknown[] = [];
@@ -43,8 +43,7 @@ function scene(deps: Partial<Record<"prices" | "inFlight", object>> = {}) {
   const all = {
     clock: systemClock,
     log: quietLog(lines),
-    keyHealth: { note: () => {} },
-    keyBreaker: { settle: () => {} },
+    keyHealth: { settle: () => {} },
     gatewayHealth: { note: () => {} },
     journal: { close: (_id: string, closing: Closing) => closings.push(closing) },
     prices: { priceOf: () => null },

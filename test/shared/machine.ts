@@ -155,7 +155,7 @@ export class Machine {
   /** Asks over the control socket. */
   async control<T>(method: "GET" | "POST", path: string, body?: unknown): Promise<T> {
     const asked = await askDaemon<T>(this.paths, method, path, body);
-    if (!asked.ok) throw new Error(`${this.name}: ${method} ${path}: ${asked.reason}`);
+    if (!asked.ok) throw new Error(`${this.name}: ${method} ${path}: ${asked.problem}`);
     return asked.value;
   }
 

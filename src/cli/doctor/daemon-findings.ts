@@ -39,7 +39,7 @@ export async function daemonFindings(
   const findings: Finding[] = [];
   if (asked.ok) findings.push(...runningFindings(asked.value, paths, listen, restart));
   else if (asked.running) {
-    const what = `keybearer is running, but does not answer as it should: ${asked.reason}`;
+    const what = `keybearer is running, but does not answer as it should: ${asked.problem}`;
     findings.push(aboutDaemon("problem", "daemon", what, restart));
   } else {
     const start = isService ? restart : startCommand(paths);

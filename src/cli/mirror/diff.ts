@@ -21,7 +21,7 @@ export async function diff(gateway: string | undefined, options: { json?: boolea
   const reports = await readConsoles(paths, gateway);
   if (reports === null) return;
   const asked = await askDaemon<ComparedRow[]>(paths, "GET", "/mirrordiff");
-  if (!asked.ok) return fail(asked.reason, EXIT.failed);
+  if (!asked.ok) return fail(asked.problem, EXIT.failed);
   const rows = asked.value.filter((row) => gateway === undefined || row.gateway === gateway);
   if (options.json) return void stdio().stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
   const now = Date.now();
@@ -45,7 +45,7 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
   const name = text.trim();
   if (name === "") return fail(`name a row: ${advice.mirrorDiff()} lists them`, EXIT.usage);
   const asked = await askDaemon<ComparedRow[]>(commandPaths(), "POST", "/compared", { what: name });
-  if (!asked.ok) return fail(asked.reason, EXIT.failed);
+  if (!asked.ok) return fail(asked.problem, EXIT.failed);
   const found = asked.value;
   const [first] = found;
   if (first === undefined)

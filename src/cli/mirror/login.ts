@@ -172,14 +172,14 @@ async function send(
       CONSOLE_TIMEOUT_MS,
     );
   const first = await post(credentials);
-  if (!first.ok) return first.reason;
+  if (!first.ok) return first.problem;
   if (first.value.state !== "second-factor") return first.value.problem;
   const maxTries = prompter.interactive ? MAX_CODE_TRIES : 1;
   for (let tries = 1; ; tries += 1) {
     const code = trimmed(await prompter.secret("second factor, the code: "));
     if (code === null) return "the console asks for a second factor, and none was given";
     const second = await post({ code: code.replaceAll(" ", "") });
-    if (!second.ok) return second.reason;
+    if (!second.ok) return second.problem;
     if (second.value.state === "done") return null;
     const problem = second.value.problem ?? "the second factor was not accepted";
     if (tries === maxTries) return problem;

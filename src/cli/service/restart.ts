@@ -167,7 +167,7 @@ async function checkServing(manager: ServiceManager, paths: Paths): Promise<Star
   const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, ANSWER_MS);
   const failed = (why: string): Start => ({ ok: false, why, state });
   if (state.active === "failed") return failed("it ended with a failure");
-  if (!asked.ok) return failed(asked.running ? asked.reason : "it does not answer on its socket yet");
+  if (!asked.ok) return failed(asked.running ? asked.problem : "it does not answer on its socket yet");
   const status = asked.value;
   if (state.pid !== status.pid)
     return failed(`another keybearer answers, pid ${status.pid}, not the service`);

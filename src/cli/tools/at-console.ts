@@ -97,7 +97,7 @@ export async function rotateSeveral(
   const why = await whyNotHere(paths, null);
   if (why !== null) return fail(why === "no-console" ? "no gateway has a console" : why, EXIT.failed);
   const asked = await askConsoles<KeysAnswer>(paths, "GET", "/keys");
-  if (!asked.ok) return fail(asked.reason, EXIT.failed);
+  if (!asked.ok) return fail(asked.problem, EXIT.failed);
   for (const { gateway, why: problem } of asked.value.problems) notice(`${gateway}: ${problem}`);
   const chosen = chooseTools(asked.value.keys, config, age.value, rotation.force);
   if (chosen.length === 0) return notice("no key is to be rotated");
@@ -170,7 +170,7 @@ export async function whyNotHere(paths: Paths, name: string | null): Promise<"no
   }
   const status = await askDaemon<Status>(paths, "GET", "/status");
   // Without a file only the sandbox could be there.
-  if (!status.ok) return status.running || found ? status.reason : "no-console";
+  if (!status.ok) return status.running || found ? status.problem : "no-console";
   const { path } = status.value.config;
   return (await isSameFile(path, paths.config)) ? null : `the running keybearer uses another file, ${path}`;
 }
@@ -189,8 +189,8 @@ export type Answer<Value> =
 export async function ask<Value>(paths: Paths, path: string, body: object): Promise<Answer<Value>> {
   const asked: Asked<Changed<Value>> = await askConsoles(paths, "POST", path, body);
   if (asked.ok) return asked.value.ok ? asked.value : { ...asked.value, isLost: false };
-  if (!asked.running) return { ok: false, problem: asked.reason, next: null, isLost: false };
-  const problem = `the daemon's answer was lost (${asked.reason}). what has begun, its next start finishes`;
+  if (!asked.running) return { ok: false, problem: asked.problem, next: null, isLost: false };
+  const problem = `the daemon's answer was lost (${asked.problem}). what has begun, its next start finishes`;
   return { ok: false, problem, next: advice.status(), isLost: true };
 }
 

@@ -61,7 +61,7 @@ function commandAsTyped(name: string, options: LiftOptions, request: Lift | null
 /** null: a message has said why they are unknown. */
 async function currentLimits(paths: Paths, name: string): Promise<readonly LimitStatus[] | null> {
   const asked = await askDaemon<Status>(paths, "GET", "/status");
-  if (!asked.ok) return failNull(asked.reason, EXIT.failed);
+  if (!asked.ok) return failNull(asked.problem, EXIT.failed);
   const { tools } = asked.value;
   const tool = tools.find((each) => each.name === name);
   if (tool !== undefined) return tool.limits;
@@ -123,7 +123,7 @@ async function release(paths: Paths, name: string, machine: string): Promise<voi
   if (!(await confirm(question, "no"))) return fail("not released; nothing changed", EXIT.failed);
   const path = `/release/${encodeURIComponent(name)}`;
   const answer = await askDaemon<ReleaseAnswer>(paths, "POST", path, { machine });
-  if (!answer.ok) return fail(answer.reason, EXIT.failed);
+  if (!answer.ok) return fail(answer.problem, EXIT.failed);
   const { levels, problem } = answer.value;
   if (problem !== null) return fail(problem, EXIT.failed);
   print(`what machine ${machine} held of the limits of ${name} was released`);
@@ -138,7 +138,7 @@ async function sendAllowance(
 ): Promise<readonly LimitStatus[] | null> {
   const path = `/lift/${encodeURIComponent(name)}`;
   const answer = await askDaemon<AllowanceAnswer>(paths, "POST", path, request);
-  if (!answer.ok) return failNull(answer.reason, EXIT.failed);
+  if (!answer.ok) return failNull(answer.problem, EXIT.failed);
   const { levels, problem } = answer.value;
   return problem === null ? levels : failNull(problem, EXIT.failed);
 }

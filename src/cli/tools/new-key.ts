@@ -7,11 +7,11 @@ import type { Paths } from "../../core/paths.ts";
 import { keyFault, Secret } from "../../core/secret.ts";
 import { wantedKeys } from "../../daemon/reload.ts";
 import { servedBefore } from "../../daemon/served-before.ts";
-import { NO_MODELS } from "../../doctor/key-messages.ts";
 import { probeKey, withOwnConnections } from "../../doctor/probe.ts";
 import { freePlace, type Store } from "../../keys/places.ts";
 import type { KeyPlace } from "../../keys/store.ts";
 import { Trust, type UntrustedChange } from "../../keys/trust.ts";
+import { NO_MODELS_LISTED } from "../../proxy/key-health/cause.ts";
 import { count } from "../../usage/reports/format.ts";
 import { canceled, failNull, notice } from "../ui/messages.ts";
 import { createPrompter, type Prompter } from "../ui/prompts.ts";
@@ -137,7 +137,7 @@ export async function tryKey(
   const answer = await withOwnConnections(paths.keyCalls, (deps) => probeKey(deps, gateway, key));
   if (answer.ok) {
     const { models } = answer;
-    if (models.length === 0) notice(`warning: ${NO_MODELS.what} → ${NO_MODELS.next}`);
+    if (models.length === 0) notice(`warning: ${NO_MODELS_LISTED.problem} → ${NO_MODELS_LISTED.next}`);
     else notice(`the gateway accepts the key and lists ${count(models.length, "model")}`);
     return { models };
   }

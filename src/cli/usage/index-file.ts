@@ -66,7 +66,7 @@ export async function readIndex(
 export async function catchUpIndex(paths: Paths): Promise<string | null> {
   const asked = await askDaemon<UsageIndexStatus>(paths, "POST", "/index", {});
   if (asked.ok) return behindMessage(asked.value);
-  if (asked.running) return `the index may be behind: ${asked.reason}`;
+  if (asked.running) return `the index may be behind: ${asked.problem}`;
   const index = openIndex(paths);
   return await finishSteps(index, index.catchUp(), paths);
 }
@@ -84,7 +84,7 @@ export async function rebuild(): Promise<void> {
 async function rebuildIndex(paths: Paths): Promise<string | null> {
   const asked = await askDaemon<UsageIndexStatus>(paths, "POST", "/rebuild", {});
   if (asked.ok) return await followDaemon(paths);
-  if (asked.running) return asked.reason;
+  if (asked.running) return asked.problem;
   const index = openIndex(paths);
   return await finishSteps(index, index.rebuild(), paths);
 }
@@ -94,7 +94,7 @@ async function followDaemon(paths: Paths): Promise<string | null> {
   try {
     for (;;) {
       const asked = await askDaemon<UsageIndexStatus>(paths, "POST", "/index", {});
-      if (!asked.ok) return asked.reason;
+      if (!asked.ok) return asked.problem;
       if (asked.value.current) return null;
       if (asked.value.waiting_for !== null) return behindMessage(asked.value);
       progress.show(progressMessage(asked.value.share));

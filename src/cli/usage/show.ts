@@ -4,7 +4,7 @@ import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { dollars, duration, exact } from "../../core/units.ts";
 import { meteringOf } from "../../metering/protocols.ts";
-import type { CauseDetail, CauseName } from "../../proxy/cause.ts";
+import type { CauseDetail, CauseName } from "../../proxy/key-health/cause.ts";
 import { usedBy } from "../../usage/counted.ts";
 import { OWN_RECORDS } from "../../usage/journal/refusal-runs.ts";
 import { mayCost, type TokensFrom, type UsageRecord } from "../../usage/record.ts";

@@ -43,11 +43,11 @@ export async function tail(options: { lines: string; json?: boolean }): Promise<
   };
 
   for (;;) {
-    const { reason, final } = await followOnce(paths.socket, handleLine);
-    if (final) return fail(reason, EXIT.failed);
+    const { problem, final } = await followOnce(paths.socket, handleLine);
+    if (final) return fail(problem, EXIT.failed);
     await printer.catchUp();
-    if (reason !== waitingFor) notice(`${reason}; waiting for it (Ctrl-C ends)`);
-    waitingFor = reason;
+    if (problem !== waitingFor) notice(`${problem}; waiting for it (Ctrl-C ends)`);
+    waitingFor = problem;
     await pause(RETRY_MS);
   }
 }

@@ -129,7 +129,7 @@ async function listModels(paths: Paths, { name, isServed }: FoundTool): Promise<
   const path = `/models/${encodeURIComponent(name)}`;
   const asked = await askDaemon<readonly ToolModels[]>(paths, "GET", path, undefined, TIMEOUT_MS);
   const next = advice.models(name);
-  if (!asked.ok) return { models: [], problem: { what: asked.reason, next } };
+  if (!asked.ok) return { models: [], problem: { what: asked.problem, next } };
   const failed = asked.value.find(({ problem }) => problem !== null)?.problem ?? null;
   const models = asked.value.flatMap((each) => each.models.filter((model) => model.in_group));
   return {

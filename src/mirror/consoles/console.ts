@@ -1,6 +1,6 @@
 import type { Console, ConsoleKind, Gateway } from "../../config/schema.ts";
 import type { Secret } from "../../core/secret.ts";
-import type { KeyFault } from "../../proxy/cause.ts";
+import type { ListedState } from "../../proxy/key-health/cause.ts";
 import type { ConsoleRow } from "../console-row.ts";
 
 /** A gateway that has a console. */
@@ -137,7 +137,7 @@ export interface ConsoleKey {
   readonly multiplier: number | null;
   /** A subscription pays for its group, not the account's balance. */
   readonly subscription?: boolean;
-  readonly state: "active" | "disabled" | "expired" | "deleted" | "quota-exhausted" | "unknown";
+  readonly state: ListedState;
   /** Micro-dollars; null: unlimited or unknown. */
   readonly quota: number | null;
   /** The console says that there is no quota. */
@@ -150,14 +150,6 @@ export interface ConsoleKey {
   /** When the console was asked about this key, if not with the list; null: not yet. */
   readonly as_of?: number | null;
 }
-
-/** What a state that a console lists says is wrong with the key. */
-export const FAULT_BY_STATE: Partial<Record<ConsoleKey["state"], KeyFault>> = {
-  disabled: "key-disabled",
-  expired: "key-expired",
-  deleted: "key-deleted",
-  "quota-exhausted": "key-quota",
-};
 
 /** A spending limit over `5h`, `1d` or `7d`, in micro-dollars. */
 export interface KeyWindow {

@@ -1,6 +1,6 @@
 import type { Secret } from "../../core/secret.ts";
 import { HOUR_MS, MINUTE_MS } from "../../core/units.ts";
-import { causeOf } from "../../proxy/cause.ts";
+import { findCause } from "../../proxy/key-health/cause.ts";
 import {
   type AccountFacts,
   type ConsoleAdapter,
@@ -233,7 +233,7 @@ class Denied {
 
 /** Here only a disabled key and one that is not in the database are refused. */
 function deniedState({ status, text }: ConsoleResponse): ConsoleKey["state"] {
-  const cause = causeOf({ status, contentType: "application/json", body: text });
+  const cause = findCause({ status, contentType: "application/json", body: text });
   if (cause?.detail === "key-disabled") return "disabled";
   return cause?.name === "incomplete-key" ? "deleted" : "unknown";
 }

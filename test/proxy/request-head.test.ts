@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import t from "tap";
 import { hashToken, makeToken } from "../../src/core/token.ts";
-import { Heads } from "../../src/proxy/head.ts";
+import { HeadCache } from "../../src/proxy/request-head.ts";
 import { snapshotOf } from "../doubles/parsed-config.ts";
 
 const TOKEN = makeToken();
@@ -24,24 +24,24 @@ function requestOn(socket: object, headers: Record<string, string>, url = "/v1/c
 const codex = { authorization: `Bearer ${TOKEN}`, "user-agent": "codex/1.0", "content-length": "10" };
 
 t.test("a head that a connection repeats is known, whatever the length of its body", async (t) => {
-  const heads = new Heads(HOSTS);
+  const heads = new HeadCache(HOSTS);
   const snapshot = snapshotOf(CONFIG);
   const socket = {};
-  const first = heads.of(requestOn(socket, codex), snapshot);
-  t.equal(heads.of(requestOn(socket, { ...codex, "content-length": "999" }), snapshot), first);
-  t.not(heads.of(requestOn({}, codex), snapshot), first, "each connection has its own");
+  const first = heads.find(requestOn(socket, codex), snapshot);
+  t.equal(heads.find(requestOn(socket, { ...codex, "content-length": "999" }), snapshot), first);
+  t.not(heads.find(requestOn({}, codex), snapshot), first, "each connection has its own");
 });
 
 t.test("anything else that differs is determined again", async (t) => {
   const snapshot = snapshotOf(CONFIG);
-  const toolOf = (head: ReturnType<Heads["of"]>) => {
+  const toolOf = (head: ReturnType<HeadCache["find"]>) => {
     const caller = head.callerByToken(NEVER_REVOKED);
     return caller.ok ? caller.tool.name : caller.refusal.code;
   };
-  const heads = new Heads(HOSTS);
+  const heads = new HeadCache(HOSTS);
   const socket = {};
   const next = (headers: Record<string, string>, url?: string) =>
-    heads.of(requestOn(socket, headers, url), snapshot);
+    heads.find(requestOn(socket, headers, url), snapshot);
   t.equal(toolOf(next(codex)), "codex");
   t.equal(toolOf(next({ ...codex, authorization: `Bearer ${OTHER_TOKEN}` })), "goose");
   t.equal(toolOf(next(codex)), "codex");
@@ -56,17 +56,17 @@ t.test("anything else that differs is determined again", async (t) => {
 });
 
 t.test("a changed configuration is asked again", async (t) => {
-  const heads = new Heads(HOSTS);
+  const heads = new HeadCache(HOSTS);
   const socket = {};
   const caller = (config: string) =>
-    heads.of(requestOn(socket, codex), snapshotOf(config)).callerByToken(NEVER_REVOKED);
+    heads.find(requestOn(socket, codex), snapshotOf(config)).callerByToken(NEVER_REVOKED);
   t.match(caller(CONFIG), { ok: true, tool: { name: "codex" } });
   t.match(caller(CONFIG.replace("codex", "renamed")), { ok: true, tool: { name: "renamed" } });
   t.match(caller(CONFIG.replace(hashToken(TOKEN), hashToken(makeToken()))), { ok: false });
 });
 
 t.test("an unknown token is looked up again, because it may be revoked meanwhile", async (t) => {
-  const head = new Heads(HOSTS).of(
+  const head = new HeadCache(HOSTS).find(
     requestOn({}, { authorization: `Bearer ${makeToken()}` }),
     snapshotOf(CONFIG),
   );

@@ -1,5 +1,5 @@
-import { advice } from "../core/advice.ts";
-import { contentKind } from "../metering/protocols.ts";
+import { advice } from "../../core/advice.ts";
+import { contentKind } from "../../metering/protocols.ts";
 
 /**
  * Why a gateway refused a request. `x-keybearer-cause` carries it. incomplete-key: the gateway does not know the key, and it is
@@ -51,8 +51,14 @@ export interface Cause {
   readonly isAmbiguous: boolean;
   /** Only an accepted answer that tested this shows that the refusal is over. */
   readonly endsWith: Tested;
+  /** What is wrong, in a few words. */
+  readonly problem: string;
   /** What the owner can do about it. */
   readonly next: string;
+  /** The part of `next` that needs no new key, where a new key helps as well; null: there is none. */
+  readonly repair: string | null;
+  /** Whether the gateway accepts another key of the same account. */
+  readonly newKey: "helps" | "may-help" | "useless";
 }
 
 interface GatewayAnswer {
@@ -74,14 +80,34 @@ interface Rule {
 }
 
 /** The owner must change something about the key or its account. */
-const FOR_THE_OWNER = { concernsKey: true, canRetry: false, isAmbiguous: false, endsWith: "key" } as const;
+const FOR_THE_OWNER = {
+  concernsKey: true,
+  canRetry: false,
+  isAmbiguous: false,
+  endsWith: "key",
+  repair: null,
+  newKey: "may-help",
+} as const;
 /** Only this request is refused, and may succeed later. */
-const FOR_NOW = { concernsKey: false, canRetry: true, isAmbiguous: false, endsWith: "key" } as const;
+const FOR_NOW = {
+  concernsKey: false,
+  canRetry: true,
+  isAmbiguous: false,
+  endsWith: "key",
+  repair: null,
+  newKey: "useless",
+} as const;
+
+const ENABLE_KEY = "the key was disabled: enable it in the console";
+const EXTEND_KEY = "the key has expired: change its expiry in the console";
+const RAISE_QUOTA = "the key's own quota is used up: raise it in the console";
 
 const KEY_UNKNOWN: Cause = {
   ...FOR_THE_OWNER,
   name: "incomplete-key",
   detail: null,
+  problem: "key not valid",
+  newKey: "helps",
   next: "the gateway does not know this key: copy it whole from the console, or create a new one",
 };
 const KEY_NOT_VALID: Cause = {
@@ -93,43 +119,59 @@ const KEY_NOT_VALID: Cause = {
 const KEY_ENDED: Cause = {
   ...KEY_NOT_VALID,
   name: "unknown",
+  problem: "the gateway refuses the key",
+  newKey: "may-help",
   next: "the key is not valid any more: deleted, disabled, expired or used up. look at it in the console",
 };
 const KEY_DELETED: Cause = {
   ...FOR_THE_OWNER,
   name: "unknown",
   detail: "key-deleted",
+  problem: "deleted key",
+  newKey: "helps",
   next: "the key was deleted: create a new one in the console",
 };
 const KEY_DISABLED: Cause = {
   ...FOR_THE_OWNER,
   name: "unknown",
   detail: "key-disabled",
-  next: "the key was disabled: enable it in the console, or create a new one",
+  problem: "disabled key",
+  newKey: "helps",
+  repair: ENABLE_KEY,
+  next: `${ENABLE_KEY}, or create a new one`,
 };
 const KEY_EXPIRED: Cause = {
   ...FOR_THE_OWNER,
   name: "unknown",
   detail: "key-expired",
-  next: "the key has expired: change its expiry in the console, or create a new one",
+  problem: "expired key",
+  newKey: "helps",
+  repair: EXTEND_KEY,
+  next: `${EXTEND_KEY}, or create a new one`,
 };
 const KEY_QUOTA: Cause = {
   ...FOR_THE_OWNER,
   name: "balance-or-quota",
   detail: "key-quota",
   endsWith: "money",
-  next: "the key's own quota is used up: raise it in the console, or create a new key",
+  problem: "balance or quota: the key's own quota is used up",
+  newKey: "helps",
+  repair: RAISE_QUOTA,
+  next: `${RAISE_QUOTA}, or create a new key`,
 };
 const BALANCE: Cause = {
   ...FOR_THE_OWNER,
   name: "balance-or-quota",
   detail: null,
   endsWith: "money",
+  problem: "balance or quota",
   next: "the balance, the subscription or the key's own quota is used up: check them in the console",
 };
 const ACCOUNT_BALANCE: Cause = {
   ...BALANCE,
   detail: "account-balance",
+  problem: "balance or quota: the account's balance is used up",
+  newKey: "useless",
   next: "the account's balance is used up: top it up in the console",
 };
 const SUBSCRIPTION: Cause = {
@@ -140,6 +182,7 @@ const WINDOW: Cause = {
   ...BALANCE,
   detail: "window-used-up",
   endsWith: "key-windows",
+  problem: "balance or quota: a window of the quota is used up",
   next: "the quota of this window (5 hours, day, week or month) is used up and returns by itself: wait, or raise it in the console",
 };
 const PLAN: Cause = {
@@ -153,12 +196,15 @@ const ACCOUNT_DISABLED: Cause = {
   ...FOR_THE_OWNER,
   name: "unknown",
   detail: "account-disabled",
+  problem: "disabled account",
+  newKey: "useless",
   next: "the account is disabled, banned or deleted at the gateway: ask its operator. a new key does not help",
 };
 const IP_NOT_ALLOWED: Cause = {
   ...FOR_THE_OWNER,
   name: "unknown",
   detail: "ip-not-allowed",
+  problem: "IP address not allowed",
   next: "the key does not allow this machine's IP address: add the address to the key's list in the console, or set gateways.<name>.proxy to an outbound proxy whose address is on it",
 };
 const MODEL: Cause = {
@@ -166,32 +212,38 @@ const MODEL: Cause = {
   name: "group-unavailable",
   detail: null,
   canRetry: false,
+  problem: "group unavailable",
   next: "the key's group lacks this model: check group and model in the console",
 };
 const GROUP: Cause = {
   ...FOR_THE_OWNER,
   name: "group-unavailable",
   detail: null,
+  problem: "group unavailable",
   next: "the key's group has no models for it: choose another group for the key in the console",
 };
 const GROUP_DELETED: Cause = {
   ...GROUP,
   detail: "group-deleted",
+  problem: "group unavailable: the key's group was deleted",
   next: "the key's group was deleted: choose another group for the key in the console",
 };
 const GROUP_DISABLED: Cause = {
   ...GROUP,
   detail: "group-disabled",
+  problem: "group unavailable: the key's group is disabled",
   next: "the key's group is disabled: choose another group for the key in the console",
 };
 const GROUP_NOT_ALLOWED: Cause = {
   ...GROUP,
   detail: "group-not-allowed",
+  problem: "group unavailable: the account may not use the key's group",
   next: "the account may not use the key's group: choose another group for the key in the console, or ask the gateway's operator",
 };
 const NO_GROUP: Cause = {
   ...GROUP,
   detail: "no-group",
+  problem: "group unavailable: the key has no group",
   next: "the key has no group: choose one for it in the console",
 };
 /** The gateway accepts the key, but lists no models for it, and refuses every request for its model. */
@@ -199,24 +251,28 @@ export const NO_MODELS_LISTED: Cause = {
   ...GROUP,
   detail: "no-models",
   endsWith: "models",
+  problem: "group unavailable: the gateway accepts the key, but lists no models for it",
   next: "choose another group for the key in the console, or ask the gateway's operator",
 };
 const NO_ACCOUNTS: Cause = {
   ...FOR_NOW,
   name: "group-unavailable",
   detail: "no-capacity",
+  problem: "no capacity at the gateway",
   next: "no account behind the key's group can serve this model now: try again later. if it stays so, check group and model in the console",
 };
 const BUSY: Cause = {
   ...FOR_NOW,
   name: "rate-limit",
   detail: "no-capacity",
+  problem: "no capacity at the gateway",
   next: "the gateway, or the provider behind it, has no capacity now: try again later",
 };
 const CONCURRENCY: Cause = {
   ...FOR_NOW,
   name: "rate-limit",
   detail: "no-capacity",
+  problem: "no capacity at the gateway",
   next: "too many requests of this account run at once: wait, or set limits.concurrent of the tool to what the account allows",
 };
 const BASE_URL: Cause = {
@@ -224,20 +280,28 @@ const BASE_URL: Cause = {
   name: "wrong-base-url",
   detail: null,
   canRetry: false,
+  problem: "wrong base url",
   next: "nothing of the gateway's answers at this address: check base_url in config.yaml",
 };
 const RATE: Cause = {
   ...FOR_NOW,
   name: "rate-limit",
   detail: null,
+  problem: "rate limit",
   next: "too many requests at once: wait, then try again",
 };
 const TOO_MANY_BAD_KEYS: Cause = {
   ...RATE,
   next: `the gateway blocks this address for a while, because too many requests came with a key that is not valid: correct that key first (${advice.status()})`,
 };
-const UNKNOWN: Cause = { ...FOR_NOW, name: "unknown", detail: null, next: "see the gateway's own words" };
-const KEY_REFUSED: Cause = { ...UNKNOWN, concernsKey: true };
+const UNKNOWN: Cause = {
+  ...FOR_NOW,
+  name: "unknown",
+  detail: null,
+  problem: "the gateway refuses the key",
+  next: "see the gateway's own words",
+};
+const KEY_REFUSED: Cause = { ...UNKNOWN, concernsKey: true, newKey: "may-help" };
 const PROVIDER: Cause = {
   ...UNKNOWN,
   next: "the provider behind the gateway failed, or refused the gateway and not your key: try again or another model, or tell the gateway's operator",
@@ -363,7 +427,7 @@ const RULES: readonly Rule[] = [
 ];
 
 /** null: the gateway did not refuse. */
-export function causeOf(answer: GatewayAnswer): Cause | null {
+export function findCause(answer: GatewayAnswer): Cause | null {
   const isPage = contentKind(answer.contentType) === "page";
   // A console answers every unknown path with its own page and 200.
   if (answer.status < 400) return isPage && answer.status === 200 ? BASE_URL : null;
@@ -386,7 +450,7 @@ export function causeOf(answer: GatewayAnswer): Cause | null {
  * The cause of an error inside an answer with a good status, such as sub2api's to a stream that waited in its queue (0.1.27,
  * 0.1.135). null: its words are not known.
  */
-export function causeOfErrorEvent(text: string): Cause | null {
+export function findEventCause(text: string): Cause | null {
   return RULES.find(({ when, statuses }) => statuses === undefined && when.test(text))?.cause ?? null;
 }
 
@@ -428,6 +492,17 @@ const KEY_FAULTS: Readonly<Record<KeyFault, Cause>> = {
 export function isKeyFault(detail: CauseDetail | null): detail is KeyFault {
   return detail !== null && Object.hasOwn(KEY_FAULTS, detail);
 }
+
+/** The state of a key as a console lists it. */
+export type ListedState = "active" | "disabled" | "expired" | "deleted" | "quota-exhausted" | "unknown";
+
+/** What a state that a console lists says is wrong with the key. */
+export const FAULT_BY_STATE: Partial<Record<ListedState, KeyFault>> = {
+  disabled: "key-disabled",
+  expired: "key-expired",
+  deleted: "key-deleted",
+  "quota-exhausted": "key-quota",
+};
 
 /** The cause of an ambiguous answer, once it is known what is wrong with the key. */
 export function causeOfFault(fault: KeyFault): Cause {

@@ -1,23 +1,37 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
+import type { Gateway } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Protocol, Refusal } from "../core/refusal.ts";
+import type { Secret } from "../core/secret.ts";
 import { type Metering, meteringOf } from "../metering/protocols.ts";
 import { modelInPath } from "../metering/request.ts";
+import type { Address } from "./address.ts";
 import { type Identified, identifyByToken, readCredentials } from "./credentials.ts";
 import { guard } from "./guard.ts";
 import { isName } from "./headers.ts";
 import { loggableEndpoint, loggableModel, loggableUserAgent } from "./loggable.ts";
-import { endpointOf, protocolOf, type Route, route } from "./routes.ts";
+import { detectProtocol, type Route, readEndpoint, route } from "./routes.ts";
 import type { TokenUses } from "./token-uses.ts";
+
+/** A head as it goes to a gateway. */
+export interface OutgoingHead {
+  readonly gateway: Gateway;
+  readonly key: Secret;
+  /** The response must come uncompressed. */
+  readonly needsUncompressed: boolean;
+  readonly address: Address;
+  /** Name, value, name, value. The content-length is that of the request it was made for. */
+  readonly headers: readonly string[];
+}
 
 type RequestParts = Pick<IncomingMessage, "method" | "url" | "headers" | "rawHeaders">;
 
 /**
  * The head of a request, and what it decides by itself under one configuration. Each part is determined when it is first
- * needed, and kept for the next request: see Heads.
+ * needed, and kept for the next request: see HeadCache.
  */
-export class Head {
+export class RequestHead {
   readonly method: string;
   /** The request target, byte for byte. */
   readonly target: string;
@@ -37,6 +51,8 @@ export class Head {
   #loggedEndpoint: string | undefined;
   #userAgent: string | null | undefined;
   #modelInPath: string | null | undefined;
+  /** Private, so that nothing prints it: the key is in its headers. */
+  #outgoing: OutgoingHead | null = null;
   /** The last model that a request with this head named, and as it may be recorded. */
   #model: string | null = null;
   #loggedModel: string | null = null;
@@ -52,7 +68,7 @@ export class Head {
     this.headers = headers;
     this.rawHeaders = rawHeaders;
     this.snapshot = snapshot;
-    this.protocol = protocolOf(url, headers);
+    this.protocol = detectProtocol(url, headers);
     this.#hosts = hosts;
   }
 
@@ -69,7 +85,7 @@ export class Head {
 
   /** The path without query and without anything that looks like a key. Steps compare it. */
   get endpoint(): string {
-    this.#endpoint ??= this.route.kind === "gateway" ? endpointOf(this.route.path) : "";
+    this.#endpoint ??= this.route.kind === "gateway" ? readEndpoint(this.route.path) : "";
     return this.#endpoint;
   }
 
@@ -118,6 +134,15 @@ export class Head {
     return caller;
   }
 
+  /** As it was last sent to a gateway; null: it was not. */
+  get outgoing(): OutgoingHead | null {
+    return this.#outgoing;
+  }
+
+  keepOutgoing(outgoing: OutgoingHead): void {
+    this.#outgoing = outgoing;
+  }
+
   /** Whether a request under this configuration has this head. Nothing here depends on the value of content-length. */
   matches(req: RequestParts, snapshot: Snapshot): boolean {
     const { rawHeaders } = this;
@@ -137,15 +162,15 @@ export class Head {
  * The last head of each connection. A client repeats its head on a connection that it keeps, all but the content-length. What
  * the head decides is then known, which saves about 50 µs of CPU per request (http-proxy-3 takes 190 in all).
  */
-export class Heads {
+export class HeadCache {
   readonly #hosts: readonly string[];
-  readonly #last = new WeakMap<Socket, Head>();
+  readonly #last = new WeakMap<Socket, RequestHead>();
 
   constructor(hosts: readonly string[]) {
     this.#hosts = hosts;
   }
 
-  of(req: IncomingMessage, snapshot: Snapshot): Head {
+  find(req: IncomingMessage, snapshot: Snapshot): RequestHead {
     const last = this.#last.get(req.socket);
     if (last?.matches(req, snapshot)) return last;
     const head = this.make(req, snapshot);
@@ -154,7 +179,7 @@ export class Heads {
   }
 
   /** One that is not remembered. */
-  make(req: RequestParts, snapshot: Snapshot): Head {
-    return new Head(req, snapshot, this.#hosts);
+  make(req: RequestParts, snapshot: Snapshot): RequestHead {
+    return new RequestHead(req, snapshot, this.#hosts);
   }
 }

@@ -1,6 +1,11 @@
 import t from "tap";
-import { type CauseDetail, type CauseName, causeOf, causeOfFault } from "../../src/proxy/cause.ts";
-import { gatewayAnswers } from "./gateway-answers.ts";
+import {
+  type CauseDetail,
+  type CauseName,
+  causeOfFault,
+  findCause,
+} from "../../../src/proxy/key-health/cause.ts";
+import { gatewayAnswers } from "../gateway-answers.ts";
 
 const flat = (code: string, message: string) => JSON.stringify({ code, message });
 const openai = (message: string, code = "") =>
@@ -256,13 +261,13 @@ const rows: [string, number, string, CauseName][] = [
 ];
 for (const [what, status, body, name] of rows) {
   t.test(`${what} (${status}) is ${name}`, async (t) => {
-    t.equal(causeOf({ status, contentType: "application/json", body })?.name, name);
+    t.equal(findCause({ status, contentType: "application/json", body })?.name, name);
   });
 }
 
 t.test("every error of the real programs has its cause and its detail", async (t) => {
   for (const { seen, isNewApi, requestId, when, status, body, cause, detail } of gatewayAnswers()) {
-    const found = causeOf({ status, contentType: "application/json", body, isNewApi, requestId });
+    const found = findCause({ status, contentType: "application/json", body, isNewApi, requestId });
     t.strictSame([found?.name, found?.detail], [cause, detail], `${seen}: ${when} (${status})`);
   }
 });
@@ -278,18 +283,18 @@ t.test("a provider's error about the operator's balance does not concern the key
   const answer = { contentType: "application/json", isNewApi: true, requestId: "20261117X" };
   for (const body of relayed.map((one) => JSON.stringify(one)))
     for (const status of [400, 402, 429, 500]) {
-      const cause = causeOf({ ...answer, status, body });
+      const cause = findCause({ ...answer, status, body });
       t.match(cause, { name: "unknown", detail: null, concernsKey: false }, `${status} ${body}`);
       t.match(cause?.next, /not your key/);
     }
   // Another gateway says so of its own accounts.
-  const own = causeOf({ status: 429, contentType: "application/json", body: JSON.stringify(relayed[0]) });
+  const own = findCause({ status: 429, contentType: "application/json", body: JSON.stringify(relayed[0]) });
   t.match(own, { name: "balance-or-quota", concernsKey: true });
 });
 
 t.test("a web page is a wrong base url, and a good response has no cause", async (t) => {
   const cause = (status: number, contentType: string) =>
-    causeOf({ status, contentType, body: "" })?.name ?? null;
+    findCause({ status, contentType, body: "" })?.name ?? null;
   t.equal(cause(200, "text/html"), "wrong-base-url");
   t.equal(cause(200, "Text/HTML; charset=utf-8"), "wrong-base-url");
   t.equal(cause(404, "text/html"), "wrong-base-url");
@@ -342,16 +347,16 @@ const details: [CauseDetail | null, number, string][] = [
 ];
 t.test("a detail has what the gateway says", async (t) => {
   for (const [detail, status, body] of details)
-    t.equal(causeOf({ status, contentType: "application/json", body })?.detail, detail, body);
+    t.equal(findCause({ status, contentType: "application/json", body })?.detail, detail, body);
 });
 
 t.test("new-api's answer to every kind of bad key is ambiguous, and its advice says so", async (t) => {
   for (const text of ["Invalid token", "无效的令牌", "無效的令牌"]) {
-    const cause = causeOf({ status: 401, contentType: "application/json", body: openai(text) });
+    const cause = findCause({ status: 401, contentType: "application/json", body: openai(text) });
     t.match(cause, { name: "incomplete-key", detail: null, isAmbiguous: true });
     t.match(cause?.next, /not valid: deleted, disabled, expired or used up/);
   }
-  const known = causeOf({ status: 401, contentType: "", body: flat("INVALID_API_KEY", "Invalid API key") });
+  const known = findCause({ status: 401, contentType: "", body: flat("INVALID_API_KEY", "Invalid API key") });
   t.equal(known?.isAmbiguous, false);
   t.match(causeOfFault("key-quota"), { name: "balance-or-quota", detail: "key-quota", isAmbiguous: false });
 });
@@ -393,13 +398,13 @@ const aboutTheRequest: [string, number, string][] = [
 ];
 t.test("a refusal concerns the key, or only this request", async (t) => {
   for (const [what, status, body] of aboutTheKey)
-    t.equal(causeOf({ status, contentType: "", body })?.concernsKey, true, what);
+    t.equal(findCause({ status, contentType: "", body })?.concernsKey, true, what);
   for (const [what, status, body] of aboutTheRequest)
-    t.equal(causeOf({ status, contentType: "", body })?.concernsKey, false, what);
+    t.equal(findCause({ status, contentType: "", body })?.concernsKey, false, what);
 });
 
 t.test("clients may retry only what can recover by itself", async (t) => {
-  const canRetry = (status: number, body: string) => causeOf({ status, contentType: "", body })?.canRetry;
+  const canRetry = (status: number, body: string) => findCause({ status, contentType: "", body })?.canRetry;
   for (const [what, status, body] of aboutTheKey)
     if (body !== "who knows") t.equal(canRetry(status, body), false, what);
   t.equal(canRetry(401, "who knows"), true);
