@@ -43,10 +43,10 @@ export class LostRecords {
   readonly #stopTicks: () => void;
   /** What earlier runs lost was looked for. */
   #isChecked = false;
-  /** The newest record when an earlier run closed the log; null: none, or it is not known. */
-  #closedWith: LastRecord | null = null;
+  /** The newest record of earlier runs, once they were checked. */
+  #earlier: LastRecord | null = null;
   /** The newest record when the journal was last flushed. */
-  #flushed: string | null;
+  #flushed: string | null = null;
   /** In time elapsed. */
   #nextWork: number;
   #working: Promise<void> | null = null;
@@ -56,10 +56,9 @@ export class LostRecords {
   #indexedTo: number;
 
   constructor(deps: LostRecordsDeps) {
-    const { clock, ticker, usage } = deps;
+    const { clock, ticker } = deps;
     this.#deps = deps;
     this.#startedAt = clock.now();
-    this.#flushed = usage.last()?.id ?? null;
     this.#indexedTo = clock.now();
     this.#nextWork = clock.elapsed() + FIRST_CHECK_MS;
     this.#stopTicks = ticker.every(TICK_BEATS, () => this.#tick());
@@ -82,7 +81,7 @@ export class LostRecords {
     database.ask((db) => {
       // Closing the journal checks its file once more.
       this.#noteLoss(db);
-      const last = usage.last() ?? this.#closedWith;
+      const last = usage.last() ?? this.#earlier;
       // What was not checked is left to the next start.
       if (this.#isChecked && last !== null) writeClosedWith(db, last);
     });
@@ -91,7 +90,7 @@ export class LostRecords {
   #tick(): void {
     const { clock, log, usage, journal, database } = this.#deps;
     if (journal.lostAt() !== this.#notedLoss) database.ask((db) => this.#noteLoss(db));
-    const isNeeded = !this.#isChecked || usage.last()?.id !== this.#flushed;
+    const isNeeded = !this.#isChecked || (usage.last()?.id ?? null) !== this.#flushed;
     if (!isNeeded || clock.elapsed() < this.#nextWork || this.#working !== null) return;
     this.#nextWork = clock.elapsed() + WORK_EVERY_MS;
     this.#working = this.#work().finally(() => {
@@ -105,7 +104,7 @@ export class LostRecords {
     if (!this.#isChecked) await this.#checkWithoutConsole();
   }
 
-  /** So what a power cut takes began at most half a minute after the newest record that it leaves. */
+  /** A power cut then takes only what began within half a minute after the newest record that it leaves. */
   async #flush(): Promise<void> {
     const { usage, journal } = this.#deps;
     const last = usage.last()?.id ?? null;
@@ -136,17 +135,27 @@ export class LostRecords {
   }
 
   #checkEarlierRuns(db: Database.Database): void {
-    const { wasChanged, bootedAt } = this.#deps;
     const closedWith = readClosedWith(db);
+    const newest = newestBefore(db, this.#startedAt);
     const lost = closedWith === null ? null : lostEnd(db, closedWith, this.#startedAt);
-    this.#addGap(db, lost);
-    // A run that was killed did not write down what the log had: everything since its last record may be lost.
-    if (lost === null && wasChanged)
-      this.#addGap(db, watchedPart(db, lastStartBefore(db, this.#startedAt), this.#startedAt));
-    this.#addGap(db, powerCut(db, closedWith, this.#startedAt, bootedAt));
-    this.#closedWith = closedWith;
+    const isClosed = closedWith !== null && newest?.id === closedWith.id;
+    if (lost !== null) this.#addGap(db, lost);
+    else if (!isClosed) this.#checkAfterKill(db, newest);
+    this.#earlier = newest;
     // Until this run closes the log, its end is not known.
     writeClosedWith(db, null);
+  }
+
+  /** The last run did not write down what the log had. kill -9 alone loses nothing: the system keeps what was written. */
+  #checkAfterKill(db: Database.Database, newest: NewestRecord | null): void {
+    const { wasChanged, bootedAt } = this.#deps;
+    // Everything since the last record may be lost.
+    if (wasChanged) this.#addGap(db, watchedPart(db, lastStartBefore(db, this.#startedAt), this.#startedAt));
+    if (newest === null) return;
+    const written = newest.started_at + newest.waited_ms;
+    // It was a power cut, or a crash of the system.
+    if (bootedAt > written)
+      this.#addGap(db, watchedPart(db, written - MINUTE_MS, Math.min(bootedAt, written + UNWRITTEN_MS)));
   }
 
   /** Records that the index had not read yet were lost when the journal's file was replaced or cut off. */
@@ -186,21 +195,20 @@ function lostEnd(db: Database.Database, { id, started_at }: LastRecord, now: num
   return watchedPart(db, lastStartBefore(db, started_at), Math.min(now, started_at + MINUTE_MS));
 }
 
-/** kill -9 alone loses nothing: the system keeps what was written, until a power cut or its own crash. */
-function powerCut(
-  db: Database.Database,
-  closedWith: LastRecord | null,
-  startedAt: number,
-  bootedAt: number,
-): LogGap | null {
-  const [newest] = queryAll<{ readonly id: string; readonly began: number }>(
+interface NewestRecord extends LastRecord {
+  /** It was written when it no longer waited for capacity. */
+  readonly waited_ms: number;
+}
+
+/** Of this machine, and of earlier runs. A record of many refusals stands for requests that were not sent. */
+function newestBefore(db: Database.Database, startedAt: number): NewestRecord | null {
+  const [newest = null] = queryAll<NewestRecord>(
     db,
-    `SELECT id, started_at + waited_ms AS began FROM usage.records
-     WHERE +started_at < ? AND machine IS NULL ORDER BY id DESC LIMIT 1`,
+    `SELECT id, started_at, waited_ms FROM usage.records
+     WHERE +started_at < ? AND machine IS NULL AND +last_id IS NULL ORDER BY id DESC LIMIT 1`,
     startedAt,
   );
-  if (newest === undefined || newest.id === closedWith?.id || bootedAt <= newest.began) return null;
-  return watchedPart(db, newest.began - MINUTE_MS, Math.min(bootedAt, newest.began + UNWRITTEN_MS));
+  return newest;
 }
 
 /** Without the time before a key was held, and without what was pruned: nothing in it can raise an alarm. */

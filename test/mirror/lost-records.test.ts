@@ -1,4 +1,14 @@
-import { cpSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, truncateSync } from "node:fs";
+import {
+  appendFileSync,
+  cpSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setImmediate as turn } from "node:timers/promises";
@@ -9,10 +19,11 @@ import type { Ticker } from "../../src/core/ticker.ts";
 import { LostRecords } from "../../src/mirror/lost-records.ts";
 import { addLogGap, type LogGap, readLogGaps } from "../../src/mirror/store/coverage-gaps.ts";
 import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
+import { queryNumber } from "../../src/mirror/store/query.ts";
 import { catchUp as catchUpAndName, type LastRecord } from "../../src/mirror/usage.ts";
 import { openIndex } from "../../src/usage/index/database.ts";
 import { findChange } from "../../src/usage/index/journal-digest.ts";
-import { journalFiles } from "../../src/usage/journal/files.ts";
+import { dayOf, journalFiles } from "../../src/usage/journal/files.ts";
 import type { RecordEnd, UsageRecord } from "../../src/usage/record.ts";
 import { heldClock } from "../doubles/held-clock.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
@@ -158,7 +169,10 @@ function newHome(t: Test) {
 function lastIn(journal: string): LastRecord | null {
   const newest = journalFiles(journal).at(-1);
   if (newest === undefined) return null;
-  return JSON.parse(readFileSync(newest.path, "utf8").trimEnd().split("\n").at(-1) ?? "");
+  const lines = readFileSync(newest.path, "utf8").trimEnd().split("\n");
+  return (
+    lines.map((line) => JSON.parse(line)).findLast(({ kind }) => kind === "open" || kind === "close") ?? null
+  );
 }
 
 t.test("nothing is lost at the first start, nor by a stop and a start", async (t) => {
@@ -176,6 +190,48 @@ t.test("nothing is lost at the first start, nor by a stop and a start", async (t
   await second.stop();
   home.clock.pass(HOUR);
   t.strictSame(await home.start(home.clock.now() - MINUTE).gaps(), []);
+});
+
+t.test("nothing is lost by a stop on a day without records", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  await first.gaps();
+  home.clock.pass(MINUTE);
+  first.add();
+  await first.stop();
+  for (let day = 0; day < 2; day += 1) {
+    home.clock.pass(24 * HOUR);
+    const carry = JSON.stringify({ kind: "carry", tools: 0 });
+    writeFileSync(join(home.folder, `${dayOf(home.clock.now())}.jsonl`), `${carry}\n`);
+    const next = home.start(home.clock.now() - MINUTE);
+    t.strictSame(await next.gaps(), []);
+    await next.stop();
+  }
+});
+
+t.test("refusals that are counted together are no sign of an unclean end", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  await first.gaps();
+  home.clock.pass(MINUTE);
+  first.add();
+  home.clock.pass(MINUTE);
+  const minute = Math.floor(home.clock.now() / MINUTE) * MINUTE;
+  const { id, tool, gateway } = record(800, { started_at: home.clock.now() });
+  const run = { tool, gateway, code: "rate-limited", minute, count: 30, first_id: id, last_id: id };
+  appendFileSync(
+    journalFiles(home.folder).at(-1)?.path ?? "",
+    `${JSON.stringify({ kind: "refusals", ...run })}\n`,
+  );
+  await first.stop();
+  home.clock.pass(HOUR);
+  const second = home.start(home.clock.now() - MINUTE);
+  t.strictSame(await second.gaps(), []);
+  t.equal(
+    second.ask((db) => queryNumber(db, "SELECT count(*) FROM usage.records")),
+    2,
+    "they have a record",
+  );
 });
 
 t.test("an older log that is put back after a stop lost its end", async (t) => {
@@ -214,6 +270,23 @@ t.test("an older log that is put back is noticed although the index had not read
   home.putBack();
   home.clock.pass(HOUR);
   t.strictSame(await home.start().gaps(), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
+});
+
+t.test("a log that was edited after a stop, and has its end, lost none", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  await first.gaps();
+  for (let n = 0; n < 3; n += 1) {
+    home.clock.pass(MINUTE);
+    first.add();
+  }
+  await first.gaps();
+  await first.stop();
+  const path = journalFiles(home.folder).at(-1)?.path ?? "";
+  const lines = readFileSync(path, "utf8").split("\n");
+  writeFileSync(path, lines.slice(1).join("\n"));
+  home.clock.pass(HOUR);
+  t.strictSame(await home.start().gaps(), []);
 });
 
 t.test("after a kill, an older log may have lost everything until the next start", async (t) => {
