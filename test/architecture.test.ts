@@ -105,7 +105,7 @@ const MAY_REVEAL = [
   "mirror/consoles/http.ts",
   "mirror/vault.ts",
   "doctor/probe.ts",
-  "keys/store.ts",
+  "keys/stored-keys.ts",
   // The key that a client had before, back into its settings.
   "clients/undo-store.ts",
   "shared/connection.ts",
@@ -126,15 +126,7 @@ interface Source {
 }
 
 /** A dollar sign before a value, where nothing is formatted: what a person typed, and the store's protocol. */
-const MAY_WRITE_DOLLAR_SIGNS = [
-  "core/units.ts",
-  "cli/tools/add.ts",
-  "cli/budget.ts",
-  "cli/tools/lift.ts",
-  "cli/tools/new-tool.ts",
-  "cli/tools/set.ts",
-  "shared/connection.ts",
-];
+const MAY_WRITE_DOLLAR_SIGNS = ["core/units.ts", "cli/ui/units.ts", "cli/budget.ts", "shared/connection.ts"];
 
 function moneyFaults(files: readonly Source[]): string[] {
   return files

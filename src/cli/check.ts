@@ -5,7 +5,7 @@ import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Secret } from "../core/secret.ts";
 import { count } from "../usage/reports/format.ts";
-import { printLayout } from "./ui/messages.ts";
+import { printJson, printLayout } from "./ui/messages.ts";
 import { commandPaths, setExitCode, stdio } from "./ui/stdio.ts";
 import { printableLines } from "./ui/text.ts";
 
@@ -34,10 +34,7 @@ async function check(file: string | undefined, options: { json?: boolean }): Pro
   const { config, problems: faults } = await loadConfig(paths.config, { home: paths.home, strict: true });
   const problems = config === null ? faults : [...faults, ...(await cautions(config, paths))];
   setExitCode(config === null ? EXIT.badConfig : EXIT.ok);
-  if (options.json) {
-    stdio().stdout.write(`${JSON.stringify({ ok: config !== null, problems }, null, 2)}\n`);
-    return;
-  }
+  if (options.json) return printJson({ ok: config !== null, problems });
   if (problems.length > 0)
     printLayout(`${printableLines(formatProblems(paths.config, problems))}\n`, stdio().stderr);
   if (config !== null) stdio().stdout.write(`${printableLines(summary(paths.config, config))}\n`);

@@ -11,9 +11,9 @@ import type { Paths } from "../core/paths.ts";
 import { createPrivateFile } from "../core/private-file.ts";
 import { count } from "../usage/reports/format.ts";
 import { activeRevision, waitUntilActive } from "./config-change.ts";
-import { deferSignals } from "./tools/key-store.ts";
 import { fail, notice, printText } from "./ui/messages.ts";
 import { confirm } from "./ui/prompts.ts";
+import { deferSignals } from "./ui/signals.ts";
 import { commandPaths, stdio } from "./ui/stdio.ts";
 import { isInteractive } from "./ui/terminal.ts";
 

@@ -1,12 +1,12 @@
 import { type EditResult, readForEdit, renameKey, setValue } from "../config/edit.ts";
-import type { YamlMap } from "../config/edit-layout.ts";
 import { baseUrl } from "../config/values.ts";
 import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
+import { isObject } from "../core/json.ts";
 import { activeRevision, editChecked, readConfig, reportEffect, waitUntilActive } from "./config-change.ts";
-import { fail, print } from "./ui/messages.ts";
-import { commandPaths, stdio } from "./ui/stdio.ts";
-import { renderTable } from "./ui/table.ts";
+import { fail, print, printJson } from "./ui/messages.ts";
+import { commandPaths } from "./ui/stdio.ts";
+import { columnsFor, renderTable } from "./ui/table.ts";
 import { stdoutScreen } from "./ui/terminal.ts";
 
 export async function list(options: { readonly json?: boolean; readonly config?: string }): Promise<void> {
@@ -21,16 +21,14 @@ export async function list(options: { readonly json?: boolean; readonly config?:
     console: gateway.console?.url ?? null,
     tools: tools.filter((tool) => tool.gateway === gateway.name).map(({ name }) => name),
   }));
-  if (options.json) {
-    stdio().stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
-    return;
-  }
+  if (options.json) return printJson(rows);
+  const { text } = columnsFor(rows);
   const columns = [
-    { head: "gateway", cells: rows.map(({ name }) => name), dropOrder: 0 },
-    { head: "base url", cells: rows.map(({ base_url }) => base_url), dropOrder: 0 },
-    { head: "groups", cells: rows.map(({ groups }) => groups.join(", ") || "-"), dropOrder: 2 },
-    { head: "console", cells: rows.map(({ console }) => console ?? "-"), dropOrder: 3 },
-    { head: "tools", cells: rows.map(({ tools }) => tools.join(", ") || "-"), dropOrder: 1 },
+    text("gateway", 0, ({ name }) => name),
+    text("base url", 0, ({ base_url }) => base_url),
+    text("groups", 2, ({ groups }) => groups.join(", ") || "-"),
+    text("console", 3, ({ console }) => console ?? "-"),
+    text("tools", 1, ({ tools }) => tools.join(", ") || "-"),
   ];
   print(...renderTable(columns, stdoutScreen().width).split("\n"));
 }
@@ -55,7 +53,7 @@ function addGateway(text: string, name: string, url: string): EditResult {
   const source = readForEdit(text);
   if (!source.ok) return source;
   const { gateway, gateways, tools } = source.value;
-  const known = isMap(gateways) ? Object.keys(gateways) : ["main"];
+  const known = isObject(gateways) ? Object.keys(gateways) : ["main"];
   if (known.includes(name)) return { ok: false, reason: `there is a gateway ${name} in config.yaml already` };
   let edited: EditResult = { ok: true, text };
   if (typeof gateway === "string") {
@@ -63,14 +61,10 @@ function addGateway(text: string, name: string, url: string): EditResult {
     edited = renamed.ok ? setValue(renamed.text, ["gateways"], { main: { base_url: gateway } }) : renamed;
   }
   const [only, ...others] = known;
-  for (const [tool, settings] of Object.entries(isMap(tools) ? tools : {})) {
+  for (const [tool, settings] of Object.entries(isObject(tools) ? tools : {})) {
     if (!edited.ok || only === undefined || others.length > 0) break;
-    if (isMap(settings) && settings.gateway === undefined)
+    if (isObject(settings) && settings.gateway === undefined)
       edited = setValue(edited.text, ["tools", tool, "gateway"], only);
   }
   return edited.ok ? setValue(edited.text, ["gateways", name], { base_url: url }) : edited;
-}
-
-function isMap(value: unknown): value is YamlMap {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -3,11 +3,10 @@ import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { heldKeyRemedy, type KeyAction } from "../lifecycle/lifecycle.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
-import { canConfirm, describeKey, PAST } from "./console-keys.ts";
-import { askConsoles } from "./console-wait.ts";
-import { ask, withNext } from "./tools/at-console.ts";
+import { askConsoles } from "./ask-consoles.ts";
+import { ask, describeKey, PAST, withNext } from "./console-changes.ts";
 import { fail, failNull, printText } from "./ui/messages.ts";
-import { confirm } from "./ui/prompts.ts";
+import { canConfirm, confirm } from "./ui/prompts.ts";
 import { commandPaths } from "./ui/stdio.ts";
 import { joinNames } from "./ui/units.ts";
 

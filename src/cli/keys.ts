@@ -2,17 +2,17 @@ import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
-import { dayName, dollars, exactDollars } from "../core/units.ts";
+import { dayName, dollars, exactDollars, MINUTE_MS } from "../core/units.ts";
 import type { KeyAction } from "../lifecycle/lifecycle.ts";
 import { consoleFigures } from "../limits/format.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import { wholeMinute } from "../proxy/key-health/key-problem.ts";
-import { askConsoles } from "./console-wait.ts";
+import { askConsoles } from "./ask-consoles.ts";
 import type { ChangeOptions } from "./keys-change.ts";
 import { NO_CONSOLE } from "./mirror/consoles.ts";
-import { fail, formatNote, indentedNote, type Note, printLayout } from "./ui/messages.ts";
-import { commandPaths, setExitCode, stdio } from "./ui/stdio.ts";
-import { type Column, layoutTable } from "./ui/table.ts";
+import { fail, formatNote, indentedNote, type Note, printJson, printLayout } from "./ui/messages.ts";
+import { commandPaths, setExitCode } from "./ui/stdio.ts";
+import { columnsFor, layoutTable } from "./ui/table.ts";
 import { type Screen, stdoutScreen } from "./ui/terminal.ts";
 import { printable, wrap } from "./ui/text.ts";
 import { ago, formatFactor, joinNames, timeOfDay } from "./ui/units.ts";
@@ -49,7 +49,7 @@ async function list(options: { refresh?: boolean; json?: boolean }): Promise<voi
     ? await askConsoles<KeysAnswer>(paths, "POST", "/refreshkeys", {})
     : await askDaemon<KeysAnswer>(paths, "GET", "/keys");
   if (!asked.ok) return fail(asked.problem, EXIT.failed);
-  if (options.json) stdio().stdout.write(`${JSON.stringify(asked.value, null, 2)}\n`);
+  if (options.json) printJson(asked.value);
   else printLayout(formatKeys(asked.value, Date.now(), stdoutScreen()));
   if (asked.value.keys.length === 0 && asked.value.problems.length > 0) setExitCode(EXIT.failed);
 }
@@ -79,18 +79,14 @@ function actionsFor(keys: readonly KeyReport[]): Note[] {
 }
 
 function keyLines(keys: readonly KeyReport[], now: number, width: number): string[] {
-  const column = (head: string, cell: (key: KeyReport) => string): Column => ({
-    head,
-    cells: keys.map(cell),
-    dropOrder: 0,
-  });
+  const { text } = columnsFor(keys);
   const columns = [
-    column("name", ({ name }) => name),
-    column("key", ({ key }) => key ?? "-"),
-    column("state", ({ state }) => state),
-    column("tool", ({ tools }) => (tools.length === 0 ? "not held here" : joinNames(tools))),
+    text("name", 0, ({ name }) => name),
+    text("key", 0, ({ key }) => key ?? "-"),
+    text("state", 0, ({ state }) => state),
+    text("tool", 0, ({ tools }) => (tools.length === 0 ? "not held here" : joinNames(tools))),
   ];
-  if (gatewaysOf(keys).length > 1) columns.unshift(column("gateway", ({ gateway }) => gateway));
+  if (gatewaysOf(keys).length > 1) columns.unshift(text("gateway", 0, ({ gateway }) => gateway));
   const { lines: table, note } = layoutTable(columns, width);
   const [head = "", ...rows] = table;
   const newest = Math.max(...keys.map(({ as_of }) => as_of ?? 0));
@@ -104,7 +100,7 @@ function keyLines(keys: readonly KeyReport[], now: number, width: number): strin
 }
 
 /** A key that was read this much before the others shows its own age. */
-const OLDER_MS = 120_000;
+const OLDER_MS = 2 * MINUTE_MS;
 
 function keyFacts(key: KeyReport, now: number, newest: number): string[] {
   const { ref, last_used_at: used, as_of } = key;

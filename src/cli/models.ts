@@ -5,9 +5,9 @@ import { EXIT } from "../core/errors.ts";
 import { exactDollars } from "../core/units.ts";
 import type { FailingName, ListedModel, ToolModels } from "../doctor/models.ts";
 import { count } from "../usage/reports/format.ts";
-import { fail, formatNote, type Note, printLayout } from "./ui/messages.ts";
-import { commandPaths, setExitCode, stdio } from "./ui/stdio.ts";
-import { type Column, renderTable } from "./ui/table.ts";
+import { fail, formatNote, type Note, printJson, printLayout } from "./ui/messages.ts";
+import { commandPaths, setExitCode } from "./ui/stdio.ts";
+import { columnsFor, renderTable } from "./ui/table.ts";
 import { type Screen, stdoutScreen } from "./ui/terminal.ts";
 import { printable, wrap } from "./ui/text.ts";
 import { formatFactor, joinNames } from "./ui/units.ts";
@@ -27,7 +27,7 @@ async function models(options: { tool?: string; json?: boolean }): Promise<void>
   const path = options.tool === undefined ? "/models" : `/models/${encodeURIComponent(options.tool)}`;
   const asked = await askDaemon<ToolModels[]>(commandPaths(), "GET", path, undefined, TIMEOUT_MS);
   if (!asked.ok) return fail(asked.problem, EXIT.failed);
-  if (options.json) stdio().stdout.write(`${JSON.stringify(asked.value, null, 2)}\n`);
+  if (options.json) printJson(asked.value);
   else printLayout(formatModels(asked.value, stdoutScreen()));
   if (asked.value.every(({ problem }) => problem !== null)) setExitCode(EXIT.failed);
 }
@@ -66,27 +66,14 @@ function formatGroup(same: readonly ToolModels[], width: number): string {
 
 function modelTable(models: readonly ListedModel[], multiplier: number, width: number): string {
   const price = (amount: number | null) => (amount === null ? "-" : exactDollars(amount * multiplier));
-  const columns: Column[] = [
-    { head: "model", cells: models.map(({ id }) => id), dropOrder: 0 },
-    {
-      head: "input/M",
-      cells: models.map(({ input_microdollars: input }) => price(input)),
-      dropOrder: 2,
-      right: true,
-    },
-    {
-      head: "output/M",
-      cells: models.map(({ output_microdollars: output }) => price(output)),
-      dropOrder: 3,
-      right: true,
-    },
+  const { text, number } = columnsFor(models);
+  const columns = [
+    text("model", 0, ({ id }) => id),
+    number("input/M", 2, ({ input_microdollars: input }) => price(input)),
+    number("output/M", 3, ({ output_microdollars: output }) => price(output)),
   ];
   if (models.some(({ in_group }) => !in_group))
-    columns.push({
-      head: "",
-      cells: models.map(({ in_group }) => (in_group ? "" : "not in group: refused here")),
-      dropOrder: 1,
-    });
+    columns.push(text("", 1, ({ in_group }) => (in_group ? "" : "not in group: refused here")));
   return renderTable(columns, width);
 }
 

@@ -4,7 +4,7 @@ import { askDaemon } from "../control/client.ts";
 import type { OpenAnswer } from "../control/routes.ts";
 import { EXIT, errorMessage } from "../core/errors.ts";
 import { writeRedirect } from "../dashboard/redirect-file.ts";
-import { fail, print } from "./ui/messages.ts";
+import { fail, print, printJson } from "./ui/messages.ts";
 import { commandPaths, stdio } from "./ui/stdio.ts";
 
 export function openCommand(): Command {
@@ -23,7 +23,7 @@ async function open(options: { print?: boolean; json?: boolean }): Promise<void>
   const { url, code, expires_in } = asked.value;
   // Browsers neither send the part behind the # nor put it into a Referer.
   const address = `${url}#code=${code}`;
-  if (options.json) return print(...JSON.stringify({ url: address, expires_in }, null, 2).split("\n"));
+  if (options.json) return printJson({ url: address, expires_in });
   if (options.print) return print(address);
   const browser = browserFor(process.platform, stdio().env);
   if (browser !== null) {

@@ -10,6 +10,7 @@ import { systemClock } from "../core/clock.ts";
 import { EXIT, errorMessage } from "../core/errors.ts";
 import { readOwnFile } from "../core/own-file.ts";
 import { type Paths, prepareFolders } from "../core/paths.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import { logFileIn, MAX_LOG_BYTES, openLogFile } from "../service/log-file.ts";
 import { isSameFile } from "./config-change.ts";
 import { isSafeStart, noteIneffective } from "./safe-start.ts";
@@ -26,7 +27,7 @@ import { fail, printText } from "./ui/messages.ts";
 import { stdio } from "./ui/stdio.ts";
 
 /** A keychain may ask the person to unlock it before the daemon can read its keys. */
-const START_MS = 60_000;
+const START_MS = MINUTE_MS;
 const POLL_MS = 100;
 const ANSWER_MS = 2000;
 

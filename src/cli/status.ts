@@ -19,9 +19,9 @@ import { holdsInWords, type SharedMachine, type SharedStatus, sharedProblems } f
 import { count } from "../usage/reports/format.ts";
 import { alarmLines, certainFirst, consoleProblem, formatKind, formatLastSync } from "./mirror/messages.ts";
 import { toolTable } from "./tools/list.ts";
-import { fail, formatNote, printLayout } from "./ui/messages.ts";
-import { commandPaths, stdio } from "./ui/stdio.ts";
-import { type Column, layoutTable, type Table, withNote } from "./ui/table.ts";
+import { fail, formatNote, printJson, printLayout } from "./ui/messages.ts";
+import { commandPaths } from "./ui/stdio.ts";
+import { columnsFor, layoutTable, type Table, withNote } from "./ui/table.ts";
 import { stdoutScreen } from "./ui/terminal.ts";
 import { printableLines, wrap } from "./ui/text.ts";
 import { ago, fileSize, timeOfDay } from "./ui/units.ts";
@@ -36,7 +36,7 @@ export function statusCommand(): Command {
 async function status(options: { json?: boolean }): Promise<void> {
   const asked = await askDaemon<Status>(commandPaths(), "GET", "/status");
   if (!asked.ok) return fail(asked.problem, EXIT.failed);
-  if (options.json) stdio().stdout.write(`${JSON.stringify(asked.value, null, 2)}\n`);
+  if (options.json) printJson(asked.value);
   else printLayout(formatStatus(asked.value, Date.now(), stdoutScreen().width));
 }
 
@@ -75,16 +75,12 @@ export function formatStatus(status: Status, now: number, width: number): string
 }
 
 function gatewayTable(gateways: readonly GatewayStatus[], startedAt: number, width: number): Table {
-  const column = (head: string, dropOrder: number, cell: (gateway: GatewayStatus) => string): Column => ({
-    head,
-    cells: gateways.map(cell),
-    dropOrder,
-  });
+  const { text } = columnsFor(gateways);
   const columns = [
-    column("gateway", 0, ({ name }) => name),
-    column("state", 0, (gateway) => gatewayState(gateway, startedAt)),
-    column("tools", 1, ({ tools }) => String(tools)),
-    column("address", 0, ({ base_url }) => base_url),
+    text("gateway", 0, ({ name }) => name),
+    text("state", 0, (gateway) => gatewayState(gateway, startedAt)),
+    text("tools", 1, ({ tools }) => String(tools)),
+    text("address", 0, ({ base_url }) => base_url),
   ];
   return layoutTable(columns, width);
 }

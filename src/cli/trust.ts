@@ -5,7 +5,7 @@ import type { HeldTool, TrustAnswer } from "../control/routes.ts";
 import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
 import { fail, print } from "./ui/messages.ts";
-import { confirm } from "./ui/prompts.ts";
+import { agrees } from "./ui/prompts.ts";
 import { commandPaths } from "./ui/stdio.ts";
 import { isInteractive } from "./ui/terminal.ts";
 
@@ -38,7 +38,7 @@ async function trust(name: string | undefined, options: { all?: boolean }): Prom
     return print(name === undefined ? "nothing is held" : `nothing of ${name} is held`);
   for (const { tool, what, from, to } of held.value)
     print(tool === SHARED_PASSWORD ? what : `tool ${tool}: ${what}`, `  was  ${from}`, `  now  ${to}`);
-  if (!(await confirm("trust this?", "no"))) return fail("not trusted; nothing changed", EXIT.failed);
+  if (!(await agrees("trust this?", "no", "trusted"))) return;
   const done = await askDaemon<TrustAnswer>(paths, "POST", `/trust${path}`, held.value);
   if (!done.ok) return fail(done.problem, EXIT.failed);
   for (const granted of done.value.granted) print(`trusted ${granted}`);

@@ -7,6 +7,7 @@ import {
   parseTree,
   printParseErrorCode,
 } from "jsonc-parser";
+import { isObject } from "../core/json.ts";
 import { lineStart, nextLine } from "../core/lines.ts";
 import { cannotEdit, changeByHand, type Edited, indentAt, lineBreakOf, splice } from "./text-edit.ts";
 
@@ -218,8 +219,4 @@ function withValue(
   const inner = withValue(object[name] ?? {}, rest, value);
   const { [name]: _, ...others } = object;
   return inner === undefined ? others : { ...others, [name]: inner };
-}
-
-function isObject(value: JsonValue | undefined): value is JsonObject {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import { parse, TomlError } from "smol-toml";
+import { isObject } from "../core/json.ts";
 import { lineEnd, lineStart, nextLine } from "../core/lines.ts";
 import { cannotEdit, changeByHand, type Edited, indentAt, lineBreakOf, splice } from "./text-edit.ts";
 
@@ -57,7 +58,7 @@ type TomlValue = string | boolean;
 type Table = Record<string, unknown>;
 
 function isTable(value: unknown): value is Table {
-  return typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Date);
+  return isObject(value) && !(value instanceof Date);
 }
 
 function treeOf(text: string): Table {

@@ -6,13 +6,21 @@ import { loadConfig } from "../config/load.ts";
 import { type Config, isSameSource } from "../config/schema.ts";
 import { escapeControlChars } from "../core/display.ts";
 import { hasCode } from "../core/errors.ts";
+import { asFields, type JsonObject } from "../core/json.ts";
 import { readOwnFile } from "../core/own-file.ts";
 import type { Paths } from "../core/paths.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 import { keyFault, Secret } from "../core/secret.ts";
-import { freePlace, isNamed, ownPlace } from "../keys/places.ts";
 import { readKey } from "../keys/sources.ts";
-import { forgetKey, type KeyPlace, keychainThere, storeKey } from "../keys/store.ts";
+import {
+  forgetKey,
+  freePlace,
+  isNamed,
+  type KeyPlace,
+  keychainThere,
+  ownPlace,
+  storeKey,
+} from "../keys/stored-keys.ts";
 import { type ClientSettings, fieldKind, settingsOf, WRITABLE, type Writable } from "./settings-files.ts";
 import { type Change, type ChangedField, describeChange, digest } from "./undo.ts";
 
@@ -292,7 +300,7 @@ const DIGEST = /^[0-9a-f]{64}$/;
 /** null: keybearer would not write such a record for this client. */
 function parseRecord(id: string, text: string, client: Writable, paths: Paths): UndoRecord | null {
   const { version, client: of, tool, file, existed, mode, tokenHash, change } = parseObject(text);
-  const { salt, written, fields, layout } = asObject(change);
+  const { salt, written, fields, layout } = asFields(change);
   const settings = settingsOf(client);
   const isValid =
     version === 2 &&
@@ -306,33 +314,29 @@ function parseRecord(id: string, text: string, client: Writable, paths: Paths): 
     isDigest(salt) &&
     isDigest(written) &&
     Array.isArray(fields) &&
-    fields.every((field) => isField(asObject(field), settings, paths)) &&
-    (layout === null || (Array.isArray(layout) && layout.every((splice) => isSplice(asObject(splice)))));
+    fields.every((field) => isField(asFields(field), settings, paths)) &&
+    (layout === null || (Array.isArray(layout) && layout.every((splice) => isSplice(asFields(splice)))));
   if (!isValid) return null;
   return { id, client, tool, file, existed, mode, tokenHash, change: { salt, written, fields, layout } };
 }
 
-function isField(
-  { path, before, after, made }: Record<string, unknown>,
-  settings: ClientSettings,
-  paths: Paths,
-): boolean {
+function isField({ path, before, after, made }: JsonObject, settings: ClientSettings, paths: Paths): boolean {
   if (!Array.isArray(path) || fieldKind(settings, path) === null) return false;
   if (!(after === null || isDigest(after)) || !isCount(made) || made >= path.length) return false;
   if (before === null) return true;
-  const { value, key } = asObject(before);
+  const { value, key } = asFields(before);
   if (value !== undefined) return key === undefined && ["string", "number", "boolean"].includes(typeof value);
-  const { place, digest } = asObject(key);
-  return isDigest(digest) && isPlace(asObject(place), paths);
+  const { place, digest } = asFields(key);
+  return isDigest(digest) && isPlace(asFields(place), paths);
 }
 
-function isPlace(place: Record<string, unknown>, paths: Paths): boolean {
+function isPlace(place: JsonObject, paths: Paths): boolean {
   const { kind, service, account, path } = place;
   if (kind === "keychain") return typeof service === "string" && typeof account === "string";
   return kind === "file" && typeof path === "string" && ownPlace({ kind, path }, paths) !== null;
 }
 
-function isSplice({ keep, drop, insert }: Record<string, unknown>): boolean {
+function isSplice({ keep, drop, insert }: JsonObject): boolean {
   return (
     isCount(keep) &&
     isCount(drop) &&
@@ -367,15 +371,11 @@ function oldFacts(text: string | null): OldFacts | null {
   return isOld ? { tool, file, existed, mode: mode & 0o777, written, tokenHash } : null;
 }
 
-function parseObject(text: string): Record<string, unknown> {
+function parseObject(text: string): JsonObject {
   try {
-    return asObject(JSON.parse(text));
+    return asFields(JSON.parse(text));
   } catch {
     // Not JSON: no field is as it should be.
     return {};
   }
-}
-
-function asObject(value: unknown): Record<string, unknown> {
-  return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
 }

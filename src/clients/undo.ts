@@ -1,6 +1,7 @@
 import { createHmac, randomBytes } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { diffArrays } from "diff";
+import { isObject } from "../core/json.ts";
 import { looksLikeCredential } from "../core/redact.ts";
 import { ANY_NAME, type ClientSettings, fieldAt, fieldKind, setField } from "./settings-files.ts";
 import type { Edited } from "./text-edit.ts";
@@ -190,7 +191,7 @@ function meansTheSame(settings: ClientSettings, one: string, other: string): boo
 }
 
 function isEmptyObject(value: unknown): boolean {
-  return typeof value === "object" && value !== null && Object.keys(value).length === 0;
+  return isObject(value) && Object.keys(value).length === 0;
 }
 
 /** A string is one piece, so that an old key is never cut into some that both texts have. */

@@ -12,7 +12,7 @@ import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
 import type { Keyring } from "../keys/keyring.ts";
-import type { KeyPlace } from "../keys/store.ts";
+import type { KeyPlace } from "../keys/stored-keys.ts";
 import type { CreateOptions, KeyAction, KeyLifecycle, RotateOptions } from "../lifecycle/lifecycle.ts";
 import { Refused } from "../lifecycle/refused.ts";
 import type { Kind } from "../limits/counters.ts";

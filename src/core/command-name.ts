@@ -1,4 +1,6 @@
 import { basename, relative } from "node:path";
+import { advice } from "./advice.ts";
+import { quoteForShell } from "./display.ts";
 
 /**
  * How the running program is called again: by its name if it is installed, otherwise by its file. In a clone there is no
@@ -11,13 +13,20 @@ export function commandName(program = process.argv[1] ?? "", folder: string | nu
   if (isInstalled || !isFile) return "keybearer";
   const path = folder === null ? program : relative(folder, program);
   const shown = path.startsWith("..") ? program : path;
-  return /[^\w./@+-]/.test(shown) ? `node '${shown.replaceAll("'", "'\\''")}'` : `node ${shown}`;
+  return `node ${quoteForShell(shown)}`;
 }
 
-const COMMANDS =
-  "init|run|start|stop|logs|check|config|status|doctor|tools|gateways|trust|use|models|keys|usage|mirror|service|open|completion|help";
-/** Not in a path, an address, or another name. */
-const COMMAND = new RegExp(`(?<![\\w./@-])keybearer (?=(?:${COMMANDS})\\b)`, "g");
+const COMMAND = commandPattern();
+
+/** A command that messages advise: every one of them comes from advice.ts. "keybearer runs" in a sentence is none. */
+function commandPattern(): RegExp {
+  const names = Object.values(advice).map((command) => {
+    const typed = (command as (...words: readonly string[]) => string)("x", "x", "x");
+    return /keybearer (\w+)/.exec(typed)?.[1];
+  });
+  // Not in a path, an address, or another name.
+  return new RegExp(`(?<![\\w./@-])keybearer (?=(?:${[...new Set(names)].join("|")})\\b)`, "g");
+}
 
 /** The commands in a text as they can be typed here, or in any folder. */
 export function typeable(text: string, place: "here" | "anywhere" = "here"): string {

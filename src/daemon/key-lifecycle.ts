@@ -11,7 +11,7 @@ import type { Ticker } from "../core/ticker.ts";
 import type { KeyCheck } from "../doctor/key-check.ts";
 import { probeKey } from "../doctor/probe.ts";
 import type { Keyring, WantedKey } from "../keys/keyring.ts";
-import type { KeyPlace } from "../keys/store.ts";
+import type { KeyPlace } from "../keys/stored-keys.ts";
 import { originsOf, type Trust } from "../keys/trust.ts";
 import { AutomaticRotation } from "../lifecycle/automatic.ts";
 import { IntentFile, type OldKey } from "../lifecycle/intents.ts";

@@ -4,7 +4,7 @@ import type { Clock } from "../core/clock.ts";
 import type { Secret } from "../core/secret.ts";
 import { type ConsoleResponse, dateOf, HttpClient } from "../mirror/consoles/http.ts";
 import {
-  asObject,
+  asFields,
   countAt,
   fieldAt,
   flagAt,
@@ -178,7 +178,7 @@ function faultInUsage(usage: JsonObject): KeyFault | null {
 function usedUpWindow(limits: readonly unknown[]): UsedUpWindow | null {
   let last: UsedUpWindow | null = null;
   for (const each of limits) {
-    const limit = asObject(each) ?? {};
+    const limit = asFields(each) ?? {};
     const name = textAt(limit, "window");
     const remaining = numberAt(limit, "remaining");
     if (name === null || !/^\w{1,8}$/.test(name) || remaining === null || remaining > 0) continue;

@@ -9,7 +9,7 @@ import { request as httpsRequest } from "node:https";
 import type { Gateway } from "../config/schema.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { keyFault, type Secret } from "../core/secret.ts";
-import { asObject, fieldAt, listAt, textAt } from "../mirror/consoles/json.ts";
+import { asFields, fieldAt, listAt, textAt } from "../mirror/consoles/json.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Agents } from "../proxy/agents.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
@@ -223,7 +223,7 @@ function listIn(text: string): readonly unknown[] | null {
     return null;
   }
   if (Array.isArray(value)) return value;
-  const body = asObject(value);
+  const body = asFields(value);
   if (body === null) return null;
   // Go writes an empty list as null.
   if (fieldAt(body, "data") === null && fieldAt(body, "object") !== undefined) return [];
@@ -231,7 +231,7 @@ function listIn(text: string): readonly unknown[] | null {
 }
 
 function modelName(entry: unknown): string | null {
-  const model = asObject(entry) ?? {};
+  const model = asFields(entry) ?? {};
   const found = typeof entry === "string" ? entry : (textAt(model, "id") ?? textAt(model, "name"));
   if (found === null || found === "" || found.length > MAX_NAME) return null;
   return found.replace(/^models\//, "");

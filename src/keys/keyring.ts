@@ -8,7 +8,7 @@ import type { Secret } from "../core/secret.ts";
 import { Semaphore } from "../core/semaphore.ts";
 import { STOPPED } from "./keychain.ts";
 import { type CommandAs, type KeyReading, type ReadDeps, readKey } from "./sources.ts";
-import type { KeyPlace } from "./store.ts";
+import type { KeyPlace } from "./stored-keys.ts";
 import { originsOf, type Subject, type Trust, UNKNOWN, type UntrustedChange } from "./trust.ts";
 
 /** One key, or one secret of a console, that a configuration needs. */

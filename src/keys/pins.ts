@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { lstatSync } from "node:fs";
 import { lstat } from "node:fs/promises";
 import { errorCode } from "../core/errors.ts";
+import { isObject, type JsonObject } from "../core/json.ts";
 import { ForeignFile, readOwnFile } from "../core/own-file.ts";
 import { identityOf, writePrivateFile } from "../core/private-file.ts";
 
@@ -105,7 +106,7 @@ function parsePins(text: string): Pins | null {
   } catch {
     return null;
   }
-  if (!isRecord(whole) || whole.version !== VERSION) return null;
+  if (!isObject(whole) || whole.version !== VERSION) return null;
   const { salt, lost } = whole;
   if (typeof salt !== "string" || !/^[0-9a-f]{64}$/.test(salt) || typeof lost !== "boolean") return null;
   const keys = parseList(whole.keys, parsePin);
@@ -114,14 +115,11 @@ function parsePins(text: string): Pins | null {
   return keys === null || sources === null || uses === null ? null : { salt, lost, keys, sources, uses };
 }
 
-function parseList<T>(
-  list: unknown,
-  parse: (entry: Record<string, unknown>) => T | null,
-): Map<string, T> | null {
+function parseList<T>(list: unknown, parse: (entry: JsonObject) => T | null): Map<string, T> | null {
   if (!Array.isArray(list)) return null;
   const map = new Map<string, T>();
   for (const entry of list) {
-    const pin = isRecord(entry) ? parse(entry) : null;
+    const pin = isObject(entry) ? parse(entry) : null;
     if (pin === null || typeof entry.digest !== "string" || !/^[0-9a-f]{64}$/.test(entry.digest)) return null;
     if (map.has(entry.digest)) return null;
     map.set(entry.digest, pin);
@@ -129,20 +127,16 @@ function parseList<T>(
   return map;
 }
 
-function parsePin(entry: Record<string, unknown>): Pin | null {
+function parsePin(entry: JsonObject): Pin | null {
   const { origins, name, since, fingerprint } = entry;
   if (!isTextList(origins) || typeof name !== "string" || typeof since !== "number") return null;
   if (fingerprint !== undefined && typeof fingerprint !== "string") return null;
   return { origins, name, since, fingerprint };
 }
 
-function parseSourcePin(entry: Record<string, unknown>): SourcePin | null {
+function parseSourcePin(entry: JsonObject): SourcePin | null {
   const pin = parsePin(entry);
   return pin === null || typeof entry.words !== "string" ? null : { ...pin, words: entry.words };
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 function isTextList(value: unknown): value is readonly string[] {

@@ -3,10 +3,10 @@ import { escapeControlChars } from "../core/display.ts";
 import { errorMessage } from "../core/errors.ts";
 import { asideName, ForeignFile, readOwnFile, setAside } from "../core/own-file.ts";
 import { writePrivateFile } from "../core/private-file.ts";
-import type { KeyPlace } from "../keys/store.ts";
+import type { KeyPlace } from "../keys/stored-keys.ts";
 import type { CopiedSettings, KeyPlan, KeySettings } from "../mirror/consoles/console.ts";
 import {
-  asObject,
+  asFields,
   type JsonObject,
   listAt,
   numberAt,
@@ -214,7 +214,7 @@ function parseFile(text: string): Content | null {
   const file = parseObject(text) ?? {};
   const list = numberAt(file, "version") === VERSION ? listAt(file, "intents") : null;
   if (list === null) return null;
-  const intents = list.map((value) => parseIntent(asObject(value) ?? {}));
+  const intents = list.map((value) => parseIntent(asFields(value) ?? {}));
   const whole = intents.filter((intent) => intent !== null);
   if (whole.length < intents.length) return null;
   const leaks: Record<string, number> = {};
@@ -260,8 +260,8 @@ function parseSuccessor(fields: JsonObject): Successor | undefined {
 
 function parseSettings(fields: JsonObject): KeySettings {
   const windows = (listAt(fields, "windows") ?? []).flatMap((value) => {
-    const window = textAt(asObject(value) ?? {}, "window");
-    const most = numberAt(asObject(value) ?? {}, "most");
+    const window = textAt(asFields(value) ?? {}, "window");
+    const most = numberAt(asFields(value) ?? {}, "most");
     return window === null || most === null ? [] : [{ window, most }];
   });
   return {

@@ -7,7 +7,7 @@ import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { Secret } from "../core/secret.ts";
 import { MINUTE_MS } from "../core/units.ts";
-import type { KeyPlace } from "../keys/store.ts";
+import type { KeyPlace } from "../keys/stored-keys.ts";
 import { ConsoleFault, type FaultKind, type KeyActions } from "../mirror/consoles/console.ts";
 import { consoleRemedy } from "../mirror/report/messages.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";

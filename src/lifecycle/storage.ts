@@ -5,9 +5,18 @@ import { describeSource, isSameSource, type Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Secret } from "../core/secret.ts";
-import { freePlace, isNamed, isPlaceFor, ownPlace, type Store, sourceText } from "../keys/places.ts";
 import { readKey } from "../keys/sources.ts";
-import { forgetKey, type KeyPlace, storeKey } from "../keys/store.ts";
+import {
+  forgetKey,
+  freePlace,
+  isNamed,
+  isPlaceFor,
+  type KeyPlace,
+  ownPlace,
+  type Store,
+  sourceText,
+  storeKey,
+} from "../keys/stored-keys.ts";
 import { Refused } from "./refused.ts";
 
 /** Where the keys of tools are, and how a tool comes to use one. Methods throw Refused. */

@@ -4,7 +4,7 @@ import { errorCode } from "../core/errors.ts";
 import { ForeignFile, readOwnFile, setAside } from "../core/own-file.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 import { Secret } from "../core/secret.ts";
-import { asObject, fieldAt, listAt, parseObject, textAt, wholeAt } from "./consoles/json.ts";
+import { asFields, fieldAt, listAt, parseObject, textAt, wholeAt } from "./consoles/json.ts";
 
 /** What is stored of a console login, so that it survives a restart. */
 export interface StoredLogin {
@@ -129,7 +129,7 @@ function parseVault(text: string): Entries | null {
   if (list === null) return null;
   const entries = new Map<string, Entry>();
   for (const value of list) {
-    const stored = asObject(value) ?? {};
+    const stored = asFields(value) ?? {};
     const gateway = textAt(stored, "gateway");
     const origin = textAt(stored, "origin");
     if (gateway === null || origin === null || entries.has(gateway)) return null;

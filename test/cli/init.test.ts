@@ -3,7 +3,7 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
-import { storeKey } from "../../src/keys/store.ts";
+import { storeKey } from "../../src/keys/stored-keys.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { serveIn } from "../doubles/daemon-under-test.ts";
 import { longTest } from "../doubles/effort.ts";

@@ -17,7 +17,7 @@ const WITHOUT_YES = ["trust", "tools lift", "mirror ack", "config edit"];
  */
 const CONFIRMATIONS: readonly (readonly [string, string, string, readonly string[]])[] = [
   ["config-edit.ts", '{count(errors, "problem")}. open the editor again?', "yes", ["config edit"]],
-  ["console-keys.ts", "question", 'action === "delete" ? "no" : "yes"', ["tools disable", "tools enable"]],
+  ["console-changes.ts", "question", 'action === "delete" ? "no" : "yes"', ["tools disable", "tools enable"]],
   ["init.ts", "{result.fault}. use {result.suggestion}?", "yes", ["init"]],
   ["keys-change.ts", "question", "no", ["keys delete"]],
   ["mirror/sync.ts", "acknowledge this?", "no", ["mirror ack"]],
@@ -26,18 +26,18 @@ const CONFIRMATIONS: readonly (readonly [string, string, string, readonly string
   ["service/offer.ts", "start keybearer now and at every login, as a service{replaced}?", "yes", ["init"]],
   ["service/uninstall.ts", "remove the service and all of this, for good?", "no", ["service uninstall"]],
   [
-    "tools/at-console.ts",
+    "tools/rotate-at-console.ts",
     "the key of {name} {ended}. make one with {renewedText(renewed)}?",
     "no",
     ["tools rotate"],
   ],
-  ["tools/at-console.ts", "rotate them now?", "yes", ["tools rotate"]],
-  ["tools/at-console.ts", "rotate the key of {name} now?", "yes", ["tools rotate"]],
+  ["tools/rotate-at-console.ts", "rotate them now?", "yes", ["tools rotate"]],
+  ["tools/rotate-at-console.ts", "rotate the key of {name} now?", "yes", ["tools rotate"]],
   ["tools/lift.ts", "give {name} {what}?", "no", ["tools lift"]],
   ["tools/lift.ts", "take back the extra allowances of {name}?", "yes", ["tools lift"]],
   ["tools/lift.ts", "question", "no", ["tools lift"]],
   ["tools/remove.ts", "delete its key from {where}, too?", "no", ["tools remove"]],
-  ["tools/remove.ts", "remove {name} from {file}?", "no", ["tools remove"]],
+  ["tools/remove.ts", "remove {name} from {paths.config}?", "no", ["tools remove"]],
   ["tools/token.ts", "revoke token {name} of {tool}?", "no", ["tools revoke"]],
   ["trust.ts", "trust this?", "no", ["trust"]],
   ["use/set-up.ts", "set up {client.name} now?", "yes", ["init"]],
@@ -45,7 +45,7 @@ const CONFIRMATIONS: readonly (readonly [string, string, string, readonly string
   ["use/write.ts", "remove {conflict.name} as well?", "no", ["use"]],
   ["use/write.ts", "remove {file.path}?", "no", ["use"]],
   ["use/write.ts", "write this to {file.path}?", "yes", ["use"]],
-  ["use/write.ts", "question", "byDefault", ["use"]],
+  ["ui/prompts.ts", "question", "byDefault", []],
 ];
 
 const CALL = /\b(?:confirm|agrees)\(\s*(`[^`]*`|"[^"]*"|question),\s*(action[^)]*|[^,)]+)/g;

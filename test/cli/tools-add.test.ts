@@ -1,12 +1,13 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { readFrom, storeNamedKey } from "../../src/cli/tools/key-store.ts";
-import { planTool, type ToolOptions } from "../../src/cli/tools/new-tool.ts";
+import { readFrom } from "../../src/cli/tools/key-source.ts";
+import { planTool, type ToolOptions } from "../../src/cli/tools/plan-tool.ts";
+import { storeNamedKey } from "../../src/cli/tools/store-key.ts";
 import { parseConfig } from "../../src/config/parse.ts";
 import { findPaths } from "../../src/core/paths.ts";
 import { Secret } from "../../src/core/secret.ts";
-import { storeKey } from "../../src/keys/store.ts";
+import { storeKey } from "../../src/keys/stored-keys.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";

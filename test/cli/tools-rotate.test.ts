@@ -5,7 +5,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { advice } from "../../src/core/advice.ts";
 import { Secret } from "../../src/core/secret.ts";
-import { storeKey } from "../../src/keys/store.ts";
+import { storeKey } from "../../src/keys/stored-keys.ts";
 import { advised, command, newHome, saveConfig, start } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";

@@ -9,7 +9,7 @@ import { askDaemon } from "../../src/control/client.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { askKeychain } from "../../src/keys/keychain.ts";
 import { type KeyReading, readKey } from "../../src/keys/sources.ts";
-import { forgetKey, keychainThere, storeKey, whyNotStored } from "../../src/keys/store.ts";
+import { forgetKey, keychainThere, storeKey, whyNotStored } from "../../src/keys/stored-keys.ts";
 import { ask, holdsNone, lastKey, toolState } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { newKey, startSandbox } from "../doubles/sandbox.ts";

@@ -7,7 +7,7 @@ import { describeSource, type Tool } from "../../src/config/schema.ts";
 import { type KeyState, Snapshot } from "../../src/config/snapshot.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { Secret } from "../../src/core/secret.ts";
-import type { KeyPlace } from "../../src/keys/store.ts";
+import type { KeyPlace } from "../../src/keys/stored-keys.ts";
 import { type Intent, IntentFile } from "../../src/lifecycle/intents.ts";
 import { KeyLifecycle } from "../../src/lifecycle/lifecycle.ts";
 import type { Probed } from "../../src/lifecycle/steps.ts";

@@ -1,5 +1,5 @@
 import { Command } from "commander";
-import { typeable } from "../../core/command-name.ts";
+import { commandName, typeable } from "../../core/command-name.ts";
 import { nearest } from "../../core/nearest.ts";
 import { version } from "../../core/version.ts";
 import { stdio } from "../ui/stdio.ts";
@@ -85,12 +85,12 @@ function usageError(text: string, command: Command): string {
     /too many arguments|unknown command/.test(text);
   const path = pathOf(isUnknown ? group : command);
   const lines = text.trimEnd().split("\n");
-  let next = path.replace("keybearer", "keybearer help");
+  let next = path.replace("keybearer", `${commandName()} help`);
   if (isUnknown) {
     const meant = group.parent === null ? meantCommand(group, group.args) : meantInside(group, typed);
     const others = meant === null && group.parent !== null ? `. there are: ${known.join(", ")}` : "";
     lines.splice(0, lines.length, `error: unknown command '${typed}'${others}`);
-    if (meant !== null) next = `keybearer ${meant}`;
+    if (meant !== null) next = `${commandName()} ${meant}`;
   } else if (path !== "keybearer") lines.push(`usage: ${path} ${command.usage()}`.trimEnd());
   const { width } = screenOf(stdio().env, stdio().stderr.columns);
   const shown = lines.map((line) => wrap(line, width)).join("\n");

@@ -1,11 +1,12 @@
 import { askDaemon } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
+import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { costInWords, duration, exact, exactDollars } from "../../core/units.ts";
 import type { ComparedRecord, ComparedRow } from "../../mirror/report/shape.ts";
-import { fail, formatNote, indentedNote, printLayout } from "../ui/messages.ts";
-import { commandPaths, stdio } from "../ui/stdio.ts";
-import { type Column, layoutTable } from "../ui/table.ts";
+import { fail, formatNote, indentedNote, printJson, printLayout } from "../ui/messages.ts";
+import { commandPaths } from "../ui/stdio.ts";
+import { columnsFor, layoutTable } from "../ui/table.ts";
 import { outputWidth, stdoutScreen } from "../ui/terminal.ts";
 import { printable, textWidth, wrap } from "../ui/text.ts";
 import { exactTime, formatFactor, timeOfDay } from "../ui/units.ts";
@@ -23,7 +24,7 @@ export async function diff(gateway: string | undefined, options: { json?: boolea
   const asked = await askDaemon<ComparedRow[]>(paths, "GET", "/mirrordiff");
   if (!asked.ok) return fail(asked.problem, EXIT.failed);
   const rows = asked.value.filter((row) => gateway === undefined || row.gateway === gateway);
-  if (options.json) return void stdio().stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
+  if (options.json) return printJson(rows);
   const now = Date.now();
   const { width } = stdoutScreen();
   const lines = rows.length === 0 ? ["no differences in the compared rows"] : diffLines(rows, now, width);
@@ -53,7 +54,7 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
       `there is no row or record ${name} → ${advice.mirrorDiff()}, or ${advice.usageTail()}`,
       EXIT.failed,
     );
-  if (options.json) return void stdio().stdout.write(`${JSON.stringify(found, null, 2)}\n`);
+  if (options.json) return printJson(found);
   if (found.length === 1) return printLayout(formatCompared(first, outputWidth()));
   const lines = found.slice(0, MAX_LISTED).map((row) => `${nameOf(row)}  ${row.verdict}, ${row.reason}`);
   const more = found.length > MAX_LISTED ? "\n…" : "";
@@ -76,23 +77,18 @@ interface Side {
 /** Two lines per row, ours above theirs, and the reason below. */
 export function diffLines(rows: readonly ComparedRow[], now: number, width: number): string[] {
   const sides = rows.flatMap((row) => [oursOf(row, now), theirsOf(row, now)]);
-  const column = (name: keyof Side, dropOrder: number, right = false, head: string = name): Column => ({
-    head,
-    cells: sides.map((side) => side[name]),
-    dropOrder,
-    right,
-  });
+  const { text, number } = columnsFor(sides);
   const table = layoutTable(
     [
-      column("verdict", 0),
-      column("side", 0, false, ""),
-      column("time", 3),
-      column("tool", 0),
-      column("model", 1),
-      column("input", 4, true),
-      column("cache", 5, true),
-      column("output", 2, true),
-      column("cost", 0, true),
+      text("verdict", 0, ({ verdict }) => verdict),
+      text("", 0, ({ side }) => side),
+      text("time", 3, ({ time }) => time),
+      text("tool", 0, ({ tool }) => tool),
+      text("model", 1, ({ model }) => model),
+      number("input", 4, ({ input }) => input),
+      number("cache", 5, ({ cache }) => cache),
+      number("output", 2, ({ output }) => output),
+      number("cost", 0, ({ cost }) => cost),
     ],
     width,
   );
@@ -100,7 +96,9 @@ export function diffLines(rows: readonly ComparedRow[], now: number, width: numb
   const lines = [head];
   for (const [at, row] of rows.entries()) {
     lines.push(...sideLines.slice(at * 2, at * 2 + 2));
-    lines.push(...indentedNote({ what: row.reason, next: advice.mirrorShow(quotedName(row)) }, width));
+    // A console's identities may contain anything.
+    const next = advice.mirrorShow(quoteForShell(nameOf(row)));
+    lines.push(...indentedNote({ what: row.reason, next }, width));
   }
   if (table.note !== null) lines.push(wrap(table.note, width));
   return lines;
@@ -162,12 +160,6 @@ function tokensOf(tokens: Tokens): Pick<Side, "input" | "cache" | "output"> {
 /** The name that `mirror show` takes. */
 function nameOf({ row, record }: ComparedRow): string {
   return row?.identity ?? record?.id ?? "";
-}
-
-/** Quoted for a shell, because a console's identities may contain anything. */
-function quotedName(compared: ComparedRow): string {
-  const name = nameOf(compared);
-  return /^[\w.:@%+=,/-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`;
 }
 
 /** All fields of both sides, and the reason for the verdict. */

@@ -1,5 +1,5 @@
 import { advice } from "../../core/advice.ts";
-import { dollars, exact } from "../../core/units.ts";
+import { dollars, exact, MINUTE_MS } from "../../core/units.ts";
 import { alarmClaim, alarmRemedy } from "../../mirror/report/messages.ts";
 import type { Alarm, ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
@@ -137,7 +137,7 @@ export function limitWait(until: number, now: number): string {
 }
 
 /** The console is read less often than this only where its limit makes that necessary. */
-const USUAL_INTERVAL_MS = 5 * 60_000;
+const USUAL_INTERVAL_MS = 5 * MINUTE_MS;
 
 /** last sync 12 s ago, every 60 s */
 export function formatLastSync(

@@ -10,9 +10,9 @@ import {
   type ToolMoney,
 } from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
-import { formatNote, indentedNote, type Note, printLayout, printText } from "../ui/messages.ts";
-import { commandPaths, setExitCode, stdio } from "../ui/stdio.ts";
-import { type Column, renderTable } from "../ui/table.ts";
+import { formatNote, indentedNote, type Note, printJson, printLayout, printText } from "../ui/messages.ts";
+import { commandPaths, setExitCode } from "../ui/stdio.ts";
+import { columnsFor, renderTable } from "../ui/table.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
 import { ago, formatFactor } from "../ui/units.ts";
@@ -32,7 +32,7 @@ import {
 export async function report(options: { json?: boolean }): Promise<void> {
   const reports = await readAllConsoles(commandPaths());
   if (reports === null) return;
-  if (options.json) stdio().stdout.write(`${JSON.stringify(reports, null, 2)}\n`);
+  if (options.json) printJson(reports);
   else if (reports.length === 0) printText(NO_CONSOLE);
   else printLayout(colorAlarms(formatMirror(reports, Date.now(), stdoutScreen().width)));
   // For scripts. A suspicion does not fail them, because it may be a request of ours.
@@ -104,33 +104,23 @@ function moneyTable(tools: readonly ToolMoney[], width: number): string[] {
   if (tools.length === 0) return [];
   const hasForeign = tools.some((tool) => tool.foreign > 0);
   const hasSuspected = tools.some((tool) => tool.suspected > 0);
-  const column = (
-    head: string,
-    dropOrder: number,
-    cell: (tool: ToolMoney) => string,
-    right = true,
-  ): Column => ({
-    head,
-    cells: tools.map(cell),
-    right,
-    dropOrder,
-  });
+  const { text, number } = columnsFor(tools);
   const columns = [
-    column("tool", 0, ({ tool }) => tool, false),
-    column("requests", 2, ({ requests }) => exact(requests)),
-    column("ours", 0, (tool) => costInWords(tool.ours_microdollars, tool.ours_unknown)),
-    column("theirs", 0, (tool) => costInWords(tool.theirs_microdollars, tool.theirs_unknown)),
-    column("difference", 1, differenceOf),
+    text("tool", 0, ({ tool }) => tool),
+    number("requests", 2, ({ requests }) => exact(requests)),
+    number("ours", 0, (tool) => costInWords(tool.ours_microdollars, tool.ours_unknown)),
+    number("theirs", 0, (tool) => costInWords(tool.theirs_microdollars, tool.theirs_unknown)),
+    number("difference", 1, differenceOf),
     ...(hasForeign
       ? [
-          column("foreign", 0, (tool) => exact(tool.foreign)),
-          column("foreign $", 1, (tool) => dollars(tool.foreign_microdollars)),
+          number("foreign", 0, (tool) => exact(tool.foreign)),
+          number("foreign $", 1, (tool) => dollars(tool.foreign_microdollars)),
         ]
       : []),
     ...(hasSuspected
       ? [
-          column("suspected", 0, (tool) => exact(tool.suspected)),
-          column("suspected $", 1, (tool) => dollars(tool.suspected_microdollars)),
+          number("suspected", 0, (tool) => exact(tool.suspected)),
+          number("suspected $", 1, (tool) => dollars(tool.suspected_microdollars)),
         ]
       : []),
   ];

@@ -7,7 +7,7 @@ import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
 import { bar } from "../ui/chart.ts";
 import { fail, formatNote, print, printLayout, printText } from "../ui/messages.ts";
-import { confirm } from "../ui/prompts.ts";
+import { agrees } from "../ui/prompts.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { isInteractive, type Screen, stdoutScreen } from "../ui/terminal.ts";
 import { printable, truncate } from "../ui/text.ts";
@@ -130,8 +130,7 @@ export async function ack(gateway: string | undefined): Promise<void> {
   for (const alarm of alarms)
     if (alarm.certain && !alarm.replaced)
       printText(`${alarm.key} still works for others: ${formatRemedy(alarm, now)}`);
-  if (!(await confirm("acknowledge this?", "no")))
-    return fail("not acknowledged; nothing changed", EXIT.failed);
+  if (!(await agrees("acknowledge this?", "no", "acknowledged"))) return;
   let acknowledged = 0;
   // The daemon acknowledges only the rows that were shown here; rows that came since keep their alarm.
   for (const alarm of alarms) {

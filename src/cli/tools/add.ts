@@ -5,25 +5,21 @@ import { startCommand } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
-import { freePlace, sourceText } from "../../keys/places.ts";
+import { DAY_MS, dayName } from "../../core/units.ts";
+import { freePlace, sourceText } from "../../keys/stored-keys.ts";
 import type { KeyChange } from "../../lifecycle/lifecycle.ts";
 import type { KeySettings } from "../../mirror/consoles/console.ts";
 import { type Effect, editConfig, reportEffect, waitUntilActive } from "../config-change.ts";
-import { canceled, fail, failNull, notice } from "../ui/messages.ts";
+import { type Answer, ask, whyNotHere, withNext } from "../console-changes.ts";
+import { canceled, fail, failNull, notice, printJson } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
-import { type Answer, ask, whyNotHere, withNext } from "./at-console.ts";
-import { chooseStore, fromConflict, readFrom, readNamed, storeNamedKey } from "./key-store.ts";
-import {
-  describeHold,
-  holdOf,
-  type Inputs,
-  movedTool,
-  newKey,
-  originsFor,
-  readInputs,
-  tryKey,
-} from "./new-key.ts";
-import { type NewTool, planTool, type ToolOptions } from "./new-tool.ts";
+import { withDollarSign } from "../ui/units.ts";
+import { fromConflict, readFrom, readNamed } from "./key-source.ts";
+import { describeHold, holdOf, movedTool, originsFor } from "./key-trust.ts";
+import { type NewTool, planTool, type ToolOptions } from "./plan-tool.ts";
+import { type Inputs, readInputs } from "./secret-inputs.ts";
+import { chooseStore, storeNamedKey } from "./store-key.ts";
+import { newKey, tryKey } from "./take-key.ts";
 import { tokenFor } from "./token.ts";
 
 export interface AddOptions extends ToolOptions {
@@ -69,14 +65,10 @@ async function readPlan(paths: Paths, name: string, options: AddOptions): Promis
   return failNull(plan.reason, plan.bad === "options" ? EXIT.usage : EXIT.failed);
 }
 
-const DAY_MS = 86_400_000;
-
 /** `90d` is the day in 90 days. */
 function expiryOf({ expires }: AddOptions): { expires?: string } {
   if (expires === undefined || !/^\d+d$/.test(expires)) return {};
-  const day = new Date(Date.now() + Number.parseInt(expires, 10) * DAY_MS);
-  const two = (number: number) => String(number).padStart(2, "0");
-  return { expires: `${day.getFullYear()}-${two(day.getMonth() + 1)}-${two(day.getDate())}` };
+  return { expires: dayName(Date.now() + Number.parseInt(expires, 10) * DAY_MS) };
 }
 
 /** Whether other options contradict `--create`, or need it; null: they do not. */
@@ -100,7 +92,7 @@ function keyWindows(text: string): KeySettings["windows"] | null {
 
 /** The key's own settings, which the console enforces. A text says what is wrong with the options. */
 function keySettings({ quota, expires, rate, group }: AddOptions): KeySettings | string {
-  const money = quota === undefined ? null : dollars(quota.startsWith("$") ? quota : `$${quota}`);
+  const money = quota === undefined ? null : dollars(withDollarSign(quota));
   if (money !== null && "fault" in money) return `--quota: ${money.fault} → ${money.hint}`;
   if (money?.value === 0) return "--quota: a key that may spend nothing is of no use → --quota 20";
   const end = expires === undefined ? null : moment(expires);
@@ -262,7 +254,7 @@ async function report(
   const { name, group } = tool;
   if (json) {
     const result = { tool: name, gateway: gateway.name, group, key: fingerprint, source, token, models };
-    stdio().stdout.write(`${JSON.stringify(result, null, 2)}\n`);
+    printJson(result);
   } else if (token !== null) stdio().stdout.write(`${token}\n`);
   notice(
     `${name} is added to ${paths.config}; its key${fingerprint === null ? "" : ` ${fingerprint}`}: ${source}`,

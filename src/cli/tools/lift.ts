@@ -11,9 +11,10 @@ import type { Kind } from "../../limits/counters.ts";
 import { amountInWords, amountToType, endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
 import { fail, failNull, print, printText } from "../ui/messages.ts";
-import { confirm } from "../ui/prompts.ts";
+import { agrees } from "../ui/prompts.ts";
 import { commandPaths } from "../ui/stdio.ts";
 import { isInteractive, stdoutScreen } from "../ui/terminal.ts";
+import { withDollarSign } from "../ui/units.ts";
 import { limitLines } from "./limit-lines.ts";
 
 interface LiftOptions {
@@ -84,7 +85,7 @@ async function give(
   if (granted > 0) printText(`${name} was already given ${amountInWords(kind, granted)} more`);
   const windows = until === null ? "" : ` ${eachWindow(current)} until ${endInWords(until, systemCalendar)}`;
   const what = `${amountInWords(kind, extra)} more${windows}`;
-  if (!(await confirm(`give ${name} ${what}?`, "no"))) return fail("not given; nothing changed", EXIT.failed);
+  if (!(await agrees(`give ${name} ${what}?`, "no", "given"))) return;
   const answer = await sendAllowance(paths, name, { kind, amount: extra, until });
   if (answer === null) return;
   print(`${name} has ${what}`);
@@ -103,8 +104,7 @@ async function takeBack(paths: Paths, name: string, limits: readonly LimitStatus
   if (given.length === 0) return print(`${name} has no extra allowance`);
   const now = Date.now();
   print(...limitLines(given, now, stdoutScreen()).flat());
-  if (!(await confirm(`take back the extra allowances of ${name}?`, "yes")))
-    return fail("not taken back; nothing changed", EXIT.failed);
+  if (!(await agrees(`take back the extra allowances of ${name}?`, "yes", "taken back"))) return;
   let levels: readonly LimitStatus[] = [];
   for (const kind of ["requests", "tokens", "spend"] as const) {
     if (!given.some(({ limit }) => limit === kind)) continue;
@@ -120,7 +120,7 @@ async function takeBack(paths: Paths, name: string, limits: readonly LimitStatus
 
 async function release(paths: Paths, name: string, machine: string): Promise<void> {
   const question = `is machine ${machine} lost, so that what it holds of the limits of ${name} can be used?`;
-  if (!(await confirm(question, "no"))) return fail("not released; nothing changed", EXIT.failed);
+  if (!(await agrees(question, "no", "released"))) return;
   const path = `/release/${encodeURIComponent(name)}`;
   const answer = await askDaemon<ReleaseAnswer>(paths, "POST", path, { machine });
   if (!answer.ok) return fail(answer.problem, EXIT.failed);
@@ -181,7 +181,7 @@ type Value<T> = { readonly value: T } | { readonly fault: string };
 function readAmount(kind: Kind, text: string): Value<number> {
   if (kind !== "spend") return read(amount, text, `--${kind}`);
   // Without quotes a shell reads $5 as a variable: it arrives empty, and $50 as 0.
-  const money = read(dollars, text.startsWith("$") ? text : `$${text}`, "--spend");
+  const money = read(dollars, withDollarSign(text), "--spend");
   if ("value" in money && money.value > 0) return money;
   return {
     fault: `--spend: ${JSON.stringify(text)} is not an amount above zero: write dollars without the sign, such as 5 or 0.50`,

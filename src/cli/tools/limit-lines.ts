@@ -1,4 +1,5 @@
 import type { LimitStatus } from "../../control/tool-status.ts";
+import { HOUR_MS } from "../../core/units.ts";
 import {
   countInWords,
   durationInWords,
@@ -7,14 +8,14 @@ import {
   statusFigures,
 } from "../../limits/format.ts";
 import { type Calendar, systemCalendar } from "../../limits/windows.ts";
-import { type Column, layoutTable } from "../ui/table.ts";
+import { columnsFor, layoutTable } from "../ui/table.ts";
 import type { Screen } from "../ui/terminal.ts";
 import { printable, truncate } from "../ui/text.ts";
 
 const INDENT = "    ";
 const GAUGE_WIDTH = 8;
 /** Longer than this, a time of day says more than a number of minutes. */
-const BY_DURATION_MS = 2 * 3_600_000;
+const BY_DURATION_MS = 2 * HOUR_MS;
 
 /**
  * One line a limit, in columns, and below it what is estimated and reserved. What there is no room for goes, the least
@@ -27,17 +28,12 @@ export function limitLines(
   calendar: Calendar = systemCalendar,
 ): string[][] {
   if (limits.length === 0) return [];
-  const column = (dropOrder: number, cell: (limit: LimitStatus) => string, right = false): Column => ({
-    head: "",
-    cells: limits.map(cell),
-    right,
-    dropOrder,
-  });
+  const { text, number } = columnsFor(limits);
   const columns = [
-    column(0, limitName),
-    column(2, ({ used, held, most }) => (used === null ? "" : gauge(used, held ?? 0, most, utf8))),
-    column(0, usedOfMost, true),
-    column(1, ({ resets_at }) =>
+    text("", 0, limitName),
+    text("", 2, ({ used, held, most }) => (used === null ? "" : gauge(used, held ?? 0, most, utf8))),
+    number("", 0, usedOfMost),
+    text("", 1, ({ resets_at }) =>
       resets_at === null ? "" : `resets ${whenInWords(resets_at, now, calendar)}`,
     ),
   ].filter(({ cells }) => cells.some((cell) => cell !== ""));

@@ -3,20 +3,19 @@ import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { type ToolStatus, toolStatusOffline, usedUpLimit } from "../../control/tool-status.ts";
 import { EXIT } from "../../core/errors.ts";
-import { dollars, exactDollars } from "../../core/units.ts";
+import { DAY_MS, dollars, exactDollars, HOUR_MS } from "../../core/units.ts";
 import { endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
 import type { ToolConsoleFacts } from "../../mirror/report/shape.ts";
 import { consoleFacts, usedOf } from "../keys.ts";
-import { fail, formatNote, type Note, printLayout } from "../ui/messages.ts";
-import { commandPaths, stdio } from "../ui/stdio.ts";
-import { type Column, layoutTable, type Table } from "../ui/table.ts";
+import { fail, formatNote, type Note, printJson, printLayout } from "../ui/messages.ts";
+import { commandPaths } from "../ui/stdio.ts";
+import { columnsFor, layoutTable, type Table } from "../ui/table.ts";
 import { type Screen, stdoutScreen } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
 import { ago } from "../ui/units.ts";
 import { limitLines, whenInWords } from "./limit-lines.ts";
 
-const DAY_MS = 86_400_000;
 /** Before this, that a tool will expire is no news. */
 const EXPIRES_SOON_MS = 7 * DAY_MS;
 
@@ -33,7 +32,7 @@ export async function list(options: { json?: boolean }): Promise<void> {
     if (config === null) return fail(formatProblems(paths.config, problems), EXIT.badConfig);
     tools = Object.values(config.tools).map((tool) => toolStatusOffline(tool, config, now));
   }
-  if (options.json) stdio().stdout.write(`${JSON.stringify(tools, null, 2)}\n`);
+  if (options.json) printJson(tools);
   else printLayout(listInWords(tools, now, stdoutScreen()));
 }
 
@@ -83,21 +82,17 @@ function expiryInWords(expires: number, now: number): string {
 
 /** One line per tool. */
 export function toolTable(tools: readonly ToolStatus[], now: number, width: number): Table {
-  const column = (head: string, dropOrder: number, cell: (tool: ToolStatus) => string): Column => ({
-    head,
-    cells: tools.map(cell),
-    dropOrder,
-  });
+  const { text } = columnsFor(tools);
   // Most of the time there are no calls in flight, so the column is left out.
   const calls = tools.some(({ running, waiting }) => running + waiting > 0);
   const columns = [
-    column("tool", 0, ({ name }) => name),
-    column("state", 0, ({ state }) => state),
-    column("gateway", 1, ({ gateway, group }) => (group === null ? gateway : `${gateway}/${group}`)),
-    column("key", 3, ({ key }) => key ?? "-"),
-    column("tokens", 4, ({ tokens }) => String(tokens)),
-    ...(calls ? [column("running", 2, callsInWords)] : []),
-    column("last use", 3, ({ last_use }) => (last_use === null ? "-" : `${ago(now - last_use)} ago`)),
+    text("tool", 0, ({ name }) => name),
+    text("state", 0, ({ state }) => state),
+    text("gateway", 1, ({ gateway, group }) => (group === null ? gateway : `${gateway}/${group}`)),
+    text("key", 3, ({ key }) => key ?? "-"),
+    text("tokens", 4, ({ tokens }) => String(tokens)),
+    ...(calls ? [text("running", 2, callsInWords)] : []),
+    text("last use", 3, ({ last_use }) => (last_use === null ? "-" : `${ago(now - last_use)} ago`)),
   ];
   return layoutTable(columns, width);
 }
@@ -108,7 +103,7 @@ function callsInWords({ running, waiting }: ToolStatus): string {
 
 const INDENT = "    ";
 /** Older than this, what the console said may no longer hold. */
-const STALE_MS = 3_600_000;
+const STALE_MS = HOUR_MS;
 
 /** console: $12.40 of $50.00 used, 5h $1.20/$5.00, group coding ×1.5, expires 2027-03-31, balance $8.10 */
 export function consoleLines(facts: ToolConsoleFacts | null, now: number, width: number): string[] {

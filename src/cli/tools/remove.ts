@@ -4,16 +4,14 @@ import { type Config, describeSource, isSameSource, type KeySource } from "../..
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
-import { ownPlace } from "../../keys/places.ts";
-import { forgetKey, type KeyPlace } from "../../keys/store.ts";
+import { forgetKey, type KeyPlace, ownPlace } from "../../keys/stored-keys.ts";
 import type { KeyChange } from "../../lifecycle/lifecycle.ts";
 import type { KeyReport } from "../../mirror/report/shape.ts";
 import { editConfig, endInFlight, waitUntilActive } from "../config-change.ts";
-import { canConfirm, confirmAtConsole, describeKey } from "../console-keys.ts";
+import { ask, confirmAtConsole, describeKey, withNext } from "../console-changes.ts";
 import { fail, printText } from "../ui/messages.ts";
-import { confirm } from "../ui/prompts.ts";
+import { agrees, canConfirm, confirm } from "../ui/prompts.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
-import { ask, withNext } from "./at-console.ts";
 
 interface RemoveOptions {
   readonly now?: boolean;
@@ -55,13 +53,7 @@ function confirmation(
       const key = await confirmAtConsole(paths, name, "delete", options);
       return key !== null && (await deleteAtConsole(paths, name, key));
     };
-  return options.yes ? undefined : () => confirmRemoval(name, paths.config);
-}
-
-async function confirmRemoval(name: string, file: string): Promise<boolean> {
-  if (await confirm(`remove ${name} from ${file}?`, "no")) return true;
-  fail("not removed; nothing changed", EXIT.failed);
-  return false;
+  return options.yes ? undefined : () => agrees(`remove ${name} from ${paths.config}?`, "no", "removed");
 }
 
 /** False: it was not deleted, and the reason was printed. */

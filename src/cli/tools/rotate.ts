@@ -1,6 +1,13 @@
 import { setKey } from "../../config/edit-tools.ts";
 import { parseConfig } from "../../config/parse.ts";
-import { type Config, describeSource, type Gateway, type KeySource, type Tool } from "../../config/schema.ts";
+import {
+  type Config,
+  describeSource,
+  type Gateway,
+  isSameSource,
+  type KeySource,
+  type Tool,
+} from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
@@ -8,35 +15,25 @@ import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
-import { isNamed, isSameSource, ownPlace, type Store, sourceText } from "../../keys/places.ts";
-import { forgetKey, keychainThere } from "../../keys/store.ts";
+import {
+  forgetKey,
+  isNamed,
+  keychainThere,
+  ownPlace,
+  type Store,
+  sourceText,
+} from "../../keys/stored-keys.ts";
 import { type Effect, editConfig, findTool, readConfig, waitUntilActive } from "../config-change.ts";
-import { canceled, fail, failNull, notice } from "../ui/messages.ts";
+import { canceled, fail, failNull, notice, printJson } from "../ui/messages.ts";
+import { deferSignals } from "../ui/signals.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { joinNames } from "../ui/units.ts";
-import { type ConsoleRotation, rotateAtConsole, rotateSeveral } from "./at-console.ts";
-import {
-  chooseStore,
-  deferSignals,
-  fromConflict,
-  readFrom,
-  readNamed,
-  readOwn,
-  storeNamedKey,
-} from "./key-store.ts";
-import {
-  describeHold,
-  failUnchanged,
-  foreignKey,
-  holdOf,
-  type Inputs,
-  movedTool,
-  type NewKey,
-  newKey,
-  originsFor,
-  readInputs,
-  tryKey,
-} from "./new-key.ts";
+import { fromConflict, readFrom, readNamed, readOwn } from "./key-source.ts";
+import { describeHold, foreignKey, holdOf, movedTool, originsFor } from "./key-trust.ts";
+import { type ConsoleRotation, rotateAtConsole, rotateSeveral } from "./rotate-at-console.ts";
+import { type Inputs, readInputs } from "./secret-inputs.ts";
+import { chooseStore, storeNamedKey } from "./store-key.ts";
+import { failUnchanged, type NewKey, newKey, tryKey } from "./take-key.ts";
 
 export interface RotateOptions {
   readonly all?: boolean;
@@ -223,7 +220,7 @@ function saveKey(rotation: Rotation, taken: TakenKey, old: Secret | null): Promi
     const before = old?.fingerprint ?? null;
     if (options.json) {
       const result = { tool: tool.name, old: before, new: fingerprint, source: text, effect: effect.state };
-      stdio().stdout.write(`${JSON.stringify(result, null, 2)}\n`);
+      printJson(result);
     } else stdio().stdout.write(`${tool.name}: key ${before ?? "(none)"} → ${fingerprint}, ${text}\n`);
     await settleOldKey(rotation, taken, effect, old);
     return true;

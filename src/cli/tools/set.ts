@@ -5,6 +5,7 @@ import { EXIT } from "../../core/errors.ts";
 import { activeRevision, editChecked, noSuchTool, reportEffect, waitUntilActive } from "../config-change.ts";
 import { fail, print } from "../ui/messages.ts";
 import { commandPaths } from "../ui/stdio.ts";
+import { withDollarSign } from "../ui/units.ts";
 
 interface Assignment {
   /** Below the tool: limits.spend */
@@ -51,7 +52,6 @@ function assign(text: string, tool: string, assignments: readonly Assignment[]):
 
 /** Settings that hold a list: `limits.spend=5/day,60/month`. */
 const LISTS = ["limits.requests", "limits.tokens", "limits.spend", "allow_origins"];
-/** A shell reads $5 as one of its variables, so the sign may be left out. */
 const MONEY = ["limits.spend", "quota"];
 
 function readAssignment(tool: string, text: string): Assignment | { readonly fault: string } {
@@ -65,7 +65,7 @@ function readAssignment(tool: string, text: string): Assignment | { readonly fau
   const path = name.split(".");
   if (value === "") return { path, value: null };
   const parts = (LISTS.includes(name) ? value.split(",") : [value]).map((part) =>
-    MONEY.includes(name) && /^\d/.test(part.trim()) ? `$${part.trim()}` : part.trim(),
+    MONEY.includes(name) ? withDollarSign(part) : part.trim(),
   );
   return { path, value: parts.length === 1 ? (parts[0] ?? "") : parts };
 }

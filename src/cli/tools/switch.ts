@@ -4,10 +4,10 @@ import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { KeyReport } from "../../mirror/report/shape.ts";
 import { editConfig, endInFlight, reportEffect, waitUntilActive } from "../config-change.ts";
-import { canConfirm, confirmAtConsole, describeKey, PAST } from "../console-keys.ts";
+import { ask, confirmAtConsole, describeKey, PAST, withNext } from "../console-changes.ts";
 import { fail, print, printText } from "../ui/messages.ts";
+import { canConfirm } from "../ui/prompts.ts";
 import { commandPaths } from "../ui/stdio.ts";
-import { ask, withNext } from "./at-console.ts";
 
 interface SwitchOptions {
   readonly now?: boolean;

@@ -7,14 +7,13 @@ import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken, tokenShape } from "../../core/token.ts";
 import { readTokenUses } from "../../proxy/token-uses.ts";
 import { activeRevision, editConfig, findTool, readConfig, waitUntilActive } from "../config-change.ts";
-import { canConfirm } from "../console-keys.ts";
-import { canceled, fail, failNull, notice, print, printText } from "../ui/messages.ts";
-import { confirm } from "../ui/prompts.ts";
+import { canceled, fail, failNull, notice, print, printJson, printText } from "../ui/messages.ts";
+import { agrees, canConfirm } from "../ui/prompts.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
-import { renderTable } from "../ui/table.ts";
+import { columnsFor, renderTable } from "../ui/table.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import { ago } from "../ui/units.ts";
-import type { Inputs } from "./new-key.ts";
+import type { Inputs } from "./secret-inputs.ts";
 
 /* `tools token`, `tools tokens` and `tools revoke`: a tool has one token for each client, so each can be ended alone. */
 
@@ -134,18 +133,15 @@ export async function tokens(
     created,
     last_use: uses[hash] ?? null,
   }));
-  if (options.json) stdio().stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
+  if (options.json) printJson(rows);
   else if (rows.length === 0) printText(`${tool} has no token → ${advice.newToken(tool)}`);
   else {
     const now = systemClock.now();
+    const { text } = columnsFor(rows);
     const columns = [
-      { head: "name", cells: rows.map(({ name }) => name), dropOrder: 0 },
-      { head: "created", cells: rows.map(({ created }) => created ?? "-"), dropOrder: 2 },
-      {
-        head: "last use",
-        cells: rows.map(({ last_use }) => (last_use === null ? "-" : `${ago(now - last_use)} ago`)),
-        dropOrder: 1,
-      },
+      text("name", 0, ({ name }) => name),
+      text("created", 2, ({ created }) => created ?? "-"),
+      text("last use", 1, ({ last_use }) => (last_use === null ? "-" : `${ago(now - last_use)} ago`)),
     ];
     print(...renderTable(columns, stdoutScreen().width).split("\n"));
   }
@@ -167,17 +163,11 @@ export async function revoke(
       isLast = removed.ok && removed.isLast;
       return removed;
     },
-    options.yes ? undefined : () => confirmRevocation(tool, name),
+    options.yes ? undefined : () => agrees(`revoke token ${name} of ${tool}?`, "no", "revoked"),
   );
   if (edited === null) return;
   printText(`token ${name} of ${tool} has ended`);
   if (isLast) printText(`${tool} has no token now → ${advice.newToken(tool)}`);
   const effect = await waitUntilActive(paths, tool, (_tool, revision) => revision > before);
   if (effect.state === "not in force") fail(`but ${effect.reason}`, EXIT.failed);
-}
-
-async function confirmRevocation(tool: string, name: string): Promise<boolean> {
-  if (await confirm(`revoke token ${name} of ${tool}?`, "no")) return true;
-  fail("not revoked; nothing changed", EXIT.failed);
-  return false;
 }

@@ -19,6 +19,11 @@ export function printLayout(text: string, stream: Output = stdio().stdout): void
   stream.write(typeable(text));
 }
 
+/** Prints a value for programs to stdout. */
+export function printJson(value: unknown): void {
+  stdio().stdout.write(`${JSON.stringify(value, null, 2)}\n`);
+}
+
 /** Prints a diff to stdout, with the tabs that are in it. */
 export function printDiff(lines: readonly string[]): void {
   for (const line of lines) stdio().stdout.write(`${line.split("\t").map(printable).join("\t")}\n`);

@@ -1,7 +1,9 @@
 import { createInterface } from "node:readline";
 import { Writable } from "node:stream";
+import { EXIT } from "../../core/errors.ts";
+import { fail } from "./messages.ts";
 import { stdio } from "./stdio.ts";
-import { screenOf } from "./terminal.ts";
+import { isInteractive, screenOf } from "./terminal.ts";
 import { printable, textWidth, wrap } from "./text.ts";
 
 /**
@@ -14,6 +16,20 @@ export async function confirm(question: string, byDefault: "yes" | "no"): Promis
   );
   if (answer === null) return false;
   return answer.trim() === "" ? byDefault === "yes" : /^y(es)?$/i.test(answer.trim());
+}
+
+/** False: there is no person to ask and no --yes, and that was printed. */
+export function canConfirm(command: string, options: { readonly yes?: boolean }): boolean {
+  if (options.yes || isInteractive()) return true;
+  fail(`there is no terminal to ask at. if you are sure: ${command} --yes`, EXIT.usage);
+  return false;
+}
+
+/** False: the person does not want it, and that was printed. @param done revoked, in "not revoked" */
+export async function agrees(question: string, byDefault: "yes" | "no", done: string): Promise<boolean> {
+  if (await confirm(question, byDefault)) return true;
+  fail(`not ${done}; nothing changed`, EXIT.failed);
+  return false;
 }
 
 /** Where the values of a dialog come from: a person at the terminal, or a program that writes one per line. */

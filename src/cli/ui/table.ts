@@ -11,6 +11,19 @@ export interface Column {
   readonly dropOrder: number;
 }
 
+type ColumnFor<Row> = (head: string, dropOrder: number, cell: (row: Row) => string) => Column;
+
+/** Makes columns of texts and of numbers for these rows. */
+export function columnsFor<Row>(rows: readonly Row[]): {
+  readonly text: ColumnFor<Row>;
+  readonly number: ColumnFor<Row>;
+} {
+  return {
+    text: (head, dropOrder, cell) => ({ head, cells: rows.map(cell), dropOrder }),
+    number: (head, dropOrder, cell) => ({ head, cells: rows.map(cell), dropOrder, right: true }),
+  };
+}
+
 export interface Table {
   /** The heads first, then one line per row. */
   readonly lines: readonly string[];

@@ -4,7 +4,7 @@ import { type Dimension, isTime, type Report } from "../../usage/reports/report.
 import { cacheShare, tokensOf, type UsageRow, unknownCost } from "../../usage/reports/sums.ts";
 import { emptySums, type Sums } from "../../usage/rollups.ts";
 import { bar, sparkline } from "../ui/chart.ts";
-import { type Column, maxOf, renderTable } from "../ui/table.ts";
+import { type Column, columnsFor, maxOf, renderTable } from "../ui/table.ts";
 import type { Screen } from "../ui/terminal.ts";
 
 const BAR_WIDTH = 12;
@@ -77,38 +77,33 @@ function localHour(hour: string): string {
 function amountColumns(report: Report, rows: readonly UsageRow[]): Column[] {
   const { sums: all } = report.total;
   const unknown = unknownCost(all) > 0;
-  const amount = (head: string, dropOrder: number, text: (row: UsageRow) => string): Column => ({
-    head,
-    dropOrder,
-    right: true,
-    cells: rows.map(text),
-  });
+  const { number } = columnsFor(rows);
   return [
-    amount("requests", 2, ({ sums }) => exact(sums.requests)),
-    amount("input", 4, ({ sums }) => short(sums.input_tokens)),
-    amount("cached", 8, ({ sums }) => short(sums.cache_read_tokens)),
-    amount("cache", 6, ({ sums }) => formatShare(cacheShare(sums))),
+    number("requests", 2, ({ sums }) => exact(sums.requests)),
+    number("input", 4, ({ sums }) => short(sums.input_tokens)),
+    number("cached", 8, ({ sums }) => short(sums.cache_read_tokens)),
+    number("cache", 6, ({ sums }) => formatShare(cacheShare(sums))),
     ...(all.cache_write_tokens > 0
-      ? [amount("written", writtenDropOrder(all), ({ sums }) => short(sums.cache_write_tokens))]
+      ? [number("written", writtenDropOrder(all), ({ sums }) => short(sums.cache_write_tokens))]
       : []),
-    amount("output", 3, ({ sums }) => short(sums.output_tokens)),
+    number("output", 3, ({ sums }) => short(sums.output_tokens)),
     ...(all.reasoning_tokens > 0
-      ? [amount("reasoning", 16, ({ sums }) => short(sums.reasoning_tokens))]
+      ? [number("reasoning", 16, ({ sums }) => short(sums.reasoning_tokens))]
       : []),
     ...(all.list_microdollars !== all.cost_microdollars
-      ? [amount("list", 17, ({ sums }) => costOf(sums, unknown, sums.list_microdollars))]
+      ? [number("list", 17, ({ sums }) => costOf(sums, unknown, sums.list_microdollars))]
       : []),
-    amount("cost", 1, ({ sums }) => costOf(sums, unknown)),
-    ...(unknown ? [amount("unknown", 5, ({ sums }) => exact(unknownCost(sums)))] : []),
+    number("cost", 1, ({ sums }) => costOf(sums, unknown)),
+    ...(unknown ? [number("unknown", 5, ({ sums }) => exact(unknownCost(sums)))] : []),
     ...(all.billed_requests > 0
       ? [
-          amount("billed", 2, ({ sums }) =>
+          number("billed", 2, ({ sums }) =>
             sums.billed_requests > 0 ? dollars(sums.billed_microdollars) : "-",
           ),
         ]
       : []),
-    amount("first byte", 9, ({ firstByte }) => formatDuration(firstByte.p50)),
-    amount("p95", 10, ({ firstByte }) => formatDuration(firstByte.p95)),
+    number("first byte", 9, ({ firstByte }) => formatDuration(firstByte.p50)),
+    number("p95", 10, ({ firstByte }) => formatDuration(firstByte.p95)),
   ];
 }
 
@@ -133,14 +128,10 @@ function endColumns(rows: readonly UsageRow[]): Column[] {
     ["canceled", "client_left", 13],
     ["interrupted", "interrupted", 14],
   ] as const;
+  const { number } = columnsFor(rows);
   return ends
     .filter(([, name]) => rows.some(({ sums }) => sums[name] > 0))
-    .map(([head, name, dropOrder]) => ({
-      head,
-      dropOrder,
-      right: true,
-      cells: rows.map(({ sums }) => exact(sums[name])),
-    }));
+    .map(([head, name, dropOrder]) => number(head, dropOrder, ({ sums }) => exact(sums[name])));
 }
 
 /** How each row developed over time. If the rows themselves are days or hours, a bar in each. */

@@ -1,7 +1,7 @@
 import { isDaemonListening } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
-import { costInWords, dayName, exact } from "../../core/units.ts";
+import { costInWords, exact, HOUR_MS, localTime, MINUTE_MS } from "../../core/units.ts";
 import { offsetName } from "../../usage/reports/calendar.ts";
 import { count, jsonText, short } from "../../usage/reports/format.ts";
 import {
@@ -102,7 +102,7 @@ function last7Days(now: number): number {
 
 /** This hour and the 23 before it. */
 function last24Hours(now: number): number {
-  return new Date(now - 23 * 3_600_000).setMinutes(0, 0, 0);
+  return new Date(now - 23 * HOUR_MS).setMinutes(0, 0, 0);
 }
 
 /** `isServed`: a daemon runs. Without one no request can be in flight. */
@@ -229,11 +229,9 @@ function yamlKey(model: string): string {
 
 /** Mon 2026-11-09 00:00 */
 function formatTime(at: number): string {
-  const date = new Date(at);
-  const day = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"][date.getDay()];
-  const clock = [date.getHours(), date.getMinutes()].map((part) => String(part).padStart(2, "0")).join(":");
-  const seconds = at % 60_000 === 0 ? "" : `:${String(date.getSeconds()).padStart(2, "0")}`;
-  return `${day} ${dayName(at)} ${clock}${seconds}`;
+  const day = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"][new Date(at).getDay()];
+  const end = at % MINUTE_MS === 0 ? "2026-11-09 00:00".length : undefined;
+  return `${day} ${localTime(at).slice(0, end)}`;
 }
 
 /** Europe/Berlin, or an offset if the system does not say. */

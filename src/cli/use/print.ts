@@ -9,7 +9,7 @@ import {
 import { CLIENTS, type Client, guessClients, type Shell } from "../../clients/table.ts";
 import { advice } from "../../core/advice.ts";
 import { formatNote, type Note } from "../ui/messages.ts";
-import { renderTable } from "../ui/table.ts";
+import { columnsFor, renderTable } from "../ui/table.ts";
 import { printable, printableLines, textWidth, wrap } from "../ui/text.ts";
 import type { FoundTool } from "./tool.ts";
 
@@ -129,11 +129,12 @@ export function formatClients(
   newToken = false,
 ): string {
   const why = whyListed(tool, choice);
+  const { text } = columnsFor(choice);
   const table = renderTable(
     [
-      { head: "client", cells: choice.map(({ id }) => id), dropOrder: 0 },
-      { head: "what it is", cells: choice.map(({ name }) => name), dropOrder: 0 },
-      { head: "base URL", cells: choice.map(addressShape), dropOrder: 1 },
+      text("client", 0, ({ id }) => id),
+      text("what it is", 0, ({ name }) => name),
+      text("base URL", 1, addressShape),
     ],
     width,
   );

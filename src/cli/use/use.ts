@@ -7,7 +7,7 @@ import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { addToken } from "../tools/token.ts";
-import { fail, notice, printLayout } from "../ui/messages.ts";
+import { fail, notice, printJson, printLayout } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import {
@@ -145,8 +145,4 @@ function printSettings(settings: Settings, options: UseOptions, link: string | n
 function currentShell(): Shell {
   if (process.platform === "win32") return "powershell";
   return /\/fish$/.test(stdio().env.SHELL ?? "") ? "fish" : "sh";
-}
-
-function printJson(value: unknown): void {
-  stdio().stdout.write(`${JSON.stringify(value, null, 2)}\n`);
 }

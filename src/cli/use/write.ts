@@ -20,10 +20,10 @@ import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";
 import { variablePlaces } from "../../doctor/settings-findings.ts";
 import { secondCredentials } from "../../doctor/settings-scan.ts";
-import { sourceText } from "../../keys/places.ts";
+import { sourceText } from "../../keys/stored-keys.ts";
 import { tokenEntry } from "../tools/token.ts";
 import { fail, formatNote, type Note, print, printDiff, printText } from "../ui/messages.ts";
-import { confirm } from "../ui/prompts.ts";
+import { agrees, canConfirm, confirm } from "../ui/prompts.ts";
 import { homeFolder, stdio } from "../ui/stdio.ts";
 import { isInteractive, outputWidth } from "../ui/terminal.ts";
 import { type ReadResult, readSettings, replaceSettings, type SettingsFile } from "./settings-file.ts";
@@ -61,8 +61,8 @@ export async function writeSettings(
   const removed = settingsOf(client.id).removed(file.found?.text ?? "", merged.text);
   if (removed.length > 0) printText(`removed: ${removed.join(", ")}`);
   const command = advice.use(tool.name, client.id);
-  if (!yes && !(await agrees(`write this to ${file.path}?`, "yes", "written", `${command} --write --yes`)))
-    return false;
+  if (!canConfirm(advice.useWrite(tool.name, client.id), { yes })) return false;
+  if (!yes && !(await agrees(`write this to ${file.path}?`, "yes", "written"))) return false;
   const fault = await writeAll(paths, tool, client.id, file, merged);
   if (fault !== null) return failed(fault);
   printText(`${file.path} points ${client.name} at keybearer as ${tool.name}: restart ${client.name}`);
@@ -251,12 +251,12 @@ export async function undoSettings(
     printNote({ what: `${path.join(".")} was changed since, and stays as it is`, next: null });
   for (const { path } of lost)
     printNote({ what: `${path.join(".")}: the key that was there is not stored any more`, next: null });
-  const repeat = `${command}${force ? " --force" : ""} --yes`;
+  if (!canConfirm(force ? `${command} --force` : command, { yes })) return;
   const isAgreed =
     yes ||
     (text === null
-      ? await agrees(`remove ${file.path}?`, "no", "undone", repeat)
-      : await agrees(`put ${file.path} back?`, "yes", "undone", repeat));
+      ? await agrees(`remove ${file.path}?`, "no", "undone")
+      : await agrees(`put ${file.path} back?`, "yes", "undone"));
   if (!isAgreed) return;
   const done = await replaceSettings(file, text, file.found?.mode ?? record.mode);
   if (!done.ok) return fail(done.reason, EXIT.failed);
@@ -343,22 +343,6 @@ async function endToken(paths: Paths, { tool, tokenHash }: UndoRecord): Promise<
   const edited = await editFile(paths.config, (text) => removeToken(text, tool, made.name));
   if (edited.ok) return `the token that was made for it (${made.name}) has ended`;
   return `its token still works: ${edited.reason} → ${advice.revoke(tool, made.name)}`;
-}
-
-/** false: the person does not want it or cannot be asked, and the reason was printed. */
-async function agrees(
-  question: string,
-  byDefault: "yes" | "no",
-  done: string,
-  repeat: string,
-): Promise<boolean> {
-  if (!isInteractive()) {
-    fail(`there is no terminal to ask on; nothing changed. if you are sure: ${repeat}`, EXIT.usage);
-    return false;
-  }
-  if (await confirm(question, byDefault)) return true;
-  fail(`not ${done}; nothing changed`, EXIT.failed);
-  return false;
 }
 
 function printNote(note: Note): void {

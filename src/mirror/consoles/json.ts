@@ -3,14 +3,14 @@ import { redactKeyShapes } from "../../core/redact.ts";
 /** Untrusted JSON: each field is checked when it is read. A field that is missing or of another type reads as null. */
 export type JsonObject = Readonly<Record<string, unknown>>;
 
-export function asObject(value: unknown): JsonObject | null {
+export function asFields(value: unknown): JsonObject | null {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as JsonObject) : null;
 }
 
 /** null: not JSON, or not an object. */
 export function parseObject(text: string): JsonObject | null {
   try {
-    return asObject(JSON.parse(text));
+    return asFields(JSON.parse(text));
   } catch {
     return null;
   }
@@ -22,7 +22,7 @@ export function fieldAt(object: JsonObject, name: string): unknown {
 }
 
 export function objectAt(object: JsonObject, name: string): JsonObject | null {
-  return asObject(fieldAt(object, name));
+  return asFields(fieldAt(object, name));
 }
 
 export function listAt(object: JsonObject, name: string): readonly unknown[] | null {

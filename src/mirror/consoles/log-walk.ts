@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import type { ConsoleRow } from "../console-row.ts";
 import { ConsoleFault, type Page } from "./console.ts";
 import { required } from "./http.ts";
-import { asObject, countAt, fieldAt, type JsonObject, listAt, parseObject } from "./json.ts";
+import { asFields, countAt, fieldAt, type JsonObject, listAt, parseObject } from "./json.ts";
 
 /*
  * Walks the usage logs of new-api and one-api. They list rows newest first between two times (whole seconds of the
@@ -402,7 +402,7 @@ export async function* listPages(
   let read = 0;
   for (let index = 0; ; index += 1) {
     let data = await get(path(numbers.first + index), about);
-    const first = asObject(data) === null ? 0 : 1;
+    const first = asFields(data) === null ? 0 : 1;
     if (first !== numbers.first) {
       numbers.first = first;
       data = await get(path(first + index), about);
@@ -437,7 +437,7 @@ function readList(data: unknown, about: string) {
   // Go writes an empty list as null.
   if (data === null) return { rows: [], total: null };
   if (Array.isArray(data)) return { rows: data, total: null };
-  const object = required(asObject(data), "data", about);
+  const object = required(asFields(data), "data", about);
   const rows = fieldAt(object, "items") === null ? [] : required(listAt(object, "items"), "items", about);
   return { rows, total: required(countAt(object, "total"), "total", about) };
 }
@@ -464,7 +464,7 @@ export class PageReader {
    */
   read({ rows: items, total }: Pick<ListPage, "rows" | "total">, span: Span = ALWAYS) {
     const page = items.map((item) => {
-      const raw = asObject(item) ?? {};
+      const raw = asFields(item) ?? {};
       return { raw, fingerprint: hashRow(raw) };
     });
     const fingerprints = page.map(({ fingerprint }) => fingerprint);

@@ -12,7 +12,7 @@ import {
 } from "./console.ts";
 import { type AdapterDeps, type ConsoleResponse, isDenied, otherShape, readJson, required } from "./http.ts";
 import {
-  asObject,
+  asFields,
   cleanAt,
   countAt,
   fieldAt,
@@ -202,7 +202,7 @@ export class NewApiByKeys implements ConsoleAdapter {
     // With the trailing slash: without it the console answers with a redirect.
     const data = await this.#get("/api/usage/token/", one, FACTS);
     if (data instanceof Denied) return { ...keyWithoutFacts(one), state: data.state };
-    const facts = required(asObject(data), "data", FACTS);
+    const facts = required(asFields(data), "data", FACTS);
     const expires = (countAt(facts, "expires_at") ?? 0) * 1000;
     const isUnlimited = flagAt(facts, "unlimited_quota") === true;
     const available = wholeAt(facts, "total_available");
@@ -269,7 +269,7 @@ function readRows(one: OwnKey, items: readonly unknown[], quotaPerUnit: number) 
     return typeof row === "string" ? row : { ...row, key_ref: refOf(one) };
   });
   const times = items
-    .map((item) => countAt(asObject(item) ?? {}, "created_at"))
+    .map((item) => countAt(asFields(item) ?? {}, "created_at"))
     .filter((seconds) => seconds !== null)
     .map((seconds) => seconds * 1000)
     .toSorted((a, b) => a - b);
@@ -310,7 +310,7 @@ function readCursor(text: string | null): Map<string, KeyRead> {
   const cursor = parseObject(text ?? "") ?? {};
   const reads = new Map<string, KeyRead>();
   for (const [fingerprint, value] of Object.entries(objectAt(cursor, "keys") ?? {})) {
-    const read = asObject(value) ?? {};
+    const read = asFields(value) ?? {};
     reads.set(fingerprint, { newest: countAt(read, "newest"), accepted: countAt(read, "accepted") });
   }
   return reads;

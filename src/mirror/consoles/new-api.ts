@@ -10,7 +10,7 @@ import {
 } from "./console.ts";
 import { type AdapterDeps, type CallLimit, type ConsoleClient, otherShape, pacedClient } from "./http.ts";
 import {
-  asObject,
+  asFields,
   cleanAt,
   cleanText,
   countAt,
@@ -102,7 +102,7 @@ export class NewApi implements ConsoleAdapter {
     // By id: a key created meanwhile moves others to the next page.
     const keys = new Map<number, ConsoleKey>();
     for (const item of listed) {
-      const raw = asObject(item) ?? {};
+      const raw = asFields(item) ?? {};
       const id = countAt(raw, "id");
       if (id === null) continue;
       const group = objectAt(groups, textAt(raw, "group") ?? "") ?? {};
@@ -134,7 +134,7 @@ export class NewApi implements ConsoleAdapter {
   /** The groups by name, with their ratios. Some versions do not list them. */
   async #readGroups(): Promise<JsonObject> {
     try {
-      return asObject(await this.#get("/api/user/self/groups", "its groups")) ?? {};
+      return asFields(await this.#get("/api/user/self/groups", "its groups")) ?? {};
     } catch (error) {
       // Further calls would fail in the same way.
       const isBusy =

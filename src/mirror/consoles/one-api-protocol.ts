@@ -10,7 +10,7 @@ import {
   required,
 } from "./http.ts";
 import {
-  asObject,
+  asFields,
   cleanAt,
   cleanText,
   countAt,
@@ -42,7 +42,7 @@ const DEFAULT_QUOTA_PER_UNIT = 500_000;
 export async function readStatus(client: ConsoleClient): Promise<SiteStatus> {
   const about = "its status";
   const response = await client.send({ path: "/api/status" });
-  const data = required(asObject(readData(response, about)), "data", about);
+  const data = required(asFields(readData(response, about)), "data", about);
   const quotaPerUnit = numberAt(data, "quota_per_unit") ?? 0;
   const header = response.headers["x-new-api-version"];
   return {
@@ -92,7 +92,7 @@ function deniedFault(response: ConsoleResponse): ConsoleFault {
 /** The same in new-api and one-api. */
 export async function readAccount(get: Get, status: SiteStatus): Promise<AccountFacts> {
   const about = "its account";
-  const user = required(asObject(await get("/api/user/self", about)), "data", about);
+  const user = required(asFields(await get("/api/user/self", about)), "data", about);
   return { balance: quotaAt(user, "quota", status.quotaPerUnit), console_version: status.version };
 }
 

@@ -19,7 +19,7 @@ import {
   required,
 } from "./http.ts";
 import {
-  asObject,
+  asFields,
   cleanAt,
   type JsonObject,
   listAt,
@@ -111,7 +111,7 @@ export class Sub2apiKeyActions implements KeyActions {
     const data = readResult(await this.#deps.session.get("/api/v1/groups/available"), about);
     const groups = new Map<string, number>();
     for (const value of required(Array.isArray(data) ? data : null, "data", about)) {
-      const item = asObject(value) ?? {};
+      const item = asFields(value) ?? {};
       const name = cleanAt(item, "name");
       const id = wholeAt(item, "id");
       if (name !== null && id !== null) groups.set(name, id);
@@ -126,9 +126,9 @@ export class Sub2apiKeyActions implements KeyActions {
     for (let page = 1; page <= MAX_PAGES; page += 1) {
       const query = `page=${page}&page_size=${PAGE_SIZE}&search=${encodeURIComponent(name)}`;
       const response = await this.#deps.session.get(`${PATH}?${query}`);
-      const data = required(asObject(readResult(response, about)), "data", about);
+      const data = required(asFields(readResult(response, about)), "data", about);
       const items = required(listAt(data, "items"), "items", about);
-      const found = items.map((item) => asObject(item) ?? {}).find((item) => textAt(item, "name") === name);
+      const found = items.map((item) => asFields(item) ?? {}).find((item) => textAt(item, "name") === name);
       if (found !== undefined) return found;
       read += items.length;
       if (items.length === 0 || read >= required(wholeAt(data, "total"), "total", about)) break;
@@ -140,7 +140,7 @@ export class Sub2apiKeyActions implements KeyActions {
   async #read(ref: string): Promise<JsonObject | null> {
     const about = "a key";
     const response = await this.#deps.session.get(pathOf(ref));
-    return isGone(response) ? null : required(asObject(readResult(response, about)), "data", about);
+    return isGone(response) ? null : required(asFields(readResult(response, about)), "data", about);
   }
 
   async #fieldsOf({ group, quota, windows, expires_at }: KeySettings): Promise<KeyFields> {
@@ -238,7 +238,7 @@ export class Sub2apiKeyActions implements KeyActions {
     const about = "the change of a key";
     const body = { ...fields, ...ipLists(item) };
     const response = await this.#deps.session.send({ method: "PUT", path: pathOf(readRef(item)), body });
-    return required(asObject(readResult(response, about)), "data", about);
+    return required(asFields(readResult(response, about)), "data", about);
   }
 
   /** Old versions ignore limits that they do not know. A key without its limits must not stay. */

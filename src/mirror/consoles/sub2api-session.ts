@@ -13,7 +13,7 @@ import {
   required,
 } from "./http.ts";
 import {
-  asObject,
+  asFields,
   cleanAt,
   fieldAt,
   flagAt,
@@ -85,7 +85,7 @@ function isRefusal({ status, text }: ConsoleResponse): boolean {
 
 /** The `data` of `{"code":0,"message":"success","data":…}`. */
 export function readData(response: ConsoleResponse, about: string): JsonObject {
-  return required(asObject(readAnyData(response, about)), "data", about);
+  return required(asFields(readAnyData(response, about)), "data", about);
 }
 
 /** The same where `data` may be a list. */

@@ -12,7 +12,7 @@ import {
 } from "./console.ts";
 import { type AdapterDeps, CallHistory, type CallLimit, required } from "./http.ts";
 import {
-  asObject,
+  asFields,
   cleanAt,
   countAt,
   flagAt,
@@ -73,7 +73,7 @@ export class Sub2api implements ConsoleAdapter {
       const data = readData(response, KEYS);
       const items = required(listAt(data, "items"), "items", KEYS);
       for (const item of items) {
-        const key = readKey(asObject(item) ?? {}, rates);
+        const key = readKey(asFields(item) ?? {}, rates);
         if (key !== null) keys.set(key.ref, key);
       }
       if (items.length > 0 && keys.size === 0) {
@@ -136,7 +136,7 @@ export class Sub2api implements ConsoleAdapter {
 
 /** Skips single unreadable rows; if no row is readable, this is another kind of console. */
 function readRows(items: readonly unknown[]): NumberedRow[] {
-  const rows = items.map((item) => readRow(asObject(item) ?? {})).filter((row) => row !== null);
+  const rows = items.map((item) => readRow(asFields(item) ?? {})).filter((row) => row !== null);
   if (rows.length === 0 && items.length > 0) {
     const problem = `answered ${USAGE} with rows that have no usable "id" and "created_at"`;
     throw new ConsoleFault("other-shape", problem);

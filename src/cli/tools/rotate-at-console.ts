@@ -1,23 +1,20 @@
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/schema.ts";
 import { duration } from "../../config/values.ts";
-import { type Asked, askDaemon } from "../../control/client.ts";
-import type { Changed } from "../../control/routes.ts";
-import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { dayName, dollars } from "../../core/units.ts";
-import type { Store } from "../../keys/places.ts";
+import type { Store } from "../../keys/stored-keys.ts";
 import type { KeyChange } from "../../lifecycle/lifecycle.ts";
 import { endedText, type RotatableKey } from "../../lifecycle/renewal.ts";
 import { durationInWords } from "../../limits/format.ts";
 import type { RenewedSettings } from "../../mirror/consoles/console.ts";
 import type { KeyReport, KeysAnswer } from "../../mirror/report/shape.ts";
-import { isSameFile, noSuchTool } from "../config-change.ts";
-import { askConsoles } from "../console-wait.ts";
-import { fail, notice } from "../ui/messages.ts";
+import { askConsoles } from "../ask-consoles.ts";
+import { ask, whyNotHere, withNext } from "../console-changes.ts";
+import { fail, notice, printJson } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { stdio } from "../ui/stdio.ts";
 import { isInteractive } from "../ui/terminal.ts";
@@ -148,7 +145,7 @@ async function send(
     return false;
   }
   const { old, new: successor, state, why } = changed.value;
-  if (json) stdio().stdout.write(`${JSON.stringify(changed.value, null, 2)}\n`);
+  if (json) printJson(changed.value);
   else stdio().stdout.write(`${name}: key ${old ?? "(none)"} → ${successor ?? "(none)"}\n`);
   notice(
     why === null
@@ -156,50 +153,4 @@ async function send(
       : `the tool uses the new key. the old one is not deleted yet: ${why} → ${advice.status()}`,
   );
   return true;
-}
-
-/** Why the daemon cannot make a change at the console; null: it can be asked. @param name null: of any tool */
-export async function whyNotHere(paths: Paths, name: string | null): Promise<"no-console" | string | null> {
-  const { config, found } = await loadConfig(paths.config, { home: paths.home, strict: false });
-  if (found && config === null) return `${paths.config} has problems → ${advice.check()}`;
-  if (config !== null) {
-    const tool = name === null ? null : config.tools[name];
-    if (tool === undefined) return noSuchTool(name ?? "", Object.keys(config.tools));
-    const gateways = tool === null ? Object.values(config.gateways) : [config.gateways[tool.gateway]];
-    if (!gateways.some((gateway) => gateway?.console != null)) return "no-console";
-  }
-  const status = await askDaemon<Status>(paths, "GET", "/status");
-  // Without a file only the sandbox could be there.
-  if (!status.ok) return status.running || found ? status.problem : "no-console";
-  const { path } = status.value.config;
-  return (await isSameFile(path, paths.config)) ? null : `the running keybearer uses another file, ${path}`;
-}
-
-export type Answer<Value> =
-  | { readonly ok: true; readonly value: Value }
-  | {
-      readonly ok: false;
-      readonly problem: string;
-      readonly next: string | null;
-      /** The daemon ended in the middle: the change may have been made. */
-      readonly isLost: boolean;
-    };
-
-/** Asks the daemon for a change. It answers when the change is made, or says why it is not. */
-export async function ask<Value>(paths: Paths, path: string, body: object): Promise<Answer<Value>> {
-  const asked: Asked<Changed<Value>> = await askConsoles(paths, "POST", path, body);
-  if (asked.ok) return asked.value.ok ? asked.value : { ...asked.value, isLost: false };
-  if (!asked.running) return { ok: false, problem: asked.problem, next: null, isLost: false };
-  const problem = `the daemon's answer was lost (${asked.problem}). what has begun, its next start finishes`;
-  return { ok: false, problem, next: advice.status(), isLost: true };
-}
-
-export function withNext({
-  problem,
-  next,
-}: {
-  readonly problem: string;
-  readonly next: string | null;
-}): string {
-  return next === null ? problem : `${problem} → ${next}`;
 }

@@ -1,11 +1,12 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { type Asked, askDaemon, type DaemonPaths } from "../control/client.ts";
 import type { Status } from "../control/status.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import { limitWait } from "./mirror/messages.ts";
 import { notice } from "./ui/messages.ts";
 
 /** A console may be slow, and each step waits for it, and for its limit. */
-const TIMEOUT_MS = 240_000;
+const TIMEOUT_MS = 4 * MINUTE_MS;
 const POLL_MS = 1000;
 /** Waits that end within this time of one another are the same. */
 const SAME_WAIT_MS = 5000;

@@ -1,20 +1,24 @@
 import { existsSync } from "node:fs";
-import { formatScalar } from "../../config/edit-layout.ts";
-import { parseConfig } from "../../config/parse.ts";
-import { describeSource, type KeySource } from "../../config/schema.ts";
+import { describeSource } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { StateLock } from "../../daemon/state-lock.ts";
-import { isNamed, type Store } from "../../keys/places.ts";
-import { isInside, type KeyReading, readKey } from "../../keys/sources.ts";
-import { forgetKey, keychainThere, storeKey, whyNotStored } from "../../keys/store.ts";
+import {
+  forgetKey,
+  isNamed,
+  keychainThere,
+  type Store,
+  storeKey,
+  whyNotStored,
+} from "../../keys/stored-keys.ts";
 import { Trust } from "../../keys/trust.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
 import type { Prompter } from "../ui/prompts.ts";
+import { deferSignals } from "../ui/signals.ts";
 import { stdio } from "../ui/stdio.ts";
-import type { NewKey } from "./new-key.ts";
+import type { NewKey } from "./take-key.ts";
 
 export interface StoreOptions {
   readonly store?: string;
@@ -61,52 +65,6 @@ async function askStore(prompter: Prompter, usual: Store): Promise<Store | null>
   if (fault === null) return "keychain";
   notice(fault);
   return askStore(prompter, "file");
-}
-
-export type From = { readonly source: KeySource } | { readonly fault: string };
-
-/** Parses `--from` as config.yaml is parsed. It may be a key by mistake, so it is never printed. */
-export function readFrom(text: string, home: string): From {
-  if (/^(?:command|op):/.test(text))
-    return {
-      fault: "a command is written into config.yaml by hand: key: { command: [/absolute/program, argument] }",
-    };
-  if (!/^(?:env|file|keychain):/.test(text))
-    return {
-      fault:
-        "--from takes env:NAME, file:/PATH or keychain:keybearer/NAME. a key itself is never an argument → --key-stdin",
-    };
-  const trial = `gateway: https://gateway.example.com/v1\ntools: { x: { key: ${formatScalar(text)} } }\n`;
-  const { config, problems } = parseConfig(trial, home);
-  const source = config?.tools.x?.key;
-  if (source !== undefined) return { source };
-  const [problem] = problems;
-  return { fault: `--from: ${problem?.message ?? "not understood"} → ${problem?.hint ?? "env:NAME"}` };
-}
-
-/** Whether other options contradict `--from`; null: they do not. */
-export function fromConflict(options: {
-  readonly from?: string;
-  readonly keyStdin?: boolean;
-  readonly store?: string;
-}): string | null {
-  if (options.from === undefined || (!options.keyStdin && options.store === undefined)) return null;
-  return "with --from the key stays where it is: leave --key-stdin and --store out";
-}
-
-/**
- * Reads a tool's key if that runs no command and opens no file that may not be trusted yet: only the daemon decides that.
- * null: not read.
- */
-export async function readOwn(source: KeySource, paths: Paths): Promise<KeyReading | null> {
-  if (source.kind === "command") return null;
-  if (source.kind === "file" && !isInside(source.path, paths.own)) return null;
-  return readNamed(source, paths);
-}
-
-/** The same for a source that the person names in this command. */
-export function readNamed(source: KeySource, paths: Paths): Promise<KeyReading> {
-  return readKey(source, { env: stdio().env, home: paths.own, notKeys: paths.notKeys });
 }
 
 /**
@@ -165,21 +123,5 @@ async function claimPlace(paths: Paths, { tool, place, origins }: NewKey): Promi
     // The next start says what is wrong with the lock.
   } finally {
     lock?.release();
-  }
-}
-
-const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
-
-/** Runs work that must not be interrupted. Ctrl-C has no effect until it ends; `interrupted` is whether it was pressed. */
-export async function deferSignals<Done>(work: (interrupted: () => boolean) => Promise<Done>): Promise<Done> {
-  let isInterrupted = false;
-  const interrupt = () => {
-    isInterrupted = true;
-  };
-  for (const signal of SIGNALS) process.on(signal, interrupt);
-  try {
-    return await work(() => isInterrupted);
-  } finally {
-    for (const signal of SIGNALS) process.off(signal, interrupt);
   }
 }

@@ -6,6 +6,7 @@ import type { Config, Gateway, Tool } from "../../config/schema.ts";
 import { joinPath } from "../../config/yaml.ts";
 import { advice } from "../../core/advice.ts";
 import { describeProblems } from "../config-change.ts";
+import { withDollarSign } from "../ui/units.ts";
 
 /** The settings of a new tool as the command line takes them: as in config.yaml, with or without the dollar sign. */
 export interface ToolOptions {
@@ -75,7 +76,7 @@ function settingsOf(options: ToolOptions, { key, token }: Secrets): YamlMap {
   const limits = entries([
     ["requests", list(options.requests)],
     ["tokens", list(options.tokens)],
-    ["spend", list(options.spend, dollars)],
+    ["spend", list(options.spend, withDollarSign)],
     ["concurrent", options.concurrent],
   ]);
   return entries([
@@ -85,7 +86,7 @@ function settingsOf(options: ToolOptions, { key, token }: Secrets): YamlMap {
     ["token", token === null ? undefined : [{ ...token }]],
     ["model", options.model],
     ["limits", Object.keys(limits).length === 0 ? undefined : limits],
-    ["quota", options.quota === undefined ? undefined : dollars(options.quota)],
+    ["quota", options.quota === undefined ? undefined : withDollarSign(options.quota)],
     ["expires", options.expires],
   ]);
 }
@@ -100,9 +101,4 @@ function entries(all: readonly (readonly [string, YamlValue | undefined])[]): Ya
 function list(text: string | undefined, each = (part: string) => part): YamlValue | undefined {
   const items = text?.split(",").map((part) => each(part.trim()));
   return items === undefined || items.length > 1 ? items : items[0];
-}
-
-/** A shell reads $5 as one of its variables, so the sign may be left out. */
-function dollars(text: string): string {
-  return /^\d/.test(text) ? `$${text}` : text;
 }

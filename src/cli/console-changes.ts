@@ -1,0 +1,107 @@
+import { loadConfig } from "../config/load.ts";
+import { type Asked, askDaemon } from "../control/client.ts";
+import type { Changed } from "../control/routes.ts";
+import type { Status } from "../control/status.ts";
+import { advice } from "../core/advice.ts";
+import { EXIT } from "../core/errors.ts";
+import type { Paths } from "../core/paths.ts";
+import type { KeyAction } from "../lifecycle/lifecycle.ts";
+import type { KeyReport } from "../mirror/report/shape.ts";
+import { askConsoles } from "./ask-consoles.ts";
+import { isSameFile, noSuchTool } from "./config-change.ts";
+import { failNull } from "./ui/messages.ts";
+import { confirm } from "./ui/prompts.ts";
+
+/* What the commands share that have a key made, rotated, disabled, enabled or deleted at the console of a gateway. */
+
+export const PAST = { disable: "disabled", enable: "enabled", delete: "deleted" } as const;
+
+/** …a1b2 (codex-k3v9x2) */
+export function describeKey({ key, name }: KeyReport): string {
+  return key === null ? name : `${key} (${name})`;
+}
+
+/**
+ * Makes sure that a tool's key can be changed at its console, and asks the person. null: it cannot, or they said no, and
+ * that was printed.
+ */
+export async function confirmAtConsole(
+  paths: Paths,
+  tool: string,
+  action: KeyAction,
+  options: { readonly yes?: boolean },
+): Promise<KeyReport | null> {
+  const found = await findConsoleKey(paths, tool, action);
+  if (!found.ok) {
+    const command = action === "delete" ? advice.remove(tool) : advice[action](tool);
+    return failNull(
+      `the key of ${tool} cannot be ${PAST[action]} at the gateway: ${withNext(found)}\n` +
+        `nothing was changed. by hand: ${action} the key in the gateway's console, and type ${command}`,
+      EXIT.failed,
+    );
+  }
+  const { value: key } = found;
+  if (options.yes) return key;
+  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const stops = action !== "enable" && config?.tools[tool]?.keysElsewhere === true;
+  const warning = stops ? ", which is also used on other machines (keys_elsewhere)," : "";
+  const question =
+    action === "delete"
+      ? `remove ${tool} from ${paths.config}, and delete its key ${describeKey(key)}${warning} at the console of ${key.gateway}?`
+      : `${action} key ${describeKey(key)}${warning} at the console of ${key.gateway}, too?`;
+  const isYes = await confirm(question, action === "delete" ? "no" : "yes");
+  return isYes ? key : failNull("nothing was changed", EXIT.failed);
+}
+
+async function findConsoleKey(paths: Paths, tool: string, action: KeyAction): Promise<Changed<KeyReport>> {
+  const why = await whyNotHere(paths, tool);
+  if (why === null) return ask(paths, `/consolekey/${encodeURIComponent(tool)}`, { action });
+  const problem = why === "no-console" ? "its gateway has no console in config.yaml" : why;
+  return { ok: false, problem, next: null };
+}
+
+/** Why the daemon cannot make a change at the console; null: it can be asked. @param name null: of any tool */
+export async function whyNotHere(paths: Paths, name: string | null): Promise<"no-console" | string | null> {
+  const { config, found } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  if (found && config === null) return `${paths.config} has problems → ${advice.check()}`;
+  if (config !== null) {
+    const tool = name === null ? null : config.tools[name];
+    if (tool === undefined) return noSuchTool(name ?? "", Object.keys(config.tools));
+    const gateways = tool === null ? Object.values(config.gateways) : [config.gateways[tool.gateway]];
+    if (!gateways.some((gateway) => gateway?.console != null)) return "no-console";
+  }
+  const status = await askDaemon<Status>(paths, "GET", "/status");
+  // Without a file only the sandbox could be there.
+  if (!status.ok) return status.running || found ? status.problem : "no-console";
+  const { path } = status.value.config;
+  return (await isSameFile(path, paths.config)) ? null : `the running keybearer uses another file, ${path}`;
+}
+
+export type Answer<Value> =
+  | { readonly ok: true; readonly value: Value }
+  | {
+      readonly ok: false;
+      readonly problem: string;
+      readonly next: string | null;
+      /** The daemon ended in the middle: the change may have been made. */
+      readonly isLost: boolean;
+    };
+
+/** Asks the daemon for a change. It answers when the change is made, or says why it is not. */
+export async function ask<Value>(paths: Paths, path: string, body: object): Promise<Answer<Value>> {
+  const asked: Asked<Changed<Value>> = await askConsoles(paths, "POST", path, body);
+  if (asked.ok) return asked.value.ok ? asked.value : { ...asked.value, isLost: false };
+  if (!asked.running) return { ok: false, problem: asked.problem, next: null, isLost: false };
+  const problem = `the daemon's answer was lost (${asked.problem}). what has begun, its next start finishes`;
+  return { ok: false, problem, next: advice.status(), isLost: true };
+}
+
+export function withNext({
+  problem,
+  next,
+}: {
+  readonly problem: string;
+  readonly next: string | null;
+}): string {
+  return next === null ? problem : `${problem} → ${next}`;
+}
