@@ -6,8 +6,10 @@ import type { Clock } from "../core/clock.ts";
 import { escapeControlChars } from "../core/display.ts";
 import type { Secret } from "../core/secret.ts";
 import { Semaphore } from "../core/semaphore.ts";
+import { withTimeout } from "../core/timeout.ts";
+import { MINUTE_MS } from "../core/units.ts";
 import { STOPPED } from "./keychain.ts";
-import { type CommandAs, type KeyReading, type ReadDeps, readKey } from "./sources.ts";
+import { type KeyReading, type ReadDeps, readKey } from "./sources.ts";
 import type { KeyPlace } from "./stored-keys.ts";
 import { originsOf, type Subject, type Trust, UNKNOWN, type UntrustedChange } from "./trust.ts";
 
@@ -32,7 +34,6 @@ export interface KeyringDeps {
   readonly onLate: () => void;
   /** Milliseconds that one source may take. Default 10 s. */
   readonly limit?: number;
-  readonly as?: CommandAs | undefined;
 }
 
 export interface KeyWarning {
@@ -81,11 +82,9 @@ interface Reread {
   running: Promise<boolean> | null;
 }
 
-const REREAD_EVERY_MS = 60_000;
+const REREAD_EVERY_MS = MINUTE_MS;
 /** Replaced keys that are still redacted, because requests in flight use them. */
 const MAX_RETIRED = 64;
-/** Longer timers fire at once. */
-const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /**
  * The keys of all tools. States belong to the keys they were read for: use them with that configuration and no other, and
@@ -125,7 +124,7 @@ export class Keyring {
     });
     // Only now, so that a command that both need goes on running and does not ask for a fingerprint twice.
     older.abort();
-    await withTimeout(Promise.all(reads), timeoutMs);
+    await withTimeout(Promise.all(reads), timeoutMs, null);
     hasReturned = true;
     return statesOf(entries);
   }
@@ -254,12 +253,12 @@ export class Keyring {
   /** null: the entry was superseded meanwhile. */
   async #find(entry: Entry): Promise<KnownKey | null> {
     const { wanted } = entry;
-    const { trust, env, limit, as } = this.#deps;
+    const { trust, env, limit } = this.#deps;
     const untrusted = trust.judgeSource(wanted);
     if (untrusted !== null)
       return { state: { state: "needs-trust", ...untrusted }, key: null, warning: null };
     const { signal } = this.#superseded;
-    const reading = await this.#reads.read(wanted.source, { ...wanted, env, limit, as, signal });
+    const reading = await this.#reads.read(wanted.source, { ...wanted, env, limit, signal });
     // Before the key is judged: its first use must not be pinned to where an older configuration sent it.
     if (this.#entries.get(wanted.name) !== entry) return null;
     if (reading.ok) return this.#judge(wanted, reading.key, reading.warning);
@@ -332,15 +331,6 @@ function isSameState(one: KeyState, other: KeyState): boolean {
 
 function isSameChange(one: UntrustedChange, other: UntrustedChange): boolean {
   return one.what === other.what && one.from === other.from && one.to === other.to;
-}
-
-/** Waits for the work, but no longer than this. */
-async function withTimeout(work: Promise<unknown>, ms: number): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise((done) => {
-    if (ms <= MAX_TIMER_MS) timer = setTimeout(done, ms);
-  });
-  await Promise.race([work, timeout]).finally(() => clearTimeout(timer));
 }
 
 /** All reads of a configuration listen to one signal, so many listeners are no leak. */

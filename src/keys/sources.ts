@@ -10,6 +10,7 @@ import { escapeControlChars, quoteForShell } from "../core/display.ts";
 import { errorCode, hasCode } from "../core/errors.ts";
 import { redactCredentials } from "../core/redact.ts";
 import { keyFault, Secret } from "../core/secret.ts";
+import { withTimeout } from "../core/timeout.ts";
 import {
   askKeychain,
   entryName,
@@ -35,8 +36,6 @@ export interface ReadDeps {
   readonly limit?: number | undefined;
   /** A person chose it, so no rule says what it looks like. Default false: it is a key. */
   readonly password?: boolean | undefined;
-  /** How a command is started. Default: as it is. */
-  readonly as?: CommandAs | undefined;
 }
 
 export type KeyReading =
@@ -127,17 +126,9 @@ export async function readKeyFile(path: string, rules: FileRules, limit: number)
     return failed(
       `file:${escapeControlChars(path)} is not an absolute path: write the whole path, from the first /`,
     );
-  let timer: NodeJS.Timeout | undefined;
   // A read from a network share that is gone never ends and cannot be canceled; only the wait for it can end.
-  const timeout = new Promise<SourceText>((done) => {
-    const late = failed(`${escapeControlChars(path)} could not be read within ${limit / 1000} s`);
-    timer = setTimeout(() => done(late), limit);
-  });
-  try {
-    return await Promise.race([readFileNow(path, rules), timeout]);
-  } finally {
-    clearTimeout(timer);
-  }
+  const late = failed(`${escapeControlChars(path)} could not be read within ${limit / 1000} s`);
+  return withTimeout(readFileNow(path, rules), limit, late);
 }
 
 /** Whether a path, as it is written, is inside one of the folders. */
@@ -223,12 +214,6 @@ function fileProblem(path: string, error: unknown): string {
 type Argv = readonly [string, ...string[]];
 type Child = ChildProcessByStdio<null, Readable, Readable>;
 
-/** What is really started, so that a command can be tried as a service manager would start it. */
-export type CommandAs = (
-  argv: Argv,
-  withhold: readonly string[],
-) => { readonly argv: Argv; readonly env: NodeJS.ProcessEnv };
-
 /** How long output may arrive after the program has ended, if a process that it left behind holds the pipe. */
 const LATE_OUTPUT_MS = 250;
 const MAX_STDERR_BYTES = 8 * 1024;
@@ -245,12 +230,11 @@ async function runKeyCommand(argv: Argv, deps: ReadDeps, limit: number): Promise
   }
   if (signal?.aborted) return failed(STOPPED);
   const env = Object.fromEntries(Object.entries(deps.env).filter(([name]) => !withhold.includes(name)));
-  const started = deps.as?.(argv, withhold) ?? { argv, env };
   try {
-    const child = spawn(started.argv[0], started.argv.slice(1), {
+    const child = spawn(program, argv.slice(1), {
       // Not where keybearer was started: programs read settings from their folder.
       cwd: "/",
-      env: started.env,
+      env,
       // Its own process group, so that whatever it starts can be ended with it.
       detached: true,
       shell: false,

@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { advice } from "../core/advice.ts";
 import { errorMessage } from "../core/errors.ts";
@@ -12,7 +12,6 @@ import {
   type CommandResult,
   failure,
   findServiceFile,
-  homebrewFile,
   type LastExit,
   type LogRequest,
   notWritten,
@@ -78,8 +77,7 @@ export class Launchd {
 
   /** Asks only the file system. */
   found(): Promise<ServiceFile> {
-    const homebrew = join(dirname(this.file), "homebrew.mxcl.keybearer.plist");
-    return findServiceFile(this.file, readPlist, [homebrewFile(homebrew)]);
+    return findServiceFile(this.file, readPlist);
   }
 
   async state(): Promise<ServiceState> {

@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { closeSync, constants, existsSync } from "node:fs";
+import { closeSync, constants } from "node:fs";
 import { lstat, readFile, readlink, rm } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { advice } from "../core/advice.ts";
@@ -73,16 +73,8 @@ export interface LogRequest {
 export type ServiceFile =
   | { readonly kind: "none" }
   | { readonly kind: "ours"; readonly text: string; readonly service: InstalledService }
-  | ({ readonly kind: "foreign" } & Foreign);
-
-/** A service file that keybearer did not write, and so does not touch. */
-export interface Foreign {
-  readonly path: string;
-  /** What manages the service, such as Homebrew; null: unknown. */
-  readonly managedBy: string | null;
-  readonly why: string;
-  readonly next: string;
-}
+  /** keybearer did not write it, and so does not touch it. */
+  | { readonly kind: "foreign"; readonly why: string; readonly next: string };
 
 const DEFAULT_STOP_SECONDS = 20;
 
@@ -94,38 +86,19 @@ export function stopSecondsOf(file: ServiceFile): number {
 /** A service file of ours has about 6 KB. */
 const MAX_FILE_BYTES = 100_000;
 
-/** A service file that another program writes when it manages keybearer. */
-export interface OtherFile {
-  readonly path: string;
-  readonly managedBy: string;
-  readonly next: string;
-}
-
-/** What `brew services start keybearer` writes, and `brew services stop keybearer` removes. */
-export function homebrewFile(path: string): OtherFile {
-  const next = `brew services restart keybearer; to have keybearer manage it: brew services stop keybearer, then ${advice.serviceInstall()}`;
-  return { path, managedBy: "Homebrew", next };
-}
-
-/** `read` returns null for a text that keybearer did not write. `others`: see OtherFile. */
+/** `read` returns null for a text that keybearer did not write. */
 export async function findServiceFile(
-  file: string,
-  read: (text: string) => InstalledService | null,
-  others: readonly OtherFile[],
-): Promise<ServiceFile> {
-  const found = await readServiceFile(file, read);
-  const other = found.kind === "none" ? others.find(({ path }) => existsSync(path)) : undefined;
-  if (other === undefined) return found;
-  return { kind: "foreign", why: `${other.managedBy} manages this service (${other.path})`, ...other };
-}
-
-async function readServiceFile(
   file: string,
   read: (text: string) => InstalledService | null,
 ): Promise<ServiceFile> {
   try {
     const found = await lstat(file);
-    if (found.isSymbolicLink()) return foreignLink(file, await readlink(file));
+    if (found.isSymbolicLink()) {
+      const target = await readlink(file);
+      // systemd masks a unit with such a link.
+      if (target === "/dev/null") return foreign(file, "it is masked (systemctl --user unmask keybearer)");
+      return foreign(file, `it is a link to ${target}`);
+    }
     if (!found.isFile()) return foreign(file, "it is not a file");
     if (found.size > MAX_FILE_BYTES) return foreign(file, "keybearer did not write it");
     const text = await readFile(file, "utf8");
@@ -137,20 +110,9 @@ async function readServiceFile(
   }
 }
 
-function foreignLink(file: string, target: string): ServiceFile {
-  // systemd masks a unit with such a link.
-  if (target === "/dev/null") return foreign(file, "it is masked (systemctl --user unmask keybearer)");
-  if (!target.startsWith("/nix/store/")) return foreign(file, `it is a link to ${target}`);
-  const managedBy = "Nix";
-  const next = "change it in your Nix configuration, such as that of Home Manager";
-  return { kind: "foreign", path: file, managedBy, why: `${managedBy} manages this service (${file})`, next };
-}
-
 function foreign(file: string, why: string): ServiceFile {
   return {
     kind: "foreign",
-    path: file,
-    managedBy: null,
     why: `${file} is left alone: ${why}`,
     next: `move it away (mv ${file} ${file}.mine), then ${advice.serviceInstall()}`,
   };

@@ -12,7 +12,6 @@ import {
   failure,
   findServiceFile,
   firstLine,
-  homebrewFile,
   type LastExit,
   type LogRequest,
   notWritten,
@@ -26,15 +25,7 @@ import {
   stopSecondsOf,
 } from "./service.ts";
 import type { ServiceSpec } from "./spec.ts";
-import {
-  type Argv,
-  namespaceTrial,
-  readUnit,
-  renderUnit,
-  restrictedCommand,
-  type Specifiers,
-  unsetVariables,
-} from "./unit.ts";
+import { readUnit, renderUnit, type Specifiers, unsetVariables } from "./unit.ts";
 
 const UNIT = "keybearer.service";
 const USER_UNITS = "/.config/systemd/user";
@@ -43,7 +34,6 @@ const USER_UNITS = "/.config/systemd/user";
 const QUERY_MS = 10_000;
 /** How long a command may take, beyond the time in which the service stops. */
 const CHANGE_MS = 70_000;
-const NAMESPACE_TRIAL_MS = 15_000;
 
 const OWN_HOME = "log in as the user the service is for, with that user's HOME, and try again";
 const BY_HAND = `without it, ${advice.start()} runs keybearer in the background, and works in your shell's startup file, too`;
@@ -54,11 +44,6 @@ export interface SystemdOptions {
   readonly env: NodeJS.ProcessEnv;
   readonly uid: number;
 }
-
-/** The result of asking the machine for the unit's namespaces. granted is null if it could not be tried. */
-export type NamespaceTrial =
-  | { readonly granted: true }
-  | { readonly granted: false | null; readonly why: string };
 
 /** The user's systemd manager. */
 export class Systemd {
@@ -95,17 +80,7 @@ export class Systemd {
 
   /** Asks only the file system. */
   found(): Promise<ServiceFile> {
-    const read = (text: string) => readUnit(text, this.#specifiers);
-    // A unit of ours would override one of the same name from a package or the administrator.
-    const packaged = this.#folder.others.map((folder) => ({
-      path: join(folder, UNIT),
-      managedBy: "another package or the administrator",
-      next: `systemctl --user enable --now ${UNIT}, or systemctl --user restart ${UNIT}`,
-    }));
-    return findServiceFile(this.file, read, [
-      homebrewFile(join(this.#folder.path, "homebrew.keybearer.service")),
-      ...packaged,
-    ]);
+    return findServiceFile(this.file, (text) => readUnit(text, this.#specifiers));
   }
 
   async state(): Promise<ServiceState> {
@@ -225,26 +200,6 @@ export class Systemd {
     return "it starts at your login and stops when you log out everywhere. to run it without a login: loginctl enable-linger";
   }
 
-  /** `argv` is what was run, for --dry-run. */
-  async tryNamespaces(): Promise<{ readonly argv: readonly string[]; readonly trial: NamespaceTrial }> {
-    const argv = namespaceTrial(unitTemplate());
-    return { argv, trial: trialOf(await this.#run(argv, { timeoutMs: NAMESPACE_TRIAL_MS })) };
-  }
-
-  /** Turns a command into one that runs with the unit's restrictions; null: this machine cannot do that. */
-  async restrictedCommand(
-    spec: ServiceSpec,
-  ): Promise<((argv: Argv, withhold: readonly string[]) => Argv) | null> {
-    // Drop-ins add folders.
-    const shown = await this.#query("show", UNIT, "--property=ReadWritePaths");
-    const alsoWritable = (readProperties(shown.stdout).get("ReadWritePaths") ?? "")
-      .split(" ")
-      .filter((folder) => /^-?\//.test(folder));
-    const restricted = restrictedCommand(renderUnit(unitTemplate(), spec), spec, alsoWritable);
-    const works = await this.#run(restricted(["/bin/true"], []), { timeoutMs: QUERY_MS });
-    return works.code === 0 ? restricted : null;
-  }
-
   #query(...args: readonly string[]): Promise<CommandResult> {
     return this.#run(["systemctl", "--user", ...args], { timeoutMs: QUERY_MS });
   }
@@ -264,8 +219,6 @@ function unitTemplate(): string {
 
 interface UnitFolder {
   readonly path: string;
-  /** The other folders in which the manager looks for units. */
-  readonly others: readonly string[];
   /** Why the manager would never find a unit there; null: it would, or it did not say. */
   readonly fault: string | null;
 }
@@ -280,15 +233,13 @@ async function findUnitFolder({ run, home, env }: SystemdOptions): Promise<UnitF
   const shown = await run(["systemctl", "--user", "show", "--property=UnitPath"], { timeoutMs: 3000 });
   const known = (readProperties(shown.stdout).get("UnitPath") ?? "").split(" ").filter((path) => path !== "");
   const path = known.includes(own) ? own : usual;
-  const others = known.filter((folder) => folder !== path);
   // systemctl quotes some paths, and then the list cannot be split at spaces.
-  if (known.length === 0 || known.includes(path) || !/^[\w/.@+-]+$/.test(path))
-    return { path, others, fault: null };
+  if (known.length === 0 || known.includes(path) || !/^[\w/.@+-]+$/.test(path)) return { path, fault: null };
   const managerHome = known.find((folder) => folder.endsWith(USER_UNITS))?.slice(0, -USER_UNITS.length);
-  if (managerHome !== undefined && isSameFolder(managerHome, home)) return { path, others, fault: null };
+  if (managerHome !== undefined && isSameFolder(managerHome, home)) return { path, fault: null };
   const where = managerHome === undefined ? `only in ${known[0]} and the like` : `below ${managerHome}`;
   const fault = `HOME is ${home} here, but the user manager looks for units ${where}, and would never find ${path}`;
-  return { path, others, fault };
+  return { path, fault };
 }
 
 function isSameFolder(one: string, other: string): boolean {
@@ -297,20 +248,6 @@ function isSameFolder(one: string, other: string): boolean {
   } catch {
     return false;
   }
-}
-
-/** Messages from before the trial's unit existed. They say nothing about namespaces. */
-const NOT_TRIED =
-  /failed to (connect|create bus|get d-bus|start transient|set unit|parse)|unknown assignment/i;
-
-function trialOf(result: CommandResult): NamespaceTrial {
-  if (result.code === 0) return { granted: true };
-  if (result.missing) return { granted: null, why: "there is no systemd-run here to try it with" };
-  if (result.code === null) return { granted: null, why: "a trial with systemd-run did not end in time" };
-  const message = firstLine(result.stderr);
-  if (NOT_TRIED.test(message)) return { granted: null, why: `systemd-run could not try it: ${message}` };
-  const how = message === "" ? `exit code ${result.code}` : message;
-  return { granted: false, why: `the system does not grant it (a trial with systemd-run ended: ${how})` };
 }
 
 const PROPERTIES = [

@@ -3,7 +3,7 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { formatFindings } from "../../src/cli/doctor/command.ts";
-import { withTimeout } from "../../src/cli/doctor/examine.ts";
+import { scanResult } from "../../src/cli/doctor/examine.ts";
 import { findPaths } from "../../src/core/paths.ts";
 import { Secret } from "../../src/core/secret.ts";
 import type { Finding } from "../../src/doctor/findings.ts";
@@ -230,9 +230,9 @@ t.test(
     const home = await newHome(t);
     const { findings } = await examined(home);
     t.match(findings[0], { about: "config.yaml", level: "warning", next: "keybearer init" });
-    const locked = await withTimeout(Promise.reject(new Error("a folder is locked")));
+    const locked = await scanResult(Promise.reject(new Error("a folder is locked")));
     t.match(locked, [{ about: "this machine", level: "warning", what: /a folder is locked/ }]);
-    const hanging = await withTimeout(new Promise(() => {}), 1);
+    const hanging = await scanResult(new Promise(() => {}), 1);
     t.match(hanging, [{ about: "this machine", level: "warning", what: /it took too long/ }]);
   },
 );

@@ -224,13 +224,8 @@ t.test("a file that keybearer did not write is neither replaced nor removed", as
   await mkdir(dirname(linked.manager.file), { recursive: true });
   await symlink(join(home, "elsewhere.plist"), linked.manager.file);
   t.match(await install(linked.manager, spec), { ok: false, why: /it is a link/ });
-  const brewed = await prepare(t);
-  await mkdir(dirname(brewed.manager.file), { recursive: true });
-  await writeFile(join(dirname(brewed.manager.file), "homebrew.mxcl.keybearer.plist"), "");
-  t.match(await install(brewed.manager, spec), { ok: false, why: /^Homebrew manages this service/ });
-  t.match(await uninstall(brewed.manager), { ok: false, next: /brew services stop keybearer/ });
   t.same(
-    [launchctl, linked.launchctl, brewed.launchctl].flatMap((each) => each.changes()),
+    [launchctl, linked.launchctl].flatMap((each) => each.changes()),
     [],
   );
 });

@@ -89,22 +89,7 @@ type Here = NonNullable<Awaited<ReturnType<typeof prepare>>>;
 t.test("the service under a real user manager, for a user without privileges", async (t) => {
   const here = await prepare(t);
   if (here === null) return;
-  const { manager, gateway, key, service, systemctl, show, pid, save, config, answers, ask, file } = here;
-
-  await t.test(
-    "a key's command is tried with the unit's restrictions before anything is written",
-    async (t) => {
-      await manager.write(".cache/here", "");
-      const touch = "touch ~/.cache/of-a-vault && echo sk-0123456789abcdef";
-      await save(config().replace('"file:~/codex.key"', `{ command: [/bin/sh, -c, "${touch}"] }`));
-      const { code, stdout, stderr } = await service("install");
-      t.equal(code, 2, stdout + stderr);
-      t.match(stderr, /tool codex: .*its hardening\): .*Read-only file system → let it write there: /);
-      t.match(stderr, /nothing was changed/);
-      t.notOk(existsSync(file));
-      await save(config());
-    },
-  );
+  const { manager, gateway, key, service, systemctl, show, pid, answers, ask } = here;
 
   await t.test("install: the service is active only when it answers", async (t) => {
     const installing = service("install");
@@ -342,8 +327,40 @@ async function runInstalled(t: Test, here: Here): Promise<void> {
       const seeing = JSON.parse((await service("status", "--json")).stdout);
       t.match(seeing, { serving: true, namespaces: false, notes: [] });
       await save(config());
+      const weaker = JSON.parse((await service("status", "--json")).stdout);
+      t.match(weaker, { serving: true, notes: [{ id: "namespaces", next: "keybearer service install" }] });
+      t.equal((await service("install")).code, 0);
+      t.match(await show("PrivateUsers"), { PrivateUsers: "yes" });
     },
   );
+
+  await t.test("with the drop-in of service/README.md the service is in no namespace", async (t) => {
+    const namespaces = async (pid: number) =>
+      (
+        await manager.run([
+          "sh",
+          "-c",
+          `readlink /proc/${pid}/ns/user /proc/${pid}/ns/mnt /proc/self/ns/user`,
+        ])
+      ).stdout
+        .trim()
+        .split("\n");
+    const [own, , outer] = await namespaces(await pid());
+    t.not(own, outer, "without it, it is in one of its own");
+    const [, lines = ""] =
+      /```ini\n([\s\S]*?)```/.exec(readFileSync(join(ROOT, "service/README.md"), "utf8")) ?? [];
+    await manager.write(`${FILE}.d/no-namespaces.conf`, lines);
+    await systemctl("daemon-reload");
+    t.equal((await service("restart")).code, 0);
+    const [user, mount] = await namespaces(await pid());
+    t.equal(user, outer);
+    const manages = (await manager.run(["readlink", "/proc/self/ns/mnt"])).stdout.trim();
+    t.equal(mount, manages, "it sees the same file system");
+    t.match(JSON.parse((await service("status", "--json")).stdout), { namespaces: false, notes: [] });
+    rmSync(`${file}.d`, { recursive: true });
+    await systemctl("daemon-reload");
+    t.equal((await systemctl("restart", UNIT)).code, 0);
+  });
 
   await t.test("stop ends it through the manager, which does not start it again", async (t) => {
     const stopped = await manager.run([process.execPath, `${PACKAGE}/dist/cli/main.js`, "stop"]);

@@ -13,7 +13,7 @@ import {
   specFault,
   stopSecondsFor,
 } from "../../src/service/spec.ts";
-import { namespaceTrial, readUnit, renderUnit, unsetVariables } from "../../src/service/unit.ts";
+import { readUnit, renderUnit, unsetVariables } from "../../src/service/unit.ts";
 import { newHome } from "../doubles/command.ts";
 import { ROOT } from "../doubles/paths.ts";
 
@@ -130,16 +130,11 @@ t.test("without namespaces, the unit has no setting that needs one", async (t) =
   t.match(text, /\nNoNewPrivileges=yes\n/, "what needs none stays");
   t.match(text, /\nSystemCallFilter=/);
   t.match(readUnit(text, SPECIFIERS), { config: SPEC.config, namespaces: false });
-  const trial = namespaceTrial(UNIT);
-  t.same(trial.slice(0, 2), ["systemd-run", "--user"]);
-  t.equal(trial.at(-1), "/bin/true");
-  const tried = trial.filter((word) => word.startsWith("--property=")).map((word) => word.slice(11));
   const gone = directives(renderUnit(UNIT, SPEC)).filter((line) => !directives(text).includes(line));
-  t.same(
-    tried,
-    gone.filter((line) => !line.startsWith("ReadWritePaths=")),
-    "the trial tries exactly what is left out otherwise",
-  );
+  const dropIn = directives(readFileSync(join(ROOT, "service/README.md"), "utf8"));
+  const names = (lines: readonly string[]) => lines.map((line) => line.split("=", 1)[0]).toSorted();
+  const turnedOff = names(dropIn.filter((line) => /^\w+=/.test(line)));
+  t.same(turnedOff, names(gone), "the drop-in of service/README.md turns off exactly what is left out");
 });
 
 t.test("the unit promises what the daemon relies on", async (t) => {

@@ -87,7 +87,7 @@ t.test("SEC-08 no file that the installer of the service writes contains a key o
     const { manager } = context;
     const loaded = await loadConfig(file, { home, strict: true });
     if (manager === null || loaded.config === null) throw new Error(JSON.stringify(loaded.problems));
-    const { spec } = await specFor(context, loaded.config, manager, { kind: "none" });
+    const { spec } = specFor(context, loaded.config, manager.kind);
     const plan = await manager.planInstall(spec);
     t.match(plan, { ok: true });
     t.match(plan.ok && (await manager.apply(plan.steps)), { ok: true });

@@ -2,6 +2,7 @@ import { Command } from "commander";
 import { typeable } from "../../core/command-name.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Finding, FindingLevel } from "../../doctor/findings.ts";
+import { printJson } from "../ui/messages.ts";
 import { commandPaths, setExitCode, stdio } from "../ui/stdio.ts";
 import { type Color, color, stdoutScreen } from "../ui/terminal.ts";
 import { printable, wrap } from "../ui/text.ts";
@@ -22,11 +23,8 @@ async function doctor(options: { json?: boolean; config?: string }): Promise<voi
   const service = await createContext({ config: options.config });
   const findings = await examine(paths, stdio().env, service, Date.now());
   const ok = findings.every(({ level }) => level !== "problem");
-  stdio().stdout.write(
-    options.json
-      ? `${JSON.stringify({ ok, findings }, null, 2)}\n`
-      : formatFindings(findings, stdoutScreen().width),
-  );
+  if (options.json) printJson({ ok, findings });
+  else stdio().stdout.write(formatFindings(findings, stdoutScreen().width));
   setExitCode(ok ? EXIT.ok : EXIT.failed);
 }
 

@@ -126,8 +126,6 @@ export async function serviceFindings(service: ServiceContext): Promise<Finding[
     const what = `not installed: you have to start keybearer yourself (${next})`;
     return [{ id: "service", level: "ok", about, what, next: null }];
   }
-  if (found.kind === "foreign" && found.managedBy !== null)
-    return [{ id: "service", level: "ok", about, what: found.why, next: null }];
   const answer = await manager.available();
   if (!answer.ok) {
     const what = `${manager.file} exists, but ${answer.why}`;

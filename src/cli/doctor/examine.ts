@@ -1,25 +1,32 @@
-import { setTimeout as wait } from "node:timers/promises";
+import { existsSync } from "node:fs";
 import { configCautions } from "../../config/cautions.ts";
 import { loadConfig } from "../../config/load.ts";
 import type { Problem } from "../../config/problems.ts";
 import type { Config, Tool } from "../../config/schema.ts";
 import { DEFAULT_LISTEN } from "../../config/schema.ts";
+import type { KeyState } from "../../config/snapshot.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
+import { systemClock } from "../../core/clock.ts";
 import { errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
+import type { Secret } from "../../core/secret.ts";
+import { withTimeout } from "../../core/timeout.ts";
+import { wantedKeys } from "../../daemon/reload.ts";
+import { servedBefore } from "../../daemon/served-before.ts";
 import { ineffectiveStart } from "../../daemon/unsafe-start.ts";
 import { configFindings, type Finding, gatewayFindings, toolFindings } from "../../doctor/findings.ts";
 import { readHistory } from "../../doctor/history.ts";
 import { type ToolProbe, withOwnConnections } from "../../doctor/probe.ts";
 import { scanSettings } from "../../doctor/settings-scan.ts";
 import { probeTools } from "../../doctor/tool-probes.ts";
+import { Keyring, type KeyWarning } from "../../keys/keyring.ts";
+import { Trust } from "../../keys/trust.ts";
 import { unsafeHere } from "../safe-start.ts";
 import type { ServiceContext } from "../service/context.ts";
 import { catchUpIndex } from "../usage/index-file.ts";
 import { daemonFindings, serviceFindings, statusFindings } from "./daemon-findings.ts";
-import { type KeysHere, readKeysHere } from "./keys-here.ts";
 
 /** With the probes' 17 s, doctor takes at most about 20 s. */
 const STATUS_TIMEOUT_MS = 3000;
@@ -37,14 +44,13 @@ export async function examine(
   ]);
   const { config, found, problems } = loaded;
   const isSandbox = asked.ok && asked.value.sandbox;
-  const keys =
-    config === null ? null : await readKeysHere({ config, paths, env, running: asked.ok || asked.running });
+  const keys = config === null ? null : await readKeysHere(config, paths, env, asked.ok || asked.running);
   try {
     const [daemon, serviceState, gateways, elsewhere] = await Promise.all([
       daemonFindings(asked, paths, config?.listen ?? null, service),
       serviceFindings(service),
       config === null || keys === null ? [] : gatewaysAndTools(config, keys, asked, paths, now),
-      withTimeout(scan(config, keys, asked, paths, env)),
+      scanResult(scan(config, keys, asked, paths, env)),
     ]);
     return [
       ...configFindings(
@@ -52,7 +58,7 @@ export async function examine(
           file: paths.config,
           found,
           usable: config !== null,
-          problems: [...problems, ...(config === null ? [] : cautionsOf(config, keys))],
+          problems: [...problems, ...(config === null ? [] : keyCautions(config, keys))],
         },
         isSandbox,
       ),
@@ -68,7 +74,56 @@ export async function examine(
   }
 }
 
-function cautionsOf(config: Config, keys: KeysHere | null): Problem[] {
+interface KeysHere {
+  keyOf(tool: Tool): KeyState;
+  secrets(): Iterable<Secret>;
+  /** What should be corrected although the key works. */
+  warnings(): readonly KeyWarning[];
+  close(): void;
+}
+
+const KEYS_TIMEOUT_MS = 3000;
+const NOT_READ: KeyState = {
+  state: "unavailable",
+  reason: "the running keybearer has read it, but does not answer",
+  next: advice.status(),
+};
+
+/**
+ * Reads the tools' keys as the daemon would, under the same trust: doctor sends no key to a new place either.
+ * @param isRunning a daemon has read them. Programs and keychains may ask the person, so they are not asked again.
+ */
+async function readKeysHere(
+  config: Config,
+  paths: Paths,
+  env: NodeJS.ProcessEnv,
+  isRunning: boolean,
+): Promise<KeysHere> {
+  const trust = new Trust({
+    file: paths.trust,
+    clock: systemClock,
+    ranBefore: () => servedBefore(paths),
+  });
+  const hasTrustFile = existsSync(paths.trust);
+  trust.load();
+  const keyring = new Keyring({ trust, env, clock: systemClock, onLate: () => {}, limit: KEYS_TIMEOUT_MS });
+  const wants = wantedKeys(config, paths)
+    .filter(({ name }) => Object.hasOwn(config.tools, name))
+    .filter(({ source }) => !isRunning || (source.kind !== "command" && source.kind !== "keychain"));
+  await keyring.resolve(wants, KEYS_TIMEOUT_MS + 500);
+  // The first use of a key pins it. Before the first start nothing is pinned: that is for the start to do. While a daemon
+  // runs, only the daemon writes the file.
+  if (hasTrustFile && !isRunning) await trust.settle();
+  const states = keyring.current();
+  return {
+    keyOf: (tool) => states.get(tool.name) ?? NOT_READ,
+    secrets: () => keyring.secrets(),
+    warnings: () => keyring.warnings(),
+    close: () => keyring.close(),
+  };
+}
+
+function keyCautions(config: Config, keys: KeysHere | null): Problem[] {
   return configCautions(config, (tool) => {
     const known = keys?.keyOf(tool);
     return known?.state === "ready" ? known.key : null;
@@ -77,15 +132,9 @@ function cautionsOf(config: Config, keys: KeysHere | null): Problem[] {
 
 /** What this shell would do to a keybearer that is started in it. */
 function shellFindings(env: NodeJS.ProcessEnv): Finding[] {
-  const about = "this shell";
-  const unsafe = unsafeHere();
-  const ineffective = ineffectiveStart(env);
-  return [
-    ...(unsafe === null ? [] : [{ id: "shell", level: "warning", about, what: unsafe, next: null } as const]),
-    ...(ineffective === null
-      ? []
-      : [{ id: "shell", level: "warning", about, what: ineffective, next: null } as const]),
-  ];
+  return [unsafeHere(), ineffectiveStart(env)]
+    .filter((what) => what !== null)
+    .map((what) => ({ id: "shell", level: "warning", about: "this shell", what, next: null }));
 }
 
 function askStatus(paths: Paths): Promise<Asked<Status>> {
@@ -184,20 +233,12 @@ function scan(
 const SCAN_TIMEOUT_MS = 10_000;
 
 /** A network folder that hangs must not hold back the other findings. */
-export async function withTimeout(
+export function scanResult(
   scanning: Promise<readonly Finding[]>,
   timeout: number = SCAN_TIMEOUT_MS,
 ): Promise<readonly Finding[]> {
-  const finished = new AbortController();
-  const late = wait(timeout, [notScanned("it took too long")], { signal: finished.signal });
   const safe = scanning.catch((error) => [notScanned(errorMessage(error))]);
-  // The timer rejects when it is aborted, after the race is decided.
-  const aborted = late.catch(() => []);
-  try {
-    return await Promise.race([safe, aborted]);
-  } finally {
-    finished.abort();
-  }
+  return withTimeout(safe, timeout, [notScanned("it took too long")]);
 }
 
 function notScanned(reason: string): Finding {

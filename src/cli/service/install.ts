@@ -1,20 +1,21 @@
 import { existsSync, realpathSync } from "node:fs";
 import type { Config } from "../../config/schema.ts";
+import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
 import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { prepareFolders } from "../../core/paths.ts";
 import { version } from "../../core/version.ts";
 import { notifyFault } from "../../service/notify.ts";
-import type { Plan, ServiceFile, ServiceState, Step } from "../../service/service.ts";
+import type { Plan, ServiceState, Step } from "../../service/service.ts";
 import { createSpec, type ServiceSpec, specFault, stableNode, stablePackage } from "../../service/spec.ts";
-import type { NamespaceTrial } from "../../service/systemd.ts";
 import { noteIneffective } from "../safe-start.ts";
 import { fail, failNull, notice, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { stdio } from "../ui/stdio.ts";
 import { isInteractive } from "../ui/terminal.ts";
 import { printableLines } from "../ui/text.ts";
+import { joinNames } from "../ui/units.ts";
 import {
   type ContextOptions,
   type InstallContext,
@@ -23,7 +24,6 @@ import {
   type ServiceContext,
   type ServiceManager,
 } from "./context.ts";
-import { checkSources, type SourceNote, startedNotes, usedTools } from "./key-sources.ts";
 import {
   type Conflict,
   failNotServing,
@@ -34,12 +34,13 @@ import {
   usableConfig,
   withDrainProgress,
 } from "./restart.ts";
-import { checkCommand, toolsByProcess, usualConfig } from "./status.ts";
+import { checkCommand, haveProcess, mayHaveNamespaces, NO_NAMESPACES_COST, usualConfig } from "./status.ts";
+import { checkVariables, usedTools } from "./variables.ts";
 
 export interface InstallOptions {
   readonly config?: string;
   readonly dryRun?: boolean;
-  /** A dry run prints the comments of the files and the commands that it ran itself. */
+  /** A dry run prints the comments of the files, too. */
   readonly verbose?: boolean;
   readonly yes?: boolean;
 }
@@ -80,7 +81,7 @@ async function prepareInstall(context: InstallContext, dryRun: boolean): Promise
   if (notifier !== null) return failNull(`${notifier}\n${UNCHANGED}`, EXIT.failed);
   const conflict = await startConflict(paths, config, before);
   if (conflict !== null && !dryRun) return failNull(`${conflict.message}\n${UNCHANGED}`, conflict.exitCode);
-  const result = await specFor(context, config, manager, file);
+  const result = specFor(context, config, manager.kind);
   const fault = specFault(result.spec, manager.kind);
   if (fault !== null) return failNull(`${fault}\n${UNCHANGED}`, EXIT.failed);
   notice(...context.kept, ...result.warnings);
@@ -89,11 +90,9 @@ async function prepareInstall(context: InstallContext, dryRun: boolean): Promise
 
 async function printDryRun(
   { paths }: ServiceContext,
-  { manager, spec, tried, conflict }: PreparedInstall,
+  { manager, spec, conflict }: PreparedInstall,
   verbose: boolean,
 ): Promise<void> {
-  if (verbose && tried !== null)
-    notice(`to find out what the unit may ask for, this was run: ${tried.map(quoteForShell).join(" ")}`);
   const plan = await manager.planInstall(spec);
   if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
   const missing = [paths.state, paths.run].filter((folder) => !existsSync(folder));
@@ -114,10 +113,9 @@ async function performInstall(
   const { paths } = context;
   const faults = prepareFolders(paths);
   if (faults.length > 0) return fail(faults.join("\n"), EXIT.badConfig);
-  const running = before.active === "running";
-  const sources = await checkSources(context, manager, config, spec, running);
-  notice(...sources.notes.map(sourceLine));
-  if (sources.none && !yes && !(await confirmWithoutKeys())) return;
+  const variables = await checkVariables(context, manager, config, spec);
+  notice(...variables.notes.map(({ whose, problem, next }) => `${whose}: ${problem} → ${next}`));
+  if (variables.none && !yes && !(await confirmWithoutKeys())) return;
   const plan = await manager.planInstall(spec);
   if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
   const result = await withDrainProgress(manager.apply(plan.steps), paths, before.pid);
@@ -128,51 +126,34 @@ async function performInstall(
   const start = result.ok ? await untilServing(manager, paths) : await notStarted(manager, result.why);
   if (!start.ok) return failNotServing(manager, start, checkCommand(paths.config, usualConfig(context)));
   printServing(start);
-  printUnreadKeys(startedNotes(start.status.tools, manager.kind), sources.notes, usedTools(config).length);
+  reportMissingKeys(start.status, usedTools(config).length);
   const linger = manager.kind === "systemd" ? await manager.lingerHint() : null;
   if (linger !== null) printText(linger);
 }
 
 interface SpecResult {
   readonly spec: ServiceSpec;
-  /** About paths that an upgrade removes, and about a missing read-only view. */
+  /** About paths that an upgrade removes, and about a unit without namespaces. */
   readonly warnings: readonly string[];
-  /** The command that tried the unit's namespaces; null: none did. */
-  readonly tried: readonly string[] | null;
 }
 
 /** What a service on this machine starts with. */
-export async function specFor(
+export function specFor(
   { paths, env, ...context }: ServiceContext,
   config: Config,
-  manager: ServiceManager,
-  installed: ServiceFile,
-): Promise<SpecResult> {
+  kind: ServiceManager["kind"],
+): SpecResult {
   const node = stableNode(context.node, realpath);
   const main = stablePackage(context.main, realpath);
-  let namespaces = toolsByProcess(config).length === 0;
-  let viewWarning: string | null = null;
-  let tried: readonly string[] | null = null;
-  if (namespaces && manager.kind === "systemd" && (await manager.available()).ok) {
-    const { argv, trial } = await manager.tryNamespaces();
-    tried = argv;
-    namespaces = useNamespaces(trial, installed);
-    if (!trial.granted) {
-      const view = "a read-only view of the file system";
-      const decision = namespaces ? `the unit keeps ${view}, untried` : `the unit runs without ${view}`;
-      viewWarning = `${decision}: ${trial.why}`;
-    }
-  }
+  const namespaces = mayHaveNamespaces(config);
+  const cost =
+    kind === "systemd" && !namespaces
+      ? `${haveProcess(config)}, so the unit is written without user namespaces. ${NO_NAMESPACES_COST}`
+      : null;
   return {
     spec: createSpec({ node: node.path, main: main.path, paths, env, namespaces, drainMs: config.drain }),
-    warnings: [node.warning, main.warning, viewWarning].filter((warning) => warning !== null),
-    tried,
+    warnings: [node.warning, main.warning, cost].filter((warning) => warning !== null),
   };
-}
-
-/** A trial that could not be made is no reason to remove what works. */
-function useNamespaces({ granted }: NamespaceTrial, installed: ServiceFile): boolean {
-  return granted ?? (installed.kind === "ours" && installed.service.namespaces);
 }
 
 function realpath(path: string): string | null {
@@ -237,13 +218,14 @@ function printServing({ status, state }: Start & { ok: true }): void {
     );
 }
 
-/** Without what the check before the start has printed already. */
-function printUnreadKeys(unread: readonly SourceNote[], printed: readonly SourceNote[], tools: number): void {
-  for (const note of unread) if (!printed.some(({ whose }) => whose === note.whose)) notice(sourceLine(note));
-  if (tools > 0 && unread.length >= tools)
-    notice("no tool has a key: the service runs, but can serve none of them");
-}
-
-function sourceLine({ whose, what, next }: SourceNote): string {
-  return `${whose}: ${what}${next === null ? "" : ` → ${next}`}`;
+/** doctor says why, and what to do. */
+function reportMissingKeys({ tools }: Status, used: number): void {
+  const missing = tools.filter(({ state }) => state === "key-unavailable" || state === "needs-trust");
+  if (missing.length === 0) return;
+  const names = joinNames(missing.map(({ name }) => name));
+  const none = missing.length >= used;
+  const what = none
+    ? "no tool has a key: the service runs, but can serve none of them"
+    : `no key yet: ${names}`;
+  notice(`${what} → ${advice.doctor()}`);
 }

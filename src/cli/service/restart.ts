@@ -14,10 +14,10 @@ import { isHealthy } from "../../service/health.ts";
 import type { Result, ServiceState } from "../../service/service.ts";
 import type { InstalledService } from "../../service/spec.ts";
 import { isTaken } from "../doctor/daemon-findings.ts";
-import { fail, failNull, notice, printText } from "../ui/messages.ts";
+import { fail, failNull, printText } from "../ui/messages.ts";
 import { type ContextOptions, installedContext, reachManager, type ServiceManager } from "./context.ts";
 import { lastLines } from "./logs.ts";
-import { checkCommand, describeExit, processNote } from "./status.ts";
+import { checkCommand, describeExit } from "./status.ts";
 
 /* `service restart`, and what it shares with `service install`: what a start needs, and whether it succeeded. */
 
@@ -36,8 +36,6 @@ export async function restart(overrides: ContextOptions = {}): Promise<void> {
   const kept = wasRunning ? "the service was not restarted and still runs" : "the service was not started";
   const config = await startableConfig(file.service, paths, kept);
   if (config === null) return;
-  const note = processNote(config, before);
-  if (note !== null) notice(`${note.what} → ${note.next}`);
   const conflict = await startConflict(paths, config, before);
   if (conflict !== null) return fail(`${conflict.message}\n${kept}`, conflict.exitCode);
   // The unit's view of the file system does not let the daemon create them.

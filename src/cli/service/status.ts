@@ -1,18 +1,20 @@
 import { existsSync, realpathSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/schema.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import type { ToolStatus } from "../../control/tool-status.ts";
 import { advice } from "../../core/advice.ts";
 import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
-import { version } from "../../core/version.ts";
+import { packageFolder, version } from "../../core/version.ts";
 import { isHealthy } from "../../service/health.ts";
 import type { LastExit, ServiceState } from "../../service/service.ts";
 import { FORMAT, type InstalledService, stopSecondsFor } from "../../service/spec.ts";
-import { formatNote, type Note, printLayout } from "../ui/messages.ts";
-import { setExitCode, stdio } from "../ui/stdio.ts";
+import { formatNote, type Note, printJson, printLayout } from "../ui/messages.ts";
+import { setExitCode } from "../ui/stdio.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
 import { printable } from "../ui/text.ts";
 import { ago } from "../ui/units.ts";
@@ -81,15 +83,15 @@ export async function examineService(
   };
   const notes: ServiceNote[] = [];
   if (state.file.kind === "foreign") {
-    const { managedBy, why, next } = state.file;
-    notes.push(note("foreign", managedBy === null, why, next));
+    notes.push(note("foreign", true, state.file.why, state.file.next));
   }
   if (installed !== null) {
     notes.push(...fileNotes(installed, state, context));
     const { home } = context.paths;
     const { config } = await loadConfig(installed.config, { home, strict: false });
-    if (config !== null) notes.push(...configNotes(config, installed, state));
+    if (config !== null) notes.push(...configNotes(config, installed, report));
     notes.push(...runNotes(report, checkCommand(installed.config, usualConfig(context))));
+    if (asked.ok && own && report.kind === "systemd") notes.push(...restrictionNotes(asked.value.tools));
   }
   return { ...report, notes };
 }
@@ -115,7 +117,7 @@ function fileNotes(
     notes.push(note("package", false, `it starts another copy, ${main}; this is ${context.main}`, INSTALL));
   // The file was named at the installation, so only a file that is named now can be a mistake.
   if (config !== paths.config && paths.explicit) {
-    const next = `${INSTALL} --config ${quoteForShell(paths.config)}`;
+    const next = advice.serviceInstall(quoteForShell(paths.config));
     notes.push(note("config", false, `it uses ${config}, and not ${paths.config}`, next));
   }
   if (env.KEYBEARER_HOME && installedPaths(installed, context).socket !== paths.socket) {
@@ -129,7 +131,11 @@ function fileNotes(
 }
 
 /** Whether the service file still fits config.yaml. */
-function configNotes(config: Config, { stopSeconds }: InstalledService, state: ServiceState): ServiceNote[] {
+function configNotes(
+  config: Config,
+  { stopSeconds, namespaces }: InstalledService,
+  { kind, state }: Pick<ServiceReport, "kind" | "state">,
+): ServiceNote[] {
   const notes: ServiceNote[] = [];
   // A shorter time ends in SIGKILL while requests finish: streams break off, and their records are lost.
   if (stopSeconds !== null && stopSeconds < stopSecondsFor(config.drain)) {
@@ -138,6 +144,10 @@ function configNotes(config: Config, { stopSeconds }: InstalledService, state: S
   }
   const blind = processNote(config, state);
   if (blind !== null) notes.push(blind);
+  if (kind === "systemd" && !namespaces && mayHaveNamespaces(config)) {
+    const what = `its unit has no user namespaces, and config.yaml has no process: that needs that. ${NO_NAMESPACES_COST}`;
+    notes.push(note("namespaces", false, what, INSTALL));
+  }
   return notes;
 }
 
@@ -149,21 +159,30 @@ function isSameFile(one: string, other: string): boolean {
   }
 }
 
+/** Whether systemd may put the service into user namespaces: no other process can be inspected from there. */
+export function mayHaveNamespaces(config: Config): boolean {
+  return toolsWithProcess(config).length === 0;
+}
+
+export const NO_NAMESPACES_COST =
+  "without them a mistake in keybearer, in its packages or in a command of yours can change all your files";
+
+/** tool codex has process: */
+export function haveProcess(config: Config): string {
+  const names = toolsWithProcess(config);
+  return `${names.length === 1 ? `tool ${names[0]} has` : `tools ${names.join(", ")} have`} process:`;
+}
+
 /** The tools that are identified by the program that calls. */
-export function toolsByProcess({ tools }: Config): string[] {
+function toolsWithProcess({ tools }: Config): string[] {
   return Object.values(tools).flatMap(({ name, process }) => (process === null ? [] : [name]));
 }
 
-/**
- * No other process can be inspected from a user namespace. A `process:` that was added after the installation shuts its tool
- * out, and nothing else says why.
- */
-export function processNote(config: Config, { file, inNamespace }: ServiceState): ServiceNote | null {
-  const names = toolsByProcess(config);
+/** A `process:` that was added after the installation shuts its tool out, and nothing else says why. */
+function processNote(config: Config, { file, inNamespace }: ServiceState): ServiceNote | null {
   const inside = inNamespace ?? (file.kind === "ours" && file.service.namespaces);
-  if (!inside || names.length === 0) return null;
-  const whose = names.length === 1 ? `tool ${names[0]} has` : `tools ${names.join(", ")} have`;
-  const what = `${whose} process:, and the unit was written for a config.yaml without it: from its namespaces no program is recognized`;
+  if (!inside || mayHaveNamespaces(config)) return null;
+  const what = `${haveProcess(config)}, and the unit was written for a config.yaml without it: from its namespaces no program is recognized`;
   return note("process", true, what, INSTALL);
 }
 
@@ -194,6 +213,26 @@ function runNotes(report: Omit<ServiceReport, "notes">, check: string): ServiceN
   return [note("version", false, what, RESTART)];
 }
 
+/** The tools whose `command:` fails because of the unit's restrictions. */
+export function restrictionNotes(
+  tools: readonly Pick<ToolStatus, "name" | "state" | "why">[],
+): ServiceNote[] {
+  return tools.flatMap(({ name, state, why }) => {
+    const next = state === "key-unavailable" && why !== null ? liftRestriction(why) : null;
+    return next === null ? [] : [note("restricted", false, `tool ${name}: ${why}`, next)];
+  });
+}
+
+/** What lets such a command do what it tried; null: it fails for another reason. */
+function liftRestriction(why: string): string | null {
+  if (/SSH_AUTH_SOCK|authentication agent/i.test(why))
+    return `systemctl --user import-environment SSH_AUTH_SOCK at your login, then ${RESTART}`;
+  if (!/read-only file system|\bEROFS\b/i.test(why)) return null;
+  const file = /(\/[^\s'"`’:]+)['"`’]?: read-only/i.exec(why)?.[1];
+  const folder = file === undefined ? "the folder it writes to" : file.slice(0, file.lastIndexOf("/"));
+  return `let it write there: systemctl --user edit keybearer, with the lines [Service] and ReadWritePaths=${folder}, then ${RESTART}`;
+}
+
 /** The config.yaml that commands read if none is named. */
 export function usualConfig({ env, paths }: ServiceContext): string {
   return findPaths({ env, home: paths.home }).config;
@@ -205,6 +244,12 @@ export function checkCommand(config: string, usual: string): string {
 }
 
 const NO_NAMESPACES = "the system does not let users create namespaces";
+/** systemd's exit codes when it cannot make the unit's namespaces. */
+const NAMESPACE_EXITS: Readonly<Record<number, string>> = {
+  217: NO_NAMESPACES,
+  218: "the system does not grant what the unit asks for",
+  226: NO_NAMESPACES,
+};
 
 /** Our own exit codes, and those with which systemd ends before the program starts: systemd.exec(5). */
 const EXITS: Readonly<Record<number, { readonly what: string; readonly next: string }>> = {
@@ -214,9 +259,6 @@ const EXITS: Readonly<Record<number, { readonly what: string; readonly next: str
   [EXIT.badConfig]: { what: "config.yaml cannot be used", next: advice.check() },
   200: { what: "its working folder does not exist", next: INSTALL },
   203: { what: "its node could not be started", next: INSTALL },
-  217: { what: NO_NAMESPACES, next: INSTALL },
-  218: { what: "the system does not grant what the unit asks for", next: INSTALL },
-  226: { what: NO_NAMESPACES, next: INSTALL },
   228: {
     what: "the system does not know the unit's system call filter",
     next: "systemctl --user status keybearer",
@@ -242,9 +284,16 @@ export function describeExit(
       next: next ?? nextFor(code, what, check),
     };
   }
+  const refused = NAMESPACE_EXITS[code];
+  if (refused !== undefined) return { what: `${refused} (exit code ${code})`, next: turnNamespacesOff() };
   const known = EXITS[code];
   if (known === undefined) return { what: `it ended with exit code ${code}`, next: LOGS };
   return { what: `${known.what} (exit code ${code})`, next: code === EXIT.badConfig ? check : known.next };
+}
+
+function turnNamespacesOff(): string {
+  const file = fileURLToPath(new URL("service/README.md", packageFolder()));
+  return `systemctl --user edit keybearer, with the lines at the end of ${quoteForShell(file)}`;
 }
 
 function nextFor(code: number, reason: string, check: string): string {
@@ -263,7 +312,7 @@ export async function status(
   if (manager === null) return;
   const report = await examineService(context, manager);
   const { width } = stdoutScreen();
-  if (options.json) stdio().stdout.write(`${JSON.stringify(jsonOf(report), null, 2)}\n`);
+  if (options.json) printJson(jsonOf(report));
   else printLayout(`${linesOf(report, width, Date.now()).join("\n")}\n`);
   setExitCode(report.serving ? EXIT.ok : EXIT.failed);
 }
@@ -283,15 +332,16 @@ async function printUnavailable({ manager }: ServiceContext): Promise<boolean> {
     serving: false,
     notes: [],
   };
-  stdio().stdout.write(`${JSON.stringify(fields, null, 2)}\n`);
+  printJson(fields);
   setExitCode(EXIT.failed);
   return true;
 }
 
 function linesOf(report: ServiceReport, width: number, now: number): string[] {
   const { state, installed, path, asked, own } = report;
-  if (installed === null)
-    return state.file.kind === "foreign" ? foreignLines(report, width) : notInstalledLines(report);
+  if (installed === null && state.file.kind === "none")
+    return [`not installed: there is no ${printable(path)}`, `→ ${INSTALL}`];
+  if (installed === null) return report.notes.map((each) => formatNote(each, width));
   const { node, main, config, environment } = installed;
   const lines = [
     `installed: ${printable(path)}`,
@@ -301,9 +351,7 @@ function linesOf(report: ServiceReport, width: number, now: number): string[] {
   if (environment.KEYBEARER_HOME !== undefined)
     lines.push(`  and its files in ${printable(environment.KEYBEARER_HOME)}`);
   if (report.namespaces === false)
-    lines.push(
-      "  without a read-only view of the file system: process: is used, or the system did not grant it at the installation",
-    );
+    lines.push("  without user namespaces, so the file system is not read-only for it");
   const pid = state.pid === null ? "" : `, pid ${state.pid}`;
   const since = state.since === null ? "" : `, for ${ago(now - state.since)}`;
   lines.push(`${printable(state.description)}${pid}${since}${startCount(report)}`);
@@ -314,21 +362,6 @@ function linesOf(report: ServiceReport, width: number, now: number): string[] {
   if (state.enabled) lines.push("starts at your login");
   for (const each of report.notes) lines.push("", formatNote(each, width));
   return lines;
-}
-
-function foreignLines({ asked, notes }: ServiceReport, width: number): string[] {
-  const lines = notes.map((each) => formatNote(each, width));
-  if (!asked.ok) return lines;
-  const { version, pid, listen } = asked.value;
-  return [...lines, `keybearer ${printable(version)} runs as pid ${pid}, on ${listen.join(" and ")}`];
-}
-
-function notInstalledLines({ path, asked, own }: ServiceReport): string[] {
-  const lines = [`not installed: there is no ${printable(path)}`, `→ ${INSTALL}`];
-  if (!asked.ok) return lines;
-  const { pid } = asked.value;
-  if (own) return [...lines, `the service that was started from it still runs, as pid ${pid}`];
-  return [...lines, `keybearer runs, and not as a service, as pid ${pid}: stop that one first`];
 }
 
 function startCount({ kind, state: { restarts } }: ServiceReport): string {
