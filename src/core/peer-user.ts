@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { readFile } from "node:fs/promises";
+import { type FileHandle, open } from "node:fs/promises";
 import { isIPv6, type Socket } from "node:net";
 import { endianness, release } from "node:os";
 
@@ -17,8 +17,8 @@ export class PeerLookup {
   readonly supported: boolean;
   readonly #hasTable: boolean;
   readonly #isWsl: boolean;
-  readonly #tcp4 = new TableReader(TCP4);
-  readonly #tcp6 = new TableReader(TCP6);
+  readonly #tcp4 = new TableSearch(TCP4);
+  readonly #tcp6 = new TableSearch(TCP6);
   readonly #known = new WeakMap<Socket, Promise<Peer>>();
 
   constructor() {
@@ -54,7 +54,7 @@ export class PeerLookup {
     const tables = isIPv6(remoteAddress) ? [this.#tcp6] : [this.#tcp4, this.#tcp6];
     for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
       for (const table of tables) {
-        const user = userAt(await table.read(), ends);
+        const user = await table.userAt(ends);
         if (user !== null) return user;
       }
     }
@@ -62,31 +62,70 @@ export class PeerLookup {
   }
 }
 
+interface Search {
+  readonly rows: readonly string[];
+  resolve(user: number | null): void;
+}
+
+/** The kernel gives one page at a time, however large the buffer is. */
+const BUFFER = 8192;
+
 /**
- * Reads a table once for all callers that wait for it, so that many connections at once do not keep the daemon busy. A call
- * during a read waits for the next read: its connection may be newer than the table being read.
+ * Searches a table once for all callers that wait, so that many connections at once do not keep the daemon busy, and only until
+ * all are found: beside 2,700 connections, to read the whole table for each took 4 to 9 ms. A call during a search waits for the next
+ * one: its connection may be newer than the page that was read last.
  */
-class TableReader {
+class TableSearch {
   readonly #path: string;
-  #last: Promise<unknown> = Promise.resolve();
-  #next: Promise<string> | null = null;
+  #waiting: Search[] = [];
+  #isRunning = false;
 
   constructor(path: string) {
     this.#path = path;
   }
 
-  read(): Promise<string> {
-    if (this.#next === null) {
-      this.#next = this.#last.then(() => this.#readNow());
-      this.#last = this.#next;
-    }
-    return this.#next;
+  /** null: the table does not list the connection. */
+  userAt(ends: Ends): Promise<number | null> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ rows: rowsOf(ends), resolve });
+      if (!this.#isRunning) this.#run().catch(reject);
+    });
   }
 
-  async #readNow(): Promise<string> {
-    this.#next = null;
-    return await readFile(this.#path, "latin1").catch(() => "");
+  async #run(): Promise<void> {
+    this.#isRunning = true;
+    while (this.#waiting.length > 0) {
+      const searches = this.#waiting;
+      this.#waiting = [];
+      const file = await open(this.#path).catch(() => null);
+      const missed = file === null ? searches : await searchTable(file, searches);
+      // Nothing is lost if a table that was only read cannot be closed.
+      await file?.close().catch(() => {});
+      for (const { resolve } of missed) resolve(null);
+    }
+    this.#isRunning = false;
   }
+}
+
+/** Returns the searches that found nothing. */
+async function searchTable(file: FileHandle, searches: readonly Search[]): Promise<readonly Search[]> {
+  const buffer = Buffer.allocUnsafe(BUFFER);
+  let left = searches;
+  let begun = "";
+  while (left.length > 0) {
+    // What cannot be read lists nobody.
+    const { bytesRead } = await file.read(buffer, 0, BUFFER, null).catch(() => ({ bytesRead: 0 }));
+    if (bytesRead === 0) return left;
+    const text = begun + buffer.toString("latin1", 0, bytesRead);
+    const end = text.lastIndexOf("\n") + 1;
+    begun = text.slice(end);
+    left = left.filter(({ rows, resolve }) => {
+      const user = userIn(text, rows);
+      if (user !== null) resolve(user);
+      return user === null;
+    });
+  }
+  return left;
 }
 
 /** Both ends of a connection as its other side sees them: its own first. */
@@ -101,28 +140,34 @@ export interface Ends {
  * The user who holds a connection; null: nobody does, or it is not listed.
  * @param table the text of /proc/net/tcp or tcp6
  */
-export function userAt(table: string, { address, port, toAddress, toPort }: Ends): number | null {
+export function userAt(table: string, ends: Ends): number | null {
+  return userIn(table, rowsOf(ends));
+}
+
+/** How a row of the connection can begin. */
+function rowsOf({ address, port, toAddress, toPort }: Ends): readonly string[] {
+  const rows: string[] = [];
   for (const toHex of [hexOfV4, hexOfMappedV4, hexOfV6]) {
     const from = toHex(address);
     const to = toHex(toAddress);
-    if (from === null || to === null) continue;
-    const user = userIn(table, `: ${from}:${hex(port, 4)} ${to}:${hex(toPort, 4)} `);
-    if (user !== null) return user;
+    if (from !== null && to !== null) rows.push(`: ${from}:${hex(port, 4)} ${to}:${hex(toPort, 4)} `);
   }
-  return null;
+  return rows;
 }
 
 /** What follows the ends in a row: state, queues, timer, retransmits, user, timeout and inode. */
 const REST = /\w\w \w+:\w+ \w+:\w+ \w+ +(\d+) +\d+ +(\d+) /y;
 
 /** Only the row of the connection is parsed: to parse all of them takes 3 ms beside 2,700 connections. */
-function userIn(table: string, ends: string): number | null {
-  for (let row = table.indexOf(ends); row !== -1; row = table.indexOf(ends, row + 1)) {
-    const rest = new RegExp(REST);
-    rest.lastIndex = row + ends.length;
-    const [, user, inode] = rest.exec(table) ?? [];
-    // A connection that no process holds now is listed as root's, with inode 0.
-    if (inode !== undefined && inode !== "0") return Number(user);
+function userIn(table: string, rows: readonly string[]): number | null {
+  for (const ends of rows) {
+    for (let row = table.indexOf(ends); row !== -1; row = table.indexOf(ends, row + 1)) {
+      const rest = new RegExp(REST);
+      rest.lastIndex = row + ends.length;
+      const [, user, inode] = rest.exec(table) ?? [];
+      // A connection that no process holds now is listed as root's, with inode 0.
+      if (inode !== undefined && inode !== "0") return Number(user);
+    }
   }
   return null;
 }
