@@ -15,7 +15,6 @@ export interface JsonFields {
 }
 
 const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
 const COMMA = 0x2c;
 const COLON = 0x3a;
 const OPEN_LIST = 0x5b;
@@ -52,7 +51,7 @@ function fieldsAt(body: Chunks, begin: number): JsonFields | null {
   let at = skipSpace(body, begin + 1);
   if (body.at(at) === CLOSE_OBJECT) return { fields, end: at };
   while (fields.length < MAX_FIELDS) {
-    const keyEnd = body.at(at) === QUOTE ? skipString(body, at) : NONE;
+    const keyEnd = body.at(at) === QUOTE ? body.endOfString(at) : NONE;
     const key = keyEnd === NONE ? null : parseKey(body, at, keyEnd);
     if (key === null) return null;
     const colon = skipSpace(body, keyEnd);
@@ -95,26 +94,13 @@ function skipSpace(body: Chunks, from: number): number {
   return at;
 }
 
-/** With indexOf it is three times as fast as with a loop over the bytes, even in source code, where most quotes are escaped. */
-function skipString(body: Chunks, begin: number): number {
-  let quote = begin;
-  for (;;) {
-    quote = body.indexOf('"', quote + 1);
-    if (quote === -1) return NONE;
-    let before = quote - 1;
-    while (body.at(before) === BACKSLASH) before -= 1;
-    const isEscaped = (quote - before) % 2 === 0;
-    if (!isEscaped) return quote + 1;
-  }
-}
-
 function skipValue(body: Chunks, begin: number): number {
   const closers: number[] = [];
   let at = begin;
   do {
     const byte = body.at(at) ?? 0;
     if (byte === QUOTE) {
-      at = skipString(body, at);
+      at = body.endOfString(at);
       if (at === NONE) return NONE;
       continue;
     }
