@@ -41,8 +41,8 @@ export async function warmUp({ session, plan }: Run, candidate: Running): Promis
   session.log(`${candidate.name}: warming up`);
   const load = { kind: "requests", target: candidate.target, reconnect: false } as const;
   const small = requestsFor(candidate, plan.warmUpRequests);
-  const large = requestsFor(candidate, 1000);
-  const streams = requestsFor(candidate, 8);
+  const large = requestsFor(candidate, 2000);
+  const streams = requestsFor(candidate, 40);
   await session.run({ ...load, promptKb: 1, connections: 16, requests: small });
   await session.run({ ...load, promptKb: 100, connections: 8, requests: large });
   await session.run(
