@@ -1,7 +1,7 @@
 import { Composer, type Document, isAlias, isScalar, isSeq, Lexer, type ParsedNode, Parser } from "yaml";
 import { redactCredentials } from "../core/redact.ts";
 import type { Report } from "./problems.ts";
-import { explainFault, LEXER_MARKS, type SyntaxFault } from "./syntax-fault.ts";
+import { explainFault, LEXER_MARKS, type SyntaxFault } from "./syntax-problem.ts";
 
 /** config.yaml's text as plain structure. Scalars stay texts until a field says what they mean. */
 export type Tree = Scalar | List | Dict;
