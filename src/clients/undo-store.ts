@@ -177,7 +177,7 @@ export class UndoStore {
       const place = await freePlace({ store, tool: undoName(client), tools, paths: this.#paths, key, env });
       const stored = await storeKey(place, key, { env });
       if (stored.ok) return place;
-      reason = stored.reason;
+      reason = stored.problem;
     }
     throw new Error(reason);
   }

@@ -32,7 +32,7 @@ import {
   type Usage,
 } from "./schema.ts";
 import { asSection, quoted, type Reader, readScalar, Section } from "./section.ts";
-import { passwordFault, readAuthority, readKeySource } from "./sources.ts";
+import { passwordProblem, readAuthority, readKeySource } from "./sources.ts";
 import {
   baseUrl,
   consoleUrl,
@@ -135,8 +135,8 @@ const MAX_DRAIN = 10 * MINUTE_MS;
 
 const drain: Reader<number> = (text) => {
   const reading = duration(text);
-  if ("fault" in reading || (reading.value >= 1000 && reading.value <= MAX_DRAIN)) return reading;
-  return { fault: "drain must be between 1s and 10m", hint: "such as drain: 30s" };
+  if ("problem" in reading || (reading.value >= 1000 && reading.value <= MAX_DRAIN)) return reading;
+  return { problem: "drain must be between 1s and 10m", next: "such as drain: 30s" };
 };
 
 function readPrice(section: Section): Price | null {
@@ -179,14 +179,14 @@ function readLog(section: Section | null): Log {
 const machineName: Reader<string> = (text) =>
   NAME.test(text)
     ? { value: text }
-    : { fault: `${quoted(text)} cannot be the name of a machine`, hint: NAME_FORM };
+    : { problem: `${quoted(text)} cannot be the name of a machine`, next: NAME_FORM };
 
 const prefix: Reader<string> = (text) =>
   /^[a-z0-9_-]{1,32}$/.test(text)
     ? { value: text }
     : {
-        fault: `${quoted(text)} cannot be a prefix`,
-        hint: "lower-case letters, digits, dash and underscore, at most 32, such as keybearer",
+        problem: `${quoted(text)} cannot be a prefix`,
+        next: "lower-case letters, digits, dash and underscore, at most 32, such as keybearer",
       };
 
 function readShared(section: Section | null, home: string): Shared | null {
@@ -221,7 +221,7 @@ function readStore(shared: Section, home: string): SharedStore | null {
   const url = section.scalar("url", storeUrl, null);
   const settings = {
     username: section.scalar("username", plainText, null),
-    password: readKeySource(section, "password", home, passwordFault),
+    password: readKeySource(section, "password", home, passwordProblem),
     authority: readAuthority(section, home),
     prefix: section.scalar("prefix", prefix, DEFAULT_PREFIX),
   };
@@ -315,19 +315,19 @@ const MAX_TIMEOUT = DAY_MS;
 
 const timeout: Reader<number> = (text) => {
   const reading = duration(text);
-  if ("fault" in reading) return reading;
-  if (reading.value === 0) return { fault: "a timeout of zero would end every call" };
+  if ("problem" in reading) return reading;
+  if (reading.value === 0) return { problem: "a timeout of zero would end every call" };
   return atMostADay(reading.value);
 };
 
 /** 0 switches it off. */
 const timeoutOrZero: Reader<number> = (text) => {
   const reading = duration(text);
-  return "fault" in reading ? reading : atMostADay(reading.value);
+  return "problem" in reading ? reading : atMostADay(reading.value);
 };
 
 function atMostADay(value: number): ReturnType<Reader<number>> {
-  return value > MAX_TIMEOUT ? { fault: "a timeout is at most 24h" } : { value };
+  return value > MAX_TIMEOUT ? { problem: "a timeout is at most 24h" } : { value };
 }
 
 function readTimeouts(section: Section | null): Timeouts {
@@ -356,16 +356,16 @@ function readGroup(section: Section): Group {
 const schedule: Reader<string> = (text) => {
   if (text.trim().split(/\s+/).length === 5 && isSchedule(text)) return { value: text };
   return {
-    fault: `${quoted(text)} is not a schedule`,
-    hint: 'write five cron fields in quotes: "*/5 * * * *"',
+    problem: `${quoted(text)} is not a schedule`,
+    next: 'write five cron fields in quotes: "*/5 * * * *"',
   };
 };
 
 const consoleKind: Reader<ConsoleKind> = (text) => {
   if (text !== "litellm" && text !== "openrouter") return oneOf("sub2api", "new-api", "one-api")(text);
   return {
-    fault: `a console of kind ${text} is not supported yet; sub2api, new-api and one-api are`,
-    hint: "omit console: to run without a mirror",
+    problem: `a console of kind ${text} is not supported yet; sub2api, new-api and one-api are`,
+    next: "omit console: to run without a mirror",
   };
 };
 
@@ -414,7 +414,7 @@ function readLogins(section: Section, home: string): readonly ConsoleLogin[] {
 const shortName: Reader<string> = (text) =>
   /^[A-Za-z0-9][\w.-]{0,39}$/.test(text)
     ? { value: text }
-    : { fault: `${quoted(text)} is not a name`, hint: "letters, digits, dots, hyphens and underscores" };
+    : { problem: `${quoted(text)} is not a name`, next: "letters, digits, dots, hyphens and underscores" };
 
 function readLogin(section: Section | null, home: string, isNamed: boolean): ConsoleLogin {
   if (section === null) return NO_LOGIN;
@@ -430,7 +430,7 @@ function readLogin(section: Section | null, home: string, isNamed: boolean): Con
     name,
     email: section.scalar("email", plainText, null),
     user: section.scalar("user", plainText, null),
-    password: readKeySource(section, "password", home, passwordFault),
+    password: readKeySource(section, "password", home, passwordProblem),
     accessToken: readKeySource(section, "access_token", home),
     refreshToken: readKeySource(section, "refresh_token", home),
   };
@@ -445,8 +445,8 @@ const MIN_KEY_AGE = DAY_MS;
 
 const keyAge: Reader<number> = (text) => {
   const reading = duration(text);
-  if ("fault" in reading || reading.value >= MIN_KEY_AGE) return reading;
-  return { fault: "a key is rotated once a day at most", hint: "such as rotate_every: 90d" };
+  if ("problem" in reading || reading.value >= MIN_KEY_AGE) return reading;
+  return { problem: "a key is rotated once a day at most", next: "such as rotate_every: 90d" };
 };
 
 /** The gateway is empty where the tool names none; checkReferences fills in the only one. */
@@ -521,16 +521,16 @@ function readToken(tree: Tree, path: string, tool: string, report: Report): Toke
 const day: Reader<string> = (text) =>
   /^\d{4}-\d{2}-\d{2}$/.test(text)
     ? { value: text }
-    : { fault: `${quoted(text)} is not a day`, hint: "such as 2026-11-16" };
+    : { problem: `${quoted(text)} is not a day`, next: "such as 2026-11-16" };
 
 function tokenHash(tool: string): Reader<string> {
   return (text) => {
     const hash = /^sha256:([0-9a-f]{64})$/i.exec(text)?.[1];
     if (hash !== undefined) return { value: hash.toLowerCase() };
-    const fault = text.startsWith("kb_")
+    const problem = text.startsWith("kb_")
       ? "this is the token itself; config.yaml may contain only its hash"
       : "this is not the hash of a token";
-    return { fault, hint: `remove it, then run ${advice.newToken(tool)}` };
+    return { problem, next: `remove it, then run ${advice.newToken(tool)}` };
   };
 }
 

@@ -44,7 +44,7 @@ export type KeychainAnswer =
       readonly made: boolean;
     }
   /** unasked: the request did not reach the keychain. */
-  | { readonly ok: false; readonly reason: string; readonly unasked?: boolean };
+  | { readonly ok: false; readonly problem: string; readonly unasked?: boolean };
 
 type Operation = KeychainRequest["operation"];
 type Child = ChildProcessByStdio<Writable, Readable, null>;
@@ -91,7 +91,7 @@ const PROGRAM = `
 /** What the library needs to find the keychain. Nothing else, because variables may hold keys and options for Node. */
 const ENVIRONMENT = ["HOME", "USER", "LOGNAME", "PATH", "TMPDIR", "XDG_RUNTIME_DIR", "SECURITYSESSIONID"];
 
-/** Never throws. No reason contains what the keychain holds. */
+/** Never throws. No problem contains what the keychain holds. */
 export async function askKeychain(
   entry: KeychainEntry,
   request: KeychainRequest,
@@ -112,7 +112,7 @@ export async function askKeychain(
       detached: true,
       stdio: ["pipe", "pipe", "ignore"],
     });
-    return await answerOf(child, entry, request, deps);
+    return await waitForAnswer(child, entry, request, deps);
   } catch (error) {
     return unasked(cannotAsk(error));
   }
@@ -131,7 +131,7 @@ export function entryName({ service, account }: KeychainEntry): string {
 
 type Bus =
   | { readonly ok: true; readonly env: Readonly<Record<string, string>> }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 /** Where the Secret Service is. macOS and Windows have keychains of their own and need no bus. */
 export function sessionBus(env: NodeJS.ProcessEnv): Bus {
@@ -156,7 +156,7 @@ function findLibrary(): string | null {
   }
 }
 
-function answerOf(
+function waitForAnswer(
   child: Child,
   { service, account }: KeychainEntry,
   request: KeychainRequest,
@@ -218,12 +218,12 @@ function cannotAsk(error: unknown): string {
 }
 
 /** A key that could not be read, stored or removed. */
-export function failed(reason: string): { readonly ok: false; readonly reason: string } {
-  return { ok: false, reason };
+export function failed(problem: string): { readonly ok: false; readonly problem: string } {
+  return { ok: false, problem };
 }
 
-function unasked(reason: string): KeychainAnswer {
-  return { ok: false, reason, unasked: true };
+function unasked(problem: string): KeychainAnswer {
+  return { ok: false, problem, unasked: true };
 }
 
 const INSTEAD = "use file: or command: for this key";

@@ -90,7 +90,7 @@ export async function rotateSeveral(
 ): Promise<void> {
   const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
   const age = olderThan === undefined ? { value: 0 } : duration(olderThan);
-  if ("fault" in age) return fail(`--older-than: ${age.fault} → ${age.hint}`, EXIT.usage);
+  if ("problem" in age) return fail(`--older-than: ${age.problem} → ${age.next}`, EXIT.usage);
   const why = await whyNotHere(paths, null);
   if (why !== null) return fail(why === "no-console" ? "no gateway has a console" : why, EXIT.failed);
   const asked = await askConsoles<KeysAnswer>(paths, "GET", "/keys");
