@@ -36,9 +36,6 @@ import { passwordProblem, readAuthority, readKeySource } from "./sources.ts";
 import {
   baseUrl,
   consoleUrl,
-  count,
-  dollars,
-  duration,
   factor,
   flag,
   isLoopback,
@@ -47,6 +44,9 @@ import {
   moment,
   oneOf,
   origin,
+  parseCount,
+  parseDollars,
+  parseDuration,
   plainText,
   price,
   program,
@@ -134,7 +134,7 @@ function readDashboard(top: Section): Dashboard {
 const MAX_DRAIN = 10 * MINUTE_MS;
 
 const drain: Reader<number> = (text) => {
-  const reading = duration(text);
+  const reading = parseDuration(text);
   if ("problem" in reading || (reading.value >= 1000 && reading.value <= MAX_DRAIN)) return reading;
   return { problem: "drain must be between 1s and 10m", next: "such as drain: 30s" };
 };
@@ -160,7 +160,7 @@ function readPrice(section: Section): Price | null {
 function readUsage(section: Section | null): Usage {
   if (section === null) return DEFAULT_USAGE;
   const usage = {
-    keep: section.scalar("keep", duration, DEFAULT_USAGE.keep),
+    keep: section.scalar("keep", parseDuration, DEFAULT_USAGE.keep),
     sync: section.scalar("sync", oneOf("normal", "full"), DEFAULT_USAGE.sync),
   };
   section.finish();
@@ -314,7 +314,7 @@ function checkProxy({ proxy, baseUrl: base, messagesUrl: messages }: Gateway, se
 const MAX_TIMEOUT = DAY_MS;
 
 const timeout: Reader<number> = (text) => {
-  const reading = duration(text);
+  const reading = parseDuration(text);
   if ("problem" in reading) return reading;
   if (reading.value === 0) return { problem: "a timeout of zero would end every call" };
   return atMostADay(reading.value);
@@ -322,7 +322,7 @@ const timeout: Reader<number> = (text) => {
 
 /** 0 switches it off. */
 const timeoutOrZero: Reader<number> = (text) => {
-  const reading = duration(text);
+  const reading = parseDuration(text);
   return "problem" in reading ? reading : atMostADay(reading.value);
 };
 
@@ -444,7 +444,7 @@ function readLogin(section: Section | null, home: string, isNamed: boolean): Con
 const MIN_KEY_AGE = DAY_MS;
 
 const keyAge: Reader<number> = (text) => {
-  const reading = duration(text);
+  const reading = parseDuration(text);
   if ("problem" in reading || reading.value >= MIN_KEY_AGE) return reading;
   return { problem: "a key is rotated once a day at most", next: "such as rotate_every: 90d" };
 };
@@ -463,7 +463,7 @@ function readTool(section: Section, name: string, home: string): Tool {
     allowOrigins: section.scalars("allow_origins", origin),
     model: section.scalar("model", plainText, null),
     limits: readLimits(section.section("limits")),
-    quota: section.scalar("quota", dollars, null),
+    quota: section.scalar("quota", parseDollars, null),
     expires: section.scalar("expires", moment, null),
     enabled: section.scalar("enabled", flag, true),
     askUsage: section.scalar("ask_usage", flag, false),
@@ -540,8 +540,8 @@ function readLimits(section: Section | null): Limits {
     requests: section.scalars("requests", requestRate),
     tokens: section.scalars("tokens", tokenRate),
     spend: section.scalars("spend", spendRate),
-    concurrent: section.scalar("concurrent", count, null),
-    wait: section.scalar("wait", duration, 0),
+    concurrent: section.scalar("concurrent", parseCount, null),
+    wait: section.scalar("wait", parseDuration, 0),
   };
   section.finish();
   return Object.freeze(limits);

@@ -14,7 +14,7 @@ const DURATION_UNITS: Readonly<Record<string, number>> = {
   d: DAY_MS,
 };
 
-export const duration: Reader<number> = (text) => {
+export const parseDuration: Reader<number> = (text) => {
   const match = /^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)$/.exec(text);
   if (match) return { value: Math.round(Number(match[1]) * (DURATION_UNITS[match[2] ?? ""] ?? 0)) };
   if (text === "0") return { value: 0 };
@@ -52,13 +52,13 @@ export const factor: Reader<number> = (text) => {
   return { problem: `${quoted(text)} is not a number`, next: "such as 1.5" };
 };
 
-export const count: Reader<number> = (text) => {
+export const parseCount: Reader<number> = (text) => {
   if (/^[1-9]\d{0,5}$/.test(text)) return { value: Number(text) };
   return { problem: `${quoted(text)} is not a whole number above zero` };
 };
 
 /** Dollars as whole micro-dollars, so that sums stay exact. */
-export const dollars: Reader<number> = (text) => {
+export const parseDollars: Reader<number> = (text) => {
   const match = /^\$\s?(\d{1,9}(?:\.\d{1,6})?)$/.exec(text);
   if (match) return { value: Math.round(Number(match[1]) * 1_000_000) };
   return {
@@ -101,7 +101,7 @@ export const amount: Reader<number> = (text) => {
 
 export const requestRate = rate(amount, "60/minute");
 export const tokenRate = rate(amount, "400k/minute");
-export const spendRate = rate(dollars, "$5/day");
+export const spendRate = rate(parseDollars, "$5/day");
 
 export const listen: Reader<Listen> = (text) => {
   const match = /^(.*):(\d{1,5})$/.exec(text);

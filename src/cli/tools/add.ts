@@ -1,6 +1,6 @@
 import { removeTool } from "../../config/edit-tools.ts";
 import { readText } from "../../config/load.ts";
-import { dollars, moment } from "../../config/values.ts";
+import { moment, parseDollars } from "../../config/values.ts";
 import { startCommand } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
@@ -92,7 +92,7 @@ function keyWindows(text: string): KeySettings["windows"] | null {
 
 /** The key's own settings, which the console enforces. A text says what is wrong with the options. */
 function keySettings({ quota, expires, rate, group }: AddOptions): KeySettings | string {
-  const money = quota === undefined ? null : dollars(withDollarSign(quota));
+  const money = quota === undefined ? null : parseDollars(withDollarSign(quota));
   if (money !== null && "problem" in money) return `--quota: ${money.problem} → ${money.next}`;
   if (money?.value === 0) return "--quota: a key that may spend nothing is of no use → --quota 20";
   const end = expires === undefined ? null : moment(expires);
