@@ -3,7 +3,7 @@ import { open } from "node:fs/promises";
 import { dirname } from "node:path";
 import { createSecureContext } from "node:tls";
 import { errorMessage, hasCode } from "../core/errors.ts";
-import { configModeFault } from "../core/paths.ts";
+import { configModeProblem } from "../core/paths.ts";
 import { type Parsed, parseConfig } from "./parse.ts";
 import { type Problem, warning } from "./problems.ts";
 import type { CertificateAuthority, Config, Gateway, Shared } from "./schema.ts";
@@ -123,9 +123,9 @@ export async function readText(file: string): Promise<Read> {
 }
 
 function modeProblems(file: string, config: Config, strict: boolean): Problem[] {
-  const fault = configModeFault(file);
-  if (fault === null) return [];
-  const problem = warning("", fault.message, fault.hint);
+  const found = configModeProblem(file);
+  if (found === null) return [];
+  const problem = warning("", found.problem, found.next);
   return [strict && holdsLiteral(config) ? { ...problem, severity: "error" } : problem];
 }
 

@@ -1,5 +1,5 @@
 import { isAbsolute, join } from "node:path";
-import { keyFault, Secret } from "../core/secret.ts";
+import { keyProblem, Secret } from "../core/secret.ts";
 import type { CertificateAuthority, KeySource } from "./schema.ts";
 import { type Reader, Section, type ValueResult } from "./section.ts";
 
@@ -9,7 +9,7 @@ import { type Reader, Section, type ValueResult } from "./section.ts";
 type LiteralCheck = (text: string) => string | null;
 
 const incompleteKey: LiteralCheck = (text) => {
-  const problem = keyFault(text);
+  const problem = keyProblem(text);
   return problem === null ? null : `incomplete key: ${problem}`;
 };
 

@@ -9,7 +9,7 @@ import { advice } from "../core/advice.ts";
 import { escapeControlChars, quoteForShell } from "../core/display.ts";
 import { errorCode, hasCode } from "../core/errors.ts";
 import { redactCredentials } from "../core/redact.ts";
-import { keyFault, Secret } from "../core/secret.ts";
+import { keyProblem, Secret } from "../core/secret.ts";
 import { withTimeout } from "../core/timeout.ts";
 import {
   askKeychain,
@@ -83,7 +83,7 @@ function checkPassword(source: KeySource, found: SourceText): KeyReading {
 
 function checkKey(source: KeySource, found: SourceText): KeyReading {
   if (!found.ok) return found;
-  const incomplete = keyFault(found.text);
+  const incomplete = keyProblem(found.text);
   if (incomplete === null) return { ok: true, key: new Secret(found.text), warning: found.warning };
   const problem = `incomplete key: ${incomplete} (from ${escapeControlChars(describeSource(source))})`;
   return { ok: false, problem, absent: true };

@@ -9,7 +9,7 @@ import { escapeControlChars, quoteForShell } from "../core/display.ts";
 import { errorCode, hasCode } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { createPrivateFile, writePrivateFile } from "../core/private-file.ts";
-import { keyFault, Secret } from "../core/secret.ts";
+import { keyProblem, Secret } from "../core/secret.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import { askKeychain, entryName, failed, foreignEntry, sessionBus } from "./keychain.ts";
 import { isInside, readKey, readKeyFile } from "./sources.ts";
@@ -71,7 +71,7 @@ export async function tryKeychain(deps: StoreDeps): Promise<string | null> {
 
 /** Stores a key where it will be read from. Never throws. No problem contains the key. */
 export async function storeKey(place: KeyPlace, key: Secret, deps: StoreDeps): Promise<Stored> {
-  const incomplete = keyFault(key.reveal());
+  const incomplete = keyProblem(key.reveal());
   if (incomplete !== null) return failed(`incomplete key: ${incomplete}`);
   const { replace = false } = deps;
   if (place.kind === "file") return storeFile(place.path, key, replace);
