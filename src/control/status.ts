@@ -166,7 +166,7 @@ export interface StatusDeps {
   readonly limiter: Pick<Limiter, "levels">;
   readonly usage: Pick<UsageLog, "state" | "readNow">;
   readonly mirror: Pick<Mirror, "status" | "factsOf" | "canChangeKeys">;
-  readonly shared: Pick<Shared, "status" | "partsOf">;
+  readonly shared: Pick<Shared, "status" | "listParts">;
   readonly dashboard: DashboardStatus;
   readonly keyChanges: readonly KeyChangeStatus[];
   readonly actions: readonly Action[];

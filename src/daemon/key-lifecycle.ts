@@ -35,7 +35,7 @@ interface Deps {
   readonly trust: Trust;
   readonly reload: Reload;
   readonly mirror: Mirror;
-  readonly shared: Pick<Shared, "usersOf" | "noteRotated" | "rotatedElsewhere">;
+  readonly shared: Pick<Shared, "findUsers" | "noteRotated" | "rotatedElsewhere">;
   readonly keyCheck: KeyCheck;
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
   readonly inFlight: InFlight;

@@ -44,7 +44,7 @@ export interface LifecycleDeps {
 /** The other machines that may use the same keys. */
 interface KeySiblings {
   /** The names of those that use the key with this fingerprint. */
-  usersOf(key: string): readonly string[];
+  findUsers(key: string): readonly string[];
   /** Notifies them that a key is deleted, and how the console names its successor. Throws if that cannot be written down. */
   noteRotated(rotated: { readonly key: string; readonly successor: string }): Promise<void>;
 }
@@ -357,7 +357,7 @@ export class Steps {
   /** Only now: the others ask the gateway about the key, and it must refuse it. */
   async #notifySiblings({ tool, successor }: Intent, { fingerprint }: OldKey): Promise<void> {
     const { siblings, log } = this.#deps;
-    const users = siblings.usersOf(fingerprint);
+    const users = siblings.findUsers(fingerprint);
     // A key that was deleted without a successor was removed on purpose: other machines must not replace it.
     if (successor === null || users.length === 0) return;
     log.warn({ tool, key: fingerprint, machines: users }, "other machines used the key that was deleted");

@@ -44,7 +44,7 @@ function deps(more: Partial<ToolStatusDeps> = {}): ToolStatusDeps {
   return {
     keyHealth: new KeyHealth(heldClock(), () => NOW - 5000),
     limiter: { levels: () => ({ levels, lifts: { requests: 60 }, inFlight: 3, waiting: 2 }) },
-    shared: { partsOf: () => [] },
+    shared: { listParts: () => [] },
     mirror: NO_MIRROR,
     config,
     now: NOW,

@@ -129,7 +129,7 @@ export class World {
         startSync: () => {},
       },
       siblings: {
-        usersOf: () => this.users,
+        findUsers: () => this.users,
         noteRotated: async ({ key, successor }) => void this.notified.push({ key, successor }),
       },
       report: () => {},
