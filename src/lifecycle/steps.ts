@@ -19,7 +19,7 @@ import type { KeyStorage } from "./storage.ts";
 export type Probed =
   | { readonly state: "accepted" }
   /** refused: the gateway answered 401. unclear: it did not answer, or answered something else. */
-  | { readonly state: "refused" | "unclear"; readonly why: string; readonly next: string };
+  | { readonly state: "refused" | "unclear"; readonly problem: string; readonly next: string };
 
 export interface LifecycleDeps {
   readonly clock: Clock;
@@ -289,7 +289,7 @@ export class Steps {
       probed = await this.#deps.probe(gateway, key, false);
     }
     if (probed.state !== "accepted")
-      throw new Refused(`the gateway does not accept the new key: ${probed.why}`, probed.next);
+      throw new Refused(`the gateway does not accept the new key: ${probed.problem}`, probed.next);
     await storage.use(intent.tool, place, source_before);
   }
 
@@ -423,7 +423,7 @@ export class Steps {
     if (probed === null || probed.state === "refused") return;
     if (probed.state === "unclear")
       throw new Refused(
-        `the old key ${key.fingerprint} is deleted, but it is not known whether the gateway refuses it: ${probed.why}`,
+        `the old key ${key.fingerprint} is deleted, but it is not known whether the gateway refuses it: ${probed.problem}`,
       );
     throw new Refused(
       `the console of ${intent.gateway} says that it deleted key ${key.fingerprint}, but the gateway still accepts it`,
@@ -496,7 +496,7 @@ export class Steps {
     const problem = await this.#deps.trust().admit(tool, key);
     if (problem !== null) throw new Refused(problem, advice.trust(intent.tool));
     const probed = await this.#deps.probe(gateway, key, true);
-    if (probed.state === "unclear") throw new Refused(probed.why, probed.next);
+    if (probed.state === "unclear") throw new Refused(probed.problem, probed.next);
     return probed.state === "refused";
   }
 

@@ -136,7 +136,7 @@ export class World {
       probe: async (_gateway, key) => {
         const isLive = this.live.some((one) => one.key.equals(key));
         return fuse.around(() =>
-          isLive ? this.verdict : { state: "refused", why: "unknown key", next: "" },
+          isLive ? this.verdict : { state: "refused", problem: "unknown key", next: "" },
         );
       },
       whenUnused: () => fuse.around(() => {}),
