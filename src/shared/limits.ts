@@ -288,10 +288,10 @@ export class SharedLimiter {
 
   #unavailable(tool: string, more: string): Refusal {
     const { store, address } = this.#deps;
-    const why = store.problem === null ? "" : ` (${store.problem})`;
+    const problem = store.problem === null ? "" : ` (${store.problem})`;
     return refuse(
       "store-unavailable",
-      `tool ${tool} shares its limits with other machines through ${address}, which cannot be used now${why}${more}. ` +
+      `tool ${tool} shares its limits with other machines through ${address}, which cannot be used now${problem}${more}. ` +
         `the owner can type: ${advice.doctor()}`,
       RETRY_AFTER_SECONDS,
     );
