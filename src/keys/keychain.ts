@@ -60,7 +60,7 @@ const PROGRAM = `
   // Without a listener it opens a debugger port that every user of this machine can connect to.
   process.on("SIGUSR1", () => {});
   const reply = (answer) => process.stdout.write(JSON.stringify(answer), () => process.exit(0));
-  const fail = (error) => reply({ fault: String(error && error.message) });
+  const fail = (error) => reply({ error: String(error && error.message) });
   async function work({ service, account, operation, key, replace }) {
     let library;
     try {
@@ -76,7 +76,7 @@ const PROGRAM = `
     if (found === key) return { done: true };
     if (found !== null && !replace) return { done: false };
     await entry.setPassword(key);
-    return (await entry.getPassword()) === key ? { done: true, made: true } : { fault: "it gave back something else" };
+    return (await entry.getPassword()) === key ? { done: true, made: true } : { error: "it gave back something else" };
   }
   let asked = "";
   process.stdin.setEncoding("utf8");
@@ -205,7 +205,7 @@ function parseAnswer(printed: string, operation: Operation): KeychainAnswer {
   if (typeof answer !== "object" || answer === null)
     return unasked("the keychain library stopped without an answer");
   if ("missing" in answer) return unasked(NO_LIBRARY);
-  if ("fault" in answer) return failed(explainFault(String(answer.fault), operation));
+  if ("error" in answer) return failed(explainError(String(answer.error), operation));
   const found = "found" in answer && typeof answer.found === "string" ? answer.found : null;
   const done = "done" in answer && answer.done === true;
   const made = "made" in answer && answer.made === true;
@@ -260,10 +260,10 @@ const EXPLANATIONS: readonly (readonly [RegExp, (retry: string) => string])[] = 
   [/utf-?8|encoding/i, () => "the entry in the keychain is not text, so it is not a key"],
 ];
 
-function explainFault(fault: string, operation: Operation): string {
-  const known = EXPLANATIONS.find(([pattern]) => pattern.test(fault));
+function explainError(error: string, operation: Operation): string {
+  const known = EXPLANATIONS.find(([pattern]) => pattern.test(error));
   if (known !== undefined) return known[1](retryAfter(operation));
-  const [line = ""] = fault.split(/[\r\n]/, 1);
+  const [line = ""] = error.split(/[\r\n]/, 1);
   return `the keychain failed (${escapeControlChars(redactCredentials(line)).slice(0, 200)})`;
 }
 
