@@ -1,6 +1,6 @@
 import { formatScalar } from "../config/edit-layout.ts";
 import { parseConfig } from "../config/parse.ts";
-import { dollars, price } from "../config/values.ts";
+import { parseDollars, price } from "../config/values.ts";
 import { advice } from "../core/advice.ts";
 import { systemClock } from "../core/clock.ts";
 import { Prices, readPriceTable } from "../metering/prices.ts";
@@ -43,7 +43,7 @@ const MAX_NAMED = 8;
 export function readBudget(text: string): string | null {
   const bare = text.trim().replace(/^\$\s?|\/day$/g, "");
   if (bare === "none") return bare;
-  const read = dollars(`$${bare}`);
+  const read = parseDollars(`$${bare}`);
   return "value" in read && read.value > 0 ? `$${bare}/day` : null;
 }
 

@@ -58,7 +58,7 @@ async function cautions(config: Config, paths: Paths): Promise<Problem[]> {
     if (read.ok) keys.set(tool, read.key);
     else {
       const { next } = missingKey(tool, { state: "unavailable", ...read });
-      missing.push(warning(`tools.${name}.key`, read.reason, next));
+      missing.push(warning(`tools.${name}.key`, read.problem, next));
     }
   }
   return [...missing, ...configCautions(config, (tool) => keys.get(tool) ?? null)];

@@ -47,7 +47,7 @@ export async function editConfig<Result extends { readonly ok: true; readonly te
   const edited = await (confirm === undefined
     ? editFile(file, edit)
     : editFileIfConfirmed(file, edit, confirm));
-  return edited === null || edited.ok ? edited : failNull(edited.reason, EXIT.failed);
+  return edited === null || edited.ok ? edited : failNull(edited.problem, EXIT.failed);
 }
 
 /**
@@ -64,11 +64,11 @@ export async function editChecked(
     const result = edit(text);
     if (!result.ok) return result;
     if (parseConfig(text, home).config === null)
-      return { ok: false, reason: `config.yaml has problems, so nothing was changed → ${advice.check()}` };
+      return { ok: false, problem: `config.yaml has problems, so nothing was changed → ${advice.check()}` };
     const errors = parseConfig(result.text, home).problems.filter(({ severity }) => severity === "error");
     return errors.length === 0
       ? result
-      : { ok: false, reason: `${describeProblems(errors)}\nnothing was changed` };
+      : { ok: false, problem: `${describeProblems(errors)}\nnothing was changed` };
   });
   if (edited === null) return null;
   printDiff(redactedDiff(file, redactConfig(before), redactConfig(edited.result.text)));

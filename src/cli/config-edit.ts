@@ -27,7 +27,7 @@ export async function edit(options: { readonly config?: string }): Promise<void>
     );
   const read = await readText(paths.config);
   if (read.text === null)
-    return fail(read.found ? read.fault : `${read.fault} → ${advice.init()}`, EXIT.failed);
+    return fail(read.found ? read.problem : `${read.problem} → ${advice.init()}`, EXIT.failed);
   // Beside config.yaml, in a folder that is private. It ends in .yaml, so that editors know its syntax.
   const copy = join(dirname(paths.config), `.config.edit.${randomBytes(12).toString("hex")}.yaml`);
   try {
@@ -68,7 +68,7 @@ async function apply(paths: Paths, before: string, text: string): Promise<boolea
   const revision = await activeRevision(paths);
   const written = await writeConfig(paths.config, before, text);
   if (!written.ok) {
-    fail(written.reason, EXIT.failed);
+    fail(written.problem, EXIT.failed);
     return false;
   }
   printText(`${paths.config} is saved`);

@@ -35,8 +35,8 @@ export async function list(options: { readonly json?: boolean; readonly config?:
 
 export async function add(name: string, url: string, options: { readonly config?: string }): Promise<void> {
   const reading = baseUrl(url);
-  if ("fault" in reading)
-    return fail(`${reading.fault}${reading.hint === undefined ? "" : ` → ${reading.hint}`}`, EXIT.usage);
+  if ("problem" in reading)
+    return fail(`${reading.problem}${reading.next === undefined ? "" : ` → ${reading.next}`}`, EXIT.usage);
   const paths = commandPaths(options.config);
   const revision = await activeRevision(paths);
   const isChanged = await editChecked(paths, (text) => addGateway(text, name, reading.value));
@@ -54,7 +54,8 @@ function addGateway(text: string, name: string, url: string): EditResult {
   if (!source.ok) return source;
   const { gateway, gateways, tools } = source.value;
   const known = isObject(gateways) ? Object.keys(gateways) : ["main"];
-  if (known.includes(name)) return { ok: false, reason: `there is a gateway ${name} in config.yaml already` };
+  if (known.includes(name))
+    return { ok: false, problem: `there is a gateway ${name} in config.yaml already` };
   let edited: EditResult = { ok: true, text };
   if (typeof gateway === "string") {
     const renamed = renameKey(text, ["gateway"], "gateways");

@@ -78,7 +78,7 @@ async function makeConfig(paths: Paths, options: InitOptions, inputs: Inputs): P
   const text = newConfig({ baseUrl: gateway.baseUrl, tool: name, key: source, token: token.entry, budget });
   const isSaved = await storeNamedKey(paths, taken, async () => {
     const made = await createConfig(paths.config, text);
-    if (!made.ok) fail(made.reason, EXIT.failed);
+    if (!made.ok) fail(made.problem, EXIT.failed);
     return made.ok;
   });
   if (!isSaved) return;
@@ -176,7 +176,7 @@ async function completeTool(
   if (found === null) notice(`${name}: its key was not checked (${describeSource(tool.key)})`);
   // A variable may be set for the daemon alone.
   else if (!found.ok && tool.key.kind !== "env") {
-    notice(`${name} has no key yet: ${found.reason}`);
+    notice(`${name} has no key yet: ${found.problem}`);
     if (!(await giveKey(paths, config, tool, options))) return false;
   }
   if (tool.tokens.length > 0 || tool.process !== null || tool.watchOnly) return true;
@@ -209,10 +209,10 @@ async function askAddress(given: string | undefined, prompter: Prompter | null):
   while (answer !== null) {
     const result = baseUrl(answer);
     if ("value" in result) return result.value;
-    const hint = result.hint === undefined ? "" : ` → ${result.hint}`;
-    if (prompter?.interactive !== true) return failNull(`${result.fault}${hint}`, EXIT.usage);
-    if (result.suggestion === undefined) notice(`${result.fault}${hint}`);
-    else if (await confirm(`${result.fault}. use ${result.suggestion}?`, "yes")) return result.suggestion;
+    const hint = result.next === undefined ? "" : ` → ${result.next}`;
+    if (prompter?.interactive !== true) return failNull(`${result.problem}${hint}`, EXIT.usage);
+    if (result.suggestion === undefined) notice(`${result.problem}${hint}`);
+    else if (await confirm(`${result.problem}. use ${result.suggestion}?`, "yes")) return result.suggestion;
     answer = await ask(undefined, prompter, question, "", () => null);
   }
   return null;

@@ -10,7 +10,7 @@ import { asFields, type JsonObject } from "../core/json.ts";
 import { readOwnFile } from "../core/own-file.ts";
 import type { Paths } from "../core/paths.ts";
 import { writePrivateFile } from "../core/private-file.ts";
-import { keyFault, Secret } from "../core/secret.ts";
+import { keyProblem, Secret } from "../core/secret.ts";
 import { readKey } from "../keys/sources.ts";
 import {
   forgetKey,
@@ -177,7 +177,7 @@ export class UndoStore {
       const place = await freePlace({ store, tool: undoName(client), tools, paths: this.#paths, key, env });
       const stored = await storeKey(place, key, { env });
       if (stored.ok) return place;
-      reason = stored.reason;
+      reason = stored.problem;
     }
     throw new Error(reason);
   }
@@ -275,7 +275,7 @@ function sealOf(write: Write, { salt, written, fields }: Change<StoredKey>): str
 
 /** A store takes only what looks like a key. Anything else is stored as hex. */
 function encode(text: string): string {
-  if (keyFault(text) === null && !text.startsWith(HEX)) return text;
+  if (keyProblem(text) === null && !text.startsWith(HEX)) return text;
   return `${HEX}${Buffer.from(text).toString("hex")}`;
 }
 

@@ -28,7 +28,7 @@ export interface Edited<Result> {
 
 export interface NotEdited {
   readonly ok: false;
-  readonly reason: string;
+  readonly problem: string;
 }
 
 type Edit<Result> = (text: string) => Result | NotEdited;
@@ -79,7 +79,7 @@ async function prepareEdit<Result extends NewText>(file: string, edit: Edit<Resu
   const read = await readText(file);
   if (read.text === null) {
     const next = read.found ? "nothing was changed" : `write one first → ${advice.init()}`;
-    return { ok: false, reason: `${read.fault}. ${next}` } as const;
+    return { ok: false, problem: `${read.problem}. ${next}` } as const;
   }
   const result = edit(read.text);
   return result.ok ? ({ ok: true, before: read.text, result } as const) : result;
@@ -88,7 +88,7 @@ async function prepareEdit<Result extends NewText>(file: string, edit: Edit<Resu
 export type Written =
   | { readonly ok: true }
   /** isStale: the file no longer holds the expected text. */
-  | { readonly ok: false; readonly reason: string; readonly isStale: boolean };
+  | { readonly ok: false; readonly problem: string; readonly isStale: boolean };
 
 /** Replaces config.yaml, if it still holds the expected text. It is 0600 afterwards. A link to it stays. */
 export async function writeConfig(
@@ -103,20 +103,20 @@ export async function writeConfig(
     const { uid } = await stat(file);
     const user = process.geteuid?.();
     if (user !== undefined && user !== 0 && user !== uid)
-      return { ok: false, reason: `${file} was not changed: it belongs to another user`, isStale: false };
+      return { ok: false, problem: `${file} was not changed: it belongs to another user`, isStale: false };
     const ready = await stageFile(file, text, { followLinks: true });
     staged = ready;
     const lock = join(dirname(ready.target), `.${basename(ready.target)}.lock`);
     const isReplaced = await underLock(lock, () => replaceIfSame(file, ready, expected), clock);
     if (!isReplaced) {
-      const reason = `${file} was changed by something else meanwhile and was left as it is`;
-      return { ok: false, reason: `${reason}: run the command again`, isStale: true };
+      const problem = `${file} was changed by something else meanwhile and was left as it is`;
+      return { ok: false, problem: `${problem}: run the command again`, isStale: true };
     }
     staged = null;
     await syncFolder(dirname(ready.target));
     return { ok: true };
   } catch (error) {
-    return { ok: false, reason: `${file} was not changed: ${causeOf(error, file)}`, isStale: false };
+    return { ok: false, problem: `${file} was not changed: ${causeOf(error, file)}`, isStale: false };
   } finally {
     await staged?.discard();
   }
@@ -126,9 +126,9 @@ export async function writeConfig(
 export async function createConfig(file: string, text: string): Promise<Written> {
   try {
     if (await createPrivateFile(file, text)) return { ok: true };
-    return { ok: false, reason: `${file} exists already and was left as it is`, isStale: true };
+    return { ok: false, problem: `${file} exists already and was left as it is`, isStale: true };
   } catch (error) {
-    return { ok: false, reason: `${file} was not created: ${causeOf(error, file)}`, isStale: false };
+    return { ok: false, problem: `${file} was not created: ${causeOf(error, file)}`, isStale: false };
   }
 }
 

@@ -41,8 +41,8 @@ export function setToken(
     return mode === "replace" ? setValue(text, path, hash) : appendItem(text, path, hash);
   const { name, created } = token;
   if (old.some((each) => nameOf(each) === name)) {
-    const reason = `${tool} already has a token called ${name}: choose another name, or revoke that one first`;
-    return { ok: false, reason: `${reason} → ${advice.revoke(tool, name)}` };
+    const problem = `${tool} already has a token called ${name}: choose another name, or revoke that one first`;
+    return { ok: false, problem: `${problem} → ${advice.revoke(tool, name)}` };
   }
   const entry: YamlMap = { name, hash, created };
   // A single map cannot be appended to, and a list is what the next token needs.
@@ -68,7 +68,7 @@ export function countTokens(text: string, tool: string): number {
 export type TokenRemoved =
   /** isLast: the tool has no other token. */
   | { readonly ok: true; readonly text: string; readonly isLast: boolean }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 /** Ends one token, by its name or the first digits of its hash. */
 export function removeToken(text: string, tool: string, name: string): TokenRemoved {
@@ -79,7 +79,7 @@ export function removeToken(text: string, tool: string, name: string): TokenRemo
   if (index === -1) {
     const names = tokens.map(nameOf).join(", ");
     const known = names === "" ? "it has none" : `it has ${names}`;
-    return { ok: false, reason: `${tool} has no token called ${name}; ${known}` };
+    return { ok: false, problem: `${tool} has no token called ${name}; ${known}` };
   }
   const isLast = tokens.length === 1;
   const removed = removeValue(text, isLast ? ["tools", tool, "token"] : ["tools", tool, "token", index]);
@@ -141,8 +141,8 @@ export function addTool(text: string, tool: string, settings: YamlMap): EditResu
   if (!source.ok) return source;
   const { tools = {} } = source.value;
   if (typeof tools !== "string" && Object.hasOwn(tools, tool)) {
-    const reason = `config.yaml already has a tool ${tool}`;
-    return { ok: false, reason: `${reason}. a new key for it: ${advice.rotate(tool)}` };
+    const problem = `config.yaml already has a tool ${tool}`;
+    return { ok: false, problem: `${problem}. a new key for it: ${advice.rotate(tool)}` };
   }
   return setValue(text, ["tools", tool], settings);
 }
@@ -150,7 +150,7 @@ export function addTool(text: string, tool: string, settings: YamlMap): EditResu
 export type ToolRemoved =
   /** commentAbove: comments above it stayed. They may be about it, or about what follows. */
   | { readonly ok: true; readonly text: string; readonly commentAbove: boolean }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 /** Removes a tool with the comments inside it. What is above it stays. */
 export function removeTool(text: string, tool: string): ToolRemoved {
@@ -171,7 +171,7 @@ export function addGroup(text: string, gateway: string, group: string): EditResu
     return renamed.ok ? setValue(renamed.text, ["gateways"], { main }) : renamed;
   }
   if (mapIn(gateways)[gateway] === undefined)
-    return { ok: false, reason: `there is no gateway ${gateway} in config.yaml` };
+    return { ok: false, problem: `there is no gateway ${gateway} in config.yaml` };
   return setValue(text, ["gateways", gateway, "groups", group], {});
 }
 
@@ -180,16 +180,16 @@ interface FoundTool {
   readonly settings: YamlMap;
 }
 
-function findTool(text: string, tool: string): FoundTool | { readonly ok: false; readonly reason: string } {
+function findTool(text: string, tool: string): FoundTool | { readonly ok: false; readonly problem: string } {
   const source = readForEdit(text);
   if (!source.ok) return source;
   const { tools } = source.value;
   if (tools === undefined || typeof tools === "string" || Array.isArray(tools))
-    return { ok: false, reason: `config.yaml has no map of tools: run \`${advice.check()}\`` };
+    return { ok: false, problem: `config.yaml has no map of tools: run \`${advice.check()}\`` };
   const names = Object.keys(tools);
   if (!names.includes(tool)) {
-    const reason = `there is no tool ${tool} in config.yaml; its tools are ${names.join(", ")}`;
-    return { ok: false, reason };
+    const problem = `there is no tool ${tool} in config.yaml; its tools are ${names.join(", ")}`;
+    return { ok: false, problem };
   }
   return { ok: true, settings: mapIn(mapIn(tools)[tool]) };
 }

@@ -36,7 +36,7 @@ export type Path = readonly [string | number, ...(string | number)[]];
 
 export type EditResult =
   | { readonly ok: true; readonly text: string }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 /** Sets a value, and creates the maps that lead to it. */
 export function setValue(text: string, path: Path, value: YamlValue): EditResult {
@@ -108,7 +108,7 @@ interface Source {
   readonly value: YamlMap;
 }
 
-type Refusal = { readonly ok: false; readonly reason: string };
+type Refusal = { readonly ok: false; readonly problem: string };
 type Names = readonly (string | number)[];
 
 /** Parses config.yaml's text, and refuses it where an edit by ranges could not be trusted. */
@@ -127,34 +127,34 @@ export function readForEdit(text: string): Source | Refusal {
   const root = document.contents;
   if (document.errors.length > 0 || !isMap(root))
     return editFailure(`config.yaml cannot be edited because it has problems: run \`${advice.check()}\``);
-  const faults: string[] = [];
-  const value = plainMap(root, faults, "");
-  const [fault] = faults;
-  return fault === undefined ? { ok: true, text, root, value } : editFailure(fault);
+  const problems: string[] = [];
+  const value = plainMap(root, problems, "");
+  const [problem] = problems;
+  return problem === undefined ? { ok: true, text, root, value } : editFailure(problem);
 }
 
-function plainValue(node: ParsedNode | null, faults: string[], path = ""): YamlValue {
+function plainValue(node: ParsedNode | null, problems: string[], path = ""): YamlValue {
   if (node === null) return "";
   if (isAlias(node) || node.anchor !== undefined || node.tag !== undefined) {
     const what = node.tag === undefined ? "an anchor or an alias" : "a tag";
-    faults.push(
+    problems.push(
       `config.yaml has ${what} at ${path}, which keybearer does not support: run \`${advice.check()}\``,
     );
     return "";
   }
-  if (isMap(node)) return plainMap(node, faults, path);
-  if (isSeq(node)) return node.items.map((item, at) => plainValue(item, faults, `${path}[${at}]`));
+  if (isMap(node)) return plainMap(node, problems, path);
+  if (isSeq(node)) return node.items.map((item, at) => plainValue(item, problems, `${path}[${at}]`));
   return String(node.value ?? "");
 }
 
-function plainMap(map: YAMLMap.Parsed, faults: string[], path: string): YamlMap {
+function plainMap(map: YAMLMap.Parsed, problems: string[], path: string): YamlMap {
   const entries = new Map<string, YamlValue>();
   for (const pair of map.items) {
-    const name = String(plainValue(pair.key, faults, path));
+    const name = String(plainValue(pair.key, problems, path));
     const inner = joinPath(path, name);
     if (entries.has(name))
-      faults.push(`config.yaml has ${inner} twice: delete one of them, then run this again`);
-    entries.set(name, plainValue(pair.value, faults, inner));
+      problems.push(`config.yaml has ${inner} twice: delete one of them, then run this again`);
+    entries.set(name, plainValue(pair.value, problems, inner));
   }
   return Object.fromEntries(entries);
 }
@@ -199,8 +199,8 @@ function byHand(path: Path, value: YamlValue | null): Refusal {
   return editFailure(`keybearer cannot edit this config.yaml safely: ${what}`);
 }
 
-function editFailure(reason: string): Refusal {
-  return { ok: false, reason };
+function editFailure(problem: string): Refusal {
+  return { ok: false, problem };
 }
 
 function showPath(path: Path): string {

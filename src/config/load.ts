@@ -3,7 +3,7 @@ import { open } from "node:fs/promises";
 import { dirname } from "node:path";
 import { createSecureContext } from "node:tls";
 import { errorMessage, hasCode } from "../core/errors.ts";
-import { configModeFault } from "../core/paths.ts";
+import { configModeProblem } from "../core/paths.ts";
 import { type Parsed, parseConfig } from "./parse.ts";
 import { type Problem, warning } from "./problems.ts";
 import type { CertificateAuthority, Config, Gateway, Shared } from "./schema.ts";
@@ -36,7 +36,7 @@ export async function loadConfig(file: string, options: LoadOptions): Promise<Lo
   const read = await readText(file);
   const { text } = read;
   if (text === null)
-    return { found: read.found, text, config: null, problems: [failure(read.fault)], parsed: null };
+    return { found: read.found, text, config: null, problems: [failure(read.problem)], parsed: null };
   const { home, strict, before } = options;
   const known = before?.text === text ? before.parsed : null;
   const parsed = known ?? parseConfig(text, home);
@@ -83,7 +83,7 @@ async function withStoreAuthority(shared: Shared | null, problems: Problem[]): P
 /** A text says why it cannot be used. */
 async function readAuthority({ file }: CertificateAuthority): Promise<CertificateAuthority | string> {
   const read = await readText(file);
-  if (read.text === null) return read.fault;
+  if (read.text === null) return read.problem;
   const pem = read.text;
   try {
     createSecureContext({ ca: pem });
@@ -94,7 +94,7 @@ async function readAuthority({ file }: CertificateAuthority): Promise<Certificat
   return Object.freeze({ file, pem });
 }
 
-export type Read = { found: boolean; text: null; fault: string } | { found: true; text: string };
+export type Read = { found: boolean; text: null; problem: string } | { found: true; text: string };
 
 /** Reads a small text file, or says why it cannot be read. */
 export async function readText(file: string): Promise<Read> {
@@ -103,9 +103,9 @@ export async function readText(file: string): Promise<Read> {
     const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const stat = await handle.stat();
-      if (!stat.isFile()) return { found: true, text: null, fault: `${file} is not a file` };
+      if (!stat.isFile()) return { found: true, text: null, problem: `${file} is not a file` };
       if (stat.size > MAX_BYTES)
-        return { found: true, text: null, fault: `${file} is larger than 1 MB: not read` };
+        return { found: true, text: null, problem: `${file} is larger than 1 MB: not read` };
       const bytes = await handle.readFile();
       return { found: true, text: new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes) };
     } finally {
@@ -113,19 +113,19 @@ export async function readText(file: string): Promise<Read> {
     }
   } catch (error) {
     const found = !hasCode(error, "ENOENT");
-    if (error instanceof TypeError) return { found, text: null, fault: `${file} is not UTF-8 text` };
+    if (error instanceof TypeError) return { found, text: null, problem: `${file} is not UTF-8 text` };
     return {
       found,
       text: null,
-      fault: found ? `${file} cannot be read: ${errorMessage(error)}` : `there is no ${file}`,
+      problem: found ? `${file} cannot be read: ${errorMessage(error)}` : `there is no ${file}`,
     };
   }
 }
 
 function modeProblems(file: string, config: Config, strict: boolean): Problem[] {
-  const fault = configModeFault(file);
-  if (fault === null) return [];
-  const problem = warning("", fault.message, fault.hint);
+  const found = configModeProblem(file);
+  if (found === null) return [];
+  const problem = warning("", found.problem, found.next);
   return [strict && holdsLiteral(config) ? { ...problem, severity: "error" } : problem];
 }
 

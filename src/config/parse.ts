@@ -32,13 +32,10 @@ import {
   type Usage,
 } from "./schema.ts";
 import { asSection, quoted, type Reader, readScalar, Section } from "./section.ts";
-import { passwordFault, readAuthority, readKeySource } from "./sources.ts";
+import { passwordProblem, readAuthority, readKeySource } from "./sources.ts";
 import {
   baseUrl,
   consoleUrl,
-  count,
-  dollars,
-  duration,
   factor,
   flag,
   isLoopback,
@@ -47,6 +44,9 @@ import {
   moment,
   oneOf,
   origin,
+  parseCount,
+  parseDollars,
+  parseDuration,
   plainText,
   price,
   program,
@@ -134,9 +134,9 @@ function readDashboard(top: Section): Dashboard {
 const MAX_DRAIN = 10 * MINUTE_MS;
 
 const drain: Reader<number> = (text) => {
-  const reading = duration(text);
-  if ("fault" in reading || (reading.value >= 1000 && reading.value <= MAX_DRAIN)) return reading;
-  return { fault: "drain must be between 1s and 10m", hint: "such as drain: 30s" };
+  const reading = parseDuration(text);
+  if ("problem" in reading || (reading.value >= 1000 && reading.value <= MAX_DRAIN)) return reading;
+  return { problem: "drain must be between 1s and 10m", next: "such as drain: 30s" };
 };
 
 function readPrice(section: Section): Price | null {
@@ -160,7 +160,7 @@ function readPrice(section: Section): Price | null {
 function readUsage(section: Section | null): Usage {
   if (section === null) return DEFAULT_USAGE;
   const usage = {
-    keep: section.scalar("keep", duration, DEFAULT_USAGE.keep),
+    keep: section.scalar("keep", parseDuration, DEFAULT_USAGE.keep),
     sync: section.scalar("sync", oneOf("normal", "full"), DEFAULT_USAGE.sync),
   };
   section.finish();
@@ -179,14 +179,14 @@ function readLog(section: Section | null): Log {
 const machineName: Reader<string> = (text) =>
   NAME.test(text)
     ? { value: text }
-    : { fault: `${quoted(text)} cannot be the name of a machine`, hint: NAME_FORM };
+    : { problem: `${quoted(text)} cannot be the name of a machine`, next: NAME_FORM };
 
 const prefix: Reader<string> = (text) =>
   /^[a-z0-9_-]{1,32}$/.test(text)
     ? { value: text }
     : {
-        fault: `${quoted(text)} cannot be a prefix`,
-        hint: "lower-case letters, digits, dash and underscore, at most 32, such as keybearer",
+        problem: `${quoted(text)} cannot be a prefix`,
+        next: "lower-case letters, digits, dash and underscore, at most 32, such as keybearer",
       };
 
 function readShared(section: Section | null, home: string): Shared | null {
@@ -221,7 +221,7 @@ function readStore(shared: Section, home: string): SharedStore | null {
   const url = section.scalar("url", storeUrl, null);
   const settings = {
     username: section.scalar("username", plainText, null),
-    password: readKeySource(section, "password", home, passwordFault),
+    password: readKeySource(section, "password", home, passwordProblem),
     authority: readAuthority(section, home),
     prefix: section.scalar("prefix", prefix, DEFAULT_PREFIX),
   };
@@ -314,20 +314,20 @@ function checkProxy({ proxy, baseUrl: base, messagesUrl: messages }: Gateway, se
 const MAX_TIMEOUT = DAY_MS;
 
 const timeout: Reader<number> = (text) => {
-  const reading = duration(text);
-  if ("fault" in reading) return reading;
-  if (reading.value === 0) return { fault: "a timeout of zero would end every call" };
+  const reading = parseDuration(text);
+  if ("problem" in reading) return reading;
+  if (reading.value === 0) return { problem: "a timeout of zero would end every call" };
   return atMostADay(reading.value);
 };
 
 /** 0 switches it off. */
 const timeoutOrZero: Reader<number> = (text) => {
-  const reading = duration(text);
-  return "fault" in reading ? reading : atMostADay(reading.value);
+  const reading = parseDuration(text);
+  return "problem" in reading ? reading : atMostADay(reading.value);
 };
 
 function atMostADay(value: number): ReturnType<Reader<number>> {
-  return value > MAX_TIMEOUT ? { fault: "a timeout is at most 24h" } : { value };
+  return value > MAX_TIMEOUT ? { problem: "a timeout is at most 24h" } : { value };
 }
 
 function readTimeouts(section: Section | null): Timeouts {
@@ -356,16 +356,16 @@ function readGroup(section: Section): Group {
 const schedule: Reader<string> = (text) => {
   if (text.trim().split(/\s+/).length === 5 && isSchedule(text)) return { value: text };
   return {
-    fault: `${quoted(text)} is not a schedule`,
-    hint: 'write five cron fields in quotes: "*/5 * * * *"',
+    problem: `${quoted(text)} is not a schedule`,
+    next: 'write five cron fields in quotes: "*/5 * * * *"',
   };
 };
 
 const consoleKind: Reader<ConsoleKind> = (text) => {
   if (text !== "litellm" && text !== "openrouter") return oneOf("sub2api", "new-api", "one-api")(text);
   return {
-    fault: `a console of kind ${text} is not supported yet; sub2api, new-api and one-api are`,
-    hint: "omit console: to run without a mirror",
+    problem: `a console of kind ${text} is not supported yet; sub2api, new-api and one-api are`,
+    next: "omit console: to run without a mirror",
   };
 };
 
@@ -414,7 +414,7 @@ function readLogins(section: Section, home: string): readonly ConsoleLogin[] {
 const shortName: Reader<string> = (text) =>
   /^[A-Za-z0-9][\w.-]{0,39}$/.test(text)
     ? { value: text }
-    : { fault: `${quoted(text)} is not a name`, hint: "letters, digits, dots, hyphens and underscores" };
+    : { problem: `${quoted(text)} is not a name`, next: "letters, digits, dots, hyphens and underscores" };
 
 function readLogin(section: Section | null, home: string, isNamed: boolean): ConsoleLogin {
   if (section === null) return NO_LOGIN;
@@ -430,7 +430,7 @@ function readLogin(section: Section | null, home: string, isNamed: boolean): Con
     name,
     email: section.scalar("email", plainText, null),
     user: section.scalar("user", plainText, null),
-    password: readKeySource(section, "password", home, passwordFault),
+    password: readKeySource(section, "password", home, passwordProblem),
     accessToken: readKeySource(section, "access_token", home),
     refreshToken: readKeySource(section, "refresh_token", home),
   };
@@ -444,9 +444,9 @@ function readLogin(section: Section | null, home: string, isNamed: boolean): Con
 const MIN_KEY_AGE = DAY_MS;
 
 const keyAge: Reader<number> = (text) => {
-  const reading = duration(text);
-  if ("fault" in reading || reading.value >= MIN_KEY_AGE) return reading;
-  return { fault: "a key is rotated once a day at most", hint: "such as rotate_every: 90d" };
+  const reading = parseDuration(text);
+  if ("problem" in reading || reading.value >= MIN_KEY_AGE) return reading;
+  return { problem: "a key is rotated once a day at most", next: "such as rotate_every: 90d" };
 };
 
 /** The gateway is empty where the tool names none; checkReferences fills in the only one. */
@@ -463,7 +463,7 @@ function readTool(section: Section, name: string, home: string): Tool {
     allowOrigins: section.scalars("allow_origins", origin),
     model: section.scalar("model", plainText, null),
     limits: readLimits(section.section("limits")),
-    quota: section.scalar("quota", dollars, null),
+    quota: section.scalar("quota", parseDollars, null),
     expires: section.scalar("expires", moment, null),
     enabled: section.scalar("enabled", flag, true),
     askUsage: section.scalar("ask_usage", flag, false),
@@ -521,16 +521,16 @@ function readToken(tree: Tree, path: string, tool: string, report: Report): Toke
 const day: Reader<string> = (text) =>
   /^\d{4}-\d{2}-\d{2}$/.test(text)
     ? { value: text }
-    : { fault: `${quoted(text)} is not a day`, hint: "such as 2026-11-16" };
+    : { problem: `${quoted(text)} is not a day`, next: "such as 2026-11-16" };
 
 function tokenHash(tool: string): Reader<string> {
   return (text) => {
     const hash = /^sha256:([0-9a-f]{64})$/i.exec(text)?.[1];
     if (hash !== undefined) return { value: hash.toLowerCase() };
-    const fault = text.startsWith("kb_")
+    const problem = text.startsWith("kb_")
       ? "this is the token itself; config.yaml may contain only its hash"
       : "this is not the hash of a token";
-    return { fault, hint: `remove it, then run ${advice.newToken(tool)}` };
+    return { problem, next: `remove it, then run ${advice.newToken(tool)}` };
   };
 }
 
@@ -540,8 +540,8 @@ function readLimits(section: Section | null): Limits {
     requests: section.scalars("requests", requestRate),
     tokens: section.scalars("tokens", tokenRate),
     spend: section.scalars("spend", spendRate),
-    concurrent: section.scalar("concurrent", count, null),
-    wait: section.scalar("wait", duration, 0),
+    concurrent: section.scalar("concurrent", parseCount, null),
+    wait: section.scalar("wait", parseDuration, 0),
   };
   section.finish();
   return Object.freeze(limits);

@@ -8,8 +8,8 @@ import { type Dict, type Entry, joinPath, lastName, type Tree } from "./yaml.ts"
 export type ValueResult<T> =
   | { readonly value: T }
   | {
-      readonly fault: string;
-      readonly hint?: string;
+      readonly problem: string;
+      readonly next?: string;
       /** What was probably meant. */
       readonly suggestion?: string;
     };
@@ -147,7 +147,7 @@ export function readScalar<T>(tree: Tree, path: string, read: Reader<T>, report:
   }
   const reading = read(tree.text);
   if ("value" in reading) return reading.value;
-  report.error(tree.at, path, reading.fault, reading.hint);
+  report.error(tree.at, path, reading.problem, reading.next);
   return undefined;
 }
 

@@ -9,7 +9,7 @@ export type KeyState =
   /** The source could not be read, or what it holds cannot be a key. */
   | {
       readonly state: "unavailable";
-      readonly reason: string;
+      readonly problem: string;
       /** The source is empty or has no key: a new key belongs there. */
       readonly absent?: boolean;
       /** What to type, if the source does not decide that. */
@@ -18,7 +18,7 @@ export type KeyState =
   /** A known key was paired with something new; it waits for `keybearer trust`. */
   | { readonly state: "needs-trust"; readonly what: string; readonly from: string; readonly to: string };
 
-const NOT_READ: KeyState = Object.freeze({ state: "unavailable", reason: "the key was not read yet" });
+const NOT_READ: KeyState = Object.freeze({ state: "unavailable", problem: "the key was not read yet" });
 
 /**
  * One frozen, validated configuration with the keys that were read for it. A request takes one at its start and finishes

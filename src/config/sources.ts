@@ -1,5 +1,5 @@
 import { isAbsolute, join } from "node:path";
-import { keyFault, Secret } from "../core/secret.ts";
+import { keyProblem, Secret } from "../core/secret.ts";
 import type { CertificateAuthority, KeySource } from "./schema.ts";
 import { type Reader, Section, type ValueResult } from "./section.ts";
 
@@ -9,12 +9,12 @@ import { type Reader, Section, type ValueResult } from "./section.ts";
 type LiteralCheck = (text: string) => string | null;
 
 const incompleteKey: LiteralCheck = (text) => {
-  const fault = keyFault(text);
-  return fault === null ? null : `incomplete key: ${fault}`;
+  const problem = keyProblem(text);
+  return problem === null ? null : `incomplete key: ${problem}`;
 };
 
 /** A person chose it, so it may be anything on one line. */
-export const passwordFault: LiteralCheck = (text) =>
+export const passwordProblem: LiteralCheck = (text) =>
   /[\r\n]/.test(text) ? "the password contains a line break" : null;
 
 const SOURCE_FORMS =
@@ -24,15 +24,15 @@ export function readKeySource(
   section: Section,
   name: string,
   home: string,
-  literalFault: LiteralCheck = incompleteKey,
+  literalProblem: LiteralCheck = incompleteKey,
 ): KeySource | null {
   const value = section.entry(name)?.value;
   if (value === undefined) return null;
   const path = section.pathOf(name);
   if (value.kind === "scalar") {
-    const reading = sourceFromText(value.text, home, literalFault);
+    const reading = sourceFromText(value.text, home, literalProblem);
     if ("value" in reading) return reading.value;
-    section.report.error(value.at, path, reading.fault, reading.hint);
+    section.report.error(value.at, path, reading.problem, reading.next);
     return null;
   }
   if (value.kind === "dict" && value.entries.has("command"))
@@ -42,42 +42,42 @@ export function readKeySource(
   return null;
 }
 
-function sourceFromText(text: string, home: string, literalFault: LiteralCheck): ValueResult<KeySource> {
+function sourceFromText(text: string, home: string, literalProblem: LiteralCheck): ValueResult<KeySource> {
   const colon = text.indexOf(":");
   const rest = text.slice(colon + 1);
   switch (text.slice(0, colon)) {
     case "env":
       if (/^[A-Za-z_][A-Za-z0-9_]*$/.test(rest)) return { value: Object.freeze({ kind: "env", name: rest }) };
-      return { fault: "this is not the name of a variable", hint: "such as env:CODEX_GATEWAY_KEY" };
+      return { problem: "this is not the name of a variable", next: "such as env:CODEX_GATEWAY_KEY" };
     case "file": {
       const path = expandHome(rest, home);
       if (isAbsolute(path) && !path.includes("\0")) return { value: Object.freeze({ kind: "file", path }) };
       return {
-        fault: "the path of a key file is not absolute",
-        hint: "such as file:/home/me/keys/codex or file:~/keys/codex",
+        problem: "the path of a key file is not absolute",
+        next: "such as file:/home/me/keys/codex or file:~/keys/codex",
       };
     }
     case "keychain":
       return keychainSource(rest);
     case "command":
       return {
-        fault: "a command is written as a list, so that no shell reads it",
-        hint: "{ command: [/usr/bin/pass, show, codex] }",
+        problem: "a command is written as a list, so that no shell reads it",
+        next: "{ command: [/usr/bin/pass, show, codex] }",
       };
     case "op":
-      return { fault: "1Password needs a command", hint: '{ command: [/usr/bin/op, read, "op://…"] }' };
+      return { problem: "1Password needs a command", next: '{ command: [/usr/bin/op, read, "op://…"] }' };
   }
-  if (text === "") return { fault: "nothing is written here", hint: SOURCE_FORMS };
+  if (text === "") return { problem: "nothing is written here", next: SOURCE_FORMS };
   const variable = /^\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?$/.exec(text)?.[1];
-  if (variable) return { fault: "keybearer does not expand variables here", hint: `write env:${variable}` };
+  if (variable) return { problem: "keybearer does not expand variables here", next: `write env:${variable}` };
   if (text.startsWith("kb_")) {
     return {
-      fault: "this is a token of keybearer's own, not a gateway's key",
-      hint: "copy the key from the gateway's console",
+      problem: "this is a token of keybearer's own, not a gateway's key",
+      next: "copy the key from the gateway's console",
     };
   }
-  const fault = literalFault(text);
-  if (fault !== null) return { fault, hint: "copy it whole from the gateway's console" };
+  const problem = literalProblem(text);
+  if (problem !== null) return { problem, next: "copy it whole from the gateway's console" };
   return { value: Object.freeze({ kind: "literal", secret: new Secret(text) }) };
 }
 
@@ -86,15 +86,15 @@ function keychainSource(rest: string): ValueResult<KeySource> {
   const [, service = "", account = ""] = match ?? [];
   if (match === null) {
     return {
-      fault: "a keychain entry needs a service and an account",
-      hint: "such as keychain:keybearer/codex",
+      problem: "a keychain entry needs a service and an account",
+      next: "such as keychain:keybearer/codex",
     };
   }
   // Otherwise an edit of this file could fetch any of the person's passwords.
   if (!service.startsWith("keybearer")) {
     return {
-      fault: "the service of a keychain entry must begin with keybearer",
-      hint: `keychain:keybearer/${account}`,
+      problem: "the service of a keychain entry must begin with keybearer",
+      next: `keychain:keybearer/${account}`,
     };
   }
   return { value: Object.freeze({ kind: "keychain", service, account }) };
@@ -117,7 +117,10 @@ export function readAuthority(section: Section, home: string): CertificateAuthor
   const path: Reader<string> = (text) => {
     const file = expandHome(text, home);
     if (isAbsolute(file) && !file.includes("\0")) return { value: file };
-    return { fault: "the path of a ca_file is not absolute", hint: "such as ca_file: /etc/ssl/company.pem" };
+    return {
+      problem: "the path of a ca_file is not absolute",
+      next: "such as ca_file: /etc/ssl/company.pem",
+    };
   };
   const file = section.scalar("ca_file", path, null);
   return file === null ? null : Object.freeze({ file, pem: "" });

@@ -4,7 +4,7 @@ import { DAY_MS, HOUR_MS, MINUTE_MS } from "../core/units.ts";
 import { type Listen, PERIODS, type Rate } from "./schema.ts";
 import { quoted, type Reader, type ValueResult } from "./section.ts";
 
-/** Readers of single values: text in, value or fault out. */
+/** Readers of single values: text in, value or problem out. */
 
 const DURATION_UNITS: Readonly<Record<string, number>> = {
   ms: 1,
@@ -14,28 +14,28 @@ const DURATION_UNITS: Readonly<Record<string, number>> = {
   d: DAY_MS,
 };
 
-export const duration: Reader<number> = (text) => {
+export const parseDuration: Reader<number> = (text) => {
   const match = /^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)$/.exec(text);
   if (match) return { value: Math.round(Number(match[1]) * (DURATION_UNITS[match[2] ?? ""] ?? 0)) };
   if (text === "0") return { value: 0 };
   return {
-    fault: `${quoted(text)} is not a duration`,
-    hint: "write a number and a unit, such as 10s, 5m, 2h or 400d",
+    problem: `${quoted(text)} is not a duration`,
+    next: "write a number and a unit, such as 10s, 5m, 2h or 400d",
   };
 };
 
 export const flag: Reader<boolean> = (text) => {
   if (text === "true") return { value: true };
   if (text === "false") return { value: false };
-  return { fault: `${quoted(text)} is neither true nor false`, hint: "write true or false" };
+  return { problem: `${quoted(text)} is neither true nor false`, next: "write true or false" };
 };
 
 export const plainText: Reader<string> = (text) => {
   if (text.trim() === "")
-    return { fault: "nothing is written here", hint: "write a value, or remove the line" };
+    return { problem: "nothing is written here", next: "write a value, or remove the line" };
   if (/\p{Cc}/u.test(text))
-    return { fault: "the value contains a control character", hint: "write it on one line" };
-  if (text.length > 200) return { fault: "the value is longer than 200 characters" };
+    return { problem: "the value contains a control character", next: "write it on one line" };
+  if (text.length > 200) return { problem: "the value is longer than 200 characters" };
   return { value: text };
 };
 
@@ -43,27 +43,27 @@ export function oneOf<const T extends string>(...choices: readonly T[]): Reader<
   return (text) => {
     const found = choices.find((choice) => choice === text);
     if (found !== undefined) return { value: found };
-    return { fault: `${quoted(text)} is not one of ${choices.join(", ")}` };
+    return { problem: `${quoted(text)} is not one of ${choices.join(", ")}` };
   };
 }
 
 export const factor: Reader<number> = (text) => {
   if (/^\d{1,6}(?:\.\d{1,9})?$/.test(text)) return { value: Number(text) };
-  return { fault: `${quoted(text)} is not a number`, hint: "such as 1.5" };
+  return { problem: `${quoted(text)} is not a number`, next: "such as 1.5" };
 };
 
-export const count: Reader<number> = (text) => {
+export const parseCount: Reader<number> = (text) => {
   if (/^[1-9]\d{0,5}$/.test(text)) return { value: Number(text) };
-  return { fault: `${quoted(text)} is not a whole number above zero` };
+  return { problem: `${quoted(text)} is not a whole number above zero` };
 };
 
 /** Dollars as whole micro-dollars, so that sums stay exact. */
-export const dollars: Reader<number> = (text) => {
+export const parseDollars: Reader<number> = (text) => {
   const match = /^\$\s?(\d{1,9}(?:\.\d{1,6})?)$/.exec(text);
   if (match) return { value: Math.round(Number(match[1]) * 1_000_000) };
   return {
-    fault: `${quoted(text)} is not an amount of money`,
-    hint: "write it with a dollar sign, such as $5 or $0.50",
+    problem: `${quoted(text)} is not an amount of money`,
+    next: "write it with a dollar sign, such as $5 or $0.50",
   };
 };
 
@@ -71,7 +71,7 @@ export const dollars: Reader<number> = (text) => {
 export const price: Reader<number> = (text) => {
   const match = /^\$?(\d{1,6}(?:\.\d{1,6})?)$/.exec(text);
   if (match) return { value: Math.round(Number(match[1]) * 1_000_000) };
-  return { fault: `${quoted(text)} is not a price`, hint: "dollars per million tokens, such as 1.25" };
+  return { problem: `${quoted(text)} is not a price`, next: "dollars per million tokens, such as 1.25" };
 };
 
 function rate(readMax: Reader<number>, example: string): Reader<Rate> {
@@ -80,8 +80,8 @@ function rate(readMax: Reader<number>, example: string): Reader<Rate> {
     const per = PERIODS.find((period) => period === text.slice(slash + 1).trim());
     if (slash < 1 || per === undefined) {
       return {
-        fault: `${quoted(text)} is not a limit`,
-        hint: `write it as ${example}; per ${PERIODS.join(", ")}`,
+        problem: `${quoted(text)} is not a limit`,
+        next: `write it as ${example}; per ${PERIODS.join(", ")}`,
       };
     }
     const max = readMax(text.slice(0, slash).trim());
@@ -96,23 +96,23 @@ export const amount: Reader<number> = (text) => {
   const match = /^(\d{1,12}(?:\.\d{1,3})?)([kKmM]?)$/.exec(text);
   const value = match ? Math.round(Number(match[1]) * (MULTIPLES[match[2] ?? ""] ?? 1)) : 0;
   if (value > 0) return { value };
-  return { fault: `${quoted(text)} is not an amount above zero`, hint: "such as 60, 400k or 1.5M" };
+  return { problem: `${quoted(text)} is not an amount above zero`, next: "such as 60, 400k or 1.5M" };
 };
 
 export const requestRate = rate(amount, "60/minute");
 export const tokenRate = rate(amount, "400k/minute");
-export const spendRate = rate(dollars, "$5/day");
+export const spendRate = rate(parseDollars, "$5/day");
 
 export const listen: Reader<Listen> = (text) => {
   const match = /^(.*):(\d{1,5})$/.exec(text);
   const port = Number(match?.[2] ?? Number.NaN);
   if (!match || port > 65_535)
-    return { fault: `${quoted(text)} is not host:port`, hint: "such as localhost:5397" };
+    return { problem: `${quoted(text)} is not host:port`, next: "such as localhost:5397" };
   const host = loopback((match[1] ?? "").toLowerCase());
   if (host === null) {
     return {
-      fault: `${quoted(match[1] ?? "")} is not a loopback address of this machine`,
-      hint: "keybearer serves only this machine: write localhost, 127.0.0.1 or [::1]",
+      problem: `${quoted(match[1] ?? "")} is not a loopback address of this machine`,
+      next: "keybearer serves only this machine: write localhost, 127.0.0.1 or [::1]",
     };
   }
   return { value: Object.freeze({ host, port }) };
@@ -130,13 +130,13 @@ const INTERPRETER =
 export const program: Reader<string> = (text) => {
   if (!text.startsWith("/") || text.includes("\0"))
     return {
-      fault: `${quoted(text)} is not an absolute path`,
-      hint: "write the whole path, from the first /",
+      problem: `${quoted(text)} is not an absolute path`,
+      next: "write the whole path, from the first /",
     };
   if (INTERPRETER.test(basename(text)))
     return {
-      fault: "an interpreter runs any program, so it does not identify one",
-      hint: "use a token for this tool",
+      problem: "an interpreter runs any program, so it does not identify one",
+      next: "use a token for this tool",
     };
   return { value: text };
 };
@@ -144,8 +144,8 @@ export const program: Reader<string> = (text) => {
 export const origin: Reader<string> = (text) => {
   if (/^[a-z][a-z0-9+.-]*:\/\/[^/\s*?#@]+$/.test(text)) return { value: text };
   return {
-    fault: `${quoted(text)} is not an origin`,
-    hint: "scheme and host exactly as sent, such as app://obsidian.md",
+    problem: `${quoted(text)} is not an origin`,
+    next: "scheme and host exactly as sent, such as app://obsidian.md",
   };
 };
 
@@ -163,7 +163,7 @@ export const moment: Reader<number> = (text) => {
     isDay && /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})$/.test(text);
   const time = full ? Date.parse(text) : Number.NaN;
   if (!Number.isNaN(time)) return { value: time };
-  return { fault: `${quoted(text)} is not a date`, hint: "such as 2027-03-31, or 2027-03-31T18:00:00Z" };
+  return { problem: `${quoted(text)} is not a date`, next: "such as 2027-03-31, or 2027-03-31T18:00:00Z" };
 };
 
 /** The name of a zone such as Europe/Berlin, in the spelling of Intl. */
@@ -174,8 +174,8 @@ export const timezone: Reader<string> = (text) => {
   if (resolved !== null) return { value: resolved.toLowerCase() === text.toLowerCase() ? resolved : text };
   const near = nearest(text, Intl.supportedValuesOf("timeZone"));
   return {
-    fault: `${quoted(text)} is not a time zone`,
-    hint: near === null ? "such as Europe/Berlin or UTC" : `did you mean ${near}?`,
+    problem: `${quoted(text)} is not a time zone`,
+    next: near === null ? "such as Europe/Berlin or UTC" : `did you mean ${near}?`,
   };
 };
 
@@ -197,12 +197,12 @@ const VERSION = /\/v\d+[a-z0-9]*$/;
 
 export const baseUrl: Reader<string> = (text) => {
   const address = plainAddress(text);
-  if ("fault" in address) return address;
+  if ("problem" in address) return address;
   const endpoint = ENDPOINTS.exec(address.value);
   if (endpoint) {
     const cut = address.value.slice(0, endpoint.index);
-    const fault = `the base url ends in the endpoint path ${endpoint[0]}`;
-    return { fault, hint: `cut it off: ${cut}`, suggestion: VERSION.test(cut) ? cut : `${cut}/v1` };
+    const problem = `the base url ends in the endpoint path ${endpoint[0]}`;
+    return { problem, next: `cut it off: ${cut}`, suggestion: VERSION.test(cut) ? cut : `${cut}/v1` };
   }
   if (!VERSION.test(address.value)) return versionMissing(address.value);
   return address;
@@ -213,23 +213,23 @@ const BEFORE_VERSION =
   /^(?:\/(?:api|openai|anthropic|claude|gemini|proxy|gateway|llm|ai|inference|compatible-mode))*$/;
 
 function versionMissing(address: string): ValueResult<string> {
-  const fault = "the base url does not end in its version segment";
+  const problem = "the base url does not end in its version segment";
   const { origin, pathname } = new URL(address);
   const isBase = BEFORE_VERSION.test(pathname.replace(/\/$/, ""));
   const suggestion = isBase ? `${address}/v1` : `${origin}/v1`;
   const source = isBase ? "" : 'copy the base url from the console\'s "use key" page; ';
-  return { fault, hint: `${source}probably: ${suggestion}`, suggestion };
+  return { problem, next: `${source}probably: ${suggestion}`, suggestion };
 }
 
 export const messagesUrl: Reader<string> = (text) => {
   const address = plainAddress(text);
-  if ("fault" in address) return address;
+  if ("problem" in address) return address;
   const extra = /(?:\/v1)?(?:\/messages)?$/.exec(address.value)?.[0] ?? "";
   if (extra === "") return address;
   const cut = address.value.slice(0, -extra.length);
   return {
-    fault: `the messages address ends in ${extra}, which keybearer adds to every request`,
-    hint: `cut it off: ${cut}`,
+    problem: `the messages address ends in ${extra}, which keybearer adds to every request`,
+    next: `cut it off: ${cut}`,
   };
 };
 
@@ -239,8 +239,8 @@ export const proxyUrl: Reader<string> = (text) => {
   const url = URL.canParse(text) ? new URL(text) : null;
   if (url?.protocol !== "http:" || url.pathname !== "/" || /[?#@]/.test(text)) {
     return {
-      fault: `${quoted(text)} is not an outbound proxy`,
-      hint: "write http://host:port, without a password",
+      problem: `${quoted(text)} is not an outbound proxy`,
+      next: "write http://host:port, without a password",
     };
   }
   return { value: url.origin };
@@ -252,33 +252,34 @@ const DEFAULT_STORE_PORT = 6379;
 export const storeUrl: Reader<string> = (text) => {
   const example = "such as rediss://valkey.example.net:6379";
   const scheme = /^(rediss?):\/\//i.exec(text)?.[1]?.toLowerCase();
-  if (scheme === undefined) return { fault: `${quoted(text)} is not the address of a store`, hint: example };
+  if (scheme === undefined)
+    return { problem: `${quoted(text)} is not the address of a store`, next: example };
   const rest = text.slice(scheme.length + "://".length);
   if (/^[^/]*@/.test(rest)) {
     return {
-      fault: "the address contains a user name or password",
-      hint: "remove it: store: { url: …, username: …, password: keychain:keybearer/shared }",
+      problem: "the address contains a user name or password",
+      next: "remove it: store: { url: …, username: …, password: keychain:keybearer/shared }",
     };
   }
   if (/[?#]/.test(rest))
-    return { fault: "the address contains a query or fragment", hint: "cut it off at the ? or #" };
+    return { problem: "the address contains a query or fragment", next: "cut it off at the ? or #" };
   const match = /^(\[[\da-f:.]+\]|[\w.-]+)(?::(\d{1,5}))?(\/.*)?$/i.exec(rest);
   const host = hostOf(match?.[1] ?? "");
   const port = Number(match?.[2] ?? DEFAULT_STORE_PORT);
   if (host === null || port === 0 || port > 65_535)
-    return { fault: `${quoted(text)} is not the address of a store`, hint: example };
-  if (host.endsWith(".")) return { fault: "the host name ends in a dot", hint: "remove the dot" };
+    return { problem: `${quoted(text)} is not the address of a store`, next: example };
+  if (host.endsWith(".")) return { problem: "the host name ends in a dot", next: "remove the dot" };
   const database = /^\/?(\d|1[0-5])?$/.exec(match?.[3] ?? "");
   if (database === null) {
     return {
-      fault: "after the port only the number of a database may follow, 0 to 15",
-      hint: `${scheme}://${host}:${port}/1`,
+      problem: "after the port only the number of a database may follow, 0 to 15",
+      next: `${scheme}://${host}:${port}/1`,
     };
   }
   if (scheme === "redis" && !isLoopback(host)) {
     return {
-      fault: "redis would send the password and the records unencrypted",
-      hint: `write rediss://${host}:${port}`,
+      problem: "redis would send the password and the records unencrypted",
+      next: `write rediss://${host}:${port}`,
     };
   }
   const number = database[1] ?? "0";
@@ -299,27 +300,27 @@ export function withoutVersion(address: string): string {
 function plainAddress(text: string): ValueResult<string> {
   const url = /^https?:\/\//i.test(text) && URL.canParse(text) ? new URL(text) : null;
   if (url === null)
-    return { fault: `${quoted(text)} is not an address`, hint: "such as https://gateway.example.com/v1" };
+    return { problem: `${quoted(text)} is not an address`, next: "such as https://gateway.example.com/v1" };
   // An @ before the path. An empty user name counts, too.
   if (/^https?:[\\/]*[^\\/?#]*@/i.test(text)) {
     return {
-      fault: "the address contains a user name or password",
-      hint: "remove it: a key belongs in the tool's key setting",
+      problem: "the address contains a user name or password",
+      next: "remove it: a key belongs in the tool's key setting",
     };
   }
   if (/[?#]/.test(text))
-    return { fault: "the address contains a query or fragment", hint: "cut it off at the ? or #" };
+    return { problem: "the address contains a query or fragment", next: "cut it off at the ? or #" };
   if (/\\|%2e|%2f|%5c|\/\.\.?(?:\/|$)|[^\x21-\x7e]/i.test(text)) {
     return {
-      fault: "the address contains a dot segment, a backslash or a hidden character",
-      hint: "write the address without it",
+      problem: "the address contains a dot segment, a backslash or a hidden character",
+      next: "write the address without it",
     };
   }
-  if (url.hostname.endsWith(".")) return { fault: "the host name ends in a dot", hint: "remove the dot" };
+  if (url.hostname.endsWith(".")) return { problem: "the host name ends in a dot", next: "remove the dot" };
   if (url.protocol === "http:" && !isLoopback(url.hostname)) {
     return {
-      fault: "http would send the key unencrypted",
-      hint: `write https://${url.host}${url.pathname}`,
+      problem: "http would send the key unencrypted",
+      next: `write https://${url.host}${url.pathname}`,
     };
   }
   return { value: url.origin + url.pathname.replace(/\/+$/, "") };

@@ -1,7 +1,7 @@
 import { Composer, type Document, isAlias, isScalar, isSeq, Lexer, type ParsedNode, Parser } from "yaml";
 import { redactCredentials } from "../core/redact.ts";
 import type { Report } from "./problems.ts";
-import { explainFault, LEXER_MARKS, type SyntaxFault } from "./syntax-fault.ts";
+import { explainParseError, LEXER_MARKS, type ParseError } from "./syntax-problem.ts";
 
 /** config.yaml's text as plain structure. Scalars stay texts until a field says what they mean. */
 export type Tree = Scalar | List | Dict;
@@ -40,13 +40,13 @@ const MAX_SYNTAX_PROBLEMS = 20;
 export function readTree(text: string, report: Report): Dict | null {
   const lexed = lexInBounds(text);
   if (!lexed.ok) {
-    report.error(-1, "", lexed.reason, "start again from config.example.yaml");
+    report.error(-1, "", lexed.problem, "start again from config.example.yaml");
     return null;
   }
-  const { document, fault } = compose(lexed.lexemes, text.length);
-  if (fault !== null) {
-    const { at, message, hint } = explainFault(fault, text, lexed.lexemes);
-    report.error(at, "", message, hint);
+  const { document, error } = compose(lexed.lexemes, text.length);
+  if (error !== null) {
+    const { at, problem, next } = explainParseError(error, text, lexed.lexemes);
+    report.error(at, "", problem, next);
   }
   if (document === null) return null;
   if (document.contents === null) {
@@ -66,7 +66,7 @@ const MAX_DEPTH = 32;
 
 export type Lexed =
   | { readonly ok: true; readonly lexemes: readonly string[] }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 /**
  * The text's tokens, or why it must not be parsed. yaml's composer recurses, and near the end of the stack V8 can abort
@@ -74,7 +74,7 @@ export type Lexed =
  * recurse, so the depth is measured on its tokens first.
  */
 export function lexInBounds(text: string): Lexed {
-  if (Buffer.byteLength(text) > MAX_BYTES) return { ok: false, reason: "the file is larger than 1 MB" };
+  if (Buffer.byteLength(text) > MAX_BYTES) return { ok: false, problem: "the file is larger than 1 MB" };
   const lexemes: string[] = [];
   const blockColumns: number[] = [];
   let flowDepth = 0;
@@ -83,7 +83,7 @@ export function lexInBounds(text: string): Lexed {
   for (const token of new Lexer().lex(text)) {
     lexemes.push(token);
     if (lexemes.length > MAX_TOKENS)
-      return { ok: false, reason: "the file has more settings than keybearer accepts" };
+      return { ok: false, problem: "the file has more settings than keybearer accepts" };
     if (LEXER_MARKS.includes(token)) continue;
     if (token === "\n" || token === "\r\n") {
       isLineStart = true;
@@ -101,34 +101,34 @@ export function lexInBounds(text: string): Lexed {
     }
     column += token.length;
     if (flowDepth + blockColumns.length > MAX_DEPTH)
-      return { ok: false, reason: "the file is nested too deeply" };
+      return { ok: false, problem: "the file is nested too deeply" };
   }
   return { ok: true, lexemes };
 }
 
 interface Composed {
-  /** null if there is a fault. */
+  /** null if there is an error. */
   readonly document: Document.Parsed | null;
   /** Only the first one: after it the parser has lost its way, and most others follow from it. */
-  readonly fault: SyntaxFault | null;
+  readonly error: ParseError | null;
 }
 
 /** Like yaml's parseDocument, but it stops after some errors and reports a second document. */
 function compose(lexemes: readonly string[], length: number): Composed {
-  const faults: SyntaxFault[] = [];
+  const errors: ParseError[] = [];
   // failsafe: every scalar is a text, so that `no`, `1e5` and `~` are what the person typed. uniqueKeys is quadratic.
   const composer = new Composer({ schema: "failsafe", version: "1.2", uniqueKeys: false });
   let document: Document.Parsed | null = null;
   for (const next of composer.compose(boundedTokens(lexemes), true, length)) {
-    faults.push(...next.errors.map(({ pos, code, message }) => ({ at: pos[0], code, message })));
+    errors.push(...next.errors.map(({ pos, code, message }) => ({ at: pos[0], code, message })));
     if (document !== null) {
-      faults.push({ at: next.range[0], code: "MULTIPLE_DOCS", message: "there is a second document" });
+      errors.push({ at: next.range[0], code: "MULTIPLE_DOCS", message: "there is a second document" });
       break;
     }
     document = next;
   }
-  const [fault = null] = faults.toSorted((one, other) => one.at - other.at);
-  return { document: fault === null ? document : null, fault };
+  const [error = null] = errors.toSorted((one, other) => one.at - other.at);
+  return { document: error === null ? document : null, error };
 }
 
 /** The parser returns what it cannot place as tokens of type error. */

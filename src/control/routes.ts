@@ -373,7 +373,7 @@ async function trust(
     const answer = await keyring.grant(tool, seen);
     await reload.takeKeys();
     if (!answer.ok) {
-      problems.push(answer.reason);
+      problems.push(answer.problem);
       continue;
     }
     log.warn({ tool, peer }, `trusted: ${answer.granted}`);
@@ -395,7 +395,7 @@ async function trustAll(
   const answer = await keyring.grantAll(
     shown.map(({ tool, what, from, to }) => ({ name: tool, what, from, to })),
   );
-  if (!answer.ok) throw new HttpError(409, answer.reason);
+  if (!answer.ok) throw new HttpError(409, answer.problem);
   await reload.takeKeys();
   const granted = shown.map(({ tool, what, from, to }) => `${tool}: ${what}: ${from} → ${to}`);
   for (const text of granted) {

@@ -166,7 +166,7 @@ export interface StatusDeps {
   readonly limiter: Pick<Limiter, "levels">;
   readonly usage: Pick<UsageLog, "state" | "readNow">;
   readonly mirror: Pick<Mirror, "status" | "factsOf" | "canChangeKeys">;
-  readonly shared: Pick<Shared, "status" | "partsOf">;
+  readonly shared: Pick<Shared, "status" | "listParts">;
   readonly dashboard: DashboardStatus;
   readonly keyChanges: readonly KeyChangeStatus[];
   readonly actions: readonly Action[];
@@ -246,16 +246,27 @@ function gatewayStatus(
 }
 
 function usageStatus({ usage }: StatusDeps): UsageStatus {
-  const { trouble, waiting, lost, refusalsLost, folder, bytes, maintainedAt, index, incident, changed } =
-    usage.state();
-  const warnings = [changed, incident].filter((problem) => problem !== null);
+  const {
+    unavailable,
+    waiting,
+    lost,
+    refusalsLost,
+    folder,
+    bytes,
+    maintainedAt,
+    index,
+    fileProblem,
+    changed,
+  } = usage.state();
+  const warnings = [changed, fileProblem].filter((problem) => problem !== null);
   if (index.damagedLines !== null && index.damagedLines > 0)
     warnings.push(`damaged lines of the usage log that were skipped: ${index.damagedLines}`);
   return {
-    state: trouble === null ? "ok" : "unavailable",
-    since: trouble?.since ?? null,
-    why: trouble === null ? null : `${folder} cannot be written: ${trouble.message}`,
-    next: trouble === null ? null : `free disk space, or check ${folder}; keybearer then resumes by itself`,
+    state: unavailable === null ? "ok" : "unavailable",
+    since: unavailable?.since ?? null,
+    why: unavailable === null ? null : `${folder} cannot be written: ${unavailable.problem}`,
+    next:
+      unavailable === null ? null : `free disk space, or check ${folder}; keybearer then resumes by itself`,
     folder,
     bytes,
     waiting,

@@ -97,7 +97,7 @@ export interface LimitStatus {
 export interface ToolStatusDeps {
   readonly keyHealth: Pick<KeyHealth, "report" | "lastUse">;
   readonly limiter: Pick<Limiter, "levels">;
-  readonly shared: Pick<Shared, "partsOf">;
+  readonly shared: Pick<Shared, "listParts">;
   readonly mirror: Pick<Mirror, "factsOf" | "canChangeKeys">;
   readonly config: Pick<Config, "gateways">;
   readonly now: number;
@@ -107,7 +107,7 @@ export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): Too
   const { keyHealth, limiter, shared, mirror } = deps;
   const { name } = tool;
   const levels = limiter.levels(tool);
-  const limits = limitStatuses(levels, (level) => shared.partsOf(name, level));
+  const limits = limitStatuses(levels, (level) => shared.listParts(name, level));
   const console = mirror.factsOf(tool);
   const canRotate = mirror.canChangeKeys(tool.gateway);
   const report = keyHealth.report(tool, key, { facts: console, canRotate });
@@ -230,13 +230,13 @@ export function usedUpLimit(
 
 /**
  * Every limit of a tool and how full it is, in the order of the configuration reference.
- * @param partsOf what each machine has of a limit; see Shared.partsOf().
+ * @param listParts what each machine has of a limit; see Shared.listParts().
  */
 export function limitStatuses(
   { levels, lifts }: ToolLevels,
-  partsOf: (level: Level) => readonly MachinePart[],
+  listParts: (level: Level) => readonly MachinePart[],
 ): LimitStatus[] {
-  return levels.map((level) => limitStatus(level, lifts[level.limit.kind] ?? null, partsOf(level)));
+  return levels.map((level) => limitStatus(level, lifts[level.limit.kind] ?? null, listParts(level)));
 }
 
 function limitStatus(level: Level, lift: number | null, machines: readonly MachinePart[]): LimitStatus {

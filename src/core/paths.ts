@@ -85,25 +85,25 @@ export function findPaths(options: PathOptions): Paths {
 
 /** Creates keybearer's folders. Returns what is wrong with them, such as that other users can write there. */
 export function prepareFolders(paths: Paths): string[] {
-  const faults: string[] = [];
+  const problems: string[] = [];
   for (const folder of [paths.state, paths.run]) {
     try {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
     } catch (error) {
-      faults.push(`cannot make the folder ${folder}: ${errorMessage(error)}`);
+      problems.push(`cannot make the folder ${folder}: ${errorMessage(error)}`);
       continue;
     }
-    const fault = folderFault(folder);
-    if (fault !== null) faults.push(fault);
+    const problem = folderProblem(folder);
+    if (problem !== null) problems.push(problem);
   }
   for (const folder of paths.own) {
-    const fault = folderFault(folder);
-    if (fault !== null && !faults.includes(fault)) faults.push(fault);
+    const problem = folderProblem(folder);
+    if (problem !== null && !problems.includes(problem)) problems.push(problem);
   }
-  return faults;
+  return problems;
 }
 
-function folderFault(folder: string): string | null {
+function folderProblem(folder: string): string | null {
   const found = statOrNull(folder);
   if (found === null) return null;
   if (isOtherUsers(found)) return `${folder} belongs to another user → chown it, or use another folder`;
@@ -111,14 +111,14 @@ function folderFault(folder: string): string | null {
 }
 
 /** What is wrong with the owner or the mode of config.yaml; null: nothing. */
-export function configModeFault(file: string): { readonly message: string; readonly hint: string } | null {
+export function configModeProblem(file: string): { readonly problem: string; readonly next: string } | null {
   const found = statOrNull(file);
   if (found === null) return null;
   if (isOtherUsers(found))
-    return { message: `${file} belongs to another user`, hint: "chown it, or make a copy of your own" };
+    return { problem: `${file} belongs to another user`, next: "chown it, or make a copy of your own" };
   if ((found.mode & 0o077) === 0) return null;
   const verb = (found.mode & 0o022) === 0 ? "read" : "change";
-  return { message: `other users can ${verb} ${file}`, hint: `chmod 600 ${file}` };
+  return { problem: `other users can ${verb} ${file}`, next: `chmod 600 ${file}` };
 }
 
 /** Files of root are fine: root can read and write everything anyway. */

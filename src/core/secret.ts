@@ -122,7 +122,7 @@ function replaced(text: string, spans: readonly Span[], write: (span: Span) => s
 const PLACEHOLDER = /[<>]|\.\.\.|YOUR|REPLACE|xxxx|your[-_]|replace[-_]/;
 
 /** Why a text cannot be a complete key; null: it can. A gateway answers 401 to all of these without a reason. */
-export function keyFault(text: string): string | null {
+export function keyProblem(text: string): string | null {
   if (text === "") return "the key is empty";
   if (/[\r\n]/.test(text)) return "the key contains a line break";
   if (/\s/.test(text)) return "the key contains a space";

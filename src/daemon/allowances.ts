@@ -12,7 +12,7 @@ interface AllowanceDeps {
   readonly journal: Journal;
   readonly limiter: Limiter;
   readonly inFlight: InFlight;
-  readonly shared: Pick<Shared, "release" | "partsOf">;
+  readonly shared: Pick<Shared, "release" | "listParts">;
   readonly log: Logger;
   readonly config: () => Config;
 }
@@ -32,7 +32,7 @@ export function createAllowances({
       if (tool === undefined) return null;
       const answer = (problem: string | null) => ({
         tool: name,
-        levels: limitStatuses(limiter.levels(tool), (level) => shared.partsOf(name, level)),
+        levels: limitStatuses(limiter.levels(tool), (level) => shared.listParts(name, level)),
         problem,
       });
       if (tool.limits[kind].length === 0) return answer(`tool ${name} has no limit on ${kind}`);
@@ -53,7 +53,10 @@ export function createAllowances({
       if (released === "released")
         log.warn({ tool: name, machine, peer }, `tool ${name}: what machine ${machine} held was released`);
       const problem = released === "released" ? null : RELEASE_PROBLEMS[released](name, machine);
-      return { levels: limitStatuses(limiter.levels(tool), (level) => shared.partsOf(name, level)), problem };
+      return {
+        levels: limitStatuses(limiter.levels(tool), (level) => shared.listParts(name, level)),
+        problem,
+      };
     },
     expectRename(name, to, peer) {
       if (config().tools[name] === undefined) return null;

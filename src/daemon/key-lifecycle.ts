@@ -35,7 +35,7 @@ interface Deps {
   readonly trust: Trust;
   readonly reload: Reload;
   readonly mirror: Mirror;
-  readonly shared: Pick<Shared, "usersOf" | "noteRotated" | "rotatedElsewhere">;
+  readonly shared: Pick<Shared, "findUsers" | "noteRotated" | "rotatedElsewhere">;
   readonly keyCheck: KeyCheck;
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
   readonly inFlight: InFlight;
@@ -121,7 +121,7 @@ export function createLifecycle(deps: Deps) {
 async function probe(deps: Deps, gateway: Gateway, key: Secret, brief: boolean): Promise<Probed> {
   const probed = await probeKey(deps, gateway, key, { brief });
   if (probed.ok) return { state: "accepted" };
-  return { state: probed.status === 401 ? "refused" : "unclear", why: probed.why, next: probed.next };
+  return { state: probed.status === 401 ? "refused" : "unclear", problem: probed.why, next: probed.next };
 }
 
 /** The keys of config.yaml, judged as a reload judges them. */

@@ -55,7 +55,7 @@ export function openUsageServices(
   });
   const { journal } = usage;
   const mirrorDatabase = new MirrorDatabase({ file: paths.mirror, index: paths.index, log });
-  const mirrorUsage = mirrorUsageOf(usage);
+  const mirrorUsage = createMirrorUsage(usage);
   const lostRecords = new LostRecords({
     clock,
     ticker,
@@ -82,7 +82,7 @@ export function openUsageServices(
 /** A comparison waits for the index this long. A rebuild may take longer: the next comparison tries again. */
 const MIRROR_CATCH_UP_MS = MINUTE_MS;
 
-function mirrorUsageOf(usage: UsageLog): MirrorUsage {
+function createMirrorUsage(usage: UsageLog): MirrorUsage {
   const { journal } = usage;
   return {
     async catchUp() {

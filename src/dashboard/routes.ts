@@ -239,7 +239,7 @@ export class Api {
       );
     }
     const edited = await editFile(paths.config, (text) => setEnabled(text, name, enabled), clock);
-    if (!edited.ok) throw new HttpError(409, edited.reason);
+    if (!edited.ok) throw new HttpError(409, edited.problem);
     const { changed } = edited;
     if (changed)
       log.warn({ tool: name }, `tool ${name}: ${enabled ? "enabled" : "disabled"} on the dashboard`);

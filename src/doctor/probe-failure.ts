@@ -216,7 +216,7 @@ function quoted({ status, message }: Pick<RefusedKey, "status" | "message">): st
 
 function addressAdvice(gateway: Gateway): string {
   const checked = baseUrl(gateway.baseUrl);
-  if ("fault" in checked) return `${checked.fault}; ${checked.hint ?? "see the console"}`;
+  if ("problem" in checked) return `${checked.problem}; ${checked.next ?? "see the console"}`;
   return "copy the base url from the console; it ends in /v1 and in no endpoint path";
 }
 

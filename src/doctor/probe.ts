@@ -8,7 +8,7 @@ import {
 import { request as httpsRequest } from "node:https";
 import type { Gateway } from "../config/schema.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
-import { keyFault, type Secret } from "../core/secret.ts";
+import { keyProblem, type Secret } from "../core/secret.ts";
 import { asFields, fieldAt, listAt, textAt } from "../mirror/consoles/json.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Agents } from "../proxy/agents.ts";
@@ -99,7 +99,7 @@ export async function probeKey(
   key: Secret,
   { signal, worked = false, brief = false, timeout = TIMEOUT_MS }: ProbeOptions = {},
 ): Promise<ProbeResult> {
-  const malformed = keyFault(key.reveal());
+  const malformed = keyProblem(key.reveal());
   if (malformed !== null) return { ok: false, ...failures.malformedKey(malformed), status: null, skew: null };
   const timer = AbortSignal.timeout(timeout);
   const stop = signal === undefined ? timer : AbortSignal.any([signal, timer]);

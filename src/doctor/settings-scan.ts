@@ -4,7 +4,7 @@ import { isAbsolute, join } from "node:path";
 import { settingsFiles, WRITABLE } from "../clients/settings-files.ts";
 import { CLIENTS } from "../clients/table.ts";
 import { errorMessage, hasCode } from "../core/errors.ts";
-import { keyFault, type Secret } from "../core/secret.ts";
+import { keyProblem, type Secret } from "../core/secret.ts";
 import { tokenShape } from "../core/token.ts";
 import type { Finding } from "./findings.ts";
 import { type KnownSetting, knownFields, knownVariables } from "./known-settings.ts";
@@ -339,11 +339,11 @@ function settingValue(
   if (role === "address") return addressValue(text, addresses);
   const shape = tokenShape(text);
   if (shape === "complete") return "token";
-  if (shape === "incomplete") return keyFault(text) === null ? "incomplete-token" : null;
+  if (shape === "incomplete") return keyProblem(text) === null ? "incomplete-token" : null;
   // `export X=$(pass show x)` sets some key; in a client's own file it only says where the key is.
   if (/^\$\(|^`/.test(text)) return isShell ? "other" : null;
   if (/^\$|^\{|^op:\/\/|^env:/i.test(text)) return null;
-  return keyFault(text) === null ? "other" : null;
+  return keyProblem(text) === null ? "other" : null;
 }
 
 /** Another server on this machine, such as a local model, has no account that could be the wrong one. */

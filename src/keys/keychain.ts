@@ -44,7 +44,7 @@ export type KeychainAnswer =
       readonly made: boolean;
     }
   /** unasked: the request did not reach the keychain. */
-  | { readonly ok: false; readonly reason: string; readonly unasked?: boolean };
+  | { readonly ok: false; readonly problem: string; readonly unasked?: boolean };
 
 type Operation = KeychainRequest["operation"];
 type Child = ChildProcessByStdio<Writable, Readable, null>;
@@ -60,7 +60,7 @@ const PROGRAM = `
   // Without a listener it opens a debugger port that every user of this machine can connect to.
   process.on("SIGUSR1", () => {});
   const reply = (answer) => process.stdout.write(JSON.stringify(answer), () => process.exit(0));
-  const fail = (error) => reply({ fault: String(error && error.message) });
+  const fail = (error) => reply({ error: String(error && error.message) });
   async function work({ service, account, operation, key, replace }) {
     let library;
     try {
@@ -76,7 +76,7 @@ const PROGRAM = `
     if (found === key) return { done: true };
     if (found !== null && !replace) return { done: false };
     await entry.setPassword(key);
-    return (await entry.getPassword()) === key ? { done: true, made: true } : { fault: "it gave back something else" };
+    return (await entry.getPassword()) === key ? { done: true, made: true } : { error: "it gave back something else" };
   }
   let asked = "";
   process.stdin.setEncoding("utf8");
@@ -91,7 +91,7 @@ const PROGRAM = `
 /** What the library needs to find the keychain. Nothing else, because variables may hold keys and options for Node. */
 const ENVIRONMENT = ["HOME", "USER", "LOGNAME", "PATH", "TMPDIR", "XDG_RUNTIME_DIR", "SECURITYSESSIONID"];
 
-/** Never throws. No reason contains what the keychain holds. */
+/** Never throws. No problem contains what the keychain holds. */
 export async function askKeychain(
   entry: KeychainEntry,
   request: KeychainRequest,
@@ -112,7 +112,7 @@ export async function askKeychain(
       detached: true,
       stdio: ["pipe", "pipe", "ignore"],
     });
-    return await answerOf(child, entry, request, deps);
+    return await waitForAnswer(child, entry, request, deps);
   } catch (error) {
     return unasked(cannotAsk(error));
   }
@@ -131,7 +131,7 @@ export function entryName({ service, account }: KeychainEntry): string {
 
 type Bus =
   | { readonly ok: true; readonly env: Readonly<Record<string, string>> }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 /** Where the Secret Service is. macOS and Windows have keychains of their own and need no bus. */
 export function sessionBus(env: NodeJS.ProcessEnv): Bus {
@@ -156,7 +156,7 @@ function findLibrary(): string | null {
   }
 }
 
-function answerOf(
+function waitForAnswer(
   child: Child,
   { service, account }: KeychainEntry,
   request: KeychainRequest,
@@ -205,7 +205,7 @@ function parseAnswer(printed: string, operation: Operation): KeychainAnswer {
   if (typeof answer !== "object" || answer === null)
     return unasked("the keychain library stopped without an answer");
   if ("missing" in answer) return unasked(NO_LIBRARY);
-  if ("fault" in answer) return failed(explainFault(String(answer.fault), operation));
+  if ("error" in answer) return failed(explainError(String(answer.error), operation));
   const found = "found" in answer && typeof answer.found === "string" ? answer.found : null;
   const done = "done" in answer && answer.done === true;
   const made = "made" in answer && answer.made === true;
@@ -218,12 +218,12 @@ function cannotAsk(error: unknown): string {
 }
 
 /** A key that could not be read, stored or removed. */
-export function failed(reason: string): { readonly ok: false; readonly reason: string } {
-  return { ok: false, reason };
+export function failed(problem: string): { readonly ok: false; readonly problem: string } {
+  return { ok: false, problem };
 }
 
-function unasked(reason: string): KeychainAnswer {
-  return { ok: false, reason, unasked: true };
+function unasked(problem: string): KeychainAnswer {
+  return { ok: false, problem, unasked: true };
 }
 
 const INSTEAD = "use file: or command: for this key";
@@ -260,10 +260,10 @@ const EXPLANATIONS: readonly (readonly [RegExp, (retry: string) => string])[] = 
   [/utf-?8|encoding/i, () => "the entry in the keychain is not text, so it is not a key"],
 ];
 
-function explainFault(fault: string, operation: Operation): string {
-  const known = EXPLANATIONS.find(([pattern]) => pattern.test(fault));
+function explainError(error: string, operation: Operation): string {
+  const known = EXPLANATIONS.find(([pattern]) => pattern.test(error));
   if (known !== undefined) return known[1](retryAfter(operation));
-  const [line = ""] = fault.split(/[\r\n]/, 1);
+  const [line = ""] = error.split(/[\r\n]/, 1);
   return `the keychain failed (${escapeControlChars(redactCredentials(line)).slice(0, 200)})`;
 }
 

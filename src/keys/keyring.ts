@@ -54,7 +54,7 @@ export type Granted =
       /** The grant holds, but could not be written to disk. */
       readonly problem: string | null;
     }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 /** Something that waits for confirmation, and the tool or console that it belongs to. */
 export interface Held extends UntrustedChange {
@@ -63,7 +63,7 @@ export interface Held extends UntrustedChange {
 
 export type GrantedAll =
   /** problem: the grant holds, but could not be written to disk. */
-  { readonly ok: true; readonly problem: string | null } | { readonly ok: false; readonly reason: string };
+  { readonly ok: true; readonly problem: string | null } | { readonly ok: false; readonly problem: string };
 
 /** What is known of one key. A key that waits for trust is here, too. */
 interface KnownKey {
@@ -126,12 +126,12 @@ export class Keyring {
     older.abort();
     await withTimeout(Promise.all(reads), timeoutMs, null);
     hasReturned = true;
-    return statesOf(entries);
+    return listStates(entries);
   }
 
   /** The states for the keys of the newest resolve(). */
   current(): ReadonlyMap<string, KeyState> {
-    return statesOf(this.#entries);
+    return listStates(this.#entries);
   }
 
   /** For a key that the gateway refused: reads it again, at most once a minute. True if the state changed. */
@@ -163,12 +163,12 @@ export class Keyring {
   /** A person confirmed it. With `seen`, only exactly that: config.yaml may have changed while they thought. */
   async grant(name: string, seen?: UntrustedChange): Promise<Granted> {
     const entry = this.#entries.get(name);
-    if (entry === undefined) return { ok: false, reason: `there is no ${name} in config.yaml` };
+    if (entry === undefined) return { ok: false, problem: `there is no ${name} in config.yaml` };
     const { state, key } = entry.known;
-    if (state.state !== "needs-trust") return { ok: false, reason: `nothing of ${name} is held` };
+    if (state.state !== "needs-trust") return { ok: false, problem: `nothing of ${name} is held` };
     if (seen !== undefined && !isSameChange(seen, state)) {
-      const reason = `config.yaml changed again in the meantime: type the command again to see what is held now`;
-      return { ok: false, reason };
+      const problem = `config.yaml changed again in the meantime: type the command again to see what is held now`;
+      return { ok: false, problem };
     }
     this.#deps.trust.grant(entry.wanted, key);
     // The key that was shown is the one that is used. Only a source that waited for trust is read now.
@@ -202,8 +202,8 @@ export class Keyring {
   async grantAll(seen: readonly Held[]): Promise<GrantedAll> {
     const held = this.held();
     if (!isDeepStrictEqual(seen, held)) {
-      const reason = "config.yaml changed in the meantime: type the command again to see what is held now";
-      return { ok: false, reason };
+      const problem = "config.yaml changed in the meantime: type the command again to see what is held now";
+      return { ok: false, problem };
     }
     const entries = held.flatMap(({ name }) => this.#entries.get(name) ?? []);
     for (const { wanted, known } of entries) this.#deps.trust.grant(wanted, known.key);
@@ -263,8 +263,8 @@ export class Keyring {
     if (this.#entries.get(wanted.name) !== entry) return null;
     if (reading.ok) return this.#judge(wanted, reading.key, reading.warning);
     // keybearer was replaced while it runs. The key that was read before holds until the restart.
-    if (reading.unasked && entry.known.key !== null) return { ...entry.known, warning: reading.reason };
-    return unavailable(reading.reason, reading.absent);
+    if (reading.unasked && entry.known.key !== null) return { ...entry.known, warning: reading.problem };
+    return unavailable(reading.problem, reading.absent);
   }
 
   #judge(wanted: WantedKey, key: Secret, warning: string | null): KnownKey {
@@ -315,17 +315,17 @@ export class Keyring {
   }
 }
 
-function unavailable(reason: string, absent = false): KnownKey {
-  return { state: { state: "unavailable", reason, absent }, key: null, warning: null };
+function unavailable(problem: string, absent = false): KnownKey {
+  return { state: { state: "unavailable", problem, absent }, key: null, warning: null };
 }
 
-function statesOf(entries: ReadonlyMap<string, Entry>): ReadonlyMap<string, KeyState> {
+function listStates(entries: ReadonlyMap<string, Entry>): ReadonlyMap<string, KeyState> {
   return new Map([...entries].map(([name, { known }]) => [name, known.state]));
 }
 
 function isSameState(one: KeyState, other: KeyState): boolean {
   if (one.state === "ready") return other.state === "ready" && one.key.equals(other.key);
-  if (one.state === "unavailable") return other.state === "unavailable" && one.reason === other.reason;
+  if (one.state === "unavailable") return other.state === "unavailable" && one.problem === other.problem;
   return other.state === "needs-trust" && isSameChange(one, other);
 }
 
@@ -406,7 +406,7 @@ async function unlessAborted(
   const aborted = new Promise<KeyReading>((done) => {
     onAbort = () => {
       onAborted();
-      done({ ok: false, reason: STOPPED });
+      done({ ok: false, problem: STOPPED });
     };
   });
   if (signal.aborted) onAbort();

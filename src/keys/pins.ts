@@ -42,7 +42,7 @@ export type FoundPins =
   | { readonly state: "found"; readonly pins: Pins; readonly identity: string }
   | { readonly state: "missing" }
   /** There is a file, but it cannot be used. */
-  | { readonly state: "broken"; readonly why: string; readonly identity: string | null };
+  | { readonly state: "broken"; readonly problem: string; readonly identity: string | null };
 
 /** Several times the size of all possible pins. */
 const MAX_BYTES = 64 * 1024 * 1024;
@@ -64,15 +64,16 @@ export function readPins(file: string): FoundPins {
   const identity = identityOf(found);
   // The mode of a link says nothing, and a link is refused below.
   if ((found.mode & 0o022n) !== 0n && !found.isSymbolicLink())
-    return { state: "broken", why: "other users can write to it (it must have mode 600)", identity };
+    return { state: "broken", problem: "other users can write to it (it must have mode 600)", identity };
   try {
     const pins = parsePins(readOwnFile(file, MAX_BYTES) ?? "");
     return pins === null
-      ? { state: "broken", why: "it is damaged", identity }
+      ? { state: "broken", problem: "it is damaged", identity }
       : { state: "found", pins, identity };
   } catch (error) {
-    const why = error instanceof ForeignFile ? error.message : `it could not be read (${errorCode(error)})`;
-    return { state: "broken", why, identity };
+    const problem =
+      error instanceof ForeignFile ? error.message : `it could not be read (${errorCode(error)})`;
+    return { state: "broken", problem, identity };
   }
 }
 

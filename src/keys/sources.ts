@@ -9,7 +9,7 @@ import { advice } from "../core/advice.ts";
 import { escapeControlChars, quoteForShell } from "../core/display.ts";
 import { errorCode, hasCode } from "../core/errors.ts";
 import { redactCredentials } from "../core/redact.ts";
-import { keyFault, Secret } from "../core/secret.ts";
+import { keyProblem, Secret } from "../core/secret.ts";
 import { withTimeout } from "../core/timeout.ts";
 import {
   askKeychain,
@@ -44,7 +44,7 @@ export type KeyReading =
 
 interface NotRead {
   readonly ok: false;
-  readonly reason: string;
+  readonly problem: string;
   /** The source was not asked, for example because keybearer is being replaced. That says nothing about the key. */
   readonly unasked?: boolean;
   /** There is nothing at the source, or no key: a new key belongs there. */
@@ -56,7 +56,7 @@ type SourceText = { readonly ok: true; readonly text: string; readonly warning: 
 
 const DEFAULT_LIMIT = 10_000;
 
-/** Reads a key from its source. Never throws. No reason contains the key. */
+/** Reads a key from its source. Never throws. No problem contains the key. */
 export async function readKey(source: KeySource, deps: ReadDeps): Promise<KeyReading> {
   const { env, limit = DEFAULT_LIMIT } = deps;
   const check = deps.password === true ? checkPassword : checkKey;
@@ -83,10 +83,10 @@ function checkPassword(source: KeySource, found: SourceText): KeyReading {
 
 function checkKey(source: KeySource, found: SourceText): KeyReading {
   if (!found.ok) return found;
-  const fault = keyFault(found.text);
-  if (fault === null) return { ok: true, key: new Secret(found.text), warning: found.warning };
-  const reason = `incomplete key: ${fault} (from ${escapeControlChars(describeSource(source))})`;
-  return { ok: false, reason, absent: true };
+  const incomplete = keyProblem(found.text);
+  if (incomplete === null) return { ok: true, key: new Secret(found.text), warning: found.warning };
+  const problem = `incomplete key: ${incomplete} (from ${escapeControlChars(describeSource(source))})`;
+  return { ok: false, problem, absent: true };
 }
 
 function readVariable(name: string, env: NodeJS.ProcessEnv): SourceText {
@@ -108,8 +108,8 @@ async function readKeychain(
   const answer = await askKeychain(entry, { operation: "read" }, { env, signal, limit });
   if (!answer.ok) return answer;
   if (answer.found !== null) return { ok: true, text: answer.found, warning: null };
-  const reason = `the keychain has no entry ${entryName(entry)}: \`${advice.rotate("<tool>")}\` puts a tool's key there`;
-  return { ok: false, reason, absent: true };
+  const problem = `the keychain has no entry ${entryName(entry)}: \`${advice.rotate("<tool>")}\` puts a tool's key there`;
+  return { ok: false, problem, absent: true };
 }
 
 /** Removes the one newline that editors and `echo` add. A second one is not theirs. */
@@ -162,7 +162,7 @@ async function readFileNow(path: string, { home = [], notKeys = [] }: FileRules)
     const warning = `other users can open ${shown}, which contains a key: chmod 600 ${escapeControlChars(quoteForShell(path))}`;
     return { ok: true, text, warning: isPrivate ? null : warning };
   } catch (error) {
-    return { ok: false, reason: fileProblem(path, error), absent: hasCode(error, "ENOENT", "ENOTDIR") };
+    return { ok: false, problem: fileProblem(path, error), absent: hasCode(error, "ENOENT", "ENOTDIR") };
   } finally {
     // It was only read, so a failed close loses nothing.
     await handle?.close().catch(() => undefined);

@@ -9,7 +9,7 @@ import { escapeControlChars, quoteForShell } from "../core/display.ts";
 import { errorCode, hasCode } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { createPrivateFile, writePrivateFile } from "../core/private-file.ts";
-import { keyFault, Secret } from "../core/secret.ts";
+import { keyProblem, Secret } from "../core/secret.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import { askKeychain, entryName, failed, foreignEntry, sessionBus } from "./keychain.ts";
 import { isInside, readKey, readKeyFile } from "./sources.ts";
@@ -34,9 +34,9 @@ export interface StoreDeps {
 
 export type Stored =
   /** made: false if this key was there already, so that a failed command must not remove it. */
-  { readonly ok: true; readonly made: boolean } | { readonly ok: false; readonly reason: string };
+  { readonly ok: true; readonly made: boolean } | { readonly ok: false; readonly problem: string };
 
-export type Forgotten = { readonly ok: true } | { readonly ok: false; readonly reason: string };
+export type Forgotten = { readonly ok: true } | { readonly ok: false; readonly problem: string };
 
 const TYPING_LIMIT = MINUTE_MS;
 const SEARCH_LIMIT = 3_000;
@@ -45,9 +45,9 @@ const FILE_LIMIT = 10_000;
 /** Whether there is a keychain, locked or not. Asks for no password. */
 export async function keychainThere(deps: {
   readonly env: NodeJS.ProcessEnv;
-}): Promise<{ readonly there: boolean; readonly why: string | null }> {
+}): Promise<{ readonly there: boolean; readonly problem: string | null }> {
   const bus = sessionBus(deps.env);
-  if (!bus.ok) return { there: false, why: bus.reason };
+  if (!bus.ok) return { there: false, problem: bus.problem };
   // No entry has this name, and only an entry that is found is unlocked, so no window opens.
   const unusedEntry = { service: "keybearer", account: `?${randomBytes(8).toString("hex")}` };
   const answer = await askKeychain(
@@ -55,23 +55,23 @@ export async function keychainThere(deps: {
     { operation: "read" },
     { env: deps.env, limit: SEARCH_LIMIT },
   );
-  return answer.ok ? { there: true, why: null } : { there: false, why: answer.reason };
+  return answer.ok ? { there: true, problem: null } : { there: false, problem: answer.problem };
 }
 
 /**
  * Why the keychain cannot store a key; null: it can. Asked before a person types a key. Only an attempt shows whether it is
  * locked, and the window for its password opens now instead of later.
  */
-export async function whyNotStored(deps: StoreDeps): Promise<string | null> {
+export async function tryKeychain(deps: StoreDeps): Promise<string | null> {
   const unusedEntry = { service: "keybearer", account: `?${randomBytes(8).toString("hex")}` };
   const limit = deps.limit ?? TYPING_LIMIT;
   const answer = await askKeychain(unusedEntry, { operation: "trial" }, { env: deps.env, limit });
-  return answer.ok ? null : answer.reason;
+  return answer.ok ? null : answer.problem;
 }
 
-/** Stores a key where it will be read from. Never throws. No reason contains the key. */
+/** Stores a key where it will be read from. Never throws. No problem contains the key. */
 export async function storeKey(place: KeyPlace, key: Secret, deps: StoreDeps): Promise<Stored> {
-  const incomplete = keyFault(key.reveal());
+  const incomplete = keyProblem(key.reveal());
   if (incomplete !== null) return failed(`incomplete key: ${incomplete}`);
   const { replace = false } = deps;
   if (place.kind === "file") return storeFile(place.path, key, replace);
@@ -79,7 +79,7 @@ export async function storeKey(place: KeyPlace, key: Secret, deps: StoreDeps): P
   if (foreign !== null) return failed(foreign);
   const request = { operation: "store", key: key.reveal(), replace } as const;
   const answer = await askKeychain(place, request, { env: deps.env, limit: deps.limit ?? TYPING_LIMIT });
-  if (!answer.ok) return failed(key.redactFrom(answer.reason));
+  if (!answer.ok) return failed(key.redactFrom(answer.problem));
   if (answer.done) return { ok: true, made: answer.made };
   return failed(`the keychain already has another key as ${entryName(place)}: it was not changed`);
 }
@@ -105,7 +105,7 @@ async function storeFile(path: string, key: Secret, replace: boolean): Promise<S
     else if (!(await createPrivateFile(path, text))) return sameAlready(path, key);
     return { ok: true, made: true };
   } catch (error) {
-    return failed(fileFault(path, error));
+    return failed(fileProblem(path, error));
   }
 }
 
@@ -124,11 +124,11 @@ async function forgetFile(path: string): Promise<Forgotten> {
     await unlink(path);
     return { ok: true };
   } catch (error) {
-    return hasCode(error, "ENOENT") ? { ok: true } : failed(fileFault(path, error));
+    return hasCode(error, "ENOENT") ? { ok: true } : failed(fileProblem(path, error));
   }
 }
 
-function fileFault(path: string, error: unknown): string {
+function fileProblem(path: string, error: unknown): string {
   const code = errorCode(error);
   const folder = dirname(path);
   if (code === "EACCES" || code === "EPERM" || code === "EROFS") {

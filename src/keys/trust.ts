@@ -94,7 +94,7 @@ export class Trust {
     this.#changes = isMissing ? 1 : 0;
     this.#saved = { changes: 0, identity: isMissing ? null : found.identity };
     const shown = escapeControlChars(this.#file);
-    if (found.state === "broken") this.#lostBecause = `${shown} cannot be used: ${found.why}`;
+    if (found.state === "broken") this.#lostBecause = `${shown} cannot be used: ${found.problem}`;
     else if (isMissing) this.#lostBecause = `${shown} is missing, although keybearer ran here before`;
     else this.#lostBecause = `${shown} was lost or damaged at an earlier start`;
     return { problem: this.problem() };
@@ -234,10 +234,10 @@ export class Trust {
       this.#neverWritten = false;
       return SETTLED;
     } catch (error) {
-      const fault = `${escapeControlChars(this.#file)} could not be written (${errorCode(error)})`;
+      const unwritten = `${escapeControlChars(this.#file)} could not be written (${errorCode(error)})`;
       if (this.#neverWritten)
-        return { problem: `${fault}: keybearer uses no key until it can`, blocksKeys: true };
-      const problem = `${fault}: keybearer forgets what it trusts now when it stops, unless you correct that first`;
+        return { problem: `${unwritten}: keybearer uses no key until it can`, blocksKeys: true };
+      const problem = `${unwritten}: keybearer forgets what it trusts now when it stops, unless you correct that first`;
       return { problem, blocksKeys: false };
     }
   }

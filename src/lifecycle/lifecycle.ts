@@ -128,7 +128,7 @@ export class KeyLifecycle {
       );
     // A leaked key is rotated anyway: a thief can spend as long as it exists.
     const isAllowed = options.force || options.reason === "leak";
-    const users = key === null || isAllowed ? [] : this.#deps.siblings.usersOf(key.fingerprint);
+    const users = key === null || isAllowed ? [] : this.#deps.siblings.findUsers(key.fingerprint);
     if (users.length > 0)
       throw new Refused(
         `the key of ${name} is also used on ${users.join(", ")}, and would stop working there: each machine needs its own key`,

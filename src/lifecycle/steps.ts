@@ -19,7 +19,7 @@ import type { KeyStorage } from "./storage.ts";
 export type Probed =
   | { readonly state: "accepted" }
   /** refused: the gateway answered 401. unclear: it did not answer, or answered something else. */
-  | { readonly state: "refused" | "unclear"; readonly why: string; readonly next: string };
+  | { readonly state: "refused" | "unclear"; readonly problem: string; readonly next: string };
 
 export interface LifecycleDeps {
   readonly clock: Clock;
@@ -44,7 +44,7 @@ export interface LifecycleDeps {
 /** The other machines that may use the same keys. */
 interface KeySiblings {
   /** The names of those that use the key with this fingerprint. */
-  usersOf(key: string): readonly string[];
+  findUsers(key: string): readonly string[];
   /** Notifies them that a key is deleted, and how the console names its successor. Throws if that cannot be written down. */
   noteRotated(rotated: { readonly key: string; readonly successor: string }): Promise<void>;
 }
@@ -289,7 +289,7 @@ export class Steps {
       probed = await this.#deps.probe(gateway, key, false);
     }
     if (probed.state !== "accepted")
-      throw new Refused(`the gateway does not accept the new key: ${probed.why}`, probed.next);
+      throw new Refused(`the gateway does not accept the new key: ${probed.problem}`, probed.next);
     await storage.use(intent.tool, place, source_before);
   }
 
@@ -357,7 +357,7 @@ export class Steps {
   /** Only now: the others ask the gateway about the key, and it must refuse it. */
   async #notifySiblings({ tool, successor }: Intent, { fingerprint }: OldKey): Promise<void> {
     const { siblings, log } = this.#deps;
-    const users = siblings.usersOf(fingerprint);
+    const users = siblings.findUsers(fingerprint);
     // A key that was deleted without a successor was removed on purpose: other machines must not replace it.
     if (successor === null || users.length === 0) return;
     log.warn({ tool, key: fingerprint, machines: users }, "other machines used the key that was deleted");
@@ -423,7 +423,7 @@ export class Steps {
     if (probed === null || probed.state === "refused") return;
     if (probed.state === "unclear")
       throw new Refused(
-        `the old key ${key.fingerprint} is deleted, but it is not known whether the gateway refuses it: ${probed.why}`,
+        `the old key ${key.fingerprint} is deleted, but it is not known whether the gateway refuses it: ${probed.problem}`,
       );
     throw new Refused(
       `the console of ${intent.gateway} says that it deleted key ${key.fingerprint}, but the gateway still accepts it`,
@@ -496,7 +496,7 @@ export class Steps {
     const problem = await this.#deps.trust().admit(tool, key);
     if (problem !== null) throw new Refused(problem, advice.trust(intent.tool));
     const probed = await this.#deps.probe(gateway, key, true);
-    if (probed.state === "unclear") throw new Refused(probed.why, probed.next);
+    if (probed.state === "unclear") throw new Refused(probed.problem, probed.next);
     return probed.state === "refused";
   }
 

@@ -81,12 +81,12 @@ export class ConfigStorage implements KeyStorage {
     const found = await readKey(place, { env, home: paths.own, notKeys: paths.notKeys });
     if (found.ok) return found.key;
     if (found.absent === true) return null;
-    throw new Refused(`the key in ${describeSource(place)} cannot be read: ${found.reason}`);
+    throw new Refused(`the key in ${describeSource(place)} cannot be read: ${found.problem}`);
   }
 
   async write(place: KeyPlace, key: Secret): Promise<void> {
     const stored = await storeKey(place, key, { env: this.#deps.env });
-    if (!stored.ok) throw new Refused(`the new key could not be stored: ${stored.reason}`);
+    if (!stored.ok) throw new Refused(`the new key could not be stored: ${stored.problem}`);
   }
 
   async use(tool: string, place: KeyPlace, before: string): Promise<void> {
@@ -96,13 +96,13 @@ export class ConfigStorage implements KeyStorage {
       if (current !== undefined && isSameSource(current, place)) return { ok: true, text };
       if (current !== undefined && describeSource(current) === before)
         return setKey(text, tool, sourceText(place, paths));
-      const reason =
+      const problem =
         current === undefined
           ? `config.yaml has problems, or no tool ${tool} any more`
           : `the key of ${tool} in config.yaml was changed in the meantime`;
-      return { ok: false, reason };
+      return { ok: false, problem };
     });
-    if (!edited.ok) throw new Refused(edited.reason);
+    if (!edited.ok) throw new Refused(edited.problem);
     await reload.refresh(false);
     // A keychain may answer later than a reload waits, and a place that was empty is not read again by itself.
     await keyring.rereadAt(place);
@@ -116,6 +116,6 @@ export class ConfigStorage implements KeyStorage {
   async remove(place: KeyPlace): Promise<void> {
     const deleted = await forgetKey(place, { env: this.#deps.env });
     if (!deleted.ok)
-      throw new Refused(`the key in ${describeSource(place)} was not deleted: ${deleted.reason}`);
+      throw new Refused(`the key in ${describeSource(place)} was not deleted: ${deleted.problem}`);
   }
 }

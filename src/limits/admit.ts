@@ -31,7 +31,7 @@ export function admit(tool: Tool, gateway: Gateway, key: KeyState, now: number):
     case "ready":
       return { ok: true, key: key.key };
     case "unavailable":
-      return refused("key-unavailable", `the key of tool ${name} is not available: ${key.reason}`);
+      return refused("key-unavailable", `the key of tool ${name} is not available: ${key.problem}`);
     case "needs-trust":
       return refused(
         "needs-trust",

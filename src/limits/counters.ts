@@ -421,7 +421,7 @@ export class Counters {
       // The counts include the requests that have a record.
       else if (reservation.id === null) used += 1;
     }
-    return { window, used, estimated: Math.min(used, estimatedOf(kind, applying)), held };
+    return { window, used, estimated: Math.min(used, estimatedAmount(kind, applying)), held };
   }
 
   #countRequest({ at, ownAt }: Reservation): void {
@@ -535,7 +535,7 @@ export class Counters {
   }
 }
 
-function estimatedOf(kind: Kind, { estimated_tokens, estimated_spend }: Counted): number {
+function estimatedAmount(kind: Kind, { estimated_tokens, estimated_spend }: Counted): number {
   if (kind === "tokens") return estimated_tokens;
   return kind === "spend" ? estimated_spend : 0;
 }

@@ -142,9 +142,9 @@ export function uploadStopped(ms: number): Refusal {
 }
 
 /** What cannot be recorded is not sent: it could not be compared with the bill. */
-export function logUnavailable({ trouble }: Pick<JournalState, "trouble">): Refusal {
-  const why = trouble === null ? "" : `: ${trouble.message}`;
-  const message = `the usage log cannot be written${why}. nothing was sent to the gateway. see: ${advice.status()}`;
+export function logUnavailable({ unavailable }: Pick<JournalState, "unavailable">): Refusal {
+  const problem = unavailable === null ? "" : `: ${unavailable.problem}`;
+  const message = `the usage log cannot be written${problem}. nothing was sent to the gateway. see: ${advice.status()}`;
   return refuse("log-unavailable", message, 5);
 }
 

@@ -240,7 +240,7 @@ export class SharedLimiter {
   }
 
   /** What each machine used of a limit and was granted, this one first. Empty: the tool shares its limits with none. */
-  partsOf(tool: string, { limit, window, used, held }: Level): readonly MachinePart[] {
+  listParts(tool: string, { limit, window, used, held }: Level): readonly MachinePart[] {
     if (this.granterFor(tool) === null) return [];
     const holding = this.#holdings.get(this.#keyOf(tool, limit, window));
     const granted = holding === undefined ? 0 : this.#spendable(holding);
@@ -288,10 +288,10 @@ export class SharedLimiter {
 
   #unavailable(tool: string, more: string): Refusal {
     const { store, address } = this.#deps;
-    const why = store.problem === null ? "" : ` (${store.problem})`;
+    const problem = store.problem === null ? "" : ` (${store.problem})`;
     return refuse(
       "store-unavailable",
-      `tool ${tool} shares its limits with other machines through ${address}, which cannot be used now${why}${more}. ` +
+      `tool ${tool} shares its limits with other machines through ${address}, which cannot be used now${problem}${more}. ` +
         `the owner can type: ${advice.doctor()}`,
       RETRY_AFTER_SECONDS,
     );
@@ -437,7 +437,7 @@ export class SharedLimiter {
     if (isRegularReport) holding.ownAtReport = own;
     const keep = Math.max(own, holding.granted);
     const spare = canSpend(window, this.#now());
-    const report = { ...reportOf(holding, keep, used), held, limit: max };
+    const report = { ...reportHolding(holding, keep, used), held, limit: max };
     if (need > 0) return { holding, ask: { ...report, need: own + need, least: own + least, spare } };
     const isRefill = spare && this.#refills.has(holding.key);
     return { holding, ask: isRefill ? { ...report, need: keep + 1, spare } : report };
@@ -465,7 +465,7 @@ export class SharedLimiter {
       const own = this.#deps.limiter.countUse(tool, limit, window);
       // By the store's clock the window may still run, so its grant stays.
       if (!hasEnded) holding.granted = own;
-      asks.set(key, { holding, ask: reportOf(holding, Math.max(own, holding.granted), own) });
+      asks.set(key, { holding, ask: reportHolding(holding, Math.max(own, holding.granted), own) });
     }
   }
 
@@ -613,7 +613,7 @@ interface Asked {
 }
 
 /** Says what this machine holds, and asks for nothing. */
-function reportOf({ key, tool, limit, window }: Holding, keep: number, used: number): GrantAsk {
+function reportHolding({ key, tool, limit, window }: Holding, keep: number, used: number): GrantAsk {
   const common = { key, tool, keep, need: 0, least: 0, spare: false, used, held: 0, limit: keep };
   const isConcurrent = limit.kind === "concurrent";
   if (window === null) return { ...common, start: 0, end: NEVER, expires: 0, isConcurrent };
@@ -626,13 +626,13 @@ function isShort({ start, end }: Window): boolean {
   return end - start < SHORTEST_GRANT_MS;
 }
 
-function marginOf({ start, end }: Window): number {
+function safetyMargin({ start, end }: Window): number {
   return Math.min((end - start) / MARGIN_DIVISOR, MAX_MARGIN_MS);
 }
 
 /** Whether requests can spend a grant of this window without asking. */
 function canSpend(window: Window | null, now: number): boolean {
-  return window === null || (!isShort(window) && now < window.end - marginOf(window));
+  return window === null || (!isShort(window) && now < window.end - safetyMargin(window));
 }
 
 function windowName(per: Period, { start }: Window, calendar: Calendar): string {

@@ -38,8 +38,8 @@ export class RecordPublisher {
   #publishedUntil: number | null = null;
   /** When the store is asked for its position again, in time elapsed. */
   #nextAsk = 0;
-  /** The last failure that was logged; null: there was none since the last success. */
-  #failure: string | null = null;
+  /** The last problem that was logged; null: there was none since the last success. */
+  #problem: string | null = null;
   #isStopped = false;
 
   constructor(deps: PublisherDeps) {
@@ -83,11 +83,11 @@ export class RecordPublisher {
       // Read first: what begins from here on may not be published by this run.
       const completeUntil = this.#deps.journal.completeUntil();
       if ((await this.#publish()) && completeUntil !== null) this.#publishedUntil = completeUntil;
-      this.#failure = null;
+      this.#problem = null;
     } catch (error) {
       // Whether the store took the last entries is not known.
       this.reset();
-      this.#noteFailure(error);
+      this.#noteProblem(error);
     }
   }
 
@@ -174,13 +174,16 @@ export class RecordPublisher {
     this.#publishedUntil = null;
   }
 
-  #noteFailure(error: unknown): void {
+  #noteProblem(error: unknown): void {
     // The day was compressed between two steps. The next run reads the compressed file.
     if (hasCode(error, "ENOENT")) return;
-    const reason = errorMessage(error);
-    if (reason !== this.#failure)
-      this.#deps.log.warn({ reason }, "records of this machine are not published; keybearer tries again");
-    this.#failure = reason;
+    const problem = errorMessage(error);
+    if (problem !== this.#problem)
+      this.#deps.log.warn(
+        { reason: problem },
+        "records of this machine are not published; keybearer tries again",
+      );
+    this.#problem = problem;
   }
 }
 

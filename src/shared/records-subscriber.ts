@@ -66,7 +66,7 @@ export class RecordSubscriber {
   #generation: string | null = null;
   /** How much was read today. */
   #read = { day: "", characters: 0 };
-  #failure: string | null = null;
+  #problem: string | null = null;
 
   constructor(deps: SubscriberDeps) {
     this.#deps = deps;
@@ -94,12 +94,15 @@ export class RecordSubscriber {
       this.#generation = this.#deps.store.generation;
       const known = machines.filter(({ id, name }) => isMachineName(id) && isMachineName(name));
       if (await this.#checkPositions(known)) await this.#readAll(known);
-      this.#failure = null;
+      this.#problem = null;
     } catch (error) {
-      const reason = errorMessage(error);
-      if (reason !== this.#failure)
-        this.#deps.log.warn({ reason }, "records of other machines are not read; keybearer tries again");
-      this.#failure = reason;
+      const problem = errorMessage(error);
+      if (problem !== this.#problem)
+        this.#deps.log.warn(
+          { reason: problem },
+          "records of other machines are not read; keybearer tries again",
+        );
+      this.#problem = problem;
     }
   }
 
@@ -230,11 +233,11 @@ export class RecordSubscriber {
     const machine = { machine: name, machine_id: id, verified: isVerified };
     if (entry.kind === "record") return { kind: "sibling", ...entry.record, ...machine };
     if (entry.kind === "amend") return { kind: "sibling-amend", ...machine, id: entry.id, ...entry.fields };
-    this.#skip(id, name, entry.reason);
+    this.#skip(id, name, entry.problem);
     return null;
   }
 
-  #skip(machineId: string, machine: string, reason: string): void {
+  #skip(machineId: string, machine: string, problem: string): void {
     const { clock, log } = this.#deps;
     const skipped = this.#skipped.get(machineId) ?? { count: 0, loggedAt: Number.NEGATIVE_INFINITY };
     this.#skipped.set(machineId, skipped);
@@ -242,7 +245,7 @@ export class RecordSubscriber {
     if (clock.elapsed() - skipped.loggedAt < LOG_EVERY_MS) return;
     skipped.loggedAt = clock.elapsed();
     log.warn(
-      { machine, reason, skipped: skipped.count },
+      { machine, reason: problem, skipped: skipped.count },
       `a record of machine ${machine} was skipped, because it is not valid`,
     );
   }

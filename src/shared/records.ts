@@ -50,8 +50,8 @@ export interface StreamEntry {
 export type Entry =
   | { readonly kind: "record"; readonly record: UsageRecord }
   | { readonly kind: "amend"; readonly id: string; readonly fields: AmendedFields }
-  /** It is not valid. The reason quotes nothing of it. */
-  | { readonly kind: "bad"; readonly reason: string };
+  /** It is not valid. The problem quotes nothing of it. */
+  | { readonly kind: "bad"; readonly problem: string };
 
 /** For how long entries stay in the store. */
 export const KEEP_DAYS = 31;
@@ -183,6 +183,6 @@ function hasPlausibleTimes(record: UsageRecord, now: number): boolean {
   );
 }
 
-function bad(reason: string): Entry {
-  return { kind: "bad", reason };
+function bad(problem: string): Entry {
+  return { kind: "bad", problem };
 }

@@ -66,7 +66,7 @@ export class Shared {
 
   /** Follows a new configuration. From the moment this returns, shared tools take nothing that was not granted. */
   change(snapshot: Snapshot): void {
-    const settings = settingsOf(snapshot);
+    const settings = readSettings(snapshot);
     if (this.#isStopped || isSame(settings, this.#settings)) return;
     const old = this.#session;
     old?.limits.retire();
@@ -98,7 +98,7 @@ export class Shared {
   }
 
   /** The names of the other machines that use the key with this fingerprint. */
-  usersOf(key: string): string[] {
+  findUsers(key: string): string[] {
     const users = this.siblings().filter(({ keys }) => keys.includes(key));
     return [...new Set(users.map(({ name }) => name))];
   }
@@ -120,8 +120,8 @@ export class Shared {
   }
 
   /** What each machine used of a tool's limit and was granted, this one first. Empty: the limit is not shared. */
-  partsOf(tool: string, level: Level): readonly MachinePart[] {
-    return this.#session?.limits.partsOf(tool, level) ?? [];
+  listParts(tool: string, level: Level): readonly MachinePart[] {
+    return this.#session?.limits.listParts(tool, level) ?? [];
   }
 
   /** The owner says that another machine is lost: what it holds of a tool's limits can be granted again. */
@@ -156,7 +156,7 @@ interface SessionSettings {
   readonly unusable: Unusable | null;
 }
 
-function settingsOf(snapshot: Snapshot): SessionSettings | null {
+function readSettings(snapshot: Snapshot): SessionSettings | null {
   const { shared } = snapshot.config;
   if (shared === null) return null;
   const state = snapshot.sharedPassword();

@@ -205,18 +205,18 @@ function readState(path: string): State | null {
   return {
     id,
     connections: asList(connections).map(String),
-    known: asList(known).flatMap(siblingOf),
+    known: asList(known).flatMap(parseSibling),
     positions: textsIn(positions),
     signerId: typeof signerId === "string" ? signerId : null,
     rotated: asList(rotated).flatMap((one) => {
       const at = Number(asFields(one).at) || 0;
-      return rotatedKeysOf([one]).map((key) => ({ ...key, at }));
+      return parseRotatedKeys([one]).map((key) => ({ ...key, at }));
     }),
   };
 }
 
 /** The values that are fingerprints and names as keybearer makes them. */
-export function rotatedKeysOf(value: unknown): RotatedKey[] {
+export function parseRotatedKeys(value: unknown): RotatedKey[] {
   return asList(value)
     .slice(0, MAX_ROTATED)
     .flatMap((one) => {
@@ -237,7 +237,7 @@ function readJson(path: string): unknown {
   }
 }
 
-function siblingOf(value: unknown): KnownSibling[] {
+function parseSibling(value: unknown): KnownSibling[] {
   const { id, name, keys, seenUntil, isStopped, isVerified } = asFields(value);
   if (typeof id !== "string" || typeof name !== "string") return [];
   return [

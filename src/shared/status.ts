@@ -174,5 +174,5 @@ export function unusableSecret(
     return { problem, next: advice.trust("shared") };
   }
   const next = secret.next ?? `correct ${setting} in config.yaml`;
-  return { problem: `its ${name} cannot be read: ${secret.reason}`, next };
+  return { problem: `its ${name} cannot be read: ${secret.problem}`, next };
 }

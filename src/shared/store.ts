@@ -21,7 +21,7 @@ import {
 import { ENTRY_ID, KEEP_DAYS, type RecordStore, type StreamEntry } from "./records.ts";
 import { GRANT, JOIN, PUBLISH, RELEASE } from "./scripts.ts";
 import type { Signer } from "./signature.ts";
-import { type KnownMachine, type RotatedKey, rotatedKeysOf, type StateFile } from "./state-file.ts";
+import { type KnownMachine, parseRotatedKeys, type RotatedKey, type StateFile } from "./state-file.ts";
 import { StoreClock } from "./store-clock.ts";
 
 /** A machine, as the store lists it. */
@@ -252,10 +252,10 @@ export class Store implements RecordStore {
     // Lua has one kind of table, so an empty list arrives as an empty object.
     this.#machines = asList(reply.machines)
       .slice(0, MAX_MACHINES)
-      .flatMap((one) => machineOf(one, signer));
+      .flatMap((one) => parseMachine(one, signer));
     this.#isSettled = reply.settled === true;
     const answers = asList(reply.answers);
-    return { time: reply.time, answers: asks.map((ask, at) => answerOf(asFields(answers[at]), ask)) };
+    return { time: reply.time, answers: asks.map((ask, at) => parseAnswer(asFields(answers[at]), ask)) };
   }
 
   async publish(entries: readonly string[], from: string | null, to: string): Promise<string | null> {
@@ -481,25 +481,25 @@ function streamEntry(value: unknown, machine: string, signer: Signer | null): St
 const MAX_SUM = 1e14;
 
 /** A machine never takes more than its own limit from an answer. */
-function answerOf({ granted, parts }: JsonObject, { keep, limit }: GrantAsk): GrantAnswer {
+function parseAnswer({ granted, parts }: JsonObject, { keep, limit }: GrantAsk): GrantAnswer {
   return {
     granted: Math.min(Math.max(amount(granted), keep), Math.max(keep, limit)),
-    parts: asList(parts).slice(0, MAX_MACHINES).flatMap(partOf),
+    parts: asList(parts).slice(0, MAX_MACHINES).flatMap(parsePart),
   };
 }
 
 /** As `id granted used held`. */
-function partOf(value: unknown): Part[] {
+function parsePart(value: unknown): Part[] {
   const found = /^([0-9a-f]{1,32}) (\d{1,15}) (\d{1,15}) \d{1,15}$/.exec(String(value));
   if (found === null) return [];
   const [, machine = "", granted, used] = found;
   return [{ machine, granted: Number(granted), used: Number(used) }];
 }
 
-function machineOf(value: unknown, signer: Signer | null): Machine[] {
+function parseMachine(value: unknown, signer: Signer | null): Machine[] {
   const { id, seen, entry, gone, ...rest } = asFields(value);
   if (typeof id !== "string" || !/^[0-9a-f]{1,32}$/.test(id)) return [];
-  const signature = signer === null ? null : signatureOf(id, rest, signer);
+  const signature = signer === null ? null : checkSignature(id, rest, signer);
   const { name, published, keys, rotated } = signature === "valid" ? statementIn(rest) : rest;
   const isStopped = typeof published === "number" && published >= STOPPED;
   const machine = {
@@ -514,13 +514,13 @@ function machineOf(value: unknown, signer: Signer | null): Machine[] {
     isLost: gone === true,
     isUnreported: rest.unreported === true,
     signature,
-    rotated: signature === "valid" ? rotatedKeysOf(rotated) : [],
+    rotated: signature === "valid" ? parseRotatedKeys(rotated) : [],
   };
   return [machine];
 }
 
 /** null: another machine named this one to a store that lost its data, so its own words are not there yet. */
-function signatureOf(id: string, fields: JsonObject, signer: Signer): Signature | null {
+function checkSignature(id: string, fields: JsonObject, signer: Signer): Signature | null {
   const { statement, signature, unreported } = fields;
   if (unreported === true && statement === undefined) return null;
   if (typeof statement !== "string" || typeof signature !== "string") return "missing";

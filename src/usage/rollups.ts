@@ -74,7 +74,7 @@ export function emptyRollup(record: UsageRecord): Rollup {
 }
 
 /** The rollup of a single record. */
-export function rollupOf(record: UsageRecord): Rollup {
+export function rollUp(record: UsageRecord): Rollup {
   const rollup = emptyRollup(record);
   addRecord(rollup, record, 1);
   return rollup;

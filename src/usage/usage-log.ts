@@ -122,7 +122,7 @@ export class UsageLog {
       sum += this.#journalBytes(folder);
       for (const suffix of DATABASE_SUFFIXES) sum += statOf(index + suffix)?.size ?? 0;
     } catch {
-      // The folder cannot be read, which the journal's trouble says.
+      // The folder cannot be read, which the journal's state says.
     }
     return sum;
   }

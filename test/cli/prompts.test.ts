@@ -18,7 +18,7 @@ const WITHOUT_YES = ["trust", "tools lift", "mirror ack", "config edit"];
 const CONFIRMATIONS: readonly (readonly [string, string, string, readonly string[]])[] = [
   ["config-edit.ts", '{count(errors, "problem")}. open the editor again?', "yes", ["config edit"]],
   ["console-changes.ts", "question", 'action === "delete" ? "no" : "yes"', ["tools disable", "tools enable"]],
-  ["init.ts", "{result.fault}. use {result.suggestion}?", "yes", ["init"]],
+  ["init.ts", "{result.problem}. use {result.suggestion}?", "yes", ["init"]],
   ["keys-change.ts", "question", "no", ["keys delete"]],
   ["mirror/sync.ts", "acknowledge this?", "no", ["mirror ack"]],
   ["service/install.ts", "no tool would have a key. install it anyway?", "yes", ["service install"]],

@@ -107,7 +107,7 @@ t.test("settings follow the rules of config.yaml, with the same messages", (t) =
     ["codex", { expires: "soon" }, /is not a date/],
   ];
   for (const [name, options, words] of cases)
-    t.match(planTool(TWO, "/", name, options), { ok: false, reason: words }, JSON.stringify(options));
+    t.match(planTool(TWO, "/", name, options), { ok: false, problem: words }, JSON.stringify(options));
   t.match(planTool("gateway: nonsense\n", "/", "codex", {}), { ok: false, bad: "file" });
   t.match(planTool(TWO, "/", "codex", { group: "coding" }), { ok: true, newGroup: null });
   t.match(readFrom("file:keys/x", "/"), { fault: /the path of a key file is not absolute/ });

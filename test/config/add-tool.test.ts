@@ -57,7 +57,7 @@ t.test("a tool is added in the style of the others, after the last one and its c
   ];
   for (const [name, before, after] of cases) {
     const added = addTool(before, "new", SETTINGS);
-    t.equal(added.ok ? added.text : added.reason, after, name);
+    t.equal(added.ok ? added.text : added.problem, after, name);
   }
   t.end();
 });
@@ -66,7 +66,7 @@ t.test("in any file, only the new lines are added", (t) => {
   fc.assert(
     fc.property(written, ({ text, tools }) => {
       const added = addTool(text, "new", SETTINGS);
-      if (!added.ok) throw new Error(added.reason);
+      if (!added.ok) throw new Error(added.problem);
       const [start, end] = changedRange(text, added.text);
       if (start !== end) throw new Error(`${end - start} characters are gone:\n${added.text}`);
       const names = /^\uFEFF?gateway: /.test(text)
@@ -97,7 +97,7 @@ t.test("a tool that is there, and a file that cannot be followed, stay as they a
     [`${GATEWAY}\ntools: {}\ntools: {}\n`, /tools twice/],
     [`${GATEWAY}\ntools: nonsense\n`, /by hand\n {2}tools\.new: \{/],
   ];
-  for (const [text, reason] of cases) t.match(addTool(text, "new", SETTINGS), { ok: false, reason }, text);
+  for (const [text, problem] of cases) t.match(addTool(text, "new", SETTINGS), { ok: false, problem }, text);
   t.end();
 });
 
@@ -122,9 +122,9 @@ t.test("a group is written below its gateway, and the short way to write one is 
   ];
   for (const [before, after] of cases) {
     const added = addGroup(before, "main", "coding");
-    t.equal(added.ok ? added.text : added.reason, after);
+    t.equal(added.ok ? added.text : added.problem, after);
     t.match(parseConfig(after, "/").config?.gateways.main?.groups.coding, { multiplier: 1, models: ["*"] });
   }
-  t.match(addGroup("gateways: { other: {} }\n", "main", "coding"), { ok: false, reason: /no gateway main/ });
+  t.match(addGroup("gateways: { other: {} }\n", "main", "coding"), { ok: false, problem: /no gateway main/ });
   t.end();
 });

@@ -56,7 +56,7 @@ t.test("a file that changed underneath is left alone", async (t) => {
   const dir = t.testdir({ "config.yaml": "somebody's edit\n" });
   const file = join(dir, "config.yaml");
   const result = await writeConfig(file, "old\n", "new\n");
-  t.match(result, { ok: false, reason: /changed by something else.*run the command again/ });
+  t.match(result, { ok: false, problem: /changed by something else.*run the command again/ });
   t.equal(readFileSync(file, "utf8"), "somebody's edit\n");
   t.same(readdirSync(dir), ["config.yaml"]);
 });
@@ -81,13 +81,13 @@ t.test("of many writes at once that expect the same, exactly one is made", async
 t.test("a file that vanished is not made again", async (t) => {
   const dir = t.testdir({});
   const result = await writeConfig(join(dir, "config.yaml"), "old", "new");
-  t.match(result, { ok: false, reason: /no longer exists/ });
+  t.match(result, { ok: false, problem: /no longer exists/ });
   t.same(readdirSync(dir), []);
 });
 
 t.test("a folder in the place of the file is reported, and nothing is left", async (t) => {
   const dir = t.testdir({ "config.yaml": { inside: "x" } });
-  t.match(await writeConfig(join(dir, "config.yaml"), "old", "new"), { ok: false, reason: /EISDIR/ });
+  t.match(await writeConfig(join(dir, "config.yaml"), "old", "new"), { ok: false, problem: /EISDIR/ });
   t.same(readdirSync(dir), ["config.yaml"]);
 });
 
@@ -128,7 +128,7 @@ t.test("a folder that cannot be written is reported", async (t) => {
   chmodSync(dir, 0o500);
   asOrdinaryUser(t, dir, join(dir, "config.yaml"));
   t.teardown(() => chmodSync(dir, 0o700));
-  t.match(await writeConfig(join(dir, "config.yaml"), "old", "new"), { ok: false, reason: /no permission/ });
+  t.match(await writeConfig(join(dir, "config.yaml"), "old", "new"), { ok: false, problem: /no permission/ });
   t.equal(readFileSync(join(dir, "config.yaml"), "utf8"), "old");
 });
 
@@ -175,7 +175,7 @@ function writerProgram(dir: string): string {
       const next = Number(/\\d+/.exec(text)[0]) + 1;
       process.stdout.write(next + "\\n");
       const result = await writeConfig(file, text, textOf(next));
-      if (!result.ok) throw new Error(result.reason);
+      if (!result.ok) throw new Error(result.problem);
     }`,
   );
   return program;
@@ -243,10 +243,10 @@ t.test("an edit is repeated on what another program saved meanwhile, and no save
     writeFileSync(file, "theirs\n");
     return true;
   });
-  t.match(meddled, { ok: false, reason: /changed by something else meanwhile/ });
+  t.match(meddled, { ok: false, problem: /changed by something else meanwhile/ });
   t.equal(readFileSync(file, "utf8"), "theirs\n", "what was agreed to was another text");
   t.match(await editFile(join(dir, "none.yaml"), (text) => ({ ok: true, text })), {
     ok: false,
-    reason: /write one first → keybearer init/,
+    problem: /write one first → keybearer init/,
   });
 });

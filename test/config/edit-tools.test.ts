@@ -200,11 +200,11 @@ for (const { name, mode = "replace", tool = "codex", before, after } of cases) {
 t.test("an unknown tool is answered with the tools there are", async (t) => {
   t.same(setToken("tools: { claude-code: {}, codex: {} }\n", "codx", NEW, "replace"), {
     ok: false,
-    reason: "there is no tool codx in config.yaml; its tools are claude-code, codex",
+    problem: "there is no tool codx in config.yaml; its tools are claude-code, codex",
   });
 });
 
-const refusals: readonly [name: string, text: string, reason: RegExp][] = [
+const refusals: readonly [name: string, text: string, problem: RegExp][] = [
   ["a file with an error", "tools: { codex: {}\n", /keybearer check/],
   ["an empty file", "", /keybearer check/],
   ["a file without tools", "gateway: x\n", /no map of tools/],
@@ -222,16 +222,16 @@ const refusals: readonly [name: string, text: string, reason: RegExp][] = [
   ],
 ];
 
-for (const [name, text, reason] of refusals) {
+for (const [name, text, problem] of refusals) {
   t.test(`${name} is refused with what to do`, async (t) => {
     const result = setToken(text, "codex", NEW, "replace");
-    t.match(result, { ok: false, reason });
+    t.match(result, { ok: false, problem });
   });
 }
 
 t.test("adding to what is neither a token nor a list is refused without showing it", async (t) => {
   const result = setToken("tools: { codex: { token: { kb_secretsecret: x } } }\n", "codex", NEW, "add");
-  t.match(result, { ok: false, reason: /by hand/ });
+  t.match(result, { ok: false, problem: /by hand/ });
   t.notMatch(JSON.stringify(result), /kb_secret/);
 });
 
@@ -256,7 +256,7 @@ t.test("a named token is added to any value, and is ended by its name", async (t
     t.same(setToken(after, "codex", entry, "add"), { ok: true, text: after }, "once");
     t.match(setToken(after, "codex", { ...entry, hash: B }, "add"), {
       ok: false,
-      reason: /already has a token called laptop/,
+      problem: /already has a token called laptop/,
     });
     t.equal(freeTokenName(after, "codex", "laptop"), "laptop-2");
     const gone = removeToken(after, "codex", "laptop");
@@ -297,7 +297,7 @@ t.test("in any file the token is set, and nothing else changes", async () => {
   fc.assert(
     fc.property(written, mode, ({ text, tool, eol }, mode) => {
       const result = setToken(text, tool, NEW, mode);
-      if (!result.ok) throw new Error(result.reason);
+      if (!result.ok) throw new Error(result.problem);
       deepStrictEqual(parse(result.text, { schema: "failsafe" }), expected(text, tool, mode));
       const [start, end] = changedRange(text, result.text);
       const old = tokenRange(text, tool);
@@ -326,7 +326,7 @@ t.test("a token that was added once is there to be replaced again", async () => 
       const again = once.ok ? setToken(once.text, tool, NEW, "add") : once;
       if (!once.ok || !again.ok || once.text !== again.text) throw new Error("added twice");
       const last = setToken(again.text, tool, A, "replace");
-      if (!last.ok) throw new Error(last.reason);
+      if (!last.ok) throw new Error(last.problem);
       equal(parse(last.text, { schema: "failsafe" }).tools[tool].token, A);
     }),
     { numRuns: runs(30) },
@@ -385,18 +385,18 @@ t.test("a tool without the setting is enabled already", async (t) => {
     "tools: { a: { enabled: 'true' } }",
   ])
     t.strictSame(setEnabled(text, "a", true), { ok: true, text });
-  t.match(setEnabled("tools: { a: {}, b: {} }", "c", true), { ok: false, reason: /no tool c .* are a, b/ });
+  t.match(setEnabled("tools: { a: {}, b: {} }", "c", true), { ok: false, problem: /no tool c .* are a, b/ });
 });
 
 t.test("in any file a tool is disabled, and enabled again", async () => {
   fc.assert(
     fc.property(written, ({ text, tool, eol }) => {
       const off = setEnabled(text, tool, false);
-      if (!off.ok) throw new Error(off.reason);
+      if (!off.ok) throw new Error(off.problem);
       equal(parse(off.text, { schema: "failsafe" }).tools[tool].enabled, "false");
       deepStrictEqual(setEnabled(off.text, tool, false), off);
       const on = setEnabled(off.text, tool, true);
-      if (!on.ok) throw new Error(on.reason);
+      if (!on.ok) throw new Error(on.problem);
       equal(on.text, off.text.replace("enabled: false", "enabled: true"));
       const notes = (of: string) => of.split(eol).filter((line) => /^ *#/.test(line));
       deepStrictEqual(notes(off.text), notes(text), "no comment went");

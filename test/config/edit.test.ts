@@ -15,7 +15,7 @@ import { runs } from "../doubles/effort.ts";
 import { changedRange, written } from "../doubles/written-config.ts";
 
 function textOf(edited: EditResult): string {
-  return edited.ok ? edited.text : edited.reason;
+  return edited.ok ? edited.text : edited.problem;
 }
 
 const sets: readonly [name: string, path: Path, value: YamlValue, before: string, after: string][] = [
@@ -119,8 +119,8 @@ for (const [name, path, before, after] of removals) {
 t.test("a tool is renamed with all that is in it, and never over another", async (t) => {
   const text = "tools:\n  # about it\n  codex: # mine\n    key: env:A\n  other: {}\n";
   t.equal(textOf(renameKey(text, ["tools", "codex"], "no")), text.replace("codex:", '"no":'));
-  t.match(renameKey(text, ["tools", "codex"], "other"), { ok: false, reason: /already has an entry other/ });
-  t.match(renameKey(text, ["tools", "gone"], "x"), { ok: false, reason: /there is no tools\.gone/ });
+  t.match(renameKey(text, ["tools", "codex"], "other"), { ok: false, problem: /already has an entry other/ });
+  t.match(renameKey(text, ["tools", "gone"], "x"), { ok: false, problem: /there is no tools\.gone/ });
 });
 
 t.test("values are quoted where a reader of YAML could take them for something else", async (t) => {
@@ -147,7 +147,7 @@ t.test("what cannot be edited is refused with what to do, and no secret is shown
     [removeValue("a: 1\n", ["b"]), /there is no b/],
     [appendItem("a: { b: c }\n", ["a"], "x"), /by hand/],
   ];
-  for (const [edited, reason] of cases) t.match(edited, { ok: false, reason });
+  for (const [edited, problem] of cases) t.match(edited, { ok: false, problem });
   t.notMatch(JSON.stringify(cases), /abcdefghijklmnop/);
 });
 
@@ -161,14 +161,14 @@ t.test("in any file any setting of a tool is set, appended to and removed", asyn
     fc.property(written, name, value, ({ text, tool, eol }, setting, to) => {
       const path: Path = ["tools", tool, setting];
       const edited = setValue(text, path, to);
-      if (!edited.ok) throw new Error(edited.reason);
+      if (!edited.ok) throw new Error(edited.problem);
       const before = parse(text, { schema: "failsafe" });
       const after = parse(edited.text, { schema: "failsafe" });
       deepStrictEqual(after.tools[tool][setting], to);
       deepStrictEqual({ ...after, tools: { ...after.tools, [tool]: before.tools[tool] } }, before);
       if (eol === "\r\n") equal(/[^\r]\n/.test(edited.text), false, "a line end of another kind");
       const removed = removeValue(edited.text, path);
-      if (!removed.ok) throw new Error(removed.reason);
+      if (!removed.ok) throw new Error(removed.problem);
       equal(parse(removed.text, { schema: "failsafe" }).tools[tool]?.[setting], undefined);
       const [start, end] = changedRange(edited.text, removed.text);
       equal(edited.text.length - removed.text.length <= end - start, true);

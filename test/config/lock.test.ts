@@ -63,7 +63,7 @@ t.test("a lock that is never given back ends in a reason, and nothing is written
   let elapsed = 0;
   const clock = { now: () => mtimeMs, elapsed: () => (elapsed += 5000) };
   const result = await writeConfig(join(dir, "config.yaml"), "old", "new", clock);
-  t.match(result, { ok: false, isStale: false, reason: /another keybearer command has held .* for 15 s/ });
+  t.match(result, { ok: false, isStale: false, problem: /another keybearer command has held .* for 15 s/ });
   t.equal(readFileSync(join(dir, "config.yaml"), "utf8"), "old");
 });
 
@@ -78,7 +78,7 @@ t.test(
     t.equal(lstatSync(join(dir, "deep")).mode & 0o777, 0o700);
     t.match(await createConfig(file, "other\n"), {
       ok: false,
-      reason: /exists already and was left as it is/,
+      problem: /exists already and was left as it is/,
     });
     t.equal(readFileSync(file, "utf8"), "new\n");
     symlinkSync(join(dir, "nowhere"), join(dir, "config.yaml"));

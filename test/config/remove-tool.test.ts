@@ -134,9 +134,9 @@ t.test("what cannot be followed safely is left alone, without showing a key", as
     ["tools: [codex]", /no map of tools/],
     ["tools: { codex: &x {}, other: *x }", /keybearer check/],
   ];
-  for (const [text, reason] of texts) {
+  for (const [text, problem] of texts) {
     const result = removeTool(text, "codex");
-    t.match(result, { ok: false, reason }, text);
+    t.match(result, { ok: false, problem }, text);
     t.notMatch(JSON.stringify(result), /secretsecret/);
   }
 });
@@ -145,7 +145,7 @@ t.test("from any file one tool is removed, in one piece, and nothing else", asyn
   fc.assert(
     fc.property(written, ({ text, tool, tools, eol }) => {
       const result = removeTool(text, tool);
-      if (!result.ok) throw new Error(result.reason);
+      if (!result.ok) throw new Error(result.problem);
       const wanted = parse(text, { schema: "failsafe" });
       delete wanted.tools[tool];
       deepStrictEqual(parse(result.text, { schema: "failsafe" }), wanted);

@@ -44,7 +44,7 @@ function deps(more: Partial<ToolStatusDeps> = {}): ToolStatusDeps {
   return {
     keyHealth: new KeyHealth(heldClock(), () => NOW - 5000),
     limiter: { levels: () => ({ levels, lifts: { requests: 60 }, inFlight: 3, waiting: 2 }) },
-    shared: { partsOf: () => [] },
+    shared: { listParts: () => [] },
     mirror: NO_MIRROR,
     config,
     now: NOW,
@@ -238,7 +238,7 @@ t.test("a tool shows when it expires, before and after", async (t) => {
 });
 
 t.test("problems are shown in the order in which the tool's requests would meet them", async (t) => {
-  const unread: KeyState = { state: "unavailable", reason: "the file is not there" };
+  const unread: KeyState = { state: "unavailable", problem: "the file is not there" };
   const lines: [string, KeyState, string, RegExp][] = [
     [
       "enabled: false, expires: 2020-01-01, group: shut",

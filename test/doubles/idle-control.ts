@@ -42,8 +42,8 @@ export async function serveControls(
     status: () => Promise.reject(new Error("not here")),
     reload: { snapshot, takeKeys: async () => {} },
     keyring: {
-      grant: async () => ({ ok: false, reason: "nothing is held" }),
-      grantAll: async () => ({ ok: false, reason: "nothing is held" }),
+      grant: async () => ({ ok: false, problem: "nothing is held" }),
+      grantAll: async () => ({ ok: false, problem: "nothing is held" }),
       held: () => [],
     },
     claim: async () => {},

@@ -9,11 +9,11 @@ import { type KeyReading, readKey } from "../../src/keys/sources.ts";
 const KEY = "sk-canary-8f3a1c9d2b7e4f60";
 
 function keyOf(reading: KeyReading): string {
-  return reading.ok ? reading.key.reveal() : `no key: ${reading.reason}`;
+  return reading.ok ? reading.key.reveal() : `no key: ${reading.problem}`;
 }
 
-function reasonOf(reading: KeyReading): string {
-  return reading.ok ? `a key: ${reading.key}` : reading.reason;
+function problemOf(reading: KeyReading): string {
+  return reading.ok ? `a key: ${reading.key}` : reading.problem;
 }
 
 function keyFile(t: Test, content: string | Buffer, mode = 0o600): string {
@@ -37,16 +37,16 @@ t.test("a variable gives its value", async (t) => {
 });
 
 t.test("a variable that is unset or empty is named, with a note about services", async (t) => {
-  const unset = reasonOf(await readKey({ kind: "env", name: "MY_KEY" }, { env: {} }));
+  const unset = problemOf(await readKey({ kind: "env", name: "MY_KEY" }, { env: {} }));
   t.match(unset, /MY_KEY is not set.*a service does not get the variables of your shell/);
   t.match(
-    reasonOf(await readKey({ kind: "env", name: "MY_KEY" }, { env: { MY_KEY: "" } })),
+    problemOf(await readKey({ kind: "env", name: "MY_KEY" }, { env: { MY_KEY: "" } })),
     /MY_KEY is empty/,
   );
 });
 
 t.test("a name that every object has is not a variable", async (t) => {
-  t.match(reasonOf(await readKey({ kind: "env", name: "constructor" }, { env: {} })), /is not set/);
+  t.match(problemOf(await readKey({ kind: "env", name: "constructor" }, { env: {} })), /is not set/);
 });
 
 t.test("one final newline of a key file is not part of the key", async (t) => {
@@ -65,10 +65,10 @@ t.test("what cannot be a key is refused with the reason and never shown", async 
     [Buffer.from([0x00, 0xff, 0xfe, ...Buffer.from(KEY)]), /not plain ASCII/],
   ];
   for (const [content, fault] of faults) {
-    const reason = reasonOf(await readFile(keyFile(t, content)));
-    t.match(reason, /^incomplete key: /);
-    t.match(reason, fault);
-    t.notMatch(reason, "canary");
+    const problem = problemOf(await readFile(keyFile(t, content)));
+    t.match(problem, /^incomplete key: /);
+    t.match(problem, fault);
+    t.notMatch(problem, "canary");
   }
 });
 
@@ -85,22 +85,22 @@ t.test(
   "a file that is missing, a folder or written without its folder is refused with a reason",
   async (t) => {
     const folder = realpathSync(t.testdir({ sub: {} }));
-    t.match(reasonOf(await readFile(join(folder, "none"))), /there is no file/);
-    t.match(reasonOf(await readFile(join(folder, "sub"))), /not a regular file/);
-    t.match(reasonOf(await readFile("key")), /not an absolute path/);
+    t.match(problemOf(await readFile(join(folder, "none"))), /there is no file/);
+    t.match(problemOf(await readFile(join(folder, "sub"))), /not a regular file/);
+    t.match(problemOf(await readFile("key")), /not an absolute path/);
   },
 );
 
 t.test("a fifo or a device is refused at once", async (t) => {
   const fifo = join(realpathSync(t.testdir()), "fifo");
   execFileSync("mkfifo", [fifo]);
-  t.match(reasonOf(await readFile(fifo)), /not a regular file/);
-  t.match(reasonOf(await readFile("/dev/zero")), /not a regular file/);
+  t.match(problemOf(await readFile(fifo)), /not a regular file/);
+  t.match(problemOf(await readFile("/dev/zero")), /not a regular file/);
 });
 
 t.test("a file of exactly 64 KB is read and one byte more is not", async (t) => {
   t.equal(keyOf(await readFile(keyFile(t, "k".repeat(65_536)))).length, 65_536);
-  t.match(reasonOf(await readFile(keyFile(t, "k".repeat(65_537)))), /larger than 64 KB/);
+  t.match(problemOf(await readFile(keyFile(t, "k".repeat(65_537)))), /larger than 64 KB/);
 });
 
 t.test("a link in keybearer's own folder must not lead out of it", async (t) => {
@@ -109,9 +109,9 @@ t.test("a link in keybearer's own folder must not lead out of it", async (t) => 
   symlinkSync(join(folder, "outside"), join(home, "out"));
   symlinkSync(join(home, "real"), join(home, "in"));
   symlinkSync(folder, join(home, "up"));
-  t.match(reasonOf(await readFile(join(home, "out"), [home])), /link to a place outside keybearer's folder/);
+  t.match(problemOf(await readFile(join(home, "out"), [home])), /link to a place outside keybearer's folder/);
   t.match(
-    reasonOf(await readFile(join(home, "up", "outside"), [home])),
+    problemOf(await readFile(join(home, "up", "outside"), [home])),
     /link to a place outside keybearer's folder/,
   );
   t.equal(keyOf(await readFile(join(home, "in"), [home])), KEY);

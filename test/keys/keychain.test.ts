@@ -9,7 +9,7 @@ import { askDaemon } from "../../src/control/client.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { askKeychain } from "../../src/keys/keychain.ts";
 import { type KeyReading, readKey } from "../../src/keys/sources.ts";
-import { forgetKey, keychainThere, storeKey, whyNotStored } from "../../src/keys/stored-keys.ts";
+import { forgetKey, keychainThere, storeKey, tryKeychain } from "../../src/keys/stored-keys.ts";
 import { ask, holdsNone, lastKey, toolState } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { newKey, startSandbox } from "../doubles/sandbox.ts";
@@ -22,7 +22,7 @@ const TWO = "sk-canary-two-5d1e7a9c3f60";
 const entry = (account: string, service = "keybearer") => ({ kind: "keychain", service, account }) as const;
 
 function describeState(reading: KeyReading): string {
-  return reading.ok ? `a key: ${reading.key.reveal()}` : reading.reason;
+  return reading.ok ? `a key: ${reading.key.reveal()}` : reading.problem;
 }
 
 const noBus = process.platform === "linux" ? false : "only Linux reaches its keychain over a bus";
@@ -32,14 +32,14 @@ t.test(
   "without a session bus there is no keychain, and the message names alternatives",
   { skip: noBus },
   async (t) => {
-    const why = /there is no session bus here .* use file: or command:/;
-    t.match(describeState(await readKey(entry("codex"), { env: {} })), why);
-    t.match(await keychainThere({ env: {} }), { there: false, why });
-    t.match(await storeKey(entry("codex"), new Secret(ONE), { env: {} }), { ok: false, reason: why });
+    const problem = /there is no session bus here .* use file: or command:/;
+    t.match(describeState(await readKey(entry("codex"), { env: {} })), problem);
+    t.match(await keychainThere({ env: {} }), { there: false, problem });
+    t.match(await storeKey(entry("codex"), new Secret(ONE), { env: {} }), { ok: false, problem });
     const env = { XDG_RUNTIME_DIR: t.testdir() };
     t.match(
       describeState(await readKey(entry("codex"), { env })),
-      why,
+      problem,
       "a folder without a bus is none either",
     );
   },
@@ -80,7 +80,7 @@ t.test("a key file is private, complete, and replaces another key only if asked"
   t.equal((await stat(place.path)).mode & 0o777, 0o600);
   t.same(await store(ONE), { ok: true, made: false }, "the same key is there already");
   const refused = await store(TWO);
-  t.match(refused, { ok: false, reason: /already exists with something else in it/ });
+  t.match(refused, { ok: false, problem: /already exists with something else in it/ });
   t.notMatch(JSON.stringify(refused), /canary/);
   t.equal(await read(), `a key: ${ONE}`);
   t.same(await store(TWO, true), { ok: true, made: true });
@@ -106,21 +106,24 @@ t.test("a key is not stored through a link or where no file can be, with the rea
   const store = (path: string, replace = false) => storeKey(at(path), new Secret(ONE), { env: {}, replace });
   await writeFile(join(folder, "theirs"), "something");
   await symlink(join(folder, "theirs"), join(folder, "link"));
-  t.match(await store(join(folder, "link")), { ok: false, reason: /was not changed/ });
-  t.match(await forgetKey(at(join(folder, "link")), { env: {} }), { ok: false, reason: /was not changed/ });
+  t.match(await store(join(folder, "link")), { ok: false, problem: /was not changed/ });
+  t.match(await forgetKey(at(join(folder, "link")), { env: {} }), { ok: false, problem: /was not changed/ });
   t.same(await store(join(folder, "link"), true), { ok: true, made: true });
   t.equal(await readFile(join(folder, "theirs"), "utf8"), "something", "the link went, not what it led to");
-  t.match(await store(join(folder, "sub"), true), { ok: false, reason: /is a folder/ });
-  t.match(await store(join(folder, "theirs", "key")), { ok: false, reason: /is not a folder/ });
-  t.match(await store("codex"), { ok: false, reason: /not an absolute path/ });
-  t.match(await forgetKey(at(join(folder, "sub")), { env: {} }), { ok: false, reason: /not a regular file/ });
+  t.match(await store(join(folder, "sub"), true), { ok: false, problem: /is a folder/ });
+  t.match(await store(join(folder, "theirs", "key")), { ok: false, problem: /is not a folder/ });
+  t.match(await store("codex"), { ok: false, problem: /not an absolute path/ });
+  t.match(await forgetKey(at(join(folder, "sub")), { env: {} }), {
+    ok: false,
+    problem: /not a regular file/,
+  });
 });
 
 t.test("a bus without a secret service is reported", { skip: missing ?? false }, async (t) => {
   const { env } = await startBus(t);
-  const why = /no program on the session bus stores secrets.* use file: or command:/;
-  t.match(describeState(await readKey(entry("codex"), { env })), why);
-  t.match(await keychainThere({ env }), { there: false, why });
+  const problem = /no program on the session bus stores secrets.* use file: or command:/;
+  t.match(describeState(await readKey(entry("codex"), { env })), problem);
+  t.match(await keychainThere({ env }), { there: false, problem });
 });
 
 t.test("a real keychain keeps keys", { skip: missing ?? false }, async (t) => {
@@ -132,8 +135,8 @@ t.test("a real keychain keeps keys", { skip: missing ?? false }, async (t) => {
     storeKey(entry(account), new Secret(key), { env, replace });
 
   await t.test("a key that was stored is read, and other accounts have their own", async (t) => {
-    t.same(await keychainThere({ env }), { there: true, why: null });
-    t.equal(await whyNotStored({ env }), null, "and it takes keys");
+    t.same(await keychainThere({ env }), { there: true, problem: null });
+    t.equal(await tryKeychain({ env }), null, "and it takes keys");
     t.same(await store("codex", ONE), { ok: true, made: true });
     t.same(await store("codex-2", TWO), { ok: true, made: true });
     t.equal(await read("codex"), `a key: ${ONE}`);
@@ -144,7 +147,7 @@ t.test("a real keychain keeps keys", { skip: missing ?? false }, async (t) => {
   await t.test("another key is replaced only if asked", async (t) => {
     t.same(await store("codex", ONE), { ok: true, made: false }, "the same key is there already");
     const refused = await store("codex", TWO);
-    t.match(refused, { ok: false, reason: /the keychain already has another key as keybearer\/codex/ });
+    t.match(refused, { ok: false, problem: /the keychain already has another key as keybearer\/codex/ });
     t.notMatch(JSON.stringify(refused), /canary/);
     t.equal(await read("codex"), `a key: ${ONE}`);
     t.same(await store("codex", TWO, true), { ok: true, made: true });
@@ -166,22 +169,22 @@ t.test("a real keychain keeps keys", { skip: missing ?? false }, async (t) => {
       (await askKeychain(theirs, { operation: "store", key: "x", replace: false }, { env, limit: HANG_MS }))
         .ok,
     );
-    const why = { ok: false, reason: /must begin with keybearer, not login/ };
-    t.match(await storeKey(theirs, new Secret(ONE), { env, replace: true }), why);
-    t.match(await forgetKey(theirs, { env }), why);
+    const foreign = { ok: false, problem: /must begin with keybearer, not login/ };
+    t.match(await storeKey(theirs, new Secret(ONE), { env, replace: true }), foreign);
+    t.match(await forgetKey(theirs, { env }), foreign);
     t.match(await askKeychain(theirs, { operation: "read" }, { env, limit: HANG_MS }), { found: "x" });
   });
 
   await t.test("what cannot be a key is not stored, and is reported if it is there", async (t) => {
     t.match(await store("spaced", `${ONE} `), {
       ok: false,
-      reason: "incomplete key: the key contains a space",
+      problem: "incomplete key: the key contains a space",
     });
     const written = { operation: "store", key: `${ONE} and more`, replace: false } as const;
     t.match(await askKeychain(entry("spaced"), written, { env, limit: HANG_MS }), { ok: true, done: true });
-    const reason = await read("spaced");
-    t.match(reason, /incomplete key: the key contains a space \(from keychain:keybearer\/spaced\)/);
-    t.notMatch(reason, /canary/);
+    const problem = await read("spaced");
+    t.match(problem, /incomplete key: the key contains a space \(from keychain:keybearer\/spaced\)/);
+    t.notMatch(problem, /canary/);
   });
 
   await t.test(
@@ -194,13 +197,13 @@ t.test("a real keychain keeps keys", { skip: missing ?? false }, async (t) => {
 
   await t.test("a locked keychain whose password is not entered is reported", async (t) => {
     service.lock();
-    const why = /the keychain is locked, and its password was not entered: unlock it/;
-    t.match(await read("codex"), why);
+    const problem = /the keychain is locked, and its password was not entered: unlock it/;
+    t.match(await read("codex"), problem);
     t.match(await store("codex-3", TWO), {
       ok: false,
-      reason: /is locked.*: unlock it, then run this again$/,
+      problem: /is locked.*: unlock it, then run this again$/,
     });
-    t.match(await whyNotStored({ env }), /is locked.*: unlock it, then run this again$/);
+    t.match(await tryKeychain({ env }), /is locked.*: unlock it, then run this again$/);
   });
 
   await t.test("a locked keychain blocks neither other reads nor the event loop", async (t) => {

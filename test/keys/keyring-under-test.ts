@@ -66,5 +66,5 @@ export function waiting(folder: string, name = "wait"): KeySource {
 export function describeState(state: KeyState | undefined): string {
   if (state === undefined) return "none";
   if (state.state === "ready") return `ready ${state.key.reveal()}`;
-  return state.state === "unavailable" ? `unavailable ${state.reason}` : `held ${state.from} → ${state.to}`;
+  return state.state === "unavailable" ? `unavailable ${state.problem}` : `held ${state.from} → ${state.to}`;
 }

@@ -131,15 +131,15 @@ t.test("a moved key is held, and trust releases exactly that key", async (t) => 
   const seen = states.get("codex");
   await keyring.resolve([want("codex", source, EVIL)], 5_000);
   const stale = await keyring.grant("codex", seen?.state === "needs-trust" ? seen : undefined);
-  t.match(stale, { ok: false, reason: /changed again in the meantime/ });
+  t.match(stale, { ok: false, problem: /changed again in the meantime/ });
   t.equal(describeState(keyring.current().get("codex")), `held ${A} → ${EVIL}`);
 
   await keyring.resolve([want("codex", source, B)], 5_000);
   const granted = await keyring.grant("codex", seen?.state === "needs-trust" ? seen : undefined);
   t.match(granted, { ok: true, granted: `the key …1111 of codex: ${A} → ${B}` });
   t.equal(describeState(keyring.current().get("codex")), `ready ${ONE}`);
-  t.match(await keyring.grant("codex"), { ok: false, reason: /nothing of codex is held/ });
-  t.match(await keyring.grant("nobody"), { ok: false, reason: /there is no nobody/ });
+  t.match(await keyring.grant("codex"), { ok: false, problem: /nothing of codex is held/ });
+  t.match(await keyring.grant("nobody"), { ok: false, problem: /there is no nobody/ });
 });
 
 t.test("a new command that gives a known key needs trust twice", async (t) => {

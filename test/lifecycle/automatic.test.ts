@@ -75,7 +75,7 @@ function setUp(ages: Readonly<Record<string, number | null>>, zedKey: string | n
     rotatedElsewhere: () => found.elsewhere,
     probe: async () => {
       probes.push(found.verdict);
-      return { state: found.verdict, why: "", next: "" };
+      return { state: found.verdict, problem: "", next: "" };
     },
     onRotated: () => {},
   });

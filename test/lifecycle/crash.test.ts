@@ -200,7 +200,7 @@ t.test("a key that the console refuses to make changes nothing", async (t) => {
 t.test("a new key that the gateway does not accept is deleted again", async (t) => {
   const world = new World(false, true);
   const before = world.usedKey();
-  world.verdict = { state: "refused", why: "the group is disabled", next: "choose another" };
+  world.verdict = { state: "refused", problem: "the group is disabled", next: "choose another" };
   const daemon = await world.start();
   await t.rejects(daemon.lifecycle.rotate("codex", ROTATE), { message: /the group is disabled/ });
   t.ok(before !== null && world.usedKey()?.equals(before), "the tool has its old key");
@@ -271,7 +271,7 @@ t.test("a tool keeps its new key if the gateway cannot be reached after a crash"
     const daemon = await world.start(effects);
     await daemon.lifecycle.rotate("codex", ROTATE).catch(() => {});
     finished = !daemon.fuse.isBurnt;
-    world.verdict = { state: "unclear", why: "it cannot be reached", next: "" };
+    world.verdict = { state: "unclear", problem: "it cannot be reached", next: "" };
     await resume(await world.start());
     t.not(world.usedKey(), null, `killed at effect ${effects}: the tool has a key meanwhile`);
     world.verdict = { state: "accepted" };
@@ -326,7 +326,7 @@ t.test("two tools with one key that are rotated at the same time delete it", asy
 t.test("a new key that its tool does not use yet is not deleted by hand", async (t) => {
   const world = new World(true, true);
   const { lifecycle } = await world.start();
-  world.verdict = { state: "unclear", why: "it cannot be reached", next: "" };
+  world.verdict = { state: "unclear", problem: "it cannot be reached", next: "" };
   let byHand: Promise<unknown> | null = null;
   world.onPause = () => {
     const successor = world.live[1];

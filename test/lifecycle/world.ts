@@ -129,14 +129,14 @@ export class World {
         startSync: () => {},
       },
       siblings: {
-        usersOf: () => this.users,
+        findUsers: () => this.users,
         noteRotated: async ({ key, successor }) => void this.notified.push({ key, successor }),
       },
       report: () => {},
       probe: async (_gateway, key) => {
         const isLive = this.live.some((one) => one.key.equals(key));
         return fuse.around(() =>
-          isLive ? this.verdict : { state: "refused", why: "unknown key", next: "" },
+          isLive ? this.verdict : { state: "refused", problem: "unknown key", next: "" },
         );
       },
       whenUnused: () => fuse.around(() => {}),
@@ -158,7 +158,7 @@ export class World {
     const states = new Map<string, KeyState>();
     for (const tool of this.named.keys()) {
       const key = this.usedKey(tool);
-      states.set(tool, key === null ? { state: "unavailable", reason: "none" } : { state: "ready", key });
+      states.set(tool, key === null ? { state: "unavailable", problem: "none" } : { state: "ready", key });
     }
     this.#snapshots += 1;
     return new Snapshot(this.#snapshots, config, states, []);

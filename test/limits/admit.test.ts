@@ -27,7 +27,7 @@ const cases: [string, string, KeyState, string, string][] = [
   [
     "a tool without its key",
     "",
-    { state: "unavailable", reason: "the file is not there" },
+    { state: "unavailable", problem: "the file is not there" },
     "key-unavailable",
     "the file is not there",
   ],
@@ -41,7 +41,7 @@ const cases: [string, string, KeyState, string, string][] = [
   [
     "a disabled tool without its key",
     "enabled: false",
-    { state: "unavailable", reason: "no" },
+    { state: "unavailable", problem: "no" },
     "tool-disabled",
     "disabled",
   ],

@@ -78,7 +78,7 @@ t.test("a refusal and `tools` count the places of other machines alike", { skip 
     refusal: { message: /: 1 of 1 requests in flight \(1 on other machines\)/ },
   });
   const statuses = limitStatuses(desktop.limiter.levels(desktop.tool), (level) =>
-    desktop.shared.partsOf(desktop.tool.name, level),
+    desktop.shared.listParts(desktop.tool.name, level),
   );
   t.match(statuses, [{ limit: "concurrent", used: 1, held: 0, most: 1 }]);
   const lines = limitLines(statuses, Date.now(), { width: 80, utf8: false }).flat();

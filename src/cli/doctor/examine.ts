@@ -85,7 +85,7 @@ interface KeysHere {
 const KEYS_TIMEOUT_MS = 3000;
 const NOT_READ: KeyState = {
   state: "unavailable",
-  reason: "the running keybearer has read it, but does not answer",
+  problem: "the running keybearer has read it, but does not answer",
   next: advice.status(),
 };
 

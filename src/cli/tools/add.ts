@@ -1,6 +1,6 @@
 import { removeTool } from "../../config/edit-tools.ts";
 import { readText } from "../../config/load.ts";
-import { dollars, moment } from "../../config/values.ts";
+import { moment, parseDollars } from "../../config/values.ts";
 import { startCommand } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
@@ -59,10 +59,10 @@ export async function add(name: string, given: AddOptions): Promise<void> {
 async function readPlan(paths: Paths, name: string, options: AddOptions): Promise<NewTool | null> {
   const read = await readText(paths.config);
   if (read.text === null)
-    return failNull(read.found ? read.fault : `${read.fault} → ${advice.init()}`, EXIT.failed);
+    return failNull(read.found ? read.problem : `${read.problem} → ${advice.init()}`, EXIT.failed);
   const plan = planTool(read.text, paths.home, name, options);
   if (plan.ok) return plan;
-  return failNull(plan.reason, plan.bad === "options" ? EXIT.usage : EXIT.failed);
+  return failNull(plan.problem, plan.bad === "options" ? EXIT.usage : EXIT.failed);
 }
 
 /** `90d` is the day in 90 days. */
@@ -92,11 +92,11 @@ function keyWindows(text: string): KeySettings["windows"] | null {
 
 /** The key's own settings, which the console enforces. A text says what is wrong with the options. */
 function keySettings({ quota, expires, rate, group }: AddOptions): KeySettings | string {
-  const money = quota === undefined ? null : dollars(withDollarSign(quota));
-  if (money !== null && "fault" in money) return `--quota: ${money.fault} → ${money.hint}`;
+  const money = quota === undefined ? null : parseDollars(withDollarSign(quota));
+  if (money !== null && "problem" in money) return `--quota: ${money.problem} → ${money.next}`;
   if (money?.value === 0) return "--quota: a key that may spend nothing is of no use → --quota 20";
   const end = expires === undefined ? null : moment(expires);
-  if (end !== null && "fault" in end) return `--expires: ${end.fault} → ${end.hint}`;
+  if (end !== null && "problem" in end) return `--expires: ${end.problem} → ${end.next}`;
   if (end !== null && end.value <= Date.now()) return "--expires: this is in the past → --expires 90d";
   const windows = rate === undefined ? [] : keyWindows(rate);
   if (windows === null || windows.some(({ most }) => most === 0)) return RATE_HELP;
@@ -228,7 +228,7 @@ async function addFrom(
   if (!found.ok) {
     // A variable may be set for the service only.
     const next = source.kind === "env" ? ". if it is set for the service only: --no-probe" : "";
-    if (probe) return failNull(`${found.reason}${next}\nnothing was changed`, EXIT.failed);
+    if (probe) return failNull(`${found.problem}${next}\nnothing was changed`, EXIT.failed);
     return (await save(from)) ? { source: from, key: null, models: null } : null;
   }
   const { key } = found;

@@ -1,5 +1,5 @@
 import type { Reader } from "../../config/section.ts";
-import { amount, dollars, moment } from "../../config/values.ts";
+import { amount, moment, parseDollars } from "../../config/values.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { AllowanceAnswer, AllowanceRequest, ReleaseAnswer } from "../../control/routes.ts";
 import type { Status } from "../../control/status.ts";
@@ -181,7 +181,7 @@ type Value<T> = { readonly value: T } | { readonly fault: string };
 function readAmount(kind: Kind, text: string): Value<number> {
   if (kind !== "spend") return read(amount, text, `--${kind}`);
   // Without quotes a shell reads $5 as a variable: it arrives empty, and $50 as 0.
-  const money = read(dollars, withDollarSign(text), "--spend");
+  const money = read(parseDollars, withDollarSign(text), "--spend");
   if ("value" in money && money.value > 0) return money;
   return {
     fault: `--spend: ${JSON.stringify(text)} is not an amount above zero: write dollars without the sign, such as 5 or 0.50`,
@@ -206,5 +206,5 @@ function nextTime(hour: number, minute: number, now: number): number {
 function read<T>(reader: Reader<T>, text: string, option: string): Value<T> {
   const reading = reader(text);
   if ("value" in reading) return reading;
-  return { fault: `${option}: ${reading.fault}${reading.hint === undefined ? "" : `: ${reading.hint}`}` };
+  return { fault: `${option}: ${reading.problem}${reading.next === undefined ? "" : `: ${reading.next}`}` };
 }

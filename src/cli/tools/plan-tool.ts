@@ -39,7 +39,7 @@ export interface NewTool {
   insert(text: string, secrets: Secrets): EditResult;
 }
 
-type Planned = NewTool | { readonly ok: false; readonly reason: string; readonly bad: "options" | "file" };
+type Planned = NewTool | { readonly ok: false; readonly problem: string; readonly bad: "options" | "file" };
 
 /** Tries the edit on the text, and checks the result as the daemon would. */
 export function planTool(text: string, home: string, name: string, options: ToolOptions): Planned {
@@ -67,9 +67,9 @@ export function planTool(text: string, home: string, name: string, options: Tool
   const errors = problems.filter(({ severity }) => severity === "error");
   const toolPath = joinPath("tools", name);
   const isOfTool = errors.every(({ path }) => path === toolPath || path.startsWith(`${toolPath}.`));
-  if (isOfTool) return { ok: false, reason: describeProblems(errors), bad: "options" };
-  const reason = `config.yaml has problems, so nothing can be added → ${advice.check()}`;
-  return { ok: false, reason, bad: "file" };
+  if (isOfTool) return { ok: false, problem: describeProblems(errors), bad: "options" };
+  const problem = `config.yaml has problems, so nothing can be added → ${advice.check()}`;
+  return { ok: false, problem, bad: "file" };
 }
 
 function settingsOf(options: ToolOptions, { key, token }: Secrets): YamlMap {

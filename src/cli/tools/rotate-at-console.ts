@@ -1,6 +1,6 @@
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/schema.ts";
-import { duration } from "../../config/values.ts";
+import { parseDuration } from "../../config/values.ts";
 import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
@@ -89,8 +89,8 @@ export async function rotateSeveral(
   rotation: ConsoleRotation,
 ): Promise<void> {
   const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
-  const age = olderThan === undefined ? { value: 0 } : duration(olderThan);
-  if ("fault" in age) return fail(`--older-than: ${age.fault} → ${age.hint}`, EXIT.usage);
+  const age = olderThan === undefined ? { value: 0 } : parseDuration(olderThan);
+  if ("problem" in age) return fail(`--older-than: ${age.problem} → ${age.next}`, EXIT.usage);
   const why = await whyNotHere(paths, null);
   if (why !== null) return fail(why === "no-console" ? "no gateway has a console" : why, EXIT.failed);
   const asked = await askConsoles<KeysAnswer>(paths, "GET", "/keys");

@@ -187,7 +187,7 @@ async function takeKeyFrom(
     return failNull(`the key of ${tool.name} comes from ${from} already`, EXIT.failed);
   const found = await readNamed(source, paths);
   // The tool has a key that may work, so it is not replaced by one that cannot be read.
-  if (!found.ok) return failUnchanged(found.reason);
+  if (!found.ok) return failUnchanged(found.problem);
   const { key } = found;
   if (old?.equals(key)) notice("the tool had this key before");
   const taken = { key, source, text: from, stored: null };
@@ -232,8 +232,8 @@ async function nameInConfig({ paths, tool }: Rotation, source: string): Promise<
   const edited = await editConfig(paths.config, (text) => {
     const current = parseConfig(text, paths.home).config?.tools[tool.name]?.key;
     if (current !== undefined && isSameSource(current, tool.key)) return setKey(text, tool.name, source);
-    const reason = `the key of ${tool.name} in config.yaml was changed in the meantime and was left as it is: check it, then run this again`;
-    return { ok: false, reason };
+    const problem = `the key of ${tool.name} in config.yaml was changed in the meantime and was left as it is: check it, then run this again`;
+    return { ok: false, problem };
   });
   return edited !== null;
 }
@@ -300,5 +300,5 @@ async function deleteOldKey({ paths, tool }: Rotation, doubt: string | null): Pr
     return notice(`the old key stays in ${where}: ${doubt}. once it works → ${next}`);
   }
   const deleted = await forgetKey(place, { env: stdio().env });
-  if (!deleted.ok) notice(`the old key is still in ${where}: ${deleted.reason}`);
+  if (!deleted.ok) notice(`the old key is still in ${where}: ${deleted.problem}`);
 }

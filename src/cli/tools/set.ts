@@ -39,7 +39,7 @@ function assign(text: string, tool: string, assignments: readonly Assignment[]):
   if (!source.ok) return source;
   const { tools = {} } = source.value;
   if (typeof tools === "string" || !Object.hasOwn(tools, tool))
-    return { ok: false, reason: noSuchTool(tool, Object.keys(tools)) };
+    return { ok: false, problem: noSuchTool(tool, Object.keys(tools)) };
   let edited = text;
   for (const { path, value } of assignments) {
     const whole = ["tools", tool, ...path] as const;

@@ -11,7 +11,7 @@ import {
   keychainThere,
   type Store,
   storeKey,
-  whyNotStored,
+  tryKeychain,
 } from "../../keys/stored-keys.ts";
 import { Trust } from "../../keys/trust.ts";
 import { canceled, fail, failNull, notice } from "../ui/messages.ts";
@@ -38,11 +38,11 @@ export async function chooseStore(
     return failNull("--store takes keychain or file", EXIT.usage);
   const chosen = options.store ?? before;
   if (chosen === "file") return "file";
-  const { there, why } = await keychainThere({ env: stdio().env });
+  const { there, problem } = await keychainThere({ env: stdio().env });
   if (!there && chosen === null) return "file";
   const asked = options.yes ? null : prompter;
   if (there && chosen === null && asked !== null) return askStore(asked, "keychain");
-  const fault = there ? await whyNotStored({ env: stdio().env }) : (why ?? "there is no keychain here");
+  const fault = there ? await tryKeychain({ env: stdio().env }) : (problem ?? "there is no keychain here");
   if (fault === null) return "keychain";
   if (asked !== null && options.store === undefined) {
     notice(fault);
@@ -61,7 +61,7 @@ async function askStore(prompter: Prompter, usual: Store): Promise<Store | null>
   const said = answer.trim().toLowerCase() || usual;
   if (said === "file") return "file";
   if (said !== "keychain") return askStore(prompter, usual);
-  const fault = await whyNotStored({ env: stdio().env });
+  const fault = await tryKeychain({ env: stdio().env });
   if (fault === null) return "keychain";
   notice(fault);
   return askStore(prompter, "file");
@@ -81,7 +81,7 @@ export function storeNamedKey(
   return deferSignals(async (interrupted) => {
     const stored = await storeKey(place, key, { env });
     if (!stored.ok) {
-      fail(`the key was not stored: ${stored.reason}\nnothing was changed`, EXIT.failed);
+      fail(`the key was not stored: ${stored.problem}\nnothing was changed`, EXIT.failed);
       return false;
     }
     await claimPlace(paths, newKey);
@@ -95,7 +95,7 @@ export function storeNamedKey(
     if (stored.made && !(await isNamed(paths, place))) {
       const deleted = await forgetKey(place, { env });
       if (!deleted.ok)
-        notice(`the key that was just stored is still in ${describeSource(place)}: ${deleted.reason}`);
+        notice(`the key that was just stored is still in ${describeSource(place)}: ${deleted.problem}`);
     }
     return false;
   });

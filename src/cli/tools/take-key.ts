@@ -2,7 +2,7 @@ import type { Config, Gateway } from "../../config/schema.ts";
 import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
-import { keyFault, Secret } from "../../core/secret.ts";
+import { keyProblem, Secret } from "../../core/secret.ts";
 import { probeKey, withOwnConnections } from "../../doctor/probe.ts";
 import { freePlace, type KeyPlace, type Store } from "../../keys/stored-keys.ts";
 import { NO_MODELS_LISTED } from "../../proxy/key-health/cause.ts";
@@ -114,7 +114,7 @@ async function readKeyText({ tool, gateway, inputs }: KeyRequest): Promise<strin
 function keyTextFault(text: string): string | null {
   if (text.startsWith("kb_"))
     return "this is a token of keybearer's own, not a gateway's key: copy the key from the gateway's console";
-  const fault = keyFault(text);
+  const fault = keyProblem(text);
   return fault === null ? null : `incomplete key: ${fault}. copy it whole from the gateway's console`;
 }
 

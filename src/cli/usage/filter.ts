@@ -18,7 +18,7 @@ export interface FilterOptions {
 
 export type ParsedPeriod =
   | { readonly ok: true; readonly period: Period }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 /** `defaultSince` counts if neither end is named; null: the first record. */
 export function parsePeriod(
@@ -36,7 +36,7 @@ export function parsePeriod(
     until: end?.at ?? null,
   };
   if (period.since !== null && period.until !== null && period.since >= period.until)
-    return { ok: false, reason: "--since is not before --until, so there is nothing between them" };
+    return { ok: false, problem: "--since is not before --until, so there is nothing between them" };
   return { ok: true, period };
 }
 

@@ -6,7 +6,7 @@ import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { StateLock } from "../../daemon/state-lock.ts";
 import { type Connection, IndexFault, indexFault, openIndexForReading } from "../../usage/index/database.ts";
-import { stampOf, UsageIndex } from "../../usage/index/usage-index.ts";
+import { readStamp, UsageIndex } from "../../usage/index/usage-index.ts";
 import { journalFiles, statOf } from "../../usage/journal/files.ts";
 import { count } from "../../usage/reports/format.ts";
 import { fail, notice, print } from "../ui/messages.ts";
@@ -119,7 +119,7 @@ const MAX_CHECKED_BYTES = 64 * 1024 * 1024;
 
 function openIndex({ index: file, usage: folder }: Paths): UsageIndex {
   const isLarge = (statOf(file)?.size ?? 0) > MAX_CHECKED_BYTES;
-  return new UsageIndex({ file, folder }, isLarge ? stampOf(file) : null);
+  return new UsageIndex({ file, folder }, isLarge ? readStamp(file) : null);
 }
 
 /** Work goes on this long before the lock is released, so that a daemon can start. */

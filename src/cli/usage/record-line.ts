@@ -2,7 +2,7 @@ import { costInWords, duration, exact, localTime } from "../../core/units.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import { short } from "../../usage/reports/format.ts";
 import { unknownCost } from "../../usage/reports/sums.ts";
-import { rollupOf } from "../../usage/rollups.ts";
+import { rollUp } from "../../usage/rollups.ts";
 import { type Color, color } from "../ui/terminal.ts";
 import { printable, textWidth, truncate } from "../ui/text.ts";
 
@@ -85,7 +85,7 @@ function tokensOf(record: UsageRecord, width: number): string {
   const { input_tokens: input, output_tokens: output } = record;
   const { cache_read_tokens: read, cache_write_tokens: written } = record;
   if (input === null && output === null) {
-    const isUnmetered = record.end === "complete" && rollupOf(record).sums.unmetered > 0;
+    const isUnmetered = record.end === "complete" && rollUp(record).sums.unmetered > 0;
     return isUnmetered ? "no usage reported" : "";
   }
   const about = record.tokens_from === "estimated" ? "about " : "";
@@ -107,7 +107,7 @@ function amount(tokens: number | null): string {
 /** The reports count the same records as unknown. */
 function costOf(record: UsageRecord): string {
   const { cost_microdollars: cost } = record;
-  return cost === null && unknownCost(rollupOf(record).sums) === 0 ? "" : costInWords(cost);
+  return cost === null && unknownCost(rollUp(record).sums) === 0 ? "" : costInWords(cost);
 }
 
 function totalTime({ started_at, ended_at }: UsageRecord): string {

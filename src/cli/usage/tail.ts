@@ -8,7 +8,7 @@ import type { Paths } from "../../core/paths.ts";
 import { exact } from "../../core/units.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import { jsonText } from "../../usage/reports/format.ts";
-import { endedSince, exportedRecord, lastEnded, type Mark, markOf } from "../../usage/reports/records.ts";
+import { endedSince, exportedRecord, lastEnded, type Mark, readMark } from "../../usage/reports/records.ts";
 import { exitOnClosedOutput, fail, notice } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { outputWidth } from "../ui/terminal.ts";
@@ -115,7 +115,7 @@ class RecordPrinter {
   }
 
   #setMark(db: IndexDatabase): void {
-    this.#mark = markOf(db);
+    this.#mark = readMark(db);
     this.#printedSinceMark = 0;
   }
 

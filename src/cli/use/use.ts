@@ -96,7 +96,7 @@ async function askUsage({ config }: Paths, { tool, client }: Settings): Promise<
   const edited = await editFile(config, (text) => setAskUsage(text, tool.name));
   const why = `${client.name} does not ask streams for their usage`;
   const setting = `tools.${tool.name}.ask_usage`;
-  if (!edited.ok) notice(`${why}; set ${setting}: true in config.yaml (${edited.reason})`);
+  if (!edited.ok) notice(`${why}; set ${setting}: true in config.yaml (${edited.problem})`);
   else if (edited.changed) notice(`${why}, so ${setting}: true is set now: keybearer asks for it`);
 }
 

@@ -48,10 +48,10 @@ export async function writeSettings(
   yes: boolean,
 ): Promise<boolean> {
   const read = await findSettingsFile(client.id);
-  if (!read.ok) return failed(read.reason);
+  if (!read.ok) return failed(read.problem);
   const { file } = read;
   const merged = await mergeSettings(paths, tool, client, target, file, yes);
-  if (!merged.ok) return failed(merged.reason);
+  if (!merged.ok) return failed(merged.problem);
   await warnOfCredentials(client);
   if (merged.text === file.found?.text) {
     print(`${file.path} points ${client.name} at keybearer already; nothing changed`);
@@ -110,7 +110,7 @@ type Merged =
       /** null: the client has one that works. */
       readonly newToken: string | null;
     }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 /** What the file is to contain. Prints notes, and asks about settings that conflict. */
 async function mergeSettings(
@@ -124,7 +124,7 @@ async function mergeSettings(
   const settings = settingsOf(client.id);
   if (settings.needsModel && model === null) {
     const next = `write model: below tools: ${tool.name}: in config.yaml, then run this again`;
-    return { ok: false, reason: `${client.name} needs a list of models, and none is known: ${next}` };
+    return { ok: false, problem: `${client.name} needs a list of models, and none is known: ${next}` };
   }
   const before = file.found === null || file.found.text.trim() === "" ? settings.empty : file.found.text;
   // A token that the client has and that works is kept. A new one would only leave an unused one in config.yaml.
@@ -141,7 +141,7 @@ async function mergeSettings(
   const edited = merged.ok ? await removeConflicts(merged.text, settings, yes) : merged;
   if (!edited.ok) {
     const line = edited.line === null ? "" : `line ${edited.line}: `;
-    return { ok: false, reason: `${file.path} was left as it is: ${line}${edited.reason}` };
+    return { ok: false, problem: `${file.path} was left as it is: ${line}${edited.reason}` };
   }
   for (const what of settings.notes(edited.text)) printNote({ what, next: null });
   // Without a model the client uses one of its maker's, or the one it had, and the gateway may have neither.
@@ -187,7 +187,7 @@ async function writeAll(
     if (done.ok) return null;
     await store.remove(record);
     if (added?.ok) await added.takeBack();
-    return done.reason;
+    return done.problem;
   } catch (error) {
     return `nothing was written, because it could not be undone: ${errorMessage(error)}`;
   }
@@ -195,7 +195,7 @@ async function writeAll(
 
 type AddedToken =
   | { readonly ok: true; readonly takeBack: () => Promise<unknown> }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 async function addToken(config: string, tool: string, client: Writable, token: string): Promise<AddedToken> {
   const edited = await configWithToken(config, tool, client, token);
@@ -209,7 +209,7 @@ async function addToken(config: string, tool: string, client: Writable, token: s
 /** config.yaml with one more token of the tool, named after the client. Other clients keep theirs. */
 async function configWithToken(config: string, tool: string, client: Writable, token: string) {
   const read = await readText(config);
-  if (read.text === null) return { ok: false, reason: `${read.fault} → ${advice.init()}` } as const;
+  if (read.text === null) return { ok: false, problem: `${read.problem} → ${advice.init()}` } as const;
   const name = freeTokenName(read.text, tool, client);
   const edited = setToken(read.text, tool, tokenEntry(name, token), "add");
   return edited.ok ? { ...edited, before: read.text } : edited;
@@ -235,7 +235,7 @@ export async function undoSettings(
     return fail(`${what}; nothing changed`, EXIT.failed);
   }
   const read = await readSettings(path);
-  if (!read.ok) return fail(read.reason, EXIT.failed);
+  if (!read.ok) return fail(read.problem, EXIT.failed);
   const { file } = read;
   const command = advice.useUndo(tool, client.id);
   const planned = await planUndo(store, record, file.found?.text ?? null, force);
@@ -259,7 +259,7 @@ export async function undoSettings(
       : await agrees(`put ${file.path} back?`, "yes", "undone"));
   if (!isAgreed) return;
   const done = await replaceSettings(file, text, file.found?.mode ?? record.mode);
-  if (!done.ok) return fail(done.reason, EXIT.failed);
+  if (!done.ok) return fail(done.problem, EXIT.failed);
   const kept = storedKeys({ ...record.change, fields: left });
   // A key that could not be read may still be there, and may be the only copy.
   await store.remove(record, [...kept, ...storedKeys({ ...record.change, fields: lost })]);
@@ -342,7 +342,7 @@ async function endToken(paths: Paths, { tool, tokenHash }: UndoRecord): Promise<
   if (made === undefined) return "the token that was made for it had ended already";
   const edited = await editFile(paths.config, (text) => removeToken(text, tool, made.name));
   if (edited.ok) return `the token that was made for it (${made.name}) has ended`;
-  return `its token still works: ${edited.reason} → ${advice.revoke(tool, made.name)}`;
+  return `its token still works: ${edited.problem} → ${advice.revoke(tool, made.name)}`;
 }
 
 function printNote(note: Note): void {

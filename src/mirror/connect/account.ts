@@ -108,7 +108,7 @@ export class ConsoleAccount {
           `has a secret that waits for trust: ${state.what}: ${state.from} → ${state.to}`,
         );
       case "unavailable":
-        throw new ConsoleFault("login-needed", `has a login whose ${name} is unavailable: ${state.reason}`);
+        throw new ConsoleFault("login-needed", `has a login whose ${name} is unavailable: ${state.problem}`);
     }
   }
 

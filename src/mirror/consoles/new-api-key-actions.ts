@@ -1,4 +1,4 @@
-import { keyFault, Secret } from "../../core/secret.ts";
+import { keyProblem, Secret } from "../../core/secret.ts";
 import { MINUTE_MS } from "../../core/units.ts";
 import {
   ConsoleFault,
@@ -209,7 +209,7 @@ export class NewApiKeyActions implements KeyActions {
     this.#deps.keyCalls?.spend();
     const data = await this.#send({ method: "POST", path: `${PATH}${readId(key)}/key` }, NEW_KEY);
     const text = `sk-${(textAt(asFields(data) ?? {}, "key") ?? "").replace(/^sk-/, "")}`;
-    if (keyFault(text) !== null) throw otherShape(NEW_KEY, "key");
+    if (keyProblem(text) !== null) throw otherShape(NEW_KEY, "key");
     return new Secret(text);
   }
 

@@ -1,4 +1,4 @@
-import { keyFault, Secret } from "../../core/secret.ts";
+import { keyProblem, Secret } from "../../core/secret.ts";
 import type { ConsoleKey, KeyWindow, ShownKey } from "./console.ts";
 import { cleanAt, cleanText, type JsonObject, numberAt, objectAt, textAt, wholeAt } from "./json.ts";
 
@@ -44,7 +44,7 @@ function readWindow(item: JsonObject, window: string): KeyWindow | null {
 export function readShownKey(key: string): ShownKey {
   const [head = "", ...rest] = key.split(/…+|\*+|\.{2,}/);
   if (rest.length === 0) {
-    return keyFault(key) === null ? { how: "whole", key: new Secret(key) } : { how: "hidden" };
+    return keyProblem(key) === null ? { how: "whole", key: new Secret(key) } : { how: "hidden" };
   }
   const bare = head.replace(/^sk-/, "");
   const tail = rest.at(-1) ?? "";

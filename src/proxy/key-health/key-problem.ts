@@ -29,7 +29,7 @@ export function missingKey(
   key: Exclude<KeyState, { state: "ready" }>,
 ): KeyProblem & { readonly state: "unavailable" | "needs-trust" } {
   if (key.state === "unavailable")
-    return { state: key.state, problem: key.reason, next: unreadableKeyStep(tool, key) };
+    return { state: key.state, problem: key.problem, next: unreadableKeyStep(tool, key) };
   const problem = `${key.what}: ${key.from} → ${key.to}`;
   return { state: key.state, problem, next: advice.trust(tool.name) };
 }

@@ -6,7 +6,7 @@ import { withTimeout } from "../../core/timeout.ts";
 import { MINUTE_MS } from "../../core/units.ts";
 import type { Answer, Request, RunKind, WorkerData } from "./index-worker.ts";
 import { LoadedPackage, REPLACED } from "./loaded-package.ts";
-import { type IndexOptions, type Progress, stampOf } from "./usage-index.ts";
+import { type IndexOptions, type Progress, readStamp } from "./usage-index.ts";
 
 /** How much of the journal is in the index. */
 export interface IndexState {
@@ -66,7 +66,7 @@ export class Indexer {
   /** Brings the index up to date, and waits for it no longer than this. */
   async catchUp(timeoutMs: number): Promise<IndexState> {
     const state = this.state();
-    const isUntouched = this.#stamp !== null && stampOf(this.#deps.file) === this.#stamp;
+    const isUntouched = this.#stamp !== null && readStamp(this.#deps.file) === this.#stamp;
     return state.current && isUntouched ? state : await this.#runFor("catch-up", timeoutMs);
   }
 

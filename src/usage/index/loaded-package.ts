@@ -1,6 +1,6 @@
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
-import { stampOf } from "./usage-index.ts";
+import { readStamp } from "./usage-index.ts";
 
 export const REPLACED = "keybearer was replaced on disk → restart it";
 
@@ -16,10 +16,10 @@ export class LoadedPackage {
     const require = createRequire(import.meta.url);
     const native = Object.keys(require.cache).filter((path) => path.endsWith(".node"));
     const paths = [require.resolve("libsql"), fileURLToPath(worker), ...native];
-    this.#stamps = new Map(paths.map((path) => [path, stampOf(path)]));
+    this.#stamps = new Map(paths.map((path) => [path, readStamp(path)]));
   }
 
   isReplaced(): boolean {
-    return [...this.#stamps].some(([path, stamp]) => stampOf(path) !== stamp);
+    return [...this.#stamps].some(([path, stamp]) => readStamp(path) !== stamp);
   }
 }

@@ -69,7 +69,7 @@ export class UsageIndex {
       yield* this.#applyLines(writer);
       if (writer.meta("complete") === null) {
         writer.setMeta("complete", "yes");
-        this.#stamp = stampOf(this.#options.file);
+        this.#stamp = readStamp(this.#options.file);
       }
     } catch (error) {
       throw this.#failed(error);
@@ -97,7 +97,7 @@ export class UsageIndex {
         });
         this.#position = position;
         this.#damagedLines += damaged;
-        this.#stamp = stampOf(this.#options.file);
+        this.#stamp = readStamp(this.#options.file);
         yield;
       }
       if (!finished) return;
@@ -116,7 +116,7 @@ export class UsageIndex {
 
   progress(): Progress {
     return {
-      share: shareOf(this.#options.folder, this.#position),
+      share: shareBefore(this.#options.folder, this.#position),
       rebuilding: this.#rebuilding,
       damagedLines: this.#damagedLines,
       position: this.#position,
@@ -126,11 +126,11 @@ export class UsageIndex {
   close(): void {
     const { file } = this.#options;
     // Closing writes to the file. If another program changed it before, the next run must check it.
-    const isKnown = stampOf(file) === this.#stamp;
+    const isKnown = readStamp(file) === this.#stamp;
     this.#connection?.close();
     this.#connection = null;
     this.#writer = null;
-    this.#stamp = isKnown ? stampOf(file) : null;
+    this.#stamp = isKnown ? readStamp(file) : null;
   }
 
   #db() {
@@ -140,7 +140,7 @@ export class UsageIndex {
 
   #open(): IndexWriter {
     const { file } = this.#options;
-    const isKnown = this.#stamp !== null && stampOf(file) === this.#stamp;
+    const isKnown = this.#stamp !== null && readStamp(file) === this.#stamp;
     if (this.#writer !== null && isKnown) return this.#writer;
     this.#connection?.close();
     this.#connection = null;
@@ -165,7 +165,7 @@ export class UsageIndex {
     const writer = this.#use(createIndex(this.#options.file));
     writer.setMeta("folder", folderIdentity(this.#options.folder));
     this.#rebuilding = true;
-    this.#stamp = stampOf(this.#options.file);
+    this.#stamp = readStamp(this.#options.file);
     return writer;
   }
 
@@ -205,7 +205,7 @@ export class UsageIndex {
       if (keptFrom !== null) writer.setMeta("kept_from", String(keptFrom));
       writer.setMeta("oldest_day", oldest.day);
     });
-    this.#stamp = stampOf(this.#options.file);
+    this.#stamp = readStamp(this.#options.file);
   }
 }
 
@@ -222,7 +222,7 @@ function firstKept(oldest: JournalFile): number | null {
 }
 
 /** How much of the journal is before a position, by bytes. */
-export function shareOf(folder: string, position: Position | null): number {
+export function shareBefore(folder: string, position: Position | null): number {
   let done = 0;
   let total = 0;
   for (const file of journalFiles(folder)) {
@@ -236,7 +236,7 @@ export function shareOf(folder: string, position: Position | null): number {
 }
 
 /** Changes whenever the file is written to or replaced. */
-export function stampOf(file: string): string | null {
+export function readStamp(file: string): string | null {
   const found = statSync(file, { throwIfNoEntry: false });
   return found === undefined ? null : [found.dev, found.ino, found.size, found.mtimeMs].join(" ");
 }

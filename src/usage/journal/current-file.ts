@@ -62,7 +62,7 @@ export class CurrentFile {
   readonly #recent = new RecentLines();
   /** Lines that may be lost. They are repeated before anything else is written. */
   #repeat = "";
-  #incident: string | null = null;
+  #problem: string | null = null;
   #lostAt: number | null = null;
 
   /** @param carryText the carry lines as they are now. */
@@ -77,8 +77,8 @@ export class CurrentFile {
   }
 
   /** What last happened to the file while it was open; null: nothing. */
-  get incident(): string | null {
-    return this.#incident;
+  get problem(): string | null {
+    return this.#problem;
   }
 
   /** When it was last noticed that the open file had been replaced or cut off; null: never. */
@@ -116,9 +116,9 @@ export class CurrentFile {
   }
 
   /** Logged once, and shown in `status` until something else happens. */
-  #report(incident: string): void {
-    if (this.#incident !== incident) this.#deps.log.error(incident);
-    this.#incident = incident;
+  #report(problem: string): void {
+    if (this.#problem !== problem) this.#deps.log.error(problem);
+    this.#problem = problem;
   }
 
   append(text: string): void {

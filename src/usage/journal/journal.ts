@@ -32,7 +32,7 @@ export interface JournalDeps extends CurrentFileDeps {
 
 export interface JournalState {
   /** null: requests can be recorded. */
-  readonly trouble: { readonly message: string; readonly since: number } | null;
+  readonly unavailable: { readonly problem: string; readonly since: number } | null;
   /** Lines that wait in memory until the disk takes them. */
   readonly waiting: number;
   /** Records of requests that may have reached a gateway, and did not fit in memory. */
@@ -40,7 +40,7 @@ export interface JournalState {
   /** Refusals that were not recorded, because they did not fit in memory. */
   readonly refusalsLost: number;
   /** What last happened to the file while it was open; null: nothing. */
-  readonly incident: string | null;
+  readonly fileProblem: string | null;
 }
 
 export type ResponseHead = Omit<HeadLine, "kind" | "id">;
@@ -84,7 +84,7 @@ export class Journal {
   readonly #endTicks: () => void;
   /** The lines of earlier runs were read. Until then nothing can be recorded. */
   #restored = false;
-  #trouble: JournalState["trouble"] = null;
+  #unavailable: JournalState["unavailable"] = null;
   #last: { readonly id: string; readonly started_at: number } | null = null;
   readonly #lastUses = new Map<string, number>();
   #stopped = false;
@@ -105,7 +105,7 @@ export class Journal {
 
   /** Whether a request can be recorded now. */
   available(): boolean {
-    return this.#restored && this.#trouble === null && !this.#stopped;
+    return this.#restored && this.#unavailable === null && !this.#stopped;
   }
 
   /** True once the line is written, and with `sync: full` on the disk. Only then may the request be sent. */
@@ -210,7 +210,7 @@ export class Journal {
 
   /** Appends all of them in one write. False: none was written. */
   append(...lines: readonly AppendedLine[]): boolean {
-    return this.available() && this.#append(lines.map(textOf).join(""));
+    return this.available() && this.#append(lines.map(encodeLine).join(""));
   }
 
   /** A tool has another name from now on. False: the line was not written, and the next start knows the old name only. */
@@ -249,7 +249,7 @@ export class Journal {
       await this.#file.sync();
       return true;
     } catch (error) {
-      this.#noteTrouble(error);
+      this.#noteUnavailable(error);
       return false;
     }
   }
@@ -267,11 +267,11 @@ export class Journal {
   state(): JournalState {
     const { size, lost, refusalsLost } = this.#pending;
     return {
-      trouble: this.#trouble,
+      unavailable: this.#unavailable,
       waiting: size,
       lost,
       refusalsLost,
-      incident: this.#file.incident,
+      fileProblem: this.#file.problem,
     };
   }
 
@@ -295,7 +295,7 @@ export class Journal {
       const text = this.#pending.text();
       if (text !== "") this.#file.write(text);
       this.#pending.clear();
-      if (this.#trouble !== null) this.#endTrouble(text !== "");
+      if (this.#unavailable !== null) this.#noteAvailable(text !== "");
     });
     if (this.#refusals.isOver(this.#deps.clock.now())) this.#endMinute();
     else this.#writeRuns(this.#refusals.doubled());
@@ -304,7 +304,7 @@ export class Journal {
 
   #writeRuns(runs: readonly RefusalRun[]): void {
     if (runs.length === 0 || !this.available()) return;
-    if (!this.#append(runs.map(({ line }) => textOf(line)).join(""))) return;
+    if (!this.#append(runs.map(({ line }) => encodeLine(line)).join(""))) return;
     for (const run of runs) run.written = run.line.count;
   }
 
@@ -312,7 +312,7 @@ export class Journal {
   #endMinute(): void {
     for (const run of this.#refusals.next(this.#deps.clock.now())) {
       const { line, written } = run;
-      if (isUnwritten(run)) this.#appendOrKeep(textOf(line), line.count - written);
+      if (isUnwritten(run)) this.#appendOrKeep(encodeLine(line), line.count - written);
       this.#logRefusals(line);
       this.#onRefusals(recordOfRefusals(line));
     }
@@ -326,10 +326,10 @@ export class Journal {
   }
 
   /** Only a write that succeeds shows that the disk works again. */
-  #endTrouble(hasWritten: boolean): void {
+  #noteAvailable(hasWritten: boolean): void {
     if (!hasWritten) this.#file.write("\n");
     if (this.#deps.sync === "full") this.#file.syncNow();
-    this.#trouble = null;
+    this.#unavailable = null;
     this.#deps.log.info("the usage log can be written again");
   }
 
@@ -446,30 +446,30 @@ export class Journal {
   #appendOrKeep(text: string, refusals: number): boolean {
     if (this.#stopped) return false;
     // While lines wait, later ones wait behind them.
-    if (this.#trouble === null && this.#restored && this.#append(text)) return true;
+    if (this.#unavailable === null && this.#restored && this.#append(text)) return true;
     this.#pending.add(text, refusals);
     return false;
   }
 
-  /** Runs what the disk may refuse. False: it did, and the trouble is noted. */
+  /** Runs what the disk may refuse. False: it did, and the problem is noted. */
   #attempt(work: () => void): boolean {
     try {
       work();
       return true;
     } catch (error) {
-      this.#noteTrouble(error);
+      this.#noteUnavailable(error);
       return false;
     }
   }
 
-  #noteTrouble(error: unknown): void {
-    const message = diskMessage(error, this.#deps.folder);
-    if (this.#trouble?.message !== message)
+  #noteUnavailable(error: unknown): void {
+    const problem = diskMessage(error, this.#deps.folder);
+    if (this.#unavailable?.problem !== problem)
       this.#deps.log.error(
-        { reason: message },
+        { reason: problem },
         "the usage log cannot be written; requests are refused until it can be",
       );
-    this.#trouble = { message, since: this.#trouble?.since ?? this.#deps.clock.now() };
+    this.#unavailable = { problem, since: this.#unavailable?.since ?? this.#deps.clock.now() };
   }
 
   #carryText(): string {
@@ -508,7 +508,7 @@ function deferred<T>(): Deferred<T> {
   return { promise, resolve };
 }
 
-function textOf({ kind, ...fields }: AppendedLine | RefusalsLine): string {
+function encodeLine({ kind, ...fields }: AppendedLine | RefusalsLine): string {
   return lineOf(kind, fields);
 }
 

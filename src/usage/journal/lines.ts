@@ -236,7 +236,7 @@ export function recordOfRefusals(line: RefusalsLine): UsageRecord {
 }
 
 function siblingLine(fields: JsonObject): SiblingLine | null {
-  const machine = machineOf(fields);
+  const machine = parseMachine(fields);
   if (machine === null || !hasRecord(fields)) return null;
   const record = recordOfFields(fields);
   return record.end === null ? null : Object.assign(record, machine, { kind: "sibling" as const });
@@ -246,7 +246,7 @@ function siblingLine(fields: JsonObject): SiblingLine | null {
 const MACHINE_NAME = /^[^\p{Cc}\p{Cs}]{1,64}$/u;
 
 /** Lines of older versions have no `verified`. */
-function machineOf(fields: JsonObject): Pick<SiblingLine, "machine" | "machine_id" | "verified"> | null {
+function parseMachine(fields: JsonObject): Pick<SiblingLine, "machine" | "machine_id" | "verified"> | null {
   const { machine, machine_id, verified } = fields;
   if (!isMachineName(machine) || !isMachineName(machine_id)) return null;
   return { machine, machine_id, verified: verified === true };
@@ -272,11 +272,11 @@ function headLine(fields: JsonObject): HeadLine | null {
 
 function amendLine(fields: JsonObject): AmendLine | null {
   const amended = amendedFields(fields);
-  return amended && { kind: "amend", ...amended, limits: limitsOf(asFields(fields.limits)) };
+  return amended && { kind: "amend", ...amended, limits: parseLimits(asFields(fields.limits)) };
 }
 
 function siblingAmendLine(fields: JsonObject): SiblingAmendLine | null {
-  const machine = machineOf(fields);
+  const machine = parseMachine(fields);
   const amended = amendedFields(fields);
   return machine && amended && { kind: "sibling-amend", ...machine, ...amended };
 }
@@ -287,80 +287,80 @@ function amendedFields(fields: JsonObject): (AmendedFields & Pick<AmendLine, "id
   return { id: record.id, ...pick(record, AMENDED) };
 }
 
-function limitsOf({ tool, admitted_at, before, after }: JsonObject): AmendedLimits | null {
+function parseLimits({ tool, admitted_at, before, after }: JsonObject): AmendedLimits | null {
   if (typeof tool !== "string" || typeof admitted_at !== "number") return null;
-  return { tool, admitted_at, before: countedOf(asFields(before)), after: countedOf(asFields(after)) };
+  return { tool, admitted_at, before: parseCounted(asFields(before)), after: parseCounted(asFields(after)) };
 }
 
-function countedOf({ tokens, spend, estimated_tokens, estimated_spend }: JsonObject): Counted {
+function parseCounted({ tokens, spend, estimated_tokens, estimated_spend }: JsonObject): Counted {
   return {
-    tokens: amountOf(tokens),
-    spend: amountOf(spend),
-    estimated_tokens: amountOf(estimated_tokens),
-    estimated_spend: amountOf(estimated_spend),
+    tokens: parseAmount(tokens),
+    spend: parseAmount(spend),
+    estimated_tokens: parseAmount(estimated_tokens),
+    estimated_spend: parseAmount(estimated_spend),
   };
 }
 
 function liftLine(fields: JsonObject): LiftLine | null {
-  const [allowance] = allowanceOf(fields);
+  const [allowance] = parseAllowance(fields);
   if (allowance === undefined || typeof fields.tool !== "string") return null;
   return { kind: "lift", tool: fields.tool, ...allowance, given_by: String(fields.given_by ?? "") };
 }
 
 function ackLine({ gateway, row, certain, at }: JsonObject): AckLine | null {
   if (typeof gateway !== "string" || typeof row !== "string") return null;
-  return { kind: "ack", gateway, row, certain: certain !== false, at: amountOf(at) };
+  return { kind: "ack", gateway, row, certain: certain !== false, at: parseAmount(at) };
 }
 
 function keyHeldLine({ gateway, key, tool, since, until }: JsonObject): KeyHeldLine | null {
   if (typeof gateway !== "string" || typeof key !== "string" || typeof tool !== "string") return null;
-  return { kind: "key-held", gateway, key, tool, since: amountOf(since), until: wholeNumber(until) };
+  return { kind: "key-held", gateway, key, tool, since: parseAmount(since), until: wholeNumber(until) };
 }
 
 function renameLine({ from, to, at }: JsonObject): RenameLine | null {
   if (typeof from !== "string" || typeof to !== "string") return null;
-  return { kind: "rename", from, to, at: amountOf(at) };
+  return { kind: "rename", from, to, at: parseAmount(at) };
 }
 
 function carryLine(fields: JsonObject): CarryLine | ToolCarryLine | null {
   const { tools, tool } = fields;
-  if (typeof tools === "number") return { kind: "carry", tools: amountOf(tools) };
+  if (typeof tools === "number") return { kind: "carry", tools: parseAmount(tools) };
   if (typeof tool !== "string") return null;
   return {
     kind: "carry",
     tool,
-    total: amountOf(fields.total),
-    estimated_total: amountOf(fields.estimated_total),
-    windows: asList(fields.windows).map(asFields).flatMap(windowOf),
-    allowances: asList(fields.allowances).map(asFields).flatMap(allowanceOf),
-    open: asList(fields.open).map(asFields).flatMap(carriedRequest),
+    total: parseAmount(fields.total),
+    estimated_total: parseAmount(fields.estimated_total),
+    windows: asList(fields.windows).map(asFields).flatMap(parseWindow),
+    allowances: asList(fields.allowances).map(asFields).flatMap(parseAllowance),
+    open: asList(fields.open).map(asFields).flatMap(parseRequest),
     last_use: wholeNumber(fields.last_use),
   };
 }
 
 /* The items of a carry line; empty: the item is damaged. */
 
-function windowOf(fields: JsonObject): CountedWindow[] {
+function parseWindow(fields: JsonObject): CountedWindow[] {
   const { per, start, end, last } = fields;
   if (!PERIODS.includes(per as Period) || typeof start !== "number" || typeof end !== "number") return [];
-  const counts = { requests: amountOf(fields.requests), ...countedOf(fields) };
+  const counts = { requests: parseAmount(fields.requests), ...parseCounted(fields) };
   const isInside = typeof last === "number" && last >= start && last < end;
   return [{ per: per as Period, start, end, ...counts, last: isInside ? last : (start + end) / 2 }];
 }
 
-function allowanceOf({ limit, amount, given_at, until }: JsonObject): Allowance[] {
+function parseAllowance({ limit, amount, given_at, until }: JsonObject): Allowance[] {
   if (limit !== "requests" && limit !== "tokens" && limit !== "spend") return [];
   const whole = wholeNumber(amount);
   // 0 takes allowances back, so a damaged amount must not pass for it.
   if (whole === null) return [];
-  return [{ limit, amount: whole, given_at: amountOf(given_at), until: wholeNumber(until) }];
+  return [{ limit, amount: whole, given_at: parseAmount(given_at), until: wholeNumber(until) }];
 }
 
-function carriedRequest({ id, admitted_at, tokens, spend }: JsonObject): CarriedRequest[] {
+function parseRequest({ id, admitted_at, tokens, spend }: JsonObject): CarriedRequest[] {
   if (typeof id !== "string" || typeof admitted_at !== "number") return [];
-  return [{ id, admitted_at, tokens: amountOf(tokens), spend: amountOf(spend) }];
+  return [{ id, admitted_at, tokens: parseAmount(tokens), spend: parseAmount(spend) }];
 }
 
-function amountOf(value: unknown): number {
+function parseAmount(value: unknown): number {
   return wholeNumber(value) ?? 0;
 }

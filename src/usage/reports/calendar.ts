@@ -113,7 +113,7 @@ function two(number: number): string {
 
 export type ParsedTime =
   | { readonly ok: true; readonly at: number }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 const EXAMPLES =
   "write for example 7d, 12h, 30m, 2w, today, yesterday, monday, 10:07, 2026-11-01, 2026-11, 2026-11-01T10:07 or now";
@@ -140,7 +140,7 @@ export function parseUntil(text: string, now: number): ParsedTime {
 }
 
 function unreadable(option: string, text: string): ParsedTime {
-  return { ok: false, reason: `${option}: "${text}" is not a time. ${EXAMPLES}` };
+  return { ok: false, problem: `${option}: "${text}" is not a time. ${EXAMPLES}` };
 }
 
 function parse(text: string, now: number): Named | null {

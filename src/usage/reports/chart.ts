@@ -12,7 +12,7 @@ import {
   type Unit,
 } from "./calendar.ts";
 import { SELECTED_NAMES, type SelectedName, type Selection } from "./records.ts";
-import { addUp, extentOf, hasFewRecords, rangeOf, stepsOf, type Usage, wholeExtent } from "./sums.ts";
+import { addUp, extentOf, hasFewRecords, splitPeriod, stepsOf, type Usage, wholeExtent } from "./sums.ts";
 
 /* The numbers of the dashboard. They are read in steps of a few milliseconds: see sums.ts. */
 
@@ -44,7 +44,7 @@ export function* readChart(
   const firstByteExact = hasFewRecords(db, filter);
   const usage = yield* addUp(db, {
     filter,
-    range: rangeOf(extent, selection.period, now),
+    range: splitPeriod(extent, selection.period, now),
     by: [by],
     intervals,
     rowPerInterval: false,
@@ -152,7 +152,7 @@ function* totalsOf(
   by: readonly SelectedName[],
   now: number,
 ): Generator<undefined, Usage> {
-  const range = rangeOf(wholeExtent(db), filter.period, now);
+  const range = splitPeriod(wholeExtent(db), filter.period, now);
   const intervals = [{ name: "", ...range.outer }];
   return yield* addUp(db, { filter, range, by, intervals, rowPerInterval: false, firstBytes: "none" });
 }

@@ -40,7 +40,7 @@ interface Conditions {
 }
 
 /** Rollups do not know how a record ended, so `ends` counts only for records. */
-export function conditionsOf(filter: Filter | Selection, table: "records" | "rollups"): Conditions {
+export function buildConditions(filter: Filter | Selection, table: "records" | "rollups"): Conditions {
   const conditions: string[] = [];
   const values: string[] = [];
   const add = (expression: string, operator: "=" | "GLOB", names: readonly string[]) => {
@@ -70,7 +70,7 @@ function sqliteGlob(pattern: string): string {
   return pattern.replace(/[?[]/g, "[$&]");
 }
 
-/** The series a record belongs to, as rollupOf() has it. */
+/** The series a record belongs to, as rollUp() has it. */
 export const RECORD_SERIES: Readonly<Record<SeriesName, string>> = {
   tool: "coalesce(tool, '')",
   gateway: "coalesce(gateway, '')",
@@ -161,7 +161,7 @@ export function* pagesOf(db: Database, filter: Filter): Generator<UsageRecord[]>
   const [from, before] = idsOf(filter.period);
   const [last] = db.prepare("SELECT max(id) FROM records").raw().get() as [string | null];
   if (last === null) return;
-  const { sql, values } = conditionsOf(filter, "records");
+  const { sql, values } = buildConditions(filter, "records");
   const statement = db
     .prepare(
       `SELECT ${COLUMN_NAMES} FROM records WHERE id > ? AND id < ? AND id <= ?${sql} ORDER BY id LIMIT ${PAGE}`,
@@ -177,7 +177,7 @@ export function* pagesOf(db: Database, filter: Filter): Generator<UsageRecord[]>
 }
 
 export function countRecords(db: Database, filter: Filter): number {
-  const { sql, values } = conditionsOf(filter, "records");
+  const { sql, values } = buildConditions(filter, "records");
   const statement = db.prepare(`SELECT count(*) FROM records WHERE id > ? AND id < ?${sql}`).raw();
   const [count] = statement.get(...idsOf(filter.period), ...values) as [number];
   return count;
@@ -213,7 +213,7 @@ function* inSteps(
   before: string,
   order: "ASC" | "DESC",
 ): Generator<UsageRecord[]> {
-  const { sql, values } = conditionsOf(filter, "records");
+  const { sql, values } = buildConditions(filter, "records");
   const stepEnd = db
     .prepare(
       `SELECT id FROM records WHERE id >= ? AND id < ? ORDER BY id ${order} LIMIT 1 OFFSET ${STEP - 1}`,
@@ -308,7 +308,7 @@ export interface Mark {
 /** A record is written when its request is sent. Before that, the request may have waited for a limit this long. */
 const MAX_LATE_MS = HOUR_MS;
 
-export function markOf(db: Database): Mark {
+export function readMark(db: Database): Mark {
   const inFlight = db.prepare(`SELECT id FROM records WHERE "end" IS NULL`).raw().all() as [string][];
   const newest = db
     .prepare(`SELECT started_at FROM records WHERE ${SENT_HERE} ORDER BY id DESC LIMIT 1`)

@@ -2,8 +2,16 @@ import type { Database } from "libsql";
 import { emptySums, SUMS } from "../rollups.ts";
 import { combined, type Interval, intervalsOf, type Quarters } from "./calendar.ts";
 import { csvLine, plainDollars } from "./format.ts";
-import { conditionsOf, type Filter, type SeriesName } from "./records.ts";
-import { addUp, cacheShare, extentOf, hasFewRecords, rangeOf, type Usage, type UsageRow } from "./sums.ts";
+import { buildConditions, type Filter, type SeriesName } from "./records.ts";
+import {
+  addUp,
+  cacheShare,
+  extentOf,
+  hasFewRecords,
+  splitPeriod,
+  type Usage,
+  type UsageRow,
+} from "./sums.ts";
 
 /* The report of `keybearer usage`. */
 
@@ -46,7 +54,7 @@ export function readReport(db: Database, question: Question, now: number): Repor
 function read(db: Database, question: Question, now: number): Report {
   const { by } = question;
   const extent = finish(extentOf(db, question));
-  const range = rangeOf(extent, question.period, now);
+  const range = splitPeriod(extent, question.period, now);
   const rowPerInterval = by.some(isTime);
   const intervals = intervalsFor(by, range.outer);
   const firstByteExact = hasFewRecords(db, question);
@@ -118,7 +126,7 @@ function namesOf(row: UsageRow, by: readonly Dimension[], intervals: readonly In
 }
 
 function countInFlight(db: Database, question: Question): number {
-  const { sql, values } = conditionsOf(question, "records");
+  const { sql, values } = buildConditions(question, "records");
   const statement = db.prepare(`SELECT count(*) FROM records WHERE "end" IS NULL${sql}`).raw();
   const [count] = statement.get(...values) as [number];
   return count;

@@ -8,13 +8,13 @@ import {
   parseHistogram,
   QUARTER_MS,
   quarterOf,
-  rollupOf,
+  rollUp,
   SUMS,
   type Sums,
 } from "../rollups.ts";
 import { type Interval, intervalAt, type Period, type Quarters } from "./calendar.ts";
 import {
-  conditionsOf,
+  buildConditions,
   type Filter,
   idsOf,
   oldestFirst,
@@ -41,7 +41,7 @@ export interface Range {
 const NOTHING: Quarters = { from: 0, to: 0 };
 
 /** @param extent the quarter hours with rollups. A period is cut to them, because it may begin thousands of days earlier. */
-export function rangeOf(extent: Quarters, { since, until }: Period, now: number): Range {
+export function splitPeriod(extent: Quarters, { since, until }: Period, now: number): Range {
   // Records may be later than now if the clock was set back.
   const last = extent.to === 0 ? 0 : Math.max(quarterOf(now) + 1, extent.to);
   const from = Math.max(extent.from, (since ?? 0) / QUARTER_MS);
@@ -115,7 +115,7 @@ function* addRollups(
   rows: Rows,
   unpriced: Map<string, number>,
 ): Generator<undefined> {
-  const conditions = conditionsOf(filter, "rollups");
+  const conditions = buildConditions(filter, "rollups");
   const columns = by.map((name) => `, "${name}"`).join("");
   const sums = db
     .prepare(
@@ -160,7 +160,7 @@ function* addEdges(
     for (const records of oldestFirst(db, { ...filter, period: widened(period) })) {
       for (const record of records) {
         if (!isWithin(record.started_at, period)) continue;
-        const rollup = rollupOf(record);
+        const rollup = rollUp(record);
         const names = by.map((name) => rollup[name]);
         const histogram: Histogram = firstBytes === "histograms" ? rollup.firstBytes : new Map();
         rows.add(names, intervalAt(intervals, rollup.quarter), rollup.sums, histogram);
@@ -200,7 +200,7 @@ function* addFirstBytes(
   { filter, by, intervals }: SumsQuery,
   rows: Rows,
 ): Generator<undefined> {
-  const { sql, values } = conditionsOf(filter, "records");
+  const { sql, values } = buildConditions(filter, "records");
   const statement = db
     .prepare(
       `SELECT id, started_at, first_byte_at${by.map((name) => `, ${RECORD_SERIES[name]}`).join("")}
@@ -246,7 +246,7 @@ export function wholeExtent(db: Database): Quarters {
 
 /** The quarter hours of the rollups that a filter selects, at any time; 0 to 0: there are none. */
 export function* extentOf(db: Database, filter: Filter | Selection): Generator<undefined, Quarters> {
-  const { sql, values } = conditionsOf(filter, "rollups");
+  const { sql, values } = buildConditions(filter, "rollups");
   if (sql === "") return wholeExtent(db);
   const statement = db
     .prepare(`SELECT min(quarter), max(quarter) FROM rollups WHERE quarter >= ? AND quarter < ?${sql}`)

@@ -1,6 +1,6 @@
-import { keyFault, Secret as Real, SecretSet } from "../../../src/core/secret.ts";
+import { keyProblem, Secret as Real, SecretSet } from "../../../src/core/secret.ts";
 
-export { keyFault, SecretSet };
+export { keyProblem, SecretSet };
 
 /** A key that is never searched for in an answer. */
 export class Secret extends Real {

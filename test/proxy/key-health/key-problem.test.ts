@@ -20,7 +20,7 @@ const KEYCHAIN: KeySource = { kind: "keychain", service: "keybearer", account: "
 
 /** What to do about a key that could not be read. */
 function step(key: KeySource, more: { absent?: boolean; next?: string } = {}): string {
-  const state = { state: "unavailable", reason: "it cannot be read", ...more } as const;
+  const state = { state: "unavailable", problem: "it cannot be read", ...more } as const;
   return missingKey({ name: "codex", key }, state).next;
 }
 

@@ -211,7 +211,7 @@ t.test("a file that another program made for the next day does not become the cu
   await journal.open(opening({ model: "next", started_at: clock.time }));
   t.notMatch(textIn(folder, "2026-11-17"), '"tools":0');
   t.match(textIn(folder, "2026-11-17"), '"next"');
-  t.match(journal.state().incident, /2026-11-17\.jsonl was not made by keybearer, and was set aside as/);
+  t.match(journal.state().fileProblem, /2026-11-17\.jsonl was not made by keybearer, and was set aside as/);
 });
 
 t.test("a line that is longer than any text can be is skipped", async (t) => {
@@ -357,7 +357,7 @@ t.test(
       journal.close(late.id, closing());
       ticker.pass();
       t.match(log(), new RegExp(`was ${what} while it was open`));
-      t.match(journal.state().incident, /2026-11-16\.jsonl was /);
+      t.match(journal.state().fileProblem, /2026-11-16\.jsonl was /);
       journal.close(running.id, closing());
       await turn();
       const kept = what === "deleted" ? ["early complete"] : [];
@@ -388,7 +388,7 @@ t.test("a folder that is removed is made again; one that cannot be made refuses 
   renameSync(state, `${state}-away`);
   ticker.pass();
   t.notOk(journal.available());
-  t.match(journal.state().trouble?.message, /gone/);
+  t.match(journal.state().unavailable?.problem, /gone/);
   t.equal(await journal.open(opening()), false);
   journal.close(running.id, closing());
   await turn();
@@ -415,7 +415,7 @@ t.test(
     const size = statSync(file).size;
     t.equal(await journal.open(opening({ model: "refused" })), false, "nothing is sent that is not recorded");
     t.equal(statSync(file).size, size, "the part that was written is gone again");
-    t.match(journal.state().trouble?.message, /disk is full/);
+    t.match(journal.state().unavailable?.problem, /disk is full/);
     t.match(log(), /disk is full/);
     for (const one of running) journal.close(one.id, closing());
     t.equal(journal.state().waiting, 3);
@@ -654,7 +654,7 @@ t.test("with sync: full, a file can change under requests that wait for the disk
     for (let n = 0; n < 3; n += 1) opened.push(journal.open(opening({ started_at: clock.time })));
   }
   t.ok((await Promise.all(opened)).every((isWritten) => isWritten));
-  t.equal(journal.state().trouble, null);
+  t.equal(journal.state().unavailable, null);
   t.equal(recordsIn(folder).length, 90);
 });
 

@@ -12,8 +12,8 @@ import {
   exportedRecord,
   findRecords,
   lastEnded,
-  markOf,
   pagesOf,
+  readMark,
 } from "../../../src/usage/reports/records.ts";
 import { catchUp, lineOf, makeIndex } from "../../doubles/journal.ts";
 import { plausible, record } from "../../doubles/records.ts";
@@ -111,11 +111,11 @@ t.test("a follower misses nothing that ended since, and sees nothing twice", asy
     record(number, { started_at: AT + number * 1000, ...given });
   const { db, append } = indexOf(t, [made(1), made(2, IN_FLIGHT), made(3), made(5), made(9, IN_FLIGHT)]);
   const nothingSeen = new Set<string>();
-  const missed = (mark: ReturnType<typeof markOf>, max: number, seen = nothingSeen) => {
+  const missed = (mark: ReturnType<typeof readMark>, max: number, seen = nothingSeen) => {
     const { records, more } = endedSince(db, mark, max, seen);
     return { numbers: records.map(({ id }) => Number(id.slice(10))), more };
   };
-  const mark = markOf(db);
+  const mark = readMark(db);
   t.same(missed(mark, 10), { numbers: [], more: null });
 
   // 4 began before 5, but waited for a limit until now. 2 was in flight; 9 still is.
@@ -128,14 +128,14 @@ t.test("a follower misses nothing that ended since, and sees nothing twice", asy
     "what was in flight is always shown",
   );
 
-  const later = markOf(db);
+  const later = readMark(db);
   append([made(8), made(9, { end: "interrupted", ended_at: null })]);
   t.same(missed(later, 10), { numbers: [8, 9], more: null }, "with or without a time at which it ended");
 });
 
 t.test("a follower of an empty log misses nothing that ends later", async (t) => {
   const { db, append } = indexOf(t, []);
-  const mark = markOf(db);
+  const mark = readMark(db);
   append([record(1, { started_at: AT })]);
   t.equal(endedSince(db, mark, 10, new Set()).records.length, 1);
 });

@@ -4,58 +4,62 @@ import { lineEnd, lineStart, nextLine } from "../core/lines.ts";
 import { redactCredentials } from "../core/redact.ts";
 
 /** A syntax error as the yaml package reports it. */
-export interface SyntaxFault {
+export interface ParseError {
   readonly at: number;
   readonly code: ErrorCode;
   readonly message: string;
 }
 
 /** The same for a person: where the mistake is, which is often above the place where the parser gave up. */
-export interface ExplainedFault {
+export interface SyntaxProblem {
   readonly at: number;
-  readonly message: string;
-  readonly hint: string | null;
+  readonly problem: string;
+  readonly next: string | null;
 }
 
 /** Never repeats a value: the line with the mistake may hold a key. */
-export function explainFault(fault: SyntaxFault, text: string, lexemes: readonly string[]): ExplainedFault {
-  const { at, code } = fault;
-  const open = openedBefore(fault, lexemes);
+export function explainParseError(
+  error: ParseError,
+  text: string,
+  lexemes: readonly string[],
+): SyntaxProblem {
+  const { at, code } = error;
+  const open = openedBefore(error, lexemes);
   if (open.quote !== null)
-    return { at: open.quote, message: "this quote is not closed", hint: "close it on the same line" };
+    return { at: open.quote, problem: "this quote is not closed", next: "close it on the same line" };
   const space = text
     .slice(lineStart(text, at), lineEnd(text, at))
     .search(/[\u00a0\u2000-\u200b\u202f\u3000]/);
   if (space !== -1)
     return {
       at: lineStart(text, at) + space,
-      message: "this is not a plain space but a special one, as in text copied from a web page",
-      hint: "delete it, and type a plain space",
+      problem: "this is not a plain space but a special one, as in text copied from a web page",
+      next: "delete it, and type a plain space",
     };
   if (code === "TAB_AS_INDENT")
-    return { at, message: "a tab is used as indentation", hint: "indent with spaces" };
+    return { at, problem: "a tab is used as indentation", next: "indent with spaces" };
   if (code === "MULTIPLE_DOCS")
-    return { at, message: "there is a second document after `---`", hint: "keep one document in the file" };
+    return { at, problem: "there is a second document after `---`", next: "keep one document in the file" };
   if (code === "BAD_ALIAS" || code === "BAD_SCALAR_START") {
     const word = /^[^\s,\]}#]*/.exec(text.slice(at, at + 60))?.[0] ?? "";
-    const message = `${word.slice(0, 1)} has a special meaning in YAML`;
-    return { at, message, hint: `quote it: "${redactCredentials(word)}"` };
+    const problem = `${word.slice(0, 1)} has a special meaning in YAML`;
+    return { at, problem, next: `quote it: "${redactCredentials(word)}"` };
   }
-  if (open.bracket !== null) return inBrackets(fault, text, open.bracket);
+  if (open.bracket !== null) return inBrackets(error, text, open.bracket);
   const closing = /^[\]}]/.exec(text.slice(at, at + 1))?.[0];
   if (closing !== undefined)
-    return { at, message: `this ${closing} closes nothing`, hint: "remove it, or open it before" };
-  return explainLine(fault, text);
+    return { at, problem: `this ${closing} closes nothing`, next: "remove it, or open it before" };
+  return explainLine(error, text);
 }
 
-/** What was opened before the fault and not closed by then, by its offset. */
+/** What was opened before the error and not closed by then, by its offset. */
 interface Opened {
   /** A quoted text that reaches over several lines: nothing in this file needs that. */
   readonly quote: number | null;
   readonly bracket: number | null;
 }
 
-function openedBefore({ at, message }: SyntaxFault, lexemes: readonly string[]): Opened {
+function openedBefore({ at, message }: ParseError, lexemes: readonly string[]): Opened {
   const brackets: number[] = [];
   let offset = 0;
   for (const lexeme of lexemes) {
@@ -74,21 +78,21 @@ function openedBefore({ at, message }: SyntaxFault, lexemes: readonly string[]):
 /** The lexer puts these between tokens: a document starts, a flow ends in error, a scalar follows. They are not in the text. */
 export const LEXER_MARKS: readonly string[] = ["\u{FEFF}", "\x02", "\x18", "\x1f"];
 
-function inBrackets({ at, code, message }: SyntaxFault, text: string, bracket: number): ExplainedFault {
+function inBrackets({ at, code, message }: ParseError, text: string, bracket: number): SyntaxProblem {
   const opening = text.charAt(bracket);
   const closing = opening === "[" ? "]" : "}";
   const isSameLine = lineStart(text, at) === lineStart(text, bracket);
   if (code === "BLOCK_IN_FLOW" || (isSameLine && /^missing ,/i.test(message)))
     return {
       at,
-      message: `two settings in ${opening} ${closing} need a comma between them`,
-      hint: `such as ${opening === "[" ? "[a, b]" : "{ a: 1, b: 2 }"}`,
+      problem: `two settings in ${opening} ${closing} need a comma between them`,
+      next: `such as ${opening === "[" ? "[a, b]" : "{ a: 1, b: 2 }"}`,
     };
-  return { at: bracket, message: `this ${opening} is not closed`, hint: `write the ${closing} that ends it` };
+  return { at: bracket, problem: `this ${opening} is not closed`, next: `write the ${closing} that ends it` };
 }
 
 /** By the line itself, because the parser's own words are about its inner state. */
-function explainLine({ at, code, message }: SyntaxFault, text: string): ExplainedFault {
+function explainLine({ at, code, message }: ParseError, text: string): SyntaxProblem {
   const start = lineStart(text, at);
   const line = withoutComment(text.slice(start, lineEnd(text, at)));
   const indent = indentOf(line);
@@ -96,38 +100,38 @@ function explainLine({ at, code, message }: SyntaxFault, text: string): Explaine
   if (/^-(\s|$)/.test(line.trim()) && code !== "BAD_INDENT")
     return {
       at: content,
-      message: "a list begins here, among named settings",
-      hint: "remove the dash, or put the list below its own name",
+      problem: "a list begins here, among named settings",
+      next: "remove the dash, or put the list below its own name",
     };
   const named = /^\s*(?:"[^"]*"|'[^']*'|[^\s:]+)\s*:(\s|$)/.exec(line);
   if (named === null && line.trim() !== "") {
-    const hint = /^\s*[\w.-]+:\S/.test(line)
+    const next = /^\s*[\w.-]+:\S/.test(line)
       ? "put a space after the colon"
       : "write `name: value`, or `name:` above settings that are indented deeper";
-    return { at: content, message: "this line is not a setting with a name and a colon", hint };
+    return { at: content, problem: "this line is not a setting with a name and a colon", next };
   }
-  const next = nextContent(text, start);
+  const below = nextContent(text, start);
   const isCrowded = code === "BLOCK_AS_IMPLICIT_KEY" || code === "MULTILINE_IMPLICIT_KEY";
-  if (isCrowded && next !== null && next.indent > indent && next.isSetting)
+  if (isCrowded && below !== null && below.indent > indent && below.isSetting)
     return {
-      at: next.at,
-      message: "this line is indented deeper than the setting above it, which has a value",
-      hint: SAME_COLUMN,
+      at: below.at,
+      problem: "this line is indented deeper than the setting above it, which has a value",
+      next: SAME_COLUMN,
     };
   if (isCrowded)
     return {
       at,
-      message: "two settings are on one line",
-      hint: 'put the second on its own line, or quote a value with ": " in it',
+      problem: "two settings are on one line",
+      next: 'put the second on its own line, or quote a value with ": " in it',
     };
   if (code === "BAD_INDENT" || /indent|same column/.test(message))
     return {
       at: content,
-      message: "this line is indented differently from the settings beside it",
-      hint: SAME_COLUMN,
+      problem: "this line is indented differently from the settings beside it",
+      next: SAME_COLUMN,
     };
   const words = message.slice(0, 1).toLowerCase() + message.slice(1);
-  return { at, message: redactCredentials(words), hint: `${advice.checkHelp()}, or see config.example.yaml` };
+  return { at, problem: redactCredentials(words), next: `${advice.checkHelp()}, or see config.example.yaml` };
 }
 
 const SAME_COLUMN = "settings of the same block begin in the same column";
