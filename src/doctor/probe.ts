@@ -8,8 +8,8 @@ import {
 import { request as httpsRequest } from "node:https";
 import type { Gateway } from "../config/schema.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
+import { fieldAt, listAt, textAt } from "../core/json.ts";
 import { keyFault, type Secret } from "../core/secret.ts";
-import { asFields, fieldAt, listAt, textAt } from "../mirror/consoles/json.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Agents } from "../proxy/agents.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
@@ -223,16 +223,13 @@ function listIn(text: string): readonly unknown[] | null {
     return null;
   }
   if (Array.isArray(value)) return value;
-  const body = asFields(value);
-  if (body === null) return null;
   // Go writes an empty list as null.
-  if (fieldAt(body, "data") === null && fieldAt(body, "object") !== undefined) return [];
-  return listAt(body, "data") ?? listAt(body, "models");
+  if (fieldAt(value, "data") === null && fieldAt(value, "object") !== undefined) return [];
+  return listAt(value, "data") ?? listAt(value, "models");
 }
 
 function modelName(entry: unknown): string | null {
-  const model = asFields(entry) ?? {};
-  const found = typeof entry === "string" ? entry : (textAt(model, "id") ?? textAt(model, "name"));
+  const found = typeof entry === "string" ? entry : (textAt(entry, "id") ?? textAt(entry, "name"));
   if (found === null || found === "" || found.length > MAX_NAME) return null;
   return found.replace(/^models\//, "");
 }

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { lstatSync } from "node:fs";
 import { lstat } from "node:fs/promises";
 import { errorCode } from "../core/errors.ts";
-import { isObject, type JsonObject } from "../core/json.ts";
+import { isObject, type JsonObject, parseObject } from "../core/json.ts";
 import { ForeignFile, readOwnFile } from "../core/own-file.ts";
 import { identityOf, writePrivateFile } from "../core/private-file.ts";
 
@@ -100,13 +100,8 @@ function pinsText(pins: Pins): string {
 
 /** Strict: an entry that is not understood may be the one that protects a key, so the whole file is refused. */
 function parsePins(text: string): Pins | null {
-  let whole: unknown;
-  try {
-    whole = JSON.parse(text);
-  } catch {
-    return null;
-  }
-  if (!isObject(whole) || whole.version !== VERSION) return null;
+  const whole = parseObject(text);
+  if (whole?.version !== VERSION) return null;
   const { salt, lost } = whole;
   if (typeof salt !== "string" || !/^[0-9a-f]{64}$/.test(salt) || typeof lost !== "boolean") return null;
   const keys = parseList(whole.keys, parsePin);

@@ -4,10 +4,10 @@ import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { isFreeOfKeyShapes } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
+import { withTimeout } from "../core/timeout.ts";
 import type { KeyPlace, Store } from "../keys/stored-keys.ts";
 import { ConsoleFault, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
-import { waitAtMost } from "../mirror/wait-at-most.ts";
 import type { Intent, ListedKey, OldKey, Reason } from "./intents.ts";
 import { Refused } from "./refused.ts";
 import { endedText, type RotatableKey, renewedSettings } from "./renewal.ts";
@@ -361,7 +361,7 @@ export class KeyLifecycle {
       },
       (error) => this.#noteProblem(intent, error),
     );
-    await waitAtMost(RETIRE_WAIT_MS, ended);
+    await withTimeout(ended, RETIRE_WAIT_MS, null);
     const ending = isKept ? "kept" : "done";
     const state = isDone ? ending : "retiring";
     const why = this.#problems.get(intent.id)?.problem ?? null;

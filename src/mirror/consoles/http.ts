@@ -1,10 +1,11 @@
 import { type Agent, request as httpRequest, type IncomingMessage } from "node:http";
 import { request as httpsRequest } from "node:https";
 import type { Clock } from "../../core/clock.ts";
+import { isObject, type JsonObject, objectAt, parseObject, textAt } from "../../core/json.ts";
 import { redactCredentials } from "../../core/redact.ts";
 import { Secret } from "../../core/secret.ts";
+import { cleanText } from "./clean-text.ts";
 import { ConsoleFault } from "./console.ts";
-import { cleanText, type JsonObject, objectAt, parseObject, textAt } from "./json.ts";
 
 /** Sends requests to one console. */
 export interface ConsoleClient {
@@ -318,8 +319,8 @@ export function isDenied(response: ConsoleResponse): boolean {
  * contain another key: consoles answer with keys that we do not know yet, and new-api writes them without their `sk-`.
  */
 export function errorText({ text, secrets }: ConsoleResponse): string {
-  const body = parseObject(text) ?? {};
-  const error = objectAt(body, "error") ?? {};
+  const body = parseObject(text);
+  const error = objectAt(body, "error");
   const said = textAt(body, "message") ?? textAt(body, "error") ?? textAt(error, "message") ?? "";
   const own = secrets.reduce((redacted, secret) => secret.redactFrom(redacted), said);
   const clean = cleanText(own, redactCredentials);
@@ -354,4 +355,9 @@ export function otherShape(about: string, name: string): ConsoleFault {
 export function required<T>(value: T | null, name: string, about: string): T {
   if (value === null) throw otherShape(about, name);
   return value;
+}
+
+/** The object that a console wraps as "data". */
+export function requiredData(data: unknown, about: string): JsonObject {
+  return required(isObject(data) ? data : null, "data", about);
 }

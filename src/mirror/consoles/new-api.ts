@@ -1,18 +1,5 @@
-import type { Secret } from "../../core/secret.ts";
-import { MINUTE_MS } from "../../core/units.ts";
-import {
-  type AccountFacts,
-  type ConsoleAdapter,
-  ConsoleFault,
-  type ConsoleKey,
-  type KeyActions,
-  type Page,
-} from "./console.ts";
-import { type AdapterDeps, type CallLimit, type ConsoleClient, otherShape, pacedClient } from "./http.ts";
 import {
   asFields,
-  cleanAt,
-  cleanText,
   countAt,
   fieldAt,
   flagAt,
@@ -22,7 +9,19 @@ import {
   parseObject,
   textAt,
   wholeAt,
-} from "./json.ts";
+} from "../../core/json.ts";
+import type { Secret } from "../../core/secret.ts";
+import { MINUTE_MS } from "../../core/units.ts";
+import { cleanAt, cleanText } from "./clean-text.ts";
+import {
+  type AccountFacts,
+  type ConsoleAdapter,
+  ConsoleFault,
+  type ConsoleKey,
+  type KeyActions,
+  type Page,
+} from "./console.ts";
+import { type AdapterDeps, type CallLimit, type ConsoleClient, otherShape, pacedClient } from "./http.ts";
 import type { KeyCallBudget } from "./key-calls.ts";
 import {
   type Get,
@@ -102,10 +101,10 @@ export class NewApi implements ConsoleAdapter {
     // By id: a key created meanwhile moves others to the next page.
     const keys = new Map<number, ConsoleKey>();
     for (const item of listed) {
-      const raw = asFields(item) ?? {};
+      const raw = asFields(item);
       const id = countAt(raw, "id");
       if (id === null) continue;
-      const group = objectAt(groups, textAt(raw, "group") ?? "") ?? {};
+      const group = objectAt(groups, textAt(raw, "group") ?? "");
       keys.set(id, {
         ref: `id:${id}`,
         ...readKey(raw, quotaPerUnit, this.#now()),
@@ -134,7 +133,7 @@ export class NewApi implements ConsoleAdapter {
   /** The groups by name, with their ratios. Some versions do not list them. */
   async #readGroups(): Promise<JsonObject> {
     try {
-      return asFields(await this.#get("/api/user/self/groups", "its groups")) ?? {};
+      return asFields(await this.#get("/api/user/self/groups", "its groups"));
     } catch (error) {
       // Further calls would fail in the same way.
       const isBusy =

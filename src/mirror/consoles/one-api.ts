@@ -1,7 +1,8 @@
+import { asFields, countAt, flagAt, type JsonObject, textAt, wholeAt } from "../../core/json.ts";
 import type { Secret } from "../../core/secret.ts";
+import { cleanAt } from "./clean-text.ts";
 import type { AccountFacts, ConsoleAdapter, ConsoleKey, KeyActions, Page } from "./console.ts";
 import { type AdapterDeps, type CallLimit, type ConsoleClient, otherShape, pacedClient } from "./http.ts";
-import { asFields, cleanAt, countAt, flagAt, type JsonObject, textAt, wholeAt } from "./json.ts";
 import {
   type Get,
   ListedRows,
@@ -74,7 +75,7 @@ export class OneApi implements ConsoleAdapter {
     const keys: ConsoleKey[] = [];
     const seen = new Set<number>();
     for (const item of listed) {
-      const raw = asFields(item) ?? {};
+      const raw = asFields(item);
       const id = wholeAt(raw, "id");
       if (id === null && textAt(raw, "name") === null) continue;
       // A key created meanwhile moves another to the next page, where it appears again.
