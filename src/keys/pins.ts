@@ -4,7 +4,7 @@ import { lstat } from "node:fs/promises";
 import { errorCode } from "../core/errors.ts";
 import { isObject, type JsonObject, parseObject } from "../core/json.ts";
 import { ForeignFile, readOwnFile } from "../core/own-file.ts";
-import { identityOf, writePrivateFile } from "../core/private-file.ts";
+import { fileVersion, writePrivateFile } from "../core/private-file.ts";
 
 /** Where a key or a source may be used. */
 export interface Pin {
@@ -61,7 +61,7 @@ export function emptyPins(lost: boolean): Pins {
 export function readPins(file: string): FoundPins {
   const found = lstatSync(file, { bigint: true, throwIfNoEntry: false });
   if (found === undefined) return { state: "missing" };
-  const identity = identityOf(found);
+  const identity = fileVersion(found);
   // The mode of a link says nothing, and a link is refused below.
   if ((found.mode & 0o022n) !== 0n && !found.isSymbolicLink())
     return { state: "broken", why: "other users can write to it (it must have mode 600)", identity };
@@ -84,7 +84,7 @@ export function writePins(file: string, pins: Pins): Promise<string> {
 /** Differs between two versions of the file; null if it cannot be seen. */
 export async function pinsIdentity(file: string): Promise<string | null> {
   try {
-    return identityOf(await lstat(file, { bigint: true }));
+    return fileVersion(await lstat(file, { bigint: true }));
   } catch {
     return null;
   }

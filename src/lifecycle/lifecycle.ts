@@ -9,6 +9,7 @@ import type { KeyPlace, Store } from "../keys/stored-keys.ts";
 import { ConsoleFault, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
 import type { Intent, ListedKey, OldKey, Reason } from "./intents.ts";
+import { heldKeyRemedy, type KeyAction } from "./key-action.ts";
 import { Refused } from "./refused.ts";
 import { endedText, type RotatableKey, renewedSettings } from "./renewal.ts";
 import { explainError, findTool, type LifecycleDeps, type Problem, type Run, Steps } from "./steps.ts";
@@ -28,8 +29,6 @@ export interface CreateOptions {
   readonly account: string | null;
   readonly settings: KeySettings;
 }
-
-export type KeyAction = "disable" | "enable" | "delete";
 
 /** What was changed, with fingerprints of keys. */
 export interface KeyChange {
@@ -471,12 +470,6 @@ function unreadable(tool: string): Refused {
     `the key of ${tool} cannot be read, so it is not known which of the console's keys it is`,
     advice.status(),
   );
-}
-
-/** What to type for a key that a tool has. */
-export function heldKeyRemedy(tool: string, action: KeyAction): string {
-  if (action !== "delete") return advice.changeAtGateway(action, tool);
-  return `${advice.rotate(tool)}, or ${advice.changeAtGateway("remove", tool)}`;
 }
 
 async function checkGroup(actions: KeyActions, group: string | null): Promise<void> {
