@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { lstatSync, mkdirSync, readdirSync } from "node:fs";
+import { lstatSync, mkdirSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { loadConfig } from "../config/load.ts";
@@ -7,7 +7,7 @@ import { type Config, isSameSource } from "../config/schema.ts";
 import { escapeControlChars } from "../core/display.ts";
 import { hasCode } from "../core/errors.ts";
 import { asFields, type JsonObject, parseObject } from "../core/json.ts";
-import { readOwnFile } from "../core/own-file.ts";
+import { namesIn, readOwnFile } from "../core/own-file.ts";
 import type { Paths } from "../core/paths.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 import { keyFault, Secret } from "../core/secret.ts";
@@ -230,15 +230,6 @@ export class UndoStore {
     return namesIn(this.#folder)
       .flatMap((name) => pattern.exec(name)?.[1] ?? [])
       .toSorted();
-  }
-}
-
-function namesIn(folder: string): string[] {
-  try {
-    return readdirSync(folder);
-  } catch (error) {
-    if (hasCode(error, "ENOENT", "ENOTDIR")) return [];
-    throw error;
   }
 }
 

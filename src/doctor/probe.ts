@@ -9,6 +9,7 @@ import { request as httpsRequest } from "node:https";
 import type { Gateway } from "../config/schema.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { fieldAt, listAt, textAt } from "../core/json.ts";
+import { readWhole } from "../core/read-whole.ts";
 import { keyFault, type Secret } from "../core/secret.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Agents } from "../proxy/agents.ts";
@@ -287,7 +288,8 @@ async function send(
   outgoing.end();
   try {
     const [incoming] = (await once(outgoing, "response")) as [IncomingMessage];
-    const text = await readText(incoming);
+    const text = await readWhole(incoming, MAX_BYTES);
+    if (text === null) throw new Error("it answered with more than 4 MB");
     const skew = measureSkew(incoming, (began + clock.now()) / 2);
     return { ok: true, status: incoming.statusCode ?? 0, headers: incoming.headers, text, skew };
   } catch (thrown) {
@@ -299,17 +301,6 @@ async function send(
 
 /** The longest real list of models has a few hundred kilobytes. */
 const MAX_BYTES = 4 * 1024 * 1024;
-
-async function readText(incoming: IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of incoming as AsyncIterable<Buffer>) {
-    size += chunk.length;
-    if (size > MAX_BYTES) throw new Error("it answered with more than 4 MB");
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString("utf8");
-}
 
 /** A Date header has whole seconds, so on average it is half a second behind. */
 function measureSkew({ headers }: IncomingMessage, middle: number): number | null {

@@ -25,7 +25,7 @@ import type { MirrorDatabase } from "./store/database.ts";
 import { heldTimes, keyLinks, linkKeys } from "./store/keys.ts";
 import { clearCursor } from "./store/rows.ts";
 
-export interface ListedKeysDeps {
+interface ListedKeysDeps {
   readonly clock: Clock;
   readonly snapshot: () => Snapshot;
   readonly database: Pick<MirrorDatabase, "ask">;

@@ -9,7 +9,7 @@ import { MINUTE_MS } from "../core/units.ts";
 /** The file is written when a token is first used, and then at most this often. */
 const WRITE_EVERY_MS = MINUTE_MS;
 
-export interface TokenUsesDeps {
+interface TokenUsesDeps {
   readonly file: string;
   readonly clock: Clock;
   readonly log: Logger;

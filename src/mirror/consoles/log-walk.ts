@@ -216,7 +216,7 @@ function narrowerSpan(
 }
 
 /** How far the log was read, in seconds of the console's clock. */
-export interface LogCursor {
+interface LogCursor {
   /** Everything up to here was read. */
   readonly until: number;
   /** When a whole day was last read again. */

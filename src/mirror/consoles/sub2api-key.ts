@@ -1,7 +1,8 @@
 import { type JsonObject, numberAt, objectAt, textAt, wholeAt } from "../../core/json.ts";
 import { keyFault, Secret } from "../../core/secret.ts";
+import type { KeyWindow } from "../../proxy/key-health/key-problem.ts";
 import { cleanAt, cleanText } from "./clean-text.ts";
-import type { ConsoleKey, KeyWindow, ShownKey } from "./console.ts";
+import type { ConsoleKey, ShownKey } from "./console.ts";
 
 /* A key as sub2api lists it, and how sub2api writes times and money. */
 

@@ -17,7 +17,7 @@ import {
 
 /* What is wrong with a tool's key, and what to do about it, in the words of every view. */
 
-export interface KeyProblem {
+interface KeyProblem {
   readonly problem: string;
   /** What to type or do next. */
   readonly next: string;
@@ -112,14 +112,17 @@ export interface ConsoleView {
   readonly canRotate: boolean;
 }
 
+/** A spending limit over `5h`, `1d` or `7d`, in micro-dollars. */
+export interface KeyWindow {
+  readonly window: string;
+  readonly most: number;
+  readonly used: number;
+  readonly resets_at: number | null;
+}
+
 export interface ConsoleFacts {
   readonly state: ListedState;
-  readonly windows: readonly {
-    readonly window: string;
-    readonly most: number;
-    readonly used: number;
-    readonly resets_at: number | null;
-  }[];
+  readonly windows: readonly KeyWindow[];
   /** Of the account; null: unknown, or a subscription pays. */
   readonly balance: number | null;
   /** When the console was read. */
