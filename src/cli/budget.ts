@@ -7,7 +7,7 @@ import { Prices, readPriceTable } from "../metering/prices.ts";
 import { NO_TOKENS } from "../metering/usage.ts";
 import { canceled, notice } from "./ui/messages.ts";
 import type { Prompter } from "./ui/prompts.ts";
-import { joinNames } from "./ui/units.ts";
+import { joinNames, withDollarSign } from "./ui/units.ts";
 
 /* The daily budget of the first tool, which `init` asks for. */
 
@@ -43,7 +43,7 @@ const MAX_NAMED = 8;
 export function readBudget(text: string): string | null {
   const bare = text.trim().replace(/^\$\s?|\/day$/g, "");
   if (bare === "none") return bare;
-  const read = parseDollars(`$${bare}`);
+  const read = parseDollars(withDollarSign(bare));
   return "value" in read && read.value > 0 ? `$${bare}/day` : null;
 }
 

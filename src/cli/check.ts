@@ -57,8 +57,8 @@ async function cautions(config: Config, paths: Paths): Promise<Problem[]> {
     const read = await readKey(key, { env: stdio().env, home: paths.own, notKeys: paths.notKeys });
     if (read.ok) keys.set(tool, read.key);
     else {
-      const { next } = missingKey(tool, { state: "unavailable", ...read });
-      missing.push(warning(`tools.${name}.key`, read.problem, next));
+      const { problem, next } = missingKey(tool, { state: "unavailable", ...read });
+      missing.push(warning(`tools.${name}.key`, problem, next));
     }
   }
   return [...missing, ...configCautions(config, (tool) => keys.get(tool) ?? null)];

@@ -5,7 +5,7 @@ import type { Status } from "../control/status.ts";
 import { advice } from "../core/advice.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
-import type { KeyAction } from "../lifecycle/lifecycle.ts";
+import { type KeyAction, PAST } from "../lifecycle/key-action.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
 import { askConsoles } from "./ask-consoles.ts";
 import { isSameFile, noSuchTool } from "./config-change.ts";
@@ -13,8 +13,6 @@ import { failNull } from "./ui/messages.ts";
 import { confirm } from "./ui/prompts.ts";
 
 /* What the commands share that have a key made, rotated, disabled, enabled or deleted at the console of a gateway. */
-
-export const PAST = { disable: "disabled", enable: "enabled", delete: "deleted" } as const;
 
 /** …a1b2 (codex-k3v9x2) */
 export function describeKey({ key, name }: KeyReport): string {

@@ -1,3 +1,4 @@
+import { quoteForShell } from "../core/display.ts";
 import type { Client, Format, Shell, Step } from "./table.ts";
 
 /** What a client is pointed at. */
@@ -82,11 +83,11 @@ interface ShellSyntax {
 
 const SHELL_SYNTAX: Readonly<Record<Shell, ShellSyntax>> = {
   sh: {
-    set: (name, value) => `export ${name}=${quote(value)}`,
+    set: (name, value) => `export ${name}=${quoteForShell(value)}`,
     unset: (name) => `unset ${name}`,
   },
   fish: {
-    set: (name, value) => `set -gx ${name} ${quote(value)}`,
+    set: (name, value) => `set -gx ${name} ${quoteForShell(value)}`,
     unset: (name) => `set -e ${name}`,
   },
   powershell: {
@@ -99,11 +100,6 @@ const SHELL_SYNTAX: Readonly<Record<Shell, ShellSyntax>> = {
     unset: (name) => `set "${name}="`,
   },
 };
-
-/** Without quotes, <token> would be a redirection. */
-function quote(value: string): string {
-  return /^[\w.:/@+,-]+$/.test(value) ? value : `'${value}'`;
-}
 
 type Values = Readonly<Record<string, string | null>>;
 

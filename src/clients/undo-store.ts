@@ -1,13 +1,13 @@
 import { createHash } from "node:crypto";
-import { lstatSync, mkdirSync, readdirSync } from "node:fs";
+import { lstatSync, mkdirSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { loadConfig } from "../config/load.ts";
 import { type Config, isSameSource } from "../config/schema.ts";
 import { escapeControlChars } from "../core/display.ts";
 import { hasCode } from "../core/errors.ts";
-import { asFields, type JsonObject } from "../core/json.ts";
-import { readOwnFile } from "../core/own-file.ts";
+import { asFields, type JsonObject, parseObject } from "../core/json.ts";
+import { namesIn, readOwnFile } from "../core/own-file.ts";
 import type { Paths } from "../core/paths.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 import { keyProblem, Secret } from "../core/secret.ts";
@@ -233,15 +233,6 @@ export class UndoStore {
   }
 }
 
-function namesIn(folder: string): string[] {
-  try {
-    return readdirSync(folder);
-  } catch (error) {
-    if (hasCode(error, "ENOENT", "ENOTDIR")) return [];
-    throw error;
-  }
-}
-
 export function storedKeys({ fields }: Change<StoredKey>): StoredKey[] {
   return fields.flatMap(({ before }) => (before === null || "value" in before ? [] : [before.key]));
 }
@@ -299,7 +290,7 @@ const DIGEST = /^[0-9a-f]{64}$/;
 
 /** null: keybearer would not write such a record for this client. */
 function parseRecord(id: string, text: string, client: Writable, paths: Paths): UndoRecord | null {
-  const { version, client: of, tool, file, existed, mode, tokenHash, change } = parseObject(text);
+  const { version, client: of, tool, file, existed, mode, tokenHash, change } = asFields(parseObject(text));
   const { salt, written, fields, layout } = asFields(change);
   const settings = settingsOf(client);
   const isValid =
@@ -359,7 +350,7 @@ interface OldFacts extends Omit<Write, "client"> {
 
 /** What an earlier version wrote beside its copy of the file; null: it is something else. */
 function oldFacts(text: string | null): OldFacts | null {
-  const { version, tool, file, existed, mode, written, tokenHash = null } = parseObject(text ?? "");
+  const { version, tool, file, existed, mode, written, tokenHash = null } = asFields(parseObject(text ?? ""));
   const isOld =
     version === 1 &&
     typeof tool === "string" &&
@@ -369,13 +360,4 @@ function oldFacts(text: string | null): OldFacts | null {
     isDigest(written) &&
     (tokenHash === null || isDigest(tokenHash));
   return isOld ? { tool, file, existed, mode: mode & 0o777, written, tokenHash } : null;
-}
-
-function parseObject(text: string): JsonObject {
-  try {
-    return asFields(JSON.parse(text));
-  } catch {
-    // Not JSON: no field is as it should be.
-    return {};
-  }
 }

@@ -13,7 +13,8 @@ import type { Logger } from "../core/log.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
 import type { Keyring } from "../keys/keyring.ts";
 import type { KeyPlace } from "../keys/stored-keys.ts";
-import type { CreateOptions, KeyAction, KeyLifecycle, RotateOptions } from "../lifecycle/lifecycle.ts";
+import { isKeyAction, type KeyAction, PAST } from "../lifecycle/key-action.ts";
+import type { CreateOptions, KeyLifecycle, RotateOptions } from "../lifecycle/lifecycle.ts";
 import { Refused } from "../lifecycle/refused.ts";
 import type { Kind } from "../limits/counters.ts";
 import { amountInWords } from "../limits/format.ts";
@@ -306,8 +307,6 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   },
 };
 
-const PAST = { disable: "disabled", enable: "enabled", delete: "deleted" } as const;
-
 /** A change of a key, or why there is none. */
 export type Changed<Value> =
   | { readonly ok: true; readonly value: Value }
@@ -460,10 +459,6 @@ function keyAction(body: unknown): { gateway: string; ref: string; action: KeyAc
   const { gateway, ref, action } = body;
   if (!isKeyAction(action)) throw new HttpError(400, CHANGE_BODY);
   return { gateway, ref, action };
-}
-
-function isKeyAction(value: unknown): value is KeyAction {
-  return value === "disable" || value === "enable" || value === "delete";
 }
 
 function hasOnly(body: unknown, fields: readonly string[]): body is Record<string, unknown> {

@@ -4,6 +4,7 @@ import { dirname } from "node:path";
 import { background } from "../core/background.ts";
 import { errorMessage, HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
+import { readWhole } from "../core/read-whole.ts";
 import { isDaemonListening, PEER_HEADER } from "./client.ts";
 import { type Controls, HANDLED, NOT_FOUND, ROUTES } from "./routes.ts";
 
@@ -172,19 +173,11 @@ function parseJson(text: string): unknown {
 const MAX_BODY = 64 * 1024;
 
 async function readBody(req: IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  try {
-    for await (const chunk of req as AsyncIterable<Buffer>) {
-      size += chunk.length;
-      if (size > MAX_BODY) break;
-      chunks.push(chunk);
-    }
-  } catch {
+  const text = await readWhole(req, MAX_BODY).catch(() => {
     throw new HttpError(400, "the request was cut off");
-  }
-  if (size > MAX_BODY) throw new HttpError(413, "the request is too large");
-  return Buffer.concat(chunks).toString("utf8");
+  });
+  if (text === null) throw new HttpError(413, "the request is too large");
+  return text;
 }
 
 function readInode(path: string): number | null {

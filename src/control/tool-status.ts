@@ -11,7 +11,7 @@ import type { Mirror } from "../mirror/mirror.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
 import type { CauseDetail, CauseName } from "../proxy/key-health/cause.ts";
 import type { KeyHealth } from "../proxy/key-health/key-health.ts";
-import type { KeyPause, KeyRefusal, KeyReport } from "../proxy/key-health/key-problem.ts";
+import type { KeyPause, KeyRefusal, KeySummary } from "../proxy/key-health/key-problem.ts";
 import type { MachinePart } from "../shared/limits.ts";
 import type { Shared } from "../shared/shared.ts";
 
@@ -167,7 +167,7 @@ export function toolStatusOffline(tool: Tool, config: Config, now: number): Tool
 /** In the order in which the tool's requests would meet it. */
 function findState(
   tool: Tool,
-  key: KeyReport,
+  key: KeySummary,
   limits: readonly LimitStatus[],
   { config, now }: Pick<ToolStatusDeps, "config" | "now">,
 ): Pick<ToolStatus, "state" | "why" | "next"> {

@@ -31,16 +31,44 @@ export function fieldAt(value: unknown, name: string): unknown {
   return isObject(value) && Object.hasOwn(value, name) ? value[name] : undefined;
 }
 
-/** null: there is no such field, or it is no text. */
-export function textAt(object: JsonObject, name: string): string | null {
-  const value = fieldAt(object, name);
-  return typeof value === "string" ? value : null;
+// A field of one type. null: there is no such field, or it has another type.
+
+export function objectAt(value: unknown, name: string): JsonObject | null {
+  const field = fieldAt(value, name);
+  return isObject(field) ? field : null;
 }
 
-export function numberAt(object: JsonObject, name: string): number | null {
-  const value = fieldAt(object, name);
+export function listAt(value: unknown, name: string): readonly unknown[] | null {
+  const field = fieldAt(value, name);
+  return Array.isArray(field) ? field : null;
+}
+
+export function textAt(value: unknown, name: string): string | null {
+  const field = fieldAt(value, name);
+  return typeof field === "string" ? field : null;
+}
+
+export function numberAt(value: unknown, name: string): number | null {
+  const field = fieldAt(value, name);
   // 1e999 is valid JSON and reads as Infinity.
-  return typeof value === "number" && Number.isFinite(value) ? value : null;
+  return typeof field === "number" && Number.isFinite(field) ? field : null;
+}
+
+/** An integer that a double holds exactly. */
+export function wholeAt(value: unknown, name: string): number | null {
+  const field = fieldAt(value, name);
+  return typeof field === "number" && Number.isSafeInteger(field) ? field : null;
+}
+
+/** An integer that is not negative. */
+export function countAt(value: unknown, name: string): number | null {
+  const field = wholeAt(value, name);
+  return field !== null && field >= 0 ? field : null;
+}
+
+export function flagAt(value: unknown, name: string): boolean | null {
+  const field = fieldAt(value, name);
+  return typeof field === "boolean" ? field : null;
 }
 
 /** The fields of an object that are texts. */

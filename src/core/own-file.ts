@@ -28,6 +28,16 @@ export class ForeignFile extends Error {
   }
 }
 
+/** The names in a folder; none if it does not exist. */
+export function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch (error) {
+    if (hasCode(error, "ENOENT", "ENOTDIR")) return [];
+    throw error;
+  }
+}
+
 const { O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 
 /** Opens a file of keybearer's own. Throws ForeignFile, or the system's error. */

@@ -124,7 +124,7 @@ export async function stageFile(
     await handle.close();
   }
   await removeLeftovers(target, Number(written.mtimeMs));
-  return new StagedFile(target, path, identityOf(written));
+  return new StagedFile(target, path, fileVersion(written));
 }
 
 /** Makes the renames in a folder survive a power cut. */
@@ -136,7 +136,7 @@ export async function syncFolder(folder: string): Promise<void> {
 }
 
 /** Differs between two versions of a file. */
-export function identityOf(stats: BigIntStats): string {
+export function fileVersion(stats: BigIntStats): string {
   return [stats.dev, stats.ino, stats.size, stats.mtimeNs].join(":");
 }
 

@@ -51,16 +51,17 @@ function grouped(digits: string): string {
 /** 2026-11-01 02:03:04, in local time. */
 export function localTime(at: number): string {
   const date = new Date(at);
-  return `${dayName(at)} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+  return `${dayName(at)} ${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}:${twoDigits(date.getSeconds())}`;
 }
 
 /** 2026-11-01, in local time. */
 export function dayName(at: number): string {
   const date = new Date(at);
-  return `${String(date.getFullYear()).padStart(4, "0")}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+  return `${String(date.getFullYear()).padStart(4, "0")}-${twoDigits(date.getMonth() + 1)}-${twoDigits(date.getDate())}`;
 }
 
-function two(number: number): string {
+/** 07 */
+export function twoDigits(number: number): string {
   return String(number).padStart(2, "0");
 }
 
@@ -69,6 +70,11 @@ export function duration(ms: number): string {
   if (ms < 999.5) return `${Math.round(ms)} ms`;
   if (ms < 9950) return `${(ms / 1000).toFixed(1)} s`;
   return ms < 599_500 ? `${Math.round(ms / 1000)} s` : `${Math.round(ms / MINUTE_MS)} min`;
+}
+
+/** The minute that ends then or after it: by its end, a window that resets at that time is sure to have been reset. */
+export function wholeMinute(time: number): number {
+  return Math.ceil(time / MINUTE_MS) * MINUTE_MS;
 }
 
 export const MINUTE_MS = 60_000;

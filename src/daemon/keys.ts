@@ -3,9 +3,9 @@ import type { Clock } from "../core/clock.ts";
 import { createLogger, type Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
 import { Keyring } from "../keys/keyring.ts";
-import { Trust } from "../keys/trust.ts";
+import type { Trust } from "../keys/trust.ts";
 import { Vault } from "../mirror/vault.ts";
-import { servedBefore } from "./served-before.ts";
+import { createTrust } from "./served-before.ts";
 
 interface KeyOptions {
   readonly paths: Paths;
@@ -31,7 +31,7 @@ export function createKeys({ paths, env, logTo, logForPeople, clock }: KeyOption
   let notifyLate = (): void => {
     late = true;
   };
-  const trust = new Trust({ file: paths.trust, clock, ranBefore: () => servedBefore(paths) });
+  const trust = createTrust(paths, clock);
   const vault = new Vault(paths.consoles, clock);
   const keyring = new Keyring({ trust, env, clock, onLate: () => notifyLate() });
   const log = createLogger({

@@ -1,15 +1,22 @@
 import { existsSync, readdirSync } from "node:fs";
 import { SANDBOX } from "../config/schema.ts";
+import type { Clock } from "../core/clock.ts";
 import type { Paths } from "../core/paths.ts";
+import { Trust } from "../keys/trust.ts";
 import { hasChangesBeside } from "../lifecycle/intents.ts";
 import { IndexFault, queryIndex } from "../usage/index/database.ts";
 import { hasRequestsBeside } from "../usage/journal/files.ts";
+
+/** Not loaded yet. */
+export function createTrust(paths: Paths, clock: Clock): Trust {
+  return new Trust({ file: paths.trust, clock, ranBefore: () => servedBefore(paths) });
+}
 
 /**
  * Whether a config.yaml was served here before, judged by everything but trust.json. The sandbox leaves a usage log and changes
  * of keys, too, and `doctor` an empty index.
  */
-export function servedBefore({ state, usage, oldUsage, consoles, keyChanges, index }: Paths): boolean {
+function servedBefore({ state, usage, oldUsage, consoles, keyChanges, index }: Paths): boolean {
   if ([oldUsage, consoles].some((file) => existsSync(file)) || hasChangesBeside(SANDBOX, keyChanges))
     return true;
   if (existsSync(state) && readdirSync(state).some((name) => name.includes(".set-aside-"))) return true;

@@ -3,8 +3,8 @@ import type { Config, Gateway, Tool } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import { durationInWords } from "../limits/format.ts";
-import { type CauseDetail, causeOfFault, isKeyFault, NO_MODELS_LISTED } from "../proxy/key-health/cause.ts";
-import { withRotate } from "../proxy/key-health/key-problem.ts";
+import { type CauseDetail, NO_MODELS_LISTED } from "../proxy/key-health/cause.ts";
+import { nextForProbe } from "../proxy/key-health/key-problem.ts";
 import { count } from "../usage/reports/format.ts";
 import type { LastFailure, ModelUse } from "./history.ts";
 import { type FailingName, failingNames, isAllowed } from "./models.ts";
@@ -206,15 +206,13 @@ function refusalFinding(
   }
   const { cause, detail } = failure;
   const isKnown = detail !== null && known?.state === "key-refused" && known.refused?.detail === detail;
-  const isEnded = isKeyFault(detail) && causeOfFault(detail).newKey === "helps";
-  const ownNext = isEnded || cause === "incomplete-key" ? withRotate(failure.next, name) : failure.next;
   return {
     id: cause === "group-unavailable" ? "group" : "key",
     level: cause === "rate-limit" ? "warning" : "problem",
     about,
     what: `${failure.why}; key ${key}`,
     // The daemon knows whether a login can make a new key.
-    next: isKnown ? known.next : ownNext,
+    next: isKnown ? known.next : nextForProbe(failure, name),
   };
 }
 

@@ -1,10 +1,7 @@
 import type { Agent } from "node:http";
 import type { Gateway } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
-import type { Secret } from "../core/secret.ts";
-import { type ConsoleResponse, dateOf, HttpClient } from "../mirror/consoles/http.ts";
 import {
-  asFields,
   countAt,
   fieldAt,
   flagAt,
@@ -15,7 +12,9 @@ import {
   parseObject,
   textAt,
   wholeAt,
-} from "../mirror/consoles/json.ts";
+} from "../core/json.ts";
+import type { Secret } from "../core/secret.ts";
+import { type ConsoleResponse, dateOf, HttpClient } from "../mirror/consoles/http.ts";
 import type { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { findCause, type KeyFault, type Tested } from "../proxy/key-health/cause.ts";
 import type { UsedUpWindow } from "../proxy/key-health/key-problem.ts";
@@ -123,8 +122,8 @@ export function newApiFault(
 
 function newApiFaultInFacts(text: string, now: number): KeyFault | null {
   const body = parseObject(text);
-  const facts = body === null ? null : objectAt(body, "data");
-  if (body === null || facts === null || flagAt(body, "code") !== true) return null;
+  const facts = objectAt(body, "data");
+  if (facts === null || flagAt(body, "code") !== true) return null;
   const expires = (countAt(facts, "expires_at") ?? 0) * 1000;
   if (expires > 0 && expires <= now) return "key-expired";
   const available = wholeAt(facts, "total_available");
@@ -177,8 +176,7 @@ function faultInUsage(usage: JsonObject): KeyFault | null {
 /** The used-up window that resets last; null: every window has something left. */
 function usedUpWindow(limits: readonly unknown[]): UsedUpWindow | null {
   let last: UsedUpWindow | null = null;
-  for (const each of limits) {
-    const limit = asFields(each) ?? {};
+  for (const limit of limits) {
     const name = textAt(limit, "window");
     const remaining = numberAt(limit, "remaining");
     if (name === null || !/^\w{1,8}$/.test(name) || remaining === null || remaining > 0) continue;

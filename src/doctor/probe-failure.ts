@@ -3,7 +3,7 @@ import { baseUrl } from "../config/values.ts";
 import type { Secret } from "../core/secret.ts";
 import { momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
-import { cleanText } from "../mirror/consoles/json.ts";
+import { cleanText } from "../mirror/consoles/clean-text.ts";
 import { OutboundProxyError } from "../proxy/agents.ts";
 import { messageInJson } from "../proxy/error-response.ts";
 import { isTlsError, unreachableProblem } from "../proxy/failure.ts";

@@ -8,8 +8,9 @@ import {
 import { request as httpsRequest } from "node:https";
 import type { Gateway } from "../config/schema.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
+import { fieldAt, listAt, textAt } from "../core/json.ts";
+import { readWhole } from "../core/read-whole.ts";
 import { keyProblem, type Secret } from "../core/secret.ts";
-import { asFields, fieldAt, listAt, textAt } from "../mirror/consoles/json.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Agents } from "../proxy/agents.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
@@ -223,16 +224,13 @@ function listIn(text: string): readonly unknown[] | null {
     return null;
   }
   if (Array.isArray(value)) return value;
-  const body = asFields(value);
-  if (body === null) return null;
   // Go writes an empty list as null.
-  if (fieldAt(body, "data") === null && fieldAt(body, "object") !== undefined) return [];
-  return listAt(body, "data") ?? listAt(body, "models");
+  if (fieldAt(value, "data") === null && fieldAt(value, "object") !== undefined) return [];
+  return listAt(value, "data") ?? listAt(value, "models");
 }
 
 function modelName(entry: unknown): string | null {
-  const model = asFields(entry) ?? {};
-  const found = typeof entry === "string" ? entry : (textAt(model, "id") ?? textAt(model, "name"));
+  const found = typeof entry === "string" ? entry : (textAt(entry, "id") ?? textAt(entry, "name"));
   if (found === null || found === "" || found.length > MAX_NAME) return null;
   return found.replace(/^models\//, "");
 }
@@ -290,7 +288,8 @@ async function send(
   outgoing.end();
   try {
     const [incoming] = (await once(outgoing, "response")) as [IncomingMessage];
-    const text = await readText(incoming);
+    const text = await readWhole(incoming, MAX_BYTES);
+    if (text === null) throw new Error("it answered with more than 4 MB");
     const skew = measureSkew(incoming, (began + clock.now()) / 2);
     return { ok: true, status: incoming.statusCode ?? 0, headers: incoming.headers, text, skew };
   } catch (thrown) {
@@ -302,17 +301,6 @@ async function send(
 
 /** The longest real list of models has a few hundred kilobytes. */
 const MAX_BYTES = 4 * 1024 * 1024;
-
-async function readText(incoming: IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of incoming as AsyncIterable<Buffer>) {
-    size += chunk.length;
-    if (size > MAX_BYTES) throw new Error("it answered with more than 4 MB");
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString("utf8");
-}
 
 /** A Date header has whole seconds, so on average it is half a second behind. */
 function measureSkew({ headers }: IncomingMessage, middle: number): number | null {

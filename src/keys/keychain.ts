@@ -5,6 +5,7 @@ import { join } from "node:path";
 import type { Readable, Writable } from "node:stream";
 import { escapeControlChars } from "../core/display.ts";
 import { errorCode } from "../core/errors.ts";
+import { parseObject, textAt } from "../core/json.ts";
 import { redactCredentials } from "../core/redact.ts";
 
 /** No key is longer. Whatever is longer is the wrong file or entry, or a program that does not stop printing. */
@@ -196,20 +197,13 @@ function waitForAnswer(
 }
 
 function parseAnswer(printed: string, operation: Operation): KeychainAnswer {
-  let answer: unknown = null;
-  try {
-    answer = JSON.parse(printed);
-  } catch {
-    // Nothing, or a part of an answer: the process did not finish.
-  }
-  if (typeof answer !== "object" || answer === null)
-    return unasked("the keychain library stopped without an answer");
+  const answer = parseObject(printed);
+  // Nothing, or a part of an answer: the process did not finish.
+  if (answer === null) return unasked("the keychain library stopped without an answer");
   if ("missing" in answer) return unasked(NO_LIBRARY);
   if ("error" in answer) return failed(explainError(String(answer.error), operation));
-  const found = "found" in answer && typeof answer.found === "string" ? answer.found : null;
-  const done = "done" in answer && answer.done === true;
-  const made = "made" in answer && answer.made === true;
-  return { ok: true, found, done, made };
+  const found = textAt(answer, "found");
+  return { ok: true, found, done: answer.done === true, made: answer.made === true };
 }
 
 function cannotAsk(error: unknown): string {

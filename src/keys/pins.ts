@@ -2,9 +2,9 @@ import { randomBytes } from "node:crypto";
 import { lstatSync } from "node:fs";
 import { lstat } from "node:fs/promises";
 import { errorCode } from "../core/errors.ts";
-import { isObject, type JsonObject } from "../core/json.ts";
+import { isObject, type JsonObject, parseObject } from "../core/json.ts";
 import { ForeignFile, readOwnFile } from "../core/own-file.ts";
-import { identityOf, writePrivateFile } from "../core/private-file.ts";
+import { fileVersion, writePrivateFile } from "../core/private-file.ts";
 
 /** Where a key or a source may be used. */
 export interface Pin {
@@ -61,7 +61,7 @@ export function emptyPins(lost: boolean): Pins {
 export function readPins(file: string): FoundPins {
   const found = lstatSync(file, { bigint: true, throwIfNoEntry: false });
   if (found === undefined) return { state: "missing" };
-  const identity = identityOf(found);
+  const identity = fileVersion(found);
   // The mode of a link says nothing, and a link is refused below.
   if ((found.mode & 0o022n) !== 0n && !found.isSymbolicLink())
     return { state: "broken", problem: "other users can write to it (it must have mode 600)", identity };
@@ -85,7 +85,7 @@ export function writePins(file: string, pins: Pins): Promise<string> {
 /** Differs between two versions of the file; null if it cannot be seen. */
 export async function pinsIdentity(file: string): Promise<string | null> {
   try {
-    return identityOf(await lstat(file, { bigint: true }));
+    return fileVersion(await lstat(file, { bigint: true }));
   } catch {
     return null;
   }
@@ -101,13 +101,8 @@ function pinsText(pins: Pins): string {
 
 /** Strict: an entry that is not understood may be the one that protects a key, so the whole file is refused. */
 function parsePins(text: string): Pins | null {
-  let whole: unknown;
-  try {
-    whole = JSON.parse(text);
-  } catch {
-    return null;
-  }
-  if (!isObject(whole) || whole.version !== VERSION) return null;
+  const whole = parseObject(text);
+  if (whole?.version !== VERSION) return null;
   const { salt, lost } = whole;
   if (typeof salt !== "string" || !/^[0-9a-f]{64}$/.test(salt) || typeof lost !== "boolean") return null;
   const keys = parseList(whole.keys, parsePin);

@@ -1,19 +1,11 @@
 import { advice } from "../core/advice.ts";
 import { escapeControlChars } from "../core/display.ts";
 import { errorMessage } from "../core/errors.ts";
+import { asFields, type JsonObject, listAt, numberAt, objectAt, parseObject, textAt } from "../core/json.ts";
 import { asideName, ForeignFile, readOwnFile, setAside } from "../core/own-file.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 import type { KeyPlace } from "../keys/stored-keys.ts";
 import type { CopiedSettings, KeyPlan, KeySettings } from "../mirror/consoles/console.ts";
-import {
-  asFields,
-  type JsonObject,
-  listAt,
-  numberAt,
-  objectAt,
-  parseObject,
-  textAt,
-} from "../mirror/consoles/json.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
 import { Refused } from "./refused.ts";
 
@@ -211,10 +203,10 @@ function fileText(content: Content): string {
 
 /** null: damaged. Strict, because a wrong place or ref would delete another key. */
 function parseFile(text: string): Content | null {
-  const file = parseObject(text) ?? {};
+  const file = parseObject(text);
   const list = numberAt(file, "version") === VERSION ? listAt(file, "intents") : null;
   if (list === null) return null;
-  const intents = list.map((value) => parseIntent(asFields(value) ?? {}));
+  const intents = list.map((value) => parseIntent(asFields(value)));
   const whole = intents.filter((intent) => intent !== null);
   if (whole.length < intents.length) return null;
   const leaks: Record<string, number> = {};
@@ -260,8 +252,8 @@ function parseSuccessor(fields: JsonObject): Successor | undefined {
 
 function parseSettings(fields: JsonObject): KeySettings {
   const windows = (listAt(fields, "windows") ?? []).flatMap((value) => {
-    const window = textAt(asFields(value) ?? {}, "window");
-    const most = numberAt(asFields(value) ?? {}, "most");
+    const window = textAt(value, "window");
+    const most = numberAt(value, "most");
     return window === null || most === null ? [] : [{ window, most }];
   });
   return {

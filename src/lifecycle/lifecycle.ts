@@ -4,11 +4,12 @@ import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { isFreeOfKeyShapes } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
+import { withTimeout } from "../core/timeout.ts";
 import type { KeyPlace, Store } from "../keys/stored-keys.ts";
 import { ConsoleFault, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
-import { waitAtMost } from "../mirror/wait-at-most.ts";
-import type { Intent, ListedKey, OldKey, Reason } from "./intents.ts";
+import type { Intent, ListedKey, OldKey, Reason, Successor } from "./intents.ts";
+import { heldKeyRemedy, type KeyAction } from "./key-action.ts";
 import { Refused } from "./refused.ts";
 import { endedText, type RotatableKey, renewedSettings } from "./renewal.ts";
 import { explainError, findTool, type LifecycleDeps, type Problem, type Run, Steps } from "./steps.ts";
@@ -29,7 +30,10 @@ export interface CreateOptions {
   readonly settings: KeySettings;
 }
 
-export type KeyAction = "disable" | "enable" | "delete";
+interface ChangePlan extends Pick<Intent, "account" | "reason" | "old"> {
+  /** null: the tool gets no new key. */
+  readonly into: Pick<Successor, "place" | "settings"> | null;
+}
 
 /** What was changed, with fingerprints of keys. */
 export interface KeyChange {
@@ -154,7 +158,6 @@ export class KeyLifecycle {
   }
 
   async rotate(name: string, options: RotateOptions): Promise<KeyChange> {
-    const { clock } = this.#deps;
     const storage = this.#storage;
     const listed = await this.rotatable(name, options);
     const { renewed } = listed;
@@ -166,27 +169,12 @@ export class KeyLifecycle {
     const { tool, key } = findTool(this.#deps.snapshot(), name);
     if (key === null) throw unreadable(name);
     const place = storage.placeOf(tool);
-    const successor = {
-      ...nameFor(name),
+    const into = {
       place: await storage.nextPlace(tool, options.store ?? place?.kind ?? "file"),
       settings: { like: listed.ref, ...(renewed === null ? {} : { renewed }) },
-      source_before: describeSource(tool.key),
-      digest: null,
     };
-    return this.#begin(
-      {
-        id: newId(),
-        tool: name,
-        gateway: tool.gateway,
-        account: listed.account ?? null,
-        reason: options.reason,
-        started_at: clock.now(),
-        successor,
-        old: this.#oldKey(listed, key, place),
-        step: "create",
-      },
-      key,
-    );
+    const old = this.#oldKey(listed, key, place);
+    return this.#begin(tool, { account: listed.account ?? null, reason: options.reason, into, old }, key);
   }
 
   /**
@@ -194,7 +182,7 @@ export class KeyLifecycle {
    * @param like how the console names the other machine's new key, whose settings it gets
    */
   async replace(name: string, like: string): Promise<KeyChange> {
-    const { clock, consoles } = this.#deps;
+    const { consoles } = this.#deps;
     const storage = this.#storage;
     const { tool, key } = findTool(this.#deps.snapshot(), name);
     this.#requireStorable(tool, null);
@@ -210,30 +198,17 @@ export class KeyLifecycle {
         advice.rotate(name),
       );
     const place = storage.placeOf(tool);
-    const successor = {
-      ...nameFor(name),
+    const into = {
       place: await storage.nextPlace(tool, place?.kind ?? "file"),
       settings: { like: model.ref },
-      source_before: describeSource(tool.key),
-      digest: null,
     };
-    const intent: Intent = {
-      id: newId(),
-      tool: name,
-      gateway,
-      account: model.account ?? null,
-      reason: "sibling",
-      started_at: clock.now(),
-      successor,
-      old: this.#oldKey(null, key, place),
-      step: "create",
-    };
-    return this.#begin(intent, key);
+    const old = this.#oldKey(null, key, place);
+    return this.#begin(tool, { account: model.account ?? null, reason: "sibling", into, old }, key);
   }
 
   /** Gives a tool of config.yaml its first key, at the place that config.yaml names. */
   async create(name: string, { account, settings }: CreateOptions): Promise<KeyChange> {
-    const { clock, consoles } = this.#deps;
+    const { consoles } = this.#deps;
     const storage = this.#storage;
     const { tool } = findTool(this.#deps.snapshot(), name);
     const place = storage.placeOf(tool);
@@ -246,43 +221,19 @@ export class KeyLifecycle {
     // Last, so that a second command cannot begin in between.
     if ((await storage.read(place)) !== null)
       throw new Refused(`${name} has a key already`, advice.rotate(name));
-    const source_before = describeSource(tool.key);
-    const successor = { ...nameFor(name), place, settings, source_before, digest: null };
-    const intent: Intent = {
-      id: newId(),
-      tool: name,
-      gateway: tool.gateway,
-      account,
-      reason: "asked",
-      started_at: clock.now(),
-      successor,
-      old: null,
-      step: "create",
-    };
-    return this.#begin(intent, null);
+    return this.#begin(tool, { account, reason: "asked", into: { place, settings }, old: null }, null);
   }
 
   /** Deletes a tool's key at the console, and where keybearer stored it. The tool has none then. */
   async delete(name: string): Promise<KeyChange> {
-    const { clock } = this.#deps;
     const storage = this.#storage;
     const { tool, key } = findTool(this.#deps.snapshot(), name);
     const listed = await this.#consoleKey(tool);
     if (key === null) throw unreadable(name);
     const other = listed.tools.find((each) => each !== name);
     if (other !== undefined) throw new Refused(`tool ${other} has the same key`);
-    const intent: Intent = {
-      id: newId(),
-      tool: name,
-      gateway: tool.gateway,
-      account: listed.account ?? null,
-      reason: "asked",
-      started_at: clock.now(),
-      successor: null,
-      old: this.#oldKey(listed, key, storage.placeOf(tool)),
-      step: "retire",
-    };
-    return this.#begin(intent, key);
+    const old = this.#oldKey(listed, key, storage.placeOf(tool));
+    return this.#begin(tool, { account: listed.account ?? null, reason: "asked", into: null, old }, key);
   }
 
   /** A tool's key as the console lists it. Throws Refused if it cannot be changed there. */
@@ -332,11 +283,12 @@ export class KeyLifecycle {
   }
 
   /** Writes the intent down and takes its steps. Returns when the tool has its new key, and soon after at the latest. */
-  async #begin(intent: Intent, oldKey: Secret | null): Promise<KeyChange> {
-    const { tool } = intent;
+  async #begin(of: Tool, plan: ChangePlan, oldKey: Secret | null): Promise<KeyChange> {
+    const { name: tool } = of;
     if (this.#running.has(tool) || this.#deps.intents.of(tool) !== null)
       throw new Refused(`another change of the key of ${tool} is not finished`, advice.status());
     if (this.#stop.signal.aborted) throw new Refused("keybearer is stopping");
+    const intent = createIntent(of, plan, this.#deps.clock.now());
     this.#begunHere.add(intent.id);
     let switched = (_new: string | null): void => {};
     const hasSwitched = new Promise<string | null>((resolve) => {
@@ -361,7 +313,7 @@ export class KeyLifecycle {
       },
       (error) => this.#noteProblem(intent, error),
     );
-    await waitAtMost(RETIRE_WAIT_MS, ended);
+    await withTimeout(ended, RETIRE_WAIT_MS, null);
     const ending = isKept ? "kept" : "done";
     const state = isDone ? ending : "retiring";
     const why = this.#problems.get(intent.id)?.problem ?? null;
@@ -473,12 +425,6 @@ function unreadable(tool: string): Refused {
   );
 }
 
-/** What to type for a key that a tool has. */
-export function heldKeyRemedy(tool: string, action: KeyAction): string {
-  if (action !== "delete") return advice.changeAtGateway(action, tool);
-  return `${advice.rotate(tool)}, or ${advice.changeAtGateway("remove", tool)}`;
-}
-
 async function checkGroup(actions: KeyActions, group: string | null): Promise<void> {
   if (group === null && !actions.needsGroup) return;
   const groups = await actions.groups();
@@ -489,8 +435,24 @@ async function checkGroup(actions: KeyActions, group: string | null): Promise<vo
 }
 
 /** codex-k3v9x2: unique at the console, and short enough for every one. */
-function nameFor(tool: string): { readonly name: string } {
-  return { name: nameWith(tool, randomBytes(4).readUInt32BE().toString(36).padStart(RANDOM_LENGTH, "0")) };
+function createIntent(tool: Tool, { account, reason, into, old }: ChangePlan, now: number): Intent {
+  const { name, gateway } = tool;
+  const source_before = describeSource(tool.key);
+  return {
+    id: newId(),
+    tool: name,
+    gateway,
+    account,
+    reason,
+    started_at: now,
+    successor: into && { ...into, name: newName(name), source_before, digest: null },
+    old,
+    step: into === null ? "retire" : "create",
+  };
+}
+
+function newName(tool: string): string {
+  return nameWith(tool, randomBytes(4).readUInt32BE().toString(36).padStart(RANDOM_LENGTH, "0"));
 }
 
 function nameWith(tool: string, random: string): string {

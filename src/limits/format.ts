@@ -1,5 +1,5 @@
 import type { Period } from "../config/schema.ts";
-import { dollars, exact, exactDollars, roundedDollars } from "../core/units.ts";
+import { dollars, exact, exactDollars, roundedDollars, twoDigits } from "../core/units.ts";
 import type { Kind, LimitKind } from "./counters.ts";
 import type { Calendar, LocalTime } from "./windows.ts";
 
@@ -172,15 +172,11 @@ export function printableModel(model: string): string {
 }
 
 function dateInWords({ year, month, day }: LocalTime): string {
-  return `${year}-${two(month)}-${two(day)}`;
+  return `${year}-${twoDigits(month)}-${twoDigits(day)}`;
 }
 
 function timeInWords({ hour, minute, second }: LocalTime): string {
-  return `${two(hour)}:${two(minute)}${second === 0 ? "" : `:${two(second)}`}`;
-}
-
-function two(n: number): string {
-  return String(n).padStart(2, "0");
+  return `${twoDigits(hour)}:${twoDigits(minute)}${second === 0 ? "" : `:${twoDigits(second)}`}`;
 }
 
 function sameDay(a: LocalTime, b: LocalTime): boolean {

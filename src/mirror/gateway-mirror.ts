@@ -2,6 +2,7 @@ import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
 import type { Logger } from "../core/log.ts";
 import type { Secret } from "../core/secret.ts";
+import { withTimeout } from "../core/timeout.ts";
 import type { Prices } from "../metering/prices.ts";
 import type { KeyFault } from "../proxy/key-health/cause.ts";
 import { hasAlarms, logAlarms } from "./alarms.ts";
@@ -29,7 +30,6 @@ import { Comparisons } from "./sync/comparisons.ts";
 import { ConsoleSync } from "./sync/console-sync.ts";
 import type { MirrorReader } from "./sync/mirror-thread.ts";
 import type { MirrorUsage } from "./usage.ts";
-import { waitAtMost } from "./wait-at-most.ts";
 
 export interface MirrorDeps
   extends Pick<ConnectDeps, "clock" | "snapshot" | "vault" | "agentFor" | "keyCalls"> {
@@ -232,7 +232,7 @@ export class GatewayMirror {
   async keys(): Promise<KeysAnswer> {
     // A page that asks for the keys every second must not make us call a failing console every second.
     if (!this.#listedKeys.isFresh && !this.#sync.isWaiting)
-      await waitAtMost(LIST_WAIT_MS, this.sync(), this.#stop.signal);
+      await withTimeout(this.sync(), LIST_WAIT_MS, null, this.#stop.signal);
     const { gateway, state, why, next } = await this.status();
     const keys = this.#listedKeys.reports();
     if (this.#listedKeys.isKnown && why === null) return { keys, problems: [] };

@@ -51,7 +51,7 @@ function isShown(key: Secret, shown: Exclude<ShownKey, { how: "hidden" }>): bool
 }
 
 /** What is known of a console's keys that no tool holds at the moment. */
-export interface KnownKeys {
+interface KnownKeys {
   /** Whether an unfinished change of a tool's key makes this one, or replaces it. */
   readonly isChanging: (key: Pick<ConsoleKey, "name" | "ref">) => boolean;
   /** The fingerprints of the keys that were held here. */

@@ -1,6 +1,7 @@
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Secret } from "../core/secret.ts";
+import { withTimeout } from "../core/timeout.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import { FAULT_BY_STATE, type KeyFault } from "../proxy/key-health/cause.ts";
 import type { ConsoleConnection } from "./connect/connection.ts";
@@ -23,9 +24,8 @@ import type { KeyReport, ToolConsoleFacts } from "./report/shape.ts";
 import type { MirrorDatabase } from "./store/database.ts";
 import { heldTimes, keyLinks, linkKeys } from "./store/keys.ts";
 import { clearCursor } from "./store/rows.ts";
-import { waitAtMost } from "./wait-at-most.ts";
 
-export interface ListedKeysDeps {
+interface ListedKeysDeps {
   readonly clock: Clock;
   readonly snapshot: () => Snapshot;
   readonly database: Pick<MirrorDatabase, "ask">;
@@ -107,7 +107,7 @@ export class ListedKeys {
       this.#explaining = null;
     });
     try {
-      await waitAtMost(LIST_WAIT_MS, this.#explaining, this.#deps.signal);
+      await withTimeout(this.#explaining, LIST_WAIT_MS, null, this.#deps.signal);
     } catch (error) {
       if (!(error instanceof ConsoleFault)) throw error;
       // The next sync reports it. The gateway can still be asked with the key itself.

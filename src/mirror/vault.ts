@@ -1,10 +1,10 @@
 import { statSync } from "node:fs";
 import type { Clock } from "../core/clock.ts";
 import { errorCode } from "../core/errors.ts";
+import { fieldAt, listAt, parseObject, textAt, wholeAt } from "../core/json.ts";
 import { ForeignFile, readOwnFile, setAside } from "../core/own-file.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 import { Secret } from "../core/secret.ts";
-import { asFields, fieldAt, listAt, parseObject, textAt, wholeAt } from "./consoles/json.ts";
 
 /** What is stored of a console login, so that it survives a restart. */
 export interface StoredLogin {
@@ -124,12 +124,11 @@ function vaultText(entries: Entries): string {
 
 /** Strict, because an entry read wrongly could pair a secret with the wrong origin. null: damaged. */
 function parseVault(text: string): Entries | null {
-  const file = parseObject(text) ?? {};
+  const file = parseObject(text);
   const list = wholeAt(file, "version") === VERSION ? listAt(file, "entries") : null;
   if (list === null) return null;
   const entries = new Map<string, Entry>();
-  for (const value of list) {
-    const stored = asFields(value) ?? {};
+  for (const stored of list) {
     const gateway = textAt(stored, "gateway");
     const origin = textAt(stored, "origin");
     if (gateway === null || origin === null || entries.has(gateway)) return null;

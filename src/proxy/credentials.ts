@@ -10,7 +10,7 @@ import type { TokenUses } from "./token-uses.ts";
 /** The headers in which clients send a credential. The protocol does not determine which one a client uses. */
 export const CREDENTIAL_HEADERS = ["authorization", "x-api-key", "api-key", "x-goog-api-key"] as const;
 
-export interface Credential {
+interface Credential {
   readonly slot: (typeof CREDENTIAL_HEADERS)[number] | "the address";
   readonly value: string;
 }

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from "node:http";
+import { asFields, fieldAt, parseObject } from "../core/json.ts";
 import { redactKeyShapes } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
 import { decodeSync } from "../metering/decode.ts";
@@ -93,15 +94,9 @@ function messageIn(text: string, key: Secret): string | null {
 /** The gateway's own words in its JSON, as they are: they may hold the key. null: there are none. */
 export function messageInJson(text: string): string | null {
   if (text.length > MAX_READ || !text.trimStart().startsWith("{")) return null;
-  try {
-    const { error, message, detail, code } = JSON.parse(text) as Record<string, unknown>;
-    const inner = Object(error) as Record<string, unknown>;
-    const texts = [inner.message, message, error, detail, code];
-    return texts.find((one): one is string => typeof one === "string" && one !== "") ?? null;
-  } catch {
-    // Cut, or not JSON.
-    return null;
-  }
+  const { error, message, detail, code } = asFields(parseObject(text));
+  const texts = [fieldAt(error, "message"), message, error, detail, code];
+  return texts.find((one): one is string => typeof one === "string" && one !== "") ?? null;
 }
 
 /** In latin1, one character for each byte, so that all other bytes stay as they are. */

@@ -12,9 +12,8 @@ import {
   describeProblem,
   describeTimeout,
   frontProxyProblem,
-  gatewayBroken,
+  gatewayFailed,
   gatewayTimeout,
-  gatewayUnreachable,
   isOutage,
   uploadStopped,
 } from "./failure.ts";
@@ -392,12 +391,7 @@ class Exchange {
     const connected = this.#call.sentAt !== null;
     this.#end ??= "gateway-failed";
     this.#problem = describeProblem(error, { connected, answered: this.#phase.name === "streaming" });
-    const { gateway, address } = this.#upstream;
-    this.#stop(() =>
-      connected
-        ? gatewayBroken(error, gateway.name, address.origin)
-        : gatewayUnreachable(error, gateway.name, address.origin, 0),
-    );
+    this.#stop(() => gatewayFailed(error, this.#upstream, connected));
   }
 
   #onTimeout(timeout: Phase, ms: number): void {
@@ -418,10 +412,7 @@ class Exchange {
     const isClientsFault = hasUploadStopped || hasWholeResponse || this.#res.writableNeedDrain;
     this.#end ??= isClientsFault ? "client-left" : "gateway-failed";
     if (!isClientsFault) this.#problem = describeTimeout(timeout, ms);
-    const { gateway, address } = this.#upstream;
-    this.#stop(() =>
-      hasUploadStopped ? uploadStopped(ms) : gatewayTimeout(timeout, ms, gateway.name, address.origin),
-    );
+    this.#stop(() => (hasUploadStopped ? uploadStopped(ms) : gatewayTimeout(timeout, ms, this.#upstream)));
     requestOf(phase)?.destroy();
   }
 

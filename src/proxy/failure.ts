@@ -4,6 +4,7 @@ import { contentKind } from "../metering/protocols.ts";
 import type { JournalState } from "../usage/journal/journal.ts";
 import { isNetworkError, OutboundProxyError } from "./agents.ts";
 import type { Phase } from "./deadline.ts";
+import type { UpstreamRequest } from "./upstream.ts";
 
 /* What went wrong between keybearer and the gateway: as a refusal for the client, and in a few words for `status`. */
 
@@ -39,28 +40,31 @@ export function isOutage(error: NodeJS.ErrnoException): boolean {
   return error instanceof ConnectTimeout || isNetworkError(error.code ?? "");
 }
 
+type Target = Pick<UpstreamRequest, "gateway" | "address">;
+
+function inWords({ gateway, address }: Target): string {
+  return `gateway ${gateway.name} (${address.origin})`;
+}
+
+/** No response came. @param connected there was a connection */
+export function gatewayFailed(error: NodeJS.ErrnoException, upstream: Target, connected: boolean): Refusal {
+  return connected ? gatewayBroken(error, upstream) : gatewayUnreachable(error, upstream, 0);
+}
+
 /** There was a connection, so the gateway may have begun to work on the request. */
-export function gatewayBroken(error: NodeJS.ErrnoException, gateway: string, origin: string): Refusal {
-  const broken = howItBroke(error, false);
-  return refuse(
-    "gateway-broken",
-    `gateway ${gateway} (${origin}): ${broken}. try again; see: ${advice.status()}`,
-  );
+function gatewayBroken(error: NodeJS.ErrnoException, upstream: Target): Refusal {
+  const message = `${inWords(upstream)}: ${howItBroke(error, false)}. try again; see: ${advice.status()}`;
+  return refuse("gateway-broken", message);
 }
 
 /** No connection was made. @param triedMs 0: it was tried once. */
-export function gatewayUnreachable(
-  error: NodeJS.ErrnoException,
-  gateway: string,
-  origin: string,
-  triedMs: number,
-): Refusal {
+export function gatewayUnreachable(error: NodeJS.ErrnoException, upstream: Target, triedMs: number): Refusal {
   if (error.code === "EMFILE" || error.code === "ENFILE") {
     const next = "send fewer requests at once, or raise the limit of open files (ulimit -n)";
     return refuse("overloaded", `${unreachableProblem(error)}. nothing was sent to the gateway. ${next}`, 2);
   }
   const tried = triedMs === 0 ? "" : ` (tried for ${inSeconds(triedMs)})`;
-  const message = `gateway ${gateway} (${origin}) cannot be reached${tried}: ${unreachableProblem(error)}. check base_url and the network`;
+  const message = `${inWords(upstream)} cannot be reached${tried}: ${unreachableProblem(error)}. check base_url and the network`;
   return refuse("gateway-unreachable", message);
 }
 
@@ -101,14 +105,9 @@ export function isTlsError(code: string): boolean {
   return /^ERR_SSL|^ERR_TLS|^EPROTO$|CERT|SIGNATURE/.test(code);
 }
 
-export function gatewayTimeout(
-  phase: Exclude<Phase, "connect">,
-  ms: number,
-  gateway: string,
-  origin: string,
-): Refusal {
-  const setting = `gateways.${gateway}.timeouts.${phase}`;
-  const message = `gateway ${gateway} (${origin}): ${describeTimeout(phase, ms)} (${setting})`;
+export function gatewayTimeout(phase: Exclude<Phase, "connect">, ms: number, upstream: Target): Refusal {
+  const setting = `gateways.${upstream.gateway.name}.timeouts.${phase}`;
+  const message = `${inWords(upstream)}: ${describeTimeout(phase, ms)} (${setting})`;
   return refuse("gateway-timeout", message);
 }
 

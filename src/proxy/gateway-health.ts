@@ -47,14 +47,10 @@ export class GatewayHealth {
   /** A request waits for the gateway. It did not fail yet, so it does not count. */
   noteWait(gateway: Gateway, problem: string): void {
     const id = this.#identify(gateway);
-    const { state, since, failures } = this.#conditions.get(id) ?? UNKNOWN;
-    const isKnown = state === "failing";
-    this.#conditions.set(id, {
-      state: "failing",
-      since: isKnown ? since : this.#clock.now(),
-      failures: isKnown ? failures : 0,
-      problem,
-    });
+    const known = this.#conditions.get(id);
+    const { since, failures } =
+      known?.state === "failing" ? known : { since: this.#clock.now(), failures: 0 };
+    this.#conditions.set(id, { state: "failing", since, failures, problem });
   }
 
   of(gateway: Gateway): GatewayCondition {

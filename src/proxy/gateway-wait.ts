@@ -73,10 +73,9 @@ export class GatewayWait {
   }
 
   #unreachable(error: Error, triedMs: number): Failed {
-    const { gateway, address } = this.#upstream;
     // Not one that was sent again: it would never wait again.
     if (triedMs > 0) this.#deps.outages.noteRefusal(this.#kind);
-    const refusal = gatewayUnreachable(error, gateway.name, address.origin, triedMs);
+    const refusal = gatewayUnreachable(error, this.#upstream, triedMs);
     return { end: "gateway-failed", refusal, problem: connectProblem(error) };
   }
 

@@ -1,5 +1,6 @@
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
+import { asFields, numberAt, parseObject } from "../core/json.ts";
 import type { Logger } from "../core/log.ts";
 import { readOwnFile } from "../core/own-file.ts";
 import { writePrivateFile } from "../core/private-file.ts";
@@ -8,7 +9,7 @@ import { MINUTE_MS } from "../core/units.ts";
 /** The file is written when a token is first used, and then at most this often. */
 const WRITE_EVERY_MS = MINUTE_MS;
 
-export interface TokenUsesDeps {
+interface TokenUsesDeps {
   readonly file: string;
   readonly clock: Clock;
   readonly log: Logger;
@@ -117,11 +118,10 @@ function readTimes(file: string): {
   const uses: Record<string, number> = {};
   const revoked: Record<string, number> = {};
   try {
-    const found: unknown = JSON.parse(readOwnFile(file, MAX_BYTES) ?? "{}");
-    for (const [hash, entry] of Object.entries(found ?? {})) {
-      const revokedAt: unknown = entry?.revoked_at;
+    for (const [hash, entry] of Object.entries(asFields(parseObject(readOwnFile(file, MAX_BYTES) ?? "")))) {
+      const revokedAt = numberAt(entry, "revoked_at");
       if (typeof entry === "number") uses[hash] = entry;
-      else if (typeof revokedAt === "number") revoked[hash] = revokedAt;
+      else if (revokedAt !== null) revoked[hash] = revokedAt;
     }
   } catch {
     // These times are only shown, so they are not worth a failed start.

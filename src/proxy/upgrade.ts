@@ -14,9 +14,8 @@ import {
   describeProblem,
   describeTimeout,
   frontProxyProblem,
-  gatewayBroken,
+  gatewayFailed,
   gatewayTimeout,
-  gatewayUnreachable,
   isOutage,
 } from "./failure.ts";
 import { GatewayWait } from "./gateway-wait.ts";
@@ -196,14 +195,9 @@ class Upgrade {
       this.#onUnreachable(error);
       return;
     }
-    const { gateway, address } = this.#upstream;
     this.#end ??= "gateway-failed";
     this.#problem = describeProblem(error, { connected, answered: false });
-    this.#finish(
-      connected
-        ? gatewayBroken(error, gateway.name, address.origin)
-        : gatewayUnreachable(error, gateway.name, address.origin, 0),
-    );
+    this.#finish(gatewayFailed(error, this.#upstream, connected));
   }
 
   /** No connection was made, so nothing was sent: the request can wait. */
@@ -234,11 +228,10 @@ class Upgrade {
       this.#onUnreachable(new ConnectTimeout(ms));
       return;
     }
-    const { gateway, address } = this.#upstream;
     const isClientsFault = this.#socket.writableNeedDrain;
     this.#end ??= isClientsFault ? "client-left" : "gateway-failed";
     if (!isClientsFault) this.#problem = describeTimeout(phase, ms);
-    if (this.#status === null) this.#finish(gatewayTimeout(phase, ms, gateway.name, address.origin));
+    if (this.#status === null) this.#finish(gatewayTimeout(phase, ms, this.#upstream));
     else this.#socket.destroy();
     this.#request?.destroy();
   }

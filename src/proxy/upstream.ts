@@ -124,7 +124,7 @@ class NoBody extends Stream {
  * Sends what is not read here with http-proxy-3: requests without a body, uploads and large bodies. Its options hold no key
  * when it is created, because it prints them under DEBUG.
  */
-export class Passthrough {
+class Passthrough {
   /** toProxy: the path is taken as it is, and not resolved as a URL. */
   readonly #proxy = createProxyServer({
     selfHandleResponse: true,

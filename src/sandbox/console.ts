@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import type { Clock } from "../core/clock.ts";
 import { type JsonObject, numberAt, parseObject, textAt } from "../core/json.ts";
 import { Secret } from "../core/secret.ts";
-import { DAY_MS } from "../core/units.ts";
+import { DAY_MS, HOUR_MS } from "../core/units.ts";
 import { type Account, type Group, type SandboxKey, type UsageRow, WINDOW_NAMES } from "./account.ts";
 import type { Exchange } from "./http.ts";
 
@@ -24,8 +24,8 @@ export const CONSOLE_PREFIX = "/api/v1";
 
 const MAX_BODY_BYTES = 1024 * 1024;
 const ID_AT_END = /\/(\d{1,15})$/;
-const ACCESS_SECONDS = 60 * 60;
-const REFRESH_SECONDS = 30 * 24 * 60 * 60;
+const ACCESS_SECONDS = HOUR_MS / 1000;
+const REFRESH_SECONDS = (30 * DAY_MS) / 1000;
 /** A program that logs in again and again must not fill the memory. */
 const MAX_TOKENS = 1000;
 const MAX_CREATIONS = 1000;

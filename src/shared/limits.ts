@@ -4,7 +4,7 @@ import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
-import { HOUR_MS, MINUTE_MS } from "../core/units.ts";
+import { HOUR_MS, MINUTE_MS, twoDigits } from "../core/units.ts";
 import type { CountedLimit, Grant, Level } from "../limits/counters.ts";
 import type { Demand, Granter, Limiter } from "../limits/limiter.ts";
 import { type Calendar, contains, type Window } from "../limits/windows.ts";
@@ -639,8 +639,8 @@ function windowName(per: Period, { start }: Window, calendar: Calendar): string 
   if (per !== "day" && per !== "month") return String(start);
   // An hour later: where clocks change at midnight, zone data may disagree on the first moment.
   const { year, month, day } = calendar.at(start + HOUR_MS);
-  const name = `${year}-${String(month).padStart(2, "0")}`;
-  return per === "month" ? name : `${name}-${String(day).padStart(2, "0")}`;
+  const name = `${year}-${twoDigits(month)}`;
+  return per === "month" ? name : `${name}-${twoDigits(day)}`;
 }
 
 function sumOf(numbers: readonly number[]): number {

@@ -5,6 +5,9 @@ import { PeerLookup, userAt } from "../../src/core/peer-user.ts";
 
 /** More than one page of the kernel's table. */
 const CONNECTIONS = 60;
+const SUPPORTED = {
+  skip: new PeerLookup().supported ? false : "this system does not show the user of a connection",
+};
 
 t.test("the user of a connection is read from the kernel's table", async (t) => {
   const head =
@@ -24,9 +27,8 @@ t.test("the user of a connection is read from the kernel's table", async (t) => 
   t.equal(userAt("", six), null);
 });
 
-t.test("the users of many connections that open at once are found together", async (t) => {
+t.test("the users of many connections that open at once are found together", SUPPORTED, async (t) => {
   const peers = new PeerLookup();
-  if (!peers.supported) return t.skip("this system does not show the user of a connection");
   const server = createServer().listen(0, "127.0.0.1");
   t.teardown(() => server.close());
   await once(server, "listening");
@@ -47,9 +49,8 @@ t.test("the users of many connections that open at once are found together", asy
   t.same(new Set(found), new Set(["ours"]));
 });
 
-t.test("a connection that its program has closed has no user", async (t) => {
+t.test("a connection that its program has closed has no user", SUPPORTED, async (t) => {
   const peers = new PeerLookup();
-  if (!peers.supported) return t.skip("this system does not show the user of a connection");
   const server = createServer({ allowHalfOpen: true }).listen(0, "127.0.0.1");
   t.teardown(() => server.close());
   await once(server, "listening");

@@ -12,7 +12,7 @@ import t from "tap";
 import {
   createEmptyPrivateFile,
   createPrivateFile,
-  identityOf,
+  fileVersion,
   stageFile,
   writePrivateFile,
 } from "../../src/core/private-file.ts";
@@ -25,7 +25,7 @@ t.test(
     const umask = process.umask(0);
     t.teardown(() => process.umask(umask));
     const identity = await writePrivateFile(file, "one");
-    t.equal(identity, identityOf(statSync(file, { bigint: true })));
+    t.equal(identity, fileVersion(statSync(file, { bigint: true })));
     t.not(await writePrivateFile(file, "two"), identity);
     t.equal(readFileSync(file, "utf8"), "two");
     t.equal(statSync(file).mode & 0o777, 0o600);

@@ -1,3 +1,4 @@
+import { quoteForShell } from "../../core/display.ts";
 /** What can be typed at a place: names that `keybearer __complete` lists, files, or fixed choices. */
 export type Values =
   | { readonly kind: "tools" | "gateways" | "clients" | "held" | "files" | "anything" }
@@ -94,7 +95,7 @@ function bashCase({ path, commands, options, argument }: Rule): string {
 
 /** Works sourced after compinit, and as a file _keybearer in fpath. */
 export function zshScript(rules: readonly Rule[]): string {
-  const paths = rules.filter(({ path }) => path !== "").map(({ path }) => shellQuoted(path));
+  const paths = rules.filter(({ path }) => path !== "").map(({ path }) => quoteForShell(path));
   return `#compdef keybearer
 # completion of keybearer for zsh: eval "$(keybearer completion zsh)", after compinit
 _keybearer() {
@@ -105,7 +106,7 @@ _keybearer() {
     if (( \${known[(Ie)\${place:+$place }\${words[i]}]} )); then place="\${place:+$place }\${words[i]}"; fi
   done
   case "$place $prev" in
-${rules.flatMap((rule) => optionCases(rule, shellQuoted, zshReply)).join("\n")}
+${rules.flatMap((rule) => optionCases(rule, quoteForShell, zshReply)).join("\n")}
   esac
   case "$place" in
 ${rules.map(zshCase).join("\n")}
@@ -118,7 +119,7 @@ if [[ "\${funcstack[1]}" == _keybearer ]]; then _keybearer "$@"; else compdef _k
 function zshReply(values: Values): string {
   if (values.kind === "anything") return ":";
   if (values.kind === "files") return "_files";
-  if (values.kind === "words") return `compadd -- ${values.words.map(shellQuoted).join(" ")}`;
+  if (values.kind === "words") return `compadd -- ${values.words.map(quoteForShell).join(" ")}`;
   return `compadd -- \${(f)"$(keybearer __complete ${values.kind} 2>/dev/null)"}`;
 }
 
@@ -128,16 +129,12 @@ function zshCase({ path, commands, options, argument }: Rule): string {
   let rest = ":";
   if (argument !== null && argument.kind !== "anything") rest = zshReply(argument);
   else if (names.length > 0) rest = `entries=(${names.join(" ")}); _describe command entries`;
-  return `    ${shellQuoted(path)}) if [[ $cur == -* ]]; then entries=(${flags.join(" ")}); _describe option entries; else ${rest}; fi ;;`;
+  return `    ${quoteForShell(path)}) if [[ $cur == -* ]]; then entries=(${flags.join(" ")}); _describe option entries; else ${rest}; fi ;;`;
 }
 
 /** _describe takes the first colon as the end of the name. */
 function zshEntry(name: string, description: string): string {
-  return shellQuoted(`${name.replaceAll(":", "\\:")}:${description}`);
-}
-
-function shellQuoted(text: string): string {
-  return `'${text.replaceAll("'", "'\\''")}'`;
+  return quoteForShell(`${name.replaceAll(":", "\\:")}:${description}`);
 }
 
 export function fishScript(rules: readonly Rule[]): string {

@@ -14,7 +14,7 @@ import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { withTimeout } from "../../core/timeout.ts";
 import { wantedKeys } from "../../daemon/reload.ts";
-import { servedBefore } from "../../daemon/served-before.ts";
+import { createTrust } from "../../daemon/served-before.ts";
 import { ineffectiveStart } from "../../daemon/unsafe-start.ts";
 import { configFindings, type Finding, gatewayFindings, toolFindings } from "../../doctor/findings.ts";
 import { readHistory } from "../../doctor/history.ts";
@@ -22,7 +22,6 @@ import { type ToolProbe, withOwnConnections } from "../../doctor/probe.ts";
 import { scanSettings } from "../../doctor/settings-scan.ts";
 import { probeTools } from "../../doctor/tool-probes.ts";
 import { Keyring, type KeyWarning } from "../../keys/keyring.ts";
-import { Trust } from "../../keys/trust.ts";
 import { unsafeHere } from "../safe-start.ts";
 import type { ServiceContext } from "../service/context.ts";
 import { catchUpIndex } from "../usage/index-file.ts";
@@ -99,11 +98,7 @@ async function readKeysHere(
   env: NodeJS.ProcessEnv,
   isRunning: boolean,
 ): Promise<KeysHere> {
-  const trust = new Trust({
-    file: paths.trust,
-    clock: systemClock,
-    ranBefore: () => servedBefore(paths),
-  });
+  const trust = createTrust(paths, systemClock);
   const hasTrustFile = existsSync(paths.trust);
   trust.load();
   const keyring = new Keyring({ trust, env, clock: systemClock, onLate: () => {}, limit: KEYS_TIMEOUT_MS });

@@ -84,10 +84,13 @@ const RATE_HELP = "--rate takes dollars per 5h, 1d or 7d, more than 0, such as 5
 
 /** null: it cannot be understood. */
 function keyWindows(text: string): KeySettings["windows"] | null {
-  const windows = text.split(",").map((part) => /^\$?(\d+(?:\.\d+)?)\/(5h|1d|7d)$/.exec(part.trim()));
-  const found = windows.filter((match) => match !== null);
-  if (found.length < windows.length) return null;
-  return found.map(([, dollars, window = ""]) => ({ window, most: Math.round(Number(dollars) * 1_000_000) }));
+  const windows = text.split(",").map((part) => {
+    const [amount = "", window = "", ...rest] = part.trim().split("/");
+    const most = parseDollars(withDollarSign(amount));
+    const isWindow = ["5h", "1d", "7d"].includes(window) && rest.length === 0;
+    return isWindow && "value" in most ? { window, most: most.value } : null;
+  });
+  return windows.includes(null) ? null : windows.filter((window) => window !== null);
 }
 
 /** The key's own settings, which the console enforces. A text says what is wrong with the options. */

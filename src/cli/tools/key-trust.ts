@@ -5,8 +5,8 @@ import { systemClock } from "../../core/clock.ts";
 import type { Paths } from "../../core/paths.ts";
 import { Secret } from "../../core/secret.ts";
 import { wantedKeys } from "../../daemon/reload.ts";
-import { servedBefore } from "../../daemon/served-before.ts";
-import { Trust, type UntrustedChange } from "../../keys/trust.ts";
+import { createTrust } from "../../daemon/served-before.ts";
+import type { Trust, UntrustedChange } from "../../keys/trust.ts";
 
 /* Whether a command may send a key to a gateway: not where the daemon would hold it until a person trusts the change. */
 
@@ -80,11 +80,7 @@ export function foreignKey(hold: Hold): string {
 
 /** Only read: the daemon owns the file and adds the pins. */
 function readPins(paths: Paths): { readonly trust: Trust; readonly isLost: boolean } {
-  const trust = new Trust({
-    file: paths.trust,
-    clock: systemClock,
-    ranBefore: () => servedBefore(paths),
-  });
+  const trust = createTrust(paths, systemClock);
   const { problem } = trust.load();
   return { trust, isLost: problem !== null };
 }

@@ -5,6 +5,7 @@ import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken, tokenShape } from "../../core/token.ts";
+import { dayName } from "../../core/units.ts";
 import { readTokenUses } from "../../proxy/token-uses.ts";
 import { activeRevision, editConfig, findTool, readConfig, waitUntilActive } from "../config-change.ts";
 import { canceled, fail, failNull, notice, print, printJson, printText } from "../ui/messages.ts";
@@ -81,7 +82,7 @@ async function issueToken(paths: Paths, tool: string, issue: Issue): Promise<str
 
 /** A token as config.yaml keeps it: its hash. */
 export function tokenEntry(name: string, token: string): NewToken {
-  const created = new Date(systemClock.now()).toISOString().slice(0, 10);
+  const created = dayName(systemClock.now());
   return { name, hash: `sha256:${hashToken(token)}`, created };
 }
 

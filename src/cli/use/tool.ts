@@ -1,4 +1,3 @@
-import { realpath } from "node:fs/promises";
 import { chooseModels, isModelMissing, type Target } from "../../clients/snippets.ts";
 import type { Client } from "../../clients/table.ts";
 import { loadConfig } from "../../config/load.ts";
@@ -10,6 +9,7 @@ import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { ToolModels } from "../../doctor/models.ts";
+import { isSameFile } from "../config-change.ts";
 import { failNull, type Note } from "../ui/messages.ts";
 
 /** A tool, as far as a client's settings need it. */
@@ -79,11 +79,6 @@ function originOf({ host, port }: Listen, runningPort: number | null): string {
 function portOf({ listen }: Status): number | null {
   const port = /:(\d+)$/.exec(listen[0] ?? "")?.[1];
   return port === undefined ? null : Number(port);
-}
-
-async function isSameFile(one: string, other: string): Promise<boolean> {
-  const real = (path: string) => realpath(path).catch(() => path);
-  return (await real(one)) === (await real(other));
 }
 
 /** What a client is pointed at, without a token, and why no model is known. */

@@ -13,7 +13,7 @@ import { claimConsole } from "../store/rows.ts";
 import type { MirrorUsage } from "../usage.ts";
 import { adapterDeps, type ConnectDeps, findKind, openConsole } from "./open-console.ts";
 
-export interface ConnectionDeps extends Omit<ConnectDeps, "calls" | "onSkew"> {
+interface ConnectionDeps extends Omit<ConnectDeps, "calls" | "onSkew"> {
   readonly log: Logger;
   readonly database: Pick<MirrorDatabase, "ask">;
   readonly usage: Pick<MirrorUsage, "append">;

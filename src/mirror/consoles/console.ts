@@ -1,6 +1,7 @@
 import type { Console, ConsoleKind, Gateway } from "../../config/schema.ts";
 import type { Secret } from "../../core/secret.ts";
 import type { ListedState } from "../../proxy/key-health/cause.ts";
+import type { KeyWindow } from "../../proxy/key-health/key-problem.ts";
 import type { ConsoleRow } from "../console-row.ts";
 
 /** A gateway that has a console. */
@@ -149,14 +150,6 @@ export interface ConsoleKey {
   readonly last_used_at: number | null;
   /** When the console was asked about this key, if not with the list; null: not yet. */
   readonly as_of?: number | null;
-}
-
-/** A spending limit over `5h`, `1d` or `7d`, in micro-dollars. */
-export interface KeyWindow {
-  readonly window: string;
-  readonly most: number;
-  readonly used: number;
-  readonly resets_at: number | null;
 }
 
 /** What a console shows of a key: all of it, its ends (without a leading `sk-`), or nothing. */

@@ -1,7 +1,7 @@
 import type { ConsoleKind } from "../../config/schema.ts";
+import { fieldAt, flagAt, objectAt, parseObject } from "../../core/json.ts";
 import { ConsoleFault } from "./console.ts";
 import { type ConsoleClient, type ConsoleResponse, readJson } from "./http.ts";
-import { fieldAt, flagAt, objectAt, parseObject } from "./json.ts";
 
 /** litellm and openrouter are recognized, but cannot be read yet. */
 type DetectedKind = ConsoleKind | "litellm" | "openrouter";

@@ -1,10 +1,12 @@
 import { type Agent, request as httpRequest, type IncomingMessage } from "node:http";
 import { request as httpsRequest } from "node:https";
 import type { Clock } from "../../core/clock.ts";
+import { isObject, type JsonObject, objectAt, parseObject, textAt } from "../../core/json.ts";
+import { readWhole } from "../../core/read-whole.ts";
 import { redactCredentials } from "../../core/redact.ts";
 import { Secret } from "../../core/secret.ts";
+import { cleanText } from "./clean-text.ts";
 import { ConsoleFault } from "./console.ts";
-import { cleanText, type JsonObject, objectAt, parseObject, textAt } from "./json.ts";
 
 /** Sends requests to one console. */
 export interface ConsoleClient {
@@ -130,15 +132,10 @@ function revealed(body: RequestBody): Record<string, unknown> {
 }
 
 async function readText(incoming: IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of incoming as AsyncIterable<Buffer>) {
-    size += chunk.length;
-    if (size > MAX_BYTES) throw new ConsoleFault("not-a-console", "answered with more than 32 MB");
-    chunks.push(chunk);
-  }
+  const text = await readWhole(incoming, MAX_BYTES);
+  if (text === null) throw new ConsoleFault("not-a-console", "answered with more than 32 MB");
   if (!incoming.complete) throw new ConsoleFault("unreachable", "broke off in the middle of an answer");
-  return Buffer.concat(chunks).toString("utf8");
+  return text;
 }
 
 /** The console's time in milliseconds, to the second; null: it sent no usable Date header. */
@@ -187,7 +184,7 @@ export interface AdapterDeps {
 const LONGEST_LIMIT_MS = 180_000;
 
 /** What a call is for. rows: reading the usage log. keys: everything else. */
-export type CallPurpose = "rows" | "keys";
+type CallPurpose = "rows" | "keys";
 
 /** Reading the usage log leaves this many calls to changes of keys: two rotations at once take about 50. */
 const KEPT_FOR_KEYS = 60;
@@ -318,8 +315,8 @@ export function isDenied(response: ConsoleResponse): boolean {
  * contain another key: consoles answer with keys that we do not know yet, and new-api writes them without their `sk-`.
  */
 export function errorText({ text, secrets }: ConsoleResponse): string {
-  const body = parseObject(text) ?? {};
-  const error = objectAt(body, "error") ?? {};
+  const body = parseObject(text);
+  const error = objectAt(body, "error");
   const said = textAt(body, "message") ?? textAt(body, "error") ?? textAt(error, "message") ?? "";
   const own = secrets.reduce((redacted, secret) => secret.redactFrom(redacted), said);
   const clean = cleanText(own, redactCredentials);
@@ -354,4 +351,9 @@ export function otherShape(about: string, name: string): ConsoleFault {
 export function required<T>(value: T | null, name: string, about: string): T {
   if (value === null) throw otherShape(about, name);
   return value;
+}
+
+/** The object that a console wraps as "data". */
+export function requiredData(data: unknown, about: string): JsonObject {
+  return required(isObject(data) ? data : null, "data", about);
 }

@@ -1,8 +1,8 @@
 import { randomBytes } from "node:crypto";
+import { asFields, countAt, parseObject } from "../../core/json.ts";
 import { readOwnFile } from "../../core/own-file.ts";
 import { writePrivateFile } from "../../core/private-file.ts";
 import { MINUTE_MS } from "../../core/units.ts";
-import { asFields, countAt, parseObject } from "./json.ts";
 
 /** new-api lets an address ask 20 times in 20 minutes with keys; four are left to the owner, whose logins count too. */
 const BUDGET_MS = 20 * MINUTE_MS;
@@ -62,7 +62,7 @@ export class KeyCallBudgets {
     const stored = parseObject(this.#file === null ? "" : readText(this.#file)) ?? {};
     for (const [origin, value] of Object.entries(stored)) {
       const calls = this.#calls.get(origin) ?? new Map();
-      const found = asFields(value) ?? {};
+      const found = asFields(value);
       for (const id of Object.keys(found)) {
         const at = countAt(found, id);
         if (at !== null && !calls.has(id)) calls.set(id, at);

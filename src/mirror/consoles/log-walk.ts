@@ -1,8 +1,16 @@
 import { createHash } from "node:crypto";
+import {
+  asFields,
+  countAt,
+  fieldAt,
+  isObject,
+  type JsonObject,
+  listAt,
+  parseObject,
+} from "../../core/json.ts";
 import type { ConsoleRow } from "../console-row.ts";
 import { ConsoleFault, type Page } from "./console.ts";
-import { required } from "./http.ts";
-import { asFields, countAt, fieldAt, type JsonObject, listAt, parseObject } from "./json.ts";
+import { required, requiredData } from "./http.ts";
 
 /*
  * Walks the usage logs of new-api and one-api. They list rows newest first between two times (whole seconds of the
@@ -208,7 +216,7 @@ function narrowerSpan(
 }
 
 /** How far the log was read, in seconds of the console's clock. */
-export interface LogCursor {
+interface LogCursor {
   /** Everything up to here was read. */
   readonly until: number;
   /** When a whole day was last read again. */
@@ -259,7 +267,7 @@ export function planWalk(
 
 /** null: none, or unreadable. Then the walk starts over, which stores nothing twice. */
 export function readCursor(text: string | null): LogCursor | null {
-  const object = parseObject(text ?? "") ?? {};
+  const object = parseObject(text ?? "");
   const until = countAt(object, "until");
   const day = countAt(object, "day");
   if (until === null || day === null) return null;
@@ -402,7 +410,7 @@ export async function* listPages(
   let read = 0;
   for (let index = 0; ; index += 1) {
     let data = await get(path(numbers.first + index), about);
-    const first = asFields(data) === null ? 0 : 1;
+    const first = isObject(data) ? 1 : 0;
     if (first !== numbers.first) {
       numbers.first = first;
       data = await get(path(first + index), about);
@@ -437,7 +445,7 @@ function readList(data: unknown, about: string) {
   // Go writes an empty list as null.
   if (data === null) return { rows: [], total: null };
   if (Array.isArray(data)) return { rows: data, total: null };
-  const object = required(asFields(data), "data", about);
+  const object = requiredData(data, about);
   const rows = fieldAt(object, "items") === null ? [] : required(listAt(object, "items"), "items", about);
   return { rows, total: required(countAt(object, "total"), "total", about) };
 }
@@ -464,7 +472,7 @@ export class PageReader {
    */
   read({ rows: items, total }: Pick<ListPage, "rows" | "total">, span: Span = ALWAYS) {
     const page = items.map((item) => {
-      const raw = asFields(item) ?? {};
+      const raw = asFields(item);
       return { raw, fingerprint: hashRow(raw) };
     });
     const fingerprints = page.map(({ fingerprint }) => fingerprint);

@@ -1,3 +1,4 @@
+import { asFields, countAt, fieldAt, flagAt, type JsonObject, textAt, wholeAt } from "../../core/json.ts";
 import { keyProblem, Secret } from "../../core/secret.ts";
 import { MINUTE_MS } from "../../core/units.ts";
 import {
@@ -8,8 +9,14 @@ import {
   type KeyPlan,
   type KeySettings,
 } from "./console.ts";
-import { type ConsoleClient, type ConsoleRequest, otherShape, type RequestBody, required } from "./http.ts";
-import { asFields, countAt, fieldAt, flagAt, type JsonObject, textAt, wholeAt } from "./json.ts";
+import {
+  type ConsoleClient,
+  type ConsoleRequest,
+  otherShape,
+  type RequestBody,
+  required,
+  requiredData,
+} from "./http.ts";
 import type { KeyCallBudget } from "./key-calls.ts";
 import {
   expiredAlready,
@@ -70,7 +77,7 @@ export class NewApiKeyActions implements KeyActions {
     if (this.#isOneApi) return null;
     const about = "its groups";
     const data = await this.#send({ path: "/api/user/self/groups" }, about);
-    return Object.keys(required(asFields(data), "data", about));
+    return Object.keys(requiredData(data, about));
   }
 
   async create({ name, settings }: KeyPlan): Promise<CreatedKey> {
@@ -128,14 +135,14 @@ export class NewApiKeyActions implements KeyActions {
   /** The newest keys are on the first page. The search is asked only if that is not enough: new-api allows 10 a minute. */
   async #findByName(name: string): Promise<JsonObject[]> {
     const newest = await this.#listPage((page) => `${PATH}?p=${page}&page_size=100`);
-    const found = newest.rows.map((row) => asFields(row) ?? {}).filter((key) => textAt(key, "name") === name);
+    const found = newest.rows.map(asFields).filter((key) => textAt(key, "name") === name);
     if (found.length > 0 || newest.last) return found;
     const keyword = encodeURIComponent(name);
     const search = await this.#listPage(
       (page) => `${PATH}search?keyword=${keyword}&token=&p=${page}&page_size=100`,
     );
     // Some versions search for names that begin with the keyword.
-    return search.rows.map((row) => asFields(row) ?? {}).filter((key) => textAt(key, "name") === name);
+    return search.rows.map(asFields).filter((key) => textAt(key, "name") === name);
   }
 
   async #listPage(path: (page: number) => string): Promise<ListPage> {
@@ -150,7 +157,7 @@ export class NewApiKeyActions implements KeyActions {
 
   async #isListed(id: number): Promise<boolean> {
     const keys = await readAll(this.#listPages((page) => `${PATH}?p=${page}&page_size=100`));
-    return keys.some((key) => countAt(asFields(key) ?? {}, "id") === id);
+    return keys.some((key) => countAt(key, "id") === id);
   }
 
   async #fieldsOf({ group, quota, windows, expires_at }: KeySettings): Promise<RequestBody> {
@@ -179,7 +186,7 @@ export class NewApiKeyActions implements KeyActions {
     const id = await this.#findId(like);
     if (id === null) throw oldKeyGone();
     const about = "the old key";
-    const old = required(asFields(await this.#send({ path: `${PATH}${id}` }, about)), "data", about);
+    const old = requiredData(await this.#send({ path: `${PATH}${id}` }, about), about);
     const expiresAt = renewed?.expires_at ?? null;
     const quota = renewed?.quota ?? null;
     const copied = { ...old };
@@ -208,7 +215,7 @@ export class NewApiKeyActions implements KeyActions {
     this.#requireKeyCall();
     this.#deps.keyCalls?.spend();
     const data = await this.#send({ method: "POST", path: `${PATH}${readId(key)}/key` }, NEW_KEY);
-    const text = `sk-${(textAt(asFields(data) ?? {}, "key") ?? "").replace(/^sk-/, "")}`;
+    const text = `sk-${(textAt(data, "key") ?? "").replace(/^sk-/, "")}`;
     if (keyProblem(text) !== null) throw otherShape(NEW_KEY, "key");
     return new Secret(text);
   }

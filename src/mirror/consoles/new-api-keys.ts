@@ -1,6 +1,16 @@
+import {
+  countAt,
+  fieldAt,
+  flagAt,
+  type JsonObject,
+  objectAt,
+  parseObject,
+  wholeAt,
+} from "../../core/json.ts";
 import type { Secret } from "../../core/secret.ts";
 import { HOUR_MS, MINUTE_MS } from "../../core/units.ts";
 import { findCause } from "../../proxy/key-health/cause.ts";
+import { cleanAt } from "./clean-text.ts";
 import {
   type AccountFacts,
   type ConsoleAdapter,
@@ -10,18 +20,14 @@ import {
   type Page,
   type SkippedKey,
 } from "./console.ts";
-import { type AdapterDeps, type ConsoleResponse, isDenied, otherShape, readJson, required } from "./http.ts";
 import {
-  asFields,
-  cleanAt,
-  countAt,
-  fieldAt,
-  flagAt,
-  type JsonObject,
-  objectAt,
-  parseObject,
-  wholeAt,
-} from "./json.ts";
+  type AdapterDeps,
+  type ConsoleResponse,
+  isDenied,
+  otherShape,
+  readJson,
+  requiredData,
+} from "./http.ts";
 import { intervalFor, type KeyCallBudget } from "./key-calls.ts";
 import { PageReader } from "./log-walk.ts";
 import { readNewApiRow } from "./new-api.ts";
@@ -202,7 +208,7 @@ export class NewApiByKeys implements ConsoleAdapter {
     // With the trailing slash: without it the console answers with a redirect.
     const data = await this.#get("/api/usage/token/", one, FACTS);
     if (data instanceof Denied) return { ...keyWithoutFacts(one), state: data.state };
-    const facts = required(asFields(data), "data", FACTS);
+    const facts = requiredData(data, FACTS);
     const expires = (countAt(facts, "expires_at") ?? 0) * 1000;
     const isUnlimited = flagAt(facts, "unlimited_quota") === true;
     const available = wholeAt(facts, "total_available");
@@ -269,7 +275,7 @@ function readRows(one: OwnKey, items: readonly unknown[], quotaPerUnit: number) 
     return typeof row === "string" ? row : { ...row, key_ref: refOf(one) };
   });
   const times = items
-    .map((item) => countAt(asFields(item) ?? {}, "created_at"))
+    .map((item) => countAt(item, "created_at"))
     .filter((seconds) => seconds !== null)
     .map((seconds) => seconds * 1000)
     .toSorted((a, b) => a - b);
@@ -307,10 +313,9 @@ function emptyUntil({ accepted }: KeyRead, since: number): number {
 }
 
 function readCursor(text: string | null): Map<string, KeyRead> {
-  const cursor = parseObject(text ?? "") ?? {};
+  const cursor = parseObject(text ?? "");
   const reads = new Map<string, KeyRead>();
-  for (const [fingerprint, value] of Object.entries(objectAt(cursor, "keys") ?? {})) {
-    const read = asFields(value) ?? {};
+  for (const [fingerprint, read] of Object.entries(objectAt(cursor, "keys") ?? {})) {
     reads.set(fingerprint, { newest: countAt(read, "newest"), accepted: countAt(read, "accepted") });
   }
   return reads;

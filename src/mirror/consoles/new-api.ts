@@ -1,18 +1,5 @@
-import type { Secret } from "../../core/secret.ts";
-import { MINUTE_MS } from "../../core/units.ts";
-import {
-  type AccountFacts,
-  type ConsoleAdapter,
-  ConsoleFault,
-  type ConsoleKey,
-  type KeyActions,
-  type Page,
-} from "./console.ts";
-import { type AdapterDeps, type CallLimit, type ConsoleClient, otherShape, pacedClient } from "./http.ts";
 import {
   asFields,
-  cleanAt,
-  cleanText,
   countAt,
   fieldAt,
   flagAt,
@@ -22,119 +9,69 @@ import {
   parseObject,
   textAt,
   wholeAt,
-} from "./json.ts";
+} from "../../core/json.ts";
+import { MINUTE_MS } from "../../core/units.ts";
+import { cleanAt, cleanText } from "./clean-text.ts";
+import { type ConsoleAdapter, ConsoleFault, type ConsoleKey } from "./console.ts";
+import { type CallLimit, otherShape } from "./http.ts";
 import type { KeyCallBudget } from "./key-calls.ts";
-import {
-  type Get,
-  ListedRows,
-  type LogSource,
-  listPages,
-  readAll,
-  type UnnamedRow,
-  walkLog,
-} from "./log-walk.ts";
-import { NewApiKeyActions } from "./new-api-key-actions.ts";
-import {
-  getWithToken,
-  ONE_API_ID_NAMES,
-  readAccount,
-  readBilled,
-  readKey,
-  readStatus,
-  type SiteStatus,
-} from "./one-api-protocol.ts";
+import type { UnnamedRow } from "./log-walk.ts";
+import { OneApiConsole, type OneApiDeps } from "./one-api-console.ts";
+import { readBilled, readKey } from "./one-api-protocol.ts";
 
-interface NewApiDeps extends AdapterDeps {
-  readonly accessToken: Secret;
+interface NewApiDeps extends OneApiDeps {
   /** The number of the access token's user; null: unknown. */
   readonly user: string | null;
   readonly keyCalls: KeyCallBudget;
 }
 
 /** new-api, read with an account's access token. */
-export class NewApi implements ConsoleAdapter {
+export class NewApi extends OneApiConsole implements ConsoleAdapter {
   readonly kind = "new-api";
-  readonly idNames = ONE_API_ID_NAMES;
-  readonly billsFailures = false;
   readonly socketRowsHaveIds = true;
-  readonly #client: ConsoleClient;
-  readonly #get: Get;
-  /** For the usage log. */
-  readonly #getRows: Get;
-  readonly #now: () => number;
-  readonly #keyActions: KeyActions;
-  readonly #listed = new ListedRows();
-  #status: SiteStatus | null = null;
 
   constructor(deps: NewApiDeps) {
-    const { accessToken, keyCalls, now } = deps;
-    this.#now = now;
-    const limit = () => callLimit(this.#status?.version ?? null);
-    this.#client = pacedClient(deps, limit);
+    const { user, keyCalls } = deps;
     const headers: Record<string, string> = {};
     // Required up to rc.21, ignored by later versions.
-    if (deps.user !== null && /^[\x21-\x7e]+$/.test(deps.user)) headers["New-Api-User"] = deps.user;
-    this.#get = getWithToken(this.#client, accessToken, headers);
-    this.#getRows = getWithToken(pacedClient(deps, limit, "rows"), accessToken, headers);
-    this.#keyActions = new NewApiKeyActions({ client: this.#client, accessToken, headers, now, keyCalls });
-  }
-
-  async *walk(cursor: string | null, since: number): AsyncGenerator<Page> {
-    const { quotaPerUnit, time } = await this.#readStatus();
-    const ahead = time === null ? 0 : time - this.#now();
-    const source: LogSource = {
-      get: this.#getRows,
-      numbers: { first: 1 },
-      path: (page, { from, to }) =>
-        `/api/log/self?p=${page}&page_size=100&type=0&start_timestamp=${from}&end_timestamp=${to}`,
-      readRow: (raw) => readNewApiRow(raw, quotaPerUnit),
-    };
-    yield* walkLog(source, cursor, since + ahead, this.#now() + ahead, this.#listed);
+    if (user !== null && /^[\x21-\x7e]+$/.test(user)) headers["New-Api-User"] = user;
+    super(deps, {
+      firstPage: 1,
+      pageSize: "&page_size=100",
+      readRow: readNewApiRow,
+      limit: callLimit,
+      headers,
+      keyCalls,
+    });
   }
 
   async keys(): Promise<ConsoleKey[]> {
     const about = "its keys";
-    const { quotaPerUnit } = this.#status ?? (await this.#readStatus());
-    const listed = await readAll(
-      listPages(this.#get, about, { first: 1 }, (page) => `/api/token/?p=${page}&page_size=100`),
-    );
+    const { items, quotaPerUnit } = await this.listKeys(about);
     const groups = await this.#readGroups();
     // By id: a key created meanwhile moves others to the next page.
     const keys = new Map<number, ConsoleKey>();
-    for (const item of listed) {
-      const raw = asFields(item) ?? {};
+    for (const item of items) {
+      const raw = asFields(item);
       const id = countAt(raw, "id");
       if (id === null) continue;
-      const group = objectAt(groups, textAt(raw, "group") ?? "") ?? {};
+      const group = objectAt(groups, textAt(raw, "group") ?? "");
       keys.set(id, {
         ref: `id:${id}`,
-        ...readKey(raw, quotaPerUnit, this.#now()),
+        ...readKey(raw, quotaPerUnit, this.now()),
         group: cleanAt(raw, "group"),
         // The ratio of the group "auto" is a word.
         multiplier: numberAt(group, "ratio"),
       });
     }
-    if (listed.length > 0 && keys.size === 0) throw otherShape(about, "id");
+    if (items.length > 0 && keys.size === 0) throw otherShape(about, "id");
     return [...keys.values()];
-  }
-
-  async account(): Promise<AccountFacts> {
-    return readAccount(this.#get, this.#status ?? (await this.#readStatus()));
-  }
-
-  keyActions(): KeyActions {
-    return this.#keyActions;
-  }
-
-  async #readStatus(): Promise<SiteStatus> {
-    this.#status = await readStatus(this.#client);
-    return this.#status;
   }
 
   /** The groups by name, with their ratios. Some versions do not list them. */
   async #readGroups(): Promise<JsonObject> {
     try {
-      return asFields(await this.#get("/api/user/self/groups", "its groups")) ?? {};
+      return asFields(await this.get("/api/user/self/groups", "its groups"));
     } catch (error) {
       // Further calls would fail in the same way.
       const isBusy =

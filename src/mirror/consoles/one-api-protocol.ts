@@ -1,4 +1,6 @@
+import { countAt, fieldAt, flagAt, type JsonObject, numberAt, textAt, wholeAt } from "../../core/json.ts";
 import { Secret } from "../../core/secret.ts";
+import { cleanAt, cleanText } from "./clean-text.ts";
 import { type AccountFacts, ConsoleFault, type ConsoleKey, type ShownKey } from "./console.ts";
 import {
   type ConsoleClient,
@@ -8,19 +10,8 @@ import {
   isDenied,
   readJson,
   required,
+  requiredData,
 } from "./http.ts";
-import {
-  asFields,
-  cleanAt,
-  cleanText,
-  countAt,
-  fieldAt,
-  flagAt,
-  type JsonObject,
-  numberAt,
-  textAt,
-  wholeAt,
-} from "./json.ts";
 import type { Get } from "./log-walk.ts";
 
 /* The API that one-api and its fork new-api have in common. */
@@ -42,7 +33,7 @@ const DEFAULT_QUOTA_PER_UNIT = 500_000;
 export async function readStatus(client: ConsoleClient): Promise<SiteStatus> {
   const about = "its status";
   const response = await client.send({ path: "/api/status" });
-  const data = required(asFields(readData(response, about)), "data", about);
+  const data = requiredData(readData(response, about), about);
   const quotaPerUnit = numberAt(data, "quota_per_unit") ?? 0;
   const header = response.headers["x-new-api-version"];
   return {
@@ -92,7 +83,7 @@ function deniedFault(response: ConsoleResponse): ConsoleFault {
 /** The same in new-api and one-api. */
 export async function readAccount(get: Get, status: SiteStatus): Promise<AccountFacts> {
   const about = "its account";
-  const user = required(asFields(await get("/api/user/self", about)), "data", about);
+  const user = requiredData(await get("/api/user/self", about), about);
   return { balance: quotaAt(user, "quota", status.quotaPerUnit), console_version: status.version };
 }
 

@@ -1,98 +1,48 @@
-import type { Secret } from "../../core/secret.ts";
-import type { AccountFacts, ConsoleAdapter, ConsoleKey, KeyActions, Page } from "./console.ts";
-import { type AdapterDeps, type CallLimit, type ConsoleClient, otherShape, pacedClient } from "./http.ts";
-import { asFields, cleanAt, countAt, flagAt, type JsonObject, textAt, wholeAt } from "./json.ts";
-import {
-  type Get,
-  ListedRows,
-  type LogSource,
-  listPages,
-  readAll,
-  type UnnamedRow,
-  walkLog,
-} from "./log-walk.ts";
-import { NewApiKeyActions } from "./new-api-key-actions.ts";
-import {
-  getWithToken,
-  ONE_API_ID_NAMES,
-  readAccount,
-  readBilled,
-  readKey,
-  readStatus,
-} from "./one-api-protocol.ts";
+import { asFields, countAt, flagAt, type JsonObject, textAt, wholeAt } from "../../core/json.ts";
+import { cleanAt } from "./clean-text.ts";
+import type { ConsoleAdapter, ConsoleKey } from "./console.ts";
+import { type CallLimit, otherShape } from "./http.ts";
+import type { UnnamedRow } from "./log-walk.ts";
+import { OneApiConsole, type OneApiDeps } from "./one-api-console.ts";
+import { readBilled, readKey } from "./one-api-protocol.ts";
 
 /** An address may call 480 times in three minutes; 40 calls are left to the owner's browser. */
 const CALL_LIMIT: CallLimit = { calls: 440, milliseconds: 180_000 };
 
 /** The program that new-api was forked from: ten rows a page, no totals, and rows name their key only by its name. */
-export class OneApi implements ConsoleAdapter {
+export class OneApi extends OneApiConsole implements ConsoleAdapter {
   readonly kind = "one-api";
-  readonly idNames = ONE_API_ID_NAMES;
-  readonly billsFailures = false;
   readonly socketRowsHaveIds = false;
-  readonly #client: ConsoleClient;
-  readonly #get: Get;
-  /** For the usage log. */
-  readonly #getRows: Get;
-  readonly #now: () => number;
-  readonly #keyActions: KeyActions;
-  readonly #listed = new ListedRows();
 
-  constructor(deps: AdapterDeps & { readonly accessToken: Secret }) {
-    const { accessToken, now } = deps;
-    const client = pacedClient(deps, () => CALL_LIMIT);
-    this.#now = now;
-    this.#client = client;
-    this.#get = getWithToken(client, accessToken);
-    this.#getRows = getWithToken(
-      pacedClient(deps, () => CALL_LIMIT, "rows"),
-      accessToken,
-    );
-    this.#keyActions = new NewApiKeyActions({ client, accessToken, headers: {}, now, keyCalls: null });
-  }
-
-  async *walk(cursor: string | null, since: number): AsyncGenerator<Page> {
-    const { quotaPerUnit, time } = await readStatus(this.#client);
-    const ahead = time === null ? 0 : time - this.#now();
-    const source: LogSource = {
-      get: this.#getRows,
-      numbers: { first: 0 },
-      path: (page, { from, to }) =>
-        `/api/log/self?p=${page}&type=0&start_timestamp=${from}&end_timestamp=${to}`,
-      readRow: (raw) => readRow(raw, quotaPerUnit),
-    };
-    yield* walkLog(source, cursor, since + ahead, this.#now() + ahead, this.#listed);
+  constructor(deps: OneApiDeps) {
+    super(deps, {
+      firstPage: 0,
+      pageSize: "",
+      readRow,
+      limit: () => CALL_LIMIT,
+      headers: {},
+      keyCalls: null,
+    });
   }
 
   /** Two keys of one name are both listed, so that the report can say that their rows are ambiguous. */
   async keys(): Promise<ConsoleKey[]> {
     const about = "its keys";
-    const { quotaPerUnit } = await readStatus(this.#client);
-    const listed = await readAll(
-      listPages(this.#get, about, { first: 0 }, (page) => `/api/token/?p=${page}`),
-    );
+    const { items, quotaPerUnit } = await this.listKeys(about);
     const keys: ConsoleKey[] = [];
     const seen = new Set<number>();
-    for (const item of listed) {
-      const raw = asFields(item) ?? {};
+    for (const item of items) {
+      const raw = asFields(item);
       const id = wholeAt(raw, "id");
       if (id === null && textAt(raw, "name") === null) continue;
       // A key created meanwhile moves another to the next page, where it appears again.
       if (id !== null && seen.has(id)) continue;
       if (id !== null) seen.add(id);
-      const facts = readKey(raw, quotaPerUnit, this.#now());
+      const facts = readKey(raw, quotaPerUnit, this.now());
       keys.push({ ref: `name:${facts.name}`, ...facts, group: null, multiplier: null });
     }
-    if (listed.length > 0 && keys.length === 0) throw otherShape(about, "name");
+    if (items.length > 0 && keys.length === 0) throw otherShape(about, "name");
     return keys;
-  }
-
-  async account(): Promise<AccountFacts> {
-    return readAccount(this.#get, await readStatus(this.#client));
-  }
-
-  keyActions(): KeyActions {
-    return this.#keyActions;
   }
 }
 

@@ -1,3 +1,4 @@
+import { objectAt, parseObject } from "../../core/json.ts";
 import type { ConsoleRow } from "../console-row.ts";
 import {
   type AccountFacts,
@@ -9,7 +10,6 @@ import {
   type KeyPlan,
   type Page,
 } from "./console.ts";
-import { objectAt, parseObject } from "./json.ts";
 
 /** By account. */
 type Faults = Map<string, ConsoleFault>;
@@ -221,6 +221,6 @@ function addAccount(ref: string, account: string): string {
 
 /** By account. The cursor of a former single account has another format: it is read again, which changes nothing. */
 function readCursors(text: string | null): Map<string, string> {
-  const accounts = Object.entries(objectAt(parseObject(text ?? "") ?? {}, "accounts") ?? {});
+  const accounts = Object.entries(objectAt(parseObject(text ?? ""), "accounts") ?? {});
   return new Map(accounts.flatMap(([name, cursor]) => (typeof cursor === "string" ? [[name, cursor]] : [])));
 }

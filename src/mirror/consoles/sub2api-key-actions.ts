@@ -1,6 +1,16 @@
 import { createHash } from "node:crypto";
+import {
+  asFields,
+  type JsonObject,
+  listAt,
+  numberAt,
+  parseObject,
+  textAt,
+  wholeAt,
+} from "../../core/json.ts";
 import type { Secret } from "../../core/secret.ts";
 import { DAY_MS } from "../../core/units.ts";
+import { cleanAt } from "./clean-text.ts";
 import {
   ConsoleFault,
   type CopiedSettings,
@@ -17,17 +27,8 @@ import {
   type RequestBody,
   readRetryAfter,
   required,
+  requiredData,
 } from "./http.ts";
-import {
-  asFields,
-  cleanAt,
-  type JsonObject,
-  listAt,
-  numberAt,
-  parseObject,
-  textAt,
-  wholeAt,
-} from "./json.ts";
 import {
   expiredAlready,
   limitsIgnored,
@@ -111,7 +112,7 @@ export class Sub2apiKeyActions implements KeyActions {
     const data = readResult(await this.#deps.session.get("/api/v1/groups/available"), about);
     const groups = new Map<string, number>();
     for (const value of required(Array.isArray(data) ? data : null, "data", about)) {
-      const item = asFields(value) ?? {};
+      const item = asFields(value);
       const name = cleanAt(item, "name");
       const id = wholeAt(item, "id");
       if (name !== null && id !== null) groups.set(name, id);
@@ -126,9 +127,9 @@ export class Sub2apiKeyActions implements KeyActions {
     for (let page = 1; page <= MAX_PAGES; page += 1) {
       const query = `page=${page}&page_size=${PAGE_SIZE}&search=${encodeURIComponent(name)}`;
       const response = await this.#deps.session.get(`${PATH}?${query}`);
-      const data = required(asFields(readResult(response, about)), "data", about);
+      const data = requiredData(readResult(response, about), about);
       const items = required(listAt(data, "items"), "items", about);
-      const found = items.map((item) => asFields(item) ?? {}).find((item) => textAt(item, "name") === name);
+      const found = items.map(asFields).find((item) => textAt(item, "name") === name);
       if (found !== undefined) return found;
       read += items.length;
       if (items.length === 0 || read >= required(wholeAt(data, "total"), "total", about)) break;
@@ -140,7 +141,7 @@ export class Sub2apiKeyActions implements KeyActions {
   async #read(ref: string): Promise<JsonObject | null> {
     const about = "a key";
     const response = await this.#deps.session.get(pathOf(ref));
-    return isGone(response) ? null : required(asFields(readResult(response, about)), "data", about);
+    return isGone(response) ? null : requiredData(readResult(response, about), about);
   }
 
   async #fieldsOf({ group, quota, windows, expires_at }: KeySettings): Promise<KeyFields> {
@@ -238,7 +239,7 @@ export class Sub2apiKeyActions implements KeyActions {
     const about = "the change of a key";
     const body = { ...fields, ...ipLists(item) };
     const response = await this.#deps.session.send({ method: "PUT", path: pathOf(readRef(item)), body });
-    return required(asFields(readResult(response, about)), "data", about);
+    return requiredData(readResult(response, about), about);
   }
 
   /** Old versions ignore limits that they do not know. A key without its limits must not stay. */

@@ -1,13 +1,15 @@
+import { type JsonObject, numberAt, objectAt, textAt, wholeAt } from "../../core/json.ts";
 import { keyProblem, Secret } from "../../core/secret.ts";
-import type { ConsoleKey, KeyWindow, ShownKey } from "./console.ts";
-import { cleanAt, cleanText, type JsonObject, numberAt, objectAt, textAt, wholeAt } from "./json.ts";
+import type { KeyWindow } from "../../proxy/key-health/key-problem.ts";
+import { cleanAt, cleanText } from "./clean-text.ts";
+import type { ConsoleKey, ShownKey } from "./console.ts";
 
 /* A key as sub2api lists it, and how sub2api writes times and money. */
 
 export function readKey(item: JsonObject, rates: JsonObject): ConsoleKey | null {
   const id = wholeAt(item, "id");
   if (id === null) return null;
-  const group = objectAt(item, "group") ?? {};
+  const group = objectAt(item, "group");
   const groupId = wholeAt(item, "group_id");
   const ownRate = groupId === null ? null : numberAt(rates, String(groupId));
   const quota = moneyAt(item, "quota");

@@ -1,7 +1,9 @@
 import { advice } from "../../core/advice.ts";
 import { errorCode } from "../../core/errors.ts";
+import { fieldAt, flagAt, type JsonObject, numberAt, parseObject, textAt } from "../../core/json.ts";
 import { Secret } from "../../core/secret.ts";
 import { DAY_MS, MINUTE_MS } from "../../core/units.ts";
+import { cleanAt } from "./clean-text.ts";
 import { ConsoleFault } from "./console.ts";
 import {
   type ConsoleClient,
@@ -10,18 +12,8 @@ import {
   errorText,
   otherShape,
   readJson,
-  required,
+  requiredData,
 } from "./http.ts";
-import {
-  asFields,
-  cleanAt,
-  fieldAt,
-  flagAt,
-  type JsonObject,
-  numberAt,
-  parseObject,
-  textAt,
-} from "./json.ts";
 
 export interface Tokens {
   readonly accessToken: Secret;
@@ -85,7 +77,7 @@ function isRefusal({ status, text }: ConsoleResponse): boolean {
 
 /** The `data` of `{"code":0,"message":"success","data":…}`. */
 export function readData(response: ConsoleResponse, about: string): JsonObject {
-  return required(asFields(readAnyData(response, about)), "data", about);
+  return requiredData(readAnyData(response, about), about);
 }
 
 /** The same where `data` may be a list. */
@@ -99,7 +91,7 @@ export function readAnyData(response: ConsoleResponse, about: string): unknown {
 
 /** Middleware puts an error's name into `code`; handlers put it into `reason`, beside a numeric `code`. */
 export function bodyErrorCode({ text }: ConsoleResponse): string | null {
-  const body = parseObject(text) ?? {};
+  const body = parseObject(text);
   return cleanAt(body, "reason") ?? cleanAt(body, "code");
 }
 

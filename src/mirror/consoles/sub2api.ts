@@ -1,19 +1,5 @@
-import { DAY_MS, HOUR_MS, MINUTE_MS } from "../../core/units.ts";
-import { isGatewayId } from "../../metering/gateway-ids.ts";
-import { STANDARD_TIER, serviceTier } from "../../metering/service-tiers.ts";
-import type { ConsoleRow } from "../console-row.ts";
-import {
-  type AccountFacts,
-  type ConsoleAdapter,
-  ConsoleFault,
-  type ConsoleKey,
-  type KeyActions,
-  type Page,
-} from "./console.ts";
-import { type AdapterDeps, CallHistory, type CallLimit, required } from "./http.ts";
 import {
   asFields,
-  cleanAt,
   countAt,
   flagAt,
   type JsonObject,
@@ -23,7 +9,21 @@ import {
   parseObject,
   textAt,
   wholeAt,
-} from "./json.ts";
+} from "../../core/json.ts";
+import { DAY_MS, HOUR_MS, MINUTE_MS } from "../../core/units.ts";
+import { isGatewayId } from "../../metering/gateway-ids.ts";
+import { STANDARD_TIER, serviceTier } from "../../metering/service-tiers.ts";
+import type { ConsoleRow } from "../console-row.ts";
+import { cleanAt } from "./clean-text.ts";
+import {
+  type AccountFacts,
+  type ConsoleAdapter,
+  ConsoleFault,
+  type ConsoleKey,
+  type KeyActions,
+  type Page,
+} from "./console.ts";
+import { type AdapterDeps, CallHistory, type CallLimit, required } from "./http.ts";
 import { moneyAt, readKey, timeAt } from "./sub2api-key.ts";
 import { Sub2apiKeyActions } from "./sub2api-key-actions.ts";
 import { readData, type Sub2apiSession } from "./sub2api-session.ts";
@@ -73,7 +73,7 @@ export class Sub2api implements ConsoleAdapter {
       const data = readData(response, KEYS);
       const items = required(listAt(data, "items"), "items", KEYS);
       for (const item of items) {
-        const key = readKey(asFields(item) ?? {}, rates);
+        const key = readKey(asFields(item), rates);
         if (key !== null) keys.set(key.ref, key);
       }
       if (items.length > 0 && keys.size === 0) {
@@ -91,7 +91,7 @@ export class Sub2api implements ConsoleAdapter {
     const balance = me.status === 404 ? null : moneyAt(readData(me, "the account"), "balance");
     const settings = await client.send({ path: "/api/v1/settings/public" });
     const body = settings.status === 200 ? parseObject(settings.text) : null;
-    const data = objectAt(body ?? {}, "data") ?? {};
+    const data = objectAt(body, "data");
     return { balance, console_version: cleanAt(data, "version") };
   }
 
@@ -136,7 +136,7 @@ export class Sub2api implements ConsoleAdapter {
 
 /** Skips single unreadable rows; if no row is readable, this is another kind of console. */
 function readRows(items: readonly unknown[]): NumberedRow[] {
-  const rows = items.map((item) => readRow(asFields(item) ?? {})).filter((row) => row !== null);
+  const rows = items.map((item) => readRow(asFields(item))).filter((row) => row !== null);
   if (rows.length === 0 && items.length > 0) {
     const problem = `answered ${USAGE} with rows that have no usable "id" and "created_at"`;
     throw new ConsoleFault("other-shape", problem);
@@ -160,7 +160,7 @@ function readRow(item: JsonObject): NumberedRow | null {
     request_id: readRequestId(item),
     upstream_id: null,
     model: cleanAt(item, "model"),
-    group: cleanAt(objectAt(item, "group") ?? {}, "name"),
+    group: cleanAt(objectAt(item, "group"), "name"),
     multiplier: numberAt(item, "rate_multiplier"),
     service_tier: readTier(item),
     stream: flagAt(item, "stream"),
@@ -372,7 +372,7 @@ const NEW_CURSOR: Cursor = { complete: null, overlapAt: 0, total: null, addsUp: 
 
 /** With an unreadable cursor the walk starts over, which stores nothing twice. */
 function readCursor(text: string | null): Cursor {
-  const cursor = parseObject(text ?? "") ?? {};
+  const cursor = parseObject(text ?? "");
   const overlapAt = numberAt(cursor, "overlapAt");
   if (overlapAt === null || wholeAt(cursor, "v") !== VERSION) return NEW_CURSOR;
   return {
@@ -384,15 +384,15 @@ function readCursor(text: string | null): Cursor {
   };
 }
 
-function positionAt(object: JsonObject, name: string): Position | null {
-  const position = objectAt(object, name) ?? {};
+function positionAt(value: unknown, name: string): Position | null {
+  const position = objectAt(value, name);
   const id = countAt(position, "id");
   const time = numberAt(position, "time");
   return id === null || time === null ? null : { id, time };
 }
 
-function readInterrupted(cursor: JsonObject): InterruptedWalk | null {
-  const going = objectAt(cursor, "going") ?? {};
+function readInterrupted(cursor: unknown): InterruptedWalk | null {
+  const going = objectAt(cursor, "going");
   const top = positionAt(going, "top");
   const below = countAt(going, "below");
   const overlap = flagAt(going, "overlap");

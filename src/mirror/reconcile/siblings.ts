@@ -20,7 +20,7 @@ export interface Sibling {
  * the start of its request, which is safe. Idle machines are up to 20 s behind. Together that is less than
  * FOREIGN_AFTER_MS, so a machine that is online and idle hides no row.
  */
-export const SIBLING_MARGIN_MS = 8000;
+const SIBLING_MARGIN_MS = 8000;
 
 /** How far the times of a sibling's record may be off: twice the offset that is ignored, and the time of measuring it. */
 export const SIBLING_CLOCK_MS = 5000;

@@ -21,8 +21,7 @@ import {
 export type TokenPrices = Readonly<Record<TokenKind, number>>;
 
 /** A line of the report whose money differs. */
-export interface DifferingLine
-  extends Pick<ModelFactor, "model" | "group" | "tier" | "difference_microdollars"> {
+interface DifferingLine extends Pick<ModelFactor, "model" | "group" | "tier" | "difference_microdollars"> {
   /** null: not known. */
   readonly prices: TokenPrices | null;
 }

@@ -73,7 +73,7 @@ export function* stepsOf({ records, rows }: Step): Generator<Step> {
     yield { records: [], rows: rows.slice(at, at + ROWS_PER_STEP) };
 }
 
-export interface ApplyOptions {
+interface ApplyOptions {
   readonly gateway: string;
   readonly skew: number;
   readonly priceOf: PriceOf;

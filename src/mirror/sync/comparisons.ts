@@ -11,7 +11,7 @@ import type { WaitingRow } from "../store/rows.ts";
 import { Comparer, type ComparerDeps } from "./comparer.ts";
 import type { MirrorReader } from "./mirror-thread.ts";
 
-export interface ComparisonsDeps extends Omit<ComparerDeps, "gateway" | "reader" | "priceOf"> {
+interface ComparisonsDeps extends Omit<ComparerDeps, "gateway" | "reader" | "priceOf"> {
   readonly reader: Pick<MirrorReader, "ask" | "createThread">;
   readonly snapshot: () => Snapshot;
   readonly prices: Prices;

@@ -15,7 +15,7 @@ import type { Comparisons } from "./comparisons.ts";
 import { noteWalk, readRows } from "./read-rows.ts";
 import { SyncSchedule } from "./schedule.ts";
 
-export interface ConsoleSyncDeps {
+interface ConsoleSyncDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly database: Pick<MirrorDatabase, "ask">;

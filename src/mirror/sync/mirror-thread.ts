@@ -3,10 +3,10 @@ import type Database from "libsql";
 import { background } from "../../core/background.ts";
 import { errorMessage } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
+import { withTimeout } from "../../core/timeout.ts";
 import type { IndexFaultKind } from "../../usage/index/database.ts";
 import { LoadedPackage, REPLACED } from "../../usage/index/loaded-package.ts";
 import type { MirrorDatabase, MirrorFiles } from "../store/database.ts";
-import { waitAtMost } from "../wait-at-most.ts";
 import type { Answer, Question, Questions } from "./mirror-worker.ts";
 
 type Kind = keyof Questions;
@@ -35,7 +35,7 @@ const READ_LIMIT_MS = 8000;
 /** A thread that reads the databases, see mirror-worker.ts. */
 export class MirrorThread {
   readonly #worker: Worker;
-  readonly #exited: Promise<void>;
+  readonly #exited: Promise<true>;
   readonly #waiting = new Map<number, Waiting>();
   #number = 0;
   /** Why it ended; null: it runs. */
@@ -50,7 +50,7 @@ export class MirrorThread {
     this.#exited = new Promise((resolve) => {
       this.#worker.on("exit", () => {
         this.#onEnd("its thread ended");
-        resolve();
+        resolve(true);
       });
     });
   }
@@ -75,7 +75,7 @@ export class MirrorThread {
   async end(): Promise<void> {
     this.#worker.ref();
     this.#worker.postMessage("stop");
-    const hasEnded = await waitAtMost(READ_LIMIT_MS, this.#exited);
+    const hasEnded = await withTimeout(this.#exited, READ_LIMIT_MS, false);
     // By now it has read everything, and what it still computes is safe to terminate.
     if (!hasEnded) await this.#worker.terminate();
   }

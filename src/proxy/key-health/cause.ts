@@ -98,9 +98,13 @@ const FOR_NOW = {
   newKey: "useless",
 } as const;
 
-const ENABLE_KEY = "the key was disabled: enable it in the console";
-const EXTEND_KEY = "the key has expired: change its expiry in the console";
-const RAISE_QUOTA = "the key's own quota is used up: raise it in the console";
+/** A new key helps. */
+const KEY_IS_BAD = { ...FOR_THE_OWNER, name: "unknown", newKey: "helps" } as const;
+
+/** @param repair makes the key work again, so that no new one is needed */
+function repairable(repair: string, otherwise = "create a new one"): Pick<Cause, "repair" | "next"> {
+  return { repair, next: `${repair}, or ${otherwise}` };
+}
 
 const KEY_UNKNOWN: Cause = {
   ...FOR_THE_OWNER,
@@ -124,40 +128,30 @@ const KEY_ENDED: Cause = {
   next: "the key is not valid any more: deleted, disabled, expired or used up. look at it in the console",
 };
 const KEY_DELETED: Cause = {
-  ...FOR_THE_OWNER,
-  name: "unknown",
+  ...KEY_IS_BAD,
   detail: "key-deleted",
   problem: "deleted key",
-  newKey: "helps",
   next: "the key was deleted: create a new one in the console",
 };
 const KEY_DISABLED: Cause = {
-  ...FOR_THE_OWNER,
-  name: "unknown",
+  ...KEY_IS_BAD,
+  ...repairable("the key was disabled: enable it in the console"),
   detail: "key-disabled",
   problem: "disabled key",
-  newKey: "helps",
-  repair: ENABLE_KEY,
-  next: `${ENABLE_KEY}, or create a new one`,
 };
 const KEY_EXPIRED: Cause = {
-  ...FOR_THE_OWNER,
-  name: "unknown",
+  ...KEY_IS_BAD,
+  ...repairable("the key has expired: change its expiry in the console"),
   detail: "key-expired",
   problem: "expired key",
-  newKey: "helps",
-  repair: EXTEND_KEY,
-  next: `${EXTEND_KEY}, or create a new one`,
 };
 const KEY_QUOTA: Cause = {
-  ...FOR_THE_OWNER,
+  ...KEY_IS_BAD,
+  ...repairable("the key's own quota is used up: raise it in the console", "create a new key"),
   name: "balance-or-quota",
   detail: "key-quota",
   endsWith: "money",
   problem: "balance or quota: the key's own quota is used up",
-  newKey: "helps",
-  repair: RAISE_QUOTA,
-  next: `${RAISE_QUOTA}, or create a new key`,
 };
 const BALANCE: Cause = {
   ...FOR_THE_OWNER,
@@ -215,64 +209,52 @@ const MODEL: Cause = {
   problem: "group unavailable",
   next: "the key's group lacks this model: check group and model in the console",
 };
+const OTHER_GROUP = "choose another group for the key in the console";
 const GROUP: Cause = {
   ...FOR_THE_OWNER,
   name: "group-unavailable",
   detail: null,
   problem: "group unavailable",
-  next: "the key's group has no models for it: choose another group for the key in the console",
+  next: `the key's group has no models for it: ${OTHER_GROUP}`,
 };
-const GROUP_DELETED: Cause = {
-  ...GROUP,
-  detail: "group-deleted",
-  problem: "group unavailable: the key's group was deleted",
-  next: "the key's group was deleted: choose another group for the key in the console",
-};
-const GROUP_DISABLED: Cause = {
-  ...GROUP,
-  detail: "group-disabled",
-  problem: "group unavailable: the key's group is disabled",
-  next: "the key's group is disabled: choose another group for the key in the console",
-};
-const GROUP_NOT_ALLOWED: Cause = {
-  ...GROUP,
-  detail: "group-not-allowed",
-  problem: "group unavailable: the account may not use the key's group",
-  next: "the account may not use the key's group: choose another group for the key in the console, or ask the gateway's operator",
-};
-const NO_GROUP: Cause = {
-  ...GROUP,
-  detail: "no-group",
-  problem: "group unavailable: the key has no group",
-  next: "the key has no group: choose one for it in the console",
-};
+
+function groupCause(detail: CauseDetail, what: string, next: string): Cause {
+  return { ...GROUP, detail, problem: `group unavailable: ${what}`, next: `${what}: ${next}` };
+}
+
+const GROUP_DELETED = groupCause("group-deleted", "the key's group was deleted", OTHER_GROUP);
+const GROUP_DISABLED = groupCause("group-disabled", "the key's group is disabled", OTHER_GROUP);
+const GROUP_NOT_ALLOWED = groupCause(
+  "group-not-allowed",
+  "the account may not use the key's group",
+  `${OTHER_GROUP}, or ask the gateway's operator`,
+);
+const NO_GROUP = groupCause("no-group", "the key has no group", "choose one for it in the console");
 /** The gateway accepts the key, but lists no models for it, and refuses every request for its model. */
 export const NO_MODELS_LISTED: Cause = {
   ...GROUP,
   detail: "no-models",
   endsWith: "models",
   problem: "group unavailable: the gateway accepts the key, but lists no models for it",
-  next: "choose another group for the key in the console, or ask the gateway's operator",
+  next: `${OTHER_GROUP}, or ask the gateway's operator`,
 };
-const NO_ACCOUNTS: Cause = {
+const NO_CAPACITY = {
   ...FOR_NOW,
-  name: "group-unavailable",
+  name: "rate-limit",
   detail: "no-capacity",
   problem: "no capacity at the gateway",
+} as const;
+const NO_ACCOUNTS: Cause = {
+  ...NO_CAPACITY,
+  name: "group-unavailable",
   next: "no account behind the key's group can serve this model now: try again later. if it stays so, check group and model in the console",
 };
 const BUSY: Cause = {
-  ...FOR_NOW,
-  name: "rate-limit",
-  detail: "no-capacity",
-  problem: "no capacity at the gateway",
+  ...NO_CAPACITY,
   next: "the gateway, or the provider behind it, has no capacity now: try again later",
 };
 const CONCURRENCY: Cause = {
-  ...FOR_NOW,
-  name: "rate-limit",
-  detail: "no-capacity",
-  problem: "no capacity at the gateway",
+  ...NO_CAPACITY,
   next: "too many requests of this account run at once: wait, or set limits.concurrent of the tool to what the account allows",
 };
 const BASE_URL: Cause = {

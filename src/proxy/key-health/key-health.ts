@@ -22,7 +22,7 @@ import {
   type KeyFacts,
   type KeyPause,
   type KeyRefusal,
-  type KeyReport,
+  type KeySummary,
   missingKey,
   reportKey,
 } from "./key-problem.ts";
@@ -171,7 +171,7 @@ export class KeyHealth {
   // Views
 
   /** What is known of the key that was read for a tool. @param console what the gateway's console knows of it */
-  report(tool: Pick<Tool, "name" | "key">, key: KeyState, console: ConsoleView): KeyReport {
+  report(tool: Pick<Tool, "name" | "key">, key: KeyState, console: ConsoleView): KeySummary {
     if (key.state !== "ready") return { ...missingKey(tool, key), refusal: null, pause: null };
     return reportKey(tool, key, this.#facts(tool.name, key.key), console, this.#clock.now());
   }

@@ -2,7 +2,7 @@ import type { Tool } from "../../config/schema.ts";
 import type { KeyState } from "../../config/snapshot.ts";
 import { advice } from "../../core/advice.ts";
 import { describeCommand, escapeControlChars, quoteForShell } from "../../core/display.ts";
-import { MINUTE_MS } from "../../core/units.ts";
+import { wholeMinute } from "../../core/units.ts";
 import { durationInWords, momentInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
 import {
@@ -10,13 +10,14 @@ import {
   type CauseDetail,
   causeOfFault,
   FAULT_BY_STATE,
+  isKeyFault,
   type KeyFault,
   type ListedState,
 } from "./cause.ts";
 
 /* What is wrong with a tool's key, and what to do about it, in the words of every view. */
 
-export interface KeyProblem {
+interface KeyProblem {
   readonly problem: string;
   /** What to type or do next. */
   readonly next: string;
@@ -111,14 +112,17 @@ export interface ConsoleView {
   readonly canRotate: boolean;
 }
 
+/** A spending limit over `5h`, `1d` or `7d`, in micro-dollars. */
+export interface KeyWindow {
+  readonly window: string;
+  readonly most: number;
+  readonly used: number;
+  readonly resets_at: number | null;
+}
+
 export interface ConsoleFacts {
   readonly state: ListedState;
-  readonly windows: readonly {
-    readonly window: string;
-    readonly most: number;
-    readonly used: number;
-    readonly resets_at: number | null;
-  }[];
+  readonly windows: readonly KeyWindow[];
   /** Of the account; null: unknown, or a subscription pays. */
   readonly balance: number | null;
   /** When the console was read. */
@@ -126,7 +130,7 @@ export interface ConsoleFacts {
 }
 
 /** What is known of a tool's key, as every view shows it. */
-export interface KeyReport {
+export interface KeySummary {
   /** usable: as far as is known, the gateway accepts it. */
   readonly state: "unavailable" | "needs-trust" | "refused" | "usable";
   /** What is wrong; of a usable key, what the console says is wrong. null: nothing is known to be. */
@@ -144,7 +148,7 @@ export function reportKey(
   known: KeyFacts,
   console: ConsoleView,
   now: number,
-): KeyReport {
+): KeySummary {
   const { pause } = known;
   const refusal = known.refusal === null ? null : withConsole(known.refusal, console.facts, now);
   if (refusal === null) {
@@ -183,8 +187,17 @@ function nextFor({ next, repair, newKey }: Cause, tool: string, canRotate: boole
 }
 
 /** A new key helps, and a person makes it at the console. */
-export function withRotate(next: string, tool: string): string {
+function withRotate(next: string, tool: string): string {
   return `${next}; then: ${advice.rotateByHand(tool)}`;
+}
+
+/** What to do about a key that a probe found refused. It is not known whether a login can make a new one. */
+export function nextForProbe(
+  { cause, detail, next }: { cause: string; detail: CauseDetail | null; next: string },
+  tool: string,
+): string {
+  const isEnded = isKeyFault(detail) && causeOfFault(detail).newKey === "helps";
+  return isEnded || cause === "incomplete-key" ? withRotate(next, tool) : next;
 }
 
 function pauseText({ until, refused, probing }: KeyPause, now: number): string {
@@ -270,11 +283,6 @@ export function windowText({ name, resetsAt }: UsedUpWindow, now: number): strin
   const text = `balance or quota: the ${name} window is used up`;
   if (resetsAt === null) return text;
   return `${text}, and resets ${momentInWords(wholeMinute(resetsAt), now, systemCalendar)}`;
-}
-
-/** The minute in which a window is sure to have been reset. */
-export function wholeMinute(time: number): number {
-  return Math.ceil(time / MINUTE_MS) * MINUTE_MS;
 }
 
 /** The used-up window that resets last. */

@@ -1,17 +1,8 @@
-import {
-  closeSync,
-  constants as fs,
-  fstatSync,
-  lstatSync,
-  readdirSync,
-  readFileSync,
-  readSync,
-} from "node:fs";
+import { closeSync, constants as fs, fstatSync, lstatSync, readFileSync, readSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { constants, gunzipSync, type ZlibOptions, gunzip as zlibGunzip } from "node:zlib";
-import { hasCode } from "../../core/errors.ts";
-import { openOwnFile, setAside } from "../../core/own-file.ts";
+import { namesIn, openOwnFile, setAside } from "../../core/own-file.ts";
 import { DAY_MS } from "../../core/units.ts";
 
 /* The journal on disk: one file per UTC day, named 2026-11-16.jsonl, or 2026-11-16.jsonl.gz once it is compressed. */
@@ -92,15 +83,6 @@ export function hasRequestsBeside(gateway: string, folder: string): boolean {
   } catch {
     // The journal reports it when it is opened.
     return true;
-  }
-}
-
-function namesIn(folder: string): string[] {
-  try {
-    return readdirSync(folder);
-  } catch (error) {
-    if (hasCode(error, "ENOENT")) return [];
-    throw error;
   }
 }
 

@@ -1,4 +1,4 @@
-import { dayName, HOUR_MS, MINUTE_MS } from "../../core/units.ts";
+import { dayName, HOUR_MS, MINUTE_MS, twoDigits } from "../../core/units.ts";
 import { QUARTER_MS } from "../rollups.ts";
 
 /* Periods, and the hours, days and months of this machine's time zone. */
@@ -88,7 +88,7 @@ function hourAt(quarter: number): number {
 }
 
 function nameOf(unit: Unit, at: number): string {
-  if (unit === "hour") return `${dayName(at)}T${two(new Date(at).getHours())}:00${offsetName(at)}`;
+  if (unit === "hour") return `${dayName(at)}T${twoDigits(new Date(at).getHours())}:00${offsetName(at)}`;
   return unit === "day" ? dayName(at) : dayName(at).slice(0, 7);
 }
 
@@ -96,17 +96,13 @@ function nameOf(unit: Unit, at: number): string {
 export function offsetName(at: number): string {
   const minutes = -new Date(at).getTimezoneOffset();
   const size = Math.abs(minutes);
-  return `${minutes < 0 ? "-" : "+"}${two(Math.floor(size / 60))}:${two(size % 60)}`;
+  return `${minutes < 0 ? "-" : "+"}${twoDigits(Math.floor(size / 60))}:${twoDigits(size % 60)}`;
 }
 
 /** The local midnight at or before this time. */
 export function startOfDay(at: number): number {
   const date = new Date(at);
   return new Date(date.getFullYear(), date.getMonth(), date.getDate()).getTime();
-}
-
-function two(number: number): string {
-  return String(number).padStart(2, "0");
 }
 
 /* How people write a time: --since and --until. */
