@@ -16,7 +16,7 @@ export interface ServiceSpec {
   readonly writable: readonly string[];
   /**
    * systemd gives the service its own read-only view of the file system. Not with `process:`, because no other process can
-   * be inspected from a user namespace, and not where users may not create namespaces.
+   * be inspected from a user namespace.
    */
   readonly namespaces: boolean;
   /** The file launchd writes the daemon's output to. systemd has the journal. */
@@ -84,6 +84,30 @@ export function createSpec({ node, main, paths, env, namespaces, drainMs }: Spec
     logFile: logFileIn(paths),
     stopSeconds: stopSecondsFor(drainMs),
   };
+}
+
+/** Of config.yaml, what decides whether the unit has user namespaces. */
+interface ProcessTools {
+  readonly tools: Readonly<Record<string, { readonly name: string; readonly process: string | null }>>;
+}
+
+/** Whether systemd may put the service into user namespaces: no other process can be inspected from there. */
+export function mayHaveNamespaces(config: ProcessTools): boolean {
+  return toolsWithProcess(config).length === 0;
+}
+
+export const NO_NAMESPACES_COST =
+  "without them a mistake in keybearer, in its packages or in a command of yours can change all your files";
+
+/** tool codex has process: */
+export function describeProcess(config: ProcessTools): string {
+  const names = toolsWithProcess(config);
+  return `${names.length === 1 ? `tool ${names[0]} has` : `tools ${names.join(", ")} have`} process:`;
+}
+
+/** The tools that are identified by the program that calls. */
+function toolsWithProcess({ tools }: ProcessTools): string[] {
+  return Object.values(tools).flatMap(({ name, process }) => (process === null ? [] : [name]));
 }
 
 const SYSTEM_PATH = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"];

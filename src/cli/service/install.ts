@@ -8,7 +8,16 @@ import { prepareFolders } from "../../core/paths.ts";
 import { version } from "../../core/version.ts";
 import { notifyFault } from "../../service/notify.ts";
 import type { Plan, ServiceState, Step } from "../../service/service.ts";
-import { createSpec, type ServiceSpec, specFault, stableNode, stablePackage } from "../../service/spec.ts";
+import {
+  createSpec,
+  describeProcess,
+  mayHaveNamespaces,
+  NO_NAMESPACES_COST,
+  type ServiceSpec,
+  specFault,
+  stableNode,
+  stablePackage,
+} from "../../service/spec.ts";
 import { noteIneffective } from "../safe-start.ts";
 import { fail, failNull, notice, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
@@ -34,7 +43,7 @@ import {
   usableConfig,
   withDrainProgress,
 } from "./restart.ts";
-import { checkCommand, haveProcess, mayHaveNamespaces, NO_NAMESPACES_COST, usualConfig } from "./status.ts";
+import { checkCommand, usualConfig } from "./status.ts";
 import { checkVariables, usedTools } from "./variables.ts";
 
 export interface InstallOptions {
@@ -148,7 +157,7 @@ export function specFor(
   const namespaces = mayHaveNamespaces(config);
   const cost =
     kind === "systemd" && !namespaces
-      ? `${haveProcess(config)}, so the unit is written without user namespaces. ${NO_NAMESPACES_COST}`
+      ? `${describeProcess(config)}, so the unit is written without user namespaces. ${NO_NAMESPACES_COST}`
       : null;
   return {
     spec: createSpec({ node: node.path, main: main.path, paths, env, namespaces, drainMs: config.drain }),

@@ -12,7 +12,14 @@ import { findPaths } from "../../core/paths.ts";
 import { packageFolder, version } from "../../core/version.ts";
 import { isHealthy } from "../../service/health.ts";
 import type { LastExit, ServiceState } from "../../service/service.ts";
-import { FORMAT, type InstalledService, stopSecondsFor } from "../../service/spec.ts";
+import {
+  describeProcess,
+  FORMAT,
+  type InstalledService,
+  mayHaveNamespaces,
+  NO_NAMESPACES_COST,
+  stopSecondsFor,
+} from "../../service/spec.ts";
 import { formatNote, type Note, printJson, printLayout } from "../ui/messages.ts";
 import { setExitCode } from "../ui/stdio.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
@@ -159,30 +166,11 @@ function isSameFile(one: string, other: string): boolean {
   }
 }
 
-/** Whether systemd may put the service into user namespaces: no other process can be inspected from there. */
-export function mayHaveNamespaces(config: Config): boolean {
-  return toolsWithProcess(config).length === 0;
-}
-
-export const NO_NAMESPACES_COST =
-  "without them a mistake in keybearer, in its packages or in a command of yours can change all your files";
-
-/** tool codex has process: */
-export function haveProcess(config: Config): string {
-  const names = toolsWithProcess(config);
-  return `${names.length === 1 ? `tool ${names[0]} has` : `tools ${names.join(", ")} have`} process:`;
-}
-
-/** The tools that are identified by the program that calls. */
-function toolsWithProcess({ tools }: Config): string[] {
-  return Object.values(tools).flatMap(({ name, process }) => (process === null ? [] : [name]));
-}
-
 /** A `process:` that was added after the installation shuts its tool out, and nothing else says why. */
 function processNote(config: Config, { file, inNamespace }: ServiceState): ServiceNote | null {
   const inside = inNamespace ?? (file.kind === "ours" && file.service.namespaces);
   if (!inside || mayHaveNamespaces(config)) return null;
-  const what = `${haveProcess(config)}, and the unit was written for a config.yaml without it: from its namespaces no program is recognized`;
+  const what = `${describeProcess(config)}, and the unit was written for a config.yaml without it: from its namespaces no program is recognized`;
   return note("process", true, what, INSTALL);
 }
 
