@@ -3,6 +3,7 @@ import { type Asked, askDaemon } from "../control/client.ts";
 import type { Changed } from "../control/routes.ts";
 import type { Status } from "../control/status.ts";
 import { advice } from "../core/advice.ts";
+import { withNext } from "../core/display.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import type { KeyAction } from "../lifecycle/lifecycle.ts";
@@ -94,14 +95,4 @@ export async function ask<Value>(paths: Paths, path: string, body: object): Prom
   if (!asked.running) return { ok: false, problem: asked.problem, next: null, isLost: false };
   const problem = `the daemon's answer was lost (${asked.problem}). what has begun, its next start finishes`;
   return { ok: false, problem, next: advice.status(), isLost: true };
-}
-
-export function withNext({
-  problem,
-  next,
-}: {
-  readonly problem: string;
-  readonly next: string | null;
-}): string {
-  return next === null ? problem : `${problem} → ${next}`;
 }

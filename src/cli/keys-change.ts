@@ -1,10 +1,11 @@
 import { advice } from "../core/advice.ts";
+import { withNext } from "../core/display.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { heldKeyRemedy, type KeyAction } from "../lifecycle/lifecycle.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import { askConsoles } from "./ask-consoles.ts";
-import { ask, describeKey, PAST, withNext } from "./console-changes.ts";
+import { ask, describeKey, PAST } from "./console-changes.ts";
 import { fail, failNull, printText } from "./ui/messages.ts";
 import { canConfirm, confirm } from "./ui/prompts.ts";
 import { commandPaths } from "./ui/stdio.ts";

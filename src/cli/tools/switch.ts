@@ -1,10 +1,11 @@
 import { setEnabled } from "../../config/edit-tools.ts";
 import { advice } from "../../core/advice.ts";
+import { withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { KeyReport } from "../../mirror/report/shape.ts";
 import { editConfig, endInFlight, reportEffect, waitUntilActive } from "../config-change.ts";
-import { ask, confirmAtConsole, describeKey, PAST, withNext } from "../console-changes.ts";
+import { ask, confirmAtConsole, describeKey, PAST } from "../console-changes.ts";
 import { fail, print, printText } from "../ui/messages.ts";
 import { canConfirm } from "../ui/prompts.ts";
 import { commandPaths } from "../ui/stdio.ts";
