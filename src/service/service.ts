@@ -114,8 +114,12 @@ function foreign(file: string, why: string): ServiceFile {
   return {
     kind: "foreign",
     why: `${file} is left alone: ${why}`,
-    next: `move it away (mv ${file} ${file}.mine), then ${advice.serviceInstall()}`,
+    next: `move it away (${moveAside(file)}), then ${advice.serviceInstall()}`,
   };
+}
+
+function moveAside(file: string): string {
+  return `mv ${quoteForShell(file)} ${quoteForShell(`${file}.mine`)}`;
 }
 
 export function notWritten(file: string, why: string): Result {
@@ -225,7 +229,7 @@ export async function readLogFile(
   } catch (error) {
     // tail says that a file is missing or cannot be read, and with -F it waits for one that comes later.
     if (error instanceof ForeignFile) {
-      const next = `move it away: mv ${quoteForShell(file)} ${quoteForShell(`${file}.mine`)}`;
+      const next = `move it away: ${moveAside(file)}`;
       return { ok: false, why: `the log cannot be read: ${error.message}`, next };
     }
   }

@@ -2,7 +2,7 @@ import { existsSync, realpathSync } from "node:fs";
 import type { Config } from "../../config/schema.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
-import { quoteForShell } from "../../core/display.ts";
+import { quoteForShell, withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { prepareFolders } from "../../core/paths.ts";
 import { version } from "../../core/version.ts";
@@ -24,7 +24,6 @@ import { confirm } from "../ui/prompts.ts";
 import { stdio } from "../ui/stdio.ts";
 import { isInteractive } from "../ui/terminal.ts";
 import { printableLines } from "../ui/text.ts";
-import { joinNames } from "../ui/units.ts";
 import {
   type ContextOptions,
   type InstallContext,
@@ -227,14 +226,14 @@ function printServing({ status, state }: Start & { ok: true }): void {
     );
 }
 
-/** doctor says why, and what to do. */
 function reportMissingKeys({ tools }: Status, used: number): void {
   const missing = tools.filter(({ state }) => state === "key-unavailable" || state === "needs-trust");
-  if (missing.length === 0) return;
-  const names = joinNames(missing.map(({ name }) => name));
-  const none = missing.length >= used;
-  const what = none
-    ? "no tool has a key: the service runs, but can serve none of them"
-    : `no key yet: ${names}`;
-  notice(`${what} → ${advice.doctor()}`);
+  notice(
+    ...missing.map(({ name, why, next }) => {
+      const problem = `tool ${name}: ${why ?? "it has no key"}`;
+      return withNext({ problem, next: next ?? advice.doctor() });
+    }),
+  );
+  if (missing.length > 0 && missing.length >= used)
+    notice("the service runs, but can serve no tool until that is done");
 }

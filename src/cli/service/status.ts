@@ -152,8 +152,10 @@ function configNotes(
   const blind = processNote(config, state);
   if (blind !== null) notes.push(blind);
   if (kind === "systemd" && !namespaces && mayHaveNamespaces(config)) {
-    const what = `its unit has no user namespaces, and config.yaml has no process: that needs that. ${NO_NAMESPACES_COST}`;
-    notes.push(note("namespaces", false, what, INSTALL));
+    const what = `its unit has no user namespaces, and no tool has a process: that needs that. ${NO_NAMESPACES_COST}`;
+    // Only the person knows why it has none: a `process:` that is gone, or a system that would not start it with them.
+    const next = `${INSTALL}. if your system does not let users create namespaces, before that: ${turnNamespacesOff()}`;
+    notes.push(note("namespaces", false, what, next));
   }
   return notes;
 }
@@ -273,12 +275,14 @@ export function describeExit(
     };
   }
   const refused = NAMESPACE_EXITS[code];
-  if (refused !== undefined) return { what: `${refused} (exit code ${code})`, next: turnNamespacesOff() };
+  if (refused !== undefined)
+    return { what: `${refused} (exit code ${code})`, next: `${turnNamespacesOff()}, then ${RESTART}` };
   const known = EXITS[code];
   if (known === undefined) return { what: `it ended with exit code ${code}`, next: LOGS };
   return { what: `${known.what} (exit code ${code})`, next: code === EXIT.badConfig ? check : known.next };
 }
 
+/** With this drop-in, which every installation leaves as it is, the service starts whatever its unit says. */
 function turnNamespacesOff(): string {
   const file = fileURLToPath(new URL("service/README.md", packageFolder()));
   return `systemctl --user edit keybearer, with the lines at the end of ${quoteForShell(file)}`;
