@@ -14,7 +14,7 @@ import type { Inputs } from "./secret-inputs.ts";
 
 /* A new key for a tool, for `init`, `tools add` and `tools rotate`: where it comes from, whether it may be sent, whether it works. */
 
-export interface KeyRequest {
+interface KeyRequest {
   readonly paths: Paths;
   readonly tool: string;
   readonly gateway: Gateway;
