@@ -15,9 +15,9 @@ export interface SettingsFile {
 
 export type ReadResult =
   | { readonly ok: true; readonly file: SettingsFile }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
-type Replaced = { readonly ok: true } | { readonly ok: false; readonly reason: string };
+type Replaced = { readonly ok: true } | { readonly ok: false; readonly problem: string };
 
 const MAX_BYTES = 1_000_000;
 
@@ -95,6 +95,6 @@ function nullIfMissing(error: unknown): null {
   throw error;
 }
 
-function refused(reason: string): { readonly ok: false; readonly reason: string } {
-  return { ok: false, reason };
+function refused(problem: string): { readonly ok: false; readonly problem: string } {
+  return { ok: false, problem };
 }

@@ -8,13 +8,13 @@ import {
 } from "../../clients/settings-files.ts";
 import type { Target } from "../../clients/snippets.ts";
 import type { Edited } from "../../clients/text-edit.ts";
-import { describeChange, isEmpty, stateOf, takeBack } from "../../clients/undo.ts";
+import { describeChange, isEmpty, judgeField, takeBack } from "../../clients/undo.ts";
 import { type StoredKey, storedKeys, type UndoRecord, UndoStore } from "../../clients/undo-store.ts";
 import { editFile, writeConfig } from "../../config/edit-file.ts";
 import { freeTokenName, removeToken, setToken } from "../../config/edit-tools.ts";
 import { loadConfig, readText } from "../../config/load.ts";
 import { advice } from "../../core/advice.ts";
-import { escapeControlChars } from "../../core/display.ts";
+import { escapeControlChars, withNext } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";
@@ -48,10 +48,10 @@ export async function writeSettings(
   yes: boolean,
 ): Promise<boolean> {
   const read = await findSettingsFile(client.id);
-  if (!read.ok) return failed(read.reason);
+  if (!read.ok) return failed(read.problem);
   const { file } = read;
   const merged = await mergeSettings(paths, tool, client, target, file, yes);
-  if (!merged.ok) return failed(merged.reason);
+  if (!merged.ok) return failed(merged.problem);
   await warnOfCredentials(client);
   if (merged.text === file.found?.text) {
     print(`${file.path} points ${client.name} at keybearer already; nothing changed`);
@@ -63,8 +63,8 @@ export async function writeSettings(
   const command = advice.use(tool.name, client.id);
   if (!canConfirm(advice.useWrite(tool.name, client.id), { yes })) return false;
   if (!yes && !(await agrees(`write this to ${file.path}?`, "yes", "written"))) return false;
-  const fault = await writeAll(paths, tool, client.id, file, merged);
-  if (fault !== null) return failed(fault);
+  const problem = await writeAll(paths, tool, client.id, file, merged);
+  if (problem !== null) return failed(problem);
   printText(`${file.path} points ${client.name} at keybearer as ${tool.name}: restart ${client.name}`);
   print(`to go back: ${command} --undo`);
   if (((file.found?.mode ?? 0) & 0o077) !== 0)
@@ -83,8 +83,8 @@ async function warnOfCredentials({ id }: WritableClient): Promise<void> {
   }
 }
 
-function failed(reason: string): false {
-  fail(reason, EXIT.failed);
+function failed(problem: string): false {
+  fail(problem, EXIT.failed);
   return false;
 }
 
@@ -110,7 +110,7 @@ type Merged =
       /** null: the client has one that works. */
       readonly newToken: string | null;
     }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 /** What the file is to contain. Prints notes, and asks about settings that conflict. */
 async function mergeSettings(
@@ -124,7 +124,7 @@ async function mergeSettings(
   const settings = settingsOf(client.id);
   if (settings.needsModel && model === null) {
     const next = `write model: below tools: ${tool.name}: in config.yaml, then run this again`;
-    return { ok: false, reason: `${client.name} needs a list of models, and none is known: ${next}` };
+    return { ok: false, problem: `${client.name} needs a list of models, and none is known: ${next}` };
   }
   const before = file.found === null || file.found.text.trim() === "" ? settings.empty : file.found.text;
   // A token that the client has and that works is kept. A new one would only leave an unused one in config.yaml.
@@ -141,7 +141,7 @@ async function mergeSettings(
   const edited = merged.ok ? await removeConflicts(merged.text, settings, yes) : merged;
   if (!edited.ok) {
     const line = edited.line === null ? "" : `line ${edited.line}: `;
-    return { ok: false, reason: `${file.path} was left as it is: ${line}${edited.reason}` };
+    return { ok: false, problem: `${file.path} was left as it is: ${line}${edited.problem}` };
   }
   for (const what of settings.notes(edited.text)) printNote({ what, next: null });
   // Without a model the client uses one of its maker's, or the one it had, and the gateway may have neither.
@@ -157,7 +157,7 @@ async function mergeSettings(
 async function removeConflicts(text: string, settings: ClientSettings, yes: boolean): Promise<Edited> {
   let result: Edited = { ok: true, text };
   for (const conflict of settings.conflicts(text)) {
-    printNote({ what: `${conflict.name} is in it: ${conflict.reason}`, next: null });
+    printNote({ what: `${conflict.name} is in it: ${conflict.problem}`, next: null });
     const isRemoved = yes || !isInteractive() || (await confirm(`remove ${conflict.name} as well?`, "no"));
     if (isRemoved && result.ok) result = conflict.remove(result.text);
   }
@@ -176,7 +176,7 @@ async function writeAll(
   const mode = file.found?.mode ?? 0o600;
   const before = file.found?.text ?? null;
   const described = describeChange(settingsOf(client), before, text);
-  if (!described.ok) return `${file.path} was left as it is: ${described.reason}`;
+  if (!described.ok) return `${file.path} was left as it is: ${described.problem}`;
   const tokenHash = newToken === null ? null : hashToken(newToken);
   const write = { client, tool: tool.name, file: file.path, existed: before !== null, mode, tokenHash };
   try {
@@ -187,7 +187,7 @@ async function writeAll(
     if (done.ok) return null;
     await store.remove(record);
     if (added?.ok) await added.takeBack();
-    return done.reason;
+    return done.problem;
   } catch (error) {
     return `nothing was written, because it could not be undone: ${errorMessage(error)}`;
   }
@@ -195,7 +195,7 @@ async function writeAll(
 
 type AddedToken =
   | { readonly ok: true; readonly takeBack: () => Promise<unknown> }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 async function addToken(config: string, tool: string, client: Writable, token: string): Promise<AddedToken> {
   const edited = await configWithToken(config, tool, client, token);
@@ -203,16 +203,17 @@ async function addToken(config: string, tool: string, client: Writable, token: s
   const { before, text } = edited;
   const written = await writeConfig(config, before, text);
   // writeConfig() refuses if the file was edited since. Then the hash of an unused token stays, which is harmless.
-  return written.ok ? { ok: true, takeBack: () => writeConfig(config, text, before) } : written;
+  if (!written.ok) return failedWith(written.reason);
+  return { ok: true, takeBack: () => writeConfig(config, text, before) };
 }
 
 /** config.yaml with one more token of the tool, named after the client. Other clients keep theirs. */
 async function configWithToken(config: string, tool: string, client: Writable, token: string) {
   const read = await readText(config);
-  if (read.text === null) return { ok: false, reason: `${read.fault} → ${advice.init()}` } as const;
+  if (read.text === null) return failedWith(withNext({ problem: read.fault, next: advice.init() }));
   const name = freeTokenName(read.text, tool, client);
   const edited = setToken(read.text, tool, tokenEntry(name, token), "add");
-  return edited.ok ? { ...edited, before: read.text } : edited;
+  return edited.ok ? { ...edited, before: read.text } : failedWith(edited.reason);
 }
 
 /** `use --undo`: takes back what the last --write changed, where it is still as that left it. */
@@ -235,11 +236,11 @@ export async function undoSettings(
     return fail(`${what}; nothing changed`, EXIT.failed);
   }
   const read = await readSettings(path);
-  if (!read.ok) return fail(read.reason, EXIT.failed);
+  if (!read.ok) return fail(read.problem, EXIT.failed);
   const { file } = read;
   const command = advice.useUndo(tool, client.id);
   const planned = await planUndo(store, record, file.found?.text ?? null, force);
-  if (!planned.ok) return fail(`${file.path} ${planned.reason}: ${command} --force`, EXIT.failed);
+  if (!planned.ok) return fail(`${file.path} ${planned.problem}: ${command} --force`, EXIT.failed);
   const { text, left, lost } = planned;
   const current = file.found?.text ?? null;
   if (text === current && left.length === 0) {
@@ -259,7 +260,7 @@ export async function undoSettings(
       : await agrees(`put ${file.path} back?`, "yes", "undone"));
   if (!isAgreed) return;
   const done = await replaceSettings(file, text, file.found?.mode ?? record.mode);
-  if (!done.ok) return fail(done.reason, EXIT.failed);
+  if (!done.ok) return fail(done.problem, EXIT.failed);
   const kept = storedKeys({ ...record.change, fields: left });
   // A key that could not be read may still be there, and may be the only copy.
   await store.remove(record, [...kept, ...storedKeys({ ...record.change, fields: lost })]);
@@ -286,7 +287,7 @@ type UndoPlan =
   /** text: null removes the file. left: these were changed since. lost: these had a key that is gone. */
   | { readonly ok: true; readonly text: string | null; readonly left: Fields; readonly lost: Fields }
   /** Continues a sentence that begins with the file. */
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 async function planUndo(
   store: UndoStore,
@@ -297,10 +298,10 @@ async function planUndo(
   const { change, existed } = record;
   const settings = settingsOf(record.client);
   if (found === null && !existed) return { ok: true, text: null, left: [], lost: [] };
-  if (found === null && !force) return refuse("is gone. to make it again with the old settings");
+  if (found === null && !force) return failedWith("is gone. to make it again with the old settings");
   const text = found === null || found.trim() === "" ? settings.empty : found;
   const isKey = (key: StoredKey, value: string) => store.isKey(record, key, value);
-  const states = change.fields.map((field) => stateOf(settings, change, field, text, isKey));
+  const states = change.fields.map((field) => judgeField(settings, change, field, text, isKey));
   const changed = change.fields.filter((_, index) => states[index] === "changed");
   const taken = change.fields.filter(
     (_, index) => states[index] === "ours" || (force && states[index] === "changed"),
@@ -310,7 +311,7 @@ async function planUndo(
   // The program that changed the address would get the key.
   const address = left.find(({ path }) => fieldKind(settings, path) === "address");
   if (keys.length > 0 && address !== undefined)
-    return refuse(
+    return failedWith(
       `has another ${address.path.join(".")} since, and the old key belongs to the old one; nothing changed. to put both back`,
     );
   const oldKeys = new Map<StoredKey, string | null>();
@@ -319,19 +320,19 @@ async function planUndo(
     ({ before }) => before !== null && "key" in before && oldKeys.get(before.key) === null,
   );
   if (lost.length > 0 && !force)
-    return refuse(
+    return failedWith(
       `was left as it is: the key that was in ${lost[0]?.path.join(".")} is not stored any more. to go back without it`,
     );
   const back = takeBack(settings, change, text, taken, (key) => oldKeys.get(key) ?? null);
-  if (!back.ok) return refuse(`was left as it is: ${back.reason}. to try again`);
+  if (!back.ok) return failedWith(`was left as it is: ${back.problem}. to try again`);
   if (back.text === text && left.length > 0)
-    return refuse("holds nothing of the last --write any more; nothing changed. to go back anyway");
+    return failedWith("holds nothing of the last --write any more; nothing changed. to go back anyway");
   const isGone = !existed && isEmpty(settings, back.text);
   return { ok: true, text: isGone ? null : back.text, left, lost };
 }
 
-function refuse(reason: string): { readonly ok: false; readonly reason: string } {
-  return { ok: false, reason };
+function failedWith(problem: string): { readonly ok: false; readonly problem: string } {
+  return { ok: false, problem };
 }
 
 /** Ends the token that --write made. Returns what became of it. */
@@ -342,7 +343,10 @@ async function endToken(paths: Paths, { tool, tokenHash }: UndoRecord): Promise<
   if (made === undefined) return "the token that was made for it had ended already";
   const edited = await editFile(paths.config, (text) => removeToken(text, tool, made.name));
   if (edited.ok) return `the token that was made for it (${made.name}) has ended`;
-  return `its token still works: ${edited.reason} → ${advice.revoke(tool, made.name)}`;
+  return withNext({
+    problem: `its token still works: ${edited.reason}`,
+    next: advice.revoke(tool, made.name),
+  });
 }
 
 function printNote(note: Note): void {
