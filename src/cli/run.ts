@@ -68,7 +68,7 @@ async function run(options: { config?: string; port?: number }): Promise<void> {
   );
   let health: typeof Health;
   // Before anything starts a program: Notify removes the variables with which a child could speak for the daemon.
-  const notify = new Notify(process.env, process.pid, { onTrouble: (message) => daemon?.log.warn(message) });
+  const notify = new Notify(process.env, process.pid, { onProblem: (message) => daemon?.log.warn(message) });
   try {
     // Loaded here, because every other command would wait for it. Not later: once the daemon serves, an update may replace
     // the package's files.

@@ -122,17 +122,26 @@ function servicePath(home: string | undefined): string {
   return [...SYSTEM_PATH, ...PACKAGE_MANAGERS, ...own].join(":");
 }
 
+interface SpecProblem {
+  readonly problem: string;
+  readonly next: string | null;
+}
+
 /** Why no service file can be written from this; null: it can. */
-export function specFault(spec: ServiceSpec, manager: "systemd" | "launchd"): string | null {
+export function findSpecProblem(spec: ServiceSpec, manager: "systemd" | "launchd"): SpecProblem | null {
   const { node, main, config, environment, writable, logFile } = spec;
   const values = [node, main, config, logFile, ...writable, ...Object.values(environment)];
   // A line break would start a directive of its own. XML has no way to write most control characters.
   const bad = values.find((value) => [...value].some((char) => char < " " || char === "\u007f"));
-  if (bad !== undefined)
-    return `a service cannot have a path or variable with a line break or control character in it: ${JSON.stringify(bad)}`;
+  if (bad !== undefined) {
+    const problem = `a service cannot have a path or variable with a line break or control character in it: ${JSON.stringify(bad)}`;
+    return { problem, next: null };
+  }
   // systemd checks this before it starts anything, however the path is escaped.
-  if (manager === "systemd" && /["'\\]/.test(node))
-    return `systemd starts no program with a quote or backslash in its path: ${node} → install node elsewhere`;
+  if (manager === "systemd" && /["'\\]/.test(node)) {
+    const problem = `systemd starts no program with a quote or backslash in its path: ${node}`;
+    return { problem, next: "install node elsewhere" };
+  }
   return null;
 }
 

@@ -90,7 +90,7 @@ export async function examineService(
   };
   const notes: ServiceNote[] = [];
   if (state.file.kind === "foreign") {
-    notes.push(note("foreign", true, state.file.why, state.file.next));
+    notes.push(note("foreign", true, state.file.problem, state.file.next));
   }
   if (installed !== null) {
     notes.push(...fileNotes(installed, state, context));
@@ -214,11 +214,11 @@ export function restrictionNotes(
 }
 
 /** What lets such a command do what it tried; null: it fails for another reason. */
-function liftRestriction(why: string): string | null {
-  if (/SSH_AUTH_SOCK|authentication agent/i.test(why))
+function liftRestriction(problem: string): string | null {
+  if (/SSH_AUTH_SOCK|authentication agent/i.test(problem))
     return `systemctl --user import-environment SSH_AUTH_SOCK at your login, then ${RESTART}`;
-  if (!/read-only file system|\bEROFS\b/i.test(why)) return null;
-  const file = /(\/[^\s'"`’:]+)['"`’]?: read-only/i.exec(why)?.[1];
+  if (!/read-only file system|\bEROFS\b/i.test(problem)) return null;
+  const file = /(\/[^\s'"`’:]+)['"`’]?: read-only/i.exec(problem)?.[1];
   const folder = file === undefined ? "the folder it writes to" : file.slice(0, file.lastIndexOf("/"));
   return `let it write there: systemctl --user edit keybearer, with the lines [Service] and ReadWritePaths=${folder}, then ${RESTART}`;
 }
@@ -266,9 +266,9 @@ export function describeExit(
   check: string,
 ): { readonly what: string; readonly next: string } {
   if (code === null) return { what: `it was ended by ${signal}`, next: LOGS };
-  const reason = /^did not start: (.+)$/s.exec(statusText ?? "")?.[1];
-  if (reason !== undefined && (code === EXIT.badConfig || code === EXIT.portTaken)) {
-    const [what = "", next] = reason.split(" → ", 2);
+  const problem = /^did not start: (.+)$/s.exec(statusText ?? "")?.[1];
+  if (problem !== undefined && (code === EXIT.badConfig || code === EXIT.portTaken)) {
+    const [what = "", next] = problem.split(" → ", 2);
     return {
       what: `it did not start: ${what} (exit code ${code})`,
       next: next ?? nextFor(code, what, check),
@@ -288,10 +288,10 @@ function turnNamespacesOff(): string {
   return `systemctl --user edit keybearer, with the lines at the end of ${quoteForShell(file)}`;
 }
 
-function nextFor(code: number, reason: string, check: string): string {
+function nextFor(code: number, problem: string, check: string): string {
   if (code === EXIT.portTaken) return advice.doctor();
   // The unit's view of the file system does not let the daemon create it. `restart` does.
-  return reason.startsWith("cannot make the folder") ? RESTART : check;
+  return problem.startsWith("cannot make the folder") ? RESTART : check;
 }
 
 export async function status(
@@ -304,8 +304,8 @@ export async function status(
   if (manager === null) return;
   const report = await examineService(context, manager);
   const { width } = stdoutScreen();
-  if (options.json) printJson(jsonOf(report));
-  else printLayout(`${linesOf(report, width, Date.now()).join("\n")}\n`);
+  if (options.json) printJson(toJson(report));
+  else printLayout(`${describeReport(report, width, Date.now()).join("\n")}\n`);
   setExitCode(report.serving ? EXIT.ok : EXIT.failed);
 }
 
@@ -318,7 +318,7 @@ async function printUnavailable({ manager }: ServiceContext): Promise<boolean> {
     manager: manager?.kind ?? null,
     file: manager?.file ?? null,
     available: false,
-    why: answer?.why ?? "this system has neither systemd nor launchd",
+    why: answer?.problem ?? "this system has neither systemd nor launchd",
     installed: file?.kind === "ours",
     foreign: file?.kind === "foreign",
     serving: false,
@@ -329,7 +329,7 @@ async function printUnavailable({ manager }: ServiceContext): Promise<boolean> {
   return true;
 }
 
-function linesOf(report: ServiceReport, width: number, now: number): string[] {
+function describeReport(report: ServiceReport, width: number, now: number): string[] {
   const { state, installed, path, asked, own } = report;
   if (installed === null && state.file.kind === "none")
     return [`not installed: there is no ${printable(path)}`, `→ ${INSTALL}`];
@@ -362,7 +362,7 @@ function startCount({ kind, state: { restarts } }: ServiceReport): string {
   return kind === "launchd" ? `, started ${times}` : `, restarted ${times} after a failure`;
 }
 
-function jsonOf({ state, installed, asked, own, ...report }: ServiceReport): unknown {
+function toJson({ state, installed, asked, own, ...report }: ServiceReport): unknown {
   return {
     manager: report.kind,
     file: report.path,

@@ -16,7 +16,7 @@ import { canceled, fail, failNull, notice, printJson } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { withDollarSign } from "../ui/units.ts";
 import { fromConflict, readFrom, readNamed } from "./key-source.ts";
-import { describeHold, holdOf, movedTool, originsFor } from "./key-trust.ts";
+import { describeHold, findHold, movedTool, originsFor } from "./key-trust.ts";
 import { type NewTool, planTool, type ToolOptions } from "./plan-tool.ts";
 import { type Inputs, readInputs } from "./secret-inputs.ts";
 import { chooseStore, storeNamedKey } from "./store-key.ts";
@@ -233,7 +233,7 @@ async function addFrom(
     return (await save(from)) ? { source: from, key: null, models: null } : null;
   }
   const { key } = found;
-  const hold = await holdOf(paths, { tool: name, source, origins: originsFor(config, name, paths) }, key);
+  const hold = await findHold(paths, { tool: name, source, origins: originsFor(config, name, paths) }, key);
   if (hold !== null) {
     // The tool may be saved: the daemon holds its key as well, until a person trusts it.
     notice(`not tried: ${describeHold(hold)} → ${advice.trust(name)}`);

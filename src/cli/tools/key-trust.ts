@@ -25,7 +25,7 @@ interface KeyUse {
 }
 
 /** Asked before a key is sent. null: it may be sent to these origins. */
-export async function holdOf(
+export async function findHold(
   paths: Paths,
   { tool, source, origins, isStoredHere = false }: KeyUse,
   key: Secret,

@@ -29,7 +29,7 @@ import { deferSignals } from "../ui/signals.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { joinNames } from "../ui/units.ts";
 import { fromConflict, readFrom, readNamed, readOwn } from "./key-source.ts";
-import { describeHold, foreignKey, holdOf, movedTool, originsFor } from "./key-trust.ts";
+import { describeHold, findHold, foreignKey, movedTool, originsFor } from "./key-trust.ts";
 import { type ConsoleRotation, rotateAtConsole, rotateSeveral } from "./rotate-at-console.ts";
 import { type Inputs, readInputs } from "./secret-inputs.ts";
 import { chooseStore, storeNamedKey } from "./store-key.ts";
@@ -192,7 +192,7 @@ async function takeKeyFrom(
   if (old?.equals(key)) notice("the tool had this key before");
   const taken = { key, source, text: from, stored: null };
   const origins = originsFor(config, tool.name, paths);
-  const hold = await holdOf(paths, { tool: tool.name, source, origins }, key);
+  const hold = await findHold(paths, { tool: tool.name, source, origins }, key);
   if (hold?.known) return failUnchanged(foreignKey(hold));
   if (hold !== null) {
     notice(`not tried: ${describeHold(hold)} → ${advice.trust(tool.name)}`);

@@ -9,7 +9,7 @@ import { NO_MODELS_LISTED } from "../../proxy/key-health/cause.ts";
 import { count } from "../../usage/reports/format.ts";
 import { canceled, failNull, notice } from "../ui/messages.ts";
 import { stdio } from "../ui/stdio.ts";
-import { describeHold, foreignKey, holdOf } from "./key-trust.ts";
+import { describeHold, findHold, foreignKey } from "./key-trust.ts";
 import type { Inputs } from "./secret-inputs.ts";
 
 /* A new key for a tool, for `init`, `tools add` and `tools rotate`: where it comes from, whether it may be sent, whether it works. */
@@ -50,7 +50,7 @@ export async function newKey(request: KeyRequest, canMove = false): Promise<NewK
     let fault = keyTextFault(text);
     if (fault === null) {
       const place = await freePlace({ store, tool, tools, paths, key, env: stdio().env });
-      const hold = await holdOf(paths, { tool, source: place, origins, isStoredHere: true }, key);
+      const hold = await findHold(paths, { tool, source: place, origins, isStoredHere: true }, key);
       if (hold === null) {
         const tried = await tryKey(request, key, canMove);
         if (tried === "again") continue;
