@@ -5,7 +5,7 @@ import type { Paths } from "../core/paths.ts";
 import { heldKeyRemedy, type KeyAction } from "../lifecycle/lifecycle.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import { askConsoles } from "./ask-consoles.ts";
-import { ask, describeKey, PAST } from "./console-changes.ts";
+import { describeKey, PAST, requestChange } from "./console-changes.ts";
 import { fail, failNull, printText } from "./ui/messages.ts";
 import { canConfirm, confirm } from "./ui/prompts.ts";
 import { commandPaths } from "./ui/stdio.ts";
@@ -32,7 +32,7 @@ export async function changeKey(action: KeyAction, asked: string, options: Chang
   const question = `delete key ${describeKey(found)} at the console of ${gateway} for good?`;
   if (action === "delete" && !options.yes && !(await confirm(question, "no")))
     return fail("nothing was changed", EXIT.failed);
-  const changed = await ask<KeyReport>(paths, "/changekey", { gateway, ref, action });
+  const changed = await requestChange<KeyReport>(paths, "/changekey", { gateway, ref, action });
   if (!changed.ok)
     return fail(`key ${describeKey(found)} was not ${PAST[action]}: ${withNext(changed)}`, EXIT.failed);
   printText(`key ${describeKey(found)} is ${PAST[action]} at the console of ${gateway}`);

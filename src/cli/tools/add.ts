@@ -11,7 +11,7 @@ import { freePlace, sourceText } from "../../keys/stored-keys.ts";
 import type { KeyChange } from "../../lifecycle/lifecycle.ts";
 import type { KeySettings } from "../../mirror/consoles/console.ts";
 import { type Effect, editConfig, reportEffect, waitUntilActive } from "../config-change.ts";
-import { type Answer, ask, whyNotHere } from "../console-changes.ts";
+import { type Answer, checkConsoleAccess, requestChange } from "../console-changes.ts";
 import { canceled, fail, failNull, notice, printJson } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { withDollarSign } from "../ui/units.ts";
@@ -117,8 +117,8 @@ async function addCreated(paths: Paths, name: string, options: AddOptions): Prom
   const { config, gateway } = plan;
   if (gateway.console === null)
     return fail(`gateway ${gateway.name} has no console in config.yaml: it cannot make a key`, EXIT.failed);
-  const why = await whyNotHere(paths, null);
-  if (why !== null && why !== "no-console") return fail(why, EXIT.failed);
+  const access = await checkConsoleAccess(paths, null);
+  if (!access.ok && access.hasConsole) return fail(withNext(access), EXIT.failed);
   const flags = { key: false, token: options.tokenStdin ?? false };
   const inputs = await readInputs(flags, flags, "");
   if (inputs === null) return;
@@ -136,7 +136,7 @@ async function addCreated(paths: Paths, name: string, options: AddOptions): Prom
   const body = { account: options.account ?? null, ...settings };
   const created =
     effect.state === "in force"
-      ? await ask<KeyChange>(paths, `/createkey/${encodeURIComponent(name)}`, body)
+      ? await requestChange<KeyChange>(paths, `/createkey/${encodeURIComponent(name)}`, body)
       : notInForce(effect);
   if (!created.ok && created.isLost) {
     // The key may exist already: without its tool nothing would name it.

@@ -5,7 +5,7 @@ import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { KeyReport } from "../../mirror/report/shape.ts";
 import { editConfig, endInFlight, reportEffect, waitUntilActive } from "../config-change.ts";
-import { ask, confirmAtConsole, describeKey, PAST } from "../console-changes.ts";
+import { confirmAtConsole, describeKey, PAST, requestChange } from "../console-changes.ts";
 import { fail, print, printText } from "../ui/messages.ts";
 import { canConfirm } from "../ui/prompts.ts";
 import { commandPaths } from "../ui/stdio.ts";
@@ -58,7 +58,7 @@ export async function enable(name: string, options: SwitchOptions): Promise<void
 /** False: the console did not do it, and the reason was printed. */
 async function switchKey(paths: Paths, tool: string, action: "disable" | "enable"): Promise<boolean> {
   const path = `/enablekey/${encodeURIComponent(tool)}`;
-  const changed = await ask<KeyReport>(paths, path, { enabled: action === "enable" });
+  const changed = await requestChange<KeyReport>(paths, path, { enabled: action === "enable" });
   if (!changed.ok) {
     fail(
       `the key of ${tool} was not ${PAST[action]} at the gateway: ${withNext(changed)}\n` +
