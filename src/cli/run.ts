@@ -229,13 +229,13 @@ function untilStopped(daemon: Daemon, { onTerminal, notify, onSignal }: Stopping
   };
   return new Promise((resolve) => {
     let signals = 0;
-    const stop = (why: string, exitCode: number) => {
+    const stop = (cause: string, exitCode: number) => {
       signals += 1;
       if (signals === 2) return daemon.cut();
       if (signals > 2) process.exit(EXIT.failed);
       inBackground(notify.stopping("requests in flight may finish"), "a message to the service manager");
       log.info(
-        `${why}: stopping; requests in flight may finish, a second signal cuts them, a third exits at once`,
+        `${cause}: stopping; requests in flight may finish, a second signal cuts them, a third exits at once`,
       );
       inBackground(
         daemon.stop().then(() => resolve(exitCode)),

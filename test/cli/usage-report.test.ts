@@ -228,7 +228,7 @@ t.test("where nothing was recorded yet, usage says so and where the log will be"
 });
 
 t.test("wrong usage is named, with what would be right", async (t) => {
-  const reasons: [ReportOptions, RegExp][] = [
+  const problems: [ReportOptions, RegExp][] = [
     [{ by: "week" }, /"week" is not one of tool, model, day, hour, key, group, gateway/],
     [{ by: "day,hour" }, /day or hour, not both/],
     [{ by: "tool,model,day" }, /one or two/],
@@ -239,7 +239,8 @@ t.test("wrong usage is named, with what would be right", async (t) => {
     [{ since: "1h", until: "2h" }, /--since is not before --until/],
     [{ json: true, csv: true }, /not both/],
   ];
-  for (const [options, reason] of reasons) t.match(parseQuestion(options, Date.now()), { ok: false, reason });
+  for (const [options, problem] of problems)
+    t.match(parseQuestion(options, Date.now()), { ok: false, problem });
   const home = await newHome(t);
   const mistakes: [string[], RegExp][] = [
     [["usage", "--by", "week"], /"week" is not one of/],

@@ -40,7 +40,7 @@ export interface AddOptions extends ToolOptions {
 /** `keybearer tools add` */
 export async function add(name: string, given: AddOptions): Promise<void> {
   const paths = commandPaths(given.config);
-  const options = { ...given, ...expiryOf(given) };
+  const options = { ...given, ...readExpiry(given) };
   const conflict = createConflict(options) ?? fromConflict(options);
   if (conflict !== null) return fail(conflict, EXIT.usage);
   if (options.create === true) return addCreated(paths, name, options);
@@ -67,7 +67,7 @@ async function readPlan(paths: Paths, name: string, options: AddOptions): Promis
 }
 
 /** `90d` is the day in 90 days. */
-function expiryOf({ expires }: AddOptions): { expires?: string } {
+function readExpiry({ expires }: AddOptions): { expires?: string } {
   if (expires === undefined || !/^\d+d$/.test(expires)) return {};
   return { expires: dayName(Date.now() + Number.parseInt(expires, 10) * DAY_MS) };
 }
@@ -153,7 +153,7 @@ async function addCreated(paths: Paths, name: string, options: AddOptions): Prom
 }
 
 function notInForce(effect: Effect): Answer<KeyChange> {
-  const problem = effect.state === "not in force" ? effect.reason : "keybearer is not running";
+  const problem = effect.state === "not in force" ? effect.problem : "keybearer is not running";
   return { ok: false, problem, next: null, isLost: false };
 }
 
@@ -223,7 +223,7 @@ async function addFrom(
   save: Save,
 ): Promise<Added | null> {
   const named = readFrom(from, paths.home);
-  if ("fault" in named) return failNull(named.fault, EXIT.usage);
+  if ("problem" in named) return failNull(withNext(named), EXIT.usage);
   const { source } = named;
   const found = await readNamed(source, paths);
   if (!found.ok) {

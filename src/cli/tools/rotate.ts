@@ -11,7 +11,7 @@ import {
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
-import { quoteForShell } from "../../core/display.ts";
+import { quoteForShell, withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
@@ -181,7 +181,7 @@ async function takeKeyFrom(
   old: Secret | null,
 ): Promise<TakenKey | null> {
   const named = readFrom(from, paths.home);
-  if ("fault" in named) return failNull(named.fault, EXIT.usage);
+  if ("problem" in named) return failNull(withNext(named), EXIT.usage);
   const { source } = named;
   if (isSameSource(source, tool.key))
     return failNull(`the key of ${tool.name} comes from ${from} already`, EXIT.failed);
@@ -246,7 +246,7 @@ async function settleOldKey(
   old: Secret | null,
 ): Promise<void> {
   const isHeld = effect.state === "in force" && effect.tool?.state === "needs-trust";
-  if (effect.state === "not in force") fail(`but ${effect.reason}`, EXIT.failed);
+  if (effect.state === "not in force") fail(`but ${effect.problem}`, EXIT.failed);
   else if (isHeld) fail(`but ${effect.tool?.why} → ${effect.tool?.next}`, EXIT.failed);
   else if (effect.state === "in force")
     notice("the running keybearer uses it from the next request on; those in flight finish with the old one");

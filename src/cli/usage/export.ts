@@ -40,7 +40,7 @@ export async function exportRecords(options: ExportOptions): Promise<void> {
   if (formats.length > 1) return fail("--json, --jsonl or --csv, not several", EXIT.usage);
   exitOnClosedOutput();
   const parsed = parsePeriod(options, Date.now(), null);
-  if (!parsed.ok) return fail(parsed.reason, EXIT.usage);
+  if (!parsed.ok) return fail(parsed.problem, EXIT.usage);
   const { tool: tools = [], model: models = [], machine: machines = [] } = options;
   const filter = { period: parsed.period, tools, models, machines };
   const format = options.csv ? CSV : options.jsonl ? JSONL : JSON_ARRAY;

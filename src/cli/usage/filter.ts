@@ -18,7 +18,7 @@ export interface FilterOptions {
 
 export type ParsedPeriod =
   | { readonly ok: true; readonly period: Period }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 /** `defaultSince` counts if neither end is named; null: the first record. */
 export function parsePeriod(
@@ -29,14 +29,14 @@ export function parsePeriod(
   const isAll = since?.trim().toLowerCase() === "all";
   const begin = since === undefined || isAll ? null : parseSince(since, now);
   const end = until === undefined ? null : parseUntil(until, now);
-  if (begin?.ok === false) return begin;
-  if (end?.ok === false) return end;
+  if (begin?.ok === false) return { ok: false, problem: begin.reason };
+  if (end?.ok === false) return { ok: false, problem: end.reason };
   const period = {
     since: begin?.at ?? (isAll || end !== null ? null : defaultSince),
     until: end?.at ?? null,
   };
   if (period.since !== null && period.until !== null && period.since >= period.until)
-    return { ok: false, reason: "--since is not before --until, so there is nothing between them" };
+    return { ok: false, problem: "--since is not before --until, so there is nothing between them" };
   return { ok: true, period };
 }
 

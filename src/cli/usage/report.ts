@@ -42,7 +42,7 @@ export interface ReportOptions extends FilterOptions {
 export async function report(options: ReportOptions): Promise<void> {
   const now = Date.now();
   const parsed = parseQuestion(options, now);
-  if (!parsed.ok) return fail(parsed.reason, EXIT.usage);
+  if (!parsed.ok) return fail(parsed.problem, EXIT.usage);
   exitOnClosedOutput();
   const paths = commandPaths();
   const { by, machines } = parsed.question;
@@ -74,7 +74,7 @@ function printReport(found: Report, options: ReportOptions, now: number, isServe
 
 type ParsedQuestion =
   | { readonly ok: true; readonly question: Question }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 export function parseQuestion(options: ReportOptions, now: number): ParsedQuestion {
   const by = [...new Set((options.by ?? "tool").split(",").map((name) => name.trim()))];
@@ -90,8 +90,8 @@ export function parseQuestion(options: ReportOptions, now: number): ParsedQuesti
   return { ok: true, question: { by: by as Dimension[], period: parsed.period, tools, models, machines } };
 }
 
-function invalid(reason: string): ParsedQuestion {
-  return { ok: false, reason };
+function invalid(problem: string): ParsedQuestion {
+  return { ok: false, problem };
 }
 
 /** Today and the six days before it. */

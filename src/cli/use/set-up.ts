@@ -57,7 +57,7 @@ export async function setUpClients(paths: Paths, toolName: string, token: string
 async function servedTool(paths: Paths, name: string): Promise<FoundTool | null> {
   const effect = await waitUntilActive(paths, name, (found) => found !== undefined);
   if (effect.state === "in force") return findTool(paths, name);
-  const problem = effect.state === "not in force" ? effect.reason : "keybearer has stopped";
+  const problem = effect.state === "not in force" ? effect.problem : "keybearer has stopped";
   notice(`no client was set up: ${problem}`);
   return null;
 }

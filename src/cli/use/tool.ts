@@ -56,7 +56,7 @@ export async function findTool(paths: Paths, name: string): Promise<FoundTool | 
     );
   const { model, tokens, tokenInUrl } = tool;
   // A daemon keeps its port until it is restarted, even if config.yaml has another one now.
-  const origin = originOf(config.listen, isServed ? portOf(status) : null);
+  const origin = buildOrigin(config.listen, isServed ? portOf(status) : null);
   return { name, model, tokens, tokenInUrl, origin, isServed, isSandbox: false };
 }
 
@@ -67,11 +67,11 @@ function sandboxTool(status: Status, name: string): FoundTool | null {
       `there is no config.yaml yet → ${advice.init()}. the sandbox's tool is ${names.join(", ")}`,
       EXIT.failed,
     );
-  const origin = originOf({ host: "localhost", port: 5397 }, portOf(status));
+  const origin = buildOrigin({ host: "localhost", port: 5397 }, portOf(status));
   return { name, model: null, tokens: [], tokenInUrl: true, origin, isServed: true, isSandbox: true };
 }
 
-function originOf({ host, port }: Listen, runningPort: number | null): string {
+function buildOrigin({ host, port }: Listen, runningPort: number | null): string {
   return `http://${host === "::1" ? "[::1]" : host}:${runningPort ?? port}`;
 }
 
