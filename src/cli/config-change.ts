@@ -13,6 +13,7 @@ import type { Status } from "../control/status.ts";
 import type { ToolStatus } from "../control/tool-status.ts";
 import { advice } from "../core/advice.ts";
 import { systemClock } from "../core/clock.ts";
+import { withNext } from "../core/display.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { count } from "../usage/reports/format.ts";
@@ -78,7 +79,7 @@ export async function editChecked(
 /** Without lines and columns, which would be those of a text that was never saved. */
 export function describeProblems(problems: readonly Problem[]): string {
   return problems
-    .map(({ path, message, hint }) => `${path}: ${message}${hint === null ? "" : ` → ${hint}`}`)
+    .map(({ path, message, hint }) => withNext({ problem: `${path}: ${message}`, next: hint }))
     .join("\n");
 }
 
@@ -87,7 +88,7 @@ export type Effect =
   | { readonly state: "not running" }
   /** `tool` is undefined once it is removed. */
   | { readonly state: "in force"; readonly tool: ToolStatus | undefined }
-  | { readonly state: "not in force"; readonly reason: string };
+  | { readonly state: "not in force"; readonly problem: string };
 
 const MAX_WAIT_MS = 5000;
 const POLL_MS = 100;
@@ -107,7 +108,7 @@ export async function waitUntilActive(
       return notInForce(`the running keybearer uses another file, ${config.path}`);
     const tool = tools.find((each) => each.name === name);
     if (isExpected(tool, config.revision)) return { state: "in force", tool };
-    if (systemClock.elapsed() >= deadline) return notInForce(await whyNotActive(paths));
+    if (systemClock.elapsed() >= deadline) return notInForce(await explainInactive(paths));
     await pause(POLL_MS);
   }
 }
@@ -118,7 +119,7 @@ export async function activeRevision(paths: Paths): Promise<number> {
   return asked.ok ? asked.value.config.revision : 0;
 }
 
-async function whyNotActive({ config: file, home }: Paths): Promise<string> {
+async function explainInactive({ config: file, home }: Paths): Promise<string> {
   const { config } = await loadConfig(file, { home, strict: true });
   return config === null
     ? `${file} has problems, so the running keybearer keeps using the last valid version → ${advice.check()}`
@@ -130,19 +131,19 @@ export async function isSameFile(one: string, other: string): Promise<boolean> {
   return (await real(one)) === (await real(other));
 }
 
-function notInForce(reason: string): Effect {
-  return { state: "not in force", reason };
+function notInForce(problem: string): Effect {
+  return { state: "not in force", problem };
 }
 
 /** Fails if the daemon does not use the new file. Prints why the tool still cannot be used, such as a missing key. */
 export function reportEffect(effect: Effect, printLine: (line: string) => void = printText): boolean {
   if (effect.state === "not in force") {
-    fail(`but ${effect.reason}`, EXIT.failed);
+    fail(`but ${effect.problem}`, EXIT.failed);
     return false;
   }
   // Without advice it works again by itself, such as a limit per minute.
   if (effect.state === "in force" && effect.tool?.why && effect.tool.next !== null)
-    printLine(`but ${effect.tool.why} → ${effect.tool.next}`);
+    printLine(`but ${withNext({ problem: effect.tool.why, next: effect.tool.next })}`);
   return true;
 }
 
@@ -166,7 +167,7 @@ export async function endInFlight(
   }
   // Nothing is cut: the daemon would accept the next request.
   if (effect.state === "not in force")
-    return fail(`but ${effect.reason}${now ? ". nothing was cut" : ""}`, EXIT.failed);
+    return fail(`but ${effect.problem}${now ? ". nothing was cut" : ""}`, EXIT.failed);
   if (!now) {
     const running = effect.tool?.running ?? 0;
     const next = cutLater === null ? "" : ` → ${cutLater}`;

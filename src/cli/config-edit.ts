@@ -73,7 +73,7 @@ async function apply(paths: Paths, before: string, text: string): Promise<boolea
   }
   printText(`${paths.config} is saved`);
   const effect = await waitUntilActive(paths, "", (_tool, current) => current > revision);
-  if (effect.state === "not in force") fail(`but ${effect.reason}`, EXIT.failed);
+  if (effect.state === "not in force") fail(`but ${effect.problem}`, EXIT.failed);
   else if (effect.state === "in force") printText("the running keybearer uses it from the next request on");
   return true;
 }

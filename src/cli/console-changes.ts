@@ -3,6 +3,7 @@ import { type Asked, askDaemon } from "../control/client.ts";
 import type { Changed } from "../control/routes.ts";
 import type { Status } from "../control/status.ts";
 import { advice } from "../core/advice.ts";
+import { withNext } from "../core/display.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { type KeyAction, PAST } from "../lifecycle/key-action.ts";
@@ -52,27 +53,44 @@ export async function confirmAtConsole(
 }
 
 async function findConsoleKey(paths: Paths, tool: string, action: KeyAction): Promise<Changed<KeyReport>> {
-  const why = await whyNotHere(paths, tool);
-  if (why === null) return ask(paths, `/consolekey/${encodeURIComponent(tool)}`, { action });
-  const problem = why === "no-console" ? "its gateway has no console in config.yaml" : why;
-  return { ok: false, problem, next: null };
+  const access = await checkConsoleAccess(paths, tool);
+  return access.ok ? requestChange(paths, `/consolekey/${encodeURIComponent(tool)}`, { action }) : access;
 }
 
-/** Why the daemon cannot make a change at the console; null: it can be asked. @param name null: of any tool */
-export async function whyNotHere(paths: Paths, name: string | null): Promise<"no-console" | string | null> {
+/** Whether the daemon can be asked for a change at the console. */
+export type ConsoleAccess =
+  | { readonly ok: true }
+  | {
+      readonly ok: false;
+      /** false: config.yaml names no console, so keys are changed by hand. */
+      readonly hasConsole: boolean;
+      readonly problem: string;
+      readonly next: string | null;
+    };
+
+/** @param name null: of any tool */
+export async function checkConsoleAccess(paths: Paths, name: string | null): Promise<ConsoleAccess> {
+  const noConsole = name === null ? "no gateway has a console" : "its gateway has no console in config.yaml";
   const { config, found } = await loadConfig(paths.config, { home: paths.home, strict: false });
-  if (found && config === null) return `${paths.config} has problems → ${advice.check()}`;
+  if (found && config === null) return noAccess(`${paths.config} has problems`, advice.check());
   if (config !== null) {
     const tool = name === null ? null : config.tools[name];
-    if (tool === undefined) return noSuchTool(name ?? "", Object.keys(config.tools));
+    if (tool === undefined) return noAccess(noSuchTool(name ?? "", Object.keys(config.tools)));
     const gateways = tool === null ? Object.values(config.gateways) : [config.gateways[tool.gateway]];
-    if (!gateways.some((gateway) => gateway?.console != null)) return "no-console";
+    if (!gateways.some((gateway) => gateway?.console != null))
+      return { ...noAccess(noConsole), hasConsole: false };
   }
   const status = await askDaemon<Status>(paths, "GET", "/status");
   // Without a file only the sandbox could be there.
-  if (!status.ok) return status.running || found ? status.problem : "no-console";
+  if (!status.ok)
+    return status.running || found ? noAccess(status.problem) : { ...noAccess(noConsole), hasConsole: false };
   const { path } = status.value.config;
-  return (await isSameFile(path, paths.config)) ? null : `the running keybearer uses another file, ${path}`;
+  if (await isSameFile(path, paths.config)) return { ok: true };
+  return noAccess(`the running keybearer uses another file, ${path}`);
+}
+
+function noAccess(problem: string, next: string | null = null): ConsoleAccess & { readonly ok: false } {
+  return { ok: false, hasConsole: true, problem, next };
 }
 
 export type Answer<Value> =
@@ -86,20 +104,10 @@ export type Answer<Value> =
     };
 
 /** Asks the daemon for a change. It answers when the change is made, or says why it is not. */
-export async function ask<Value>(paths: Paths, path: string, body: object): Promise<Answer<Value>> {
+export async function requestChange<Value>(paths: Paths, path: string, body: object): Promise<Answer<Value>> {
   const asked: Asked<Changed<Value>> = await askConsoles(paths, "POST", path, body);
   if (asked.ok) return asked.value.ok ? asked.value : { ...asked.value, isLost: false };
   if (!asked.running) return { ok: false, problem: asked.problem, next: null, isLost: false };
   const problem = `the daemon's answer was lost (${asked.problem}). what has begun, its next start finishes`;
   return { ok: false, problem, next: advice.status(), isLost: true };
-}
-
-export function withNext({
-  problem,
-  next,
-}: {
-  readonly problem: string;
-  readonly next: string | null;
-}): string {
-  return next === null ? problem : `${problem} → ${next}`;
 }

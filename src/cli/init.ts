@@ -224,15 +224,15 @@ function askTool(given: string | undefined, prompter: Prompter | null): Promise<
     prompter,
     "name of the first tool that will call, such as claude-code or codex: ",
     "--tool codex",
-    toolNameFault,
+    findNameProblem,
   );
 }
 
 /** By the rules of config.yaml itself. */
-function toolNameFault(name: string): string | null {
+function findNameProblem(name: string): string | null {
   const trial = `gateway: https://gateway.example.com/v1\ntools: { ${JSON.stringify(name)}: {} }\n`;
-  const problem = parseConfig(trial, "/").problems.find(({ severity }) => severity === "error");
-  return problem === undefined ? null : `${problem.message}: ${problem.hint ?? "choose another"}`;
+  const error = parseConfig(trial, "/").problems.find(({ severity }) => severity === "error");
+  return error === undefined ? null : `${error.message}: ${error.hint ?? "choose another"}`;
 }
 
 /** The value of an option, or the person's answer, asked until it is valid. null: the reason was printed. */
@@ -241,17 +241,17 @@ async function ask(
   prompter: Prompter | null,
   question: string,
   option: string,
-  faultOf: (text: string) => string | null,
+  findProblem: (text: string) => string | null,
 ): Promise<string | null> {
   if (given === undefined && prompter === null)
     return failNull(`there is no terminal to ask at. name it: ${option}`, EXIT.usage);
   for (let text = given; ; text = undefined) {
     const answer = text ?? (await prompter?.text(question)) ?? null;
     if (answer === null) return canceled();
-    const fault = faultOf(answer.trim());
-    if (fault === null) return answer.trim();
-    if (prompter === null) return failNull(fault, EXIT.usage);
-    notice(fault);
+    const problem = findProblem(answer.trim());
+    if (problem === null) return answer.trim();
+    if (prompter === null) return failNull(problem, EXIT.usage);
+    notice(problem);
   }
 }
 
@@ -268,7 +268,7 @@ export async function printNextSteps(paths: Paths, tool: string): Promise<void> 
     );
   } else {
     const effect = await waitUntilActive(paths, tool, (found) => found !== undefined);
-    if (effect.state === "not in force") notice(`a keybearer runs, but ${effect.reason}`);
+    if (effect.state === "not in force") notice(`a keybearer runs, but ${effect.problem}`);
     else if (asked.ok && asked.value.sandbox)
       notice("the running keybearer uses it now, and its sandbox has ended", "next:");
     else notice("the running keybearer uses it", "next:");

@@ -1,10 +1,11 @@
 import { advice } from "../core/advice.ts";
+import { withNext } from "../core/display.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
 import { heldKeyRemedy, type KeyAction, PAST } from "../lifecycle/key-action.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import { askConsoles } from "./ask-consoles.ts";
-import { ask, describeKey, withNext } from "./console-changes.ts";
+import { describeKey, requestChange } from "./console-changes.ts";
 import { fail, failNull, printText } from "./ui/messages.ts";
 import { canConfirm, confirm } from "./ui/prompts.ts";
 import { commandPaths } from "./ui/stdio.ts";
@@ -31,7 +32,7 @@ export async function changeKey(action: KeyAction, asked: string, options: Chang
   const question = `delete key ${describeKey(found)} at the console of ${gateway} for good?`;
   if (action === "delete" && !options.yes && !(await confirm(question, "no")))
     return fail("nothing was changed", EXIT.failed);
-  const changed = await ask<KeyReport>(paths, "/changekey", { gateway, ref, action });
+  const changed = await requestChange<KeyReport>(paths, "/changekey", { gateway, ref, action });
   if (!changed.ok)
     return fail(`key ${describeKey(found)} was not ${PAST[action]}: ${withNext(changed)}`, EXIT.failed);
   printText(`key ${describeKey(found)} is ${PAST[action]} at the console of ${gateway}`);

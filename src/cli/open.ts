@@ -44,10 +44,10 @@ async function open(options: { print?: boolean; json?: boolean }): Promise<void>
 }
 
 /** A daemon from before an update has no dashboard. */
-function explain(reason: string): string {
-  return reason === "no such control"
+function explain(problem: string): string {
+  return problem === "no such control"
     ? "the running keybearer is older than this program and has no dashboard → restart it"
-    : reason;
+    : problem;
 }
 
 /** The program that opens an address, and its arguments before the address. No shell is involved. */

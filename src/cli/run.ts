@@ -68,7 +68,7 @@ async function run(options: { config?: string; port?: number }): Promise<void> {
   );
   let health: typeof Health;
   // Before anything starts a program: Notify removes the variables with which a child could speak for the daemon.
-  const notify = new Notify(process.env, process.pid, { onTrouble: (message) => daemon?.log.warn(message) });
+  const notify = new Notify(process.env, process.pid, { onProblem: (message) => daemon?.log.warn(message) });
   try {
     // Loaded here, because every other command would wait for it. Not later: once the daemon serves, an update may replace
     // the package's files.
@@ -229,13 +229,13 @@ function untilStopped(daemon: Daemon, { onTerminal, notify, onSignal }: Stopping
   };
   return new Promise((resolve) => {
     let signals = 0;
-    const stop = (why: string, exitCode: number) => {
+    const stop = (cause: string, exitCode: number) => {
       signals += 1;
       if (signals === 2) return daemon.cut();
       if (signals > 2) process.exit(EXIT.failed);
       inBackground(notify.stopping("requests in flight may finish"), "a message to the service manager");
       log.info(
-        `${why}: stopping; requests in flight may finish, a second signal cuts them, a third exits at once`,
+        `${cause}: stopping; requests in flight may finish, a second signal cuts them, a third exits at once`,
       );
       inBackground(
         daemon.stop().then(() => resolve(exitCode)),

@@ -73,8 +73,8 @@ async function startService(manager: ServiceManager, paths: Paths, given: Contex
 
 /** @param next what brings it back after a crash or a reboot */
 async function startInBackground(paths: Paths, next: string): Promise<void> {
-  const faults = prepareFolders(paths);
-  if (faults.length > 0) return fail(faults.join("\n"), EXIT.badConfig);
+  const problems = prepareFolders(paths);
+  if (problems.length > 0) return fail(problems.join("\n"), EXIT.badConfig);
   const file = logFileIn(paths);
   let log: number;
   try {

@@ -28,7 +28,7 @@ export async function stop(paths: Paths): Promise<boolean> {
   const isService = manager !== null && (await manager.state()).pid === pid;
   const change = isService ? manager.stop() : stopProcess(paths, pid);
   const result = await withDrainProgress(change, paths, pid);
-  if (!result.ok) return failed(result.why);
+  if (!result.ok) return failed(result.problem);
   printText(
     isService
       ? `the service is stopped until your next login → ${advice.start()}`
@@ -37,8 +37,8 @@ export async function stop(paths: Paths): Promise<boolean> {
   return true;
 }
 
-function failed(reason: string): false {
-  fail(reason, EXIT.failed);
+function failed(problem: string): false {
+  fail(problem, EXIT.failed);
   return false;
 }
 
@@ -47,7 +47,7 @@ const POLL_MS = 100;
 /** By the control socket and not by a signal: in a container the process may have another pid. */
 async function stopProcess(paths: Paths, pid: number): Promise<Result> {
   const asked = await askDaemon(paths, "POST", "/stop", {});
-  if (!asked.ok) return { ok: false, why: asked.problem, next: null };
+  if (!asked.ok) return { ok: false, problem: asked.problem, next: null };
   for (;;) {
     const status = await askDaemon<Status>(paths, "GET", "/status");
     // Another pid is a new daemon.

@@ -66,10 +66,10 @@ function parseJson(text: string, dialect: JsonDialect): Parsed {
   const [error] = errors;
   if (error !== undefined) {
     // "CommaExpected" becomes "comma expected".
-    const reason = printParseErrorCode(error.error)
+    const problem = printParseErrorCode(error.error)
       .replace(/(?<=[a-z])(?=[A-Z])/g, " ")
       .toLowerCase();
-    return cannotEdit(reason, text.slice(0, error.offset).split("\n").length);
+    return cannotEdit(problem, text.slice(0, error.offset).split("\n").length);
   }
   return root === undefined ? cannotEdit("it is empty", 1) : { ok: true, root };
 }

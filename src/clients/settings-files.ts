@@ -72,7 +72,7 @@ export interface ClientSettings {
 
 export interface Conflict {
   readonly name: string;
-  readonly reason: string;
+  readonly problem: string;
   remove(text: string): Edited;
 }
 
@@ -115,15 +115,15 @@ function field(path: readonly string[], holds: Field["holds"] = "other"): Field 
 
 const SENT_TOO = "Claude Code sends it beside the token, and keybearer refuses that (foreign-key)";
 const OTHER_CLOUD = "with it Claude Code ignores ANTHROPIC_BASE_URL";
-const CLAUDE_CONFLICTS: readonly { readonly path: JsonPath; readonly reason: string }[] = [
-  { path: ["env", "ANTHROPIC_API_KEY"], reason: SENT_TOO },
+const CLAUDE_CONFLICTS: readonly { readonly path: JsonPath; readonly problem: string }[] = [
+  { path: ["env", "ANTHROPIC_API_KEY"], problem: SENT_TOO },
   {
     path: ["apiKeyHelper"],
-    reason: "Claude Code sends its output beside the token, and keybearer refuses that (foreign-key)",
+    problem: "Claude Code sends its output beside the token, and keybearer refuses that (foreign-key)",
   },
-  { path: ["env", "CLAUDE_CODE_USE_BEDROCK"], reason: OTHER_CLOUD },
-  { path: ["env", "CLAUDE_CODE_USE_VERTEX"], reason: OTHER_CLOUD },
-  { path: ["env", "CLAUDE_CODE_USE_FOUNDRY"], reason: OTHER_CLOUD },
+  { path: ["env", "CLAUDE_CODE_USE_BEDROCK"], problem: OTHER_CLOUD },
+  { path: ["env", "CLAUDE_CODE_USE_VERTEX"], problem: OTHER_CLOUD },
+  { path: ["env", "CLAUDE_CODE_USE_FOUNDRY"], problem: OTHER_CLOUD },
 ];
 
 const CLAUDE_CODE: ClientSettings = {
@@ -153,9 +153,9 @@ const CLAUDE_CODE: ClientSettings = {
   },
   conflicts: (text) =>
     CLAUDE_CONFLICTS.filter(({ path }) => jsonAt(text, path, "strict") !== undefined).map(
-      ({ path, reason }) => ({
+      ({ path, problem }) => ({
         name: path.at(-1) ?? "",
-        reason,
+        problem,
         remove: (current) => editJson(current, path, undefined, "strict"),
       }),
     ),

@@ -37,7 +37,7 @@ export const SHELLS: readonly Shell[] = ["sh", "fish", "powershell", "cmd"];
 
 export function settingsFor(client: Client, target: Target): readonly Snippet[] {
   const values = valuesFor(client, target);
-  return client.setups.flatMap((steps, way) => steps.flatMap((step) => snippetsOf(step, way, values)));
+  return client.setups.flatMap((steps, way) => steps.flatMap((step) => renderStep(step, way, values)));
 }
 
 export function fieldsFor(client: Client, target: Target): Fields {
@@ -60,7 +60,7 @@ export function notesFor(client: Client, target: Target): readonly string[] {
   return client.notes.map((note) => fill(note, values));
 }
 
-function snippetsOf(step: Step, way: number, values: Values): Snippet[] {
+function renderStep(step: Step, way: number, values: Values): Snippet[] {
   if (step.kind !== "env") {
     const path = step.kind === "file" ? step.path : null;
     const text = step.format === "json" ? fillJson(step.text, values) : fill(step.text, values);

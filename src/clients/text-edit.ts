@@ -3,10 +3,10 @@ import { lineStart } from "../core/lines.ts";
 /** A text with one setting changed, or why it cannot be changed safely. The line counts from 1. */
 export type Edited =
   | { readonly ok: true; readonly text: string }
-  | { readonly ok: false; readonly reason: string; readonly line: number | null };
+  | { readonly ok: false; readonly problem: string; readonly line: number | null };
 
-export function cannotEdit(reason: string, line: number | null = null): Edited & { readonly ok: false } {
-  return { ok: false, reason, line };
+export function cannotEdit(problem: string, line: number | null = null): Edited & { readonly ok: false } {
+  return { ok: false, problem, line };
 }
 
 export function changeByHand(setting: string): Edited & { readonly ok: false } {

@@ -14,18 +14,18 @@ export function editToml(
   name: string,
   value: TomlValue | null,
 ): Edited {
-  const fault = faultIn(text);
-  if (fault !== null) return fault;
+  const problem = findProblem(text);
+  if (problem !== null) return problem;
   const path = [...table, name];
   const current = tomlAt(text, path) ?? null;
   if (current === value) return { ok: true, text };
-  const section = sectionsOf(text).find((each) => isDeepStrictEqual(each.path, table));
+  const section = readSections(text).find((each) => isDeepStrictEqual(each.path, table));
   const edited =
     section === undefined ? appendTable(text, table, name, value) : editSection(text, section, name, value);
   // A dotted key or an inline table can also define the setting. Then the result is invalid or means something else.
-  const expected = treeOf(text);
-  const valid = faultIn(edited) === null && assign(expected, path, value);
-  if (!valid || !isDeepStrictEqual(treeOf(edited), expected)) {
+  const expected = parseTable(text);
+  const valid = findProblem(edited) === null && assign(expected, path, value);
+  if (!valid || !isDeepStrictEqual(parseTable(edited), expected)) {
     return changeByHand(table.length === 0 ? name : `[${table.join(".")}]`);
   }
   return { ok: true, text: edited };
@@ -33,23 +33,23 @@ export function editToml(
 
 /** Removes the header of a table without settings, and an empty line above it. Comments stay. */
 export function removeEmptyTable(text: string, table: readonly string[]): Edited {
-  const fault = faultIn(text);
-  if (fault !== null) return fault;
-  const section = sectionsOf(text).find((each) => isDeepStrictEqual(each.path, table));
+  const problem = findProblem(text);
+  if (problem !== null) return problem;
+  const section = readSections(text).find((each) => isDeepStrictEqual(each.path, table));
   // Tables around it have no header of their own, and end with it.
   if (section === undefined) return { ok: true, text };
   const start = lineStart(text, section.headerEnd);
   const above = lineStart(text, start - 1);
   const isEmptyAbove = start > 0 && text.slice(above, start).trim() === "";
   const without = splice(text, isEmptyAbove ? above : start, nextLine(text, section.headerEnd), "");
-  const isLeft = section.settings.length > 0 || faultIn(without) !== null;
+  const isLeft = section.settings.length > 0 || findProblem(without) !== null;
   return isLeft ? changeByHand(`[${table.join(".")}]`) : { ok: true, text: without };
 }
 
 /** The value at a path; undefined: there is none, or the text is not TOML. */
 export function tomlAt(text: string, path: readonly string[]): unknown {
-  if (faultIn(text) !== null) return undefined;
-  let value: unknown = treeOf(text);
+  if (findProblem(text) !== null) return undefined;
+  let value: unknown = parseTable(text);
   for (const name of path) value = isTable(value) ? value[name] : undefined;
   return value;
 }
@@ -61,13 +61,13 @@ function isTable(value: unknown): value is Table {
   return isObject(value) && !(value instanceof Date);
 }
 
-function treeOf(text: string): Table {
+function parseTable(text: string): Table {
   return parse(text, { integersAsBigInt: true });
 }
 
-function faultIn(text: string): (Edited & { readonly ok: false }) | null {
+function findProblem(text: string): (Edited & { readonly ok: false }) | null {
   try {
-    treeOf(text);
+    parseTable(text);
     return null;
   } catch (error) {
     if (!(error instanceof TomlError)) throw error;
@@ -111,7 +111,7 @@ interface Section {
 const KEY_AND_EQUALS = /^((?:"(?:\\.|[^"\\])*"|'[^']*'|[^"'=])*)=[ \t]*/;
 
 /** The sections of a valid TOML file. */
-function sectionsOf(text: string): Section[] {
+function readSections(text: string): Section[] {
   let section: Section = { path: [], headerEnd: text.startsWith("\uFEFF") ? 1 : 0, settings: [] };
   const sections = [section];
   for (const { start, end } of statementsOf(text)) {

@@ -171,15 +171,15 @@ export class UndoStore {
       if (place !== null && found?.ok && found.key.equals(key)) return place;
     }
     const { there } = await keychainThere({ env });
-    let reason = "";
+    let problem = "";
     // A locked keychain is no reason to fail: the key was in a file until now.
     for (const store of there ? (["keychain", "file"] as const) : (["file"] as const)) {
       const place = await freePlace({ store, tool: undoName(client), tools, paths: this.#paths, key, env });
       const stored = await storeKey(place, key, { env });
       if (stored.ok) return place;
-      reason = stored.problem;
+      problem = stored.problem;
     }
-    throw new Error(reason);
+    throw new Error(problem);
   }
 
   #makeFolder(): void {

@@ -43,7 +43,7 @@ export interface Change<Key> {
 
 type Described =
   | { readonly ok: true; readonly change: Change<string> }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 /** What a write changes. Refused if that could not be taken back. null stands for a file that does not exist. */
 export function describeChange(settings: ClientSettings, before: string | null, after: string): Described {
@@ -51,13 +51,13 @@ export function describeChange(settings: ClientSettings, before: string | null, 
   const base = contentOf(settings, before);
   const fields = changedFields(settings, base, after, salt);
   const bare = { salt, written: digest(salt, after), fields, layout: null };
-  const exact = { ...bare, layout: layoutOf(before ?? settings.empty, after, fields) };
+  const exact = { ...bare, layout: findLayout(before ?? settings.empty, after, fields) };
   for (const change of [exact, bare]) {
     const back = takeBack(settings, change, after, fields, (key) => key);
     if (!back.ok || !meansTheSame(settings, back.text, base)) continue;
     if (change.layout === null || back.text === (before ?? settings.empty)) return { ok: true, change };
   }
-  return { ok: false, reason: "the way it is written, this could not be taken back: change it by hand" };
+  return { ok: false, problem: "the way it is written, this could not be taken back: change it by hand" };
 }
 
 function changedFields(
@@ -79,7 +79,7 @@ function changedFields(
     return [
       {
         path,
-        before: beforeOf(old, holds === "key"),
+        before: describeBefore(old, holds === "key"),
         after: digestOf(salt, now),
         made: made.length,
       },
@@ -99,7 +99,7 @@ function namedPaths(
   return [...new Set(names)].map((name) => [...outer, name]);
 }
 
-function beforeOf(value: unknown, isKey: boolean): Before<string> {
+function describeBefore(value: unknown, isKey: boolean): Before<string> {
   if (value === undefined) return null;
   const isPlain = typeof value === "string" || typeof value === "number" || typeof value === "boolean";
   // Text of another field may hold a key as well, such as a command, or a URL with a password.
@@ -145,7 +145,7 @@ export function takeBack<Key>(
 export type FieldState = "ours" | "as before" | "changed";
 
 /** Whether a field still holds what was written. */
-export function stateOf<Key>(
+export function judgeField<Key>(
   settings: ClientSettings,
   { salt }: Change<Key>,
   { path, before, after }: ChangedField<Key>,
@@ -199,7 +199,7 @@ const PIECE = /"(?:\\.|[^"\\\n])*"|'[^'\n]*'|[ \t]+|\w+|[\s\S]/g;
 const MAX_CHANGED_PIECES = 5000;
 
 /** null: a key would be left in it. */
-function layoutOf(
+function findLayout(
   before: string,
   after: string,
   fields: readonly ChangedField<string>[],

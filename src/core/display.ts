@@ -15,6 +15,17 @@ export function quoteForShell(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
+/** What failed, and what to do about it, in one line. */
+export function withNext({
+  problem,
+  next,
+}: {
+  readonly problem: string;
+  readonly next: string | null;
+}): string {
+  return next === null ? problem : `${problem} → ${next}`;
+}
+
 /** Longer commands are cut: something could be hidden at the end of a line that is too long to read. */
 const MAX_COMMAND = 1000;
 

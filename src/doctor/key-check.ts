@@ -96,7 +96,7 @@ export class KeyCheck {
     try {
       // With the trailing slash: without it new-api answers with a redirect.
       const response = await client.send({ path: "/api/usage/token/", bearer: key });
-      return newApiFault(response, dateOf(response) ?? clock.now());
+      return findNewApiProblem(response, dateOf(response) ?? clock.now());
     } catch {
       // No answer says nothing about the key.
       return null;
@@ -108,11 +108,11 @@ export class KeyCheck {
  * What new-api says about a key that its relay refuses with 401 (v0.13.2 and 2d8e50bf).
  * @param now by new-api's clock
  */
-export function newApiFault(
+export function findNewApiProblem(
   { status, text }: Pick<ConsoleResponse, "status" | "text">,
   now: number,
 ): KeyFault | null {
-  if (status === 200) return newApiFaultInFacts(text, now);
+  if (status === 200) return problemInFacts(text, now);
   // 429 and 5xx say nothing about the key.
   if (status !== 401 && status !== 403) return null;
   const cause = findCause({ status, contentType: "application/json", body: text });
@@ -120,7 +120,7 @@ export function newApiFault(
   return status === 401 && cause?.name === "incomplete-key" ? "key-deleted" : null;
 }
 
-function newApiFaultInFacts(text: string, now: number): KeyFault | null {
+function problemInFacts(text: string, now: number): KeyFault | null {
   const body = parseObject(text);
   const facts = objectAt(body, "data");
   if (facts === null || flagAt(body, "code") !== true) return null;
@@ -135,9 +135,9 @@ function newApiFaultInFacts(text: string, now: number): KeyFault | null {
 /** What sub2api says about a key. */
 export interface Sub2apiUsage {
   /** null: none. */
-  readonly fault: KeyFault | null;
+  readonly problem: KeyFault | null;
   readonly window: UsedUpWindow | null;
-  /** What the answer tested, if there is no fault. */
+  /** What the answer tested, if there is no problem. */
   readonly tested: readonly Tested[];
 }
 
@@ -155,10 +155,10 @@ export function readSub2apiUsage(text: string): Sub2apiUsage | null {
   if (limits.length > 0) tested.push("key-windows");
   // Of a key with a quota or windows of its own, it does not report the plan.
   if (objectAt(usage, "subscription") !== null) tested.push("plan");
-  return { fault: window === null ? faultInUsage(usage) : "window-used-up", window, tested };
+  return { problem: window === null ? problemInUsage(usage) : "window-used-up", window, tested };
 }
 
-function faultInUsage(usage: JsonObject): KeyFault | null {
+function problemInUsage(usage: JsonObject): KeyFault | null {
   const status = textAt(usage, "status");
   if (status === "expired") return "key-expired";
   if (status === "disabled") return "key-disabled";

@@ -72,9 +72,9 @@ export function concernsGateway({ cause }: ProbeFailure): boolean {
 const COPY_AGAIN =
   "copy the key whole from the console, without spaces or line breaks, or create a new one there";
 
-/** A fault that is visible before anything is sent. */
-export function malformedKey(fault: string): FailureText {
-  return failure("incomplete-key", `incomplete key: ${fault}`, COPY_AGAIN);
+/** A problem that is visible before anything is sent. */
+export function malformedKey(problem: string): FailureText {
+  return failure("incomplete-key", `incomplete key: ${problem}`, COPY_AGAIN);
 }
 
 export function timedOut(gateway: Gateway, ms: number): FailureText {

@@ -153,9 +153,9 @@ async function explain(
     const listed: readonly Tested[] = models.length === 0 ? [] : ["models"];
     const usage = kind === "sub2api" && !brief ? await askSub2api(gateway, get) : null;
     if (usage === null) return { tested: ["key", ...listed] };
-    return usage.fault === null
+    return usage.problem === null
       ? { tested: [...usage.tested, ...listed] }
-      : failures.faultyKey(usage.fault, usage.window, null, now);
+      : failures.faultyKey(usage.problem, usage.window, null, now);
   }
   if (isWebPage(response)) return failures.webPage(gateway, status);
   const message = failures.gatewayMessage(text, key);

@@ -5,6 +5,7 @@ import { settingsFiles, WRITABLE } from "../clients/settings-files.ts";
 import { CLIENTS } from "../clients/table.ts";
 import { errorMessage, hasCode } from "../core/errors.ts";
 import { keyProblem, type Secret } from "../core/secret.ts";
+import { withTimeout } from "../core/timeout.ts";
 import { tokenShape } from "../core/token.ts";
 import type { Finding } from "./findings.ts";
 import { type KnownSetting, knownFields, knownVariables } from "./known-settings.ts";
@@ -354,4 +355,20 @@ function addressValue(text: string, { ports, gateways }: Addresses): SettingValu
   if (!/^(?:localhost|127(?:\.\d+){3}|\[::1\])$/.test(url.hostname)) return "other";
   const port = url.port === "" ? (url.protocol === "http:" ? 80 : 443) : Number(url.port);
   return ports.includes(port) ? "keybearer" : null;
+}
+
+const SCAN_TIMEOUT_MS = 10_000;
+
+/** A network folder that hangs must not hold back the other findings. */
+export function scanOrProblem(
+  scanning: Promise<readonly Finding[]>,
+  timeout: number = SCAN_TIMEOUT_MS,
+): Promise<readonly Finding[]> {
+  const safe = scanning.catch((error) => [notScanned(errorMessage(error))]);
+  return withTimeout(safe, timeout, [notScanned("it took too long")]);
+}
+
+function notScanned(problem: string): Finding {
+  const what = `other settings could not be checked: ${problem}`;
+  return { id: "elsewhere", level: "warning", about: "this machine", what, next: null };
 }

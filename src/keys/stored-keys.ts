@@ -36,7 +36,7 @@ export type Stored =
   /** made: false if this key was there already, so that a failed command must not remove it. */
   { readonly ok: true; readonly made: boolean } | { readonly ok: false; readonly problem: string };
 
-export type Forgotten = { readonly ok: true } | { readonly ok: false; readonly problem: string };
+type Forgotten = { readonly ok: true } | { readonly ok: false; readonly problem: string };
 
 const TYPING_LIMIT = MINUTE_MS;
 const SEARCH_LIMIT = 3_000;
@@ -139,8 +139,6 @@ function fileProblem(path: string, error: unknown): string {
   if (code === "ENOTDIR" || code === "EEXIST") return `${escapeControlChars(folder)} is not a folder`;
   return `${escapeControlChars(path)} could not be changed (${code})`;
 }
-
-// Places.
 
 interface PlaceRequest {
   readonly store: Store;

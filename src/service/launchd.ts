@@ -10,7 +10,7 @@ import {
   type Availability,
   availability,
   type CommandResult,
-  failure,
+  changeFailed,
   findServiceFile,
   type LastExit,
   type LogRequest,
@@ -71,7 +71,7 @@ export class Launchd {
     return availability(await this.#launchctl("print", this.#domain), {
       program: "launchctl",
       silent: "launchd has no session of yours that answers",
-      otherwise: BY_HAND,
+      next: BY_HAND,
     });
   }
 
@@ -93,7 +93,7 @@ export class Launchd {
    */
   async planInstall(spec: ServiceSpec): Promise<Plan> {
     const file = await this.found();
-    if (file.kind === "foreign") return { ok: false, why: file.why, next: file.next };
+    if (file.kind === "foreign") return { ok: false, problem: file.problem, next: file.next };
     const job = await this.#loaded();
     const text = renderPlist(plistTemplate(), spec);
     const same = file.kind === "ours" && file.text === text;
@@ -110,7 +110,7 @@ export class Launchd {
 
   async planRemoval(): Promise<Plan> {
     const file = await this.found();
-    if (file.kind === "foreign") return { ok: false, why: file.why, next: file.next };
+    if (file.kind === "foreign") return { ok: false, problem: file.problem, next: file.next };
     const steps: Step[] = (await this.#loaded()) === null ? [] : [launchctl("bootout", this.#job)];
     if (file.kind === "ours") steps.push({ kind: "remove", file: this.file });
     return { ok: true, steps, before: file.kind === "none" ? "none" : "same", restarts: false };
@@ -184,7 +184,7 @@ export class Launchd {
   async logs(request: LogRequest): Promise<Result> {
     const file = await this.found();
     const logFile = file.kind === "ours" ? file.service.logFile : null;
-    if (logFile === null) return { ok: false, why: "the service is not installed", next: null };
+    if (logFile === null) return { ok: false, problem: "the service is not installed", next: null };
     return readLogFile(this.#run, logFile, request);
   }
 
@@ -212,19 +212,20 @@ export class Launchd {
   /** launchd sends SIGTERM and waits for ExitTimeOut, in which the daemon drains. */
   async #unload(): Promise<Result> {
     const result = await this.#launchctl("bootout", this.#job);
-    if (!isOneOf(result, 0, NO_SUCH_PROCESS, NOT_FOUND, NOW_IN_PROGRESS)) return failure(result, "stopped");
+    if (!isOneOf(result, 0, NO_SUCH_PROCESS, NOT_FOUND, NOW_IN_PROGRESS))
+      return changeFailed(result, "stopped");
     return this.#stopped(async () => (await this.#loaded()) === null);
   }
 
   async #drain(pid: number): Promise<Result> {
     const result = await this.#launchctl("kill", "SIGTERM", this.#job);
-    if (!isOneOf(result, 0, NO_SUCH_PROCESS, NOT_FOUND)) return failure(result, "stopped");
+    if (!isOneOf(result, 0, NO_SUCH_PROCESS, NOT_FOUND)) return changeFailed(result, "stopped");
     return this.#stopped(async () => (await this.#loaded())?.pid !== pid);
   }
 
   async #stopped(isStopped: () => Promise<boolean>): Promise<Result> {
     if (await this.#poll(isStopped)) return { ok: true };
-    return { ok: false, why: "the service did not stop in time", next: null };
+    return { ok: false, problem: "the service did not stop in time", next: null };
   }
 
   async #load(): Promise<Result> {
@@ -238,7 +239,7 @@ export class Launchd {
     if (result.code === 0) return { ok: true };
     // 5 has many meanings. One is that the job is loaded already.
     if (isOneOf(result, INPUT_OUTPUT) && (await this.#loaded()) !== null) return { ok: true };
-    return failure(result, "loaded");
+    return changeFailed(result, "loaded");
   }
 
   #bootstrap(): Promise<CommandResult> {
@@ -248,7 +249,7 @@ export class Launchd {
   /** Without -k, so that a running job stays as it is. */
   async #start(): Promise<Result> {
     const result = await this.#launchctl("kickstart", this.#job);
-    return isOneOf(result, 0, ALREADY_IN_PROGRESS) ? { ok: true } : failure(result, "started");
+    return isOneOf(result, 0, ALREADY_IN_PROGRESS) ? { ok: true } : changeFailed(result, "started");
   }
 
   async #poll(holds: () => Promise<boolean>): Promise<boolean> {

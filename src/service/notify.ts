@@ -17,7 +17,7 @@ const MAX_STATUS = 200;
 export interface NotifyOptions {
   /** Where systemd-notify may be. The first that exists is used. */
   readonly programs?: readonly string[];
-  readonly onTrouble?: (message: string) => void;
+  readonly onProblem?: (message: string) => void;
 }
 
 /**
@@ -28,7 +28,7 @@ export interface NotifyOptions {
  */
 export class Notify {
   readonly #programs: readonly string[];
-  readonly #onTrouble: (message: string) => void;
+  readonly #onProblem: (message: string) => void;
   /** null: no manager asked for messages. */
   readonly #socket: string | null;
   /** null: the manager does not watch this process. */
@@ -38,7 +38,7 @@ export class Notify {
   /** Messages are sent one after the other, so that READY never overtakes RELOADING. */
   #lastSend: Promise<void> = Promise.resolve();
   #delivered = true;
-  #lastTrouble = "";
+  #lastProblem = "";
 
   /** Removes the variables from `env`, so that no child can speak for the daemon. */
   constructor(env: NodeJS.ProcessEnv, pid: number, options: NotifyOptions = {}) {
@@ -47,7 +47,7 @@ export class Notify {
     delete env.WATCHDOG_USEC;
     delete env.WATCHDOG_PID;
     this.#programs = options.programs ?? PROGRAMS;
-    this.#onTrouble = options.onTrouble ?? (() => {});
+    this.#onProblem = options.onProblem ?? (() => {});
     // A path, or with @ a name in the abstract namespace. systemd has other kinds of addresses for virtual machines.
     this.#socket = /^[/@]./.test(NOTIFY_SOCKET) ? NOTIFY_SOCKET : null;
     this.#intervalMs = watchdogInterval(WATCHDOG_USEC, WATCHDOG_PID, pid);
@@ -119,7 +119,7 @@ export class Notify {
     try {
       await this.#runFirst(socket, lines);
       this.#delivered = true;
-      this.#lastTrouble = "";
+      this.#lastProblem = "";
     } catch (error) {
       this.#delivered = false;
       this.#complain(`the service manager cannot be notified: ${errorMessage(error)}`);
@@ -133,15 +133,21 @@ export class Notify {
 
   /** Once, and not at every retry. */
   #complain(message: string): void {
-    if (message !== this.#lastTrouble) this.#onTrouble(message);
-    this.#lastTrouble = message;
+    if (message !== this.#lastProblem) this.#onProblem(message);
+    this.#lastProblem = message;
   }
 }
 
+interface NotifyProblem {
+  readonly problem: string;
+  readonly next: string;
+}
+
 /** Why a unit of Type=notify would never count as started here; null: it would. */
-export function notifyFault(programs: readonly string[] = PROGRAMS): string | null {
+export function findNotifyProblem(programs: readonly string[] = PROGRAMS): NotifyProblem | null {
   if (programs.some((program) => existsSync(program))) return null;
-  return `there is no ${programs[0]}, with which keybearer reports to systemd that it is ready → install the whole systemd package`;
+  const problem = `there is no ${programs[0]}, with which keybearer reports to systemd that it is ready`;
+  return { problem, next: "install the whole systemd package" };
 }
 
 /** Half of the manager's timeout, as sd_watchdog_enabled(3) recommends. */

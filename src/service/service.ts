@@ -26,17 +26,17 @@ export type Plan =
       /** A running service is stopped, which lets its requests finish, and started again. */
       readonly restarts: boolean;
     }
-  | { readonly ok: false; readonly why: string; readonly next: string };
+  | { readonly ok: false; readonly problem: string; readonly next: string };
 
 /** next: what to do first; null: see `keybearer service status`. */
 export type Result =
   | { readonly ok: true }
-  | { readonly ok: false; readonly why: string; readonly next: string | null };
+  | { readonly ok: false; readonly problem: string; readonly next: string | null };
 
-/** why: what keeps the manager from being used. otherwise: how to run keybearer without it. */
+/** problem: what keeps the manager from being used. next: how to run keybearer without it. */
 export type Availability =
   | { readonly ok: true }
-  | { readonly ok: false; readonly why: string; readonly otherwise: string };
+  | { readonly ok: false; readonly problem: string; readonly next: string };
 
 export interface ServiceState {
   readonly file: ServiceFile;
@@ -74,7 +74,7 @@ export type ServiceFile =
   | { readonly kind: "none" }
   | { readonly kind: "ours"; readonly text: string; readonly service: InstalledService }
   /** keybearer did not write it, and so does not touch it. */
-  | { readonly kind: "foreign"; readonly why: string; readonly next: string };
+  | { readonly kind: "foreign"; readonly problem: string; readonly next: string };
 
 const DEFAULT_STOP_SECONDS = 20;
 
@@ -110,18 +110,22 @@ export async function findServiceFile(
   }
 }
 
-function foreign(file: string, why: string): ServiceFile {
+function foreign(file: string, problem: string): ServiceFile {
   return {
     kind: "foreign",
-    why: `${file} is left alone: ${why}`,
-    next: `move it away (mv ${file} ${file}.mine), then ${advice.serviceInstall()}`,
+    problem: `${file} is left alone: ${problem}`,
+    next: `move it away (${moveAside(file)}), then ${advice.serviceInstall()}`,
   };
 }
 
-export function notWritten(file: string, why: string): Result {
+function moveAside(file: string): string {
+  return `mv ${quoteForShell(file)} ${quoteForShell(`${file}.mine`)}`;
+}
+
+export function notWritten(file: string, problem: string): Result {
   return {
     ok: false,
-    why: `${file} cannot be written: ${why}`,
+    problem: `${file} cannot be written: ${problem}`,
     next: `fix that, then ${advice.serviceInstall()}`,
   };
 }
@@ -131,25 +135,25 @@ export async function removeServiceFile(file: string): Promise<Result> {
     await rm(file, { force: true });
     return { ok: true };
   } catch (error) {
-    return { ok: false, why: `${file} cannot be removed: ${errorMessage(error)}`, next: null };
+    return { ok: false, problem: `${file} cannot be removed: ${errorMessage(error)}`, next: null };
   }
 }
 
 /** The result of a query that every manager answers. `silent`: what it means that this one does not. */
 export function availability(
   { missing, code, stdout, stderr }: CommandResult,
-  { program, silent, otherwise }: { program: string; silent: string; otherwise: string },
+  { program, silent, next }: { program: string; silent: string; next: string },
 ): Availability {
-  if (missing) return { ok: false, why: `there is no ${program} here`, otherwise };
+  if (missing) return { ok: false, problem: `there is no ${program} here`, next };
   if (code === 0) return { ok: true };
   const message = code === null ? "it did not answer in time" : firstLine(stderr || stdout);
-  return { ok: false, why: `${silent}: ${message}`, otherwise };
+  return { ok: false, problem: `${silent}: ${message}`, next };
 }
 
 /** what: started, stopped. */
-export function failure(result: CommandResult, what: string): Result {
-  const why = firstLine(result.stderr) || "it took too long";
-  return { ok: false, why: `the service could not be ${what}: ${why}`, next: null };
+export function changeFailed(result: CommandResult, what: string): Result {
+  const problem = firstLine(result.stderr) || "it took too long";
+  return { ok: false, problem: `the service could not be ${what}: ${problem}`, next: null };
 }
 
 export function firstLine(text: string): string {
@@ -225,13 +229,13 @@ export async function readLogFile(
   } catch (error) {
     // tail says that a file is missing or cannot be read, and with -F it waits for one that comes later.
     if (error instanceof ForeignFile) {
-      const next = `move it away: mv ${quoteForShell(file)} ${quoteForShell(`${file}.mine`)}`;
-      return { ok: false, why: `the log cannot be read: ${error.message}`, next };
+      const next = `move it away: ${moveAside(file)}`;
+      return { ok: false, problem: `the log cannot be read: ${error.message}`, next };
     }
   }
   // -F and not -f: it follows the name when the file is replaced.
   const argv = ["tail", "-n", String(lines), ...(follow ? ["-F"] : []), file];
   const result = await run(argv, { timeoutMs: follow ? 0 : 10_000, onLine, signal });
   if (result.code === 0 || signal?.aborted) return { ok: true };
-  return { ok: false, why: `the log ${file} cannot be read: ${firstLine(result.stderr)}`, next: null };
+  return { ok: false, problem: `the log ${file} cannot be read: ${firstLine(result.stderr)}`, next: null };
 }

@@ -16,7 +16,7 @@ export interface ServiceSpec {
   readonly writable: readonly string[];
   /**
    * systemd gives the service its own read-only view of the file system. Not with `process:`, because no other process can
-   * be inspected from a user namespace, and not where users may not create namespaces.
+   * be inspected from a user namespace.
    */
   readonly namespaces: boolean;
   /** The file launchd writes the daemon's output to. systemd has the journal. */
@@ -86,6 +86,30 @@ export function createSpec({ node, main, paths, env, namespaces, drainMs }: Spec
   };
 }
 
+/** Of config.yaml, what decides whether the unit has user namespaces. */
+interface ProcessTools {
+  readonly tools: Readonly<Record<string, { readonly name: string; readonly process: string | null }>>;
+}
+
+/** Whether systemd may put the service into user namespaces: no other process can be inspected from there. */
+export function mayHaveNamespaces(config: ProcessTools): boolean {
+  return toolsWithProcess(config).length === 0;
+}
+
+export const NO_NAMESPACES_COST =
+  "without them a mistake in keybearer, in its packages or in a command of yours can change all your files";
+
+/** tool codex has process: */
+export function describeProcess(config: ProcessTools): string {
+  const names = toolsWithProcess(config);
+  return `${names.length === 1 ? `tool ${names[0]} has` : `tools ${names.join(", ")} have`} process:`;
+}
+
+/** The tools that are identified by the program that calls. */
+function toolsWithProcess({ tools }: ProcessTools): string[] {
+  return Object.values(tools).flatMap(({ name, process }) => (process === null ? [] : [name]));
+}
+
 const SYSTEM_PATH = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"];
 const PACKAGE_MANAGERS = ["/opt/homebrew/bin", "/home/linuxbrew/.linuxbrew/bin", "/snap/bin"];
 
@@ -98,17 +122,26 @@ function servicePath(home: string | undefined): string {
   return [...SYSTEM_PATH, ...PACKAGE_MANAGERS, ...own].join(":");
 }
 
+interface SpecProblem {
+  readonly problem: string;
+  readonly next: string | null;
+}
+
 /** Why no service file can be written from this; null: it can. */
-export function specFault(spec: ServiceSpec, manager: "systemd" | "launchd"): string | null {
+export function findSpecProblem(spec: ServiceSpec, manager: "systemd" | "launchd"): SpecProblem | null {
   const { node, main, config, environment, writable, logFile } = spec;
   const values = [node, main, config, logFile, ...writable, ...Object.values(environment)];
   // A line break would start a directive of its own. XML has no way to write most control characters.
   const bad = values.find((value) => [...value].some((char) => char < " " || char === "\u007f"));
-  if (bad !== undefined)
-    return `a service cannot have a path or variable with a line break or control character in it: ${JSON.stringify(bad)}`;
+  if (bad !== undefined) {
+    const problem = `a service cannot have a path or variable with a line break or control character in it: ${JSON.stringify(bad)}`;
+    return { problem, next: null };
+  }
   // systemd checks this before it starts anything, however the path is escaped.
-  if (manager === "systemd" && /["'\\]/.test(node))
-    return `systemd starts no program with a quote or backslash in its path: ${node} → install node elsewhere`;
+  if (manager === "systemd" && /["'\\]/.test(node)) {
+    const problem = `systemd starts no program with a quote or backslash in its path: ${node}`;
+    return { problem, next: "install node elsewhere" };
+  }
   return null;
 }
 

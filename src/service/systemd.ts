@@ -9,7 +9,7 @@ import {
   type Availability,
   availability,
   type CommandResult,
-  failure,
+  changeFailed,
   findServiceFile,
   firstLine,
   type LastExit,
@@ -72,10 +72,10 @@ export class Systemd {
     const answer = availability(await this.#query("show-environment"), {
       program: "systemctl",
       silent: "systemctl --user does not answer here",
-      otherwise: BY_HAND,
+      next: BY_HAND,
     });
-    const { fault } = this.#folder;
-    return answer.ok && fault !== null ? { ok: false, why: fault, otherwise: OWN_HOME } : answer;
+    const { problem } = this.#folder;
+    return answer.ok && problem !== null ? { ok: false, problem, next: OWN_HOME } : answer;
   }
 
   /** Asks only the file system. */
@@ -84,15 +84,15 @@ export class Systemd {
   }
 
   async state(): Promise<ServiceState> {
-    return { file: await this.found(), ...stateOf(await this.#properties()) };
+    return { file: await this.found(), ...readState(await this.#properties()) };
   }
 
   /** What an installation writes and runs now. */
   async planInstall(spec: ServiceSpec): Promise<Plan> {
     const file = await this.found();
-    if (file.kind === "foreign") return { ok: false, why: file.why, next: file.next };
+    if (file.kind === "foreign") return { ok: false, problem: file.problem, next: file.next };
     const properties = await this.#properties();
-    const { active } = stateOf(properties);
+    const { active } = readState(properties);
     const text = renderUnit(unitTemplate(), spec);
     const same = file.kind === "ours" && file.text === text;
     // After an installation that was interrupted, the file is right but the manager has not read it.
@@ -111,7 +111,7 @@ export class Systemd {
   /** Without steps if there is nothing to remove. systemd may still run a unit whose file is gone. */
   async planRemoval(): Promise<Plan> {
     const { file, active } = await this.state();
-    if (file.kind === "foreign") return { ok: false, why: file.why, next: file.next };
+    if (file.kind === "foreign") return { ok: false, problem: file.problem, next: file.next };
     const before = file.kind === "none" ? "none" : "same";
     if (file.kind === "none" && active === "stopped") return { ok: true, steps: [], before, restarts: false };
     const steps: Step[] = [{ ...systemctl("stop", UNIT), must: "stopped" }, systemctl("disable", UNIT)];
@@ -136,7 +136,7 @@ export class Systemd {
       } else {
         const result = await this.#run(step.argv, { timeoutMs });
         if (step.must !== undefined && !(await this.#succeeded(result, step.must)))
-          return failure(result, step.must);
+          return changeFailed(result, step.must);
       }
     }
     return { ok: true };
@@ -145,7 +145,7 @@ export class Systemd {
   /** Stopping a unit that is not loaded fails, but leaves it stopped. */
   async #succeeded(result: CommandResult, must: string): Promise<boolean> {
     if (must !== "stopped") return result.code === 0;
-    const { active } = stateOf(await this.#properties());
+    const { active } = readState(await this.#properties());
     return active === "stopped" || active === "failed";
   }
 
@@ -154,7 +154,7 @@ export class Systemd {
   }
 
   async restart(): Promise<Result> {
-    const { active } = stateOf(await this.#properties());
+    const { active } = readState(await this.#properties());
     const steps: Step[] = active === "failed" ? [systemctl("reset-failed", UNIT)] : [];
     return this.apply([...steps, { ...systemctl("restart", UNIT), must: "restarted" }]);
   }
@@ -175,12 +175,12 @@ export class Systemd {
       },
     });
     if (result.missing)
-      return { ok: false, why: "there is no journalctl here, so the log cannot be shown", next: null };
+      return { ok: false, problem: "there is no journalctl here, so the log cannot be shown", next: null };
     // journalctl exits with 0 even if there is no journal.
     if (count > 0 || signal?.aborted || lines === 0) return { ok: true };
     const message = firstLine(result.stderr);
-    const why = `the journal has nothing about ${UNIT}${message === "" ? "" : ` (${message})`}: it was not started yet, or no journal is kept here, or you may not read it`;
-    return { ok: false, why, next: null };
+    const problem = `the journal has nothing about ${UNIT}${message === "" ? "" : ` (${message})`}: it was not started yet, or no journal is kept here, or you may not read it`;
+    return { ok: false, problem, next: null };
   }
 
   /** What the manager gives its services. May contain secrets: never print it. */
@@ -220,7 +220,7 @@ function unitTemplate(): string {
 interface UnitFolder {
   readonly path: string;
   /** Why the manager would never find a unit there; null: it would, or it did not say. */
-  readonly fault: string | null;
+  readonly problem: string | null;
 }
 
 /**
@@ -234,12 +234,13 @@ async function findUnitFolder({ run, home, env }: SystemdOptions): Promise<UnitF
   const known = (readProperties(shown.stdout).get("UnitPath") ?? "").split(" ").filter((path) => path !== "");
   const path = known.includes(own) ? own : usual;
   // systemctl quotes some paths, and then the list cannot be split at spaces.
-  if (known.length === 0 || known.includes(path) || !/^[\w/.@+-]+$/.test(path)) return { path, fault: null };
+  if (known.length === 0 || known.includes(path) || !/^[\w/.@+-]+$/.test(path))
+    return { path, problem: null };
   const managerHome = known.find((folder) => folder.endsWith(USER_UNITS))?.slice(0, -USER_UNITS.length);
-  if (managerHome !== undefined && isSameFolder(managerHome, home)) return { path, fault: null };
+  if (managerHome !== undefined && isSameFolder(managerHome, home)) return { path, problem: null };
   const where = managerHome === undefined ? `only in ${known[0]} and the like` : `below ${managerHome}`;
-  const fault = `HOME is ${home} here, but the user manager looks for units ${where}, and would never find ${path}`;
-  return { path, fault };
+  const problem = `HOME is ${home} here, but the user manager looks for units ${where}, and would never find ${path}`;
+  return { path, problem };
 }
 
 function isSameFolder(one: string, other: string): boolean {
@@ -275,7 +276,7 @@ function readProperties(text: string): ReadonlyMap<string, string> {
   return properties;
 }
 
-function stateOf(properties: ReadonlyMap<string, string>): Omit<ServiceState, "file"> {
+function readState(properties: ReadonlyMap<string, string>): Omit<ServiceState, "file"> {
   const active = properties.get("ActiveState") ?? "inactive";
   const sub = properties.get("SubState") ?? "dead";
   const pid = Number(properties.get("MainPID") ?? 0);

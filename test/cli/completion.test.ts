@@ -2,7 +2,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { grammarOf } from "../../src/cli/completion/completion.ts";
+import { describeGrammar } from "../../src/cli/completion/completion.ts";
 import { bashScript, fishScript, zshScript } from "../../src/cli/completion/scripts.ts";
 import { createProgram } from "../../src/cli/program.ts";
 import { bareEnv, command, newHome, saveConfig } from "../doubles/command.ts";
@@ -38,7 +38,7 @@ t.test("bash completes commands, options and the names in config.yaml", async (t
   const home = await newHome(t);
   await saveConfig(home, CONFIG);
   await writeFile(join(home, "my file.yaml"), "");
-  const script = bashScript(grammarOf(createProgram()));
+  const script = bashScript(describeGrammar(createProgram()));
   const expected: [string, string | RegExp][] = [
     ["keybearer to", "tools"],
     ["keybearer mirror s", "sync show"],
@@ -83,7 +83,7 @@ t.test("names are listed without a daemon or a key, and none if config.yaml is b
 });
 
 t.test("the program prints the script of each shell, which names every command", async (t) => {
-  const grammar = grammarOf(createProgram());
+  const grammar = describeGrammar(createProgram());
   const names = grammar.flatMap(({ commands }) => commands.map(({ name }) => name));
   for (const script of [bashScript, zshScript, fishScript].map((write) => write(grammar)))
     for (const name of names) t.ok(script.includes(name), name);
@@ -100,7 +100,7 @@ for (const [shell, script, check] of [
   const skip = isThere(shell) ? false : `there is no ${shell} here: its script was NOT checked`;
   t.test(`${shell} can read its script`, { skip }, async (t) => {
     const file = join(await newHome(t), "script");
-    await writeFile(file, script(grammarOf(createProgram())));
+    await writeFile(file, script(describeGrammar(createProgram())));
     const { status, stderr } = spawnSync(shell, [...check, file], { encoding: "utf8" });
     t.same([status, stderr], [0, ""]);
   });

@@ -3,7 +3,6 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { formatFindings } from "../../src/cli/doctor/command.ts";
-import { scanResult } from "../../src/cli/doctor/examine.ts";
 import { findPaths } from "../../src/core/paths.ts";
 import { Secret } from "../../src/core/secret.ts";
 import type { Finding } from "../../src/doctor/findings.ts";
@@ -224,18 +223,11 @@ t.test("without a daemon, a port that another program has is a problem", async (
   t.match(wrong("the daemon"), [{ id: "daemon" }, { id: "port", what: `port ${port} is taken by` }]);
 });
 
-t.test(
-  "a missing config.yaml is a warning, and a scan that fails or hangs does not fail doctor",
-  async (t) => {
-    const home = await newHome(t);
-    const { findings } = await examined(home);
-    t.match(findings[0], { about: "config.yaml", level: "warning", next: "keybearer init" });
-    const locked = await scanResult(Promise.reject(new Error("a folder is locked")));
-    t.match(locked, [{ about: "this machine", level: "warning", what: /a folder is locked/ }]);
-    const hanging = await scanResult(new Promise(() => {}), 1);
-    t.match(hanging, [{ about: "this machine", level: "warning", what: /it took too long/ }]);
-  },
-);
+t.test("a missing config.yaml is a warning", async (t) => {
+  const home = await newHome(t);
+  const { findings } = await examined(home);
+  t.match(findings[0], { about: "config.yaml", level: "warning", next: "keybearer init" });
+});
 
 t.test("a file that others may read is reported with its chmod", async (t) => {
   const home = await newHome(t);

@@ -41,6 +41,21 @@ async function typed(...args: readonly string[]): Promise<Typed> {
   }
 }
 
+t.test("a mistake is answered with the command as it is typed here", async (t) => {
+  const [, installed = ""] = process.argv;
+  process.argv[1] = "/my $& keys/main.js";
+  // Everything is printed before the first await.
+  const answers = [typed("completion", "tcsh"), typed("completion")];
+  process.argv[1] = installed;
+  const [wrong, none] = await Promise.all(answers);
+  const here = "node '/my $& keys/main.js'";
+  t.match(
+    wrong?.err.replace(/\s+/g, " "),
+    `usage: ${here} completion [options] <shell> → ${here} help completion`,
+  );
+  t.match(none?.err.replace(/\s+/g, " "), `→ ${here} help completion`);
+});
+
 t.test("every command's help fits a screen, has an example, and is also printed by help", async (t) => {
   for (const [path] of commandsOf(createProgram())) {
     const words = path === "" ? [] : path.split(" ");

@@ -258,20 +258,18 @@ t.test("without a daemon init runs one for the request, and then offers the serv
 
 longTest(
   t,
-  "init offers the service without a client, too, in place of a daemon that runs by hand",
+  "a daemon that runs already is left alone by init, which says how it becomes a service",
   async (t) => {
     const home = await newHome(t);
     const systemctl = await createSystemctl(home);
     const byHand = await serveIn(t, home);
     const person = await initWithCodex(t, home, systemctl.env.PATH);
     person.type("n\r");
-    await person.says(
-      new RegExp(`as a service, in place of the one that runs now as pid ${process.pid}\\?\\s`),
-    );
-    person.type("n\r");
     const { code, stdout } = await person.ended;
     t.equal(code, 0, stdout);
-    t.notMatch(stdout, /it works/);
+    const running = `keybearer runs already as pid ${process.pid}\\. to have it started at every login, as a service: `;
+    t.match(stdout, new RegExp(`${running}\\s*keybearer stop, then\\s+keybearer\\s+service\\s+install`));
+    t.notMatch(stdout, /it works|as a service\?/);
     t.same(systemctl.changes(), []);
     t.equal((await fetch(`${byHand.url}/healthz`)).status, 200, "it still runs");
   },

@@ -126,7 +126,7 @@ t.test("a missing or invalid value is reported without its text", async (t) => {
   for (const [more, input, words] of cases) {
     const found = mirrorReport(NOW, more);
     const given = await askCredentials(found, {}, {}, lines(...input));
-    t.match(given, { reason: words });
+    t.match(given, { problem: words });
     t.notMatch(JSON.stringify(given), /canary/);
   }
   const { home, sent } = await start(t);

@@ -23,7 +23,7 @@ const CONFIRMATIONS: readonly (readonly [string, string, string, readonly string
   ["mirror/sync.ts", "acknowledge this?", "no", ["mirror ack"]],
   ["service/install.ts", "no tool would have a key. install it anyway?", "yes", ["service install"]],
   ["service/offer.ts", "start keybearer now, in the background?", "yes", ["init"]],
-  ["service/offer.ts", "start keybearer now and at every login, as a service{replaced}?", "yes", ["init"]],
+  ["service/offer.ts", "start keybearer now and at every login, as a service?", "yes", ["init"]],
   ["service/uninstall.ts", "remove the service and all of this, for good?", "no", ["service uninstall"]],
   [
     "tools/rotate-at-console.ts",

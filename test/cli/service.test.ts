@@ -183,6 +183,29 @@ t.test(
   },
 );
 
+t.test("install says of each tool without a key why, and what to type", onLinux, async (t) => {
+  const missing = join(await newHome(t), "gone");
+  const { systemctl, service, keybearer } = await prepare(
+    t,
+    CONFIG.replace(" } }", ` }, other: { key: "file:${missing}" } }`),
+  );
+  await serveIn(t, keybearer);
+  systemctl.state({ ...RUNNING, MainPID: process.pid });
+  const { code, stderr } = await service("install");
+  t.equal(code, 0, stderr);
+  t.match(stderr, new RegExp(`^tool other: .*${missing}.* → `, "m"));
+  t.notMatch(stderr, /tool codex|no tool/);
+});
+
+t.test("the advised mv works with any path", onLinux, async (t) => {
+  const { home, service } = await prepare(t);
+  const unit = join(home, "my files/.config/systemd/user/keybearer.service");
+  mkdirSync(dirname(unit), { recursive: true });
+  writeFileSync(unit, "[Service]\nExecStart=/bin/true\n");
+  const { stderr } = await service("install", { HOME: join(home, "my files") });
+  t.match(stderr, `(mv '${unit}' '${unit}.mine'), then`);
+});
+
 t.test("stop asks the manager if the daemon is the process of the service", onLinux, async (t) => {
   const { systemctl, typed, keybearer } = await prepare(t);
   t.match(await typed(["stop"]), { code: 1, stderr: /not running/ });
@@ -364,7 +387,7 @@ longTest(
   "with process: the unit has no user namespaces, and a unit that does not fit config.yaml is reported",
   onLinux,
   async (t) => {
-    const { typed, service, text, keybearer } = await prepareInstalled(t);
+    const { typed, service, text, keybearer, systemctl } = await prepareInstalled(t);
     const next = "keybearer service install";
     const mismatch = async (id: string) => {
       const { findings } = JSON.parse((await typed(["doctor", "--json"])).stdout);
@@ -384,10 +407,21 @@ longTest(
     t.equal(await mismatch("service-process"), undefined);
 
     await saveConfig(keybearer, CONFIG);
-    t.match(await mismatch("service-namespaces"), { level: "warning", what: /no process: /, next });
+    // The unit may have been written so because the system would not start it with namespaces: the drop-in comes first then.
+    const first =
+      /^keybearer service install\. if your system does not let users .*: systemctl --user edit keybearer, /;
+    t.match(await mismatch("service-namespaces"), {
+      level: "warning",
+      what: /no tool has a process: /,
+      next: first,
+    });
     t.equal((await service("install")).stderr.includes("namespaces"), false);
     t.match(text(), /^PrivateUsers=yes$/m);
     t.equal(await mismatch("service-namespaces"), undefined);
+
+    systemctl.state({ ...RUNNING, LoadState: "loaded", PrivateUsers: "no" });
+    t.match(JSON.parse((await service("status --json")).stdout), { namespaces: false });
+    t.equal(await mismatch("service-namespaces"), undefined, "a drop-in turned them off");
   },
 );
 

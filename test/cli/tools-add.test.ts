@@ -110,8 +110,8 @@ t.test("settings follow the rules of config.yaml, with the same messages", (t) =
     t.match(planTool(TWO, "/", name, options), { ok: false, problem: words }, JSON.stringify(options));
   t.match(planTool("gateway: nonsense\n", "/", "codex", {}), { ok: false, bad: "file" });
   t.match(planTool(TWO, "/", "codex", { group: "coding" }), { ok: true, newGroup: null });
-  t.match(readFrom("file:keys/x", "/"), { fault: /the path of a key file is not absolute/ });
-  t.match(readFrom("op://vault/x", "/"), { fault: /a command is written into config\.yaml by hand/ });
+  t.match(readFrom("file:keys/x", "/"), { problem: /the path of a key file is not absolute/ });
+  t.match(readFrom("op://vault/x", "/"), { problem: /a command is written into config\.yaml by hand/ });
   t.match(readFrom("file:~/keys/x", "/home/me"), { source: { kind: "file", path: "/home/me/keys/x" } });
   t.end();
 });

@@ -71,7 +71,7 @@ t.test("an impossible allowance is refused with what to type instead", async (t)
     [{ spend: "5", until: "" }, /18:00, 2026-11-16/],
   ];
   for (const [options, words] of faults)
-    t.match(readLift(options, NOW), { fault: words }, JSON.stringify(options));
+    t.match(readLift(options, NOW), { problem: words }, JSON.stringify(options));
 });
 
 async function startLimited(t: Test) {

@@ -7,7 +7,7 @@ import { runs } from "../doubles/effort.ts";
 import { changedRange } from "../doubles/written-config.ts";
 
 function done(edited: Edited): string {
-  if (!edited.ok) throw new Error(`line ${edited.line}: ${edited.reason}`);
+  if (!edited.ok) throw new Error(`line ${edited.line}: ${edited.problem}`);
   return edited.text;
 }
 
@@ -162,11 +162,14 @@ t.test("a file that is no JSON is refused with its line", (t) => {
     ["{ /* ", "comments", 1, /^unexpected end of comment/],
     ["[".repeat(100_000), "comments", 1, /brackets/],
   ];
-  for (const [text, dialect, line, reason] of bad) {
-    t.match(editJson(text, ["a"], "x", dialect), { ok: false, line, reason }, text.slice(0, 20));
+  for (const [text, dialect, line, problem] of bad) {
+    t.match(editJson(text, ["a"], "x", dialect), { ok: false, line, problem }, text.slice(0, 20));
   }
-  t.match(editJson('{"a":1,"a":2}', ["a"], "x", "strict"), { ok: false, reason: /a twice/ });
-  t.match(editJson('{"env":[]}', ["env", "a"], "x", "strict"), { ok: false, reason: /env is not an object/ });
+  t.match(editJson('{"a":1,"a":2}', ["a"], "x", "strict"), { ok: false, problem: /a twice/ });
+  t.match(editJson('{"env":[]}', ["env", "a"], "x", "strict"), {
+    ok: false,
+    problem: /env is not an object/,
+  });
   t.end();
 });
 

@@ -18,7 +18,7 @@ const WANTED: Wanted = { origin: "http://localhost:5397", token, model: "some-mo
 
 function merged(client: Writable, text: string, target = WANTED): string {
   const edited = settingsOf(client).merge(text, target);
-  if (!edited.ok) throw new Error(edited.reason);
+  if (!edited.ok) throw new Error(edited.problem);
   return edited.text;
 }
 
@@ -92,7 +92,7 @@ t.test(
     t.match(settingsOf("codex").notes(after), [/profile work uses the provider other/]);
     t.match(settingsOf("codex").merge("[model_providers.keybearer.auth]\ncommand = 'x'\n", WANTED), {
       ok: false,
-      reason: /auth/,
+      problem: /auth/,
     });
     t.end();
   },

@@ -6,7 +6,7 @@ import { runs } from "../doubles/effort.ts";
 import { changedRange } from "../doubles/written-config.ts";
 
 function done(edited: Edited): string {
-  if (!edited.ok) throw new Error(`line ${edited.line}: ${edited.reason}`);
+  if (!edited.ok) throw new Error(`line ${edited.line}: ${edited.problem}`);
   return edited.text;
 }
 
@@ -124,7 +124,7 @@ t.test("ways of writing that an edit cannot follow are left for the person", (t)
     "[[model_providers]]\nname = 1\n",
     "model_providers = 1\n",
   ]) {
-    t.match(editToml(text, TABLE, "name", "k"), { ok: false, reason: /by hand/ }, text);
+    t.match(editToml(text, TABLE, "name", "k"), { ok: false, problem: /by hand/ }, text);
   }
   t.end();
 });
@@ -148,8 +148,8 @@ t.test("a file that is no TOML is refused with its line", (t) => {
     ["a = 'x\u0001'\n", 1, /control characters/],
     [`a = ${"[".repeat(50_000)}`, 1, /nested/],
   ];
-  for (const [text, line, reason] of bad)
-    t.match(editToml(text, [], "x", "y"), { ok: false, line, reason }, text.slice(0, 30));
+  for (const [text, line, problem] of bad)
+    t.match(editToml(text, [], "x", "y"), { ok: false, line, problem }, text.slice(0, 30));
   t.end();
 });
 

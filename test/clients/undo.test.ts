@@ -103,7 +103,7 @@ t.test("what a write changes is taken back to the byte, and its description hold
         if (!edited.ok || edited.text === before) return true;
         count += 1;
         const described = describeChange(settings, before, edited.text);
-        if (!described.ok) throw new Error(described.reason);
+        if (!described.ok) throw new Error(described.problem);
         const { change } = described;
         const { fields, layout } = change;
         const shown = fields.map((field) => ({
@@ -112,7 +112,7 @@ t.test("what a write changes is taken back to the byte, and its description hold
         }));
         if (secret.isIn(JSON.stringify([shown, layout]))) throw new Error("a key is in it");
         const back = takeBack(settings, change, edited.text, fields, (key) => key);
-        if (!back.ok) throw new Error(back.reason);
+        if (!back.ok) throw new Error(back.problem);
         if (layout !== null) return back.text === before;
         // Written in a way that would leave a part of a key in the description.
         return describeChange(settings, back.text, edited.text).ok;

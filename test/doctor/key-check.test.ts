@@ -1,7 +1,7 @@
 import { Agent } from "node:http";
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
-import { KeyCheck, newApiFault } from "../../src/doctor/key-check.ts";
+import { findNewApiProblem, KeyCheck } from "../../src/doctor/key-check.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import type { KeyFault } from "../../src/proxy/key-health/cause.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
@@ -12,7 +12,7 @@ import { configOf } from "../doubles/parsed-config.ts";
 const NOW = 1_794_874_660_000;
 
 /** What new-api's /api/usage/token/ answered, word for word, about keys that its relay refused with 401. */
-const ANSWERS: [string, number, string, ReturnType<typeof newApiFault>][] = [
+const ANSWERS: [string, number, string, ReturnType<typeof findNewApiProblem>][] = [
   ["2d8e50bf, a deleted key", 401, '{"message":"Invalid token","success":false}', "key-deleted"],
   ["2d8e50bf, a deleted key, zh-CN", 401, '{"message":"无效的令牌","success":false}', "key-deleted"],
   ["2d8e50bf, a deleted key, zh-TW", 401, '{"message":"無效的令牌","success":false}', "key-deleted"],
@@ -62,7 +62,8 @@ const ANSWERS: [string, number, string, ReturnType<typeof newApiFault>][] = [
 ];
 
 t.test("new-api's answer about a key says why its relay refuses it", async (t) => {
-  for (const [what, status, text, fault] of ANSWERS) t.equal(newApiFault({ status, text }, NOW), fault, what);
+  for (const [what, status, text, fault] of ANSWERS)
+    t.equal(findNewApiProblem({ status, text }, NOW), fault, what);
 });
 
 /** A new-api with one key, and a check that uses it. */

@@ -6,7 +6,7 @@ import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
 import { makeToken } from "../../src/core/token.ts";
 import type { Finding } from "../../src/doctor/findings.ts";
-import { type ScanDeps, scanSettings } from "../../src/doctor/settings-scan.ts";
+import { type ScanDeps, scanOrProblem, scanSettings } from "../../src/doctor/settings-scan.ts";
 import { longTest } from "../doubles/effort.ts";
 
 const OFFICIAL = "sk-official0Vb7Qx93LmZr8TnKd";
@@ -210,6 +210,13 @@ t.test("files that must not be read are skipped and reported", async (t) => {
   if (process.getuid?.() === 0)
     return void t.skip("a file that may not be read: root may read all", async () => {});
   t.match(text, /~\/\.zshenv may not be read/);
+});
+
+t.test("a scan that fails or hangs is a warning", async (t) => {
+  const locked = await scanOrProblem(Promise.reject(new Error("a folder is locked")));
+  t.match(locked, [{ about: "this machine", level: "warning", what: /a folder is locked/ }]);
+  const hanging = await scanOrProblem(new Promise(() => {}), 1);
+  t.match(hanging, [{ about: "this machine", level: "warning", what: /it took too long/ }]);
 });
 
 // A pattern that backtracks would take hours for these.

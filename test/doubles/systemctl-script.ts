@@ -3,7 +3,7 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 
 /**
- * Programs named systemctl, systemd-run, loginctl and journalctl that record their calls and print prepared answers. For tests
+ * Programs named systemctl, loginctl and journalctl that record their calls and print prepared answers. For tests
  * of what keybearer prints and refuses. Other tests run a real manager.
  */
 export interface SystemctlScript {
@@ -30,7 +30,6 @@ case "$name $*" in
 "systemctl --user show "*) cat "$here/state" ;;
 loginctl*) echo "Linger=no" ;;
 journalctl*) cat "$here/journal" ;;
-systemd-run*) exit 0 ;;
 *)
   echo "$name $*" >> "$here/calls"
   case "$*" in *"enable --now"*|*restart*)
@@ -43,7 +42,7 @@ export async function createSystemctl(folder: string): Promise<SystemctlScript> 
   const bin = join(folder, "bin");
   const put = (name: string, text: string) => writeFileSync(join(bin, name), text);
   await mkdir(bin, { recursive: true });
-  for (const name of ["systemctl", "systemd-run", "loginctl", "journalctl"])
+  for (const name of ["systemctl", "loginctl", "journalctl"])
     await writeFile(join(bin, name), SCRIPT, { mode: 0o755 });
   for (const name of ["calls", "state", "variables", "journal"]) put(name, "");
   let seen = 0;

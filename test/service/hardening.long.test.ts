@@ -28,7 +28,8 @@ t.test("under a real user manager, a command that the unit's hardening stops is 
   await save(`${cache}${agent}  gone: { key: { command: [/no/such/program] } }\n`);
   const none = await service("install");
   t.equal(none.code, 0, none.stdout + none.stderr);
-  t.match(none.stderr, /no tool has a key: .* → .* doctor\n/);
+  t.match(none.stderr, /^tool gone: .* → /m, "why, and what to type");
+  t.match(none.stderr, /can serve no tool until that is done\n/);
   t.match(await notes(), [
     {
       id: "restricted",
@@ -53,7 +54,7 @@ t.test("under a real user manager, a command that the unit's hardening stops is 
   t.match(again.stderr, /tool given: .*may be gone after the next login/);
   t.match(
     again.stderr,
-    /no key yet: given → /,
+    /^tool given: .* → .* trust given$/m,
     "a new variable waits for trust, and the other tool has its key",
   );
   const journal = (await manager.run(["journalctl", "--quiet", "--no-pager"])).stdout;

@@ -46,7 +46,7 @@ async function uninstall(manager: Launchd): Promise<Result> {
 
 /** What --dry-run would print, as the recorder writes it. */
 function inOrder(plan: Plan): string[] {
-  if (!plan.ok) return [plan.why];
+  if (!plan.ok) return [plan.problem];
   return plan.steps.map((step) => (step.kind === "run" ? step.argv.slice(1).join(" ") : step.file));
 }
 
@@ -113,7 +113,7 @@ t.test("a job that is still ending is loaded later; one that never ends is repor
   t.match(await install(manager, spec), { ok: true });
   t.equal(launchctl.changes().filter((each) => each === bootstrap).length, 3);
   launchctl.slow = 1000;
-  t.match(await uninstall(manager), { ok: false, why: /did not stop in time/ });
+  t.match(await uninstall(manager), { ok: false, problem: /did not stop in time/ });
   t.ok(existsSync(manager.file), "and its file stays");
 });
 
@@ -123,7 +123,7 @@ t.test("error 5 is fine if the job is loaded already, and reported if it is not"
   launchctl.next.set("bootstrap", [five]);
   t.match(await install(manager, spec), {
     ok: false,
-    why: /could not be loaded: Bootstrap failed: 5: Input/,
+    problem: /could not be loaded: Bootstrap failed: 5: Input/,
   });
   // Loaded by another program between the check and the bootstrap.
   launchctl.next.set("print", [{ code: 113, stderr: "Could not find service\n" }]);
@@ -143,7 +143,7 @@ t.test("a stop sends SIGTERM, waits for the end, and leaves the agent loaded", a
   t.equal(launchctl.changes().length, before + 1);
   await manager.restart();
   launchctl.next.set("kill", [{ code: 1, stderr: "Not privileged to signal service.\n" }]);
-  t.match(await manager.stop(), { ok: false, why: /could not be stopped: Not privileged/ });
+  t.match(await manager.stop(), { ok: false, problem: /could not be stopped: Not privileged/ });
 });
 
 t.test(
@@ -180,7 +180,7 @@ t.test("a process that ends before the signal is fine; one that stays is reporte
   launchctl.job.pid = null;
   t.same(await looking, { ok: true });
   launchctl.slow = 1000;
-  t.match(await manager.restart(), { ok: false, why: /did not stop in time/ });
+  t.match(await manager.restart(), { ok: false, problem: /did not stop in time/ });
 });
 
 t.test("an uninstallation removes job and file, and accepts that they are gone already", async (t) => {
@@ -206,7 +206,7 @@ t.test("an uninstallation removes job and file, and accepts that they are gone a
   launchctl.next.set("bootout", [
     { code: 125, stderr: "Boot-out failed: 125: Domain does not support specified action\n" },
   ]);
-  t.match(await uninstall(manager), { ok: false, why: /could not be stopped: Boot-out failed: 125/ });
+  t.match(await uninstall(manager), { ok: false, problem: /could not be stopped: Boot-out failed: 125/ });
 });
 
 t.test("a file that keybearer did not write is neither replaced nor removed", async (t) => {
@@ -215,7 +215,7 @@ t.test("a file that keybearer did not write is neither replaced nor removed", as
   await writeFile(manager.file, '<?xml version="1.0"?><plist version="1.0"><dict/></plist>\n');
   t.match(await install(manager, spec), {
     ok: false,
-    why: /left alone: keybearer did not write it/,
+    problem: /left alone: keybearer did not write it/,
     next: /^move it/,
   });
   t.match(await uninstall(manager), { ok: false });
@@ -223,7 +223,7 @@ t.test("a file that keybearer did not write is neither replaced nor removed", as
   const linked = await prepare(t);
   await mkdir(dirname(linked.manager.file), { recursive: true });
   await symlink(join(home, "elsewhere.plist"), linked.manager.file);
-  t.match(await install(linked.manager, spec), { ok: false, why: /it is a link/ });
+  t.match(await install(linked.manager, spec), { ok: false, problem: /it is a link/ });
   t.same(
     [launchctl, linked.launchctl].flatMap((each) => each.changes()),
     [],
@@ -238,11 +238,11 @@ t.test("without a session of the user, install says why and names another way", 
   ]);
   t.match(await manager.available(), {
     ok: false,
-    why: /Could not find specified domain/,
-    otherwise: /keybearer start/,
+    problem: /Could not find specified domain/,
+    next: /keybearer start/,
   });
   launchctl.next.set("print", [{ code: null, missing: true }]);
-  t.match(await manager.available(), { ok: false, why: /no launchctl/ });
+  t.match(await manager.available(), { ok: false, problem: /no launchctl/ });
 });
 
 t.test("what launchctl prints of a job is read, and what it does not print is unknown", async (t) => {
@@ -280,9 +280,9 @@ t.test("the log is the agent's file, its last lines first", async (t) => {
   const manager = new Launchd({ run, home, uid: UID });
   const lines: string[] = [];
   const onLine = (line: string) => void lines.push(line);
-  t.match(await manager.logs({ follow: false, lines: 2, onLine }), { ok: false, why: /not installed/ });
+  t.match(await manager.logs({ follow: false, lines: 2, onLine }), { ok: false, problem: /not installed/ });
   await install(recorded, spec);
-  t.match(await manager.logs({ follow: false, lines: 2, onLine }), { ok: false, why: /keybearer\.log/ });
+  t.match(await manager.logs({ follow: false, lines: 2, onLine }), { ok: false, problem: /keybearer\.log/ });
   await writeFile(spec.logFile, "one\ntwo\nthree\n");
   t.same(await manager.logs({ follow: false, lines: 2, onLine }), { ok: true });
   t.same(lines, ["two", "three"]);
@@ -337,6 +337,10 @@ t.test("a file that cannot be written leaves the running one as it is", async (t
   await launchctl.run(["launchctl", ...bootstrap.split(" ")]);
   const before = { changes: launchctl.changes().length, pid: launchctl.job.pid };
   const result = await install(manager, { ...spec, node: "/opt/homebrew/bin/node" });
-  t.match(result, { ok: false, why: /cannot be written: ENAMETOOLONG/, next: /keybearer service install/ });
+  t.match(result, {
+    ok: false,
+    problem: /cannot be written: ENAMETOOLONG/,
+    next: /keybearer service install/,
+  });
   t.same({ changes: launchctl.changes().length, pid: launchctl.job.pid }, before);
 });

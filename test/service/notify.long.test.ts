@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import t, { type Test } from "tap";
 import { isHealthy, isHung, probeHealth } from "../../src/service/health.ts";
-import { Notify, notifyFault } from "../../src/service/notify.ts";
+import { findNotifyProblem, Notify } from "../../src/service/notify.ts";
 import { bareEnv, builtProgram, newHome, saveConfig, start, startProgram } from "../doubles/command.ts";
 import { listen } from "../doubles/listen.ts";
 import { HANG_MS, until } from "../doubles/until.ts";
@@ -102,31 +102,31 @@ t.test("messages arrive complete and in order, at a path and at an abstract name
 
 t.test("without a manager nothing is sent and nothing fails", async (t) => {
   for (const address of [undefined, "", "vsock:2:1234", "relative", "/"]) {
-    const troubles: string[] = [];
+    const problems: string[] = [];
     const env: NodeJS.ProcessEnv = { WATCHDOG_USEC: "2000", ...(address === undefined ? {} : bare(address)) };
-    const deps = { programs: ["/bin/false"], onTrouble: (message: string) => void troubles.push(message) };
+    const deps = { programs: ["/bin/false"], onProblem: (message: string) => void problems.push(message) };
     const notify = new Notify(env, process.pid, deps);
     await notify.ready("serving");
     void notify.watch(async () => t.fail("no manager asked for it") as never);
     await notify.stopping("");
-    t.same(troubles, []);
+    t.same(problems, []);
     t.same(env, {}, "the variables are removed nevertheless");
   }
 });
 
 t.test("a manager that cannot be notified is reported, and nothing waits for it", async (t) => {
-  const troubles: string[] = [];
-  const onTrouble = (message: string) => void troubles.push(message);
+  const problems: string[] = [];
+  const onProblem = (message: string) => void problems.push(message);
   for (const programs of [["/no/such/program", "/nor/this"], ["/no/such/program", "/bin/false"], ["/etc"]]) {
-    await new Notify(bare("/nowhere"), process.pid, { programs, onTrouble }).ready("serving");
+    await new Notify(bare("/nowhere"), process.pid, { programs, onProblem }).ready("serving");
   }
-  t.match(troubles, [
+  t.match(problems, [
     /no program \/no\/such\/program$/,
     /\/bin\/false ended with 1$/,
     /cannot be notified: \/etc \(EACCES\)$/,
   ]);
-  t.match(notifyFault(["/no/such/program", "/nor/this"]), /there is no \/no\/such\/program/);
-  t.equal(notifyFault(["/no/such/program", "/bin/false"]), null);
+  t.match(findNotifyProblem(["/no/such/program", "/nor/this"])?.problem, /there is no \/no\/such\/program/);
+  t.equal(findNotifyProblem(["/no/such/program", "/bin/false"]), null);
 });
 
 t.test("a READY that was lost is repeated soon, and so is a health check that failed", LIVE, async (t) => {
@@ -136,15 +136,15 @@ t.test("a READY that was lost is repeated soon, and so is a health check that fa
   writeFileSync(program, `#!/bin/sh\nmkdir "${home}/tried" && exit 1\nexec systemd-notify "$@"\n`, {
     mode: 0o700,
   });
-  const troubles: string[] = [];
-  const deps = { programs: [program], onTrouble: (message: string) => void troubles.push(message) };
+  const problems: string[] = [];
+  const deps = { programs: [program], onProblem: (message: string) => void problems.push(message) };
   // The interval is a minute: what comes sooner is a retry.
   const notify = new Notify(bare(socket.address, { WATCHDOG_USEC: "120000000" }), process.pid, deps);
   void notify.ready("lost");
   const results = [null, "fine"];
   void notify.watch(async () => results.shift() ?? null);
   t.equal(await socket.came(/^READY=1\nWATCHDOG=1\nSTATUS=fine$/), 0);
-  t.match(troubles, [/ended with 1$/, /the watchdog gets no message/], "each is reported once");
+  t.match(problems, [/ended with 1$/, /the watchdog gets no message/], "each is reported once");
   await notify.stopping("");
 });
 
@@ -208,8 +208,8 @@ t.test("a daemon that hangs differs from one that cannot be reached", async (t) 
 
 t.test("the watchdog gets a message only while the daemon answers", LIVE, async (t) => {
   const socket = await openNotifySocket(t, await newHome(t));
-  const troubles: string[] = [];
-  const deps = { onTrouble: (message: string) => void troubles.push(message) };
+  const problems: string[] = [];
+  const deps = { onProblem: (message: string) => void problems.push(message) };
   let alive: "ok" | "silent" | "broken" = "ok";
   let checks = 0;
   const check = async () => {
@@ -224,27 +224,27 @@ t.test("the watchdog gets a message only while the daemon answers", LIVE, async 
   await socket.came(/^READY=1\nWATCHDOG=1/, first + 1);
   for (const state of ["silent", "broken"] as const) {
     alive = state;
-    const before = troubles.length;
-    await until("a check that failed", () => troubles.length > before);
+    const before = problems.length;
+    await until("a check that failed", () => problems.length > before);
     const count = socket.messages().length;
     const seen = checks;
     await until("two more", () => checks >= seen + 3);
     t.equal(socket.messages().length, count, `${state}: no message`);
-    t.equal(troubles.length, before + 1, "which is reported once");
+    t.equal(problems.length, before + 1, "which is reported once");
     alive = "ok";
     await socket.came(/^READY=1\nWATCHDOG=1/, count);
   }
-  t.match(troubles[0], /the watchdog gets no message/);
+  t.match(problems[0], /the watchdog gets no message/);
   await notify.stopping("");
   const end = socket.messages().length;
   t.match(socket.messages()[end - 1], /^STOPPING=1/);
   alive = "silent";
-  const reported = troubles.length;
+  const reported = problems.length;
   const other = new Notify({ ...env, ...bare(socket.address), WATCHDOG_USEC: "2000", WATCHDOG_PID: "1" }, 2);
   void other.watch(async () => t.fail("meant for another process") as never);
   await other.failed("the last status");
   t.equal(socket.messages().length, end + 1, "nothing after the stop");
-  t.equal(troubles.length, reported);
+  t.equal(problems.length, reported);
 });
 
 async function prepared(t: Test, more: string) {

@@ -8,9 +8,9 @@ import { readPlist, renderPlist } from "../../src/service/plist.ts";
 import {
   createSpec,
   FORMAT,
+  findSpecProblem,
   type InstalledService,
   type ServiceSpec,
-  specFault,
   stopSecondsFor,
 } from "../../src/service/spec.ts";
 import { readUnit, renderUnit, unsetVariables } from "../../src/service/unit.ts";
@@ -115,13 +115,14 @@ t.test("a value that would leave its line is refused", async (t) => {
       { ...SPEC, environment: { KEYBEARER_HOME: bad } },
     ])
       for (const manager of ["systemd", "launchd"] as const)
-        t.match(specFault(spec, manager), /line break or control character/);
+        t.match(findSpecProblem(spec, manager)?.problem, /line break or control character/);
   for (const node of [`/o"b/node`, "/o'b/node", "/o\\b/node"]) {
-    t.match(specFault({ ...SPEC, node }, "systemd"), /no program with a quote or backslash.*install node/);
-    t.equal(specFault({ ...SPEC, node }, "launchd"), null);
+    const bad = findSpecProblem({ ...SPEC, node }, "systemd");
+    t.match(bad, { problem: /no program with a quote or backslash/, next: /install node/ });
+    t.equal(findSpecProblem({ ...SPEC, node }, "launchd"), null);
     t.equal(readPlist(renderPlist(PLIST, { ...SPEC, node }))?.node, node, "launchd takes it");
   }
-  t.equal(specFault(ODD_SPEC, "systemd"), null);
+  t.equal(findSpecProblem(ODD_SPEC, "systemd"), null);
 });
 
 t.test("without namespaces, the unit has no setting that needs one", async (t) => {

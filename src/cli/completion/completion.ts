@@ -11,7 +11,7 @@ export function completionCommand(): Command {
     .description("print a script that makes your shell complete commands, options and names")
     .addArgument(new Argument("<shell>", "bash, zsh or fish").choices(Object.keys(SCRIPTS)));
   return command.action((shell: keyof typeof SCRIPTS) => {
-    if (command.parent !== null) stdio().stdout.write(SCRIPTS[shell](grammarOf(command.parent)));
+    if (command.parent !== null) stdio().stdout.write(SCRIPTS[shell](describeGrammar(command.parent)));
   });
 }
 
@@ -22,7 +22,7 @@ export function completeCommand(): Command {
   return new Command("__complete")
     .addArgument(new Argument("<what>").choices(LISTS))
     .action(async (what: (typeof LISTS)[number]) => {
-      const names = await namesOf(what);
+      const names = await findNames(what);
       stdio().stdout.write(
         names
           .filter(isPlain)
@@ -32,7 +32,7 @@ export function completeCommand(): Command {
     });
 }
 
-async function namesOf(what: (typeof LISTS)[number]): Promise<readonly string[]> {
+async function findNames(what: (typeof LISTS)[number]): Promise<readonly string[]> {
   if (what === "clients") {
     const { CLIENTS } = await import("../../clients/table.ts");
     return CLIENTS.map(({ id }) => id);
@@ -54,11 +54,11 @@ function isPlain(name: string): boolean {
 }
 
 /** Read from the program itself, so that no command can be missing. */
-export function grammarOf(program: Command): Rule[] {
-  return rulesOf(program, []);
+export function describeGrammar(program: Command): Rule[] {
+  return describeRules(program, []);
 }
 
-function rulesOf(command: Command, path: readonly string[]): Rule[] {
+function describeRules(command: Command, path: readonly string[]): Rule[] {
   const inner = command.commands.filter((each) => !isHidden(each));
   const names = inner.map((each) => ({
     name: each.name(),
@@ -81,7 +81,7 @@ function rulesOf(command: Command, path: readonly string[]): Rule[] {
       argument:
         argument === undefined ? null : named(fixedChoices(argument.argChoices) ?? valuesOf(argument.name())),
     },
-    ...inner.flatMap((each) => rulesOf(each, [...path, each.name()])),
+    ...inner.flatMap((each) => describeRules(each, [...path, each.name()])),
   ];
 }
 

@@ -128,7 +128,7 @@ export async function serviceFindings(service: ServiceContext): Promise<Finding[
   }
   const answer = await manager.available();
   if (!answer.ok) {
-    const what = `${manager.file} exists, but ${answer.why}`;
+    const what = `${manager.file} exists, but ${answer.problem}`;
     return [{ id: "service", level: "warning", about, what, next: advice.serviceStatus() }];
   }
   const { notes, state } = await examineService(service, manager);

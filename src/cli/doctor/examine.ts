@@ -9,17 +9,15 @@ import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
-import { errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
-import { withTimeout } from "../../core/timeout.ts";
 import { wantedKeys } from "../../daemon/reload.ts";
 import { createTrust } from "../../daemon/served-before.ts";
 import { ineffectiveStart } from "../../daemon/unsafe-start.ts";
 import { configFindings, type Finding, gatewayFindings, toolFindings } from "../../doctor/findings.ts";
 import { readHistory } from "../../doctor/history.ts";
 import { type ToolProbe, withOwnConnections } from "../../doctor/probe.ts";
-import { scanSettings } from "../../doctor/settings-scan.ts";
+import { scanOrProblem, scanSettings } from "../../doctor/settings-scan.ts";
 import { probeTools } from "../../doctor/tool-probes.ts";
 import { Keyring, type KeyWarning } from "../../keys/keyring.ts";
 import { unsafeHere } from "../safe-start.ts";
@@ -49,7 +47,7 @@ export async function examine(
       daemonFindings(asked, paths, config?.listen ?? null, service),
       serviceFindings(service),
       config === null || keys === null ? [] : gatewaysAndTools(config, keys, asked, paths, now),
-      scanResult(scan(config, keys, asked, paths, env)),
+      scanOrProblem(scan(config, keys, asked, paths, env)),
     ]);
     return [
       ...configFindings(
@@ -223,20 +221,4 @@ function scan(
     tools: tools.map(({ name }) => name),
     sources: tools.flatMap(({ key }) => (key.kind === "env" ? [key.name] : [])),
   });
-}
-
-const SCAN_TIMEOUT_MS = 10_000;
-
-/** A network folder that hangs must not hold back the other findings. */
-export function scanResult(
-  scanning: Promise<readonly Finding[]>,
-  timeout: number = SCAN_TIMEOUT_MS,
-): Promise<readonly Finding[]> {
-  const safe = scanning.catch((error) => [notScanned(errorMessage(error))]);
-  return withTimeout(safe, timeout, [notScanned("it took too long")]);
-}
-
-function notScanned(reason: string): Finding {
-  const what = `other settings could not be checked: ${reason}`;
-  return { id: "elsewhere", level: "warning", about: "this machine", what, next: null };
 }

@@ -85,13 +85,14 @@ function usageError(text: string, command: Command): string {
     /too many arguments|unknown command/.test(text);
   const path = pathOf(isUnknown ? group : command);
   const lines = text.trimEnd().split("\n");
-  let next = path.replace("keybearer", `${commandName()} help`);
+  let next = `${commandName()} help${path.slice("keybearer".length)}`;
   if (isUnknown) {
     const meant = group.parent === null ? meantCommand(group, group.args) : meantInside(group, typed);
     const others = meant === null && group.parent !== null ? `. there are: ${known.join(", ")}` : "";
     lines.splice(0, lines.length, `error: unknown command '${typed}'${others}`);
     if (meant !== null) next = `${commandName()} ${meant}`;
-  } else if (path !== "keybearer") lines.push(`usage: ${path} ${command.usage()}`.trimEnd());
+  } else if (path !== "keybearer")
+    lines.push(`usage: ${commandName()}${path.slice("keybearer".length)} ${command.usage()}`.trimEnd());
   const { width } = screenOf(stdio().env, stdio().stderr.columns);
   const shown = lines.map((line) => wrap(line, width)).join("\n");
   return `${printableLines(shown)}\n→ ${next}\n`;

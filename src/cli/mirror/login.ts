@@ -4,6 +4,7 @@ import type { ConsoleLogin } from "../../config/schema.ts";
 import { askDaemon, CONSOLE_TIMEOUT_MS } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
+import { withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { LoginAnswer, LoginRequest } from "../../mirror/login.ts";
@@ -25,8 +26,8 @@ export async function login(gateway: string | undefined, options: LoginOptions):
   const paths = commandPaths();
   const console = await findConsole(paths, gateway);
   if (console === null) return;
-  const reason = cannotLogIn(console, options);
-  if (reason !== null) return fail(reason, EXIT.failed);
+  const refused = cannotLogIn(console, options);
+  if (refused !== null) return fail(refused, EXIT.failed);
   const logins = await configuredLogins(paths, console.gateway);
   const configured = logins.find(({ name }) => name === (options.account ?? null));
   if (configured === undefined && logins.length > 0)
@@ -36,7 +37,7 @@ export async function login(gateway: string | undefined, options: LoginOptions):
     // The person must see where the password goes.
     if (prompter.interactive) print(`${console.gateway}: ${formatKind(console)} at ${console.url}`);
     const given = await askCredentials(console, options, configured ?? {}, prompter);
-    if ("reason" in given) return fail(given.reason, EXIT.usage);
+    if ("problem" in given) return fail(withNext(given), EXIT.usage);
     const problem = await send(paths, console.gateway, options.account, given.credentials, prompter);
     if (problem !== null) return fail(`not logged in: ${problem}`, EXIT.failed);
     const account = options.account === undefined ? "" : ` as ${options.account}`;
@@ -110,7 +111,9 @@ function noSuchAccount(gateway: string, typed: string | undefined, logins: reado
   return `${what}. choose one:\n${commands.join("\n")}`;
 }
 
-type Given = { readonly credentials: LoginRequest } | { readonly reason: string };
+type Given =
+  | { readonly credentials: LoginRequest }
+  | { readonly problem: string; readonly next: string | null };
 
 /** Asks for what this kind of console needs, except for what config.yaml has already. */
 export async function askCredentials(
@@ -137,7 +140,7 @@ export async function askCredentials(
   if (user === null) return missing("access token, user id");
   if (!/^\d{1,18}$/.test(user)) {
     const next = advice.mirrorLogin(gateway);
-    return { reason: `the user id is a number, shown in the console's personal settings → ${next}` };
+    return { problem: "the user id is a number, shown in the console's personal settings", next };
   }
   return { credentials: { access_token: token, user } };
 }
@@ -149,7 +152,8 @@ function trimmed(text: string | null): string | null {
 }
 
 function missing(what: string): Given {
-  return { reason: `not logged in: input is missing. needed, one per line without a terminal: ${what}` };
+  const problem = `not logged in: input is missing. needed, one per line without a terminal: ${what}`;
+  return { problem, next: null };
 }
 
 /** A code can be mistyped, and changes every half minute. */

@@ -155,5 +155,5 @@ export async function reachManager({ manager, platform }: ServiceContext): Promi
       EXIT.failed,
     );
   const answer = await manager.available();
-  return answer.ok ? manager : failNull(`${answer.why}\n${answer.otherwise}`, EXIT.failed);
+  return answer.ok ? manager : failNull(`${answer.problem}\n${answer.next}`, EXIT.failed);
 }

@@ -2,20 +2,28 @@ import { existsSync, realpathSync } from "node:fs";
 import type { Config } from "../../config/schema.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
-import { quoteForShell } from "../../core/display.ts";
+import { quoteForShell, withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { prepareFolders } from "../../core/paths.ts";
 import { version } from "../../core/version.ts";
-import { notifyFault } from "../../service/notify.ts";
+import { findNotifyProblem } from "../../service/notify.ts";
 import type { Plan, ServiceState, Step } from "../../service/service.ts";
-import { createSpec, type ServiceSpec, specFault, stableNode, stablePackage } from "../../service/spec.ts";
+import {
+  createSpec,
+  describeProcess,
+  findSpecProblem,
+  mayHaveNamespaces,
+  NO_NAMESPACES_COST,
+  type ServiceSpec,
+  stableNode,
+  stablePackage,
+} from "../../service/spec.ts";
 import { noteIneffective } from "../safe-start.ts";
 import { fail, failNull, notice, printText } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { stdio } from "../ui/stdio.ts";
 import { isInteractive } from "../ui/terminal.ts";
 import { printableLines } from "../ui/text.ts";
-import { joinNames } from "../ui/units.ts";
 import {
   type ContextOptions,
   type InstallContext,
@@ -34,7 +42,7 @@ import {
   usableConfig,
   withDrainProgress,
 } from "./restart.ts";
-import { checkCommand, haveProcess, mayHaveNamespaces, NO_NAMESPACES_COST, usualConfig } from "./status.ts";
+import { checkCommand, usualConfig } from "./status.ts";
 import { checkVariables, usedTools } from "./variables.ts";
 
 export interface InstallOptions {
@@ -76,14 +84,14 @@ async function prepareInstall(context: InstallContext, dryRun: boolean): Promise
   noteIneffective();
   const before = await manager.state();
   const { file } = before;
-  if (file.kind === "foreign") return failNull(`${file.why}\n→ ${file.next}\n${UNCHANGED}`, EXIT.failed);
-  const notifier = manager.kind === "systemd" ? notifyFault() : null;
-  if (notifier !== null) return failNull(`${notifier}\n${UNCHANGED}`, EXIT.failed);
+  if (file.kind === "foreign") return failNull(`${file.problem}\n→ ${file.next}\n${UNCHANGED}`, EXIT.failed);
+  const notifier = manager.kind === "systemd" ? findNotifyProblem() : null;
+  if (notifier !== null) return failNull(`${withNext(notifier)}\n${UNCHANGED}`, EXIT.failed);
   const conflict = await startConflict(paths, config, before);
   if (conflict !== null && !dryRun) return failNull(`${conflict.message}\n${UNCHANGED}`, conflict.exitCode);
   const result = specFor(context, config, manager.kind);
-  const fault = specFault(result.spec, manager.kind);
-  if (fault !== null) return failNull(`${fault}\n${UNCHANGED}`, EXIT.failed);
+  const bad = findSpecProblem(result.spec, manager.kind);
+  if (bad !== null) return failNull(`${withNext(bad)}\n${UNCHANGED}`, EXIT.failed);
   notice(...context.kept, ...result.warnings);
   return { ...result, manager, config, before, conflict };
 }
@@ -94,13 +102,13 @@ async function printDryRun(
   verbose: boolean,
 ): Promise<void> {
   const plan = await manager.planInstall(spec);
-  if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
+  if (!plan.ok) return fail(`${plan.problem}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
   const missing = [paths.state, paths.run].filter((folder) => !existsSync(folder));
   printLines(missing.map((folder) => `would create the folder ${folder}`));
   printSteps(plan.steps, verbose);
   if (plan.before === "same") notice(`${manager.file} is up to date`);
   const answer = await manager.available();
-  if (!answer.ok) notice(`it could not be installed now: ${answer.why}`);
+  if (!answer.ok) notice(`it could not be installed now: ${answer.problem}`);
   if (conflict !== null) notice(`it could not be started now: ${conflict.message}`);
 }
 
@@ -111,19 +119,21 @@ async function performInstall(
   yes: boolean,
 ): Promise<void> {
   const { paths } = context;
-  const faults = prepareFolders(paths);
-  if (faults.length > 0) return fail(faults.join("\n"), EXIT.badConfig);
+  const problems = prepareFolders(paths);
+  if (problems.length > 0) return fail(problems.join("\n"), EXIT.badConfig);
   const variables = await checkVariables(context, manager, config, spec);
-  notice(...variables.notes.map(({ whose, problem, next }) => `${whose}: ${problem} → ${next}`));
+  notice(
+    ...variables.notes.map(({ whose, problem, next }) => withNext({ problem: `${whose}: ${problem}`, next })),
+  );
   if (variables.none && !yes && !(await confirmWithoutKeys())) return;
   const plan = await manager.planInstall(spec);
-  if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
+  if (!plan.ok) return fail(`${plan.problem}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
   const result = await withDrainProgress(manager.apply(plan.steps), paths, before.pid);
-  if (!result.ok && result.next !== null) return fail(`${result.why}\n→ ${result.next}`, EXIT.failed);
+  if (!result.ok && result.next !== null) return fail(`${result.problem}\n→ ${result.next}`, EXIT.failed);
   if (result.ok) printWritten(plan, manager.file);
   if (result.ok && before.file.kind === "ours" && before.file.service.config !== paths.config)
     printText(`it used ${before.file.service.config} before, and uses ${paths.config} now`);
-  const start = result.ok ? await untilServing(manager, paths) : await notStarted(manager, result.why);
+  const start = result.ok ? await untilServing(manager, paths) : await notStarted(manager, result.problem);
   if (!start.ok) return failNotServing(manager, start, checkCommand(paths.config, usualConfig(context)));
   printServing(start);
   reportMissingKeys(start.status, usedTools(config).length);
@@ -148,7 +158,7 @@ export function specFor(
   const namespaces = mayHaveNamespaces(config);
   const cost =
     kind === "systemd" && !namespaces
-      ? `${haveProcess(config)}, so the unit is written without user namespaces. ${NO_NAMESPACES_COST}`
+      ? `${describeProcess(config)}, so the unit is written without user namespaces. ${NO_NAMESPACES_COST}`
       : null;
   return {
     spec: createSpec({ node: node.path, main: main.path, paths, env, namespaces, drainMs: config.drain }),
@@ -218,14 +228,14 @@ function printServing({ status, state }: Start & { ok: true }): void {
     );
 }
 
-/** doctor says why, and what to do. */
 function reportMissingKeys({ tools }: Status, used: number): void {
   const missing = tools.filter(({ state }) => state === "key-unavailable" || state === "needs-trust");
-  if (missing.length === 0) return;
-  const names = joinNames(missing.map(({ name }) => name));
-  const none = missing.length >= used;
-  const what = none
-    ? "no tool has a key: the service runs, but can serve none of them"
-    : `no key yet: ${names}`;
-  notice(`${what} → ${advice.doctor()}`);
+  notice(
+    ...missing.map(({ name, why, next }) => {
+      const problem = `tool ${name}: ${why ?? "it has no key"}`;
+      return withNext({ problem, next: next ?? advice.doctor() });
+    }),
+  );
+  if (missing.length > 0 && missing.length >= used)
+    notice("the service runs, but can serve no tool until that is done");
 }

@@ -51,7 +51,7 @@ export async function logs(options: LogsOptions, overrides: ContextOptions = {})
   const result =
     service === null ? await readLogFile(context.run, file, request) : await service.logs(request);
   process.off("SIGINT", onSignal).off("SIGTERM", onSignal);
-  if (!result.ok) fail(`${result.why}\n→ ${result.next ?? advice.serviceStatus()}`, EXIT.failed);
+  if (!result.ok) fail(`${result.problem}\n→ ${result.next ?? advice.serviceStatus()}`, EXIT.failed);
 }
 
 /** The last lines of the log, to print below an error; or why there are none. */
@@ -65,7 +65,7 @@ export async function lastLines(manager: ServiceManager, count: number): Promise
     },
   });
   if (found.length > 0) return ["the last lines of its log:", ...found.map((line) => `  ${line}`)];
-  return result.ok ? [] : [result.why];
+  return result.ok ? [] : [result.problem];
 }
 
 /** A line that is not JSON comes from the service manager, or was written before the log was open. */

@@ -1,15 +1,16 @@
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { advice } from "../../core/advice.ts";
 import type { Paths } from "../../core/paths.ts";
 import { start } from "../start.ts";
-import { stop } from "../stop.ts";
+import { notice } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { createContext } from "./context.ts";
 import { install } from "./install.ts";
 
 /**
- * Asks whether to do what `keybearer service install` does, or `keybearer start` where there is no service manager, unless
- * that is done already.
+ * Asks whether to do what `keybearer service install` does, or `keybearer start` where there is no service manager. A
+ * keybearer that runs already is left alone: what started it may start it again.
  */
 export async function offerService(paths: Paths): Promise<void> {
   const options = paths.explicit ? { config: paths.config } : {};
@@ -18,10 +19,12 @@ export async function offerService(paths: Paths): Promise<void> {
   const { file, active } = await manager.state();
   if (file.kind === "foreign" || active === "running") return;
   const asked = await askDaemon<Status>(paths, "GET", "/status");
-  const replaced = asked.ok ? `, in place of the one that runs now as pid ${asked.value.pid}` : "";
-  if (!(await confirm(`start keybearer now and at every login, as a service${replaced}?`, "yes"))) return;
-  if (asked.ok && !(await stop(paths))) return;
-  await install(options);
+  if (asked.ok || asked.running) {
+    const pid = asked.ok ? ` as pid ${asked.value.pid}` : "";
+    const next = `${advice.stop()}, then ${advice.serviceInstall()}`;
+    return notice(`keybearer runs already${pid}. to have it started at every login, as a service: ${next}`);
+  }
+  if (await confirm("start keybearer now and at every login, as a service?", "yes")) await install(options);
 }
 
 async function offerStart(paths: Paths, options: { config?: string }): Promise<void> {

@@ -31,7 +31,7 @@ export async function restart(overrides: ContextOptions = {}): Promise<void> {
   const { file } = before;
   if (file.kind === "none")
     return fail(`the service is not installed → ${advice.serviceInstall()}`, EXIT.failed);
-  if (file.kind === "foreign") return fail(`${file.why}\n→ ${file.next}`, EXIT.failed);
+  if (file.kind === "foreign") return fail(`${file.problem}\n→ ${file.next}`, EXIT.failed);
   const wasRunning = before.active === "running";
   const kept = wasRunning ? "the service was not restarted and still runs" : "the service was not started";
   const config = await startableConfig(file.service, paths, kept);
@@ -39,10 +39,10 @@ export async function restart(overrides: ContextOptions = {}): Promise<void> {
   const conflict = await startConflict(paths, config, before);
   if (conflict !== null) return fail(`${conflict.message}\n${kept}`, conflict.exitCode);
   // The unit's view of the file system does not let the daemon create them.
-  const faults = prepareFolders(paths);
-  if (faults.length > 0) return fail(faults.join("\n"), EXIT.badConfig);
+  const problems = prepareFolders(paths);
+  if (problems.length > 0) return fail(problems.join("\n"), EXIT.badConfig);
   const result = await withDrainProgress(manager.restart(), paths, before.pid);
-  const start = result.ok ? await untilServing(manager, paths) : await notStarted(manager, result.why);
+  const start = result.ok ? await untilServing(manager, paths) : await notStarted(manager, result.problem);
   if (!start.ok) return failNotServing(manager, start, checkCommand(paths.config, shellPaths.config));
   const { version, listen } = start.status;
   const first = wasRunning ? "restarted after its requests finished: it" : "it";
@@ -144,7 +144,7 @@ export async function startConflict(
 
 export type Start =
   | { readonly ok: true; readonly status: Status; readonly state: ServiceState }
-  | { readonly ok: false; readonly why: string; readonly state: ServiceState };
+  | { readonly ok: false; readonly problem: string; readonly state: ServiceState };
 
 const START_MS = 15_000;
 const POLL_MS = 200;
@@ -163,7 +163,7 @@ export async function untilServing(manager: ServiceManager, paths: Paths): Promi
 async function checkServing(manager: ServiceManager, paths: Paths): Promise<Start> {
   const state = await manager.state();
   const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, ANSWER_MS);
-  const failed = (why: string): Start => ({ ok: false, why, state });
+  const failed = (problem: string): Start => ({ ok: false, problem, state });
   if (state.active === "failed") return failed("it ended with a failure");
   if (!asked.ok) return failed(asked.running ? asked.problem : "it does not answer on its socket yet");
   const status = asked.value;
@@ -173,8 +173,8 @@ async function checkServing(manager: ServiceManager, paths: Paths): Promise<Star
   return { ok: true, status, state };
 }
 
-export async function notStarted(manager: ServiceManager, why: string): Promise<Start> {
-  return { ok: false, why, state: await manager.state() };
+export async function notStarted(manager: ServiceManager, problem: string): Promise<Start> {
+  return { ok: false, problem, state: await manager.state() };
 }
 
 /** Exit codes of the daemon that this command passes on. */
@@ -183,13 +183,13 @@ const PASSED_ON: readonly number[] = [EXIT.portTaken, EXIT.alreadyRunning, EXIT.
 /** Explains why a service that was started does not serve. `check`: see checkCommand. */
 export async function failNotServing(
   manager: ServiceManager,
-  { why, state }: Start & { ok: false },
+  { problem, state }: Start & { ok: false },
   check: string,
 ): Promise<void> {
   const last = state.active === "running" ? null : state.lastExit;
   const exit = last === null || last.code === 0 ? null : describeExit(last, state.statusText, check);
   const lines = [
-    `the service does not serve: ${why}`,
+    `the service does not serve: ${problem}`,
     exit === null ? state.description : `${state.description}; ${exit.what}`,
     ...(await lastLines(manager, 12)),
     `→ ${exit?.next ?? advice.serviceStatus()}`,

@@ -12,7 +12,14 @@ import { findPaths } from "../../core/paths.ts";
 import { packageFolder, version } from "../../core/version.ts";
 import { isHealthy } from "../../service/health.ts";
 import type { LastExit, ServiceState } from "../../service/service.ts";
-import { FORMAT, type InstalledService, stopSecondsFor } from "../../service/spec.ts";
+import {
+  describeProcess,
+  FORMAT,
+  type InstalledService,
+  mayHaveNamespaces,
+  NO_NAMESPACES_COST,
+  stopSecondsFor,
+} from "../../service/spec.ts";
 import { formatNote, type Note, printJson, printLayout } from "../ui/messages.ts";
 import { setExitCode } from "../ui/stdio.ts";
 import { stdoutScreen } from "../ui/terminal.ts";
@@ -83,7 +90,7 @@ export async function examineService(
   };
   const notes: ServiceNote[] = [];
   if (state.file.kind === "foreign") {
-    notes.push(note("foreign", true, state.file.why, state.file.next));
+    notes.push(note("foreign", true, state.file.problem, state.file.next));
   }
   if (installed !== null) {
     notes.push(...fileNotes(installed, state, context));
@@ -145,8 +152,10 @@ function configNotes(
   const blind = processNote(config, state);
   if (blind !== null) notes.push(blind);
   if (kind === "systemd" && !namespaces && mayHaveNamespaces(config)) {
-    const what = `its unit has no user namespaces, and config.yaml has no process: that needs that. ${NO_NAMESPACES_COST}`;
-    notes.push(note("namespaces", false, what, INSTALL));
+    const what = `its unit has no user namespaces, and no tool has a process: that needs that. ${NO_NAMESPACES_COST}`;
+    // Only the person knows why it has none: a `process:` that is gone, or a system that would not start it with them.
+    const next = `${INSTALL}. if your system does not let users create namespaces, before that: ${turnNamespacesOff()}`;
+    notes.push(note("namespaces", false, what, next));
   }
   return notes;
 }
@@ -159,30 +168,11 @@ function isSameFile(one: string, other: string): boolean {
   }
 }
 
-/** Whether systemd may put the service into user namespaces: no other process can be inspected from there. */
-export function mayHaveNamespaces(config: Config): boolean {
-  return toolsWithProcess(config).length === 0;
-}
-
-export const NO_NAMESPACES_COST =
-  "without them a mistake in keybearer, in its packages or in a command of yours can change all your files";
-
-/** tool codex has process: */
-export function haveProcess(config: Config): string {
-  const names = toolsWithProcess(config);
-  return `${names.length === 1 ? `tool ${names[0]} has` : `tools ${names.join(", ")} have`} process:`;
-}
-
-/** The tools that are identified by the program that calls. */
-function toolsWithProcess({ tools }: Config): string[] {
-  return Object.values(tools).flatMap(({ name, process }) => (process === null ? [] : [name]));
-}
-
 /** A `process:` that was added after the installation shuts its tool out, and nothing else says why. */
 function processNote(config: Config, { file, inNamespace }: ServiceState): ServiceNote | null {
   const inside = inNamespace ?? (file.kind === "ours" && file.service.namespaces);
   if (!inside || mayHaveNamespaces(config)) return null;
-  const what = `${haveProcess(config)}, and the unit was written for a config.yaml without it: from its namespaces no program is recognized`;
+  const what = `${describeProcess(config)}, and the unit was written for a config.yaml without it: from its namespaces no program is recognized`;
   return note("process", true, what, INSTALL);
 }
 
@@ -224,11 +214,11 @@ export function restrictionNotes(
 }
 
 /** What lets such a command do what it tried; null: it fails for another reason. */
-function liftRestriction(why: string): string | null {
-  if (/SSH_AUTH_SOCK|authentication agent/i.test(why))
+function liftRestriction(problem: string): string | null {
+  if (/SSH_AUTH_SOCK|authentication agent/i.test(problem))
     return `systemctl --user import-environment SSH_AUTH_SOCK at your login, then ${RESTART}`;
-  if (!/read-only file system|\bEROFS\b/i.test(why)) return null;
-  const file = /(\/[^\s'"`’:]+)['"`’]?: read-only/i.exec(why)?.[1];
+  if (!/read-only file system|\bEROFS\b/i.test(problem)) return null;
+  const file = /(\/[^\s'"`’:]+)['"`’]?: read-only/i.exec(problem)?.[1];
   const folder = file === undefined ? "the folder it writes to" : file.slice(0, file.lastIndexOf("/"));
   return `let it write there: systemctl --user edit keybearer, with the lines [Service] and ReadWritePaths=${folder}, then ${RESTART}`;
 }
@@ -276,30 +266,32 @@ export function describeExit(
   check: string,
 ): { readonly what: string; readonly next: string } {
   if (code === null) return { what: `it was ended by ${signal}`, next: LOGS };
-  const reason = /^did not start: (.+)$/s.exec(statusText ?? "")?.[1];
-  if (reason !== undefined && (code === EXIT.badConfig || code === EXIT.portTaken)) {
-    const [what = "", next] = reason.split(" → ", 2);
+  const problem = /^did not start: (.+)$/s.exec(statusText ?? "")?.[1];
+  if (problem !== undefined && (code === EXIT.badConfig || code === EXIT.portTaken)) {
+    const [what = "", next] = problem.split(" → ", 2);
     return {
       what: `it did not start: ${what} (exit code ${code})`,
       next: next ?? nextFor(code, what, check),
     };
   }
   const refused = NAMESPACE_EXITS[code];
-  if (refused !== undefined) return { what: `${refused} (exit code ${code})`, next: turnNamespacesOff() };
+  if (refused !== undefined)
+    return { what: `${refused} (exit code ${code})`, next: `${turnNamespacesOff()}, then ${RESTART}` };
   const known = EXITS[code];
   if (known === undefined) return { what: `it ended with exit code ${code}`, next: LOGS };
   return { what: `${known.what} (exit code ${code})`, next: code === EXIT.badConfig ? check : known.next };
 }
 
+/** With this drop-in, which every installation leaves as it is, the service starts whatever its unit says. */
 function turnNamespacesOff(): string {
   const file = fileURLToPath(new URL("service/README.md", packageFolder()));
   return `systemctl --user edit keybearer, with the lines at the end of ${quoteForShell(file)}`;
 }
 
-function nextFor(code: number, reason: string, check: string): string {
+function nextFor(code: number, problem: string, check: string): string {
   if (code === EXIT.portTaken) return advice.doctor();
   // The unit's view of the file system does not let the daemon create it. `restart` does.
-  return reason.startsWith("cannot make the folder") ? RESTART : check;
+  return problem.startsWith("cannot make the folder") ? RESTART : check;
 }
 
 export async function status(
@@ -312,8 +304,8 @@ export async function status(
   if (manager === null) return;
   const report = await examineService(context, manager);
   const { width } = stdoutScreen();
-  if (options.json) printJson(jsonOf(report));
-  else printLayout(`${linesOf(report, width, Date.now()).join("\n")}\n`);
+  if (options.json) printJson(toJson(report));
+  else printLayout(`${describeReport(report, width, Date.now()).join("\n")}\n`);
   setExitCode(report.serving ? EXIT.ok : EXIT.failed);
 }
 
@@ -326,7 +318,7 @@ async function printUnavailable({ manager }: ServiceContext): Promise<boolean> {
     manager: manager?.kind ?? null,
     file: manager?.file ?? null,
     available: false,
-    why: answer?.why ?? "this system has neither systemd nor launchd",
+    why: answer?.problem ?? "this system has neither systemd nor launchd",
     installed: file?.kind === "ours",
     foreign: file?.kind === "foreign",
     serving: false,
@@ -337,7 +329,7 @@ async function printUnavailable({ manager }: ServiceContext): Promise<boolean> {
   return true;
 }
 
-function linesOf(report: ServiceReport, width: number, now: number): string[] {
+function describeReport(report: ServiceReport, width: number, now: number): string[] {
   const { state, installed, path, asked, own } = report;
   if (installed === null && state.file.kind === "none")
     return [`not installed: there is no ${printable(path)}`, `→ ${INSTALL}`];
@@ -370,7 +362,7 @@ function startCount({ kind, state: { restarts } }: ServiceReport): string {
   return kind === "launchd" ? `, started ${times}` : `, restarted ${times} after a failure`;
 }
 
-function jsonOf({ state, installed, asked, own, ...report }: ServiceReport): unknown {
+function toJson({ state, installed, asked, own, ...report }: ServiceReport): unknown {
   return {
     manager: report.kind,
     file: report.path,

@@ -57,7 +57,7 @@ export async function uninstall(options: UninstallOptions, overrides: ContextOpt
 
 async function printDryRun(manager: ServiceManager | null, purge: Purge | null): Promise<void> {
   const plan = await manager?.planRemoval();
-  if (plan?.ok === false) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
+  if (plan?.ok === false) return fail(`${plan.problem}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
   if (plan !== undefined && plan.steps.length > 0) printSteps(plan.steps);
   else printText("the service is not installed");
   if (purge !== null) printPurge(purge, "would remove");
@@ -67,7 +67,7 @@ async function printDryRun(manager: ServiceManager | null, purge: Purge | null):
 async function removeService(context: ServiceContext, manager: ServiceManager): Promise<boolean> {
   const plan = await manager.planRemoval();
   if (!plan.ok) {
-    fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
+    fail(`${plan.problem}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
     return false;
   }
   if (plan.steps.length === 0) {
@@ -78,7 +78,7 @@ async function removeService(context: ServiceContext, manager: ServiceManager): 
   const { pid } = await manager.state();
   const result = await withDrainProgress(manager.apply(plan.steps), context.paths, pid);
   if (!result.ok) {
-    fail(`${result.why}\n→ ${result.next ?? advice.serviceStatus()}`, EXIT.failed);
+    fail(`${result.problem}\n→ ${result.next ?? advice.serviceStatus()}`, EXIT.failed);
     return false;
   }
   printText(`the service is stopped, and ${manager.file} is removed`);
@@ -96,14 +96,14 @@ interface Purge {
 
 /**
  * By name, and never through a link: KEYBEARER_HOME may be a folder that holds other things, and a link may lead anywhere. A
- * string is the reason why nothing may be removed here.
+ * string is the problem for which nothing may be removed here.
  */
 async function planPurge({ paths, shellPaths }: ServiceContext): Promise<Purge | string> {
   const elsewhere = otherFiles(paths, shellPaths);
   if (elsewhere !== null) return elsewhere;
   for (const path of [paths.run, paths.state, configFolder(paths)].filter(exists)) {
-    const fault = folderFault(path, paths.home);
-    if (fault !== null) return `${path} ${fault}`;
+    const problem = findFolderProblem(path, paths.home);
+    if (problem !== null) return `${path} ${problem}`;
   }
   const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
   const found = purgeFolders(paths, config).filter(({ path }) => isFolder(path));
@@ -136,7 +136,7 @@ function otherFiles(paths: Paths, shell: Paths): string | null {
 }
 
 /** Why nothing below this folder may be removed; null: it may. */
-function folderFault(path: string, home: string): string | null {
+function findFolderProblem(path: string, home: string): string | null {
   const found = lstatSync(path);
   if (found.isSymbolicLink()) return "is a link, which is not followed";
   if (!found.isDirectory()) return "is not a folder";
@@ -244,13 +244,13 @@ async function runPurge({ paths }: ServiceContext, purge: Purge): Promise<void> 
     const message = `keybearer still runs here${pid} → stop it, then try again`;
     return fail(`${message}\nconfiguration and data were left as they are`, EXIT.alreadyRunning);
   }
-  const faults: string[] = [];
+  const problems: string[] = [];
   for (const path of purge.files) {
     try {
       // Not recursive: a folder that has appeared under this name is not keybearer's.
       rmSync(path, { force: true });
     } catch (error) {
-      faults.push(`${path}: ${errorMessage(error)}`);
+      problems.push(`${path}: ${errorMessage(error)}`);
     }
   }
   for (const folder of purge.folders) {
@@ -261,7 +261,7 @@ async function runPurge({ paths }: ServiceContext, purge: Purge): Promise<void> 
     }
   }
   printPurge(purge, "removed");
-  if (faults.length > 0) fail(`this could not be removed:\n${faults.join("\n")}`, EXIT.failed);
+  if (problems.length > 0) fail(`this could not be removed:\n${problems.join("\n")}`, EXIT.failed);
 }
 
 function printPurge({ files, leaves }: Purge, verb: string): void {

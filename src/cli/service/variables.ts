@@ -7,14 +7,14 @@ import type { ServiceContext, ServiceManager } from "./context.ts";
 
 /* The variables with keys and secrets that a service will not have: it does not see those of the shell. */
 
-export interface VariableNote {
+interface VariableNote {
   /** tool codex, the console of main */
   readonly whose: string;
   readonly problem: string;
   readonly next: string;
 }
 
-export interface VariableCheck {
+interface VariableCheck {
   readonly notes: readonly VariableNote[];
   /** No enabled tool would have a key. */
   readonly none: boolean;

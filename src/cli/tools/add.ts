@@ -3,6 +3,7 @@ import { readText } from "../../config/load.ts";
 import { moment, parseDollars } from "../../config/values.ts";
 import { startCommand } from "../../control/client.ts";
 import { advice } from "../../core/advice.ts";
+import { withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { DAY_MS, dayName } from "../../core/units.ts";
@@ -10,12 +11,12 @@ import { freePlace, sourceText } from "../../keys/stored-keys.ts";
 import type { KeyChange } from "../../lifecycle/lifecycle.ts";
 import type { KeySettings } from "../../mirror/consoles/console.ts";
 import { type Effect, editConfig, reportEffect, waitUntilActive } from "../config-change.ts";
-import { type Answer, ask, whyNotHere, withNext } from "../console-changes.ts";
+import { type Answer, checkConsoleAccess, requestChange } from "../console-changes.ts";
 import { canceled, fail, failNull, notice, printJson } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { withDollarSign } from "../ui/units.ts";
 import { fromConflict, readFrom, readNamed } from "./key-source.ts";
-import { describeHold, holdOf, movedTool, originsFor } from "./key-trust.ts";
+import { describeHold, findHold, movedTool, originsFor } from "./key-trust.ts";
 import { type NewTool, planTool, type ToolOptions } from "./plan-tool.ts";
 import { type Inputs, readInputs } from "./secret-inputs.ts";
 import { chooseStore, storeNamedKey } from "./store-key.ts";
@@ -39,7 +40,7 @@ export interface AddOptions extends ToolOptions {
 /** `keybearer tools add` */
 export async function add(name: string, given: AddOptions): Promise<void> {
   const paths = commandPaths(given.config);
-  const options = { ...given, ...expiryOf(given) };
+  const options = { ...given, ...readExpiry(given) };
   const conflict = createConflict(options) ?? fromConflict(options);
   if (conflict !== null) return fail(conflict, EXIT.usage);
   if (options.create === true) return addCreated(paths, name, options);
@@ -66,7 +67,7 @@ async function readPlan(paths: Paths, name: string, options: AddOptions): Promis
 }
 
 /** `90d` is the day in 90 days. */
-function expiryOf({ expires }: AddOptions): { expires?: string } {
+function readExpiry({ expires }: AddOptions): { expires?: string } {
   if (expires === undefined || !/^\d+d$/.test(expires)) return {};
   return { expires: dayName(Date.now() + Number.parseInt(expires, 10) * DAY_MS) };
 }
@@ -119,8 +120,8 @@ async function addCreated(paths: Paths, name: string, options: AddOptions): Prom
   const { config, gateway } = plan;
   if (gateway.console === null)
     return fail(`gateway ${gateway.name} has no console in config.yaml: it cannot make a key`, EXIT.failed);
-  const why = await whyNotHere(paths, null);
-  if (why !== null && why !== "no-console") return fail(why, EXIT.failed);
+  const access = await checkConsoleAccess(paths, null);
+  if (!access.ok && access.hasConsole) return fail(withNext(access), EXIT.failed);
   const flags = { key: false, token: options.tokenStdin ?? false };
   const inputs = await readInputs(flags, flags, "");
   if (inputs === null) return;
@@ -138,7 +139,7 @@ async function addCreated(paths: Paths, name: string, options: AddOptions): Prom
   const body = { account: options.account ?? null, ...settings };
   const created =
     effect.state === "in force"
-      ? await ask<KeyChange>(paths, `/createkey/${encodeURIComponent(name)}`, body)
+      ? await requestChange<KeyChange>(paths, `/createkey/${encodeURIComponent(name)}`, body)
       : notInForce(effect);
   if (!created.ok && created.isLost) {
     // The key may exist already: without its tool nothing would name it.
@@ -155,7 +156,7 @@ async function addCreated(paths: Paths, name: string, options: AddOptions): Prom
 }
 
 function notInForce(effect: Effect): Answer<KeyChange> {
-  const problem = effect.state === "not in force" ? effect.reason : "keybearer is not running";
+  const problem = effect.state === "not in force" ? effect.problem : "keybearer is not running";
   return { ok: false, problem, next: null, isLost: false };
 }
 
@@ -225,7 +226,7 @@ async function addFrom(
   save: Save,
 ): Promise<Added | null> {
   const named = readFrom(from, paths.home);
-  if ("fault" in named) return failNull(named.fault, EXIT.usage);
+  if ("problem" in named) return failNull(withNext(named), EXIT.usage);
   const { source } = named;
   const found = await readNamed(source, paths);
   if (!found.ok) {
@@ -235,7 +236,7 @@ async function addFrom(
     return (await save(from)) ? { source: from, key: null, models: null } : null;
   }
   const { key } = found;
-  const hold = await holdOf(paths, { tool: name, source, origins: originsFor(config, name, paths) }, key);
+  const hold = await findHold(paths, { tool: name, source, origins: originsFor(config, name, paths) }, key);
   if (hold !== null) {
     // The tool may be saved: the daemon holds its key as well, until a person trusts it.
     notice(`not tried: ${describeHold(hold)} → ${advice.trust(name)}`);

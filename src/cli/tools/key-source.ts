@@ -7,25 +7,30 @@ import { stdio } from "../ui/stdio.ts";
 
 /* Keys that are somewhere already: where config.yaml or `--from` says. */
 
-export type From = { readonly source: KeySource } | { readonly fault: string };
+export type From =
+  | { readonly source: KeySource }
+  | { readonly problem: string; readonly next: string | null };
 
 /** Parses `--from` as config.yaml is parsed. It may be a key by mistake, so it is never printed. */
 export function readFrom(text: string, home: string): From {
   if (/^(?:command|op):/.test(text))
     return {
-      fault: "a command is written into config.yaml by hand: key: { command: [/absolute/program, argument] }",
+      problem:
+        "a command is written into config.yaml by hand: key: { command: [/absolute/program, argument] }",
+      next: null,
     };
   if (!/^(?:env|file|keychain):/.test(text))
     return {
-      fault:
-        "--from takes env:NAME, file:/PATH or keychain:keybearer/NAME. a key itself is never an argument → --key-stdin",
+      problem:
+        "--from takes env:NAME, file:/PATH or keychain:keybearer/NAME. a key itself is never an argument",
+      next: "--key-stdin",
     };
   const trial = `gateway: https://gateway.example.com/v1\ntools: { x: { key: ${formatScalar(text)} } }\n`;
   const { config, problems } = parseConfig(trial, home);
   const source = config?.tools.x?.key;
   if (source !== undefined) return { source };
-  const [problem] = problems;
-  return { fault: `--from: ${problem?.message ?? "not understood"} → ${problem?.hint ?? "env:NAME"}` };
+  const [first] = problems;
+  return { problem: `--from: ${first?.message ?? "not understood"}`, next: first?.hint ?? "env:NAME" };
 }
 
 /** Whether other options contradict `--from`; null: they do not. */

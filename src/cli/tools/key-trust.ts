@@ -11,12 +11,12 @@ import type { Trust, UntrustedChange } from "../../keys/trust.ts";
 /* Whether a command may send a key to a gateway: not where the daemon would hold it until a person trusts the change. */
 
 /** The daemon would hold this key until it is trusted, so no command may send it either. */
-export interface Hold extends UntrustedChange {
+interface Hold extends UntrustedChange {
   /** The key itself was used at another gateway before. Otherwise its tool or its source was. */
   readonly known: boolean;
 }
 
-export interface KeyUse {
+interface KeyUse {
   readonly tool: string;
   readonly source: KeySource;
   readonly origins: readonly string[];
@@ -25,7 +25,7 @@ export interface KeyUse {
 }
 
 /** Asked before a key is sent. null: it may be sent to these origins. */
-export async function holdOf(
+export async function findHold(
   paths: Paths,
   { tool, source, origins, isStoredHere = false }: KeyUse,
   key: Secret,

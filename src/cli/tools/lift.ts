@@ -32,7 +32,7 @@ export async function lift(name: string, options: LiftOptions): Promise<void> {
   const { machine } = options;
   const hasAmount = (options.requests ?? options.tokens ?? options.spend ?? options.until) !== undefined;
   const request = options.takeBack || machine !== undefined ? null : readLift(options, Date.now());
-  if (request !== null && "fault" in request) return fail(request.fault, EXIT.usage);
+  if (request !== null && "problem" in request) return fail(request.problem, EXIT.usage);
   if (options.takeBack && hasAmount)
     return fail("--take-back takes back all extra allowances of the tool: leave the amount out", EXIT.usage);
   if (machine !== undefined && (hasAmount || options.takeBack))
@@ -150,7 +150,7 @@ function eachWindow(limits: readonly LimitStatus[]): string {
 
 /** An allowance that was asked for; amount null: as much as the last refused request needs. */
 type Lift = Omit<AllowanceRequest, "amount"> & { readonly amount: number | null };
-type Lifting = Lift | { readonly fault: string };
+type Lifting = Lift | { readonly problem: string };
 
 /** Rounded as the command in a refusal is, so that both give the same amount. */
 function enoughFor(kind: Kind, limits: readonly LimitStatus[]): number {
@@ -168,15 +168,15 @@ export function readLift(options: LiftOptions, now: number): Lifting {
   });
   const [only] = given;
   if (only === undefined || given.length > 1)
-    return { fault: "say what to lift with one of --requests 50, --tokens 200k or --spend 5" };
+    return { problem: "say what to lift with one of --requests 50, --tokens 200k or --spend 5" };
   const extra = only.text === true ? { value: null } : readAmount(only.kind, only.text);
-  if ("fault" in extra) return extra;
+  if ("problem" in extra) return extra;
   const until = options.until === undefined ? { value: null } : readUntil(options.until, now);
-  if ("fault" in until) return until;
+  if ("problem" in until) return until;
   return { kind: only.kind, amount: extra.value, until: until.value };
 }
 
-type Value<T> = { readonly value: T } | { readonly fault: string };
+type Value<T> = { readonly value: T } | { readonly problem: string };
 
 function readAmount(kind: Kind, text: string): Value<number> {
   if (kind !== "spend") return read(amount, text, `--${kind}`);
@@ -184,7 +184,7 @@ function readAmount(kind: Kind, text: string): Value<number> {
   const money = read(parseDollars, withDollarSign(text), "--spend");
   if ("value" in money && money.value > 0) return money;
   return {
-    fault: `--spend: ${JSON.stringify(text)} is not an amount above zero: write dollars without the sign, such as 5 or 0.50`,
+    problem: `--spend: ${JSON.stringify(text)} is not an amount above zero: write dollars without the sign, such as 5 or 0.50`,
   };
 }
 
@@ -192,8 +192,8 @@ function readUntil(text: string, now: number): Value<number> {
   const clock = /^([01]?\d|2[0-3]):([0-5]\d)$/.exec(text);
   if (clock !== null) return { value: nextTime(Number(clock[1]), Number(clock[2]), now) };
   const time = read(moment, text, "--until");
-  if ("fault" in time) return { fault: `--until: write it as 18:00, 2026-11-16 or 2026-11-16T18:00Z` };
-  return time.value > now ? time : { fault: `--until: ${text} has passed already` };
+  if ("problem" in time) return { problem: `--until: write it as 18:00, 2026-11-16 or 2026-11-16T18:00Z` };
+  return time.value > now ? time : { problem: `--until: ${text} has passed already` };
 }
 
 /** Today if it is still ahead, otherwise tomorrow. */
@@ -206,5 +206,5 @@ function nextTime(hour: number, minute: number, now: number): number {
 function read<T>(reader: Reader<T>, text: string, option: string): Value<T> {
   const reading = reader(text);
   if ("value" in reading) return reading;
-  return { fault: `${option}: ${reading.problem}${reading.next === undefined ? "" : `: ${reading.next}`}` };
+  return { problem: `${option}: ${reading.problem}${reading.next === undefined ? "" : `: ${reading.next}`}` };
 }

@@ -45,7 +45,7 @@ type Planned = NewTool | { readonly ok: false; readonly problem: string; readonl
 export function planTool(text: string, home: string, name: string, options: ToolOptions): Planned {
   const placeholder = { key: `keychain:keybearer/${name}`, token: null };
   const { group, ...rest } = options;
-  const ungrouped = addTool(text, name, settingsOf(rest, placeholder));
+  const ungrouped = addTool(text, name, toSettings(rest, placeholder));
   if (!ungrouped.ok) return { ...ungrouped, bad: "file" };
   const { config: known } = parseConfig(ungrouped.text, home);
   const gatewayName = known?.tools[name]?.gateway ?? "main";
@@ -53,9 +53,9 @@ export function planTool(text: string, home: string, name: string, options: Tool
   // If the gateway has groups, one that is not among them may be a typing mistake.
   const newGroup = group !== undefined && Object.keys(groups).length === 0 ? group : null;
   const insert = (before: string, secrets: Secrets): EditResult => {
-    if (newGroup === null) return addTool(before, name, settingsOf(options, secrets));
+    if (newGroup === null) return addTool(before, name, toSettings(options, secrets));
     const grouped = addGroup(before, gatewayName, newGroup);
-    return grouped.ok ? addTool(grouped.text, name, settingsOf(options, secrets)) : grouped;
+    return grouped.ok ? addTool(grouped.text, name, toSettings(options, secrets)) : grouped;
   };
   const edited = insert(text, placeholder);
   if (!edited.ok) return { ...edited, bad: "file" };
@@ -72,7 +72,7 @@ export function planTool(text: string, home: string, name: string, options: Tool
   return { ok: false, problem, bad: "file" };
 }
 
-function settingsOf(options: ToolOptions, { key, token }: Secrets): YamlMap {
+function toSettings(options: ToolOptions, { key, token }: Secrets): YamlMap {
   const limits = entries([
     ["requests", list(options.requests)],
     ["tokens", list(options.tokens)],

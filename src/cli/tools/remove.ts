@@ -2,13 +2,14 @@ import { removeTool } from "../../config/edit-tools.ts";
 import { loadConfig } from "../../config/load.ts";
 import { type Config, describeSource, isSameSource, type KeySource } from "../../config/schema.ts";
 import { advice } from "../../core/advice.ts";
+import { withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { forgetKey, type KeyPlace, ownPlace } from "../../keys/stored-keys.ts";
 import type { KeyChange } from "../../lifecycle/lifecycle.ts";
 import type { KeyReport } from "../../mirror/report/shape.ts";
 import { editConfig, endInFlight, waitUntilActive } from "../config-change.ts";
-import { ask, confirmAtConsole, describeKey, withNext } from "../console-changes.ts";
+import { confirmAtConsole, describeKey, requestChange } from "../console-changes.ts";
 import { fail, printText } from "../ui/messages.ts";
 import { agrees, canConfirm, confirm } from "../ui/prompts.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
@@ -58,7 +59,7 @@ function confirmation(
 
 /** False: it was not deleted, and the reason was printed. */
 async function deleteAtConsole(paths: Paths, name: string, key: KeyReport): Promise<boolean> {
-  const deleted = await ask<KeyChange>(paths, `/deletekey/${encodeURIComponent(name)}`, {});
+  const deleted = await requestChange<KeyChange>(paths, `/deletekey/${encodeURIComponent(name)}`, {});
   if (!deleted.ok) {
     fail(
       `the key of ${name} was not deleted at the gateway: ${withNext(deleted)}\n${name} is not removed`,

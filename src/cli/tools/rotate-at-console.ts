@@ -3,6 +3,7 @@ import type { Config } from "../../config/schema.ts";
 import { parseDuration } from "../../config/values.ts";
 import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
+import { withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { dayName, dollars } from "../../core/units.ts";
@@ -13,7 +14,7 @@ import { durationInWords } from "../../limits/format.ts";
 import type { RenewedSettings } from "../../mirror/consoles/console.ts";
 import type { KeyReport, KeysAnswer } from "../../mirror/report/shape.ts";
 import { askConsoles } from "../ask-consoles.ts";
-import { ask, whyNotHere, withNext } from "../console-changes.ts";
+import { checkConsoleAccess, requestChange } from "../console-changes.ts";
 import { fail, notice, printJson } from "../ui/messages.ts";
 import { confirm } from "../ui/prompts.ts";
 import { stdio } from "../ui/stdio.ts";
@@ -37,14 +38,16 @@ export async function rotateAtConsole(
   name: string,
   rotation: ConsoleRotation,
 ): Promise<"done" | "failed" | "manual"> {
-  const why = await whyNotHere(paths, name);
-  if (why === "no-console") return "manual";
-  if (why !== null) {
-    notice(`the key cannot be rotated through the console: ${why}`);
+  const access = await checkConsoleAccess(paths, name);
+  if (!access.ok) {
+    if (access.hasConsole) notice(`the key cannot be rotated through the console: ${withNext(access)}`);
     return "manual";
   }
   const { store, force, yes } = rotation;
-  const checked = await ask<RotatableKey>(paths, `/rotation/${encodeURIComponent(name)}`, { store, force });
+  const checked = await requestChange<RotatableKey>(paths, `/rotation/${encodeURIComponent(name)}`, {
+    store,
+    force,
+  });
   if (!checked.ok) {
     notice(`the key cannot be rotated through the console: ${withNext(checked)}`);
     return "manual";
@@ -91,8 +94,8 @@ export async function rotateSeveral(
   const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
   const age = olderThan === undefined ? { value: 0 } : parseDuration(olderThan);
   if ("problem" in age) return fail(`--older-than: ${age.problem} → ${age.next}`, EXIT.usage);
-  const why = await whyNotHere(paths, null);
-  if (why !== null) return fail(why === "no-console" ? "no gateway has a console" : why, EXIT.failed);
+  const access = await checkConsoleAccess(paths, null);
+  if (!access.ok) return fail(withNext(access), EXIT.failed);
   const asked = await askConsoles<KeysAnswer>(paths, "GET", "/keys");
   if (!asked.ok) return fail(asked.problem, EXIT.failed);
   for (const { gateway, why: problem } of asked.value.problems) notice(`${gateway}: ${problem}`);
@@ -139,7 +142,7 @@ async function send(
 ): Promise<boolean> {
   const path = `/rotate/${encodeURIComponent(name)}`;
   // A daemon from before an update refuses unknown fields.
-  const changed = await ask<KeyChange>(paths, path, { store, force, ...(renew ? { renew } : {}) });
+  const changed = await requestChange<KeyChange>(paths, path, { store, force, ...(renew ? { renew } : {}) });
   if (!changed.ok) {
     fail(`${name}: ${withNext(changed)}`, EXIT.failed);
     return false;

@@ -11,7 +11,7 @@ import {
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
-import { quoteForShell } from "../../core/display.ts";
+import { quoteForShell, withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
@@ -29,7 +29,7 @@ import { deferSignals } from "../ui/signals.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
 import { joinNames } from "../ui/units.ts";
 import { fromConflict, readFrom, readNamed, readOwn } from "./key-source.ts";
-import { describeHold, foreignKey, holdOf, movedTool, originsFor } from "./key-trust.ts";
+import { describeHold, findHold, foreignKey, movedTool, originsFor } from "./key-trust.ts";
 import { type ConsoleRotation, rotateAtConsole, rotateSeveral } from "./rotate-at-console.ts";
 import { type Inputs, readInputs } from "./secret-inputs.ts";
 import { chooseStore, storeNamedKey } from "./store-key.ts";
@@ -181,7 +181,7 @@ async function takeKeyFrom(
   old: Secret | null,
 ): Promise<TakenKey | null> {
   const named = readFrom(from, paths.home);
-  if ("fault" in named) return failNull(named.fault, EXIT.usage);
+  if ("problem" in named) return failNull(withNext(named), EXIT.usage);
   const { source } = named;
   if (isSameSource(source, tool.key))
     return failNull(`the key of ${tool.name} comes from ${from} already`, EXIT.failed);
@@ -192,7 +192,7 @@ async function takeKeyFrom(
   if (old?.equals(key)) notice("the tool had this key before");
   const taken = { key, source, text: from, stored: null };
   const origins = originsFor(config, tool.name, paths);
-  const hold = await holdOf(paths, { tool: tool.name, source, origins }, key);
+  const hold = await findHold(paths, { tool: tool.name, source, origins }, key);
   if (hold?.known) return failUnchanged(foreignKey(hold));
   if (hold !== null) {
     notice(`not tried: ${describeHold(hold)} → ${advice.trust(tool.name)}`);
@@ -246,7 +246,7 @@ async function settleOldKey(
   old: Secret | null,
 ): Promise<void> {
   const isHeld = effect.state === "in force" && effect.tool?.state === "needs-trust";
-  if (effect.state === "not in force") fail(`but ${effect.reason}`, EXIT.failed);
+  if (effect.state === "not in force") fail(`but ${effect.problem}`, EXIT.failed);
   else if (isHeld) fail(`but ${effect.tool?.why} → ${effect.tool?.next}`, EXIT.failed);
   else if (effect.state === "in force")
     notice("the running keybearer uses it from the next request on; those in flight finish with the old one");

@@ -23,7 +23,7 @@ export async function set(
   const assignments: Assignment[] = [];
   for (const text of texts) {
     const assignment = readAssignment(tool, text);
-    if ("fault" in assignment) return fail(assignment.fault, EXIT.usage);
+    if ("problem" in assignment) return fail(assignment.problem, EXIT.usage);
     assignments.push(assignment);
   }
   const paths = commandPaths(options.config);
@@ -54,14 +54,14 @@ function assign(text: string, tool: string, assignments: readonly Assignment[]):
 const LISTS = ["limits.requests", "limits.tokens", "limits.spend", "allow_origins"];
 const MONEY = ["limits.spend", "quota"];
 
-function readAssignment(tool: string, text: string): Assignment | { readonly fault: string } {
+function readAssignment(tool: string, text: string): Assignment | { readonly problem: string } {
   const match = /^([a-z_]+(?:\.[a-z_]+)*)=(.*)$/s.exec(text);
   if (match === null)
-    return { fault: "write each setting as name=value, such as limits.spend=5/day or enabled=false" };
+    return { problem: "write each setting as name=value, such as limits.spend=5/day or enabled=false" };
   const [, name = "", value = ""] = match;
   // A secret must not be an argument: every user of the machine can list those.
-  if (/^key(\.|$)/.test(name)) return { fault: `a key is changed with: ${advice.rotate(tool)}` };
-  if (/^token(\.|$)/.test(name)) return { fault: `a token is added with: ${advice.newToken(tool)}` };
+  if (/^key(\.|$)/.test(name)) return { problem: `a key is changed with: ${advice.rotate(tool)}` };
+  if (/^token(\.|$)/.test(name)) return { problem: `a token is added with: ${advice.newToken(tool)}` };
   const path = name.split(".");
   if (value === "") return { path, value: null };
   const parts = (LISTS.includes(name) ? value.split(",") : [value]).map((part) =>

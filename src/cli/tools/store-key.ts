@@ -2,6 +2,7 @@ import { existsSync } from "node:fs";
 import { describeSource } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import { systemClock } from "../../core/clock.ts";
+import { withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { StateLock } from "../../daemon/state-lock.ts";
@@ -38,18 +39,18 @@ export async function chooseStore(
     return failNull("--store takes keychain or file", EXIT.usage);
   const chosen = options.store ?? before;
   if (chosen === "file") return "file";
-  const { there, problem } = await keychainThere({ env: stdio().env });
+  const { there, problem: missing } = await keychainThere({ env: stdio().env });
   if (!there && chosen === null) return "file";
   const asked = options.yes ? null : prompter;
   if (there && chosen === null && asked !== null) return askStore(asked, "keychain");
-  const fault = there ? await tryKeychain({ env: stdio().env }) : (problem ?? "there is no keychain here");
-  if (fault === null) return "keychain";
+  const problem = there ? await tryKeychain({ env: stdio().env }) : (missing ?? "there is no keychain here");
+  if (problem === null) return "keychain";
   if (asked !== null && options.store === undefined) {
-    notice(fault);
+    notice(problem);
     return askStore(asked, "file");
   }
   return failNull(
-    `${fault} → --store file keeps the key in a file of your own\nnothing was changed`,
+    `${withNext({ problem, next: "--store file keeps the key in a file of your own" })}\nnothing was changed`,
     EXIT.failed,
   );
 }
@@ -61,9 +62,9 @@ async function askStore(prompter: Prompter, usual: Store): Promise<Store | null>
   const said = answer.trim().toLowerCase() || usual;
   if (said === "file") return "file";
   if (said !== "keychain") return askStore(prompter, usual);
-  const fault = await tryKeychain({ env: stdio().env });
-  if (fault === null) return "keychain";
-  notice(fault);
+  const problem = await tryKeychain({ env: stdio().env });
+  if (problem === null) return "keychain";
+  notice(problem);
   return askStore(prompter, "file");
 }
 

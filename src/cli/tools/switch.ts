@@ -1,11 +1,12 @@
 import { setEnabled } from "../../config/edit-tools.ts";
 import { advice } from "../../core/advice.ts";
+import { withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { PAST } from "../../lifecycle/key-action.ts";
 import type { KeyReport } from "../../mirror/report/shape.ts";
 import { editConfig, endInFlight, reportEffect, waitUntilActive } from "../config-change.ts";
-import { ask, confirmAtConsole, describeKey, withNext } from "../console-changes.ts";
+import { confirmAtConsole, describeKey, requestChange } from "../console-changes.ts";
 import { fail, print, printText } from "../ui/messages.ts";
 import { canConfirm } from "../ui/prompts.ts";
 import { commandPaths } from "../ui/stdio.ts";
@@ -58,7 +59,7 @@ export async function enable(name: string, options: SwitchOptions): Promise<void
 /** False: the console did not do it, and the reason was printed. */
 async function switchKey(paths: Paths, tool: string, action: "disable" | "enable"): Promise<boolean> {
   const path = `/enablekey/${encodeURIComponent(tool)}`;
-  const changed = await ask<KeyReport>(paths, path, { enabled: action === "enable" });
+  const changed = await requestChange<KeyReport>(paths, path, { enabled: action === "enable" });
   if (!changed.ok) {
     fail(
       `the key of ${tool} was not ${PAST[action]} at the gateway: ${withNext(changed)}\n` +

@@ -1,5 +1,6 @@
 import type { Config, Gateway } from "../../config/schema.ts";
 import { advice } from "../../core/advice.ts";
+import { withNext } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { keyProblem, Secret } from "../../core/secret.ts";
@@ -9,12 +10,12 @@ import { NO_MODELS_LISTED } from "../../proxy/key-health/cause.ts";
 import { count } from "../../usage/reports/format.ts";
 import { canceled, failNull, notice } from "../ui/messages.ts";
 import { stdio } from "../ui/stdio.ts";
-import { describeHold, foreignKey, holdOf } from "./key-trust.ts";
+import { describeHold, findHold, foreignKey } from "./key-trust.ts";
 import type { Inputs } from "./secret-inputs.ts";
 
 /* A new key for a tool, for `init`, `tools add` and `tools rotate`: where it comes from, whether it may be sent, whether it works. */
 
-export interface KeyRequest {
+interface KeyRequest {
   readonly paths: Paths;
   readonly tool: string;
   readonly gateway: Gateway;
@@ -47,10 +48,10 @@ export async function newKey(request: KeyRequest, canMove = false): Promise<NewK
     const text = await readKeyText(request);
     if (text === null) return canceled();
     const key = new Secret(text);
-    let fault = keyTextFault(text);
-    if (fault === null) {
+    let problem = findKeyProblem(text);
+    if (problem === null) {
       const place = await freePlace({ store, tool, tools, paths, key, env: stdio().env });
-      const hold = await holdOf(paths, { tool, source: place, origins, isStoredHere: true }, key);
+      const hold = await findHold(paths, { tool, source: place, origins, isStoredHere: true }, key);
       if (hold === null) {
         const tried = await tryKey(request, key, canMove);
         if (tried === "again") continue;
@@ -63,10 +64,10 @@ export async function newKey(request: KeyRequest, canMove = false): Promise<NewK
         notice(`not tried: ${describeHold(hold)} → ${advice.trust(tool)}`);
         return { tool, origins, key, place, models: null };
       }
-      fault = foreignKey(hold);
+      problem = foreignKey(hold);
     }
-    if (inputs.prompter === null) return failUnchanged(fault);
-    notice(fault);
+    if (inputs.prompter === null) return failUnchanged(problem);
+    notice(problem);
   }
 }
 
@@ -86,11 +87,11 @@ export async function tryKey(
   const answer = await withOwnConnections(paths.keyCalls, (deps) => probeKey(deps, gateway, key));
   if (answer.ok) {
     const { models } = answer;
-    if (models.length === 0) notice(`warning: ${NO_MODELS_LISTED.problem} → ${NO_MODELS_LISTED.next}`);
+    if (models.length === 0) notice(`warning: ${withNext(NO_MODELS_LISTED)}`);
     else notice(`the gateway accepts the key and lists ${count(models.length, "model")}`);
     return { models };
   }
-  notice(`${answer.why} → ${answer.next}`);
+  notice(withNext({ problem: answer.why, next: answer.next }));
   if (prompter === null) return failUnchanged("the key does not work yet. to continue anyway: --no-probe");
   const move = canMove ? "a: another address, " : "";
   for (;;) {
@@ -111,13 +112,13 @@ async function readKeyText({ tool, gateway, inputs }: KeyRequest): Promise<strin
   return typed === null ? null : typed.trim();
 }
 
-function keyTextFault(text: string): string | null {
+function findKeyProblem(text: string): string | null {
   if (text.startsWith("kb_"))
     return "this is a token of keybearer's own, not a gateway's key: copy the key from the gateway's console";
   const fault = keyProblem(text);
   return fault === null ? null : `incomplete key: ${fault}. copy it whole from the gateway's console`;
 }
 
-export function failUnchanged(reason: string): null {
-  return failNull(`${reason}\nnothing was changed`, EXIT.failed);
+export function failUnchanged(problem: string): null {
+  return failNull(`${problem}\nnothing was changed`, EXIT.failed);
 }

@@ -76,7 +76,7 @@ async function issueToken(paths: Paths, tool: string, issue: Issue): Promise<str
     tool,
     (status, revision) => revision > before && isRead(status),
   );
-  if (effect.state === "not in force") notice(`but ${effect.reason}`);
+  if (effect.state === "not in force") notice(`but ${effect.problem}`);
   return made;
 }
 
@@ -116,8 +116,8 @@ export async function tokenFor(tool: string, isGiven: boolean, inputs: Inputs): 
   }
 }
 
-function refused(reason: string): null {
-  return failNull(`${reason}. without --token-stdin you get a new one\nnothing was changed`, EXIT.failed);
+function refused(problem: string): null {
+  return failNull(`${problem}. without --token-stdin you get a new one\nnothing was changed`, EXIT.failed);
 }
 
 export async function tokens(
@@ -170,5 +170,5 @@ export async function revoke(
   printText(`token ${name} of ${tool} has ended`);
   if (isLast) printText(`${tool} has no token now → ${advice.newToken(tool)}`);
   const effect = await waitUntilActive(paths, tool, (_tool, revision) => revision > before);
-  if (effect.state === "not in force") fail(`but ${effect.reason}`, EXIT.failed);
+  if (effect.state === "not in force") fail(`but ${effect.problem}`, EXIT.failed);
 }

@@ -29,8 +29,8 @@ export function parsePeriod(
   const isAll = since?.trim().toLowerCase() === "all";
   const begin = since === undefined || isAll ? null : parseSince(since, now);
   const end = until === undefined ? null : parseUntil(until, now);
-  if (begin?.ok === false) return begin;
-  if (end?.ok === false) return end;
+  if (begin?.ok === false) return { ok: false, problem: begin.problem };
+  if (end?.ok === false) return { ok: false, problem: end.problem };
   const period = {
     since: begin?.at ?? (isAll || end !== null ? null : defaultSince),
     until: end?.at ?? null,

@@ -2,6 +2,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { askDaemon, startCommand } from "../../control/client.ts";
 import type { UsageIndexStatus } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
+import { withNext } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { StateLock } from "../../daemon/state-lock.ts";
@@ -32,15 +33,18 @@ export async function withIndex(
 ): Promise<void> {
   const behind = await catchUpIndex(paths);
   if (behind !== null) notice(behind);
-  let fault = await readIndex(paths, read);
-  if (fault?.kind === "missing" && behind !== null) {
+  let problem = await readIndex(paths, read);
+  if (problem?.kind === "missing" && behind !== null) {
     // The daemon has begun to make it. On a slow machine that takes longer than one answer.
     await followDaemon(paths);
-    fault = await readIndex(paths, read);
+    problem = await readIndex(paths, read);
   }
-  if (fault === null) return;
-  const next = fault.kind === "busy" ? "close the program that has it open" : advice.usageRebuild();
-  fail(`the usage index ${paths.index} cannot be read: ${fault.message} → ${next}`, EXIT.failed);
+  if (problem === null) return;
+  const next = problem.kind === "busy" ? "close the program that has it open" : advice.usageRebuild();
+  fail(
+    withNext({ problem: `the usage index ${paths.index} cannot be read: ${problem.message}`, next }),
+    EXIT.failed,
+  );
 }
 
 /** Reads the index as it is. Returns why it cannot be read, or null. */
@@ -54,9 +58,9 @@ export async function readIndex(
     await read(connection.db);
     return null;
   } catch (error) {
-    const fault = indexFault(error);
-    if (!(fault instanceof IndexFault)) throw error;
-    return fault;
+    const problem = indexFault(error);
+    if (!(problem instanceof IndexFault)) throw error;
+    return problem;
   } finally {
     connection?.close();
   }

@@ -38,7 +38,7 @@ function subjectOf({ model, model_answered, method, endpoint, requests, last_id 
 /** Cost, duration and tokens; for a request that cost nothing and failed, its reason. */
 function resultOf(record: UsageRecord, width: number, isWide: boolean): string {
   const cost = costOf(record);
-  const reason = printable(reasonOf(record));
+  const reason = printable(describeEnd(record));
   if (cost === "" && reason !== "") return reason;
   const amounts = `${cost.padStart(COST_WIDTH)} ${totalTime(record).padStart(DURATION_WIDTH)} `;
   const firstByte = isWide ? firstByteTime(record) : "";
@@ -49,7 +49,7 @@ function resultOf(record: UsageRecord, width: number, isWide: boolean): string {
 }
 
 /** Why a request did not complete, or why the gateway refused it. */
-function reasonOf({ end, refusal, cause, cause_detail: detail }: UsageRecord): string {
+function describeEnd({ end, refusal, cause, cause_detail: detail }: UsageRecord): string {
   const causes = [cause, detail].filter((text) => text !== null).join(": ");
   switch (end) {
     case null:

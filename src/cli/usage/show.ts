@@ -67,7 +67,7 @@ const NAME_WIDTH = 12;
  * @param machine the name of this machine; null: it has none.
  */
 export function formatRecord(record: UsageRecord, machine: string | null, width: number): string {
-  const lines = fieldsOf(record, machine).flatMap(([name, value]) =>
+  const lines = listFields(record, machine).flatMap(([name, value]) =>
     value === null ? [] : [formatField(name, value, width)],
   );
   const notes = notesOf(record).map((note) => wrap(printable(note), width));
@@ -81,7 +81,7 @@ function formatField(name: string, value: string, width: number): string {
   return [`${name.padEnd(NAME_WIDTH)}${first}`, ...later].join("\n");
 }
 
-function fieldsOf(record: UsageRecord, machine: string | null): [name: string, value: string | null][] {
+function listFields(record: UsageRecord, machine: string | null): [name: string, value: string | null][] {
   const { started_at: began, first_byte_at: first, ended_at: ended } = record;
   const ids = Object.entries(record.gateway_ids).map(([name, id]) => `${name}: ${id}`);
   const billed = record.billed_microdollars;

@@ -128,7 +128,7 @@ export function formatClients(
   width: number,
   newToken = false,
 ): string {
-  const why = whyListed(tool, choice);
+  const what = describeList(tool, choice);
   const { text } = columnsFor(choice);
   const table = renderTable(
     [
@@ -139,10 +139,10 @@ export function formatClients(
     width,
   );
   const next = (newToken ? advice.useNewToken : advice.use)(tool ?? "<tool>", "<client>");
-  return `${formatNote({ what: why, next }, width)}\n\n${table}\n`;
+  return `${formatNote({ what, next }, width)}\n\n${table}\n`;
 }
 
-function whyListed(tool: string | null, choice: readonly Client[]): string {
+function describeList(tool: string | null, choice: readonly Client[]): string {
   if (tool === null) return "the clients that keybearer has settings for";
   if (choice.length < CLIENTS.length) return `${tool} may be one of these`;
   return `which program is ${tool}? its name does not say`;

@@ -53,12 +53,12 @@ export async function setUpClients(paths: Paths, toolName: string, token: string
   }
 }
 
-/** null: the daemon does not serve the tool, and the reason was printed. */
+/** null: the daemon does not serve the tool, and the problem was printed. */
 async function servedTool(paths: Paths, name: string): Promise<FoundTool | null> {
   const effect = await waitUntilActive(paths, name, (found) => found !== undefined);
   if (effect.state === "in force") return findTool(paths, name);
-  const reason = effect.state === "not in force" ? effect.reason : "keybearer has stopped";
-  notice(`no client was set up: ${reason}`);
+  const problem = effect.state === "not in force" ? effect.problem : "keybearer has stopped";
+  notice(`no client was set up: ${problem}`);
   return null;
 }
 
@@ -68,7 +68,7 @@ interface RunningDaemon {
 
 const STOP_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
-/** The daemon that runs already, otherwise one for as long as this command needs it. null: the reason was printed. */
+/** The daemon that runs already, otherwise one for as long as this command needs it. null: the problem was printed. */
 async function findOrStartDaemon(paths: Paths): Promise<RunningDaemon | null> {
   const asked = await askDaemon(paths, "GET", "/status");
   if (asked.ok || asked.running) return { stop: async () => {} };
@@ -102,8 +102,8 @@ async function findOrStartDaemon(paths: Paths): Promise<RunningDaemon | null> {
       },
     };
   // The rest are lines of its log, as JSON.
-  const reason = messages.split("\n").filter((line) => line !== "" && !line.startsWith("{"));
-  notice("keybearer could not be started, so no client was set up:", ...reason);
+  const problem = messages.split("\n").filter((line) => line !== "" && !line.startsWith("{"));
+  notice("keybearer could not be started, so no client was set up:", ...problem);
   return null;
 }
 

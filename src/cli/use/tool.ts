@@ -29,24 +29,24 @@ export interface FoundTool {
 /** A daemon may be busy, but a person who only reads does not wait longer. */
 const TIMEOUT_MS = 3000;
 
-/** null: there is no such tool, and the reason was printed. */
+/** null: there is no such tool, and the problem was printed. */
 export async function findTool(paths: Paths, name: string): Promise<FoundTool | null> {
   const asked = await askDaemon<Status>(paths, "GET", "/status", undefined, TIMEOUT_MS);
   const status = asked.ok ? asked.value : null;
   const { found, config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
   if (config === null) {
     if (!found && status?.sandbox === true && !paths.explicit) return sandboxTool(status, name);
-    const reason = found
+    const problem = found
       ? formatProblems(paths.config, problems)
       : `there is no ${paths.config} → ${advice.init()}`;
-    return failNull(reason, EXIT.badConfig);
+    return failNull(problem, EXIT.badConfig);
   }
   const tool = config.tools[name];
   if (tool === undefined) {
     const known = Object.keys(config.tools).join(", ");
-    const reason = `there is no tool ${name} in ${paths.config}; its tools are ${known}`;
+    const problem = `there is no tool ${name} in ${paths.config}; its tools are ${known}`;
     const gateway = Object.keys(config.gateways).length > 1 ? "<gateway>" : null;
-    return failNull(`${reason} → ${advice.addTool(name, gateway)}`, EXIT.failed);
+    return failNull(`${problem} → ${advice.addTool(name, gateway)}`, EXIT.failed);
   }
   const isServed = status !== null && (await isSameFile(status.config.path, paths.config));
   if (!isServed && config.listen.port === 0)
@@ -56,7 +56,7 @@ export async function findTool(paths: Paths, name: string): Promise<FoundTool | 
     );
   const { model, tokens, tokenInUrl } = tool;
   // A daemon keeps its port until it is restarted, even if config.yaml has another one now.
-  const origin = originOf(config.listen, isServed ? portOf(status) : null);
+  const origin = buildOrigin(config.listen, isServed ? portOf(status) : null);
   return { name, model, tokens, tokenInUrl, origin, isServed, isSandbox: false };
 }
 
@@ -67,11 +67,11 @@ function sandboxTool(status: Status, name: string): FoundTool | null {
       `there is no config.yaml yet → ${advice.init()}. the sandbox's tool is ${names.join(", ")}`,
       EXIT.failed,
     );
-  const origin = originOf({ host: "localhost", port: 5397 }, portOf(status));
+  const origin = buildOrigin({ host: "localhost", port: 5397 }, portOf(status));
   return { name, model: null, tokens: [], tokenInUrl: true, origin, isServed: true, isSandbox: true };
 }
 
-function originOf({ host, port }: Listen, runningPort: number | null): string {
+function buildOrigin({ host, port }: Listen, runningPort: number | null): string {
   return `http://${host === "::1" ? "[::1]" : host}:${runningPort ?? port}`;
 }
 

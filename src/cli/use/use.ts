@@ -94,10 +94,10 @@ async function show(paths: Paths, settings: Settings, options: UseOptions): Prom
 /** Without usage in its streams, keybearer could count neither tokens nor money of this client. */
 async function askUsage({ config }: Paths, { tool, client }: Settings): Promise<void> {
   const edited = await editFile(config, (text) => setAskUsage(text, tool.name));
-  const why = `${client.name} does not ask streams for their usage`;
+  const problem = `${client.name} does not ask streams for their usage`;
   const setting = `tools.${tool.name}.ask_usage`;
-  if (!edited.ok) notice(`${why}; set ${setting}: true in config.yaml (${edited.problem})`);
-  else if (edited.changed) notice(`${why}, so ${setting}: true is set now: keybearer asks for it`);
+  if (!edited.ok) notice(`${problem}; set ${setting}: true in config.yaml (${edited.problem})`);
+  else if (edited.changed) notice(`${problem}, so ${setting}: true is set now: keybearer asks for it`);
 }
 
 function showUnusable(settings: Settings, options: UseOptions): void {

@@ -8,13 +8,13 @@ import {
 } from "../../clients/settings-files.ts";
 import type { Target } from "../../clients/snippets.ts";
 import type { Edited } from "../../clients/text-edit.ts";
-import { describeChange, isEmpty, stateOf, takeBack } from "../../clients/undo.ts";
+import { describeChange, isEmpty, judgeField, takeBack } from "../../clients/undo.ts";
 import { type StoredKey, storedKeys, type UndoRecord, UndoStore } from "../../clients/undo-store.ts";
 import { editFile, writeConfig } from "../../config/edit-file.ts";
 import { freeTokenName, removeToken, setToken } from "../../config/edit-tools.ts";
 import { loadConfig, readText } from "../../config/load.ts";
 import { advice } from "../../core/advice.ts";
-import { escapeControlChars } from "../../core/display.ts";
+import { escapeControlChars, withNext } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";
@@ -63,8 +63,8 @@ export async function writeSettings(
   const command = advice.use(tool.name, client.id);
   if (!canConfirm(advice.useWrite(tool.name, client.id), { yes })) return false;
   if (!yes && !(await agrees(`write this to ${file.path}?`, "yes", "written"))) return false;
-  const fault = await writeAll(paths, tool, client.id, file, merged);
-  if (fault !== null) return failed(fault);
+  const problem = await writeAll(paths, tool, client.id, file, merged);
+  if (problem !== null) return failed(problem);
   printText(`${file.path} points ${client.name} at keybearer as ${tool.name}: restart ${client.name}`);
   print(`to go back: ${command} --undo`);
   if (((file.found?.mode ?? 0) & 0o077) !== 0)
@@ -83,8 +83,8 @@ async function warnOfCredentials({ id }: WritableClient): Promise<void> {
   }
 }
 
-function failed(reason: string): false {
-  fail(reason, EXIT.failed);
+function failed(problem: string): false {
+  fail(problem, EXIT.failed);
   return false;
 }
 
@@ -141,7 +141,7 @@ async function mergeSettings(
   const edited = merged.ok ? await removeConflicts(merged.text, settings, yes) : merged;
   if (!edited.ok) {
     const line = edited.line === null ? "" : `line ${edited.line}: `;
-    return { ok: false, problem: `${file.path} was left as it is: ${line}${edited.reason}` };
+    return { ok: false, problem: `${file.path} was left as it is: ${line}${edited.problem}` };
   }
   for (const what of settings.notes(edited.text)) printNote({ what, next: null });
   // Without a model the client uses one of its maker's, or the one it had, and the gateway may have neither.
@@ -157,7 +157,7 @@ async function mergeSettings(
 async function removeConflicts(text: string, settings: ClientSettings, yes: boolean): Promise<Edited> {
   let result: Edited = { ok: true, text };
   for (const conflict of settings.conflicts(text)) {
-    printNote({ what: `${conflict.name} is in it: ${conflict.reason}`, next: null });
+    printNote({ what: `${conflict.name} is in it: ${conflict.problem}`, next: null });
     const isRemoved = yes || !isInteractive() || (await confirm(`remove ${conflict.name} as well?`, "no"));
     if (isRemoved && result.ok) result = conflict.remove(result.text);
   }
@@ -176,7 +176,7 @@ async function writeAll(
   const mode = file.found?.mode ?? 0o600;
   const before = file.found?.text ?? null;
   const described = describeChange(settingsOf(client), before, text);
-  if (!described.ok) return `${file.path} was left as it is: ${described.reason}`;
+  if (!described.ok) return `${file.path} was left as it is: ${described.problem}`;
   const tokenHash = newToken === null ? null : hashToken(newToken);
   const write = { client, tool: tool.name, file: file.path, existed: before !== null, mode, tokenHash };
   try {
@@ -203,16 +203,17 @@ async function addToken(config: string, tool: string, client: Writable, token: s
   const { before, text } = edited;
   const written = await writeConfig(config, before, text);
   // writeConfig() refuses if the file was edited since. Then the hash of an unused token stays, which is harmless.
-  return written.ok ? { ok: true, takeBack: () => writeConfig(config, text, before) } : written;
+  if (!written.ok) return failedWith(written.problem);
+  return { ok: true, takeBack: () => writeConfig(config, text, before) };
 }
 
 /** config.yaml with one more token of the tool, named after the client. Other clients keep theirs. */
 async function configWithToken(config: string, tool: string, client: Writable, token: string) {
   const read = await readText(config);
-  if (read.text === null) return { ok: false, problem: `${read.problem} → ${advice.init()}` } as const;
+  if (read.text === null) return failedWith(withNext({ problem: read.problem, next: advice.init() }));
   const name = freeTokenName(read.text, tool, client);
   const edited = setToken(read.text, tool, tokenEntry(name, token), "add");
-  return edited.ok ? { ...edited, before: read.text } : edited;
+  return edited.ok ? { ...edited, before: read.text } : failedWith(edited.problem);
 }
 
 /** `use --undo`: takes back what the last --write changed, where it is still as that left it. */
@@ -239,7 +240,7 @@ export async function undoSettings(
   const { file } = read;
   const command = advice.useUndo(tool, client.id);
   const planned = await planUndo(store, record, file.found?.text ?? null, force);
-  if (!planned.ok) return fail(`${file.path} ${planned.reason}: ${command} --force`, EXIT.failed);
+  if (!planned.ok) return fail(`${file.path} ${planned.problem}: ${command} --force`, EXIT.failed);
   const { text, left, lost } = planned;
   const current = file.found?.text ?? null;
   if (text === current && left.length === 0) {
@@ -286,7 +287,7 @@ type UndoPlan =
   /** text: null removes the file. left: these were changed since. lost: these had a key that is gone. */
   | { readonly ok: true; readonly text: string | null; readonly left: Fields; readonly lost: Fields }
   /** Continues a sentence that begins with the file. */
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly problem: string };
 
 async function planUndo(
   store: UndoStore,
@@ -297,10 +298,10 @@ async function planUndo(
   const { change, existed } = record;
   const settings = settingsOf(record.client);
   if (found === null && !existed) return { ok: true, text: null, left: [], lost: [] };
-  if (found === null && !force) return refuse("is gone. to make it again with the old settings");
+  if (found === null && !force) return failedWith("is gone. to make it again with the old settings");
   const text = found === null || found.trim() === "" ? settings.empty : found;
   const isKey = (key: StoredKey, value: string) => store.isKey(record, key, value);
-  const states = change.fields.map((field) => stateOf(settings, change, field, text, isKey));
+  const states = change.fields.map((field) => judgeField(settings, change, field, text, isKey));
   const changed = change.fields.filter((_, index) => states[index] === "changed");
   const taken = change.fields.filter(
     (_, index) => states[index] === "ours" || (force && states[index] === "changed"),
@@ -310,7 +311,7 @@ async function planUndo(
   // The program that changed the address would get the key.
   const address = left.find(({ path }) => fieldKind(settings, path) === "address");
   if (keys.length > 0 && address !== undefined)
-    return refuse(
+    return failedWith(
       `has another ${address.path.join(".")} since, and the old key belongs to the old one; nothing changed. to put both back`,
     );
   const oldKeys = new Map<StoredKey, string | null>();
@@ -319,19 +320,19 @@ async function planUndo(
     ({ before }) => before !== null && "key" in before && oldKeys.get(before.key) === null,
   );
   if (lost.length > 0 && !force)
-    return refuse(
+    return failedWith(
       `was left as it is: the key that was in ${lost[0]?.path.join(".")} is not stored any more. to go back without it`,
     );
   const back = takeBack(settings, change, text, taken, (key) => oldKeys.get(key) ?? null);
-  if (!back.ok) return refuse(`was left as it is: ${back.reason}. to try again`);
+  if (!back.ok) return failedWith(`was left as it is: ${back.problem}. to try again`);
   if (back.text === text && left.length > 0)
-    return refuse("holds nothing of the last --write any more; nothing changed. to go back anyway");
+    return failedWith("holds nothing of the last --write any more; nothing changed. to go back anyway");
   const isGone = !existed && isEmpty(settings, back.text);
   return { ok: true, text: isGone ? null : back.text, left, lost };
 }
 
-function refuse(reason: string): { readonly ok: false; readonly reason: string } {
-  return { ok: false, reason };
+function failedWith(problem: string): { readonly ok: false; readonly problem: string } {
+  return { ok: false, problem };
 }
 
 /** Ends the token that --write made. Returns what became of it. */
@@ -342,7 +343,10 @@ async function endToken(paths: Paths, { tool, tokenHash }: UndoRecord): Promise<
   if (made === undefined) return "the token that was made for it had ended already";
   const edited = await editFile(paths.config, (text) => removeToken(text, tool, made.name));
   if (edited.ok) return `the token that was made for it (${made.name}) has ended`;
-  return `its token still works: ${edited.problem} → ${advice.revoke(tool, made.name)}`;
+  return withNext({
+    problem: `its token still works: ${edited.problem}`,
+    next: advice.revoke(tool, made.name),
+  });
 }
 
 function printNote(note: Note): void {
