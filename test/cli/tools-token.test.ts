@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
+import { dayName } from "../../src/core/units.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { get, startSandbox } from "../doubles/sandbox.ts";
@@ -78,7 +79,7 @@ t.test("tokens are listed by name and ended one by one, older ones without a nam
     `gateway: http://127.0.0.1:9/v1\ntools:\n  codex:\n    token: ${old} # mine\n    key: env:X\n`,
   );
   const id = old.slice("sha256:".length, "sha256:".length + 8);
-  const day = () => new Date().toISOString().slice(0, 10);
+  const day = () => dayName(Date.now());
   const before = day();
   await command(t, home, ["tools", "token", "codex", "--name", "laptop"]);
   const after = day();
