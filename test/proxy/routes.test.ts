@@ -198,5 +198,6 @@ t.test("nothing in a request line can change where a key goes", async (t) => {
     }),
     { numRuns: runs(250) },
   );
-  t.ok(passed > 20, `${passed} got through to be judged`);
+  // About one in seven gets through. Far fewer would mean that the property tests nothing.
+  t.ok(passed > 5, `${passed} got through to be judged`);
 });
