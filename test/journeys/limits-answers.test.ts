@@ -51,7 +51,7 @@ t.test(
     const text = (await call()).text;
     t.match(
       text,
-      /keybearer: tool codex is at its limit of 1 request per hour: 1 of 1 used\. capacity returns in 60 min, at /,
+      /keybearer: tool codex is at its limit of 1 request per hour: 1 of 1 used\. capacity returns in 60 min, (?:tomorrow )?at /,
     );
     t.match(text, /keybearer tools lift codex --requests 1"/);
     await change("limits: { tokens: 30/hour }");

@@ -1,7 +1,6 @@
 import { once } from "node:events";
 import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { type IncomingMessage, request } from "node:http";
-import { createServer } from "node:net";
 import { join } from "node:path";
 import { inspect } from "node:util";
 import { gzipSync } from "node:zlib";
@@ -11,6 +10,7 @@ import { systemClock } from "../../src/core/clock.ts";
 import { Agents } from "../../src/proxy/agents.ts";
 import { command, newHome, runProgram, saveConfig, startServing } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { CLOSED_PORT } from "../doubles/listen.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
 import { head, openRaw } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
@@ -137,15 +137,8 @@ function configOf(home: string, origins: { live: string; dead: string }, { keys,
   ].join("\n");
 }
 
-/** A port without a listener. */
-async function deadOrigin(): Promise<string> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  server.close();
-  await once(server, "close");
-  return `http://127.0.0.1:${typeof address === "object" && address !== null ? address.port : 0}`;
-}
+/** No other test that runs beside this one is given the port. */
+const DEAD_ORIGIN = `http://127.0.0.1:${CLOSED_PORT}`;
 
 async function startScanned(t: Test, secrets: Secrets, env: NodeJS.ProcessEnv = {}) {
   const { keys, stray } = secrets;
@@ -154,7 +147,7 @@ async function startScanned(t: Test, secrets: Secrets, env: NodeJS.ProcessEnv = 
   mkdirSync(join(home, "keys"), { mode: 0o700 });
   for (const name of ["file", "command"] as const)
     writeFileSync(join(home, "keys", name), `${keys[name]}\n`, { mode: 0o600 });
-  const config = configOf(home, { live: gateway.origin, dead: await deadOrigin() }, secrets);
+  const config = configOf(home, { live: gateway.origin, dead: DEAD_ORIGIN }, secrets);
   await saveConfig(home, config);
   const running = await startServing(t, home, { env: { CANARY_KEY: keys.env, DEBUG: "*", ...env } });
   return { gateway, home, config, running };
@@ -353,7 +346,7 @@ t.test(
     });
 
     await t.test("a key whose gateway changes is held", async (t) => {
-      await saveConfig(home, config.replaceAll(gateway.origin, await deadOrigin()));
+      await saveConfig(home, config.replaceAll(gateway.origin, DEAD_ORIGIN));
       await running.logs(/held \(/);
       const held = await say(
         t,
@@ -431,7 +424,7 @@ t.test("a kept connection does not hold the key", async (t) => {
 t.test("a daemon does not start with a NODE_DEBUG that would print keys", async (t) => {
   const secrets = makeSecrets();
   const home = await newHome(t);
-  await saveConfig(home, configOf(home, { live: "http://127.0.0.1:9", dead: "http://127.0.0.1:9" }, secrets));
+  await saveConfig(home, configOf(home, { live: DEAD_ORIGIN, dead: DEAD_ORIGIN }, secrets));
   const env = { NODE_DEBUG: "*", CANARY_KEY: secrets.keys.env };
   const { code, stdout, stderr } = await runProgram(t, home, ["run"], { env });
   t.equal(code, 78);
