@@ -6,7 +6,7 @@ import { isFreeOfKeyShapes } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
 import { withTimeout } from "../core/timeout.ts";
 import type { KeyPlace, Store } from "../keys/stored-keys.ts";
-import { ConsoleFault, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
+import { ConsoleError, type KeyActions, type KeySettings } from "../mirror/consoles/console.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
 import type { Intent, ListedKey, OldKey, Reason, Successor } from "./intents.ts";
 import { heldKeyRemedy, type KeyAction } from "./key-action.ts";
@@ -118,7 +118,7 @@ export class KeyLifecycle {
     return this.#deps.intents.changing(key) !== null;
   }
 
-  /** Throws Refused or ConsoleFault if there can be no rotation. */
+  /** Throws Refused or ConsoleError if there can be no rotation. */
   async rotatable(
     name: string,
     options: Pick<RotateOptions, "store" | "force"> & Partial<Pick<RotateOptions, "reason">>,
@@ -430,8 +430,8 @@ async function checkGroup(actions: KeyActions, group: string | null): Promise<vo
   const groups = await actions.groups();
   if (groups === null || (group !== null && groups.includes(group))) return;
   const known = `it has ${groups.join(", ")}`;
-  if (group === null) throw new ConsoleFault("refused", `makes no key without --group; ${known}`);
-  throw new ConsoleFault("refused", `has no group ${group} for this account; ${known}`);
+  if (group === null) throw new ConsoleError("refused", `makes no key without --group; ${known}`);
+  throw new ConsoleError("refused", `has no group ${group} for this account; ${known}`);
 }
 
 /** codex-k3v9x2: unique at the console, and short enough for every one. */

@@ -5,7 +5,7 @@ import { withTimeout } from "../core/timeout.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import { FAULT_BY_STATE, type KeyFault } from "../proxy/key-health/cause.ts";
 import type { ConsoleConnection } from "./connect/connection.ts";
-import { type AccountFacts, type ConsoleAdapter, ConsoleFault, type ConsoleKey } from "./consoles/console.ts";
+import { type AccountFacts, type ConsoleAdapter, ConsoleError, type ConsoleKey } from "./consoles/console.ts";
 import {
   type ConsoleFacts,
   findHolders,
@@ -80,7 +80,7 @@ export class ListedKeys {
     if (!isStale()) this.#store({ account, keys, asOf });
   }
 
-  /** The keys as the console lists them now, also during a sync, which may take minutes. Throws a ConsoleFault. */
+  /** The keys as the console lists them now, also during a sync, which may take minutes. Throws a ConsoleError. */
   async list(): Promise<KeyReport[]> {
     const { clock, connection, onNewlyOurs } = this.#deps;
     const adapter = await connection.open();
@@ -109,7 +109,7 @@ export class ListedKeys {
     try {
       await withTimeout(this.#explaining, LIST_WAIT_MS, null, this.#deps.signal);
     } catch (error) {
-      if (!(error instanceof ConsoleFault)) throw error;
+      if (!(error instanceof ConsoleError)) throw error;
       // The next sync reports it. The gateway can still be asked with the key itself.
       return null;
     }
@@ -134,7 +134,7 @@ export class ListedKeys {
   isUnlisted(fingerprint: string): boolean {
     const { database, connection } = this.#deps;
     const { adapter, gateway } = connection;
-    const isComplete = adapter?.keyActions !== undefined && (adapter.fault?.("keys") ?? null) === null;
+    const isComplete = adapter?.keyActions !== undefined && (adapter.lastError?.("keys") ?? null) === null;
     if (this.#facts === null || !isComplete || !isUnlisted(fingerprint, this.#facts.keys)) return false;
     const links = database.ask((db) => keyLinks(db, gateway.name));
     return links !== null && [...links.keys.values()].includes(fingerprint);

@@ -1,7 +1,7 @@
 import { setImmediate as turn } from "node:timers/promises";
 import type { Clock } from "../../core/clock.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
-import { ConsoleFault } from "../consoles/console.ts";
+import { ConsoleError } from "../consoles/console.ts";
 import type { LostRecords } from "../lost-records.ts";
 import type { Sibling } from "../reconcile/siblings.ts";
 import { type Amendment, type Correction, computeCorrection, type PriceOf } from "../store/amendments.ts";
@@ -46,7 +46,7 @@ export class Comparer {
 
   /**
    * Compares what changed, after the comparisons that were requested before. Returns when time alone decides the next
-   * pending row; null: never. Throws a ConsoleFault if a database or the journal cannot be used.
+   * pending row; null: never. Throws a ConsoleError if a database or the journal cannot be used.
    */
   compare(adapter: ComparedAdapter, skew: number): Promise<number | null> {
     const compared = this.#running.then(() => this.#compare(adapter, skew));
@@ -134,6 +134,6 @@ export class Comparer {
   };
 }
 
-function notCompared(problem: string): ConsoleFault {
-  return new ConsoleFault("failing", `could not be compared: ${problem}`);
+function notCompared(problem: string): ConsoleError {
+  return new ConsoleError("failing", `could not be compared: ${problem}`);
 }

@@ -72,7 +72,7 @@ export class Comparisons {
     this.#billsAsStreamed = database.ask((db) => billsAsStreamed(db, connection.gateway.name)) ?? false;
   }
 
-  /** Throws a ConsoleFault if a database or the journal cannot be used. */
+  /** Throws a ConsoleError if a database or the journal cannot be used. */
   async compare(adapter: ConsoleAdapter): Promise<void> {
     const { reader, clock, siblings, connection, signal, onCompared } = this.#deps;
     const { name } = connection.gateway;

@@ -4,7 +4,7 @@ import { errorMessage } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
 import { MINUTE_MS } from "../../core/units.ts";
 import type { ConsoleConnection } from "../connect/connection.ts";
-import { ConsoleFault } from "../consoles/console.ts";
+import { ConsoleError } from "../consoles/console.ts";
 import type { ListedKeys } from "../listed-keys.ts";
 import type { ConsoleStatus } from "../report/shape.ts";
 import type { MirrorDatabase } from "../store/database.ts";
@@ -52,7 +52,7 @@ export class ConsoleSync {
   #again = false;
   /** A sync that began with another number stops: the connection changed, or the rows must be read from the beginning. */
   #generation = 0;
-  #fault: ConsoleFault | null = null;
+  #error: ConsoleError | null = null;
   /** The console was read completely at least once since the start. */
   #isSynced = false;
   /** The last complete sync, also of an earlier run. */
@@ -84,8 +84,8 @@ export class ConsoleSync {
   }
 
   /** Why the last sync failed; null: it did not. */
-  get fault(): ConsoleFault | null {
-    return this.#fault;
+  get error(): ConsoleError | null {
+    return this.#error;
   }
 
   get isSynced(): boolean {
@@ -116,7 +116,7 @@ export class ConsoleSync {
   /** The connection was reset: a sync in flight ends, and another one follows it. */
   restart(): void {
     this.#generation += 1;
-    this.#fault = null;
+    this.#error = null;
     this.#schedule.succeeded();
     const previous = this.#running ?? Promise.resolve();
     background(
@@ -133,7 +133,7 @@ export class ConsoleSync {
     this.#again = true;
   }
 
-  /** Reads the console now. A call during a sync waits for that one. Failures are in `fault`. */
+  /** Reads the console now. A call during a sync waits for that one. A failure is in `error`. */
   async run(): Promise<void> {
     if (this.#deps.signal.aborted) return;
     this.#running ??= this.#runAll().finally(() => {
@@ -209,31 +209,31 @@ export class ConsoleSync {
     noteWalk(adapter, listedKeys.withoutAccount(), { gateway, database, now: clock.now() });
     await comparisons.compare(adapter);
     // The other accounts were read and compared; this one needs a person.
-    const fault = adapter.fault?.("rows") ?? null;
-    if (fault !== null) throw fault;
-    if (this.#fault !== null) log.info({ gateway }, "the console can be read again");
+    const error = adapter.lastError?.("rows") ?? null;
+    if (error !== null) throw error;
+    if (this.#error !== null) log.info({ gateway }, "the console can be read again");
     this.#isSynced = true;
     this.#lastSync = clock.now();
-    this.#fault = null;
+    this.#error = null;
     this.#schedule.succeeded();
   }
 
   async #fail(error: unknown): Promise<void> {
     const { log, connection, onFailed } = this.#deps;
     const gateway = connection.gateway.name;
-    const before = this.#fault;
-    let fault: ConsoleFault;
-    if (error instanceof ConsoleFault) fault = error;
+    const before = this.#error;
+    let consoleError: ConsoleError;
+    if (error instanceof ConsoleError) consoleError = error;
     else {
       log.error({ err: error, gateway }, "reading or comparing console rows failed");
-      fault = new ConsoleFault("failing", `could not be read and compared: ${errorMessage(error)}`);
+      consoleError = new ConsoleError("failing", `could not be read and compared: ${errorMessage(error)}`);
     }
-    this.#fault = fault;
-    this.#schedule.failed(fault.retryAfter);
-    // After any other fault the connection stays, with its session and the time of a refused password.
-    if (fault.kind === "not-a-console" || fault.kind === "other-shape") connection.close();
-    if (before?.kind !== fault.kind || before.message !== fault.message)
-      log.warn({ gateway, kind: fault.kind }, `the console ${fault.message}`);
+    this.#error = consoleError;
+    this.#schedule.failed(consoleError.retryAfter);
+    // After any other error the connection stays, with its session and the time of a refused password.
+    if (consoleError.kind === "not-a-console" || consoleError.kind === "other-shape") connection.close();
+    if (before?.kind !== consoleError.kind || before.message !== consoleError.message)
+      log.warn({ gateway, kind: consoleError.kind }, `the console ${consoleError.message}`);
     await onFailed();
   }
 
