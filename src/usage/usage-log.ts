@@ -5,7 +5,7 @@ import type { Logger } from "../core/log.ts";
 import type { Ticker } from "../core/ticker.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import type { Limiter } from "../limits/limiter.ts";
-import { DATABASE_SUFFIXES, IndexFault, queryIndex } from "./index/database.ts";
+import { DATABASE_SUFFIXES, IndexError, queryIndex } from "./index/database.ts";
 import { Indexer, type IndexState } from "./index/indexer.ts";
 import { findChange } from "./index/journal-digest.ts";
 import { dayFileName, journalFiles, statOf } from "./journal/files.ts";
@@ -158,5 +158,5 @@ function readIndexedDay(index: string): string | null {
 
 function queryNow<T>(index: string, query: (db: Database.Database) => T): T | null {
   const found = queryIndex(index, query, READ_TIMEOUT_MS);
-  return found instanceof IndexFault ? null : found;
+  return found instanceof IndexError ? null : found;
 }

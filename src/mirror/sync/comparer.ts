@@ -11,7 +11,7 @@ import type { CompareOptions } from "../store/load-day.ts";
 import { pruneStep } from "../store/rows.ts";
 import { applyStep, applySummary, type DaySummary, nextDue } from "../store/verdicts.ts";
 import { askOrFail, catchUp, type MirrorUsage } from "../usage.ts";
-import { type MirrorReader, type MirrorThread, ThreadFault, type ThreadOnDemand } from "./mirror-thread.ts";
+import { type MirrorReader, type MirrorThread, ThreadError, type ThreadOnDemand } from "./mirror-thread.ts";
 
 export interface ComparerDeps {
   readonly gateway: string;
@@ -68,7 +68,7 @@ export class Comparer {
     try {
       await this.#thread.use((thread) => this.#compareRounds(thread, adapter, skew));
     } catch (error) {
-      throw error instanceof ThreadFault ? notCompared(error.message) : error;
+      throw error instanceof ThreadError ? notCompared(error.message) : error;
     }
     while (!this.#stopped && database.ask(pruneStep) === true) await turn();
     if (this.#stopped) return null;
