@@ -4,7 +4,7 @@ import type { Logger } from "../core/log.ts";
 import type { Secret } from "../core/secret.ts";
 import { withTimeout } from "../core/timeout.ts";
 import type { Prices } from "../metering/prices.ts";
-import type { KeyFault } from "../proxy/key-health/cause.ts";
+import type { KeyDetail } from "../proxy/key-health/cause.ts";
 import { hasAlarms, logAlarms } from "./alarms.ts";
 import { ConsoleConnection } from "./connect/connection.ts";
 import type { ConnectDeps } from "./connect/open-console.ts";
@@ -264,8 +264,8 @@ export class GatewayMirror {
   }
 
   /** What the login's list says is wrong with a key that the gateway refuses; null: nothing, or there is no such list now. */
-  async keyFault(key: Secret): Promise<KeyFault | null> {
-    return this.#listedKeys.findFault(key);
+  async findKeyDetail(key: Secret): Promise<KeyDetail | null> {
+    return this.#listedKeys.findDetail(key);
   }
 
   noteDeleted(ref: string): void {

@@ -3,7 +3,7 @@ import type { Clock } from "../core/clock.ts";
 import type { Secret } from "../core/secret.ts";
 import { withTimeout } from "../core/timeout.ts";
 import { MINUTE_MS } from "../core/units.ts";
-import { FAULT_BY_STATE, type KeyFault } from "../proxy/key-health/cause.ts";
+import { DETAIL_BY_STATE, type KeyDetail } from "../proxy/key-health/cause.ts";
 import type { ConsoleConnection } from "./connect/connection.ts";
 import { type AccountFacts, type ConsoleAdapter, ConsoleError, type ConsoleKey } from "./consoles/console.ts";
 import {
@@ -100,8 +100,8 @@ export class ListedKeys {
   }
 
   /** What the login's list says is wrong with a key that the gateway refuses; null: nothing, or there is no such list now. */
-  async findFault(key: Secret): Promise<KeyFault | null> {
-    const known = this.#age() < EXPLAINS_MS ? this.#listedFault(key) : null;
+  async findDetail(key: Secret): Promise<KeyDetail | null> {
+    const known = this.#age() < EXPLAINS_MS ? this.#listedDetail(key) : null;
     if (known !== null) return known;
     this.#explaining ??= this.#listWithLogin().finally(() => {
       this.#explaining = null;
@@ -113,7 +113,7 @@ export class ListedKeys {
       // The next sync reports it. The gateway can still be asked with the key itself.
       return null;
     }
-    return this.#listedFault(key);
+    return this.#listedDetail(key);
   }
 
   /** Without a login, a list would take one call with each key, and these are few. */
@@ -122,11 +122,11 @@ export class ListedKeys {
     if (adapter.keyActions !== undefined) await this.list();
   }
 
-  #listedFault(key: Secret): KeyFault | null {
+  #listedDetail(key: Secret): KeyDetail | null {
     const { connection } = this.#deps;
     if (this.#facts === null || connection.adapter?.keyActions === undefined) return null;
     const listed = findListed(key, this.#facts.keys);
-    if (listed !== undefined) return FAULT_BY_STATE[stateAt(connection.now(), listed)] ?? null;
+    if (listed !== undefined) return DETAIL_BY_STATE[stateAt(connection.now(), listed)] ?? null;
     return this.isUnlisted(key.fingerprint) ? "key-deleted" : null;
   }
 

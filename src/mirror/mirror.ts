@@ -3,7 +3,7 @@ import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
 import type { Secret } from "../core/secret.ts";
-import type { KeyFault } from "../proxy/key-health/cause.ts";
+import type { KeyDetail } from "../proxy/key-health/cause.ts";
 import { hasAlarms } from "./alarms.ts";
 import { ConsoleError, hasConsole, type KeyActions } from "./consoles/console.ts";
 import { CallHistory } from "./consoles/http.ts";
@@ -134,8 +134,8 @@ export class Mirror {
   }
 
   /** What a login's list of keys says is wrong with a key that the gateway refuses; null: nothing, or it is not known. */
-  async keyFault(gateway: string, key: Secret): Promise<KeyFault | null> {
-    return (await this.#mirrors.get(gateway)?.keyFault(key)) ?? null;
+  async findKeyDetail(gateway: string, key: Secret): Promise<KeyDetail | null> {
+    return (await this.#mirrors.get(gateway)?.findKeyDetail(key)) ?? null;
   }
 
   /** Throws a ConsoleError where the console or its login cannot change keys. */
