@@ -36,7 +36,7 @@ export class Comparer {
   readonly #deps: ComparerDeps;
   /** A report must not wait for a comparison, so this is not the reader's. */
   readonly #thread: ThreadOnDemand;
-  #running: Promise<unknown> = Promise.resolve();
+  #inFlight: Promise<unknown> = Promise.resolve();
   #stopped = false;
 
   constructor(deps: ComparerDeps) {
@@ -49,9 +49,9 @@ export class Comparer {
    * pending row; null: never. Throws a ConsoleError if a database or the journal cannot be used.
    */
   compare(adapter: ComparedAdapter, skew: number): Promise<number | null> {
-    const compared = this.#running.then(() => this.#compare(adapter, skew));
+    const compared = this.#inFlight.then(() => this.#compare(adapter, skew));
     // Its caller gets the failure. It must not end the next comparison.
-    this.#running = compared.catch(() => null);
+    this.#inFlight = compared.catch(() => null);
     return compared;
   }
 
@@ -59,7 +59,7 @@ export class Comparer {
     this.#stopped = true;
     // Whatever it works on is compared again at the next start.
     await this.#thread.stop();
-    await this.#running;
+    await this.#inFlight;
   }
 
   async #compare(adapter: ComparedAdapter, skew: number): Promise<number | null> {

@@ -47,8 +47,8 @@ const BUDGET_SHARE = 3;
 export class ConsoleSync {
   readonly #deps: ConsoleSyncDeps;
   readonly #schedule: SyncSchedule;
-  #running: Promise<void> | null = null;
-  /** Another sync follows the running one. */
+  #inFlight: Promise<void> | null = null;
+  /** Another sync follows the one in flight. */
   #again = false;
   /** A sync that began with another number stops: the connection changed, or the rows must be read from the beginning. */
   #generation = 0;
@@ -75,7 +75,7 @@ export class ConsoleSync {
   }
 
   get isRunning(): boolean {
-    return this.#running !== null;
+    return this.#inFlight !== null;
   }
 
   /** The console failed a short while ago, and is not to be called yet. */
@@ -118,7 +118,7 @@ export class ConsoleSync {
     this.#generation += 1;
     this.#error = null;
     this.#schedule.succeeded();
-    const previous = this.#running ?? Promise.resolve();
+    const previous = this.#inFlight ?? Promise.resolve();
     background(
       previous.then(() => this.run()),
       this.#deps.log,
@@ -136,11 +136,11 @@ export class ConsoleSync {
   /** Reads the console now. A call during a sync waits for that one. A failure is in `error`. */
   async run(): Promise<void> {
     if (this.#deps.signal.aborted) return;
-    this.#running ??= this.#runAll().finally(() => {
-      this.#running = null;
+    this.#inFlight ??= this.#runAll().finally(() => {
+      this.#inFlight = null;
       this.#progress = null;
     });
-    await this.#running;
+    await this.#inFlight;
   }
 
   /** Reads the console early where it would otherwise no longer list all of a key's rows. */
@@ -164,7 +164,7 @@ export class ConsoleSync {
   /** Resolves when the sync in flight has ended. */
   async stop(): Promise<void> {
     this.#schedule.stop();
-    await this.#running;
+    await this.#inFlight;
   }
 
   async #runAll(): Promise<void> {
