@@ -173,14 +173,14 @@ export class GatewayMirror {
   /** Compares again once the records that a row waits for have come. */
   async compareIfSeen(): Promise<void> {
     const { adapter } = this.#connection;
-    if (adapter !== null && !this.#sync.isRunning) await this.#comparisons.compareIfSeen(adapter);
+    if (adapter !== null && !this.#sync.isSyncing) await this.#comparisons.compareIfSeen(adapter);
   }
 
   async status(): Promise<ConsoleStatus> {
     const { gateway, kind, calls, skew } = this.#connection;
     const { name, console } = gateway;
     const condition = {
-      isSyncing: this.#sync.isRunning,
+      isSyncing: this.#sync.isSyncing,
       error: this.#sync.error,
       isSynced: this.#sync.isSynced,
       blind: this.#comparisons.blind,
@@ -213,7 +213,7 @@ export class GatewayMirror {
     });
     const lines = stored ?? NOTHING_STORED;
     // A command that follows a sync asks several times a second.
-    const models = this.#sync.isRunning ? lines.models : await explainModels(name, lines, this.#deps);
+    const models = this.#sync.isSyncing ? lines.models : await explainModels(name, lines, this.#deps);
     const status = await this.status();
     // A sync in progress waits for the index, or ends with the reason why it cannot be read.
     const isUnreadable = stored === null && status.state !== "syncing";

@@ -74,7 +74,7 @@ export class ConsoleSync {
     this.followSchedule();
   }
 
-  get isRunning(): boolean {
+  get isSyncing(): boolean {
     return this.#inFlight !== null;
   }
 
@@ -109,7 +109,7 @@ export class ConsoleSync {
 
   /** Reads the console as it is from now on: a sync in flight may have passed the newest rows, so another one follows it. */
   start(): void {
-    this.#again = this.isRunning;
+    this.#again = this.isSyncing;
     background(this.run(), this.#deps.log, "reading the console");
   }
 
@@ -128,7 +128,7 @@ export class ConsoleSync {
 
   /** The rows must be read from the beginning. A sync in flight would write its own cursor. */
   startOver(): void {
-    if (!this.isRunning) return;
+    if (!this.isSyncing) return;
     this.#generation += 1;
     this.#again = true;
   }
@@ -147,7 +147,7 @@ export class ConsoleSync {
   async runIfBusy(): Promise<void> {
     const { usage, database, connection } = this.#deps;
     const rowsPerKey = connection.adapter?.rowsPerKey;
-    if (rowsPerKey === undefined || !this.#isSynced || this.isRunning) return;
+    if (rowsPerKey === undefined || !this.#isSynced || this.isSyncing) return;
     await catchUp(usage);
     const busiest = database.ask((db) =>
       queryNumber(
