@@ -7,7 +7,7 @@ import { DETAIL_BY_STATE, type KeyDetail } from "../proxy/key-health/cause.ts";
 import type { ConsoleConnection } from "./connect/connection.ts";
 import { type AccountFacts, type ConsoleAdapter, ConsoleError, type ConsoleKey } from "./consoles/console.ts";
 import {
-  type ConsoleFacts,
+  type ConsoleListing,
   findHolders,
   findLinks,
   findListed,
@@ -49,7 +49,7 @@ export const LIST_WAIT_MS = 8000;
 export class ListedKeys {
   readonly #deps: ListedKeysDeps;
   /** null: nothing was listed yet. */
-  #facts: ConsoleFacts | null = null;
+  #facts: ConsoleListing | null = null;
   /** The list that is being read to explain refusals. */
   #explaining: Promise<void> | null = null;
 
@@ -191,7 +191,7 @@ export class ListedKeys {
   }
 
   /** A sync and a key change may both list keys. The list that was asked for last is kept. */
-  #store(facts: ConsoleFacts): void {
+  #store(facts: ConsoleListing): void {
     if (this.#facts === null || facts.asOf >= this.#facts.asOf) this.#facts = facts;
   }
 
