@@ -4,7 +4,7 @@ import type { ConsoleAdapter } from "../consoles/console.ts";
 import { ConsoleError } from "../consoles/console.ts";
 import type { LostRecords } from "../lost-records.ts";
 import type { Sibling } from "../reconcile/siblings.ts";
-import { type Amendment, type Correction, computeCorrection, type PriceOf } from "../store/amendments.ts";
+import { type Amendment, type Correction, computeCorrection, type FindPrice } from "../store/amendments.ts";
 import { finishPlan, hasChangedDays } from "../store/changed-days.ts";
 import type { MirrorDatabase } from "../store/database.ts";
 import type { CompareOptions } from "../store/load-day.ts";
@@ -21,7 +21,7 @@ export interface ComparerDeps {
   readonly usage: Pick<MirrorUsage, "catchUp" | "amend" | "last">;
   readonly lostRecords: Pick<LostRecords, "gaps">;
   readonly siblings: () => readonly Sibling[];
-  readonly priceOf: PriceOf;
+  readonly findPrice: FindPrice;
   /** A record took the console's numbers. */
   readonly onCorrected: (correction: Correction) => void;
 }
@@ -104,8 +104,8 @@ export class Comparer {
   }
 
   async #compareDay(thread: MirrorThread, day: number, options: CompareOptions): Promise<void> {
-    const { gateway, database, usage, priceOf } = this.#deps;
-    const apply = { gateway, skew: options.skew, priceOf, amend: this.#amend };
+    const { gateway, database, usage, findPrice } = this.#deps;
+    const apply = { gateway, skew: options.skew, findPrice, amend: this.#amend };
     let summary: DaySummary;
     do {
       summary = await thread.ask("day", day, options);
