@@ -16,7 +16,7 @@ import {
   type JournalFile,
   journalFiles,
   MAX_UNPACKED_BYTES,
-  statOf,
+  readStat,
 } from "./journal/files.ts";
 import type { Journal } from "./journal/journal.ts";
 
@@ -100,7 +100,7 @@ export class Maintenance {
     let count = 0;
     for (const { day, path, gzipped } of this.#finishedFiles()) {
       if (gzipped || !this.#deps.indexer.hasPassed(day)) continue;
-      if ((statOf(path)?.size ?? 0) > MAX_UNPACKED_BYTES) continue;
+      if ((readStat(path)?.size ?? 0) > MAX_UNPACKED_BYTES) continue;
       if (!(await compress(path, this.#stop.signal))) break;
       count += 1;
     }

@@ -8,7 +8,7 @@ import type { Paths } from "../../core/paths.ts";
 import { StateLock } from "../../daemon/state-lock.ts";
 import { type Connection, IndexError, openIndexForReading, toIndexError } from "../../usage/index/database.ts";
 import { readStamp, UsageIndex } from "../../usage/index/usage-index.ts";
-import { journalFiles, statOf } from "../../usage/journal/files.ts";
+import { journalFiles, readStat } from "../../usage/journal/files.ts";
 import { count } from "../../usage/reports/format.ts";
 import { fail, notice, print } from "../ui/messages.ts";
 import { ProgressLine } from "../ui/progress.ts";
@@ -122,7 +122,7 @@ function percentRead(share: number): string {
 const MAX_CHECKED_BYTES = 64 * 1024 * 1024;
 
 function openIndex({ index: file, usage: folder }: Paths): UsageIndex {
-  const isLarge = (statOf(file)?.size ?? 0) > MAX_CHECKED_BYTES;
+  const isLarge = (readStat(file)?.size ?? 0) > MAX_CHECKED_BYTES;
   return new UsageIndex({ file, folder }, isLarge ? readStamp(file) : null);
 }
 

@@ -16,7 +16,7 @@ import {
   toIndexError,
   transact,
 } from "../../usage/index/database.ts";
-import { statOf } from "../../usage/journal/files.ts";
+import { readStat } from "../../usage/journal/files.ts";
 import { ROW_DEFINITIONS } from "../console-row.ts";
 import { queryValue } from "./query.ts";
 
@@ -244,7 +244,7 @@ export class MirrorDatabase {
     const kept = `${file}.damaged-${new Date().toISOString().replace(/[-:]|\.\d+/g, "")}`;
     try {
       for (const suffix of DATABASE_SUFFIXES) {
-        if (statOf(file + suffix) !== null) renameSync(file + suffix, kept + suffix);
+        if (readStat(file + suffix) !== null) renameSync(file + suffix, kept + suffix);
       }
     } catch (error) {
       this.#logFailure(`mirror.db cannot be renamed: ${errorMessage(error)}`);
@@ -294,7 +294,7 @@ function openCompleteIndex(index: string, lockWaitMs: number): Connection {
 
 /** Creates the file if there is none. */
 function attachMirror(db: Database.Database, file: string): void {
-  if (statOf(file) === null) {
+  if (readStat(file) === null) {
     createEmptyPrivateFile(file);
     for (const suffix of DATABASE_SUFFIXES.slice(1)) rmSync(file + suffix, { force: true });
   }
@@ -308,7 +308,7 @@ function attachMirror(db: Database.Database, file: string): void {
 }
 
 function identityOf({ file, index }: MirrorFiles): string {
-  return `${statOf(file)?.identity} ${statOf(index)?.identity}`;
+  return `${readStat(file)?.identity} ${readStat(index)?.identity}`;
 }
 
 /** SQLite's primary result code for wrong SQL, such as an unknown table. */

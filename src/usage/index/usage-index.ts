@@ -1,5 +1,5 @@
 import { statSync } from "node:fs";
-import { endOfDay, type JournalFile, journalFiles, readLines, startOfDay, statOf } from "../journal/files.ts";
+import { endOfDay, type JournalFile, journalFiles, readLines, readStat, startOfDay } from "../journal/files.ts";
 import { parseLine } from "../journal/lines.ts";
 import { isSamePosition, nextLines, type Position, positionIn } from "../journal/position.ts";
 import {
@@ -198,7 +198,7 @@ export class UsageIndex {
     if (oldest === undefined) return;
     const before = writer.meta("oldest_day");
     // An empty file is about to get its first lines.
-    if (before === oldest.day || statOf(oldest.path)?.size === 0) return;
+    if (before === oldest.day || readStat(oldest.path)?.size === 0) return;
     transact(this.#db(), () => {
       const removed = writer.removeBefore(oldest.day);
       const keptFrom = before === null ? firstKept(oldest) : removed && endOfDay(removed);
@@ -226,7 +226,7 @@ export function shareBefore(folder: string, position: Position | null): number {
   let done = 0;
   let total = 0;
   for (const file of journalFiles(folder)) {
-    const size = statOf(file.path)?.size ?? 0;
+    const size = readStat(file.path)?.size ?? 0;
     total += size;
     if (position === null) continue;
     if (file.day < position.day || (file.day === position.day && position.passed)) done += size;
