@@ -173,7 +173,7 @@ function withoutPrice(models: readonly string[]): string[] {
   if (models.length === 0) return [];
   const prices = new Prices(readPriceTable());
   const isPriced = (model: string) =>
-    prices.priceOf({ asked: model, answered: null }, { ...NO_TOKENS, input: 1 }, systemClock.now(), {}) !==
+    prices.findPrice({ asked: model, answered: null }, { ...NO_TOKENS, input: 1 }, systemClock.now(), {}) !==
     null;
   return models.filter((model) => !isPriced(model));
 }

@@ -107,7 +107,7 @@ function keyFacts(key: KeyReport, now: number, newest: number): string[] {
   return [
     ref,
     formatQuota(key),
-    ...consoleFacts(key, now),
+    ...formatConsoleFacts(key, now),
     used === null ? "last use unknown" : `last use ${ago(now - used)} ago`,
     ...(newest - as_of > OLDER_MS ? [`as of ${ago(now - as_of)} ago`] : []),
   ];
@@ -119,7 +119,7 @@ function formatQuota({ quota, unlimited, quota_used: used }: KeyReport): string 
   return used === null ? limit : `${dollars(used)} used, ${limit}`;
 }
 
-type ConsoleFacts = Pick<KeyReport, "windows" | "group" | "multiplier" | "expires_at"> & {
+type PrintedKey = Pick<KeyReport, "windows" | "group" | "multiplier" | "expires_at"> & {
   /** What config.yaml says, if that differs. */
   readonly multiplier_here?: number | null;
 };
@@ -131,7 +131,7 @@ export function usedOf(used: number, quota: number, between = " of "): string {
 }
 
 /** 5h $1.20/$5.00, group coding ×1.5, expires 2027-03-31 */
-export function consoleFacts(key: ConsoleFacts, now: number): string[] {
+export function formatConsoleFacts(key: PrintedKey, now: number): string[] {
   const { group, multiplier, multiplier_here: here = null, expires_at: expires } = key;
   const facts = key.windows.map((window) => formatWindow(window, now));
   if (group !== null || multiplier !== null) {

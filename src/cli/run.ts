@@ -4,7 +4,7 @@ import { DEFAULT_LISTEN } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { background } from "../core/background.ts";
 import { typeable } from "../core/command-name.ts";
-import { EXIT, StartFailure } from "../core/errors.ts";
+import { EXIT, StartError } from "../core/errors.ts";
 import { LogStream } from "../core/log-stream.ts";
 import { version } from "../core/version.ts";
 import type { Daemon } from "../daemon/daemon.ts";
@@ -90,7 +90,7 @@ async function run(options: { config?: string; port?: number }): Promise<void> {
     logTo.end();
     // Something that the failed start left open must not keep the process alive.
     setTimeout(() => process.exit(), EXIT_GUARD_MS).unref();
-    if (!(error instanceof StartFailure)) throw error;
+    if (!(error instanceof StartError)) throw error;
     fail(error.message, error.exitCode);
     await notify.failed(`did not start: ${error.message.split("\n", 1)[0]}`);
     return;

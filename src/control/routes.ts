@@ -18,7 +18,7 @@ import type { CreateOptions, KeyLifecycle, RotateOptions } from "../lifecycle/li
 import { Refused } from "../lifecycle/refused.ts";
 import type { Kind } from "../limits/counters.ts";
 import { amountInWords } from "../limits/format.ts";
-import { ConsoleFault, type KeySettings } from "../mirror/consoles/console.ts";
+import { ConsoleError, type KeySettings } from "../mirror/consoles/console.ts";
 import type { LoginRequest } from "../mirror/login.ts";
 import type { Mirror, ShownAlarm } from "../mirror/mirror.ts";
 import { consoleRemedy } from "../mirror/report/messages.ts";
@@ -321,7 +321,7 @@ async function changed<Value>(gateway: string, work: () => Promise<Value>): Prom
     return { ok: true, value: await work() };
   } catch (error) {
     if (error instanceof Refused) return { ok: false, problem: error.message, next: error.next };
-    if (error instanceof ConsoleFault)
+    if (error instanceof ConsoleError)
       return {
         ok: false,
         problem: `the console of ${gateway} ${error.message}`,

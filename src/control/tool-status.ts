@@ -233,13 +233,13 @@ export function usedUpLimit(
  * @param listParts what each machine has of a limit; see Shared.listParts().
  */
 export function limitStatuses(
-  { levels, lifts }: ToolLevels,
+  { levels, neededAllowances }: ToolLevels,
   listParts: (level: Level) => readonly MachinePart[],
 ): LimitStatus[] {
-  return levels.map((level) => limitStatus(level, lifts[level.limit.kind] ?? null, listParts(level)));
+  return levels.map((level) => limitStatus(level, neededAllowances[level.limit.kind] ?? null, listParts(level)));
 }
 
-function limitStatus(level: Level, lift: number | null, machines: readonly MachinePart[]): LimitStatus {
+function limitStatus(level: Level, needed: number | null, machines: readonly MachinePart[]): LimitStatus {
   const { limit, window, used, estimated, held, max, extra } = level;
   const taken = takenInAll(level);
   const [own] = machines;
@@ -252,7 +252,7 @@ function limitStatus(level: Level, lift: number | null, machines: readonly Machi
     held: taken.held + unspent,
     most: max,
     extra,
-    lift,
+    lift: needed,
     resets_at: window?.end ?? null,
     machines,
   };

@@ -49,8 +49,8 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
   const keyHealth = new KeyHealth(clock, (tool) => journal.lastUse(tool));
   const keyCalls = new KeyCallBudgets(() => clock.now(), paths.keyCalls);
   shutdown.add("save when gateways were asked about keys", () => keyCalls.saved());
-  const listedFault = (gateway: string, key: Secret) => mirror.keyFault(gateway, key);
-  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor, listedFault });
+  const listedDetail = (gateway: string, key: Secret) => mirror.findKeyDetail(gateway, key);
+  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor, listedDetail });
   shutdown.add("stop asking about keys", () => keyCheck.stop());
 
   // The configuration in force.

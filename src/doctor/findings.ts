@@ -185,7 +185,7 @@ function keyFindings(tool: Tool, { probe, known }: ToolFindingDeps): Finding[] {
 
 /**
  * The daemon has remembered the probe, and knows the tool's requests and the console, too: gateways list models to keys whose
- * requests they refuse, and answer the same to several faults of a key.
+ * requests they refuse, and answer the same to several problems of a key.
  */
 function isLessPrecise(probed: ProbeResult | null, known: KnownTool): boolean {
   if (probed === null || probed.ok || known.paused !== null) return true;

@@ -72,7 +72,7 @@ const SAMPLE_TOKENS = 1000;
 function listedModel(id: string, tool: Tool, { config, prices, now }: ModelContext): ListedModel {
   const perMillion = (tokens: Partial<Tokens>) => {
     const names = { asked: id, answered: null };
-    const price = prices.priceOf(names, { ...NO_TOKENS, ...tokens }, now, config.prices);
+    const price = prices.findPrice(names, { ...NO_TOKENS, ...tokens }, now, config.prices);
     return price === null ? null : microdollars(price * (1_000_000 / SAMPLE_TOKENS));
   };
   return {

@@ -11,8 +11,8 @@ import {
   type Cause,
   type CauseDetail,
   type CauseName,
-  causeOfFault,
-  type KeyFault,
+  causeFor,
+  type KeyDetail,
   PLAN_USED_UP,
 } from "../proxy/key-health/cause.ts";
 import { type UsedUpWindow, windowText } from "../proxy/key-health/key-problem.ts";
@@ -154,10 +154,10 @@ export function keyRefused(refusal: RefusedKey): FailureText {
   }
   // A key that was accepted before is complete, so a gateway that does not know it has deleted it.
   const isDeleted = cause.name === "incomplete-key" && !cause.isAmbiguous && worked;
-  return byCause(isDeleted ? causeOfFault("key-deleted") : cause, quote, message);
+  return byCause(isDeleted ? causeFor("key-deleted") : cause, quote, message);
 }
 
-/** The answer does not say which of several faults the key has, and the gateway cannot be asked until `again`. */
+/** The answer does not say which of several problems the key has, and the gateway cannot be asked until `again`. */
 export function keyRefusedUnchecked(refusal: RefusedKey, again: number, now: number): FailureText {
   const refused = keyRefused(refusal);
   const when = momentInWords(again, now, systemCalendar);
@@ -169,15 +169,15 @@ export function keyRefusedUnchecked(refusal: RefusedKey, again: number, now: num
  * The gateway said what is wrong with the key when it was asked about it.
  * @param refusal its answer to the request for its models; null: it listed them
  */
-export function faultyKey(
-  fault: KeyFault,
+export function brokenKey(
+  detail: KeyDetail,
   window: UsedUpWindow | null,
   refusal: Pick<RefusedKey, "status" | "message"> | null,
   now: number,
 ): FailureText {
   const source = refusal === null ? ", according to the gateway" : quoted(refusal);
-  const isPlan = fault === "window-used-up" && window === null;
-  const text = byCause(isPlan ? PLAN_USED_UP : causeOfFault(fault), source, refusal?.message ?? null);
+  const isPlan = detail === "window-used-up" && window === null;
+  const text = byCause(isPlan ? PLAN_USED_UP : causeFor(detail), source, refusal?.message ?? null);
   return window === null ? text : { ...text, why: `${windowText(window, now)}${source}` };
 }
 

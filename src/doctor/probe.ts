@@ -38,7 +38,7 @@ export async function withOwnConnections<T>(
   const { agentFor } = agents;
   const keyCalls = new KeyCallBudgets(() => clock.now(), keyCallsFile);
   // The daemon has the logins.
-  const keyCheck = new KeyCheck({ clock, agentFor, keyCalls, listedFault: async () => null });
+  const keyCheck = new KeyCheck({ clock, agentFor, keyCalls, listedDetail: async () => null });
   try {
     return await work({ clock, agentFor, keyCheck });
   } finally {
@@ -153,9 +153,9 @@ async function explain(
     const listed: readonly Tested[] = models.length === 0 ? [] : ["models"];
     const usage = kind === "sub2api" && !brief ? await askSub2api(gateway, get) : null;
     if (usage === null) return { tested: ["key", ...listed] };
-    return usage.problem === null
+    return usage.detail === null
       ? { tested: [...usage.tested, ...listed] }
-      : failures.faultyKey(usage.problem, usage.window, null, now);
+      : failures.brokenKey(usage.detail, usage.window, null, now);
   }
   if (isWebPage(response)) return failures.webPage(gateway, status);
   const message = failures.gatewayMessage(text, key);
@@ -163,8 +163,8 @@ async function explain(
   if (!isUnexplained(cause) || brief) return failures.keyRefused(refusal);
   const { keyCheck } = deps;
   const canAsk = cause.isAmbiguous && kind === "new-api";
-  const fault = canAsk ? await keyCheck.check(gateway, key) : await keyCheck.listed(gateway, key);
-  if (fault !== null) return failures.faultyKey(fault, null, refusal, now);
+  const detail = canAsk ? await keyCheck.check(gateway, key) : await keyCheck.listed(gateway, key);
+  if (detail !== null) return failures.brokenKey(detail, null, refusal, now);
   const wait = canAsk ? keyCheck.wait(gateway) : 0;
   return wait === 0 ? failures.keyRefused(refusal) : failures.keyRefusedUnchecked(refusal, now + wait, now);
 }

@@ -507,7 +507,7 @@ export class Counters {
    * kind, and what a request has to hold grows with it (#needFor), so it covers the whole request in each of them. It is at
    * least the smallest limit once more: with less, the next request would be refused again.
    */
-  liftFor(kind: Kind, now: number): number {
+  neededAllowance(kind: Kind, now: number): number {
     const whole = kind === "requests" ? 1 : (wholeAmount(this.#lastShort?.[kind] ?? null) ?? 1);
     const levels = this.levels(now).filter(({ limit }) => limit.kind === kind);
     const missing = levels.map((level) => {

@@ -48,8 +48,8 @@ export interface CapacityRequest {
 /** How full a tool's limits are. */
 export interface ToolLevels {
   readonly levels: readonly Level[];
-  /** By the kind of the limits that can be lifted: what Counters.liftFor says. */
-  readonly lifts: Readonly<Partial<Record<LimitKind, number>>>;
+  /** By the kind of the limits that take an allowance: what Counters.neededAllowance says. */
+  readonly neededAllowances: Readonly<Partial<Record<LimitKind, number>>>;
   readonly inFlight: number;
   readonly waiting: number;
 }
@@ -187,7 +187,7 @@ export class Limiter {
           waited: hasWaited ? Math.round(this.#clock.elapsed() - since) : 0,
           now: limited.now(),
           calendar: this.#calendar,
-          liftFor: (kind) => limited.counters.liftFor(kind, limited.now()),
+          neededAllowance: (kind) => limited.counters.neededAllowance(kind, limited.now()),
         });
         return { ok: false, refusal };
       }
@@ -442,10 +442,10 @@ class ToolLimiter {
   levels(): ToolLevels {
     const now = this.now();
     const levels = this.counters.levels(now);
-    const lifts: Partial<Record<LimitKind, number>> = {};
+    const neededAllowances: Partial<Record<LimitKind, number>> = {};
     for (const { limit } of levels)
-      if ("per" in limit) lifts[limit.kind] = this.counters.liftFor(limit.kind, now);
-    return { levels, lifts, inFlight: this.counters.inFlight, waiting: this.#queue.length };
+      if ("per" in limit) neededAllowances[limit.kind] = this.counters.neededAllowance(limit.kind, now);
+    return { levels, neededAllowances, inFlight: this.counters.inFlight, waiting: this.#queue.length };
   }
 
   demands(now: number): Demand[] {

@@ -99,7 +99,7 @@ export function keysWithoutAccount(keys: readonly ConsoleKey[], holders: readonl
 }
 
 /** What a console last said beside its rows. */
-export interface ConsoleFacts {
+export interface ConsoleListing {
   readonly account: AccountFacts;
   readonly keys: readonly ConsoleKey[];
   readonly asOf: number;
@@ -108,7 +108,7 @@ export interface ConsoleFacts {
 /** The keys that a console lists, for `keybearer keys`. @param now by the console's clock */
 export function keyReports(
   gateway: string,
-  { keys, asOf }: ConsoleFacts,
+  { keys, asOf }: ConsoleListing,
   holders: readonly Holder[],
   now: number,
 ): KeyReport[] {
@@ -125,7 +125,7 @@ export function keyReports(
 /** What a console says of one tool's key. @param multiplier config.yaml's; null: the tool has no group */
 export function toolConsoleFacts(
   key: ConsoleKey,
-  { account, asOf }: ConsoleFacts,
+  { account, asOf }: ConsoleListing,
   multiplier: number | null,
   now: number,
 ): ToolConsoleFacts {

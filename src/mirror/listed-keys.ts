@@ -3,11 +3,11 @@ import type { Clock } from "../core/clock.ts";
 import type { Secret } from "../core/secret.ts";
 import { withTimeout } from "../core/timeout.ts";
 import { MINUTE_MS } from "../core/units.ts";
-import { FAULT_BY_STATE, type KeyFault } from "../proxy/key-health/cause.ts";
+import { DETAIL_BY_STATE, type KeyDetail } from "../proxy/key-health/cause.ts";
 import type { ConsoleConnection } from "./connect/connection.ts";
-import { type AccountFacts, type ConsoleAdapter, ConsoleFault, type ConsoleKey } from "./consoles/console.ts";
+import { type AccountFacts, type ConsoleAdapter, ConsoleError, type ConsoleKey } from "./consoles/console.ts";
 import {
-  type ConsoleFacts,
+  type ConsoleListing,
   findHolders,
   findLinks,
   findListed,
@@ -49,7 +49,7 @@ export const LIST_WAIT_MS = 8000;
 export class ListedKeys {
   readonly #deps: ListedKeysDeps;
   /** null: nothing was listed yet. */
-  #facts: ConsoleFacts | null = null;
+  #facts: ConsoleListing | null = null;
   /** The list that is being read to explain refusals. */
   #explaining: Promise<void> | null = null;
 
@@ -80,7 +80,7 @@ export class ListedKeys {
     if (!isStale()) this.#store({ account, keys, asOf });
   }
 
-  /** The keys as the console lists them now, also during a sync, which may take minutes. Throws a ConsoleFault. */
+  /** The keys as the console lists them now, also during a sync, which may take minutes. Throws a ConsoleError. */
   async list(): Promise<KeyReport[]> {
     const { clock, connection, onNewlyOurs } = this.#deps;
     const adapter = await connection.open();
@@ -100,8 +100,8 @@ export class ListedKeys {
   }
 
   /** What the login's list says is wrong with a key that the gateway refuses; null: nothing, or there is no such list now. */
-  async findFault(key: Secret): Promise<KeyFault | null> {
-    const known = this.#age() < EXPLAINS_MS ? this.#listedFault(key) : null;
+  async findDetail(key: Secret): Promise<KeyDetail | null> {
+    const known = this.#age() < EXPLAINS_MS ? this.#listedDetail(key) : null;
     if (known !== null) return known;
     this.#explaining ??= this.#listWithLogin().finally(() => {
       this.#explaining = null;
@@ -109,11 +109,11 @@ export class ListedKeys {
     try {
       await withTimeout(this.#explaining, LIST_WAIT_MS, null, this.#deps.signal);
     } catch (error) {
-      if (!(error instanceof ConsoleFault)) throw error;
+      if (!(error instanceof ConsoleError)) throw error;
       // The next sync reports it. The gateway can still be asked with the key itself.
       return null;
     }
-    return this.#listedFault(key);
+    return this.#listedDetail(key);
   }
 
   /** Without a login, a list would take one call with each key, and these are few. */
@@ -122,11 +122,11 @@ export class ListedKeys {
     if (adapter.keyActions !== undefined) await this.list();
   }
 
-  #listedFault(key: Secret): KeyFault | null {
+  #listedDetail(key: Secret): KeyDetail | null {
     const { connection } = this.#deps;
     if (this.#facts === null || connection.adapter?.keyActions === undefined) return null;
     const listed = findListed(key, this.#facts.keys);
-    if (listed !== undefined) return FAULT_BY_STATE[stateAt(connection.now(), listed)] ?? null;
+    if (listed !== undefined) return DETAIL_BY_STATE[stateAt(connection.now(), listed)] ?? null;
     return this.isUnlisted(key.fingerprint) ? "key-deleted" : null;
   }
 
@@ -134,7 +134,7 @@ export class ListedKeys {
   isUnlisted(fingerprint: string): boolean {
     const { database, connection } = this.#deps;
     const { adapter, gateway } = connection;
-    const isComplete = adapter?.keyActions !== undefined && (adapter.fault?.("keys") ?? null) === null;
+    const isComplete = adapter?.keyActions !== undefined && (adapter.lastError?.("keys") ?? null) === null;
     if (this.#facts === null || !isComplete || !isUnlisted(fingerprint, this.#facts.keys)) return false;
     const links = database.ask((db) => keyLinks(db, gateway.name));
     return links !== null && [...links.keys.values()].includes(fingerprint);
@@ -191,7 +191,7 @@ export class ListedKeys {
   }
 
   /** A sync and a key change may both list keys. The list that was asked for last is kept. */
-  #store(facts: ConsoleFacts): void {
+  #store(facts: ConsoleListing): void {
     if (this.#facts === null || facts.asOf >= this.#facts.asOf) this.#facts = facts;
   }
 

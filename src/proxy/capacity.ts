@@ -108,7 +108,7 @@ export function highestCost({ input, output }: CallTokens, call: Call, prices: P
   let highest = 0;
   for (const tier of tiers) {
     for (const tokens of [plain, cached]) {
-      const price = prices.priceOf(names, tokens, startedAt, snapshot.config.prices, tier);
+      const price = prices.findPrice(names, tokens, startedAt, snapshot.config.prices, tier);
       if (price === null) return null;
       highest = Math.max(highest, price);
     }

@@ -76,8 +76,8 @@ export function priceTokens(
 ): Pick<CallUsage, "listMicrodollars" | "costMicrodollars"> {
   const names = { asked: call.model, answered: modelAnswered(call, outcome) };
   const tier = outcome.observed.reading?.serviceTier ?? call.fields.serviceTier;
-  const price =
-    tokens === null ? null : prices.priceOf(names, tokens, call.startedAt, call.snapshot.config.prices, tier);
+  const own = call.snapshot.config.prices;
+  const price = tokens === null ? null : prices.findPrice(names, tokens, call.startedAt, own, tier);
   return {
     listMicrodollars: price === null ? null : microdollars(price),
     costMicrodollars: price === null ? null : microdollars(price, call.multiplier),

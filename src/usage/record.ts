@@ -1,6 +1,6 @@
 import { type JsonObject, parseObject, textsIn } from "../core/json.ts";
 import type { Protocol } from "../core/refusal.ts";
-import { meteringOf } from "../metering/protocols.ts";
+import { findMetering } from "../metering/protocols.ts";
 
 /**
  * One request in the usage log, with the names under which it is stored and exported. Never a body, never a secret.
@@ -225,7 +225,7 @@ export type TokensFrom = "reported" | "console" | "estimated" | "none";
 /** Whether it asked for something that is billed, and may have reached a gateway. */
 export function mayHaveArrived(record: Costing): boolean {
   // 101: a WebSocket, whose contents are not read.
-  const billable = meteringOf(record.method, record.endpoint) !== null || record.status === 101;
+  const billable = findMetering(record.method, record.endpoint) !== null || record.status === 101;
   return billable && record.sent_at !== null;
 }
 

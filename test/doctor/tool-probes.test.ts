@@ -22,7 +22,7 @@ function depsFor(config: ReturnType<typeof configOf>, more: Partial<ToolProbeDep
   });
   const { agentFor } = agents;
   const keyCalls = new KeyCallBudgets(() => systemClock.now(), null);
-  const keyCheck = new KeyCheck({ clock: systemClock, keyCalls, agentFor, listedFault: async () => null });
+  const keyCheck = new KeyCheck({ clock: systemClock, keyCalls, agentFor, listedDetail: async () => null });
   return { config, keyOf, agentFor, clock: systemClock, worked: new Set(), keyCheck, ...more };
 }
 

@@ -52,7 +52,7 @@ function comparingOf(t: Test, mirror: MirrorFile, given: Partial<ComparerDeps> =
     },
     lostRecords: { gaps: () => [] },
     siblings: () => [],
-    priceOf: () => null,
+    findPrice: () => null,
     onCorrected: (correction) => corrections.push(correction),
     ...given,
   });

@@ -7,7 +7,7 @@ import { DAY_MS, dollars, exactDollars, HOUR_MS } from "../../core/units.ts";
 import { endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
 import type { ToolConsoleFacts } from "../../mirror/report/shape.ts";
-import { consoleFacts, usedOf } from "../keys.ts";
+import { formatConsoleFacts, usedOf } from "../keys.ts";
 import { fail, formatNote, type Note, printJson, printLayout } from "../ui/messages.ts";
 import { commandPaths } from "../ui/stdio.ts";
 import { columnsFor, layoutTable, type Table } from "../ui/table.ts";
@@ -111,7 +111,7 @@ export function consoleLines(facts: ToolConsoleFacts | null, now: number, width:
   const parts = [
     ...(facts.state === "active" || facts.state === "unknown" ? [] : [`key ${facts.state}`]),
     ...quotaOf(facts),
-    ...consoleFacts(facts, now),
+    ...formatConsoleFacts(facts, now),
     ...(facts.balance === null ? [] : [`balance ${dollars(facts.balance)}`]),
   ];
   if (parts.length === 0) return [];

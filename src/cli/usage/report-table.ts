@@ -1,7 +1,7 @@
 import { costInWords, dayName, dollars, duration, exact } from "../../core/units.ts";
 import { percent, short } from "../../usage/reports/format.ts";
 import { type Dimension, isTime, type Report } from "../../usage/reports/report.ts";
-import { cacheShare, tokensOf, type UsageRow, unknownCost } from "../../usage/reports/sums.ts";
+import { cacheShare, sumTokens, type UsageRow, unknownCost } from "../../usage/reports/sums.ts";
 import { emptySums, type Sums } from "../../usage/rollups.ts";
 import { bar, sparkline } from "../ui/chart.ts";
 import { type Column, columnsFor, maxOf, renderTable } from "../ui/table.ts";
@@ -165,7 +165,7 @@ function trendName({ trend }: Report): string {
 /** Money if it is known, otherwise tokens, otherwise requests. */
 function measureOf({ total }: Report): (sums: UsageRow["sums"]) => number {
   if (total.sums.cost_microdollars > 0) return (sums) => sums.cost_microdollars;
-  return tokensOf(total.sums) > 0 ? tokensOf : (sums) => sums.requests;
+  return sumTokens(total.sums) > 0 ? sumTokens : (sums) => sums.requests;
 }
 
 /** Today's part of the sum. */

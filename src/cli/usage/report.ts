@@ -15,7 +15,7 @@ import {
   reportJson,
   withThisMachine,
 } from "../../usage/reports/report.ts";
-import { tokensOf, unknownCost } from "../../usage/reports/sums.ts";
+import { sumTokens, unknownCost } from "../../usage/reports/sums.ts";
 import type { Sums } from "../../usage/rollups.ts";
 import { exitOnClosedOutput, fail, printLayout, printText } from "../ui/messages.ts";
 import { commandPaths, stdio } from "../ui/stdio.ts";
@@ -164,7 +164,7 @@ function tokenNotes(sums: Readonly<Sums>): string[] {
     [sums.output_tokens, "output"],
   ] as const;
   const shown = kinds.filter(([tokens]) => tokens > 0).map(([tokens, name]) => `${short(tokens)} ${name}`);
-  return shown.length === 0 ? [] : [`${short(tokensOf(sums))} tokens: ${shown.join(", ")}`];
+  return shown.length === 0 ? [] : [`${short(sumTokens(sums))} tokens: ${shown.join(", ")}`];
 }
 
 /** A response that was cut off may have reported part of its usage. */

@@ -3,7 +3,7 @@ import { advice } from "../../core/advice.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { dollars, duration, exact } from "../../core/units.ts";
-import { meteringOf } from "../../metering/protocols.ts";
+import { findMetering } from "../../metering/protocols.ts";
 import type { CauseDetail, CauseName } from "../../proxy/key-health/cause.ts";
 import { usedBy } from "../../usage/counted.ts";
 import { OWN_RECORDS } from "../../usage/journal/refusal-runs.ts";
@@ -276,7 +276,7 @@ function usageNote(record: UsageRecord): string | null {
 
 function noTokensNote(record: UsageRecord): string {
   if (record.status === 101) return `the usage of a WebSocket is not read, so ${UNKNOWN}`;
-  const metering = meteringOf(record.method, record.endpoint);
+  const metering = findMetering(record.method, record.endpoint);
   if (metering === null) return "this is not billed by tokens";
   if (!mayCost(record)) return "no usage was reported; most gateways do not charge for a request that failed";
   if (metering === "other")
@@ -286,7 +286,7 @@ function noTokensNote(record: UsageRecord): string {
 
 /** Some streams report their usage if they are asked to. Any text can be estimated. */
 function usageAdvice({ method, endpoint, end, stream, tool }: UsageRecord): string {
-  const metering = meteringOf(method, endpoint);
+  const metering = findMetering(method, endpoint);
   const canAsk = end === "complete" && stream === true && (metering === "chat" || metering === "completions");
   const ask = canAsk ? "ask_usage: true asks streams for it, " : "";
   return `tools.${tool ?? "<tool>"}.${ask}estimate: true estimates it`;

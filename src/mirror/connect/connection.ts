@@ -3,7 +3,7 @@ import type { Snapshot } from "../../config/snapshot.ts";
 import type { Logger } from "../../core/log.ts";
 import {
   type ConsoleAdapter,
-  ConsoleFault,
+  ConsoleError,
   type ConsoleGateway,
   type KeyActions,
 } from "../consoles/console.ts";
@@ -87,7 +87,7 @@ export class ConsoleConnection {
     this.#adapter = null;
   }
 
-  /** Throws a ConsoleFault. */
+  /** Throws a ConsoleError. */
   async open(): Promise<ConsoleAdapter> {
     if (this.#adapter !== null) return this.#adapter;
     const opening = this.#opening ?? this.#connect();
@@ -101,12 +101,12 @@ export class ConsoleConnection {
     }
   }
 
-  /** Throws a ConsoleFault where the login cannot change keys. */
+  /** Throws a ConsoleError where the login cannot change keys. */
   async keyActions(account: string | null): Promise<KeyActions> {
     const adapter = await this.open();
     const actions = adapter.keyActions?.(account);
     if (actions !== undefined) return actions;
-    throw new ConsoleFault(
+    throw new ConsoleError(
       "login-needed",
       "can be read with the keys of your tools, but changing keys needs a login",
     );

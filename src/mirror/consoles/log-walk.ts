@@ -9,7 +9,7 @@ import {
   parseObject,
 } from "../../core/json.ts";
 import type { ConsoleRow } from "../console-row.ts";
-import { ConsoleFault, type Page } from "./console.ts";
+import { ConsoleError, type Page } from "./console.ts";
 import { required, requiredData } from "./http.ts";
 
 /*
@@ -493,7 +493,7 @@ export class PageReader {
       else if (row !== "other") rows.push({ identity: this.#identify(raw, fingerprint), ...row });
     }
     if (unreadable > 0 && unreadable === fresh.length) {
-      throw new ConsoleFault("other-shape", 'lists rows without a usable "created_at" and "type"');
+      throw new ConsoleError("other-shape", 'lists rows without a usable "created_at" and "type"');
     }
     return { rows, count: fresh.length };
   }

@@ -12,7 +12,7 @@ import type { Secret } from "../../core/secret.ts";
 import { DAY_MS } from "../../core/units.ts";
 import { cleanAt } from "./clean-text.ts";
 import {
-  ConsoleFault,
+  ConsoleError,
   type CopiedSettings,
   type CreatedKey,
   type KeyActions,
@@ -78,7 +78,7 @@ export class Sub2apiKeyActions implements KeyActions {
       await this.#post(id, { name, custom_key: key, ...fields });
       item = await this.#findByName(name);
       // It repeats the response to an earlier request, even if that key was deleted since.
-      if (item === null) throw new ConsoleFault("failing", "accepted the new key, but does not list it");
+      if (item === null) throw new ConsoleError("failing", "accepted the new key, but does not list it");
     }
     if (!isSame(readShownKey(textAt(item, "key") ?? ""), key)) {
       throw refused(`has another key with the name ${name}`);
@@ -212,7 +212,7 @@ export class Sub2apiKeyActions implements KeyActions {
       }
       const retryAfter = readRetryAfter(response);
       if (attempt === MAX_ATTEMPTS) {
-        throw new ConsoleFault("failing", "still works on an earlier request for this key", retryAfter);
+        throw new ConsoleError("failing", "still works on an earlier request for this key", retryAfter);
       }
       // Retry-After is when it gives up, always 30 seconds. Almost always the earlier request is done at once.
       const seconds = 2 ** (attempt - 1);

@@ -1,17 +1,17 @@
 import { setImmediate as turn } from "node:timers/promises";
 import type { Clock } from "../../core/clock.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
-import { ConsoleFault } from "../consoles/console.ts";
+import { ConsoleError } from "../consoles/console.ts";
 import type { LostRecords } from "../lost-records.ts";
 import type { Sibling } from "../reconcile/siblings.ts";
-import { type Amendment, type Correction, computeCorrection, type PriceOf } from "../store/amendments.ts";
+import { type Amendment, type Correction, computeCorrection, type FindPrice } from "../store/amendments.ts";
 import { finishPlan, hasChangedDays } from "../store/changed-days.ts";
 import type { MirrorDatabase } from "../store/database.ts";
 import type { CompareOptions } from "../store/load-day.ts";
 import { pruneStep } from "../store/rows.ts";
 import { applyStep, applySummary, type DaySummary, nextDue } from "../store/verdicts.ts";
 import { askOrFail, catchUp, type MirrorUsage } from "../usage.ts";
-import { type MirrorReader, type MirrorThread, ThreadFault, type ThreadOnDemand } from "./mirror-thread.ts";
+import { type MirrorReader, type MirrorThread, ThreadError, type ThreadOnDemand } from "./mirror-thread.ts";
 
 export interface ComparerDeps {
   readonly gateway: string;
@@ -21,7 +21,7 @@ export interface ComparerDeps {
   readonly usage: Pick<MirrorUsage, "catchUp" | "amend" | "last">;
   readonly lostRecords: Pick<LostRecords, "gaps">;
   readonly siblings: () => readonly Sibling[];
-  readonly priceOf: PriceOf;
+  readonly findPrice: FindPrice;
   /** A record took the console's numbers. */
   readonly onCorrected: (correction: Correction) => void;
 }
@@ -36,7 +36,7 @@ export class Comparer {
   readonly #deps: ComparerDeps;
   /** A report must not wait for a comparison, so this is not the reader's. */
   readonly #thread: ThreadOnDemand;
-  #running: Promise<unknown> = Promise.resolve();
+  #inFlight: Promise<unknown> = Promise.resolve();
   #stopped = false;
 
   constructor(deps: ComparerDeps) {
@@ -46,12 +46,12 @@ export class Comparer {
 
   /**
    * Compares what changed, after the comparisons that were requested before. Returns when time alone decides the next
-   * pending row; null: never. Throws a ConsoleFault if a database or the journal cannot be used.
+   * pending row; null: never. Throws a ConsoleError if a database or the journal cannot be used.
    */
   compare(adapter: ComparedAdapter, skew: number): Promise<number | null> {
-    const compared = this.#running.then(() => this.#compare(adapter, skew));
+    const compared = this.#inFlight.then(() => this.#compare(adapter, skew));
     // Its caller gets the failure. It must not end the next comparison.
-    this.#running = compared.catch(() => null);
+    this.#inFlight = compared.catch(() => null);
     return compared;
   }
 
@@ -59,7 +59,7 @@ export class Comparer {
     this.#stopped = true;
     // Whatever it works on is compared again at the next start.
     await this.#thread.stop();
-    await this.#running;
+    await this.#inFlight;
   }
 
   async #compare(adapter: ComparedAdapter, skew: number): Promise<number | null> {
@@ -68,7 +68,7 @@ export class Comparer {
     try {
       await this.#thread.use((thread) => this.#compareRounds(thread, adapter, skew));
     } catch (error) {
-      throw error instanceof ThreadFault ? notCompared(error.message) : error;
+      throw error instanceof ThreadError ? notCompared(error.message) : error;
     }
     while (!this.#stopped && database.ask(pruneStep) === true) await turn();
     if (this.#stopped) return null;
@@ -104,8 +104,8 @@ export class Comparer {
   }
 
   async #compareDay(thread: MirrorThread, day: number, options: CompareOptions): Promise<void> {
-    const { gateway, database, usage, priceOf } = this.#deps;
-    const apply = { gateway, skew: options.skew, priceOf, amend: this.#amend };
+    const { gateway, database, usage, findPrice } = this.#deps;
+    const apply = { gateway, skew: options.skew, findPrice, amend: this.#amend };
     let summary: DaySummary;
     do {
       summary = await thread.ask("day", day, options);
@@ -134,6 +134,6 @@ export class Comparer {
   };
 }
 
-function notCompared(problem: string): ConsoleFault {
-  return new ConsoleFault("failing", `could not be compared: ${problem}`);
+function notCompared(problem: string): ConsoleError {
+  return new ConsoleError("failing", `could not be compared: ${problem}`);
 }

@@ -11,7 +11,7 @@ import type { WaitingRow } from "../store/rows.ts";
 import { Comparer, type ComparerDeps } from "./comparer.ts";
 import type { MirrorReader } from "./mirror-thread.ts";
 
-interface ComparisonsDeps extends Omit<ComparerDeps, "gateway" | "reader" | "priceOf"> {
+interface ComparisonsDeps extends Omit<ComparerDeps, "gateway" | "reader" | "findPrice"> {
   readonly reader: Pick<MirrorReader, "ask" | "createThread">;
   readonly snapshot: () => Snapshot;
   readonly prices: Prices;
@@ -51,7 +51,7 @@ export class Comparisons {
       lostRecords,
       siblings,
       onCorrected,
-      priceOf: (record, tokens) => this.#priceOf(record, tokens),
+      findPrice: (record, tokens) => this.#findPrice(record, tokens),
     });
     this.readBilling();
   }
@@ -72,7 +72,7 @@ export class Comparisons {
     this.#billsAsStreamed = database.ask((db) => billsAsStreamed(db, connection.gateway.name)) ?? false;
   }
 
-  /** Throws a ConsoleFault if a database or the journal cannot be used. */
+  /** Throws a ConsoleError if a database or the journal cannot be used. */
   async compare(adapter: ConsoleAdapter): Promise<void> {
     const { reader, clock, siblings, connection, signal, onCompared } = this.#deps;
     const { name } = connection.gateway;
@@ -118,10 +118,10 @@ export class Comparisons {
     await this.#comparer.stop();
   }
 
-  #priceOf(record: UsageRecord, tokens: Tokens): { list: number; cost: number } | null {
+  #findPrice(record: UsageRecord, tokens: Tokens): { list: number; cost: number } | null {
     const names = { asked: record.model, answered: record.model_answered };
     const { prices } = this.#deps.snapshot().config;
-    const price = this.#deps.prices.priceOf(names, tokens, record.started_at, prices);
+    const price = this.#deps.prices.findPrice(names, tokens, record.started_at, prices);
     if (price === null) return null;
     return { list: microdollars(price), cost: microdollars(price, record.multiplier) };
   }

@@ -9,11 +9,11 @@ import { durationInWords } from "../../limits/format.ts";
 import type { Outcome } from "../outcome.ts";
 import {
   type Cause,
+  causeFor,
   causeOfEndedKey,
-  causeOfFault,
   isModelRefusal,
   isUnexplained,
-  type KeyFault,
+  type KeyDetail,
   NO_MODELS_LISTED,
   type Tested,
 } from "./cause.ts";
@@ -50,8 +50,8 @@ interface Known {
   acceptedAt: number | null;
   fundedAt: number | null;
   refusal: KeyRefusal | null;
-  /** When the gateway was last asked what is wrong with the key; fault null: it did not say. */
-  asked: { readonly at: number; readonly fault: KeyFault | null } | null;
+  /** When the gateway was last asked what is wrong with the key; detail null: it did not say. */
+  asked: { readonly at: number; readonly detail: KeyDetail | null } | null;
   /** 401s in a row. */
   denials: number;
   pause: Pause | null;
@@ -144,15 +144,15 @@ export class KeyHealth {
     this.#refuse(this.#findOrAdd(tool, key), cause, status, message, this.#clock.now());
   }
 
-  /** The gateway was asked what is wrong with a key that it refuses. @param fault null: it did not say */
-  learn(tool: string, key: Secret, fault: KeyFault | null): void {
+  /** The gateway was asked what is wrong with a key that it refuses. @param detail null: it did not say */
+  learn(tool: string, key: Secret, detail: KeyDetail | null): void {
     const known = this.#find(tool, key);
     // Meanwhile it may have been accepted, or replaced.
     if (known === null || known.refusal === null) return;
-    known.asked = { at: this.#clock.now(), fault };
-    // The refusal may know more than the fault: which window it is.
-    if (fault === null || fault === known.refusal.cause.detail) return;
-    known.refusal = { ...known.refusal, cause: causeOfFault(fault) };
+    known.asked = { at: this.#clock.now(), detail };
+    // The refusal may know more than the detail: which window it is.
+    if (detail === null || detail === known.refusal.cause.detail) return;
+    known.refusal = { ...known.refusal, cause: causeFor(detail) };
   }
 
   /** Whether the gateway was asked about this key lately. Such questions are few, see mirror/consoles/key-calls.ts. */
@@ -256,7 +256,7 @@ export class KeyHealth {
     // Another answer than the one it was asked about: what it said then no longer holds. 429 and 5xx come before the key is
     // looked at.
     const isAboutKey = status === null || (status < 500 && status !== 429);
-    if (isAboutKey && cause.detail !== known.asked?.fault) known.asked = null;
+    if (isAboutKey && cause.detail !== known.asked?.detail) known.asked = null;
     // A wrong model or path says nothing about the key.
     if (!cause.concernsKey) return;
     const { refusal } = known;
@@ -276,8 +276,8 @@ export class KeyHealth {
     if (cause.concernsKey && cause.canRetry && refusal !== null) return { ...cause, canRetry: false };
     if (isModelRefusal(cause) && refusal?.cause.detail === "no-models") return NO_MODELS_LISTED;
     if (!isUnexplained(cause)) return cause;
-    const fault = this.#isRecent(asked) ? asked.fault : null;
-    if (fault !== null) return causeOfFault(fault);
+    const detail = this.#isRecent(asked) ? asked.detail : null;
+    if (detail !== null) return causeFor(detail);
     return acceptedAt === null ? cause : causeOfEndedKey(cause);
   }
 

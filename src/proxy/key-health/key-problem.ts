@@ -8,10 +8,10 @@ import { systemCalendar } from "../../limits/windows.ts";
 import {
   type Cause,
   type CauseDetail,
-  causeOfFault,
-  FAULT_BY_STATE,
-  isKeyFault,
-  type KeyFault,
+  causeFor,
+  DETAIL_BY_STATE,
+  isKeyDetail,
+  type KeyDetail,
   type ListedState,
 } from "./cause.ts";
 
@@ -69,7 +69,7 @@ function unreadableKeyStep(
 /** How the gateway refuses a key. */
 export interface KeyRefusal {
   readonly cause: Cause;
-  /** null: it listed its models, and reported the fault when it was asked about the key. */
+  /** null: it listed its models, and reported the problem when it was asked about the key. */
   readonly status: number | null;
   /** What the gateway says about it. */
   readonly message: string | null;
@@ -196,7 +196,7 @@ export function nextForProbe(
   { cause, detail, next }: { cause: string; detail: CauseDetail | null; next: string },
   tool: string,
 ): string {
-  const isEnded = isKeyFault(detail) && causeOfFault(detail).newKey === "helps";
+  const isEnded = isKeyDetail(detail) && causeFor(detail).newKey === "helps";
   return isEnded || cause === "incomplete-key" ? withRotate(next, tool) : next;
 }
 
@@ -218,7 +218,7 @@ const SHOWN_BY_CONSOLE: readonly (CauseDetail | null)[] = [
 ];
 
 /**
- * A refusal with what the console knows about the key. The console explains an answer that fits several faults, and where it
+ * A refusal with what the console knows about the key. The console explains an answer that fits several problems, and where it
  * was read after the refusal, it knows better. null: by the console the key works again.
  */
 function withConsole(refusal: KeyRefusal, facts: ConsoleFacts | null, now: number): KeyRefusal | null {
@@ -227,9 +227,9 @@ function withConsole(refusal: KeyRefusal, facts: ConsoleFacts | null, now: numbe
   const isUnclear = detail === null && (name === "incomplete-key" || name === "unknown");
   const isNewer = facts.as_of > refusal.at;
   if (!isUnclear && !SHOWN_BY_CONSOLE.includes(detail)) return refusal;
-  const fault = FAULT_BY_STATE[facts.state];
-  if (fault !== undefined) return isUnclear || isNewer ? { ...refusal, cause: causeOfFault(fault) } : refusal;
-  const isGood = facts.state === "active" && findFault(facts, now) === null;
+  const listed = DETAIL_BY_STATE[facts.state];
+  if (listed !== undefined) return isUnclear || isNewer ? { ...refusal, cause: causeFor(listed) } : refusal;
+  const isGood = facts.state === "active" && findDetail(facts, now) === null;
   // Of a subscription the balance says nothing, and so it is not known here.
   const isKnown = detail !== "account-balance" || facts.balance !== null;
   return isNewer && isGood && isKnown ? null : refusal;
@@ -242,13 +242,13 @@ function consoleProblem(
   { facts, canRotate }: ConsoleView,
   now: number,
 ): KeyProblem | null {
-  const found = facts === null ? null : findFault(facts, now);
+  const found = facts === null ? null : findDetail(facts, now);
   if (facts === null || found === null) return null;
-  const { fault, window } = found;
-  const isMoney = fault === "account-balance" || fault === "window-used-up";
+  const { detail, window } = found;
+  const isMoney = detail === "account-balance" || detail === "window-used-up";
   const at = isMoney ? fundedAt : acceptedAt;
   if (at !== null && at > facts.as_of) return null;
-  const cause = causeOfFault(fault);
+  const cause = causeFor(detail);
   const what = window === null ? cause.problem : windowText(window, now);
   return {
     problem: `${what}, as the console said ${durationInWords(now - facts.as_of)} ago`,
@@ -256,15 +256,15 @@ function consoleProblem(
   };
 }
 
-function findFault(
+function findDetail(
   facts: ConsoleFacts,
   now: number,
-): { readonly fault: KeyFault; readonly window: UsedUpWindow | null } | null {
-  const fault = FAULT_BY_STATE[facts.state];
-  if (fault !== undefined) return { fault, window: null };
+): { readonly detail: KeyDetail; readonly window: UsedUpWindow | null } | null {
+  const detail = DETAIL_BY_STATE[facts.state];
+  if (detail !== undefined) return { detail, window: null };
   const window = usedUpWindow(facts, now);
-  if (window !== null) return { fault: "window-used-up", window };
-  if (facts.balance !== null && facts.balance <= 0) return { fault: "account-balance", window: null };
+  if (window !== null) return { detail: "window-used-up", window };
+  if (facts.balance !== null && facts.balance <= 0) return { detail: "account-balance", window: null };
   return null;
 }
 

@@ -81,7 +81,7 @@ export const RECORD_SERIES: Readonly<Record<SeriesName, string>> = {
 };
 
 /** The ids of all records that began in a period: from the first to before the second. */
-export function idsOf({ since, until }: Period): [from: string, before: string] {
+export function idRange({ since, until }: Period): [from: string, before: string] {
   // "~" is greater than every id.
   return [since === null ? "" : firstIdAt(since), until === null ? "~" : firstIdAt(until)];
 }
@@ -158,7 +158,7 @@ const PAGE = 2000;
  * is locked, so a slow reader does not prevent a checkpoint of the WAL.
  */
 export function* pagesOf(db: Database, filter: Filter): Generator<UsageRecord[]> {
-  const [from, before] = idsOf(filter.period);
+  const [from, before] = idRange(filter.period);
   const [last] = db.prepare("SELECT max(id) FROM records").raw().get() as [string | null];
   if (last === null) return;
   const { sql, values } = buildConditions(filter, "records");
@@ -179,7 +179,7 @@ export function* pagesOf(db: Database, filter: Filter): Generator<UsageRecord[]>
 export function countRecords(db: Database, filter: Filter): number {
   const { sql, values } = buildConditions(filter, "records");
   const statement = db.prepare(`SELECT count(*) FROM records WHERE id > ? AND id < ?${sql}`).raw();
-  const [count] = statement.get(...idsOf(filter.period), ...values) as [number];
+  const [count] = statement.get(...idRange(filter.period), ...values) as [number];
   return count;
 }
 
@@ -191,7 +191,7 @@ const STEP = 100;
  * none. So a filter that finds little in a million records does not block this thread.
  */
 export function oldestFirst(db: Database, filter: Filter | Selection): Generator<UsageRecord[]> {
-  const [from, before] = idsOf(filter.period);
+  const [from, before] = idRange(filter.period);
   return inSteps(db, filter, from, before, "ASC");
 }
 
@@ -201,7 +201,7 @@ export function newestFirst(
   filter: Filter | Selection,
   beforeId: string | null,
 ): Generator<UsageRecord[]> {
-  const [from, before] = idsOf(filter.period);
+  const [from, before] = idRange(filter.period);
   const end = beforeId !== null && beforeId < before ? beforeId : before;
   return inSteps(db, filter, from, end, "DESC");
 }

@@ -4,7 +4,7 @@ export { microdollars, readPriceTable };
 
 /** Everything is free. */
 export class Prices extends Real {
-  override priceOf(): number {
+  override findPrice(): number {
     return 0;
   }
 }
