@@ -51,6 +51,10 @@ export class ListedKeys {
   readonly #deps: ListedKeysDeps;
   /** null: nothing was listed yet. */
   #facts: ConsoleListing | null = null;
+  /** Lists are numbered in the order in which they are asked for. */
+  #asked = 0;
+  /** Lists up to this one are older than what is known. */
+  #outdated = 0;
   /** The list that is being read to explain refusals. */
   #explaining: Promise<void> | null = null;
 
@@ -73,24 +77,36 @@ export class ListedKeys {
 
   /** For a sync, which reads the rows next: by then it must be known which keys are ours. */
   async read(adapter: ConsoleAdapter, isStale: () => boolean): Promise<void> {
+    const number = this.#nextNumber();
     const asOf = this.#deps.clock.now();
     const keys = await adapter.keys();
     if (isStale()) return;
     this.#link(keys);
     const account = await adapter.account();
-    if (!isStale()) this.#store({ account, keys, asOf });
+    if (!isStale()) this.#store(number, { account, keys, asOf });
   }
 
   /** The keys as the console lists them now, also during a sync, which may take minutes. Throws a ConsoleError. */
   async list(): Promise<KeyReport[]> {
     const { clock, connection, onNewlyOurs } = this.#deps;
     const adapter = await connection.open();
+    // The connection was reset meanwhile: what this adapter says may be another console's.
+    const isStale = () => connection.adapter !== adapter;
+    const number = this.#nextNumber();
     const asOf = clock.now();
     const keys = await adapter.keys();
+    if (isStale()) return this.list();
     // A key may be gone when the next sync lists them: one that is about to be deleted is still the tool's.
     if (this.#link(keys)) onNewlyOurs();
-    this.#store({ keys, account: await adapter.account(), asOf });
+    const account = await adapter.account();
+    if (isStale()) return this.list();
+    this.#store(number, { keys, account, asOf });
     return this.reports();
+  }
+
+  /** Another console has the gateway's name: forgets what the earlier one listed. */
+  forget(): void {
+    this.#facts = null;
   }
 
   /** The keys as they were last listed. */
@@ -144,9 +160,10 @@ export class ListedKeys {
   /** A key was deleted here. The next list may come late, or fail, and until then an alarm would ask to delete it. */
   noteDeleted(ref: string): void {
     if (this.#facts === null) return;
-    const keys = this.#facts.keys.filter((key) => key.ref !== ref);
     // A list that was asked for before still has it.
-    this.#facts = { ...this.#facts, keys, asOf: this.#deps.clock.now() };
+    this.#outdated = this.#asked;
+    const keys = this.#facts.keys.filter((key) => key.ref !== ref);
+    this.#facts = { ...this.#facts, keys };
   }
 
   /** What the console says of one tool's key; null: it does not list it. */
@@ -191,9 +208,16 @@ export class ListedKeys {
     return findHolders(connection.gateway.name, snapshot());
   }
 
+  #nextNumber(): number {
+    this.#asked += 1;
+    return this.#asked;
+  }
+
   /** A sync and a key change may both list keys. The list that was asked for last is kept. */
-  #store(facts: ConsoleListing): void {
-    if (this.#facts === null || facts.asOf >= this.#facts.asOf) this.#facts = facts;
+  #store(number: number, facts: ConsoleListing): void {
+    if (number <= this.#outdated) return;
+    this.#outdated = number;
+    this.#facts = facts;
   }
 
   /** Writes down which of the console's keys are ours. True: some became ours, and the rows must be read from the beginning. */
