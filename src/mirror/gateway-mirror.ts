@@ -75,7 +75,11 @@ export class GatewayMirror {
       database,
       usage,
       signal,
-      onOtherConsole: () => this.#comparisons.readBilling(),
+      onOtherConsole: () => {
+        this.#listedKeys.forget();
+        this.#comparisons.forget();
+        this.#sync.forget();
+      },
     });
     this.#listedKeys = new ListedKeys({
       clock,
@@ -172,8 +176,7 @@ export class GatewayMirror {
 
   /** Compares again once the records that a row waits for have come. */
   async compareIfSeen(): Promise<void> {
-    const { adapter } = this.#connection;
-    if (adapter !== null && !this.#sync.isSyncing) await this.#comparisons.compareIfSeen(adapter);
+    if (!this.#sync.isSyncing) await this.#comparisons.compareIfSeen();
   }
 
   async status(): Promise<ConsoleStatus> {

@@ -35,6 +35,8 @@ export class ConsoleConnection {
   #kind: ConsoleKind | null;
   #adapter: ConsoleAdapter | null = null;
   #opening: Promise<ConsoleAdapter> | null = null;
+  /** It is written down which console has the gateway's name now. Until it is, the next open() tries again. */
+  #isClaimed = false;
 
   constructor(gateway: ConsoleGateway, snapshot: Snapshot, deps: ConnectionDeps) {
     this.#deps = deps;
@@ -80,6 +82,7 @@ export class ConsoleConnection {
     this.#kind = this.#gateway.console.kind;
     this.#adapter = null;
     this.#opening = null;
+    this.#isClaimed = false;
   }
 
   /** It may be another console by now, or of another kind: the next open() finds out. */
@@ -89,6 +92,7 @@ export class ConsoleConnection {
 
   /** Throws a ConsoleError. */
   async open(): Promise<ConsoleAdapter> {
+    if (!this.#isClaimed) this.#claimConsole();
     if (this.#adapter !== null) return this.#adapter;
     const opening = this.#opening ?? this.#connect();
     this.#opening = opening;
@@ -113,7 +117,6 @@ export class ConsoleConnection {
   }
 
   async #connect(): Promise<ConsoleAdapter> {
-    this.#claimConsole();
     const gateway = this.#gateway;
     const deps: ConnectDeps = {
       ...this.#deps,
@@ -128,12 +131,15 @@ export class ConsoleConnection {
     return openConsole(kind, gateway, shared, deps);
   }
 
-  /** Forgets the rows of another gateway or console that had this name before. */
+  /** Forgets the rows of another gateway or console that had this name before, once the database can be used. */
   #claimConsole(): void {
     const { database, usage, clock, log, onOtherConsole } = this.#deps;
     const { name, baseUrl, console } = this.#gateway;
     const origins = `${new URL(baseUrl).origin} ${new URL(console.url).origin}`;
-    const held = database.ask((db) => claimConsole(db, name, origins, clock.now()));
+    const claimed = database.ask((db) => ({ held: claimConsole(db, name, origins, clock.now()) }));
+    if (claimed === null) return;
+    this.#isClaimed = true;
+    const { held } = claimed;
     if (held === null) return;
     onOtherConsole();
     for (const line of held) usage.append(line);

@@ -126,6 +126,13 @@ export class ConsoleSync {
     );
   }
 
+  /** Another console has the gateway's name: forgets when the earlier one was read. */
+  forget(): void {
+    this.#isSynced = false;
+    this.#lastSync = null;
+    this.startOver();
+  }
+
   /** The rows must be read from the beginning. A sync in flight would write its own cursor. */
   startOver(): void {
     if (!this.isSyncing) return;
