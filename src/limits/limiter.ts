@@ -25,7 +25,10 @@ import type { Calendar, Window } from "./windows.ts";
 
 /** What is held for one request until it is settled or canceled. */
 export interface Lease {
+  /** As it was called when the request began. */
   readonly tool: string;
+  /** Of that tool, whatever it is called by now. */
+  readonly limiter: ToolLimiter;
   readonly reservation: Reservation;
 }
 
@@ -146,8 +149,9 @@ export class Limiter {
   /** Takes what a request asks for if there is capacity now. null: call take(), which waits or says why not. */
   takeNow(tool: Tool, ask: Ask): Lease | null {
     if (this.#isGone(tool.name)) return null;
-    const reservation = this.#limited(tool).enterNow(ask);
-    return reservation === null ? null : { tool: tool.name, reservation };
+    const limiter = this.#limited(tool);
+    const reservation = limiter.enterNow(ask);
+    return reservation === null ? null : { tool: tool.name, limiter, reservation };
   }
 
   /**
@@ -163,13 +167,14 @@ export class Limiter {
     const maxWait = mayWait ? Math.min(tool.limits.wait, MAX_WAIT_MS) : 0;
     const since = this.#clock.elapsed();
     let hasWaited = false;
-    const admission = await this.#limited(tool).enter(ask, maxWait, (leave) => {
+    const limiter = this.#limited(tool);
+    const admission = await limiter.enter(ask, maxWait, (leave) => {
       hasWaited = true;
       onWait(leave);
     });
     switch (admission.kind) {
       case "admitted":
-        return { ok: true, lease: { tool: tool.name, reservation: admission.reservation } };
+        return { ok: true, lease: { tool: tool.name, limiter, reservation: admission.reservation } };
       case "turned-away":
         return { ok: false, refusal: admission.refusal };
       case "left":
@@ -199,19 +204,17 @@ export class Limiter {
    * journal repeats its `open` line after the carry. So it is counted once.
    */
   recorded(lease: Lease | null, id: string): void {
-    if (lease !== null) this.#toolLimiter(lease.tool).counters.recorded(lease.reservation, id);
+    lease?.limiter.counters.recorded(lease.reservation, id);
   }
 
   /** The request has ended. What is not known counts as held. */
-  settle({ tool, reservation }: Lease, used: Used): void {
-    const limiter = this.#toolLimiter(tool);
+  settle({ limiter, reservation }: Lease, used: Used): void {
     limiter.counters.settle(reservation, used);
     limiter.checkQueue();
   }
 
   /** Nothing of the request reached the gateway, so nothing counts. */
-  cancel({ tool, reservation }: Lease): void {
-    const limiter = this.#toolLimiter(tool);
+  cancel({ limiter, reservation }: Lease): void {
     limiter.counters.cancel(reservation);
     limiter.checkQueue();
   }
