@@ -164,7 +164,7 @@ export interface StatusDeps {
   readonly keyHealth: KeyHealth;
   readonly gatewayHealth: GatewayHealth;
   readonly limiter: Pick<Limiter, "levels">;
-  readonly usage: Pick<UsageLog, "state" | "readNow">;
+  readonly usage: Pick<UsageLog, "state" | "readNow" | "journal">;
   readonly mirror: Pick<Mirror, "status" | "factsOf" | "canChangeKeys">;
   readonly shared: Pick<Shared, "status" | "listParts">;
   readonly dashboard: DashboardStatus;
@@ -179,6 +179,7 @@ export async function readStatus(deps: StatusDeps): Promise<Status> {
   const tools = Object.values(snapshot.config.tools);
   const toolDeps = {
     keyHealth,
+    journal: deps.usage.journal,
     limiter,
     shared: deps.shared,
     mirror: deps.mirror,

@@ -14,6 +14,7 @@ import type { KeyHealth } from "../proxy/key-health/key-health.ts";
 import type { KeyPause, KeyRefusal, KeySummary } from "../proxy/key-health/key-problem.ts";
 import type { MachinePart } from "../shared/limits.ts";
 import type { Shared } from "../shared/shared.ts";
+import type { Journal } from "../usage/journal/journal.ts";
 
 export type ToolState =
   | "active"
@@ -38,6 +39,7 @@ export interface ToolStatus {
   /** The key's fingerprint, or null when there is none. */
   readonly key: string | null;
   readonly tokens: number;
+  /** When it last sent a request, also one that was refused here; null: unknown. */
   readonly last_use: number | null;
   /** Why it does not work, or soon may not; null: nothing is known to be wrong. */
   readonly why: string | null;
@@ -95,7 +97,8 @@ export interface LimitStatus {
 }
 
 export interface ToolStatusDeps {
-  readonly keyHealth: Pick<KeyHealth, "report" | "lastUse">;
+  readonly keyHealth: Pick<KeyHealth, "report">;
+  readonly journal: Pick<Journal, "lastUse">;
   readonly limiter: Pick<Limiter, "levels">;
   readonly shared: Pick<Shared, "listParts">;
   readonly mirror: Pick<Mirror, "factsOf" | "canChangeKeys">;
@@ -104,7 +107,7 @@ export interface ToolStatusDeps {
 }
 
 export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): ToolStatus {
-  const { keyHealth, limiter, shared, mirror } = deps;
+  const { keyHealth, journal, limiter, shared, mirror } = deps;
   const { name } = tool;
   const levels = limiter.levels(tool);
   const limits = limitStatuses(levels, (level) => shared.listParts(name, level));
@@ -117,7 +120,7 @@ export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): Too
     ...findState(tool, report, limits, deps),
     refused: report.refusal === null ? null : refusedKey(report.refusal, fingerprint ?? ""),
     console,
-    last_use: keyHealth.lastUse(name),
+    last_use: journal.lastUse(name),
     gateway: tool.gateway,
     group: tool.group,
     key: fingerprint,

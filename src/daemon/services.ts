@@ -46,7 +46,7 @@ export function createServices(options: ServiceOptions, keys: Keys, opened: Open
   shutdown.add("close the connections to gateways", () => upstream.agents.close());
   const outages = new Outages();
   const gatewayHealth = new GatewayHealth(clock);
-  const keyHealth = new KeyHealth(clock, (tool) => journal.lastUse(tool));
+  const keyHealth = new KeyHealth(clock);
   const keyCalls = new KeyCallBudgets(() => clock.now(), paths.keyCalls);
   shutdown.add("save when gateways were asked about keys", () => keyCalls.saved());
   const listedDetail = (gateway: string, key: Secret) => mirror.findKeyDetail(gateway, key);

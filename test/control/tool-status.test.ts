@@ -42,7 +42,8 @@ const config = configOf(
 
 function deps(more: Partial<ToolStatusDeps> = {}): ToolStatusDeps {
   return {
-    keyHealth: new KeyHealth(heldClock(), () => NOW - 5000),
+    keyHealth: new KeyHealth(heldClock()),
+    journal: { lastUse: () => NOW - 5000 },
     limiter: { levels: () => ({ levels, neededAllowances: { requests: 60 }, inFlight: 3, waiting: 2 }) },
     shared: { listParts: () => [] },
     mirror: NO_MIRROR,

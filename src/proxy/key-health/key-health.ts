@@ -77,15 +77,11 @@ interface Pause {
  */
 export class KeyHealth {
   readonly #clock: Clock;
-  readonly #usedBefore: (tool: string) => number | null;
   /** By tool: its last key. A new key begins without a past. */
   readonly #known = new Map<string, Known>();
-  readonly #lastUses = new Map<string, number>();
 
-  /** @param usedBefore when a tool was last used before this process started. */
-  constructor(clock: Clock, usedBefore: (tool: string) => number | null = () => null) {
+  constructor(clock: Clock) {
     this.#clock = clock;
-    this.#usedBefore = usedBefore;
   }
 
   // Requests
@@ -111,8 +107,6 @@ export class KeyHealth {
   /** A request of the tool ended. @param isFree it costs nothing, like one for the list of models */
   settle(tool: string, key: Secret, id: string, outcome: Outcome, isFree: boolean): void {
     const { end, status, refusal, observed } = outcome;
-    const now = this.#clock.now();
-    if (end !== "refused") this.#lastUses.set(tool, now);
     // null: the tool has another key by now.
     const known = this.#find(tool, key);
     if (known === null) return;
@@ -122,6 +116,7 @@ export class KeyHealth {
     // A refusal of ours, or no answer at all, says nothing about the key.
     if (status === null || refusal !== null || end === "refused") return;
     const { cause, errorText } = observed;
+    const now = this.#clock.now();
     if (cause !== null) this.#refuse(known, cause, status, errorText, now);
     else if (status < 400) noteAcceptance(known, isFree ? FREE : PAID, now);
     // Some gateways pass on the 401 of the provider behind them. It says nothing about this key.
@@ -168,16 +163,20 @@ export class KeyHealth {
     for (const known of this.#known.values()) resume(known);
   }
 
+  /** A tool has another name from now on, and the same key. */
+  rename({ from, to }: { readonly from: string; readonly to: string }): void {
+    const known = this.#known.get(from);
+    if (known === undefined) return;
+    this.#known.delete(from);
+    this.#known.set(to, known);
+  }
+
   // Views
 
   /** What is known of the key that was read for a tool. @param console what the gateway's console knows of it */
   report(tool: Pick<Tool, "name" | "key">, key: KeyState, console: ConsoleView): KeySummary {
     if (key.state !== "ready") return { ...missingKey(tool, key), refusal: null, pause: null };
     return reportKey(tool, key, this.#facts(tool.name, key.key), console, this.#clock.now());
-  }
-
-  lastUse(tool: string): number | null {
-    return this.#lastUses.get(tool) ?? this.#usedBefore(tool);
   }
 
   #facts(tool: string, key: Secret): KeyFacts {

@@ -220,7 +220,7 @@ export class Journal {
     return this.available() && this.#append(encodeLine("rename", line));
   }
 
-  /** When a tool last sent a request; null: unknown. */
+  /** When a tool last sent a request, also one that was refused here; null: unknown. */
   lastUse(tool: string): number | null {
     return this.#lastUses.get(tool) ?? null;
   }
