@@ -90,10 +90,9 @@ export class KeyLifecycle {
     }
   }
 
-  /** What was begun stays written down. */
-  async stop(): Promise<void> {
+  /** Takes no further step. What was begun stays written down. */
+  stop(): void {
     this.#stop.abort();
-    await this.settled();
   }
 
   /** Resolves when no change is in flight. */
