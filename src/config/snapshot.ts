@@ -134,7 +134,7 @@ export function secretSources({ tools, gateways, shared }: Config): readonly Key
 }
 
 /** Everything that decides who sees a secret: the origins, the proxy, and the authority that certifies them. */
-export function destinationsOf({ proxy, authority }: Gateway, addresses: readonly string[]): string[] {
+export function listDestinations({ proxy, authority }: Gateway, addresses: readonly string[]): string[] {
   const destinations = new Set(addresses.map((address) => new URL(address).origin));
   // These are no addresses, so a trusted proxy is never taken for a trusted gateway.
   if (proxy !== null) destinations.add(`proxy ${proxy}`);

@@ -95,7 +95,7 @@ function inBrackets({ at, code, message }: ParseError, text: string, bracket: nu
 function explainLine({ at, code, message }: ParseError, text: string): SyntaxProblem {
   const start = lineStart(text, at);
   const line = withoutComment(text.slice(start, lineEnd(text, at)));
-  const indent = indentOf(line);
+  const indent = countIndent(line);
   const content = start + indent;
   if (/^-(\s|$)/.test(line.trim()) && code !== "BAD_INDENT")
     return {
@@ -148,7 +148,7 @@ function nextContent(text: string, start: number): Line | null {
   for (let at = nextLine(text, start); at < text.length; at = nextLine(text, at)) {
     const line = withoutComment(text.slice(at, lineEnd(text, at)));
     if (line.trim() === "") continue;
-    const indent = indentOf(line);
+    const indent = countIndent(line);
     return { at: at + indent, indent, isSetting: /:(\s|$)/.test(line) };
   }
   return null;
@@ -158,6 +158,6 @@ function withoutComment(line: string): string {
   return line.replace(/(^|\s)#.*$/, "");
 }
 
-function indentOf(line: string): number {
+function countIndent(line: string): number {
   return line.length - line.trimStart().length;
 }

@@ -225,12 +225,12 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   "POST /rotation/:name": (controls, { name, body }) => {
     const { lifecycle } = controls;
     const options = rotateOptions(body);
-    return changed(gatewayOf(controls, name), () => lifecycle.rotatable(name, options));
+    return changed(findGateway(controls, name), () => lifecycle.rotatable(name, options));
   },
   "POST /rotate/:name": (controls, { name, body }) => {
     const { lifecycle, actions } = controls;
     const options = rotateOptions(body);
-    return changed(gatewayOf(controls, name), async () => {
+    return changed(findGateway(controls, name), async () => {
       const change = await lifecycle.rotate(name, { ...options, reason: "asked" });
       actions.add(`rotated the key of ${name}`);
       return change;
@@ -239,7 +239,7 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   "POST /createkey/:name": (controls, { name, body }) => {
     const { lifecycle, actions } = controls;
     const options = createOptions(body);
-    return changed(gatewayOf(controls, name), async () => {
+    return changed(findGateway(controls, name), async () => {
       const change = await lifecycle.create(name, options);
       actions.add(`created a key for ${name}`);
       return change;
@@ -248,7 +248,7 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   "POST /deletekey/:name": (controls, { name, body }) => {
     const { lifecycle, actions } = controls;
     requireEmpty(body);
-    return changed(gatewayOf(controls, name), async () => {
+    return changed(findGateway(controls, name), async () => {
       const change = await lifecycle.delete(name);
       actions.add(`deleted the key of ${name} at the console`);
       return change;
@@ -257,14 +257,14 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   "POST /consolekey/:name": (controls, { name, body }) => {
     if (!hasOnly(body, ["action"]) || !isKeyAction(body.action)) throw new HttpError(400, ACTION_BODY);
     const { action } = body;
-    return changed(gatewayOf(controls, name), () => controls.lifecycle.changeable(name, action));
+    return changed(findGateway(controls, name), () => controls.lifecycle.changeable(name, action));
   },
   "POST /enablekey/:name": (controls, { name, body }) => {
     const { lifecycle, actions } = controls;
     if (!hasOnly(body, ["enabled"]) || typeof body.enabled !== "boolean")
       throw new HttpError(400, "send enabled (true or false)");
     const { enabled } = body;
-    return changed(gatewayOf(controls, name), async () => {
+    return changed(findGateway(controls, name), async () => {
       const key = await lifecycle.setEnabled(name, enabled);
       actions.add(`${enabled ? "enabled" : "disabled"} the key of ${name} at the console`);
       return key;
@@ -312,7 +312,7 @@ export type Changed<Value> =
   | { readonly ok: true; readonly value: Value }
   | { readonly ok: false; readonly problem: string; readonly next: string | null };
 
-function gatewayOf({ reload }: Controls, tool: string): string {
+function findGateway({ reload }: Controls, tool: string): string {
   return reload.snapshot.config.tools[tool]?.gateway ?? "";
 }
 

@@ -6,7 +6,7 @@ import type { Config, Gateway } from "../config/schema.ts";
 import {
   consoleSecretName,
   consoleSources,
-  destinationsOf,
+  listDestinations,
   SHARED_PASSWORD,
   SHARED_SECRET,
   Snapshot,
@@ -286,7 +286,7 @@ export function trustWarnings(trust: Trust): Problem[] {
 
 /** Everything that sees a key of this gateway's tools. */
 export function gatewayDestinations(gateway: Gateway): readonly string[] {
-  return destinationsOf(gateway, [gateway.baseUrl, gateway.messagesUrl]);
+  return listDestinations(gateway, [gateway.baseUrl, gateway.messagesUrl]);
 }
 
 /** What the keyring must fetch for a configuration. */
@@ -305,7 +305,7 @@ export function wantedKeys(config: Config, paths: Paths): WantedKey[] {
       name: consoleSecretName(gateway.name, account, secret),
       path: `${joinPath("gateways", gateway.name)}.console.login.${secret}`,
       source,
-      origins: destinationsOf(gateway, [gateway.console?.url ?? gateway.baseUrl]),
+      origins: listDestinations(gateway, [gateway.console?.url ?? gateway.baseUrl]),
       password: secret === "password",
       secret: `the console's ${secret.replace("_", " ")} of ${account === null ? "" : `account ${account} at `}${gateway.name}`,
     })),

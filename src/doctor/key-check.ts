@@ -14,7 +14,7 @@ import {
   wholeAt,
 } from "../core/json.ts";
 import type { Secret } from "../core/secret.ts";
-import { type ConsoleResponse, dateOf, HttpClient } from "../mirror/consoles/http.ts";
+import { type ConsoleResponse, HttpClient, readDate } from "../mirror/consoles/http.ts";
 import type { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { findCause, type KeyDetail, type Tested } from "../proxy/key-health/cause.ts";
 import type { UsedUpWindow } from "../proxy/key-health/key-problem.ts";
@@ -96,7 +96,7 @@ export class KeyCheck {
     try {
       // With the trailing slash: without it new-api answers with a redirect.
       const response = await client.send({ path: "/api/usage/token/", bearer: key });
-      return findNewApiProblem(response, dateOf(response) ?? clock.now());
+      return findNewApiProblem(response, readDate(response) ?? clock.now());
     } catch {
       // No answer says nothing about the key.
       return null;

@@ -11,7 +11,7 @@ import { MINUTE_MS } from "../core/units.ts";
 import { STOPPED } from "./keychain.ts";
 import { type KeyReading, type ReadDeps, readKey } from "./sources.ts";
 import type { KeyPlace } from "./stored-keys.ts";
-import { originsOf, type Subject, type Trust, UNKNOWN, type UntrustedChange } from "./trust.ts";
+import { listOrigins, type Subject, type Trust, UNKNOWN, type UntrustedChange } from "./trust.ts";
 
 /** One key, or one secret of a console, that a configuration needs. */
 export interface WantedKey extends Subject {
@@ -192,7 +192,7 @@ export class Keyring {
         held.push({ name, what, from, to });
       } else if (this.#deps.trust.isLost && known.key === null) {
         const what = wanted.secret ?? `the key of ${escapeControlChars(name)}, which cannot be read now`;
-        held.push({ name, what, from: UNKNOWN, to: originsOf(wanted).map(escapeControlChars).join(", ") });
+        held.push({ name, what, from: UNKNOWN, to: listOrigins(wanted).map(escapeControlChars).join(", ") });
       }
     }
     return held;

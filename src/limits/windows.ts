@@ -52,7 +52,7 @@ export function contains({ start, end }: Window, time: number): boolean {
 }
 
 /** The window that contains a moment. Windows shorter than a day are aligned to the Unix epoch. */
-export function windowOf(period: Period, time: number, calendar: Calendar): Window {
+export function findWindow(period: Period, time: number, calendar: Calendar): Window {
   switch (period) {
     case "second":
       return alignedWindow(1000, time);
@@ -257,7 +257,7 @@ export class WindowCounts {
     const last = this.#last[per];
     const zone = per === "day" || per === "month" ? this.#calendar.zone(time) : "";
     if (last !== null && last.zone === zone && contains(last.window, time)) return last.window;
-    const window = windowOf(per, time, this.#calendar);
+    const window = findWindow(per, time, this.#calendar);
     this.#last[per] = { window, zone };
     return window;
   }

@@ -219,7 +219,7 @@ export class Account {
 
   bill(key: SandboxKey, model: Model, request: BilledRequest): void {
     const { group } = key;
-    const cost = costOf(request.tokens, model.price, group.multiplier);
+    const cost = computeCost(request.tokens, model.price, group.multiplier);
     const now = this.#clock.now();
     this.balance = rounded(this.balance - cost.actual);
     key.quotaUsed = rounded(key.quotaUsed + cost.actual);
@@ -263,7 +263,7 @@ function digest(text: string): string {
   return createHash("sha256").update(text).digest("hex");
 }
 
-function costOf(tokens: Tokens, price: ModelPrice, multiplier: number): Cost {
+function computeCost(tokens: Tokens, price: ModelPrice, multiplier: number): Cost {
   const perMillion =
     tokens.input * price.input +
     tokens.cacheRead * price.cacheRead +

@@ -79,7 +79,7 @@ export type ServiceFile =
 const DEFAULT_STOP_SECONDS = 20;
 
 /** How long the manager waits for the service to stop. */
-export function stopSecondsOf(file: ServiceFile): number {
+export function findStopSeconds(file: ServiceFile): number {
   return (file.kind === "ours" ? file.service.stopSeconds : null) ?? DEFAULT_STOP_SECONDS;
 }
 

@@ -221,7 +221,7 @@ const SHELL_ONLY = /\/fnm_multishells\//;
 
 export function stableNode(execPath: string, realpath: Realpath): StablePath {
   const real = realpath(execPath) ?? execPath;
-  const manager = versionManagerOf(real);
+  const manager = findVersionManager(real);
   const match = manager?.version.exec(real);
   const current = match ? (manager?.current?.(match) ?? []) : [];
   const stable = [...current, ...SYSTEM_NODES].find((path) => realpath(path) === real);
@@ -234,7 +234,7 @@ export function stableNode(execPath: string, realpath: Realpath): StablePath {
   return { path: SHELL_ONLY.test(execPath) ? real : execPath, warning: null };
 }
 
-function versionManagerOf(node: string): VersionManager | undefined {
+function findVersionManager(node: string): VersionManager | undefined {
   return VERSION_MANAGERS.find(({ version }) => version.test(node));
 }
 
@@ -281,7 +281,7 @@ export function stablePackage(main: string, realpath: Realpath): StablePath {
 /** npm installs a global package into the folder of the node it runs on. */
 function oneNodeOnly(main: string): string | null {
   const root = /^(.*)\/lib\/node_modules\/keybearer\//.exec(main)?.[1];
-  const manager = root === undefined ? undefined : versionManagerOf(`${root}/bin/node`);
+  const manager = root === undefined ? undefined : findVersionManager(`${root}/bin/node`);
   if (manager === undefined) return null;
   return `this keybearer was installed for one version of node that ${manager.name} keeps. after you change versions: npm install -g keybearer, then ${advice.serviceInstall()}`;
 }

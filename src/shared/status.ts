@@ -65,7 +65,7 @@ export interface SharedHold {
 
 /** codex requests/day 12, spend/day $1.20; scripts concurrent 1 */
 export function holdsInWords(holds: readonly SharedHold[]): string {
-  return toolsOf(holds)
+  return listTools(holds)
     .map((tool) => {
       const own = holds.filter((hold) => hold.tool === tool);
       const parts = own.map((hold) => `${limitName(hold)} ${countInWords(hold.limit, hold.amount)}`);
@@ -74,7 +74,7 @@ export function holdsInWords(holds: readonly SharedHold[]): string {
     .join("; ");
 }
 
-function toolsOf(holds: readonly SharedHold[]): string[] {
+function listTools(holds: readonly SharedHold[]): string[] {
   return [...new Set(holds.map(({ tool }) => tool))];
 }
 
@@ -93,7 +93,7 @@ export function sharedProblems(shared: SharedStatus, now: number): SharedProblem
     const { name, silent, last_contact: contact, holds = [] } = machine;
     if (!silent || holds.length === 0 || shared.recovering.includes(name)) continue;
     const problem = `machine ${name} has been silent for ${durationInWords(now - contact)}, and keeps what it holds: ${holdsInWords(holds)}`;
-    problems.push({ level: "warning", problem, next: startOrRelease(name, toolsOf(holds)) });
+    problems.push({ level: "warning", problem, next: startOrRelease(name, listTools(holds)) });
   }
   return problems;
 }

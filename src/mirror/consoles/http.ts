@@ -1,4 +1,4 @@
-import { type Agent, request as httpRequest, type IncomingMessage } from "node:http";
+import { type Agent, type IncomingMessage, request as httpRequest } from "node:http";
 import { request as httpsRequest } from "node:https";
 import type { Clock } from "../../core/clock.ts";
 import { isObject, type JsonObject, objectAt, parseObject, textAt } from "../../core/json.ts";
@@ -65,7 +65,7 @@ export class HttpClient implements ConsoleClient {
     const { clock, onSkew } = this.#options;
     const began = clock.now();
     const response = await send(request, this.#options);
-    const date = dateOf(response);
+    const date = readDate(response);
     // A Date header has whole seconds. Compare it with the middle of the call.
     if (date !== null) onSkew(Math.round(date + 500 - (began + clock.now()) / 2));
     return response;
@@ -139,7 +139,7 @@ async function readText(incoming: IncomingMessage): Promise<string> {
 }
 
 /** The console's time in milliseconds, to the second; null: it sent no usable Date header. */
-export function dateOf({ headers }: ConsoleResponse): number | null {
+export function readDate({ headers }: ConsoleResponse): number | null {
   const date = typeof headers.date === "string" ? Date.parse(headers.date) : Number.NaN;
   return Number.isNaN(date) ? null : date;
 }
