@@ -180,7 +180,7 @@ export class RecordPublisher {
     const problem = errorMessage(error);
     if (problem !== this.#problem)
       this.#deps.log.warn(
-        { reason: problem },
+        { problem },
         "records of this machine are not published; keybearer tries again",
       );
     this.#problem = problem;

@@ -99,7 +99,7 @@ export class RecordSubscriber {
       const problem = errorMessage(error);
       if (problem !== this.#problem)
         this.#deps.log.warn(
-          { reason: problem },
+          { problem },
           "records of other machines are not read; keybearer tries again",
         );
       this.#problem = problem;
@@ -245,7 +245,7 @@ export class RecordSubscriber {
     if (clock.elapsed() - skipped.loggedAt < LOG_EVERY_MS) return;
     skipped.loggedAt = clock.elapsed();
     log.warn(
-      { machine, reason: problem, skipped: skipped.count },
+      { machine, problem, skipped: skipped.count },
       `a record of machine ${machine} was skipped, because it is not valid`,
     );
   }

@@ -466,7 +466,7 @@ export class Journal {
     const problem = diskMessage(error, this.#deps.folder);
     if (this.#unavailable?.problem !== problem)
       this.#deps.log.error(
-        { reason: problem },
+        { problem },
         "the usage log cannot be written; requests are refused until it can be",
       );
     this.#unavailable = { problem, since: this.#unavailable?.since ?? this.#deps.clock.now() };
