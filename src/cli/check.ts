@@ -31,8 +31,8 @@ async function check(file: string | undefined, options: { json?: boolean }): Pro
   // Loaded on demand: the YAML parser would slow down the start of every other command.
   const { loadConfig } = await import("../config/load.ts");
   const paths = commandPaths(file);
-  const { config, problems: faults } = await loadConfig(paths.config, { home: paths.home, strict: true });
-  const problems = config === null ? faults : [...faults, ...(await cautions(config, paths))];
+  const { config, problems: found } = await loadConfig(paths.config, { home: paths.home, strict: true });
+  const problems = config === null ? found : [...found, ...(await cautions(config, paths))];
   setExitCode(config === null ? EXIT.badConfig : EXIT.ok);
   if (options.json) return printJson({ ok: config !== null, problems });
   if (problems.length > 0)

@@ -36,7 +36,7 @@ export async function loadConfig(file: string, options: LoadOptions): Promise<Lo
   const read = await readText(file);
   const { text } = read;
   if (text === null)
-    return { found: read.found, text, config: null, problems: [failure(read.problem)], parsed: null };
+    return { found: read.found, text, config: null, problems: [fileProblem(read.problem)], parsed: null };
   const { home, strict, before } = options;
   const known = before?.text === text ? before.parsed : null;
   const parsed = known ?? parseConfig(text, home);
@@ -144,6 +144,6 @@ function holdsLiteral(config: Config): boolean {
   return secretSources(config).some(({ kind }) => kind === "literal");
 }
 
-function failure(message: string): Problem {
+function fileProblem(message: string): Problem {
   return { ...warning("", message), severity: "error" };
 }

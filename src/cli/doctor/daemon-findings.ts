@@ -21,7 +21,7 @@ import {
 } from "../mirror/messages.ts";
 import { answeringManager, type ServiceContext } from "../service/context.ts";
 import { examineService } from "../service/status.ts";
-import { describeFailure } from "../status.ts";
+import { describeFailing } from "../status.ts";
 import { ago, fileSize } from "../ui/units.ts";
 
 /* Findings about the daemon, the service, and what only the running daemon knows. */
@@ -160,7 +160,7 @@ function unfinishedChange({ tool, why, next }: KeyChangeStatus): Finding {
 
 /** Only a warning, because doctor's own probe finds out whether the gateway answers now. */
 function failingGateway(gateway: GatewayStatus, now: number): Finding[] {
-  const failing = describeFailure(gateway, now);
+  const failing = describeFailing(gateway, now);
   if (failing === null) return [];
   const what = `according to its tools' last requests: ${failing}`;
   return [{ id: "gateway", level: "warning", about: `gateway ${gateway.name}`, what, next: null }];
