@@ -51,7 +51,7 @@ export function configFindings(
 }
 
 function configProblem({ severity, path, line, message, hint }: Problem, file: string): Finding {
-  // A wrong base url is one of the four causes in SPEC.md section 7, so it is named like them.
+  // A probe finds a wrong base url, too, so both have the same id and begin with the same words.
   const isAddress = severity === "error" && /(?:^|\.)(?:base_url|gateway)$/.test(path);
   const where = `${line > 0 ? `line ${line}: ` : ""}${path === "" ? "" : `${path}: `}`;
   return {

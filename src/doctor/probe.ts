@@ -206,7 +206,7 @@ const MAX_MODELS = 5000;
 const MAX_NAME = 200;
 
 /**
- * The names in a list of models; null: it is no list. SPEC.md section 4 leaves its shape open: OpenAI and the messages style
+ * The names in a list of models; null: it is no list. Gateways differ in its shape: OpenAI and the messages style
  * wrap it as `data`, Gemini as `models` with a path before the name, and some gateways answer with a bare list.
  */
 function modelsIn(text: string, key: Secret): readonly string[] | null {
