@@ -1,5 +1,5 @@
 import { Command } from "commander";
-import { formatProblems, type Problem, warning } from "../config/problems.ts";
+import { type ConfigProblem, formatProblems, warning } from "../config/problems.ts";
 import type { Config, Tool } from "../config/schema.ts";
 import { EXIT } from "../core/errors.ts";
 import type { Paths } from "../core/paths.ts";
@@ -45,12 +45,12 @@ async function check(file: string | undefined, options: { json?: boolean }): Pro
 }
 
 /** Only what a file holds: a keychain or a program may ask the person, and a variable is set where keybearer is started. */
-async function cautions(config: Config, paths: Paths): Promise<Problem[]> {
+async function cautions(config: Config, paths: Paths): Promise<ConfigProblem[]> {
   const { readKey } = await import("../keys/sources.ts");
   const { configCautions } = await import("../config/cautions.ts");
   const { missingKey } = await import("../proxy/key-health/key-problem.ts");
   const keys = new Map<Tool, Secret>();
-  const missing: Problem[] = [];
+  const missing: ConfigProblem[] = [];
   for (const tool of Object.values(config.tools)) {
     const { name, key } = tool;
     if (key.kind !== "file" && key.kind !== "literal") continue;

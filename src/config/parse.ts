@@ -1,7 +1,7 @@
 import { validate as isSchedule } from "node-cron";
 import { advice } from "../core/advice.ts";
 import { DAY_MS, MINUTE_MS } from "../core/units.ts";
-import { type Problem, Report } from "./problems.ts";
+import { type ConfigProblem, Report } from "./problems.ts";
 import { checkReferences } from "./references.ts";
 import {
   type Config,
@@ -63,7 +63,7 @@ import { type Entry, readTree, type Tree } from "./yaml.ts";
 export interface Parsed {
   /** null when there is an error among the problems. */
   readonly config: Config | null;
-  readonly problems: readonly Problem[];
+  readonly problems: readonly ConfigProblem[];
 }
 
 /** Parses config.yaml's text. Pure: the same text and home folder give the same result. */

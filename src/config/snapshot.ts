@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { Secret, type SecretSet } from "../core/secret.ts";
-import type { Problem } from "./problems.ts";
+import type { ConfigProblem } from "./problems.ts";
 import type { CertificateAuthority, Config, Gateway, KeySource, SharedStore, Tool } from "./schema.ts";
 
 /** The result of reading a tool's key. */
@@ -28,7 +28,7 @@ export class Snapshot {
   /** Increases with every change of the configuration or its keys. */
   readonly revision: number;
   readonly config: Config;
-  readonly warnings: readonly Problem[];
+  readonly warnings: readonly ConfigProblem[];
   /** All origins that some tool allows. */
   readonly origins: readonly string[];
   /** The tools that are identified by the calling program. */
@@ -42,7 +42,7 @@ export class Snapshot {
     revision: number,
     config: Config,
     keyStates: ReadonlyMap<string, KeyState>,
-    warnings: readonly Problem[],
+    warnings: readonly ConfigProblem[],
   ) {
     const tools = Object.values(config.tools);
     this.revision = revision;

@@ -1,4 +1,4 @@
-import type { Problem } from "../config/problems.ts";
+import type { ConfigProblem } from "../config/problems.ts";
 import type { Config, Gateway, Tool } from "../config/schema.ts";
 import { advice } from "../core/advice.ts";
 import { MINUTE_MS } from "../core/units.ts";
@@ -32,7 +32,7 @@ export interface ConfigCheck {
   readonly file: string;
   readonly found: boolean;
   readonly usable: boolean;
-  readonly problems: readonly Problem[];
+  readonly problems: readonly ConfigProblem[];
 }
 
 export function configFindings(
@@ -50,7 +50,7 @@ export function configFindings(
   return [{ id: "config", level: "ok", about, what: `${file} is valid`, next: null }, ...findings];
 }
 
-function configProblem({ severity, path, line, message, hint }: Problem, file: string): Finding {
+function configProblem({ severity, path, line, message, hint }: ConfigProblem, file: string): Finding {
   // A probe finds a wrong base url, too, so both have the same id and begin with the same words.
   const isAddress = severity === "error" && /(?:^|\.)(?:base_url|gateway)$/.test(path);
   const where = `${line > 0 ? `line ${line}: ` : ""}${path === "" ? "" : `${path}: `}`;
