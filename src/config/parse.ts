@@ -316,7 +316,7 @@ const MAX_TIMEOUT = DAY_MS;
 const timeout: Reader<number> = (text) => {
   const reading = parseDuration(text);
   if ("problem" in reading) return reading;
-  if (reading.value === 0) return { problem: "a timeout of zero would end every call" };
+  if (reading.value === 0) return { problem: "a timeout of zero would end every call", next: null };
   return atMostADay(reading.value);
 };
 
@@ -327,7 +327,7 @@ const timeoutOrZero: Reader<number> = (text) => {
 };
 
 function atMostADay(value: number): ReturnType<Reader<number>> {
-  return value > MAX_TIMEOUT ? { problem: "a timeout is at most 24h" } : { value };
+  return value > MAX_TIMEOUT ? { problem: "a timeout is at most 24h", next: null } : { value };
 }
 
 function readTimeouts(section: Section | null): Timeouts {

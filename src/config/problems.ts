@@ -1,3 +1,4 @@
+import { withNext } from "../core/display.ts";
 import { lineEnd, lineStart, nextLine } from "../core/lines.ts";
 import { credentialSpans, redactCredentials } from "../core/redact.ts";
 import { mergeSpans, type Span } from "../core/spans.ts";
@@ -25,7 +26,7 @@ export function warning(path: string, message: string, hint: string | null = nul
 
 /** One problem in one line, for the log. */
 export function problemInLine({ message, hint }: ConfigProblem): string {
-  return hint === null ? message : `${message} → ${hint}`;
+  return withNext({ problem: message, next: hint });
 }
 
 /** Problems for a terminal: where, what, the source line, and what to write instead. */

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import type { Problem } from "../core/display.ts";
 import { Secret, type SecretSet } from "../core/secret.ts";
 import type { ConfigProblem } from "./problems.ts";
 import type { CertificateAuthority, Config, Gateway, KeySource, SharedStore, Tool } from "./schema.ts";
@@ -6,19 +7,20 @@ import type { CertificateAuthority, Config, Gateway, KeySource, SharedStore, Too
 /** The result of reading a tool's key. */
 export type KeyState =
   | { readonly state: "ready"; readonly key: Secret }
-  /** The source could not be read, or what it holds cannot be a key. */
-  | {
+  /** The source could not be read, or what it holds cannot be a key. next null: the source decides what to type. */
+  | ({
       readonly state: "unavailable";
-      readonly problem: string;
       /** The source is empty or has no key: a new key belongs there. */
       readonly absent?: boolean;
-      /** What to type, if the source does not decide that. */
-      readonly next?: string;
-    }
+    } & Problem)
   /** A known key was paired with something new; it waits for `keybearer trust`. */
   | { readonly state: "needs-trust"; readonly what: string; readonly from: string; readonly to: string };
 
-const NOT_READ: KeyState = Object.freeze({ state: "unavailable", problem: "the key was not read yet" });
+const NOT_READ: KeyState = Object.freeze({
+  state: "unavailable",
+  problem: "the key was not read yet",
+  next: null,
+});
 
 /**
  * One frozen, validated configuration with the keys that were read for it. A request takes one at its start and finishes

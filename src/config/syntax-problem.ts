@@ -1,5 +1,6 @@
 import type { ErrorCode } from "yaml";
 import { advice } from "../core/advice.ts";
+import type { Problem } from "../core/display.ts";
 import { lineEnd, lineStart, nextLine } from "../core/lines.ts";
 import { redactCredentials } from "../core/redact.ts";
 
@@ -11,10 +12,8 @@ export interface ParseError {
 }
 
 /** The same for a person: where the mistake is, which is often above the place where the parser gave up. */
-export interface SyntaxProblem {
+export interface SyntaxProblem extends Problem {
   readonly at: number;
-  readonly problem: string;
-  readonly next: string | null;
 }
 
 /** Never repeats a value: the line with the mistake may hold a key. */

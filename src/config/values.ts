@@ -35,7 +35,7 @@ export const plainText: Reader<string> = (text) => {
     return { problem: "nothing is written here", next: "write a value, or remove the line" };
   if (/\p{Cc}/u.test(text))
     return { problem: "the value contains a control character", next: "write it on one line" };
-  if (text.length > 200) return { problem: "the value is longer than 200 characters" };
+  if (text.length > 200) return { problem: "the value is longer than 200 characters", next: null };
   return { value: text };
 };
 
@@ -43,7 +43,7 @@ export function oneOf<const T extends string>(...choices: readonly T[]): Reader<
   return (text) => {
     const found = choices.find((choice) => choice === text);
     if (found !== undefined) return { value: found };
-    return { problem: `${quoted(text)} is not one of ${choices.join(", ")}` };
+    return { problem: `${quoted(text)} is not one of ${choices.join(", ")}`, next: null };
   };
 }
 
@@ -54,7 +54,7 @@ export const factor: Reader<number> = (text) => {
 
 export const parseCount: Reader<number> = (text) => {
   if (/^[1-9]\d{0,5}$/.test(text)) return { value: Number(text) };
-  return { problem: `${quoted(text)} is not a whole number above zero` };
+  return { problem: `${quoted(text)} is not a whole number above zero`, next: null };
 };
 
 /** Dollars as whole micro-dollars, so that sums stay exact. */

@@ -8,6 +8,7 @@ import {
   type Snapshot,
 } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
+import type { Problem } from "../core/display.ts";
 import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
@@ -310,7 +311,7 @@ export const ROUTES: Readonly<Record<string, Route>> = {
 /** A change of a key, or why there is none. */
 export type Changed<Value> =
   | { readonly ok: true; readonly value: Value }
-  | { readonly ok: false; readonly problem: string; readonly next: string | null };
+  | ({ readonly ok: false } & Problem);
 
 function findGateway({ reload }: Controls, tool: string): string {
   return reload.snapshot.config.tools[tool]?.gateway ?? "";

@@ -1,6 +1,7 @@
 import type { Config, Period, Tool } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
 import { advice } from "../core/advice.ts";
+import type { Problem } from "../core/display.ts";
 import { MINUTE_MS } from "../core/units.ts";
 import { toolProblems } from "../doctor/tool-problems.ts";
 import { type Level, type LimitKind, takenInAll } from "../limits/counters.ts";
@@ -192,10 +193,8 @@ const STATE_BY_KEY = {
   refused: "key-refused",
 } as const;
 
-interface UsedUpLimit {
-  readonly problem: string;
-  /** null: it has room again before a person has read this. */
-  readonly next: string | null;
+/** next null: it has room again before a person has read this. */
+interface UsedUpLimit extends Problem {
   /** It stays used up until the owner changes it. */
   readonly isFinal: boolean;
 }

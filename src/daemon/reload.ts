@@ -247,7 +247,7 @@ export class Reload {
 /** The keys, or why they cannot be used yet. */
 export function usableKeys(keys: KeyStates, { problem, blocksKeys }: Settled): KeyStates {
   if (!blocksKeys || problem === null) return keys;
-  const blocked = { state: "unavailable", problem } as const;
+  const blocked = { state: "unavailable", problem, next: null } as const;
   return new Map([...keys].map(([name, key]) => [name, key.state === "ready" ? blocked : key]));
 }
 

@@ -1,9 +1,9 @@
 import { once } from "node:events";
 import {
   type Agent,
-  request as httpRequest,
   type IncomingHttpHeaders,
   type IncomingMessage,
+  request as httpRequest,
 } from "node:http";
 import { request as httpsRequest } from "node:https";
 import type { Gateway } from "../config/schema.ts";
@@ -65,7 +65,7 @@ export type ProbeResult =
 export interface MissingKey {
   readonly state: "unavailable" | "needs-trust";
   readonly why: string;
-  readonly next: string;
+  readonly next: string | null;
 }
 
 /** What the probe of one tool's key found. */

@@ -316,7 +316,7 @@ export class Keyring {
 }
 
 function unavailable(problem: string, absent = false): KnownKey {
-  return { state: { state: "unavailable", problem, absent }, key: null, warning: null };
+  return { state: { state: "unavailable", problem, absent, next: null }, key: null, warning: null };
 }
 
 function listStates(entries: ReadonlyMap<string, Entry>): ReadonlyMap<string, KeyState> {

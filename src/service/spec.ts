@@ -1,5 +1,6 @@
 import { dirname, isAbsolute, join } from "node:path";
 import { advice } from "../core/advice.ts";
+import type { Problem } from "../core/display.ts";
 import type { Paths } from "../core/paths.ts";
 import { logFileIn } from "./log-file.ts";
 
@@ -122,13 +123,8 @@ function servicePath(home: string | undefined): string {
   return [...SYSTEM_PATH, ...PACKAGE_MANAGERS, ...own].join(":");
 }
 
-interface SpecProblem {
-  readonly problem: string;
-  readonly next: string | null;
-}
-
 /** Why no service file can be written from this; null: it can. */
-export function findSpecProblem(spec: ServiceSpec, manager: "systemd" | "launchd"): SpecProblem | null {
+export function findSpecProblem(spec: ServiceSpec, manager: "systemd" | "launchd"): Problem | null {
   const { node, main, config, environment, writable, logFile } = spec;
   const values = [node, main, config, logFile, ...writable, ...Object.values(environment)];
   // A line break would start a directive of its own. XML has no way to write most control characters.

@@ -4,6 +4,7 @@ import type { Snapshot } from "../config/snapshot.ts";
 import { findZone } from "../config/values.ts";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
+import type { Problem } from "../core/display.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { machineName } from "../core/machine-name.ts";
@@ -26,7 +27,6 @@ import {
   type SharedMachine,
   type SharedStatus,
   UNKNOWN_TIMEZONE,
-  type Unusable,
   unusableSecret,
 } from "./status.ts";
 import { type Machine, STOPPED, Store } from "./store.ts";
@@ -153,7 +153,7 @@ interface SessionSettings {
   readonly password: Secret | null;
   readonly secret: Secret | null;
   /** Why this machine cannot take part, and what to do; null: it can. */
-  readonly unusable: Unusable | null;
+  readonly unusable: Problem | null;
 }
 
 function readSettings(snapshot: Snapshot): SessionSettings | null {

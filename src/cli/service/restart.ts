@@ -7,6 +7,7 @@ import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { advice } from "../../core/advice.ts";
 import { systemClock } from "../../core/clock.ts";
+import { withNextBelow } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { type Paths, prepareFolders } from "../../core/paths.ts";
 import { portOwner } from "../../core/process-lookup.ts";
@@ -31,7 +32,7 @@ export async function restart(overrides: ContextOptions = {}): Promise<void> {
   const { file } = before;
   if (file.kind === "none")
     return fail(`the service is not installed → ${advice.serviceInstall()}`, EXIT.failed);
-  if (file.kind === "foreign") return fail(`${file.problem}\n→ ${file.next}`, EXIT.failed);
+  if (file.kind === "foreign") return fail(withNextBelow(file), EXIT.failed);
   const wasRunning = before.active === "running";
   const kept = wasRunning ? "the service was not restarted and still runs" : "the service was not started";
   const config = await startableConfig(file.service, paths, kept);

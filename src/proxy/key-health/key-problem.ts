@@ -1,7 +1,7 @@
 import type { Tool } from "../../config/schema.ts";
 import type { KeyState } from "../../config/snapshot.ts";
 import { advice } from "../../core/advice.ts";
-import { describeCommand, escapeControlChars, quoteForShell } from "../../core/display.ts";
+import { describeCommand, escapeControlChars, type Problem, quoteForShell } from "../../core/display.ts";
 import { wholeMinute } from "../../core/units.ts";
 import { durationInWords, momentInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
@@ -17,18 +17,12 @@ import {
 
 /* What is wrong with a tool's key, and what to do about it, in the words of every view. */
 
-interface KeyProblem {
-  readonly problem: string;
-  /** What to type or do next. */
-  readonly next: string;
-}
-
 // A key that could not be read.
 
 export function missingKey(
   tool: Pick<Tool, "name" | "key">,
   key: Exclude<KeyState, { state: "ready" }>,
-): KeyProblem & { readonly state: "unavailable" | "needs-trust" } {
+): Problem & { readonly state: "unavailable" | "needs-trust" } {
   if (key.state === "unavailable")
     return { state: key.state, problem: key.problem, next: unreadableKeyStep(tool, key) };
   const problem = `${key.what}: ${key.from} → ${key.to}`;
@@ -46,7 +40,7 @@ function unreadableKeyStep(
   { absent = false, next }: Extract<KeyState, { state: "unavailable" }>,
 ): string {
   const rotate = advice.rotate(name);
-  if (next !== undefined) return next;
+  if (next !== null) return next;
   // keybearer writes no key to a place of the person's own.
   const isOwn = key.kind === "keychain" || key.kind === "literal";
   if (absent) return isOwn ? rotate : advice.rotateInto(name, "file");
@@ -241,7 +235,7 @@ function consoleProblem(
   { acceptedAt, fundedAt }: KeyFacts,
   { facts, canRotate }: ConsoleView,
   now: number,
-): KeyProblem | null {
+): Problem | null {
   const found = facts === null ? null : findDetail(facts, now);
   if (facts === null || found === null) return null;
   const { detail, window } = found;
