@@ -10,6 +10,7 @@ import {
 import { advice } from "../core/advice.ts";
 import type { Problem } from "../core/display.ts";
 import { HttpError } from "../core/errors.ts";
+import { isObject } from "../core/json.ts";
 import type { Logger } from "../core/log.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
 import type { Keyring } from "../keys/keyring.ts";
@@ -17,12 +18,12 @@ import type { KeyPlace } from "../keys/stored-keys.ts";
 import { isKeyAction, type KeyAction, PAST } from "../lifecycle/key-action.ts";
 import type { CreateOptions, KeyLifecycle, RotateOptions } from "../lifecycle/lifecycle.ts";
 import { Refused } from "../lifecycle/refused.ts";
+import { explainError } from "../lifecycle/steps.ts";
 import type { Kind } from "../limits/counters.ts";
 import { amountInWords } from "../limits/format.ts";
 import { ConsoleError, type KeySettings } from "../mirror/consoles/console.ts";
 import type { LoginRequest } from "../mirror/login.ts";
 import type { Mirror, ShownAlarm } from "../mirror/mirror.ts";
-import { consoleRemedy } from "../mirror/report/messages.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { type ActionLog, indexStatus, type Status } from "./status.ts";
 import type { Tail } from "./tail.ts";
@@ -321,13 +322,8 @@ async function changed<Value>(gateway: string, work: () => Promise<Value>): Prom
   try {
     return { ok: true, value: await work() };
   } catch (error) {
-    if (error instanceof Refused) return { ok: false, problem: error.message, next: error.next };
-    if (error instanceof ConsoleError)
-      return {
-        ok: false,
-        problem: `the console of ${gateway} ${error.message}`,
-        next: consoleRemedy(error, gateway),
-      };
+    if (error instanceof Refused || error instanceof ConsoleError)
+      return { ok: false, ...explainError(error, gateway) };
     throw error;
   }
 }
@@ -463,7 +459,7 @@ function keyAction(body: unknown): { gateway: string; ref: string; action: KeyAc
 }
 
 function hasOnly(body: unknown, fields: readonly string[]): body is Record<string, unknown> {
-  if (typeof body !== "object" || body === null || Array.isArray(body)) return false;
+  if (!isObject(body)) return false;
   return Object.keys(body).length === fields.length && fields.every((field) => Object.hasOwn(body, field));
 }
 

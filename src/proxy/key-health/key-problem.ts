@@ -157,7 +157,7 @@ export function reportKey(
   }
   const { cause, status } = refusal;
   const isWindow = cause.detail === "window-used-up" && console.facts !== null;
-  const window = isWindow ? usedUpWindow(console.facts, now) : null;
+  const window = isWindow ? findUsedUpWindow(console.facts, now) : null;
   const what = window === null ? cause.problem : windowText(window, now);
   const source = status === null ? ", according to the gateway" : ` (${status})`;
   const paused = pause === null ? "" : `${pauseText(pause, now)}: `;
@@ -256,7 +256,7 @@ function findDetail(
 ): { readonly detail: KeyDetail; readonly window: UsedUpWindow | null } | null {
   const detail = DETAIL_BY_STATE[facts.state];
   if (detail !== undefined) return { detail, window: null };
-  const window = usedUpWindow(facts, now);
+  const window = findUsedUpWindow(facts, now);
   if (window !== null) return { detail: "window-used-up", window };
   if (facts.balance !== null && facts.balance <= 0) return { detail: "account-balance", window: null };
   return null;
@@ -279,10 +279,15 @@ export function windowText({ name, resetsAt }: UsedUpWindow, now: number): strin
   return `${text}, and resets ${momentInWords(wholeMinute(resetsAt), now, systemCalendar)}`;
 }
 
-/** The used-up window that resets last. */
-function usedUpWindow({ windows }: ConsoleFacts, now: number): UsedUpWindow | null {
-  const [last] = windows
+/** Of the windows that are used up, the one that resets last; null: there is none. */
+export function findLastReset(windows: readonly UsedUpWindow[]): UsedUpWindow | null {
+  const [last] = windows.toSorted((a, b) => (b.resetsAt ?? 0) - (a.resetsAt ?? 0));
+  return last ?? null;
+}
+
+function findUsedUpWindow({ windows }: ConsoleFacts, now: number): UsedUpWindow | null {
+  const usedUp = windows
     .filter(({ used, most, resets_at }) => used >= most && (resets_at === null || resets_at > now))
-    .toSorted((a, b) => (b.resets_at ?? 0) - (a.resets_at ?? 0));
-  return last === undefined ? null : { name: last.window, resetsAt: last.resets_at };
+    .map(({ window, resets_at }) => ({ name: window, resetsAt: resets_at }));
+  return findLastReset(usedUp);
 }
