@@ -11,6 +11,7 @@ import { type Clock, systemClock } from "../core/clock.ts";
 import { fieldAt, listAt, textAt } from "../core/json.ts";
 import { readWhole } from "../core/read-whole.ts";
 import { keyProblem, type Secret } from "../core/secret.ts";
+import { measureSkew } from "../mirror/consoles/http.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { Agents } from "../proxy/agents.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
@@ -290,7 +291,7 @@ async function send(
     const [incoming] = (await once(outgoing, "response")) as [IncomingMessage];
     const text = await readWhole(incoming, MAX_BYTES);
     if (text === null) throw new Error("it answered with more than 4 MB");
-    const skew = measureSkew(incoming, (began + clock.now()) / 2);
+    const skew = measureSkew(incoming, began, clock.now());
     return { ok: true, status: incoming.statusCode ?? 0, headers: incoming.headers, text, skew };
   } catch (thrown) {
     outgoing.destroy();
@@ -301,9 +302,3 @@ async function send(
 
 /** The longest real list of models has a few hundred kilobytes. */
 const MAX_BYTES = 4 * 1024 * 1024;
-
-/** A Date header has whole seconds, so on average it is half a second behind. */
-function measureSkew({ headers }: IncomingMessage, middle: number): number | null {
-  const date = Date.parse(headers.date ?? "");
-  return Number.isNaN(date) ? null : Math.round(date + 500 - middle);
-}
