@@ -5,7 +5,7 @@ import { type Refusal, refuse } from "../core/refusal.ts";
 import { admit, isInGroup, modelRefusal } from "../limits/admit.ts";
 import type { Ask } from "../limits/counters.ts";
 import { type CallTokens, expectedTokens, namedMaximum } from "../limits/estimate.ts";
-import { microdollars, type Prices } from "../metering/prices.ts";
+import { type Prices, toMicrodollars } from "../metering/prices.ts";
 import { isBilledLater } from "../metering/protocols.ts";
 import { NO_TOKENS, type Tokens } from "../metering/usage.ts";
 import type { Call, Stop } from "./call.ts";
@@ -113,5 +113,5 @@ export function highestCost({ input, output }: CallTokens, call: Call, prices: P
       highest = Math.max(highest, price);
     }
   }
-  return microdollars(highest, call.multiplier);
+  return toMicrodollars(highest, call.multiplier);
 }
