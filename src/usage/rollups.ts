@@ -1,8 +1,5 @@
-import { DAY_MS, MINUTE_MS } from "../core/units.ts";
+import { DAY_MS, QUARTER_MS } from "../core/units.ts";
 import { mayCost, type UsageRecord } from "./record.ts";
-
-/** A quarter of an hour. The offset of every time zone is a multiple of it. */
-export const QUARTER_MS = 15 * MINUTE_MS;
 
 /** The number of the quarter hour that contains a time, counted from 1970. */
 export function quarterOf(time: number): number {

@@ -1,5 +1,4 @@
-import { dayName, HOUR_MS, MINUTE_MS, twoDigits } from "../../core/units.ts";
-import { QUARTER_MS } from "../rollups.ts";
+import { dayName, HOUR_MS, MINUTE_MS, QUARTER_MS, twoDigits } from "../../core/units.ts";
 
 /* Periods, and the hours, days and months of this machine's time zone. */
 

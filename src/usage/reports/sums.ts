@@ -1,12 +1,11 @@
 import type { Database } from "libsql";
-import { HOUR_MS } from "../../core/units.ts";
+import { HOUR_MS, QUARTER_MS } from "../../core/units.ts";
 import {
   addToBucket,
   emptySums,
   type Histogram,
   millisecondsOf,
   parseHistogram,
-  QUARTER_MS,
   quarterOf,
   rollUp,
   SUMS,
