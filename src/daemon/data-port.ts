@@ -6,16 +6,13 @@ import type { Logger } from "../core/log.ts";
 import type { PeerLookup } from "../core/peer-user.ts";
 import { portOwner } from "../core/process-lookup.ts";
 import type { ProxyDeps } from "../proxy/deps.ts";
+import type { Destroyable } from "../proxy/in-flight.ts";
 import { serve, serveUnparsable } from "../proxy/pipeline.ts";
 import { openPort, type Port, PortTaken } from "../proxy/server.ts";
 import { serveUpgrade } from "../proxy/upgrade.ts";
 
 /** Connections of other users that are kept open to answer them. More would take the place of the owner's. */
 const MAX_OTHER_USERS = 16;
-
-interface Destroyable {
-  destroy(): unknown;
-}
 
 /** The sandbox tries this many ports after the one it should take. */
 const MAX_NEXT_PORTS = 20;

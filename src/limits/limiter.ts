@@ -1,6 +1,6 @@
 import type { Config, Tool } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
-import { type Refusal, refuse } from "../core/refusal.ts";
+import { type Refusal, refuse, shuttingDown, toolRemoved } from "../core/refusal.ts";
 import { HOUR_MS } from "../core/units.ts";
 import {
   type Allowance,
@@ -267,8 +267,7 @@ export class Limiter {
     const renamed = this.#takeRename(config.tools);
     for (const [name, limiter] of this.#tools) {
       const tool = config.tools[name];
-      if (tool === undefined)
-        limiter.turnAway(refuse("token-unknown", `tool ${name} was removed while this request waited`));
+      if (tool === undefined) limiter.turnAway(toolRemoved(name));
       else if (!tool.enabled)
         limiter.turnAway(refuse("tool-disabled", `tool ${name} was disabled while this request waited`));
       limiter.followGrants(this.#findGranter(name));
@@ -303,8 +302,7 @@ export class Limiter {
 
   /** Refuses every request that waits. */
   stop(): void {
-    const refusal = refuse("shutting-down", "keybearer is stopping. try again in a moment", 2);
-    for (const limiter of this.#tools.values()) limiter.turnAway(refusal);
+    for (const limiter of this.#tools.values()) limiter.turnAway(shuttingDown());
   }
 
   /** What a new journal file begins with. */

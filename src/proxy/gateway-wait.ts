@@ -1,8 +1,8 @@
-import type { Refusal } from "../core/refusal.ts";
+import { type Refusal, shuttingDown } from "../core/refusal.ts";
 import type { Call } from "./call.ts";
 import { checkStillAllowed } from "./capacity.ts";
 import type { ProxyDeps } from "./deps.ts";
-import { describeProblem, gatewayUnreachable, logUnavailable, shuttingDown } from "./failure.ts";
+import { describeProblem, gatewayUnreachable, logUnavailable } from "./failure.ts";
 import type { Outage, WaitEnd, Waiter } from "./outages.ts";
 import type { Outcome } from "./outcome.ts";
 import type { UpstreamRequest } from "./upstream.ts";
