@@ -29,6 +29,15 @@ export async function portOwner(port: number): Promise<PortOwner | null> {
   return null;
 }
 
+/** python3 (pid 4711), or another program */
+export async function describePortOwner(port: number): Promise<string> {
+  return describeOwner(await portOwner(port));
+}
+
+export function describeOwner(owner: PortOwner | null): string {
+  return owner === null ? "another program" : `${owner.program} (pid ${owner.pid})`;
+}
+
 /** The process at the other end of a loopback connection. */
 export interface ConnectionOwner {
   readonly pid: number;

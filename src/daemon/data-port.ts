@@ -4,7 +4,7 @@ import { background } from "../core/background.ts";
 import { EXIT, StartError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { PeerLookup } from "../core/peer-user.ts";
-import { portOwner } from "../core/process-lookup.ts";
+import { describePortOwner } from "../core/process-lookup.ts";
 import type { ProxyDeps } from "../proxy/deps.ts";
 import type { Destroyable } from "../proxy/in-flight.ts";
 import { serve, serveUnparsable } from "../proxy/pipeline.ts";
@@ -110,10 +110,9 @@ export async function bindDataPort(listen: Listen, peers: PeerLookup, log: Logge
 }
 
 async function portTakenError({ address, port }: PortTaken): Promise<StartError> {
-  const owner = await portOwner(port);
-  const by = owner === null ? "by another program" : `by ${owner.program} (pid ${owner.pid})`;
+  const by = await describePortOwner(port);
   return new StartError(
     EXIT.portTaken,
-    `${address} is taken ${by}. stop it, or change listen in config.yaml`,
+    `${address} is taken by ${by}. stop it, or change listen in config.yaml`,
   );
 }
