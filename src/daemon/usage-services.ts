@@ -20,7 +20,6 @@ import { UsageLog } from "../usage/usage-log.ts";
 export interface UsageServices {
   readonly usage: UsageLog;
   readonly journal: Journal;
-  readonly limiter: Limiter;
   readonly prices: Prices;
   readonly inFlight: InFlight;
   readonly bodies: BodyBudget;
@@ -69,7 +68,6 @@ export function openUsageServices(
   return {
     usage,
     journal,
-    limiter,
     prices: new Prices(readPriceTable()),
     inFlight: new InFlight((tool) => limiter.currentName(tool)),
     bodies: new BodyBudget(),
