@@ -58,7 +58,7 @@ async function findConsoleKey(paths: Paths, tool: string, action: KeyAction): Pr
 }
 
 /** Whether the daemon can be asked for a change at the console. */
-export type ConsoleAccess =
+type ConsoleAccess =
   | { readonly ok: true }
   | ({
       readonly ok: false;

@@ -31,7 +31,7 @@ import { commandPaths, stdio } from "./ui/stdio.ts";
 import { isInteractive } from "./ui/terminal.ts";
 import { setUpClients } from "./use/set-up.ts";
 
-export interface InitOptions {
+interface InitOptions {
   readonly gateway?: string;
   readonly tool?: string;
   readonly keyStdin?: boolean;

@@ -85,7 +85,7 @@ async function prepareEdit<Result extends NewText>(file: string, edit: Edit<Resu
   return result.ok ? ({ ok: true, before: read.text, result } as const) : result;
 }
 
-export type Written =
+type Written =
   | { readonly ok: true }
   /** isStale: the file no longer holds the expected text. */
   | { readonly ok: false; readonly problem: string; readonly isStale: boolean };

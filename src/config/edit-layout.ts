@@ -13,7 +13,7 @@ export interface YamlMap {
 }
 
 type Collection = YAMLMap.Parsed | YAMLSeq.Parsed;
-export type Entry = Pair<ParsedNode, ParsedNode | null>;
+type Entry = Pair<ParsedNode, ParsedNode | null>;
 
 /** Replaces text[start, end). */
 export interface Replacement {

@@ -65,7 +65,7 @@ export function countTokens(text: string, tool: string): number {
   return found.ok ? listTokens(found.settings).length : 0;
 }
 
-export type TokenRemoved =
+type TokenRemoved =
   /** isLast: the tool has no other token. */
   | { readonly ok: true; readonly text: string; readonly isLast: boolean }
   | { readonly ok: false; readonly problem: string };
@@ -147,7 +147,7 @@ export function addTool(text: string, tool: string, settings: YamlMap): EditResu
   return setValue(text, ["tools", tool], settings);
 }
 
-export type ToolRemoved =
+type ToolRemoved =
   /** commentAbove: comments above it stayed. They may be about it, or about what follows. */
   | { readonly ok: true; readonly text: string; readonly commentAbove: boolean }
   | { readonly ok: false; readonly problem: string };

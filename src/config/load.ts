@@ -22,7 +22,7 @@ export interface Loaded {
   readonly parsed: Parsed | null;
 }
 
-export interface LoadOptions {
+interface LoadOptions {
   /** The person's home folder, for `~/`. */
   readonly home: string;
   /** True: a file with a secret in it that others can read is an error. False: it is a warning. */

@@ -12,7 +12,7 @@ export interface ParseError {
 }
 
 /** The same for a person: where the mistake is, which is often above the place where the parser gave up. */
-export interface SyntaxProblem extends Problem {
+interface SyntaxProblem extends Problem {
   readonly at: number;
 }
 

@@ -79,7 +79,7 @@ export interface HeldTool {
   readonly to: string;
 }
 
-export interface ClaimRequest {
+interface ClaimRequest {
   readonly place: KeyPlace;
   /** Where the key may go. */
   readonly origins: readonly string[];
@@ -126,7 +126,7 @@ export interface OpenAnswer {
   readonly expires_in: number;
 }
 
-export interface RouteInput {
+interface RouteInput {
   /** The last part of the path; empty where the route has none. */
   readonly name: string;
   readonly body: unknown;

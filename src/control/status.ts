@@ -147,7 +147,7 @@ export class ActionLog {
   }
 }
 
-export interface StatusDeps {
+interface StatusDeps {
   readonly version: string;
   readonly clock: Clock;
   /** clock.elapsed() when the daemon started. */

@@ -16,7 +16,7 @@ import type { KeyPause, KeyRefusal, KeySummary } from "../proxy/key-health/key-p
 import type { MachinePart } from "../shared/limits.ts";
 import type { Shared } from "../shared/shared.ts";
 
-export type ToolState =
+type ToolState =
   | "active"
   | "no-token"
   | "disabled"
@@ -60,7 +60,7 @@ export interface ToolStatus {
 }
 
 /** How the gateway refuses a key. Times are in milliseconds UTC. */
-export interface RefusedKey {
+interface RefusedKey {
   readonly cause: CauseName;
   readonly detail: CauseDetail | null;
   readonly status: number | null;

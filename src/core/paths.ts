@@ -40,7 +40,7 @@ export interface Paths {
   readonly home: string;
 }
 
-export interface PathOptions {
+interface PathOptions {
   readonly config?: string | undefined;
   readonly env: NodeJS.ProcessEnv;
   readonly home: string;

@@ -11,7 +11,7 @@ import type { Logger } from "./log.ts";
  * loaded on first use.
  */
 
-export interface PortOwner {
+interface PortOwner {
   readonly pid: number;
   readonly program: string;
 }

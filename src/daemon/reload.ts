@@ -24,7 +24,7 @@ import type { Ticker } from "../core/ticker.ts";
 import type { Keyring, WantedKey } from "../keys/keyring.ts";
 import type { Settled, Trust } from "../keys/trust.ts";
 
-export interface ReloadDeps {
+interface ReloadDeps {
   readonly paths: Paths;
   readonly clock: Clock;
   readonly ticker: Ticker;

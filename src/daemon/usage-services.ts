@@ -17,7 +17,7 @@ import type { Journal } from "../usage/journal/journal.ts";
 import { UsageLog } from "../usage/usage-log.ts";
 
 /** What is used, what it cost, and what may still be. */
-export interface UsageServices {
+interface UsageServices {
   readonly usage: UsageLog;
   readonly journal: Journal;
   readonly prices: Prices;

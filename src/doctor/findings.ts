@@ -28,7 +28,7 @@ export interface Finding {
 
 // config.yaml
 
-export interface ConfigCheck {
+interface ConfigCheck {
   readonly file: string;
   readonly found: boolean;
   readonly usable: boolean;
@@ -107,7 +107,7 @@ function clockFindings(about: string, skews: readonly number[]): Finding[] {
 
 // Tools
 
-export interface ToolFindingDeps {
+interface ToolFindingDeps {
   readonly config: Pick<Config, "gateways">;
   /** undefined: the key was not probed. */
   readonly probe: ToolProbe | undefined;
@@ -119,7 +119,7 @@ export interface ToolFindingDeps {
 }
 
 /** What findings need of a tool's status. */
-export interface KnownTool {
+interface KnownTool {
   readonly state: string;
   readonly key: string | null;
   readonly why: string | null;

@@ -25,7 +25,7 @@ import { findLastReset, type UsedUpWindow } from "../proxy/key-health/key-proble
  * answer goes to proxy/key-health, which sends no request.
  */
 
-export interface KeyCheckDeps {
+interface KeyCheckDeps {
   readonly clock: Clock;
   readonly keyCalls: KeyCallBudgets;
   /** The gateway's own connections, so that its outbound proxy is used here too. */

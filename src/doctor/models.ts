@@ -33,7 +33,7 @@ export interface ToolModels {
   readonly failing: readonly FailingName[];
 }
 
-export interface ModelContext {
+interface ModelContext {
   readonly config: Pick<Config, "gateways" | "prices">;
   readonly prices: Prices;
   readonly uses: readonly ModelUse[];

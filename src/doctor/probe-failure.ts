@@ -46,7 +46,7 @@ export interface ProbeFailure {
   readonly skew: number | null;
 }
 
-export interface RefusalOfKey {
+interface RefusalOfKey {
   readonly cause: Cause;
   /** The gateway's own message; null: it has none. */
   readonly message: string | null;
@@ -121,7 +121,7 @@ export function webPage(gateway: Gateway, status: number): FailureText {
   return failed("html", problem, addressAdvice(gateway));
 }
 
-export interface RefusedKey {
+interface RefusedKey {
   readonly gateway: Gateway;
   readonly cause: Cause;
   readonly status: number;

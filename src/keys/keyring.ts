@@ -25,7 +25,7 @@ export interface WantedKey extends Subject {
   readonly password?: boolean | undefined;
 }
 
-export interface KeyringDeps {
+interface KeyringDeps {
   readonly trust: Trust;
   /** For env: and for commands. */
   readonly env: NodeJS.ProcessEnv;
@@ -44,7 +44,7 @@ export interface KeyWarning {
 }
 
 /** The result of `keybearer trust`. */
-export type Granted =
+type Granted =
   | {
       readonly ok: true;
       /** What was granted, for people. */
@@ -57,11 +57,11 @@ export type Granted =
   | { readonly ok: false; readonly problem: string };
 
 /** Something that waits for confirmation, and the tool or console that it belongs to. */
-export interface Held extends UntrustedChange {
+interface Held extends UntrustedChange {
   readonly name: string;
 }
 
-export type GrantedAll =
+type GrantedAll =
   /** problem: the grant holds, but could not be written to disk. */
   { readonly ok: true; readonly problem: string | null } | { readonly ok: false; readonly problem: string };
 

@@ -44,7 +44,7 @@ const MAX_PINS = 10_000;
 const SETTLED: Settled = Object.freeze({ problem: null, blocksKeys: false });
 export const UNKNOWN = "unknown: the list of trusted addresses is lost";
 
-export interface TrustDeps {
+interface TrustDeps {
   readonly file: string;
   readonly clock: Clock;
   /** Whether keybearer served a config.yaml here before. Called only if there is no file. */

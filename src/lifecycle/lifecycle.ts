@@ -48,7 +48,7 @@ export interface KeyChange {
 }
 
 /** A change that does not go on, as `status` prints it. */
-export interface UnfinishedChange {
+interface UnfinishedChange {
   readonly tool: string;
   readonly why: string;
   /** What to type; null: nothing helps but to wait. */

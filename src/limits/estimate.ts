@@ -32,7 +32,7 @@ export interface CallTokens {
 }
 
 /** What is known of a request before it is sent. */
-export interface Sizing {
+interface Sizing {
   /** The request's own maximum of output tokens; null: it names none. */
   readonly named: number | null;
   /** null: unknown. */

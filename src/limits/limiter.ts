@@ -35,7 +35,7 @@ export type Taken =
   | { readonly ok: false; readonly refusal: Refusal | null };
 
 /** What a request asks for, and what a refusal says about it. */
-export interface CapacityRequest {
+interface CapacityRequest {
   readonly ask: Ask;
   /** null: unknown. */
   readonly model: string | null;
@@ -72,7 +72,7 @@ export interface Granter extends Grants {
 }
 
 /** null: the tool's limits are used only here. */
-export type FindGranter = (tool: string) => Granter | null;
+type FindGranter = (tool: string) => Granter | null;
 
 /** A limit of a tool, and how much of it its requests need that wait. */
 export interface Demand extends Level {
@@ -88,7 +88,7 @@ export interface ToolCarry extends Carry {
 }
 
 /** A tool that has another name now. */
-export interface Rename {
+interface Rename {
   readonly from: string;
   readonly to: string;
 }

@@ -122,7 +122,7 @@ export interface CountedWindow extends Window {
 }
 
 /** The counts that apply at a moment. */
-export interface Applying extends Counted {
+interface Applying extends Counted {
   /** The window that contains the moment. */
   readonly window: Window;
   /** The window that the clock was set back from; null: it was not. */

@@ -32,7 +32,7 @@ export interface NewKey {
 }
 
 /** The spans over which a key's spending can be limited, in milliseconds. */
-export const SPENDING_WINDOWS = { "5h": 5 * HOUR_MS, "1d": DAY_MS, "7d": 7 * DAY_MS } as const;
+const SPENDING_WINDOWS = { "5h": 5 * HOUR_MS, "1d": DAY_MS, "7d": 7 * DAY_MS } as const;
 
 export type WindowName = keyof typeof SPENDING_WINDOWS;
 
@@ -93,7 +93,7 @@ interface Cost {
 }
 
 /** A request to bill. */
-export interface BilledRequest {
+interface BilledRequest {
   /** `client:` and the response's X-Client-Request-ID. */
   readonly requestId: string;
   readonly endpoint: string;

@@ -38,7 +38,7 @@ const NOT_FOUND = 113;
 
 const BY_HAND = `without it, log in at the Mac itself and try again there, or run keybearer in the background: ${advice.start()}`;
 
-export interface LaunchdOptions {
+interface LaunchdOptions {
   readonly run: RunCommand;
   readonly home: string;
   readonly uid: number;

@@ -15,7 +15,7 @@ const RETRY_MS = 1500;
 /** `systemctl status` shows one line. */
 const MAX_STATUS = 200;
 
-export interface NotifyOptions {
+interface NotifyOptions {
   /** Where systemd-notify may be. The first that exists is used. */
   readonly programs?: readonly string[];
   readonly onProblem?: (message: string) => void;

@@ -169,7 +169,7 @@ export interface CommandResult {
   readonly missing: boolean;
 }
 
-export interface CommandOptions {
+interface CommandOptions {
   /** Default 30 s; 0: no limit. */
   readonly timeoutMs?: number;
   /** Gets each line of stdout, which is then not collected. */

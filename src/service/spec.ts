@@ -47,7 +47,7 @@ export const FORMAT = 1;
 /** The variables that core/paths.ts reads: with them the daemon finds the same folders as the command line. */
 export const PATH_VARIABLES = ["KEYBEARER_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"];
 
-export interface SpecOptions {
+interface SpecOptions {
   readonly node: string;
   readonly main: string;
   readonly paths: Paths;
@@ -141,14 +141,14 @@ export function findSpecProblem(spec: ServiceSpec, manager: "systemd" | "launchd
   return null;
 }
 
-export interface StablePath {
+interface StablePath {
   readonly path: string;
   /** What happens when an upgrade removes this path, and what to type then; null: the path survives upgrades. */
   readonly warning: string | null;
 }
 
 /** Resolves every link in a path; null: nothing is there. */
-export type Realpath = (path: string) => string | null;
+type Realpath = (path: string) => string | null;
 
 /** Links that survive an upgrade. One is used if it leads to the binary that runs now. */
 const SYSTEM_NODES = [

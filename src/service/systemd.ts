@@ -38,7 +38,7 @@ const CHANGE_MS = 70_000;
 const OWN_HOME = "log in as the user the service is for, with that user's HOME, and try again";
 const BY_HAND = `without it, ${advice.start()} runs keybearer in the background, and works in your shell's startup file, too`;
 
-export interface SystemdOptions {
+interface SystemdOptions {
   readonly run: RunCommand;
   readonly home: string;
   readonly env: NodeJS.ProcessEnv;

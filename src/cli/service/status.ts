@@ -39,14 +39,14 @@ const INSTALL = advice.serviceInstall();
 const RESTART = advice.serviceRestart();
 const LOGS = advice.serviceLogs();
 
-export interface ServiceNote extends Note {
+interface ServiceNote extends Note {
   /** A stable name for programs. */
   readonly id: string;
   /** It keeps the service from serving, now or after its next start. */
   readonly grave: boolean;
 }
 
-export interface ServiceReport {
+interface ServiceReport {
   readonly kind: ServiceManager["kind"];
   readonly path: string;
   readonly state: ServiceState;

@@ -23,7 +23,7 @@ import { chooseStore, storeNamedKey } from "./store-key.ts";
 import { newKey, tryKey } from "./take-key.ts";
 import { tokenFor } from "./token.ts";
 
-export interface AddOptions extends ToolOptions {
+interface AddOptions extends ToolOptions {
   readonly keyStdin?: boolean;
   readonly from?: string;
   readonly store?: string;

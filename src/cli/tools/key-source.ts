@@ -8,7 +8,7 @@ import { stdio } from "../ui/stdio.ts";
 
 /* Keys that are somewhere already: where config.yaml or `--from` says. */
 
-export type From = { readonly source: KeySource } | Problem;
+type From = { readonly source: KeySource } | Problem;
 
 /** Parses `--from` as config.yaml is parsed. It may be a key by mistake, so it is never printed. */
 export function readFrom(text: string, home: string): From {

@@ -49,7 +49,7 @@ export interface RotateOptions {
   readonly config?: string;
 }
 
-export interface Rotation {
+interface Rotation {
   readonly paths: Paths;
   readonly config: Config;
   readonly tool: Tool;

@@ -71,7 +71,7 @@ export async function newKey(request: KeyRequest, canMove = false): Promise<NewK
   }
 }
 
-export interface Tried {
+interface Tried {
   /** null: not asked, or not accepted. */
   readonly models: readonly string[] | null;
 }

@@ -73,7 +73,7 @@ export interface Nearest<T> {
 }
 
 /** Where a record's row must be: its start, or its end where the console lists no start. */
-export interface Window {
+interface Window {
   readonly start: TimeSpan;
   readonly end: TimeSpan;
 }

@@ -21,7 +21,7 @@ export interface IndexState {
   readonly damagedLines: number | null;
 }
 
-export interface IndexerDeps extends IndexOptions {
+interface IndexerDeps extends IndexOptions {
   readonly log: Logger;
 }
 

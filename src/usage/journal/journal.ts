@@ -22,7 +22,7 @@ import {
 import { isUnwritten, type RefusalRun, RefusalRuns, type Unsent } from "./refusal-runs.ts";
 import { restoreFrom } from "./restore.ts";
 
-export interface JournalDeps extends CurrentFileDeps {
+interface JournalDeps extends CurrentFileDeps {
   readonly ticker: Ticker;
   /** Every file begins with what the limits know. */
   readonly limiter: Pick<Limiter, "carry" | "renames">;

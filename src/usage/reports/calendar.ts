@@ -106,7 +106,7 @@ export function startOfDay(at: number): number {
 
 /* How people write a time: --since and --until. */
 
-export type ParsedTime =
+type ParsedTime =
   | { readonly ok: true; readonly at: number }
   | { readonly ok: false; readonly problem: string };
 

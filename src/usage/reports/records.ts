@@ -300,7 +300,7 @@ export function readMark(db: Database): Mark {
 }
 
 /** What a follower has not seen. */
-export interface Missed {
+interface Missed {
   /** Oldest first. */
   readonly records: readonly UsageRecord[];
   /** How many older records were left out, and when the first of them began; null: none. */
